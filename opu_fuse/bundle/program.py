@@ -1,0 +1,195 @@
+"""The program file's model: everything the engines need, nothing of the compiler.
+
+`Bundle` is what `name.opu` holds (see `docs/program-file.md`). Memory window of one program, offsets in bytes::
+
+    0 .. constants          weights and parameters (`dram.bin`)
+    program_offset ..       program words of all machine segments (`program.bin`)
+    ..  window_bytes        feature maps, reused when dead
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a feature map lies in DRAM: `[block][row][column word]`.
+
+    channels, rows, cols: logical sizes; word: bytes of a feature word (padded to a power of two); lanes: channels of a full
+    word (`word_channels`); slot: bytes a pixel takes in a word (`word` when one pixel fills it, else 4 … word/2: then blocks
+    is 1 and a word holds word // slot neighbouring columns; each row starts a word).
+    """
+
+    channels: int
+    rows: int
+    cols: int
+    word: int
+    lanes: int
+    slot: int
+
+    @property
+    def blocks(self) -> int:
+        return 1 if self.slot < self.word else -(-self.channels // self.lanes)
+
+    @property
+    def row_words(self) -> int:
+        return -(-self.cols * self.slot // self.word)
+
+    @property
+    def block_words(self) -> int:
+        return self.rows * self.row_words
+
+    @property
+    def size_bytes(self) -> int:
+        return self.blocks * self.block_words * self.word
+
+    def pack(self, chw: np.ndarray) -> np.ndarray:
+        """int8 (channels, rows, cols) -> uint8 (size_bytes,); holes are zero."""
+        per_word = self.word // self.slot if self.slot < self.word else 1
+        out = np.zeros((self.blocks, self.rows, self.row_words * per_word, self.slot), np.int8)
+        step = self.channels if self.slot < self.word else self.lanes
+        for b in range(self.blocks):
+            part = chw[b * step : (b + 1) * step]
+            out[b, :, : self.cols, : part.shape[0]] = part.transpose(1, 2, 0)
+        return out.reshape(-1).view(np.uint8)
+
+    def unpack(self, data: np.ndarray) -> np.ndarray:
+        """uint8 (size_bytes,) -> int8 (channels, rows, cols)."""
+        per_word = self.word // self.slot if self.slot < self.word else 1
+        full = data.view(np.int8).reshape(self.blocks, self.rows, self.row_words * per_word, self.slot)
+        lanes = self.channels if self.slot < self.word else self.lanes
+        pixels = full[:, :, : self.cols, :lanes].transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(pixels.reshape(-1, self.rows, self.cols)[: self.channels])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A feature map in the memory window.
+
+    name: value name in the canonical model; qdq_name: int8 tensor of the QDQ model ("" if none); shape: of the model value,
+    e.g. (1, c, h, w) or (1, n) (then rows = cols = 1); offset: bytes; scale, zero_point: what the int8 stand for;
+    first_group, last_group: groups between which the bytes are valid (-1: written by the host before the first group).
+    """
+
+    name: str
+    qdq_name: str
+    shape: tuple[int, ...]
+    layout: Layout
+    offset: int
+    scale: float
+    zero_point: int
+    first_group: int
+    last_group: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operator of a group; module is None for virtual operators."""
+
+    name: str
+    op: str
+    module: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTensor:
+    """A quantised tensor that exists inside the post chain after stage number `stage` (0 = first of `order`).
+
+    pooled: the value is in output coordinates (after POOL) instead of tile coordinates. stored: it is the group's output.
+    """
+
+    stage: int
+    name: str
+    qdq_name: str
+    pooled: bool
+    stored: bool
+    channels: int
+    rows: int
+    cols: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    """One bundle. inputs, outputs: tensor names. macs: of the model's Conv and Gemm in it.
+    cycles: predicted; dram_bytes: moved by its loads and stores."""
+
+    index: int
+    name: str
+    ops: tuple[Op, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    macs: int
+    cycles: int
+    dram_bytes: int
+    stages: tuple[StageTensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSegment:
+    """A program of the machine: `words` 32-bit words at byte offset `program_offset` of the window.
+
+    groups: group index of every C-type in program order (-1: prologue, end). tiles: for every `post.run` in program order
+    (tile row, tile col, output row, output col, channel block) of its tile's first element in the group's tensors.
+    """
+
+    program_offset: int
+    words: int
+    groups: tuple[int, ...]
+    tiles: tuple[tuple[int, int, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSegment:
+    """A model for ONNX Runtime. inputs / outputs: (name in that model, value name). Its inputs and outputs are int8 arrays
+    where the value is a `Tensor` or another quantised value, floats elsewhere; ops: operators in it, with the reason."""
+
+    member: str
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    ops: tuple[tuple[str, str, str], ...]
+
+
+Segment = MachineSegment | HostSegment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """An input or output of the user's model. value: value name; when scale is set, the value is int8 inside and the port
+    is quantised on entry / dequantised on exit (`quantised` ports of int8 models pass through)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    value: str
+    scale: float | None
+    zero_point: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """The program file in memory. constants: `dram.bin` (uint8); words: `program.bin` (uint32, all segments);
+    hosts: member name -> serialised ONNX; qdq: the quantised model (serialised ONNX, for `--check`) or b"".
+    boundaries: (from, to, reason); source_map: node of the user's model -> (canonical names, group index or -1)."""
+
+    model: str
+    model_hash: str
+    spec_yaml: str
+    spec_hash: int
+    tool_version: str
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    groups: tuple[GroupInfo, ...]
+    segments: tuple[Segment, ...]
+    boundaries: tuple[tuple[str, str, str], ...]
+    source_map: Mapping[str, tuple[tuple[str, ...], int]]
+    window_bytes: int
+    program_offset: int
+    constants: np.ndarray
+    words: np.ndarray
+    hosts: Mapping[str, bytes]
+    qdq: bytes

@@ -1,0 +1,97 @@
+"""The data-flow graph: what the matcher, the golden model and the code generator read.
+
+One node per node of the canonical model, in post-DFS order (operands before users; `index` is the position). Operator names
+are those of the hardware spec's operator map (`conv`, `dense`, `add`, `relu`, …), `reshape` for changes of view, and
+`host:<OpType>` for everything else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.quant import QuantParams
+
+
+class Kind(StrEnum):
+    CALL = "call"
+    VAR = "var"
+    CONST = "const"
+    TUPLE = "tuple"
+    TUPLE_GET = "tuple_get"
+
+
+class Access(StrEnum):
+    """How an operand is read, derived from its indexing map and shape."""
+
+    PER_TENSOR = "per_tensor"
+    PER_CHANNEL = "per_channel"
+    FULL = "full"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node.
+
+    name: name in the user's model (an owned bias is `<conv>/bias`); op: operator name ("" unless a call).
+    operands: indices in operand order; access: how each operand is read (same length).
+    shape: of the (only) result, batch 1 included, e.g. (1, c, h, w); value names the result in the canonical model
+    (an owned bias takes the conv's value name, the conv then gets `<value>/acc`).
+    quant: set when the result is rounded to int8 there; None on accumulators, floats and float models.
+    tensor: name of the int8 tensor in the QDQ model (for comparisons with ONNX Runtime), "" without.
+    const: data of a const (weights int8 or float, biases int32 or float). owner: index of the conv that owns this bias.
+    attrs of conv: kernel, strides, dilations (2-tuples), pads (top, left, bottom, right), group; of pools: kernel, strides,
+    dilations, pads, count_include_pad, ceil_mode resolved into pads/shape; of leaky_relu: alpha; of clip: min, max; of pad:
+    pads (top, left, bottom, right), value (real). source: original node names this node stands for.
+    ir_node: the canonical ONNX node (host operators are executed from it).
+    """
+
+    index: int
+    kind: Kind
+    name: str
+    op: str = ""
+    operands: tuple[int, ...] = ()
+    access: tuple[Access, ...] = ()
+    shape: tuple[int, ...] = ()
+    value: str = ""
+    tensor: str = ""
+    quant: QuantParams | None = None
+    const: np.ndarray | None = None
+    owner: int | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    source: tuple[str, ...] = ()
+    ir_node: ir.Node | None = None
+
+    @property
+    def is_host(self) -> bool:
+        """True for operators no machine knows."""
+        return self.op.startswith("host:")
+
+    @property
+    def is_virtual(self) -> bool:
+        """True for changes of view: no work, no bytes moved."""
+        return self.op == "reshape"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dfg:
+    """nodes in post-DFS order; users[i]: indices of the calls and tuples that read node i (ascending, each once);
+    inputs: var nodes in model order; outputs: result nodes in model order; quantised: weights and activations are integers."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    users: tuple[tuple[int, ...], ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    quantised: bool
+
+    def __getitem__(self, index: int) -> Node:
+        return self.nodes[index]
+
+    @property
+    def calls(self) -> tuple[Node, ...]:
+        return tuple(n for n in self.nodes if n.kind is Kind.CALL)

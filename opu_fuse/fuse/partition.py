@@ -1,0 +1,69 @@
+"""What fusing produces: groups of DFG nodes, host operators, and a reason at every boundary."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """One operator of a group. node: DFG index; module: HDFG module name, None for virtual operators."""
+
+    node: int
+    module: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One pass through the machine.
+
+    matches: operators in pipeline order (the anchor's owned bias included). inputs: DFG indices of the non-constant values
+    read from outside, each once, in first-use order; constants: const nodes absorbed; outputs: DFG indices of the values that
+    are read outside or are model outputs (legal groups of today: exactly one, the last match).
+    """
+
+    index: int
+    matches: tuple[Match, ...]
+    inputs: tuple[int, ...]
+    constants: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOp:
+    """An operator that stays on the host, and the rule that kept it there (one readable sentence)."""
+
+    node: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """An edge of the DFG that leaves a group (or the host) and the rule that stopped the fusion."""
+
+    source: int
+    target: int
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A broken legality rule: rule name, nodes involved, one sentence."""
+
+    rule: str
+    nodes: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """groups in an order in which they can execute (if legal); every call node is in exactly one group or on the host."""
+
+    strategy: str
+    groups: tuple[Group, ...]
+    host: tuple[HostOp, ...]
+    boundaries: tuple[Boundary, ...]
+    violations: tuple[Violation, ...] = ()
+
+    @property
+    def legal(self) -> bool:
+        return not self.violations

@@ -1,0 +1,271 @@
+"""The ISA table: every engine, opcode and register, once.
+
+Encoder, decoder, assembler, SystemVerilog package, documentation, schedule and simulators read this table; semantics of the
+names are in `docs/machine.md`. Overlaps, gaps and overflow are refused when the module loads (`_check`).
+
+Word formats (32 bit)::
+
+    U-type  [31]=0  [30:28] engine  [27:22] register  [21:0] value (two's complement where signed)
+    C-type  [31]=1  [30:28] engine  [27:24] opcode    [23:16] wait   [15:8] signal   [7:0] zero
+
+Bit e of `wait` pops one token of counter (engine e -> this engine) before the start; bit e of `signal` pushes one token of
+counter (this engine -> engine e) at retirement.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+VALUE_BITS = 22
+REGISTERS_PER_ENGINE = 64
+MASK_BITS = 8
+DRAM_ADDRESS_BITS = 32
+
+
+class Engine(IntEnum):
+    """Queues of the machine; the number is the encoding and the bit position in wait/signal masks."""
+
+    FETCH = 0
+    LOAD = 1
+    COMPUTE = 2
+    POST = 3
+    STORE = 4
+
+
+SYNC_ENGINES = (Engine.LOAD, Engine.COMPUTE, Engine.POST, Engine.STORE)
+"""Engines that may signal and wait on each other; one counter for every ordered pair of different ones."""
+
+
+class Space(StrEnum):
+    """Memories an instruction can touch; all but DRAM are addressed in their own words."""
+
+    DRAM = "dram"
+    FEATURE = "feature"
+    WEIGHT = "weight"
+    PARAM = "param"
+    RESIDUAL = "residual"
+    PSUM = "psum"
+    OUTPUT = "output"
+
+
+class Stage(IntEnum):
+    """Codes of the post chain, lowest four bits of `order` first; END fills the rest."""
+
+    END = 0
+    REQUANT = 1
+    ACT = 2
+    POOL = 3
+    RESIDUAL = 4
+
+
+class PoolKind(IntEnum):
+    MAX = 0
+    AVERAGE = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opcode:
+    engine: Engine
+    name: str
+    code: int
+    doc: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Register:
+    """One parameter register. bits <= 22; a DRAM address takes `dram_lo` and `dram_hi`."""
+
+    engine: Engine
+    name: str
+    index: int
+    bits: int
+    signed: bool
+    doc: str
+
+    @property
+    def lowest(self) -> int:
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def highest(self) -> int:
+        return (1 << (self.bits - 1 if self.signed else self.bits)) - 1
+
+
+def _opcodes(engine: Engine, *rows: tuple[str, str]) -> tuple[Opcode, ...]:
+    return tuple(Opcode(engine=engine, name=n, code=i, doc=d) for i, (n, d) in enumerate(rows))
+
+
+def _registers(engine: Engine, *rows: tuple[str, int, str]) -> tuple[Register, ...]:
+    """Rows of (name, bits, doc); negative bits mean signed; the index is the position."""
+    return tuple(
+        Register(engine=engine, name=n, index=i, bits=abs(b), signed=b < 0, doc=d)
+        for i, (n, b, d) in enumerate(rows)
+    )
+
+
+_DRAM = (
+    ("dram_lo", 22, "byte offset in the memory window, bits 21:0"),
+    ("dram_hi", 10, "byte offset in the memory window, bits 31:22"),
+)
+_SHAPE = (
+    ("run", 16, "words per contiguous run, >= 1"),
+    ("rows", 16, "runs per block, >= 1"),
+    ("row_pitch", 22, "DRAM words from run to run"),
+    ("blocks", 16, "blocks, >= 1"),
+    ("block_pitch", 22, "DRAM words from block to block"),
+)
+
+OPCODES: tuple[Opcode, ...] = (
+    *_opcodes(
+        Engine.FETCH,
+        ("end", "wait until all engines are idle, then raise done"),
+        ("check", "stop with SPEC_MISMATCH unless hash_lo/hash_hi equal the machine's spec hash"),
+    ),
+    *_opcodes(
+        Engine.LOAD,
+        ("feature", "DRAM -> feature buffer"),
+        ("weight", "DRAM -> weight buffer"),
+        ("param", "DRAM -> parameter buffer"),
+        ("residual", "DRAM -> residual buffer"),
+    ),
+    *_opcodes(
+        Engine.COMPUTE,
+        ("conv", "inner products of a feature tile and weight rows into partial sums"),
+        ("copy", "features (padded, strided) into partial sums, sign extended"),
+    ),
+    *_opcodes(Engine.POST, ("run", "partial sums -> post chain -> output buffer")),
+    *_opcodes(Engine.STORE, ("store", "output buffer -> DRAM")),
+)
+
+REGISTERS: tuple[Register, ...] = (
+    *_registers(
+        Engine.FETCH,
+        ("hash_lo", 22, "bits 21:0 of the spec hash the program was made for"),
+        ("hash_hi", 22, "bits 43:22 of the spec hash"),
+    ),
+    *_registers(
+        Engine.LOAD,
+        *_DRAM,
+        ("dst", 22, "first word written in the destination buffer; words are written contiguously"),
+        *_SHAPE,
+    ),
+    *_registers(
+        Engine.COMPUTE,
+        ("feature", 22, "feature buffer word of tile pixel (0, 0), block 0"),
+        ("row_pitch", 16, "feature words from tile row to tile row"),
+        ("block_pitch", 22, "feature words from channel block to channel block"),
+        ("in_rows", 16, "rows of the tile; rows outside 0..in_rows-1 read as pad_value"),
+        ("in_cols", 16, "pixels per row of the tile; columns outside read as pad_value"),
+        ("origin_y", -17, "tile row read for output row 0 and kernel row 0"),
+        ("origin_x", -17, "tile column read for output column 0 and kernel column 0"),
+        ("stride_y", 8, "tile rows between output rows, >= 1"),
+        ("stride_x", 8, "tile columns between output columns, >= 1"),
+        ("dilation_y", 8, "tile rows between kernel rows, >= 1"),
+        ("dilation_x", 8, "tile columns between kernel columns, >= 1"),
+        ("out_rows", 16, "output rows of the tile"),
+        ("out_cols", 16, "output columns of the tile"),
+        ("kernel_rows", 16, "kernel rows visited"),
+        ("kernel_cols", 16, "kernel columns visited"),
+        ("ic_steps", 16, "input channel segments visited (of the mode's ic channels; copy: blocks)"),
+        ("oc_steps", 16, "output channel groups visited (of the mode's oc channels)"),
+        ("mode", 4, "index into the spec's array modes"),
+        ("weight", 22, "weight buffer word of the first weight row"),
+        ("psum", 22, "partial sum word of output pixel (0, 0), block 0"),
+        ("psum_block_pitch", 22, "partial sum words from output block to output block"),
+        ("accumulate", 1, "1: add to the partial sums; 0: the first visit of a lane overwrites"),
+        ("pad_value", -8, "int8 read outside the tile"),
+        ("slot_log2", 4, "log2 of the bytes a pixel takes in a feature word"),
+    ),
+    *_registers(
+        Engine.POST,
+        ("psum", 22, "partial sum word of tile pixel (0, 0), block 0"),
+        ("psum_row_pitch", 16, "partial sum words from tile row to tile row"),
+        ("psum_block_pitch", 22, "partial sum words from block to block"),
+        ("in_rows", 16, "tile rows; window positions outside are absent"),
+        ("in_cols", 16, "tile columns; window positions outside are absent"),
+        ("origin_y", -17, "tile row of output row 0, window row 0"),
+        ("origin_x", -17, "tile column of output column 0, window column 0"),
+        ("stride_y", 8, "tile rows between output rows, >= 1"),
+        ("stride_x", 8, "tile columns between output columns, >= 1"),
+        ("win_rows", 8, "window rows (1 without pooling)"),
+        ("win_cols", 8, "window columns (1 without pooling)"),
+        ("out_rows", 16, "output rows"),
+        ("out_cols", 16, "output columns"),
+        ("blocks", 16, "channel blocks"),
+        ("param", 22, "parameter buffer word of block 0 (8 words a block)"),
+        ("out", 22, "output buffer word of output pixel (0, 0), block 0"),
+        ("out_row_pitch", 16, "output buffer words from row to row"),
+        ("out_block_pitch", 22, "output buffer words from block to block"),
+        ("res", 22, "residual buffer word of pixel (0, 0), block 0"),
+        ("res_row_pitch", 16, "residual words from row to row"),
+        ("res_block_pitch", 22, "residual words from block to block"),
+        ("order", 20, "post chain: five stage codes of four bits, first stage lowest"),
+        ("requant_zero", -8, "zero point after REQUANT"),
+        ("pool_kind", 1, "0 max, 1 average"),
+        ("pool_mult", 16, "average: multiplier"),
+        ("pool_shift", 6, "average: right shift"),
+        ("pool_x_zero", -8, "average: zero point before"),
+        ("pool_y_zero", -8, "average: zero point after"),
+        ("act_pos", 16, "slope multiplier at and above the zero point"),
+        ("act_neg", 16, "slope multiplier below the zero point"),
+        ("act_shift", 6, "right shift after the slope"),
+        ("act_x_zero", -8, "zero point before"),
+        ("act_y_zero", -8, "zero point after"),
+        ("act_lo", -8, "lower clamp"),
+        ("act_hi", -8, "upper clamp"),
+        ("res_a_mult", 16, "multiplier of the chain's operand"),
+        ("res_b_mult", 16, "multiplier of the residual buffer's operand"),
+        ("res_shift", 6, "right shift of the sum"),
+        ("res_a_zero", -8, "zero point of the chain's operand"),
+        ("res_b_zero", -8, "zero point of the residual operand"),
+        ("res_y_zero", -8, "zero point of the sum"),
+    ),
+    *_registers(
+        Engine.STORE,
+        *_DRAM,
+        ("src", 22, "first output buffer word read; words are read contiguously"),
+        *_SHAPE,
+    ),
+)
+
+PARAM_WORDS = 8
+"""Parameter buffer words per channel block: one lane takes 8 bytes (int32 bias, uint16 mult, int8 shift, zero byte)."""
+
+
+def _check() -> None:
+    for engine in Engine:
+        codes = [o.code for o in OPCODES if o.engine is engine]
+        registers = [r for r in REGISTERS if r.engine is engine]
+        names = [r.name for r in registers]
+        assert codes == list(range(len(codes))) and 0 < len(codes) <= 16, f"{engine.name}: opcode gap or overflow"
+        assert [r.index for r in registers] == list(range(len(registers))), f"{engine.name}: register gap"
+        assert len(registers) <= REGISTERS_PER_ENGINE, f"{engine.name}: more than {REGISTERS_PER_ENGINE} registers"
+        assert len(set(names)) == len(names), f"{engine.name}: a register name stands twice"
+        assert all(0 < r.bits <= VALUE_BITS for r in registers), f"{engine.name}: register wider than {VALUE_BITS}"
+    assert max(Engine) < MASK_BITS, "engine number does not fit the token masks"
+
+
+_check()
+
+OPCODE: dict[tuple[Engine, str], Opcode] = {(o.engine, o.name): o for o in OPCODES}
+REGISTER: dict[tuple[Engine, str], Register] = {(r.engine, r.name): r for r in REGISTERS}
+
+
+def registers_of(engine: Engine) -> tuple[Register, ...]:
+    """The registers of one engine in index order."""
+    return tuple(r for r in REGISTERS if r.engine is engine)
+
+
+def pack_order(stages: tuple[Stage, ...]) -> int:
+    """Stage codes -> value of POST `order`."""
+    if len(stages) > 5:
+        raise ValueError(f"{len(stages)} post stages, the register holds 5")
+    return sum(int(s) << (4 * i) for i, s in enumerate(stages))
+
+
+def unpack_order(value: int) -> tuple[Stage, ...]:
+    """Value of POST `order` -> stages up to END."""
+    stages = []
+    while value & 15:
+        stages.append(Stage(value & 15))
+        value >>= 4
+    return tuple(stages)

@@ -1,0 +1,286 @@
+"""The hardware spec: one frozen tree of values that compiler, simulators and RTL follow.
+
+The pydantic dataclasses below are the schema of the YAML files in `hw_specs/` (keys are the field names). They refuse unknown
+keys and wrong types; whether the values make a machine is said by `hw/check.py`. Sizes of on-chip buffers are in their own
+words, DRAM sizes in bytes.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import yaml
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from opu_fuse.quant import Domain
+
+SPEC_HASH_BITS = 44
+NOT_IN_HASH = ("description", "dram.bytes_per_cycle", "dram.latency")
+"""Keys that describe rather than define the machine: set at run time or for people."""
+
+OPERATORS = (
+    "conv",
+    "dense",
+    "add",
+    "multiply",
+    "relu",
+    "clip",
+    "leaky_relu",
+    "max_pool",
+    "avg_pool",
+    "pad",
+    "concat",
+    "upsample",
+    "batch_norm",
+)
+"""DFG operators a spec may map to module kinds; virtual ones (flatten, reshape, identity) do no work and are never mapped."""
+
+_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+Count = Annotated[int, Field(ge=1)]
+
+
+class ModuleKind(StrEnum):
+    """What a module of the HDFG does."""
+
+    MEM_RD = "mem_rd"
+    PAD = "pad"
+    IPA = "ipa"
+    ADDER = "adder"
+    MULTIPLIER = "multiplier"
+    COMPARATOR = "comparator"
+    POOL = "pool"
+    RES_ADDER = "res_adder"
+    UPSAMPLE = "upsample"
+    SE = "se"
+    TABLE = "table"
+    MEM_WR = "mem_wr"
+    NOP = "nop"
+
+
+class Access(StrEnum):
+    """How a module reads its second operand. `per_channel` accepts `per_tensor` too; `full` only a feature map."""
+
+    PER_TENSOR = "per_tensor"
+    PER_CHANNEL = "per_channel"
+    FULL = "full"
+
+
+class Fill(StrEnum):
+    """Values a pad module can insert."""
+
+    ANY = "any"
+    ZERO = "zero"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Mode:
+    """One way to wire the array: input channels × output channels × output pixels per cycle."""
+
+    ic: Count
+    oc: Count
+    px: Count = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Array:
+    """The inner-product array: `units` adder trees over `multipliers` int8 products each."""
+
+    units: Count
+    multipliers: Count
+    modes: Annotated[tuple[Mode, ...], Field(min_length=1, max_length=16)]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one weight row: what the array holds at a time."""
+        return self.units * self.multipliers
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates per cycle."""
+        return self.units * self.multipliers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Buffer:
+    """words: all flat words; banks: equal parts used in turn by the scheduler (2 = double buffering)."""
+
+    words: Count
+    banks: Annotated[int, Field(ge=1, le=4)] = 2
+
+    @property
+    def bank_words(self) -> int:
+        return self.words // self.banks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class WeightBuffer(Buffer):
+    """width: bytes per word; a weight row takes row_bytes / width cycles to enter the array."""
+
+    width: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Buffers:
+    """Words: feature, residual and output W int8, partial sums W int32, param W bytes, weight `width` bytes."""
+
+    feature: Buffer
+    weight: WeightBuffer
+    param: Buffer
+    residual: Buffer
+    psum: Buffer
+    output: Buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Post:
+    """lanes: channels the post chain takes per cycle."""
+
+    lanes: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Queues:
+    """Instruction queue depths in 32-bit words."""
+
+    load: Count
+    compute: Count
+    post: Count
+    store: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Dram:
+    """Memory port. bytes_per_cycle (one budget for reads and writes) and latency (cycles) describe the memory, not the machine."""
+
+    bus_bytes: Count
+    capacity: Count
+    max_burst: Annotated[int, Field(ge=1, le=256)]
+    outstanding: Annotated[int, Field(ge=1, le=64)]
+    bytes_per_cycle: Annotated[float, Field(gt=0)]
+    latency: Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Numeric:
+    """Multiplier widths; multiplier_bits 0 means powers of two only ("fraction lengths")."""
+
+    multiplier_bits: Annotated[int, Field(ge=0, le=32)]
+    average_bits: Annotated[int, Field(ge=16, le=32)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Limits:
+    """Largest value per axis a module can do; None: as far as the registers reach.
+
+    kernel, stride, dilation, window: rows or columns. padding: rows or columns per side, of an explicit pad and of the padding
+    attribute of the operator that the module runs. asymmetric: sides may differ. fill: values a pad inserts.
+    """
+
+    kernel: Count | None = None
+    stride: Count | None = None
+    dilation: Count | None = None
+    window: Count | None = None
+    padding: Annotated[int, Field(ge=0)] | None = None
+    asymmetric: bool = True
+    fill: Fill = Fill.ANY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Module:
+    """One module instance of the HDFG.
+
+    domain_in / domain_out: domains of the value that comes in and goes out (a requantiser sits on every edge acc -> act).
+    operand: how the second operand is read, None without one. uses: operators it can run per pass. bypass: data may pass
+    it unused. exit: a group may end here. tap: its value can be stored besides the exit value.
+    """
+
+    kind: ModuleKind
+    domain_in: Domain = Domain.ACT
+    domain_out: Domain = Domain.ACT
+    operand: Access | None = None
+    uses: Count = 1
+    bypass: bool = False
+    exit: bool = False
+    tap: bool = False
+    limits: Limits = Field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Dataflow:
+    """The HDFG as written: modules by name, successors by name (their order is the search order), operator -> kinds."""
+
+    root: str
+    modules: Mapping[str, Module]
+    edges: Mapping[str, tuple[str, ...]]
+    operators: Mapping[str, tuple[ModuleKind, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class HwSpec:
+    """One machine. build: the RTL can be made for it (False: partitioning only)."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+    description: str
+    build: bool
+    clock_mhz: Annotated[float, Field(gt=0)]
+    word_channels: Count
+    array: Array
+    buffers: Buffers
+    post: Post
+    queues: Queues
+    counter_bits: Annotated[int, Field(ge=1, le=16)]
+    dram: Dram
+    numeric: Numeric
+    dataflow: Dataflow
+
+    def __hash__(self) -> int:
+        return self.spec_hash
+
+    @property
+    def word_bytes(self) -> int:
+        """Bytes of a feature word in DRAM: word_channels padded to a power of two."""
+        return 1 << (self.word_channels - 1).bit_length()
+
+    @property
+    def row_words(self) -> int:
+        """Weight buffer words of one weight row."""
+        return -(-self.array.row_bytes // self.buffers.weight.width)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates per cycle."""
+        return self.array.macs
+
+    @property
+    def spec_hash(self) -> int:
+        """44-bit identity of the machine: SHA-256 over everything but `NOT_IN_HASH`."""
+        tree = self.to_tree()
+        for key in NOT_IN_HASH:
+            *folders, leaf = key.split(".")
+            node = tree
+            for folder in folders:
+                node = node[folder]
+            del node[leaf]
+        text = json.dumps(tree, sort_keys=True, separators=(",", ":"))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()) & ((1 << SPEC_HASH_BITS) - 1)
+
+    def to_tree(self) -> dict[str, Any]:
+        """Nested dicts and lists of plain values, every default written out."""
+        return _plain(dataclasses.asdict(self))
+
+    def to_yaml(self) -> str:
+        """The resolved spec as YAML; loading it gives an equal spec."""
+        return yaml.safe_dump(self.to_tree(), sort_keys=False, allow_unicode=True, width=100)
+
+
+def _plain(value: Any) -> Any:
+    """Enums to their text, tuples to lists, mappings to dicts."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    return str(value) if isinstance(value, StrEnum) else value

@@ -1,0 +1,154 @@
+"""YAML files as plain trees that remember where every key stands; `extends:` resolved.
+
+A stricter YAML: duplicate keys, merge keys, anchors and non-text keys are refused, only `true`/`false` are booleans and dates
+stay text. Under `extends`, mappings merge key by key, everything else is replaced, and `null` removes an inherited key.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from opu_fuse.errors import SpecError
+
+Key = str | int
+KeyPath = tuple[Key, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that refuses what would be lost silently; `yaml_implicit_resolvers` is narrowed below."""
+
+    file = ""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        if getattr(event, "anchor", None) is not None:
+            raise _error(self.file, event.start_mark.line, "anchors and aliases are not supported",
+                         "write the value out, or use `extends`")  # fmt: skip
+        return super().compose_node(parent, index)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith((":timestamp", ":bool", ":merge"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _first in "tTfF":
+    _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", yaml.resolver.re.compile("^(true|false)$"), [_first])
+
+
+@dataclass(slots=True, kw_only=True)
+class Tree:
+    """value: nested dicts, lists and scalars. places: `file:line` of every key and list element."""
+
+    value: dict[str, Any]
+    places: dict[KeyPath, str] = field(default_factory=dict)
+
+    def place(self, path: KeyPath) -> str:
+        """Where `path` stands, or its nearest ancestor that is written somewhere."""
+        while path and path not in self.places:
+            path = path[:-1]
+        return self.places.get(path, "")
+
+
+def read_tree(path: Path, find: Callable[[str, Path], Path]) -> Tree:
+    """Read one file and what it extends. find(name, folder) gives the file that `extends: name` means.
+
+    Raises SpecError with file and line for unreadable files, YAML mistakes, and files that extend themselves.
+    """
+    return _resolve(path, find, ())
+
+
+def _resolve(path: Path, find: Callable[[str, Path], Path], above: tuple[Path, ...]) -> Tree:
+    own = _parse(path)
+    base_name = own.value.pop("extends", None)
+    if base_name is None:
+        return own
+    place = own.places[("extends",)]
+    if not isinstance(base_name, str):
+        raise SpecError(place, f"extends is {base_name!r}, not a name or path", "name one spec or file")
+    try:
+        base_path = find(base_name, path.parent)
+    except SpecError as error:
+        raise SpecError(place, f"extends: {error.what}", error.help) from None
+    chain = (*above, path.resolve())
+    if base_path.resolve() in chain:
+        raise SpecError(place, f"the spec extends itself through {base_name!r}", "remove one `extends`")
+    base = _resolve(base_path, find, chain)
+    places = {**base.places, **own.places}
+    return Tree(value=_merged(base.value, own.value), places=places)
+
+
+def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in own.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict) and isinstance(base.get(key), dict):
+            result[key] = _merged(base[key], value)
+        else:
+            result[key] = value
+    return result
+
+
+def _parse(path: Path) -> Tree:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise SpecError(str(path), f"cannot be read ({reason})", "give a readable YAML file") from None
+    loader = _Loader(text)
+    loader.file = str(path)
+    try:
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise _error(str(path), 0, "is not a mapping of keys to values", "see docs/hw-spec.md for the keys")
+        places: dict[KeyPath, str] = {(): f"{path}:1"}
+        return Tree(value=_mapping(loader, node, (), places), places=places)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "is not YAML"
+        raise _error(str(path), mark.line if mark else 0, f"YAML: {problem}", "correct the syntax") from None
+    finally:
+        loader.dispose()
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode, path: KeyPath, places: dict[KeyPath, str]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line
+        key = key_node.value if key_node.tag == "tag:yaml.org,2002:str" else None
+        if not isinstance(key, str):
+            raise _error(loader.file, line, f"key {key_node.value!r} is not text", "keys are plain words")
+        if key == "<<":
+            raise _error(loader.file, line, "merge keys are not supported", "use `extends`")
+        here = (*path, key)
+        if key in result:
+            first = places[here].rpartition(":")[2]
+            raise _error(loader.file, line, f"key {_dotted(here)!r} stands twice (first in line {first})",
+                         "remove one of them")  # fmt: skip
+        places[here] = f"{loader.file}:{line + 1}"
+        result[key] = _value(loader, value_node, here, places)
+    return result
+
+
+def _value(loader: _Loader, node: yaml.Node, path: KeyPath, places: dict[KeyPath, str]) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(loader, node, path, places)
+    if isinstance(node, yaml.SequenceNode):
+        items = []
+        for index, item in enumerate(node.value):
+            places[(*path, index)] = f"{loader.file}:{item.start_mark.line + 1}"
+            items.append(_value(loader, item, (*path, index), places))
+        return items
+    return loader.construct_object(node)
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(str(p) for p in path)
+
+
+def _error(file: str, line: int, what: str, help_: str) -> SpecError:
+    """line counts from 0, as YAML marks do."""
+    return SpecError(f"{file}:{line + 1}", what, help_)

@@ -1,0 +1,65 @@
+"""Value annotations: how the integers of a tensor stand for real numbers.
+
+An int8 tensor `q` stands for `(q - zero_point) * scale`. Activations carry one scale; weights one scale per output channel
+(`axis`), zero point 0. A value without annotation is either float (no quantisation) or an accumulator (`acc`, int32) inside a
+group.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+META_KEY = "opu_fuse.quant"
+"""Key under which an `onnx_ir.Value` carries its `QuantParams` (in `Value.meta`)."""
+
+
+class Domain(StrEnum):
+    """The two value domains of the machine (acc never leaves a group)."""
+
+    ACC = "acc"
+    ACT = "act"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantParams:
+    """Scale(s) and zero point of one tensor.
+
+    scale: one positive float per channel along `axis`, or a single one when `axis` is None.
+    zero_point: int8 value that stands for 0.0 (0 for weights). bits: 8 for activations and weights, 32 for biases.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: int = 0
+    axis: int | None = None
+    bits: int = 8
+
+    def __post_init__(self) -> None:
+        if any(not (s > 0.0 and np.isfinite(s)) for s in self.scale):
+            raise ValueError(f"scale must be positive and finite, got {self.scale}")
+        if self.axis is None and len(self.scale) != 1:
+            raise ValueError(f"{len(self.scale)} scales without an axis")
+
+    @property
+    def per_tensor(self) -> float:
+        """The only scale of a per-tensor annotation."""
+        if len(self.scale) != 1:
+            raise ValueError("per-tensor scale asked of a per-channel annotation")
+        return self.scale[0]
+
+    @property
+    def is_pow2(self) -> bool:
+        """True when every scale is a power of two (OPU's "fraction length" scheme)."""
+        return all(np.frexp(s)[0] == 0.5 for s in self.scale)
+
+    def quantize(self, x: np.ndarray) -> np.ndarray:
+        """Real numbers -> int8, halves to even, as ONNX QuantizeLinear computes it (float32 division)."""
+        scaled = x.astype(np.float32) / np.float32(self.per_tensor)
+        return np.clip(np.rint(scaled) + self.zero_point, -128, 127).astype(np.int8)
+
+    def dequantize(self, q: np.ndarray) -> np.ndarray:
+        """Integers -> float32, as ONNX DequantizeLinear computes it."""
+        scale = np.asarray(self.scale, np.float32)
+        if self.axis is not None:
+            scale = scale.reshape([-1 if i == self.axis else 1 for i in range(q.ndim)])
+        return (q.astype(np.int32) - self.zero_point).astype(np.float32) * scale

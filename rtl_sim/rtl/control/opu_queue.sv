@@ -1,0 +1,57 @@
+// First-in first-out queue with valid/ready on both sides.
+//
+// push side: an entry is taken in every cycle with push_valid_i and push_ready_o; ready falls when DEPTH entries wait.
+// pop side:  pop_data_o is the oldest entry while pop_valid_o; it leaves in a cycle with pop_ready_i.
+// Latency 1 cycle from push to pop, one entry per cycle both ways. Reset empties it.
+`include "opu_assert.svh"
+
+module opu_queue #(
+    parameter int unsigned WIDTH = 32,
+    parameter int unsigned DEPTH = 64
+) (
+    input  logic             clk_i,
+    input  logic             rst_ni,
+
+    input  logic             push_valid_i,
+    output logic             push_ready_o,
+    input  logic [WIDTH-1:0] push_data_i,
+
+    output logic             pop_valid_o,
+    input  logic             pop_ready_i,
+    output logic [WIDTH-1:0] pop_data_o
+);
+
+  localparam int unsigned POINTER_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1;
+  localparam int unsigned COUNT_BITS = $clog2(DEPTH + 1);
+  localparam logic [POINTER_BITS-1:0] LAST = POINTER_BITS'(DEPTH - 1);
+
+  logic [WIDTH-1:0] entries [DEPTH];
+  logic [POINTER_BITS-1:0] head_q, tail_q;
+  logic [COUNT_BITS-1:0] count_q;
+
+  logic push, pop;
+  assign push_ready_o = count_q != COUNT_BITS'(DEPTH);
+  assign pop_valid_o = count_q != '0;
+  assign pop_data_o = entries[head_q];
+  assign push = push_valid_i && push_ready_o;
+  assign pop = pop_valid_o && pop_ready_i;
+
+  always_ff @(posedge clk_i) begin
+    if (push) entries[tail_q] <= push_data_i;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      head_q <= '0;
+      tail_q <= '0;
+      count_q <= '0;
+    end else begin
+      if (push) tail_q <= (tail_q == LAST) ? '0 : tail_q + POINTER_BITS'(1);
+      if (pop) head_q <= (head_q == LAST) ? '0 : head_q + POINTER_BITS'(1);
+      count_q <= count_q + COUNT_BITS'(push) - COUNT_BITS'(pop);
+    end
+  end
+
+  `OPU_ASSERT(CountInRange, count_q <= COUNT_BITS'(DEPTH))
+
+endmodule
