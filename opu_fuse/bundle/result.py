@@ -8,8 +8,11 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retire:
-    """One retired instruction. group: -1 for prologue and end; instruction: C-type number in its segment; engine: lower-case
-    name; start, end: cycles since `start` was written (0 on the functional engine)."""
+    """One retired instruction.
+
+    group: -1 for prologue and end; instruction: C-type number in its segment; engine: lower-case name;
+    start, end: cycles since `start` was written (0 on the functional engine).
+    """
 
     segment: int
     group: int
@@ -20,20 +23,48 @@ class Retire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCounters:
+    """What one group did, over all samples of a run.
+
+    cycles: from the previous group's last retirement to its own (0 on the functional engine).
+    """
+
+    index: int
+    instructions: int
+    dram_bytes_read: int
+    dram_bytes_written: int
+    cycles: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """outputs: model output name -> array in the model's dtype and shape. tensors: captured int8 tensors, value name -> array of
-    the model value's shape. counters: named totals (cycles, dram_bytes_read, dram_bytes_written, busy_<engine>, …)."""
+    """What a run of N samples gives back.
+
+    outputs: model output name -> array in the model's dtype and shape, N leading. tensors: captured int8
+    tensors, value name -> array of the model value's shape, samples along the first axis; masks: name ->
+    bool array of one sample's shape, for tensors that the machine computes only in part (a window
+    that skips positions). counters: named totals over all samples (cycles, dram_bytes_read,
+    dram_bytes_written, instructions_<engine>, busy_<engine>, …). groups: by index, over all samples.
+    trace: of the first sample. samples: N.
+    """
 
     engine: str
     outputs: Mapping[str, np.ndarray]
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    masks: Mapping[str, np.ndarray] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    groups: tuple[GroupCounters, ...] = ()
     trace: tuple[Retire, ...] = ()
+    samples: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first difference between two runs."""
+    """The first difference between two runs.
+
+    index: in the tensor's own shape; group: that makes the tensor (-1: host or input); instruction: C-type
+    number of the post.run that wrote the element (-1: none); mismatches, elements: of this tensor.
+    """
 
     tensor: str
     index: tuple[int, ...]
@@ -43,3 +74,36 @@ class Difference:
     got: int
     mismatches: int
     elements: int
+
+    def __str__(self) -> str:
+        made_by = f"group {self.group}" if self.group >= 0 else "input or host"
+        if self.instruction >= 0:
+            made_by += f", instruction {self.instruction}"
+        where = f"{self.tensor}{list(self.index)} ({made_by})"
+        count = f"{self.mismatches} of {self.elements} values differ"
+        return f"{where}: expected {self.expected}, got {self.got}; {count}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """A comparison of quantised tensors.
+
+    reference: what was held to be right; tensors, elements: compared; mismatches, max_abs_diff: over all
+    of them; first: the first difference in group order. uncompared: quantised tensors of the reference
+    that the run does not show. dull: compared tensors with fewer than 32 distinct values or 5 % and
+    more of them saturated, which prove little.
+    """
+
+    reference: str
+    tensors: int
+    elements: int
+    mismatches: int
+    max_abs_diff: int
+    first: Difference | None
+    uncompared: tuple[str, ...] = ()
+    dull: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """True when something was compared and nothing differs."""
+        return self.tensors > 0 and self.mismatches == 0

@@ -1,15 +1,145 @@
-from dataclasses import dataclass
+"""Whether the values of a spec make a machine.
+
+Rules over graph and operators are in `check_graph.py`, over sizes and encodings here; what only
+the RTL cannot do is in `check_rtl.py`. Every rule is a generator of `Problem`s over a schema-valid
+spec; its docstring is its row in the documentation.
+"""
+
+from collections.abc import Callable, Iterator
+
+from opu_fuse.hw.check_graph import GRAPH_RULES
+from opu_fuse.hw.check_rtl import RTL_RULES
+from opu_fuse.hw.isa import DRAM_ADDRESS_BITS, PARAM_WORDS, REGISTER, VALUE_BITS, Engine
+from opu_fuse.hw.problem import Problem, bad
 from opu_fuse.hw.spec import HwSpec
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """path: keys to the culprit in the YAML."""
-
-    path: tuple[str | int, ...]
-    what: str
-    help: str
+_LIMIT_BITS: dict[str, int] = {
+    "kernel": REGISTER[Engine.COMPUTE, "kernel_rows"].bits,
+    "stride": REGISTER[Engine.COMPUTE, "stride_y"].bits,
+    "dilation": REGISTER[Engine.COMPUTE, "dilation_y"].bits,
+    "window": REGISTER[Engine.POST, "win_rows"].bits,
+    "padding": REGISTER[Engine.COMPUTE, "origin_y"].bits - 1,
+}
 
 
 def check_spec(spec: HwSpec) -> tuple[Problem, ...]:
-    return ()
+    """Everything wrong with a schema-valid spec; the RTL's own limits only where `build` is set."""
+    rules = RULES + RTL_RULES if spec.build else RULES
+    return tuple(problem for rule in rules for problem in rule(spec))
+
+
+def _array(spec: HwSpec) -> Iterator[Problem]:
+    """Every mode uses the whole array, and weight words are not wider than a row."""
+    array = spec.array
+    for index, mode in enumerate(array.modes):
+        work = mode.ic * mode.oc * mode.px
+        path = ("array", "modes", index)
+        if work != array.macs:
+            yield bad(
+                path,
+                f"mode {index} ({mode.ic} x {mode.oc} x {mode.px}) is {work} MAC per cycle, "
+                f"the array does {array.units} x {array.multipliers} = {array.macs}",
+                "make ic x oc x px equal units x multipliers",
+            )
+        if mode in array.modes[:index]:
+            yield bad(path, f"mode {index} stands twice", "remove one")
+
+
+def _buffers(spec: HwSpec) -> Iterator[Problem]:
+    """Every buffer is addressable, divides into its banks, and a bank holds the smallest legal
+    tile.
+    """
+    block_rows = -(-(spec.word_channels**2) // spec.macs)
+    smallest: dict[str, tuple[int, str]] = {
+        "feature": (1, "one pixel"),
+        "weight": (block_rows * spec.row_words, "one kernel position of one channel block"),
+        "param": (PARAM_WORDS, "one channel block"),
+        "residual": (1, "one pixel"),
+        "psum": (1, "one pixel"),
+        "output": (1, "one pixel"),
+    }
+    for name, (demand, meaning) in smallest.items():
+        buffer = getattr(spec.buffers, name)
+        path = ("buffers", name, "words")
+        if buffer.words > 1 << VALUE_BITS:
+            yield bad(
+                path,
+                f"encoding too narrow: {buffer.words} {name} words need "
+                f"{(buffer.words - 1).bit_length()} address bits, a register has {VALUE_BITS}",
+                f"use at most {1 << VALUE_BITS} words",
+            )
+        if buffer.words % buffer.banks:
+            yield bad(
+                path,
+                f"{buffer.words} {name} words do not divide into {buffer.banks} banks",
+                f"use a multiple of {buffer.banks}",
+            )
+        elif buffer.bank_words < demand:
+            yield bad(
+                path,
+                f"{name} buffer too small for the smallest legal tile: {meaning} takes "
+                f"{demand} words, a bank holds {buffer.bank_words}",
+                f"use at least {demand * buffer.banks} words",
+            )
+
+
+def _encodings(spec: HwSpec) -> Iterator[Problem]:
+    """Module limits, multipliers and the memory fit the instruction fields that carry them."""
+    for name, module in spec.dataflow.modules.items():
+        for limit, bits in _LIMIT_BITS.items():
+            value = getattr(module.limits, limit)
+            if value is not None and value >= 1 << bits:
+                yield bad(
+                    ("dataflow", "modules", name, "limits", limit),
+                    f"encoding too narrow: {limit} {value} needs {value.bit_length()} bits, "
+                    f"an instruction holds {bits}",
+                    f"use at most {(1 << bits) - 1}",
+                )
+    widths = (
+        ("multiplier_bits", REGISTER[Engine.POST, "res_a_mult"].bits),
+        ("average_bits", REGISTER[Engine.POST, "pool_mult"].bits),
+    )
+    for name, bits in widths:
+        value = getattr(spec.numeric, name)
+        if value > bits:
+            yield bad(
+                ("numeric", name),
+                f"encoding too narrow: {name} is {value}, an instruction holds {bits}",
+                f"use at most {bits}",
+            )
+    if spec.dram.capacity > 1 << DRAM_ADDRESS_BITS:
+        yield bad(
+            ("dram", "capacity"),
+            f"encoding too narrow: {spec.dram.capacity} bytes of memory need more "
+            f"than {DRAM_ADDRESS_BITS} address bits",
+            f"use at most {1 << DRAM_ADDRESS_BITS}",
+        )
+    if spec.word_bytes > 64:
+        yield bad(
+            ("word_channels",),
+            f"a word of {spec.word_channels} channels takes {spec.word_bytes} bytes, "
+            "tensors are aligned to 64",
+            "use at most 64 channels",
+        )
+
+
+def _bus(spec: HwSpec) -> Iterator[Problem]:
+    """The bus is one that AXI has, and memory does not promise more than it carries."""
+    dram = spec.dram
+    if dram.bus_bytes not in (4, 8, 16, 32, 64, 128):
+        yield bad(
+            ("dram", "bus_bytes"),
+            f"bus of {dram.bus_bytes} bytes: AXI data widths are powers of two",
+            "use 4, 8, 16, 32, 64 or 128",
+        )
+    if dram.bytes_per_cycle > 2 * dram.bus_bytes:
+        yield bad(
+            ("dram", "bytes_per_cycle"),
+            f"{dram.bytes_per_cycle:g} bytes per cycle exceed what reads and "
+            f"writes of a {dram.bus_bytes}-byte bus carry",
+            f"use at most {2 * dram.bus_bytes}",
+        )
+
+
+Rule = Callable[[HwSpec], Iterator[Problem]]
+RULES: tuple[Rule, ...] = (*GRAPH_RULES, _array, _buffers, _encodings, _bus)

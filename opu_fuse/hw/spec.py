@@ -1,8 +1,8 @@
 """The hardware spec: one frozen tree of values that compiler, simulators and RTL follow.
 
-The pydantic dataclasses below are the schema of the YAML files in `hw_specs/` (keys are the field names). They refuse unknown
-keys and wrong types; whether the values make a machine is said by `hw/check.py`. Sizes of on-chip buffers are in their own
-words, DRAM sizes in bytes.
+The pydantic dataclasses below are the schema of the YAML files in `hw_specs/` (keys are the field
+names). They refuse unknown keys and wrong types; whether the values make a machine is said by
+`hw/check.py`. Sizes of on-chip buffers are in their own words, DRAM sizes in bytes.
 """
 
 import dataclasses
@@ -37,7 +37,9 @@ OPERATORS = (
     "upsample",
     "batch_norm",
 )
-"""DFG operators a spec may map to module kinds; virtual ones (flatten, reshape, identity) do no work and are never mapped."""
+"""DFG operators a spec may map to module kinds; virtual ones (flatten, reshape, identity) do no
+work and are never mapped.
+"""
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Count = Annotated[int, Field(ge=1)]
@@ -62,7 +64,9 @@ class ModuleKind(StrEnum):
 
 
 class Access(StrEnum):
-    """How a module reads its second operand. `per_channel` accepts `per_tensor` too; `full` only a feature map."""
+    """How a module reads its second operand. `per_channel` accepts `per_tensor` too; `full` only a
+    feature map.
+    """
 
     PER_TENSOR = "per_tensor"
     PER_CHANNEL = "per_channel"
@@ -106,7 +110,9 @@ class Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Buffer:
-    """words: all flat words; banks: equal parts used in turn by the scheduler (2 = double buffering)."""
+    """words: all flat words; banks: equal parts used in turn by the scheduler (2 = double
+    buffering).
+    """
 
     words: Count
     banks: Annotated[int, Field(ge=1, le=4)] = 2
@@ -125,7 +131,9 @@ class WeightBuffer(Buffer):
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Buffers:
-    """Words: feature, residual and output W int8, partial sums W int32, param W bytes, weight `width` bytes."""
+    """Words: feature, residual and output W int8, partial sums W int32, param W bytes, weight
+    `width` bytes.
+    """
 
     feature: Buffer
     weight: WeightBuffer
@@ -154,7 +162,9 @@ class Queues:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Dram:
-    """Memory port. bytes_per_cycle (one budget for reads and writes) and latency (cycles) describe the memory, not the machine."""
+    """Memory port. bytes_per_cycle (one budget for reads and writes) and latency (cycles) describe
+    the memory, not the machine.
+    """
 
     bus_bytes: Count
     capacity: Count
@@ -176,8 +186,9 @@ class Numeric:
 class Limits:
     """Largest value per axis a module can do; None: as far as the registers reach.
 
-    kernel, stride, dilation, window: rows or columns. padding: rows or columns per side, of an explicit pad and of the padding
-    attribute of the operator that the module runs. asymmetric: sides may differ. fill: values a pad inserts.
+    kernel, stride, dilation, window: rows or columns. padding: rows or columns per side, of an
+    explicit pad and of the padding attribute of the operator that the module runs. asymmetric:
+    sides may differ. fill: values a pad inserts.
     """
 
     kernel: Count | None = None
@@ -193,9 +204,10 @@ class Limits:
 class Module:
     """One module instance of the HDFG.
 
-    domain_in / domain_out: domains of the value that comes in and goes out (a requantiser sits on every edge acc -> act).
-    operand: how the second operand is read, None without one. uses: operators it can run per pass. bypass: data may pass
-    it unused. exit: a group may end here. tap: its value can be stored besides the exit value.
+    domain_in / domain_out: domains of the value that comes in and goes out (a requantiser sits on
+    every edge acc -> act). operand: how the second operand is read, None without one. uses:
+    operators it can run per pass. bypass: data may pass it unused. exit: a group may end here. tap:
+    its value can be stored besides the exit value.
     """
 
     kind: ModuleKind
@@ -211,7 +223,9 @@ class Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Dataflow:
-    """The HDFG as written: modules by name, successors by name (their order is the search order), operator -> kinds."""
+    """The HDFG as written: modules by name, successors by name (their order is the search order),
+    operator -> kinds.
+    """
 
     root: str
     modules: Mapping[str, Module]

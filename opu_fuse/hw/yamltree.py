@@ -1,9 +1,11 @@
 """YAML files as plain trees that remember where every key stands; `extends:` resolved.
 
-A stricter YAML: duplicate keys, merge keys, anchors and non-text keys are refused, only `true`/`false` are booleans and dates
-stay text. Under `extends`, mappings merge key by key, everything else is replaced, and `null` removes an inherited key.
+A stricter YAML: duplicate keys, merge keys, anchors and non-text keys are refused, only
+`true`/`false` are booleans and dates stay text. Under `extends`, mappings merge key by key,
+everything else is replaced, and `null` removes an inherited key.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,24 +20,34 @@ KeyPath = tuple[Key, ...]
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses what would be lost silently; `yaml_implicit_resolvers` is narrowed below."""
+    """SafeLoader that refuses what would be lost silently; `yaml_implicit_resolvers` is narrowed
+    below.
+    """
 
     file = ""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()
         if getattr(event, "anchor", None) is not None:
-            raise _error(self.file, event.start_mark.line, "anchors and aliases are not supported",
-                         "write the value out, or use `extends`")  # fmt: skip
+            raise _error(
+                self.file,
+                event.start_mark.line,
+                "anchors and aliases are not supported",
+                "write the value out, or use `extends`",
+            )
         return super().compose_node(parent, index)
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith((":timestamp", ":bool", ":merge"))]
+    first: [
+        (tag, regexp)
+        for tag, regexp in resolvers
+        if not tag.endswith((":timestamp", ":bool", ":merge"))
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 for _first in "tTfF":
-    _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", yaml.resolver.re.compile("^(true|false)$"), [_first])
+    _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(true|false)$"), [_first])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,9 +65,11 @@ class Tree:
 
 
 def read_tree(path: Path, find: Callable[[str, Path], Path]) -> Tree:
-    """Read one file and what it extends. find(name, folder) gives the file that `extends: name` means.
+    """Read one file and what it extends. find(name, folder) gives the file that `extends: name`
+    means.
 
-    Raises SpecError with file and line for unreadable files, YAML mistakes, and files that extend themselves.
+    Raises SpecError with file and line for unreadable files, YAML mistakes, and files that extend
+    themselves.
     """
     return _resolve(path, find, ())
 
@@ -67,14 +81,18 @@ def _resolve(path: Path, find: Callable[[str, Path], Path], above: tuple[Path, .
         return own
     place = own.places[("extends",)]
     if not isinstance(base_name, str):
-        raise SpecError(place, f"extends is {base_name!r}, not a name or path", "name one spec or file")
+        raise SpecError(
+            place, f"extends is {base_name!r}, not a name or path", "name one spec or file"
+        )
     try:
         base_path = find(base_name, path.parent)
     except SpecError as error:
         raise SpecError(place, f"extends: {error.what}", error.help) from None
     chain = (*above, path.resolve())
     if base_path.resolve() in chain:
-        raise SpecError(place, f"the spec extends itself through {base_name!r}", "remove one `extends`")
+        raise SpecError(
+            place, f"the spec extends itself through {base_name!r}", "remove one `extends`"
+        )
     base = _resolve(base_path, find, chain)
     places = {**base.places, **own.places}
     return Tree(value=_merged(base.value, own.value), places=places)
@@ -97,37 +115,65 @@ def _parse(path: Path) -> Tree:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise SpecError(str(path), f"cannot be read ({reason})", "give a readable YAML file") from None
-    loader = _Loader(text)
-    loader.file = str(path)
+        raise SpecError(
+            str(path), f"cannot be read ({reason})", "give a readable YAML file"
+        ) from None
+    return parse_tree(text, str(path))
+
+
+def parse_tree(text: str, file: str) -> Tree:
+    """YAML text -> tree; `file` is what messages call it. `extends` stays an ordinary key. Raises
+    SpecError.
+    """
+    try:
+        loader = _Loader(text)
+    except yaml.YAMLError:  # control characters, found before any line is known
+        raise _error(
+            file, 0, "YAML: holds characters that text cannot hold", "give a YAML file"
+        ) from None
+    loader.file = file
     try:
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
-            raise _error(str(path), 0, "is not a mapping of keys to values", "see docs/hw-spec.md for the keys")
-        places: dict[KeyPath, str] = {(): f"{path}:1"}
+            raise _error(
+                file, 0, "is not a mapping of keys to values", "docs/hw-spec.md describes the keys"
+            )
+        places: dict[KeyPath, str] = {(): f"{file}:1"}
         return Tree(value=_mapping(loader, node, (), places), places=places)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or "is not YAML"
-        raise _error(str(path), mark.line if mark else 0, f"YAML: {problem}", "correct the syntax") from None
+        problem = getattr(error, "problem", None) or str(error)
+        raise _error(
+            file, mark.line if mark else 0, f"YAML: {problem}", "correct the syntax"
+        ) from None
+    except RecursionError:
+        raise _error(file, 0, "YAML: nested too deeply", "a spec needs four levels") from None
     finally:
         loader.dispose()
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode, path: KeyPath, places: dict[KeyPath, str]) -> dict[str, Any]:
+def _mapping(
+    loader: _Loader, node: yaml.MappingNode, path: KeyPath, places: dict[KeyPath, str]
+) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line
         key = key_node.value if key_node.tag == "tag:yaml.org,2002:str" else None
         if not isinstance(key, str):
-            raise _error(loader.file, line, f"key {key_node.value!r} is not text", "keys are plain words")
+            raise _error(
+                loader.file, line, f"key {key_node.value!r} is not text", "keys are plain words"
+            )
         if key == "<<":
             raise _error(loader.file, line, "merge keys are not supported", "use `extends`")
         here = (*path, key)
         if key in result:
             first = places[here].rpartition(":")[2]
-            raise _error(loader.file, line, f"key {_dotted(here)!r} stands twice (first in line {first})",
-                         "remove one of them")  # fmt: skip
+            raise _error(
+                loader.file,
+                line,
+                f"key {_dotted(here)!r} stands twice (first in line {first})",
+                "remove one of them",
+            )
         places[here] = f"{loader.file}:{line + 1}"
         result[key] = _value(loader, value_node, here, places)
     return result
@@ -150,5 +196,5 @@ def _dotted(path: KeyPath) -> str:
 
 
 def _error(file: str, line: int, what: str, help_: str) -> SpecError:
-    """line counts from 0, as YAML marks do."""
+    """Line counts from 0, as YAML marks do."""
     return SpecError(f"{file}:{line + 1}", what, help_)

@@ -17,11 +17,11 @@ module opu_counters #(
     input  logic               clk_i,
     input  logic               rst_ni,
 
-    input  logic [ENGINES-1:0] take_valid_i,
+    input  logic [ENGINES-1:1] take_valid_i,
     input  logic [ENGINES-1:0] take_mask_i [ENGINES],
     output logic [ENGINES-1:0] tokens_o [ENGINES],
 
-    input  logic [ENGINES-1:0] give_valid_i,
+    input  logic [ENGINES-1:1] give_valid_i,
     input  logic [ENGINES-1:0] give_mask_i [ENGINES],
     output logic [ENGINES-1:0] space_o [ENGINES]
 );

@@ -51,7 +51,6 @@ module opu_frontend #(
     output logic               busy_o,        // at least one instruction is open
     output logic               stall_o,       // waits for a token, or holds a retirement
     output logic               retire_o,
-    output logic [PC_BITS-1:0] oldest_pc_o,   // oldest open or waiting instruction, while !idle_o
     output logic [PC_BITS-1:0] latest_pc_o,   // instruction started last
     output logic               fault_o,
     output logic [PC_BITS-1:0] fault_pc_o
@@ -83,23 +82,22 @@ module opu_frontend #(
   assign go = word_valid_i && legal && !halt_i;
   assign set_valid_o = go && !is_start;
 
-  // Open instructions: signal mask and program index, oldest first.
+  // Open instructions: signal mask, oldest first.
   logic open_ready, open_valid, start, retire;
   logic [ENGINES-1:0] open_signal;
-  logic [PC_BITS-1:0] open_pc;
 
   opu_queue #(
-      .WIDTH(ENGINES + PC_BITS),
+      .WIDTH(ENGINES),
       .DEPTH(IN_FLIGHT)
   ) u_open (
       .clk_i,
       .rst_ni,
       .push_valid_i(start),
       .push_ready_o(open_ready),
-      .push_data_i ({signal_mask, word_pc_i}),
+      .push_data_i (signal_mask),
       .pop_valid_o (open_valid),
       .pop_ready_i (retire),
-      .pop_data_o  ({open_signal, open_pc})
+      .pop_data_o  (open_signal)
   );
 
   assign start_valid_o = go && is_start && tokens_here && open_ready;
@@ -122,7 +120,6 @@ module opu_frontend #(
   assign stall_o = (word_valid_i && is_start && start_legal && !tokens_here)
       || (done_valid_i && !done_ready_o);
   assign retire_o = retire;
-  assign oldest_pc_o = open_valid ? open_pc : word_pc_i;
 
   logic [PC_BITS-1:0] latest_pc_q;
   assign latest_pc_o = latest_pc_q;

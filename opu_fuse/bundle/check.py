@@ -1,0 +1,176 @@
+"""Whether a bundle keeps the promises of `program.py`: what engines rely on without looking again.
+
+Runs when a program file is written and when one is read, so a file cannot name bytes outside its memory
+window, words outside its program, or values that nobody makes.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from opu_fuse.bundle.manifest import damaged
+from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Port, Tensor
+from opu_fuse.hw.isa import OPCODE, Engine
+from opu_fuse.hw.spec import HwSpec
+
+DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64", "bool")
+"""Element types a port may have."""
+
+_POST_RUN = OPCODE[Engine.POST, "run"]
+
+
+def check_bundle(bundle: Bundle, hw: HwSpec, where: str) -> None:
+    """Raises ProgramError with the first broken promise. where: the file, for the message."""
+    for rule in RULES:
+        for what in rule(bundle, hw):
+            raise damaged(where, what)
+
+
+def _memory(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
+    """Window inside the machine's memory; constants and program inside the window, apart."""
+    window, start = bundle.window_bytes, bundle.program_offset
+    end = start + 4 * len(bundle.words)
+    if window > hw.dram.capacity:
+        yield f"memory window of {window} bytes, {hw.name} has {hw.dram.capacity}"
+    if end > window or start % 4:
+        yield f"program at bytes {start}..{end} of a window of {window}"
+    if bundle.constants.size > start:
+        yield f"{bundle.constants.size} constant bytes reach into the program at {start}"
+    if bundle.spec_hash != hw.spec_hash:
+        yield f"spec hash {bundle.spec_hash:011x}, the spec inside has {hw.spec_hash:011x}"
+
+
+def _tensors(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
+    """Names once, layouts of this machine that hold the shape, bytes where nothing else lies."""
+    yield from _twice("tensor", [t.name for t in bundle.tensors])
+    program_end = bundle.program_offset + 4 * len(bundle.words)
+    for t in bundle.tensors:
+        yield from _layout(t, hw)
+        end = t.offset + t.layout.size_bytes
+        if t.offset < bundle.constants.size or end > bundle.window_bytes:
+            yield f"tensor {t.name} at bytes {t.offset}..{end} lies outside the feature maps"
+        if t.offset < program_end and bundle.program_offset < end:
+            yield f"tensor {t.name} at bytes {t.offset}..{end} lies over the program"
+        if t.offset % t.layout.word:
+            yield f"tensor {t.name} at byte {t.offset}, between words of {t.layout.word}"
+        if not (math.isfinite(t.scale) and t.scale > 0 and -128 <= t.zero_point <= 127):
+            yield f"tensor {t.name} has scale {t.scale}, zero point {t.zero_point}"
+        if not -1 <= t.first_group <= t.last_group:
+            yield f"tensor {t.name} lives from group {t.first_group} to {t.last_group}"
+
+
+def _layout(t: Tensor, hw: HwSpec) -> Iterator[str]:
+    y = t.layout
+    sizes = (y.channels, y.rows, y.cols)
+    if min(sizes) < 1 or (y.word, y.lanes) != (hw.word_bytes, hw.word_channels):
+        yield f"tensor {t.name} has a layout of another machine ({y})"
+    elif not (1 <= y.slot <= y.word and y.slot & (y.slot - 1) == 0):
+        yield f"tensor {t.name} has slots of {y.slot} bytes in words of {y.word}"
+    elif y.slot < y.word and y.channels > y.slot:
+        yield f"tensor {t.name} has {y.channels} channels in slots of {y.slot}"
+    if math.prod(sizes) != math.prod(t.shape) or min(t.shape, default=1) < 1:
+        yield f"tensor {t.name} has shape {t.shape}, but lies as {sizes}"
+
+
+def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
+    """Numbered in order; inputs and outputs are tensors; stage results in the chain."""
+    known = {t.name for t in bundle.tensors}
+    for number, group in enumerate(bundle.groups):
+        if group.index != number:
+            yield f"group {group.index} stands at place {number}"
+        for name in (*group.inputs, *group.outputs):
+            if name not in known:
+                yield f"group {number} ({group.name}) names {name}, which is no tensor"
+        for stage in group.stages:
+            if not 0 <= stage.stage < 5 or min(stage.channels, stage.rows, stage.cols) < 1:
+                yield f"group {number} has an impossible stage tensor {stage.name}"
+    limit = len(bundle.groups)
+    for t in bundle.tensors:
+        if t.last_group > limit:
+            yield f"tensor {t.name} lives to group {t.last_group} of {limit}"
+    for node, (_, group) in bundle.source_map.items():
+        if not -1 <= group < limit:
+            yield f"node {node} is in group {group} of {limit}"
+
+
+def _segments(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
+    """Words inside the program; as many group numbers and tiles as instructions; hosts present."""
+    used: set[str] = set()
+    for number, segment in enumerate(bundle.segments):
+        if isinstance(segment, HostSegment):
+            used.add(segment.member)
+            if segment.member not in bundle.hosts:
+                yield f"segment {number} runs {segment.member}, which is missing"
+        else:
+            yield from _machine_segment(bundle, segment, number)
+    for name in bundle.hosts:
+        if name not in used or not name.startswith("host/"):
+            yield f"{name} belongs to no segment"
+
+
+def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int) -> Iterator[str]:
+    first, rest = divmod(segment.program_offset - bundle.program_offset, 4)
+    last = first + segment.words
+    if rest or first < 0 or segment.words < 1 or last > len(bundle.words):
+        yield f"segment {number} is words {first}..{last} of {len(bundle.words)}"
+        return
+    words = bundle.words[first:last]
+    starts = int(np.count_nonzero(words >> 31))
+    posts = int(np.count_nonzero(words >> 24 == (8 | Engine.POST) << 4 | _POST_RUN.code))
+    if starts != len(segment.groups) or posts != len(segment.tiles):
+        yield (
+            f"segment {number} has {starts} instructions and {posts} post tiles, "
+            f"but {len(segment.groups)} group numbers and {len(segment.tiles)} tiles"
+        )
+    if any(not -1 <= group < len(bundle.groups) for group in segment.groups):
+        yield f"segment {number} has instructions of groups that do not exist"
+
+
+def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
+    """Every value read by a host segment or an output port is made before."""
+    yield from _twice("input", [p.name for p in bundle.inputs])
+    yield from _twice("output", [p.name for p in bundle.outputs])
+    tensors = {t.name: t for t in bundle.tensors}
+    known = {*tensors, *(p.value for p in bundle.inputs)}
+    for number, segment in enumerate(bundle.segments):
+        if isinstance(segment, HostSegment):
+            for _, value in segment.inputs:
+                if value not in known:
+                    yield f"segment {number} reads {value}, which nothing makes"
+            known.update(value for _, value in segment.outputs)
+    for port in (*bundle.inputs, *bundle.outputs):
+        if port.value not in known:
+            yield f"port {port.name} stands for {port.value}, which nothing makes"
+        yield from _port(port, tensors.get(port.value))
+
+
+def _port(port: Port, tensor: Tensor | None) -> Iterator[str]:
+    if port.dtype not in DTYPES:
+        yield f"port {port.name} has dtype {port.dtype}"
+    if min(port.shape, default=1) < 1:
+        yield f"port {port.name} has shape {port.shape}"
+    if port.scale is not None and not (math.isfinite(port.scale) and port.scale > 0):
+        yield f"port {port.name} has scale {port.scale}"
+    if tensor is None:
+        return
+    if math.prod(port.shape) != math.prod(tensor.shape):
+        yield f"port {port.name} has shape {port.shape}, its tensor {tensor.shape}"
+    if port.scale is None and port.dtype not in ("int8", "uint8"):
+        yield f"port {port.name} ({port.dtype}) has no scale, but its tensor is int8"
+
+
+def _twice(kind: str, names: list[str]) -> Iterator[str]:
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield f"{kind} {name} stands twice"
+
+
+RULES: tuple[Callable[[Bundle, HwSpec], Iterator[str]], ...] = (
+    _memory,
+    _tensors,
+    _groups,
+    _segments,
+    _values,
+)

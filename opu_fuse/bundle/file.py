@@ -1,0 +1,207 @@
+"""Program files: `save` and `load` of `name.opu` (docs/program-file.md).
+
+A ZIP without compression, members sorted, times fixed: the same bundle gives the same bytes. Large
+members are hashed and written from where they lie, without copies.
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opu_fuse.bundle import manifest as manifests
+from opu_fuse.bundle.check import check_bundle
+from opu_fuse.bundle.listing import program_listing
+from opu_fuse.bundle.manifest import Manifest, Member, damaged
+from opu_fuse.bundle.program import Bundle
+from opu_fuse.errors import ProgramError, SpecError
+from opu_fuse.hw.load import load_hw_text
+from opu_fuse.hw.spec import HwSpec
+
+SPEC, PROGRAM, LISTING, DRAM, QDQ = (
+    "spec.yaml",
+    "program.bin",
+    "program.asm",
+    "dram.bin",
+    "qdq.onnx",
+)
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_REGULAR_FILE = 0o100644 << 16
+_LARGEST_MANIFEST = 1 << 28
+
+
+def save(bundle: Bundle, path: str | Path) -> None:
+    """Write a program file. The file appears whole or not at all, replacing an older one.
+
+    Raises ProgramError when the bundle breaks its own promises or the file cannot be written.
+    """
+    path = Path(path)
+    hw = _spec_of(bundle.spec_yaml, str(path))
+    check_bundle(bundle, hw, str(path))
+    members = _members(bundle, hw)
+    facts = {name: _member(data) for name, data in members.items()}
+    text = manifests.to_text(manifests.manifest_of(bundle, hw.name, facts))
+    try:
+        _write_atomically(path, {**members, manifests.NAME: text.encode()})
+    except OSError as error:
+        raise ProgramError(
+            str(path), f"cannot be written ({error.strerror})", "choose another output file"
+        ) from None
+
+
+def load(path: str | Path) -> Bundle:
+    """Read a program file; version, hashes and bounds are checked before anything is used.
+
+    Raises ProgramError with one line for files that are missing, foreign, damaged or truncated.
+    """
+    path = Path(path)
+    where = str(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = _sizes(archive, path)
+            if sizes.get(manifests.NAME, 0) > _LARGEST_MANIFEST:
+                raise damaged(where, f"{manifests.NAME} is larger than any program needs")
+            facts = manifests.from_text(archive.read(manifests.NAME), where)
+            _check_members(facts, sizes, where)
+            data = {name: _read(archive, name, facts.members[name], where) for name in facts.members}
+    except FileNotFoundError:
+        raise ProgramError(where, "no such file", "give the file that compile wrote") from None
+    except OSError as error:
+        raise ProgramError(
+            where, f"cannot be read ({error.strerror or error})", "give the file that compile wrote"
+        ) from None
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, zlib.error) as error:
+        raise damaged(where, f"is no complete program file ({_first_line(error)})") from None
+    except (ValueError, RuntimeError, OverflowError) as error:
+        raise damaged(where, f"is no program file ({_first_line(error)})") from None
+    return _assemble(facts, data, where)
+
+
+def _assemble(facts: Manifest, data: Mapping[str, bytes], where: str) -> Bundle:
+    try:
+        spec_yaml = data[SPEC].decode()
+    except UnicodeDecodeError:
+        raise damaged(where, f"{SPEC} is no text") from None
+    hw = _spec_of(spec_yaml, where)
+    if hw.spec_hash != facts.spec_hash or hw.name != facts.spec:
+        raise damaged(where, f"{SPEC} is not the machine {facts.spec} {facts.spec_hash:011x}")
+    if len(data[PROGRAM]) % 4:
+        raise damaged(where, f"{PROGRAM} has {len(data[PROGRAM])} bytes, not whole words")
+    bundle = Bundle(
+        model=facts.model,
+        model_hash=facts.model_hash,
+        spec_yaml=spec_yaml,
+        spec_hash=facts.spec_hash,
+        tool_version=facts.tool_version,
+        tensors=facts.tensors,
+        inputs=facts.inputs,
+        outputs=facts.outputs,
+        groups=facts.groups,
+        segments=facts.segments,
+        boundaries=facts.boundaries,
+        source_map=facts.source_map,
+        window_bytes=facts.window_bytes,
+        program_offset=facts.program_offset,
+        constants=np.frombuffer(data[DRAM], np.uint8),
+        words=np.frombuffer(data[PROGRAM], "<u4"),
+        hosts={name: data[name] for name in sorted(data) if name.startswith("host/")},
+        qdq=data.get(QDQ, b""),
+    )
+    check_bundle(bundle, hw, where)
+    return bundle
+
+
+def _members(bundle: Bundle, hw: HwSpec) -> dict[str, Any]:
+    """Everything but the manifest, as buffers."""
+    members: dict[str, Any] = {
+        SPEC: bundle.spec_yaml.encode(),
+        PROGRAM: np.ascontiguousarray(bundle.words, "<u4").data,
+        LISTING: program_listing(bundle, hw).encode(),
+        DRAM: np.ascontiguousarray(bundle.constants, np.uint8).data,
+        **bundle.hosts,
+    }
+    if bundle.qdq:
+        members[QDQ] = bundle.qdq
+    return members
+
+
+def _member(data: Any) -> Member:
+    view = memoryview(data).cast("B")
+    return Member(bytes=view.nbytes, sha256=hashlib.sha256(view).hexdigest())
+
+
+def _write_atomically(path: Path, members: Mapping[str, Any]) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+            for member in sorted(members):
+                view = memoryview(members[member]).cast("B")
+                info = zipfile.ZipInfo(member, _EPOCH)
+                info.create_system = 3
+                info.external_attr = _REGULAR_FILE
+                info.file_size = view.nbytes
+                with archive.open(info, "w") as target:
+                    target.write(view)
+        Path(name).chmod(0o666 & ~_umask())
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
+
+
+def _umask() -> int:
+    """The process's file mode mask (mkstemp ignores it: it makes private files)."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sizes(archive: zipfile.ZipFile, path: Path) -> dict[str, int]:
+    """Member name -> bytes; refuses what `save` never writes before any of it is unpacked."""
+    sizes: dict[str, int] = {}
+    available = path.stat().st_size
+    for info in archive.infolist():
+        stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
+        if not stored or info.file_size > available or info.filename in sizes:
+            raise damaged(str(path), f"member {info.filename!r} is not stored as opu-fuse does")
+        sizes[info.filename] = info.file_size
+    if manifests.NAME not in sizes:
+        raise ProgramError(
+            str(path), f"is a ZIP without {manifests.NAME}", "give the file that compile wrote"
+        )
+    return sizes
+
+
+def _check_members(facts: Manifest, sizes: Mapping[str, int], where: str) -> None:
+    required = {SPEC, PROGRAM, LISTING, DRAM}
+    missing = sorted((required | set(facts.members)) - set(sizes) | required - set(facts.members))
+    extra = sorted(set(sizes) - set(facts.members) - {manifests.NAME})
+    for names, what in ((missing, "lacks"), (extra, "holds, unlisted,")):
+        if names:
+            raise damaged(where, f"{what} {names[0]}")
+
+
+def _read(archive: zipfile.ZipFile, name: str, fact: Member, where: str) -> bytes:
+    data = archive.read(name)
+    if len(data) != fact.bytes or hashlib.sha256(data).hexdigest() != fact.sha256:
+        raise damaged(where, f"{name} is not what {manifests.NAME} says (hash differs)")
+    return data
+
+
+def _spec_of(text: str, where: str) -> HwSpec:
+    try:
+        return load_hw_text(text, f"{where}:{SPEC}")
+    except SpecError as error:
+        raise damaged(where, f"{SPEC}: {error.what}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

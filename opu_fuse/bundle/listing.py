@@ -1,0 +1,50 @@
+"""The program as commented assembly text, as `program.asm` and `inspect --asm` show it."""
+
+from opu_fuse.bundle.image import segment_words
+from opu_fuse.bundle.program import Bundle, GroupInfo, HostSegment, MachineSegment
+from opu_fuse.hw.asm import disassemble
+from opu_fuse.hw.encoding import decode_with_positions
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.spec import HwSpec
+
+
+def program_listing(bundle: Bundle, hw: HwSpec) -> str:
+    """All segments in order: machine segments as assembly with a comment wherever the group changes,
+    host segments as comments. `asm` turns one machine segment back into its words.
+    """
+    parts = [f"# {bundle.model} for {hw.name} ({bundle.spec_hash:011x})\n"]
+    for number, segment in enumerate(bundle.segments):
+        if isinstance(segment, HostSegment):
+            lines = [f"# segment {number}: host, {segment.member}"]
+            lines += [f"#   {name} ({op}): {reason}" for name, op, reason in segment.ops]
+            parts.append("\n".join(lines) + "\n")
+        else:
+            parts.append(_machine_segment(bundle, segment, number))
+    return "\n".join(parts)
+
+
+def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int) -> str:
+    instructions, positions = decode_with_positions(segment_words(bundle, segment))
+    comments: dict[int, str] = {}
+    last = -1
+    tiles = iter(segment.tiles)
+    for index, (instruction, group) in enumerate(zip(instructions, segment.groups, strict=True)):
+        lines: list[str] = []
+        if group not in (last, -1):
+            lines.append(group_title(bundle.groups[group]))
+            last = group
+        if instruction.engine is Engine.POST:
+            tile_row, tile_col, row, col, block = next(tiles)
+            lines.append(
+                f"tile at {tile_row},{tile_col} -> output rows {row}.., columns {col}.., block {block}"
+            )
+        if lines:
+            comments[index] = "\n".join(lines)
+    head = f"# segment {number}: machine, {segment.words} words at {segment.program_offset:#x}\n"
+    return head + disassemble(instructions, comments, positions.tolist())
+
+
+def group_title(group: GroupInfo) -> str:
+    """`group 3 layer1.0.conv1: conv1 (conv on ipa), relu1 (relu on compare)`"""
+    ops = ", ".join(f"{o.name} ({o.op}{f' on {o.module}' if o.module else ''})" for o in group.ops)
+    return f"group {group.index} {group.name}: {ops}"

@@ -1,0 +1,124 @@
+"""`manifest.json` of a program file: everything of a `Bundle` but its large members, as strict JSON."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from opu_fuse.bundle.program import (
+    SCHEMA_VERSION,
+    Bundle,
+    GroupInfo,
+    HostSegment,
+    MachineSegment,
+    Port,
+    Tensor,
+)
+from opu_fuse.errors import ProgramError
+
+NAME = "manifest.json"
+_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_Natural = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Size in bytes and SHA-256 (hex) of a member of the archive."""
+
+    bytes: int
+    sha256: str
+
+
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+class Manifest:
+    """The fields of `Bundle` under the same names, and the members of the archive."""
+
+    schema_version: int
+    tool_version: str
+    model: str
+    model_hash: str
+    spec: str
+    spec_hash: _Natural
+    window_bytes: _Natural
+    program_offset: _Natural
+    members: dict[str, Member]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    tensors: tuple[Tensor, ...]
+    groups: tuple[GroupInfo, ...]
+    segments: tuple[MachineSegment | HostSegment, ...]
+    boundaries: tuple[tuple[str, str, str], ...]
+    source_map: dict[str, tuple[tuple[str, ...], int]]
+
+
+def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -> Manifest:
+    """What the manifest of a program says."""
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        tool_version=bundle.tool_version,
+        model=bundle.model,
+        model_hash=bundle.model_hash,
+        spec=spec_name,
+        spec_hash=bundle.spec_hash,
+        window_bytes=bundle.window_bytes,
+        program_offset=bundle.program_offset,
+        members=dict(members),
+        inputs=bundle.inputs,
+        outputs=bundle.outputs,
+        tensors=bundle.tensors,
+        groups=bundle.groups,
+        segments=bundle.segments,
+        boundaries=bundle.boundaries,
+        source_map=dict(bundle.source_map),
+    )
+
+
+def to_text(manifest: Manifest) -> str:
+    """JSON, one line per key and per item of a list: short enough to read, easy to compare."""
+    tree = _adapter().dump_python(manifest, mode="json")
+    return "{\n" + ",\n".join(_lines(tree)) + "\n}\n"
+
+
+def _lines(tree: dict[str, Any]) -> Iterator[str]:
+    for key, value in tree.items():
+        if isinstance(value, list) and value:
+            items = ",\n".join("  " + json.dumps(item) for item in value)
+            yield f"{json.dumps(key)}: [\n{items}\n]"
+        elif isinstance(value, dict) and value:
+            pairs = (f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(value.items()))
+            yield f"{json.dumps(key)}: {{\n" + ",\n".join(pairs) + "\n}"
+        else:
+            yield f"{json.dumps(key)}: {json.dumps(value)}"
+
+
+def from_text(text: bytes, where: str) -> Manifest:
+    """Parse and check against the schema. Raises ProgramError with the first mistake."""
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise damaged(where, f"{NAME} is no JSON ({error})") from None
+    version = tree.get("schema_version") if isinstance(tree, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ProgramError(
+            where,
+            f"is of schema version {version}, this opu-fuse reads {SCHEMA_VERSION}",
+            "compile the model again, or use the opu-fuse that wrote the file",
+        )
+    try:
+        return _adapter().validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise damaged(where, f"{NAME}, {place}: {first['msg']}") from None
+
+
+def damaged(where: str, what: str) -> ProgramError:
+    """The error for a file that does not hold what a program file holds."""
+    return ProgramError(where, what, "the file is damaged; compile the model again")
+
+
+def _adapter() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)

@@ -1,0 +1,271 @@
+"""A plan -> the program file's contents."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from opu_fuse.bundle.program import (
+    Bundle,
+    GroupInfo,
+    HostSegment,
+    MachineSegment,
+    Op,
+    Port,
+    Segment,
+    StageTensor,
+    Tensor,
+)
+from opu_fuse.codegen.host import host_model
+from opu_fuse.codegen.weights import pack_params, pack_weights, spread_groups
+from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.integer import average_params, int8_weight, requant_params
+from opu_fuse.fuse.partition import Partition
+from opu_fuse.hw.footprint import dram_word_bytes
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.isa import Engine, Space
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.plan import HostWork, MachineProgram, Plan, PlannedLayer
+from opu_fuse.schedule.tensors import follow_views
+
+BEFORE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a program comes from: model name, hash of its file, version of this tool, serialised quantised model, and numpy
+    dtype of every input and output of the model by name."""
+
+    model: str
+    model_hash: str
+    tool_version: str
+    qdq: bytes
+    dtypes: Mapping[str, str]
+
+
+def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin: Origin) -> Bundle:
+    """Everything the engines need. Groups are numbered in execution order; groups of views only have no number."""
+    number = _execution_order(plan)
+    segments, hosts = _segments(dfg, partition, plan, number)
+    group_of = {
+        m.node: number[g.index] for g in partition.groups if g.index in number for m in g.matches
+    }
+    return Bundle(
+        model=origin.model,
+        model_hash=origin.model_hash,
+        spec_yaml=hw.to_yaml(),
+        spec_hash=hw.spec_hash,
+        tool_version=origin.tool_version,
+        tensors=tuple(_tensors(dfg, plan, group_of)),
+        inputs=tuple(_port(dfg[i], origin.dtypes) for i in dfg.inputs),
+        outputs=tuple(_port(dfg[i], origin.dtypes) for i in dfg.outputs),
+        groups=tuple(_groups(dfg, partition, plan, number, hw)),
+        segments=segments,
+        boundaries=tuple(
+            (dfg[b.source].name, dfg[b.target].name, b.reason) for b in partition.boundaries
+        ),
+        source_map=_source_map(dfg, group_of),
+        window_bytes=plan.window_bytes,
+        program_offset=plan.program_offset,
+        constants=pack_constants(dfg, plan, hw),
+        words=_words(plan),
+        hosts=hosts,
+        qdq=origin.qdq,
+    )
+
+
+def pack_constants(dfg: Dfg, plan: Plan, hw: HwSpec) -> np.ndarray:
+    """uint8 image of all weights and parameters, from offset 0 of the window."""
+    image = np.zeros(plan.constants_bytes, np.uint8)
+    for planned in plan.layers.values():
+        if planned.layer.anchor is None:
+            continue
+        weight, bias, mult, shift = _numbers(dfg, planned, hw)
+        rows = pack_weights(planned, spread_groups(weight, planned.layer.shape.groups), hw)
+        params = pack_params(bias, mult, shift, hw)
+        image[planned.weights : planned.weights + rows.size] = rows
+        image[planned.params : planned.params + params.size] = params
+    return image
+
+
+def _numbers(
+    dfg: Dfg, planned: PlannedLayer, hw: HwSpec
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Weights (oc, ic / groups, kh, kw), and bias, multiplier, shift per output channel of what runs on the array."""
+    layer = planned.layer
+    assert layer.anchor is not None
+    node, kernel = dfg[layer.anchor], layer.shape.window.kernel
+    channels = layer.shape.mid_channels
+    if node.op == "avg_pool":
+        p = average_params(dfg, node.index, hw.numeric)
+        ((_, only),) = p.mults
+        bias = np.full(channels, -p.x_zero * kernel[0] * kernel[1], np.int64)
+        mult, shift = np.full(channels, only.mult), np.full(channels, only.shift)
+        return np.ones((channels, 1, *kernel), np.int8), bias, mult, shift
+    q = requant_params(dfg, node.index, hw.numeric)
+    weight = int8_weight(dfg[node.operands[1]]).reshape(channels, -1, *kernel)
+    return weight, q.bias, q.mult, q.shift
+
+
+def _words(plan: Plan) -> np.ndarray:
+    """All program words, each segment at its offset from `program_offset`, zero between."""
+    programs = [s for s in plan.segments if isinstance(s, MachineProgram)]
+    if not programs:
+        return np.zeros(0, np.uint32)
+    starts = [(p.program_offset - plan.program_offset) // 4 for p in programs]
+    words = np.zeros(starts[-1] + len(programs[-1].words), np.uint32)
+    for start, program in zip(starts, programs, strict=True):
+        words[start : start + len(program.words)] = program.words
+    return words
+
+
+def _execution_order(plan: Plan) -> dict[int, int]:
+    """Group index of the partition -> number in execution order."""
+    seen: dict[int, int] = {}
+    for segment in plan.segments:
+        if isinstance(segment, MachineProgram):
+            for group in segment.groups:
+                if group >= 0:
+                    seen.setdefault(group, len(seen))
+    return seen
+
+
+def _segments(
+    dfg: Dfg, partition: Partition, plan: Plan, number: Mapping[int, int]
+) -> tuple[tuple[Segment, ...], dict[str, bytes]]:
+    reasons = {op.node: op.reason for op in partition.host}
+    segments: list[Segment] = []
+    hosts: dict[str, bytes] = {}
+    for segment in plan.segments:
+        if isinstance(segment, HostWork):
+            member = f"host/{len(hosts):03d}.onnx"
+            model = host_model(dfg, segment.nodes, f"host_{len(hosts):03d}")
+            hosts[member] = model.model
+            segments.append(
+                HostSegment(
+                    member=member,
+                    inputs=model.inputs,
+                    outputs=model.outputs,
+                    ops=tuple((dfg[n].name, dfg[n].op, reasons[n]) for n in segment.nodes),
+                )
+            )
+        else:
+            segments.append(
+                MachineSegment(
+                    program_offset=segment.program_offset,
+                    words=len(segment.words),
+                    groups=tuple(number.get(g, BEFORE) for g in segment.groups),
+                    tiles=segment.tiles,
+                )
+            )
+    return tuple(segments), hosts
+
+
+def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tensor]:
+    """Stored values, and every change of view of one under its own name."""
+    readers: dict[int, list[int]] = {node: [] for node in plan.placements}
+    for planned in plan.layers.values():
+        layer = planned.layer
+        for node in (layer.source, layer.residual):
+            if node is not None:
+                readers[node].append(group_of[layer.output])
+    ends = {follow_views(dfg, o) for o in dfg.outputs}
+    last_group = max(group_of.values(), default=BEFORE)
+    for node in dfg.nodes:
+        base = follow_views(dfg, node.index) if node.kind is Kind.CALL else node.index
+        if base not in plan.placements or not node.value:
+            continue
+        place, quant = plan.placements[base], dfg[base].quant
+        assert quant is not None
+        first = group_of.get(base, BEFORE)
+        yield Tensor(
+            name=node.value,
+            qdq_name=node.tensor,
+            shape=node.shape,
+            layout=place.layout,
+            offset=place.offset,
+            scale=quant.per_tensor,
+            zero_point=quant.zero_point,
+            first_group=first,
+            last_group=last_group if base in ends else max(readers[base], default=first),
+        )
+
+
+def _port(node: Node, dtypes: Mapping[str, str]) -> Port:
+    quant = node.quant
+    return Port(
+        name=node.value,
+        dtype=dtypes[node.value],
+        shape=node.shape,
+        value=node.value,
+        scale=None if quant is None else quant.per_tensor,
+        zero_point=0 if quant is None else quant.zero_point,
+    )
+
+
+def _groups(
+    dfg: Dfg, partition: Partition, plan: Plan, number: Mapping[int, int], hw: HwSpec
+) -> Iterator[GroupInfo]:
+    moved = _moved_bytes(plan, number, hw)
+    numbered = sorted((number[g.index], g) for g in partition.groups if g.index in number)
+    for index, group in numbered:
+        planned = plan.layers[group.index]
+        layer = planned.layer
+        reads = [layer.source] + ([] if layer.residual is None else [layer.residual])
+        yield GroupInfo(
+            index=index,
+            name=layer.name,
+            ops=tuple(Op(name=dfg[m.node].name, op=dfg[m.node].op, module=m.module) for m in group.matches),
+            inputs=tuple(dict.fromkeys(dfg[n].value for n in reads)),
+            outputs=(dfg[layer.output].value,),
+            macs=layer.macs,
+            cycles=round(planned.estimate.total_cycles),
+            dram_bytes=moved.get(index, 0),
+            stages=tuple(_stages(dfg, planned)),
+        )
+
+
+def _stages(dfg: Dfg, planned: PlannedLayer) -> Iterator[StageTensor]:
+    shape = planned.layer.shape
+    for interior in planned.layer.interiors:
+        node = dfg[interior.node]
+        pooled = interior.pooled
+        yield StageTensor(
+            stage=interior.stage,
+            name=node.value,
+            qdq_name=node.tensor,
+            pooled=pooled,
+            stored=interior.node == planned.layer.output,
+            channels=shape.mid_channels,
+            rows=shape.out_rows if pooled else shape.mid_rows,
+            cols=shape.out_cols if pooled else shape.mid_cols,
+        )
+
+
+def _moved_bytes(plan: Plan, number: Mapping[int, int], hw: HwSpec) -> dict[int, int]:
+    """DRAM bytes of the loads and stores of every group."""
+    moved: dict[int, int] = {}
+    for program in (s for s in plan.segments if isinstance(s, MachineProgram)):
+        for instruction, group in zip(program.instructions, program.groups, strict=True):
+            if group in number:
+                index = number[group]
+                moved[index] = moved.get(index, 0) + _transfer_bytes(instruction, hw)
+    return moved
+
+
+def _transfer_bytes(instruction: Instruction, hw: HwSpec) -> int:
+    if instruction.engine not in (Engine.LOAD, Engine.STORE):
+        return 0
+    p = instruction.params
+    space = Space.OUTPUT if instruction.engine is Engine.STORE else Space(instruction.opcode)
+    return p["run"] * p["rows"] * p["blocks"] * dram_word_bytes(space, hw)
+
+
+def _source_map(dfg: Dfg, group_of: Mapping[int, int]) -> dict[str, tuple[tuple[str, ...], int]]:
+    """Operator of the user's model -> canonical operators and the (last) group that runs it, -1 on the host."""
+    found: dict[str, tuple[tuple[str, ...], int]] = {}
+    for node in dfg.calls:
+        for source in node.source:
+            names, group = found.get(source, ((), BEFORE))
+            found[source] = ((*names, node.name), max(group, group_of.get(node.index, BEFORE)))
+    return dict(sorted(found.items()))

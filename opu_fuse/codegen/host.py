@@ -1,0 +1,162 @@
+"""Host operators -> ONNX models that ONNX Runtime runs between machine segments.
+
+Inside such a model values are real numbers under their own names; int8 values enter and leave as `<name>:int8` through
+DequantizeLinear and QuantizeLinear, and a result the model rounds is rounded there too.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper, numpy_helper
+
+from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.quant import QuantParams
+
+IR_VERSION = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostModel:
+    """inputs, outputs: (name in the ONNX model, value name of the DFG)."""
+
+    model: bytes
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class _Draft:
+    dfg: Dfg
+    nodes: list[onnx.NodeProto]
+    initializers: dict[str, onnx.TensorProto]
+    inputs: dict[str, onnx.ValueInfoProto]
+    names: dict[str, str]
+    known: set[int]
+
+
+def host_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
+    """The model of one host segment: its nodes in order, values from outside as inputs, values read outside as outputs."""
+    inside = set(nodes)
+    parts = {u for n in nodes for u in dfg.users[n] if dfg[u].kind is Kind.TUPLE_GET}
+    draft = _Draft(dfg, [], {}, {}, {}, inside | parts)
+    done: set[ir.Node] = set()
+    for index in nodes:
+        node = dfg[index]
+        for operand in _operands(dfg, node):
+            if operand not in draft.known:
+                _bring_in(draft, dfg[operand])
+        if node.ir_node is not None and node.ir_node not in done and _is_last_of(dfg, node, inside):
+            done.add(node.ir_node)
+            _append(draft, node)
+    outputs = [dfg[i] for i in sorted(inside | parts) if _leaves(dfg, i, inside)]
+    graph = helper.make_graph(
+        draft.nodes, name, list(draft.inputs.values()),
+        [helper.make_empty_tensor_value_info(_outer(n)) for n in outputs],
+        list(draft.initializers.values()),
+    )
+    opsets = [helper.make_opsetid(d, v) for d, v in _opsets(dfg, nodes).items()]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    return HostModel(
+        model=model.SerializeToString(deterministic=True),
+        inputs=tuple(draft.names.items()),
+        outputs=tuple((_outer(n), n.value) for n in outputs),
+    )
+
+
+def _operands(dfg: Dfg, node: Node) -> Iterable[int]:
+    """Operands with tuples looked through, each once."""
+    found: dict[int, None] = {}
+    stack = list(reversed(node.operands))
+    while stack:
+        operand = dfg[stack.pop()]
+        if operand.kind is Kind.TUPLE:
+            stack.extend(reversed(operand.operands))
+        else:
+            found[operand.index] = None
+    return found
+
+
+def _outer(node: Node) -> str:
+    return f"{node.value}:int8" if node.quant is not None else node.value
+
+
+def _is_last_of(dfg: Dfg, node: Node, inside: Collection[int]) -> bool:
+    """A conv and its owned bias are one ONNX node: it stands where the bias stands."""
+    return not any(dfg[u].owner == node.index for u in dfg.users[node.index] if u in inside)
+
+
+def _leaves(dfg: Dfg, index: int, inside: Collection[int]) -> bool:
+    if not dfg[index].value or any(dfg[u].kind is Kind.TUPLE_GET for u in dfg.users[index]):
+        return False
+    return index in dfg.outputs or any(r not in inside for r in _readers(dfg, index))
+
+
+def _readers(dfg: Dfg, index: int) -> Iterable[int]:
+    stack = list(dfg.users[index])
+    while stack:
+        user = stack.pop()
+        if dfg[user].kind is Kind.TUPLE:
+            stack.extend(dfg.users[user])
+        else:
+            yield user
+
+
+def _bring_in(draft: _Draft, node: Node) -> None:
+    """A constant becomes an initialiser of real numbers, a computed value an input."""
+    draft.known.add(node.index)
+    if node.kind is Kind.CONST:
+        assert node.const is not None
+        data = node.const if node.quant is None else node.quant.dequantize(node.const)
+        draft.initializers[node.value] = numpy_helper.from_array(np.ascontiguousarray(data), node.value)
+        return
+    name = _outer(node)
+    dtype = onnx.TensorProto.INT8 if node.quant is not None else _float_type(node)
+    draft.inputs[name] = helper.make_tensor_value_info(name, dtype, node.shape or None)
+    draft.names[name] = node.value
+    if node.quant is not None:
+        _convert(draft, "DequantizeLinear", name, node.value, node.quant)
+
+
+def _float_type(node: Node) -> int:
+    """ONNX type of a value that is not int8: that of the model's value where known."""
+    if node.ir_node is not None:
+        for value in node.ir_node.outputs:
+            if value.name == node.value and value.dtype is not None:
+                return int(value.dtype)
+    return int(onnx.TensorProto.FLOAT)
+
+
+def _append(draft: _Draft, node: Node) -> None:
+    assert node.ir_node is not None
+    proto = ir.serde.serialize_node(node.ir_node)
+    results = [node]
+    if len(node.ir_node.outputs) > 1:
+        results = [draft.dfg[u] for u in draft.dfg.users[node.index] if draft.dfg[u].kind is Kind.TUPLE_GET]
+    draft.nodes.append(proto)
+    for result in results:
+        if result.quant is None:
+            continue
+        raw = f"{result.value}:raw"
+        position = list(proto.output).index(result.value)
+        proto.output[position] = raw
+        _convert(draft, "QuantizeLinear", raw, f"{result.value}:int8", result.quant)
+        _convert(draft, "DequantizeLinear", f"{result.value}:int8", result.value, result.quant)
+
+
+def _convert(draft: _Draft, op: str, source: str, target: str, quant: QuantParams) -> None:
+    scale, zero = f"{target}:scale", f"{target}:zero"
+    draft.initializers[scale] = numpy_helper.from_array(np.float32(quant.per_tensor), scale)
+    draft.initializers[zero] = numpy_helper.from_array(np.int8(quant.zero_point), zero)
+    draft.nodes.append(helper.make_node(op, [source, scale, zero], [target], name=f"{target}:{op}"))
+
+
+def _opsets(dfg: Dfg, nodes: Sequence[int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for index in nodes:
+        ir_node = dfg[index].ir_node
+        if ir_node is not None and ir_node.graph is not None:
+            found |= dict(ir_node.graph.opset_imports)
+    return found or {"": 17}

@@ -1,0 +1,68 @@
+"""Geometry of one pass through the machine: what tiling, cost and scheduling need to know about a group.
+
+Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are its results (partial sums), *final* pixels
+leave the post chain. Without pooling mid and final are the same.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A sliding window: kernel, strides, dilations as (rows, cols); pads as (top, left, bottom, right)."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def span(self, axis: int, first: int, count: int, extent: int) -> tuple[int, int, int]:
+        """Source rows (axis 0) or columns (axis 1) read for outputs first .. first + count - 1.
+
+        Returns (start, stop, origin): start and stop are clipped to 0 .. extent (at least one element), origin is where output
+        `first` begins, relative to start (negative inside the padding).
+        """
+        return self.part_span(axis, first, count, extent, 0, self.kernel[axis])
+
+    def part_span(
+        self, axis: int, first: int, count: int, extent: int, k0: int, k1: int
+    ) -> tuple[int, int, int]:
+        """The same for kernel positions k0 .. k1 - 1 only."""
+        d = self.dilations[axis]
+        begin = first * self.strides[axis] - self.pads[axis] + k0 * d
+        end = begin + (count - 1) * self.strides[axis] + (k1 - k0 - 1) * d + 1
+        start = min(max(begin, 0), extent - 1)
+        stop = max(min(end, extent), start + 1)
+        return start, stop, begin - start
+
+
+POINT = Window(kernel=(1, 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Sizes of a layer. slot: bytes an input pixel takes in a feature word (word_bytes: a full word).
+
+    array: whether the inner-product array runs (else the copy path); groups: of the convolution; window: of the
+    convolution (stride and padding of the copy path); pool: None without pooling; residual: None, "mid" (before the pool) or
+    "final".
+    """
+
+    array: bool
+    in_channels: int
+    in_rows: int
+    in_cols: int
+    slot: int
+    window: Window
+    groups: int
+    mid_channels: int
+    mid_rows: int
+    mid_cols: int
+    pool: Window | None
+    out_rows: int
+    out_cols: int
+    residual: str | None
+
+    @property
+    def pool_window(self) -> Window:
+        return self.pool or POINT

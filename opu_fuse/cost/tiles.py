@@ -1,0 +1,179 @@
+"""Which tiles fit, what they move, and how long they take: closed forms.
+
+A tile is a rectangle of final pixels times a number of output channel blocks. Its input channels may be fed in several
+feature chunks, a chunk's weights in several weight chunks (one `compute.conv` each).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from opu_fuse.cost.layer import Shape
+from opu_fuse.hw.spec import HwSpec, Mode
+from opu_fuse.hw.timing import row_cycles
+
+STEP_OVERHEAD = 24
+"""Cycles lost per instruction of the compute engine: fill of the row registers and drain of the pipeline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """rows, cols: final pixels; blocks: output channel blocks; mode: index of the array mode; in_blocks: input channel blocks
+    per feature chunk; kernel: kernel rows and columns per feature chunk; weights_outer: walk all tiles for one range of
+    output channels before the next range (weights stay) instead of all channels for one tile (features stay)."""
+
+    rows: int
+    cols: int
+    blocks: int
+    mode: int
+    in_blocks: int
+    kernel: tuple[int, int]
+    weights_outer: bool
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Smallest integer >= a / b."""
+    return -(-a // b)
+
+
+def spans(total: int, step: int) -> Iterator[tuple[int, int]]:
+    """(start, count) of consecutive pieces of at most `step`."""
+    for start in range(0, total, step):
+        yield start, min(step, total - start)
+
+
+def input_blocks(shape: Shape, lanes: int, first: int, count: int) -> tuple[int, int]:
+    """Input channel blocks [start, stop) that output blocks first .. first + count - 1 read (grouped convolutions skip some)."""
+    if not shape.array:
+        return first, first + count
+    if shape.slot < lanes:
+        return 0, 1
+    per_group_out = shape.mid_channels // shape.groups
+    per_group_in = shape.in_channels // shape.groups
+    last = min((first + count) * lanes, shape.mid_channels)
+    g0, g1 = first * lanes // per_group_out, (last - 1) // per_group_out
+    return g0 * per_group_in // lanes, ceil_div((g1 + 1) * per_group_in, lanes)
+
+
+def weight_chunks(
+    segments: int, unit: int, kernel: tuple[int, int], groups: int, capacity: int
+) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Split segments × kernel × output groups into pieces of at most `capacity` weight rows.
+
+    A piece begins at a multiple of `unit` segments (a feature word), since an instruction starts at lane 0.
+    Yields (first segment, segments, first kernel row, rows, first kernel column, columns); `groups` rows per position.
+    """
+    rows, cols = kernel
+    unit = min(unit, segments)
+    position = groups * unit
+    if rows * cols * position <= capacity:
+        for s, n in spans(segments, capacity // (rows * cols * position) * unit):
+            yield s, n, 0, rows, 0, cols
+        return
+    for s, m in spans(segments, unit):
+        if cols * position <= capacity:
+            for y, n in spans(rows, capacity // (cols * position)):
+                yield s, m, y, n, 0, cols
+        else:
+            for y in range(rows):
+                for x, n in spans(cols, capacity // position):
+                    yield s, m, y, 1, x, n
+
+
+def segments_per_block(mode: Mode, hw: HwSpec) -> int:
+    return hw.word_channels // mode.ic
+
+
+def groups_per_block(mode: Mode, hw: HwSpec) -> int:
+    return hw.word_channels // mode.oc
+
+
+def output_groups(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) -> int:
+    """Output channel groups of blocks first .. first + count - 1 that hold real channels."""
+    channels = min((first + count) * hw.word_channels, shape.mid_channels) - first * hw.word_channels
+    return ceil_div(channels, mode.oc)
+
+
+def input_segments(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) -> int:
+    """Input channel segments of blocks first .. first + count - 1 that hold real channels."""
+    if shape.slot < hw.word_bytes:
+        return 1
+    channels = min((first + count) * hw.word_channels, shape.in_channels) - first * hw.word_channels
+    return ceil_div(channels, mode.ic)
+
+
+def mid_tile(shape: Shape, row: int, rows: int, col: int, cols: int) -> tuple[int, int, int, int, int, int]:
+    """Mid rectangle under final rows and columns: (row0, row1, row origin, col0, col1, col origin)."""
+    y = shape.pool_window.span(0, row, rows, shape.mid_rows)
+    x = shape.pool_window.span(1, col, cols, shape.mid_cols)
+    return *y, *x
+
+
+def row_words(cols: int, slot: int, word: int) -> int:
+    """Feature words of a row of `cols` pixels that starts a word."""
+    return ceil_div(cols * slot, word)
+
+
+def feature_words(shape: Shape, hw: HwSpec, rows: int, cols: int, kernel: tuple[int, int]) -> int:
+    """Upper bound of the feature words of one channel block under rows × cols mid pixels and a part of the kernel."""
+    w = shape.window
+    in_rows = min((rows - 1) * w.strides[0] + (kernel[0] - 1) * w.dilations[0] + 1, shape.in_rows)
+    in_cols = min((cols - 1) * w.strides[1] + (kernel[1] - 1) * w.dilations[1] + 1, shape.in_cols)
+    unaligned = hw.word_bytes // shape.slot - 1
+    words = row_words(in_cols + unaligned, shape.slot, hw.word_bytes)
+    return in_rows * min(words, row_words(shape.in_cols, shape.slot, hw.word_bytes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Predicted totals of a layer: cycles of array, DRAM and post, bytes moved, and their combination."""
+
+    compute_cycles: int
+    post_cycles: int
+    dram_bytes: int
+    total_cycles: float
+
+
+def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
+    """Closed-form cost of a layer cut into `tile`s (borders counted as full tiles' shares, so it is a bound within a few %)."""
+    mode = hw.array.modes[tile.mode]
+    lanes, word = hw.word_channels, hw.word_bytes
+    blocks = ceil_div(shape.mid_channels, lanes)
+    tiles = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
+    ranges = ceil_div(blocks, tile.blocks)
+    pool = shape.pool_window
+    mid_rows = min((tile.rows - 1) * pool.strides[0] + pool.kernel[0], shape.mid_rows)
+    mid_cols = min((tile.cols - 1) * pool.strides[1] + pool.kernel[1], shape.mid_cols)
+    pixels = mid_rows * mid_cols
+    first, last = input_blocks(shape, lanes, 0, tile.blocks)
+    in_blocks = last - first
+    chunks = ceil_div(in_blocks, tile.in_blocks)
+    if shape.array:
+        positions = shape.window.kernel[0] * shape.window.kernel[1]
+        segments = input_segments(shape, mode, hw, first, in_blocks)
+        rows_all = segments * positions * output_groups(shape, mode, hw, 0, blocks)
+        capacity = hw.buffers.weight.bank_words // hw.row_words
+        steps = tiles * ranges * max(chunks, ceil_div(rows_all, capacity * ranges))
+        compute = tiles * rows_all * row_cycles(hw, pixels) + steps * STEP_OVERHEAD
+        weights = rows_all * hw.array.row_bytes
+        resident = tile.weights_outer and rows_all <= capacity * ranges
+        weight_bytes = weights * (1 if resident or tiles == 1 else tiles)
+    else:
+        compute = tiles * blocks * pixels + tiles * ranges * STEP_OVERHEAD
+        weight_bytes = 0
+    kernel = tile.kernel
+    parts = ceil_div(shape.window.kernel[0], kernel[0]) * ceil_div(shape.window.kernel[1], kernel[1])
+    one = feature_words(shape, hw, mid_rows, mid_cols, kernel) * parts * in_blocks * word
+    stay = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
+    feature_bytes = tiles * one * (1 if stay or ranges == 1 else ranges)
+    out_bytes = blocks * shape.out_rows * shape.out_cols * word
+    res_bytes = {None: 0, "final": out_bytes, "mid": tiles * blocks * pixels * word}[shape.residual]
+    total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes
+    post = tiles * blocks * tile.rows * tile.cols * pool.kernel[0] * pool.kernel[1]
+    dram = total_bytes / hw.dram.bytes_per_cycle
+    fill = one / hw.dram.bytes_per_cycle / max(1, chunks) + post / (tiles * ranges)
+    return Estimate(
+        compute_cycles=compute,
+        post_cycles=post,
+        dram_bytes=total_bytes,
+        total_cycles=max(compute, dram, post) + fill + 0.2 * dram,
+    )

@@ -1,0 +1,162 @@
+"""From the canonical model to the data-flow graph.
+
+One walk over the values, without recursion and in linear time: every value appears once, after its operands, in the order in
+which a depth-first walk from the model's outputs finishes them (post-DFS order, operands visited in operand order). Values that
+no output needs do not appear, except unused inputs, which come last.
+"""
+
+from typing import Any
+
+import onnx_ir as ir
+
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.indexing import bias_map, derive_access
+from opu_fuse.dfg.lower import Lowered, const_array, lower, shape_of
+from opu_fuse.errors import ModelError
+from opu_fuse.quant import META_KEY, QuantParams
+
+TENSOR_KEY = "opu_fuse.tensor"
+SOURCE_KEY = "opu_fuse.source"
+KEEPS_INTEGERS = frozenset({"reshape", "max_pool", "relu", "upsample"})
+"""Operators whose result needs no rounding of its own: without a Q behind them, they hand on their operand's integers."""
+
+
+def build_dfg(canonical: ir.Model) -> Dfg:
+    """The DFG of a canonical model (quantised or float: the structure is the same).
+
+    Raises ModelError when an output of the model is computed by nothing.
+    """
+    return _Builder(canonical).build()
+
+
+class _Builder:
+    """Invariant: `index[v]` is the position of the node that stands for value v; operands stand before their users."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.graph = model.graph
+        self.nodes: list[Node] = []
+        self.index: dict[ir.Value, int] = {}
+        self.calls: dict[ir.Node, int] = {}
+        self.lowered: dict[ir.Node, Lowered] = {}
+
+    def build(self) -> Dfg:
+        for output in self.graph.outputs:
+            self._visit(output)
+        for value in self.graph.inputs:
+            self._visit(value)
+        users: list[list[int]] = [[] for _ in self.nodes]
+        for node in self.nodes:
+            for operand in dict.fromkeys(node.operands):
+                users[operand].append(node.index)
+        return Dfg(
+            name=self.graph.name or "model",
+            nodes=tuple(self.nodes),
+            users=tuple(tuple(u) for u in users),
+            inputs=tuple(self.index[v] for v in self.graph.inputs if self._is_var(v)),
+            outputs=tuple(self.index[v] for v in self.graph.outputs),
+            quantised=any(n.quant is not None for n in self.nodes),
+        )
+
+    def _is_var(self, value: ir.Value) -> bool:
+        return self.nodes[self.index[value]].kind is Kind.VAR
+
+    def _visit(self, root: ir.Value) -> None:
+        stack = [(root, False)]
+        while stack:
+            value, ready = stack.pop()
+            if value in self.index:
+                continue
+            if ready:
+                self._emit(value)
+                continue
+            stack.append((value, True))
+            operands = self._operands(value)
+            stack.extend((v, False) for v in reversed(operands) if v not in self.index)
+
+    def _operands(self, value: ir.Value) -> tuple[ir.Value, ...]:
+        producer = value.producer()
+        if producer is None or const_array(value) is not None:
+            return ()
+        if producer not in self.lowered:
+            self.lowered[producer] = lower(producer)
+        return self.lowered[producer].operands
+
+    def _emit(self, value: ir.Value) -> None:
+        data = const_array(value)
+        producer = value.producer()
+        if data is not None:
+            self._add(Kind.CONST, value, const=data, shape=data.shape)
+        elif producer is None:
+            if not value.is_graph_input():
+                raise ModelError(f"value {value.name!r}", "nothing computes it", "check the model with onnx.checker")
+            self._add(Kind.VAR, value, shape=shape_of(value))
+        elif len(producer.outputs) > 1:
+            self._emit_part(value, producer)
+        else:
+            self._emit_call(value, producer)
+
+    def _emit_part(self, value: ir.Value, producer: ir.Node) -> None:
+        """One result of an operator with several: a tuple_get on its call."""
+        if producer not in self.calls:
+            self.calls[producer] = self._append(**self._call(producer, self._operand_indices(producer)))
+        part = {"index": value.index() or 0}
+        operands = (self.calls[producer],)
+        self._add(Kind.TUPLE_GET, value, operands=operands, attrs=part, shape=shape_of(value))
+
+    def _emit_call(self, value: ir.Value, producer: ir.Node) -> None:
+        lowered = self.lowered[producer]
+        operands = self._operand_indices(producer)
+        if lowered.op == "concat":
+            name = f"{producer.name}/operands"
+            operands = (self._append(kind=Kind.TUPLE, name=name, operands=operands),)
+        quant, tensor = _quant(value), value.meta.get(TENSOR_KEY, "")
+        if quant is None and lowered.op in KEEPS_INTEGERS:
+            quant = self.nodes[operands[0]].quant
+        call = self._call(producer, operands)
+        if lowered.bias is None:
+            self.index[value] = self._append(**call, quant=quant, tensor=tensor)
+            return
+        conv = self._append(**call | {"value": f"{value.name}/acc"})
+        self._visit(lowered.bias)
+        bias = {
+            "name": f"{producer.name}/bias",
+            "op": "add",
+            "operands": (conv, self.index[lowered.bias]),
+            "access": (Access.FULL, derive_access(bias_map(shape_of(value)), const=True)),
+            "attrs": {},
+        }
+        self.index[value] = self._append(**call | bias, quant=quant, tensor=tensor, owner=conv)
+
+    def _operand_indices(self, producer: ir.Node) -> tuple[int, ...]:
+        return tuple(self.index[v] for v in self.lowered[producer].operands)
+
+    def _call(self, producer: ir.Node, operands: tuple[int, ...]) -> dict[str, Any]:
+        """Fields of the call that stands for a canonical node, all but the quantisation."""
+        lowered = self.lowered[producer]
+        single = producer.outputs[0] if len(producer.outputs) == 1 else None
+        source = producer.metadata_props.get(SOURCE_KEY, "") or producer.name or ""
+        return {
+            "kind": Kind.CALL,
+            "name": producer.name or "",
+            "op": lowered.op,
+            "operands": operands,
+            "access": lowered.access,
+            "shape": shape_of(single) if single else (),
+            "value": (single.name or "") if single else "",
+            "attrs": lowered.attrs,
+            "source": tuple(s for s in source.split(",") if s),
+            "ir_node": producer,
+        }
+
+    def _add(self, kind: Kind, value: ir.Value, **fields: Any) -> None:
+        name = value.name or ""
+        tensor = value.meta.get(TENSOR_KEY, "")
+        self.index[value] = self._append(kind=kind, name=name, value=name, quant=_quant(value), tensor=tensor, **fields)
+
+    def _append(self, **fields: Any) -> int:
+        self.nodes.append(Node(index=len(self.nodes), **fields))
+        return len(self.nodes) - 1
+
+
+def _quant(value: ir.Value) -> QuantParams | None:
+    return value.meta.get(META_KEY)

@@ -1,0 +1,221 @@
+"""The golden model: executes a DFG with exactly the machine's arithmetic, node by node.
+
+`RULES` is the table operator -> integer arithmetic. A node without a rule, one in floating point (`islands.py`), or one named in
+`host` runs in ONNX Runtime on real numbers and is rounded where the model rounds.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.host import run_node
+from opu_fuse.dfg.integer import (
+    Numeric,
+    act_params,
+    average_params,
+    int8_weight,
+    owned_bias,
+    pad_fill,
+    quant_of,
+    requant_params,
+    residual_params,
+    tied_quant,
+)
+from opu_fuse.dfg.islands import float_reason
+from opu_fuse.dfg.kernels import conv_sums, dense_sums, window_max, window_sum
+from opu_fuse.dfg.lower import const_array
+from opu_fuse.errors import RunError
+from opu_fuse.fixedpoint import activate, add_residual, average, requantize
+
+Values = dict[int, np.ndarray]
+Rule = Callable[[Dfg, Node, Mapping[int, np.ndarray], Numeric], np.ndarray]
+
+
+def interpret(
+    dfg: Dfg,
+    inputs: Mapping[str, np.ndarray],
+    numeric: Numeric,
+    host: Collection[int] = (),
+) -> Values:
+    """Every node's result for one set of inputs.
+
+    inputs: by input name, shape of the var; real numbers (rounded here where the model rounds them) or int8. host: calls to run
+    in ONNX Runtime although they have a rule. Returns per node index: int8 where the node has a quantisation, int64 accumulators
+    for a conv or dense node whose owned bias rounds, the model's own dtype elsewhere; calls with several results and tuples have
+    no entry (their tuple_gets and elements have), nor has a conv that ran on the host together with its bias.
+    Raises RunError for a missing input or a wrong shape, ModelError for annotations that no integer arithmetic can express.
+    """
+    values: Values = {}
+    for node in dfg.nodes:
+        if node.kind is Kind.VAR:
+            values[node.index] = _input(node, inputs)
+        elif node.kind is Kind.CONST and node.const is not None:
+            values[node.index] = node.const
+        elif node.kind is Kind.CALL:
+            values.update(evaluate(dfg, node.index, values, numeric, host))
+    return values
+
+
+def evaluate(
+    dfg: Dfg, index: int, values: Mapping[int, np.ndarray], numeric: Numeric, host: Collection[int] = ()
+) -> Values:
+    """Results of one call from its operands' values: {} or one entry; several for a call with tuple_gets."""
+    node = dfg[index]
+    anchor = index if node.owner is None else node.owner
+    if runs_integer(dfg, anchor) and anchor not in host and index not in host:
+        return {index: RULES[node.op](dfg, node, values, numeric)}
+    return _on_host(dfg, node, values)
+
+
+def runs_integer(dfg: Dfg, index: int) -> bool:
+    """True when a call has integer arithmetic of its own (whether or not some machine has a module for it)."""
+    node = dfg[index]
+    if not dfg.quantised or node.op not in RULES or float_reason(dfg, index) is not None:
+        return False
+    match node.op:
+        case "add":
+            return node.owner is not None or node.access == (Access.FULL, Access.FULL)
+        case "leaky_relu":
+            return slope_shift(node.attrs["alpha"]) is not None
+        case "pad":
+            return not any(node.attrs["channels"])
+        case _:
+            return True
+
+
+def slope_shift(alpha: float) -> int | None:
+    """k of alpha = 2**-k, 0 <= k <= 15 (what the comparator's slopes can hold exactly); None otherwise."""
+    mantissa, exponent = np.frexp(alpha)
+    shift = 1 - int(exponent)
+    return shift if mantissa == 0.5 and 0 <= shift <= 15 else None
+
+
+def _input(node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    if node.name not in inputs:
+        raise RunError(f"input {node.name!r}", "no value was given", f"give one of shape {node.shape}")
+    value = np.asarray(inputs[node.name])
+    if value.shape != node.shape:
+        raise RunError(f"input {node.name!r}", f"shape {value.shape}, the model takes {node.shape}", "reshape it")
+    if node.quant is None or value.dtype == np.int8:
+        return value
+    return node.quant.quantize(value)
+
+
+def _conv(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
+    x, weight = values[node.operands[0]], int8_weight(dfg[node.operands[1]])
+    zero = quant_of(dfg[node.operands[0]]).zero_point
+    sums = conv_sums(x, weight, node.attrs, zero) if node.op == "conv" else dense_sums(x, weight)
+    if owned_bias(dfg, node.index) is not None:
+        shift = zero * weight.reshape(weight.shape[0], -1).sum(axis=1, dtype=np.int64)
+        return sums - _per_channel(shift, sums.ndim)
+    params = requant_params(dfg, node.index, numeric)
+    acc = sums + _per_channel(params.bias, sums.ndim)
+    return _round(acc, params.mult, params.shift, params.zero_point)
+
+
+def _add(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
+    a, b = (values[i] for i in node.operands)
+    if node.owner is None:
+        r = residual_params(dfg, node.index, numeric)
+        multipliers = {"a_mult": r.a_mult, "b_mult": r.b_mult, "shift": r.shift}
+        return add_residual(a, b, **multipliers, a_zero=r.a_zero, b_zero=r.b_zero, y_zero=r.y_zero)
+    params = requant_params(dfg, node.owner, numeric)
+    return _round(a + _per_channel(b.astype(np.int64), a.ndim), params.mult, params.shift, params.zero_point)
+
+
+def _activation(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
+    p = act_params(dfg, node.index, numeric)
+    slopes = {"pos": p.pos, "neg": p.neg, "shift": p.shift}
+    return activate(values[node.operands[0]], **slopes, x_zero=p.x_zero, y_zero=p.y_zero, lo=p.lo, hi=p.hi)
+
+
+def _max_pool(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:  # noqa: ARG001
+    tied_quant(dfg, node.index)
+    return window_max(values[node.operands[0]], node.attrs)
+
+
+def _avg_pool(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
+    p = average_params(dfg, node.index, numeric)
+    total = window_sum(values[node.operands[0]], node.attrs, p.x_zero)
+    counts = np.outer(p.row_counts, p.col_counts)
+    out = np.empty(total.shape, np.int8)
+    for n, m in p.mults:
+        where = np.broadcast_to(counts == n, total.shape)
+        out[where] = average(total[where], mult=m.mult, shift=m.shift, y_zero=p.y_zero)
+    return out
+
+
+def _pad(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:  # noqa: ARG001
+    top, left, bottom, right = node.attrs["pads"]
+    width = ((0, 0), (0, 0), (top, bottom), (left, right))
+    return np.pad(values[node.operands[0]], width, constant_values=pad_fill(dfg, node.index))
+
+
+def _upsample(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:  # noqa: ARG001
+    tied_quant(dfg, node.index)
+    rows, cols = node.attrs["scale"]
+    return values[node.operands[0]].repeat(rows, axis=2).repeat(cols, axis=3)
+
+
+def _reshape(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:  # noqa: ARG001
+    tied_quant(dfg, node.index)
+    return values[node.operands[0]].reshape(node.shape)
+
+
+RULES: dict[str, Rule] = {
+    "conv": _conv,
+    "dense": _conv,
+    "add": _add,
+    "relu": _activation,
+    "clip": _activation,
+    "leaky_relu": _activation,
+    "max_pool": _max_pool,
+    "avg_pool": _avg_pool,
+    "pad": _pad,
+    "upsample": _upsample,
+    "reshape": _reshape,
+}
+
+
+def _per_channel(values: np.ndarray, ndim: int) -> np.ndarray:
+    """(c,) -> (1, c) or (1, c, 1, 1)."""
+    return values.reshape(1, -1, *[1] * (ndim - 2))
+
+
+def _round(acc: np.ndarray, mult: np.ndarray, shift: np.ndarray, zero_point: int) -> np.ndarray:
+    return requantize(acc, _per_channel(mult, acc.ndim), _per_channel(shift, acc.ndim), zero_point)
+
+
+def _on_host(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
+    """Runs the canonical node; a conv with an owned bias is one node there, executed when the bias's turn comes."""
+    if owned_bias(dfg, node.index) is not None:
+        return {}
+    assert node.ir_node is not None, f"call {node.name} has no canonical node"
+    first = node.index if node.owner is None else node.owner
+    operands = (*dfg[first].operands, *(() if first == node.index else (node.operands[1],)))
+    leaves = [j for i in operands for j in (dfg[i].operands if dfg[i].kind is Kind.TUPLE else (i,))]
+    given = {dfg[i].value: _real(dfg[i], values[i]) for i in leaves}
+    given |= _constant_inputs(node, given)
+    results = run_node(node.ir_node, given)
+    targets = {u.attrs["index"]: u for i in dfg.users[node.index] if (u := dfg[i]).kind is Kind.TUPLE_GET}
+    if len(node.ir_node.outputs) == 1:
+        targets = {0: node}
+    named = [i for i, v in enumerate(node.ir_node.outputs) if v.name]
+    by_output = dict(zip(named, results, strict=True))
+    return {t.index: _rounded(t, by_output[i]) for i, t in targets.items()}
+
+
+def _constant_inputs(node: Node, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Constants that became attributes of the DFG node (pads, bounds, shapes) but are inputs of the ONNX operator."""
+    assert node.ir_node is not None
+    inputs = [v for v in node.ir_node.inputs if v is not None and v.name and v.name not in given]
+    return {v.name: data for v in inputs if v.name and (data := const_array(v)) is not None}
+
+
+def _real(node: Node, value: np.ndarray) -> np.ndarray:
+    return value if node.quant is None else node.quant.dequantize(value)
+
+
+def _rounded(node: Node, value: np.ndarray) -> np.ndarray:
+    return value if node.quant is None else node.quant.quantize(value)

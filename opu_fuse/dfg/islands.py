@@ -1,0 +1,33 @@
+"""Float islands: operators of a quantised model whose numbers are not int8, so that no machine can hold them."""
+
+from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.integer import owned_bias
+
+
+def float_reason(dfg: Dfg, index: int) -> str | None:
+    """Why a call of a quantised model must run in floating point; None when its operands and result are integers.
+
+    Case 1: a conv or dense layer is an accumulator as long as its owned bias is rounded; both go together.
+    Case 2: a result without rounding. Case 3: an operand that is not int8, weights and biases included.
+    """
+    node = dfg[index]
+    if node.owner is not None:  # Case 1
+        return float_reason(dfg, node.owner)
+    bias = owned_bias(dfg, index) if node.op in {"conv", "dense"} else None
+    if (bias or node).quant is None:  # Case 2
+        return f"the result of {node.name} is not rounded to int8 in the model (no QuantizeLinear follows)"
+    operands = (*node.operands, *((bias.operands[1],) if bias else ()))
+    return next((r for i in _leaves(dfg, operands) if (r := _not_integer(dfg[i]))), None)  # Case 3
+
+
+def _leaves(dfg: Dfg, operands: tuple[int, ...]) -> list[int]:
+    """Operands with tuples replaced by their elements."""
+    return [j for i in operands for j in (dfg[i].operands if dfg[i].kind is Kind.TUPLE else (i,))]
+
+
+def _not_integer(node: Node) -> str | None:
+    if node.quant is None:
+        return f"{node.name} is not quantised to int8 in the model"
+    if node.kind is Kind.CONST and node.quant.bits == 8 and node.quant.zero_point != 0:
+        return f"constant {node.name} has zero point {node.quant.zero_point}, machines take 0"
+    return None

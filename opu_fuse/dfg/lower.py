@@ -1,0 +1,250 @@
+"""One node of the canonical model -> what the machine's operators call it.
+
+`LOWERINGS` is the table: ONNX operator -> function giving operator name, operands and attributes, or None when this form of
+the operator is not one the machines know; such nodes stay `host:<OpType>` with all their operands.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.dfg.graph import Access
+from opu_fuse.dfg.indexing import conv_maps, dense_maps, derive_access, elementwise_access, window_map
+
+UNKNOWN = -1
+"""Size of a dimension that is not known before the run (behind host operators such as NonZero)."""
+
+_REAL = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT8, ir.DataType.UINT8, None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """op: operator name; operands: values in operand order, `access` alike; bias: of conv and dense, None without."""
+
+    op: str
+    operands: tuple[ir.Value, ...]
+    access: tuple[Access, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    bias: ir.Value | None = None
+
+
+def lower(node: ir.Node) -> Lowered:
+    """The operator of one canonical node; `host:<OpType>` when the machines do not know its form."""
+    rule = LOWERINGS.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
+    lowered = rule(node) if rule and _is_feature_map(node) else None
+    if lowered is not None:
+        return lowered
+    operands = tuple(v for v in node.inputs if v is not None) + _captured(node)
+    return Lowered(op=f"host:{node.op_type}", operands=operands, access=(Access.UNSUPPORTED,) * len(operands))
+
+
+def shape_of(value: ir.Value) -> tuple[int, ...]:
+    """Static shape of a value, UNKNOWN for dimensions (() for ranks) that are not known before the run."""
+    if value.shape is None:
+        return ()
+    return tuple([d if type(d) is int else UNKNOWN for d in value.shape.dims])
+
+
+def const_array(value: ir.Value | None) -> np.ndarray | None:
+    """The data of a constant value, None for computed ones."""
+    if value is None:
+        return None
+    producer = value.producer()
+    if value.const_value is None and (producer is None or producer.op_type != "Constant"):
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy()
+
+
+def _is_feature_map(node: ir.Node) -> bool:
+    """Result of known shape, standing for real numbers."""
+    result = node.outputs[0]
+    return len(node.outputs) == 1 and min(shape_of(result), default=0) > 0 and result.dtype in _REAL
+
+
+def _captured(node: ir.Node) -> tuple[ir.Value, ...]:
+    """Values of the outer graph that the node's subgraphs (If, Loop, Scan) read, each once, in order."""
+    seen: dict[ir.Value, None] = {}
+    graphs = [g for a in node.attributes.values() for g in _graphs(a)]
+    inner = set(graphs)
+    while graphs:
+        graph = graphs.pop()
+        read = [v for n in graph for v in n.inputs if v is not None] + list(graph.outputs)
+        seen.update(dict.fromkeys(v for v in read if v.graph not in inner and v not in node.inputs))
+        nested = [g for n in graph for a in n.attributes.values() for g in _graphs(a)]
+        inner.update(nested)
+        graphs.extend(nested)
+    return tuple(v for v in seen if v.graph not in inner)
+
+
+def _graphs(attr: ir.Attr) -> list[ir.Graph]:
+    if attr.type == ir.AttributeType.GRAPH:
+        return [attr.as_graph()]
+    return list(attr.as_graphs()) if attr.type == ir.AttributeType.GRAPHS else []
+
+
+def _pair(node: ir.Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(node.attributes.get_ints(name, default))
+
+
+def _no_auto_pad(node: ir.Node) -> bool:
+    return node.attributes.get_string("auto_pad", "NOTSET") in {"NOTSET", ""}
+
+
+def _conv(node: ir.Node) -> Lowered | None:
+    x, w = node.inputs[0], node.inputs[1]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    weight = const_array(w)
+    if x is None or w is None or weight is None or weight.ndim != 4 or len(shape_of(x)) != 4 or not _no_auto_pad(node):
+        return None
+    if bias is not None and const_array(bias) is None:
+        return None
+    attrs = {
+        "kernel": tuple(weight.shape[2:]),
+        "strides": _pair(node, "strides", (1, 1)),
+        "dilations": _pair(node, "dilations", (1, 1)),
+        "pads": _pair(node, "pads", (0, 0, 0, 0)),
+        "group": node.attributes.get_int("group", 1),
+    }
+    geometry = {name: value for name, value in attrs.items() if name != "kernel"}
+    maps = conv_maps(shape_of(x), weight.shape, shape_of(node.outputs[0]), **geometry)
+    access = tuple(derive_access(m, const=i == 1) for i, m in enumerate(maps))
+    return Lowered(op="conv", operands=(x, w), access=access, attrs=attrs, bias=bias)
+
+
+def _gemm(node: ir.Node) -> Lowered | None:
+    x, w = node.inputs[0], node.inputs[1]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    weight = const_array(w)
+    if x is None or w is None or weight is None or len(shape_of(x)) != 2:
+        return None
+    attrs = node.attributes
+    plain = (attrs.get_int("transA", 0), attrs.get_int("transB", 0)) == (0, 1)
+    plain = plain and attrs.get_float("alpha", 1.0) == 1.0 and attrs.get_float("beta", 1.0) == 1.0
+    vector = bias is None or ((b := const_array(bias)) is not None and b.shape == (weight.shape[0],))
+    if not (plain and vector):
+        return None
+    maps = dense_maps(shape_of(x), weight.shape)
+    access = tuple(derive_access(m, const=i == 1) for i, m in enumerate(maps))
+    return Lowered(op="dense", operands=(x, w), access=access, bias=bias)
+
+
+def _pool(node: ir.Node, op: str, *, whole: bool) -> Lowered | None:
+    x = node.inputs[0]
+    if x is None or len(shape := shape_of(x)) != 4 or min(shape) <= 0 or not _no_auto_pad(node):
+        return None
+    if node.attributes.get_int("ceil_mode", 0):
+        return None
+    attrs: dict[str, Any] = {
+        "kernel": shape[2:] if whole else _pair(node, "kernel_shape", (1, 1)),
+        "strides": (1, 1) if whole else _pair(node, "strides", (1, 1)),
+        "dilations": _pair(node, "dilations", (1, 1)),
+        "pads": _pair(node, "pads", (0, 0, 0, 0)),
+    }
+    access = (derive_access(window_map(shape_of(node.outputs[0]), **attrs), const=False),)
+    attrs["count_include_pad"] = bool(node.attributes.get_int("count_include_pad", 0))
+    return Lowered(op=op, operands=(x,), access=access, attrs=attrs)
+
+
+def _elementwise(node: ir.Node, op: str, **attrs: Any) -> Lowered | None:
+    operands = tuple(v for v in node.inputs if v is not None)
+    shapes = [shape_of(v) for v in operands]
+    if any(len(s) > 0 and min(s) <= 0 for s in shapes):
+        return None
+    result = shape_of(node.outputs[0])
+    access = tuple(
+        elementwise_access(s, result, const=const_array(v) is not None)
+        for s, v in zip(shapes, operands, strict=True)
+    )
+    return Lowered(op=op, operands=operands, access=access, attrs=attrs)
+
+
+def _unary(node: ir.Node, op: str, **attrs: Any) -> Lowered | None:
+    x = node.inputs[0]
+    if x is None:
+        return None
+    access = elementwise_access(shape_of(x), shape_of(node.outputs[0]), const=False)
+    return Lowered(op=op, operands=(x,), access=(access,), attrs=attrs)
+
+
+def _scalar(node: ir.Node, position: int, default: float) -> float | None:
+    """A constant scalar operand; the default when absent, None when it is computed."""
+    value = node.inputs[position] if len(node.inputs) > position else None
+    if value is None:
+        return default
+    data = const_array(value)
+    return None if data is None or data.size != 1 else float(data.reshape(()))
+
+
+def _clip(node: ir.Node) -> Lowered | None:
+    low, high = _scalar(node, 1, -np.inf), _scalar(node, 2, np.inf)
+    return None if low is None or high is None else _unary(node, "clip", min=low, max=high)
+
+
+def _pad(node: ir.Node) -> Lowered | None:
+    x, fill = node.inputs[0], _scalar(node, 2, 0.0)
+    amounts = const_array(node.inputs[1]) if len(node.inputs) > 1 else None
+    axes = node.inputs[3] if len(node.inputs) > 3 else None
+    constant = node.attributes.get_string("mode", "constant") == "constant"
+    if x is None or amounts is None or fill is None or axes is not None or not constant or amounts.size != 8:
+        return None
+    pads = [int(p) for p in amounts]
+    if min(pads) < 0 or pads[0] or pads[4]:
+        return None
+    attrs = {"pads": (pads[2], pads[3], pads[6], pads[7]), "channels": (pads[1], pads[5]), "value": fill}
+    return Lowered(op="pad", operands=(x,), access=(Access.FULL,), attrs=attrs)
+
+
+def _concat(node: ir.Node) -> Lowered | None:
+    operands = tuple(v for v in node.inputs if v is not None)
+    rank = len(shape_of(node.outputs[0]))
+    axis = node.attributes.get_int("axis", 0)
+    return Lowered(op="concat", operands=operands, access=(Access.FULL,), attrs={"axis": axis % rank})
+
+
+def _resize(node: ir.Node) -> Lowered | None:
+    x, y = node.inputs[0], node.outputs[0]
+    if x is None or len(source := shape_of(x)) != 4 or min(source) <= 0:
+        return None
+    target = shape_of(y)
+    nearest = node.attributes.get_string("mode", "nearest") == "nearest"
+    whole = source[:2] == target[:2] and all(t % s == 0 for s, t in zip(source, target, strict=True))
+    corner = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
+    if not (nearest and whole) or corner not in {"asymmetric", "half_pixel"}:
+        return None
+    rounding = node.attributes.get_string("nearest_mode", "round_prefer_floor")
+    if corner == "asymmetric" and rounding != "floor":
+        return None
+    if corner == "half_pixel" and rounding not in {"round_prefer_floor", "round_prefer_ceil"}:
+        return None
+    scale = (target[2] // source[2], target[3] // source[3])
+    return Lowered(op="upsample", operands=(x,), access=(Access.FULL,), attrs={"scale": scale})
+
+
+def _reshape(node: ir.Node) -> Lowered | None:
+    x = node.inputs[0]
+    if x is None or min(shape_of(x), default=0) <= 0:
+        return None
+    return Lowered(op="reshape", operands=(x,), access=(Access.FULL,))
+
+
+LOWERINGS: dict[str, Callable[[ir.Node], Lowered | None]] = {
+    "Conv": _conv,
+    "Gemm": _gemm,
+    "Add": lambda n: _elementwise(n, "add"),
+    "Mul": lambda n: _elementwise(n, "multiply"),
+    "Relu": lambda n: _unary(n, "relu"),
+    "Clip": _clip,
+    "LeakyRelu": lambda n: _unary(n, "leaky_relu", alpha=n.attributes.get_float("alpha", 0.01)),
+    "MaxPool": lambda n: _pool(n, "max_pool", whole=False),
+    "AveragePool": lambda n: _pool(n, "avg_pool", whole=False),
+    "GlobalMaxPool": lambda n: _pool(n, "max_pool", whole=True),
+    "GlobalAveragePool": lambda n: _pool(n, "avg_pool", whole=True),
+    "Pad": _pad,
+    "Concat": _concat,
+    "Resize": _resize,
+    "Reshape": _reshape,
+}

@@ -1,0 +1,177 @@
+"""Small edits of the graph that keep quantisation annotations and origins right.
+
+Every transform goes through these, so each rule stands once: a value that was rounded to int8 stays
+rounded at the same place, a model's inputs and outputs keep their names, a node remembers which
+nodes of the user's model it stands for.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.quant import META_KEY, QuantParams
+
+TENSOR_KEY = "opu_fuse.tensor"
+"""Key in `Value.meta`: name of the int8 tensor (output of QuantizeLinear) in the QDQ model."""
+SOURCE_KEY = "opu_fuse.source"
+"""Key in `Node.metadata_props`: comma-joined names of the user's nodes a node stands for."""
+
+
+def is_standard(node: ir.Node, *op_types: str) -> bool:
+    """True when the node is one of these operators of the ONNX standard."""
+    return node.domain in {"", "ai.onnx"} and node.op_type in op_types
+
+
+def operand(node: ir.Node, index: int) -> ir.Value | None:
+    """An input by position, None when it is absent."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def quant_of(value: ir.Value) -> QuantParams | None:
+    """The annotation of a value, None where it is not rounded."""
+    return value.meta.get(META_KEY)
+
+
+def constant(value: ir.Value | None) -> np.ndarray | None:
+    """The stored data of a constant (integers where annotated), None for computed values."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    return value.const_value.numpy()
+
+
+def real_constant(value: ir.Value | None) -> np.ndarray | None:
+    """The real numbers a constant stands for, None for computed values."""
+    data = constant(value)
+    if data is None or value is None:
+        return None
+    quant = quant_of(value)
+    return data if quant is None else quant.dequantize(data)
+
+
+def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The shape when every dimension is a known number, else None."""
+    if value is None or value.shape is None:
+        return None
+    dims = tuple(value.shape)
+    return tuple(int(d) for d in dims) if all(isinstance(d, int) for d in dims) else None  # type: ignore[arg-type]
+
+
+def sole_reader(value: ir.Value) -> ir.Node | None:
+    """The only node that reads a value, once, when no model output shows it; else None."""
+    uses = value.uses()
+    if len(uses) != 1 or value.is_graph_output():
+        return None
+    return next(iter(uses)).node
+
+
+def add_constant(
+    graph: ir.Graph, name: str, data: np.ndarray, quant: QuantParams | None = None
+) -> ir.Value:
+    """A new initialiser; a number is appended to the name when it is taken."""
+    unique, count = name, 1
+    while unique in graph.initializers:
+        unique, count = f"{name}.{count}", count + 1
+    tensor = ir.tensor(data, name=unique)
+    value = ir.Value(
+        name=unique, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=ir.Shape(data.shape)
+    )
+    if quant is not None:
+        value.meta[META_KEY] = quant
+    graph.register_initializer(value)
+    return value
+
+
+def rewrite(
+    node: ir.Node,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: dict[str, Any] | None = None,
+) -> None:
+    """Make a node another operator in place: its result, name and origin stay."""
+    node.op_type = op_type
+    node.resize_inputs(len(inputs))
+    for index, value in enumerate(inputs):
+        node.replace_input_with(index, value)
+    node.attributes.clear()
+    for attribute in ir.convenience.convert_attributes(attributes or {}):
+        node.attributes[attribute.name] = attribute
+
+
+def insert_before(
+    node: ir.Node,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: dict[str, Any] | None = None,
+    *,
+    name: str,
+    shape: Sequence[int],
+) -> ir.Value:
+    """A new float node in front of another one, of the same origin; returns its result."""
+    new = ir.node(op_type, inputs, attributes, name=name)
+    result = new.outputs[0]
+    result.name, result.dtype, result.shape = name, ir.DataType.FLOAT, ir.Shape(shape)
+    merge_sources(new, [node])
+    graph = node.graph
+    assert graph is not None
+    graph.insert_before(node, new)
+    return result
+
+
+def bypass(node: ir.Node, *, index: int = 0) -> bool:
+    """Remove a node whose first result equals its input; False when that would lose something.
+
+    Kept are: a rounding of the result to other scales than the input's, and a result that is a
+    model output while the input cannot take its name.
+    """
+    x, y = node.inputs[index], node.outputs[0]
+    assert x is not None
+    x_quant, y_quant = quant_of(x), quant_of(y)
+    moves = y_quant is not None and y_quant != x_quant
+    if moves and (x_quant is not None or sole_reader(x) is not node or x.const_value is not None):
+        return False
+    if y.is_graph_output() and not _can_become_output(x):
+        return False
+    if y_quant is not None and META_KEY not in x.meta:
+        x.meta[META_KEY] = y_quant
+    if TENSOR_KEY in y.meta and TENSOR_KEY not in x.meta:
+        x.meta[TENSOR_KEY] = y.meta[TENSOR_KEY]
+    producer = x.producer()
+    if producer is not None:
+        merge_sources(producer, [node])
+    replace_value(y, x)
+    detach(node)
+    return True
+
+
+def replace_value(old: ir.Value, new: ir.Value) -> None:
+    """All readers of `old`, model outputs included, read `new`, which takes the output's name."""
+    if old.is_graph_output():
+        name = old.name
+        old.name = None
+        new.name = name
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+
+
+def detach(node: ir.Node) -> None:
+    """Remove a node that nobody reads."""
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)
+
+
+def merge_sources(node: ir.Node, others: Iterable[ir.Node]) -> None:
+    """`node` stands for the origins of the others too."""
+    names = [s for n in (node, *others) for s in sources_of(n)]
+    if names:
+        node.metadata_props[SOURCE_KEY] = ",".join(dict.fromkeys(names))
+
+
+def sources_of(node: ir.Node) -> list[str]:
+    """Names of the user's nodes that a node stands for."""
+    text = node.metadata_props.get(SOURCE_KEY, "")
+    return text.split(",") if text else []
+
+
+def _can_become_output(value: ir.Value) -> bool:
+    return not (value.is_graph_input() or value.is_graph_output() or value.is_initializer())

@@ -1,0 +1,202 @@
+"""Float model -> standard QDQ model, through ONNX Runtime's static quantiser.
+
+Scales are chosen here (`scales.py`), ONNX Runtime inserts the QuantizeLinear and DequantizeLinear nodes:
+int8 activations with zero point 0, int8 weights per output channel, int32 biases in the scale of the
+accumulator. Operators that no machine knows stay float.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnxruntime.quantization import QuantType
+from onnxruntime.quantization.calibrate import TensorData
+from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+
+from opu_fuse.errors import InternalError, ModelError
+from opu_fuse.frontend.calibration import Calibration, Sample, samples
+from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
+from opu_fuse.frontend.ranges import collect
+from opu_fuse.frontend.scales import activation_scales, weight_scales
+
+SCALES = ("pow2", "free")
+
+QUANTISED_TYPES = (
+    "Conv",
+    "Gemm",
+    "Relu",
+    "Clip",
+    "LeakyRelu",
+    "MaxPool",
+    "AveragePool",
+    "GlobalAveragePool",
+    "Add",
+    "Mul",
+    "Pad",
+    "Reshape",
+    "Transpose",
+    "Concat",
+    "Resize",
+    "Split",
+)
+"""Operators whose float operands and results are rounded to int8."""
+
+_WEIGHTED = ("Conv", "Gemm")
+
+
+def quantise(
+    model: ir.Model, calibration: Calibration = None, *, scales: str = "pow2"
+) -> onnx.ModelProto:
+    """The QDQ form of a canonical float model (`transforms.canonicalise`).
+
+    scales: "pow2" or "free". Raises ModelError for unusable calibration data and for values that
+    cannot be quantised (NaN, infinity).
+    """
+    found, _ = samples(model, calibration)
+    return quantise_with(model, found, scales=scales)
+
+
+def quantise_with(
+    model: ir.Model, found: Sequence[Sample], *, scales: str = "pow2"
+) -> onnx.ModelProto:
+    """As `quantise`, with the samples already read."""
+    if scales not in SCALES:
+        raise ModelError(f"scales {scales!r}", "there is no such choice", "use pow2 or free")
+    _own_biases(model)
+    nodes = [n for n in model.graph if _is_quantised(n)]
+    proto = ir.to_proto(model)
+    if not nodes:
+        return proto
+    ranges = collect(proto, _activations(nodes), found)
+    chosen = activation_scales(model.graph, ranges, pow2=scales == "pow2")
+    overrides = {name: [_override(scale)] for name, scale in chosen.items()}
+    overrides |= _constant_overrides(nodes, chosen, pow2=scales == "pow2")
+    quantizer = QDQQuantizer(
+        proto,
+        per_channel=True,
+        reduce_range=False,
+        weight_qType=QuantType.QInt8,
+        activation_qType=QuantType.QInt8,
+        tensors_range={
+            name: TensorData(lowest=np.float32(r.low), highest=np.float32(r.high))
+            for name, r in ranges.items()
+        },
+        nodes_to_quantize=[n.name for n in nodes],
+        nodes_to_exclude=[],
+        op_types_to_quantize=list(QUANTISED_TYPES),
+        extra_options={
+            "ActivationSymmetric": True,
+            "WeightSymmetric": True,
+            "TensorQuantOverrides": overrides,
+            # Our scales leave room for the biases; adjusted ones would not be powers of two.
+            "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
+        },
+    )
+    qdq = quantizer.quantize_model()
+    check_quantised(qdq)
+    return qdq
+
+
+def is_quantised(model: ir.Model) -> bool:
+    """True when the model holds QuantizeLinear or DequantizeLinear: it is not quantised again."""
+    return any(node.op_type in {"QuantizeLinear", "DequantizeLinear"} for node in model.graph)
+
+
+def check_quantised(qdq: onnx.ModelProto) -> None:
+    """Biases inside int32, weights not all at the ends of int8; InternalError otherwise."""
+    for tensor in qdq.graph.initializer:
+        if tensor.data_type not in {onnx.TensorProto.INT8, onnx.TensorProto.INT32}:
+            continue
+        if not tensor.name.endswith("_quantized"):
+            continue
+        data = onnx.numpy_helper.to_array(tensor)
+        if data.dtype == np.int32 and data.size and np.abs(data.astype(np.int64)).max() > 2**31 - 2:
+            raise InternalError(stage="quantise", what=f"bias {tensor.name!r} does not fit int32")
+        if data.dtype == np.int8 and data.size > 16 and np.all(np.abs(data.astype(np.int16)) >= 127):
+            if np.unique(data).size > 2:
+                raise InternalError(stage="quantise", what=f"weights {tensor.name!r} are saturated")
+
+
+def _is_quantised(node: ir.Node) -> bool:
+    if not is_standard(node, *QUANTISED_TYPES):
+        return False
+    x, y = node.inputs[0], node.outputs[0]
+    if x is None or x.dtype != ir.DataType.FLOAT or static_shape(y) is None:
+        return False
+    if node.op_type in _WEIGHTED:
+        return constant(operand(node, 1)) is not None and constant(x) is None
+    return len(static_shape(y) or ()) in {2, 4}
+
+
+def _activations(nodes: Sequence[ir.Node]) -> list[str]:
+    """Float tensors that quantised nodes read or write, in graph order."""
+    names: dict[str, None] = {}
+    for node in nodes:
+        for value in (*node.inputs, *node.outputs):
+            if value is None or value.const_value is not None or value.dtype != ir.DataType.FLOAT:
+                continue
+            names[value.name or ""] = None
+    return list(names)
+
+
+def _own_biases(model: ir.Model) -> None:
+    """A bias in int32 depends on its convolution's input scale: none is shared."""
+    for node in model.graph:
+        bias = operand(node, 2)
+        if not is_standard(node, *_WEIGHTED) or bias is None or len(bias.uses()) == 1:
+            continue
+        data = constant(bias)
+        if data is not None:
+            from opu_fuse.frontend.editing import add_constant
+
+            node.replace_input_with(2, add_constant(model.graph, f"{node.name}/bias", data))
+
+
+def _constant_overrides(
+    nodes: Sequence[ir.Node], chosen: dict[str, float], *, pow2: bool
+) -> dict[str, list[dict[str, Any]]]:
+    overrides: dict[str, list[dict[str, Any]]] = {}
+    for node in nodes:
+        if node.op_type in _WEIGHTED:
+            if pow2:
+                name, rows = _weight_override(node, chosen)
+                overrides[name] = _wider(overrides.get(name), rows)
+            continue
+        for value in node.inputs:
+            data = constant(value)
+            if value is None or data is None or data.dtype != np.float32 or data.size == 0:
+                continue
+            largest = float(np.abs(data).max())
+            if pow2 and np.isfinite(largest):
+                exponent = np.ceil(np.log2(largest / 127.0)) if largest > 0.0 else -7
+                overrides[value.name or ""] = [_override(2.0**exponent)]
+    return overrides
+
+
+def _weight_override(
+    node: ir.Node, chosen: dict[str, float]
+) -> tuple[str, list[dict[str, Any]]]:
+    x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    assert x is not None and w is not None
+    rows = weight_scales(node, x_scale=chosen[x.name or ""], y_scale=chosen[y.name or ""])
+    return w.name or "", [_override(s) | {"axis": 0} for s in rows]
+
+
+def _wider(
+    old: list[dict[str, Any]] | None, new: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Weights read by several convolutions take the larger scale of each channel."""
+    if old is None:
+        return new
+    return [max(a, b, key=lambda o: float(o["scale"])) for a, b in zip(old, new, strict=True)]
+
+
+def _override(scale: float) -> dict[str, Any]:
+    return {
+        "scale": np.array(scale, np.float32),
+        "zero_point": np.array(0, np.int8),
+        "quant_type": QuantType.QInt8,
+    }

@@ -1,0 +1,64 @@
+"""The reference: ONNX Runtime on the QDQ model, every int8 tensor shown.
+
+The sessions run without graph optimisation: each DequantizeLinear, operator and QuantizeLinear is
+then computed as written, in float32. With power-of-two scales every product and sum below 2^24 units
+is exact in float32, so the integers are exact too. Optimised sessions fuse to integer kernels
+whose results may depend on the CPU.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from opu_fuse.errors import ModelError
+
+
+def reference(qdq: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Every output of QuantizeLinear (int8 or uint8) and every model output, by name.
+
+    inputs: arrays by input name, of the model's own shapes and types. Raises ModelError when an
+    input is missing or does not fit.
+    """
+    return Reference(qdq).run(inputs)
+
+
+class Reference:
+    """A session on one QDQ model, for several inputs."""
+
+    def __init__(self, qdq: onnx.ModelProto) -> None:
+        self.tensors = quantised_tensors(qdq)
+        self._outputs = [o.name for o in qdq.graph.output]
+        extra = [name for name in self.tensors if name not in self._outputs]
+        self._session = session(qdq, extra)
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See `reference`."""
+        names = [o.name for o in self._session.get_outputs()]
+        try:
+            values = self._session.run(names, dict(inputs))
+        except (ValueError, ort.capi.onnxruntime_pybind11_state.InvalidArgument) as error:
+            raise ModelError(
+                "reference run", str(error).splitlines()[0], "pass arrays of the model's own shapes"
+            ) from error
+        return dict(zip(names, values, strict=True))
+
+
+def quantised_tensors(qdq: onnx.ModelProto) -> tuple[str, ...]:
+    """Names of all QuantizeLinear outputs in graph order."""
+    return tuple(n.output[0] for n in qdq.graph.node if n.op_type == "QuantizeLinear")
+
+
+def session(model: onnx.ModelProto, extra: Sequence[str] = ()) -> ort.InferenceSession:
+    """A CPU session without graph optimisation that also shows the tensors `extra`."""
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    for name in extra:
+        shown.graph.output.append(onnx.ValueInfoProto(name=name))
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    return ort.InferenceSession(
+        shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )

@@ -1,0 +1,155 @@
+"""Choosing scales.
+
+Activations: int8, symmetric (zero point 0), one scale per group of tensors that must share it, because
+the operators between them move or select values without computing new ones. `pow2`: the power of two
+with the least squared error on the values that other operators read, while no tensor of the group
+clips more than MAX_CLIPPED of its values. `free`: the largest value maps to 127.
+
+Weights: int8, per output channel. Powers of two are chosen by the squared error between the one that
+clips nothing and the next smaller one; a channel's scale is at least such that its bias fits int32
+and the shift of the requantiser stays below MAX_SHIFT.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import constant, is_standard, operand
+from opu_fuse.frontend.ranges import Range
+
+MAX_CLIPPED = 0.01
+MAX_SHIFT = 31
+BIAS_LIMIT = float(1 << 30)
+"""Half of int32: the other half is room for the sum of products."""
+CANDIDATES = 4
+"""How many halvings of the scale that clips nothing are tried."""
+
+TIED_TYPES = (
+    "Relu",
+    "Clip",
+    "MaxPool",
+    "AveragePool",
+    "Reshape",
+    "Transpose",
+    "Concat",
+    "Resize",
+    "Split",
+    "Pad",
+)
+"""Operators whose results share the scale of their float operands. Not GlobalAveragePool: the mean of
+a whole map is much smaller than its largest value, and the averaging unit rescales for free."""
+
+
+def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]]:
+    """The named activations in groups of one scale each, both in graph order."""
+    parent = {name: name for name in tensors}
+
+    def find(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for node in graph:
+        if not is_standard(node, *TIED_TYPES):
+            continue
+        operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+        values = (*operands, *node.outputs)
+        names = [v.name for v in values if v is not None and v.name in parent]
+        for name in names[1:]:
+            parent[find(name or "")] = find(names[0] or "")
+    groups: dict[str, list[str]] = {}
+    for name in tensors:
+        groups.setdefault(find(name), []).append(name)
+    return [tuple(group) for group in groups.values()]
+
+
+def read_by_others(graph: ir.Graph) -> set[str]:
+    """Values whose accuracy counts: model outputs and what an operator that computes reads."""
+    names = {v.name or "" for v in graph.outputs}
+    for node in graph:
+        if not is_standard(node, *TIED_TYPES):
+            names.update(v.name or "" for v in node.inputs if v is not None)
+    return names
+
+
+def activation_scales(
+    graph: ir.Graph, ranges: Mapping[str, Range], *, pow2: bool
+) -> dict[str, float]:
+    """One scale per tensor of `ranges`, equal within tied groups."""
+    counts = read_by_others(graph)
+    scales: dict[str, float] = {}
+    for group in tied_groups(graph, list(ranges)):
+        read = [ranges[t] for t in group if t in counts] or [ranges[group[-1]]]
+        members = [ranges[t] for t in group]
+        scale = _pow2_scale(members, read) if pow2 else _free_scale(members)
+        scales.update(dict.fromkeys(group, scale))
+    return scales
+
+
+def _free_scale(members: Sequence[Range]) -> float:
+    largest = max(r.largest for r in members)
+    return float(np.float32(largest / 127.0)) if largest > 1e-30 else 1.0
+
+
+def _pow2_scale(members: Sequence[Range], read: Sequence[Range]) -> float:
+    largest = max(r.largest for r in read)
+    if largest < 2.0**-60:
+        return 2.0**-7
+    exponent = int(np.ceil(np.log2(largest / 127.0)))
+    best, best_error = 2.0**exponent, np.inf
+    for step in range(CANDIDATES):
+        scale = 2.0 ** (exponent - step)
+        if step and any(_clipped(r, scale) > MAX_CLIPPED for r in members):
+            break
+        error = sum(_relative_error(r.kept, scale) for r in read)
+        if error < best_error:
+            best, best_error = scale, error
+    while any(_clipped(r, best) > MAX_CLIPPED for r in members):
+        best *= 2.0
+    return best
+
+
+def _clipped(r: Range, scale: float) -> float:
+    """Share of the values that int8 cuts off."""
+    if r.largest <= 127.5 * scale:
+        return 0.0
+    return float(np.mean(np.abs(r.kept) > 127.5 * scale))
+
+
+def _relative_error(values: np.ndarray, scale: float) -> float:
+    power = float(np.mean(np.square(values)))
+    if power == 0.0:
+        return 0.0
+    rounded = np.clip(np.rint(values / np.float32(scale)), -128, 127) * np.float32(scale)
+    return float(np.mean(np.square(values - rounded))) / power
+
+
+def weight_scales(
+    node: ir.Node, *, x_scale: float, y_scale: float
+) -> np.ndarray:
+    """Power-of-two scales of a Conv's or Gemm's weight, float64 [output channels]."""
+    weight, bias = constant(node.inputs[1]), constant(operand(node, 2))
+    assert weight is not None
+    rows = weight.reshape(len(weight), -1)
+    largest = np.maximum(np.abs(rows.max(axis=1)), np.abs(rows.min(axis=1))).astype(np.float64)
+    dead = largest == 0.0
+    safe = np.where(dead, 1.0, largest)
+    scales = np.exp2(np.ceil(np.log2(safe / 127.0)))
+    scales = np.where(_prefers_half(rows, scales), scales / 2.0, scales)
+    least = np.full(len(rows), y_scale / x_scale * 2.0**-MAX_SHIFT)
+    if bias is not None:
+        least = np.maximum(least, np.abs(bias) / (x_scale * BIAS_LIMIT))
+    least = np.exp2(np.ceil(np.log2(least)))
+    # A channel without weights is its bias alone: the finest scale keeps it best.
+    return np.where(dead, least, np.maximum(scales, least))
+
+
+def _prefers_half(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Where halving the scale loses less by clipping than it gains by finer rounding."""
+    half = scales / 2.0
+    limit = (127.5 * half).astype(np.float32)[:, None]
+    lost = np.square(np.maximum(np.abs(rows) - limit, 0.0)).sum(axis=1, dtype=np.float64)
+    gained = rows.shape[1] * (np.square(scales) - np.square(half)) / 12.0
+    return lost < gained

@@ -1,0 +1,146 @@
+"""Per-channel scaling and shifting goes into the convolution before it.
+
+1. BatchNormalization, or Mul or Add by per-channel constants, right after a Conv or Gemm with float
+   weights that nobody else reads: folded into weight and bias.
+2. Add of a per-channel constant after a Conv or Gemm with int8 weights whose sum is not rounded in
+   between: becomes its bias (real numbers; made int32 later).
+3. Any other BatchNormalization becomes Mul, Add by constants [c, 1, 1].
+
+One sweep in graph order does chains (Conv, BatchNormalization, Mul, Add): each step finds the
+convolution that swallowed the step before.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    bypass,
+    constant,
+    insert_before,
+    is_standard,
+    operand,
+    quant_of,
+    real_constant,
+    rewrite,
+    sole_reader,
+    static_shape,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affine:
+    """`x * scale + shift` per channel; float64 vectors of [c]."""
+
+    scale: np.ndarray
+    shift: np.ndarray
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    changed = False
+    for node in model.graph:
+        affine = _affine(node)
+        if affine is None:
+            continue
+        if _fold(model.graph, node, affine):  # Cases 1 and 2
+            changed = True
+        elif is_standard(node, "BatchNormalization"):  # Case 3
+            _spell_out(model.graph, node, affine)
+            changed = True
+    return changed
+
+
+def _affine(node: ir.Node) -> Affine | None:
+    """The per-channel function of a node on axis 1 of its first operand, None when it is not one."""
+    shape = static_shape(node.outputs[0]) if node.outputs else None
+    if shape is None or len(shape) not in {2, 4} or shape != static_shape(operand(node, 0)):
+        return None
+    if is_standard(node, "BatchNormalization"):
+        return _batch_norm(node)
+    if not is_standard(node, "Mul", "Add"):
+        return None
+    data = real_constant(node.inputs[1])
+    vector = None if data is None else _per_channel(data, shape)
+    if vector is None:
+        return None
+    if node.op_type == "Mul":
+        return Affine(scale=vector, shift=np.zeros_like(vector))
+    return Affine(scale=np.ones_like(vector), shift=vector)
+
+
+def _batch_norm(node: ir.Node) -> Affine | None:
+    if node.attributes.get_int("training_mode", 0) or len(node.outputs) > 1:
+        return None
+    parts = [real_constant(operand(node, i)) for i in range(1, 5)]
+    if any(p is None for p in parts):
+        return None
+    gamma, beta, mean, var = (p.astype(np.float64) for p in parts)  # type: ignore[union-attr]
+    scale = gamma / np.sqrt(var + node.attributes.get_float("epsilon", 1e-5))
+    return Affine(scale=scale, shift=beta - mean * scale)
+
+
+def _per_channel(data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """A constant that varies along axis 1 at most, as a float64 vector of [c]."""
+    full = (1,) * (len(shape) - data.ndim) + data.shape
+    if len(full) != len(shape) or any(n != 1 for i, n in enumerate(full) if i != 1):
+        return None
+    if full[1] not in {1, shape[1]}:
+        return None
+    return np.broadcast_to(data.reshape(-1).astype(np.float64), (shape[1],))
+
+
+def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
+    x = node.inputs[0]
+    assert x is not None
+    conv = x.producer()
+    if conv is None or not is_standard(conv, "Conv", "Gemm") or sole_reader(x) is not node:
+        return False
+    w, b = operand(conv, 1), operand(conv, 2)
+    weight, bias = constant(w), real_constant(b)
+    if w is None or weight is None or (b is not None and bias is None) or quant_of(x):
+        return False
+    if conv.op_type == "Gemm" and (conv.attributes.get_int("transB", 0), len(weight)) != (1, len(affine.shift)):
+        return False
+    scaled = not np.all(affine.scale == 1.0)
+    if scaled and (quant_of(w) is not None or weight.dtype != np.float32):
+        return False
+    if scaled:
+        factor = affine.scale.reshape(-1, *(1,) * (weight.ndim - 1)).astype(np.float32)
+        conv.replace_input_with(1, _renewed(graph, w, weight * factor))
+    old = np.zeros_like(affine.shift) if bias is None else bias.astype(np.float64)
+    name = f"{conv.name}/bias" if b is None or b.name is None else b.name
+    new_bias = add_constant(graph, name, (old * affine.scale + affine.shift).astype(np.float32))
+    if b is None:
+        conv.resize_inputs(3)
+    conv.replace_input_with(2, new_bias)
+    if b is not None and not b.uses() and b.name in graph.initializers:
+        del graph.initializers[b.name]
+    if not bypass(node):
+        raise AssertionError("a folded node has no rounding before it and can always be removed")
+    return True
+
+
+def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray) -> ir.Value:
+    """The scaled weight: in place of the old one when nobody else reads that (saves its memory)."""
+    if len(w.uses()) > 1:
+        return add_constant(graph, f"{w.name}/scaled", data)
+    w.const_value = ir.tensor(data, name=w.name)
+    return w
+
+
+def _spell_out(graph: ir.Graph, node: ir.Node, affine: Affine) -> None:
+    x, y = node.inputs[0], node.outputs[0]
+    shape = static_shape(y)
+    assert x is not None and shape is not None
+    dims = (-1, *(1,) * (len(shape) - 2))
+    scale = add_constant(
+        graph, f"{node.name}/scale", affine.scale.astype(np.float32).reshape(dims)
+    )
+    shift = add_constant(
+        graph, f"{node.name}/shift", affine.shift.astype(np.float32).reshape(dims)
+    )
+    product = insert_before(node, "Mul", [x, scale], name=f"{node.name}/product", shape=shape)
+    rewrite(node, "Add", [product, shift])

@@ -1,0 +1,100 @@
+"""Conv with everything explicit: kernel_shape, strides, dilations, pads, group; 1-D becomes 2-D.
+
+Only convolutions with a constant weight are touched; the others stay as they are (host).
+"""
+
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    insert_before,
+    is_standard,
+    operand,
+    quant_of,
+    rewrite,
+    static_shape,
+)
+from opu_fuse.frontend.transforms.windows import explicit_pads
+from opu_fuse.quant import META_KEY
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    return any([_explicit(model.graph, node) for node in model.graph if is_standard(node, "Conv")])
+
+
+def _explicit(graph: ir.Graph, node: ir.Node) -> bool:
+    x, weight = node.inputs[0], constant(operand(node, 1))
+    size = static_shape(x)
+    if weight is None or x is None or size is None or weight.ndim not in {3, 4}:
+        return False
+    attributes = explicit_attributes(node, size[2:], weight.shape[2:])
+    if weight.ndim == 4:
+        before = dict(node.attributes)
+        rewrite(node, "Conv", node.inputs, attributes)
+        return {k: str(v) for k, v in before.items()} != {
+            k: str(v) for k, v in node.attributes.items()
+        }
+    _widen(graph, node, attributes)
+    return True
+
+
+def explicit_attributes(
+    node: ir.Node, size: tuple[int, ...], kernel: tuple[int, ...]
+) -> dict[str, object]:
+    """All attributes of a Conv, auto_pad resolved; size: input rows and columns."""
+    ones = (1,) * len(size)
+    strides = tuple(node.attributes.get_ints("strides", ones))
+    dilations = tuple(node.attributes.get_ints("dilations", ones))
+    pads = explicit_pads(node, size, kernel, strides, dilations)
+    return {
+        "kernel_shape": list(kernel),
+        "strides": list(strides),
+        "dilations": list(dilations),
+        "pads": list(pads),
+        "group": node.attributes.get_int("group", 1),
+    }
+
+
+def _widen(graph: ir.Graph, node: ir.Node, attributes: dict[str, object]) -> None:
+    """[1, c, l] is treated as [1, c, 1, l]."""
+    x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    source, target = static_shape(x), static_shape(y)
+    weight = constant(w)
+    assert x is not None and w is not None and source and target and weight is not None
+    wide = (source[0], source[1], 1, source[2])
+    shape = _shape(graph, f"{node.name}/wide_shape", wide)
+    data = insert_before(node, "Reshape", [x, shape], name=f"{node.name}/wide", shape=wide)
+    quant = quant_of(x)
+    if quant is not None:
+        data.meta[META_KEY] = quant
+    filters = add_constant(
+        graph, f"{w.name}/wide", weight[:, :, None, :], None if (q := quant_of(w)) is None else replace(q)
+    )
+    explicit = {
+        name: [{"pads": 0}.get(name, 1), *values] if isinstance(values, list) else values
+        for name, values in attributes.items()
+        if name != "pads"
+    }
+    begin, end = attributes["pads"]  # type: ignore[misc]
+    explicit["pads"] = [0, begin, 0, end]
+    result = insert_before(
+        node,
+        "Conv",
+        [data, filters, *node.inputs[2:]],
+        explicit,
+        name=f"{node.name}/conv",
+        shape=(target[0], target[1], 1, target[2]),
+    )
+    if (y_quant := quant_of(y)) is not None:
+        result.meta[META_KEY] = y_quant
+    rewrite(node, "Reshape", [result, _shape(graph, f"{node.name}/shape", target)])
+
+
+def _shape(graph: ir.Graph, name: str, dims: tuple[int, ...]) -> ir.Value:
+    import numpy as np
+
+    return add_constant(graph, name, np.asarray(dims, np.int64))

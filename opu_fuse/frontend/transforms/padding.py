@@ -1,0 +1,110 @@
+"""An explicit Pad of rows and columns by a constant goes into the operator that reads it alone.
+
+1. Zeros before a Conv: into its pads.
+2. Before an AveragePool that counts padding (or has none): into its pads, counted.
+3. Before a MaxPool: -inf always; zeros where nothing is below zero (after Relu, Clip with min >= 0).
+4. A Pad that stays gets eight constant pads and no axes.
+
+Pooling takes padding only below the size of its window, as ONNX Runtime demands.
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    bypass,
+    constant,
+    is_standard,
+    operand,
+    rewrite,
+    sole_reader,
+    static_shape,
+)
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    return any([_pad(model.graph, node) for node in model.graph if is_standard(node, "Pad")])
+
+
+def _pad(graph: ir.Graph, node: ir.Node) -> bool:
+    amounts = _amounts(node)
+    if amounts is None:
+        return False
+    value = _value(node)
+    spatial = not (amounts[0] or amounts[1] or amounts[4] or amounts[5])
+    reader = sole_reader(node.outputs[0])
+    sides = np.asarray([amounts[2], amounts[3], amounts[6], amounts[7]])
+    constant_mode = node.attributes.get_string("mode", "constant") == "constant"
+    usable = spatial and constant_mode and min(sides) >= 0
+    if usable and reader is not None and value is not None and _takes(node, reader, sides, value):
+        new_pads = sides + reader.attributes.get_ints("pads", (0, 0, 0, 0))
+        if bypass(node):
+            reader.attributes["pads"] = ir.AttrInt64s("pads", [int(p) for p in new_pads])
+            if reader.op_type == "AveragePool":
+                reader.attributes["count_include_pad"] = ir.AttrInt64("count_include_pad", 1)
+            return True
+    if operand(node, 3) is None:
+        return False
+    pads = add_constant(graph, f"{node.name}/pads", np.asarray(amounts, np.int64))  # Case 4
+    mode = node.attributes.get_string("mode", "constant")
+    rewrite(node, "Pad", [node.inputs[0], pads, *node.inputs[2:3]], {"mode": mode})
+    return True
+
+
+def _amounts(node: ir.Node) -> list[int] | None:
+    """Begins then ends for all four dimensions."""
+    shape, pads = static_shape(node.inputs[0]), constant(operand(node, 1))
+    if shape is None or len(shape) != 4 or pads is None:
+        return None
+    axes = operand(node, 3)
+    order = range(4) if axes is None else constant(axes)
+    if order is None:
+        return None
+    amounts = [0] * 8
+    count = len(order)
+    for position, axis in enumerate(order):
+        amounts[int(axis) % 4] = int(pads[position])
+        amounts[4 + int(axis) % 4] = int(pads[count + position])
+    return amounts
+
+
+def _value(node: ir.Node) -> float | None:
+    value = operand(node, 2)
+    if value is None:
+        return 0.0
+    data = constant(value)
+    return None if data is None or data.size != 1 else float(data.reshape(()))
+
+
+def _takes(node: ir.Node, reader: ir.Node, sides: np.ndarray, value: float) -> bool:
+    if reader.inputs[0] is not node.outputs[0] or _automatic(reader):
+        return False
+    old = np.asarray(reader.attributes.get_ints("pads", (0, 0, 0, 0)))
+    if is_standard(reader, "Conv"):
+        return value == 0.0 and len(old) == 4 and constant(operand(reader, 1)) is not None
+    if not is_standard(reader, "MaxPool", "AveragePool"):
+        return False
+    kernel = np.asarray(reader.attributes.get_ints("kernel_shape"))
+    if reader.attributes.get_int("ceil_mode", 0) or np.any(sides + old >= np.tile(kernel, 2)):
+        return False
+    if reader.op_type == "AveragePool":
+        counts = bool(reader.attributes.get_int("count_include_pad", 0))
+        return value == 0.0 and (counts or not np.any(old))
+    lowest = float(np.finfo(np.float32).min)
+    return value <= lowest or (value == 0.0 and _never_negative(node.inputs[0]))
+
+
+def _automatic(node: ir.Node) -> bool:
+    return node.attributes.get_string("auto_pad", "NOTSET") not in {"NOTSET", ""}
+
+
+def _never_negative(value: ir.Value | None) -> bool:
+    producer = None if value is None else value.producer()
+    if producer is None:
+        return False
+    if is_standard(producer, "Clip"):
+        low = constant(operand(producer, 1))
+        return low is not None and bool(np.all(low >= 0.0))
+    return is_standard(producer, "Relu", "Sigmoid", "Softmax")

@@ -1,0 +1,92 @@
+"""Pooling with everything explicit.
+
+1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean over rows and columns -> GlobalAveragePool
+   (keepdims=0: followed by a Reshape); ReduceMax likewise is left alone.
+2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved; count_include_pad
+   only where there is padding; ceil_mode turned into larger end pads where that is equivalent (max,
+   or an average that does not count padding).
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    insert_before,
+    is_standard,
+    operand,
+    quant_of,
+    rewrite,
+    static_shape,
+)
+from opu_fuse.frontend.transforms.windows import ceil_pads, explicit_pads
+from opu_fuse.quant import META_KEY
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    return any([_pool(model.graph, node) for node in model.graph])
+
+
+def _pool(graph: ir.Graph, node: ir.Node) -> bool:
+    if not is_standard(node, "GlobalMaxPool", "ReduceMean", "MaxPool", "AveragePool"):
+        return False
+    size = static_shape(node.inputs[0])
+    if size is None or len(size) != 4:
+        return False
+    if node.op_type == "GlobalMaxPool":  # Case 1
+        rewrite(node, "MaxPool", node.inputs, {"kernel_shape": list(size[2:])})
+        _explicit(node, size[2:])
+        return True
+    if node.op_type == "ReduceMean":
+        return _mean(graph, node, size)
+    if len(node.outputs) > 1 or node.attributes.get_int("storage_order", 0):
+        return False
+    return _explicit(node, size[2:])  # Case 2
+
+
+def _mean(graph: ir.Graph, node: ir.Node, size: tuple[int, ...]) -> bool:
+    written = node.attributes.get_ints("axes", ())
+    axes = constant(operand(node, 1)) if len(node.inputs) > 1 else np.asarray(written)
+    if axes is None or sorted(int(a) % 4 for a in axes) != [2, 3]:
+        return False
+    keepdims = node.attributes.get_int("keepdims", 1)
+    if keepdims:
+        rewrite(node, "GlobalAveragePool", node.inputs[:1])
+        return True
+    shape = (size[0], size[1], 1, 1)
+    name = f"{node.name}/pool"
+    mean = insert_before(node, "GlobalAveragePool", node.inputs[:1], name=name, shape=shape)
+    if (quant := quant_of(node.outputs[0])) is not None:
+        mean.meta[META_KEY] = quant
+    target = add_constant(graph, f"{node.name}/shape", np.asarray(size[:2], np.int64))
+    rewrite(node, "Reshape", [mean, target])
+    return True
+
+
+def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
+    kernel = tuple(node.attributes.get_ints("kernel_shape"))  # type: ignore[arg-type]
+    strides = tuple(node.attributes.get_ints("strides", (1, 1)))
+    dilations = tuple(node.attributes.get_ints("dilations", (1, 1)))
+    pads = explicit_pads(node, size, kernel, strides, dilations)
+    average = node.op_type == "AveragePool"
+    counted = average and bool(node.attributes.get_int("count_include_pad", 0)) and any(pads)
+    ceil = bool(node.attributes.get_int("ceil_mode", 0))
+    if ceil:
+        grown = ceil_pads(size, kernel, strides, dilations, pads)
+        if counted and grown != pads:
+            return False
+        pads = grown
+    before = {name: str(value) for name, value in node.attributes.items()}
+    attributes = {
+        "kernel_shape": list(kernel),
+        "strides": list(strides),
+        "pads": list(pads),
+    }
+    if not average or dilations != (1, 1):  # AveragePool knows dilations from opset 19 on
+        attributes["dilations"] = list(dilations)
+    if average:
+        attributes["count_include_pad"] = int(counted)
+    rewrite(node, node.op_type, node.inputs, attributes)
+    return before != {name: str(value) for name, value in node.attributes.items()}

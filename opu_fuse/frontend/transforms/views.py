@@ -1,0 +1,78 @@
+"""Every pure change of view becomes one Reshape with a constant shape.
+
+1. Flatten, Squeeze, Unsqueeze, Reshape, and a Transpose that only moves dimensions of size 1.
+2. A Reshape that reads only another Reshape reads that one's operand.
+3. A Reshape to the shape the operand already has is removed.
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    bypass,
+    constant,
+    detach,
+    is_standard,
+    merge_sources,
+    operand,
+    quant_of,
+    rewrite,
+    sole_reader,
+    static_shape,
+)
+from opu_fuse.quant import META_KEY
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    changed = False
+    for node in model.graph:
+        if not _is_view(node):
+            continue
+        changed |= _to_reshape(model.graph, node)  # Case 1
+        changed |= _merge(node)  # Case 2
+        if static_shape(node.inputs[0]) == static_shape(node.outputs[0]):  # Case 3
+            changed |= bypass(node)
+    return changed
+
+
+def _is_view(node: ir.Node) -> bool:
+    if len(node.inputs) == 0:
+        return False
+    source, target = static_shape(node.inputs[0]), static_shape(node.outputs[0])
+    if source is None or target is None or 0 in source:
+        return False
+    if is_standard(node, "Transpose"):
+        order = node.attributes.get_ints("perm", tuple(reversed(range(len(source)))))
+        moved = [axis for axis in order if source[axis] != 1]
+        return moved == sorted(moved)
+    return is_standard(node, "Flatten", "Squeeze", "Unsqueeze", "Reshape")
+
+
+def _to_reshape(graph: ir.Graph, node: ir.Node) -> bool:
+    target = np.asarray(static_shape(node.outputs[0]), np.int64)
+    written = constant(operand(node, 1))
+    plain = node.op_type == "Reshape" and not node.attributes.get_int("allowzero", 0)
+    if plain and written is not None and np.array_equal(written, target):
+        return False
+    shape = add_constant(graph, f"{node.name}/shape", target)
+    rewrite(node, "Reshape", [node.inputs[0], shape])
+    return True
+
+
+def _merge(node: ir.Node) -> bool:
+    middle = node.inputs[0]
+    assert middle is not None
+    first = middle.producer()
+    if first is None or not is_standard(first, "Reshape") or sole_reader(middle) is not node:
+        return False
+    before, after = quant_of(middle), quant_of(node.outputs[0])
+    if before is not None and after is not None and before != after:
+        return False
+    if before is not None:
+        node.outputs[0].meta[META_KEY] = before
+    node.replace_input_with(0, first.inputs[0])
+    merge_sources(node, [first])
+    detach(first)
+    return True

@@ -1,0 +1,232 @@
+"""Text assembly: one instruction per line, every line complete in itself.
+
+::
+
+    # comment
+    load.feature dram=0x1000 run=16 rows=3 row_pitch=32 blocks=1 wait=compute signal=compute
+    post.run psum=64 order=requant,act out_rows=4 … wait=compute signal=compute,store
+
+`engine.opcode`, then `register=value` (decimal, 0x…, negative where signed; a register that is not
+named is 0), then the engines whose token is awaited and those that get one. `dram` and `hash` stand
+for their LO/HI pairs, `order` takes stage names, `pool_kind` max or average.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from opu_fuse.errors import AsmError
+from opu_fuse.hw.encoding import pack_c, pack_u
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.isa import (
+    OPCODES,
+    VALUE_BITS,
+    Engine,
+    Opcode,
+    PoolKind,
+    Stage,
+    pack_order,
+    registers_of,
+    unpack_order,
+)
+from opu_fuse.hw.problem import did_you_mean
+
+_PAIRS = {"dram": ("dram_lo", "dram_hi"), "hash": ("hash_lo", "hash_hi")}
+"""Names that stand for two registers, lower 22 bits first."""
+
+_TOKENS = ("wait", "signal")
+_MNEMONICS = {f"{o.engine.name.lower()}.{o.name}": o for o in OPCODES}
+_REGISTERS = {engine: {r.name: r for r in registers_of(engine)} for engine in Engine}
+
+
+def disassemble(
+    instructions: Iterable[Instruction],
+    comments: Mapping[int, str] | None = None,
+    positions: Sequence[int] | None = None,
+) -> str:
+    """Instructions -> text. comments: lines put before an instruction, by its index; positions:
+    word indices shown behind.
+    """
+    lines: list[str] = []
+    for number, instruction in enumerate(instructions):
+        if comments and number in comments:
+            lines += [f"# {line}" for line in comments[number].splitlines()]
+        text = format_instruction(instruction)
+        lines.append(text if positions is None else f"{text}  # word {positions[number]}")
+    return "\n".join(lines) + "\n" * bool(lines)
+
+
+def format_instruction(instruction: Instruction) -> str:
+    """One line of assembly without comment; registers that are 0 are left out."""
+    params = dict(instruction.params)
+    parts = [f"{instruction.engine.name.lower()}.{instruction.opcode}"]
+    for name, (low, high) in _PAIRS.items():
+        if low in params:
+            parts.append(f"{name}={params.pop(low) | params.pop(high) << VALUE_BITS:#x}")
+    parts += [f"{name}={_format_value(name, value)}" for name, value in params.items() if value]
+    for name, engines in (("wait", instruction.waits), ("signal", instruction.signals)):
+        if engines:
+            parts.append(f"{name}={','.join(e.name.lower() for e in engines)}")
+    return " ".join(parts)
+
+
+def assemble(text: str, where: str = "program.asm") -> list[Instruction]:
+    """Text -> instructions. Raises AsmError with `where:line` for the first line that is wrong."""
+    instructions = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        try:
+            instructions.append(_instruction(words))
+        except _LineError as error:
+            raise AsmError(f"{where}:{number}", error.what, error.help) from None
+    return instructions
+
+
+class _LineError(Exception):
+    """A mistake in a line whose number the caller knows."""
+
+    def __init__(self, what: str, help_: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.help = help_
+
+
+def _instruction(words: list[str]) -> Instruction:
+    opcode = _mnemonic(words[0])
+    engine = opcode.engine
+    params = dict.fromkeys(_REGISTERS[engine], 0)
+    tokens: dict[str, tuple[Engine, ...]] = {"wait": (), "signal": ()}
+    named: set[str] = set()
+    for word in words[1:]:
+        name, equals, value = word.partition("=")
+        if not (name and equals and value):
+            raise _LineError(f"{word!r} is not name=value", "write it without blanks around `=`")
+        if name in named:
+            raise _LineError(f"{name!r} stands twice", "remove one of them")
+        named.add(name)
+        if name in tokens:
+            tokens[name] = _engines(name, value)
+        else:
+            params.update(_registers(engine, name, value))
+    _refuse_overlap(named)
+    instruction = Instruction(
+        engine=engine,
+        opcode=opcode.name,
+        params=params,
+        waits=tokens["wait"],
+        signals=tokens["signal"],
+    )
+    try:
+        pack_c(opcode, instruction.waits, instruction.signals)
+    except ValueError as error:
+        raise _LineError(
+            str(error), "engines wait on and signal each other: load, compute, post, store"
+        ) from None
+    return instruction
+
+
+def _mnemonic(word: str) -> Opcode:
+    opcode = _MNEMONICS.get(word)
+    if opcode is None:
+        help_ = f"known: {', '.join(_MNEMONICS)}{did_you_mean(word, _MNEMONICS)}"
+        raise _LineError(f"unknown instruction {word!r}", help_)
+    return opcode
+
+
+def _registers(engine: Engine, name: str, text: str) -> dict[str, int]:
+    """Register values that one `name=text` sets."""
+    registers = _REGISTERS[engine]
+    pair = _PAIRS.get(name)
+    if pair is not None and pair[0] in registers:
+        value = _integer(name, text)
+        if value < 0:
+            raise _LineError(f"{name} is negative", "it is an unsigned number")
+        parts = {pair[0]: value & ((1 << VALUE_BITS) - 1), pair[1]: value >> VALUE_BITS}
+    elif name in registers:
+        parts = {name: _parse_value(name, text)}
+    else:
+        known = [*(n for n, p in _PAIRS.items() if p[0] in registers), *registers, *_TOKENS]
+        raise _LineError(
+            f"{engine.name.lower()} has no register {name!r}",
+            f"known: {', '.join(known)}{did_you_mean(name, known)}",
+        )
+    for register, value in parts.items():
+        try:
+            pack_u(registers[register], value)
+        except ValueError as error:
+            raise _LineError(str(error), "correct the value") from None
+    return parts
+
+
+def _refuse_overlap(named: set[str]) -> None:
+    for name, halves in _PAIRS.items():
+        for half in halves:
+            if name in named and half in named:
+                raise _LineError(
+                    f"{name!r} and {half!r} set the same register", "remove one of them"
+                )
+
+
+def _engines(name: str, text: str) -> tuple[Engine, ...]:
+    found = []
+    for word in text.split(","):
+        if word.upper() not in Engine.__members__ or word != word.lower():
+            known = tuple(e.name.lower() for e in Engine)
+            raise _LineError(
+                f"{name}: unknown engine {word!r}",
+                f"known: {', '.join(known)}{did_you_mean(word, known)}",
+            )
+        found.append(Engine[word.upper()])
+    return tuple(sorted(found))
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise _LineError(f"{name}: {text!r} is not a number", "write 12, -3 or 0x1f") from None
+
+
+def _format_order(value: int) -> str:
+    try:
+        stages = unpack_order(value)
+    except ValueError:
+        return f"{value:#x}"
+    return (
+        ",".join(s.name.lower() for s in stages) if pack_order(stages) == value else f"{value:#x}"
+    )
+
+
+def _parse_order(text: str) -> int:
+    names = text.upper().split(",")
+    if not all(n in Stage.__members__ for n in names):
+        known = ", ".join(s.name.lower() for s in Stage)
+        raise _LineError(f"order: {text!r} names an unknown stage", f"stages: {known}")
+    if len(names) > 5:
+        raise _LineError(f"order: {len(names)} stages, the register holds 5", "remove some")
+    return pack_order(tuple(Stage[n] for n in names))
+
+
+def _parse_kind(text: str) -> int:
+    if text.upper() not in PoolKind.__members__:
+        raise _LineError(f"pool_kind: {text!r} is not known", "max or average")
+    return PoolKind[text.upper()]
+
+
+_SYMBOLS: dict[str, tuple[Callable[[int], str], Callable[[str], int]]] = {
+    "order": (_format_order, _parse_order),
+    "pool_kind": (lambda value: PoolKind(value).name.lower(), _parse_kind),
+}
+"""Registers that are written with names: how they are printed and read (numbers are always
+accepted).
+"""
+
+
+def _format_value(name: str, value: int) -> str:
+    return _SYMBOLS[name][0](value) if name in _SYMBOLS else str(value)
+
+
+def _parse_value(name: str, text: str) -> int:
+    if name in _SYMBOLS and not text[0].isdigit() and text[0] != "-":
+        return int(_SYMBOLS[name][1](text))
+    return _integer(name, text)

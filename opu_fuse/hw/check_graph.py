@@ -1,0 +1,200 @@
+"""Rules over the data-flow part of a spec: edges, root, reach, domains, operands, operators.
+
+Every rule is a generator of `Problem`s over a schema-valid spec; its docstring is its row in the
+documentation.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import networkx as nx
+
+from opu_fuse.hw.problem import Problem, bad, did_you_mean
+from opu_fuse.hw.spec import OPERATORS, Access, HwSpec, ModuleKind
+from opu_fuse.quant import Domain
+
+K = ModuleKind
+
+RUNS: dict[str, tuple[ModuleKind, ...]] = {
+    "conv": (K.IPA,),
+    "dense": (K.IPA,),
+    "add": (K.ADDER, K.RES_ADDER),
+    "multiply": (K.MULTIPLIER, K.SE),
+    "relu": (K.COMPARATOR, K.TABLE),
+    "clip": (K.COMPARATOR, K.TABLE),
+    "leaky_relu": (K.COMPARATOR, K.TABLE),
+    "max_pool": (K.POOL,),
+    "avg_pool": (K.POOL, K.IPA),
+    "pad": (K.PAD,),
+    "concat": (K.MEM_RD,),
+    "upsample": (K.UPSAMPLE, K.MEM_WR),
+    "batch_norm": (K.MULTIPLIER,),
+}
+"""Operator -> module kinds that have a behaviour for it."""
+
+OPERAND_KINDS: dict[ModuleKind, tuple[Access, ...]] = {
+    K.ADDER: (Access.PER_TENSOR, Access.PER_CHANNEL),
+    K.MULTIPLIER: (Access.PER_TENSOR, Access.PER_CHANNEL),
+    K.RES_ADDER: (Access.FULL,),
+    K.SE: (Access.FULL,),
+}
+"""Module kinds with a second operand, and how each may read it."""
+
+
+def _edges(spec: HwSpec) -> Iterator[Problem]:
+    """Edges join modules that exist, no module feeds itself, none is fed twice by the same one."""
+    modules = spec.dataflow.modules
+    for source, targets in spec.dataflow.edges.items():
+        path = ("dataflow", "edges", source)
+        if source not in modules:
+            yield _missing_module(path, f"edge from module {source!r}", modules)
+        for index, target in enumerate(targets):
+            if target not in modules:
+                yield _missing_module(
+                    (*path, index), f"edge {source} -> {target}: module {target!r}", modules
+                )
+            elif target == source:
+                yield bad((*path, index), f"module {source!r} feeds itself", "remove the edge")
+            elif target in targets[:index]:
+                yield bad((*path, index), f"edge {source} -> {target} stands twice", "remove one")
+
+
+def _root(spec: HwSpec) -> Iterator[Problem]:
+    """The root is a module of kind mem_rd: data comes from memory."""
+    flow = spec.dataflow
+    path = ("dataflow", "root")
+    if flow.root not in flow.modules:
+        yield _missing_module(path, f"root {flow.root!r}", flow.modules)
+    elif flow.modules[flow.root].kind is not K.MEM_RD:
+        kind = flow.modules[flow.root].kind
+        yield bad(path, f"root {flow.root!r} is a {kind}, not a mem_rd", "start at a mem_rd module")
+
+
+def _reachable(spec: HwSpec) -> Iterator[Problem]:
+    """Every module can be reached from the root, and from every module data can reach an exit."""
+    flow = spec.dataflow
+    if flow.root not in flow.modules:
+        return
+    graph = _graph(spec)
+    reached = {flow.root} | nx.descendants(graph, flow.root)
+    exits = [name for name, module in flow.modules.items() if module.exit]
+    ending = set(exits).union(*(nx.ancestors(graph, name) for name in exits))
+    for name in flow.modules:
+        path = ("dataflow", "modules", name)
+        if name not in reached:
+            yield bad(
+                path,
+                f"module {name!r} cannot be reached from the root {flow.root!r}",
+                "add an edge that leads to it, or remove it",
+            )
+        elif name not in ending:
+            yield bad(
+                path,
+                f"no exit can be reached from module {name!r}: no group could end behind it",
+                "set `exit: true` on it or on a module that it feeds",
+            )
+
+
+def _domains(spec: HwSpec) -> Iterator[Problem]:
+    """An ipa makes acc from act, memory holds act, and only what comes from an acc module can be
+    acc.
+    """
+    flow = spec.dataflow
+    graph = _graph(spec)
+    for name, module in flow.modules.items():
+        path = ("dataflow", "modules", name)
+        domains = (module.domain_in, module.domain_out)
+        wanted = {K.IPA: (Domain.ACT, Domain.ACC), K.MEM_RD: (Domain.ACT, Domain.ACT)}.get(
+            module.kind, domains
+        )
+        if domains != wanted:
+            yield bad(
+                path,
+                f"module {name!r} ({module.kind}) is {domains[0]} -> {domains[1]}",
+                f"it must be {wanted[0]} -> {wanted[1]}",
+            )
+        if module.domain_in is Domain.ACC and not any(
+            flow.modules[p].domain_out is Domain.ACC for p in graph.predecessors(name)
+        ):
+            yield bad(
+                path,
+                f"module {name!r} takes acc, but no module that feeds it gives acc",
+                "set `domain: act`, or let an acc module feed it",
+            )
+
+
+def _operands(spec: HwSpec) -> Iterator[Problem]:
+    """Modules with a second operand say how it is read, the others have none."""
+    for name, module in spec.dataflow.modules.items():
+        allowed = OPERAND_KINDS.get(module.kind, ())
+        path = ("dataflow", "modules", name, "operand")
+        if not allowed and module.operand is not None:
+            yield bad(
+                path, f"module {name!r} ({module.kind}) has no second operand", "remove `operand`"
+            )
+        elif allowed and module.operand not in allowed:
+            yield bad(
+                path,
+                f"module {name!r} ({module.kind}) has operand {module.operand or 'none'}",
+                f"say `operand: {allowed[-1]}`",
+            )
+
+
+def _operators(spec: HwSpec) -> Iterator[Problem]:
+    """Mapped operators exist, their kinds are present in the graph and can run them."""
+    present = {module.kind for module in spec.dataflow.modules.values()}
+    for operator, kinds in spec.dataflow.operators.items():
+        path = ("dataflow", "operators", operator)
+        if operator not in OPERATORS:
+            yield bad(
+                path,
+                f"unknown operator {operator!r}",
+                f"known: {', '.join(OPERATORS)}{did_you_mean(operator, OPERATORS)}",
+            )
+            continue
+        if not kinds:
+            yield bad(
+                path,
+                f"operator {operator!r} has no module kind",
+                "name one, or remove the line: unmapped operators run on the host",
+            )
+        for index, kind in enumerate(kinds):
+            here = (*path, index)
+            if kind in kinds[:index]:
+                yield bad(here, f"operator {operator!r} names {kind} twice", "remove one")
+            elif kind not in RUNS[operator]:
+                yield bad(
+                    here,
+                    f"a {kind} cannot run {operator!r}",
+                    f"kinds that can: {', '.join(RUNS[operator])}",
+                )
+            elif kind not in present:
+                yield bad(
+                    here,
+                    f"operator {operator!r} is mapped to {kind}, but no module is a {kind}",
+                    "add such a module, or remove the kind",
+                )
+
+
+def _graph(spec: HwSpec) -> "nx.DiGraph[str]":
+    """The part of the graph whose ends exist."""
+    modules = spec.dataflow.modules
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(modules)
+    graph.add_edges_from(
+        (s, t)
+        for s, targets in spec.dataflow.edges.items()
+        for t in targets
+        if s in modules and t in modules
+    )
+    return graph
+
+
+def _missing_module(path: tuple[str | int, ...], what: str, modules: Iterable[str]) -> Problem:
+    name = what.split("'")[-2]
+    known = tuple(modules)
+    return bad(
+        path, f"{what} does not exist", f"modules: {', '.join(known)}{did_you_mean(name, known)}"
+    )
+
+
+GRAPH_RULES = (_edges, _root, _reachable, _domains, _operands, _operators)

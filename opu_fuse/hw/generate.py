@@ -1,0 +1,48 @@
+"""Write every file that is generated from the ISA table, the control registers and the specs
+(`python -m opu_fuse.hw.generate`).
+
+The files are checked in; a test regenerates them and compares bytes.
+"""
+
+import sys
+
+from opu_fuse.hw.cheader import c_header
+from opu_fuse.hw.document import isa_page, registers_page
+from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.svpackage import sv_package
+from opu_fuse.resources import hw_specs_dir, rtl_dir
+
+__all__ = ["generated_files", "main", "sv_package"]
+
+
+def generated_files() -> dict[str, str]:
+    """Path below the project folder -> text of every generated file."""
+    files = {
+        "docs/isa.md": isa_page(),
+        "docs/registers.md": registers_page(),
+        "rtl_sim/gen/opu_regs.h": c_header(),
+    }
+    for name in spec_names():
+        spec = load_hw(name)
+        if spec.build:
+            files[f"rtl_sim/gen/{name}/opu_pkg.sv"] = sv_package(spec)
+    return files
+
+
+def main() -> int:
+    """Write the files of a checkout; 1 when this is not one."""
+    project = hw_specs_dir().parent
+    if rtl_dir().parent != project or not (project / "pyproject.toml").is_file():
+        sys.stderr.write("generated files belong to a checkout, this is an installed package\n")
+        return 1
+    for name, text in generated_files().items():
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,56 @@
+"""How a feature map lies in DRAM (see `docs/machine.md`)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a feature map lies in DRAM: `[block][row][column word]`.
+
+    channels, rows, cols: logical sizes; word: bytes of a feature word (padded to a power of two); lanes: channels of a full
+    word (`word_channels`); slot: bytes a pixel takes in a word (`word` when one pixel fills it, else 4 … word/2: then blocks
+    is 1 and a word holds word // slot neighbouring columns; each row starts a word).
+    """
+
+    channels: int
+    rows: int
+    cols: int
+    word: int
+    lanes: int
+    slot: int
+
+    @property
+    def blocks(self) -> int:
+        return 1 if self.slot < self.word else -(-self.channels // self.lanes)
+
+    @property
+    def row_words(self) -> int:
+        return -(-self.cols * self.slot // self.word)
+
+    @property
+    def block_words(self) -> int:
+        return self.rows * self.row_words
+
+    @property
+    def size_bytes(self) -> int:
+        return self.blocks * self.block_words * self.word
+
+    def pack(self, chw: np.ndarray) -> np.ndarray:
+        """int8 (channels, rows, cols) -> uint8 (size_bytes,); holes are zero."""
+        per_word = self.word // self.slot if self.slot < self.word else 1
+        out = np.zeros((self.blocks, self.rows, self.row_words * per_word, self.slot), np.int8)
+        step = self.channels if self.slot < self.word else self.lanes
+        for b in range(self.blocks):
+            part = chw[b * step : (b + 1) * step]
+            out[b, :, : self.cols, : part.shape[0]] = part.transpose(1, 2, 0)
+        return out.reshape(-1).view(np.uint8)
+
+    def unpack(self, data: np.ndarray) -> np.ndarray:
+        """uint8 (size_bytes,) -> int8 (channels, rows, cols)."""
+        per_word = self.word // self.slot if self.slot < self.word else 1
+        full = data.view(np.int8).reshape(self.blocks, self.rows, self.row_words * per_word, self.slot)
+        lanes = self.channels if self.slot < self.word else self.lanes
+        pixels = full[:, :, : self.cols, :lanes].transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(pixels.reshape(-1, self.rows, self.cols)[: self.channels])

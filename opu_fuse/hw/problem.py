@@ -1,0 +1,25 @@
+"""One mistake in the values of a spec, before its file and line are known."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """path: keys that lead to the culprit in the YAML; what and help: as in `errors.UserError`."""
+
+    path: tuple[str | int, ...]
+    what: str
+    help: str
+
+
+def bad(path: tuple[str | int, ...], what: str, help_: str) -> Problem:
+    """A `Problem`, short."""
+    return Problem(path=path, what=what, help=help_)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` where a known word is close, else nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

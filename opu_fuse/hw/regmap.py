@@ -1,0 +1,237 @@
+"""The AXI4-Lite control registers and the machine's error codes, once.
+
+SystemVerilog package, C header, documentation and the simulation drivers read these tables. All
+registers are 32 bit at multiples of four; 64-bit values lie in a LO and a HI register. Overlaps are
+refused when the module loads (`_check`).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from opu_fuse.hw.isa import Engine
+
+ADDRESS_BITS = 12
+ID_VALUE = 0x4F50_5546  # "OPUF"
+VERSION_VALUE = 0x0001_0000  # register map version, major << 16 | minor
+WATCHDOG_RESET = 0x00FF_FFFF
+
+
+class AccessKind(StrEnum):
+    """RO: read only. RW: read and write. WO: a written one acts once, reads give 0. W1C: a written
+    one clears the bit.
+    """
+
+    RO = "ro"
+    RW = "rw"
+    WO = "wo"
+    W1C = "w1c"
+
+
+class ErrorCode(IntEnum):
+    """Why the machine stopped. The name in lower case is what reports show."""
+
+    NONE = 0
+    ILLEGAL_INSTRUCTION = 1
+    SPEC_MISMATCH = 2
+    WINDOW = 3
+    AXI_READ = 4
+    AXI_WRITE = 5
+    WATCHDOG = 6
+    BUFFER = 7
+    PROGRAM_END = 8
+    STOPPED = 9
+
+
+ERROR_DOC: dict[ErrorCode, str] = {
+    ErrorCode.NONE: "no error",
+    ErrorCode.ILLEGAL_INSTRUCTION: "unknown opcode or register, non-zero reserved bits, "
+    "value out of range, zero count, or a wait on or signal to itself or an absent engine",
+    ErrorCode.SPEC_MISMATCH: "`check` found another spec hash than the machine's: "
+    "the program was made for another machine",
+    ErrorCode.WINDOW: "an access outside the memory window",
+    ErrorCode.AXI_READ: "the memory answered a read with SLVERR or DECERR",
+    ErrorCode.AXI_WRITE: "the memory answered a write with SLVERR or DECERR",
+    ErrorCode.WATCHDOG: "no engine retired an instruction for WATCHDOG cycles",
+    ErrorCode.BUFFER: "an on-chip address beyond the end of its buffer",
+    ErrorCode.PROGRAM_END: "PROG_WORDS words were fetched and none was `end`",
+    ErrorCode.STOPPED: "stopped by CTRL.stop",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BitField:
+    """Bits lsb .. lsb + width - 1 of a control register."""
+
+    name: str
+    lsb: int
+    width: int
+    doc: str
+
+    @property
+    def mask(self) -> int:
+        return ((1 << self.width) - 1) << self.lsb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRegister:
+    """One 32-bit register. offset: byte address. fields: empty when the register is one number."""
+
+    name: str
+    offset: int
+    access: AccessKind
+    reset: int
+    doc: str
+    fields: tuple[BitField, ...] = ()
+
+
+_RO, _RW, _WO, _W1C = AccessKind.RO, AccessKind.RW, AccessKind.WO, AccessKind.W1C
+
+
+def _fields(*rows: tuple[str, int, int, str]) -> tuple[BitField, ...]:
+    return tuple(BitField(name=n, lsb=lsb, width=w, doc=d) for n, lsb, w, d in rows)
+
+
+_DONE_ERROR = _fields(
+    ("done", 0, 1, "the program reached `end`"),
+    ("error", 1, 1, "the machine stopped with an error"),
+)
+
+_ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
+    ("ID", _RO, ID_VALUE, 'the letters "OPUF"', ()),
+    ("VERSION", _RO, VERSION_VALUE, "version of this register map, major << 16 | minor", ()),
+    ("SPEC_HASH_LO", _RO, 0, "bits 31:0 of the machine's spec hash (a constant of the build)", ()),
+    ("SPEC_HASH_HI", _RO, 0, "bits 43:32 of the machine's spec hash (a constant of the build)", ()),
+    (
+        "CTRL",
+        _WO,
+        0,
+        "commands",
+        _fields(
+            (
+                "start",
+                0,
+                1,
+                "run the program, from a clean state; ignored while busy",
+            ),
+            (
+                "stop",
+                1,
+                1,
+                "stop with error code STOPPED once no bus transaction is open; ignored while idle",
+            ),
+            ("irq_clear", 2, 1, "clear every bit of IRQ_STATUS"),
+        ),
+    ),
+    (
+        "STATUS",
+        _RO,
+        0x1F00,
+        "state",
+        _fields(
+            ("busy", 0, 1, "a program runs"),
+            ("done", 1, 1, "the last program reached `end`"),
+            ("error", 2, 1, "the last program stopped with an error, see ERROR"),
+            *(
+                (
+                    f"idle_{e.name.lower()}",
+                    8 + e,
+                    1,
+                    f"the {e.name.lower()} engine is idle and its queue empty",
+                )
+                for e in Engine
+            ),
+        ),
+    ),
+    ("IRQ_ENABLE", _RW, 0, "which bits of IRQ_STATUS raise the interrupt line", _DONE_ERROR),
+    ("IRQ_STATUS", _W1C, 0, "pending interrupts", _DONE_ERROR),
+    (
+        "ERROR",
+        _RO,
+        0,
+        "first error since start",
+        _fields(
+            ("code", 0, 8, "error code"),
+            ("engine", 8, 3, "engine that met it (numbers of the ISA)"),
+        ),
+    ),
+    (
+        "ERROR_PC",
+        _RO,
+        0,
+        "word index of the offending instruction (watchdog: of the next word fetched)",
+        (),
+    ),
+    (
+        "PROG_BASE_LO",
+        _RW,
+        0,
+        "bits 31:0 of the program's byte offset in the memory window, a multiple of 64",
+        (),
+    ),
+    ("PROG_BASE_HI", _RW, 0, "bits 63:32 of that offset; the window is at most 4 GiB, so 0", ()),
+    ("PROG_WORDS", _RW, 0, "32-bit words of the program", ()),
+    (
+        "WINDOW_BASE_LO",
+        _RW,
+        0,
+        "bits 31:0 of the bus address of the memory window, a multiple of 4096",
+        (),
+    ),
+    ("WINDOW_BASE_HI", _RW, 0, "bits 63:32 of that address", ()),
+    ("WINDOW_SIZE_LO", _RW, 0, "bits 31:0 of the bytes of the memory window", ()),
+    ("WINDOW_SIZE_HI", _RW, 0, "bit 32 of the bytes of the memory window (at most 4 GiB)", ()),
+    (
+        "WATCHDOG",
+        _RW,
+        WATCHDOG_RESET,
+        "cycles without a retirement after which the machine stops; 0 switches it off",
+        (),
+    ),
+    ("CYCLES_LO", _RO, 0, "bits 31:0 of the cycles from start to done or error", ()),
+    ("CYCLES_HI", _RO, 0, "bits 63:32 of those cycles", ()),
+    *(
+        (
+            f"BUSY_{e.name}",
+            _RO,
+            0,
+            f"cycles in which the {e.name.lower()} engine executed an instruction",
+            (),
+        )
+        for e in Engine
+    ),
+    *(
+        (
+            f"STALL_{e.name}",
+            _RO,
+            0,
+            f"cycles in which the {e.name.lower()} engine held an instruction that had to wait",
+            (),
+        )
+        for e in Engine
+    ),
+    ("AXI_READ_BEATS", _RO, 0, "data beats read from memory", ()),
+    ("AXI_WRITE_BEATS", _RO, 0, "data beats written to memory", ()),
+)
+
+CONTROL_REGISTERS: tuple[ControlRegister, ...] = tuple(
+    ControlRegister(name=name, offset=4 * i, access=access, reset=reset, doc=doc, fields=fields)
+    for i, (name, access, reset, doc, fields) in enumerate(_ROWS)
+)
+
+OFFSET: dict[str, int] = {r.name: r.offset for r in CONTROL_REGISTERS}
+"""Byte offset of every control register, by name."""
+
+
+def _check() -> None:
+    assert len(OFFSET) == len(CONTROL_REGISTERS), "a control register stands twice"
+    assert max(OFFSET.values()) < 1 << ADDRESS_BITS, "control registers exceed the address bits"
+    assert set(ERROR_DOC) == set(ErrorCode), "an error code has no description"
+    for register in CONTROL_REGISTERS:
+        used = 0
+        for field in register.fields:
+            assert not used & field.mask, f"{register.name}.{field.name} overlaps another field"
+            used |= field.mask
+        assert max(used, register.reset) < 1 << 32, f"{register.name} exceeds 32 bits"
+
+
+_check()

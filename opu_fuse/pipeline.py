@@ -1,0 +1,119 @@
+"""The compiler, one line a stage.
+
+Stages are plain functions with frozen results; this file is the only one that knows their order. The loop "a group does not
+fit: forbid it and fuse again" lives here, so that imports point one way.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from opu_fuse import __version__
+from opu_fuse.bundle.program import Bundle
+from opu_fuse.codegen.bundle import Origin, build_bundle
+from opu_fuse.dfg.build import build_dfg
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.errors import PartitionError, SpecError
+from opu_fuse.frontend import Prepared, prepare
+from opu_fuse.fuse import partition as fuse_partition
+from opu_fuse.fuse.partition import Partition
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.plan import Misfit, Plan, TileCache, Tiling, schedule, tile
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+"""Told the name of every stage as it begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """strategy: how operators are grouped; calibration: directory, .npz or None (synthetic); scales: pow2 or free;
+    reuse_memory: give dead feature maps' memory to later ones (False keeps every tensor for comparing)."""
+
+    strategy: str = "matched"
+    calibration: str | Path | None = None
+    scales: str = "pow2"
+    reuse_memory: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilation:
+    """Results of all stages, for reports and tests."""
+
+    prepared: Prepared
+    dfg: Dfg
+    partition: Partition
+    plan: Plan
+    bundle: Bundle
+
+
+def compile_model(
+    model: str | Path | ir.Model, hw: HwSpec, options: Options | None = None, progress: Progress = log.debug
+) -> Compilation:
+    """ONNX model -> program. Raises UserError with where, what and help when the input cannot be handled."""
+    options = options or Options()
+    if not hw.build:
+        raise SpecError(
+            hw.name, "this machine can be partitioned for, not built (build: false)", "compile for another machine"
+        )
+    progress("quantise")  # float ONNX -> QDQ -> canonical int8 graph
+    prepared = prepare(model, calibration=options.calibration, scales=options.scales)
+    progress("build the data-flow graph")  # one node per operator, with indexing maps
+    dfg = build_dfg(prepared.canonical)
+    progress("fuse and tile")  # groups that are legal, and that fit
+    partition, tiling = fuse_and_tile(dfg, hw, options.strategy)
+    progress("schedule")  # memory, instructions, tokens, proofs
+    plan = schedule(dfg, tiling, hw, reuse_memory=options.reuse_memory)
+    progress("generate the program")  # weights in load order, host models, manifest
+    bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
+    return Compilation(prepared=prepared, dfg=dfg, partition=partition, plan=plan, bundle=bundle)
+
+
+def partition_model(model: str | Path | ir.Model, hw: HwSpec, strategy: str) -> tuple[Dfg, Partition]:
+    """Groups of a model, legal or not; needs no quantisation."""
+    dfg = build_dfg(prepare(model, quantised=False).canonical)
+    return dfg, fuse_partition(dfg, hw, strategy=strategy)
+
+
+def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> tuple[Partition, Tiling]:
+    """Partition, tile, and fuse again without the groups that fit nowhere. Raises PartitionError for an illegal partition."""
+    forbidden: set[tuple[int, ...]] = set()
+    tiles: TileCache = {}
+    while True:
+        found = fuse_partition(dfg, hw, strategy=strategy, forbid=frozenset(forbidden))
+        if not found.legal:
+            raise PartitionError(
+                dfg.name,
+                f"strategy {strategy} makes an illegal partition: {found.violations[0].text}",
+                "use --strategy matched, or look at all violations with `opu-fuse partition`",
+            )
+        tiling = tile(dfg, found, hw, tiles)
+        if isinstance(tiling, Tiling):
+            return found, tiling
+        _forbid(tiling, forbidden)
+
+
+def _forbid(misfit: Misfit, forbidden: set[tuple[int, ...]]) -> None:
+    if misfit.nodes in forbidden:
+        raise misfit.error
+    log.info("fusing again: %s", misfit.error)
+    forbidden.add(misfit.nodes)
+
+
+def _origin(prepared: Prepared) -> Origin:
+    graph = prepared.canonical.graph
+    dtypes = {
+        v.name or "": "float32" if v.dtype is None else v.dtype.numpy().name
+        for v in (*graph.inputs, *graph.outputs)
+    }
+    return Origin(
+        model=graph.name or "model",
+        model_hash=prepared.source_hash,
+        tool_version=__version__,
+        qdq=b"" if prepared.qdq is None else prepared.qdq.SerializeToString(deterministic=True),
+        dtypes=dtypes,
+    )

@@ -1,0 +1,111 @@
+"""Cutting a tiled layer into loads and compute steps: the one enumeration that schedule and weight packing share."""
+
+from dataclasses import dataclass
+
+from opu_fuse.cost.layer import Shape
+from opu_fuse.cost.tiles import (
+    Tile,
+    ceil_div,
+    groups_per_block,
+    input_blocks,
+    input_segments,
+    output_groups,
+    segments_per_block,
+    spans,
+    weight_chunks,
+)
+from opu_fuse.hw.spec import HwSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightChunk:
+    """Weight rows of one `compute.conv`, in the order [segment][kernel row][kernel col][output group].
+
+    segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and columns (first, count), absolute;
+    group, groups: output channel groups, absolute; offset: bytes from the start of the layer's weights; rows: weight rows.
+    """
+
+    segment: int
+    segments: int
+    ky: tuple[int, int]
+    kx: tuple[int, int]
+    group: int
+    groups: int
+    offset: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureChunk:
+    """Input channel blocks and the part of the kernel that are loaded together, with the compute steps that use them."""
+
+    block: int
+    blocks: int
+    ky: tuple[int, int]
+    kx: tuple[int, int]
+    weights: tuple[WeightChunk, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRange:
+    """Output channel blocks computed together, and what has to be accumulated for them."""
+
+    block: int
+    blocks: int
+    features: tuple[FeatureChunk, ...]
+
+
+def output_ranges(shape: Shape, tile: Tile, hw: HwSpec) -> tuple[OutputRange, ...]:
+    """All output ranges of a layer; weight offsets count up in this order."""
+    offset = 0
+    ranges = []
+    for block, blocks in spans(ceil_div(shape.mid_channels, hw.word_channels), tile.blocks):
+        features, offset = _features(shape, tile, hw, block, blocks, offset)
+        ranges.append(OutputRange(block=block, blocks=blocks, features=features))
+    return tuple(ranges)
+
+
+def weight_bytes(ranges: tuple[OutputRange, ...], hw: HwSpec) -> int:
+    """Bytes of all weight rows of a layer."""
+    rows = sum(w.rows for r in ranges for f in r.features for w in f.weights)
+    return rows * hw.array.row_bytes
+
+
+def _features(
+    shape: Shape, tile: Tile, hw: HwSpec, block: int, blocks: int, offset: int
+) -> tuple[tuple[FeatureChunk, ...], int]:
+    first, last = input_blocks(shape, hw.word_channels, block, blocks)
+    kernel = shape.window.kernel
+    if not shape.array:
+        whole = FeatureChunk(block=first, blocks=last - first, ky=(0, 1), kx=(0, 1), weights=())
+        return (whole,), offset
+    mode = hw.array.modes[tile.mode]
+    unit = segments_per_block(mode, hw)
+    group = block * groups_per_block(mode, hw)
+    groups = output_groups(shape, mode, hw, block, blocks)
+    capacity = hw.buffers.weight.bank_words // hw.row_words
+    found = []
+    for at, count in spans(last - first, tile.in_blocks):
+        segments = input_segments(shape, mode, hw, first + at, count)
+        for ky in spans(kernel[0], tile.kernel[0]):
+            for kx in spans(kernel[1], tile.kernel[1]):
+                weights = []
+                for s, n, y, yn, x, xn in weight_chunks(segments, unit, (ky[1], kx[1]), groups, capacity):
+                    rows = n * yn * xn * groups
+                    weights.append(
+                        WeightChunk(
+                            segment=(first + at) * unit + s,
+                            segments=n,
+                            ky=(ky[0] + y, yn),
+                            kx=(kx[0] + x, xn),
+                            group=group,
+                            groups=groups,
+                            offset=offset,
+                            rows=rows,
+                        )
+                    )
+                    offset += rows * hw.array.row_bytes
+                found.append(
+                    FeatureChunk(block=first + at, blocks=count, ky=ky, kx=kx, weights=tuple(weights))
+                )
+    return tuple(found), offset

@@ -1,0 +1,352 @@
+"""Tiles -> instructions: loads, compute, post and store of one layer, without tokens.
+
+Every on-chip buffer is used as banks in turn; a bank remembers what it holds, so that features stay while output ranges
+change and weights stay while tiles change. Instructions come in an order that is correct when executed one by one; overlap
+comes from the engines' queues, safety from `dependencies`.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from opu_fuse.cost.tiles import Tile, ceil_div, mid_tile, segments_per_block, spans
+from opu_fuse.hw.instruction import Instruction, split_address
+from opu_fuse.hw.isa import PARAM_WORDS, Engine, Space, pack_order, registers_of
+from opu_fuse.hw.layout import Layout
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
+from opu_fuse.schedule.layer import Layer
+
+UNUSED_KERNEL = {"kernel_rows": 1, "kernel_cols": 1, "dilation_y": 1, "dilation_x": 1, "oc_steps": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """A tensor's place in the memory window."""
+
+    offset: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An instruction of a group. tile: for post.run, the first element of its tile (mid row, mid col, out row, out col, block)."""
+
+    instruction: Instruction
+    group: int
+    tile: tuple[int, int, int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A tiled layer with the addresses of everything it touches."""
+
+    layer: Layer
+    tile: Tile
+    ranges: tuple[OutputRange, ...]
+    source: Placement
+    residual: Placement | None
+    output: Placement
+    weights: int
+    params: int
+
+
+@dataclass(slots=True)
+class Banks:
+    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load put into it."""
+
+    words: int
+    banks: int
+    held: list[Hashable] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.held = [None] * self.banks
+        self.order = list(range(self.banks))
+
+    def take(self, key: Hashable) -> tuple[int, bool]:
+        """(first word of the bank, whether it holds `key` already); the bank used longest ago is given away."""
+        held = key is not None and key in self.held
+        bank = self.held.index(key) if held else self.order[0]
+        self.order.remove(bank)
+        self.order.append(bank)
+        self.held[bank] = key
+        return bank * (self.words // self.banks), held
+
+
+class Emitter:
+    """Emits the layers of one machine segment. State: what the banks hold and the registers' last values.
+
+    Registers an instruction does not use keep their value, so that no word is spent on them.
+    """
+
+    def __init__(self, hw: HwSpec) -> None:
+        self._hw = hw
+        self._banks = {
+            space: Banks(words=buffer.words, banks=buffer.banks)
+            for space, buffer in (
+                (Space.FEATURE, hw.buffers.feature),
+                (Space.WEIGHT, hw.buffers.weight),
+                (Space.PARAM, hw.buffers.param),
+                (Space.RESIDUAL, hw.buffers.residual),
+                (Space.PSUM, hw.buffers.psum),
+                (Space.OUTPUT, hw.buffers.output),
+            )
+        }
+        self._registers: dict[Engine, dict[str, int]] = {
+            engine: {r.name: 0 for r in registers_of(engine)} for engine in Engine
+        }
+
+    def instruction(self, engine: Engine, opcode: str, params: Mapping[str, int]) -> Instruction:
+        """An instruction whose unnamed registers keep their last value."""
+        self._registers[engine] = {**self._registers[engine], **params}
+        return Instruction(engine=engine, opcode=opcode, params=self._registers[engine])
+
+    def layer(self, job: Job) -> Iterator[Step]:
+        """All steps of one layer."""
+        shape, tile = job.layer.shape, job.tile
+        tiles = [
+            (row, rows, col, cols)
+            for row, rows in spans(shape.out_rows, tile.rows)
+            for col, cols in spans(shape.out_cols, tile.cols)
+        ]
+        if tile.weights_outer:
+            walk = [(r, t) for r in job.ranges for t in tiles]
+        else:
+            walk = [(r, t) for t in tiles for r in job.ranges]
+        for output_range, rect in walk:
+            yield from self._tile(job, output_range, rect)
+
+    def _tile(
+        self, job: Job, out: OutputRange, rect: tuple[int, int, int, int]
+    ) -> Iterator[Step]:
+        mid = mid_tile(job.layer.shape, *rect)
+        psum, _ = self._banks[Space.PSUM].take(None)
+        first = True
+        for chunk in out.features:
+            base, geometry = yield from self._load_features(job, chunk, mid)
+            if not job.layer.shape.array:
+                yield self._step(job, Engine.COMPUTE, "copy", {
+                    **geometry, **UNUSED_KERNEL, "feature": base, "psum": psum, "ic_steps": out.blocks,
+                })
+            for part in chunk.weights:
+                weight = yield from self._load_weights(job, part)
+                yield self._conv(job, chunk, part, base, weight, psum, geometry, accumulate=not first)
+                first = False
+        yield from self._post(job, out, rect, mid, psum)
+
+    def _step(
+        self, job: Job, engine: Engine, opcode: str, params: Mapping[str, int],
+        tile: tuple[int, int, int, int, int] | None = None,
+    ) -> Step:
+        return Step(
+            instruction=self.instruction(engine, opcode, params), group=job.layer.group, tile=tile
+        )
+
+    def _load(
+        self, job: Job, space: Space, offset: int, dst: int, run: int, rows: int = 1, row_pitch: int = 0,
+        blocks: int = 1, block_pitch: int = 0,
+    ) -> Step:
+        return self._step(job, Engine.LOAD, str(space), {
+            **split_address(offset), "dst": dst, **_shape(run, rows, row_pitch, blocks, block_pitch),
+        })
+
+    def _load_features(
+        self, job: Job, chunk: FeatureChunk, mid: tuple[int, int, int, int, int, int]
+    ) -> Iterator[Step]:
+        """Bring the input under a mid tile into a feature bank. Returns its base and the compute registers of its geometry."""
+        shape, layout = job.layer.shape, job.source.layout
+        window = shape.window
+        y0, y1, origin_y = window.part_span(
+            0, mid[0], mid[1] - mid[0], shape.in_rows, chunk.ky[0], chunk.ky[0] + chunk.ky[1]
+        )
+        x0, x1, origin_x = window.part_span(
+            1, mid[3], mid[4] - mid[3], shape.in_cols, chunk.kx[0], chunk.kx[0] + chunk.kx[1]
+        )
+        word0, word1 = x0 * layout.slot // layout.word, ceil_div(x1 * layout.slot, layout.word)
+        aligned = word0 * layout.word // layout.slot
+        rows, run = y1 - y0, word1 - word0
+        key = (job.source.offset, chunk.block, chunk.blocks, y0, y1, word0, word1)
+        base, held = self._banks[Space.FEATURE].take(key)
+        if not held:
+            first = chunk.block * layout.block_words + y0 * layout.row_words + word0
+            yield self._load(
+                job, Space.FEATURE, job.source.offset + first * layout.word, base, run, rows,
+                layout.row_words, chunk.blocks, layout.block_words,
+            )
+        return base, {
+            "row_pitch": run,
+            "block_pitch": rows * run,
+            "in_rows": rows,
+            "in_cols": min(shape.in_cols, word1 * layout.word // layout.slot) - aligned,
+            "origin_y": origin_y,
+            "origin_x": origin_x + x0 - aligned,
+            "stride_y": window.strides[0],
+            "stride_x": window.strides[1],
+            "out_rows": mid[1] - mid[0],
+            "out_cols": mid[4] - mid[3],
+            "psum_block_pitch": (mid[1] - mid[0]) * (mid[4] - mid[3]),
+            "pad_value": job.layer.pad_value,
+            "slot_log2": layout.slot.bit_length() - 1,
+        }
+
+    def _load_weights(self, job: Job, part: WeightChunk) -> Iterator[Step]:
+        offset = job.weights + part.offset
+        base, held = self._banks[Space.WEIGHT].take(offset)
+        if not held:
+            yield self._load(job, Space.WEIGHT, offset, base, part.rows * self._hw.row_words)
+        return base
+
+    def _conv(
+        self, job: Job, chunk: FeatureChunk, part: WeightChunk, base: int, weight: int, psum: int,
+        geometry: Mapping[str, int], *, accumulate: bool,
+    ) -> Step:
+        mode = self._hw.array.modes[job.tile.mode]
+        dilations = job.layer.shape.window.dilations
+        block = part.segment // segments_per_block(mode, self._hw) - chunk.block
+        return self._step(job, Engine.COMPUTE, "conv", {
+            **geometry,
+            "feature": base + block * geometry["block_pitch"],
+            "origin_y": geometry["origin_y"] + (part.ky[0] - chunk.ky[0]) * dilations[0],
+            "origin_x": geometry["origin_x"] + (part.kx[0] - chunk.kx[0]) * dilations[1],
+            "dilation_y": dilations[0],
+            "dilation_x": dilations[1],
+            "kernel_rows": part.ky[1],
+            "kernel_cols": part.kx[1],
+            "ic_steps": part.segments,
+            "oc_steps": part.groups,
+            "mode": job.tile.mode,
+            "weight": weight,
+            "psum": psum,
+            "accumulate": int(accumulate),
+        })
+
+    def _post(
+        self, job: Job, out: OutputRange, rect: tuple[int, int, int, int],
+        mid: tuple[int, int, int, int, int, int], psum: int,
+    ) -> Iterator[Step]:
+        """Post chain and store of a tile, as many channel blocks at a time as the output and residual banks hold."""
+        shape = job.layer.shape
+        row, rows, col, cols = rect
+        mid_pixels = (mid[1] - mid[0]) * (mid[4] - mid[3])
+        at_once = self._hw.buffers.output.bank_words // (rows * cols)
+        if shape.residual:
+            pixels = mid_pixels if shape.residual == "mid" else rows * cols
+            at_once = min(at_once, self._hw.buffers.residual.bank_words // pixels)
+        params = 0
+        if job.layer.anchor is not None:
+            offset = job.params + out.block * PARAM_WORDS * self._hw.word_bytes
+            params, held = self._banks[Space.PARAM].take(offset)
+            if not held:
+                yield self._load(job, Space.PARAM, offset, params, out.blocks * PARAM_WORDS)
+        layout = job.output.layout
+        for at, blocks in spans(out.blocks, at_once):
+            residual = yield from self._load_residual(job, out.block + at, blocks, rect, mid)
+            base, _ = self._banks[Space.OUTPUT].take(None)
+            common = {
+                **job.layer.post,
+                **residual,
+                "psum": psum + at * mid_pixels,
+                "psum_row_pitch": mid[4] - mid[3],
+                "psum_block_pitch": mid_pixels,
+                "in_rows": mid[1] - mid[0],
+                "in_cols": mid[4] - mid[3],
+                "blocks": blocks,
+                "param": params + at * PARAM_WORDS,
+                "out_row_pitch": cols,
+                "out_block_pitch": rows * cols,
+                "order": pack_order(job.layer.order),
+            }
+            for y, yn, x, xn, average in _average_parts(job.layer, rect):
+                yield self._step(
+                    job, Engine.POST, "run",
+                    {
+                        **common, **average, **_sub_rectangle(job.layer, common, mid, y, x, cols),
+                        "out": base + y * cols + x, "out_rows": yn, "out_cols": xn,
+                    },
+                    (mid[0], mid[3], row + y, col + x, out.block + at),
+                )
+            first = (out.block + at) * layout.block_words + row * layout.row_words + col
+            yield self._step(job, Engine.STORE, "store", {
+                **split_address(job.output.offset + first * layout.word),
+                "src": base,
+                **_shape(cols, rows, layout.row_words, blocks, layout.block_words),
+            })
+
+    def _load_residual(
+        self, job: Job, block: int, blocks: int, rect: tuple[int, int, int, int],
+        mid: tuple[int, int, int, int, int, int],
+    ) -> Iterator[Step]:
+        if job.residual is None:
+            return {}
+        row, rows, col, cols = rect
+        if job.layer.shape.residual == "mid":
+            row, rows, col, cols = mid[0], mid[1] - mid[0], mid[3], mid[4] - mid[3]
+        layout = job.residual.layout
+        base, _ = self._banks[Space.RESIDUAL].take(None)
+        first = block * layout.block_words + row * layout.row_words + col
+        yield self._load(
+            job, Space.RESIDUAL, job.residual.offset + first * layout.word, base, cols, rows,
+            layout.row_words, blocks, layout.block_words,
+        )
+        return {"res": base, "res_row_pitch": cols, "res_block_pitch": rows * cols}
+
+
+def _shape(run: int, rows: int, row_pitch: int, blocks: int, block_pitch: int) -> dict[str, int]:
+    """Transfer registers, with rows and blocks that follow each other joined into longer runs (of 16 bits)."""
+    if rows > 1 and run == row_pitch and run * rows < 1 << 16:
+        run, rows = run * rows, 1
+    if blocks > 1 and rows == 1 and run == block_pitch and run * blocks < 1 << 16:
+        run, blocks = run * blocks, 1
+    return {
+        "run": run, "rows": rows, "row_pitch": row_pitch, "blocks": blocks, "block_pitch": block_pitch
+    }
+
+
+def _sub_rectangle(
+    layer: Layer, common: Mapping[str, int], mid: tuple[int, int, int, int, int, int], y: int, x: int, cols: int
+) -> dict[str, int]:
+    """Window origin and residual address of the outputs that begin at (y, x) of the tile."""
+    pool = layer.shape.pool_window
+    found = {
+        "origin_y": mid[2] + y * pool.strides[0],
+        "origin_x": mid[5] + x * pool.strides[1],
+        "stride_y": pool.strides[0],
+        "stride_x": pool.strides[1],
+        "win_rows": pool.kernel[0],
+        "win_cols": pool.kernel[1],
+    }
+    if layer.shape.residual == "final":
+        found["res"] = common["res"] + y * cols + x
+    return found
+
+
+def _average_parts(
+    layer: Layer, rect: tuple[int, int, int, int]
+) -> Iterator[tuple[int, int, int, int, dict[str, int]]]:
+    """Parts of a tile with one divisor each: (row, rows, col, cols, registers); the whole tile unless padding is uncounted."""
+    row, rows, col, cols = rect
+    if layer.average is None:
+        yield 0, rows, 0, cols, {}
+        return
+    pool, shape = layer.shape.pool_window, layer.shape
+    for y, yn, inside_y in _equal_counts(pool.kernel[0], pool.strides[0], pool.pads[0], row, rows, shape.mid_rows):
+        for x, xn, inside_x in _equal_counts(
+            pool.kernel[1], pool.strides[1], pool.pads[1], col, cols, shape.mid_cols
+        ):
+            mult, shift = layer.average.by_count[inside_y, inside_x]
+            yield y, yn, x, xn, {"pool_mult": mult, "pool_shift": shift}
+
+
+def _equal_counts(
+    kernel: int, stride: int, pad: int, first: int, count: int, extent: int
+) -> Iterator[tuple[int, int, int]]:
+    """Runs of outputs whose window has equally many positions inside 0 .. extent: (start, length, positions)."""
+    inside = [
+        min(begin + kernel, extent) - max(begin, 0)
+        for begin in ((first + i) * stride - pad for i in range(count))
+    ]
+    start = 0
+    for i in range(1, count + 1):
+        if i == count or inside[i] != inside[start]:
+            yield start, i - start, inside[start]
+            start = i

@@ -1,0 +1,213 @@
+"""The schedule of a whole model: tiles, memory, instructions with tokens, proved."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opu_fuse.cost.layer import Shape
+from opu_fuse.cost.tiles import Estimate, Tile, ceil_div
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.fuse.partition import Group, Partition
+from opu_fuse.hw.encoding import decode_with_positions, encode
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.isa import PARAM_WORDS, Engine
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.chunks import OutputRange, output_ranges, weight_bytes
+from opu_fuse.schedule.dependencies import synchronise
+from opu_fuse.schedule.emit import Emitter, Job, Placement, Step
+from opu_fuse.schedule.layer import Layer
+from opu_fuse.schedule.lower import lower_group
+from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
+from opu_fuse.schedule.order import SegmentUnits, order_segments
+from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
+from opu_fuse.schedule.tensors import TensorUse, tensor_uses
+from opu_fuse.schedule.tiling import choose_tile
+
+HASH_HALF = 22
+OUTSIDE = -1
+"""Group of instructions that belong to no group: prologue and end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLayer:
+    """A layer with its tile and the place of its constants (byte offsets; `end` is behind them)."""
+
+    layer: Layer
+    tile: Tile
+    estimate: Estimate
+    ranges: tuple[OutputRange, ...]
+    weights: int
+    params: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineProgram:
+    """One machine segment. words: encoded; instructions, groups: per C-type in program order; tiles: per post.run."""
+
+    program_offset: int
+    words: Sequence[int]
+    instructions: tuple[Instruction, ...]
+    groups: tuple[int, ...]
+    tiles: tuple[tuple[int, int, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWork:
+    """One host segment: DFG nodes in order."""
+
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """layers: group index -> planned layer (groups of views only have none); placements: DFG index -> place in memory;
+    uses: their live ranges; memory: the plan they came from."""
+
+    layers: Mapping[int, PlannedLayer]
+    uses: Mapping[int, TensorUse]
+    placements: Mapping[int, Placement]
+    segments: tuple[MachineProgram | HostWork, ...]
+    memory: MemoryPlan
+    constants_bytes: int
+    program_offset: int
+    window_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """A group that has no tile: its DFG nodes, ascending, and the reason."""
+
+    nodes: tuple[int, ...]
+    error: DoesNotFit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiling:
+    """layers: group index -> layer with its tile; segments and uses: execution order and live ranges that follow from it."""
+
+    layers: Mapping[int, PlannedLayer]
+    segments: tuple[SegmentUnits, ...]
+    uses: Mapping[int, TensorUse]
+    constants_bytes: int
+
+
+TileCache = dict[Shape, tuple[Tile, Estimate]]
+"""Tiles of one machine by layer shape: equal layers share a search, also over repeated partitions."""
+
+
+def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling | Misfit:
+    """Lower every group and choose its tile; the first group that does not fit is returned as a value."""
+    layers: dict[int, Layer] = {}
+    for group in partition.groups:
+        try:
+            layer = lower_group(dfg, group, hw)
+        except DoesNotFit as error:
+            return _misfit(group, error)
+        if layer is not None:
+            layers[group.index] = layer
+    segments = order_segments(dfg, partition)
+    uses = tensor_uses(dfg, layers, segments, hw)
+    planned: dict[int, PlannedLayer] = {}
+    offset = 0
+    for index in (u.group for s in segments for u in s.units if u.group in layers):
+        assert index is not None
+        layer = layers[index]
+        layer = replace(layer, shape=replace(layer.shape, slot=uses[layer.source].layout.slot))
+        try:
+            planned[index] = _tile_layer(layer, hw, offset, cache)
+        except DoesNotFit as error:
+            return _misfit(partition.groups[index], error)
+        offset = planned[index].end
+    return Tiling(layers=planned, segments=segments, uses=uses, constants_bytes=offset)
+
+
+def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True) -> Plan:
+    """Places in memory and instructions. Raises DoesNotFit when the window exceeds the DRAM."""
+    constants, uses = tiling.constants_bytes, tiling.uses
+    memory = plan_memory(
+        [
+            LiveRange(key=u.node, size_bytes=u.layout.size_bytes, first=u.first, last=u.last)
+            for u in uses.values()
+        ],
+        reuse=reuse_memory,
+    )
+    placements = {
+        node: Placement(offset=constants + memory.offsets[node], layout=use.layout)
+        for node, use in uses.items()
+    }
+    program_offset = align(constants + memory.total_bytes)
+    emitted: list[MachineProgram | HostWork] = []
+    at = program_offset
+    for segment in tiling.segments:
+        if not segment.machine:
+            emitted.append(HostWork(nodes=tuple(u.host for u in segment.units if u.host is not None)))
+            continue
+        jobs = [tiling.layers[u.group] for u in segment.units if u.group in tiling.layers]
+        if jobs:
+            program = _emit(jobs, placements, hw, at)
+            emitted.append(program)
+            at = align(at + 4 * len(program.words))
+    window = align(at, 4096)
+    if window > hw.dram.capacity:
+        raise DoesNotFit(
+            dfg.name,
+            f"weights, feature maps and program take {window} bytes, {hw.name} has {hw.dram.capacity} bytes of DRAM",
+            "raise dram.capacity in the spec, or use a smaller model",
+        )
+    return Plan(
+        layers=tiling.layers, uses=uses, placements=placements, segments=tuple(emitted), memory=memory,
+        constants_bytes=constants, program_offset=program_offset, window_bytes=window,
+    )
+
+
+def _misfit(group: Group, error: DoesNotFit) -> Misfit:
+    return Misfit(nodes=tuple(sorted(m.node for m in group.matches)), error=error)
+
+
+def _tile_layer(layer: Layer, hw: HwSpec, offset: int, cache: TileCache) -> PlannedLayer:
+    if layer.shape not in cache:
+        cache[layer.shape] = choose_tile(layer.name, layer.shape, hw)
+    tile, estimate = cache[layer.shape]
+    ranges = output_ranges(layer.shape, tile, hw)
+    params = align(offset + weight_bytes(ranges, hw))
+    blocks = ceil_div(layer.shape.mid_channels, hw.word_channels) if layer.anchor is not None else 0
+    return PlannedLayer(
+        layer=layer, tile=tile, estimate=estimate, ranges=ranges, weights=offset, params=params,
+        end=align(params + blocks * PARAM_WORDS * hw.word_bytes),
+    )
+
+
+def _emit(
+    jobs: Sequence[PlannedLayer], placements: Mapping[int, Placement], hw: HwSpec, program_offset: int
+) -> MachineProgram:
+    """Instructions of one segment, with tokens, encoded, decoded again and proved."""
+    emitter = Emitter(hw)
+    spec_hash = hw.spec_hash
+    halves = {"hash_lo": spec_hash & ((1 << HASH_HALF) - 1), "hash_hi": spec_hash >> HASH_HALF}
+    steps = [Step(instruction=emitter.instruction(Engine.FETCH, "check", halves), group=OUTSIDE)]
+    for planned in jobs:
+        layer = planned.layer
+        job = Job(
+            layer=layer,
+            tile=planned.tile,
+            ranges=planned.ranges,
+            source=placements[layer.source],
+            residual=None if layer.residual is None else placements[layer.residual],
+            output=placements[layer.output],
+            weights=planned.weights,
+            params=planned.params,
+        )
+        steps.extend(emitter.layer(job))
+    steps.append(Step(instruction=emitter.instruction(Engine.FETCH, "end", {}), group=OUTSIDE))
+    words = encode(synchronise([s.instruction for s in steps], hw))
+    program, positions = decode_with_positions(words)
+    prove_no_deadlock(program, positions, hw)
+    prove_no_race(program, hw)
+    return MachineProgram(
+        program_offset=program_offset,
+        words=words,
+        instructions=tuple(program),
+        groups=tuple(s.group for s in steps),
+        tiles=tuple(s.tile for s in steps if s.tile is not None),
+    )

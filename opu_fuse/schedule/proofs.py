@@ -1,0 +1,139 @@
+"""The two proofs a program must pass before it is written (they read decoded words, not the schedule).
+
+No deadlock: queues and counters are bounded channels with one producer and one consumer each, so whether the program
+finishes does not depend on timing; one untimed execution decides. No race: every two accesses to the same words of which one
+writes are ordered by one engine's queue or by tokens (vector clocks).
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from opu_fuse.errors import InternalError
+from opu_fuse.hw.footprint import footprint
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.isa import SYNC_ENGINES, Engine
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.dependencies import NONE, Conflicts
+
+FETCHED = {"load": Engine.LOAD, "compute": Engine.COMPUTE, "post": Engine.POST, "store": Engine.STORE}
+
+
+def prove_no_deadlock(program: Sequence[Instruction], positions: Sequence[int], hw: HwSpec) -> None:
+    """positions[i]: word index of instruction i's C-type, so that queue depths count U-types too. Raises InternalError."""
+    queues = _Queues(program, positions, hw)
+    while queues.fetch() | queues.execute():
+        pass
+    if not queues.finished():
+        raise InternalError("deadlock proof", queues.describe())
+
+
+class _Queues:
+    """Untimed machine: words in queues and tokens in counters, nothing else.
+
+    An instruction occupies its words until it starts; a word enters as soon as there is room, so an instruction longer than its
+    queue passes through it in pieces.
+    """
+
+    def __init__(self, program: Sequence[Instruction], positions: Sequence[int], hw: HwSpec) -> None:
+        self._program = program
+        self._words = [
+            at - (positions[i - 1] if i else NONE) for i, at in enumerate(positions)
+        ]
+        self._room = {engine: getattr(hw.queues, name) for name, engine in FETCHED.items()}
+        self._queued: dict[Engine, deque[int]] = {e: deque() for e in SYNC_ENGINES}
+        self._held: dict[Engine, int | None] = dict.fromkeys(SYNC_ENGINES)
+        self._tokens = {(a, b): 0 for a in SYNC_ENGINES for b in SYNC_ENGINES if a is not b}
+        self._full = (1 << hw.counter_bits) - 1
+        self._next = 0
+
+    def fetch(self) -> bool:
+        """Pass on instructions while the queue of each has room for its C-type (its U-types are consumed as they come)."""
+        start = self._next
+        while self._next < len(self._program):
+            engine = self._program[self._next].engine
+            if engine in self._queued:
+                queue = self._queued[engine]
+                waiting = sum(self._words[i] for i in queue) + (1 if queue else 0)
+                if queue and waiting + self._words[self._next] > self._room[engine]:
+                    break
+                queue.append(self._next)
+            self._next += 1
+        return self._next > start
+
+    def execute(self) -> bool:
+        """Start and retire whatever can; an engine whose signal meets a full counter stays held."""
+        moved = False
+        for engine in SYNC_ENGINES:
+            while self._step(engine):
+                moved = True
+        return moved
+
+    def _step(self, engine: Engine) -> bool:
+        held = self._held[engine]
+        if held is not None:
+            targets = self._program[held].signals
+            if any(self._tokens[engine, t] == self._full for t in targets):
+                return False
+            for target in targets:
+                self._tokens[engine, target] += 1
+            self._held[engine] = None
+            return True
+        if not self._queued[engine]:
+            return False
+        head = self._program[self._queued[engine][0]]
+        if any(self._tokens[source, engine] == 0 for source in head.waits):
+            return False
+        for source in head.waits:
+            self._tokens[source, engine] -= 1
+        self._held[engine] = self._queued[engine].popleft()
+        return True
+
+    def finished(self) -> bool:
+        return (
+            self._next == len(self._program)
+            and not any(self._queued.values())
+            and all(h is None for h in self._held.values())
+        )
+
+    def describe(self) -> str:
+        heads = [
+            f"{engine.name.lower()} at instruction {queue[0]} (waits on "
+            + (", ".join(w.name.lower() for w in self._program[queue[0]].waits) or "nothing")
+            + ")"
+            for engine, queue in self._queued.items()
+            if queue
+        ]
+        return f"fetch stops at instruction {self._next}; " + "; ".join(heads)
+
+
+def prove_no_race(program: Sequence[Instruction], hw: HwSpec) -> None:
+    """Raises InternalError naming the first two instructions whose order nothing holds."""
+    signals: dict[tuple[Engine, Engine], deque[int]] = {}
+    conflicts = Conflicts()
+    known: list[list[int]] = []
+    last = [NONE] * len(Engine)
+    for position, instruction in enumerate(program):
+        engine = instruction.engine
+        before = last[engine]
+        clock = list(known[before]) if before != NONE else [NONE] * len(Engine)
+        clock[engine] = before
+        for source in instruction.waits:
+            tokens = signals.get((source, engine))
+            if not tokens:
+                raise InternalError(
+                    "race proof", f"instruction {position} waits for a token of {source.name.lower()} that comes later"
+                )
+            at = tokens.popleft()
+            clock = [max(a, b) for a, b in zip(clock, known[at], strict=True)]
+            clock[source] = max(clock[source], at)
+        for other, at in enumerate(conflicts.of(footprint(instruction, hw), engine, position)):
+            if at > clock[other]:
+                raise InternalError(
+                    "race proof",
+                    f"instruction {position} ({engine.name.lower()}.{instruction.opcode}) and instruction {at} "
+                    f"({Engine(other).name.lower()}.{program[at].opcode}) touch the same words in no fixed order",
+                )
+        known.append(clock)
+        last[engine] = position
+        for target in instruction.signals:
+            signals.setdefault((engine, target), deque()).append(position)

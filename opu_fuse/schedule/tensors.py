@@ -1,0 +1,115 @@
+"""Which values lie in the memory window, in which layout, and from when to when."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.hw.layout import Layout
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.layer import Layer
+from opu_fuse.schedule.order import SegmentUnits
+
+MIN_SLOT = 4
+BEFORE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorUse:
+    """A stored value. node: DFG index (never a change of view); first, last: execution steps between which its bytes are
+    needed (BEFORE: written before the run)."""
+
+    node: int
+    layout: Layout
+    first: int
+    last: int
+
+
+def follow_views(dfg: Dfg, index: int) -> int:
+    """The node whose bytes a value shares: changes of view are looked through."""
+    while dfg[index].is_virtual:
+        index = dfg[index].operands[0]
+    return index
+
+
+def tensor_uses(
+    dfg: Dfg, layers: Mapping[int, Layer], segments: Sequence[SegmentUnits], hw: HwSpec
+) -> dict[int, TensorUse]:
+    """Every value that a machine group reads or writes, by DFG index. layers: group index -> layer."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    slotted = set(dfg.inputs)
+    machine: set[int] = set()
+    step = 0
+    for segment in segments:
+        for unit in segment.units:
+            if unit.group is not None and unit.group in layers:
+                layer = layers[unit.group]
+                reads = [layer.source] + ([] if layer.residual is None else [layer.residual])
+                machine.update(reads, (layer.output,))
+                first[layer.output] = step
+                if not _reads_slots(layer, hw):
+                    slotted.discard(layer.source)
+                slotted.discard(-1 if layer.residual is None else layer.residual)
+            elif unit.host is not None:
+                reads = [follow_views(dfg, i) for i in values_read(dfg, unit.host)]
+                first[unit.host] = step
+            else:
+                reads = []
+            for node in reads:
+                last[node] = step
+            step += 1
+    for output in dfg.outputs:
+        last[follow_views(dfg, output)] = step
+    return {
+        node: TensorUse(
+            node=node,
+            layout=layout_of(dfg[node], hw, slotted=node in slotted),
+            first=first.get(node, BEFORE),
+            last=last.get(node, first.get(node, BEFORE)),
+        )
+        for node in sorted(machine)
+    }
+
+
+def values_read(dfg: Dfg, node: int) -> list[int]:
+    """Non-constant values a call reads, tuples looked through, in operand order."""
+    found: list[int] = []
+    stack = list(reversed(dfg[node].operands))
+    while stack:
+        operand = dfg[stack.pop()]
+        if operand.kind is Kind.TUPLE:
+            stack.extend(reversed(operand.operands))
+        elif operand.kind is Kind.TUPLE_GET:
+            found.append(operand.operands[0])
+        elif operand.kind is not Kind.CONST:
+            found.append(operand.index)
+    return found
+
+
+def feature_shape(shape: Sequence[int]) -> tuple[int, int, int]:
+    """(channels, rows, cols) of a model value: (1, c, h, w), or (1, c) as a single pixel."""
+    if len(shape) == 4:
+        return shape[1], shape[2], shape[3]
+    return _product(shape), 1, 1
+
+
+def layout_of(node: Node, hw: HwSpec, *, slotted: bool) -> Layout:
+    """Blocks of words; `slotted` images take the smallest slot of at least MIN_SLOT bytes that holds their channels."""
+    channels, rows, cols = feature_shape(node.shape)
+    slot = max(MIN_SLOT, 1 << (channels - 1).bit_length()) if slotted else hw.word_bytes
+    return Layout(
+        channels=channels, rows=rows, cols=cols, word=hw.word_bytes, lanes=hw.word_channels,
+        slot=min(slot, hw.word_bytes),
+    )
+
+
+def _reads_slots(layer: Layer, hw: HwSpec) -> bool:
+    """Whether the array can take a layer's pixels from slots: its channels fit one segment of some mode."""
+    return layer.shape.array and layer.shape.in_channels <= max(m.ic for m in hw.array.modes)
+
+
+def _product(numbers: Iterable[int]) -> int:
+    result = 1
+    for n in numbers:
+        result *= n
+    return result

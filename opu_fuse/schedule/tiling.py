@@ -1,0 +1,152 @@
+"""Choosing a tile: enumerate the candidates, drop those that do not fit, take the cheapest by `cost.tiles.estimate`."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.cost.layer import Shape
+from opu_fuse.cost.tiles import (
+    Estimate,
+    Tile,
+    ceil_div,
+    estimate,
+    feature_words,
+    input_blocks,
+    input_segments,
+    output_groups,
+)
+from opu_fuse.hw.isa import PARAM_WORDS
+from opu_fuse.hw.spec import HwSpec
+
+
+WIDTHS_TRIED = 2
+"""Widest tiles tried per height and channel count: narrower ones move more halo for the same work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overflow:
+    """Why a tile does not fit: a buffer, the words needed and the words it holds."""
+
+    buffer: str
+    needed: int
+    limit: int
+
+    @property
+    def gap(self) -> int:
+        return self.needed - self.limit
+
+
+def choose_tile(name: str, shape: Shape, hw: HwSpec) -> tuple[Tile, Estimate]:
+    """The cheapest tile that fits. Raises DoesNotFit (with the smallest gap seen) when none does."""
+    best: tuple[float, Tile, Estimate] | None = None
+    nearest: Overflow | None = None
+    fits: Counter[tuple[int, int]] = Counter()
+    for rows, blocks, cols in _sizes(shape, hw):
+        if fits[rows, blocks] == WIDTHS_TRIED:
+            continue
+        mid = _mid_size(shape, rows, cols)
+        chunk = _in_chunk(shape, hw, mid, blocks)
+        problem = chunk if isinstance(chunk, Overflow) else _overflow(shape, hw, rows, cols, mid, blocks)
+        if problem is not None or isinstance(chunk, Overflow):
+            if nearest is None or (problem and problem.gap < nearest.gap):
+                nearest = problem
+            continue
+        fits[rows, blocks] += 1
+        for mode, outer in _orders(shape, hw, blocks):
+            tile = Tile(
+                rows=rows, cols=cols, blocks=blocks, mode=mode, in_blocks=chunk[0], kernel=chunk[1],
+                weights_outer=outer,
+            )
+            cost = estimate(shape, hw, tile)
+            if best is None or cost.total_cycles < best[0]:
+                best = (cost.total_cycles, tile, cost)
+    if best is None:
+        assert nearest is not None
+        raise DoesNotFit(
+            name,
+            f"its smallest tile needs {nearest.needed} words of the {nearest.buffer} buffer, a bank holds {nearest.limit}",
+            f"raise buffers.{nearest.buffer}.words in the spec, or split the operator",
+        )
+    return best[1], best[2]
+
+
+def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
+    """Candidate (rows, blocks, cols), each an even cut of its extent, largest first."""
+    blocks = ceil_div(shape.mid_channels, hw.word_channels)
+    block_cuts = _cuts(blocks)
+    for rows in _cuts(shape.out_rows):
+        for count in block_cuts:
+            for cols in _cuts(shape.out_cols):
+                yield rows, count, cols
+
+
+def _cuts(extent: int) -> list[int]:
+    """Sizes of even cuts of `extent` into 1 .. 16 parts, then into powers of two and single elements, without repeats."""
+    parts = [*range(1, 17), 20, 24, 32, 48, 64, 128, 256, extent]
+    return sorted({ceil_div(extent, p) for p in parts if p <= extent}, reverse=True)
+
+
+def _mid_size(shape: Shape, rows: int, cols: int) -> tuple[int, int]:
+    pool = shape.pool_window
+    return (
+        min((rows - 1) * pool.strides[0] + pool.kernel[0], shape.mid_rows),
+        min((cols - 1) * pool.strides[1] + pool.kernel[1], shape.mid_cols),
+    )
+
+
+def _in_chunk(
+    shape: Shape, hw: HwSpec, mid: tuple[int, int], blocks: int
+) -> tuple[int, tuple[int, int]] | Overflow:
+    """Input blocks and kernel part per feature chunk: as much as a feature bank holds."""
+    limit = hw.buffers.feature.bank_words
+    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
+    kernel = shape.window.kernel
+    one = feature_words(shape, hw, *mid, kernel)
+    if not shape.array:
+        needed = one * blocks
+        return (blocks, kernel) if needed <= limit else Overflow(buffer="feature", needed=needed, limit=limit)
+    if one <= limit:
+        return min(limit // one, max(last - first, 1)), kernel
+    if mid == (1, 1):
+        for part in ((1, kernel[1]), (1, 1)):
+            if feature_words(shape, hw, *mid, part) <= limit:
+                return 1, part
+    return Overflow(buffer="feature", needed=one, limit=limit)
+
+
+def _overflow(
+    shape: Shape, hw: HwSpec, rows: int, cols: int, mid: tuple[int, int], blocks: int
+) -> Overflow | None:
+    buffers = hw.buffers
+    pixels, final = mid[0] * mid[1], rows * cols
+    demands = [
+        ("psum", pixels * blocks, buffers.psum.bank_words),
+        ("output", final, buffers.output.bank_words),
+        ("param", blocks * PARAM_WORDS, buffers.param.bank_words),
+    ]
+    if shape.residual:
+        demands.append(("residual", pixels if shape.residual == "mid" else final, buffers.residual.bank_words))
+    if shape.array:
+        most = blocks * hw.word_channels**2 // hw.macs
+        demands.append(("weight", most * hw.row_words, buffers.weight.bank_words))
+    for buffer, needed, limit in demands:
+        if needed > limit:
+            return Overflow(buffer=buffer, needed=needed, limit=limit)
+    return None
+
+
+def _orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bool]]:
+    if not shape.array:
+        yield 0, False
+        return
+    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
+    work = {}
+    for index, mode in enumerate(hw.array.modes):
+        if shape.slot < hw.word_bytes and mode.ic < shape.in_channels:
+            continue
+        segments = input_segments(shape, mode, hw, first, last - first)
+        work.setdefault(segments * output_groups(shape, mode, hw, 0, blocks), index)
+    best = work[min(work)]
+    yield best, False
+    yield best, True

@@ -1,0 +1,128 @@
+"""Looking inside the functional engine: the tensors that groups store or make on the way, and totals per group.
+
+A group's stored tensors are read from the memory window when its last instruction has retired; tensors
+inside the post chain are put together from the tiles of its post instructions.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from opu_fuse.bundle.image import read_tensor
+from opu_fuse.bundle.program import Bundle, MachineSegment, StageTensor
+from opu_fuse.bundle.result import GroupCounters
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.sim.functional import Executed
+from opu_fuse.sim.post import StageValues
+
+
+class Capture:
+    """Observer of one execution of one segment; `tensors` and `masks` are filled as groups end."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        hw: HwSpec,
+        segment: MachineSegment,
+        program: Sequence[Instruction],
+        window: np.ndarray,
+    ) -> None:
+        self._bundle, self._lanes, self._segment, self._window = (
+            bundle,
+            hw.word_channels,
+            segment,
+            window,
+        )
+        posts = [i for i, x in enumerate(program) if x.engine is Engine.POST]
+        self._tile = dict(zip(posts, segment.tiles, strict=True))
+        self._left = Counter(segment.groups)
+        self._by_name = {t.name: t for t in bundle.tensors}
+        self._masks: dict[str, np.ndarray] = {}
+        self.tensors: dict[str, np.ndarray] = {}
+
+    @property
+    def masks(self) -> dict[str, np.ndarray]:
+        """Masks of the tensors that were made only in part."""
+        return {name: mask for name, mask in self._masks.items() if not mask.all()}
+
+    def __call__(self, executed: Executed) -> None:
+        index = self._segment.groups[executed.number]
+        self._left[index] -= 1
+        if index < 0:
+            return
+        group = self._bundle.groups[index]
+        if executed.stages:
+            values = {v.stage: v for v in executed.stages}
+            for stage in group.stages:
+                if not stage.stored and stage.stage in values:
+                    self._place(stage, values[stage.stage], executed)
+        if self._left[index] == 0:
+            for name in group.outputs:
+                self.tensors[name] = read_tensor(self._window, self._by_name[name])
+
+    def _place(self, stage: StageTensor, made: StageValues, executed: Executed) -> None:
+        """Put one tile of a stage's results into its tensor."""
+        ys, xs, block = positions(stage, made, self._tile[executed.number])
+        shape = (1, stage.channels, stage.rows, stage.cols)
+        tensor = self.tensors.setdefault(stage.name, np.zeros(shape, np.int8))
+        mask = self._masks.setdefault(stage.name, np.zeros(shape, np.bool_))
+        first = block * self._lanes
+        channels = made.values.transpose(0, 3, 1, 2).reshape(-1, len(ys), len(xs))
+        channels = channels[: stage.channels - first]
+        keep_y, keep_x = (ys >= 0) & (ys < stage.rows), (xs >= 0) & (xs < stage.cols)
+        where = np.ix_(
+            [0], np.arange(first, first + len(channels)), ys[keep_y], xs[keep_x]
+        )
+        tensor[where] = channels[None][:, :, keep_y][:, :, :, keep_x]
+        mask[where] = True
+
+
+def positions(
+    stage: StageTensor, made: StageValues, tile: tuple[int, int, int, int, int]
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Rows and columns of a stage's tensor that a tile's results stand for, and its first block."""
+    tile_row, tile_col, out_row, out_col, block = tile
+    if not stage.pooled:
+        return made.ys + tile_row, made.xs + tile_col, block
+    if made.pooled:
+        return made.ys + out_row, made.xs + out_col, block
+    return np.arange(len(made.ys)) + out_row, np.arange(len(made.xs)) + out_col, block
+
+
+class Totals:
+    """Observer that counts instructions and DRAM bytes, in all and per group."""
+
+    def __init__(self, groups: Sequence[int]) -> None:
+        self._groups = groups
+        self._counts: Counter[tuple[int, str]] = Counter()
+        self._engines: Counter[Engine] = Counter()
+
+    def __call__(self, executed: Executed) -> None:
+        index = self._groups[executed.number]
+        self._engines[executed.instruction.engine] += 1
+        self._counts[index, "instructions"] += 1
+        self._counts[index, "read"] += executed.dram_read
+        self._counts[index, "written"] += executed.dram_written
+
+    def counters(self) -> dict[str, int]:
+        """Instructions per engine; bytes that load read and store wrote."""
+        totals = {f"instructions_{e.name.lower()}": self._engines[e] for e in Engine}
+        for kind in ("read", "written"):
+            moved = (n for (_, what), n in self._counts.items() if what == kind)
+            totals[f"dram_bytes_{kind}"] = sum(moved)
+        return totals
+
+    def groups(self) -> tuple[GroupCounters, ...]:
+        """Per group of the segment, by index; prologue and end are in no group."""
+        return tuple(
+            GroupCounters(
+                index=index,
+                instructions=self._counts[index, "instructions"],
+                dram_bytes_read=self._counts[index, "read"],
+                dram_bytes_written=self._counts[index, "written"],
+            )
+            for index in sorted({i for i, _ in self._counts if i >= 0})
+        )

@@ -1,0 +1,249 @@
+"""Running a program: inputs in, segments in their order, outputs out. The engine decides what executes them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from opu_fuse.bundle.image import initial_image, read_tensor, segment_words, write_tensor
+from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Tensor
+from opu_fuse.bundle.result import GroupCounters, Retire, RunResult
+from opu_fuse.errors import InternalError, ProgramError
+from opu_fuse.hw.encoding import decode
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.sim import ports
+from opu_fuse.sim.capture import Capture, Totals
+from opu_fuse.sim.functional import Executed, Machine
+from opu_fuse.sim.host import Hosts
+from opu_fuse.sim.runner import RtlOptions, Runner, SegmentRun
+
+
+class EngineName(StrEnum):
+    """Engines that move data; the cycle engine has none and is elsewhere."""
+
+    FUNCTIONAL = "functional"
+    RTL = "rtl"
+
+
+def run(
+    bundle: Bundle,
+    hw: HwSpec,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    *,
+    engine: str = EngineName.FUNCTIONAL,
+    shuffle: int | None = None,
+    capture: bool = False,
+    rtl: RtlOptions | None = None,
+) -> RunResult:
+    """Run a program on one engine.
+
+    inputs: model input name -> array of the model's dtype and shape, or (N, …) for N samples; none:
+    seeded noise with a warning. shuffle (functional): seed of a random order among those the counters
+    allow. capture: return the int8 tensors inside as well; the RTL shows those whose bytes are not
+    reused. rtl: how the RTL runs.
+
+    Raises ProgramError for a program of another machine, RunError for inputs that do not fit the model
+    and when the machine stops with an error.
+    """
+    if bundle.spec_hash != hw.spec_hash:
+        raise ProgramError(
+            bundle.model,
+            f"was compiled for machine {bundle.spec_hash:011x}, {hw.name} is {hw.spec_hash:011x}",
+            f"compile the model for {hw.name}",
+        )
+    samples, count = ports.samples_of(bundle, inputs)
+    runner = _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl)
+    try:
+        job = _Job(bundle, runner, Hosts(bundle), capture)
+        for n in range(count):
+            job.sample(n, {name: array[n] for name, array in samples.items()})
+    finally:
+        runner.close()
+    return job.result(str(engine), count)
+
+
+def _runner(
+    bundle: Bundle,
+    hw: HwSpec,
+    engine: EngineName,
+    shuffle: int | None,
+    capture: bool,
+    rtl: RtlOptions | None,
+) -> Runner:
+    if engine is EngineName.FUNCTIONAL:
+        return FunctionalRunner(bundle, hw, shuffle=shuffle, capture=capture)
+    if shuffle is not None:
+        raise ValueError("shuffle belongs to the functional engine")
+    from opu_fuse.sim.rtl import RtlRunner
+
+    return RtlRunner(bundle, hw, rtl or RtlOptions())
+
+
+class FunctionalRunner:
+    """The functional machine as a `Runner`."""
+
+    def __init__(
+        self, bundle: Bundle, hw: HwSpec, *, shuffle: int | None = None, capture: bool = False
+    ) -> None:
+        self._bundle, self._hw, self._shuffle, self._capture = bundle, hw, shuffle, capture
+        self.window = initial_image(bundle)
+        self._machine = Machine(hw, self.window)
+        self._programs: dict[int, list[Instruction]] = {}
+
+    def run(self, number: int, segment: MachineSegment, sample: int) -> SegmentRun:
+        if number not in self._programs:
+            self._programs[number] = decode(segment_words(self._bundle, segment))
+        program = self._programs[number]
+        totals = Totals(segment.groups)
+        inside = None
+        if self._capture:
+            inside = Capture(self._bundle, self._hw, segment, program, self.window)
+        trace: list[Retire] = []
+
+        def observe(executed: Executed) -> None:
+            totals(executed)
+            if inside is not None:
+                inside(executed)
+            if sample == 0:
+                trace.append(_retired(number, segment, executed))
+
+        shuffle = None if self._shuffle is None else self._shuffle + sample
+        self._machine.run(program, shuffle=shuffle, observer=observe)
+        return SegmentRun(
+            counters=totals.counters(),
+            groups=totals.groups(),
+            trace=tuple(trace),
+            tensors=inside.tensors if inside else {},
+            masks=inside.masks if inside else {},
+        )
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+def _retired(number: int, segment: MachineSegment, executed: Executed) -> Retire:
+    return Retire(
+        segment=number,
+        group=segment.groups[executed.number],
+        instruction=executed.number,
+        engine=executed.instruction.engine.name.lower(),
+        start=0,
+        end=0,
+    )
+
+
+@dataclass(slots=True)
+class _Job:
+    """One run: what is collected over its samples."""
+
+    bundle: Bundle
+    runner: Runner
+    hosts: Hosts
+    capture: bool
+    outputs: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    tensors: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    masks: dict[str, np.ndarray] = field(default_factory=dict)
+    counters: Counter[str] = field(default_factory=Counter)
+    groups: dict[int, Counter[str]] = field(default_factory=dict)
+    trace: list[Retire] = field(default_factory=list)
+
+    def sample(self, number: int, inputs: Mapping[str, np.ndarray]) -> None:
+        """Run all segments once."""
+        window = self.runner.window
+        maps = {t.name: t for t in self.bundle.tensors}
+        values: dict[str, np.ndarray] = {}
+        seen: dict[str, np.ndarray] = {}
+
+        def put(name: str, value: np.ndarray) -> None:
+            if name in maps:
+                _must_be_int8(name, value)
+                write_tensor(window, maps[name], value)
+                seen[name] = value.reshape(maps[name].shape)
+            else:
+                values[name] = value
+                if value.dtype == np.int8:
+                    seen[name] = value
+
+        def get(name: str) -> np.ndarray:
+            return read_tensor(window, maps[name]) if name in maps else values[name]
+
+        for port in self.bundle.inputs:
+            put(port.value, ports.to_value(port, inputs[port.name], inside_int8=port.value in maps))
+        for index, segment in enumerate(self.bundle.segments):
+            if isinstance(segment, HostSegment):
+                feeds = {value: get(value) for _, value in segment.inputs}
+                for name, value in self.hosts.run(segment, feeds).items():
+                    put(name, value)
+            else:
+                seen |= self._machine_segment(index, segment, number)
+        for port in self.bundle.outputs:
+            found = ports.from_value(port, get(port.value), inside_int8=port.value in maps)
+            self.outputs.setdefault(port.name, []).append(found)
+        if self.capture:
+            for name, value in seen.items():
+                self.tensors.setdefault(name, []).append(value)
+
+    def _machine_segment(
+        self, index: int, segment: MachineSegment, sample: int
+    ) -> Mapping[str, np.ndarray]:
+        """Run it; its captured tensors."""
+        done = self.runner.run(index, segment, sample)
+        self.counters.update(done.counters)
+        for g in done.groups:
+            total = self.groups.setdefault(g.index, Counter())
+            total.update(
+                instructions=g.instructions,
+                dram_bytes_read=g.dram_bytes_read,
+                dram_bytes_written=g.dram_bytes_written,
+                cycles=g.cycles,
+            )
+        if sample == 0:
+            self.trace += done.trace
+            self.masks |= done.masks
+        if not self.capture or done.tensors:
+            return done.tensors
+        kept = surviving(self.bundle, segment)
+        return {t.name: read_tensor(self.runner.window, t) for t in kept}
+
+    def result(self, engine: str, samples: int) -> RunResult:
+        """Everything collected, samples along the first axis."""
+        return RunResult(
+            engine=engine,
+            outputs={name: _joined(found) for name, found in self.outputs.items()},
+            tensors={name: _joined(found) for name, found in self.tensors.items()},
+            masks=self.masks,
+            counters=dict(self.counters),
+            groups=tuple(GroupCounters(index=i, **self.groups[i]) for i in sorted(self.groups)),
+            trace=tuple(self.trace),
+            samples=samples,
+        )
+
+
+def surviving(bundle: Bundle, segment: MachineSegment) -> tuple[Tensor, ...]:
+    """Tensors made by a segment whose bytes no later group of the segment writes again."""
+    groups = {g for g in segment.groups if g >= 0}
+    made = [t for t in bundle.tensors if t.first_group in groups]
+
+    def overwritten(t: Tensor) -> bool:
+        return any(
+            u.first_group > t.first_group
+            and u.offset < t.offset + t.layout.size_bytes
+            and t.offset < u.offset + u.layout.size_bytes
+            for u in made
+        )
+
+    return tuple(t for t in made if not overwritten(t))
+
+
+def _joined(found: list[np.ndarray]) -> np.ndarray:
+    if len(found) == 1:
+        return found[0]
+    return np.concatenate(found) if found[0].ndim and found[0].shape[0] == 1 else np.stack(found)
+
+
+def _must_be_int8(name: str, value: np.ndarray) -> None:
+    if value.dtype != np.int8:
+        raise InternalError("run", f"{name} lies in the machine as int8, the host made {value.dtype}")

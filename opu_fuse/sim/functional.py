@@ -1,0 +1,151 @@
+"""The functional machine: executes instructions on numpy memories, as docs/machine.md says."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from opu_fuse.errors import RunError
+from opu_fuse.hw.footprint import Access, dram_word_bytes
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.isa import Engine, Space
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.sim import compute, legal, order, post
+from opu_fuse.sim.memories import Memories
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """One executed instruction.
+
+    number: in its program; accesses: what it touched; stages: what the post chain made (post only);
+    dram_read, dram_written: bytes transferred, every word as often as it moves.
+    """
+
+    number: int
+    instruction: Instruction
+    accesses: tuple[Access, ...]
+    stages: tuple[post.StageValues, ...] = ()
+    dram_read: int = 0
+    dram_written: int = 0
+
+
+Observer = Callable[[Executed], None]
+
+
+class Machine:
+    """A machine's memories and what executes on them; they survive from program to program.
+
+    spec: the machine; dram: the memory window, uint8, changed in place. Methods raise RunError for
+    anything at which the machine stops.
+    """
+
+    def __init__(self, spec: HwSpec, dram: np.ndarray) -> None:
+        self.spec = spec
+        self.memories = Memories(spec, dram)
+
+    def run(
+        self,
+        program: Sequence[Instruction],
+        *,
+        shuffle: int | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """Execute a program (`check` … `end`) in its order, or in any order the counters allow.
+
+        shuffle: seed of that order; observer: told of every instruction when it has executed.
+        """
+        ends = [i for i, x in enumerate(program) if (x.engine, x.opcode) == (Engine.FETCH, "end")]
+        starts = bool(program) and (program[0].engine, program[0].opcode) == (Engine.FETCH, "check")
+        if not ends or not starts:
+            raise RunError(
+                where="program",
+                what="has no `end`" if starts else "does not begin with `check`",
+                help="compile the model again: the file holds no complete program",
+            )
+
+        def execute(number: int, instruction: Instruction) -> None:
+            executed = self.execute(instruction, number)
+            if observer is not None:
+                observer(executed)
+
+        body = program[: ends[0] + 1]
+        if shuffle is None:
+            order.in_order(body, execute)
+        else:
+            limit = (1 << self.spec.counter_bits) - 1
+            order.shuffled(body, execute, seed=shuffle, counter_limit=limit)
+
+    def execute(self, instruction: Instruction, number: int = 0) -> Executed:
+        """Execute one instruction now; waits and signals are the caller's business."""
+        mem, p = self.memories, instruction.params
+        accesses = legal.check(instruction, self.spec, mem.dram.size, number)
+        stages: tuple[post.StageValues, ...] = ()
+        read = written = 0
+        match instruction.engine, instruction.opcode:
+            case Engine.FETCH, "check":
+                self._check_hash(instruction, number)
+            case Engine.LOAD, opcode:
+                read = self._load(instruction, Space(opcode))
+            case Engine.COMPUTE, "conv":
+                compute.conv(mem, p)
+            case Engine.COMPUTE, _:
+                compute.copy(mem, p)
+            case Engine.POST, _:
+                stages = post.run(mem, p)
+            case Engine.STORE, _:
+                written = self._store(instruction)
+        return Executed(
+            number=number,
+            instruction=instruction,
+            accesses=accesses,
+            stages=stages,
+            dram_read=read,
+            dram_written=written,
+        )
+
+    def _check_hash(self, instruction: Instruction, number: int) -> None:
+        p = instruction.params
+        asked = p["hash_lo"] | p["hash_hi"] << 22
+        if asked != self.spec.spec_hash:
+            what = f"was made for spec {asked:011x}, {self.spec.name} is {self.spec.spec_hash:011x}"
+            raise legal.error(instruction, number, what)
+
+    def _load(self, instruction: Instruction, space: Space) -> int:
+        p = instruction.params
+        target = self.memories.buffer(space)
+        words = p["run"] * p["rows"] * p["blocks"]
+        source = self._window(instruction, space)
+        # The feature buffer's extra words cannot be reached: bounds are checked against the spec.
+        target[p["dst"] : p["dst"] + words].view(np.uint8)[:] = source.reshape(words, -1)
+        return source.size
+
+    def _store(self, instruction: Instruction) -> int:
+        p = instruction.params
+        words = p["run"] * p["rows"] * p["blocks"]
+        target = self._window(instruction, Space.OUTPUT)
+        source = self.memories.output[p["src"] : p["src"] + words].view(np.uint8)
+        if any(
+            c > 1 and q < p["run"] for c, q in self._pitches(p)
+        ):  # words overlap: the last stays
+            for block, part in enumerate(source.reshape(p["blocks"], p["rows"], -1)):
+                for row, data in enumerate(part):
+                    target[block, row] = data
+        else:
+            target[:] = source.reshape(target.shape)
+        return source.size
+
+    @staticmethod
+    def _pitches(p: compute.Params) -> tuple[tuple[int, int], ...]:
+        return (p["rows"], p["row_pitch"]), (p["blocks"], p["block_pitch"])
+
+    def _window(self, instruction: Instruction, space: Space) -> np.ndarray:
+        """uint8 (blocks, rows, run bytes) view of DRAM; the bounds have been checked."""
+        p = instruction.params
+        word = dram_word_bytes(space, self.spec)
+        return as_strided(
+            self.memories.dram[instruction.dram :],
+            shape=(p["blocks"], p["rows"], p["run"] * word),
+            strides=(p["block_pitch"] * word, p["row_pitch"] * word, 1),
+        )

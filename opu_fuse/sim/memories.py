@@ -1,0 +1,74 @@
+"""The memories of the functional machine as numpy arrays.
+
+Buffers start with a fixed pattern instead of zeros: a program that reads what it never wrote then
+shows it. The feature buffer has two words more than the machine, one of padding, one of zeros: a
+gather with replaced indices does the padding.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from opu_fuse.hw.isa import PARAM_WORDS, Space
+from opu_fuse.hw.spec import HwSpec
+
+_UNWRITTEN = 0xA5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """Requantisation parameters of some blocks, each (blocks, lanes) int64."""
+
+    bias: np.ndarray
+    mult: np.ndarray
+    shift: np.ndarray
+
+
+class Memories:
+    """Window of DRAM (given, uint8, changed in place) and on-chip buffers.
+
+    feature: int8 (words + 2, word_bytes), the last two rows are padding and zeros; residual and
+    output: int8 (words, word_bytes); param: uint8 (words, word_bytes); weight: int8 (words, width);
+    psum: int32 (words, word_channels).
+    """
+
+    def __init__(self, spec: HwSpec, dram: np.ndarray) -> None:
+        buffers, word = spec.buffers, spec.word_bytes
+        self.spec = spec
+        self.dram = dram
+        self.feature = _unwritten(buffers.feature.words + 2, word).view(np.int8)
+        self.feature[-1] = 0
+        self.residual = _unwritten(buffers.residual.words, word).view(np.int8)
+        self.output = _unwritten(buffers.output.words, word).view(np.int8)
+        self.param = _unwritten(buffers.param.words, word)
+        self.weight = _unwritten(buffers.weight.words, buffers.weight.width).view(np.int8)
+        self.psum = _unwritten(buffers.psum.words, 4 * spec.word_channels).view(np.int32)
+
+    @property
+    def pad_word(self) -> int:
+        """Index of the feature word that stands for positions outside the tile."""
+        return self.feature.shape[0] - 2
+
+    @property
+    def zero_word(self) -> int:
+        """Index of the feature word that stands for bytes past the end of a word."""
+        return self.feature.shape[0] - 1
+
+    def buffer(self, space: Space) -> np.ndarray:
+        """The array of an on-chip space, indexed by its words."""
+        return getattr(self, space.value)
+
+    def parameters(self, first: int, blocks: int) -> Parameters:
+        """Requantisation parameters of consecutive blocks from parameter word `first`."""
+        lanes = self.spec.word_channels
+        words = self.param[first : first + PARAM_WORDS * blocks, :lanes]
+        records = np.ascontiguousarray(words).reshape(blocks, lanes, 8)
+        return Parameters(
+            bias=records[..., 0:4].copy().view("<i4")[..., 0].astype(np.int64),
+            mult=records[..., 4:6].copy().view("<u2")[..., 0].astype(np.int64),
+            shift=records[..., 6:7].copy().view(np.int8)[..., 0].astype(np.int64),
+        )
+
+
+def _unwritten(words: int, width: int) -> np.ndarray:
+    return np.full((words, width), _UNWRITTEN, np.uint8)

@@ -1,0 +1,110 @@
+"""Between the user's arrays and the values of the program: checking, quantising, dequantising."""
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+
+from opu_fuse.bundle.program import Bundle, Port
+from opu_fuse.errors import RunError
+from opu_fuse.quant import QuantParams
+
+NOISE_SEED = 0
+_UINT8_SHIFT = 128
+
+log = logging.getLogger(__name__)
+
+
+def samples_of(
+    bundle: Bundle, inputs: Mapping[str, np.ndarray] | None
+) -> tuple[dict[str, np.ndarray], int]:
+    """Checked inputs with a leading sample axis on every array, and the number of samples.
+
+    An input of shape (1, …) may be given as (N, …), the same N for all. Without inputs: seeded noise,
+    with a warning. Raises RunError naming what was expected and what was given.
+    """
+    if not inputs:
+        log.warning("no input given: running on noise (seed %d)", NOISE_SEED)
+        inputs = noise(bundle)
+    expected = ", ".join(f"{p.name} {_text(p.dtype, p.shape)}" for p in bundle.inputs)
+    for name in inputs:
+        if name not in {p.name for p in bundle.inputs}:
+            raise RunError(f"input {name}", "is no input of the model", f"it has: {expected}")
+    found: dict[str, np.ndarray] = {}
+    counts: dict[str, int] = {}
+    for port in bundle.inputs:
+        if port.name not in inputs:
+            raise RunError(f"input {port.name}", "is missing", f"the model has: {expected}")
+        array = np.asarray(inputs[port.name])
+        found[port.name], counts[port.name] = _checked(port, array)
+    if len(set(counts.values())) > 1:
+        given = ", ".join(f"{name}: {n}" for name, n in counts.items())
+        raise RunError("inputs", f"have different numbers of samples ({given})", "give as many of each")
+    return found, next(iter(counts.values()), 1)
+
+
+def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:
+    """One sample of seeded noise: normal for floats, all values for integers."""
+    rng = np.random.default_rng(seed)
+    made: dict[str, np.ndarray] = {}
+    for port in bundle.inputs:
+        dtype = np.dtype(port.dtype)
+        if dtype.kind == "f":
+            made[port.name] = rng.standard_normal(port.shape).astype(dtype)
+        elif dtype.kind == "b":
+            made[port.name] = rng.integers(0, 2, port.shape).astype(dtype)
+        else:
+            info = np.iinfo(dtype)
+            low, high = max(info.min, -128), min(info.max, 255)
+            made[port.name] = rng.integers(low, high + 1, port.shape).astype(dtype)
+    return made
+
+
+def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
+    """One sample of an input -> the value inside.
+
+    inside_int8: the value lies in the memory window. It, and that of a port with a scale, is int8
+    inside: floats are quantised, uint8 shifted by 128, int8 left alone. Others stay as given.
+    """
+    if port.scale is None and not inside_int8:
+        return array
+    if array.dtype == np.uint8:
+        return (array.astype(np.int16) - _UINT8_SHIFT).astype(np.int8)
+    if array.dtype == np.int8:
+        return array
+    return _params(port).quantize(array)
+
+
+def from_value(port: Port, value: np.ndarray, *, inside_int8: bool) -> np.ndarray:
+    """The value inside -> an output in the model's dtype and shape; the inverse of `to_value`."""
+    value = value.reshape(port.shape)
+    if value.dtype != np.int8 or (port.scale is None and not inside_int8):
+        return value.astype(port.dtype, copy=False)
+    if port.dtype == "uint8":
+        return (value.astype(np.int16) + _UINT8_SHIFT).astype(np.uint8)
+    if port.dtype == "int8":
+        return value
+    return _params(port).dequantize(value).astype(port.dtype, copy=False)
+
+
+def _params(port: Port) -> QuantParams:
+    assert port.scale is not None
+    return QuantParams(scale=(port.scale,), zero_point=port.zero_point)
+
+
+def _checked(port: Port, array: np.ndarray) -> tuple[np.ndarray, int]:
+    if str(array.dtype) != port.dtype:
+        what = f"has dtype {array.dtype}, expected {_text(port.dtype, port.shape)}"
+        raise RunError(f"input {port.name}", what, f"convert it with .astype({port.dtype!r})")
+    if array.shape == port.shape:
+        return array[None], 1
+    batched = len(port.shape) > 0 and port.shape[0] == 1
+    if batched and array.ndim == len(port.shape) and array.shape[1:] == port.shape[1:] and len(array):
+        return array[:, None], len(array)
+    what = f"has shape {list(array.shape)}, expected {list(port.shape)}"
+    more = f"give {['N', *port.shape[1:]]} for N samples" if batched else "give that shape"
+    raise RunError(f"input {port.name}", what, more.replace("'", ""))
+
+
+def _text(dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{dtype}{list(shape)}"

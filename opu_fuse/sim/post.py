@@ -1,0 +1,144 @@
+"""`run` of the post engine on numpy memories (docs/machine.md, post).
+
+Stages before POOL depend only on the tile position, so they are computed once per position and then
+gathered into windows; the machine computes them on every visit, with the same result.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from opu_fuse import fixedpoint
+from opu_fuse.hw.isa import PoolKind, Stage, unpack_order
+from opu_fuse.sim.memories import Memories
+
+Params = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageValues:
+    """int8 result of one stage of one instruction.
+
+    stage: number in the chain; pooled: it stands at or after POOL; ys, xs: output coordinates when
+    pooled, else tile coordinates (those that some window visits); values: (blocks, ys, xs, lanes).
+    """
+
+    stage: int
+    pooled: bool
+    ys: np.ndarray
+    xs: np.ndarray
+    values: np.ndarray
+
+
+def run(mem: Memories, p: Params) -> tuple[StageValues, ...]:
+    """Partial sums through the chain to the output buffer; returns what every stage made."""
+    chain = unpack_order(p["order"])
+    lanes, blocks = mem.spec.word_channels, p["blocks"]
+    ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], p["in_rows"])
+    xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], p["in_cols"])
+    words = _words(p["psum"], blocks, p["psum_block_pitch"], ys, p["psum_row_pitch"], xs)
+    value = mem.psum.take(words, axis=0)
+    if not chain or chain[0] is not Stage.REQUANT:
+        value = value.astype(np.int8)
+
+    found: list[StageValues] = []
+    pooled = False
+    for number, stage in enumerate(chain):
+        match stage:
+            case Stage.REQUANT:
+                value = _requantize(mem, p, value)
+            case Stage.ACT:
+                value = _activate(p, value)
+            case Stage.POOL:
+                value = _pool(p, value, ys, xs)
+                ys, xs, pooled = np.arange(p["out_rows"]), np.arange(p["out_cols"]), True
+            case Stage.RESIDUAL:
+                rows, cols = (ys, xs) if Stage.POOL in chain[number:] else _outputs(p)
+                value = _residual(mem, p, value, rows, cols)
+        found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=value))
+
+    rows, cols = _outputs(p)
+    target = _words(p["out"], blocks, p["out_block_pitch"], rows, p["out_row_pitch"], cols)
+    mem.output[target, :lanes] = value
+    return tuple(found)
+
+
+def _outputs(p: Params) -> tuple[np.ndarray, np.ndarray]:
+    return np.arange(p["out_rows"]), np.arange(p["out_cols"])
+
+
+def _visited(origin: int, outputs: int, stride: int, window: int, limit: int) -> np.ndarray:
+    """Ascending present tile coordinates that some window visits."""
+    grid = origin + np.arange(outputs)[:, None] * stride + np.arange(window)
+    found = np.unique(grid)
+    return found[(found >= 0) & (found < limit)]
+
+
+def _words(
+    base: int, blocks: int, block_pitch: int, ys: np.ndarray, row_pitch: int, xs: np.ndarray
+) -> np.ndarray:
+    """(blocks, ys, xs) word numbers."""
+    block = np.arange(blocks)[:, None, None] * block_pitch
+    return base + block + ys[None, :, None] * row_pitch + xs[None, None, :]
+
+
+def _requantize(mem: Memories, p: Params, value: np.ndarray) -> np.ndarray:
+    found = mem.parameters(p["param"], p["blocks"])
+    bias, mult, shift = (a[:, None, None, :] for a in (found.bias, found.mult, found.shift))
+    return fixedpoint.requantize(value + bias, mult, shift, p["requant_zero"])
+
+
+def _activate(p: Params, value: np.ndarray) -> np.ndarray:
+    return fixedpoint.activate(
+        value,
+        x_zero=p["act_x_zero"],
+        pos=p["act_pos"],
+        neg=p["act_neg"],
+        shift=p["act_shift"],
+        y_zero=p["act_y_zero"],
+        lo=p["act_lo"],
+        hi=p["act_hi"],
+    )
+
+
+def _residual(
+    mem: Memories, p: Params, value: np.ndarray, rows: np.ndarray, cols: np.ndarray
+) -> np.ndarray:
+    words = _words(p["res"], p["blocks"], p["res_block_pitch"], rows, p["res_row_pitch"], cols)
+    other = mem.residual.take(words, axis=0)[..., : mem.spec.word_channels]
+    return fixedpoint.add_residual(
+        value,
+        other,
+        a_mult=p["res_a_mult"],
+        b_mult=p["res_b_mult"],
+        shift=p["res_shift"],
+        a_zero=p["res_a_zero"],
+        b_zero=p["res_b_zero"],
+        y_zero=p["res_y_zero"],
+    )
+
+
+def _pool(p: Params, value: np.ndarray, ys: np.ndarray, xs: np.ndarray) -> np.ndarray:
+    """Windows over the present positions; both kinds are separable into rows and columns."""
+    average = p["pool_kind"] == PoolKind.AVERAGE
+    absent, reduce = (0, np.add) if average else (fixedpoint.INT8_MIN, np.maximum)
+    rows = (p["out_rows"] - 1) * p["stride_y"] + p["win_rows"]
+    cols = (p["out_cols"] - 1) * p["stride_x"] + p["win_cols"]
+    framed = np.full((value.shape[0], rows, cols, value.shape[3]), absent, np.int32)
+    present = value - np.int32(p["pool_x_zero"]) if average else value
+    framed[:, (ys - p["origin_y"])[:, None], (xs - p["origin_x"])[None, :]] = present
+
+    last_row = (p["out_rows"] - 1) * p["stride_y"] + 1
+    last_col = (p["out_cols"] - 1) * p["stride_x"] + 1
+    by_rows = framed[:, 0 : last_row : p["stride_y"]].copy()
+    for wy in range(1, p["win_rows"]):
+        reduce(by_rows, framed[:, wy : wy + last_row : p["stride_y"]], out=by_rows)
+    total = by_rows[:, :, 0 : last_col : p["stride_x"]].copy()
+    for wx in range(1, p["win_cols"]):
+        reduce(total, by_rows[:, :, wx : wx + last_col : p["stride_x"]], out=total)
+    if not average:
+        return total.astype(np.int8)
+    return fixedpoint.average(
+        total, mult=p["pool_mult"], shift=p["pool_shift"], y_zero=p["pool_y_zero"]
+    )

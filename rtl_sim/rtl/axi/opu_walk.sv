@@ -1,0 +1,208 @@
+// Address walk of load and store: the shape of an instruction becomes AXI bursts.
+//
+// A shape is `blocks` x `rows` runs of `run` words; run (b, r) starts at dram + (b * block_pitch + r * row_pitch) words. Runs that
+// continue each other are merged, then cut into bursts of at most MAX_BURST beats that never cross a 4 KB boundary.
+//
+// start side: valid/ready; a shape is taken when the walk before it has been cut to the end. All counts must be >= 1 and
+//             dram_i a multiple of the bus width. shift_i: log2 of the beats a word takes. pc_i travels along.
+// burst side: valid/ready, payload stable; burst_last_o marks the last burst of a shape. One burst per cycle.
+// A run outside the memory window raises fault_o (level, until reset); none of its beats is issued.
+`include "opu_assert.svh"
+
+module opu_walk #(
+    parameter int unsigned ADDRESS_BITS = 40,
+    parameter int unsigned BUS_BYTES = 8,
+    parameter int unsigned MAX_BURST = 16,
+    parameter int unsigned PC_BITS = 24
+) (
+    input  logic                    clk_i,
+    input  logic                    rst_ni,
+    input  logic                    halt_i,
+
+    input  logic [ADDRESS_BITS-1:0] window_base_i,   // multiple of 4096
+    input  logic [32:0]             window_size_i,   // bytes
+
+    input  logic                    start_valid_i,
+    output logic                    start_ready_o,
+    input  logic [31:0]             dram_i,
+    input  logic [2:0]              shift_i,
+    input  logic [15:0]             run_i,
+    input  logic [15:0]             rows_i,
+    input  logic [21:0]             row_pitch_i,
+    input  logic [15:0]             blocks_i,
+    input  logic [21:0]             block_pitch_i,
+    input  logic [PC_BITS-1:0]      pc_i,
+
+    output logic                    burst_valid_o,
+    input  logic                    burst_ready_i,
+    output logic [ADDRESS_BITS-1:0] burst_addr_o,
+    output logic [8:0]              burst_beats_o,
+    output logic                    burst_last_o,
+    output logic [PC_BITS-1:0]      burst_pc_o,
+    output logic                    fault_o,
+    output logic [PC_BITS-1:0]      fault_pc_o
+);
+
+  localparam int unsigned BUS_LOG2 = $clog2(BUS_BYTES);
+  localparam int unsigned BEAT_BITS = 48;            // holds every sum of shifted pitches
+  localparam int unsigned PAGE_BEATS = 4096 / BUS_BYTES;
+  localparam int unsigned PAGE_LOG2 = $clog2(PAGE_BEATS);
+  localparam int unsigned LONGEST = (MAX_BURST < 256) ? MAX_BURST : 256;
+
+  typedef logic [BEAT_BITS-1:0] beats_t;
+
+  // ---- runs, one per cycle -------------------------------------------------------------------------------------------
+  logic active_q, active_d;
+  logic [15:0] rows_q;                               // of the shape, minus one
+  logic [15:0] rows_left_q, rows_left_d;             // after this run
+  logic [15:0] blocks_left_q, blocks_left_d;
+  beats_t run_beats_q, row_pitch_q, block_pitch_q;
+  beats_t block_at_q, block_at_d, run_at_q, run_at_d;
+  logic [PC_BITS-1:0] pc_q;
+
+  logic take, run_taken, run_last, fits;
+  beats_t run_end, window_beats;
+  assign take = start_valid_i && start_ready_o;
+  assign run_last = rows_left_q == '0 && blocks_left_q == '0;
+  assign run_end = run_at_q + run_beats_q;
+  assign window_beats = BEAT_BITS'(window_size_i >> BUS_LOG2);
+  assign fits = run_end <= window_beats;
+  assign fault_o = active_q && !fits;
+  assign fault_pc_o = pc_q;
+
+  always_comb begin
+    active_d = active_q;
+    rows_left_d = rows_left_q;
+    blocks_left_d = blocks_left_q;
+    block_at_d = block_at_q;
+    run_at_d = run_at_q;
+    if (take) begin
+      active_d = 1'b1;
+      rows_left_d = rows_i - 16'd1;
+      blocks_left_d = blocks_i - 16'd1;
+      block_at_d = BEAT_BITS'(dram_i >> BUS_LOG2);
+      run_at_d = BEAT_BITS'(dram_i >> BUS_LOG2);
+    end else if (run_taken) begin
+      if (run_last) begin
+        active_d = 1'b0;
+      end else if (rows_left_q == '0) begin
+        rows_left_d = rows_q;
+        blocks_left_d = blocks_left_q - 16'd1;
+        block_at_d = block_at_q + block_pitch_q;
+        run_at_d = block_at_q + block_pitch_q;
+      end else begin
+        rows_left_d = rows_left_q - 16'd1;
+        run_at_d = run_at_q + row_pitch_q;
+      end
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      active_q <= 1'b0;
+      rows_left_q <= '0;
+      blocks_left_q <= '0;
+      block_at_q <= '0;
+      run_at_q <= '0;
+      rows_q <= '0;
+      run_beats_q <= '0;
+      row_pitch_q <= '0;
+      block_pitch_q <= '0;
+      pc_q <= '0;
+    end else begin
+      active_q <= active_d;
+      rows_left_q <= rows_left_d;
+      blocks_left_q <= blocks_left_d;
+      block_at_q <= block_at_d;
+      run_at_q <= run_at_d;
+      if (take) begin
+        rows_q <= rows_i - 16'd1;
+        run_beats_q <= BEAT_BITS'(run_i) << shift_i;
+        row_pitch_q <= BEAT_BITS'(row_pitch_i) << shift_i;
+        block_pitch_q <= BEAT_BITS'(block_pitch_i) << shift_i;
+        pc_q <= pc_i;
+      end
+    end
+  end
+
+  // ---- the stretch being cut: grows by runs that continue it, shrinks by bursts --------------------------------------------
+  logic cur_valid_q, cur_valid_d, cur_last_q, cur_last_d;
+  beats_t cur_at_q, cur_at_d, cur_left_q, cur_left_d;
+  logic [PC_BITS-1:0] cur_pc_q;
+
+  logic [PAGE_LOG2-1:0] page_at;
+  logic [8:0] to_page, cap, piece;
+  logic continues, finished, cut, run_offered;
+  assign page_at = cur_at_q[PAGE_LOG2-1:0];
+  if (PAGE_BEATS > LONGEST) begin : g_pages_longer
+    // The distance to the page's end matters only where it is shorter than the longest burst.
+    logic [PAGE_LOG2:0] room;
+    assign room = (PAGE_LOG2 + 1)'(PAGE_BEATS) - {1'b0, page_at};
+    assign to_page = (room > (PAGE_LOG2 + 1)'(LONGEST)) ? 9'(LONGEST) : 9'(room);
+  end else begin : g_pages_shorter
+    assign to_page = 9'(PAGE_BEATS) - 9'(page_at);
+  end
+  assign cap = (to_page > 9'(LONGEST)) ? 9'(LONGEST) : to_page;
+  assign piece = (cur_left_q > BEAT_BITS'(cap)) ? cap : cur_left_q[8:0];
+
+  assign run_offered = active_q && fits;
+  assign continues = run_offered && !cur_last_q && run_at_q == cur_at_q + cur_left_q;
+  assign burst_valid_o = cur_valid_q && !halt_i
+      && (cur_left_q >= BEAT_BITS'(cap) || cur_last_q || (run_offered && !continues));
+  assign burst_addr_o = window_base_i + ADDRESS_BITS'({cur_at_q, {BUS_LOG2{1'b0}}});
+  assign burst_beats_o = piece;
+  assign finished = cur_left_q == BEAT_BITS'(piece);
+  assign burst_last_o = cur_last_q && finished;
+  assign burst_pc_o = cur_pc_q;
+  assign cut = burst_valid_o && burst_ready_i;
+  assign run_taken = run_offered && (!cur_valid_q || (cut ? finished : continues));
+  assign start_ready_o = !active_q;
+
+  always_comb begin
+    cur_valid_d = cur_valid_q;
+    cur_last_d = cur_last_q;
+    cur_at_d = cur_at_q;
+    cur_left_d = cur_left_q;
+    if (cut) begin
+      cur_valid_d = !finished;
+      cur_at_d = cur_at_q + BEAT_BITS'(piece);
+      cur_left_d = cur_left_q - BEAT_BITS'(piece);
+    end
+    if (run_taken) begin
+      cur_last_d = run_last;
+      if (cur_valid_d) begin
+        cur_left_d = cur_left_q + run_beats_q;
+      end else begin
+        cur_valid_d = 1'b1;
+        cur_at_d = run_at_q;
+        cur_left_d = run_beats_q;
+      end
+    end else if (!cur_valid_d) begin
+      cur_last_d = 1'b0;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      cur_valid_q <= 1'b0;
+      cur_last_q <= 1'b0;
+      cur_at_q <= '0;
+      cur_left_q <= '0;
+      cur_pc_q <= '0;
+    end else begin
+      cur_valid_q <= cur_valid_d;
+      cur_last_q <= cur_last_d;
+      cur_at_q <= cur_at_d;
+      cur_left_q <= cur_left_d;
+      if (run_taken) cur_pc_q <= pc_q;
+    end
+  end
+
+  `OPU_ASSERT(BurstHeld, burst_valid_o && !burst_ready_i |=> burst_valid_o || halt_i)
+  `OPU_ASSERT(BurstStable, burst_valid_o && !burst_ready_i
+      |=> ($stable(burst_addr_o) && $stable(burst_beats_o) && $stable(burst_last_o)) || halt_i)
+  `OPU_ASSERT(BurstLength, burst_valid_o |-> burst_beats_o != '0 && 32'(burst_beats_o) <= LONGEST)
+  `OPU_ASSERT(InsidePage, burst_valid_o
+      |-> 32'(burst_addr_o[11:0]) + 32'(burst_beats_o) * BUS_BYTES <= 32'd4096)
+
+endmodule

@@ -1,0 +1,33 @@
+// Memory with one write port and one read port, both synchronous (a simple dual-port block RAM).
+//
+// Write: wdata_i is stored at waddr_i in a cycle with we_i.
+// Read:  rdata_o shows the word at raddr_i from the cycle after re_i on, and keeps it while re_i is low.
+// A read of the word that is written in the same cycle returns the old content. Nothing is reset: the content and
+// rdata_o are undefined until written and read. Addresses must be below DEPTH.
+module opu_ram_1r1w #(
+    parameter int unsigned WIDTH = 32,
+    parameter int unsigned DEPTH = 16,
+    localparam int unsigned ADDR_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1
+) (
+    input  logic                 clk_i,
+
+    input  logic                 we_i,
+    input  logic [ADDR_BITS-1:0] waddr_i,
+    input  logic [WIDTH-1:0]     wdata_i,
+
+    input  logic                 re_i,
+    input  logic [ADDR_BITS-1:0] raddr_i,
+    output logic [WIDTH-1:0]     rdata_o
+);
+
+  logic [WIDTH-1:0] mem [DEPTH];
+
+  always_ff @(posedge clk_i) begin
+    if (we_i) mem[waddr_i] <= wdata_i;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (re_i) rdata_o <= mem[raddr_i];
+  end
+
+endmodule

@@ -1,0 +1,59 @@
+// Adds the array's sums to the partial sums of their word, lane group by lane group.
+//
+// read:  in the cycle in which the step is in `combine` its word is read, unless the step overwrites; psum_rdata_i and
+//        sums_i belong to the cycle after, in which step_i holds the step.
+// write: psum_we_o (a bit per lane group) two cycles after the read. The same word must not be read again before the
+//        cycle after the write: sweeps start at least 4 cycles apart.
+// retire_o pulses with the write of the last step of an instruction.
+module opu_accumulate
+  import opu_pkg::*;
+  import opu_compute_pkg::*;
+(
+    input  logic                 clk_i,
+    input  logic                 rst_ni,
+
+    /* verilator lint_off UNUSEDSIGNAL */  // each stage uses its fields
+    input  step_t                combine_i,
+    /* verilator lint_on UNUSEDSIGNAL */
+    output logic [GROUPS-1:0]    psum_re_o,
+    output psum_addr_t           psum_raddr_o,
+
+    /* verilator lint_off UNUSEDSIGNAL */  // each stage uses its fields
+    input  step_t                step_i,
+    /* verilator lint_on UNUSEDSIGNAL */
+    input  logic [PSUM_BITS-1:0] sums_i,
+    input  logic [PSUM_BITS-1:0] psum_rdata_i,
+
+    output logic [GROUPS-1:0]    psum_we_o,
+    output psum_addr_t           psum_waddr_o,
+    output logic [PSUM_BITS-1:0] psum_wdata_o,
+    output logic                 retire_o
+);
+
+  assign psum_re_o = (combine_i.valid && !combine_i.overwrite) ? combine_i.groups : '0;
+  assign psum_raddr_o = combine_i.psum;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      psum_we_o <= '0;
+      retire_o <= 1'b0;
+    end else begin
+      psum_we_o <= step_i.valid ? step_i.groups : '0;
+      retire_o <= step_i.valid && step_i.last;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (step_i.valid) begin
+      psum_waddr_o <= step_i.psum;
+      for (int g = 0; g < int'(GROUPS); g++) begin
+        if (step_i.groups[g]) begin
+          for (int l = g * int'(GROUP_LANES); l < (g + 1) * int'(GROUP_LANES); l++) begin
+            psum_wdata_o[32*l+:32] <= sums_i[32*l+:32] + (step_i.overwrite ? '0 : psum_rdata_i[32*l+:32]);
+          end
+        end
+      end
+    end
+  end
+
+endmodule

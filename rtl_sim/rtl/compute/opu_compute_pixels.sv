@@ -1,0 +1,93 @@
+// Walks the output pixels of a sweep: one step, one feature buffer read per cycle.
+//
+// sweep_*: valid/ready; ready when idle or at the last pixel, so sweeps follow each other without a gap.
+// step_o:  the step of this cycle; feature_* reads its word, which arrives one cycle later. Pixels outside the tile do not
+//          read.
+`include "opu_assert.svh"
+
+module opu_compute_pixels
+  import opu_pkg::*;
+  import opu_compute_pkg::*;
+(
+    input  logic          clk_i,
+    input  logic          rst_ni,
+
+    input  logic          sweep_valid_i,
+    output logic          sweep_ready_o,
+    input  sweep_t        sweep_i,
+
+    output step_t         step_o,
+    output logic          feature_re_o,
+    output feature_addr_t feature_addr_o
+);
+
+  /* verilator lint_off UNUSEDSIGNAL */  // some fields go elsewhere
+  sweep_t sweep_q;
+  /* verilator lint_on UNUSEDSIGNAL */
+  logic active_q;
+  logic [15:0] rows_left_q, cols_left_q;  // further output rows, columns of this row
+  logic signed [Y_BITS-1:0] y_q;
+  logic signed [X_BITS-1:0] x_q;
+  feature_addr_t row_addr_q;
+  psum_addr_t psum_q;
+
+  logic last_col, last_pixel, take;
+  assign last_col = cols_left_q == '0;
+  assign last_pixel = last_col && rows_left_q == '0;
+  assign sweep_ready_o = !active_q || last_pixel;
+  assign take = sweep_valid_i && sweep_ready_o;
+
+  logic in_tile;
+  assign in_tile = !y_q[Y_BITS-1] && y_q < signed'(Y_BITS'(sweep_q.in_rows))
+      && !x_q[X_BITS-1] && x_q < signed'(sweep_q.in_cols);
+
+  assign feature_re_o = active_q && in_tile;
+  assign feature_addr_o = row_addr_q + feature_addr_t'(x_q >>> WORD_SHIFT);
+
+  always_comb begin
+    step_o.valid = active_q;
+    step_o.last = sweep_q.last && last_pixel;
+    step_o.copy = sweep_q.copy;
+    step_o.in_tile = in_tile;
+    step_o.overwrite = sweep_q.overwrite;
+    step_o.row_select = sweep_q.row_select;
+    step_o.mode = sweep_q.mode;
+    step_o.pad = sweep_q.pad;
+    step_o.offset = OFFSET_BITS'(x_q[WORD_SHIFT-1:0]) + sweep_q.segment;
+    step_o.groups = sweep_q.groups;
+    step_o.psum = psum_q;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) active_q <= 1'b0;
+    else active_q <= take || (active_q && !last_pixel);
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (take) begin
+      sweep_q <= sweep_i;
+      rows_left_q <= sweep_i.out_rows - 16'd1;
+      cols_left_q <= sweep_i.out_cols - 16'd1;
+      y_q <= sweep_i.y;
+      x_q <= sweep_i.x;
+      row_addr_q <= sweep_i.row_addr;
+      psum_q <= sweep_i.psum;
+    end else if (active_q) begin
+      psum_q <= psum_q + psum_addr_t'(1);
+      if (!last_col) begin
+        cols_left_q <= cols_left_q - 16'd1;
+        x_q <= x_q + signed'(sweep_q.stride_x);
+      end else begin
+        cols_left_q <= sweep_q.out_cols - 16'd1;
+        rows_left_q <= rows_left_q - 16'd1;
+        x_q <= sweep_q.x;
+        y_q <= y_q + Y_BITS'(sweep_q.stride_y);
+        row_addr_q <= row_addr_q + sweep_q.stride_pitch;
+      end
+    end
+  end
+
+  `OPU_ASSERT(FeatureInRange, feature_re_o |-> 32'(feature_addr_o) < FEATURE_WORDS)
+  `OPU_ASSERT(PsumInRange, active_q |-> 32'(psum_q) < PSUM_WORDS)
+
+endmodule

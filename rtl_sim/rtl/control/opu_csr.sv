@@ -1,0 +1,234 @@
+// AXI4-Lite slave with the control registers of docs/registers.md.
+//
+// One write and one read at a time; a write is taken when address and data are both there. Answers come one cycle later and wait
+// for ready. SLVERR: an address without a register, a write to a read-only register, and a write to PROG_* or
+// WINDOW_* while a program runs. Bytes without strobe keep their value.
+`include "opu_assert.svh"
+
+module opu_csr
+  import opu_pkg::*;
+#(
+    parameter int unsigned ENGINES = 5,
+    parameter int unsigned PC_BITS = 24
+) (
+    input  logic                     clk_i,
+    input  logic                     rst_ni,
+
+    input  logic [CSR_ADDR_BITS-1:0] awaddr_i,
+    input  logic                     awvalid_i,
+    output logic                     awready_o,
+    input  logic [31:0]              wdata_i,
+    input  logic [3:0]               wstrb_i,
+    input  logic                     wvalid_i,
+    output logic                     wready_o,
+    output logic [1:0]               bresp_o,
+    output logic                     bvalid_o,
+    input  logic                     bready_i,
+    input  logic [CSR_ADDR_BITS-1:0] araddr_i,
+    input  logic                     arvalid_i,
+    output logic                     arready_o,
+    output logic [31:0]              rdata_o,
+    output logic [1:0]               rresp_o,
+    output logic                     rvalid_o,
+    input  logic                     rready_i,
+    output logic                     irq_o,
+
+    output logic                     start_o,
+    output logic                     stop_o,
+    output logic [63:0]              prog_base_o,
+    output logic [31:0]              prog_words_o,
+    output logic [63:0]              window_base_o,
+    output logic [63:0]              window_size_o,
+    output logic [31:0]              watchdog_o,
+
+    input  logic                     busy_i,
+    input  logic                     done_i,
+    input  logic                     error_i,
+    input  logic [ENGINES-1:0]       idle_i,
+    input  error_e                   error_code_i,
+    input  logic [2:0]               error_engine_i,
+    input  logic [PC_BITS-1:0]       error_pc_i,
+    input  logic [63:0]              cycles_i,
+    input  logic [31:0]              busy_cycles_i [ENGINES],
+    input  logic [31:0]              stall_cycles_i [ENGINES],
+    input  logic [31:0]              read_beats_i,
+    input  logic [31:0]              write_beats_i
+);
+
+  localparam logic [1:0] OKAY = 2'b00;
+  localparam logic [1:0] SLVERR = 2'b10;
+
+  typedef logic [CSR_ADDR_BITS-1:0] address_t;
+
+  logic [31:0] prog_base_lo_q, prog_base_hi_q, prog_words_q, watchdog_q;
+  logic [31:0] window_base_lo_q, window_base_hi_q, window_size_lo_q, window_size_hi_q;
+  logic [1:0] irq_enable_q, irq_status_q;
+  logic running_q;
+
+  // ---- write --------------------------------------------------------------------------------------------------------------
+  logic bvalid_q, write;
+  logic [1:0] bresp_q, bresp_d;
+  logic [31:0] mask, bits;
+  assign write = awvalid_i && wvalid_i && !bvalid_q;
+  assign awready_o = write;
+  assign wready_o = write;
+  assign mask = {{8{wstrb_i[3]}}, {8{wstrb_i[2]}}, {8{wstrb_i[1]}}, {8{wstrb_i[0]}}};
+  assign bits = wdata_i & mask;
+
+  function automatic logic [31:0] merged(logic [31:0] old, logic [31:0] data, logic [31:0] strobes);
+    merged = (old & ~strobes) | (data & strobes);
+  endfunction
+
+  always_comb begin
+    bresp_d = OKAY;
+    case (awaddr_i)
+      CSR_CTRL, CSR_IRQ_ENABLE, CSR_IRQ_STATUS, CSR_WATCHDOG: ;
+      CSR_PROG_BASE_LO, CSR_PROG_BASE_HI, CSR_PROG_WORDS, CSR_WINDOW_BASE_LO, CSR_WINDOW_BASE_HI,
+      CSR_WINDOW_SIZE_LO, CSR_WINDOW_SIZE_HI:
+        if (running_q) bresp_d = SLVERR;
+      default: bresp_d = SLVERR;
+    endcase
+  end
+
+  logic command;
+  assign command = write && awaddr_i == CSR_CTRL;
+  assign start_o = command && bits[CSR_CTRL_START];
+  assign stop_o = command && bits[CSR_CTRL_STOP];
+
+  logic [1:0] irq_set, irq_clear;
+  always_comb begin
+    irq_set = '0;
+    irq_clear = '0;
+    irq_set[CSR_IRQ_STATUS_DONE] = running_q && !busy_i && done_i;
+    irq_set[CSR_IRQ_STATUS_ERROR] = running_q && !busy_i && error_i;
+    if (write && awaddr_i == CSR_IRQ_STATUS) irq_clear = bits[1:0];
+    if (command && bits[CSR_CTRL_IRQ_CLEAR]) irq_clear = '1;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      bvalid_q <= 1'b0;
+      bresp_q <= OKAY;
+      prog_base_lo_q <= '0;
+      prog_base_hi_q <= '0;
+      prog_words_q <= '0;
+      window_base_lo_q <= '0;
+      window_base_hi_q <= '0;
+      window_size_lo_q <= '0;
+      window_size_hi_q <= '0;
+      watchdog_q <= CSR_WATCHDOG_RESET;
+      irq_enable_q <= '0;
+      irq_status_q <= '0;
+      running_q <= 1'b0;
+    end else begin
+      running_q <= busy_i;
+      irq_status_q <= (irq_status_q & ~irq_clear) | irq_set;
+      if (bready_i) bvalid_q <= 1'b0;
+      if (write) begin
+        bvalid_q <= 1'b1;
+        bresp_q <= bresp_d;
+        if (bresp_d == OKAY) begin
+          case (awaddr_i)
+            CSR_IRQ_ENABLE: irq_enable_q <= 2'(merged(32'(irq_enable_q), wdata_i, mask));
+            CSR_PROG_BASE_LO: prog_base_lo_q <= merged(prog_base_lo_q, wdata_i, mask);
+            CSR_PROG_BASE_HI: prog_base_hi_q <= merged(prog_base_hi_q, wdata_i, mask);
+            CSR_PROG_WORDS: prog_words_q <= merged(prog_words_q, wdata_i, mask);
+            CSR_WINDOW_BASE_LO: window_base_lo_q <= merged(window_base_lo_q, wdata_i, mask);
+            CSR_WINDOW_BASE_HI: window_base_hi_q <= merged(window_base_hi_q, wdata_i, mask);
+            CSR_WINDOW_SIZE_LO: window_size_lo_q <= merged(window_size_lo_q, wdata_i, mask);
+            CSR_WINDOW_SIZE_HI: window_size_hi_q <= merged(window_size_hi_q, wdata_i, mask);
+            CSR_WATCHDOG: watchdog_q <= merged(watchdog_q, wdata_i, mask);
+            default: ;
+          endcase
+        end
+      end
+    end
+  end
+  assign bvalid_o = bvalid_q;
+  assign bresp_o = bresp_q;
+  assign irq_o = (irq_status_q & irq_enable_q) != '0;
+  assign prog_base_o = {prog_base_hi_q, prog_base_lo_q};
+  assign prog_words_o = prog_words_q;
+  assign window_base_o = {window_base_hi_q, window_base_lo_q};
+  assign window_size_o = {window_size_hi_q, window_size_lo_q};
+  assign watchdog_o = watchdog_q;
+
+  // ---- read ---------------------------------------------------------------------------------------------------------------
+  logic rvalid_q, read;
+  logic [1:0] rresp_q, rresp_d;
+  logic [31:0] rdata_q, rdata_d;
+  assign arready_o = !rvalid_q;
+  assign read = arvalid_i && arready_o;
+
+  always_comb begin
+    rdata_d = '0;
+    rresp_d = OKAY;
+    case (araddr_i)
+      CSR_ID: rdata_d = CSR_ID_VALUE;
+      CSR_VERSION: rdata_d = CSR_VERSION_VALUE;
+      CSR_SPEC_HASH_LO: rdata_d = SPEC_HASH[31:0];
+      CSR_SPEC_HASH_HI: rdata_d = 32'(SPEC_HASH[43:32]);
+      CSR_CTRL: ;
+      CSR_STATUS: begin
+        rdata_d[CSR_STATUS_BUSY] = busy_i;
+        rdata_d[CSR_STATUS_DONE] = done_i;
+        rdata_d[CSR_STATUS_ERROR] = error_i;
+        rdata_d[CSR_STATUS_IDLE_FETCH+:ENGINES] = idle_i;
+      end
+      CSR_IRQ_ENABLE: rdata_d = 32'(irq_enable_q);
+      CSR_IRQ_STATUS: rdata_d = 32'(irq_status_q);
+      CSR_ERROR: begin
+        rdata_d[CSR_ERROR_CODE+:8] = error_code_i;
+        rdata_d[CSR_ERROR_ENGINE+:3] = error_engine_i;
+      end
+      CSR_ERROR_PC: rdata_d = 32'(error_pc_i);
+      CSR_PROG_BASE_LO: rdata_d = prog_base_lo_q;
+      CSR_PROG_BASE_HI: rdata_d = prog_base_hi_q;
+      CSR_PROG_WORDS: rdata_d = prog_words_q;
+      CSR_WINDOW_BASE_LO: rdata_d = window_base_lo_q;
+      CSR_WINDOW_BASE_HI: rdata_d = window_base_hi_q;
+      CSR_WINDOW_SIZE_LO: rdata_d = window_size_lo_q;
+      CSR_WINDOW_SIZE_HI: rdata_d = window_size_hi_q;
+      CSR_WATCHDOG: rdata_d = watchdog_q;
+      CSR_CYCLES_LO: rdata_d = cycles_i[31:0];
+      CSR_CYCLES_HI: rdata_d = cycles_i[63:32];
+      CSR_AXI_READ_BEATS: rdata_d = read_beats_i;
+      CSR_AXI_WRITE_BEATS: rdata_d = write_beats_i;
+      default: begin
+        rresp_d = SLVERR;
+        for (int unsigned e = 0; e < ENGINES; e++) begin
+          if (araddr_i == CSR_BUSY_FETCH + address_t'(4 * e)) begin
+            rdata_d = busy_cycles_i[e];
+            rresp_d = OKAY;
+          end
+          if (araddr_i == CSR_STALL_FETCH + address_t'(4 * e)) begin
+            rdata_d = stall_cycles_i[e];
+            rresp_d = OKAY;
+          end
+        end
+      end
+    endcase
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      rvalid_q <= 1'b0;
+      rresp_q <= OKAY;
+      rdata_q <= '0;
+    end else begin
+      if (rready_i) rvalid_q <= 1'b0;
+      if (read) begin
+        rvalid_q <= 1'b1;
+        rresp_q <= rresp_d;
+        rdata_q <= rdata_d;
+      end
+    end
+  end
+  assign rvalid_o = rvalid_q;
+  assign rresp_o = rresp_q;
+  assign rdata_o = rdata_q;
+
+  `OPU_STABLE(AnswerStable, bvalid_o, bready_i, bresp_o)
+  `OPU_STABLE(ReadStable, rvalid_o, rready_i, {rdata_o, rresp_o})
+
+endmodule

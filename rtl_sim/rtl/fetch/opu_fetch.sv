@@ -1,0 +1,225 @@
+// Fetch engine: reads the program in order and passes each word, with its index, to the queue of the engine it names.
+//
+// run_i:    level; the program at prog_base_i of the window is read while it is high. Reset before the next program.
+// push_*:   one valid/ready per engine (bit e); data shared. One word per cycle; a full queue stalls the words behind it.
+// done_o:   `end` was met, the other engines are idle (others_idle_i) and all reads have come back (level, until reset).
+// fault_*:  level until reset. pc_o: index of the next word.
+// ar_*, r_*: read side of an AXI4 port with one id, r always ready. Bursts are aligned, so they never cross 4 KB; AHEAD_BYTES
+//           of the program are read ahead.
+// halt_i:   no more reads and no more words.
+`include "opu_assert.svh"
+
+module opu_fetch
+  import opu_pkg::*;
+#(
+    parameter int unsigned ADDRESS_BITS = 40,
+    parameter int unsigned PC_BITS = 24,
+    parameter int unsigned ENGINES = 5,
+    parameter int unsigned AHEAD_BYTES = 1024
+) (
+    input  logic                    clk_i,
+    input  logic                    rst_ni,
+    input  logic                    halt_i,
+
+    input  logic                    run_i,
+    input  logic [ADDRESS_BITS-1:0] window_base_i,   // multiple of 4096
+    input  logic [32:0]             window_size_i,
+    input  logic [31:0]             prog_base_i,     // multiple of 64
+    input  logic [31:0]             prog_words_i,
+    input  logic                    others_idle_i,
+    output logic                    done_o,
+    output logic                    busy_o,
+    output logic                    stall_o,
+    output logic                    retire_o,        // a `check` has passed
+    output logic [PC_BITS-1:0]      pc_o,
+
+    output logic                    fault_o,
+    output error_e                  fault_code_o,
+
+    output logic [ENGINES-1:1]      push_valid_o,
+    input  logic [ENGINES-1:1]      push_ready_i,
+    output logic [31:0]             push_word_o,
+    output logic [PC_BITS-1:0]      push_pc_o,
+
+    output logic                    ar_valid_o,
+    input  logic                    ar_ready_i,
+    output logic [ADDRESS_BITS-1:0] ar_addr_o,
+    output logic [8:0]              ar_beats_o,
+    input  logic                    r_valid_i,
+    input  logic [BUS_BYTES*8-1:0]  r_data_i,
+    input  logic                    r_error_i
+);
+
+  localparam int unsigned BUS_LOG2 = $clog2(BUS_BYTES);
+  localparam int unsigned BEAT_WORDS = BUS_BYTES / 4;
+  localparam int unsigned SELECT_BITS = (BEAT_WORDS > 1) ? $clog2(BEAT_WORDS) : 1;
+  localparam int unsigned AHEAD_BEATS = (AHEAD_BYTES / BUS_BYTES > 4) ? AHEAD_BYTES / BUS_BYTES : 4;
+  localparam int unsigned ROOM_BITS = $clog2(AHEAD_BEATS + 1);
+  // Bursts end at multiples of their power-of-two length.
+  localparam int unsigned QUARTER = AHEAD_BEATS / 4;
+  localparam int unsigned LIMIT = (QUARTER < MAX_BURST) ? QUARTER : MAX_BURST;
+  localparam int unsigned BURST_LOG2 = $clog2(LIMIT + 1) - 1;
+  localparam int unsigned BURST = 1 << BURST_LOG2;
+  localparam int unsigned AT_BITS = 34;              // beats in the window
+
+  `OPU_ASSERT_STATIC(BusHoldsAWord, BEAT_WORDS * 4 == BUS_BYTES && BEAT_WORDS > 0)
+  `OPU_ASSERT_STATIC(BurstInPage, BURST * BUS_BYTES <= 4096)
+
+  typedef enum logic [2:0] {
+    IDLE,
+    READ,
+    AWAIT,   // `end` was met, the engines still work
+    DRAIN,   // reads beyond the end still come back
+    DONE
+  } state_e;
+  state_e state_q, state_d;
+
+  // ---- reads ------------------------------------------------------------------------------------------------------------
+  logic [AT_BITS-1:0] at_q, end_at, window_at, prog_bytes;
+  logic [ROOM_BITS-1:0] room_q, burst_beats, coming_q;
+  logic begin_run, read, beat_valid, beat_pop;
+  logic [BUS_BYTES*8-1:0] beat;
+  logic beat_error, room_ready;
+
+  assign begin_run = state_q == IDLE && run_i && !halt_i;
+  assign window_at = AT_BITS'(window_size_i >> BUS_LOG2);
+  assign prog_bytes = AT_BITS'(prog_base_i) + {prog_words_i, 2'b00};
+  assign end_at = (prog_bytes + AT_BITS'(BUS_BYTES - 1)) >> BUS_LOG2;
+
+  // From here to the end of the aligned stretch, or of the program.
+  logic [AT_BITS-1:0] stretch, left;
+  if (BURST_LOG2 > 0) begin : g_aligned
+    assign stretch = AT_BITS'(BURST) - AT_BITS'(at_q[BURST_LOG2-1:0]);
+  end else begin : g_single
+    assign stretch = AT_BITS'(1);
+  end
+  assign left = end_at - at_q;
+  assign burst_beats = (left < stretch) ? ROOM_BITS'(left) : ROOM_BITS'(stretch);
+
+  // room_q counts beats that may still be asked for.
+  logic more, outside;
+  assign more = state_q == READ && at_q < end_at;
+  assign outside = more && at_q + AT_BITS'(burst_beats) > window_at;
+  assign ar_valid_o = more && !outside && !halt_i && room_q >= burst_beats;
+  assign ar_addr_o = window_base_i + ADDRESS_BITS'({at_q, {BUS_LOG2{1'b0}}});
+  assign ar_beats_o = 9'(burst_beats);
+  assign read = ar_valid_o && ar_ready_i;
+
+  opu_queue #(
+      .WIDTH(BUS_BYTES * 8 + 1),
+      .DEPTH(AHEAD_BEATS)
+  ) u_beats (
+      .clk_i,
+      .rst_ni,
+      .push_valid_i(r_valid_i),
+      .push_ready_o(room_ready),
+      .push_data_i ({r_error_i, r_data_i}),
+      .pop_valid_o (beat_valid),
+      .pop_ready_i (beat_pop),
+      .pop_data_o  ({beat_error, beat})
+  );
+
+  // ---- words --------------------------------------------------------------------------------------------------------------
+  logic [PC_BITS-1:0] pc_q;
+  logic [SELECT_BITS-1:0] select_q;
+  logic [31:0] word;
+  logic word_valid, word_taken, is_start, is_own, beat_end;
+  logic [2:0] engine;
+  logic [3:0] op;
+  fetch_params_t params_q;
+
+  if (BEAT_WORDS > 1) begin : g_select
+    assign word = beat[32'(select_q) * 32 +: 32];
+    assign beat_end = select_q == SELECT_BITS'(BEAT_WORDS - 1);
+  end else begin : g_whole
+    assign word = beat;
+    assign beat_end = 1'b1;
+  end
+  assign is_start = word[31];
+  assign engine = word[30:28];
+  assign op = word[27:24];
+  assign is_own = engine == ENGINE_FETCH;
+
+  logic past_end;
+  assign past_end = state_q == READ && 32'(pc_q) >= prog_words_i;
+  assign word_valid = state_q == READ && beat_valid && !past_end && !halt_i;
+  assign push_word_o = word;
+  assign push_pc_o = pc_q;
+  always_comb begin
+    push_valid_o = '0;
+    for (int e = 1; e < int'(ENGINES); e++) begin
+      push_valid_o[e] = word_valid && !beat_error && engine == 3'(e);
+    end
+  end
+
+  logic own_legal, hash_equal, is_end;
+  assign own_legal = is_start ? (32'(op) < OPCODES_FETCH && word[23:0] == '0)
+                              : fits_fetch(word[27:22], word[21:0]);
+  assign hash_equal = {params_q.hash_hi, params_q.hash_lo} == SPEC_HASH;
+  assign is_end = is_start && op == OP_FETCH_END;
+
+  error_e fault;
+  always_comb begin
+    fault = ERR_NONE;
+    if (outside) fault = ERR_WINDOW;
+    else if (past_end) fault = ERR_PROGRAM_END;
+    else if (word_valid) begin
+      if (beat_error) fault = ERR_AXI_READ;
+      else if (32'(engine) >= ENGINES || (is_own && !own_legal)) fault = ERR_ILLEGAL_INSTRUCTION;
+      else if (is_own && is_start && !is_end && !hash_equal) fault = ERR_SPEC_MISMATCH;
+    end
+  end
+
+  assign word_taken = word_valid && fault == ERR_NONE && (is_own || (push_valid_o & push_ready_i) != '0);
+  assign beat_pop = word_taken && beat_end;
+  assign busy_o = state_q == READ && word_taken;
+  assign stall_o = word_valid && fault == ERR_NONE && !word_taken;
+  assign retire_o = word_taken && is_own && is_start;
+  assign pc_o = pc_q;
+
+  always_comb begin
+    state_d = state_q;
+    unique case (state_q)
+      IDLE: if (begin_run) state_d = READ;
+      READ: if (word_taken && is_own && is_end) state_d = AWAIT;
+      AWAIT: if (others_idle_i) state_d = DRAIN;
+      DRAIN: if (coming_q == '0) state_d = DONE;
+      default: ;
+    endcase
+  end
+  assign done_o = state_q == DONE;
+
+  error_e fault_q;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      state_q <= IDLE;
+      at_q <= '0;
+      room_q <= ROOM_BITS'(AHEAD_BEATS);
+      coming_q <= '0;
+      pc_q <= '0;
+      select_q <= '0;
+      params_q <= '0;
+      fault_q <= ERR_NONE;
+    end else begin
+      state_q <= state_d;
+      if (begin_run) at_q <= AT_BITS'(prog_base_i) >> BUS_LOG2;
+      else if (read) at_q <= at_q + AT_BITS'(burst_beats);
+      room_q <= room_q - (read ? burst_beats : '0) + ROOM_BITS'(beat_pop);
+      coming_q <= coming_q + (read ? burst_beats : '0) - ROOM_BITS'(r_valid_i);
+      if (begin_run) select_q <= SELECT_BITS'(prog_base_i[BUS_LOG2-1:0] >> 2);
+      else if (word_taken) select_q <= beat_end ? '0 : select_q + SELECT_BITS'(1);
+      if (word_taken) begin
+        pc_q <= pc_q + PC_BITS'(1);
+        if (is_own && !is_start) params_q <= set_fetch(params_q, word[27:22], word[21:0]);
+      end
+      if (fault_q == ERR_NONE) fault_q <= fault;
+    end
+  end
+  assign fault_o = fault_q != ERR_NONE;
+  assign fault_code_o = fault_q;
+
+  `OPU_ASSERT(ReadStable, ar_valid_o && !ar_ready_i
+      |=> (ar_valid_o && $stable(ar_addr_o) && $stable(ar_beats_o)) || state_q != READ || halt_i)
+  `OPU_ASSERT(DataIsExpected, r_valid_i |-> coming_q != '0 && room_ready)
+
+endmodule

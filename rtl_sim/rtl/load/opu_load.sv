@@ -1,0 +1,271 @@
+// Load engine: DRAM words of a shape -> consecutive words of the feature, weight, parameter or residual buffer.
+//
+// start_*: valid/ready with opcode, program index and parameters, which are latched. Addresses of an instruction run ahead
+//          of its data, and of the data of the instructions before: up to IN_FLIGHT instructions and OUTSTANDING bursts.
+// done_*:  one handshake per instruction, in order; valid from the cycle in which its last word is written.
+// fault_*: level until reset: zero count or misaligned address, outside of the window or of the buffer, error response.
+// ar_*, r_*: read side of an AXI4 port with one id; r is always ready. Words leave one cycle after their last beat.
+// halt_i:  no more bursts; those that are open are received.
+`include "opu_assert.svh"
+
+module opu_load
+  import opu_pkg::*;
+#(
+    parameter int unsigned ADDRESS_BITS = 40,
+    parameter int unsigned PC_BITS = 24,
+    parameter int unsigned IN_FLIGHT = 4,
+    localparam int unsigned WIDTH_BYTES = (WORD_BYTES > WEIGHT_WIDTH) ? WORD_BYTES : WEIGHT_WIDTH
+) (
+    input  logic                     clk_i,
+    input  logic                     rst_ni,
+    input  logic                     halt_i,
+
+    input  logic [ADDRESS_BITS-1:0]  window_base_i,
+    input  logic [32:0]              window_size_i,
+
+    input  logic                     start_valid_i,
+    output logic                     start_ready_o,
+    input  logic [3:0]               op_i,
+    input  logic [PC_BITS-1:0]       pc_i,
+    input  load_params_t             params_i,
+    output logic                     done_valid_o,
+    input  logic                     done_ready_i,
+
+    output logic                     fault_o,
+    output error_e                   fault_code_o,
+    output logic [PC_BITS-1:0]       fault_pc_o,
+
+    output logic                     ar_valid_o,
+    input  logic                     ar_ready_i,
+    output logic [ADDRESS_BITS-1:0]  ar_addr_o,
+    output logic [8:0]               ar_beats_o,
+    input  logic                     r_valid_i,
+    input  logic [BUS_BYTES*8-1:0]   r_data_i,
+    input  logic                     r_error_i,
+    input  logic                     r_last_i,
+
+    output logic                     feature_we_o,
+    output logic                     weight_we_o,
+    output logic                     param_we_o,
+    output logic                     residual_we_o,
+    output logic [VALUE_BITS-1:0]    waddr_o,
+    output logic [WIDTH_BYTES*8-1:0] wdata_o
+);
+
+  localparam int unsigned BUS_LOG2 = $clog2(BUS_BYTES);
+  localparam int unsigned WORD_BEATS = WORD_BYTES / BUS_BYTES;
+  localparam int unsigned WEIGHT_BEATS = WEIGHT_WIDTH / BUS_BYTES;
+  localparam int unsigned MOST_BEATS = WIDTH_BYTES / BUS_BYTES;
+  localparam int unsigned SUM_BITS = VALUE_BITS + 1;
+
+  `OPU_ASSERT_STATIC(BusDividesWord, WORD_BEATS * BUS_BYTES == WORD_BYTES && WORD_BEATS > 0)
+  `OPU_ASSERT_STATIC(BusDividesWeight, WEIGHT_BEATS * BUS_BYTES == WEIGHT_WIDTH && WEIGHT_BEATS > 0)
+  `OPU_ASSERT_STATIC(WeightPowerOfTwo, WEIGHT_BEATS == 1 << $clog2(WEIGHT_BEATS))
+
+  function automatic logic [VALUE_BITS:0] words_of(logic [3:0] op);
+    case (op)
+      OP_LOAD_FEATURE: words_of = SUM_BITS'(FEATURE_WORDS);
+      OP_LOAD_WEIGHT: words_of = SUM_BITS'(WEIGHT_WORDS);
+      OP_LOAD_PARAM: words_of = SUM_BITS'(PARAM_WORDS);
+      default: words_of = SUM_BITS'(RESIDUAL_WORDS);
+    endcase
+  endfunction
+
+  // ---- start ------------------------------------------------------------------------------------------------------------
+  logic is_weight, legal, start, walk_ready, word_ready;
+  logic [31:0] dram, align_mask;
+  assign is_weight = op_i == OP_LOAD_WEIGHT;
+  assign dram = {params_i.dram_hi, params_i.dram_lo};
+  assign align_mask = is_weight ? 32'(WEIGHT_WIDTH - 1) : 32'(WORD_BYTES - 1);
+  assign legal = params_i.run != '0 && params_i.rows != '0 && params_i.blocks != '0
+      && (dram & align_mask) == '0;
+  assign start_ready_o = walk_ready && word_ready && !halt_i;
+  assign start = start_valid_i && start_ready_o;
+
+  // ---- addresses ----------------------------------------------------------------------------------------------------------
+  logic burst_valid, burst_ready, burst_last, walk_fault, open_ready;
+  logic [PC_BITS-1:0] burst_pc, walk_pc;
+
+  opu_walk #(
+      .ADDRESS_BITS(ADDRESS_BITS),
+      .BUS_BYTES   (BUS_BYTES),
+      .MAX_BURST   (MAX_BURST),
+      .PC_BITS     (PC_BITS)
+  ) u_walk (
+      .clk_i,
+      .rst_ni,
+      .halt_i,
+      .window_base_i,
+      .window_size_i,
+      .start_valid_i(start_valid_i && word_ready && legal && !halt_i),
+      .start_ready_o(walk_ready),
+      .dram_i       (dram),
+      .shift_i      (is_weight ? 3'($clog2(WEIGHT_BEATS)) : 3'($clog2(WORD_BEATS))),
+      .run_i        (params_i.run),
+      .rows_i       (params_i.rows),
+      .row_pitch_i  (params_i.row_pitch),
+      .blocks_i     (params_i.blocks),
+      .block_pitch_i(params_i.block_pitch),
+      .pc_i,
+      .burst_valid_o(burst_valid),
+      .burst_ready_i(burst_ready),
+      .burst_addr_o (ar_addr_o),
+      .burst_beats_o(ar_beats_o),
+      .burst_last_o (burst_last),
+      .burst_pc_o   (burst_pc),
+      .fault_o      (walk_fault),
+      .fault_pc_o   (walk_pc)
+  );
+
+  assign ar_valid_o = burst_valid && open_ready;
+  assign burst_ready = ar_ready_i && open_ready;
+
+  // ---- data ----------------------------------------------------------------------------------------------------------------
+  // Open bursts: last of its instruction, program index.  Open instructions: opcode, first word.
+  logic open_valid, open_last, word_valid, finish;
+  logic [PC_BITS-1:0] open_pc;
+  logic [3:0] word_op;
+  logic [VALUE_BITS-1:0] word_dst;
+
+  opu_queue #(
+      .WIDTH(1 + PC_BITS),
+      .DEPTH(OUTSTANDING)
+  ) u_open (
+      .clk_i,
+      .rst_ni,
+      .push_valid_i(burst_valid && ar_ready_i),
+      .push_ready_o(open_ready),
+      .push_data_i ({burst_last, burst_pc}),
+      .pop_valid_o (open_valid),
+      .pop_ready_i (r_valid_i && r_last_i),
+      .pop_data_o  ({open_last, open_pc})
+  );
+
+  opu_queue #(
+      .WIDTH(4 + VALUE_BITS),
+      .DEPTH(IN_FLIGHT)
+  ) u_words (
+      .clk_i,
+      .rst_ni,
+      .push_valid_i(start && legal),
+      .push_ready_o(word_ready),
+      .push_data_i ({op_i, params_i.dst}),
+      .pop_valid_o (word_valid),
+      .pop_ready_i (finish),
+      .pop_data_o  ({word_op, word_dst})
+  );
+
+  assign finish = r_valid_i && r_last_i && open_last;
+
+  // Beats are collected to words, words are counted from the start of the instruction.
+  logic beat_last;
+  logic [SUM_BITS-1:0] index_q, word_at;
+  logic [WIDTH_BYTES*8-1:0] word_data;
+  if (MOST_BEATS > 1) begin : g_collect
+    localparam int unsigned BEAT_BITS = $clog2(MOST_BEATS);
+    logic [BEAT_BITS-1:0] beat_q;
+    logic [WIDTH_BYTES*8-1:0] collect_q;
+    assign beat_last = beat_q == ((word_op == OP_LOAD_WEIGHT) ? BEAT_BITS'(WEIGHT_BEATS - 1)
+                                                              : BEAT_BITS'(WORD_BEATS - 1));
+    always_comb begin
+      word_data = collect_q;
+      word_data[32'(beat_q) * BUS_BYTES * 8 +: BUS_BYTES*8] = r_data_i;
+    end
+    always_ff @(posedge clk_i) begin
+      if (!rst_ni) begin
+        beat_q <= '0;
+        collect_q <= '0;
+      end else if (r_valid_i) begin
+        beat_q <= beat_last ? '0 : beat_q + BEAT_BITS'(1);
+        collect_q <= word_data;
+      end
+    end
+  end else begin : g_direct
+    assign beat_last = 1'b1;
+    assign word_data = r_data_i;
+  end
+
+  logic write, overflow;
+  assign write = r_valid_i && beat_last;
+  assign word_at = {1'b0, word_dst} + index_q;
+  assign overflow = word_at >= words_of(word_op);
+
+  logic feature_we_q, weight_we_q, param_we_q, residual_we_q;
+  logic [VALUE_BITS-1:0] waddr_q;
+  logic [WIDTH_BYTES*8-1:0] wdata_q;
+  localparam int unsigned DONE_BITS = $clog2(IN_FLIGHT + 1);
+  logic [DONE_BITS-1:0] done_q;
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      index_q <= '0;
+      done_q <= '0;
+      feature_we_q <= 1'b0;
+      weight_we_q <= 1'b0;
+      param_we_q <= 1'b0;
+      residual_we_q <= 1'b0;
+    end else begin
+      if (finish) index_q <= '0;
+      else if (write) index_q <= index_q + SUM_BITS'(1);
+      done_q <= done_q + DONE_BITS'(finish) - DONE_BITS'(done_valid_o && done_ready_i);
+      feature_we_q <= write && !overflow && word_op == OP_LOAD_FEATURE;
+      weight_we_q <= write && !overflow && word_op == OP_LOAD_WEIGHT;
+      param_we_q <= write && !overflow && word_op == OP_LOAD_PARAM;
+      residual_we_q <= write && !overflow && word_op == OP_LOAD_RESIDUAL;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (write) begin
+      waddr_q <= word_at[VALUE_BITS-1:0];
+      wdata_q <= word_data;
+    end
+  end
+
+  assign feature_we_o = feature_we_q;
+  assign weight_we_o = weight_we_q;
+  assign param_we_o = param_we_q;
+  assign residual_we_o = residual_we_q;
+  assign waddr_o = waddr_q;
+  assign wdata_o = wdata_q;
+  assign done_valid_o = done_q != '0;
+
+  // ---- faults ----------------------------------------------------------------------------------------------------------------
+  logic fault_q;
+  error_e fault_code_q;
+  logic [PC_BITS-1:0] fault_pc_q;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      fault_q <= 1'b0;
+      fault_code_q <= ERR_NONE;
+      fault_pc_q <= '0;
+    end else begin
+      if (!fault_q) begin
+        if (r_valid_i && r_error_i) begin
+          fault_q <= 1'b1;
+          fault_code_q <= ERR_AXI_READ;
+          fault_pc_q <= open_pc;
+        end else if (write && overflow) begin
+          fault_q <= 1'b1;
+          fault_code_q <= ERR_BUFFER;
+          fault_pc_q <= open_pc;
+        end else if (walk_fault) begin
+          fault_q <= 1'b1;
+          fault_code_q <= ERR_WINDOW;
+          fault_pc_q <= walk_pc;
+        end else if (start && !legal) begin
+          fault_q <= 1'b1;
+          fault_code_q <= ERR_ILLEGAL_INSTRUCTION;
+          fault_pc_q <= pc_i;
+        end
+      end
+    end
+  end
+  assign fault_o = fault_q;
+  assign fault_code_o = fault_code_q;
+  assign fault_pc_o = fault_pc_q;
+
+  `OPU_ASSERT(DataIsExpected, r_valid_i |-> open_valid && word_valid)
+  `OPU_ASSERT(WordsAreWhole, finish |-> beat_last)
+
+endmodule

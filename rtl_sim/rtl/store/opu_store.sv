@@ -1,0 +1,296 @@
+// Store engine: consecutive words of the output buffer -> DRAM words of a shape.
+//
+// start_*: valid/ready with program index and parameters, which are latched. The next instruction may start while
+//          responses to the one before are missing: up to IN_FLIGHT instructions and OUTSTANDING bursts are open.
+// done_*:  one handshake per instruction, in order, after its last write response.
+// fault_*: level until reset: zero count or misaligned address, outside of the window or of the buffer, error response.
+// out_*:   read port of the output buffer; data one cycle after re, kept until the next re.
+// aw_*, w_*, b_*: write side of an AXI4 port with one id; w does not wait for aw, b is always ready. One beat per cycle.
+// halt_i:  no more bursts; those that are open are completed. quiet_o: nothing is open on the bus.
+`include "opu_assert.svh"
+
+module opu_store
+  import opu_pkg::*;
+#(
+    parameter int unsigned ADDRESS_BITS = 40,
+    parameter int unsigned PC_BITS = 24,
+    parameter int unsigned IN_FLIGHT = 4
+) (
+    input  logic                        clk_i,
+    input  logic                        rst_ni,
+    input  logic                        halt_i,
+    output logic                        quiet_o,
+
+    input  logic [ADDRESS_BITS-1:0]     window_base_i,
+    input  logic [32:0]                 window_size_i,
+
+    input  logic                        start_valid_i,
+    output logic                        start_ready_o,
+    input  logic [PC_BITS-1:0]          pc_i,
+    input  store_params_t               params_i,
+    output logic                        done_valid_o,
+    input  logic                        done_ready_i,
+
+    output logic                        fault_o,
+    output error_e                      fault_code_o,
+    output logic [PC_BITS-1:0]          fault_pc_o,
+
+    output logic                        out_re_o,
+    output logic [OUTPUT_ADDR_BITS-1:0] out_addr_o,
+    input  logic [WORD_CHANNELS*8-1:0]  out_data_i,
+
+    output logic                        aw_valid_o,
+    input  logic                        aw_ready_i,
+    output logic [ADDRESS_BITS-1:0]     aw_addr_o,
+    output logic [8:0]                  aw_beats_o,
+    output logic                        w_valid_o,
+    input  logic                        w_ready_i,
+    output logic [BUS_BYTES*8-1:0]      w_data_o,
+    output logic                        w_last_o,
+    input  logic                        b_valid_i,
+    input  logic                        b_error_i
+);
+
+  localparam int unsigned WORD_BEATS = WORD_BYTES / BUS_BYTES;
+  localparam int unsigned SUM_BITS = VALUE_BITS + 1;
+
+  `OPU_ASSERT_STATIC(BusDividesWord, WORD_BEATS * BUS_BYTES == WORD_BYTES && WORD_BEATS > 0)
+
+  // ---- start ------------------------------------------------------------------------------------------------------------
+  logic legal, start, walk_ready, word_ready;
+  logic [31:0] dram;
+  assign dram = {params_i.dram_hi, params_i.dram_lo};
+  assign legal = params_i.run != '0 && params_i.rows != '0 && params_i.blocks != '0
+      && (dram & 32'(WORD_BYTES - 1)) == '0;
+  assign start_ready_o = walk_ready && word_ready && !halt_i;
+  assign start = start_valid_i && start_ready_o;
+
+  // ---- addresses: every burst enters three queues, for aw, w and b ----------------------------------------------------------
+  logic burst_valid, burst_ready, burst_last, walk_fault;
+  logic [ADDRESS_BITS-1:0] burst_addr;
+  logic [8:0] burst_beats;
+  logic [PC_BITS-1:0] burst_pc, walk_pc;
+
+  opu_walk #(
+      .ADDRESS_BITS(ADDRESS_BITS),
+      .BUS_BYTES   (BUS_BYTES),
+      .MAX_BURST   (MAX_BURST),
+      .PC_BITS     (PC_BITS)
+  ) u_walk (
+      .clk_i,
+      .rst_ni,
+      .halt_i,
+      .window_base_i,
+      .window_size_i,
+      .start_valid_i(start_valid_i && word_ready && legal && !halt_i),
+      .start_ready_o(walk_ready),
+      .dram_i       (dram),
+      .shift_i      (3'($clog2(WORD_BEATS))),
+      .run_i        (params_i.run),
+      .rows_i       (params_i.rows),
+      .row_pitch_i  (params_i.row_pitch),
+      .blocks_i     (params_i.blocks),
+      .block_pitch_i(params_i.block_pitch),
+      .pc_i,
+      .burst_valid_o(burst_valid),
+      .burst_ready_i(burst_ready),
+      .burst_addr_o (burst_addr),
+      .burst_beats_o(burst_beats),
+      .burst_last_o (burst_last),
+      .burst_pc_o   (burst_pc),
+      .fault_o      (walk_fault),
+      .fault_pc_o   (walk_pc)
+  );
+
+  logic address_ready, beats_ready, answer_ready, push;
+  assign burst_ready = address_ready && beats_ready && answer_ready;
+  assign push = burst_valid && burst_ready;
+
+  opu_queue #(
+      .WIDTH(ADDRESS_BITS + 9),
+      .DEPTH(2)
+  ) u_addresses (
+      .clk_i,
+      .rst_ni,
+      .push_valid_i(push),
+      .push_ready_o(address_ready),
+      .push_data_i ({burst_addr, burst_beats}),
+      .pop_valid_o (aw_valid_o),
+      .pop_ready_i (aw_ready_i),
+      .pop_data_o  ({aw_addr_o, aw_beats_o})
+  );
+
+  // Words of the open instructions: first word, program index.
+  logic word_valid, word_finish;
+  logic [VALUE_BITS-1:0] word_src;
+  logic [PC_BITS-1:0] word_pc;
+  opu_queue #(
+      .WIDTH(VALUE_BITS + PC_BITS),
+      .DEPTH(IN_FLIGHT)
+  ) u_words (
+      .clk_i,
+      .rst_ni,
+      .push_valid_i(start && legal),
+      .push_ready_o(word_ready),
+      .push_data_i ({params_i.src, pc_i}),
+      .pop_valid_o (word_valid),
+      .pop_ready_i (word_finish),
+      .pop_data_o  ({word_src, word_pc})
+  );
+
+  // ---- data: read the word, then send its beats ----------------------------------------------------------------------------
+  logic beats_valid, beats_last, burst_end, send;
+  logic [8:0] beats, beat_q;
+  opu_queue #(
+      .WIDTH(10),
+      .DEPTH(OUTSTANDING)
+  ) u_beats (
+      .clk_i,
+      .rst_ni,
+      .push_valid_i(push),
+      .push_ready_o(beats_ready),
+      .push_data_i ({burst_last, burst_beats}),
+      .pop_valid_o (beats_valid),
+      .pop_ready_i (send && burst_end),
+      .pop_data_o  ({beats_last, beats})
+  );
+
+  // Two beats of room cover the one that is on its way from the buffer.
+  logic [2:0] room_q;
+  logic sent_q, sent_end_q, w_push_ready;
+  assign send = beats_valid && room_q != '0;
+  assign burst_end = beat_q + 9'd1 == beats;
+  assign word_finish = send && burst_end && beats_last;
+
+  logic word_first, word_end, overflow;
+  logic [SUM_BITS-1:0] index_q, word_at;
+  logic [BUS_BYTES*8-1:0] beat_data;
+  logic [WORD_BYTES*8-1:0] padded;
+  assign padded = (WORD_BYTES * 8)'(out_data_i);
+  if (WORD_BEATS > 1) begin : g_split
+    localparam int unsigned PART_BITS = $clog2(WORD_BEATS);
+    logic [PART_BITS-1:0] part_q, sent_part_q;
+    assign word_first = part_q == '0;
+    assign word_end = part_q == PART_BITS'(WORD_BEATS - 1);
+    assign beat_data = padded[32'(sent_part_q) * BUS_BYTES * 8 +: BUS_BYTES*8];
+    always_ff @(posedge clk_i) begin
+      if (!rst_ni) begin
+        part_q <= '0;
+        sent_part_q <= '0;
+      end else if (send) begin
+        part_q <= word_end ? '0 : part_q + PART_BITS'(1);
+        sent_part_q <= part_q;
+      end
+    end
+  end else begin : g_direct
+    assign word_first = 1'b1;
+    assign word_end = 1'b1;
+    assign beat_data = padded;
+  end
+
+  assign word_at = {1'b0, word_src} + index_q;
+  assign overflow = word_at >= SUM_BITS'(OUTPUT_WORDS);
+  assign out_re_o = send && word_first;
+  assign out_addr_o = overflow ? '0 : word_at[OUTPUT_ADDR_BITS-1:0];
+
+  logic w_pop;
+  assign w_pop = w_valid_o && w_ready_i;
+  opu_queue #(
+      .WIDTH(BUS_BYTES * 8 + 1),
+      .DEPTH(4)
+  ) u_data (
+      .clk_i,
+      .rst_ni,
+      .push_valid_i(sent_q),
+      .push_ready_o(w_push_ready),
+      .push_data_i ({sent_end_q, beat_data}),
+      .pop_valid_o (w_valid_o),
+      .pop_ready_i (w_ready_i),
+      .pop_data_o  ({w_last_o, w_data_o})
+  );
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      beat_q <= '0;
+      index_q <= '0;
+      room_q <= 3'd4;
+      sent_q <= 1'b0;
+      sent_end_q <= 1'b0;
+    end else begin
+      if (send) beat_q <= burst_end ? '0 : beat_q + 9'd1;
+      if (word_finish) index_q <= '0;
+      else if (send && word_end) index_q <= index_q + SUM_BITS'(1);
+      room_q <= room_q + 3'(w_pop) - 3'(send);
+      sent_q <= send;
+      sent_end_q <= burst_end;
+    end
+  end
+
+  // ---- responses -----------------------------------------------------------------------------------------------------------
+  logic answer_valid, answer_last;
+  logic [PC_BITS-1:0] answer_pc;
+  opu_queue #(
+      .WIDTH(1 + PC_BITS),
+      .DEPTH(OUTSTANDING)
+  ) u_answers (
+      .clk_i,
+      .rst_ni,
+      .push_valid_i(push),
+      .push_ready_o(answer_ready),
+      .push_data_i ({burst_last, burst_pc}),
+      .pop_valid_o (answer_valid),
+      .pop_ready_i (b_valid_i),
+      .pop_data_o  ({answer_last, answer_pc})
+  );
+
+  localparam int unsigned DONE_BITS = $clog2(IN_FLIGHT + 1);
+  logic [DONE_BITS-1:0] done_q;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) done_q <= '0;
+    else done_q <= done_q + DONE_BITS'(b_valid_i && answer_last) - DONE_BITS'(done_valid_o && done_ready_i);
+  end
+  assign done_valid_o = done_q != '0;
+  assign quiet_o = !answer_valid;
+
+  // ---- faults ----------------------------------------------------------------------------------------------------------------
+  logic fault_q;
+  error_e fault_code_q;
+  logic [PC_BITS-1:0] fault_pc_q;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      fault_q <= 1'b0;
+      fault_code_q <= ERR_NONE;
+      fault_pc_q <= '0;
+    end else begin
+      if (!fault_q) begin
+        if (b_valid_i && b_error_i) begin
+          fault_q <= 1'b1;
+          fault_code_q <= ERR_AXI_WRITE;
+          fault_pc_q <= answer_pc;
+        end else if (out_re_o && overflow) begin
+          fault_q <= 1'b1;
+          fault_code_q <= ERR_BUFFER;
+          fault_pc_q <= word_pc;
+        end else if (walk_fault) begin
+          fault_q <= 1'b1;
+          fault_code_q <= ERR_WINDOW;
+          fault_pc_q <= walk_pc;
+        end else if (start && !legal) begin
+          fault_q <= 1'b1;
+          fault_code_q <= ERR_ILLEGAL_INSTRUCTION;
+          fault_pc_q <= pc_i;
+        end
+      end
+    end
+  end
+  assign fault_o = fault_q;
+  assign fault_code_o = fault_code_q;
+  assign fault_pc_o = fault_pc_q;
+
+  `OPU_STABLE(AddressStable, aw_valid_o, aw_ready_i, {aw_addr_o, aw_beats_o})
+  `OPU_STABLE(DataStable, w_valid_o, w_ready_i, {w_data_o, w_last_o})
+  `OPU_ASSERT(AnswerIsExpected, b_valid_i |-> answer_valid)
+  `OPU_ASSERT(DataHasRoom, sent_q |-> w_push_ready)
+  `OPU_ASSERT(BeatsHaveWords, send |-> word_valid)
+
+endmodule

@@ -1,0 +1,187 @@
+// AXI4 slave memory for simulation, with settable latency and bandwidth. The image is a mapped file (opu_image.cpp).
+//
+// latency_i:  cycles from the handshake of ar to that of its first r beat, and from that of the last w beat to that of b, when
+//             nothing else delays it; at least 2.
+// rate_i:     bytes per cycle times 256, one budget for read and written beats; unused budget is kept for at most one beat.
+//             When both directions want the last of it they take turns.
+// Reads and writes are answered in the order of their addresses. A beat outside of the image: DECERR.
+// Only what the machine's port uses: INCR bursts of full beats, all strobes set, responses in order, w taken after its aw.
+module opu_axi_memory #(
+    parameter int unsigned BUS_BYTES = 8,
+    parameter int unsigned ADDRESS_BITS = 40,
+    parameter int unsigned DEPTH = 64           // open bursts per direction
+) (
+    input  logic                    clk_i,
+    input  logic                    rst_ni,
+    input  int unsigned             latency_i,
+    input  int unsigned             rate_i,
+
+    input  logic                    awid_i,
+    input  logic [ADDRESS_BITS-1:0] awaddr_i,
+    input  logic [7:0]              awlen_i,
+    input  logic                    awvalid_i,
+    output logic                    awready_o,
+    input  logic [BUS_BYTES*8-1:0]  wdata_i,
+    input  logic                    wlast_i,
+    input  logic                    wvalid_i,
+    output logic                    wready_o,
+    output logic                    bid_o,
+    output logic [1:0]              bresp_o,
+    output logic                    bvalid_o,
+    input  logic                    bready_i,
+    input  logic                    arid_i,
+    input  logic [ADDRESS_BITS-1:0] araddr_i,
+    input  logic [7:0]              arlen_i,
+    input  logic                    arvalid_i,
+    output logic                    arready_o,
+    output logic                    rid_o,
+    output logic [BUS_BYTES*8-1:0]  rdata_o,
+    output logic [1:0]              rresp_o,
+    output logic                    rlast_o,
+    output logic                    rvalid_o,
+    input  logic                    rready_i
+);
+
+  import "DPI-C" function int opu_image_read(
+      input longint address, input int bytes, output bit [BUS_BYTES*8-1:0] data);
+  import "DPI-C" function int opu_image_write(
+      input longint address, input int bytes, input bit [BUS_BYTES*8-1:0] data);
+
+  localparam int unsigned INDEX_BITS = $clog2(DEPTH);
+  localparam logic [1:0] OKAY = 2'b00;
+  localparam logic [1:0] DECERR = 2'b11;
+  localparam int unsigned BEAT_COST = BUS_BYTES * 256;
+
+  typedef logic [INDEX_BITS-1:0] index_t;
+
+  int unsigned now, budget;
+  bit write_first;
+
+  // Open bursts as rings: next entry to fill, next to serve, number of entries.
+  longint ar_addr [DEPTH];
+  int unsigned ar_left [DEPTH];
+  int unsigned ar_time [DEPTH];
+  logic ar_id [DEPTH];
+  index_t ar_tail, ar_head;
+  int unsigned ar_count;
+  longint aw_addr [DEPTH];
+  logic aw_id [DEPTH];
+  index_t aw_tail, aw_head;
+  int unsigned aw_count;
+  int unsigned b_time [DEPTH];
+  logic b_id [DEPTH];
+  logic [1:0] b_resp [DEPTH];
+  index_t b_tail, b_head;
+  int unsigned b_count;
+  logic [1:0] worst;
+
+  bit [BUS_BYTES*8-1:0] beat;
+  bit want_read, want_write;
+
+  // Behavioural: state in blocking variables of this one block, outputs in registers.
+  /* verilator lint_off BLKSEQ */
+  always @(posedge clk_i) begin
+    if (!rst_ni) begin
+      now = 0;
+      budget = 0;
+      write_first = 1'b0;
+      ar_tail = '0;
+      ar_head = '0;
+      ar_count = 0;
+      aw_tail = '0;
+      aw_head = '0;
+      aw_count = 0;
+      b_tail = '0;
+      b_head = '0;
+      b_count = 0;
+      worst = OKAY;
+      awready_o <= 1'b0;
+      wready_o <= 1'b0;
+      bvalid_o <= 1'b0;
+      arready_o <= 1'b0;
+      rvalid_o <= 1'b0;
+    end else begin
+      now = now + 1;
+      budget = budget + rate_i;
+      // What was handed out for a write beat that did not come (wready_o without wvalid_i) is still set aside.
+      if (budget > BEAT_COST + rate_i) budget = BEAT_COST + rate_i;
+
+      if (wvalid_i && wready_o) begin
+        if (opu_image_write(aw_addr[aw_head], int'(BUS_BYTES), wdata_i) == 0) worst = DECERR;
+        aw_addr[aw_head] = aw_addr[aw_head] + longint'(BUS_BYTES);
+        if (wlast_i) begin
+          b_time[b_tail] = now + latency_i - 1;
+          b_id[b_tail] = aw_id[aw_head];
+          b_resp[b_tail] = worst;
+          b_tail = b_tail + index_t'(1);
+          b_count = b_count + 1;
+          worst = OKAY;
+          aw_head = aw_head + index_t'(1);
+          aw_count = aw_count - 1;
+        end
+      end
+
+      if (awvalid_i && awready_o) begin
+        aw_addr[aw_tail] = longint'(awaddr_i);
+        aw_id[aw_tail] = awid_i;
+        aw_tail = aw_tail + index_t'(1);
+        aw_count = aw_count + 1;
+      end
+
+      // A free place on r and on w for the next cycle; a beat set aside for w stays so until it comes.
+      want_read = ar_count != 0 && now >= ar_time[ar_head] && (!rvalid_o || rready_i);
+      want_write = aw_count != 0 && (!wready_o || wvalid_i);
+      if (rvalid_o && rready_i) rvalid_o <= 1'b0;
+      if (wready_o && wvalid_i) wready_o <= 1'b0;
+      if (want_write && write_first && budget >= BEAT_COST) begin
+        wready_o <= 1'b1;
+        budget = budget - BEAT_COST;
+        write_first = 1'b0;
+        want_write = 1'b0;
+      end
+      if (want_read && budget >= BEAT_COST) begin
+        rvalid_o <= 1'b1;
+        rid_o <= ar_id[ar_head];
+        rresp_o <= opu_image_read(ar_addr[ar_head], int'(BUS_BYTES), beat) != 0 ? OKAY : DECERR;
+        rdata_o <= beat;
+        rlast_o <= ar_left[ar_head] == 0;
+        budget = budget - BEAT_COST;
+        write_first = 1'b1;
+        ar_addr[ar_head] = ar_addr[ar_head] + longint'(BUS_BYTES);
+        if (ar_left[ar_head] == 0) begin
+          ar_head = ar_head + index_t'(1);
+          ar_count = ar_count - 1;
+        end else begin
+          ar_left[ar_head] = ar_left[ar_head] - 1;
+        end
+      end
+      if (want_write && budget >= BEAT_COST) begin
+        wready_o <= 1'b1;
+        budget = budget - BEAT_COST;
+        write_first = 1'b0;
+      end
+
+      if (arvalid_i && arready_o) begin
+        ar_addr[ar_tail] = longint'(araddr_i);
+        ar_left[ar_tail] = 32'(arlen_i);
+        ar_id[ar_tail] = arid_i;
+        ar_time[ar_tail] = now + latency_i - 1;
+        ar_tail = ar_tail + index_t'(1);
+        ar_count = ar_count + 1;
+      end
+      arready_o <= ar_count < DEPTH;
+
+      if (bvalid_o && bready_i) bvalid_o <= 1'b0;
+      if (b_count != 0 && now >= b_time[b_head] && (!bvalid_o || bready_i)) begin
+        bvalid_o <= 1'b1;
+        bid_o <= b_id[b_head];
+        bresp_o <= b_resp[b_head];
+        b_head = b_head + index_t'(1);
+        b_count = b_count - 1;
+      end
+      awready_o <= aw_count + b_count < DEPTH;
+    end
+  end
+  /* verilator lint_on BLKSEQ */
+
+endmodule

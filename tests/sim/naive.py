@@ -1,0 +1,217 @@
+"""docs/machine.md transcribed loop by loop, on Python integers; slow, as close to it as can be.
+
+Every access is recorded, so that footprints can be held against what really happens.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+
+from opu_fuse.hw.isa import Engine, PoolKind, Space, Stage, unpack_order
+
+LANE_BYTES = 8
+
+
+def rne(x, shift):
+    """x / 2**shift, halves to even, on Python integers."""
+    if shift <= 0:
+        return x << -shift
+    floor, rest = x >> shift, x & ((1 << shift) - 1)
+    half = 1 << (shift - 1)
+    return floor + (rest > half or (rest == half and floor & 1))
+
+
+def clamp(x, lo=-128, hi=127):
+    return max(lo, min(hi, x))
+
+
+def wrap(x, bits):
+    x &= (1 << bits) - 1
+    return x - (1 << bits) if x >> (bits - 1) else x
+
+
+class NaiveMachine:
+    def __init__(self, spec, memories):
+        """memories: sim.Memories whose arrays are copied (so that two machines start alike)."""
+        self.spec = spec
+        self.W = spec.word_channels
+        self.dram = memories.dram.copy()
+        self.words = {
+            space: memories.buffer(space).copy()[: getattr(spec.buffers, space.value).words]
+            for space in Space
+            if space is not Space.DRAM
+        }
+        self.touched = defaultdict(set)  # (space, write) -> words or bytes
+
+    def read(self, space, word):
+        self.touched[space, False].add(int(word))
+        return self.words[space][word]
+
+    def write(self, space, word, lane, value):
+        self.touched[space, True].add(int(word))
+        self.words[space][word][lane] = value
+
+    def execute(self, instruction):
+        p = instruction.params
+        if instruction.engine in (Engine.LOAD, Engine.STORE):
+            self.transfer(instruction)
+        elif instruction.opcode == "conv":
+            self.conv(p)
+        elif instruction.opcode == "copy":
+            self.copy(p)
+        elif instruction.engine is Engine.POST:
+            self.post(p)
+
+    def transfer(self, instruction):
+        p = instruction.params
+        load = instruction.engine is Engine.LOAD
+        space = Space(instruction.opcode) if load else Space.OUTPUT
+        size = self.spec.buffers.weight.width if space is Space.WEIGHT else self.W
+        n = 0
+        for b in range(p["blocks"]):
+            for r in range(p["rows"]):
+                for i in range(p["run"]):
+                    word = b * p["block_pitch"] + r * p["row_pitch"] + i
+                    for byte in range(size):
+                        address = instruction.dram + word * size + byte
+                        self.touched[Space.DRAM, not load].add(address)
+                        if load:
+                            value = int(self.dram[address])
+                            signed = self.words[space].dtype == np.int8
+                            self.write(
+                                space, p["dst"] + n, byte, wrap(value, 8) if signed else value
+                            )
+                        else:
+                            self.dram[address] = int(self.read(space, p["src"] + n)[byte]) & 255
+                    n += 1
+
+    def lane(self, p, c, y, x, i):
+        """Byte i of pixel (y, x) of channel block c."""
+        if not (0 <= y < p["in_rows"] and 0 <= x < p["in_cols"]):
+            return p["pad_value"]
+        slot = 1 << p["slot_log2"]
+        word = p["feature"] + c * p["block_pitch"] + y * p["row_pitch"] + (x * slot) // self.W
+        byte = (x * slot) % self.W + i
+        data = self.read(Space.FEATURE, word)
+        return int(data[byte]) if byte < self.W else 0
+
+    def conv(self, p):
+        mode = self.spec.array.modes[p["mode"]]
+        ic, oc = mode.ic, mode.oc
+        S, G = self.W // ic, self.W // oc
+        row_words = self.spec.row_words
+        row = p["weight"]
+        for s in range(p["ic_steps"]):
+            for ky in range(p["kernel_rows"]):
+                for kx in range(p["kernel_cols"]):
+                    for g in range(p["oc_steps"]):
+                        R = [
+                            int(v)
+                            for w in range(row_words)
+                            for v in self.read(Space.WEIGHT, row + w)
+                        ]
+                        first = not p["accumulate"] and s == ky == kx == 0
+                        for oy in range(p["out_rows"]):
+                            for ox in range(p["out_cols"]):
+                                y = p["origin_y"] + oy * p["stride_y"] + ky * p["dilation_y"]
+                                x = p["origin_x"] + ox * p["stride_x"] + kx * p["dilation_x"]
+                                v = [self.lane(p, s // S, y, x, s % S * ic + i) for i in range(ic)]
+                                word = (
+                                    p["psum"]
+                                    + g // G * p["psum_block_pitch"]
+                                    + oy * p["out_cols"]
+                                    + ox
+                                )
+                                for o in range(oc):
+                                    lane = g % G * oc + o
+                                    old = 0 if first else int(self.words[Space.PSUM][word][lane])
+                                    new = old + sum(v[i] * R[o * ic + i] for i in range(ic))
+                                    self.write(Space.PSUM, word, lane, wrap(new, 32))
+                        row += row_words
+
+    def copy(self, p):
+        for c in range(p["ic_steps"]):
+            for oy in range(p["out_rows"]):
+                for ox in range(p["out_cols"]):
+                    y = p["origin_y"] + oy * p["stride_y"]
+                    x = p["origin_x"] + ox * p["stride_x"]
+                    word = p["psum"] + c * p["psum_block_pitch"] + oy * p["out_cols"] + ox
+                    for lane in range(self.W):
+                        self.write(Space.PSUM, word, lane, self.lane(p, c, y, x, lane))
+
+    def post(self, p):
+        for b in range(p["blocks"]):
+            if Stage.REQUANT in unpack_order(p["order"]):
+                for word in range(p["param"] + 8 * b, p["param"] + 8 * b + 8):
+                    self.read(Space.PARAM, word)
+            for oy in range(p["out_rows"]):
+                for ox in range(p["out_cols"]):
+                    word = p["out"] + b * p["out_block_pitch"] + oy * p["out_row_pitch"] + ox
+                    for lane, value in enumerate(self.pixel(p, b, oy, ox)):
+                        self.write(Space.OUTPUT, word, lane, value)
+
+    def pixel(self, p, b, oy, ox):
+        chain = unpack_order(p["order"])
+        at = chain.index(Stage.POOL) if Stage.POOL in chain else len(chain)
+        visits = []
+        for wy in range(p["win_rows"]):
+            for wx in range(p["win_cols"]):
+                y = p["origin_y"] + oy * p["stride_y"] + wy
+                x = p["origin_x"] + ox * p["stride_x"] + wx
+                if 0 <= y < p["in_rows"] and 0 <= x < p["in_cols"]:
+                    visits.append(
+                        self.before_pool(p, b, y, x, chain[:at], at == len(chain), (oy, ox))
+                    )
+        if at == len(chain):
+            (only,) = visits
+            return only
+        pooled = [self.pool(p, [v[lane] for v in visits]) for lane in range(self.W)]
+        for stage in chain[at + 1 :]:
+            pooled = self.stage(p, stage, b, pooled, (oy, ox))
+        return pooled
+
+    def before_pool(self, p, b, y, x, stages, no_pool, out):
+        word = p["psum"] + b * p["psum_block_pitch"] + y * p["psum_row_pitch"] + x
+        v = [int(a) for a in self.read(Space.PSUM, word)]
+        if not stages or stages[0] is not Stage.REQUANT:
+            v = [wrap(a, 8) for a in v]
+        for stage in stages:
+            v = self.stage(p, stage, b, v, out if no_pool else (y, x))
+        return v
+
+    def stage(self, p, stage, b, v, at):
+        if stage is Stage.REQUANT:
+            return [self.requantize(p, b, lane, a) for lane, a in enumerate(v)]
+        if stage is Stage.ACT:
+            return [self.activate(p, a) for a in v]
+        word = p["res"] + b * p["res_block_pitch"] + at[0] * p["res_row_pitch"] + at[1]
+        r = self.read(Space.RESIDUAL, word)
+        return [self.residual(p, a, int(r[lane])) for lane, a in enumerate(v)]
+
+    def requantize(self, p, b, lane, acc):
+        record = []
+        for byte in range(LANE_BYTES):
+            at = LANE_BYTES * lane + byte
+            record.append(
+                int(self.read(Space.PARAM, p["param"] + 8 * b + at // self.W)[at % self.W])
+            )
+        bias = wrap(record[0] | record[1] << 8 | record[2] << 16 | record[3] << 24, 32)
+        mult = record[4] | record[5] << 8
+        return clamp(rne((acc + bias) * mult, wrap(record[6], 8)) + p["requant_zero"])
+
+    def activate(self, p, x):
+        centred = x - p["act_x_zero"]
+        slope = p["act_neg"] if centred < 0 else p["act_pos"]
+        return clamp(
+            rne(centred * slope, p["act_shift"]) + p["act_y_zero"], p["act_lo"], p["act_hi"]
+        )
+
+    def residual(self, p, a, b):
+        total = (a - p["res_a_zero"]) * p["res_a_mult"] + (b - p["res_b_zero"]) * p["res_b_mult"]
+        return clamp(rne(total, p["res_shift"]) + p["res_y_zero"])
+
+    def pool(self, p, values):
+        if p["pool_kind"] == PoolKind.MAX:
+            return max(values, default=-128)
+        total = sum(v - p["pool_x_zero"] for v in values)
+        return clamp(rne(total * p["pool_mult"], p["pool_shift"]) + p["pool_y_zero"])
