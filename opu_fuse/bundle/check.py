@@ -1,7 +1,7 @@
 """Whether a bundle keeps the promises of `program.py`: what engines rely on without looking again.
 
-Runs when a program file is written and when one is read, so a file cannot name bytes outside its memory
-window, words outside its program, or values that nobody makes.
+Runs when a program file is written and when one is read, so a file cannot name bytes outside its
+memory window, words outside its program, or values that nobody makes.
 """
 
 import math

@@ -70,7 +70,9 @@ def load(path: str | Path) -> Bundle:
                 raise damaged(where, f"{manifests.NAME} is larger than any program needs")
             facts = manifests.from_text(archive.read(manifests.NAME), where)
             _check_members(facts, sizes, where)
-            data = {name: _read(archive, name, facts.members[name], where) for name in facts.members}
+            data = {
+                name: _read(archive, name, facts.members[name], where) for name in facts.members
+            }
     except FileNotFoundError:
         raise ProgramError(where, "no such file", "give the file that compile wrote") from None
     except OSError as error:

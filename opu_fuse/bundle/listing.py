@@ -34,10 +34,8 @@ def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int) -> st
             lines.append(group_title(bundle.groups[group]))
             last = group
         if instruction.engine is Engine.POST:
-            tile_row, tile_col, row, col, block = next(tiles)
-            lines.append(
-                f"tile at {tile_row},{tile_col} -> output rows {row}.., columns {col}.., block {block}"
-            )
+            _, _, row, col, block = next(tiles)
+            lines.append(f"output tile at row {row}, column {col}, block {block}")
         if lines:
             comments[index] = "\n".join(lines)
     head = f"# segment {number}: machine, {segment.words} words at {segment.program_offset:#x}\n"

@@ -1,4 +1,4 @@
-"""`manifest.json` of a program file: everything of a `Bundle` but its large members, as strict JSON."""
+"""`manifest.json` of a program file: a `Bundle` without its large members, as strict JSON."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,10 +1,11 @@
 """The program file's model: everything the engines need, nothing of the compiler.
 
-`Bundle` is what `name.opu` holds (see `docs/program-file.md`). Memory window of one program, offsets in bytes::
+`Bundle` is what `name.opu` holds (see `docs/program-file.md`). Memory window of one program,
+offsets in bytes::
 
-    0 ..                    constants: weights and parameters (`dram.bin`)
-    ..                      feature maps, reused when dead
-    program_offset ..       program words of all machine segments (`program.bin`), to the end (`window_bytes`)
+    0 ..                    constants: weights and parameters (`dram.bin`) ..
+    feature maps, reused when dead program_offset ..       program words of all machine segments
+    (`program.bin`), to the end (`window_bytes`)
 """
 
 from collections.abc import Mapping
@@ -21,9 +22,10 @@ SCHEMA_VERSION = 1
 class Tensor:
     """A feature map in the memory window.
 
-    name: value name in the canonical model; qdq_name: int8 tensor of the QDQ model ("" if none); shape: of the model value,
-    e.g. (1, c, h, w) or (1, n) (then rows = cols = 1); offset: bytes; scale, zero_point: what the int8 stand for;
-    first_group, last_group: groups between which the bytes are valid (-1: written by the host before the first group).
+    name: value name in the canonical model; qdq_name: int8 tensor of the QDQ model ("" if none);
+    shape: of the model value, e.g. (1, c, h, w) or (1, n) (then rows = cols = 1); offset: bytes;
+    scale, zero_point: what the int8 stand for; first_group, last_group: groups between which the
+    bytes are valid (-1: written by the host before the first group).
     """
 
     name: str
@@ -50,7 +52,8 @@ class Op:
 class StageTensor:
     """A quantised tensor that exists inside the post chain after stage number `stage` (0 = first of `order`).
 
-    pooled: the value is in output coordinates (after POOL) instead of tile coordinates. stored: it is the group's output.
+    pooled: the value is in output coordinates (after POOL) instead of tile coordinates. stored:
+    it is the group's output.
     """
 
     stage: int
@@ -83,8 +86,9 @@ class GroupInfo:
 class MachineSegment:
     """A program of the machine: `words` 32-bit words at byte offset `program_offset` of the window.
 
-    groups: group index of every C-type in program order (-1: prologue, end). tiles: for every `post.run` in program order
-    (tile row, tile col, output row, output col, channel block) of its tile's first element in the group's tensors.
+    groups: group index of every C-type in program order (-1: prologue, end). tiles: for every
+    `post.run` in program order (tile row, tile col, output row, output col, channel block) of its
+    tile's first element in the group's tensors.
     """
 
     program_offset: int
@@ -123,8 +127,10 @@ class Port:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
     """The program file in memory. constants: `dram.bin` (uint8); words: `program.bin` (uint32, all segments);
-    hosts: member name -> serialised ONNX; qdq: the quantised model (serialised ONNX, for `--check`) or b"".
-    boundaries: (from, to, reason); source_map: node of the user's model -> (canonical names, group index or -1)."""
+    hosts: member name -> serialised ONNX; qdq: the quantised model (serialised ONNX, for
+    `--check`) or b"". boundaries: (from, to, reason); source_map: node of the user's model ->
+    (canonical names, group index or -1).
+    """
 
     model: str
     model_hash: str

@@ -10,8 +10,8 @@ import numpy as np
 class Retire:
     """One retired instruction.
 
-    group: -1 for prologue and end; instruction: C-type number in its segment; engine: lower-case name;
-    start, end: cycles since `start` was written (0 on the functional engine).
+    group: -1 for prologue and end; instruction: C-type number in its segment; engine: lower-case
+    name; start, end: cycles since `start` was written (0 on the functional engine).
     """
 
     segment: int
@@ -40,12 +40,12 @@ class GroupCounters:
 class RunResult:
     """What a run of N samples gives back.
 
-    outputs: model output name -> array in the model's dtype and shape, N leading. tensors: captured int8
-    tensors, value name -> array of the model value's shape, samples along the first axis; masks: name ->
-    bool array of one sample's shape, for tensors that the machine computes only in part (a window
-    that skips positions). counters: named totals over all samples (cycles, dram_bytes_read,
-    dram_bytes_written, instructions_<engine>, busy_<engine>, …). groups: by index, over all samples.
-    trace: of the first sample. samples: N.
+    outputs: model output name -> array in the model's dtype and shape, N leading. tensors:
+    captured int8 tensors, value name -> array of the model value's shape, samples along the first
+    axis; masks: name -> bool array of one sample's shape, for tensors that the machine computes
+    only in part (a window that skips positions). counters: named totals over all samples (cycles,
+    dram_bytes_read, dram_bytes_written, instructions_<engine>, busy_<engine>, …). groups: by
+    index, over all samples. trace: of the first sample. samples: N.
     """
 
     engine: str
@@ -62,8 +62,9 @@ class RunResult:
 class Difference:
     """The first difference between two runs.
 
-    index: in the tensor's own shape; group: that makes the tensor (-1: host or input); instruction: C-type
-    number of the post.run that wrote the element (-1: none); mismatches, elements: of this tensor.
+    index: in the tensor's own shape; group: that makes the tensor (-1: host or input);
+    instruction: C-type number of the post.run that wrote the element (-1: none); mismatches,
+    elements: of this tensor.
     """
 
     tensor: str
@@ -88,10 +89,10 @@ class Difference:
 class CheckResult:
     """A comparison of quantised tensors.
 
-    reference: what was held to be right; tensors, elements: compared; mismatches, max_abs_diff: over all
-    of them; first: the first difference in group order. uncompared: quantised tensors of the reference
-    that the run does not show. dull: compared tensors with fewer than 32 distinct values or 5 % and
-    more of them saturated, which prove little.
+    reference: what was held to be right; tensors, elements: compared; mismatches, max_abs_diff:
+    over all of them; first: the first difference in group order. uncompared: quantised tensors of
+    the reference that the run does not show. dull: compared tensors with fewer than 32 distinct
+    values or 5 % and more of them saturated, which prove little.
     """
 
     reference: str

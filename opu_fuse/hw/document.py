@@ -48,8 +48,8 @@ while the machine is busy.
 
 _REGISTERS_USE = """\
 To run a program: put it and its data into memory, write `PROG_BASE`, `PROG_WORDS`, `WINDOW_BASE`
-and `WINDOW_SIZE`, write 1 to `CTRL` and wait for `STATUS.done` or `STATUS.error`. After an error the
-next start begins from a clean state.
+and `WINDOW_SIZE`, write 1 to `CTRL` and wait for `STATUS.done` or `STATUS.error`. After an error
+the next start begins from a clean state.
 """
 
 

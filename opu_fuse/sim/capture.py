@@ -1,7 +1,7 @@
-"""Looking inside the functional engine: the tensors that groups store or make on the way, and totals per group.
+"""Looking inside the functional engine: tensors that groups store or make on the way, and totals.
 
-A group's stored tensors are read from the memory window when its last instruction has retired; tensors
-inside the post chain are put together from the tiles of its post instructions.
+A group's stored tensors are read from the memory window when its last instruction has retired;
+tensors inside the post chain are put together from the tiles of its post instructions.
 """
 
 from collections import Counter
@@ -74,7 +74,7 @@ class Capture:
         channels = channels[: stage.channels - first]
         keep_y, keep_x = (ys >= 0) & (ys < stage.rows), (xs >= 0) & (xs < stage.cols)
         where = np.ix_(
-            [0], np.arange(first, first + len(channels)), ys[keep_y], xs[keep_x]
+            np.zeros(1, np.intp), np.arange(first, first + len(channels)), ys[keep_y], xs[keep_x]
         )
         tensor[where] = channels[None][:, :, keep_y][:, :, :, keep_x]
         mask[where] = True

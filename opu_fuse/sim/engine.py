@@ -40,13 +40,13 @@ def run(
 ) -> RunResult:
     """Run a program on one engine.
 
-    inputs: model input name -> array of the model's dtype and shape, or (N, …) for N samples; none:
-    seeded noise with a warning. shuffle (functional): seed of a random order among those the counters
-    allow. capture: return the int8 tensors inside as well; the RTL shows those whose bytes are not
-    reused. rtl: how the RTL runs.
+    inputs: model input name -> array of the model's dtype and shape, or (N, …) for N samples;
+    none: seeded noise with a warning. shuffle (functional): seed of a random order among those
+    the counters allow. capture: return the int8 tensors inside as well; the RTL shows those whose
+    bytes are not reused. rtl: how the RTL runs.
 
-    Raises ProgramError for a program of another machine, RunError for inputs that do not fit the model
-    and when the machine stops with an error.
+    Raises ProgramError for a program of another machine, RunError for inputs that do not fit the
+    model and when the machine stops with an error.
     """
     if bundle.spec_hash != hw.spec_hash:
         raise ProgramError(
@@ -246,4 +246,6 @@ def _joined(found: list[np.ndarray]) -> np.ndarray:
 
 def _must_be_int8(name: str, value: np.ndarray) -> None:
     if value.dtype != np.int8:
-        raise InternalError("run", f"{name} lies in the machine as int8, the host made {value.dtype}")
+        raise InternalError(
+            "run", f"{name} lies in the machine as int8, the host made {value.dtype}"
+        )

@@ -16,9 +16,7 @@ class Hosts:
         self._models = bundle.hosts
         self._sessions: dict[str, Any] = {}
 
-    def run(
-        self, segment: HostSegment, values: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
+    def run(self, segment: HostSegment, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Results by value name, given the segment's inputs by value name.
 
         Raises InternalError when ONNX Runtime refuses the model: the compiler has made it.

@@ -20,8 +20,8 @@ def samples_of(
 ) -> tuple[dict[str, np.ndarray], int]:
     """Checked inputs with a leading sample axis on every array, and the number of samples.
 
-    An input of shape (1, …) may be given as (N, …), the same N for all. Without inputs: seeded noise,
-    with a warning. Raises RunError naming what was expected and what was given.
+    An input of shape (1, …) may be given as (N, …), the same N for all. Without inputs: seeded
+    noise, with a warning. Raises RunError naming what was expected and what was given.
     """
     if not inputs:
         log.warning("no input given: running on noise (seed %d)", NOISE_SEED)
@@ -39,7 +39,9 @@ def samples_of(
         found[port.name], counts[port.name] = _checked(port, array)
     if len(set(counts.values())) > 1:
         given = ", ".join(f"{name}: {n}" for name, n in counts.items())
-        raise RunError("inputs", f"have different numbers of samples ({given})", "give as many of each")
+        raise RunError(
+            "inputs", f"have different numbers of samples ({given})", "give as many of each"
+        )
     return found, next(iter(counts.values()), 1)
 
 
@@ -99,7 +101,12 @@ def _checked(port: Port, array: np.ndarray) -> tuple[np.ndarray, int]:
     if array.shape == port.shape:
         return array[None], 1
     batched = len(port.shape) > 0 and port.shape[0] == 1
-    if batched and array.ndim == len(port.shape) and array.shape[1:] == port.shape[1:] and len(array):
+    if (
+        batched
+        and array.ndim == len(port.shape)
+        and array.shape[1:] == port.shape[1:]
+        and len(array)
+    ):
         return array[:, None], len(array)
     what = f"has shape {list(array.shape)}, expected {list(port.shape)}"
     more = f"give {['N', *port.shape[1:]]} for N samples" if batched else "give that shape"

@@ -15,9 +15,9 @@ from opu_fuse.bundle.result import GroupCounters, Retire
 class SegmentRun:
     """One execution of one machine segment.
 
-    counters: named totals; groups: counters of the groups in the segment; trace: retire records in order.
-    tensors, masks: captured int8 tensors by value name (see `RunResult`), one sample; {} when the
-    engine cannot look inside.
+    counters: named totals; groups: counters of the groups in the segment; trace: retire records
+    in order. tensors, masks: captured int8 tensors by value name (see `RunResult`), one sample;
+    {} when the engine cannot look inside.
     """
 
     counters: Mapping[str, int]

@@ -65,6 +65,7 @@ module opu_axi_memory #(
   index_t ar_tail, ar_head;
   int unsigned ar_count;
   longint aw_addr [DEPTH];
+  int unsigned aw_left [DEPTH];
   logic aw_id [DEPTH];
   index_t aw_tail, aw_head;
   int unsigned aw_count;
@@ -109,6 +110,8 @@ module opu_axi_memory #(
       if (wvalid_i && wready_o) begin
         if (opu_image_write(aw_addr[aw_head], int'(BUS_BYTES), wdata_i) == 0) worst = DECERR;
         aw_addr[aw_head] = aw_addr[aw_head] + longint'(BUS_BYTES);
+        if (wlast_i != (aw_left[aw_head] == 0)) $error("wlast does not stand at the last beat");
+        aw_left[aw_head] = aw_left[aw_head] - 1;
         if (wlast_i) begin
           b_time[b_tail] = now + latency_i - 1;
           b_id[b_tail] = aw_id[aw_head];
@@ -123,6 +126,7 @@ module opu_axi_memory #(
 
       if (awvalid_i && awready_o) begin
         aw_addr[aw_tail] = longint'(awaddr_i);
+        aw_left[aw_tail] = 32'(awlen_i);
         aw_id[aw_tail] = awid_i;
         aw_tail = aw_tail + index_t'(1);
         aw_count = aw_count + 1;

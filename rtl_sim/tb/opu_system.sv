@@ -7,9 +7,6 @@
 module opu_system
   import opu_pkg::*;
 ;
-  timeunit 1ns;
-  timeprecision 1ns;
-
   localparam int unsigned ADDRESS_BITS = 40;
   localparam int unsigned ENGINES = 5;
   localparam int unsigned OPEN = 16;   // more than any engine may have open

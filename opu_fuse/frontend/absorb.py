@@ -1,0 +1,180 @@
+"""QDQ model -> annotations: the integers become properties of values, the Q and DQ nodes disappear.
+
+1. Constants behind DequantizeLinear become int8 or int32 initialisers with an annotation. Those of
+   kinds no machine takes become float again, so that their readers run on the host.
+2. A value whose readers are all QuantizeLinear nodes with equal scales is rounded: it gets the
+   annotation, and the readers of the DequantizeLinear results read it.
+3. A model input that is int8 already is annotated; its DequantizeLinear disappears. One that is
+   uint8 keeps its DequantizeLinear, a host operator whose result is annotated (it is exact).
+4. A QuantizeLinear whose result is a model output stays, a host operator; what it reads is rounded.
+5. All other pairs stay as host operators (a value rounded to several scales, or read unrounded too).
+   What a remaining DequantizeLinear writes is annotated, as in 3.
+"""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    TENSOR_KEY,
+    add_constant,
+    constant,
+    detach,
+    is_standard,
+    quant_of,
+    replace_value,
+)
+from opu_fuse.frontend.fold import fold_constants
+from opu_fuse.frontend.qdq import (
+    activation_params,
+    constant_params,
+    dequantised,
+    is_dequantize,
+    is_quantize,
+    per_row,
+)
+from opu_fuse.frontend.naming import name_everything
+from opu_fuse.frontend.rounding import finish_biases, spread_rounding
+from opu_fuse.frontend.shapes import infer_shapes
+from opu_fuse.frontend.transforms import canonicalise
+from opu_fuse.quant import META_KEY, QuantParams
+
+
+def absorb(qdq: ir.Model | onnx.ModelProto) -> ir.Model:
+    """The canonical int8 model of a QDQ model (ours or a foreign one); the argument is not changed.
+
+    Expects what `load_model` gives: static shapes, unique names, constants as initialisers. Values
+    keep the name of their int8 tensor in `Value.meta["opu_fuse.tensor"]`.
+    """
+    model = qdq.clone() if isinstance(qdq, ir.Model) else ir.from_proto(qdq)
+    fold_constants(model)
+    infer_shapes(model, "QDQ model")
+    name_everything(model)
+    graph = model.graph
+    _quantise_float_constants(graph)
+    for node in list(graph):
+        if is_dequantize(node) and constant(node.inputs[0]) is not None:
+            _absorb_constant(graph, node)  # Case 1
+    for value in _values(graph):
+        _absorb_activation(value)  # Cases 2 and 4
+    for node in list(graph):
+        if is_dequantize(node):
+            _absorb_input(node)  # Cases 3 and 5
+    canonicalise(model)
+    spread_rounding(model)
+    finish_biases(model)
+    canonicalise(model)
+    return model
+
+
+def _values(graph: ir.Graph) -> list[ir.Value]:
+    return [*graph.inputs, *(v for node in graph for v in node.outputs)]
+
+
+def _quantise_float_constants(graph: ir.Graph) -> None:
+    """Weights that were trained with rounding: float -> Q -> DQ. The Q is computed now."""
+    for node in list(graph):
+        if not is_quantize(node) or node.outputs[0].is_graph_output():
+            continue
+        data = constant(node.inputs[0])
+        scale, zero = constant(node.inputs[1]), constant(node.inputs[2]) if len(node.inputs) > 2 else None
+        if data is None or scale is None or scale.ndim > 1 or node.attributes.get_int("block_size", 0):
+            continue
+        kind = np.dtype(np.uint8) if zero is None else zero.dtype
+        if kind not in (np.int8, np.uint8):
+            continue
+        shape = [1] * data.ndim
+        if scale.size > 1:
+            shape[node.attributes.get_int("axis", 1)] = scale.size
+        steps = np.rint(data / scale.reshape(shape if scale.size > 1 else ()))
+        offset = 0 if zero is None else zero.astype(np.int64).reshape(shape if zero.size > 1 else ())
+        limits = np.iinfo(kind)
+        ints = np.clip(steps + offset, limits.min, limits.max).astype(kind)
+        replace_value(node.outputs[0], add_constant(graph, f"{node.name}/int", ints))
+        detach(node)
+
+
+def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
+    result = node.outputs[0]
+    source = node.inputs[0]
+    if result.is_graph_output() or source is None:
+        return
+    name = (source.name or "constant").removesuffix("_quantized")
+    found = constant_params(node)
+    if found is not None and _usable(result):
+        data, params = found
+        if _is_weight(result):
+            params = per_row(params, _rows(result, data))
+        replacement = add_constant(graph, name, data, params)
+    else:
+        real = dequantised(node)
+        if real is None:
+            return
+        replacement = add_constant(graph, name, real)
+    replace_value(result, replacement)
+    detach(node)
+
+
+def _usable(value: ir.Value) -> bool:
+    """Integers are kept for weights, biases and operands of Add and Mul; elsewhere reals serve."""
+    return all(is_standard(u.node, "Conv", "Gemm", "MatMul", "Add", "Mul") for u in value.uses())
+
+
+def _is_weight(value: ir.Value) -> bool:
+    return all(
+        is_standard(u.node, "Conv", "Gemm", "MatMul") and u.idx in {1, 2} for u in value.uses()
+    )
+
+
+def _rows(value: ir.Value, data: np.ndarray) -> int:
+    """Output channels of a weight or bias; 1 where that is along axis 1 (spelt out by `dense`)."""
+    use = next(iter(value.uses()))
+    turned = use.idx == 1 and (
+        use.node.op_type == "MatMul"
+        or (use.node.op_type == "Gemm" and not use.node.attributes.get_int("transB", 0))
+    )
+    return 1 if turned or data.ndim == 0 else data.shape[0]
+
+
+def _absorb_activation(value: ir.Value) -> None:
+    readers = [u.node for u in value.uses()]
+    if not readers or not all(is_quantize(n) for n in readers) or value.is_graph_output():
+        return
+    params = {activation_params(n) for n in readers}
+    quant = params.pop() if len(params) == 1 else None
+    old = quant_of(value)
+    if quant is None or (old is not None and old != quant):
+        return
+    value.meta[META_KEY] = quant
+    value.meta[TENSOR_KEY] = readers[0].outputs[0].name
+    for quantize in readers:
+        _remove_pair(value, quantize, quant)
+
+
+def _remove_pair(value: ir.Value, quantize: ir.Node, quant: QuantParams) -> None:
+    ints = quantize.outputs[0]
+    for dequantize in [u.node for u in ints.uses()]:
+        if not is_dequantize(dequantize) or activation_params(dequantize) != quant:
+            continue
+        result = dequantize.outputs[0]
+        if result.is_graph_output() and (value.is_graph_input() or value.is_graph_output()):
+            continue
+        replace_value(result, value)
+        detach(dequantize)
+    if not ints.uses() and not ints.is_graph_output():
+        detach(quantize)
+
+
+def _absorb_input(node: ir.Node) -> None:
+    source, result = node.inputs[0], node.outputs[0]
+    quant = activation_params(node)
+    if source is None or quant is None:
+        return
+    direct = source.is_graph_input() and source.dtype == ir.DataType.INT8
+    equal = all(is_dequantize(u.node) and activation_params(u.node) == quant for u in source.uses())
+    if direct and equal and not result.is_graph_output():
+        source.meta[META_KEY] = quant
+        replace_value(result, source)
+        detach(node)
+    elif quant_of(result) is None:
+        result.meta[META_KEY] = quant

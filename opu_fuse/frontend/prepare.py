@@ -1,0 +1,91 @@
+"""The whole front half: file -> canonical model, quantised on request."""
+
+import logging
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+
+from opu_fuse.frontend.absorb import absorb
+from opu_fuse.frontend.calibration import Calibration, samples
+from opu_fuse.frontend.editing import SOURCE_KEY, TENSOR_KEY, quant_of, real_constant
+from opu_fuse.frontend.load import ModelLike, load
+from opu_fuse.frontend.quantise import is_quantised, quantise_with
+from opu_fuse.frontend.transforms import canonicalise
+from opu_fuse.quant import META_KEY
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """canonical: the model the data-flow graph is built from (do not change it).
+
+    qdq: the QDQ model that ONNX Runtime computes the reference with; None when not quantised.
+    warnings: what the user should know, each was logged too. source_hash: sha256 of the input
+    model's bytes.
+    """
+
+    canonical: ir.Model
+    qdq: onnx.ModelProto | None
+    warnings: tuple[str, ...]
+    source_hash: str
+
+
+def prepare(
+    model_or_path: ModelLike,
+    *,
+    calibration: Calibration = None,
+    scales: str = "pow2",
+    quantised: bool = True,
+) -> Prepared:
+    """Load, clean up, quantise (unless it is quantised already) and bring into canonical form.
+
+    model_or_path: an ONNX file, or a model as onnx_ir or onnx object. calibration: see
+    `calibration.py`. scales: "pow2" or "free". quantised=False gives the same graph with float
+    weights and no annotations. Raises ModelError when the input cannot be handled.
+    """
+    loaded = load(model_or_path)
+    model, warnings = loaded.model, []
+    if is_quantised(model):
+        if calibration is not None:
+            warnings.append("the model is quantised already: the calibration data is not used")
+            _log.warning(warnings[-1])
+        qdq = ir.to_proto(model)
+        canonical = absorb(model)
+        if not quantised:
+            _make_float(canonical)
+    else:
+        canonicalise(model)
+        qdq, canonical = None, model
+        if quantised:
+            found, warnings = samples(model, calibration)
+            qdq = quantise_with(model, found, scales=scales)
+            canonical = absorb(qdq)
+            _restore_sources(canonical, model)
+    return Prepared(
+        canonical=canonical,
+        qdq=qdq if quantised else None,
+        warnings=tuple(warnings),
+        source_hash=loaded.source_hash,
+    )
+
+
+def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
+    """The quantiser keeps the names of the nodes; their origins come back by name."""
+    sources = {n.name: n.metadata_props.get(SOURCE_KEY, n.name or "") for n in floating.graph}
+    for node in canonical.graph:
+        if node.name in sources:
+            node.metadata_props[SOURCE_KEY] = sources[node.name]
+
+
+def _make_float(model: ir.Model) -> None:
+    """Remove all annotations; integer constants become the real numbers they stand for."""
+    for value in model.graph.initializers.values():
+        if quant_of(value) is not None:
+            value.const_value = ir.tensor(real_constant(value), name=value.name)
+            value.dtype = ir.DataType.FLOAT
+    values = [*model.graph.inputs, *model.graph.initializers.values()]
+    for value in [*values, *(v for node in model.graph for v in node.outputs)]:
+        value.meta.pop(META_KEY, None)
+        value.meta.pop(TENSOR_KEY, None)

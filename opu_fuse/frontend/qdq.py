@@ -1,0 +1,105 @@
+"""Reading QuantizeLinear and DequantizeLinear nodes: their scales as annotations of int8 tensors."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import constant, operand
+from opu_fuse.quant import QuantParams
+
+_DOMAINS = {"", "ai.onnx", "com.microsoft"}
+_UINT8_SHIFT = 128
+
+
+def is_quantize(node: ir.Node | None) -> bool:
+    """QuantizeLinear, of the standard or of ONNX Runtime's own domain."""
+    return node is not None and node.domain in _DOMAINS and node.op_type == "QuantizeLinear"
+
+
+def is_dequantize(node: ir.Node | None) -> bool:
+    """DequantizeLinear, of the standard or of ONNX Runtime's own domain."""
+    return node is not None and node.domain in _DOMAINS and node.op_type == "DequantizeLinear"
+
+
+def activation_params(node: ir.Node) -> QuantParams | None:
+    """The annotation of the activation a Q or DQ node writes or reads, as int8.
+
+    uint8 is moved by 128. None for what no machine takes: per-channel or computed scales, 4 and 16
+    bits, floats of 8 bits, scales that are not positive.
+    """
+    scale, zero = constant(operand(node, 1)), _zero_point(node)
+    if scale is None or zero is None or scale.size != 1 or zero.size != 1:
+        return None
+    if zero.dtype not in (np.int8, np.uint8):
+        return None
+    value = float(scale.reshape(()))
+    if not (value > 0.0 and np.isfinite(value)):
+        return None
+    zero_point = int(zero.reshape(())) - (_UINT8_SHIFT if zero.dtype == np.uint8 else 0)
+    return QuantParams(scale=(value,), zero_point=zero_point)
+
+
+def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
+    """(integers, annotation) of the constant that a DequantizeLinear reads; zero point 0.
+
+    uint8 with zero point 128 becomes int8. None for anything with another zero point, blocks, other
+    types, or scales that are not positive.
+    """
+    data, scale = constant(node.inputs[0]), constant(operand(node, 1))
+    zero = _zero_point(node, default=None if data is None else data.dtype)
+    if data is None or scale is None or zero is None or scale.ndim > 1:
+        return None
+    if node.attributes.get_int("block_size", 0):
+        return None
+    if data.dtype == np.uint8 and np.all(zero == _UINT8_SHIFT):
+        data = (data.astype(np.int16) - _UINT8_SHIFT).astype(np.int8)
+    elif data.dtype not in (np.int8, np.int32) or np.any(zero):
+        return None
+    scales = tuple(float(s) for s in scale.reshape(-1))
+    if not all(s > 0.0 and np.isfinite(s) for s in scales):
+        return None
+    bits = 32 if data.dtype == np.int32 else 8
+    if len(scales) == 1:
+        return data, QuantParams(scale=scales, bits=bits)
+    axis = node.attributes.get_int("axis", 1) % max(data.ndim, 1)
+    if data.ndim == 0 or data.shape[axis] != len(scales):
+        return None
+    return data, QuantParams(scale=scales, axis=axis, bits=bits)
+
+
+def per_row(params: QuantParams, rows: int) -> QuantParams:
+    """A per-tensor annotation spelt out for each of `rows` output channels along axis 0."""
+    if params.axis is not None:
+        return params
+    return replace(params, scale=params.scale * rows, axis=0)
+
+
+def dequantised(node: ir.Node) -> np.ndarray | None:
+    """The real numbers of the constant that a DequantizeLinear reads, whatever its zero point."""
+    data, scale = constant(node.inputs[0]), constant(operand(node, 1))
+    zero = _zero_point(node, default=None if data is None else data.dtype)
+    if data is None or scale is None or zero is None or data.dtype.kind not in "iu":
+        return None
+    if node.attributes.get_int("block_size", 0):
+        return None
+    shape = [1] * data.ndim
+    if scale.size > 1:
+        shape[node.attributes.get_int("axis", 1)] = scale.size
+    offset = data.astype(np.int64) - zero.astype(np.int64).reshape(shape if zero.size > 1 else ())
+    return offset.astype(np.float32) * scale.reshape(shape if scale.size > 1 else ())
+
+
+def _zero_point(node: ir.Node, default: np.dtype | None = None) -> np.ndarray | None:
+    """The zero point; ONNX's default (uint8 0 for Q, the operand's type for DQ) when absent."""
+    value = operand(node, 2)
+    if value is not None:
+        return constant(value)
+    if is_quantize(node):
+        return np.zeros((), np.uint8)
+    if default is None:
+        source = node.inputs[0]
+        if source is None or source.dtype is None:
+            return None
+        default = source.dtype.numpy()
+    return np.zeros((), default)

@@ -1,0 +1,84 @@
+"""Where a foreign QDQ model rounds once for several operators, say so at each of them.
+
+Upwards: a value that only an operator reads which commutes with rounding (Relu, Clip, MaxPool, Reshape,
+Transpose, Concat, Pad by zero) is rounded as that operator's result is: rounding before or after gives
+the same integers. Downwards: such an operator's result without rounding holds only numbers that its
+operand's scale can write, so it has that scale.
+
+Biases: int32 in the scale of the accumulator, input scale times weight scale.
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    is_standard,
+    operand,
+    quant_of,
+    real_constant,
+    sole_reader,
+)
+from opu_fuse.frontend.qdq import per_row
+from opu_fuse.quant import META_KEY, QuantParams
+
+_ROUNDED = ("Conv", "Gemm", "Add", "Mul", "AveragePool", "GlobalAveragePool", "LeakyRelu")
+"""Operators that compute new values; the machines can round behind each."""
+_MONOTONE = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat")
+_EXACT = ("Relu", "MaxPool", "Reshape", "Transpose")
+"""A real Clip limit need not be a number of the operand's scale."""
+
+_INT32_MAX = 2**31 - 1
+
+
+def spread_rounding(model: ir.Model) -> None:
+    """Annotate in place, first against, then along the direction of the data."""
+    for node in reversed(model.graph):
+        if is_standard(node, *_MONOTONE) and (quant := quant_of(node.outputs[0])) is not None:
+            values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+            for value in values:
+                if value is not None and _can_round(value, node):
+                    value.meta[META_KEY] = quant
+    for node in model.graph:
+        if not is_standard(node, *_EXACT) or len(node.outputs) != 1 or node.inputs[0] is None:
+            continue
+        quant = quant_of(node.inputs[0])
+        if quant is not None and quant_of(node.outputs[0]) is None and quant.bits == 8:
+            node.outputs[0].meta[META_KEY] = quant
+
+
+def _can_round(value: ir.Value, reader: ir.Node) -> bool:
+    producer = value.producer()
+    if quant_of(value) is not None or sole_reader(value) is not reader or producer is None:
+        return False
+    return is_standard(producer, *_ROUNDED, *_MONOTONE)
+
+
+def finish_biases(model: ir.Model) -> None:
+    """Make every bias of an int8 Conv or Gemm int32 in the accumulator's scale, in place.
+
+    A convolution whose bias does not fit keeps a float bias, and so runs on the host.
+    """
+    for node in model.graph:
+        x, w, b = node.inputs[0] if node.inputs else None, operand(node, 1), operand(node, 2)
+        if not is_standard(node, "Conv", "Gemm") or x is None or w is None or b is None:
+            continue
+        x_quant, w_quant, bias = quant_of(x), quant_of(w), real_constant(b)
+        weight = constant(w)
+        if x_quant is None or w_quant is None or bias is None or weight is None:
+            continue
+        w_quant = per_row(w_quant, len(weight))
+        scale = np.float32(x_quant.per_tensor) * np.asarray(w_quant.scale, np.float32)
+        have = quant_of(b)
+        if have is not None and have.bits == 32 and np.array_equal(np.float32(have.scale), scale):
+            continue
+        data = constant(b)
+        close = have is not None and have.bits == 32 and np.allclose(have.scale, scale, rtol=1e-4)
+        steps = data if close else np.rint(bias.astype(np.float64) / scale)
+        assert steps is not None
+        if np.any(np.abs(steps.astype(np.float64)) > _INT32_MAX):
+            continue
+        quant = QuantParams(scale=tuple(float(s) for s in scale), axis=0, bits=32)
+        name = b.name or f"{node.name}/bias"
+        node.replace_input_with(2, add_constant(model.graph, name, steps.astype(np.int32), quant))

@@ -1,0 +1,71 @@
+"""The machine's modules as the matcher sees them: what can follow what, and where a group may end.
+
+Answers are remembered: a network asks the same few questions over and over, so matching stays near-linear.
+"""
+
+from collections import deque
+
+from opu_fuse.hw.spec import HwSpec, Module, ModuleKind
+
+
+class Modules:
+    """Search over the HDFG of one spec. Invariant: remembered answers depend on the spec only."""
+
+    def __init__(self, hw: HwSpec) -> None:
+        flow = hw.dataflow
+        self.by_name: dict[str, Module] = dict(flow.modules)
+        self._root = flow.root
+        self._edges = {name: flow.edges.get(name, ()) for name in flow.modules}
+        self._operators = dict(flow.operators)
+        self._runners = {op: self._with_kind(op) for op in flow.operators}
+        self._found: dict[tuple[str | None, str, frozenset[str]], tuple[str, ...]] = {}
+        self._ends = {name: self._reaches_exit(name) for name in flow.modules}
+
+    def runners(self, op: str) -> tuple[str, ...]:
+        """Modules able to run an operator, in the spec's order; empty when the operator map does not name it."""
+        return self._runners.get(op, ())
+
+    def candidates(self, tail: str | None, op: str, full: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Modules that can run `op` next, nearest first.
+
+        tail: module that ran last, None at the start of a group (then the root is looked at first). Data passes only modules
+        with `bypass` (and the entry); modules in `full` have no use left and let nothing pass.
+        """
+        key = (tail, op, full)
+        if key not in self._found:
+            kinds = self._operators.get(op, ())
+            self._found[key] = tuple(m for m in self._search(tail, full) if self.by_name[m].kind in kinds)
+        return self._found[key]
+
+    def can_end(self, module: str) -> bool:
+        """True when a group whose last operator ran on this module can leave the pipeline."""
+        return self._ends[module]
+
+    def _with_kind(self, op: str) -> tuple[str, ...]:
+        return tuple(n for n, m in self.by_name.items() if m.kind in self._operators[op])
+
+    def _passable(self, module: str) -> bool:
+        return self.by_name[module].bypass or self.by_name[module].kind is ModuleKind.MEM_RD
+
+    def _search(self, tail: str | None, full: frozenset[str]) -> list[str]:
+        """Modules in breadth-first order, those in `full` left out."""
+        start = (self._root,) if tail is None else self._edges[tail]
+        queue = deque(m for m in start if m not in full)
+        seen = {tail, *start, *full}
+        order: list[str] = []
+        while queue:
+            module = queue.popleft()
+            order.append(module)
+            if not self._passable(module):
+                continue
+            for successor in self._edges[module]:
+                if successor not in seen:
+                    seen.add(successor)
+                    queue.append(successor)
+        return order
+
+    def _reaches_exit(self, module: str) -> bool:
+        """An exit, or a way to one through modules that data passes unused."""
+        if self.by_name[module].exit:
+            return True
+        return any(self.by_name[m].exit and self._passable(m) for m in self._search(module, frozenset()))

@@ -1,0 +1,56 @@
+"""Tables of a machine: its sizes, and which module runs which operator."""
+
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from opu_fuse.hw.hdfg import build_hdfg, modules_for
+from opu_fuse.hw.spec import OPERATORS, HwSpec
+
+_BUFFERS = ("feature", "weight", "param", "residual", "psum", "output")
+_QUEUES = ("load", "compute", "post", "store")
+
+
+def sizes_table(spec: HwSpec) -> Table:
+    """Array, buffers, memory and numbers of a machine."""
+    table = Table("what", "value", title=f"{spec.name}: {spec.description}")
+    modes = ", ".join(f"{m.ic}x{m.oc}x{m.px}" for m in spec.array.modes)
+    array, queues, dram = spec.array, spec.queues, spec.dram
+    rows: list[tuple[str, str]] = [
+        ("RTL", "yes" if spec.build else "no, partitioning only"),
+        ("spec hash", f"{spec.spec_hash:011x}"),
+        ("clock", f"{spec.clock_mhz:g} MHz"),
+        ("array", f"{array.units} units x {array.multipliers} = {spec.macs} MAC per cycle"),
+        ("modes (ic x oc x px)", modes),
+        ("feature word", f"{spec.word_channels} channels, {spec.word_bytes} bytes"),
+        ("weight row", f"{array.row_bytes} bytes, {spec.row_words} words"),
+        *_buffer_rows(spec),
+        *((f"{n} queue", f"{getattr(queues, n)} words") for n in _QUEUES),
+        ("dependency counters", f"{spec.counter_bits} bits"),
+        ("memory port", f"{dram.bus_bytes} bytes, bursts of {dram.max_burst} beats"),
+        ("open bursts", f"{dram.outstanding} per direction"),
+        ("memory", f"{dram.capacity >> 20} MiB"),
+        ("memory speed", f"{dram.bytes_per_cycle:g} bytes per cycle, latency {dram.latency}"),
+        ("multipliers", f"{spec.numeric.multiplier_bits} bits"),
+        ("average multipliers", f"{spec.numeric.average_bits} bits"),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def operators_table(spec: HwSpec) -> Table:
+    """Which modules run which operator; operators without a module run on the host."""
+    graph = build_hdfg(spec)
+    table = Table("operator", "modules", title=f"{spec.name}: operators")
+    for operator in OPERATORS:
+        table.add_row(operator, ", ".join(modules_for(graph, operator)) or "host")
+    return table
+
+
+def _buffer_rows(spec: HwSpec) -> Iterator[tuple[str, str]]:
+    widths = {"weight": spec.buffers.weight.width, "psum": 4 * spec.word_channels}
+    for name in _BUFFERS:
+        buffer = getattr(spec.buffers, name)
+        width = widths.get(name, spec.word_channels)
+        yield f"{name} buffer", f"{buffer.banks} x {buffer.bank_words} words of {width} bytes"

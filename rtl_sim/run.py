@@ -1,0 +1,91 @@
+"""`python -m rtl_sim.run`: builds the whole-network simulator of a machine and runs one session in it (`session.py`).
+
+Standard input and output are the session's; everything that goes wrong before is told in its form, as `{"fatal": …}`.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+
+from opu_fuse.errors import OpuFuseError, UserError
+from opu_fuse.hw.load import load_hw
+from rtl_sim.build import Design, executable
+
+REPLY = "@opu "
+
+
+def main() -> int:
+    options = _options()
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for name in ("WAVES", "GUI", "PYTEST_CURRENT_TEST", "COCOTB_TEST_FILTER"):
+        os.environ.pop(name, None)
+    try:
+        simulator = executable(
+            Design(
+                top="opu_system",
+                spec=load_hw(options.spec),
+                public=False,
+                fast=True,
+                waves=options.waves.suffix[1:] if options.waves else "",
+                assertions=options.assertions,
+            )
+        )
+    except OpuFuseError as error:
+        _fatal(error)
+        return error.exit_code
+    return _simulate(simulator, options)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--spec", required=True, help="name or YAML file of the machine")
+    parser.add_argument("--image", type=Path, help="DRAM image, changed in place")
+    parser.add_argument("--latency", type=int, default=2, help="cycles")
+    parser.add_argument("--bytes-per-cycle", type=float, required=True)
+    parser.add_argument("--retired", type=Path, required=True, help="file for retire records")
+    parser.add_argument("--folder", type=Path, required=True, help="where the run may write")
+    parser.add_argument("--waves", type=Path, help=".fst or .vcd")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--assertions", action="store_true")
+    return parser.parse_args()
+
+
+def _simulate(simulator: Path, options: argparse.Namespace) -> int:
+    from cocotb_tools.check_results import get_results
+    from cocotb_tools.runner import get_runner
+
+    waves = ["--trace", "--trace-file", str(options.waves.resolve())] if options.waves else []
+    results = get_runner("verilator").test(
+        test_module="rtl_sim.session",
+        hdl_toplevel=simulator.name,
+        build_dir=simulator.parent,
+        test_dir=options.folder,
+        results_xml=str(options.folder.resolve() / "results.xml"),
+        seed=options.seed,
+        test_args=waves,
+        plusargs=[
+            f"+image={options.image.resolve()}",
+            f"+latency={options.latency}",
+            f"+rate256={max(1, round(options.bytes_per_cycle * 256))}",
+            f"+retired={options.retired.resolve()}",
+        ],
+        extra_env={"COCOTB_LOG_LEVEL": "WARNING", "COCOTB_ANSI_OUTPUT": "0"},
+    )
+    tests, failed = get_results(results)
+    return 0 if tests and not failed else 1
+
+
+def _fatal(error: OpuFuseError) -> None:
+    import json
+
+    user = isinstance(error, UserError)
+    fields = ("where", "what", "help") if user else ("stage", "what")
+    content = {"user": user} | {name: getattr(error, name, str(error)) for name in fields}
+    sys.stdout.write(f"\n{REPLY}{json.dumps({'fatal': content})}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
