@@ -1,3 +1,29 @@
-"""ONNX CNNs as instruction bundles for an accelerator described in YAML."""
+"""opu-fuse: the open toolchain for OPU-style CNN overlays on FPGAs.
+
+Public API (loaded on first use, so that importing the package stays cheap)::
+
+    hw = opu_fuse.load_hw("opu-1024")                       # name or path of a YAML spec
+    program = opu_fuse.compile("model.onnx", hw)            # -> Program
+    program.save("model.opu"); opu_fuse.Program.load("model.opu")
+    result = program.run({"input": x}, engine="functional")  # -> RunResult
+    partition = opu_fuse.partition("model.onnx", hw)        # -> Partition
+"""
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
+__all__ = ["Program", "__version__", "compile", "load_hw", "partition"]
+
+_HOMES = {
+    "Program": "opu_fuse.pipeline",
+    "compile": "opu_fuse.pipeline",
+    "partition": "opu_fuse.pipeline",
+    "load_hw": "opu_fuse.hw.load",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'opu_fuse' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -5,14 +5,18 @@ fit: forbid it and fuse again" lives here, so that imports point one way.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from opu_fuse import __version__
+from opu_fuse.bundle import file as bundle_file
 from opu_fuse.bundle.program import Bundle
+from opu_fuse.bundle.result import RunResult
 from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
@@ -20,8 +24,10 @@ from opu_fuse.errors import PartitionError, SpecError
 from opu_fuse.frontend import Prepared, prepare
 from opu_fuse.fuse import partition as fuse_partition
 from opu_fuse.fuse.partition import Partition
+from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.plan import Misfit, Plan, TileCache, Tiling, schedule, tile
+from opu_fuse.sim.engine import run
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +79,44 @@ def compile_model(
     return Compilation(prepared=prepared, dfg=dfg, partition=partition, plan=plan, bundle=bundle)
 
 
-def partition_model(model: str | Path | ir.Model, hw: HwSpec, strategy: str) -> tuple[Dfg, Partition]:
-    """Groups of a model, legal or not; needs no quantisation."""
+def partition_model(
+    model: str | Path | ir.Model, hw: HwSpec, strategy: str = "matched"
+) -> tuple[Dfg, Partition]:
+    """The DFG of a model and its groups, legal or not; needs no quantisation."""
     dfg = build_dfg(prepare(model, quantised=False).canonical)
     return dfg, fuse_partition(dfg, hw, strategy=strategy)
+
+
+def partition(model: str | Path | ir.Model, hw: HwSpec, strategy: str = "matched") -> Partition:
+    """Groups of a model, legal or not (`Partition.violations` says why not)."""
+    return partition_model(model, hw, strategy)[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A compiled model with the machine it was compiled for."""
+
+    bundle: Bundle
+    hw: HwSpec
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Program":
+        """Read and check a program file; its spec lies inside. Raises ProgramError."""
+        bundle = bundle_file.load(path)
+        return cls(bundle=bundle, hw=load_hw_text(bundle.spec_yaml, f"{path}: spec.yaml"))
+
+    def save(self, path: str | Path) -> None:
+        """Write the program file, whole or not at all."""
+        bundle_file.save(self.bundle, path)
+
+    def run(self, inputs: Mapping[str, np.ndarray] | None = None, **options: Any) -> RunResult:
+        """Run on an engine; options as in `sim.engine.run` (engine, shuffle, capture, rtl)."""
+        return run(self.bundle, self.hw, inputs, **options)
+
+
+def compile(model: str | Path | ir.Model, hw: HwSpec, **options: Any) -> Program:  # noqa: A001 public name
+    """ONNX model -> program; options are the fields of `Options`."""
+    return Program(bundle=compile_model(model, hw, Options(**options)).bundle, hw=hw)
 
 
 def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> tuple[Partition, Tiling]:

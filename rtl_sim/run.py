@@ -60,6 +60,7 @@ def _simulate(simulator: Path, options: argparse.Namespace) -> int:
     results = get_runner("verilator").test(
         test_module="rtl_sim.session",
         hdl_toplevel=simulator.name,
+        hdl_toplevel_lang="verilog",
         build_dir=simulator.parent,
         test_dir=options.folder,
         results_xml=str(options.folder.resolve() / "results.xml"),

@@ -3,9 +3,9 @@
 `Bundle` is what `name.opu` holds (see `docs/program-file.md`). Memory window of one program,
 offsets in bytes::
 
-    0 ..                    constants: weights and parameters (`dram.bin`) ..
-    feature maps, reused when dead program_offset ..       program words of all machine segments
-    (`program.bin`), to the end (`window_bytes`)
+    0 ..                constants: weights and parameters (`dram.bin`)
+    ..                  feature maps, reused when dead
+    program_offset ..   program words of all machine segments (`program.bin`), to the end
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTensor:
-    """A quantised tensor that exists inside the post chain after stage number `stage` (0 = first of `order`).
+    """A quantised tensor that the post chain makes in stage number `stage` (0 = first of `order`).
 
     pooled: the value is in output coordinates (after POOL) instead of tile coordinates. stored:
     it is the group's output.
@@ -99,8 +99,12 @@ class MachineSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSegment:
-    """A model for ONNX Runtime. inputs / outputs: (name in that model, value name). Its inputs and outputs are int8 arrays
-    where the value is a `Tensor` or another quantised value, floats elsewhere; ops: operators in it, with the reason."""
+    """A model for ONNX Runtime.
+
+    inputs / outputs: (name in that model, value name). They are int8 arrays where the value is a
+    `Tensor` or another quantised value, floats elsewhere. ops: (name, operator, reason) of what
+    is in it.
+    """
 
     member: str
     inputs: tuple[tuple[str, str], ...]
@@ -113,8 +117,11 @@ Segment = MachineSegment | HostSegment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """An input or output of the user's model. value: value name; when scale is set, the value is int8 inside and the port
-    is quantised on entry / dequantised on exit (`quantised` ports of int8 models pass through)."""
+    """An input or output of the user's model.
+
+    value: value name; when scale is set, the value is int8 inside and the port is quantised on
+    entry / dequantised on exit (`quantised` ports of int8 models pass through).
+    """
 
     name: str
     dtype: str
@@ -126,10 +133,12 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """The program file in memory. constants: `dram.bin` (uint8); words: `program.bin` (uint32, all segments);
-    hosts: member name -> serialised ONNX; qdq: the quantised model (serialised ONNX, for
-    `--check`) or b"". boundaries: (from, to, reason); source_map: node of the user's model ->
-    (canonical names, group index or -1).
+    """The program file in memory.
+
+    constants: `dram.bin` (uint8); words: `program.bin` (uint32, all segments); hosts: member name
+    -> serialised ONNX; qdq: the quantised model (serialised ONNX, for `--check`) or b"".
+    boundaries: (from, to, reason); source_map: node of the user's model -> (canonical names,
+    group index or -1).
     """
 
     model: str

@@ -95,7 +95,9 @@ def quantise_with(
             "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
         },
     )
-    qdq = quantizer.quantize_model()
+    quantizer.quantize_model()
+    quantizer.model.topological_sort()
+    qdq = quantizer.model.model
     check_quantised(qdq)
     return qdq
 

@@ -119,10 +119,11 @@ def _clipped(r: Range, scale: float) -> float:
 
 
 def _relative_error(values: np.ndarray, scale: float) -> float:
+    values = values.astype(np.float64)
     power = float(np.mean(np.square(values)))
     if power == 0.0:
         return 0.0
-    rounded = np.clip(np.rint(values / np.float32(scale)), -128, 127) * np.float32(scale)
+    rounded = np.clip(np.rint(values / scale), -128, 127) * scale
     return float(np.mean(np.square(values - rounded))) / power
 
 

@@ -1,9 +1,9 @@
 """The rules of fusing, one named predicate each.
 
 A predicate gets its facts and returns None when the rule holds, else the words for the gaps of its message. The first line of its
-docstring *is* the message. Three tables, side by side: `OPERATOR_RULES` (can a machine hold this operator at all),
-`MODULE_RULES` (can this module run it), `VIEW_RULES` and `EDGE_RULES` (may it join the group of this operand). Rules never read
-scales: a float model and its quantised form are partitioned alike.
+docstring *is* the message. The tables, side by side: `OPERATOR_RULES` (can a machine hold this operator at all), `MODULE_RULES`
+(can this module run it), `VIEW_RULES` and `EDGE_RULES` (may it join the group of this operand), `GROUP_RULES` (what the group's place
+in the pipeline forbids). Rules never read scales: a float model and its quantised form are partitioned alike.
 """
 
 from collections.abc import Callable, Iterable
@@ -52,7 +52,7 @@ def first_refusal(rules: Iterable[Callable[..., Words | None]], *facts: object) 
 
 
 def refuse(rule: Callable[..., Words | None], words: Words) -> Refusal:
-    """A rule's message with its gaps filled."""
+    """A rule's message with its gaps filled (the first line of the rule's docstring)."""
     message = (rule.__doc__ or "").partition("\n")[0]
     return Refusal(rule=rule.__name__, text=message.format(**words))
 
@@ -134,23 +134,168 @@ def domain(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
-    """module {module} reads its operand {wanted}, {node} has {operand} of shape {shape}"""
+    """module {module} reads its operand {wanted}; {node} has {operand} of shape {shape}"""
     wanted = scope.modules.by_name[name].operand
     if wanted is None:
         return None
-    dfg = scope.dfg
-    accesses = [Access.FULL, *[Access.FULL if wanted is OperandAccess.FULL else Access.PER_CHANNEL] * 1]
-    if wanted is OperandAccess.FULL:
-        wrong = [i for i, a in zip(node.operands, node.access, strict=True) if a is not Access.FULL]
-    else:
-        fitting = {Access.PER_TENSOR} if wanted is OperandAccess.PER_TENSOR else {Access.PER_TENSOR, Access.PER_CHANNEL}
-        second = [(i, a) for i, a in zip(node.operands, node.access, strict=True) if dfg[i].kind is Kind.CONST]
-        second = second or [(node.operands[1], node.access[1])]
-        wrong = [i for i, a in second if a not in fitting]
-    del accesses
+    second = _second_operand(scope.dfg, node)
+    wrong = [
+        operand
+        for i, (operand, access) in enumerate(zip(node.operands, node.access, strict=True))
+        if access not in (_FITTING[wanted] if i == second else {Access.FULL})
+    ]
     if not wrong:
         return None
-    words = {OperandAccess.FULL: "as a full feature map", OperandAccess.PER_CHANNEL: "per channel",
-             OperandAccess.PER_TENSOR: "as one value"}  # fmt: skip
-    operand = dfg[wrong[0]]
-    return {"module": name, "wanted": words[wanted], "node": node.name, "operand": operand.name, "shape": operand.shape}
+    operand = scope.dfg[wrong[0]]
+    words = {"module": name, "wanted": _WORDING[wanted], "node": node.name}
+    return words | {"operand": operand.name, "shape": operand.shape}
+
+
+def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
+    """module {module} takes a constant operand; {operand} is computed at run time"""
+    wanted = scope.modules.by_name[name].operand
+    if wanted is None or wanted is OperandAccess.FULL:
+        return None
+    operand = scope.dfg[node.operands[_second_operand(scope.dfg, node)]]
+    return None if operand.kind is Kind.CONST else {"module": name, "operand": operand.name}
+
+
+def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
+    """module {module} takes computed feature maps; {operand} is a constant"""
+    if scope.modules.by_name[name].operand is not OperandAccess.FULL:
+        return None
+    constants = [scope.dfg[i].name for i in node.operands if scope.dfg[i].kind is Kind.CONST]
+    return {"module": name, "operand": constants[0]} if constants else None
+
+
+def limits(scope: Scope, node: Node, name: str) -> Words | None:
+    """{node} has {axis} {value}; module {module} takes at most {limit}"""
+    module = scope.modules.by_name[name]
+    for axis, value, limit in _measures(node, module):
+        if limit is not None and value > limit:
+            return {"node": node.name, "axis": axis, "value": value, "module": name, "limit": limit}
+    return None
+
+
+def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:
+    """{node} pads its sides by {pads}; module {module} pads opposite sides alike"""
+    pads = node.attrs.get("pads", (0, 0, 0, 0))
+    if scope.modules.by_name[name].limits.asymmetric or pads[:2] == pads[2:]:
+        return None
+    return {"node": node.name, "pads": pads, "module": name}
+
+
+def fill_value(scope: Scope, node: Node, name: str) -> Words | None:
+    """{node} fills with {value}; module {module} fills with zero"""
+    value = node.attrs.get("value", 0.0) if node.op == "pad" else 0.0
+    if value == 0.0 or scope.modules.by_name[name].limits.fill is Fill.ANY:
+        return None
+    return {"node": node.name, "value": value, "module": name}
+
+
+MODULE_RULES = (domain, operand_access, constant_operand, computed_operand, limits, symmetric_padding, fill_value)
+
+_FITTING = {
+    OperandAccess.PER_TENSOR: {Access.PER_TENSOR},
+    OperandAccess.PER_CHANNEL: {Access.PER_TENSOR, Access.PER_CHANNEL},
+    OperandAccess.FULL: {Access.FULL},
+}
+_WORDING = {
+    OperandAccess.PER_TENSOR: "as one value",
+    OperandAccess.PER_CHANNEL: "per channel",
+    OperandAccess.FULL: "as a full feature map",
+}
+
+
+def _second_operand(dfg: Dfg, node: Node) -> int:
+    """Position of the operand that does not come along the pipeline: the constant one, else the second."""
+    constants = [i for i, operand in enumerate(node.operands) if dfg[operand].kind is Kind.CONST]
+    return constants[0] if len(constants) == 1 else 1
+
+
+def _measures(node: Node, module: Module) -> list[tuple[str, int, int | None]]:
+    """(axis, value, limit) of everything about the operator that a module can limit."""
+    limit, attrs = module.limits, node.attrs
+    kernel = ("window", limit.window) if module.kind is ModuleKind.POOL else ("kernel", limit.kernel)
+    measures = [
+        (kernel[0], attrs.get("kernel"), kernel[1]),
+        ("stride", attrs.get("strides"), limit.stride),
+        ("dilation", attrs.get("dilations"), limit.dilation),
+        ("padding", attrs.get("pads"), limit.padding),
+    ]
+    return [(axis, max(values), bound) for axis, values, bound in measures if values]
+
+
+# May this view (reshape) join the group that computed the bytes of `base`? (scope, base, view)
+
+
+def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
+    """{reader} reads {view} as {shape}, but the values lie in memory as {size}: only a dense layer takes that order"""
+    size = feature_size(base.shape)
+    if size is not None and feature_size(view.shape) == size:
+        return None
+    for user in scope.dfg.users[view.index]:
+        reader = scope.dfg[user]
+        if reader.op not in {"dense", "reshape"} and (scope.modules.runners(reader.op) or reader.kind is Kind.TUPLE):
+            return {"reader": reader.name, "view": view.name, "shape": view.shape, "size": size}
+    return None
+
+
+# May this node join the group of this operand? (scope, source, node)
+
+
+def single_reader(scope: Scope, source: Node, node: Node) -> Words | None:
+    """{source} is also read by {readers}, so its value is needed in memory"""
+    others = [scope.dfg[u].name for u in scope.dfg.users[source.index] if u != node.index]
+    return {"source": source.name, "readers": _listed(others)} if others else None
+
+
+def not_an_output(scope: Scope, source: Node, node: Node) -> Words | None:  # noqa: ARG001
+    """{source} is an output of the model, so its value is needed in memory"""
+    return {"source": source.name} if source.index in scope.outputs else None
+
+
+VIEW_RULES = (view_readers,)
+EDGE_RULES = (single_reader, not_an_output)
+
+
+# What the group's place in the pipeline forbids; the facts are known to the growing group (`growth.py`). (words)
+
+
+def other_operand(words: Words) -> Words | None:
+    """{node} also reads {other}, which is computed inside the same group"""
+    return words
+
+
+def used_once(words: Words) -> Words | None:
+    """{module} is already used in this group"""
+    return words
+
+
+def pipeline_path(words: Words) -> Words | None:
+    """{op} cannot follow {tail} in this machine's pipeline"""
+    return words
+
+
+def group_exit(words: Words) -> Words | None:
+    """a group cannot end at module {module}"""
+    return words
+
+
+def forbidden(words: Words) -> Words | None:
+    """{nodes} together do not fit the machine"""
+    return words
+
+
+def no_group(words: Words) -> Words | None:
+    """{node} is a view of {source}, which no group computes"""
+    return words
+
+
+GROUP_RULES = (other_operand, used_once, pipeline_path, group_exit, forbidden, no_group)
+
+
+def _listed(names: list[str], most: int = 3) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+

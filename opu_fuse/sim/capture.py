@@ -39,7 +39,6 @@ class Capture:
         posts = [i for i, x in enumerate(program) if x.engine is Engine.POST]
         self._tile = dict(zip(posts, segment.tiles, strict=True))
         self._left = Counter(segment.groups)
-        self._by_name = {t.name: t for t in bundle.tensors}
         self._masks: dict[str, np.ndarray] = {}
         self.tensors: dict[str, np.ndarray] = {}
 
@@ -60,8 +59,9 @@ class Capture:
                 if not stage.stored and stage.stage in values:
                     self._place(stage, values[stage.stage], executed)
         if self._left[index] == 0:
-            for name in group.outputs:
-                self.tensors[name] = read_tensor(self._window, self._by_name[name])
+            for t in self._bundle.tensors:
+                if t.first_group == index:
+                    self.tensors[t.name] = read_tensor(self._window, t)
 
     def _place(self, stage: StageTensor, made: StageValues, executed: Executed) -> None:
         """Put one tile of a stage's results into its tensor."""

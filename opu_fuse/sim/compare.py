@@ -20,8 +20,11 @@ SATURATED_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a quantised tensor comes from. stage: its StageTensor when it is inside a post chain or at
-    its end, None otherwise; group: -1 for inputs and host values."""
+    """Where a quantised tensor comes from.
+
+    stage: its StageTensor when it is made by a post chain, else None; group: -1 for inputs and host
+    values.
+    """
 
     name: str
     qdq_name: str
@@ -56,7 +59,7 @@ def places(bundle: Bundle) -> tuple[Place, ...]:
 def check(
     bundle: Bundle, inputs: Mapping[str, np.ndarray] | None, result: RunResult
 ) -> CheckResult:
-    """A captured run against ONNX Runtime on the quantised model, for the same inputs (as given to `run`).
+    """A captured run against ONNX Runtime on the quantised model, for the inputs given to `run`.
 
     Raises ProgramError when the bundle holds no quantised model.
     """
@@ -140,11 +143,10 @@ def _compare(
     )
 
 
-def is_dull(tensor: np.ndarray) -> bool:
-    """True when a tensor proves little: under 32 distinct values, or 5 % and more of them saturated.
+def is_dull(tensor: np.ndarray, zero_point: int) -> bool:
+    """True when a tensor proves little: under 32 distinct values, or 5 % and more saturated.
 
-    The lower end counts as saturated only together with the upper: zeros behind a relu are no
-    clipping.
+    With zero point -128 the lower end stands for zero (behind a relu) and is no saturation.
     """
     values, counts = np.unique(tensor, return_counts=True)
     if len(values) < DISTINCT_VALUES:
@@ -154,7 +156,7 @@ def is_dull(tensor: np.ndarray) -> bool:
 
 
 def writer(bundle: Bundle, place: Place, shape: tuple[int, ...], index: tuple[int, ...]) -> int:
-    """C-type number of the last post.run that makes an element of a group's tensor; -1 if none does."""
+    """C-type number of the last post.run that makes an element of a tensor; -1 if none does."""
     if place.group < 0 or place.group >= len(bundle.groups):
         return -1
     _, channels, rows, cols = _sizes(bundle, place, shape)

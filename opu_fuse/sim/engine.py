@@ -1,4 +1,4 @@
-"""Running a program: inputs in, segments in their order, outputs out. The engine decides what executes them."""
+"""Running a program: inputs in, segments in their order, outputs out."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -25,7 +25,7 @@ class Hosts:
         feeds = {name: values[value] for name, value in segment.inputs}
         try:
             found = self._session(segment.member).run(names, feeds)
-        except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
+        except Exception as error:  # ONNX Runtime raises classes of its own
             raise InternalError("host segment", f"{segment.member}: {error}") from error
         return {value: out for (_, value), out in zip(segment.outputs, found, strict=True)}
 

@@ -19,7 +19,7 @@ NAME = "onnxruntime (QDQ model, optimisations off)"
 
 
 class Reference:
-    """The quantised model of a bundle, ready to run. Raises ProgramError when the bundle has none."""
+    """The quantised model of a bundle, ready to run. Raises ProgramError if there is none."""
 
     def __init__(self, bundle: Bundle) -> None:
         if not bundle.qdq:
@@ -32,7 +32,7 @@ class Reference:
         self._session = session(model.SerializeToString())
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """One sample -> int8 tensors by QuantizeLinear output name; uint8 ones are shifted by 128."""
+        """One sample -> int8 by name of QuantizeLinear's output; uint8 is shifted by 128."""
         found = self._session.run(list(self.names), dict(inputs))
         return {n: as_int8(a) for n, a in zip(self.names, found, strict=True)}
 

@@ -1,4 +1,4 @@
-"""What an engine is to `engine.run`: a memory window and something that executes machine segments on it."""
+"""What an engine is to `engine.run`: a memory window, and what executes machine segments on it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,8 +47,10 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RtlOptions:
-    """How the RTL engine runs. waves: file to write; latency (cycles) and bytes_per_cycle of the memory:
-    None takes the spec's; cache: folder of built simulators, None takes the user's cache folder.
+    """How the RTL engine runs.
+
+    waves: file to write; latency (cycles) and bytes_per_cycle of the memory: None takes the spec's;
+    cache: folder of built simulators, None takes the user's cache folder.
     """
 
     waves: Path | None = None

@@ -59,9 +59,11 @@ package opu_post_pkg;
   function automatic chain_t decode_chain(logic [19:0] order);
     stage_e feeder;
     logic ended;
-    decode_chain = '{
-        act_from: STAGE_END, pool_from: STAGE_END, residual_from: STAGE_END, exit_from: STAGE_END,
-        legal: 1'b1, default: 1'b0};
+    decode_chain = '0;
+    decode_chain.act_from = STAGE_END;
+    decode_chain.pool_from = STAGE_END;
+    decode_chain.residual_from = STAGE_END;
+    decode_chain.legal = 1'b1;
     feeder = STAGE_REQUANT;
     ended = 1'b0;
     for (int i = 0; i < 5; i++) begin
@@ -94,9 +96,9 @@ package opu_post_pkg;
     decode_chain.exit_from = feeder;
   endfunction
 
-  function automatic logic signed [7:0] clamp8(logic signed [31:0] x, logic signed [7:0] lo, logic signed [7:0] hi);
-    if (x < 32'(lo)) clamp8 = lo;
-    else if (x > 32'(hi)) clamp8 = hi;
+  function automatic logic signed [7:0] clamp8(scaled_t x, logic signed [7:0] lo, logic signed [7:0] hi);
+    if (x < scaled_t'(lo)) clamp8 = lo;
+    else if (x > scaled_t'(hi)) clamp8 = hi;
     else clamp8 = x[7:0];
   endfunction
 
@@ -112,7 +114,7 @@ package opu_post_pkg;
     scaled_shift = (x + half + odd) >>> shift;
   endfunction
 
-  // |x| < 2**26 in the comparator and the residual adder: from this shift on everything rounds to 0.
+  // |x| < 2**25 in the comparator and the residual adder: from this shift on everything rounds to 0.
   function automatic logic [5:0] scaled_limit(logic [5:0] shift);
     scaled_limit = (shift > 6'd27) ? 6'd27 : shift;
   endfunction

@@ -1,0 +1,80 @@
+"""All strategies through one interface, and what they share: describing groups, ordering, reasons, verifying."""
+
+from collections.abc import Callable, Sequence
+
+from opu_fuse.dfg.graph import Dfg, Kind
+from opu_fuse.errors import PartitionError
+from opu_fuse.fuse.boundaries import boundaries
+from opu_fuse.fuse.greedy import greedy
+from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
+from opu_fuse.fuse.legality import leaves
+from opu_fuse.fuse.matched import matched, none
+from opu_fuse.fuse.order import order_units
+from opu_fuse.fuse.partition import Group, HostOp, Match, Partition
+from opu_fuse.fuse.verify import verify
+from opu_fuse.hw.spec import HwSpec
+
+Strategy = Callable[[Dfg, HwSpec, Forbid], tuple[list[list[Match]], list[HostOp]]]
+
+STRATEGIES: dict[str, Strategy] = {"none": none, "greedy": greedy, "matched": matched}
+DEFAULT_STRATEGY = "matched"
+
+
+def partition(
+    dfg: Dfg,
+    hw: HwSpec,
+    strategy: str = DEFAULT_STRATEGY,
+    forbid: frozenset[tuple[int, ...]] = NOTHING_FORBIDDEN,
+) -> Partition:
+    """Groups of a DFG on a machine, with reasons at all boundaries and the verifier's findings.
+
+    forbid: groups that must not be formed, each as the ascending tuple of its node indices (the scheduler's answer to what does
+    not fit); `greedy` takes no notice of it. Raises PartitionError for an unknown strategy.
+    """
+    if strategy not in STRATEGIES:
+        raise PartitionError("--strategy", f"unknown strategy {strategy!r}", f"choose one of {', '.join(STRATEGIES)}")
+    forbid = frozenset(tuple(sorted(nodes)) for nodes in forbid)
+    raw, host = STRATEGIES[strategy](dfg, hw, forbid)
+    steps, stuck = order_units(dfg, raw, host)
+    ordered = [raw[s.group] for s in steps if s.group is not None] + [raw[g] for g in stuck]
+    groups = tuple(_describe(dfg, i, matches) for i, matches in enumerate(ordered))
+    host_ops = tuple(sorted(host, key=lambda h: h.node))
+    return Partition(
+        strategy=strategy,
+        groups=groups,
+        host=host_ops,
+        boundaries=boundaries(dfg, hw, groups, host_ops, strategy, forbid),
+        violations=verify(dfg, hw, groups, host_ops),
+    )
+
+
+def require_legal(dfg: Dfg, result: Partition) -> None:
+    """Raises PartitionError with the first violation of an illegal partition."""
+    if result.legal:
+        return
+    first, more = result.violations[0], len(result.violations) - 1
+    what = f"{first.text}{f' (and {more} more violations)' if more else ''}"
+    raise PartitionError(f"{dfg.name}, strategy {result.strategy}", what, "use --strategy matched")
+
+
+def _describe(dfg: Dfg, index: int, matches: Sequence[Match]) -> Group:
+    members = {m.node for m in matches}
+    inputs: dict[int, None] = {}
+    constants: dict[int, None] = {}
+    outputs: list[int] = []
+    results = frozenset(dfg.outputs)
+    for match in matches:
+        for operand in leaves(dfg, dfg[match.node]):
+            if dfg[operand].kind is Kind.CONST:
+                constants[operand] = None
+            elif operand not in members:
+                inputs[operand] = None
+        if match.node in results or any(r not in members for r in readers(dfg, match.node)):
+            outputs.append(match.node)
+    return Group(
+        index=index,
+        matches=tuple(matches),
+        inputs=tuple(inputs),
+        constants=tuple(constants),
+        outputs=tuple(outputs),
+    )

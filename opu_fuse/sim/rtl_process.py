@@ -1,0 +1,321 @@
+"""A running RTL simulation of one machine, as a child process.
+
+The child (`python -m rtl_sim.run`) builds the simulator if it is not in the cache, then takes commands
+and gives answers as lines of JSON on its standard streams. The memory window is a file that
+both processes map, so nothing is copied between runs.
+"""
+
+import json
+import logging
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+import opu_fuse
+from opu_fuse.errors import InternalError, RunError
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.regmap import ERROR_DOC, WATCHDOG_RESET, ErrorCode
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.resources import rtl_dir
+
+log = logging.getLogger(__name__)
+
+REPLY = "@opu "
+WAVE_FORMATS = (".fst", ".vcd")
+_LONGEST_RUN_CYCLES = 1 << 40
+_HELP = {
+    ErrorCode.SPEC_MISMATCH: "compile the model for this machine",
+    ErrorCode.WATCHDOG: "raise the watchdog if the memory is that slow, else report a deadlock",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """One retired instruction. pc: word index of its C-type in the program; start, end: cycles
+    since the start was written."""
+
+    engine: Engine
+    pc: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRun:
+    """One program from start to done. busy, stall: cycles per engine; *_beats: of the AXI port;
+    seconds: time the simulation took."""
+
+    cycles: int
+    busy: Mapping[Engine, int]
+    stall: Mapping[Engine, int]
+    read_beats: int
+    write_beats: int
+    retired: tuple[Retired, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineStop:
+    """Why and where the machine stopped; pc: word index in the program."""
+
+    code: ErrorCode
+    engine: Engine
+    pc: int
+
+
+class RtlMachine:
+    """One simulated machine; programs run one after the other on the same memory window.
+
+    spec: what is built; image: uint8, the window's content at the start (copied). latency
+    (cycles) and bytes_per_cycle of the memory: None takes the spec's. waves: .fst or .vcd
+    file to write. seed: of whatever is random. cache: folder of built simulators, None for the
+    user's. assertions: also check the RTL's own promises, at some cost in speed. watchdog: cycles
+    without a retirement; 0 switches it off.
+    A context manager; `window` is the shared memory window, valid until `close`.
+    """
+
+    def __init__(
+        self,
+        spec: HwSpec,
+        image: np.ndarray,
+        *,
+        latency: int | None = None,
+        bytes_per_cycle: float | None = None,
+        waves: Path | None = None,
+        seed: int = 1,
+        cache: Path | None = None,
+        assertions: bool = False,
+        watchdog: int = WATCHDOG_RESET,
+    ) -> None:
+        _check_waves(waves)
+        self.spec = spec
+        self._watchdog = watchdog
+        self._folder = Path(tempfile.mkdtemp(prefix="opu_fuse-rtl-"))
+        self._retired_at = 0
+        self._log: deque[str] = deque(maxlen=60)
+        self._replies: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        try:
+            self.window = self._share(image)
+            arguments = [
+                *("--spec", str(self._write_spec())),
+                *("--image", str(self._folder / "dram.bin")),
+                *("--retired", str(self._folder / "retired.txt")),
+                *("--folder", str(self._folder)),
+                *("--latency", str(spec.dram.latency if latency is None else latency)),
+                "--bytes-per-cycle",
+                str(spec.dram.bytes_per_cycle if bytes_per_cycle is None else bytes_per_cycle),
+                *("--seed", str(seed)),
+                *(("--waves", str(waves.resolve())) if waves else ()),
+                *(("--assertions",) if assertions else ()),
+            ]
+            self._child = _start(arguments, self._folder, cache)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self._answer(None)  # built and out of reset
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "RtlMachine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(
+        self,
+        program_offset: int,
+        words: int,
+        *,
+        timeout_seconds: float | None = None,
+        max_cycles: int = _LONGEST_RUN_CYCLES,
+    ) -> ProgramRun | MachineStop:
+        """Run the program of `words` words at `program_offset` of the window, to its end or to the
+        machine's error. RunError when it takes longer than allowed; the machine is closed then.
+        """
+        begun = time.monotonic()
+        self._send(
+            do="run",
+            base=program_offset,
+            words=words,
+            window=self.window.size,
+            watchdog=self._watchdog,
+            limit=max_cycles,
+        )
+        answer = self._answer(timeout_seconds)
+        retired = self._take_retired()
+        if answer.get("timeout"):
+            self.close()
+            raise RunError(
+                "RTL simulation",
+                f"not done after {max_cycles} cycles, next word fetched is {answer['pc']}",
+                "raise the limit",
+            )
+        if answer["error"]:
+            return MachineStop(
+                code=ErrorCode(answer["error"]), engine=Engine(answer["engine"]), pc=answer["pc"]
+            )
+        return ProgramRun(
+            cycles=answer["cycles"],
+            busy=dict(zip(Engine, answer["busy"], strict=True)),
+            stall=dict(zip(Engine, answer["stall"], strict=True)),
+            read_beats=answer["read_beats"],
+            write_beats=answer["write_beats"],
+            retired=retired,
+            seconds=time.monotonic() - begun,
+        )
+
+    def reset(self) -> None:
+        """Pull the reset line; the window keeps its content."""
+        self._send(do="reset")
+        self._answer(None)
+
+    def close(self) -> None:
+        """End the simulation and remove its files; `window` must not be used any more."""
+        if self._child.stdin and not self._child.stdin.closed:
+            try:
+                self._child.stdin.close()  # end of input ends the session, waves are complete
+            except BrokenPipeError:
+                log.debug("the simulator has already gone")
+        try:
+            self._child.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            _end(self._child)
+        self._reader.join(timeout=10)
+        if self._child.stdout:
+            self._child.stdout.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _share(self, image: np.ndarray) -> np.ndarray:
+        path = self._folder / "dram.bin"
+        window = np.memmap(path, np.uint8, "w+", shape=(image.size,))
+        window[:] = image
+        return np.asarray(window)
+
+    def _write_spec(self) -> Path:
+        path = self._folder / f"{self.spec.name}.yaml"
+        path.write_text(self.spec.to_yaml(), encoding="utf-8")
+        return path
+
+    def _send(self, **command: object) -> None:
+        stream: IO[str] | None = self._child.stdin
+        try:
+            if stream is None or stream.closed:
+                raise BrokenPipeError
+            stream.write(json.dumps(command) + "\n")
+            stream.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def _answer(self, timeout_seconds: float | None) -> dict[str, Any]:
+        try:
+            answer = self._replies.get(timeout=timeout_seconds)
+        except queue.Empty:
+            _end(self._child)
+            self.close()
+            raise RunError(
+                "RTL simulation",
+                f"not done after {timeout_seconds:g} seconds",
+                "allow more time, or run fewer layers",
+            ) from None
+        if answer is None:
+            raise self._died()
+        fatal = answer.get("fatal")
+        if fatal:
+            if fatal["user"]:
+                raise RunError(fatal["where"], fatal["what"], fatal["help"])
+            raise InternalError(fatal["stage"], fatal["what"])
+        return answer
+
+    def _died(self) -> InternalError:
+        return InternalError("RTL simulation", "the simulator ended:\n" + "\n".join(self._log))
+
+    def _read(self) -> None:
+        """Answers to the queue, everything else to the log; None when the child is gone."""
+        stream = self._child.stdout
+        for line in stream or ():
+            text = line.rstrip("\n")
+            if text.startswith(REPLY):
+                self._replies.put(json.loads(text.removeprefix(REPLY)))
+            elif text:
+                self._log.append(text)
+                log.info("%s", text)
+        self._replies.put(None)
+
+    def _take_retired(self) -> tuple[Retired, ...]:
+        with (self._folder / "retired.txt").open(encoding="ascii") as file:
+            file.seek(self._retired_at)
+            lines = file.readlines()
+            self._retired_at = file.tell()
+        rows = (tuple(map(int, line.split())) for line in lines)
+        return tuple(Retired(engine=Engine(e), pc=p, start=s, end=t) for e, p, s, t in rows)
+
+
+def stop_error(stop: MachineStop, where: str, instruction: str) -> RunError:
+    """The user's view of a stopped machine. instruction: text of the offending one."""
+    what = f"the machine stopped with {stop.code.name.lower()} ({ERROR_DOC[stop.code]})"
+    engine = stop.engine.name.lower()
+    return RunError(
+        where,
+        f"{what}; engine {engine}, program word {stop.pc}: {instruction}",
+        _HELP.get(stop.code, "compile the model again for this machine"),
+    )
+
+
+def _check_waves(waves: Path | None) -> None:
+    if waves is None:
+        return
+    if waves.suffix not in WAVE_FORMATS:
+        raise RunError(
+            str(waves), f"waves of type {waves.suffix!r}", f"use {' or '.join(WAVE_FORMATS)}"
+        )
+    if not waves.resolve().parent.is_dir():
+        raise RunError(str(waves), "the folder for the waves does not exist", "make it first")
+
+
+def _start(arguments: list[str], folder: Path, cache: Path | None) -> subprocess.Popen[str]:
+    packages = (str(rtl_dir().parent), str(Path(opu_fuse.__file__).parents[1]))
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(
+        (*packages, *filter(None, [os.environ.get("PYTHONPATH")]))
+    )
+    if cache is not None:
+        environment["OPU_FUSE_CACHE"] = str(cache.resolve())
+    return subprocess.Popen(
+        [sys.executable, "-m", "rtl_sim.run", *arguments],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # so that it can be ended with the processes it has started
+    )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """End our child and what it has started."""
+    if child.poll() is None:
+        os.killpg(child.pid, 15)
+        try:
+            child.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, 9)
+            child.wait()

@@ -1,0 +1,66 @@
+// ACT: slope `pos` at and above the zero point, `neg` below; / 2**shift, zero point, clamp. Latency 2, one word per cycle.
+// Parameters are constant while items are inside.
+module opu_activate
+  import opu_pkg::*;
+  import opu_post_pkg::*;
+(
+    input  logic                 clk_i,
+    input  logic                 rst_ni,
+
+    input  logic [15:0]          pos_i,
+    input  logic [15:0]          neg_i,
+    input  logic [5:0]           shift_i,
+    input  logic signed [7:0]    x_zero_i,
+    input  logic signed [7:0]    y_zero_i,
+    input  logic signed [7:0]    lo_i,
+    input  logic signed [7:0]    hi_i,
+
+    input  item_t                item_i,
+    input  logic [WORD_BITS-1:0] value_i,
+    output item_t                item_o,
+    output logic [WORD_BITS-1:0] value_o
+);
+
+  logic [7:0] x [LANES];
+  logic [7:0] y [LANES];
+  scaled_t product [LANES];
+  item_t product_item_q;
+
+  function automatic void multiply();
+    for (int unsigned l = 0; l < LANES; l++) begin
+      automatic scaled_t centred = SCALED_BITS'(signed'(x[l])) - SCALED_BITS'(x_zero_i);
+      product[l] = centred * SCALED_BITS'({1'b0, (centred < 0) ? neg_i : pos_i});
+    end
+  endfunction
+
+  function automatic void scale();
+    automatic logic [5:0] amount = scaled_limit(shift_i);
+    automatic scaled_t half = scaled_half(amount);
+    for (int unsigned l = 0; l < LANES; l++) begin
+      y[l] = clamp8(scaled_shift(product[l], amount, half) + SCALED_BITS'(y_zero_i), lo_i, hi_i);
+    end
+  endfunction
+
+  /* verilator lint_off BLKSEQ */
+  always_ff @(posedge clk_i) begin
+    if (product_item_q.valid && product_item_q.present) begin
+      scale();
+      for (int l = 0; l < int'(LANES); l++) value_o[8*l+:8] <= y[l];
+    end
+    if (item_i.valid && item_i.present) begin
+      for (int l = 0; l < int'(LANES); l++) x[l] = value_i[8*l+:8];
+      multiply();
+    end
+  end
+  /* verilator lint_on BLKSEQ */
+
+  always_ff @(posedge clk_i) begin
+    product_item_q <= item_i;
+    item_o <= product_item_q;
+    if (!rst_ni) begin
+      product_item_q.valid <= 1'b0;
+      item_o.valid <= 1'b0;
+    end
+  end
+
+endmodule

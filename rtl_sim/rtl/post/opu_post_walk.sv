@@ -1,0 +1,295 @@
+// Accepts post instructions, walks blocks, output pixels and windows, reads partial sums and loads parameters.
+//
+// start_*: valid/ready, parameters are taken at the handshake; ready as soon as the last visit of the instruction before
+//          is issued. illegal_o pulses one cycle after the handshake of an illegal instruction, which does nothing else.
+// launch_o pulses with launched_params_o in the cycle before the first visit of an instruction, and only while clear_i:
+//          nothing of the instruction before is inside the chain.
+// visit_*: one window position per cycle: item, parameter bank. A present one reads its partial sum (psum_*), and is
+//          issued in the cycle of the grant; its data arrives one cycle later.
+// param_*: parameter words of the next block, read while the visits of this one run; they arrive one cycle later for the
+//          bank and position in load_*.
+`include "opu_assert.svh"
+
+module opu_post_walk
+  import opu_pkg::*;
+  import opu_post_pkg::*;
+(
+    input  logic         clk_i,
+    input  logic         rst_ni,
+
+    input  logic         start_valid_i,
+    output logic         start_ready_o,
+    input  logic         room_i,       // one more instruction may be open
+    input  logic [3:0]   op_i,
+    input  post_params_t params_i,
+    output logic         accept_o,     // a legal instruction starts
+    output logic         illegal_o,
+
+    input  logic         clear_i,
+    output logic         launch_o,
+    output post_params_t launched_params_o,
+
+    output logic         psum_re_o,
+    output psum_addr_t   psum_addr_o,
+    input  logic         psum_grant_i,
+    output item_t        visit_item_o,
+    output logic         visit_bank_o,
+
+    output logic         param_re_o,
+    output param_addr_t  param_addr_o,
+    output logic         load_we_o,
+    output logic         load_bank_o,
+    output logic [2:0]   load_word_o
+);
+
+  typedef enum logic [1:0] {IDLE, PREPARE, LAUNCH, VISIT} state_e;
+
+  state_e state_q, state_d;
+  post_params_t p_q;
+  chain_t chain_q;
+  assign launched_params_o = p_q;
+
+  // ---- acceptance ----------------------------------------------------------------------------------------------------
+
+  logic start, legal;
+  /* verilator lint_off UNUSEDSIGNAL */  // some fields are for later
+  chain_t chain;
+  /* verilator lint_on UNUSEDSIGNAL */
+  assign start_ready_o = state_q == IDLE && room_i;
+  assign start = start_valid_i && start_ready_o;
+  assign accept_o = start && legal;
+  assign chain = decode_chain(params_i.order);
+
+  always_comb begin
+    legal = op_i == OP_POST_RUN && chain.legal
+        && params_i.in_rows != '0 && params_i.in_cols != '0
+        && params_i.out_rows != '0 && params_i.out_cols != '0
+        && params_i.win_rows != '0 && params_i.win_cols != '0
+        && params_i.stride_y != '0 && params_i.stride_x != '0 && params_i.blocks != '0;
+    if (!chain.pool && (params_i.win_rows != 8'd1 || params_i.win_cols != 8'd1)) legal = 1'b0;
+  end
+
+  // ---- loops: block, output row, output column, window row, window column ----------------------------------------------
+
+  typedef struct packed {
+    logic [15:0]              b_left, oy_left, ox_left;         // further iterations
+    logic [7:0]               wy_left, wx_left;
+    logic                     window_first;
+    logic signed [Y_BITS-1:0] window_y, window_x, y, x;         // window origin, visit
+    psum_addr_t               psum_block, psum_window, psum_row;        // column 0 of: tile row 0 of the block, window
+    residual_addr_t           res_block, res_window, res_row;           //   row 0, visited row
+    residual_addr_t           res_x;                            // output column, when RESIDUAL does not stand before POOL
+    output_addr_t             out_block, out_row, out;          // pixel (0, 0), column 0 of the row, this pixel
+  } loop_t;
+
+  loop_t loop_q, loop_d;
+
+  // Address steps: origin (from row 0 to the first window), output row to output row, window row to window row.
+  psum_addr_t psum_origin, psum_origin_q, psum_stride_q;
+  residual_addr_t res_origin, res_origin_q, res_stride_q, res_step;
+  logic by_visit;  // the residual follows the visits, not the output pixels
+  assign by_visit = chain_q.residual_before_pool;
+  assign psum_origin = psum_addr_t'(p_q.origin_y) * psum_addr_t'(p_q.psum_row_pitch);
+  assign res_origin = by_visit ? residual_addr_t'(p_q.origin_y) * residual_addr_t'(p_q.res_row_pitch) : '0;
+  assign res_step = by_visit ? residual_addr_t'(p_q.res_row_pitch) : '0;
+
+  psum_addr_t next_psum_block, next_psum_window;
+  residual_addr_t next_res_block, next_res_window;
+  output_addr_t next_out_block, next_out_row;
+  assign next_psum_block = loop_q.psum_block + psum_addr_t'(p_q.psum_block_pitch);
+  assign next_psum_window = loop_q.psum_window + psum_stride_q;
+  assign next_res_block = loop_q.res_block + residual_addr_t'(p_q.res_block_pitch);
+  assign next_res_window = loop_q.res_window + res_stride_q;
+  assign next_out_block = loop_q.out_block + output_addr_t'(p_q.out_block_pitch);
+  assign next_out_row = loop_q.out_row + output_addr_t'(p_q.out_row_pitch);
+
+  logic window_last, row_last, block_last, all_last;
+  assign window_last = loop_q.wy_left == '0 && loop_q.wx_left == '0;
+  assign row_last = window_last && loop_q.ox_left == '0;
+  assign block_last = row_last && loop_q.oy_left == '0;
+  assign all_last = block_last && loop_q.b_left == '0;
+
+  logic issue;
+
+  always_comb begin
+    loop_d = loop_q;
+    if (state_q == PREPARE) begin
+      loop_d.b_left = p_q.blocks - 16'd1;
+      loop_d.oy_left = p_q.out_rows - 16'd1;
+      loop_d.ox_left = p_q.out_cols - 16'd1;
+      loop_d.wy_left = p_q.win_rows - 8'd1;
+      loop_d.wx_left = p_q.win_cols - 8'd1;
+      loop_d.window_first = 1'b1;
+      loop_d.window_y = Y_BITS'(p_q.origin_y);
+      loop_d.window_x = Y_BITS'(p_q.origin_x);
+      loop_d.y = Y_BITS'(p_q.origin_y);
+      loop_d.x = Y_BITS'(p_q.origin_x);
+      loop_d.psum_block = psum_addr_t'(p_q.psum);
+      loop_d.psum_window = psum_addr_t'(p_q.psum) + psum_origin;
+      loop_d.psum_row = loop_d.psum_window;
+      loop_d.res_block = residual_addr_t'(p_q.res);
+      loop_d.res_window = residual_addr_t'(p_q.res) + res_origin;
+      loop_d.res_row = loop_d.res_window;
+      loop_d.res_x = '0;
+      loop_d.out_block = output_addr_t'(p_q.out);
+      loop_d.out_row = output_addr_t'(p_q.out);
+      loop_d.out = output_addr_t'(p_q.out);
+    end else if (issue) begin
+      loop_d.window_first = window_last;
+      loop_d.x = loop_q.x + Y_BITS'(1);
+      loop_d.wx_left = loop_q.wx_left - 8'd1;
+      if (loop_q.wx_left == '0) begin
+        loop_d.x = loop_q.window_x;
+        loop_d.wx_left = p_q.win_cols - 8'd1;
+        loop_d.y = loop_q.y + Y_BITS'(1);
+        loop_d.psum_row = loop_q.psum_row + psum_addr_t'(p_q.psum_row_pitch);
+        loop_d.res_row = loop_q.res_row + res_step;
+        loop_d.wy_left = loop_q.wy_left - 8'd1;
+      end
+      if (window_last) begin
+        loop_d.window_x = loop_q.window_x + Y_BITS'(p_q.stride_x);
+        loop_d.x = loop_d.window_x;
+        loop_d.y = loop_q.window_y;
+        loop_d.psum_row = loop_q.psum_window;
+        loop_d.res_row = loop_q.res_window;
+        loop_d.res_x = loop_q.res_x + residual_addr_t'(1);
+        loop_d.wy_left = p_q.win_rows - 8'd1;
+        loop_d.out = loop_q.out + output_addr_t'(1);
+        loop_d.ox_left = loop_q.ox_left - 16'd1;
+      end
+      if (row_last) begin
+        loop_d.window_x = Y_BITS'(p_q.origin_x);
+        loop_d.x = Y_BITS'(p_q.origin_x);
+        loop_d.window_y = loop_q.window_y + Y_BITS'(p_q.stride_y);
+        loop_d.y = loop_d.window_y;
+        loop_d.psum_window = next_psum_window;
+        loop_d.psum_row = next_psum_window;
+        loop_d.res_window = next_res_window;
+        loop_d.res_row = next_res_window;
+        loop_d.res_x = '0;
+        loop_d.out_row = next_out_row;
+        loop_d.out = next_out_row;
+        loop_d.ox_left = p_q.out_cols - 16'd1;
+        loop_d.oy_left = loop_q.oy_left - 16'd1;
+      end
+      if (block_last) begin
+        loop_d.window_y = Y_BITS'(p_q.origin_y);
+        loop_d.y = Y_BITS'(p_q.origin_y);
+        loop_d.psum_block = next_psum_block;
+        loop_d.psum_window = next_psum_block + psum_origin_q;
+        loop_d.psum_row = loop_d.psum_window;
+        loop_d.res_block = next_res_block;
+        loop_d.res_window = next_res_block + res_origin_q;
+        loop_d.res_row = loop_d.res_window;
+        loop_d.out_block = next_out_block;
+        loop_d.out_row = next_out_block;
+        loop_d.out = next_out_block;
+        loop_d.oy_left = p_q.out_rows - 16'd1;
+        loop_d.b_left = loop_q.b_left - 16'd1;
+      end
+    end
+  end
+
+  // ---- parameters: one bank serves the visits, the other takes the next block's ----------------------------------------
+
+  logic [3:0] load_left_q, load_left_d;
+  logic load_start, load_bank_q;    // load_bank_q: bank of the load under way or done last
+  logic visit_bank_q, block_first_q;  // the block has not begun
+  logic block_begins;
+  param_addr_t param_addr_q;
+
+  assign block_begins = issue && block_first_q;
+  assign load_start = (accept_o && chain.requant) || (block_begins && chain_q.requant && loop_q.b_left != '0);
+  assign param_re_o = load_left_q != '0;
+  assign param_addr_o = param_addr_q;
+
+  always_comb begin
+    load_left_d = load_left_q;
+    if (load_start) load_left_d = 4'(PARAM_BLOCK_WORDS);
+    else if (param_re_o) load_left_d = load_left_q - 4'd1;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (param_re_o) param_addr_q <= param_addr_q + param_addr_t'(1);
+    if (accept_o) param_addr_q <= param_addr_t'(params_i.param);
+    load_bank_o <= load_bank_q;
+    load_word_o <= 3'(4'(PARAM_BLOCK_WORDS) - load_left_q);
+  end
+
+  // ---- visits ----------------------------------------------------------------------------------------------------------
+
+  logic in_tile, may_visit;
+  assign in_tile = !loop_q.y[Y_BITS-1] && loop_q.y < signed'(Y_BITS'(p_q.in_rows))
+      && !loop_q.x[Y_BITS-1] && loop_q.x < signed'(Y_BITS'(p_q.in_cols));
+  assign may_visit = state_q == VISIT && !(block_first_q && param_re_o);
+  assign psum_re_o = may_visit && in_tile;
+  assign psum_addr_o = loop_q.psum_row + psum_addr_t'(loop_q.x);
+  assign issue = may_visit && (!in_tile || psum_grant_i);
+
+  always_comb begin
+    visit_item_o.valid = issue;
+    visit_item_o.present = in_tile;
+    visit_item_o.first = loop_q.window_first;
+    visit_item_o.last = window_last;
+    visit_item_o.final_one = all_last;
+    visit_item_o.res_addr = loop_q.res_row + (by_visit ? residual_addr_t'(loop_q.x) : loop_q.res_x);
+    visit_item_o.out_addr = loop_q.out;
+    visit_bank_o = block_first_q ? load_bank_q : visit_bank_q;
+  end
+
+  assign launch_o = state_q == LAUNCH && clear_i;
+
+  always_comb begin
+    state_d = state_q;
+    unique case (state_q)
+      IDLE: if (accept_o) state_d = PREPARE;
+      PREPARE: state_d = LAUNCH;
+      LAUNCH: if (launch_o) state_d = VISIT;
+      VISIT: if (issue && all_last) state_d = IDLE;
+      default: state_d = IDLE;
+    endcase
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      state_q <= IDLE;
+      illegal_o <= 1'b0;
+      load_left_q <= '0;
+      load_we_o <= 1'b0;
+      load_bank_q <= 1'b0;
+    end else begin
+      state_q <= state_d;
+      illegal_o <= start && !legal;
+      load_left_q <= load_left_d;
+      load_we_o <= param_re_o;
+      if (load_start) load_bank_q <= !load_bank_q;
+    end
+  end
+
+  // Parameters, loops: loaded before they are used, so without reset.
+  always_ff @(posedge clk_i) begin
+    if (accept_o) begin
+      p_q <= params_i;
+      chain_q <= chain;
+    end
+    if (state_q == PREPARE) begin
+      psum_origin_q <= psum_origin;
+      psum_stride_q <= psum_addr_t'(p_q.stride_y) * psum_addr_t'(p_q.psum_row_pitch);
+      res_origin_q <= res_origin;
+      res_stride_q <= by_visit ? residual_addr_t'(p_q.stride_y) * residual_addr_t'(p_q.res_row_pitch)
+          : residual_addr_t'(p_q.res_row_pitch);
+    end
+    if (state_q == PREPARE || issue) begin
+      loop_q <= loop_d;
+      block_first_q <= state_q == PREPARE || block_last;
+    end
+    if (block_begins) visit_bank_q <= load_bank_q;
+  end
+
+  `OPU_ASSERT(WindowOfOneInside, issue && !chain_q.pool |-> in_tile)
+  `OPU_ASSERT(PsumInRange, psum_re_o |-> 32'(psum_addr_o) < PSUM_WORDS)
+  `OPU_ASSERT(ParamInRange, param_re_o |-> 32'(param_addr_o) < PARAM_WORDS)
+  `OPU_ASSERT(ReadHeld, psum_re_o && !psum_grant_i |=> psum_re_o && $stable(psum_addr_o))
+  `OPU_ASSERT(LoadNotLost, load_start |-> load_left_q == '0)
+
+endmodule

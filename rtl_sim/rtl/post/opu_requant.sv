@@ -1,0 +1,106 @@
+// Head of the post chain: partial sums to int8. REQUANT: clamp(rne((v + bias) * mult / 2**shift) + zero), or the low 8
+// bits. Latency 3, one word per cycle.
+//
+// load_*: one parameter word into one of the two banks of per-lane parameters; the word holds 8 bytes for each of LANES / 8
+//         lanes: int32 bias, uint16 mult, int8 shift (0..47), zero. bank_i belongs to the item and follows it; a bank must
+//         not be loaded while items that use it are inside.
+//
+// One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
+`include "opu_assert.svh"
+
+module opu_requant
+  import opu_pkg::*;
+  import opu_post_pkg::*;
+(
+    input  logic                 clk_i,
+    input  logic                 rst_ni,
+
+    input  logic                 load_we_i,
+    input  logic                 load_bank_i,
+    input  logic [2:0]           load_word_i,
+    input  logic [WORD_BITS-1:0] load_data_i,
+
+    input  logic                 requant_i,  // else narrow; constant while items are inside
+    input  logic signed [7:0]    zero_i,
+
+    input  item_t                item_i,
+    input  logic                 bank_i,
+    input  logic [PSUM_BITS-1:0] psum_i,
+
+    output item_t                item_o,
+    output logic [WORD_BITS-1:0] value_o
+);
+
+  `OPU_ASSERT_STATIC(LanesInEights, LANES % 8 == 0)
+  `OPU_ASSERT_STATIC(EightWordsABlock, PARAM_BLOCK_WORDS == 8)
+  `OPU_ASSERT_STATIC(HasMultiplier, MULT_BITS > 0)
+
+  logic signed [31:0] bias [2][LANES];
+  logic [15:0] mult [2][LANES];
+  logic [5:0] shift [2][LANES];
+  requant_t sum [LANES];
+  requant_t product [LANES];
+
+  item_t sum_item_q, product_item_q;
+  logic sum_bank_q, product_bank_q;
+
+  // Loops in functions: see opu_array.
+  function automatic void add_bias(logic bank);
+    for (int unsigned l = 0; l < LANES; l++) begin
+      sum[l] = REQUANT_BITS'(signed'(psum_i[32*l+:32])) + (requant_i ? REQUANT_BITS'(bias[bank][l]) : '0);
+    end
+  endfunction
+
+  function automatic void multiply(logic bank);
+    for (int unsigned l = 0; l < LANES; l++) begin
+      product[l] = requant_i ? sum[l] * REQUANT_BITS'({1'b0, mult[bank][l]}) : sum[l];
+    end
+  endfunction
+
+  function automatic logic [7:0] scale(requant_t x, logic [5:0] amount);
+    requant_t half, odd, y;
+    half = (amount == '0) ? '0 : (requant_t'(1) << (amount - 6'd1)) - requant_t'(1);
+    odd = (amount == '0) ? '0 : (x >>> amount) & requant_t'(1);
+    y = ((x + half + odd) >>> amount) + REQUANT_BITS'(zero_i);
+    if (y < -requant_t'(128)) scale = 8'h80;
+    else if (y > requant_t'(127)) scale = 8'h7f;
+    else scale = y[7:0];
+  endfunction
+
+  /* verilator lint_off BLKSEQ */
+  always_ff @(posedge clk_i) begin
+    if (product_item_q.valid && product_item_q.present) begin
+      for (int l = 0; l < int'(LANES); l++) begin
+        value_o[8*l+:8] <= requant_i ? scale(product[l], shift[product_bank_q][l]) : product[l][7:0];
+      end
+    end
+    if (sum_item_q.valid && sum_item_q.present) multiply(sum_bank_q);
+    if (item_i.valid && item_i.present) add_bias(bank_i);
+    if (load_we_i) begin
+      for (int i = 0; i < int'(LANES / 8); i++) begin
+        bias[load_bank_i][int'(load_word_i)*int'(LANES/8)+i] = load_data_i[64*i+:32];
+        mult[load_bank_i][int'(load_word_i)*int'(LANES/8)+i] = load_data_i[64*i+32+:16];
+        shift[load_bank_i][int'(load_word_i)*int'(LANES/8)+i] = load_data_i[64*i+48+:6];
+      end
+    end
+  end
+  /* verilator lint_on BLKSEQ */
+
+  always_ff @(posedge clk_i) begin
+    sum_item_q <= item_i;
+    sum_bank_q <= bank_i;
+    product_item_q <= sum_item_q;
+    product_bank_q <= sum_bank_q;
+    item_o <= product_item_q;
+    if (!rst_ni) begin
+      sum_item_q.valid <= 1'b0;
+      product_item_q.valid <= 1'b0;
+      item_o.valid <= 1'b0;
+    end
+  end
+
+  for (genvar i = 0; i < int'(LANES / 8); i++) begin : g_lane
+    `OPU_ASSERT(ShiftInRange, load_we_i |-> load_data_i[64*i+48+:8] <= 8'd47)
+  end
+
+endmodule

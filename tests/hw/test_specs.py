@@ -1,0 +1,151 @@
+"""The machines that ship: sound, of the promised sizes, with an identity that survives writing."""
+
+import dataclasses
+
+import pytest
+
+from opu_fuse.errors import SpecError
+from opu_fuse.hw.load import load_hw, load_hw_text, problems, spec_names
+from opu_fuse.hw.spec import Access, ModuleKind
+from opu_fuse.quant import Domain
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_a_shipped_spec_is_sound_and_named_after_its_file(name):
+    assert problems(name) == ()
+    assert load_hw(name).name == name
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_a_resolved_spec_reads_back_equal(name):
+    spec = load_hw(name)
+    again = load_hw_text(spec.to_yaml())
+    assert again == spec
+    assert again.spec_hash == spec.spec_hash
+    assert hash(again) == hash(spec)
+
+
+def test_the_published_machine_has_its_published_size():
+    spec = load_hw("opu-1024")
+    assert spec.macs == 1024
+    assert spec.clock_mhz == 200
+    assert spec.dram.bytes_per_cycle == 64
+    assert [(m.ic, m.oc, m.px) for m in spec.array.modes] == [(64, 16, 1), (32, 32, 1), (16, 64, 1)]
+    assert (spec.array.row_bytes, spec.row_words, spec.word_bytes) == (1024, 16, 64)
+
+
+def test_the_tiny_machine_has_every_mechanism_of_the_large_one():
+    tiny, large = load_hw("opu-tiny"), load_hw("opu-1024")
+    assert tiny.dataflow == large.dataflow
+    assert tiny.numeric == large.numeric
+    assert (tiny.macs, tiny.word_channels, tiny.row_words) == (32, 8, 4)
+
+
+def test_the_classic_graph_is_the_published_one():
+    flow = load_hw("opu-classic").dataflow
+    assert flow.root == "concat"
+    assert {name: tuple(targets) for name, targets in flow.edges.items()} == {
+        "concat": ("add_pre",),
+        "add_pre": ("mul_pre",),
+        "mul_pre": ("pad",),
+        "pad": ("ipa",),
+        "ipa": ("mul",),
+        "mul": ("add",),
+        "add": ("compare", "pool_pad", "res_add"),
+        "pool_pad": ("pool",),
+        "compare": ("pool", "res_add", "upsample"),
+        "pool": ("compare", "res_add"),
+        "res_add": ("compare", "pool", "upsample"),
+    }
+    assert flow.operators["add"] == (ModuleKind.ADDER, ModuleKind.RES_ADDER)
+
+
+def test_bias_and_residual_adders_differ_in_access_and_domain():
+    modules = load_hw("opu-tiny").dataflow.modules
+    bias, residual = modules["add"], modules["res_add"]
+    assert (bias.operand, bias.domain_in, bias.domain_out) == (
+        Access.PER_CHANNEL,
+        Domain.ACC,
+        Domain.ACC,
+    )
+    assert (residual.operand, residual.domain_in) == (Access.FULL, Domain.ACT)
+
+
+def test_the_identity_ignores_what_only_describes_the_memory():
+    spec = load_hw("opu-tiny")
+    slower = dataclasses.replace(spec.dram, bytes_per_cycle=1.0, latency=500)
+    assert dataclasses.replace(spec, dram=slower, description="other").spec_hash == spec.spec_hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counter_bits": 7},
+        {"word_channels": 4},
+        {"name": "other"},
+        {"clock_mhz": 101.0},
+    ],
+)
+def test_the_identity_changes_with_the_machine(change):
+    spec = load_hw("opu-tiny")
+    assert dataclasses.replace(spec, **change).spec_hash != spec.spec_hash
+
+
+def test_the_identity_fits_the_two_registers_of_check():
+    for name in spec_names():
+        assert 0 <= load_hw(name).spec_hash < 1 << 44
+
+
+def test_words_are_padded_to_a_power_of_two_in_memory():
+    spec = dataclasses.replace(load_hw("opu-classic"), word_channels=24)
+    assert spec.word_bytes == 32
+
+
+def test_a_spec_cannot_be_changed_after_it_was_checked():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        load_hw("opu-tiny").counter_bits = 3
+
+
+def test_an_unknown_name_lists_the_machines_that_exist():
+    with pytest.raises(SpecError) as error:
+        load_hw("opu-1025")
+    text = str(error.value)
+    assert "opu-1025: unknown machine" in text
+    assert "opu-1024, opu-classic, opu-tiny" in text
+    assert "did you mean 'opu-1024'" in text
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(SpecError, match=r"gone\.yaml: no such file"):
+        load_hw(tmp_path / "gone.yaml")
+
+
+def test_a_spec_can_extend_a_shipped_one_and_change_one_key(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: opu-tiny\nname: mine\ndram: {latency: 3}\n")
+    mine, tiny = load_hw(path), load_hw("opu-tiny")
+    assert mine.dram.latency == 3
+    assert mine.dram.bus_bytes == tiny.dram.bus_bytes
+    assert mine.dataflow == tiny.dataflow
+
+
+def test_a_spec_can_extend_its_neighbour_file_and_remove_inherited_keys(tmp_path):
+    (tmp_path / "base.yaml").write_text("extends: opu-tiny\nname: base\n")
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "extends: base.yaml\nname: mine\n"
+        "dataflow:\n"
+        "  modules: {pool: null}\n"
+        "  edges: {pool: null, add: [compare, res_add], compare: [res_add], res_add: [compare]}\n"
+        "  operators: {max_pool: null, avg_pool: null}\n"
+    )
+    assert "pool" not in load_hw(path).dataflow.modules
+
+
+def test_domain_is_short_for_both_sides(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "extends: opu-tiny\nname: mine\n"
+        "dataflow: {modules: {add: {domain_in: null, domain_out: null, domain: acc}}}\n"
+    )
+    assert load_hw(path).dataflow == load_hw("opu-tiny").dataflow
