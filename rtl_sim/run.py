@@ -1,6 +1,7 @@
-"""`python -m rtl_sim.run`: builds the whole-network simulator of a machine and runs one session in it (`session.py`).
+"""`python -m rtl_sim.run`: builds the simulator of a whole machine and runs one session in it.
 
-Standard input and output are the session's; everything that goes wrong before is told in its form, as `{"fatal": …}`.
+Standard input and output are the session's (`session.py`); what goes wrong before is told in its
+form, as `{"fatal": …}`.
 """
 
 import argparse

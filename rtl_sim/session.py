@@ -1,8 +1,9 @@
-"""Runs inside the simulator of `opu_system` (a cocotb test module): commands from standard input drive the control registers.
+"""Runs inside the simulator of `opu_system`, as a cocotb test: commands from standard input.
 
-One JSON object per line. `{"do": "run", "base", "words", "window", "watchdog", "limit"}` runs one program and answers with the
-counters; `{"do": "reset"}` resets the machine; the end of input ends the simulation. Answers go to standard output behind
-`REPLY`, between whatever else the simulator prints. The DRAM image is a file shared with the process that commands.
+One JSON object per line. `{"do": "run", "base", "words", "window", "watchdog", "limit"}` runs one
+program and answers with the counters; `{"do": "reset"}` resets the machine; the end of input ends
+the simulation. Answers go to standard output behind `REPLY`, between whatever else the simulator
+prints. The DRAM image is a file shared with the process that commands.
 """
 
 import json

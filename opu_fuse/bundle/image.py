@@ -21,8 +21,8 @@ def segment_words(bundle: Bundle, segment: MachineSegment) -> np.ndarray:
 
 
 def read_tensor(window: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """int8 of the model value's shape, out of the memory window."""
-    data = window[tensor.offset : tensor.offset + tensor.layout.size_bytes]
+    """int8 of the model value's shape, copied out of the memory window."""
+    data = window[tensor.offset : tensor.offset + tensor.layout.size_bytes].copy()
     return tensor.layout.unpack(data).reshape(tensor.shape)
 
 

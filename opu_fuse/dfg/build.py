@@ -1,8 +1,9 @@
 """From the canonical model to the data-flow graph.
 
-One walk over the values, without recursion and in linear time: every value appears once, after its operands, in the order in
-which a depth-first walk from the model's outputs finishes them (post-DFS order, operands visited in operand order). Values that
-no output needs do not appear, except unused inputs, which come last.
+One walk over the values, without recursion and in linear time: every value appears once, after its
+operands, in the order in which a depth-first walk from the model's outputs finishes them (post-DFS
+order, operands visited in operand order). Values that no output needs do not appear, except unused
+inputs, which come last.
 """
 
 from typing import Any
@@ -18,7 +19,9 @@ from opu_fuse.quant import META_KEY, QuantParams
 TENSOR_KEY = "opu_fuse.tensor"
 SOURCE_KEY = "opu_fuse.source"
 KEEPS_INTEGERS = frozenset({"reshape", "max_pool", "relu", "upsample"})
-"""Operators whose result needs no rounding of its own: without a Q behind them, they hand on their operand's integers."""
+"""Operators whose result needs no rounding of its own: without a Q behind them, they hand on their
+operand's integers.
+"""
 
 
 def build_dfg(canonical: ir.Model) -> Dfg:
@@ -30,7 +33,9 @@ def build_dfg(canonical: ir.Model) -> Dfg:
 
 
 class _Builder:
-    """Invariant: `index[v]` is the position of the node that stands for value v; operands stand before their users."""
+    """Invariant: `index[v]` is the position of the node that stands for value v; operands stand
+    before their users.
+    """
 
     def __init__(self, model: ir.Model) -> None:
         self.graph = model.graph
@@ -88,7 +93,11 @@ class _Builder:
             self._add(Kind.CONST, value, const=data, shape=data.shape)
         elif producer is None:
             if not value.is_graph_input():
-                raise ModelError(f"value {value.name!r}", "nothing computes it", "check the model with onnx.checker")
+                raise ModelError(
+                    f"value {value.name!r}",
+                    "nothing computes it",
+                    "check the model with onnx.checker",
+                )
             self._add(Kind.VAR, value, shape=shape_of(value))
         elif len(producer.outputs) > 1:
             self._emit_part(value, producer)
@@ -98,7 +107,9 @@ class _Builder:
     def _emit_part(self, value: ir.Value, producer: ir.Node) -> None:
         """One result of an operator with several: a tuple_get on its call."""
         if producer not in self.calls:
-            self.calls[producer] = self._append(**self._call(producer, self._operand_indices(producer)))
+            self.calls[producer] = self._append(
+                **self._call(producer, self._operand_indices(producer))
+            )
         part = {"index": value.index() or 0}
         operands = (self.calls[producer],)
         self._add(Kind.TUPLE_GET, value, operands=operands, attrs=part, shape=shape_of(value))
@@ -151,7 +162,9 @@ class _Builder:
     def _add(self, kind: Kind, value: ir.Value, **fields: Any) -> None:
         name = value.name or ""
         tensor = value.meta.get(TENSOR_KEY, "")
-        self.index[value] = self._append(kind=kind, name=name, value=name, quant=_quant(value), tensor=tensor, **fields)
+        self.index[value] = self._append(
+            kind=kind, name=name, value=name, quant=_quant(value), tensor=tensor, **fields
+        )
 
     def _append(self, **fields: Any) -> int:
         self.nodes.append(Node(index=len(self.nodes), **fields))

@@ -1,8 +1,8 @@
 """The data-flow graph: what the matcher, the golden model and the code generator read.
 
-One node per node of the canonical model, in post-DFS order (operands before users; `index` is the position). Operator names
-are those of the hardware spec's operator map (`conv`, `dense`, `add`, `relu`, …), `reshape` for changes of view, and
-`host:<OpType>` for everything else.
+One node per node of the canonical model, in post-DFS order (operands before users; `index` is the
+position). Operator names are those of the hardware spec's operator map (`conv`, `dense`, `add`,
+`relu`, …), `reshape` for changes of view, and `host:<OpType>` for everything else.
 """
 
 from collections.abc import Mapping
@@ -37,17 +37,18 @@ class Access(StrEnum):
 class Node:
     """One node.
 
-    name: name in the user's model (an owned bias is `<conv>/bias`); op: operator name ("" unless a call).
-    operands: indices in operand order; access: how each operand is read (same length).
-    shape: of the (only) result, batch 1 included, e.g. (1, c, h, w); value names the result in the canonical model
-    (an owned bias takes the conv's value name, the conv then gets `<value>/acc`).
-    quant: set when the result is rounded to int8 there; None on accumulators, floats and float models.
-    tensor: name of the int8 tensor in the QDQ model (for comparisons with ONNX Runtime), "" without.
-    const: data of a const (weights int8 or float, biases int32 or float). owner: index of the conv that owns this bias.
-    attrs of conv: kernel, strides, dilations (2-tuples), pads (top, left, bottom, right), group; of pools: kernel, strides,
-    dilations, pads, count_include_pad, ceil_mode resolved into pads/shape; of leaky_relu: alpha; of clip: min, max; of pad:
-    pads (top, left, bottom, right), value (real). source: original node names this node stands for.
-    ir_node: the canonical ONNX node (host operators are executed from it).
+    name: name in the user's model (an owned bias is `<conv>/bias`); op: operator name ("" unless a
+    call). operands: indices in operand order; access: how each operand is read (same length).
+    shape: of the (only) result, batch 1 included, e.g. (1, c, h, w); value names the result in the
+    canonical model (an owned bias takes the conv's value name, the conv then gets `<value>/acc`).
+    quant: set when the result is rounded to int8 there; None on accumulators, floats and float
+    models. tensor: name of the int8 tensor in the QDQ model (for comparisons with ONNX Runtime), ""
+    without. const: data of a const (weights int8 or float, biases int32 or float). owner: index of
+    the conv that owns this bias. attrs of conv: kernel, strides, dilations (2-tuples), pads (top,
+    left, bottom, right), group; of pools: kernel, strides, dilations, pads, count_include_pad,
+    ceil_mode resolved into pads/shape; of leaky_relu: alpha; of clip: min, max; of pad: pads (top,
+    left, bottom, right), value (real). source: original node names this node stands for. ir_node:
+    the canonical ONNX node (host operators are executed from it).
     """
 
     index: int
@@ -79,8 +80,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dfg:
-    """nodes in post-DFS order; users[i]: indices of the calls and tuples that read node i (ascending, each once);
-    inputs: var nodes in model order; outputs: result nodes in model order; quantised: weights and activations are integers."""
+    """nodes in post-DFS order; users[i]: indices of the calls and tuples that read node i
+    (ascending, each once); inputs: var nodes in model order; outputs: result nodes in model order;
+    quantised: weights and activations are integers.
+    """
 
     name: str
     nodes: tuple[Node, ...]

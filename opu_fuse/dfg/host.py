@@ -1,6 +1,7 @@
 """One operator in ONNX Runtime: what runs where the machine's arithmetic has no word for it.
 
-The operator gets real numbers (int8 values dequantised) and its result is rounded where the model rounds it.
+The operator gets real numbers (int8 values dequantised) and its result is rounded where the model
+rounds it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,8 @@ MAX_IR_VERSION = 10
 
 
 def run_node(node: ir.Node, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Results of one canonical node. values: every input and captured value by name, in the model's own dtypes.
+    """Results of one canonical node. values: every input and captured value by name, in the model's
+    own dtypes.
 
     Raises ModelError when ONNX Runtime refuses the operator.
     """
@@ -27,20 +29,28 @@ def run_node(node: ir.Node, values: Mapping[str, np.ndarray]) -> list[np.ndarray
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
         return _results(session.run(wanted, dict(values)))
-    except Exception as error:  # noqa: BLE001  ONNX Runtime raises pybind types without a common base
+    except Exception as error:
         what = f"ONNX Runtime cannot run {node.op_type}: {str(error).splitlines()[0]}"
-        raise ModelError(node.name or node.op_type, what, "check the model with onnx.checker") from error
+        raise ModelError(
+            node.name or node.op_type, what, "check the model with onnx.checker"
+        ) from error
 
 
 def _results(outputs: Sequence[Any]) -> list[np.ndarray]:
     return [np.asarray(o) for o in outputs]
 
 
-def _one_node_model(node: ir.Node, values: Mapping[str, np.ndarray], wanted: list[str]) -> onnx.ModelProto:
+def _one_node_model(
+    node: ir.Node, values: Mapping[str, np.ndarray], wanted: list[str]
+) -> onnx.ModelProto:
     inputs = [
-        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        onnx.helper.make_tensor_value_info(
+            name, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape
+        )
         for name, v in values.items()
     ]
     outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in wanted]

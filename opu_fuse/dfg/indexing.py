@@ -1,8 +1,9 @@
 """Affine indexing maps, and the access they imply.
 
-An operator is a loop nest. Each loop has a role (`Loop`); each operand has a map from loop indices to its own index, one affine
-expression per tensor dimension. From the map alone follows how the operand is read (`derive_access`): that, not the operator's
-name, decides between bias adder and residual adder.
+An operator is a loop nest. Each loop has a role (`Loop`); each operand has a map from loop indices
+to its own index, one affine expression per tensor dimension. From the map alone follows how the
+operand is read (`derive_access`): that, not the operator's name, decides between bias adder and
+residual adder.
 """
 
 import functools
@@ -48,7 +49,9 @@ class IndexingMap:
 
     def index(self, point: Sequence[int]) -> tuple[int, ...]:
         """The tensor index read at one point of the loop nest."""
-        return tuple(e.offset + sum(factor * point[loop] for loop, factor in e.terms) for e in self.results)
+        return tuple(
+            e.offset + sum(factor * point[loop] for loop, factor in e.terms) for e in self.results
+        )
 
     def mentions(self, role: Role) -> bool:
         """True when a loop of this role occurs in the map, whatever its extent."""
@@ -60,7 +63,8 @@ def result_loops(shape: Sequence[int]) -> tuple[Loop, ...]:
     roles = [Role.BATCH, Role.CHANNEL] if len(shape) >= 2 else []
     roles += [Role.SPATIAL] * (len(shape) - len(roles))
     return tuple(
-        Loop(name=f"d{i}", role=role, extent=extent) for i, (role, extent) in enumerate(zip(roles, shape, strict=True))
+        Loop(name=f"d{i}", role=role, extent=extent)
+        for i, (role, extent) in enumerate(zip(roles, shape, strict=True))
     )
 
 
@@ -68,7 +72,8 @@ def broadcast_map(shape: Sequence[int], result: Sequence[int]) -> IndexingMap:
     """Map of an element-wise operand under numpy broadcasting (aligned on the right)."""
     lead = len(result) - len(shape)
     results = tuple(
-        Affine(terms=((lead + i, 1),)) if extent == result[lead + i] else Affine() for i, extent in enumerate(shape)
+        Affine(terms=((lead + i, 1),)) if extent == result[lead + i] else Affine()
+        for i, extent in enumerate(shape)
     )
     return IndexingMap(loops=result_loops(result), results=results)
 
@@ -88,13 +93,17 @@ def conv_maps(
     pads: tuple[int, int, int, int],
     group: int,
 ) -> tuple[IndexingMap, IndexingMap]:
-    """Maps of feature map (n, c, h, w) and weights (oc, ic, kh, kw) of a convolution; channels are (group, rest)."""
+    """Maps of feature map (n, c, h, w) and weights (oc, ic, kh, kw) of a convolution; channels are
+    (group, rest).
+    """
     ic = weight[1]
     oc = weight[0] // group
     extents = (data[0], group, oc, result[2], result[3], ic, weight[2], weight[3])
     names = ("n", "g", "oc", "oh", "ow", "ic", "kh", "kw")
     roles = (Role.BATCH, Role.CHANNEL, Role.CHANNEL, Role.SPATIAL, Role.SPATIAL, *[Role.REDUCE] * 3)
-    loops = tuple(Loop(name=n, role=r, extent=e) for n, r, e in zip(names, roles, extents, strict=True))
+    loops = tuple(
+        Loop(name=n, role=r, extent=e) for n, r, e in zip(names, roles, extents, strict=True)
+    )
     channel = ((1, ic), (5, 1)) if group > 1 else ((5, 1),)
     feature = (
         Affine(terms=((0, 1),)),
@@ -128,7 +137,9 @@ def window_map(
     pads: tuple[int, int, int, int],
 ) -> IndexingMap:
     """Map of the feature map a pooling window slides over."""
-    window = tuple(Loop(name=n, role=Role.REDUCE, extent=e) for n, e in zip(("kh", "kw"), kernel, strict=True))
+    window = tuple(
+        Loop(name=n, role=Role.REDUCE, extent=e) for n, e in zip(("kh", "kw"), kernel, strict=True)
+    )
     results = (
         Affine(terms=((0, 1),)),
         Affine(terms=((1, 1),)),
@@ -141,10 +152,11 @@ def window_map(
 def derive_access(indexing: IndexingMap, *, const: bool) -> Access:
     """How an operand with this map is read.
 
-    Case 1: a reduction runs over it: weights (no spatial loop, but the output channel's) are per channel, data is full.
+    Case 1: a reduction runs over it: weights (no spatial loop, but the output channel's) are per
+    channel, data is full.
     Case 2: no loop of more than one iteration moves it: per tensor.
-    Case 3: only the channel moves it: per channel; where the whole result is one pixel, a feature map of that size has the
-    same map: constants count as per channel, computed values as full.
+    Case 3: only the channel moves it: per channel; where the whole result is one pixel, a feature
+    map of that size has the same map: constants count as per channel, computed values as full.
     Case 4: every loop moves its own dimension by one: full. Anything else: unsupported.
     """
     if indexing.mentions(Role.REDUCE):  # Case 1
@@ -158,11 +170,15 @@ def derive_access(indexing: IndexingMap, *, const: bool) -> Access:
     channels = {i for i in wanted if loops[i].role is Role.CHANNEL}
     if moving == channels and (const or moving != wanted or len(indexing.results) < len(loops)):
         return Access.PER_CHANNEL  # Case 3
-    unit = all(e.offset == 0 and all(factor == 1 for _, factor in e.terms) for e in indexing.results)
+    unit = all(
+        e.offset == 0 and all(factor == 1 for _, factor in e.terms) for e in indexing.results
+    )
     return Access.FULL if moving == wanted and unit else Access.UNSUPPORTED  # Case 4
 
 
 @functools.lru_cache(maxsize=4096)
 def elementwise_access(shape: tuple[int, ...], result: tuple[int, ...], *, const: bool) -> Access:
-    """Access of an operand of this shape under numpy broadcasting; networks repeat few shapes often."""
+    """Access of an operand of this shape under numpy broadcasting; networks repeat few shapes
+    often.
+    """
     return derive_access(broadcast_map(shape, result), const=const)

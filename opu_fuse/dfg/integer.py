@@ -1,8 +1,9 @@
 """Integer parameters of every operator, derived from the annotations.
 
-The golden model executes them, the code generator writes them into registers and parameter words: both call the functions here, so
-that there is one derivation. `numeric` is the spec's `numeric` section: `multiplier_bits` and `average_bits`. All raise ModelError,
-naming the node, when the annotations cannot be expressed.
+The golden model executes them, the code generator writes them into registers and parameter words:
+both call the functions here, so that there is one derivation. `numeric` is the spec's `numeric`
+section: `multiplier_bits` and `average_bits`. All raise ModelError, naming the node, when the
+annotations cannot be expressed.
 """
 
 from dataclasses import dataclass
@@ -32,8 +33,9 @@ class Numeric(Protocol):
 class RequantParams:
     """Accumulator -> int8, per output channel: int64 arrays of one length.
 
-    bias: what is added to the plain sum of products x*w (the model's bias and -x_zero * sum(w), int32 range); mult, shift:
-    `fixedpoint.requantize`; zero_point: of the result; pad_value: int8 that padding inserts (the operand's zero point).
+    bias: what is added to the plain sum of products x*w (the model's bias and -x_zero * sum(w),
+    int32 range); mult, shift: `fixedpoint.requantize`; zero_point: of the result; pad_value: int8
+    that padding inserts (the operand's zero point).
     """
 
     bias: np.ndarray
@@ -72,8 +74,9 @@ class ResidualParams:
 class AverageParams:
     """`fixedpoint.average` over a window.
 
-    row_counts, col_counts: positions that count, for every output row and column (all equal unless padding is left out);
-    mults: (count, Multiplier) for every product of a row count and a column count, ascending.
+    row_counts, col_counts: positions that count, for every output row and column (all equal unless
+    padding is left out); mults: (count, Multiplier) for every product of a row count and a column
+    count, ascending.
     """
 
     x_zero: int
@@ -88,7 +91,9 @@ class AverageParams:
 
 
 def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
-    """Requantiser of a conv or dense node, its owned bias (if any) included. The weights must be int8."""
+    """Requantiser of a conv or dense node, its owned bias (if any) included. The weights must be
+    int8.
+    """
     node = dfg[conv]
     last = owned_bias(dfg, conv) or node
     x, w = quant_of(dfg[node.operands[0]]), dfg[node.operands[1]]
@@ -103,7 +108,9 @@ def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
         what = f"its accumulator can reach {reach.max()}, 32 bits hold {ACC_LIMIT - 1}"
         raise ModelError(node.name, what, "use smaller biases or larger weight scales")
     scales = np.broadcast_to(np.asarray(quant_of(w).scale, np.float64), (len(sums),))
-    mults = [_multiplier(node, x.per_tensor * s / y.per_tensor, numeric.multiplier_bits) for s in scales]
+    mults = [
+        _multiplier(node, x.per_tensor * s / y.per_tensor, numeric.multiplier_bits) for s in scales
+    ]
     return RequantParams(
         bias=bias,
         mult=np.array([m.mult for m in mults], np.int64),
@@ -127,29 +134,43 @@ def act_params(dfg: Dfg, index: int, numeric: Numeric) -> ActParams:
         case "leaky_relu":
             slopes = (ratio, ratio * node.attrs["alpha"])
         case _:
-            raise ModelError(node.name, f"{node.op} is no activation", "use relu, clip or leaky_relu")
+            raise ModelError(
+                node.name, f"{node.op} is no activation", "use relu, clip or leaky_relu"
+            )
     (pos, neg), shift = _shared(node, slopes, numeric)
-    return ActParams(x_zero=x.zero_point, pos=pos, neg=neg, shift=shift, y_zero=y.zero_point, lo=lo, hi=hi)
+    return ActParams(
+        x_zero=x.zero_point, pos=pos, neg=neg, shift=shift, y_zero=y.zero_point, lo=lo, hi=hi
+    )
 
 
-def residual_params(dfg: Dfg, index: int, numeric: Numeric, *, swap: bool = False) -> ResidualParams:
-    """Residual adder setting of an add of two feature maps; a is operand 0 (operand 1 with swap)."""
+def residual_params(
+    dfg: Dfg, index: int, numeric: Numeric, *, swap: bool = False
+) -> ResidualParams:
+    """Residual adder setting of an add of two feature maps; a is operand 0 (operand 1 with
+    swap).
+    """
     node = dfg[index]
     a, b = (quant_of(dfg[i]) for i in (reversed(node.operands) if swap else node.operands))
     y = quant_of(node)
-    (a_mult, b_mult), shift = _shared(node, (a.per_tensor / y.per_tensor, b.per_tensor / y.per_tensor), numeric)
+    (a_mult, b_mult), shift = _shared(
+        node, (a.per_tensor / y.per_tensor, b.per_tensor / y.per_tensor), numeric
+    )
     zeros = {"a_zero": a.zero_point, "b_zero": b.zero_point, "y_zero": y.zero_point}
     return ResidualParams(a_mult=a_mult, b_mult=b_mult, shift=shift, **zeros)
 
 
 def average_params(dfg: Dfg, index: int, numeric: Numeric) -> AverageParams:
-    """Average pooling setting; with uncounted padding there is one multiplier per number of counted positions."""
+    """Average pooling setting; with uncounted padding there is one multiplier per number of counted
+    positions.
+    """
     node = dfg[index]
     x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
     rows, cols = window_counts(dfg, index)
     counts = sorted({r * c for r in set(rows) for c in set(cols)})
     if counts[0] == 0:
-        raise ModelError(node.name, "a pooling window lies wholly in the padding", "use less padding")
+        raise ModelError(
+            node.name, "a pooling window lies wholly in the padding", "use less padding"
+        )
     ratio = x.per_tensor / y.per_tensor
     mults = tuple((n, _multiplier(node, ratio / n, numeric.average_bits)) for n in counts)
     zeros = {"x_zero": x.zero_point, "y_zero": y.zero_point}
@@ -179,12 +200,20 @@ def pad_fill(dfg: Dfg, index: int) -> int:
 
 
 def tied_quant(dfg: Dfg, index: int) -> QuantParams:
-    """The annotation of an operator that only moves int8 values; ModelError unless its operand has the same one."""
+    """The annotation of an operator that only moves int8 values; ModelError unless its operand has
+    the same one.
+    """
     node = dfg[index]
     x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
     if (x.scale, x.zero_point) != (y.scale, y.zero_point):
-        what = f"{node.op} changes the scale from {x.per_tensor} to {y.per_tensor} (or the zero point)"
-        raise ModelError(node.name, what, "quantise its input and output with one scale, as our own quantiser does")
+        what = (
+            f"{node.op} changes the scale from {x.per_tensor} to {y.per_tensor} (or the zero point)"
+        )
+        raise ModelError(
+            node.name,
+            what,
+            "quantise its input and output with one scale, as our own quantiser does",
+        )
     return y
 
 
@@ -196,7 +225,11 @@ def owned_bias(dfg: Dfg, conv: int) -> Node | None:
 def quant_of(node: Node) -> QuantParams:
     """The annotation of a node; ModelError without."""
     if node.quant is None:
-        raise ModelError(node.name, "its value is not rounded to int8", "quantise it (a QuantizeLinear behind it)")
+        raise ModelError(
+            node.name,
+            "its value is not rounded to int8",
+            "quantise it (a QuantizeLinear behind it)",
+        )
     return node.quant
 
 
@@ -204,14 +237,22 @@ def int8_weight(node: Node) -> np.ndarray:
     """Data of a weight constant; ModelError unless it is int8 with zero point 0."""
     quant = quant_of(node)
     if node.const is None or node.const.dtype != np.int8 or quant.zero_point != 0:
-        raise ModelError(node.name, "weights must be constant int8 with zero point 0", "quantise them symmetrically")
+        raise ModelError(
+            node.name,
+            "weights must be constant int8 with zero point 0",
+            "quantise them symmetrically",
+        )
     return node.const
 
 
 def int32_bias(node: Node) -> np.ndarray:
     """Data of a bias constant as int64; ModelError unless it is int32."""
     if node.const is None or node.const.dtype != np.int32:
-        raise ModelError(node.name, "a bias must be constant int32 in accumulator scale", "quantise it with scale sx*sw")
+        raise ModelError(
+            node.name,
+            "a bias must be constant int32 in accumulator scale",
+            "quantise it with scale sx*sw",
+        )
     return node.const.astype(np.int64)
 
 
@@ -219,14 +260,20 @@ def _multiplier(node: Node, ratio: float, bits: int) -> Multiplier:
     try:
         return multiplier(ratio, bits)
     except ValueError as error:
-        raise ModelError(node.name, str(error), "choose scales nearer to each other, or --scales pow2") from error
+        raise ModelError(
+            node.name, str(error), "choose scales nearer to each other, or --scales pow2"
+        ) from error
 
 
-def _shared(node: Node, ratios: tuple[float, float], numeric: Numeric) -> tuple[tuple[int, ...], int]:
+def _shared(
+    node: Node, ratios: tuple[float, float], numeric: Numeric
+) -> tuple[tuple[int, ...], int]:
     try:
         return shared_multipliers(ratios, numeric.multiplier_bits)
     except ValueError as error:
-        raise ModelError(node.name, str(error), "choose scales nearer to each other, or --scales pow2") from error
+        raise ModelError(
+            node.name, str(error), "choose scales nearer to each other, or --scales pow2"
+        ) from error
 
 
 def _quantized_limit(limit: float, y: QuantParams) -> int:

@@ -1,7 +1,8 @@
 """The golden model: executes a DFG with exactly the machine's arithmetic, node by node.
 
-`RULES` is the table operator -> integer arithmetic. A node without a rule, one in floating point (`islands.py`), or one named in
-`host` runs in ONNX Runtime on real numbers and is rounded where the model rounds.
+`RULES` is the table operator -> integer arithmetic. A node without a rule, one in floating point
+(`islands.py`), or one named in `host` runs in ONNX Runtime on real numbers and is rounded where the
+model rounds.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -40,11 +41,13 @@ def interpret(
 ) -> Values:
     """Every node's result for one set of inputs.
 
-    inputs: by input name, shape of the var; real numbers (rounded here where the model rounds them) or int8. host: calls to run
-    in ONNX Runtime although they have a rule. Returns per node index: int8 where the node has a quantisation, int64 accumulators
-    for a conv or dense node whose owned bias rounds, the model's own dtype elsewhere; calls with several results and tuples have
-    no entry (their tuple_gets and elements have), nor has a conv that ran on the host together with its bias.
-    Raises RunError for a missing input or a wrong shape, ModelError for annotations that no integer arithmetic can express.
+    inputs: by input name, shape of the var; real numbers (rounded here where the model rounds them)
+    or int8. host: calls to run in ONNX Runtime although they have a rule. Returns per node index:
+    int8 where the node has a quantisation, int64 accumulators for a conv or dense node whose owned
+    bias rounds, the model's own dtype elsewhere; calls with several results and tuples have no
+    entry (their tuple_gets and elements have), nor has a conv that ran on the host together with
+    its bias. Raises RunError for a missing input or a wrong shape, ModelError for annotations that
+    no integer arithmetic can express.
     """
     values: Values = {}
     for node in dfg.nodes:
@@ -58,9 +61,15 @@ def interpret(
 
 
 def evaluate(
-    dfg: Dfg, index: int, values: Mapping[int, np.ndarray], numeric: Numeric, host: Collection[int] = ()
+    dfg: Dfg,
+    index: int,
+    values: Mapping[int, np.ndarray],
+    numeric: Numeric,
+    host: Collection[int] = (),
 ) -> Values:
-    """Results of one call from its operands' values: {} or one entry; several for a call with tuple_gets."""
+    """Results of one call from its operands' values: {} or one entry; several for a call with
+    tuple_gets.
+    """
     node = dfg[index]
     anchor = index if node.owner is None else node.owner
     if runs_integer(dfg, anchor) and anchor not in host and index not in host:
@@ -69,7 +78,9 @@ def evaluate(
 
 
 def runs_integer(dfg: Dfg, index: int) -> bool:
-    """True when a call has integer arithmetic of its own (whether or not some machine has a module for it)."""
+    """True when a call has integer arithmetic of its own (whether or not some machine has a module
+    for it).
+    """
     node = dfg[index]
     if not dfg.quantised or node.op not in RULES or float_reason(dfg, index) is not None:
         return False
@@ -85,7 +96,9 @@ def runs_integer(dfg: Dfg, index: int) -> bool:
 
 
 def slope_shift(alpha: float) -> int | None:
-    """k of alpha = 2**-k, 0 <= k <= 15 (what the comparator's slopes can hold exactly); None otherwise."""
+    """k of alpha = 2**-k, 0 <= k <= 15 (what the comparator's slopes can hold exactly); None
+    otherwise.
+    """
     mantissa, exponent = np.frexp(alpha)
     shift = 1 - int(exponent)
     return shift if mantissa == 0.5 and 0 <= shift <= 15 else None
@@ -93,10 +106,16 @@ def slope_shift(alpha: float) -> int | None:
 
 def _input(node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     if node.name not in inputs:
-        raise RunError(f"input {node.name!r}", "no value was given", f"give one of shape {node.shape}")
+        raise RunError(
+            f"input {node.name!r}", "no value was given", f"give one of shape {node.shape}"
+        )
     value = np.asarray(inputs[node.name])
     if value.shape != node.shape:
-        raise RunError(f"input {node.name!r}", f"shape {value.shape}, the model takes {node.shape}", "reshape it")
+        raise RunError(
+            f"input {node.name!r}",
+            f"shape {value.shape}, the model takes {node.shape}",
+            "reshape it",
+        )
     if node.quant is None or value.dtype == np.int8:
         return value
     return node.quant.quantize(value)
@@ -121,21 +140,31 @@ def _add(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeri
         multipliers = {"a_mult": r.a_mult, "b_mult": r.b_mult, "shift": r.shift}
         return add_residual(a, b, **multipliers, a_zero=r.a_zero, b_zero=r.b_zero, y_zero=r.y_zero)
     params = requant_params(dfg, node.owner, numeric)
-    return _round(a + _per_channel(b.astype(np.int64), a.ndim), params.mult, params.shift, params.zero_point)
+    return _round(
+        a + _per_channel(b.astype(np.int64), a.ndim), params.mult, params.shift, params.zero_point
+    )
 
 
-def _activation(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
+def _activation(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
+) -> np.ndarray:
     p = act_params(dfg, node.index, numeric)
     slopes = {"pos": p.pos, "neg": p.neg, "shift": p.shift}
-    return activate(values[node.operands[0]], **slopes, x_zero=p.x_zero, y_zero=p.y_zero, lo=p.lo, hi=p.hi)
+    return activate(
+        values[node.operands[0]], **slopes, x_zero=p.x_zero, y_zero=p.y_zero, lo=p.lo, hi=p.hi
+    )
 
 
-def _max_pool(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:  # noqa: ARG001
+def _max_pool(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
+) -> np.ndarray:  # noqa: ARG001
     tied_quant(dfg, node.index)
     return window_max(values[node.operands[0]], node.attrs)
 
 
-def _avg_pool(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
+def _avg_pool(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
+) -> np.ndarray:
     p = average_params(dfg, node.index, numeric)
     total = window_sum(values[node.operands[0]], node.attrs, p.x_zero)
     counts = np.outer(p.row_counts, p.col_counts)
@@ -152,13 +181,17 @@ def _pad(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeri
     return np.pad(values[node.operands[0]], width, constant_values=pad_fill(dfg, node.index))
 
 
-def _upsample(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:  # noqa: ARG001
+def _upsample(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
+) -> np.ndarray:  # noqa: ARG001
     tied_quant(dfg, node.index)
     rows, cols = node.attrs["scale"]
     return values[node.operands[0]].repeat(rows, axis=2).repeat(cols, axis=3)
 
 
-def _reshape(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:  # noqa: ARG001
+def _reshape(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
+) -> np.ndarray:  # noqa: ARG001
     tied_quant(dfg, node.index)
     return values[node.operands[0]].reshape(node.shape)
 
@@ -188,7 +221,9 @@ def _round(acc: np.ndarray, mult: np.ndarray, shift: np.ndarray, zero_point: int
 
 
 def _on_host(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
-    """Runs the canonical node; a conv with an owned bias is one node there, executed when the bias's turn comes."""
+    """Runs the canonical node; a conv with an owned bias is one node there, executed when the
+    bias's turn comes.
+    """
     if owned_bias(dfg, node.index) is not None:
         return {}
     assert node.ir_node is not None, f"call {node.name} has no canonical node"
@@ -198,7 +233,9 @@ def _on_host(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
     given = {dfg[i].value: _real(dfg[i], values[i]) for i in leaves}
     given |= _constant_inputs(node, given)
     results = run_node(node.ir_node, given)
-    targets = {u.attrs["index"]: u for i in dfg.users[node.index] if (u := dfg[i]).kind is Kind.TUPLE_GET}
+    targets = {
+        u.attrs["index"]: u for i in dfg.users[node.index] if (u := dfg[i]).kind is Kind.TUPLE_GET
+    }
     if len(node.ir_node.outputs) == 1:
         targets = {0: node}
     named = [i for i, v in enumerate(node.ir_node.outputs) if v.name]
@@ -207,7 +244,9 @@ def _on_host(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
 
 
 def _constant_inputs(node: Node, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Constants that became attributes of the DFG node (pads, bounds, shapes) but are inputs of the ONNX operator."""
+    """Constants that became attributes of the DFG node (pads, bounds, shapes) but are inputs of the
+    ONNX operator.
+    """
     assert node.ir_node is not None
     inputs = [v for v in node.ir_node.inputs if v is not None and v.name and v.name not in given]
     return {v.name: data for v in inputs if v.name and (data := const_array(v)) is not None}

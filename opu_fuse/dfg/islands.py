@@ -1,14 +1,19 @@
-"""Float islands: operators of a quantised model whose numbers are not int8, so that no machine can hold them."""
+"""Float islands: operators of a quantised model whose numbers are not int8, so that no machine can
+hold them.
+"""
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import owned_bias
 
 
 def float_reason(dfg: Dfg, index: int) -> str | None:
-    """Why a call of a quantised model must run in floating point; None when its operands and result are integers.
+    """Why a call of a quantised model must run in floating point; None when its operands and result
+    are integers.
 
-    Case 1: a conv or dense layer is an accumulator as long as its owned bias is rounded; both go together.
-    Case 2: a result without rounding. Case 3: an operand that is not int8, weights and biases included.
+    Case 1: a conv or dense layer is an accumulator as long as its owned bias is rounded; both go
+    together.
+    Case 2: a result without rounding. Case 3: an operand that is not int8, weights and biases
+    included.
     """
     node = dfg[index]
     if node.owner is not None:  # Case 1

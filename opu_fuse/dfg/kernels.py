@@ -1,4 +1,6 @@
-"""Sums and windows over integer feature maps, in numpy. No rounding happens here (see `fixedpoint.py`)."""
+"""Sums and windows over integer feature maps, in numpy. No rounding happens here (see
+`fixedpoint.py`).
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +13,11 @@ PATCH_ELEMENTS = 1 << 23
 """Convolutions unfold at most this many input values at a time (bounds memory, not results)."""
 
 
-def conv_sums(x: np.ndarray, weight: np.ndarray, attrs: Mapping[str, Any], pad_value: int) -> np.ndarray:
-    """Sums of products x*w of a convolution: int8 (1, c, h, w) and (oc, c/group, kh, kw) -> int64 (1, oc, oh, ow).
+def conv_sums(
+    x: np.ndarray, weight: np.ndarray, attrs: Mapping[str, Any], pad_value: int
+) -> np.ndarray:
+    """Sums of products x*w of a convolution: int8 (1, c, h, w) and (oc, c/group, kh, kw) -> int64
+    (1, oc, oh, ow).
 
     attrs: strides, dilations, pads, group. Padding reads pad_value.
     """
@@ -49,7 +54,9 @@ def window_sum(x: np.ndarray, attrs: Mapping[str, Any], zero_point: int) -> np.n
     return windows.sum(axis=(4, 5))
 
 
-def _windows(x: np.ndarray, kernel: tuple[int, ...], attrs: Mapping[str, Any], fill: int) -> np.ndarray:
+def _windows(
+    x: np.ndarray, kernel: tuple[int, ...], attrs: Mapping[str, Any], fill: int
+) -> np.ndarray:
     """View (1, c, oh, ow, kh, kw) of a padded feature map."""
     top, left, bottom, right = attrs["pads"]
     (sy, sx), (dy, dx) = attrs["strides"], attrs["dilations"]

@@ -12,7 +12,9 @@ MAX_SATURATED = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
-    """distinct: number of different values; saturated: fraction of elements at -128 or 127 (0..1); size: elements."""
+    """distinct: number of different values; saturated: fraction of elements at -128 or 127 (0..1);
+    size: elements.
+    """
 
     distinct: int
     saturated: float
@@ -27,8 +29,11 @@ class Liveness:
 def liveness(array: np.ndarray, zero_point: int = 0) -> Liveness:
     """Distinct values and saturation of an int8 tensor of any shape.
 
-    zero_point: of the tensor; where it is an end of the range, that end is the real 0.0 (of a relu) and does not saturate.
+    zero_point: of the tensor; where it is an end of the range, that end is the real 0.0 (of a relu)
+    and does not saturate.
     """
     flat = np.asarray(array).reshape(-1)
     ends = sum(np.count_nonzero(flat == end) for end in (INT8_MIN, INT8_MAX) if end != zero_point)
-    return Liveness(distinct=len(np.unique(flat)), saturated=ends / max(flat.size, 1), size=flat.size)
+    return Liveness(
+        distinct=len(np.unique(flat)), saturated=ends / max(flat.size, 1), size=flat.size
+    )

@@ -1,7 +1,8 @@
 """One node of the canonical model -> what the machine's operators call it.
 
-`LOWERINGS` is the table: ONNX operator -> function giving operator name, operands and attributes, or None when this form of
-the operator is not one the machines know; such nodes stay `host:<OpType>` with all their operands.
+`LOWERINGS` is the table: ONNX operator -> function giving operator name, operands and attributes,
+or None when this form of the operator is not one the machines know; such nodes stay `host:<OpType>`
+with all their operands.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,17 +13,27 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.dfg.graph import Access
-from opu_fuse.dfg.indexing import conv_maps, dense_maps, derive_access, elementwise_access, window_map
+from opu_fuse.dfg.indexing import (
+    conv_maps,
+    dense_maps,
+    derive_access,
+    elementwise_access,
+    window_map,
+)
 
 UNKNOWN = -1
 """Size of a dimension that is not known before the run (behind host operators such as NonZero)."""
 
-_REAL = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT8, ir.DataType.UINT8, None})
+_REAL = frozenset(
+    {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT8, ir.DataType.UINT8, None}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """op: operator name; operands: values in operand order, `access` alike; bias: of conv and dense, None without."""
+    """op: operator name; operands: values in operand order, `access` alike; bias: of conv and
+    dense, None without.
+    """
 
     op: str
     operands: tuple[ir.Value, ...]
@@ -32,17 +43,23 @@ class Lowered:
 
 
 def lower(node: ir.Node) -> Lowered:
-    """The operator of one canonical node; `host:<OpType>` when the machines do not know its form."""
+    """The operator of one canonical node; `host:<OpType>` when the machines do not know its
+    form.
+    """
     rule = LOWERINGS.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
     lowered = rule(node) if rule and _is_feature_map(node) else None
     if lowered is not None:
         return lowered
     operands = tuple(v for v in node.inputs if v is not None) + _captured(node)
-    return Lowered(op=f"host:{node.op_type}", operands=operands, access=(Access.UNSUPPORTED,) * len(operands))
+    return Lowered(
+        op=f"host:{node.op_type}", operands=operands, access=(Access.UNSUPPORTED,) * len(operands)
+    )
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...]:
-    """Static shape of a value, UNKNOWN for dimensions (() for ranks) that are not known before the run."""
+    """Static shape of a value, UNKNOWN for dimensions (() for ranks) that are not known before the
+    run.
+    """
     if value.shape is None:
         return ()
     return tuple([d if type(d) is int else UNKNOWN for d in value.shape.dims])
@@ -66,7 +83,9 @@ def _is_feature_map(node: ir.Node) -> bool:
 
 
 def _captured(node: ir.Node) -> tuple[ir.Value, ...]:
-    """Values of the outer graph that the node's subgraphs (If, Loop, Scan) read, each once, in order."""
+    """Values of the outer graph that the node's subgraphs (If, Loop, Scan) read, each once, in
+    order.
+    """
     seen: dict[ir.Value, None] = {}
     graphs = [g for a in node.attributes.values() for g in _graphs(a)]
     inner = set(graphs)
@@ -98,7 +117,14 @@ def _conv(node: ir.Node) -> Lowered | None:
     x, w = node.inputs[0], node.inputs[1]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     weight = const_array(w)
-    if x is None or w is None or weight is None or weight.ndim != 4 or len(shape_of(x)) != 4 or not _no_auto_pad(node):
+    if (
+        x is None
+        or w is None
+        or weight is None
+        or weight.ndim != 4
+        or len(shape_of(x)) != 4
+        or not _no_auto_pad(node)
+    ):
         return None
     if bias is not None and const_array(bias) is None:
         return None
@@ -124,7 +150,9 @@ def _gemm(node: ir.Node) -> Lowered | None:
     attrs = node.attributes
     plain = (attrs.get_int("transA", 0), attrs.get_int("transB", 0)) == (0, 1)
     plain = plain and attrs.get_float("alpha", 1.0) == 1.0 and attrs.get_float("beta", 1.0) == 1.0
-    vector = bias is None or ((b := const_array(bias)) is not None and b.shape == (weight.shape[0],))
+    vector = bias is None or (
+        (b := const_array(bias)) is not None and b.shape == (weight.shape[0],)
+    )
     if not (plain and vector):
         return None
     maps = dense_maps(shape_of(x), weight.shape)
@@ -189,12 +217,23 @@ def _pad(node: ir.Node) -> Lowered | None:
     amounts = const_array(node.inputs[1]) if len(node.inputs) > 1 else None
     axes = node.inputs[3] if len(node.inputs) > 3 else None
     constant = node.attributes.get_string("mode", "constant") == "constant"
-    if x is None or amounts is None or fill is None or axes is not None or not constant or amounts.size != 8:
+    if (
+        x is None
+        or amounts is None
+        or fill is None
+        or axes is not None
+        or not constant
+        or amounts.size != 8
+    ):
         return None
     pads = [int(p) for p in amounts]
     if min(pads) < 0 or pads[0] or pads[4]:
         return None
-    attrs = {"pads": (pads[2], pads[3], pads[6], pads[7]), "channels": (pads[1], pads[5]), "value": fill}
+    attrs = {
+        "pads": (pads[2], pads[3], pads[6], pads[7]),
+        "channels": (pads[1], pads[5]),
+        "value": fill,
+    }
     return Lowered(op="pad", operands=(x,), access=(Access.FULL,), attrs=attrs)
 
 
@@ -202,7 +241,9 @@ def _concat(node: ir.Node) -> Lowered | None:
     operands = tuple(v for v in node.inputs if v is not None)
     rank = len(shape_of(node.outputs[0]))
     axis = node.attributes.get_int("axis", 0)
-    return Lowered(op="concat", operands=operands, access=(Access.FULL,), attrs={"axis": axis % rank})
+    return Lowered(
+        op="concat", operands=operands, access=(Access.FULL,), attrs={"axis": axis % rank}
+    )
 
 
 def _resize(node: ir.Node) -> Lowered | None:
@@ -211,7 +252,9 @@ def _resize(node: ir.Node) -> Lowered | None:
         return None
     target = shape_of(y)
     nearest = node.attributes.get_string("mode", "nearest") == "nearest"
-    whole = source[:2] == target[:2] and all(t % s == 0 for s, t in zip(source, target, strict=True))
+    whole = source[:2] == target[:2] and all(
+        t % s == 0 for s, t in zip(source, target, strict=True)
+    )
     corner = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     if not (nearest and whole) or corner not in {"asymmetric", "half_pixel"}:
         return None

@@ -95,9 +95,8 @@ def quantise_with(
             "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
         },
     )
-    quantizer.quantize_model()
-    quantizer.model.topological_sort()
-    qdq = quantizer.model.model
+    qdq = quantizer.quantize_model()
+    _sort_nodes(qdq.graph)
     check_quantised(qdq)
     return qdq
 
@@ -120,6 +119,27 @@ def check_quantised(qdq: onnx.ModelProto) -> None:
         if data.dtype == np.int8 and data.size > 16 and np.all(np.abs(data.astype(np.int16)) >= 127):
             if np.unique(data).size > 2:
                 raise InternalError(stage="quantise", what=f"weights {tensor.name!r} are saturated")
+
+
+def _sort_nodes(graph: onnx.GraphProto) -> None:
+    """ONNX wants producers first; the quantiser appends its nodes. The others keep their order."""
+    producer = {name: node for node in graph.node for name in node.output}
+    done: set[int] = set()
+    ordered: list[onnx.NodeProto] = []
+    stack: list[tuple[onnx.NodeProto, bool]] = [(node, False) for node in reversed(graph.node)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in done:
+            continue
+        if ready:
+            done.add(id(node))
+            ordered.append(node)
+            continue
+        stack.append((node, True))
+        stack.extend((producer[i], False) for i in reversed(node.input) if i in producer)
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in ordered]
+    graph.ClearField("node")
+    graph.node.extend(copies)
 
 
 def _is_quantised(node: ir.Node) -> bool:

@@ -1,7 +1,8 @@
 """Strategy `greedy`: the published OPU algorithm, defects included; for study and comparison.
 
-It follows the pipeline, not the data: whatever the depth-first walk meets next joins the latest group when some module behind the
-last match runs that kind of operator. What comes out is shown with its violations (`verify.py`), and never compiled.
+It follows the pipeline, not the data: whatever the depth-first walk meets next joins the latest
+group when some module behind the last match runs that kind of operator. What comes out is shown
+with its violations (`verify.py`), and never compiled.
 """
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
@@ -11,8 +12,12 @@ from opu_fuse.hw.hdfg import breadth_first, build_hdfg, kinds_for, module_of
 from opu_fuse.hw.spec import HwSpec
 
 
-def greedy(dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN) -> tuple[list[list[Match]], list[HostOp]]:
-    """Groups of the published algorithm, in the order in which it opens them. `forbid` has no meaning for it."""
+def greedy(
+    dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN
+) -> tuple[list[list[Match]], list[HostOp]]:
+    """Groups of the published algorithm, in the order in which it opens them. `forbid` has no
+    meaning for it.
+    """
     del forbid
     walk = _Walk(dfg, hw)
     walk.run()
@@ -21,7 +26,9 @@ def greedy(dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN) -> tuple[li
 
 
 class _Walk:
-    """State of the walk. Invariant: `grouped[n]` is the group of every node taken so far, constants and inputs included."""
+    """State of the walk. Invariant: `grouped[n]` is the group of every node taken so far, constants
+    and inputs included.
+    """
 
     def __init__(self, dfg: Dfg, hw: HwSpec) -> None:
         self.dfg = dfg
@@ -79,7 +86,9 @@ class _Walk:
         self.groups.append([])
 
     def _add(self, node: Node, module: str | None) -> None:
-        """AddToGroup: the node becomes the root of the latest group, then its operands are collected."""
+        """AddToGroup: the node becomes the root of the latest group, then its operands are
+        collected.
+        """
         if not self.groups:
             self._open()
         self.groups[-1].append(Match(node=node.index, module=module))
@@ -93,7 +102,9 @@ class _Walk:
                 stack.extend(reversed(self.dfg[index].operands))
 
     def _collect(self, node: Node, before: int) -> bool:
-        """CollectInputs: takes one node into the latest group, unless the walk upwards stops there."""
+        """CollectInputs: takes one node into the latest group, unless the walk upwards stops
+        there.
+        """
         partitioned = node.kind is Kind.CALL and bool(kinds_for(self.hdfg, node.op))
         if node.index in self.closed or node.index in self.grouped or partitioned:
             return False
@@ -104,10 +115,16 @@ class _Walk:
 
 
 def _merge_channel_pads(dfg: Dfg, groups: list[list[Match]]) -> list[list[Match]]:
-    """The last fix-up: in add(pad(x), y) with a pad that widens channels, the pad joins the add, and both the group of y."""
+    """The last fix-up: in add(pad(x), y) with a pad that widens channels, the pad joins the add,
+    and both the group of y.
+    """
     where = {match.node: g for g, group in enumerate(groups) for match in group}
     for add in [n for n in dfg.calls if n.op == "add" and n.owner is None and n.index in where]:
-        pads = [i for i in add.operands if dfg[i].op == "pad" and any(dfg[i].attrs["channels"]) and i in where]
+        pads = [
+            i
+            for i in add.operands
+            if dfg[i].op == "pad" and any(dfg[i].attrs["channels"]) and i in where
+        ]
         others = [i for i in add.operands if i not in pads and i in where]
         if not pads or not others:
             continue

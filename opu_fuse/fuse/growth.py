@@ -27,8 +27,10 @@ NOTHING_FORBIDDEN: Forbid = frozenset()
 
 @dataclass(slots=True, kw_only=True)
 class Growth:
-    """matches so far; members: their nodes; module: where the data stands (None before the first module); base: the node
-    whose bytes the tail shows (differs from the tail behind views); used: operators run per module."""
+    """matches so far; members: their nodes; module: where the data stands (None before the first
+    module); base: the node whose bytes the tail shows (differs from the tail behind views); used:
+    operators run per module.
+    """
 
     matches: list[Match] = field(default_factory=list)
     members: set[int] = field(default_factory=set)
@@ -51,16 +53,19 @@ class Growth:
 
     def full(self, scope: Scope) -> frozenset[str]:
         """Modules that have run as many operators as a pass allows."""
-        return frozenset(m for m, uses in self.used.items() if uses >= scope.modules.by_name[m].uses)
+        return frozenset(
+            m for m, uses in self.used.items() if uses >= scope.modules.by_name[m].uses
+        )
 
 
 def place(
     scope: Scope, group: Growth, node: Node, forbid: Forbid = NOTHING_FORBIDDEN
 ) -> tuple[Match, ...] | Refusal:
-    """The modules on which a node (and the bias it owns) can run next in a group; it is not added yet.
+    """The modules on which a node (and the bias it owns) can run next in a group; it is not added
+    yet.
 
-    The nearest module that fits is taken; a refusal tells what stops every candidate. Readers and operands are not
-    looked at here (`extend`).
+    The nearest module that fits is taken; a refusal tells what stops every candidate. Readers and
+    operands are not looked at here (`extend`).
     """
     found = _nearest(scope, group, node)
     if isinstance(found, Refusal):
@@ -116,7 +121,9 @@ def _nearest(scope: Scope, group: Growth, node: Node) -> str | Refusal:
             return module
         refusals.append(refusal)
     if refusals:
-        return Refusal(rule=refusals[0].rule, text="; ".join(dict.fromkeys(r.text for r in refusals)))
+        return Refusal(
+            rule=refusals[0].rule, text="; ".join(dict.fromkeys(r.text for r in refusals))
+        )
     runners = scope.modules.runners(node.op)
     used_up = [m for m in runners if m in full]
     if used_up and len(used_up) == len(runners):

@@ -1,12 +1,14 @@
 """The rules of fusing, one named predicate each.
 
-A predicate gets its facts and returns None when the rule holds, else the words for the gaps of its message. The first line of its
-docstring *is* the message. The tables, side by side: `OPERATOR_RULES` (can a machine hold this operator at all), `MODULE_RULES`
-(can this module run it), `VIEW_RULES` and `EDGE_RULES` (may it join the group of this operand), `GROUP_RULES` (what the group's place
-in the pipeline forbids). Rules never read scales: a float model and its quantised form are partitioned alike.
+A predicate gets its facts and returns None when the rule holds, else the words for the gaps of its
+message. The first line of its docstring *is* the message. The tables, side by side:
+`OPERATOR_RULES` (can a machine hold this operator at all), `MODULE_RULES` (can this module run it),
+`VIEW_RULES` and `EDGE_RULES` (may it join the group of this operand), `GROUP_RULES` (what the
+group's place in the pipeline forbids). Rules never read scales: a float model and its quantised
+form are partitioned alike.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
@@ -17,7 +19,7 @@ from opu_fuse.hw.spec import Access as OperandAccess
 from opu_fuse.hw.spec import Fill, HwSpec, Module, ModuleKind
 from opu_fuse.quant import Domain
 
-Words = dict[str, object]
+Words = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,9 @@ def leaves(dfg: Dfg, node: Node) -> tuple[int, ...]:
     operands = node.operands
     if all(dfg[i].kind is not Kind.TUPLE for i in operands):
         return operands
-    return tuple(j for i in operands for j in (dfg[i].operands if dfg[i].kind is Kind.TUPLE else (i,)))
+    return tuple(
+        j for i in operands for j in (dfg[i].operands if dfg[i].kind is Kind.TUPLE else (i,))
+    )
 
 
 def data_operands(dfg: Dfg, node: Node) -> tuple[int, ...]:
@@ -70,8 +74,20 @@ def data_operands(dfg: Dfg, node: Node) -> tuple[int, ...]:
     return tuple(i for i in leaves(dfg, node) if dfg[i].kind is not Kind.CONST)
 
 
+def readers(dfg: Dfg, index: int) -> tuple[int, ...]:
+    """Calls and tuple_gets that read a node, tuples looked through; ascending, each once."""
+    users = dfg.users[index]
+    if all(dfg[u].kind is not Kind.TUPLE for u in users):
+        return users
+    return tuple(
+        sorted({r for u in users for r in (dfg.users[u] if dfg[u].kind is Kind.TUPLE else (u,))})
+    )
+
+
 def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """(channels, rows, columns) of a shape the machine holds: (1, c, h, w) or (1, n); None for others."""
+    """(channels, rows, columns) of a shape the machine holds: (1, c, h, w) or (1, n); None for
+    others.
+    """
     if len(shape) not in {2, 4} or shape[0] != 1 or min(shape) < 1:
         return None
     return (shape[1], shape[2], shape[3]) if len(shape) == 4 else (shape[1], 1, 1)
@@ -109,7 +125,11 @@ def shift_slope(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
 
 def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
     """{node} joins along axis {axis}; the machine joins channels (axis 1)"""
-    return {"node": node.name, "axis": node.attrs["axis"]} if node.op == "concat" and node.attrs["axis"] != 1 else None
+    return (
+        {"node": node.name, "axis": node.attrs["axis"]}
+        if node.op == "concat" and node.attrs["axis"] != 1
+        else None
+    )
 
 
 def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
@@ -117,24 +137,34 @@ def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
     return {"node": node.name} if node.op == "pad" and any(node.attrs["channels"]) else None
 
 
-OPERATOR_RULES = (known_operator, integer_values, feature_maps, shift_slope, channel_concat, spatial_pad)
+OPERATOR_RULES = (
+    known_operator,
+    integer_values,
+    feature_maps,
+    shift_slope,
+    channel_concat,
+    spatial_pad,
+)
 
 
 # Can this module run it? (scope, node, module name)
 
 
 def domain(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} works on {has}, module {module} on {takes}"""
+    """{node} works on {has}, {module} on {takes}"""
     takes = scope.modules.by_name[name].domain_in
     has = Domain.ACC if node.owner is not None else Domain.ACT
     if has is takes:
         return None
-    words = {Domain.ACC: "accumulators (only the bias that a convolution owns)", Domain.ACT: "int8 values"}
+    words = {
+        Domain.ACC: "accumulators (only the bias that a convolution owns)",
+        Domain.ACT: "int8 values",
+    }
     return {"node": node.name, "module": name, "takes": words[takes], "has": words[has]}
 
 
 def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
-    """module {module} reads its operand {wanted}; {node} has {operand} of shape {shape}"""
+    """{module} reads its operand {wanted}; {node} has {operand} of shape {shape}"""
     wanted = scope.modules.by_name[name].operand
     if wanted is None:
         return None
@@ -148,11 +178,11 @@ def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
         return None
     operand = scope.dfg[wrong[0]]
     words = {"module": name, "wanted": _WORDING[wanted], "node": node.name}
-    return words | {"operand": operand.name, "shape": operand.shape}
+    return {**words, "operand": operand.name, "shape": operand.shape}
 
 
 def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
-    """module {module} takes a constant operand; {operand} is computed at run time"""
+    """{module} takes a constant operand; {operand} is computed at run time"""
     wanted = scope.modules.by_name[name].operand
     if wanted is None or wanted is OperandAccess.FULL:
         return None
@@ -161,7 +191,7 @@ def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
-    """module {module} takes computed feature maps; {operand} is a constant"""
+    """{module} takes computed feature maps; {operand} is a constant"""
     if scope.modules.by_name[name].operand is not OperandAccess.FULL:
         return None
     constants = [scope.dfg[i].name for i in node.operands if scope.dfg[i].kind is Kind.CONST]
@@ -169,7 +199,7 @@ def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def limits(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} has {axis} {value}; module {module} takes at most {limit}"""
+    """{node} has {axis} {value}; {module} takes at most {limit}"""
     module = scope.modules.by_name[name]
     for axis, value, limit in _measures(node, module):
         if limit is not None and value > limit:
@@ -178,7 +208,7 @@ def limits(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} pads its sides by {pads}; module {module} pads opposite sides alike"""
+    """{node} pads its sides by {pads}; {module} pads opposite sides alike"""
     pads = node.attrs.get("pads", (0, 0, 0, 0))
     if scope.modules.by_name[name].limits.asymmetric or pads[:2] == pads[2:]:
         return None
@@ -186,14 +216,22 @@ def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def fill_value(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} fills with {value}; module {module} fills with zero"""
+    """{node} fills with {value}; {module} fills with zero"""
     value = node.attrs.get("value", 0.0) if node.op == "pad" else 0.0
     if value == 0.0 or scope.modules.by_name[name].limits.fill is Fill.ANY:
         return None
     return {"node": node.name, "value": value, "module": name}
 
 
-MODULE_RULES = (domain, operand_access, constant_operand, computed_operand, limits, symmetric_padding, fill_value)
+MODULE_RULES = (
+    domain,
+    operand_access,
+    constant_operand,
+    computed_operand,
+    limits,
+    symmetric_padding,
+    fill_value,
+)
 
 _FITTING = {
     OperandAccess.PER_TENSOR: {Access.PER_TENSOR},
@@ -208,7 +246,9 @@ _WORDING = {
 
 
 def _second_operand(dfg: Dfg, node: Node) -> int:
-    """Position of the operand that does not come along the pipeline: the constant one, else the second."""
+    """Position of the operand that does not come along the pipeline: the constant one, else the
+    second.
+    """
     constants = [i for i, operand in enumerate(node.operands) if dfg[operand].kind is Kind.CONST]
     return constants[0] if len(constants) == 1 else 1
 
@@ -216,7 +256,9 @@ def _second_operand(dfg: Dfg, node: Node) -> int:
 def _measures(node: Node, module: Module) -> list[tuple[str, int, int | None]]:
     """(axis, value, limit) of everything about the operator that a module can limit."""
     limit, attrs = module.limits, node.attrs
-    kernel = ("window", limit.window) if module.kind is ModuleKind.POOL else ("kernel", limit.kernel)
+    kernel = (
+        ("window", limit.window) if module.kind is ModuleKind.POOL else ("kernel", limit.kernel)
+    )
     measures = [
         (kernel[0], attrs.get("kernel"), kernel[1]),
         ("stride", attrs.get("strides"), limit.stride),
@@ -230,13 +272,15 @@ def _measures(node: Node, module: Module) -> list[tuple[str, int, int | None]]:
 
 
 def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
-    """{reader} reads {view} as {shape}, but the values lie in memory as {size}: only a dense layer takes that order"""
+    """{reader} reads {view} as {shape}, but the values lie in memory as {size}: only a dense layer
+    takes that order
+    """
     size = feature_size(base.shape)
     if size is not None and feature_size(view.shape) == size:
         return None
-    for user in scope.dfg.users[view.index]:
+    for user in readers(scope.dfg, view.index):
         reader = scope.dfg[user]
-        if reader.op not in {"dense", "reshape"} and (scope.modules.runners(reader.op) or reader.kind is Kind.TUPLE):
+        if reader.op not in {"dense", "reshape"} and scope.modules.runners(reader.op):
             return {"reader": reader.name, "view": view.name, "shape": view.shape, "size": size}
     return None
 
@@ -246,8 +290,8 @@ def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
 
 def single_reader(scope: Scope, source: Node, node: Node) -> Words | None:
     """{source} is also read by {readers}, so its value is needed in memory"""
-    others = [scope.dfg[u].name for u in scope.dfg.users[source.index] if u != node.index]
-    return {"source": source.name, "readers": _listed(others)} if others else None
+    others = [scope.dfg[u].name for u in readers(scope.dfg, source.index) if u != node.index]
+    return {"source": source.name, "readers": listed(others)} if others else None
 
 
 def not_an_output(scope: Scope, source: Node, node: Node) -> Words | None:  # noqa: ARG001
@@ -278,7 +322,7 @@ def pipeline_path(words: Words) -> Words | None:
 
 
 def group_exit(words: Words) -> Words | None:
-    """a group cannot end at module {module}"""
+    """{module} is no exit, a group cannot end there"""
     return words
 
 
@@ -295,7 +339,7 @@ def no_group(words: Words) -> Words | None:
 GROUP_RULES = (other_operand, used_once, pipeline_path, group_exit, forbidden, no_group)
 
 
-def _listed(names: list[str], most: int = 3) -> str:
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Names for a message, the first few of them."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-

@@ -1,8 +1,9 @@
 """Strategies `matched` (default) and `none`: groups that the machine can run.
 
-Operators are visited once, in post-DFS order. One joins the group whose tail it reads when every rule agrees (`growth.extend`);
-else it opens a group of its own; else it stays on the host. A group's value leaves it only through its tail, and a node joins only
-as the tail's single reader, so nothing outside can depend on a growing group: groups never wait for each other in a circle.
+Operators are visited once, in post-DFS order. One joins the group whose tail it reads when every
+rule agrees (`growth.extend`); else it opens a group of its own; else it stays on the host. A
+group's value leaves it only through its tail, and a node joins only as the tail's single reader, so
+nothing outside can depend on a growing group: groups never wait for each other in a circle.
 """
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
@@ -93,7 +94,9 @@ def _on_host(dfg: Dfg, node: Node, refusal: Refusal) -> list[HostOp]:
     host = [HostOp(node=node.index, reason=refusal.text)]
     bias = owned_bias(dfg, node.index)
     if bias is not None:
-        host.append(HostOp(node=bias.index, reason=f"{node.name}, which owns this bias, runs on the host"))
+        host.append(
+            HostOp(node=bias.index, reason=f"{node.name}, which owns this bias, runs on the host")
+        )
     return host
 
 

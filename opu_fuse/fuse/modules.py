@@ -1,6 +1,7 @@
 """The machine's modules as the matcher sees them: what can follow what, and where a group may end.
 
-Answers are remembered: a network asks the same few questions over and over, so matching stays near-linear.
+Answers are remembered: a network asks the same few questions over and over, so matching stays
+near-linear.
 """
 
 from collections import deque
@@ -22,19 +23,26 @@ class Modules:
         self._ends = {name: self._reaches_exit(name) for name in flow.modules}
 
     def runners(self, op: str) -> tuple[str, ...]:
-        """Modules able to run an operator, in the spec's order; empty when the operator map does not name it."""
+        """Modules able to run an operator, in the spec's order; empty when the operator map does
+        not name it.
+        """
         return self._runners.get(op, ())
 
-    def candidates(self, tail: str | None, op: str, full: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    def candidates(
+        self, tail: str | None, op: str, full: frozenset[str] = frozenset()
+    ) -> tuple[str, ...]:
         """Modules that can run `op` next, nearest first.
 
-        tail: module that ran last, None at the start of a group (then the root is looked at first). Data passes only modules
-        with `bypass` (and the entry); modules in `full` have no use left and let nothing pass.
+        tail: module that ran last, None at the start of a group (then the root is looked at first).
+        Data passes only modules with `bypass` (and the entry); modules in `full` have no use left
+        and let nothing pass.
         """
         key = (tail, op, full)
         if key not in self._found:
             kinds = self._operators.get(op, ())
-            self._found[key] = tuple(m for m in self._search(tail, full) if self.by_name[m].kind in kinds)
+            self._found[key] = tuple(
+                m for m in self._search(tail, full) if self.by_name[m].kind in kinds
+            )
         return self._found[key]
 
     def can_end(self, module: str) -> bool:
@@ -68,4 +76,6 @@ class Modules:
         """An exit, or a way to one through modules that data passes unused."""
         if self.by_name[module].exit:
             return True
-        return any(self.by_name[m].exit and self._passable(m) for m in self._search(module, frozenset()))
+        return any(
+            self.by_name[m].exit and self._passable(m) for m in self._search(module, frozenset())
+        )

@@ -18,15 +18,19 @@ class Step:
 
 
 def producers(dfg: Dfg, index: int) -> tuple[int, ...]:
-    """Calls whose results a call reads, tuples and tuple_gets looked through; each once, in operand order."""
+    """Calls whose results a call reads, tuples and tuple_gets looked through; each once, in operand
+    order.
+    """
     found = dict.fromkeys(
-        dfg[i].operands[0] if dfg[i].kind is Kind.TUPLE_GET else i for i in data_operands(dfg, dfg[index])
+        dfg[i].operands[0] if dfg[i].kind is Kind.TUPLE_GET else i
+        for i in data_operands(dfg, dfg[index])
     )
     return tuple(i for i in found if dfg[i].kind is Kind.CALL)
 
 
 def execution_order(dfg: Dfg, partition: Partition) -> tuple[Step, ...]:
-    """Groups and host operators, each after what it reads; as many groups as possible in a row, then as many host operators.
+    """Groups and host operators, each after what it reads; as many groups as possible in a row,
+    then as many host operators.
 
     Empty of whatever waits for itself in a circle (an illegal partition).
     """
@@ -38,14 +42,18 @@ def order_units(
 ) -> tuple[list[Step], list[int]]:
     """(steps in execution order, indices of the groups that wait for each other in a circle).
 
-    Groups are named by their position in `groups`; ties are broken by the node that comes last in a group.
+    Groups are named by their position in `groups`; ties are broken by the node that comes last in a
+    group.
     """
     units = [[m.node for m in group] for group in groups] + [[h.node] for h in host]
     unit_of = {node: u for u, nodes in enumerate(units) for node in nodes}
     readers: list[list[int]] = [[] for _ in units]
     waits = [0] * len(units)
     for unit, nodes in enumerate(units):
-        sources = {unit_of[p] for n in nodes for p in producers(dfg, n) if p in unit_of} - {unit}
+        sources = dict.fromkeys(
+            unit_of[p] for n in nodes for p in producers(dfg, n) if p in unit_of
+        )
+        sources.pop(unit, None)
         waits[unit] = len(sources)
         for source in sources:
             readers[source].append(unit)

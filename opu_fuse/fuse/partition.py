@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """One operator of a group. node: DFG index; module: HDFG module name, None for virtual operators."""
+    """One operator of a group. node: DFG index; module: HDFG module name, None for virtual
+    operators.
+    """
 
     node: int
     module: str | None
@@ -15,9 +17,10 @@ class Match:
 class Group:
     """One pass through the machine.
 
-    matches: operators in pipeline order (the anchor's owned bias included). inputs: DFG indices of the non-constant values
-    read from outside, each once, in first-use order; constants: const nodes absorbed; outputs: DFG indices of the values that
-    are read outside or are model outputs (legal groups of today: exactly one, the last match).
+    matches: operators in pipeline order (the anchor's owned bias included). inputs: DFG indices of
+    the non-constant values read from outside, each once, in first-use order; constants: const nodes
+    absorbed; outputs: DFG indices of the values that are read outside or are model outputs (legal
+    groups of today: exactly one, the last match).
     """
 
     index: int
@@ -29,7 +32,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOp:
-    """An operator that stays on the host, and the rule that kept it there (one readable sentence)."""
+    """An operator that stays on the host, and the rule that kept it there (one readable
+    sentence).
+    """
 
     node: int
     reason: str
@@ -56,7 +61,9 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """groups in an order in which they can execute (if legal); every call node is in exactly one group or on the host."""
+    """groups in an order in which they can execute (if legal); every call node is in exactly one
+    group or on the host.
+    """
 
     strategy: str
     groups: tuple[Group, ...]

@@ -1,4 +1,6 @@
-"""All strategies through one interface, and what they share: describing groups, ordering, reasons, verifying."""
+"""All strategies through one interface, and what they share: describing groups, ordering, reasons,
+verifying.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +9,7 @@ from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.boundaries import boundaries
 from opu_fuse.fuse.greedy import greedy
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
-from opu_fuse.fuse.legality import leaves
+from opu_fuse.fuse.legality import leaves, readers
 from opu_fuse.fuse.matched import matched, none
 from opu_fuse.fuse.order import order_units
 from opu_fuse.fuse.partition import Group, HostOp, Match, Partition
@@ -28,16 +30,20 @@ def partition(
 ) -> Partition:
     """Groups of a DFG on a machine, with reasons at all boundaries and the verifier's findings.
 
-    forbid: groups that must not be formed, each as the ascending tuple of its node indices (the scheduler's answer to what does
-    not fit); `greedy` takes no notice of it. Raises PartitionError for an unknown strategy.
+    forbid: groups that must not be formed, each as the ascending tuple of its node indices (the
+    scheduler's answer to what does not fit); `greedy` takes no notice of it. Raises PartitionError
+    for an unknown strategy.
     """
     if strategy not in STRATEGIES:
-        raise PartitionError("--strategy", f"unknown strategy {strategy!r}", f"choose one of {', '.join(STRATEGIES)}")
+        raise PartitionError(
+            "--strategy", f"unknown strategy {strategy!r}", f"choose one of {', '.join(STRATEGIES)}"
+        )
     forbid = frozenset(tuple(sorted(nodes)) for nodes in forbid)
     raw, host = STRATEGIES[strategy](dfg, hw, forbid)
     steps, stuck = order_units(dfg, raw, host)
     ordered = [raw[s.group] for s in steps if s.group is not None] + [raw[g] for g in stuck]
-    groups = tuple(_describe(dfg, i, matches) for i, matches in enumerate(ordered))
+    results = frozenset(dfg.outputs)
+    groups = tuple(_describe(dfg, results, i, matches) for i, matches in enumerate(ordered))
     host_ops = tuple(sorted(host, key=lambda h: h.node))
     return Partition(
         strategy=strategy,
@@ -57,12 +63,11 @@ def require_legal(dfg: Dfg, result: Partition) -> None:
     raise PartitionError(f"{dfg.name}, strategy {result.strategy}", what, "use --strategy matched")
 
 
-def _describe(dfg: Dfg, index: int, matches: Sequence[Match]) -> Group:
+def _describe(dfg: Dfg, results: frozenset[int], index: int, matches: Sequence[Match]) -> Group:
     members = {m.node for m in matches}
     inputs: dict[int, None] = {}
     constants: dict[int, None] = {}
     outputs: list[int] = []
-    results = frozenset(dfg.outputs)
     for match in matches:
         for operand in leaves(dfg, dfg[match.node]):
             if dfg[operand].kind is Kind.CONST:

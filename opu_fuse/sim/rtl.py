@@ -27,7 +27,7 @@ class _Program:
 
 
 class RtlRunner:
-    """One simulated machine as a `Runner`: built and started once, used for all segments and samples.
+    """One simulated machine as a `Runner`: built and started once, used for all that follows.
 
     Raises RunError when a tool is missing or the machine stops with an error.
     """

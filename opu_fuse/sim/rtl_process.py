@@ -1,8 +1,8 @@
 """A running RTL simulation of one machine, as a child process.
 
-The child (`python -m rtl_sim.run`) builds the simulator if it is not in the cache, then takes commands
-and gives answers as lines of JSON on its standard streams. The memory window is a file that
-both processes map, so nothing is copied between runs.
+The child (`python -m rtl_sim.run`) builds the simulator if it is not in the cache, then takes
+commands and gives answers as lines of JSON on its standard streams. The memory window is a file
+that both processes map, so nothing is copied between runs.
 """
 
 import json
@@ -19,16 +19,15 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 
-import opu_fuse
+from opu_fuse import resources
 from opu_fuse.errors import InternalError, RunError
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.regmap import ERROR_DOC, WATCHDOG_RESET, ErrorCode
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.resources import rtl_dir
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +131,7 @@ class RtlMachine:
             self.close()
             raise
 
-    def __enter__(self) -> "RtlMachine":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -215,9 +214,9 @@ class RtlMachine:
 
     def _send(self, **command: object) -> None:
         stream: IO[str] | None = self._child.stdin
+        if stream is None or stream.closed:
+            raise InternalError("RTL simulation", "a command to a closed simulation")
         try:
-            if stream is None or stream.closed:
-                raise BrokenPipeError
             stream.write(json.dumps(command) + "\n")
             stream.flush()
         except BrokenPipeError:
@@ -290,7 +289,7 @@ def _check_waves(waves: Path | None) -> None:
 
 
 def _start(arguments: list[str], folder: Path, cache: Path | None) -> subprocess.Popen[str]:
-    packages = (str(rtl_dir().parent), str(Path(opu_fuse.__file__).parents[1]))
+    packages = (str(resources.rtl_dir().parent), str(Path(resources.__file__).parents[1]))
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(
         (*packages, *filter(None, [os.environ.get("PYTHONPATH")]))

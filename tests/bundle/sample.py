@@ -1,4 +1,4 @@
-"""A program written by hand: conv 3x3 + relu + maxpool on the machine, softmax on the host, for opu-tiny.
+"""A program written by hand for opu-tiny: conv, relu, maxpool on the machine, softmax on the host.
 
 Small enough to follow, with every kind of thing a program file can hold.
 """
@@ -28,7 +28,7 @@ from tests.sim.random_instructions import instruction
 
 HW = load_hw("opu-tiny")
 C, SIZE, OUT = 8, 4, 2
-X_SCALE, W_SCALE, Y_SCALE = 2.0**-4, 2.0**-6, 2.0**-3
+X_SCALE, W_SCALE, Y_SCALE = 2.0**-4, 2.0**-6, 1.0
 WEIGHTS, PARAMS, INPUT, OUTPUT, PROGRAM = 0, 576, 640, 768, 832
 ORDER = (Stage.REQUANT, Stage.ACT, Stage.POOL)
 
@@ -117,24 +117,54 @@ def program():
     once = {"rows": 1, "blocks": 1}
     spec_hash = {"hash_lo": HW.spec_hash & 0x3FFFFF, "hash_hi": HW.spec_hash >> 22}
     conv = {
-        **{"row_pitch": SIZE, "block_pitch": SIZE * SIZE, "in_rows": SIZE, "in_cols": SIZE},
-        **{"origin_y": -1, "origin_x": -1, "stride_y": 1, "stride_x": 1},
-        **{"dilation_y": 1, "dilation_x": 1, "out_rows": SIZE, "out_cols": SIZE},
-        **{"kernel_rows": 3, "kernel_cols": 3, "ic_steps": 1, "oc_steps": 2},
-        **{"psum_block_pitch": SIZE * SIZE, "slot_log2": 3},
+        "row_pitch": SIZE,
+        "block_pitch": SIZE * SIZE,
+        "in_rows": SIZE,
+        "in_cols": SIZE,
+        "origin_y": -1,
+        "origin_x": -1,
+        "stride_y": 1,
+        "stride_x": 1,
+        "dilation_y": 1,
+        "dilation_x": 1,
+        "out_rows": SIZE,
+        "out_cols": SIZE,
+        "kernel_rows": 3,
+        "kernel_cols": 3,
+        "ic_steps": 1,
+        "oc_steps": 2,
+        "psum_block_pitch": SIZE * SIZE,
+        "slot_log2": 3,
     }
     chain = {
-        **{"psum_row_pitch": SIZE, "psum_block_pitch": SIZE * SIZE, "in_rows": SIZE, "in_cols": SIZE},
-        **{"stride_y": 2, "stride_x": 2, "win_rows": 2, "win_cols": 2, "blocks": 1},
-        **{"out_rows": OUT, "out_cols": OUT, "out_row_pitch": OUT, "out_block_pitch": OUT * OUT},
-        **{"order": pack_order(ORDER), "act_pos": 1, "act_neg": 0, "act_lo": -128, "act_hi": 127},
+        "psum_row_pitch": SIZE,
+        "psum_block_pitch": SIZE * SIZE,
+        "in_rows": SIZE,
+        "in_cols": SIZE,
+        "stride_y": 2,
+        "stride_x": 2,
+        "win_rows": 2,
+        "win_cols": 2,
+        "blocks": 1,
+        "out_rows": OUT,
+        "out_cols": OUT,
+        "out_row_pitch": OUT,
+        "out_block_pitch": OUT * OUT,
+        "order": pack_order(ORDER),
+        "act_pos": 1,
+        "act_neg": 0,
+        "act_lo": -128,
+        "act_hi": 127,
     }
     return [
         instruction(Engine.FETCH, "check", spec_hash),
         instruction(load, "weight", {**split_address(WEIGHTS), "run": 72, **once}),
         instruction(load, "param", {**split_address(PARAMS), "run": 8, **once}, signals=(post,)),
         instruction(
-            load, "feature", {**split_address(INPUT), "run": SIZE * SIZE, **once}, signals=(compute,)
+            load,
+            "feature",
+            {**split_address(INPUT), "run": SIZE * SIZE, **once},
+            signals=(compute,),
         ),
         instruction(compute, "conv", conv, waits=(load,), signals=(post,)),
         instruction(post, "run", chain, waits=(load, compute), signals=(store,)),
@@ -151,8 +181,10 @@ def constants(weight, bias):
     params = np.zeros((C, 8), np.uint8)
     params[:, :4] = bias.astype("<i4").view(np.uint8).reshape(C, 4)
     params[:, 4] = 1
-    params[:, 6] = 7  # X_SCALE * W_SCALE / Y_SCALE = 2**-7
-    return np.concatenate([np.ascontiguousarray(rows).view(np.uint8).reshape(-1), params.reshape(-1)])
+    params[:, 6] = 10  # X_SCALE * W_SCALE / Y_SCALE = 2**-10
+    return np.concatenate(
+        [np.ascontiguousarray(rows).view(np.uint8).reshape(-1), params.reshape(-1)]
+    )
 
 
 def tensor(name, qdq_name, size, offset, scale, first):

@@ -1,7 +1,9 @@
-"""Canonical models from ONNX text, quantised here without the frontend, and the QDQ model they stand for.
+"""Canonical models from ONNX text, quantised here without the frontend, and the QDQ model they
+stand for.
 
-Graph inputs named w* (weights), b* (biases) and k* (other constants) become seeded initialisers. `quantised` puts a rounding
-behind every value; `reference` runs the same roundings as QuantizeLinear / DequantizeLinear in ONNX Runtime.
+Graph inputs named w* (weights), b* (biases) and k* (other constants) become seeded initialisers.
+`quantised` puts a rounding behind every value; `reference` runs the same roundings as
+QuantizeLinear / DequantizeLinear in ONNX Runtime.
 """
 
 from dataclasses import dataclass
@@ -19,7 +21,9 @@ SAME_SCALE = {"MaxPool", "Reshape", "Pad", "Resize"}
 
 @dataclass
 class Quantised:
-    """model: annotated canonical IR; qdq: the same as a QDQ model; names: values that are rounded."""
+    """model: annotated canonical IR; qdq: the same as a QDQ model; names: values that are
+    rounded.
+    """
 
     model: ir.Model
     qdq: onnx.ModelProto
@@ -51,12 +55,16 @@ def canonical(text: str, seed: int = 0, opset: int = 17) -> ir.Model:
 def user_inputs(proto: onnx.ModelProto, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Noise for every input."""
     return {
-        i.name: rng.normal(size=[d.dim_value for d in i.type.tensor_type.shape.dim]).astype(np.float32)
+        i.name: rng.normal(size=[d.dim_value for d in i.type.tensor_type.shape.dim]).astype(
+            np.float32
+        )
         for i in proto.graph.input
     }
 
 
-def run(proto: onnx.ModelProto, inputs: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
+def run(
+    proto: onnx.ModelProto, inputs: dict[str, np.ndarray], names: list[str]
+) -> dict[str, np.ndarray]:
     """Values of a model in ONNX Runtime, without optimisations: one operator after the other."""
     proto = onnx.ModelProto.FromString(proto.SerializeToString())
     del proto.graph.output[:]
@@ -64,14 +72,24 @@ def run(proto: onnx.ModelProto, inputs: dict[str, np.ndarray], names: list[str])
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
-    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
 def quantised(
-    text: str, seed: int = 0, *, pow2: bool = True, zero_points: bool = False, unrounded: tuple[str, ...] = (), opset: int = 17
+    text: str,
+    seed: int = 0,
+    *,
+    pow2: bool = True,
+    zero_points: bool = False,
+    unrounded: tuple[str, ...] = (),
+    opset: int = 17,
 ) -> Quantised:
-    """A text quantised with one calibration sample; values in `unrounded` get no rounding (float islands)."""
+    """A text quantised with one calibration sample; values in `unrounded` get no rounding (float
+    islands).
+    """
     proto = float_model(text, seed, opset)
     rng = np.random.default_rng(seed + 1)
     inputs = user_inputs(proto, rng)
@@ -79,12 +97,20 @@ def quantised(
     values = run(proto, inputs, [v for v in floats if v not in inputs]) | inputs
     activations: dict[str, QuantParams] = {}
     for name in floats:
-        activations[name] = _activation_quant(values[name], pow2, int(rng.integers(-40, 40)) if zero_points else 0)
+        activations[name] = _activation_quant(
+            values[name], pow2, int(rng.integers(-40, 40)) if zero_points else 0
+        )
     for node in proto.graph.node:
-        if node.op_type in SAME_SCALE and node.input[0] in activations and node.output[0] in activations:
+        if (
+            node.op_type in SAME_SCALE
+            and node.input[0] in activations
+            and node.output[0] in activations
+        ):
             activations[node.output[0]] = activations[node.input[0]]
     constants = _constant_quants(proto, activations, pow2)
-    return Quantised(_annotate(proto, activations, constants), _qdq(proto, activations, constants), floats)
+    return Quantised(
+        _annotate(proto, activations, constants), _qdq(proto, activations, constants), floats
+    )
 
 
 def reference(q: Quantised, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -105,7 +131,9 @@ def _activation_quant(value: np.ndarray, pow2: bool, zero_point: int) -> QuantPa
     return QuantParams(scale=(scale,), zero_point=zero_point)
 
 
-def _constant_quants(proto: onnx.ModelProto, activations: dict[str, QuantParams], pow2: bool) -> dict[str, QuantParams]:
+def _constant_quants(
+    proto: onnx.ModelProto, activations: dict[str, QuantParams], pow2: bool
+) -> dict[str, QuantParams]:
     data = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     found: dict[str, QuantParams] = {}
     for node in proto.graph.node:
@@ -125,7 +153,9 @@ def _constant_quants(proto: onnx.ModelProto, activations: dict[str, QuantParams]
 def _integers(data: np.ndarray, quant: QuantParams) -> np.ndarray:
     scale = np.asarray(quant.scale).reshape(-1, *[1] * (data.ndim - 1))
     limit = 127 if quant.bits == 8 else 2**31 - 1
-    return np.clip(np.rint(data / scale), -limit, limit).astype(np.int8 if quant.bits == 8 else np.int32)
+    return np.clip(np.rint(data / scale), -limit, limit).astype(
+        np.int8 if quant.bits == 8 else np.int32
+    )
 
 
 def _annotate(proto, activations, constants) -> ir.Model:
@@ -150,18 +180,33 @@ def _qdq(proto, activations, constants) -> onnx.ModelProto:
     def pair(name: str, source: str, quant: QuantParams) -> None:
         extra.append(numpy_helper.from_array(np.float32(quant.per_tensor), f"{name}/s"))
         extra.append(numpy_helper.from_array(np.int8(quant.zero_point), f"{name}/z"))
-        nodes.append(helper.make_node("QuantizeLinear", [source, f"{name}/s", f"{name}/z"], [f"{name}/q"]))
-        nodes.append(helper.make_node("DequantizeLinear", [f"{name}/q", f"{name}/s", f"{name}/z"], [f"{name}/d"]))
+        nodes.append(
+            helper.make_node("QuantizeLinear", [source, f"{name}/s", f"{name}/z"], [f"{name}/q"])
+        )
+        nodes.append(
+            helper.make_node(
+                "DequantizeLinear", [f"{name}/q", f"{name}/s", f"{name}/z"], [f"{name}/d"]
+            )
+        )
 
     for tensor in graph.initializer:
         if tensor.name not in constants:
             extra.append(tensor)
             continue
         quant = constants[tensor.name]
-        extra.append(numpy_helper.from_array(_integers(numpy_helper.to_array(tensor), quant), f"{tensor.name}/q"))
+        extra.append(
+            numpy_helper.from_array(
+                _integers(numpy_helper.to_array(tensor), quant), f"{tensor.name}/q"
+            )
+        )
         extra.append(numpy_helper.from_array(np.array(quant.scale, np.float32), f"{tensor.name}/s"))
         nodes.append(
-            helper.make_node("DequantizeLinear", [f"{tensor.name}/q", f"{tensor.name}/s"], [f"{tensor.name}/d"], axis=0)
+            helper.make_node(
+                "DequantizeLinear",
+                [f"{tensor.name}/q", f"{tensor.name}/s"],
+                [f"{tensor.name}/d"],
+                axis=0,
+            )
         )
     for info in graph.input:
         if info.name in activations:
@@ -176,4 +221,6 @@ def _qdq(proto, activations, constants) -> onnx.ModelProto:
                 pair(output, output, activations[output])
     outputs = [helper.make_empty_tensor_value_info(o.name) for o in graph.output]
     new_graph = helper.make_graph(nodes, graph.name, graph.input, outputs, extra)
-    return helper.make_model(new_graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
+    return helper.make_model(
+        new_graph, opset_imports=proto.opset_import, ir_version=proto.ir_version
+    )

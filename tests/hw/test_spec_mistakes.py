@@ -19,7 +19,8 @@ def explain(tmp_path):
         with pytest.raises(SpecError) as error:
             load_hw(path)
         assert messages, "loading refuses it, the check finds nothing"
-        assert str(error.value).replace(f"{tmp_path}/", "")[:40] == messages[0][:40]
+        what = messages[0].partition(";")[0]
+        assert str(error.value).replace(f"{tmp_path}/", "").startswith(what)
         return messages
 
     return check

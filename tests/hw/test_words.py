@@ -1,5 +1,6 @@
 """Instructions, words and assembly say the same thing; damaged ones are refused at the damage."""
 
+import re
 import time
 from dataclasses import replace
 
@@ -62,7 +63,7 @@ def instructions(draw, opcodes: tuple[Opcode, ...] = OPCODES[1:]):
     )
 
 
-programs = st.lists(instructions(), max_size=12)
+programs = st.lists(instructions(), max_size=6)
 END = make(Engine.FETCH, "end")
 
 
@@ -125,20 +126,20 @@ def test_the_word_formats_are_the_documented_bits():
     assert word == 1 << 31 | 3 << 28 | 0 << 24 | 0b00100 << 16 | 0b10100 << 8
 
 
-def test_a_program_of_100_000_words_takes_well_under_a_second(rng):
-    engines = rng.choice([int(e) for e in SYNC_ENGINES], 20_000)
-    program = []
-    for number, engine in enumerate(engines):
-        opcode = next(o for o in OPCODES if o.engine == engine)
-        names = [r.name for r in registers_of(Engine(engine))][:6]
-        program.append(make(Engine(engine), opcode.name, **dict.fromkeys(names, 1 + number % 100)))
-    start = time.perf_counter()
+def test_a_program_of_100_000_words_takes_well_under_a_second():
+    names = {e: [r.name for r in registers_of(e)][:8] for e in (Engine.LOAD, Engine.POST)}
+    program = [
+        make(engine, opcode, **dict.fromkeys(names[engine], 1 + number % 100))
+        for number in range(6_000)
+        for engine, opcode in ((Engine.LOAD, "feature"), (Engine.POST, "run"))
+    ]
+    start = time.process_time()
     words = encode(program)
     back = decode(words)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert len(words) > 100_000
     assert back == program
-    assert seconds < 3, "linear code takes 0.4 s here"  # a wide margin: machines are shared
+    assert seconds < 1.5, "0.3 s where this was written; quadratic code takes minutes"
 
 
 LOAD = Engine.LOAD << 28
@@ -172,19 +173,19 @@ def test_a_broken_word_is_refused_with_its_index(case):
         decode(words)
     assert str(error.value).startswith("program word 2: ")
     assert text in str(error.value)
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=re.escape(text)):
         unpack(word)
 
 
 def test_words_after_the_end_are_refused():
     words = encode([END, make(Engine.LOAD, "param")])
-    with pytest.raises(ProgramError, match=r"program word 1: words follow `end`"):
+    with pytest.raises(ProgramError, match="program word 1: words follow `end`"):
         decode(words)
 
 
 def test_a_parameter_that_no_instruction_uses_is_refused():
     words = encode([make(Engine.LOAD, "param", run=3)])[:-1]
-    with pytest.raises(ProgramError, match="program word 0: sets a parameter, but no instruction"):
+    with pytest.raises(ProgramError, match="word 0: sets a parameter, but no instruction"):
         decode(words)
 
 
@@ -270,7 +271,7 @@ BROKEN_LINES = {
     "load.feature dram=1 dram_lo=1": "'dram' and 'dram_lo' set the same register",
     "load.feature wait=load": "load.feature waits on load: no such counter",
     "load.feature wait=fetch": "load.feature waits on fetch: no such counter",
-    "load.feature wait=stor": "wait: unknown engine 'stor'; known: fetch, load, compute, post, store",
+    "load.feature wait=stor": "wait: unknown engine 'stor'; known: fetch, load, compute, post",
     "load.feature signal=post,post": "load.feature signals post: no such counter, or named twice",
     "post.run order=act,relu": "order: 'act,relu' names an unknown stage; stages: end, requant, ",
     "post.run order=act,act,act,act,act,act": "order: 6 stages, the register holds 5",

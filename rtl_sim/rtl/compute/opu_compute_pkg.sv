@@ -1,4 +1,8 @@
 // Types and derived sizes of the compute engine.
+`ifdef SYNTHESIS
+`define OPU_EXACT_WIDTHS
+`endif
+
 package opu_compute_pkg;
 
   import opu_pkg::*;
@@ -94,12 +98,12 @@ package opu_compute_pkg;
 
   // Simulators compute fastest on whole machine words: there, int8 elements and sums are carried sign-extended to 32
   // bits. The values are the same; a bench compares both widths.
-`ifdef OPU_WIDE_ELEMENTS
-  localparam int unsigned ELEMENT_BITS = 32;
-  localparam int unsigned SUM_BITS = 32;
-`else
+`ifdef OPU_EXACT_WIDTHS
   localparam int unsigned ELEMENT_BITS = 8;
   localparam int unsigned SUM_BITS = 16 + $clog2(MULTIPLIERS);
+`else
+  localparam int unsigned ELEMENT_BITS = 32;
+  localparam int unsigned SUM_BITS = 32;
 `endif
   typedef logic signed [ELEMENT_BITS-1:0] element_t;
   typedef logic signed [SUM_BITS-1:0] sum_t;

@@ -140,7 +140,10 @@ module opu_post
     endcase
   endfunction
 
-  item_t act_in, pool_in, res_in, exit_item;
+  item_t act_in, pool_in, res_in;
+  /* verilator lint_off UNUSEDSIGNAL */  // some fields end here
+  item_t exit_item;
+  /* verilator lint_on UNUSEDSIGNAL */
   logic [WORD_BITS-1:0] act_in_value, pool_in_value, res_in_value;
   assign act_in = item_from(chain_q.act_from, head_item, '0, pool_item, res_item);
   assign pool_in = item_from(chain_q.pool_from, head_item, act_item, '0, res_item);

@@ -1,4 +1,8 @@
 // Types and arithmetic of the post engine. The arithmetic is that of opu_fuse/fixedpoint.py.
+`ifdef SYNTHESIS
+`define OPU_EXACT_WIDTHS
+`endif
+
 package opu_post_pkg;
 
   import opu_pkg::*;
@@ -16,16 +20,16 @@ package opu_post_pkg;
 
   // Widths of the intermediates: exact where logic is built, whole machine words where a simulator computes them. The
   // values are the same; a bench compares both.
-`ifdef OPU_WIDE_ELEMENTS
-  localparam int unsigned REQUANT_BITS = 64;
-  localparam int unsigned POOL_BITS = 32;
-  localparam int unsigned AVERAGE_PRODUCT_BITS = 64;
-  localparam int unsigned SCALED_BITS = 32;
-`else
+`ifdef OPU_EXACT_WIDTHS
   localparam int unsigned REQUANT_BITS = 50;          // (int32 + int32) * uint16, and room to round
   localparam int unsigned POOL_BITS = 26;             // 255 * 255 differences of 9 bits
   localparam int unsigned AVERAGE_PRODUCT_BITS = 44;  // times uint16, and room to round
   localparam int unsigned SCALED_BITS = 28;           // sum of two 9 bit * uint16, and room to round
+`else
+  localparam int unsigned REQUANT_BITS = 64;
+  localparam int unsigned POOL_BITS = 32;
+  localparam int unsigned AVERAGE_PRODUCT_BITS = 64;
+  localparam int unsigned SCALED_BITS = 32;
 `endif
   typedef logic signed [REQUANT_BITS-1:0] requant_t;
   typedef logic signed [POOL_BITS-1:0] pool_t;

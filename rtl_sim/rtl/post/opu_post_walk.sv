@@ -46,7 +46,9 @@ module opu_post_walk
 
   state_e state_q, state_d;
   post_params_t p_q;
+  /* verilator lint_off UNUSEDSIGNAL */  // the stages use the other fields
   chain_t chain_q;
+  /* verilator lint_on UNUSEDSIGNAL */
   assign launched_params_o = p_q;
 
   // ---- acceptance ----------------------------------------------------------------------------------------------------

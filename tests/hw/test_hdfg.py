@@ -1,0 +1,108 @@
+"""The data-flow graph of a machine: searched as published, drawn as written."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+from rich.console import Console
+
+from opu_fuse.hw.draw import draw_dot, draw_svg, draw_text
+from opu_fuse.hw.hdfg import (
+    breadth_first,
+    build_hdfg,
+    kinds_for,
+    module_of,
+    modules_for,
+    reachable,
+)
+from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.show import operators_table, sizes_table
+from opu_fuse.hw.spec import OPERATORS, ModuleKind
+
+CLASSIC = build_hdfg(load_hw("opu-classic"))
+TINY = build_hdfg(load_hw("opu-tiny"))
+
+
+def test_without_a_match_the_search_starts_at_the_root_itself():
+    assert list(breadth_first(CLASSIC)) == [
+        "concat", "add_pre", "mul_pre", "pad", "ipa", "mul", "add", "compare", "pool_pad",
+        "res_add", "pool", "upsample",
+    ]  # fmt: skip
+
+
+def test_after_a_match_the_search_never_comes_back_to_it():
+    assert list(breadth_first(CLASSIC, "compare")) == ["pool", "res_add", "upsample"]
+    assert list(breadth_first(CLASSIC, "upsample")) == []
+
+
+def test_the_search_goes_on_only_behind_modules_that_data_may_pass_unused():
+    assert list(breadth_first(TINY, "ipa", bypass_only=True)) == [
+        "add",
+        "compare",
+        "pool",
+        "res_add",
+    ]
+    assert list(breadth_first(TINY, "compare", bypass_only=True)) == ["pool", "res_add"]
+    assert list(breadth_first(TINY, bypass_only=True))[-1] == "res_add"
+
+
+def test_an_operator_knows_the_modules_that_run_it_in_the_order_of_the_spec():
+    assert modules_for(CLASSIC, "add") == ("add_pre", "add", "res_add")
+    assert modules_for(TINY, "add") == ("add", "res_add")
+    assert modules_for(TINY, "upsample") == ()
+    assert kinds_for(TINY, "max_pool") == (ModuleKind.POOL,)
+    assert module_of(TINY, "pool").limits.window == 255
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_all_modules_are_reachable(name):
+    graph = build_hdfg(load_hw(name))
+    assert reachable(graph) == set(graph)
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_drawings_show_every_module_and_edge(name):
+    spec = load_hw(name)
+    graph = build_hdfg(spec)
+    text, dot, svg = draw_text(spec), draw_dot(spec), draw_svg(spec)
+    for module in graph:
+        assert f"\n  {module} " in text
+        assert f'"{module}" [label=' in dot
+        assert f">{module}</text>" in svg
+    assert dot.count(" -> ") == graph.number_of_edges()
+    root = ET.fromstring(svg)
+    space = "{http://www.w3.org/2000/svg}"
+    assert len(root.findall(f"{space}path")) == graph.number_of_edges()
+    width, height = float(root.get("width")), float(root.get("height"))
+    for box in root.findall(f"{space}rect"):
+        x, y, w, h = (float(box.get(key)) for key in ("x", "y", "width", "height"))
+        assert 0 <= x <= width - w
+        assert 0 <= y <= height - h
+
+
+def test_boxes_of_a_drawing_do_not_overlap():
+    space = "{http://www.w3.org/2000/svg}"
+    boxes = [
+        tuple(float(box.get(key)) for key in ("x", "y", "width", "height"))
+        for box in ET.fromstring(draw_svg(load_hw("opu-classic"))).findall(f"{space}rect")
+        if box.get("fill") == "white"
+    ]
+    for i, (x, y, w, h) in enumerate(boxes):
+        for u, v, _, _ in boxes[i + 1 :]:
+            assert abs(x - u) >= w or abs(y - v) >= h
+
+
+def test_tables_name_sizes_and_the_host():
+    console = Console(width=120, record=True, quiet=True)
+    console.print(sizes_table(load_hw("opu-1024")))
+    console.print(operators_table(load_hw("opu-1024")))
+    text = console.export_text()
+    assert "64 units x 16 = 1024 MAC per cycle" in text
+    assert "2 x 1536 words of 64 bytes" in text
+    rows = {
+        line.split("│")[1].strip(): line.split("│")[2].strip()
+        for line in text.splitlines()
+        if line.count("│") == 3
+    }
+    assert rows["conv"] == "ipa"
+    assert rows["upsample"] == "host"
+    assert set(OPERATORS) <= set(rows)

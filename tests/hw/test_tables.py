@@ -1,0 +1,85 @@
+"""Tables that RTL and Python share: no gap, no overlap, no contradiction."""
+
+import pytest
+
+from opu_fuse.hw import timing
+from opu_fuse.hw.check_graph import RUNS
+from opu_fuse.hw.check_rtl import RTL_OPERATORS, RTL_RANK
+from opu_fuse.hw.isa import REGISTERS, VALUE_BITS
+from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.regmap import CONTROL_REGISTERS, OFFSET, AccessKind
+from opu_fuse.hw.spec import NOT_IN_HASH, OPERATORS
+from opu_fuse.resources import hw_specs_dir
+
+PAGE = (hw_specs_dir().parent / "docs" / "hw-spec.md").read_text(encoding="utf-8")
+
+
+def test_every_operator_has_a_kind_that_runs_it():
+    assert set(RUNS) == set(OPERATORS)
+    assert set(RTL_OPERATORS) <= set(OPERATORS)
+    for operator in RTL_OPERATORS:
+        assert any(kind in RTL_RANK for kind in RUNS[operator])
+
+
+def test_control_registers_lie_apart_and_none_is_reused():
+    offsets = [register.offset for register in CONTROL_REGISTERS]
+    assert offsets == sorted(set(offsets))
+    assert all(offset % 4 == 0 for offset in offsets)
+
+
+def test_the_first_registers_never_move():
+    """Software finds out by them what it talks to, whatever the version."""
+    assert (OFFSET["ID"], OFFSET["VERSION"], OFFSET["SPEC_HASH_LO"], OFFSET["SPEC_HASH_HI"]) == (
+        0,
+        4,
+        8,
+        12,
+    )
+
+
+def test_a_command_register_remembers_nothing():
+    assert all(r.reset == 0 for r in CONTROL_REGISTERS if r.access is AccessKind.WO)
+
+
+def test_no_parameter_is_wider_than_a_word_carries():
+    assert max(r.bits for r in REGISTERS) <= VALUE_BITS
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_the_page_on_specs_explains_every_key(name):
+    def keys(tree):
+        for key, value in tree.items():
+            yield key
+            if isinstance(value, dict):
+                yield from keys(value)
+
+    tree = load_hw(name).to_tree()
+    flow = tree.pop("dataflow")
+    module = next(iter(flow["modules"].values()))
+    mode = tree["array"]["modes"][0]
+    for key in {*keys(tree), *flow, *keys(module), *mode}:
+        assert f"`{key}`" in PAGE, f"docs/hw-spec.md does not explain `{key}`"
+
+
+def test_the_page_says_what_the_identity_leaves_out():
+    for key in NOT_IN_HASH:
+        assert f"`{key}`" in PAGE
+
+
+def test_a_weight_row_lasts_as_long_as_pixels_words_or_the_write_back_need():
+    tiny, large = load_hw("opu-tiny"), load_hw("opu-1024")
+    assert [timing.row_cycles(tiny, pixels) for pixels in (1, 4, 5)] == [4, 4, 5]
+    assert [timing.row_cycles(large, pixels) for pixels in (1, 16, 17)] == [16, 16, 17]
+    assert timing.conv_cycles(large, pixels=49, rows=36) == 49 * 36
+
+
+def test_transfers_are_bound_by_bus_and_memory():
+    large = load_hw("opu-1024")
+    assert timing.transfer_cycles(large, 64) == 1
+    assert timing.transfer_cycles(large, 65) == 2
+    assert timing.fetch_cycles(large, 16) == 16
+
+
+def test_post_visits_every_window_position_once():
+    assert timing.post_cycles(pixels=4, blocks=2, window=9) == 72
+    assert timing.copy_cycles(pixels=4, blocks=2) == 8

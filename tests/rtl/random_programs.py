@@ -1,0 +1,84 @@
+"""Random programs for a small machine, every instruction ordered behind the one before by tokens."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from opu_fuse.hw.encoding import encode
+from opu_fuse.hw.instruction import Instruction, split_address
+from opu_fuse.hw.isa import Engine
+from tests.sim import random_instructions as rand
+
+PROGRAM_AT = 0x4000
+WINDOW_BYTES = 0x10000
+
+
+def chained(instructions: list[Instruction]) -> list[Instruction]:
+    """Tokens that let every instruction start only when the one before has retired."""
+    result = list(instructions)
+    for n in range(len(result) - 1):
+        one, two = result[n], result[n + 1]
+        if one.engine is not two.engine:
+            result[n] = replace(one, signals=(*one.signals, two.engine))
+            result[n + 1] = replace(two, waits=(*two.waits, one.engine))
+    return result
+
+
+def framed(body: list[Instruction], spec) -> list[Instruction]:
+    """`check`, the body, `end`."""
+    low, high = spec.spec_hash & 0x3FFFFF, spec.spec_hash >> 22
+    check = rand.instruction(Engine.FETCH, "check", {"hash_lo": low, "hash_hi": high})
+    return [check, *body, replace(check, opcode="end")]
+
+
+def load(opcode: str, dram: int, words: int, dst: int = 0) -> Instruction:
+    shape = {"run": words, "rows": 1, "blocks": 1, "dst": dst}
+    return rand.instruction(Engine.LOAD, opcode, {**split_address(dram), **shape})
+
+
+def store(dram: int, words: int, src: int = 0) -> Instruction:
+    shape = {"run": words, "rows": 1, "blocks": 1, "src": src}
+    return rand.instruction(Engine.STORE, "store", {**split_address(dram), **shape})
+
+
+def copy(rows: int, cols: int, spec) -> Instruction:
+    shape = {"in_rows": rows, "in_cols": cols, "out_rows": rows, "out_cols": cols}
+    unit = {"stride_y": 1, "stride_x": 1, "ic_steps": 1, "row_pitch": cols}
+    slot = {"slot_log2": spec.word_bytes.bit_length() - 1}
+    return rand.instruction(Engine.COMPUTE, "copy", {**shape, **unit, **slot})
+
+
+def narrow(rows: int, cols: int) -> Instruction:
+    """Post: the low 8 bits of a tile of partial sums to the output buffer."""
+    shape = {"in_rows": rows, "in_cols": cols, "out_rows": rows, "out_cols": cols, "blocks": 1}
+    pitch = {"psum_row_pitch": cols, "out_row_pitch": cols}
+    unit = {"stride_y": 1, "stride_x": 1, "win_rows": 1, "win_cols": 1}
+    return rand.instruction(Engine.POST, "run", {**shape, **pitch, **unit})
+
+
+def random_program(rng: np.random.Generator, spec, length: int) -> list[Instruction]:
+    """Every buffer filled from the first 4 KB of DRAM, `length` random instructions, all stored."""
+    b = spec.buffers
+    makers = (rand.transfer, rand.conv, rand.copy, rand.post)
+    fill = [
+        load("feature", 0, b.feature.words),
+        load("weight", 2048, b.weight.words),
+        load("param", 1024, b.param.words),
+        load("residual", 0, b.residual.words),
+        copy(b.psum.words // 8, 8, spec),
+        narrow(b.output.words // 8, 8),
+    ]
+    body = [rand.until_fits(makers[rng.integers(4)], rng, spec) for _ in range(length)]
+    return framed(chained([*fill, *body, store(0x1000, b.output.words)]), spec)
+
+
+def random_image(rng: np.random.Generator, program: list[Instruction]) -> tuple[np.ndarray, int]:
+    """Memory window with noise, sensible requantisation records and the program; words of it."""
+    image = rng.integers(0, 256, WINDOW_BYTES).astype(np.uint8)
+    records = image[:4096].reshape(-1, 8)[128:256]
+    records[:, 2:4] = np.where(records[:, 1:2] >= 128, 255, 0)
+    records[:, 6] = rng.integers(24, 40, len(records))
+    records[:, 7] = 0
+    words = np.asarray(encode(program), "<u4")
+    image[PROGRAM_AT : PROGRAM_AT + 4 * words.size] = words.view(np.uint8)
+    return image, words.size
