@@ -17,6 +17,10 @@ from opu_fuse.quant import QuantParams
 
 
 class Kind(StrEnum):
+    """What a node is; tuples are operand lists of concat, tuple_gets single results of calls with
+    several.
+    """
+
     CALL = "call"
     VAR = "var"
     CONST = "const"

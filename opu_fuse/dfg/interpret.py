@@ -96,7 +96,7 @@ def runs_integer(dfg: Dfg, index: int) -> bool:
 
 
 def slope_shift(alpha: float) -> int | None:
-    """k of alpha = 2**-k, 0 <= k <= 15 (what the comparator's slopes can hold exactly); None
+    """The k of alpha = 2**-k, 0 <= k <= 15 (what the comparator's slopes can hold exactly); None
     otherwise.
     """
     mantissa, exponent = np.frexp(alpha)
@@ -156,8 +156,8 @@ def _activation(
 
 
 def _max_pool(
-    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
-) -> np.ndarray:  # noqa: ARG001
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+) -> np.ndarray:
     tied_quant(dfg, node.index)
     return window_max(values[node.operands[0]], node.attrs)
 
@@ -175,23 +175,23 @@ def _avg_pool(
     return out
 
 
-def _pad(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:  # noqa: ARG001
+def _pad(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric) -> np.ndarray:
     top, left, bottom, right = node.attrs["pads"]
     width = ((0, 0), (0, 0), (top, bottom), (left, right))
     return np.pad(values[node.operands[0]], width, constant_values=pad_fill(dfg, node.index))
 
 
 def _upsample(
-    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
-) -> np.ndarray:  # noqa: ARG001
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+) -> np.ndarray:
     tied_quant(dfg, node.index)
     rows, cols = node.attrs["scale"]
     return values[node.operands[0]].repeat(rows, axis=2).repeat(cols, axis=3)
 
 
 def _reshape(
-    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
-) -> np.ndarray:  # noqa: ARG001
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+) -> np.ndarray:
     tied_quant(dfg, node.index)
     return values[node.operands[0]].reshape(node.shape)
 

@@ -20,7 +20,8 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
         return float_reason(dfg, node.owner)
     bias = owned_bias(dfg, index) if node.op in {"conv", "dense"} else None
     if (bias or node).quant is None:  # Case 2
-        return f"the result of {node.name} is not rounded to int8 in the model (no QuantizeLinear follows)"
+        missing = "is not rounded to int8 in the model (no QuantizeLinear follows)"
+        return f"the result of {node.name} {missing}"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
     return next((r for i in _leaves(dfg, operands) if (r := _not_integer(dfg[i]))), None)  # Case 3
 

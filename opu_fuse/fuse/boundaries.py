@@ -31,12 +31,12 @@ def interior_value(words: Words) -> Words | None:
 
 
 def one_operator(words: Words) -> Words | None:
-    """strategy none keeps {target} apart from {source}"""
+    """{target} stays apart from {source}: strategy none"""
     return words
 
 
 def search_order(words: Words) -> Words | None:
-    """the published algorithm did not come to {target} right after {source}"""
+    """{target} was not next to {source} in the published algorithm's walk"""
     return words
 
 

@@ -30,10 +30,8 @@ def explain(dfg: Dfg, hw: HwSpec, partition: Partition, node: str | None = None)
 
 def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> tuple[str, ...]:
     verdict = "legal" if partition.legal else f"illegal, {len(partition.violations)} violations"
-    lines = [
-        f"{dfg.name} on {hw.name}, strategy {partition.strategy}: {len(partition.groups)} groups, "
-        f"{len(partition.host)} host operators ({verdict})"
-    ]
+    counts = f"{len(partition.groups)} groups, {len(partition.host)} host operators"
+    lines = [f"{dfg.name} on {hw.name}, strategy {partition.strategy}: {counts} ({verdict})"]
     for group in partition.groups:
         lines.append(f"group {group.index}: {_chain(dfg, group)}")
         members = {m.node for m in group.matches}

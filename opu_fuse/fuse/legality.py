@@ -303,7 +303,7 @@ VIEW_RULES = (view_readers,)
 EDGE_RULES = (single_reader, not_an_output)
 
 
-# What the group's place in the pipeline forbids; the facts are known to the growing group (`growth.py`). (words)
+# What the group's place in the pipeline forbids; the growing group knows the facts. (words)
 
 
 def other_operand(words: Words) -> Words | None:

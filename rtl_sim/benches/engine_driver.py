@@ -1,16 +1,19 @@
-"""What the benches of the compute and the post engine share: driving starts and retirements, loading and reading memories.
+"""What the benches of the compute and the post engine share: starts, retirements, loading and reading the memories.
 
-Instructions are plain dicts {register name: value} plus an opcode. All timing is at the falling edge: inputs change there, so
-that handshakes are seen in the middle of the cycle they belong to.
+The bench acts at falling clock edges. What the engine shows then (ready, valid) depends on its registers alone, so it still
+holds at the rising edge that follows and decides the handshake.
 """
 
-import random
+from dataclasses import dataclass, field
 
 import cocotb
+import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
 from opu_fuse.hw.isa import registers_of
+
+PATIENCE = 100_000  # cycles without a retirement
 
 
 def pack(engine, values):
@@ -19,44 +22,126 @@ def pack(engine, values):
     for register in registers_of(engine):
         value = int(values[register.name])
         assert register.lowest <= value <= register.highest, f"{register.name} = {value}"
-        word = word << register.bits | value & (1 << register.bits) - 1
+        word = word << register.bits | value & ((1 << register.bits) - 1)
     return word
 
 
-class EngineDriver:
-    """Start and done side of one engine, and the load port of its bench."""
+def bytes_of(word):
+    """Lanes of a memory word (any integer dtype), lane 0 lowest, as the integer that cocotb drives."""
+    return int.from_bytes(np.ascontiguousarray(word).tobytes(), "little")
 
-    def __init__(self, dut, engine, *, seed):
-        self.dut, self.engine = dut, engine
-        self.random = random.Random(seed)
-        self.done_chance = 1.0
-        self.starts = self.retired = self.illegal = self.cycle = 0
-        self.start_cycles, self.done_cycles = [], []
+
+@dataclass(kw_only=True)
+class Pauses:
+    """Chances per cycle: offer a waiting start, be ready for a retirement, refuse partial sums."""
+
+    start: float = 1.0
+    done: float = 1.0
+    hold: float = 0.0
+
+
+@dataclass
+class EngineDriver:
+    """One engine in its bench. `illegal` counts refused starts; cycles are counted from the end of reset."""
+
+    dut: object
+    engine: object
+    rng: np.random.Generator
+    cycle: int = 0
+    illegal: int = 0
+    started_at: list = field(default_factory=list)
+    retired_at: list = field(default_factory=list)
 
     async def begin(self):
-        """Clock, reset, idle inputs, the monitor of every cycle."""
+        """Idle inputs, clock, reset."""
         dut = self.dut
-        for name in ("start_valid", "op", "params", "done_ready", "read_re", "read_addr", "load_addr", "load_data"):
-            getattr(dut, f"{name}_i").value = 0
-        for name in ("load_feature_i", "load_weight_i", "load_psum_i", "load_param_i", "load_residual_i", "hold_i"):
-            if hasattr(dut, name):
-                getattr(dut, name).value = 0
+        idle = ("start_valid", "op", "params", "done_ready", "read_re", "read_addr", "load_addr", "load_data", "hold")
+        for name in (*idle, *(f"load_{m}" for m in ("feature", "weight", "psum", "param", "residual"))):
+            if hasattr(dut, f"{name}_i"):
+                getattr(dut, f"{name}_i").value = 0
         dut.rst_ni.value = 0
         cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
         for _ in range(3):
             await FallingEdge(dut.clk_i)
         dut.rst_ni.value = 1
         await FallingEdge(dut.clk_i)
-        cocotb.start_soon(self._monitor())
 
-    async def _monitor(self):
-        """Counts cycles, retirements and refusals; pauses the done side at random."""
+    async def load(self, memory, words):
+        """Write words [n, lanes] to addresses 0 … n-1 of a memory."""
+        enable = getattr(self.dut, f"load_{memory}_i")
+        enable.value = 1
+        for address, word in enumerate(words):
+            self.dut.load_addr_i.value = address
+            self.dut.load_data_i.value = bytes_of(word)
+            await FallingEdge(self.dut.clk_i)
+        enable.value = 0
+
+    async def read(self, count, dtype):
+        """Words 0 … count-1 of the memory that the engine writes: [count, lanes]."""
+        words = []
+        self.dut.read_re_i.value = 1
+        for address in range(count):
+            self.dut.read_addr_i.value = address
+            await FallingEdge(self.dut.clk_i)
+            signal = self.dut.read_data_o
+            raw = int(signal.value).to_bytes(len(signal) // 8, "little")
+            words.append(np.frombuffer(raw, dtype))
+        self.dut.read_re_i.value = 0
+        return np.stack(words)
+
+    async def run(self, instructions, pauses):
+        """Run instructions, (opcode, values) each, to the last retirement (or refusal)."""
         dut = self.dut
-        ready = 0
-        while True:
-            dut.done_ready_i.value = ready = int(self.random.random() < self.done_chance)
+        waiting = list(instructions)
+        open_count, last_event = 0, self.cycle
+        offered = False
+        while waiting or open_count:
+            if int(dut.illegal_o.value):
+                self.illegal += 1
+                open_count -= 1
+                last_event = self.cycle
+            if waiting and not offered and self.rng.random() < pauses.start:
+                opcode, values = waiting[0]
+                dut.op_i.value = opcode
+                dut.params_i.value = pack(self.engine, values)
+                offered = True
+            dut.start_valid_i.value = int(offered)
+            if offered and int(dut.start_ready_o.value):
+                waiting.pop(0)
+                offered = False
+                open_count += 1
+                self.started_at.append(self.cycle)
+            ready = self.rng.random() < pauses.done
+            dut.done_ready_i.value = int(ready)
+            if ready and int(dut.done_valid_o.value):
+                open_count -= 1
+                self.retired_at.append(self.cycle)
+                last_event = self.cycle
+            if pauses.hold:
+                dut.hold_i.value = int(self.rng.random() < pauses.hold)
+            assert self.cycle - last_event < PATIENCE, f"no retirement for {PATIENCE} cycles"
             await FallingEdge(dut.clk_i)
             self.cycle += 1
+        dut.start_valid_i.value = 0
+        dut.done_ready_i.value = 0
+        assert not int(dut.done_valid_o.value), "a retirement too many"
 
-    async def tick(self):
-        await FallingEdge(self.dut.clk_i)
+
+def compare(kind, expected, got, history):
+    """Equal words, or a table of the first differences and the instructions since the last comparison."""
+    if np.array_equal(expected, got):
+        return
+    rows = [f"{kind}: {np.count_nonzero(expected != got)} of {got.size} differ", " word  lane   expected        got"]
+    for word, lane in np.argwhere(expected != got)[:12]:
+        rows.append(f"{word:5d} {lane:5d} {expected[word, lane]:10d} {got[word, lane]:10d}")
+    rows += [f"instruction {opcode}: {values}" for opcode, values in history]
+    raise AssertionError("\n".join(rows))
+
+
+def assert_alive(kind, values, *, distinct, lowest=None, highest=None, saturated=0.2):
+    """The data says something: many distinct values, few at the limits."""
+    seen = np.unique(values).size
+    assert seen >= distinct, f"{kind}: only {seen} distinct values, wanted {distinct}"
+    if lowest is not None:
+        share = np.mean((values == lowest) | (values == highest))
+        assert share <= saturated, f"{kind}: {share:.0%} at the limits"

@@ -27,7 +27,8 @@ module user import opu_pkg::*; (
   post_params_t params_q;
   assign word = word_i;
   always_ff @(posedge clk_i) begin
-    if (!word.ctype && word.engine == ENGINE_POST) params_q <= set_post(params_q, word.index, word.value);
+    if (!word.ctype && word.engine == ENGINE_POST)
+      params_q <= set_post(params_q, word.index, word.value);
   end
   assign params_o = params_q;
   assign legal_o = has_post(word.index) && fits_post(word.index, word.value);

@@ -1,5 +1,6 @@
 """The data-flow graph of a machine: searched as published, drawn as written."""
 
+import io
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -92,10 +93,10 @@ def test_boxes_of_a_drawing_do_not_overlap():
 
 
 def test_tables_name_sizes_and_the_host():
-    console = Console(width=120, record=True, quiet=True)
+    console = Console(width=120, file=io.StringIO())
     console.print(sizes_table(load_hw("opu-1024")))
     console.print(operators_table(load_hw("opu-1024")))
-    text = console.export_text()
+    text = console.file.getvalue()
     assert "64 units x 16 = 1024 MAC per cycle" in text
     assert "2 x 1536 words of 64 bytes" in text
     rows = {

@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 
 from opu_fuse.hw.encoding import encode
+from opu_fuse.hw.footprint import footprint
 from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.isa import Engine, Space
 from tests.sim import random_instructions as rand
 
 PROGRAM_AT = 0x4000
 WINDOW_BYTES = 0x10000
+RECORDS = (0x400, 0x800)
+"""Where requantisation records lie; other places hold noise."""
 
 
 def chained(instructions: list[Instruction]) -> list[Instruction]:
@@ -56,14 +59,27 @@ def narrow(rows: int, cols: int) -> Instruction:
     return rand.instruction(Engine.POST, "run", {**shape, **pitch, **unit})
 
 
+def transfer(rng: np.random.Generator, spec) -> Instruction | None:
+    """A random load or store that keeps requantisation records apart from noise, else None."""
+    x = rand.transfer(rng, spec)
+    inside = [
+        RECORDS[0] <= start and end <= RECORDS[1]
+        for access in footprint(x, spec)
+        if access.space is Space.DRAM
+        for start, end in access.intervals
+    ]
+    outside = not any(inside) and x.dram >= RECORDS[1]
+    return x if (all(inside) if x.opcode == "param" else outside) else None
+
+
 def random_program(rng: np.random.Generator, spec, length: int) -> list[Instruction]:
     """Every buffer filled from the first 4 KB of DRAM, `length` random instructions, all stored."""
     b = spec.buffers
-    makers = (rand.transfer, rand.conv, rand.copy, rand.post)
+    makers = (transfer, rand.conv, rand.copy, rand.post)
     fill = [
         load("feature", 0, b.feature.words),
         load("weight", 2048, b.weight.words),
-        load("param", 1024, b.param.words),
+        load("param", RECORDS[0], b.param.words),
         load("residual", 0, b.residual.words),
         copy(b.psum.words // 8, 8, spec),
         narrow(b.output.words // 8, 8),
@@ -75,7 +91,7 @@ def random_program(rng: np.random.Generator, spec, length: int) -> list[Instruct
 def random_image(rng: np.random.Generator, program: list[Instruction]) -> tuple[np.ndarray, int]:
     """Memory window with noise, sensible requantisation records and the program; words of it."""
     image = rng.integers(0, 256, WINDOW_BYTES).astype(np.uint8)
-    records = image[:4096].reshape(-1, 8)[128:256]
+    records = image[slice(*RECORDS)].reshape(-1, 8)
     records[:, 2:4] = np.where(records[:, 1:2] >= 128, 255, 0)
     records[:, 6] = rng.integers(24, 40, len(records))
     records[:, 7] = 0

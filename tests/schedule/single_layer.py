@@ -22,6 +22,7 @@ from opu_fuse.schedule.tiling import choose_tile
 from opu_fuse.sim.functional import Machine
 
 ACT = {"act_pos": 4, "act_neg": 1, "act_shift": 2, "act_x_zero": 3, "act_y_zero": -5, "act_lo": -90, "act_hi": 99}
+CASE_ORDER = (Stage.REQUANT, Stage.RESIDUAL, Stage.ACT)
 RES = {"res_a_mult": 3, "res_b_mult": 2, "res_shift": 2, "res_a_zero": -5, "res_b_zero": 1, "res_y_zero": 7}
 
 
@@ -108,28 +109,52 @@ def run_layer(hw: HwSpec, shape: Shape, order: tuple[Stage, ...], rng, *, averag
         put("params", pack_params(bias, mult, shift, hw))
     put("x", source.pack(x))
     put("res", res_layout.pack(res))
-    emitter = Emitter(hw)
     job = Job(
         layer=layer, tile=tile, ranges=ranges, source=Placement(offset=offsets["x"], layout=source),
         residual=Placement(offset=offsets["res"], layout=res_layout) if shape.residual else None,
         output=Placement(offset=offsets["y"], layout=target), weights=offsets["weights"],
         params=offsets["params"],
     )
-    spec_hash = hw.spec_hash
-    head = emitter.instruction(
-        Engine.FETCH, "check", {"hash_lo": spec_hash & 0x3FFFFF, "hash_hi": spec_hash >> 22}
-    )
-    body = [s.instruction for s in emitter.layer(job)]
-    words = encode(synchronise([head, *body, emitter.instruction(Engine.FETCH, "end", {})], hw))
-    program, positions = decode_with_positions(words)
-    prove_no_deadlock(program, positions, hw)
-    prove_no_race(program, hw)
+    program = _program(hw, job)
     Machine(hw, image).run(program)
     shuffled = image.copy()
     Machine(hw, shuffled).run(program, shuffle=int(rng.integers(1 << 30)))
     got = target.unpack(image[offsets["y"] : offsets["y"] + target.size_bytes])
     assert np.array_equal(got, target.unpack(shuffled[offsets["y"] : offsets["y"] + target.size_bytes]))
     return got, _direct(shape, order, post, counts, x, res, weight, bias, mult, shift)
+
+
+def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
+    """The synchronised program of one layer on arbitrary addresses."""
+    tile, _ = choose_tile("layer", shape, hw)
+    layout = Layout(
+        channels=max(shape.in_channels, shape.mid_channels), rows=shape.in_rows, cols=shape.in_cols,
+        word=hw.word_bytes, lanes=hw.word_channels, slot=hw.word_bytes,
+    )
+    layer = Layer(
+        group=0, name="layer", shape=shape, source=0, residual=1 if shape.residual else None, output=2, anchor=0,
+        order=order, post={}, pad_value=0, macs=0,
+    )
+    step = align(layout.size_bytes)
+    ranges = output_ranges(shape, tile, hw)
+    job = Job(
+        layer=layer, tile=tile, ranges=ranges, source=Placement(offset=0, layout=layout),
+        residual=Placement(offset=step, layout=layout), output=Placement(offset=2 * step, layout=layout),
+        weights=3 * step, params=3 * step + align(weight_bytes(ranges, hw)),
+    )
+    return _program(hw, job)
+
+
+def _program(hw: HwSpec, job: Job):
+    emitter = Emitter(hw)
+    halves = {"hash_lo": hw.spec_hash & 0x3FFFFF, "hash_hi": hw.spec_hash >> 22}
+    head = emitter.instruction(Engine.FETCH, "check", halves)
+    body = [s.instruction for s in emitter.layer(job)]
+    words = encode(synchronise([head, *body, emitter.instruction(Engine.FETCH, "end", {})], hw))
+    program, positions = decode_with_positions(words)
+    prove_no_deadlock(program, positions, hw)
+    prove_no_race(program, hw)
+    return program
 
 
 def _direct(shape, order, post, counts, x, res, weight, bias, mult, shift):

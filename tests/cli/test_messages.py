@@ -1,0 +1,183 @@
+"""Bad input gets one clear line that says where, what and what would help; exit code 1; no partial file."""
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from onnx import TensorProto, helper, numpy_helper
+
+from opu_fuse.resources import hw_specs_dir
+
+
+def conv_model(*, opset=17, dtype=np.float32, shape=(1, 3, 8, 8)):
+    weight = numpy_helper.from_array(np.ones((4, 3, 3, 3), dtype), "w")
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], name="conv")],
+        "net",
+        [helper.make_tensor_value_info("x", kind, shape)],
+        [helper.make_tensor_value_info("y", kind, None)],
+        [weight],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def refused(called, *words):
+    """One line on stderr, exit code 1, no traceback, the words in it."""
+    lines = [line for line in called.err.splitlines() if line.startswith("error: ")]
+    assert called.code == 1, called
+    assert len(lines) == 1, called.err
+    assert "Traceback" not in called.err
+    for word in words:
+        assert word in lines[0], lines[0]
+
+
+BAD_MODELS = {
+    "unsupported_opset": (lambda: conv_model(opset=6), ["opset", "6", "7"]),
+    "float64_weights": (lambda: conv_model(dtype=np.float64), ["float64"]),
+    "dynamic_rows": (lambda: conv_model(shape=(1, 3, "height", 8)), ["'x'", "height"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_MODELS)
+def test_bad_model(case, opu_fuse, tmp_path):
+    build, words = BAD_MODELS[case]
+    source, target = tmp_path / "m.onnx", tmp_path / "m.opu"
+    onnx.save(build(), source)
+    refused(opu_fuse("compile", source, "--hw", "opu-tiny", "-o", target), *words)
+    assert not target.exists()
+
+
+def test_missing_model(opu_fuse, tmp_path):
+    called = opu_fuse("compile", tmp_path / "no.onnx", "--hw", "opu-tiny", "-o", tmp_path / "m.opu")
+    refused(called, "no.onnx")
+
+
+def test_a_text_file_is_not_onnx(opu_fuse, tmp_path):
+    (tmp_path / "m.onnx").write_text("hello, I am not a model\n")
+    called = opu_fuse("compile", tmp_path / "m.onnx", "--hw", "opu-tiny", "-o", tmp_path / "m.opu")
+    refused(called, "m.onnx", "ONNX")
+
+
+def test_calibration_of_the_wrong_shape(opu_fuse, model_file, tmp_path):
+    np.savez(tmp_path / "c.npz", input=np.zeros((4, 3, 9, 9), np.float32))
+    called = opu_fuse(
+        "compile", model_file, "--hw", "opu-tiny", "-o", tmp_path / "m.opu", "--calibration", tmp_path / "c.npz"
+    )
+    refused(called, "c.npz", "12", "9")
+    assert not (tmp_path / "m.opu").exists()
+
+
+def test_unknown_spec_lists_the_known_ones(opu_fuse, model_file, tmp_path):
+    called = opu_fuse("compile", model_file, "--hw", "opu-2048", "-o", tmp_path / "m.opu")
+    refused(called, "opu-2048", "opu-1024", "opu-tiny")
+
+
+def test_machine_that_cannot_be_built(opu_fuse, model_file, tmp_path):
+    called = opu_fuse("compile", model_file, "--hw", "opu-classic", "-o", tmp_path / "m.opu")
+    refused(called, "opu-classic", "build: false")
+
+
+def test_unwritable_output(opu_fuse, model_file, tmp_path):
+    called = opu_fuse("compile", model_file, "--hw", "opu-tiny", "-o", tmp_path / "no" / "m.opu")
+    refused(called, "no/m.opu")
+
+
+def spec_file(tmp_path, change):
+    tree = yaml.safe_load((hw_specs_dir() / "opu-tiny.yaml").read_text())
+    change(tree)
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    return path
+
+
+def rename(tree, folder, old, new):
+    tree[folder][new] = tree[folder].pop(old)
+
+
+BAD_SPECS = {
+    "unknown_key": (lambda t: rename(t, "array", "units", "unitz"), ["unitz"]),
+    "unknown_kind": (lambda t: t["dataflow"]["modules"]["pool"].update(kind="poool"), ["poool"]),
+    "edge_to_missing_module": (lambda t: t["dataflow"]["edges"].update(add=["nothing"]), ["nothing"]),
+    "operator_on_absent_kind": (lambda t: t["dataflow"]["operators"].update(upsample=["upsample"]), ["upsample"]),
+    "buffer_too_small": (lambda t: t["buffers"]["weight"].update(words=2), ["weight"]),
+    "encoding_too_narrow": (lambda t: t["buffers"]["feature"].update(words=1 << 23), ["feature"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SPECS)
+def test_mistake_in_a_spec_is_named_with_file_and_line(case, opu_fuse, model_file, tmp_path):
+    change, words = BAD_SPECS[case]
+    path = spec_file(tmp_path, change)
+    checked = opu_fuse("hw", "check", path)
+    assert checked.code == 1
+    assert "mine.yaml:" in checked.err
+    for word in words:
+        assert word in checked.err
+    compiled = opu_fuse("compile", model_file, "--hw", path, "-o", tmp_path / "m.opu")
+    assert compiled.code == 1
+    assert "mine.yaml:" in compiled.err
+    assert not (tmp_path / "m.opu").exists()
+
+
+@pytest.mark.parametrize("verb", [("run",), ("inspect",)])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "not_a_zip"])
+def test_damaged_program(verb, damage, opu_fuse, program_file, tmp_path):
+    data = bytearray(program_file.read_bytes())
+    match damage:
+        case "truncated":
+            data = data[: len(data) // 2]
+        case "flipped":
+            data[len(data) // 3] ^= 0x40
+        case "empty":
+            data = bytearray()
+        case _:
+            data = bytearray(b"PK but not really a program file")
+    path = tmp_path / "bad.opu"
+    path.write_bytes(data)
+    refused(opu_fuse(*verb, path), "bad.opu")
+
+
+def test_program_for_another_machine(opu_fuse, program_file):
+    refused(opu_fuse("run", program_file, "--hw", "opu-1024"), "opu-1024", "compile")
+
+
+def test_input_of_the_wrong_shape(opu_fuse, program_file, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 5, 5), np.float32))
+    refused(opu_fuse("run", program_file, "--input", f"input={tmp_path / 'x.npy'}"), "input", "12", "5")
+
+
+def test_unknown_input_name(opu_fuse, program_file, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 12, 12), np.float32))
+    refused(opu_fuse("run", program_file, "--input", f"imput={tmp_path / 'x.npy'}"), "imput", "input")
+
+
+def test_option_of_another_engine_is_wrong_usage(opu_fuse, program_file, tmp_path):
+    called = opu_fuse("run", program_file, "--waves", tmp_path / "w.fst")
+    assert called.code == 2
+    assert "--waves" in called.err
+
+
+def test_greedy_grouping_that_is_illegal_is_refused_by_compile(opu_fuse, tmp_path):
+    weight = numpy_helper.from_array(np.ones((3, 3, 3, 3), np.float32), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 16, 16))
+    pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r1"], name="relu1"),
+        helper.make_node("MaxPool", ["r1"], ["p1"], name="pool1", **pool),
+        helper.make_node("Relu", ["p1"], ["r2"], name="relu2"),
+        helper.make_node("MaxPool", ["r2"], ["y"], name="pool2", **pool),
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 3, 4, 4))
+    model = helper.make_model(
+        helper.make_graph(nodes, "g1", [x], [y], [weight]),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=8,
+    )
+    onnx.save(model, tmp_path / "g1.onnx")
+    arguments = (tmp_path / "g1.onnx", "--hw", "opu-tiny", "--strategy", "greedy")
+    shown = opu_fuse("partition", *arguments, "--json")
+    assert shown.code == 0
+    assert '"legal": false' in shown.out
+    refused(opu_fuse("compile", *arguments, "-o", tmp_path / "m.opu"), "greedy", "--strategy matched")
+    assert not (tmp_path / "m.opu").exists()

@@ -1,0 +1,82 @@
+"""A program whose tokens are tampered with is refused; a sound one passes both proofs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opu_fuse.errors import InternalError
+from opu_fuse.hw.encoding import decode_with_positions, encode
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.load import load_hw
+from opu_fuse.schedule.dependencies import synchronise
+from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
+from tests.schedule.single_layer import CASE_ORDER, emit_program, make_shape
+
+HW = load_hw("opu-tiny")
+
+
+@pytest.fixture(scope="module")
+def program():
+    """A layer of several tiles with pooling and a residual, tokens included."""
+    shape = make_shape(HW, channels=13, out_channels=19, rows=21, cols=18, pads=(1, 1, 1, 1), residual="final")
+    return emit_program(HW, shape, CASE_ORDER)
+
+
+def positions_of(program):
+    return decode_with_positions(encode(program))[1]
+
+
+def test_sound_program_passes_both_proofs(program):
+    prove_no_deadlock(program, positions_of(program), HW)
+    prove_no_race(program, HW)
+
+
+def test_every_removed_token_is_caught(program):
+    """Take one wait and its signal away, for every token of the program: the race proof names two instructions."""
+    mutants = 0
+    for consumer, instruction in enumerate(program):
+        for source in instruction.waits:
+            mutant = list(program)
+            number = sum(1 for i in program[:consumer] if i.engine is instruction.engine and source in i.waits)
+            producers = [
+                i for i, p in enumerate(program) if p.engine is source and instruction.engine in p.signals
+            ]
+            producer = producers[number]
+            mutant[consumer] = replace(instruction, waits=tuple(w for w in instruction.waits if w is not source))
+            mutant[producer] = replace(
+                program[producer],
+                signals=tuple(s for s in program[producer].signals if s is not instruction.engine),
+            )
+            with pytest.raises(InternalError, match="touch the same words in no fixed order"):
+                prove_no_race(mutant, HW)
+            mutants += 1
+    assert mutants >= 50
+
+
+def test_a_wait_without_signal_is_a_deadlock(program):
+    at = next(i for i, p in enumerate(program) if Engine.COMPUTE in p.signals)
+    mutant = list(program)
+    mutant[at] = replace(
+        program[at], signals=tuple(s for s in program[at].signals if s is not Engine.COMPUTE)
+    )
+    with pytest.raises(InternalError, match="deadlock proof.*compute at instruction"):
+        prove_no_deadlock(mutant, positions_of(mutant), HW)
+
+
+def test_counters_never_overflow(program):
+    """With counters of one bit tokens are merged, and the program still passes."""
+    narrow = replace(HW, counter_bits=1)
+    bare = [replace(i, waits=(), signals=()) for i in program]
+    synchronised = synchronise(bare, narrow)
+    prove_no_deadlock(synchronised, positions_of(synchronised), narrow)
+    prove_no_race(synchronised, narrow)
+    assert sum(len(i.waits) for i in synchronised) < sum(len(i.waits) for i in program)
+
+
+def test_a_program_in_the_wrong_order_deadlocks_on_its_queues(program):
+    """Compute first and its loads last: the load queue never gets its words."""
+    order = np.argsort([0 if p.engine is Engine.COMPUTE else 1 for p in program], kind="stable")
+    mutant = [program[i] for i in order]
+    with pytest.raises(InternalError, match="deadlock proof"):
+        prove_no_deadlock(mutant, positions_of(mutant), HW)
