@@ -35,5 +35,5 @@ def liveness(array: np.ndarray, zero_point: int = 0) -> Liveness:
     flat = np.asarray(array).reshape(-1)
     ends = sum(np.count_nonzero(flat == end) for end in (INT8_MIN, INT8_MAX) if end != zero_point)
     return Liveness(
-        distinct=len(np.unique(flat)), saturated=ends / max(flat.size, 1), size=flat.size
+        distinct=len(np.unique(flat)), saturated=float(ends) / max(flat.size, 1), size=flat.size
     )

@@ -58,6 +58,13 @@ def _modes(spec: HwSpec) -> Iterator[Problem]:
                     f"mode {index}: {name} {value} does not divide a word of {word} channels",
                     "choose a divisor",
                 )
+        narrowest = min(m.oc for m in spec.array.modes)
+        if mode.oc % narrowest:
+            yield _no(
+                ("array", "modes", index, "oc"),
+                f"mode {index}: oc {mode.oc} is no multiple of the smallest oc {narrowest}",
+                "choose a multiple",
+            )
         if mode.px != 1:
             yield _no(
                 ("array", "modes", index, "px"),

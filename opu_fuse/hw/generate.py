@@ -4,13 +4,15 @@
 The files are checked in; a test regenerates them and compares bytes.
 """
 
-import sys
+import logging
 
 from opu_fuse.hw.cheader import c_header
 from opu_fuse.hw.document import isa_page, registers_page
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.svpackage import sv_package
 from opu_fuse.resources import hw_specs_dir, rtl_dir
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["generated_files", "main", "sv_package"]
 
@@ -33,16 +35,17 @@ def main() -> int:
     """Write the files of a checkout; 1 when this is not one."""
     project = hw_specs_dir().parent
     if rtl_dir().parent != project or not (project / "pyproject.toml").is_file():
-        sys.stderr.write("generated files belong to a checkout, this is an installed package\n")
+        logger.error("generated files belong to a checkout, this is an installed package")
         return 1
     for name, text in generated_files().items():
         path = project / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
-            sys.stdout.write(f"{name}\n")
+            logger.info("wrote %s", name)
     return 0
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     raise SystemExit(main())

@@ -6,15 +6,13 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic_core import ErrorDetails
-
 from opu_fuse.errors import SpecError
 from opu_fuse.hw.problem import did_you_mean
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.yamltree import KeyPath, Tree
 
 
-def schema_error(tree: Tree, detail: ErrorDetails) -> SpecError:
+def schema_error(tree: Tree, detail: Mapping[str, Any]) -> SpecError:
     """One detail of a pydantic `ValidationError`, worded for whoever wrote the YAML."""
     path: KeyPath = tuple(detail["loc"])
     key = _dotted(path)

@@ -165,7 +165,7 @@ class Emitter:
         word0, word1 = x0 * layout.slot // layout.word, ceil_div(x1 * layout.slot, layout.word)
         aligned = word0 * layout.word // layout.slot
         rows, run = y1 - y0, word1 - word0
-        key = (job.source.offset, chunk.block, chunk.blocks, y0, y1, word0, word1)
+        key = (job.layer.source, chunk.block, chunk.blocks, y0, y1, word0, word1)
         base, held = self._banks[Space.FEATURE].take(key)
         if not held:
             first = chunk.block * layout.block_words + y0 * layout.row_words + word0

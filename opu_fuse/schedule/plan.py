@@ -20,7 +20,7 @@ from opu_fuse.schedule.lower import lower_group
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.order import SegmentUnits, order_segments
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
-from opu_fuse.schedule.tensors import TensorUse, tensor_uses
+from opu_fuse.schedule.tensors import TensorUse, follow_views, tensor_uses
 from opu_fuse.schedule.tiling import choose_tile
 
 HASH_HALF = 22
@@ -106,7 +106,11 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
             return _misfit(group, error)
         if layer is not None:
             layers[group.index] = layer
-    segments = order_segments(dfg, partition)
+    stored = {n for layer in layers.values() for n in (layer.source, layer.residual, layer.output)}
+    free = {
+        op.node for op in partition.host if dfg[op.node].is_virtual and follow_views(dfg, op.node) in stored
+    }
+    segments = order_segments(dfg, partition, free)
     uses = tensor_uses(dfg, layers, segments, hw)
     planned: dict[int, PlannedLayer] = {}
     offset = 0

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from opu_fuse.fixedpoint import exact_matmul
 from opu_fuse.sim.memories import Memories
+from opu_fuse.sim.products import int8_product
 
 Params = Mapping[str, int]
 
@@ -25,11 +25,10 @@ def conv(mem: Memories, p: Params) -> None:
     weights = _weights(mem, p, mode.ic, mode.oc, blocks, lanes // mode.ic)
     pixels = p["out_rows"] * p["out_cols"]
     terms = blocks * kernel[0] * kernel[1] * lanes
-    sums = exact_matmul(features.reshape(pixels, terms), weights.reshape(terms, -1), terms)
+    sums = int8_product(features.reshape(pixels, terms), weights.reshape(terms, -1))
 
-    wrapped = sums.astype(np.int32)
-    for block in range(-(-wrapped.shape[1] // mem.spec.word_channels)):
-        part = wrapped[:, block * mem.spec.word_channels :][:, : mem.spec.word_channels]
+    for block in range(-(-sums.shape[1] // mem.spec.word_channels)):
+        part = sums[:, block * mem.spec.word_channels :][:, : mem.spec.word_channels]
         start = p["psum"] + block * p["psum_block_pitch"]
         target = mem.psum[start : start + pixels, : part.shape[1]]
         if p["accumulate"]:

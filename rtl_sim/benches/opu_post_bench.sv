@@ -6,6 +6,7 @@ module opu_post_bench
   import opu_pkg::*;
   import opu_post_pkg::*;
 (
+    /*verilator public_flat_rw_on*/
     input  logic                            clk_i,
     input  logic                            rst_ni,
 
@@ -28,6 +29,7 @@ module opu_post_bench
     input  output_addr_t                    read_addr_i,
     output logic [WORD_BITS-1:0]            read_data_o,
     output logic                            out_we_o
+    /*verilator public_off*/
 );
 
   logic psum_re, psum_grant, param_re, res_re;
