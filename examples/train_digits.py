@@ -29,36 +29,36 @@ BN_MOMENTUM = 0.9
 EPSILON = 1e-5
 
 Arrays = dict[str, np.ndarray]
+"""Feature maps are [image, row, column, channel] here; the export turns to ONNX's order."""
 
 
 class Conv:
-    """3x3 convolution, stride 1, padding 1, no bias. Feature maps are [n, c, h, w]."""
+    """3x3 convolution, stride 1, padding 1, no bias. Weight: [ky, kx, ic, oc] flattened to two axes."""
 
     def __init__(self, rng: np.random.Generator, ic: int, oc: int) -> None:
         scale = np.sqrt(2.0 / (9 * ic))
-        self.weights: Arrays = {"weight": rng.normal(0.0, scale, (oc, ic * 9)).astype(np.float32)}
+        self.weights: Arrays = {"weight": rng.normal(0.0, scale, (9 * ic, oc)).astype(np.float32)}
         self.gradients: Arrays = {}
 
     def forward(self, x: np.ndarray, *, training: bool) -> np.ndarray:
-        n, c, h, w = x.shape
-        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
-        columns = windows.transpose(0, 2, 3, 1, 4, 5).reshape(n * h * w, c * 9)
+        n, h, w, c = x.shape
+        padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        taps = [padded[:, ky : ky + h, kx : kx + w] for ky in range(3) for kx in range(3)]
+        columns = np.concatenate(taps, axis=3).reshape(n * h * w, 9 * c)
         if training:
             self._columns, self._shape = columns, x.shape
-        y = columns @ self.weights["weight"].T
-        return y.reshape(n, h, w, -1).transpose(0, 3, 1, 2)
+        return (columns @ self.weights["weight"]).reshape(n, h, w, -1)
 
     def backward(self, dy: np.ndarray) -> np.ndarray:
-        n, c, h, w = self._shape
-        rows = dy.transpose(0, 2, 3, 1).reshape(n * h * w, -1)
-        self.gradients = {"weight": rows.T @ self._columns}
-        spread = (rows @ self.weights["weight"]).reshape(n, h, w, c, 3, 3)
-        dx = np.zeros((n, c, h + 2, w + 2), np.float32)
-        for ky in range(3):
-            for kx in range(3):
-                dx[:, :, ky : ky + h, kx : kx + w] += spread[..., ky, kx].transpose(0, 3, 1, 2)
-        return dx[:, :, 1:-1, 1:-1]
+        n, h, w, c = self._shape
+        rows = dy.reshape(n * h * w, -1)
+        self.gradients = {"weight": self._columns.T @ rows}
+        spread = (rows @ self.weights["weight"].T).reshape(n, h, w, 9, c)
+        dx = np.zeros((n, h + 2, w + 2, c), np.float32)
+        for tap in range(9):
+            ky, kx = divmod(tap, 3)
+            dx[:, ky : ky + h, kx : kx + w] += spread[:, :, :, tap]
+        return dx[:, 1:-1, 1:-1]
 
 
 class BatchNorm:
@@ -78,21 +78,21 @@ class BatchNorm:
     def forward(self, x: np.ndarray, *, training: bool) -> np.ndarray:
         mean, var = self.statistics["mean"], self.statistics["var"]
         if training:
-            mean, var = x.mean(axis=(0, 2, 3)), x.var(axis=(0, 2, 3))
+            mean, var = x.mean(axis=(0, 1, 2)), x.var(axis=(0, 1, 2))
             for name, batch in (("mean", mean), ("var", var)):
                 old = self.statistics[name]
                 self.statistics[name] = BN_MOMENTUM * old + (1.0 - BN_MOMENTUM) * batch
-        self._inverse = 1.0 / np.sqrt(_channels(var) + np.float32(EPSILON))
-        self._normal = (x - _channels(mean)) * self._inverse
-        return self._normal * _channels(self.weights["gamma"]) + _channels(self.weights["beta"])
+        self._inverse = 1.0 / np.sqrt(var + np.float32(EPSILON))
+        self._normal = (x - mean) * self._inverse
+        return self._normal * self.weights["gamma"] + self.weights["beta"]
 
     def backward(self, dy: np.ndarray) -> np.ndarray:
-        count = dy.size // dy.shape[1]
-        dgamma = (dy * self._normal).sum(axis=(0, 2, 3))
-        dbeta = dy.sum(axis=(0, 2, 3))
+        count = np.float32(dy.size // dy.shape[3])
+        dgamma = (dy * self._normal).sum(axis=(0, 1, 2))
+        dbeta = dy.sum(axis=(0, 1, 2))
         self.gradients = {"gamma": dgamma, "beta": dbeta}
-        centred = dy - (_channels(dbeta) + self._normal * _channels(dgamma)) / count
-        return centred * self._inverse * _channels(self.weights["gamma"])
+        centred = dy - (dbeta + self._normal * dgamma) / count
+        return centred * (self._inverse * self.weights["gamma"])
 
 
 class Relu:
@@ -118,16 +118,16 @@ class MaxPool:
 
     def forward(self, x: np.ndarray, *, training: bool) -> np.ndarray:
         del training
-        n, c, h, w = x.shape
-        blocks = x.reshape(n, c, h // 2, 2, w // 2, 2)
-        y = blocks.max(axis=(3, 5))
-        first = (blocks == y[:, :, :, None, :, None]).astype(np.float32)
-        self._share = first / first.sum(axis=(3, 5), keepdims=True)  # ties share the gradient
+        n, h, w, c = x.shape
+        blocks = x.reshape(n, h // 2, 2, w // 2, 2, c)
+        y = blocks.max(axis=(2, 4))
+        first = (blocks == y[:, :, None, :, None]).astype(np.float32)
+        self._share = first / first.sum(axis=(2, 4), keepdims=True)  # ties share the gradient
         return y
 
     def backward(self, dy: np.ndarray) -> np.ndarray:
-        n, c, h, w = dy.shape
-        return (self._share * dy[:, :, :, None, :, None]).reshape(n, c, 2 * h, 2 * w)
+        n, h, w, c = dy.shape
+        return (self._share * dy[:, :, None, :, None]).reshape(n, 2 * h, 2 * w, c)
 
 
 class Dense:
@@ -233,12 +233,12 @@ class Adam:
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """All images, float32 [1797, 1, 8, 8] in 0..1, and labels; in a fixed shuffled order."""
+    """All images, float32 [1797, 8, 8, 1] in 0..1, and labels; in a fixed shuffled order."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
     order = np.random.default_rng(SEED).permutation(len(data.target))
-    images = (data.images[order] / 16.0).astype(np.float32)[:, None]
+    images = (data.images[order] / 16.0).astype(np.float32)[..., None]
     return images, data.target[order].astype(np.int64)
 
 
@@ -278,7 +278,7 @@ def export(net: Chain) -> ir.Model:
     constants: list[ir.Value] = []
 
     def constant(name: str, data: np.ndarray) -> ir.Value:
-        tensor = ir.tensor(data.astype(np.float32), name=name)
+        tensor = ir.tensor(np.ascontiguousarray(data, np.float32), name=name)
         value = ir.Value(
             name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=tensor.shape
         )
@@ -293,7 +293,9 @@ def export(net: Chain) -> ir.Model:
 
     def conv_bn(x: ir.Value, conv: str, bn: str) -> ir.Value:
         rows = layers[conv].weights["weight"]  # type: ignore[attr-defined]
-        weight = constant(f"{conv}.weight", rows.reshape(len(rows), -1, 3, 3))
+        weight = constant(
+            f"{conv}.weight", rows.reshape(3, 3, -1, rows.shape[1]).transpose(3, 2, 0, 1)
+        )
         x = add("Conv", conv, x, weight, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
         norm = {**layers[bn].weights, **layers[bn].statistics}  # type: ignore[attr-defined]
         parts = [constant(f"{bn}.{key}", norm[key]) for key in ("gamma", "beta", "mean", "var")]
@@ -309,7 +311,8 @@ def export(net: Chain) -> ir.Model:
     y = add("Add", "block.add", conv_bn(y, "block.conv2", "block.bn2"), x)
     x = add("Flatten", "flatten", pool(add("Relu", "relu3", y), "pool2"))
     fc = layers["fc"].weights  # type: ignore[attr-defined]
-    weight, bias = constant("fc.weight", fc["weight"]), constant("fc.bias", fc["bias"])
+    columns = fc["weight"].reshape(10, 2, 2, 16).transpose(0, 3, 1, 2).reshape(10, 64)
+    weight, bias = constant("fc.weight", columns), constant("fc.bias", fc["bias"])
     logits = add("Gemm", "fc", x, weight, bias, transB=1)
     logits.name, logits.dtype, logits.shape = "logits", ir.DataType.FLOAT, ir.Shape(["n", 10])
     graph = ir.Graph(
@@ -320,14 +323,10 @@ def export(net: Chain) -> ir.Model:
 
 def _shifted(rng: np.random.Generator, images: np.ndarray) -> np.ndarray:
     """Every image moved by -1, 0 or 1 pixel in both directions, filled with zeros."""
-    padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     dy, dx = rng.integers(0, 3, (2, len(images)))
-    moved = [p[:, y : y + 8, x : x + 8] for p, y, x in zip(padded, dy, dx, strict=True)]
+    moved = [p[y : y + 8, x : x + 8] for p, y, x in zip(padded, dy, dx, strict=True)]
     return np.stack(moved)
-
-
-def _channels(vector: np.ndarray) -> np.ndarray:
-    return vector[:, None, None]
 
 
 def main() -> None:
@@ -342,14 +341,15 @@ def main() -> None:
     net = train(images[training], labels[training], options.epochs)
     score = accuracy(net, images[held_out], labels[held_out])
     options.output.mkdir(parents=True, exist_ok=True)
+    nchw = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     proto = ir.to_proto(export(net))
     onnx.checker.check_model(proto, full_check=True)
     onnx.save(proto, options.output / "digits.onnx")
     np.savez_compressed(
-        options.output / "heldout.npz", images=images[held_out], labels=labels[held_out]
+        options.output / "heldout.npz", images=nchw[held_out], labels=labels[held_out]
     )
     np.savez_compressed(
-        options.output / "calibration.npz", image=images[training][:CALIBRATION]
+        options.output / "calibration.npz", image=nchw[training][:CALIBRATION]
     )
     seconds = time.monotonic() - start
     print(f"accuracy on {HELD_OUT} held-out images: {100.0 * score:.2f} %, {seconds:.0f} s")

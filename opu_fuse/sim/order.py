@@ -40,9 +40,12 @@ def shuffled(
     rng = np.random.default_rng(seed)
     tokens: Tokens = Counter()
     queues = {e: deque[tuple[int, Instruction]]() for e in SYNC_ENGINES}
+    last: list[tuple[int, Instruction]] = []
     for number, instruction in enumerate(program):
         if instruction.engine in queues:
             queues[instruction.engine].append((number, instruction))
+        elif instruction.opcode == "end":
+            last.append((number, instruction))
         else:
             execute(number, instruction)
     unretired: set[Engine] = set()
@@ -64,6 +67,8 @@ def shuffled(
             tokens.subtract((other, engine) for other in instruction.waits)
             execute(number, instruction)
             unretired.add(engine)
+    for number, instruction in last:
+        execute(number, instruction)
 
 
 def _ready(

@@ -1,7 +1,7 @@
 """Integer matrix products through BLAS, in pieces small enough for one thread.
 
-OpenBLAS starts its threads for larger products and lets them spin while they wait for each other: on a
-busy machine that is ten times slower than one thread, and for tiles of this size never faster.
+OpenBLAS starts its threads for larger products and lets them spin while they wait for each other:
+on a busy machine that is ten times slower than one thread, and for tiles of this size never faster.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ _ROWS = 8
 
 
 def int8_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """int8 (rows, terms) @ int8 (terms, columns) -> int32, sums wrapped at 32 bits as in the machine."""
+    """int8 (rows, terms) @ int8 (terms, columns) -> int32, wrapped at 32 bits as in the machine."""
     rows, terms = a.shape
     columns = b.shape[1]
     step = max(1, min(_EXACT_TERMS, _ONE_THREAD // (_ROWS * columns)))

@@ -159,13 +159,13 @@ def program():
     return [
         instruction(Engine.FETCH, "check", spec_hash),
         instruction(load, "weight", {**split_address(WEIGHTS), "run": 72, **once}),
-        instruction(load, "param", {**split_address(PARAMS), "run": 8, **once}, signals=(post,)),
         instruction(
             load,
             "feature",
             {**split_address(INPUT), "run": SIZE * SIZE, **once},
             signals=(compute,),
         ),
+        instruction(load, "param", {**split_address(PARAMS), "run": 8, **once}, signals=(post,)),
         instruction(compute, "conv", conv, waits=(load,), signals=(post,)),
         instruction(post, "run", chain, waits=(load, compute), signals=(store,)),
         instruction(

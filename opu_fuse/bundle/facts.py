@@ -1,0 +1,28 @@
+"""What can be derived from a bundle alone: its machine, its instructions, MACs and efficiency."""
+
+from opu_fuse.bundle.image import segment_words
+from opu_fuse.bundle.program import Bundle, MachineSegment
+from opu_fuse.hw.asm import format_instruction
+from opu_fuse.hw.encoding import decode
+from opu_fuse.hw.load import load_hw_text
+from opu_fuse.hw.spec import HwSpec
+
+
+def machine_of(bundle: Bundle) -> HwSpec:
+    """The spec inside a bundle. Raises SpecError when it is none."""
+    return load_hw_text(bundle.spec_yaml, f"{bundle.model}: spec.yaml")
+
+
+def total_macs(bundle: Bundle) -> int:
+    """MACs of the model's Conv and Gemm that run on the machine, batch 1."""
+    return sum(group.macs for group in bundle.groups)
+
+
+def mac_efficiency(units: int, macs: int, cycles: int) -> float:
+    """Share of the array's work used: macs / (MAC units * cycles); 0 without cycles."""
+    return macs / (units * cycles) if cycles else 0.0
+
+
+def instruction_texts(bundle: Bundle, segment: MachineSegment) -> tuple[str, ...]:
+    """Assembly text of every instruction of a machine segment, in program order."""
+    return tuple(format_instruction(x) for x in decode(segment_words(bundle, segment)))

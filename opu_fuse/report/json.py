@@ -1,0 +1,154 @@
+"""What `--json` prints, as plain trees; all numbers for batch 1 (totals of a run / its samples)."""
+
+from typing import Any, Protocol
+
+from opu_fuse.bundle.facts import instruction_texts, mac_efficiency, total_macs
+from opu_fuse.bundle.program import Bundle, HostSegment, Tensor
+from opu_fuse.bundle.result import CheckResult, RunResult
+from opu_fuse.report.rows import GroupRow, group_rows, has_cycles, per_sample
+
+SCHEMA_VERSION = 1
+
+Tree = dict[str, Any]
+
+
+class Machine(Protocol):
+    """What is needed of a hardware spec."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def macs(self) -> int: ...
+
+
+def run_json(
+    bundle: Bundle, hw: Machine, result: RunResult, check: CheckResult | None = None
+) -> Tree:
+    """The object of `run --json`. cycles and mac_efficiency are null where the engine has no time;
+    check is null when nothing was compared.
+    """
+    timed = has_cycles(result)
+    cycles, macs = per_sample(result, "cycles"), total_macs(bundle)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "engine": result.engine,
+        "cycles": cycles if timed else None,
+        "macs": macs,
+        "mac_efficiency": mac_efficiency(hw.macs, macs, cycles) if timed else None,
+        "dram_bytes_read": per_sample(result, "dram_bytes_read"),
+        "dram_bytes_written": per_sample(result, "dram_bytes_written"),
+        "groups": [_run_group(row) for row in group_rows(bundle, result)],
+        "check": None if check is None else _check(check),
+    }
+
+
+def inspect_json(bundle: Bundle, *, memory: bool = False, asm: bool = False) -> Tree:
+    """The object of `inspect --json`: the groups with predictions, segments, ports; with the memory
+    map and the instructions where asked for.
+    """
+    tree: Tree = {
+        "schema_version": SCHEMA_VERSION,
+        "model": bundle.model,
+        "model_hash": bundle.model_hash,
+        "tool_version": bundle.tool_version,
+        "spec_hash": f"{bundle.spec_hash:011x}",
+        "macs": total_macs(bundle),
+        "window_bytes": bundle.window_bytes,
+        "inputs": [_port(bundle, p.name) for p in bundle.inputs],
+        "outputs": [_port(bundle, p.name) for p in bundle.outputs],
+        "groups": [_inspect_group(row) for row in group_rows(bundle)],
+        "segments": [_segment(bundle, i, asm=asm) for i in range(len(bundle.segments))],
+        "boundaries": [
+            {"from": source, "to": target, "reason": reason}
+            for source, target, reason in bundle.boundaries
+        ],
+    }
+    if memory:
+        tree["memory"] = _memory(bundle)
+    return tree
+
+
+def _run_group(row: GroupRow) -> Tree:
+    return {
+        "index": row.group.index,
+        "name": row.group.name,
+        "cycles": row.cycles if row.measured else None,
+        "macs": row.group.macs,
+        "mac_efficiency": row.mac_efficiency if row.measured else None,
+    }
+
+
+def _check(check: CheckResult) -> Tree:
+    return {
+        "reference": check.reference,
+        "max_abs_diff": check.max_abs_diff,
+        "mismatches": check.mismatches,
+        "elements": check.elements,
+    }
+
+
+def _inspect_group(row: GroupRow) -> Tree:
+    group = row.group
+    return {
+        "index": group.index,
+        "name": group.name,
+        "ops": [{"name": o.name, "op": o.op, "module": o.module} for o in group.ops],
+        "inputs": list(group.inputs),
+        "outputs": list(group.outputs),
+        "macs": group.macs,
+        "predicted_cycles": group.cycles,
+        "predicted_mac_efficiency": row.mac_efficiency,
+        "dram_bytes": group.dram_bytes,
+    }
+
+
+def _port(bundle: Bundle, name: str) -> Tree:
+    port = next(p for p in (*bundle.inputs, *bundle.outputs) if p.name == name)
+    return {
+        "name": port.name,
+        "dtype": port.dtype,
+        "shape": list(port.shape),
+        "scale": port.scale,
+        "zero_point": port.zero_point,
+    }
+
+
+def _segment(bundle: Bundle, number: int, *, asm: bool) -> Tree:
+    segment = bundle.segments[number]
+    if isinstance(segment, HostSegment):
+        ops = [{"name": n, "op": o, "reason": r} for n, o, r in segment.ops]
+        return {"kind": "host", "member": segment.member, "ops": ops}
+    tree: Tree = {
+        "kind": "machine",
+        "words": segment.words,
+        "instructions": len(segment.groups),
+        "groups": sorted({g for g in segment.groups if g >= 0}),
+    }
+    if asm:
+        texts = instruction_texts(bundle, segment)
+        pairs = zip(segment.groups, texts, strict=True)
+        tree["listing"] = [{"group": group, "text": text} for group, text in pairs]
+    return tree
+
+
+def _memory(bundle: Bundle) -> Tree:
+    return {
+        "constants": {"offset": 0, "bytes": int(bundle.constants.size)},
+        "program": {"offset": bundle.program_offset, "bytes": 4 * len(bundle.words)},
+        "tensors": [_tensor(t) for t in bundle.tensors],
+    }
+
+
+def _tensor(t: Tensor) -> Tree:
+    return {
+        "name": t.name,
+        "shape": list(t.shape),
+        "offset": t.offset,
+        "bytes": t.layout.size_bytes,
+        "slot": t.layout.slot,
+        "scale": t.scale,
+        "zero_point": t.zero_point,
+        "first_group": t.first_group,
+        "last_group": t.last_group,
+    }

@@ -1,0 +1,98 @@
+"""Tables for the terminal (rich renderables; cli.py prints them)."""
+
+from rich.table import Table
+from rich.text import Text
+
+from opu_fuse.bundle.facts import mac_efficiency, machine_of
+from opu_fuse.bundle.program import Bundle
+from opu_fuse.bundle.result import RunResult
+from opu_fuse.report.rows import group_rows, has_cycles, per_sample
+
+
+def groups_table(bundle: Bundle, result: RunResult | None = None) -> Table:
+    """Every group: operators, modules, MACs, cycles, MAC efficiency, DRAM bytes, and their sum.
+
+    The heading of the cycles says whether they were measured (and by which engine) or predicted.
+    """
+    rows = group_rows(bundle, result)
+    hw = machine_of(bundle)
+    source = f"measured, {result.engine}" if result and has_cycles(result) else "predicted"
+    table = _table(f"{bundle.model} on {hw.name}")
+    table.add_column("#", justify="right")
+    for name in ("group", "operators", "modules"):
+        table.add_column(name, overflow="fold")
+    for name in ("MACs", f"cycles ({source})", "MAC eff.", "DRAM bytes"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            str(row.group.index),
+            _plain(row.group.name),
+            _plain(row.operators),
+            _plain(row.modules),
+            _number(row.group.macs),
+            _number(row.cycles),
+            _share(row.mac_efficiency, row.group.macs),
+            _number(row.dram_bytes),
+        )
+    macs = sum(row.group.macs for row in rows)
+    cycles = sum(row.cycles for row in rows)
+    if result is not None and has_cycles(result):
+        cycles = per_sample(result, "cycles")
+    moved = sum(row.dram_bytes for row in rows)
+    table.add_section()
+    table.add_row(
+        *("", "all groups", "", ""),
+        _number(macs),
+        _number(cycles),
+        _share(mac_efficiency(hw.macs, macs, cycles), macs),
+        _number(moved),
+    )
+    return table
+
+
+def memory_table(bundle: Bundle) -> Table:
+    """The memory window from its start: constants, feature maps with their lifetimes, program."""
+    table = _table(f"{bundle.model}: memory window of {_number(bundle.window_bytes)} bytes")
+    for name in ("offset", "bytes"):
+        table.add_column(name, justify="right")
+    for name in ("what", "layout", "groups"):
+        table.add_column(name, overflow="fold")
+    rows: list[tuple[int, int, str, str, str]] = [
+        (0, bundle.constants.size, "weights and parameters", "", "all"),
+        (bundle.program_offset, 4 * len(bundle.words), "program", "", "all"),
+    ]
+    for t in bundle.tensors:
+        y = t.layout
+        layout = f"{y.channels}x{y.rows}x{y.cols}, slots of {y.slot}"
+        born = "input" if t.first_group < 0 else str(t.first_group)
+        rows.append((t.offset, y.size_bytes, t.name, layout, f"{born} .. {t.last_group}"))
+    for offset, size, what, layout, groups in sorted(rows):
+        table.add_row(f"{offset:#x}", _number(size), _plain(what), layout, groups)
+    return table
+
+
+def counters_table(result: RunResult) -> Table:
+    """All counters of a run, over all its samples."""
+    table = _table(f"{result.engine} engine, {result.samples} sample{'s' * (result.samples != 1)}")
+    table.add_column("counter")
+    table.add_column("total", justify="right")
+    for name in sorted(result.counters):
+        table.add_row(name, _number(result.counters[name]))
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=_plain(title), title_justify="left")
+
+
+def _plain(text: str) -> Text:
+    """Names of models may hold brackets; they are no markup."""
+    return Text(text)
+
+
+def _number(value: int) -> str:
+    return f"{value:_}".replace("_", " ")
+
+
+def _share(value: float, macs: int) -> str:
+    return f"{100 * value:.1f} %" if macs else ""

@@ -1,0 +1,145 @@
+"""cocotb tests of the post engine in `opu_post_bench`. Machine: OPU_BENCH_SPEC; amount of work: OPU_BENCH_ROUNDS."""
+
+import itertools
+import os
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge
+
+from opu_fuse.hw.isa import Engine, Stage, pack_order
+from opu_fuse.hw.load import load_hw
+from rtl_sim.benches import post_model
+from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare
+
+SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
+ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
+RUN = 0
+LATENCY = {Stage.REQUANT: 0, Stage.ACT: 2, Stage.POOL: 3, Stage.RESIDUAL: 3}
+PREPARE, PARAMETERS, PIPELINE = 3, 9, 6  # start to first visit without and with REQUANT; last visit to done
+
+
+def all_chains():
+    for count in range(4):
+        for stages in itertools.permutations((Stage.ACT, Stage.POOL, Stage.RESIDUAL), count):
+            yield stages
+            yield Stage.REQUANT, *stages
+
+
+class Bench:
+    """The engine, its memories and their model side by side."""
+
+    def __init__(self, dut):
+        cocotb.log.warning("seed %d", cocotb.RANDOM_SEED)
+        self.dut = dut
+        self.rng = np.random.default_rng(cocotb.RANDOM_SEED)
+        self.driver = EngineDriver(dut, Engine.POST, self.rng)
+
+    async def begin(self):
+        W, buffers = SPEC.word_channels, SPEC.buffers
+        await self.driver.begin()
+        self.psum = post_model.random_psum(SPEC, self.rng)
+        self.param = post_model.random_parameters(SPEC, self.rng)
+        self.residual = self.rng.integers(-128, 128, (buffers.residual.words, W), np.int8)
+        await self.driver.load("psum", self.psum)
+        await self.driver.load("param", self.param)
+        await self.driver.load("residual", self.residual)
+        # What the output buffer holds is known once every word is written.
+        self.output = np.zeros((buffers.output.words, W), np.int8)
+        fill = dict.fromkeys(("in_rows", "out_rows", "win_rows", "win_cols", "stride_y", "stride_x", "blocks"), 1)
+        blank = post_model.random_instruction(SPEC, self.rng, order=()) | fill
+        blank |= {"origin_y": 0, "origin_x": 0, "psum": 0, "out": 0}
+        blank |= {"in_cols": buffers.psum.words, "out_cols": buffers.psum.words}
+        for out in range(0, buffers.output.words, buffers.psum.words):
+            count = min(buffers.psum.words, buffers.output.words - out)
+            await self.run([blank | {"out": out, "in_cols": count, "out_cols": count}], Pauses())
+
+    async def run(self, instructions, pauses):
+        await self.driver.run([(RUN, p) for p in instructions], pauses)
+        for p in instructions:
+            post_model.run(SPEC, self.psum, self.param, self.residual, self.output, p)
+
+    async def check(self, history=()):
+        got = await self.driver.read(SPEC.buffers.output.words, np.int8)
+        compare("output", self.output, got, [(RUN, p) for p in history])
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def every_chain_writes_what_the_page_says(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    for chain in all_chains():
+        for kind in range(2 if Stage.POOL in chain else 1):
+            p = post_model.random_instruction(SPEC, bench.rng, order=chain) | {"pool_kind": kind}
+            await bench.run([p], Pauses())
+            await bench.check([p])
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def random_instructions_with_stalls_write_what_the_page_says(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    for _ in range(ROUNDS):
+        instructions = [post_model.random_instruction(SPEC, bench.rng) for _ in range(bench.rng.integers(1, 5))]
+        start, done = bench.rng.choice([0.1, 0.5, 1.0], 2)
+        hold = bench.rng.choice([0.0, 0.3, 0.8])
+        await bench.run(instructions, Pauses(start=start, done=done, hold=hold))
+        dut.hold_i.value = 0
+        await bench.check(instructions)
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def requantised_outputs_have_many_values_and_few_at_the_limits(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    shape = {"blocks": 1, "in_rows": 1, "in_cols": 32, "out_rows": 1, "out_cols": 32, "win_rows": 1, "win_cols": 1}
+    shape |= {"origin_y": 0, "origin_x": 0, "stride_y": 1, "stride_x": 1}
+    p = post_model.random_instruction(SPEC, bench.rng, order=(Stage.REQUANT,)) | shape
+    for first in range(0, SPEC.buffers.psum.words - 32, 32):
+        p |= {"psum": first, "out": first % SPEC.buffers.output.words, "param": 8 * (first // 32 % 4)}
+        await bench.run([p], Pauses())
+    assert_alive("outputs", bench.output, distinct=200, lowest=-128, highest=127, saturated=0.5)
+    await bench.check([p])
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def a_window_position_takes_one_cycle(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    for chain in all_chains():
+        p = post_model.random_instruction(SPEC, bench.rng, order=chain)
+        if Stage.REQUANT in chain and p["out_rows"] * p["out_cols"] * p["win_rows"] * p["win_cols"] < PARAMETERS:
+            p["blocks"] = 1  # else the parameters of the next block are awaited
+        await bench.run([p], Pauses())
+        took = bench.driver.retired_at[-1] - bench.driver.started_at[-1]
+        first = PARAMETERS if Stage.REQUANT in chain else PREPARE
+        expected = first + post_model.visits(p) + PIPELINE + sum(LATENCY[s] for s in chain) - 1
+        assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
+    await bench.check()
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def illegal_instructions_are_refused_and_change_nothing(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    values = post_model.random_instruction(SPEC, bench.rng, order=(Stage.REQUANT, Stage.ACT))
+    zero = ("in_rows", "in_cols", "out_rows", "out_cols", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
+    orders = (
+        *((Stage.ACT, Stage.REQUANT), (Stage.POOL, Stage.POOL), (Stage.ACT, Stage.END, Stage.ACT), (Stage.ACT, 5)),
+        *((Stage.RESIDUAL, Stage.ACT, Stage.RESIDUAL), (Stage.ACT, Stage.ACT), (Stage.END, Stage.REQUANT), (15,)),
+    )
+    wrong = [
+        *((RUN, {name: 0}) for name in zero),
+        *((RUN, {"order": pack_order(order)}) for order in orders),
+        *((RUN, {"win_rows": 2}), (RUN, {"win_cols": 2}), (1, {}), (15, {})),
+    ]
+    before = len(bench.driver.retired_at)
+    for count, (code, change) in enumerate(wrong, 1):
+        await bench.driver.run([(code, values | change)], Pauses())
+        assert bench.driver.illegal == count, f"accepted: opcode {code} with {change}"
+    for _ in range(50):
+        await FallingEdge(dut.clk_i)
+    assert len(bench.driver.retired_at) == before
+    await bench.check()
+    await bench.run([values], Pauses())
+    await bench.check()
