@@ -1,9 +1,11 @@
 """A whole network on the RTL, bit for bit against the functional engine.
 
-    python benchmarks/rtl_network.py resnet18 [--hw opu-1024] [--image 224] [--latency 40] [--bytes-per-cycle 64]
+    python benchmarks/rtl_network.py resnet18 [--hw opu-1024] [--image 224] [--latency 40]
+    [--bytes-per-cycle 64]
 
-Prints cycles, MAC efficiency (MACs of Conv and Gemm ÷ (MAC units × cycles from start to done), batch 1), simulated cycles per
-second, and per group what it took. Exits with 1 when a single value differs.
+Prints cycles, MAC efficiency (MACs of Conv and Gemm ÷ (MAC units × cycles from start to done),
+batch 1), simulated cycles per second, and per group what it took. Exits with 1 when a single
+value differs.
 """
 
 import argparse
@@ -24,7 +26,10 @@ out = Console(soft_wrap=True, highlight=False)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """0 when RTL and functional engine agree in every value."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("network", choices=zoo.names())
     parser.add_argument("--hw", default="opu-1024")
     parser.add_argument("--image", type=int)
@@ -33,13 +38,17 @@ def main() -> int:
     args = parser.parse_args()
 
     hw = opu_fuse.load_hw(args.hw)
-    bundle = compile_model(zoo.build(args.network, image=args.image), hw, Options(reuse_memory=False)).bundle
+    bundle = compile_model(
+        zoo.build(args.network, image=args.image), hw, Options(reuse_memory=False)
+    ).bundle
     program = Program(bundle=bundle, hw=hw)
     rng = np.random.default_rng(0)
     inputs = {p.name: rng.standard_normal(p.shape).astype(np.float32) for p in bundle.inputs}
     functional = program.run(inputs, capture=True)
     options = RtlOptions(latency=args.latency, bytes_per_cycle=args.bytes_per_cycle)
-    program.run(inputs, engine="rtl", rtl=options)  # builds the simulator when it is not in the cache
+    program.run(
+        inputs, engine="rtl", rtl=options
+    )  # builds the simulator when it is not in the cache
     begin = time.perf_counter()
     rtl = program.run(inputs, engine="rtl", rtl=options, capture=True)
     seconds = time.perf_counter() - begin
@@ -50,12 +59,16 @@ def main() -> int:
     out.print(groups_table(bundle, rtl))
     out.print(f"{args.network} on {hw.name}: {cycles} cycles, {macs} MACs")
     out.print(f"MAC efficiency {macs / (hw.macs * cycles):.2%}")
-    out.print(f"simulated cycles per second {cycles / seconds:.0f} ({seconds:.1f} s, start and memory image included)")
+    out.print(
+        f"simulated cycles per second {cycles / seconds:.0f} ({seconds:.1f} s, start and memory "
+        "image included)"
+    )
     for name in ("compute", "load", "post", "store"):
         busy = rtl.counters.get(f"busy_{name}", 0)
         out.print(f"{name:8} busy {busy / cycles:6.1%}")
     out.print(
-        f"against the {checked.reference}: {checked.mismatches} of {checked.elements} values differ in "
+        f"against the {checked.reference}: {checked.mismatches} of {checked.elements} values "
+        "differ in "
         f"{checked.tensors} tensors; not visible on RTL: {len(checked.uncompared)}"
     )
     if checked.first is not None:

@@ -1,7 +1,7 @@
 """The main job, shown: a trained CNN from ONNX to RTL, then ResNet-18 on a 1024-MAC machine.
 
-Run by `make demo`. Exits with 1 when a promise is broken: float accuracy of at least 97 %, int8 at most half a point below,
-RTL equal to the functional engine bit for bit.
+Run by `make demo`. Exits with 1 when a promise is broken: float accuracy of at least 97 %, int8
+at most half a point below, RTL equal to the functional engine bit for bit.
 """
 
 import sys
@@ -53,10 +53,17 @@ def digits() -> int:
     }
     equal = np.array_equal(rtl.outputs[result_name], functional[:RTL_IMAGES])
     cycles = rtl.counters["cycles"] // RTL_IMAGES
-    out.print(f"accuracy float         {accuracy['float']:6.2f} %  ({len(labels)} held-out images, ONNX Runtime)")
-    out.print(f"accuracy int8          {accuracy['int8']:6.2f} %  (functional engine, {functional_seconds:.1f} s)")
     out.print(
-        f"accuracy RTL           {accuracy['rtl']:6.2f} %  (first {RTL_IMAGES} images, {cycles} cycles each, "
+        f"accuracy float         {accuracy['float']:6.2f} %  ({len(labels)} held-out images, "
+        "ONNX Runtime)"
+    )
+    out.print(
+        f"accuracy int8          {accuracy['int8']:6.2f} %  (functional engine, "
+        f"{functional_seconds:.1f} s)"
+    )
+    out.print(
+        f"accuracy RTL           {accuracy['rtl']:6.2f} %  (first {RTL_IMAGES} images, {cycles} "
+        "cycles each, "
         f"{rtl_seconds:.1f} s with the build of the simulator)"
     )
     out.print(f"RTL = functional       {'yes, bit for bit' if equal else 'NO'}")
@@ -92,7 +99,8 @@ def resnet() -> int:
     out.print(groups_table(done.bundle, result))
     out.print(f"compiled in {compiled - begin:.1f} s, functional engine {ran - compiled:.1f} s")
     out.print(
-        f"against {checked.reference}: {checked.mismatches} of {checked.elements} int8 values differ "
+        f"against {checked.reference}: {checked.mismatches} of {checked.elements} int8 values "
+        "differ "
         f"in {checked.tensors} tensors"
     )
     return int(not checked.passed)

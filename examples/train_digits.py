@@ -2,12 +2,13 @@
 
     python examples/train_digits.py [--output examples/digits] [--epochs 40]
 
-Data: scikit-learn's 1 797 handwritten digits, 8x8 pixels, scaled to 0..1; 1 437 are trained on (shifted by
-up to one pixel), 360 are held out. Written: digits.onnx, heldout.npz (images float32 [360, 1, 8, 8],
-labels int64 [360]) and calibration.npz (100 training images under the input's name, "image").
+Data: scikit-learn's 1 797 handwritten digits, 8x8 pixels, scaled to 0..1; 1 437 are trained on
+(shifted by up to one pixel), 360 are held out. Written: digits.onnx, heldout.npz (images float32
+[360, 1, 8, 8], labels int64 [360]) and calibration.npz (100 training images under the input's name,
+"image").
 
-The network: 3x3 convolutions 1 -> 8 -> 16, max pooling, a residual block of two 3x3 convolutions, max
-pooling, one dense layer; batch norm after every convolution, exported as it was trained.
+The network: 3x3 convolutions 1 -> 8 -> 16, max pooling, a residual block of two 3x3 convolutions,
+max pooling, one dense layer; batch norm after every convolution, exported as it was trained.
 """
 
 import argparse
@@ -33,7 +34,8 @@ Arrays = dict[str, np.ndarray]
 
 
 class Conv:
-    """3x3 convolution, stride 1, padding 1, no bias. Weight: [ky, kx, ic, oc] flattened to two axes."""
+    """3x3 convolution, stride 1, padding 1, no bias. Weight: [ky, kx, ic, oc] flattened to two
+    axes."""
 
     def __init__(self, rng: np.random.Generator, ic: int, oc: int) -> None:
         scale = np.sqrt(2.0 / (9 * ic))
@@ -98,8 +100,9 @@ class BatchNorm:
 class Relu:
     """max(x, 0)."""
 
-    weights: Arrays = {}
-    gradients: Arrays = {}
+    def __init__(self) -> None:
+        self.weights: Arrays = {}
+        self.gradients: Arrays = {}
 
     def forward(self, x: np.ndarray, *, training: bool) -> np.ndarray:
         del training
@@ -113,8 +116,9 @@ class Relu:
 class MaxPool:
     """2x2, stride 2."""
 
-    weights: Arrays = {}
-    gradients: Arrays = {}
+    def __init__(self) -> None:
+        self.weights: Arrays = {}
+        self.gradients: Arrays = {}
 
     def forward(self, x: np.ndarray, *, training: bool) -> np.ndarray:
         del training
@@ -316,7 +320,12 @@ def export(net: Chain) -> ir.Model:
     logits = add("Gemm", "fc", x, weight, bias, transB=1)
     logits.name, logits.dtype, logits.shape = "logits", ir.DataType.FLOAT, ir.Shape(["n", 10])
     graph = ir.Graph(
-        [image], [logits], nodes=nodes, initializers=constants, opset_imports={"": 17}, name="digits"
+        [image],
+        [logits],
+        nodes=nodes,
+        initializers=constants,
+        opset_imports={"": 17},
+        name="digits",
     )
     return ir.Model(graph, ir_version=8, producer_name="opu-fuse examples")
 
@@ -348,9 +357,7 @@ def main() -> None:
     np.savez_compressed(
         options.output / "heldout.npz", images=nchw[held_out], labels=labels[held_out]
     )
-    np.savez_compressed(
-        options.output / "calibration.npz", image=nchw[training][:CALIBRATION]
-    )
+    np.savez_compressed(options.output / "calibration.npz", image=nchw[training][:CALIBRATION])
     seconds = time.monotonic() - start
     print(f"accuracy on {HELD_OUT} held-out images: {100.0 * score:.2f} %, {seconds:.0f} s")
 

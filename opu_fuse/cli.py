@@ -1,6 +1,7 @@
 """The command line: the only file that prints.
 
-Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback), 2 wrong usage, 3 a bug of ours.
+Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback), 2 wrong usage,
+3 a bug of ours.
 """
 
 import contextlib
@@ -26,7 +27,10 @@ out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 app = typer.Typer(
-    name="opu-fuse", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    name="opu-fuse",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
     help="Compile CNNs for OPU-style overlays and run them on simulators and RTL.",
 )
 hw_app = typer.Typer(no_args_is_help=True, help="Hardware specs.")
@@ -59,7 +63,9 @@ class Engine(StrEnum):
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="float or QDQ ONNX model")]
 ProgramFile = Annotated[Path, typer.Argument(metavar="OUT.opu", help="compiled program")]
-Hw = Annotated[str, typer.Option("--hw", metavar="SPEC", help="name of a spec, or path of a YAML file")]
+Hw = Annotated[
+    str, typer.Option("--hw", metavar="SPEC", help="name of a spec, or path of a YAML file")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of tables")]
 
 
@@ -73,10 +79,11 @@ def main() -> None:
     except KeyboardInterrupt:
         err.print("interrupted")
         sys.exit(130)
-    except Exception as error:  # noqa: BLE001  last resort: a bug of ours must not look like the user's fault
+    except Exception as error:
         logging.getLogger(__name__).debug("traceback", exc_info=True)
         err.print(
-            f"internal error: {type(error).__name__}: {error} (please report this; -v shows the traceback)",
+            f"internal error: {type(error).__name__}: {error} (please report this; -v shows the "
+            "traceback)",
             markup=False,
         )
         sys.exit(3)
@@ -85,7 +92,9 @@ def main() -> None:
 @app.callback(invoke_without_command=True)
 def _global(
     version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="say what is being done")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="say what is being done")
+    ] = False,
 ) -> None:
     """Options before the verb."""
     if version:
@@ -101,14 +110,21 @@ def _global(
 def compile_(
     model: Model,
     hw: Hw,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT.opu", help="program file to write")],
-    strategy: Annotated[Strategy, typer.Option(help="how operators are grouped")] = Strategy.MATCHED,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="OUT.opu", help="program file to write")
+    ],
+    strategy: Annotated[
+        Strategy, typer.Option(help="how operators are grouped")
+    ] = Strategy.MATCHED,
     calibration: Annotated[
         Path | None, typer.Option(help="directory of .npy/.npz, or .npz, with real inputs")
     ] = None,
     scales: Annotated[Scales, typer.Option(help="scales of a float model")] = Scales.POW2,
     keep_tensors: Annotated[
-        bool, typer.Option("--keep-tensors", help="do not reuse feature map memory (to compare every tensor)")
+        bool,
+        typer.Option(
+            "--keep-tensors", help="do not reuse feature map memory (to compare every tensor)"
+        ),
     ] = False,
 ) -> None:
     """Compile an ONNX model for a machine."""
@@ -120,24 +136,31 @@ def compile_(
         strategy=strategy, calibration=calibration, scales=scales, reuse_memory=not keep_tensors
     )
     with err.status("load") as status:
-        done = compile_model(model, spec, options, lambda stage: status.update(stage))
+        done = compile_model(model, spec, options, status.update)
         Program(bundle=done.bundle, hw=spec).save(output)
     out.print(groups_table(done.bundle))
     for op in done.partition.host:
         out.print(f"host: {done.dfg[op.node].name}: {op.reason}", markup=False)
-    out.print(f"{output}: {output.stat().st_size} bytes, {len(done.bundle.words)} program words", markup=False)
+    out.print(
+        f"{output}: {output.stat().st_size} bytes, {len(done.bundle.words)} program words",
+        markup=False,
+    )
 
 
 @app.command()
 def partition(
     model: Model,
     hw: Hw,
-    strategy: Annotated[Strategy, typer.Option(help="how operators are grouped")] = Strategy.MATCHED,
+    strategy: Annotated[
+        Strategy, typer.Option(help="how operators are grouped")
+    ] = Strategy.MATCHED,
     explain: Annotated[bool, typer.Option("--explain", help="say why at every boundary")] = False,
     node: Annotated[str | None, typer.Option("--node", help="explain this operator only")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a model's operators are grouped; an illegal grouping is shown with its violations."""
+    """Show how a model's operators are grouped; an illegal grouping is shown with its
+    violations.
+    """
     from opu_fuse.fuse.explain import explain as explain_text
     from opu_fuse.fuse.to_json import to_json
     from opu_fuse.pipeline import partition_model
@@ -157,24 +180,35 @@ def run(
     program: ProgramFile,
     engine: Annotated[Engine, typer.Option(help="what to run on")] = Engine.FUNCTIONAL,
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", metavar="NAME=X.npy", help="input tensor; else seeded noise")
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=X.npy", help="input tensor; else seeded noise"),
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="DIR", help="write outputs as .npy")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="write outputs as .npy")
+    ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="compare: rtl with functional, functional with ONNX Runtime")
+        bool,
+        typer.Option("--check", help="compare: rtl with functional, functional with ONNX Runtime"),
     ] = False,
     dump_tensors: Annotated[
         Path | None, typer.Option(metavar="DIR", help="write the quantised tensors as .npy")
     ] = None,
-    trace: Annotated[Path | None, typer.Option(metavar="T.json", help="write a Perfetto trace (rtl)")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="T.json", help="write a Perfetto trace (rtl)")
+    ] = None,
     waves: Annotated[Path | None, typer.Option(metavar="F.fst", help="write waves (rtl)")] = None,
-    latency: Annotated[int | None, typer.Option(min=0, help="memory latency in cycles (rtl)")] = None,
-    bytes_per_cycle: Annotated[float | None, typer.Option(min=0.01, help="memory bandwidth (rtl)")] = None,
+    latency: Annotated[
+        int | None, typer.Option(min=0, help="memory latency in cycles (rtl)")
+    ] = None,
+    bytes_per_cycle: Annotated[
+        float | None, typer.Option(min=0.01, help="memory bandwidth (rtl)")
+    ] = None,
     shuffle: Annotated[
         int | None, typer.Option(metavar="SEED", help="any order the counters allow (functional)")
     ] = None,
     hw: Annotated[
-        str | None, typer.Option("--hw", metavar="SPEC", help="refuse programs of other machines than this")
+        str | None,
+        typer.Option("--hw", metavar="SPEC", help="refuse programs of other machines than this"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -185,8 +219,15 @@ def run(
     from opu_fuse.report.trace import trace_json
     from opu_fuse.sim.runner import RtlOptions
 
-    rtl_only = {"--trace": trace, "--waves": waves, "--latency": latency, "--bytes-per-cycle": bytes_per_cycle}
-    wrong = [name for name, value in rtl_only.items() if value is not None and engine is not Engine.RTL]
+    rtl_only = {
+        "--trace": trace,
+        "--waves": waves,
+        "--latency": latency,
+        "--bytes-per-cycle": bytes_per_cycle,
+    }
+    wrong = [
+        name for name, value in rtl_only.items() if value is not None and engine is not Engine.RTL
+    ]
     if engine is Engine.RTL and shuffle is not None:
         wrong.append("--shuffle")
     if wrong:
@@ -204,7 +245,10 @@ def run(
     options = RtlOptions(waves=waves, latency=latency, bytes_per_cycle=bytes_per_cycle)
     with err.status(f"run on the {engine} engine"):
         result = loaded.run(
-            arrays, engine=engine, shuffle=shuffle, capture=capture,
+            arrays,
+            engine=engine,
+            shuffle=shuffle,
+            capture=capture,
             rtl=options if engine is Engine.RTL else None,
         )
         checked = _check(loaded, arrays, result, engine) if check else None
@@ -255,7 +299,9 @@ def inspect(
 @app.command()
 def asm(
     source: Annotated[Path, typer.Argument(metavar="PROGRAM.asm", help="assembly text")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="PROGRAM.bin", help="words to write")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="PROGRAM.bin", help="words to write")
+    ],
 ) -> None:
     """Assemble text into program words (little-endian)."""
     from opu_fuse.hw.asm import assemble
@@ -277,7 +323,9 @@ def hw_list() -> None:
 @hw_app.command("show")
 def hw_show(
     spec: Annotated[str, typer.Argument(help="name or path")],
-    operators: Annotated[bool, typer.Option("--operators", help="which module runs which operator")] = False,
+    operators: Annotated[
+        bool, typer.Option("--operators", help="which module runs which operator")
+    ] = False,
 ) -> None:
     """Sizes of a machine, or what it can run."""
     loaded = load_hw(spec)
@@ -351,12 +399,15 @@ def _check(program: Any, arrays: Mapping[str, np.ndarray], result: Any, engine: 
 def _report_check(checked: Any, *, quiet: bool) -> None:
     if not quiet:
         out.print(
-            f"check against {checked.reference}: {checked.mismatches} of {checked.elements} values differ "
+            f"check against {checked.reference}: {checked.mismatches} of {checked.elements} "
+            "values differ "
             f"in {checked.tensors} tensors, largest difference {checked.max_abs_diff}",
             markup=False,
         )
     if not checked.passed:
-        raise RunError("check", str(checked.first or "nothing could be compared"), "see --dump-tensors")
+        raise RunError(
+            "check", str(checked.first or "nothing could be compared"), "see --dump-tensors"
+        )
 
 
 def _qdq_name(program: Any, name: str) -> str:
@@ -376,7 +427,9 @@ def _read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
         try:
             found[name] = np.load(path, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise RunError(path, f"cannot be read: {error}", "give a .npy file written by numpy.save") from error
+            raise RunError(
+                path, f"cannot be read: {error}", "give a .npy file written by numpy.save"
+            ) from error
     return found
 
 

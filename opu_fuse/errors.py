@@ -1,7 +1,8 @@
 """Every deliberate error of opu-fuse.
 
-Two families. `UserError`: the input cannot be handled (exit code 1); its constructor forces a message that says where,
-what, and what would help. `InternalError`: a broken promise of ours (exit code 3), worded for a bug report.
+Two families. `UserError`: the input cannot be handled (exit code 1); its constructor forces a
+message that says where, what, and what would help. `InternalError`: a broken promise of ours
+(exit code 3), worded for a bug report.
 """
 
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ class OpuFuseError(Exception):
 class UserError(OpuFuseError):
     """The user's input cannot be handled.
 
-    where: file, `file:line` or node name; what: what is wrong, with numbers and limits; help: the nearest change that
-    would make it work.
+    where: file, `file:line` or node name; what: what is wrong, with numbers and limits; help:
+    the nearest change that would make it work.
     """
 
     where: str
@@ -56,7 +57,9 @@ class AsmError(UserError):
 
 
 class RunError(UserError):
-    """A run cannot be started or was stopped by the machine (bad input tensor, error code, missing tool)."""
+    """A run cannot be started or was stopped by the machine (bad input tensor, error code,
+    missing tool).
+    """
 
 
 @dataclass(eq=False)

@@ -1,7 +1,8 @@
 """The one integer arithmetic of opu-fuse.
 
-Golden model, functional engine, code generator and RTL benches all use these functions; nothing else rounds. All take and
-return numpy arrays (int64 inside, so that no product of the machine overflows). `rne` rounds halves to even, as ONNX Runtime.
+Golden model, functional engine, code generator and RTL benches all use these functions; nothing
+else rounds. All take and return numpy arrays (int64 inside, so that no product of the machine
+overflows). `rne` rounds halves to even, as ONNX Runtime.
 """
 
 from dataclasses import dataclass
@@ -42,17 +43,25 @@ def clamp8(x: np.ndarray, lo: int = INT8_MIN, hi: int = INT8_MAX) -> np.ndarray:
     return np.clip(x, lo, hi).astype(np.int8)
 
 
-def requantize(acc: np.ndarray, mult: np.ndarray | int, shift: np.ndarray | int, zero_point: int) -> np.ndarray:
-    """`clamp(rne(acc * mult / 2**shift) + zero_point)`; mult and shift broadcast (per output channel)."""
-    return clamp8(rne_shift(np.asarray(acc, np.int64) * np.asarray(mult, np.int64), shift) + zero_point)
+def requantize(
+    acc: np.ndarray, mult: np.ndarray | int, shift: np.ndarray | int, zero_point: int
+) -> np.ndarray:
+    """`clamp(rne(acc * mult / 2**shift) + zero_point)`; mult and shift broadcast (per output
+    channel).
+    """
+    return clamp8(
+        rne_shift(np.asarray(acc, np.int64) * np.asarray(mult, np.int64), shift) + zero_point
+    )
 
 
 def activate(
     x: np.ndarray, *, x_zero: int, pos: int, neg: int, shift: int, y_zero: int, lo: int, hi: int
 ) -> np.ndarray:
-    """Comparator: slope `pos` where x >= x_zero, `neg` below, then `/ 2**shift`, zero point, clamp to [lo, hi].
+    """Comparator: slope `pos` where x >= x_zero, `neg` below, then `/ 2**shift`, zero point,
+    clamp to [lo, hi].
 
-    relu/clip with tied scales: pos = neg = 1, shift = 0. Leaky relu with alpha = 2**-k: pos = 2**k, neg = 1, shift = k.
+    relu/clip with tied scales: pos = neg = 1, shift = 0. Leaky relu with alpha = 2**-k: pos =
+    2**k, neg = 1, shift = k.
     """
     centred = np.asarray(x, np.int64) - x_zero
     slope = np.where(centred < 0, np.int64(neg), np.int64(pos))
@@ -60,24 +69,38 @@ def activate(
 
 
 def add_residual(
-    a: np.ndarray, b: np.ndarray, *, a_mult: int, b_mult: int, shift: int, a_zero: int, b_zero: int, y_zero: int
+    a: np.ndarray,
+    b: np.ndarray,
+    *,
+    a_mult: int,
+    b_mult: int,
+    shift: int,
+    a_zero: int,
+    b_zero: int,
+    y_zero: int,
 ) -> np.ndarray:
     """`clamp(rne(((a - a_zero) * a_mult + (b - b_zero) * b_mult) / 2**shift) + y_zero)`."""
-    total = (np.asarray(a, np.int64) - a_zero) * a_mult + (np.asarray(b, np.int64) - b_zero) * b_mult
+    total = (np.asarray(a, np.int64) - a_zero) * a_mult + (
+        np.asarray(b, np.int64) - b_zero
+    ) * b_mult
     return clamp8(rne_shift(total, shift) + y_zero)
 
 
 def average(total: np.ndarray, *, mult: int, shift: int, y_zero: int) -> np.ndarray:
-    """`clamp(rne(total * mult / 2**shift) + y_zero)`; total is the sum of (x - x_zero) over the window."""
+    """`clamp(rne(total * mult / 2**shift) + y_zero)`; total is the sum of (x - x_zero) over the
+    window.
+    """
     return clamp8(rne_shift(np.asarray(total, np.int64) * mult, shift) + y_zero)
 
 
 def multiplier(ratio: float, bits: int) -> Multiplier:
-    """The nearest `mult / 2**shift` to a positive ratio with `0 < mult < 2**bits`; exact for powers of two.
+    """The nearest `mult / 2**shift` to a positive ratio with `0 < mult < 2**bits`; exact for
+    powers of two.
 
-    bits = 0: the ratio must be a power of two (mult is 1, the shift may be negative). Otherwise 0 <= shift <= MAX_SHIFT;
-    the mantissa is reduced (trailing zeros dropped) so that powers of two give mult = 1 where the shift allows.
-    Raises ValueError, naming the ratio, when it cannot be represented.
+    bits = 0: the ratio must be a power of two (mult is 1, the shift may be negative). Otherwise
+    0 <= shift <= MAX_SHIFT; the mantissa is reduced (trailing zeros dropped) so that powers of
+    two give mult = 1 where the shift allows. Raises ValueError, naming the ratio, when it cannot
+    be represented.
     """
     if not (ratio > 0.0 and np.isfinite(ratio)):
         raise ValueError(f"ratio {ratio} is not a positive finite number")
@@ -103,11 +126,13 @@ def multiplier(ratio: float, bits: int) -> Multiplier:
 
 
 def shared_multipliers(ratios: tuple[float, ...], bits: int) -> tuple[tuple[int, ...], int]:
-    """Several ratios over one shift: (multipliers, shift), exact for powers of two that fit `bits` together.
+    """Several ratios over one shift: (multipliers, shift), exact for powers of two that fit
+    `bits` together.
 
-    The residual adder (two operands) and the comparator (two slopes) use it. A ratio too small for the common shift is
-    rounded to the nearest representable one (0 included). The multiplier width is at least 16 here, whatever the spec's
-    `multiplier_bits`: a shift per operand is a multiplication by a power of two.
+    The residual adder (two operands) and the comparator (two slopes) use it. A ratio too small
+    for the common shift is rounded to the nearest representable one (0 included). The multiplier
+    width is at least 16 here, whatever the spec's `multiplier_bits`: a shift per operand is a
+    multiplication by a power of two.
     """
     bits = max(bits, 16)
     top = max(ratios)
@@ -124,9 +149,11 @@ def shared_multipliers(ratios: tuple[float, ...], bits: int) -> tuple[tuple[int,
 
 
 def exact_matmul(a: np.ndarray, b: np.ndarray, terms: int) -> np.ndarray:
-    """Integer matrix product through BLAS: float32 while |sum| < 2**24, float64 (exact below 2**53) beyond.
+    """Integer matrix product through BLAS: float32 while |sum| < 2**24, float64 (exact below
+    2**53) beyond.
 
-    a, b: integer-valued arrays with magnitudes <= 128; terms: length of the contracted axis. Returns int64.
+    a, b: integer-valued arrays with magnitudes <= 128; terms: length of the contracted axis.
+    Returns int64.
     """
     dtype = np.float32 if terms * 128 * 128 < 1 << 24 else np.float64
     return np.rint(a.astype(dtype) @ b.astype(dtype)).astype(np.int64)

@@ -1,7 +1,8 @@
 """The compiler, one line a stage.
 
-Stages are plain functions with frozen results; this file is the only one that knows their order. The loop "a group does not
-fit: forbid it and fuse again" lives here, so that imports point one way.
+Stages are plain functions with frozen results; this file is the only one that knows their order.
+The loop "a group does not fit: forbid it and fuse again" lives here, so that imports point one
+way.
 """
 
 import logging
@@ -37,8 +38,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """strategy: how operators are grouped; calibration: directory, .npz or None (synthetic); scales: pow2 or free;
-    reuse_memory: give dead feature maps' memory to later ones (False keeps every tensor for comparing)."""
+    """strategy: how operators are grouped; calibration: directory, .npz or None (synthetic);
+    scales: pow2 or free; reuse_memory: give dead feature maps' memory to later ones (False keeps
+    every tensor for comparing).
+    """
 
     strategy: str = "matched"
     calibration: str | Path | None = None
@@ -58,13 +61,20 @@ class Compilation:
 
 
 def compile_model(
-    model: str | Path | ir.Model, hw: HwSpec, options: Options | None = None, progress: Progress = log.debug
+    model: str | Path | ir.Model,
+    hw: HwSpec,
+    options: Options | None = None,
+    progress: Progress = log.debug,
 ) -> Compilation:
-    """ONNX model -> program. Raises UserError with where, what and help when the input cannot be handled."""
+    """ONNX model -> program. Raises UserError with where, what and help when the input cannot be
+    handled.
+    """
     options = options or Options()
     if not hw.build:
         raise SpecError(
-            hw.name, "this machine can be partitioned for, not built (build: false)", "compile for another machine"
+            hw.name,
+            "this machine can be partitioned for, not built (build: false)",
+            "compile for another machine",
         )
     progress("quantise")  # float ONNX -> QDQ -> canonical int8 graph
     prepared = prepare(model, calibration=options.calibration, scales=options.scales)
@@ -120,7 +130,9 @@ def compile(model: str | Path | ir.Model, hw: HwSpec, **options: Any) -> Program
 
 
 def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> tuple[Partition, Tiling]:
-    """Partition, tile, and fuse again without the groups that fit nowhere. Raises PartitionError for an illegal partition."""
+    """Partition, tile, and fuse again without the groups that fit nowhere. Raises PartitionError
+    for an illegal partition.
+    """
     forbidden: set[tuple[int, ...]] = set()
     tiles: TileCache = {}
     while True:

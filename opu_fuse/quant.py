@@ -1,8 +1,8 @@
 """Value annotations: how the integers of a tensor stand for real numbers.
 
-An int8 tensor `q` stands for `(q - zero_point) * scale`. Activations carry one scale; weights one scale per output channel
-(`axis`), zero point 0. A value without annotation is either float (no quantisation) or an accumulator (`acc`, int32) inside a
-group.
+An int8 tensor `q` stands for `(q - zero_point) * scale`. Activations carry one scale; weights
+one scale per output channel (`axis`), zero point 0. A value without annotation is either float
+(no quantisation) or an accumulator (`acc`, int32) inside a group.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,8 @@ class QuantParams:
     """Scale(s) and zero point of one tensor.
 
     scale: one positive float per channel along `axis`, or a single one when `axis` is None.
-    zero_point: int8 value that stands for 0.0 (0 for weights). bits: 8 for activations and weights, 32 for biases.
+    zero_point: int8 value that stands for 0.0 (0 for weights). bits: 8 for activations and
+    weights, 32 for biases.
     """
 
     scale: tuple[float, ...]
@@ -53,7 +54,9 @@ class QuantParams:
         return all(np.frexp(s)[0] == 0.5 for s in self.scale)
 
     def quantize(self, x: np.ndarray) -> np.ndarray:
-        """Real numbers -> int8, halves to even, as ONNX QuantizeLinear computes it (float32 division)."""
+        """Real numbers -> int8, halves to even, as ONNX QuantizeLinear computes it (float32
+        division).
+        """
         scaled = x.astype(np.float32) / np.float32(self.per_tensor)
         return np.clip(np.rint(scaled) + self.zero_point, -128, 127).astype(np.int8)
 

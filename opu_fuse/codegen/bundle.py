@@ -33,8 +33,9 @@ BEFORE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a program comes from: model name, hash of its file, version of this tool, serialised quantised model, and numpy
-    dtype of every input and output of the model by name."""
+    """Where a program comes from: model name, hash of its file, version of this tool, serialised
+    quantised model, and numpy dtype of every input and output of the model by name.
+    """
 
     model: str
     model_hash: str
@@ -44,7 +45,9 @@ class Origin:
 
 
 def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin: Origin) -> Bundle:
-    """Everything the engines need. Groups are numbered in execution order; groups of views only have no number."""
+    """Everything the engines need. Groups are numbered in execution order; groups of views only
+    have no number.
+    """
     number = _execution_order(plan)
     segments, hosts = _segments(dfg, partition, plan, number)
     group_of = {
@@ -91,7 +94,9 @@ def pack_constants(dfg: Dfg, plan: Plan, hw: HwSpec) -> np.ndarray:
 def _numbers(
     dfg: Dfg, planned: PlannedLayer, hw: HwSpec
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Weights (oc, ic / groups, kh, kw), and bias, multiplier, shift per output channel of what runs on the array."""
+    """Weights (oc, ic / groups, kh, kw), and bias, multiplier, shift per output channel of what
+    runs on the array.
+    """
     layer = planned.layer
     assert layer.anchor is not None
     node, kernel = dfg[layer.anchor], layer.shape.window.kernel
@@ -215,7 +220,9 @@ def _groups(
         yield GroupInfo(
             index=index,
             name=layer.name,
-            ops=tuple(Op(name=dfg[m.node].name, op=dfg[m.node].op, module=m.module) for m in group.matches),
+            ops=tuple(
+                Op(name=dfg[m.node].name, op=dfg[m.node].op, module=m.module) for m in group.matches
+            ),
             inputs=tuple(dict.fromkeys(dfg[n].value for n in reads)),
             outputs=(dfg[layer.output].value,),
             macs=layer.macs,
@@ -262,7 +269,9 @@ def _transfer_bytes(instruction: Instruction, hw: HwSpec) -> int:
 
 
 def _source_map(dfg: Dfg, group_of: Mapping[int, int]) -> dict[str, tuple[tuple[str, ...], int]]:
-    """Operator of the user's model -> canonical operators and the (last) group that runs it, -1 on the host."""
+    """Operator of the user's model -> canonical operators and the (last) group that runs it, -1
+    on the host.
+    """
     found: dict[str, tuple[tuple[str, ...], int]] = {}
     for node in dfg.calls:
         for source in node.source:

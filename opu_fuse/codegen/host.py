@@ -1,7 +1,8 @@
 """Host operators -> ONNX models that ONNX Runtime runs between machine segments.
 
-Inside such a model values are real numbers under their own names; int8 values enter and leave as `<name>:int8` through
-DequantizeLinear and QuantizeLinear, and a result the model rounds is rounded there too.
+Inside such a model values are real numbers under their own names; int8 values enter and leave as
+`<name>:int8` through DequantizeLinear and QuantizeLinear, and a result the model rounds is
+rounded there too.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -38,7 +39,9 @@ class _Draft:
 
 
 def host_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
-    """The model of one host segment: its nodes in order, values from outside as inputs, values read outside as outputs."""
+    """The model of one host segment: its nodes in order, values from outside as inputs, values
+    read outside as outputs.
+    """
     inside = set(nodes)
     parts = {u for n in nodes for u in dfg.users[n] if dfg[u].kind is Kind.TUPLE_GET}
     draft = _Draft(dfg, [], {}, {}, {}, inside | parts)
@@ -53,7 +56,9 @@ def host_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
             _append(draft, node)
     outputs = [dfg[i] for i in sorted(inside | parts) if _leaves(dfg, i, inside)]
     graph = helper.make_graph(
-        draft.nodes, name, list(draft.inputs.values()),
+        draft.nodes,
+        name,
+        list(draft.inputs.values()),
         [helper.make_empty_tensor_value_info(_outer(n)) for n in outputs],
         list(draft.initializers.values()),
     )
@@ -110,7 +115,9 @@ def _bring_in(draft: _Draft, node: Node) -> None:
     if node.kind is Kind.CONST:
         assert node.const is not None
         data = node.const if node.quant is None else node.quant.dequantize(node.const)
-        draft.initializers[node.value] = numpy_helper.from_array(np.ascontiguousarray(data), node.value)
+        draft.initializers[node.value] = numpy_helper.from_array(
+            np.ascontiguousarray(data), node.value
+        )
         return
     name = _outer(node)
     dtype = onnx.TensorProto.INT8 if node.quant is not None else _float_type(node)
@@ -134,7 +141,9 @@ def _append(draft: _Draft, node: Node) -> None:
     proto = ir.serde.serialize_node(node.ir_node)
     results = [node]
     if len(node.ir_node.outputs) > 1:
-        results = [draft.dfg[u] for u in draft.dfg.users[node.index] if draft.dfg[u].kind is Kind.TUPLE_GET]
+        results = [
+            draft.dfg[u] for u in draft.dfg.users[node.index] if draft.dfg[u].kind is Kind.TUPLE_GET
+        ]
     draft.nodes.append(proto)
     for result in results:
         if result.quant is None:

@@ -33,7 +33,9 @@ def pack_weights(planned: PlannedLayer, dense: np.ndarray, hw: HwSpec) -> np.nda
 
 
 def spread_groups(weight: np.ndarray, groups: int) -> np.ndarray:
-    """Weights of a grouped convolution (oc, ic / groups, kh, kw) as one dense tensor (oc, ic, kh, kw) with zeros between."""
+    """Weights of a grouped convolution (oc, ic / groups, kh, kw) as one dense tensor (oc, ic,
+    kh, kw) with zeros between.
+    """
     if groups == 1:
         return weight
     oc, per_group, kh, kw = weight.shape
@@ -49,12 +51,15 @@ def spread_groups(weight: np.ndarray, groups: int) -> np.ndarray:
 def pack_params(bias: np.ndarray, mult: np.ndarray, shift: np.ndarray, hw: HwSpec) -> np.ndarray:
     """Per output channel bias (int32), multiplier (< 2**16) and shift -> uint8 parameter words.
 
-    Eight words a block; lane l at byte 8*l: int32 bias, uint16 multiplier, int8 shift, zero. A word of DRAM is padded to
-    `word_bytes` where `word_channels` is no power of two.
+    Eight words a block; lane l at byte 8*l: int32 bias, uint16 multiplier, int8 shift, zero. A
+    word of DRAM is padded to `word_bytes` where `word_channels` is no power of two.
     """
     lanes = hw.word_channels
     blocks = -(-len(bias) // lanes)
-    table = np.zeros(blocks * lanes, np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "u1")]))
+    table = np.zeros(
+        blocks * lanes,
+        np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "u1")]),
+    )
     table["bias"][: len(bias)] = bias
     table["mult"][: len(bias)] = mult
     table["shift"][: len(bias)] = shift

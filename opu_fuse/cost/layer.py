@@ -1,7 +1,8 @@
-"""Geometry of one pass through the machine: what tiling, cost and scheduling need to know about a group.
+"""Geometry of one pass through the machine: what tiling, cost and scheduling need to know about
+a group.
 
-Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are its results (partial sums), *final* pixels
-leave the post chain. Without pooling mid and final are the same.
+Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are its results
+(partial sums), *final* pixels leave the post chain. Without pooling mid and final are the same.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A sliding window: kernel, strides, dilations as (rows, cols); pads as (top, left, bottom, right)."""
+    """A sliding window: kernel, strides, dilations as (rows, cols); pads as (top, left, bottom,
+    right).
+    """
 
     kernel: tuple[int, int]
     strides: tuple[int, int] = (1, 1)
@@ -19,8 +22,9 @@ class Window:
     def span(self, axis: int, first: int, count: int, extent: int) -> tuple[int, int, int]:
         """Source rows (axis 0) or columns (axis 1) read for outputs first .. first + count - 1.
 
-        Returns (start, stop, origin): start and stop are clipped to 0 .. extent (at least one element), origin is where output
-        `first` begins, relative to start (negative inside the padding).
+        Returns (start, stop, origin): start and stop are clipped to 0 .. extent (at least one
+        element), origin is where output `first` begins, relative to start (negative inside the
+        padding).
         """
         return self.part_span(axis, first, count, extent, 0, self.kernel[axis])
 
@@ -41,11 +45,12 @@ POINT = Window(kernel=(1, 1))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Sizes of a layer. slot: bytes an input pixel takes in a feature word (word_bytes: a full word).
+    """Sizes of a layer. slot: bytes an input pixel takes in a feature word (word_bytes: a full
+    word).
 
-    array: whether the inner-product array runs (else the copy path); groups: of the convolution; window: of the
-    convolution (stride and padding of the copy path); pool: None without pooling; residual: None, "mid" (before the pool) or
-    "final".
+    array: whether the inner-product array runs (else the copy path); groups: of the convolution;
+    window: of the convolution (stride and padding of the copy path); pool: None without pooling;
+    residual: None, "mid" (before the pool) or "final".
     """
 
     array: bool

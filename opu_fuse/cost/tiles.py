@@ -1,7 +1,8 @@
 """Which tiles fit, what they move, and how long they take: closed forms.
 
-A tile is a rectangle of final pixels times a number of output channel blocks. Its input channels may be fed in several
-feature chunks, a chunk's weights in several weight chunks (one `compute.conv` each).
+A tile is a rectangle of final pixels times a number of output channel blocks. Its input channels
+may be fed in several feature chunks, a chunk's weights in several weight chunks (one
+`compute.conv` each).
 """
 
 from collections.abc import Iterator
@@ -12,14 +13,18 @@ from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.hw.timing import row_cycles
 
 STEP_OVERHEAD = 24
-"""Cycles lost per instruction of the compute engine: fill of the row registers and drain of the pipeline."""
+"""Cycles lost per instruction of the compute engine: fill of the row registers and drain of the
+pipeline.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """rows, cols: final pixels; blocks: output channel blocks; mode: index of the array mode; in_blocks: input channel blocks
-    per feature chunk; kernel: kernel rows and columns per feature chunk; weights_outer: walk all tiles for one range of
-    output channels before the next range (weights stay) instead of all channels for one tile (features stay)."""
+    """rows, cols: final pixels; blocks: output channel blocks; mode: index of the array mode;
+    in_blocks: input channel blocks per feature chunk; kernel: kernel rows and columns per
+    feature chunk; weights_outer: walk all tiles for one range of output channels before the next
+    range (weights stay) instead of all channels for one tile (features stay).
+    """
 
     rows: int
     cols: int
@@ -42,7 +47,9 @@ def spans(total: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def input_blocks(shape: Shape, lanes: int, first: int, count: int) -> tuple[int, int]:
-    """Input channel blocks [start, stop) that output blocks first .. first + count - 1 read (grouped convolutions skip some)."""
+    """Input channel blocks [start, stop) that output blocks first .. first + count - 1 read
+    (grouped convolutions skip some).
+    """
     if not shape.array:
         return first, first + count
     if shape.slot < lanes:
@@ -59,8 +66,9 @@ def weight_chunks(
 ) -> Iterator[tuple[int, int, int, int, int, int]]:
     """Split segments × kernel × output groups into pieces of at most `capacity` weight rows.
 
-    A piece begins at a multiple of `unit` segments (a feature word), since an instruction starts at lane 0.
-    Yields (first segment, segments, first kernel row, rows, first kernel column, columns); `groups` rows per position.
+    A piece begins at a multiple of `unit` segments (a feature word), since an instruction starts
+    at lane 0. Yields (first segment, segments, first kernel row, rows, first kernel column,
+    columns); `groups` rows per position.
     """
     rows, cols = kernel
     unit = min(unit, segments)
@@ -80,16 +88,20 @@ def weight_chunks(
 
 
 def segments_per_block(mode: Mode, hw: HwSpec) -> int:
+    """Input channel segments of a feature word."""
     return hw.word_channels // mode.ic
 
 
 def groups_per_block(mode: Mode, hw: HwSpec) -> int:
+    """Output channel groups of a partial-sum word."""
     return hw.word_channels // mode.oc
 
 
 def output_groups(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) -> int:
     """Output channel groups of blocks first .. first + count - 1 that hold real channels."""
-    channels = min((first + count) * hw.word_channels, shape.mid_channels) - first * hw.word_channels
+    channels = (
+        min((first + count) * hw.word_channels, shape.mid_channels) - first * hw.word_channels
+    )
     return ceil_div(channels, mode.oc)
 
 
@@ -101,8 +113,12 @@ def input_segments(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int)
     return ceil_div(channels, mode.ic)
 
 
-def mid_tile(shape: Shape, row: int, rows: int, col: int, cols: int) -> tuple[int, int, int, int, int, int]:
-    """Mid rectangle under final rows and columns: (row0, row1, row origin, col0, col1, col origin)."""
+def mid_tile(
+    shape: Shape, row: int, rows: int, col: int, cols: int
+) -> tuple[int, int, int, int, int, int]:
+    """Mid rectangle under final rows and columns: (row0, row1, row origin, col0, col1, col
+    origin).
+    """
     y = shape.pool_window.span(0, row, rows, shape.mid_rows)
     x = shape.pool_window.span(1, col, cols, shape.mid_cols)
     return *y, *x
@@ -114,7 +130,9 @@ def row_words(cols: int, slot: int, word: int) -> int:
 
 
 def feature_words(shape: Shape, hw: HwSpec, rows: int, cols: int, kernel: tuple[int, int]) -> int:
-    """Upper bound of the feature words of one channel block under rows × cols mid pixels and a part of the kernel."""
+    """Upper bound of the feature words of one channel block under rows × cols mid pixels and a
+    part of the kernel.
+    """
     w = shape.window
     in_rows = min((rows - 1) * w.strides[0] + (kernel[0] - 1) * w.dilations[0] + 1, shape.in_rows)
     in_cols = min((cols - 1) * w.strides[1] + (kernel[1] - 1) * w.dilations[1] + 1, shape.in_cols)
@@ -125,7 +143,9 @@ def feature_words(shape: Shape, hw: HwSpec, rows: int, cols: int, kernel: tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Predicted totals of a layer: cycles of array, DRAM and post, bytes moved, and their combination."""
+    """Predicted totals of a layer: cycles of array, DRAM and post, bytes moved, and their
+    combination.
+    """
 
     compute_cycles: int
     post_cycles: int
@@ -134,7 +154,9 @@ class Estimate:
 
 
 def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
-    """Closed-form cost of a layer cut into `tile`s (borders counted as full tiles' shares, so it is a bound within a few %)."""
+    """Closed-form cost of a layer cut into `tile`s (borders counted as full tiles' shares, so it
+    is a bound within a few %).
+    """
     mode = hw.array.modes[tile.mode]
     lanes, word = hw.word_channels, hw.word_bytes
     blocks = ceil_div(shape.mid_channels, lanes)
@@ -161,7 +183,9 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         compute = tiles * blocks * pixels + tiles * ranges * STEP_OVERHEAD
         weight_bytes = 0
     kernel = tile.kernel
-    parts = ceil_div(shape.window.kernel[0], kernel[0]) * ceil_div(shape.window.kernel[1], kernel[1])
+    parts = ceil_div(shape.window.kernel[0], kernel[0]) * ceil_div(
+        shape.window.kernel[1], kernel[1]
+    )
     one = feature_words(shape, hw, mid_rows, mid_cols, kernel) * parts * in_blocks * word
     stay = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
     feature_bytes = tiles * one * (1 if stay or ranges == 1 else ranges)

@@ -7,8 +7,8 @@
 3. A model input that is int8 already is annotated; its DequantizeLinear disappears. One that is
    uint8 keeps its DequantizeLinear, a host operator whose result is annotated (it is exact).
 4. A QuantizeLinear whose result is a model output stays, a host operator; what it reads is rounded.
-5. All other pairs stay as host operators (a value rounded to several scales, or read unrounded too).
-   What a remaining DequantizeLinear writes is annotated, as in 3.
+5. All other pairs stay as host operators (a value rounded to several scales, or read unrounded
+   too). What a remaining DequantizeLinear writes is annotated, as in 3.
 """
 
 import numpy as np
@@ -25,6 +25,7 @@ from opu_fuse.frontend.editing import (
     replace_value,
 )
 from opu_fuse.frontend.fold import fold_constants
+from opu_fuse.frontend.naming import name_everything
 from opu_fuse.frontend.qdq import (
     activation_params,
     constant_params,
@@ -33,7 +34,6 @@ from opu_fuse.frontend.qdq import (
     is_quantize,
     per_row,
 )
-from opu_fuse.frontend.naming import name_everything
 from opu_fuse.frontend.rounding import finish_biases, spread_rounding
 from opu_fuse.frontend.shapes import infer_shapes
 from opu_fuse.frontend.transforms import canonicalise
@@ -77,8 +77,16 @@ def _quantise_float_constants(graph: ir.Graph) -> None:
         if not is_quantize(node) or node.outputs[0].is_graph_output():
             continue
         data = constant(node.inputs[0])
-        scale, zero = constant(node.inputs[1]), constant(node.inputs[2]) if len(node.inputs) > 2 else None
-        if data is None or scale is None or scale.ndim > 1 or node.attributes.get_int("block_size", 0):
+        scale, zero = (
+            constant(node.inputs[1]),
+            constant(node.inputs[2]) if len(node.inputs) > 2 else None,
+        )
+        if (
+            data is None
+            or scale is None
+            or scale.ndim > 1
+            or node.attributes.get_int("block_size", 0)
+        ):
             continue
         kind = np.dtype(np.uint8) if zero is None else zero.dtype
         if kind not in (np.int8, np.uint8):
@@ -87,7 +95,9 @@ def _quantise_float_constants(graph: ir.Graph) -> None:
         if scale.size > 1:
             shape[node.attributes.get_int("axis", 1)] = scale.size
         steps = np.rint(data / scale.reshape(shape if scale.size > 1 else ()))
-        offset = 0 if zero is None else zero.astype(np.int64).reshape(shape if zero.size > 1 else ())
+        offset = (
+            0 if zero is None else zero.astype(np.int64).reshape(shape if zero.size > 1 else ())
+        )
         limits = np.iinfo(kind)
         ints = np.clip(steps + offset, limits.min, limits.max).astype(kind)
         replace_value(node.outputs[0], add_constant(graph, f"{node.name}/int", ints))

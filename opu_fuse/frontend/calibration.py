@@ -1,8 +1,8 @@
 """Calibration data: images that show the quantiser which values occur.
 
-Accepted: a folder of .npy files (models with one input) or .npz files (arrays named like the inputs),
-one such file, a mapping of arrays, or nothing (seeded noise, with a warning). An array is one sample
-of the input's shape, or many stacked along the first axis.
+Accepted: a folder of .npy files (models with one input) or .npz files (arrays named like the
+inputs), one such file, a mapping of arrays, or nothing (seeded noise, with a warning). An array is
+one sample of the input's shape, or many stacked along the first axis.
 """
 
 import logging
@@ -43,7 +43,9 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
         for sample in _split(model, where, arrays)
     ]
     if not found:
-        raise ModelError(str(calibration), "holds no .npy or .npz files", "put one file per input in")
+        raise ModelError(
+            str(calibration), "holds no .npy or .npz files", "put one file per input in"
+        )
     return found, ()
 
 
@@ -100,9 +102,7 @@ def _read(model: ir.Model, file: Path) -> Mapping[str, np.ndarray]:
         try:
             return {name: data[name] for name in data.files}
         except (ValueError, zipfile.BadZipFile, OSError) as error:
-            raise ModelError(
-                str(file), "is damaged", "write it again with numpy.savez"
-            ) from error
+            raise ModelError(str(file), "is damaged", "write it again with numpy.savez") from error
 
 
 def _split(model: ir.Model, where: str, arrays: Mapping[str, np.ndarray]) -> list[Sample]:

@@ -75,7 +75,10 @@ def add_constant(
         unique, count = f"{name}.{count}", count + 1
     tensor = ir.tensor(data, name=unique)
     value = ir.Value(
-        name=unique, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=ir.Shape(data.shape)
+        name=unique,
+        const_value=tensor,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(data.shape),
     )
     if quant is not None:
         value.meta[META_KEY] = quant

@@ -1,17 +1,17 @@
 """From a file or an object to a plain float or QDQ model.
 
-Every mistake of the user ends here with one line. What comes out: opset >= 17, batch 1, known shapes,
-all nodes named, constants as initialisers, no functions, nothing computable left uncomputed.
+Every mistake of the user ends here with one line. What comes out: opset >= 17, batch 1, known
+shapes, all nodes named, constants as initialisers, no functions, nothing computable left over.
 """
 
 import hashlib
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
+from onnx import external_data_helper
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
@@ -28,8 +28,11 @@ ModelLike = str | Path | ir.Model | onnx.ModelProto
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """model: our own copy, normalised; where: how messages name it; source_hash: sha256 of the bytes
-    that were read (of the serialised model when it came as an object)."""
+    """model: our own copy, normalised; where: how messages name it.
+
+    source_hash: sha256 of the bytes that were read (of the serialised model when it came as an
+    object).
+    """
 
     model: ir.Model
     where: str
@@ -44,9 +47,9 @@ def load_model(model: ModelLike) -> ir.Model:
 def load(model: ModelLike) -> Loaded:
     """Read and normalise a model; the caller's object is not changed.
 
-    Raises ModelError: missing file, not ONNX, external data missing, opset below 7 or newer than the
-    installed onnx package, invalid graph, dynamic shape other than the batch, batch other than 1,
-    float64 or float16 weights.
+    Raises ModelError: missing file, not ONNX, external data missing, opset below 7 or newer than
+    the installed onnx package, invalid graph, dynamic shape other than the batch, batch other than
+    1, float64 or float16 weights.
     """
     where, data, folder = _read(model)
     proto = _parse(where, data)
@@ -54,11 +57,11 @@ def load(model: ModelLike) -> Loaded:
     _load_external_data(where, proto, folder)
     proto = _upgrade(where, proto)
     loaded = ir.from_proto(proto)
+    _check_graph(loaded, where)
     name_everything(loaded)
     common.InlinePass()(loaded)
     common.RemoveInitializersFromInputsPass()(loaded)
     fix_input_shapes(loaded, where)
-    _check_graph(loaded, where)
     infer_shapes(loaded, where)
     fold_constants(loaded)
     infer_shapes(loaded, where)
@@ -82,7 +85,9 @@ def _read(model: ModelLike) -> tuple[str, bytes, Path | None]:
     try:
         return str(path), path.read_bytes(), path.parent
     except OSError as error:
-        raise ModelError(str(path), f"cannot be read ({error.strerror})", "check the file") from error
+        raise ModelError(
+            str(path), f"cannot be read ({error.strerror})", "check the file"
+        ) from error
 
 
 def _parse(where: str, data: bytes) -> onnx.ModelProto:
@@ -119,7 +124,7 @@ def _check_opset(where: str, proto: onnx.ModelProto) -> None:
 
 
 def _load_external_data(where: str, proto: onnx.ModelProto, folder: Path | None) -> None:
-    if not any(onnx.external_data_helper.uses_external_data(t) for t in proto.graph.initializer):
+    if not any(external_data_helper.uses_external_data(t) for t in proto.graph.initializer):
         return
     if folder is None:
         raise ModelError(
@@ -128,7 +133,7 @@ def _load_external_data(where: str, proto: onnx.ModelProto, folder: Path | None)
             "pass the path of the .onnx file",
         )
     try:
-        onnx.external_data_helper.load_external_data_for_model(proto, str(folder))
+        external_data_helper.load_external_data_for_model(proto, str(folder))
     except (onnx.checker.ValidationError, OSError, ValueError) as error:
         raise ModelError(
             where,
@@ -162,14 +167,18 @@ def _check_graph(model: ir.Model, where: str) -> None:
         ) from error
 
 
-_WIDE = {ir.DataType.DOUBLE: "float64", ir.DataType.FLOAT16: "float16", ir.DataType.BFLOAT16: "bfloat16"}
+_WIDE = {
+    ir.DataType.DOUBLE: "float64",
+    ir.DataType.FLOAT16: "float16",
+    ir.DataType.BFLOAT16: "bfloat16",
+}
 
 
 def _check_types(model: ir.Model, where: str) -> None:
     graph = model.graph
     for kind, values in (("weight", graph.initializers.values()), ("input", graph.inputs)):
         for value in values:
-            if value.dtype in _WIDE:
+            if value.dtype is not None and value.dtype in _WIDE:
                 raise ModelError(
                     where,
                     f"{kind} {value.name!r} is {_WIDE[value.dtype]}, only float32 is supported",

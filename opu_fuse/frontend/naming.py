@@ -9,8 +9,8 @@ from opu_fuse.frontend.editing import SOURCE_KEY
 
 
 def name_everything(model: ir.Model) -> None:
-    """Unnamed nodes become `<OpType>_<n>`; of equal names the later ones get `_<n>`; values without a
-    name get one. Nodes that have no origin yet become their own."""
+    """Unnamed nodes become `<OpType>_<n>`; of equal names the later ones get `_<n>`; values without
+    a name get one. Nodes that have no origin yet become their own."""
     taken = {node.name for node in model.graph if node.name}
     seen: set[str] = set()
     counts: Counter[str] = Counter()

@@ -82,8 +82,9 @@ def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
 def _make_float(model: ir.Model) -> None:
     """Remove all annotations; integer constants become the real numbers they stand for."""
     for value in model.graph.initializers.values():
-        if quant_of(value) is not None:
-            value.const_value = ir.tensor(real_constant(value), name=value.name)
+        real = real_constant(value)
+        if quant_of(value) is not None and real is not None:
+            value.const_value = ir.tensor(real, name=value.name)
             value.dtype = ir.DataType.FLOAT
     values = [*model.graph.inputs, *model.graph.initializers.values()]
     for value in [*values, *(v for node in model.graph for v in node.outputs)]:

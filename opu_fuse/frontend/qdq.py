@@ -1,4 +1,5 @@
-"""Reading QuantizeLinear and DequantizeLinear nodes: their scales as annotations of int8 tensors."""
+"""Reading QuantizeLinear and DequantizeLinear nodes: their scales as annotations of int8
+tensors."""
 
 from dataclasses import replace
 

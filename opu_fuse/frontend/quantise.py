@@ -1,11 +1,10 @@
 """Float model -> standard QDQ model, through ONNX Runtime's static quantiser.
 
-Scales are chosen here (`scales.py`), ONNX Runtime inserts the QuantizeLinear and DequantizeLinear nodes:
-int8 activations with zero point 0, int8 weights per output channel, int32 biases in the scale of the
-accumulator. Operators that no machine knows stay float.
+Scales are chosen here (`scales.py`), ONNX Runtime inserts the QuantizeLinear and DequantizeLinear
+nodes: int8 activations with zero point 0, int8 weights per output channel, int32 biases in the
+scale of the accumulator. Operators that no machine knows stay float.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,13 @@ from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
 from opu_fuse.errors import InternalError, ModelError
 from opu_fuse.frontend.calibration import Calibration, Sample, samples
-from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    is_standard,
+    operand,
+    static_shape,
+)
 from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import activation_scales, weight_scales
 
@@ -45,6 +50,7 @@ QUANTISED_TYPES = (
 """Operators whose float operands and results are rounded to int8."""
 
 _WEIGHTED = ("Conv", "Gemm")
+_INT32 = np.iinfo(np.int32)
 
 
 def quantise(
@@ -109,35 +115,35 @@ def is_quantised(model: ir.Model) -> bool:
 def check_quantised(qdq: onnx.ModelProto) -> None:
     """Biases inside int32, weights not all at the ends of int8; InternalError otherwise."""
     for tensor in qdq.graph.initializer:
-        if tensor.data_type not in {onnx.TensorProto.INT8, onnx.TensorProto.INT32}:
-            continue
         if not tensor.name.endswith("_quantized"):
             continue
         data = onnx.numpy_helper.to_array(tensor)
-        if data.dtype == np.int32 and data.size and np.abs(data.astype(np.int64)).max() > 2**31 - 2:
+        if data.dtype == np.int32 and np.any((data == _INT32.min) | (data == _INT32.max)):
             raise InternalError(stage="quantise", what=f"bias {tensor.name!r} does not fit int32")
-        if data.dtype == np.int8 and data.size > 16 and np.all(np.abs(data.astype(np.int16)) >= 127):
-            if np.unique(data).size > 2:
-                raise InternalError(stage="quantise", what=f"weights {tensor.name!r} are saturated")
+        if data.dtype == np.int8 and np.unique(data[:1]).size > 2 and _all_at_the_ends(data):
+            raise InternalError(stage="quantise", what=f"weights {tensor.name!r} are saturated")
+
+
+def _all_at_the_ends(data: np.ndarray) -> bool:
+    return bool(np.all((data >= 127) | (data <= -127)))
 
 
 def _sort_nodes(graph: onnx.GraphProto) -> None:
     """ONNX wants producers first; the quantiser appends its nodes. The others keep their order."""
-    producer = {name: node for node in graph.node for name in node.output}
-    done: set[int] = set()
-    ordered: list[onnx.NodeProto] = []
-    stack: list[tuple[onnx.NodeProto, bool]] = [(node, False) for node in reversed(graph.node)]
+    nodes = list(graph.node)
+    producer = {name: i for i, node in enumerate(nodes) for name in node.output}
+    order: dict[int, None] = {}
+    stack = [(i, False) for i in reversed(range(len(nodes)))]
     while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
+        index, ready = stack.pop()
+        if index in order:
             continue
         if ready:
-            done.add(id(node))
-            ordered.append(node)
+            order[index] = None
             continue
-        stack.append((node, True))
-        stack.extend((producer[i], False) for i in reversed(node.input) if i in producer)
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in ordered]
+        stack.append((index, True))
+        stack.extend((producer[i], False) for i in reversed(nodes[index].input) if i in producer)
+    copies = [onnx.NodeProto.FromString(nodes[i].SerializeToString()) for i in order]
     graph.ClearField("node")
     graph.node.extend(copies)
 
@@ -172,8 +178,6 @@ def _own_biases(model: ir.Model) -> None:
             continue
         data = constant(bias)
         if data is not None:
-            from opu_fuse.frontend.editing import add_constant
-
             node.replace_input_with(2, add_constant(model.graph, f"{node.name}/bias", data))
 
 
@@ -198,18 +202,15 @@ def _constant_overrides(
     return overrides
 
 
-def _weight_override(
-    node: ir.Node, chosen: dict[str, float]
-) -> tuple[str, list[dict[str, Any]]]:
+def _weight_override(node: ir.Node, chosen: dict[str, float]) -> tuple[str, list[dict[str, Any]]]:
     x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
-    assert x is not None and w is not None
+    assert x is not None
+    assert w is not None
     rows = weight_scales(node, x_scale=chosen[x.name or ""], y_scale=chosen[y.name or ""])
     return w.name or "", [_override(s) | {"axis": 0} for s in rows]
 
 
-def _wider(
-    old: list[dict[str, Any]] | None, new: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _wider(old: list[dict[str, Any]] | None, new: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Weights read by several convolutions take the larger scale of each channel."""
     if old is None:
         return new

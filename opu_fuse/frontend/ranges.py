@@ -1,7 +1,7 @@
 """What values occur: one pass over the calibration samples with every float tensor shown.
 
-The extremes are exact; a regular subset of each tensor is kept, from which the error of any scale can
-be estimated afterwards.
+The extremes are exact; a regular subset of each tensor is kept, from which the error of any scale
+can be estimated afterwards.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ KEPT_PER_TENSOR = 1 << 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """low, high: extremes over all samples; kept: float32 vector, a regular subset of the values."""
+    """low, high: extremes over all samples; kept: float32 vector, a regular subset of the
+    values."""
 
     low: float
     high: float

@@ -1,8 +1,8 @@
 """The reference: ONNX Runtime on the QDQ model, every int8 tensor shown.
 
 The sessions run without graph optimisation: each DequantizeLinear, operator and QuantizeLinear is
-then computed as written, in float32. With power-of-two scales every product and sum below 2^24 units
-is exact in float32, so the integers are exact too. Optimised sessions fuse to integer kernels
+then computed as written, in float32. With power-of-two scales every product and sum below 2^24
+units is exact in float32, so the integers are exact too. Optimised sessions fuse to integer kernels
 whose results may depend on the CPU.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import onnxruntime as ort
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from opu_fuse.errors import ModelError
 
@@ -38,11 +39,11 @@ class Reference:
         names = [o.name for o in self._session.get_outputs()]
         try:
             values = self._session.run(names, dict(inputs))
-        except (ValueError, ort.capi.onnxruntime_pybind11_state.InvalidArgument) as error:
+        except (ValueError, InvalidArgument) as error:
             raise ModelError(
                 "reference run", str(error).splitlines()[0], "pass arrays of the model's own shapes"
             ) from error
-        return dict(zip(names, values, strict=True))
+        return {n: np.asarray(v) for n, v in zip(names, values, strict=True)}
 
 
 def quantised_tensors(qdq: onnx.ModelProto) -> tuple[str, ...]:

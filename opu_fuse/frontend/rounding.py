@@ -1,9 +1,9 @@
 """Where a foreign QDQ model rounds once for several operators, say so at each of them.
 
-Upwards: a value that only an operator reads which commutes with rounding (Relu, Clip, MaxPool, Reshape,
-Transpose, Concat, Pad by zero) is rounded as that operator's result is: rounding before or after gives
-the same integers. Downwards: such an operator's result without rounding holds only numbers that its
-operand's scale can write, so it has that scale.
+Upwards: a value that only an operator reads which commutes with rounding (Relu, Clip, MaxPool,
+Reshape, Transpose, Concat, Pad by zero) is rounded as that operator's result is: rounding before or
+after gives the same integers. Downwards: such an operator's result without rounding holds only
+numbers that its operand's scale can write, so it has that scale.
 
 Biases: int32 in the scale of the accumulator, input scale times weight scale.
 """
@@ -71,7 +71,11 @@ def finish_biases(model: ir.Model) -> None:
         w_quant = per_row(w_quant, len(weight))
         scale = np.float32(x_quant.per_tensor) * np.asarray(w_quant.scale, np.float32)
         have = quant_of(b)
-        if have is not None and have.bits == 32 and np.array_equal(np.float32(have.scale), scale):
+        if (
+            have is not None
+            and have.bits == 32
+            and np.array_equal(np.asarray(have.scale, np.float32), scale)
+        ):
             continue
         data = constant(b)
         close = have is not None and have.bits == 32 and np.allclose(have.scale, scale, rtol=1e-4)

@@ -1,13 +1,13 @@
 """Choosing scales.
 
-Activations: int8, symmetric (zero point 0), one scale per group of tensors that must share it, because
-the operators between them move or select values without computing new ones. `pow2`: the power of two
-with the least squared error on the values that other operators read, while no tensor of the group
-clips more than MAX_CLIPPED of its values. `free`: the largest value maps to 127.
+Activations: int8, symmetric (zero point 0), one scale per group of tensors that must share it,
+because the operators between them move or select values without computing new ones. `pow2`: the
+power of two with the least squared error on the values that other operators read, while no tensor
+of the group clips more than MAX_CLIPPED of its values. `free`: the largest value maps to 127.
 
-Weights: int8, per output channel. Powers of two are chosen by the squared error between the one that
-clips nothing and the next smaller one; a channel's scale is at least such that its bias fits int32
-and the shift of the requantiser stays below MAX_SHIFT.
+Weights: int8, per output channel. Powers of two are chosen by the squared error between the one
+that clips nothing and the next smaller one; a channel's scale is at least such that its bias fits
+int32 and the shift of the requantiser stays below MAX_SHIFT.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,8 +37,8 @@ TIED_TYPES = (
     "Split",
     "Pad",
 )
-"""Operators whose results share the scale of their float operands. Not GlobalAveragePool: the mean of
-a whole map is much smaller than its largest value, and the averaging unit rescales for free."""
+"""Operators whose results share the scale of their float operands. Not GlobalAveragePool: the mean
+of a whole map is much smaller than its largest value, and the averaging unit rescales for free."""
 
 
 def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]]:
@@ -127,9 +127,7 @@ def _relative_error(values: np.ndarray, scale: float) -> float:
     return float(np.mean(np.square(values - rounded))) / power
 
 
-def weight_scales(
-    node: ir.Node, *, x_scale: float, y_scale: float
-) -> np.ndarray:
+def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarray:
     """Power-of-two scales of a Conv's or Gemm's weight, float64 [output channels]."""
     weight, bias = constant(node.inputs[1]), constant(operand(node, 2))
     assert weight is not None

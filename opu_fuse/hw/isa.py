@@ -1,15 +1,16 @@
 """The ISA table: every engine, opcode and register, once.
 
-Encoder, decoder, assembler, SystemVerilog package, documentation, schedule and simulators read this table; semantics of the
-names are in `docs/machine.md`. Overlaps, gaps and overflow are refused when the module loads (`_check`).
+Encoder, decoder, assembler, SystemVerilog package, documentation, schedule and simulators read
+this table; semantics of the names are in `docs/machine.md`. Overlaps, gaps and overflow are
+refused when the module loads (`_check`).
 
 Word formats (32 bit)::
 
     U-type  [31]=0  [30:28] engine  [27:22] register  [21:0] value (two's complement where signed)
     C-type  [31]=1  [30:28] engine  [27:24] opcode    [23:16] wait   [15:8] signal   [7:0] zero
 
-Bit e of `wait` pops one token of counter (engine e -> this engine) before the start; bit e of `signal` pushes one token of
-counter (this engine -> engine e) at retirement.
+Bit e of `wait` pops one token of counter (engine e -> this engine) before the start; bit e of
+`signal` pushes one token of counter (this engine -> engine e) at retirement.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ DRAM_ADDRESS_BITS = 32
 
 
 class Engine(IntEnum):
-    """Queues of the machine; the number is the encoding and the bit position in wait/signal masks."""
+    """Queues of the machine; the number is the encoding and the bit position in wait/signal
+    masks.
+    """
 
     FETCH = 0
     LOAD = 1
@@ -32,7 +35,9 @@ class Engine(IntEnum):
 
 
 SYNC_ENGINES = (Engine.LOAD, Engine.COMPUTE, Engine.POST, Engine.STORE)
-"""Engines that may signal and wait on each other; one counter for every ordered pair of different ones."""
+"""Engines that may signal and wait on each other; one counter for every ordered pair of
+different ones.
+"""
 
 
 class Space(StrEnum):
@@ -58,12 +63,16 @@ class Stage(IntEnum):
 
 
 class PoolKind(IntEnum):
+    """Values of `pool_kind`."""
+
     MAX = 0
     AVERAGE = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opcode:
+    """One operation of one engine."""
+
     engine: Engine
     name: str
     code: int
@@ -165,7 +174,11 @@ REGISTERS: tuple[Register, ...] = (
         ("out_cols", 16, "output columns of the tile"),
         ("kernel_rows", 16, "kernel rows visited"),
         ("kernel_cols", 16, "kernel columns visited"),
-        ("ic_steps", 16, "input channel segments visited (of the mode's ic channels; copy: blocks)"),
+        (
+            "ic_steps",
+            16,
+            "input channel segments visited (of the mode's ic channels; copy: blocks)",
+        ),
         ("oc_steps", 16, "output channel groups visited (of the mode's oc channels)"),
         ("mode", 4, "index into the spec's array modes"),
         ("weight", 22, "weight buffer word of the first weight row"),
@@ -228,7 +241,9 @@ REGISTERS: tuple[Register, ...] = (
 )
 
 PARAM_WORDS = 8
-"""Parameter buffer words per channel block: one lane takes 8 bytes (int32 bias, uint16 mult, int8 shift, zero byte)."""
+"""Parameter buffer words per channel block: one lane takes 8 bytes (int32 bias, uint16 mult,
+int8 shift, zero byte).
+"""
 
 
 def _check() -> None:
@@ -236,11 +251,18 @@ def _check() -> None:
         codes = [o.code for o in OPCODES if o.engine is engine]
         registers = [r for r in REGISTERS if r.engine is engine]
         names = [r.name for r in registers]
-        assert codes == list(range(len(codes))) and 0 < len(codes) <= 16, f"{engine.name}: opcode gap or overflow"
-        assert [r.index for r in registers] == list(range(len(registers))), f"{engine.name}: register gap"
-        assert len(registers) <= REGISTERS_PER_ENGINE, f"{engine.name}: more than {REGISTERS_PER_ENGINE} registers"
+        assert codes == list(range(len(codes))), f"{engine.name}: opcode gap"
+        assert 0 < len(codes) <= 16, f"{engine.name}: opcodes do not fit four bits"
+        assert [r.index for r in registers] == list(range(len(registers))), (
+            f"{engine.name}: register gap"
+        )
+        assert len(registers) <= REGISTERS_PER_ENGINE, (
+            f"{engine.name}: more than {REGISTERS_PER_ENGINE} registers"
+        )
         assert len(set(names)) == len(names), f"{engine.name}: a register name stands twice"
-        assert all(0 < r.bits <= VALUE_BITS for r in registers), f"{engine.name}: register wider than {VALUE_BITS}"
+        assert all(0 < r.bits <= VALUE_BITS for r in registers), (
+            f"{engine.name}: register wider than {VALUE_BITS}"
+        )
     assert max(Engine) < MASK_BITS, "engine number does not fit the token masks"
 
 

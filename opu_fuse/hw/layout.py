@@ -9,9 +9,10 @@ import numpy as np
 class Layout:
     """How a feature map lies in DRAM: `[block][row][column word]`.
 
-    channels, rows, cols: logical sizes; word: bytes of a feature word (padded to a power of two); lanes: channels of a full
-    word (`word_channels`); slot: bytes a pixel takes in a word (`word` when one pixel fills it, else 4 … word/2: then blocks
-    is 1 and a word holds word // slot neighbouring columns; each row starts a word).
+    channels, rows, cols: logical sizes; word: bytes of a feature word (padded to a power of
+    two); lanes: channels of a full word (`word_channels`); slot: bytes a pixel takes in a word
+    (`word` when one pixel fills it, else 4 … word/2: then blocks is 1 and a word holds word //
+    slot neighbouring columns; each row starts a word).
     """
 
     channels: int
@@ -50,7 +51,9 @@ class Layout:
     def unpack(self, data: np.ndarray) -> np.ndarray:
         """uint8 (size_bytes,) -> int8 (channels, rows, cols)."""
         per_word = self.word // self.slot if self.slot < self.word else 1
-        full = data.view(np.int8).reshape(self.blocks, self.rows, self.row_words * per_word, self.slot)
+        full = data.view(np.int8).reshape(
+            self.blocks, self.rows, self.row_words * per_word, self.slot
+        )
         lanes = self.channels if self.slot < self.word else self.lanes
         pixels = full[:, :, : self.cols, :lanes].transpose(0, 3, 1, 2)
         return np.ascontiguousarray(pixels.reshape(-1, self.rows, self.cols)[: self.channels])

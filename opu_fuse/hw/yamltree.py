@@ -140,7 +140,7 @@ def parse_tree(text: str, file: str) -> Tree:
             )
         places: dict[KeyPath, str] = {(): f"{file}:1"}
         return Tree(value=_mapping(loader, node, (), places), places=places)
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, IndexError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         raise _error(
@@ -158,11 +158,10 @@ def _mapping(
     result: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line
-        key = key_node.value if key_node.tag == "tag:yaml.org,2002:str" else None
-        if not isinstance(key, str):
-            raise _error(
-                loader.file, line, f"key {key_node.value!r} is not text", "keys are plain words"
-            )
+        key = key_node.value
+        if key_node.tag != "tag:yaml.org,2002:str" or not isinstance(key, str):
+            shown = repr(key) if isinstance(key, str) else "of several values"
+            raise _error(loader.file, line, f"key {shown} is not text", "keys are plain words")
         if key == "<<":
             raise _error(loader.file, line, "merge keys are not supported", "use `extends`")
         here = (*path, key)
@@ -188,6 +187,10 @@ def _value(loader: _Loader, node: yaml.Node, path: KeyPath, places: dict[KeyPath
             places[(*path, index)] = f"{loader.file}:{item.start_mark.line + 1}"
             items.append(_value(loader, item, (*path, index), places))
         return items
+    kind = node.tag.removeprefix("tag:yaml.org,2002:")
+    if kind not in ("str", "int", "float", "bool", "null"):
+        what = f"values of type {kind!r} are not supported"
+        raise _error(loader.file, node.start_mark.line, what, "write a plain value")
     return loader.construct_object(node)
 
 

@@ -1,4 +1,6 @@
-"""Cutting a tiled layer into loads and compute steps: the one enumeration that schedule and weight packing share."""
+"""Cutting a tiled layer into loads and compute steps: the one enumeration that schedule and
+weight packing share.
+"""
 
 from dataclasses import dataclass
 
@@ -19,10 +21,12 @@ from opu_fuse.hw.spec import HwSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightChunk:
-    """Weight rows of one `compute.conv`, in the order [segment][kernel row][kernel col][output group].
+    """Weight rows of one `compute.conv`, in the order [segment][kernel row][kernel col][output
+    group].
 
-    segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and columns (first, count), absolute;
-    group, groups: output channel groups, absolute; offset: bytes from the start of the layer's weights; rows: weight rows.
+    segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and
+    columns (first, count), absolute; group, groups: output channel groups, absolute; offset:
+    bytes from the start of the layer's weights; rows: weight rows.
     """
 
     segment: int
@@ -37,7 +41,9 @@ class WeightChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureChunk:
-    """Input channel blocks and the part of the kernel that are loaded together, with the compute steps that use them."""
+    """Input channel blocks and the part of the kernel that are loaded together, with the compute
+    steps that use them.
+    """
 
     block: int
     blocks: int
@@ -90,7 +96,9 @@ def _features(
         for ky in spans(kernel[0], tile.kernel[0]):
             for kx in spans(kernel[1], tile.kernel[1]):
                 weights = []
-                for s, n, y, yn, x, xn in weight_chunks(segments, unit, (ky[1], kx[1]), groups, capacity):
+                for s, n, y, yn, x, xn in weight_chunks(
+                    segments, unit, (ky[1], kx[1]), groups, capacity
+                ):
                     rows = n * yn * xn * groups
                     weights.append(
                         WeightChunk(
@@ -106,6 +114,8 @@ def _features(
                     )
                     offset += rows * hw.array.row_bytes
                 found.append(
-                    FeatureChunk(block=first + at, blocks=count, ky=ky, kx=kx, weights=tuple(weights))
+                    FeatureChunk(
+                        block=first + at, blocks=count, ky=ky, kx=kx, weights=tuple(weights)
+                    )
                 )
     return tuple(found), offset

@@ -1,8 +1,9 @@
 """Tokens: turn "must happen before" into the fewest waits and signals.
 
-Instructions of one engine run in order, so what an instruction needs of another engine is one number: the latest of that
-engine's instructions that touches the same words (one of the two writing). Tokens of an engine pair are popped in the order in
-which they are pushed; needed numbers only grow along the consumer, so every wait pairs with one signal.
+Instructions of one engine run in order, so what an instruction needs of another engine is one
+number: the latest of that engine's instructions that touches the same words (one of the two
+writing). Tokens of an engine pair are popped in the order in which they are pushed; needed
+numbers only grow along the consumer, so every wait pairs with one signal.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,12 +17,16 @@ from opu_fuse.hw.spec import HwSpec
 
 NONE = -1
 Clock = list[int]
-"""Program position of the last instruction known of each engine, by engine number; NONE where none is."""
+"""Program position of the last instruction known of each engine, by engine number; NONE where
+none is.
+"""
 
 
 @dataclass(slots=True)
 class Cell:
-    """Who touched a piece of memory last: writer = position of the last write, readers = last read of each engine since."""
+    """Who touched a piece of memory last: writer = position of the last write, readers = last
+    read of each engine since.
+    """
 
     writer: int
     engine: int
@@ -45,7 +50,9 @@ class History:
             self.cells.insert(i, self.cells[i - 1])
         return i
 
-    def touch(self, interval: tuple[int, int], engine: int, position: int, write: bool) -> Iterator[tuple[int, int]]:
+    def touch(
+        self, interval: tuple[int, int], engine: int, position: int, write: bool
+    ) -> Iterator[tuple[int, int]]:
         """Record an access; yields (engine, position) of every earlier access it conflicts with."""
         first, last = self._cut(interval[0]), self._cut(interval[1])
         for cell in self.cells[first:last]:
@@ -75,24 +82,26 @@ class Conflicts:
             history = self._memories[access.space]
             for interval in access.intervals:
                 for other, at in history.touch(interval, engine, position, access.write):
-                    if at > latest[other]:
-                        latest[other] = at
+                    latest[other] = max(latest[other], at)
         return latest
 
 
 @dataclass(slots=True)
 class Channel:
-    """Tokens of one ordered pair of engines: signalling and waiting positions, both ascending, paired by number."""
+    """Tokens of one ordered pair of engines: signalling and waiting positions, both ascending,
+    paired by number.
+    """
 
     signals: list[int] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
 
 
 def synchronise(program: Sequence[Instruction], hw: HwSpec) -> list[Instruction]:
-    """The program with waits and signals such that all conflicting accesses happen in program order.
+    """The program with waits and signals such that all conflicting accesses happen in program
+    order.
 
-    A wait that other waits imply already is left out. Where more tokens would be under way than a counter holds, two are
-    merged (the earlier consumer then waits a little longer).
+    A wait that other waits imply already is left out. Where more tokens would be under way than
+    a counter holds, two are merged (the earlier consumer then waits a little longer).
     """
     channels = {(a, b): Channel() for a in SYNC_ENGINES for b in SYNC_ENGINES if a is not b}
     capacity = (1 << hw.counter_bits) - 1
@@ -119,7 +128,9 @@ def synchronise(program: Sequence[Instruction], hw: HwSpec) -> list[Instruction]
 
 
 def _connect(channel: Channel, producer: int, consumer: int, capacity: int) -> None:
-    """Add a token, or merge it with the last one when `capacity` tokens would be under way at the producer."""
+    """Add a token, or merge it with the last one when `capacity` tokens would be under way at
+    the producer.
+    """
     under_way = len(channel.waits) - bisect_right(channel.waits, producer)
     if under_way < capacity:
         channel.signals.append(producer)

@@ -1,8 +1,9 @@
 """Tiles -> instructions: loads, compute, post and store of one layer, without tokens.
 
-Every on-chip buffer is used as banks in turn; a bank remembers what it holds, so that features stay while output ranges
-change and weights stay while tiles change. Instructions come in an order that is correct when executed one by one; overlap
-comes from the engines' queues, safety from `dependencies`.
+Every on-chip buffer is used as banks in turn; a bank remembers what it holds, so that features
+stay while output ranges change and weights stay while tiles change. Instructions come in an
+order that is correct when executed one by one; overlap comes from the engines' queues, safety
+from `dependencies`.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -16,7 +17,13 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.schedule.layer import Layer
 
-UNUSED_KERNEL = {"kernel_rows": 1, "kernel_cols": 1, "dilation_y": 1, "dilation_x": 1, "oc_steps": 1}
+UNUSED_KERNEL = {
+    "kernel_rows": 1,
+    "kernel_cols": 1,
+    "dilation_y": 1,
+    "dilation_x": 1,
+    "oc_steps": 1,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +36,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An instruction of a group. tile: for post.run, the first element of its tile (mid row, mid col, out row, out col, block)."""
+    """An instruction of a group. tile: for post.run, the first element of its tile (mid row, mid
+    col, out row, out col, block).
+    """
 
     instruction: Instruction
     group: int
@@ -52,7 +61,9 @@ class Job:
 
 @dataclass(slots=True)
 class Banks:
-    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load put into it."""
+    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load
+    put into it.
+    """
 
     words: int
     banks: int
@@ -64,7 +75,9 @@ class Banks:
         self.order = list(range(self.banks))
 
     def take(self, key: Hashable) -> tuple[int, bool]:
-        """(first word of the bank, whether it holds `key` already); the bank used longest ago is given away."""
+        """(first word of the bank, whether it holds `key` already); the bank used longest ago is
+        given away.
+        """
         held = key is not None and key in self.held
         bank = self.held.index(key) if held else self.order[0]
         self.order.remove(bank)
@@ -74,7 +87,8 @@ class Banks:
 
 
 class Emitter:
-    """Emits the layers of one machine segment. State: what the banks hold and the registers' last values.
+    """Emits the layers of one machine segment. State: what the banks hold and the registers'
+    last values.
 
     Registers an instruction does not use keep their value, so that no word is spent on them.
     """
@@ -116,26 +130,39 @@ class Emitter:
         for output_range, rect in walk:
             yield from self._tile(job, output_range, rect)
 
-    def _tile(
-        self, job: Job, out: OutputRange, rect: tuple[int, int, int, int]
-    ) -> Iterator[Step]:
+    def _tile(self, job: Job, out: OutputRange, rect: tuple[int, int, int, int]) -> Iterator[Step]:
         mid = mid_tile(job.layer.shape, *rect)
         psum, _ = self._banks[Space.PSUM].take(None)
         first = True
         for chunk in out.features:
             base, geometry = yield from self._load_features(job, chunk, mid)
             if not job.layer.shape.array:
-                yield self._step(job, Engine.COMPUTE, "copy", {
-                    **geometry, **UNUSED_KERNEL, "feature": base, "psum": psum, "ic_steps": out.blocks,
-                })
+                yield self._step(
+                    job,
+                    Engine.COMPUTE,
+                    "copy",
+                    {
+                        **geometry,
+                        **UNUSED_KERNEL,
+                        "feature": base,
+                        "psum": psum,
+                        "ic_steps": out.blocks,
+                    },
+                )
             for part in chunk.weights:
                 weight = yield from self._load_weights(job, part)
-                yield self._conv(job, chunk, part, base, weight, psum, geometry, accumulate=not first)
+                yield self._conv(
+                    job, chunk, part, base, weight, psum, geometry, accumulate=not first
+                )
                 first = False
         yield from self._post(job, out, rect, mid, psum)
 
     def _step(
-        self, job: Job, engine: Engine, opcode: str, params: Mapping[str, int],
+        self,
+        job: Job,
+        engine: Engine,
+        opcode: str,
+        params: Mapping[str, int],
         tile: tuple[int, int, int, int, int] | None = None,
     ) -> Step:
         return Step(
@@ -143,17 +170,34 @@ class Emitter:
         )
 
     def _load(
-        self, job: Job, space: Space, offset: int, dst: int, run: int, rows: int = 1, row_pitch: int = 0,
-        blocks: int = 1, block_pitch: int = 0,
+        self,
+        job: Job,
+        space: Space,
+        offset: int,
+        dst: int,
+        run: int,
+        rows: int = 1,
+        row_pitch: int = 0,
+        blocks: int = 1,
+        block_pitch: int = 0,
     ) -> Step:
-        return self._step(job, Engine.LOAD, str(space), {
-            **split_address(offset), "dst": dst, **_shape(run, rows, row_pitch, blocks, block_pitch),
-        })
+        return self._step(
+            job,
+            Engine.LOAD,
+            str(space),
+            {
+                **split_address(offset),
+                "dst": dst,
+                **_shape(run, rows, row_pitch, blocks, block_pitch),
+            },
+        )
 
     def _load_features(
         self, job: Job, chunk: FeatureChunk, mid: tuple[int, int, int, int, int, int]
     ) -> Iterator[Step]:
-        """Bring the input under a mid tile into a feature bank. Returns its base and the compute registers of its geometry."""
+        """Bring the input under a mid tile into a feature bank. Returns its base and the compute
+        registers of its geometry.
+        """
         shape, layout = job.layer.shape, job.source.layout
         window = shape.window
         y0, y1, origin_y = window.part_span(
@@ -170,8 +214,15 @@ class Emitter:
         if not held:
             first = chunk.block * layout.block_words + y0 * layout.row_words + word0
             yield self._load(
-                job, Space.FEATURE, job.source.offset + first * layout.word, base, run, rows,
-                layout.row_words, chunk.blocks, layout.block_words,
+                job,
+                Space.FEATURE,
+                job.source.offset + first * layout.word,
+                base,
+                run,
+                rows,
+                layout.row_words,
+                chunk.blocks,
+                layout.block_words,
             )
         return base, {
             "row_pitch": run,
@@ -197,34 +248,53 @@ class Emitter:
         return base
 
     def _conv(
-        self, job: Job, chunk: FeatureChunk, part: WeightChunk, base: int, weight: int, psum: int,
-        geometry: Mapping[str, int], *, accumulate: bool,
+        self,
+        job: Job,
+        chunk: FeatureChunk,
+        part: WeightChunk,
+        base: int,
+        weight: int,
+        psum: int,
+        geometry: Mapping[str, int],
+        *,
+        accumulate: bool,
     ) -> Step:
         mode = self._hw.array.modes[job.tile.mode]
         dilations = job.layer.shape.window.dilations
         block = part.segment // segments_per_block(mode, self._hw) - chunk.block
-        return self._step(job, Engine.COMPUTE, "conv", {
-            **geometry,
-            "feature": base + block * geometry["block_pitch"],
-            "origin_y": geometry["origin_y"] + (part.ky[0] - chunk.ky[0]) * dilations[0],
-            "origin_x": geometry["origin_x"] + (part.kx[0] - chunk.kx[0]) * dilations[1],
-            "dilation_y": dilations[0],
-            "dilation_x": dilations[1],
-            "kernel_rows": part.ky[1],
-            "kernel_cols": part.kx[1],
-            "ic_steps": part.segments,
-            "oc_steps": part.groups,
-            "mode": job.tile.mode,
-            "weight": weight,
-            "psum": psum,
-            "accumulate": int(accumulate),
-        })
+        return self._step(
+            job,
+            Engine.COMPUTE,
+            "conv",
+            {
+                **geometry,
+                "feature": base + block * geometry["block_pitch"],
+                "origin_y": geometry["origin_y"] + (part.ky[0] - chunk.ky[0]) * dilations[0],
+                "origin_x": geometry["origin_x"] + (part.kx[0] - chunk.kx[0]) * dilations[1],
+                "dilation_y": dilations[0],
+                "dilation_x": dilations[1],
+                "kernel_rows": part.ky[1],
+                "kernel_cols": part.kx[1],
+                "ic_steps": part.segments,
+                "oc_steps": part.groups,
+                "mode": job.tile.mode,
+                "weight": weight,
+                "psum": psum,
+                "accumulate": int(accumulate),
+            },
+        )
 
     def _post(
-        self, job: Job, out: OutputRange, rect: tuple[int, int, int, int],
-        mid: tuple[int, int, int, int, int, int], psum: int,
+        self,
+        job: Job,
+        out: OutputRange,
+        rect: tuple[int, int, int, int],
+        mid: tuple[int, int, int, int, int, int],
+        psum: int,
     ) -> Iterator[Step]:
-        """Post chain and store of a tile, as many channel blocks at a time as the output and residual banks hold."""
+        """Post chain and store of a tile, as many channel blocks at a time as the output and
+        residual banks hold.
+        """
         shape = job.layer.shape
         row, rows, col, cols = rect
         mid_pixels = (mid[1] - mid[0]) * (mid[4] - mid[3])
@@ -258,22 +328,37 @@ class Emitter:
             }
             for y, yn, x, xn, average in _average_parts(job.layer, rect):
                 yield self._step(
-                    job, Engine.POST, "run",
+                    job,
+                    Engine.POST,
+                    "run",
                     {
-                        **common, **average, **_sub_rectangle(job.layer, common, mid, y, x, cols),
-                        "out": base + y * cols + x, "out_rows": yn, "out_cols": xn,
+                        **common,
+                        **average,
+                        **_sub_rectangle(job.layer, common, mid, y, x, cols),
+                        "out": base + y * cols + x,
+                        "out_rows": yn,
+                        "out_cols": xn,
                     },
                     (mid[0], mid[3], row + y, col + x, out.block + at),
                 )
             first = (out.block + at) * layout.block_words + row * layout.row_words + col
-            yield self._step(job, Engine.STORE, "store", {
-                **split_address(job.output.offset + first * layout.word),
-                "src": base,
-                **_shape(cols, rows, layout.row_words, blocks, layout.block_words),
-            })
+            yield self._step(
+                job,
+                Engine.STORE,
+                "store",
+                {
+                    **split_address(job.output.offset + first * layout.word),
+                    "src": base,
+                    **_shape(cols, rows, layout.row_words, blocks, layout.block_words),
+                },
+            )
 
     def _load_residual(
-        self, job: Job, block: int, blocks: int, rect: tuple[int, int, int, int],
+        self,
+        job: Job,
+        block: int,
+        blocks: int,
+        rect: tuple[int, int, int, int],
         mid: tuple[int, int, int, int, int, int],
     ) -> Iterator[Step]:
         if job.residual is None:
@@ -285,25 +370,43 @@ class Emitter:
         base, _ = self._banks[Space.RESIDUAL].take(None)
         first = block * layout.block_words + row * layout.row_words + col
         yield self._load(
-            job, Space.RESIDUAL, job.residual.offset + first * layout.word, base, cols, rows,
-            layout.row_words, blocks, layout.block_words,
+            job,
+            Space.RESIDUAL,
+            job.residual.offset + first * layout.word,
+            base,
+            cols,
+            rows,
+            layout.row_words,
+            blocks,
+            layout.block_words,
         )
         return {"res": base, "res_row_pitch": cols, "res_block_pitch": rows * cols}
 
 
 def _shape(run: int, rows: int, row_pitch: int, blocks: int, block_pitch: int) -> dict[str, int]:
-    """Transfer registers, with rows and blocks that follow each other joined into longer runs (of 16 bits)."""
+    """Transfer registers, with rows and blocks that follow each other joined into longer runs
+    (of 16 bits).
+    """
     if rows > 1 and run == row_pitch and run * rows < 1 << 16:
         run, rows = run * rows, 1
     if blocks > 1 and rows == 1 and run == block_pitch and run * blocks < 1 << 16:
         run, blocks = run * blocks, 1
     return {
-        "run": run, "rows": rows, "row_pitch": row_pitch, "blocks": blocks, "block_pitch": block_pitch
+        "run": run,
+        "rows": rows,
+        "row_pitch": row_pitch,
+        "blocks": blocks,
+        "block_pitch": block_pitch,
     }
 
 
 def _sub_rectangle(
-    layer: Layer, common: Mapping[str, int], mid: tuple[int, int, int, int, int, int], y: int, x: int, cols: int
+    layer: Layer,
+    common: Mapping[str, int],
+    mid: tuple[int, int, int, int, int, int],
+    y: int,
+    x: int,
+    cols: int,
 ) -> dict[str, int]:
     """Window origin and residual address of the outputs that begin at (y, x) of the tile."""
     pool = layer.shape.pool_window
@@ -323,13 +426,17 @@ def _sub_rectangle(
 def _average_parts(
     layer: Layer, rect: tuple[int, int, int, int]
 ) -> Iterator[tuple[int, int, int, int, dict[str, int]]]:
-    """Parts of a tile with one divisor each: (row, rows, col, cols, registers); the whole tile unless padding is uncounted."""
+    """Parts of a tile with one divisor each: (row, rows, col, cols, registers); the whole tile
+    unless padding is uncounted.
+    """
     row, rows, col, cols = rect
     if layer.average is None:
         yield 0, rows, 0, cols, {}
         return
     pool, shape = layer.shape.pool_window, layer.shape
-    for y, yn, inside_y in _equal_counts(pool.kernel[0], pool.strides[0], pool.pads[0], row, rows, shape.mid_rows):
+    for y, yn, inside_y in _equal_counts(
+        pool.kernel[0], pool.strides[0], pool.pads[0], row, rows, shape.mid_rows
+    ):
         for x, xn, inside_x in _equal_counts(
             pool.kernel[1], pool.strides[1], pool.pads[1], col, cols, shape.mid_cols
         ):
@@ -340,7 +447,9 @@ def _average_parts(
 def _equal_counts(
     kernel: int, stride: int, pad: int, first: int, count: int, extent: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Runs of outputs whose window has equally many positions inside 0 .. extent: (start, length, positions)."""
+    """Runs of outputs whose window has equally many positions inside 0 .. extent: (start,
+    length, positions).
+    """
     inside = [
         min(begin + kernel, extent) - max(begin, 0)
         for begin in ((first + i) * stride - pad for i in range(count))

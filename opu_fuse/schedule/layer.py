@@ -1,7 +1,7 @@
 """A group as a pass through the machine: geometry, post chain and integer parameters.
 
-`lower` reads the group's operators in pipeline order and fills a `Layer`. All numbers come from `dfg.integer`, the functions
-that the golden model uses too.
+`lower` reads the group's operators in pipeline order and fills a `Layer`. All numbers come from
+`dfg.integer`, the functions that the golden model uses too.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,9 @@ from opu_fuse.hw.isa import Stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Average:
-    """Average pooling that leaves padding uncounted: (rows inside, columns inside) of the window -> (mult, shift)."""
+    """Average pooling that leaves padding uncounted: (rows inside, columns inside) of the window
+    -> (mult, shift).
+    """
 
     by_count: Mapping[tuple[int, int], tuple[int, int]]
 
@@ -31,9 +33,10 @@ class Interior:
 class Layer:
     """One group, ready for tiling.
 
-    source / residual: DFG indices of the tensors read (after following changes of view); output: DFG index of the stored value.
-    anchor: DFG index of what runs on the array (conv, dense, an average pool too large for a tile), None on the copy path.
-    order: post chain; post: constant post registers; pad_value: int8 outside the input; average: set for uncounted padding.
+    source / residual: DFG indices of the tensors read (after following changes of view); output:
+    DFG index of the stored value. anchor: DFG index of what runs on the array (conv, dense, an
+    average pool too large for a tile), None on the copy path. order: post chain; post: constant
+    post registers; pad_value: int8 outside the input; average: set for uncounted padding.
     """
 
     group: int

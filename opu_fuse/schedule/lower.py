@@ -1,8 +1,9 @@
 """A matched group -> a `Layer`: which stages run in which order with which numbers.
 
-Cases, by the group's first working operator: (1) conv or dense: the array, REQUANT first; a dense node reads the flattened
-map as a convolution whose kernel is the whole map; (2) an explicit pad: its amounts join the window of what follows;
-(3) anything else: the copy path. Later operators become post stages.
+Cases, by the group's first working operator: (1) conv or dense: the array, REQUANT first; a
+dense node reads the flattened map as a convolution whose kernel is the whole map; (2) an
+explicit pad: its amounts join the window of what follows; (3) anything else: the copy path.
+Later operators become post stages.
 """
 
 from collections.abc import Callable
@@ -54,7 +55,9 @@ class _Draft:
 
 
 def lower_group(dfg: Dfg, group: Group, hw: HwSpec) -> Layer | None:
-    """The layer of a group; None when all its operators are changes of view. Raises DoesNotFit and ModelError."""
+    """The layer of a group; None when all its operators are changes of view. Raises DoesNotFit
+    and ModelError.
+    """
     nodes = [dfg[m.node] for m in group.matches if not dfg[m.node].is_virtual]
     if not nodes:
         return None
@@ -120,13 +123,16 @@ def _conv(draft: _Draft, node: Node) -> None:
     if any(own) and any(before) and draft.pad_value != fill:
         raise DoesNotFit(
             node.name,
-            f"it pads with {fill}, the explicit pad in front with {draft.pad_value}; a pass has one fill value",
+            f"it pads with {fill}, the explicit pad in front with {draft.pad_value}; a pass has "
+            "one fill value",
             "let them run one after the other (--strategy none)",
         )
     if any(own):
         draft.pad_value = fill
     draft.window = Window(
-        kernel=attrs["kernel"], strides=attrs["strides"], dilations=attrs["dilations"],
+        kernel=attrs["kernel"],
+        strides=attrs["strides"],
+        dilations=attrs["dilations"],
         pads=_sum_pads(before, own),
     )
     draft.groups = attrs["group"]
@@ -154,15 +160,24 @@ def _activation(draft: _Draft, node: Node) -> None:
     p = act_params(draft.dfg, node.index, draft.hw.numeric)
     draft.order.append(Stage.ACT)
     draft.post |= {
-        "act_pos": p.pos, "act_neg": p.neg, "act_shift": p.shift, "act_x_zero": p.x_zero,
-        "act_y_zero": p.y_zero, "act_lo": p.lo, "act_hi": p.hi,
+        "act_pos": p.pos,
+        "act_neg": p.neg,
+        "act_shift": p.shift,
+        "act_x_zero": p.x_zero,
+        "act_y_zero": p.y_zero,
+        "act_lo": p.lo,
+        "act_hi": p.hi,
     }
 
 
 def _pool(draft: _Draft, node: Node) -> None:
     attrs = node.attrs
     window = Window(kernel=attrs["kernel"], strides=attrs["strides"], pads=attrs["pads"])
-    if node.op == "avg_pool" and not draft.order and window.kernel[0] * window.kernel[1] > _largest_window(draft):
+    if (
+        node.op == "avg_pool"
+        and not draft.order
+        and window.kernel[0] * window.kernel[1] > _largest_window(draft)
+    ):
         _pool_on_array(draft, node, window)
         return
     draft.order.append(Stage.POOL)
@@ -174,7 +189,11 @@ def _pool(draft: _Draft, node: Node) -> None:
         draft.post["pool_kind"] = int(PoolKind.MAX)
         return
     p = average_params(draft.dfg, node.index, draft.hw.numeric)
-    draft.post |= {"pool_kind": int(PoolKind.AVERAGE), "pool_x_zero": p.x_zero, "pool_y_zero": p.y_zero}
+    draft.post |= {
+        "pool_kind": int(PoolKind.AVERAGE),
+        "pool_x_zero": p.x_zero,
+        "pool_y_zero": p.y_zero,
+    }
     if len(p.mults) == 1:
         ((_, only),) = p.mults
         draft.post |= {"pool_mult": only.mult, "pool_shift": only.shift}
@@ -189,12 +208,15 @@ def _largest_window(draft: _Draft) -> int:
 
 
 def _pool_on_array(draft: _Draft, node: Node, window: Window) -> None:
-    """An average whose window exceeds a tile: a depthwise sum with weights of one, kernel part by kernel part."""
+    """An average whose window exceeds a tile: a depthwise sum with weights of one, kernel part
+    by kernel part.
+    """
     p = average_params(draft.dfg, node.index, draft.hw.numeric)
     if len(p.mults) > 1:
         raise DoesNotFit(
             node.name,
-            f"its window of {window.kernel[0]}×{window.kernel[1]} exceeds a tile and its padding is not counted",
+            f"its window of {window.kernel[0]}×{window.kernel[1]} exceeds a tile and its padding "
+            "is not counted",
             "count the padding (count_include_pad=1), or raise buffers.psum.words in the spec",
         )
     draft.anchor = node.index
@@ -213,7 +235,8 @@ def _same_map(draft: _Draft, node: Node, operand: int) -> None:
     if feature_shape(shape) != feature_shape(stored):
         raise DoesNotFit(
             node.name,
-            f"it reads a map of shape {stored} as {shape}, the machine keeps maps in blocks of channels",
+            f"it reads a map of shape {stored} as {shape}, the machine keeps maps in blocks of "
+            "channels",
             "leave the operator on the host, or reshape behind it",
         )
 
@@ -228,12 +251,18 @@ def _add(draft: _Draft, node: Node) -> None:
     draft.residual = follow_views(draft.dfg, other)
     draft.residual_at = "final"
     draft.post |= {
-        "res_a_mult": p.a_mult, "res_b_mult": p.b_mult, "res_shift": p.shift, "res_a_zero": p.a_zero,
-        "res_b_zero": p.b_zero, "res_y_zero": p.y_zero,
+        "res_a_mult": p.a_mult,
+        "res_b_mult": p.b_mult,
+        "res_shift": p.shift,
+        "res_a_zero": p.a_zero,
+        "res_b_zero": p.b_zero,
+        "res_y_zero": p.y_zero,
     }
 
 
-def _sum_pads(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+def _sum_pads(
+    a: tuple[int, int, int, int], b: tuple[int, int, int, int]
+) -> tuple[int, int, int, int]:
     return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
 
 

@@ -1,7 +1,7 @@
 """DRAM memory plan: dead feature maps give their place to later ones.
 
-Live ranges are intervals of execution steps; two tensors whose ranges overlap never share a byte. Largest first, each at the
-lowest address free over its whole range (first fit by size).
+Live ranges are intervals of execution steps; two tensors whose ranges overlap never share a
+byte. Largest first, each at the lowest address free over its whole range (first fit by size).
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,9 @@ class LiveRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """offsets: key -> byte offset from the start of the feature map region. total_bytes: its size. lower_bound_bytes: the
-    most bytes alive at one step, which no plan can undercut."""
+    """offsets: key -> byte offset from the start of the feature map region. total_bytes: its
+    size. lower_bound_bytes: the most bytes alive at one step, which no plan can undercut.
+    """
 
     offsets: dict[int, int]
     total_bytes: int
@@ -36,7 +37,9 @@ def align(value: int, alignment: int = ALIGNMENT) -> int:
 
 
 def plan_memory(ranges: Sequence[LiveRange], *, reuse: bool = True) -> MemoryPlan:
-    """Offsets for all ranges; without `reuse` every tensor keeps a place of its own (for comparing every tensor at the end)."""
+    """Offsets for all ranges; without `reuse` every tensor keeps a place of its own (for
+    comparing every tensor at the end).
+    """
     placed: list[tuple[int, int, LiveRange]] = []
     offsets: dict[int, int] = {}
     for tensor in sorted(ranges, key=lambda r: (-r.size_bytes, r.first, r.key)):

@@ -1,4 +1,6 @@
-"""Execution order: machine groups and host operators as alternating segments, as few as the dependencies allow."""
+"""Execution order: machine groups and host operators as alternating segments, as few as the
+dependencies allow.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,10 +30,12 @@ class SegmentUnits:
 def order_segments(
     dfg: Dfg, partition: Partition, free: Collection[int] = ()
 ) -> tuple[SegmentUnits, ...]:
-    """Run everything of one kind that is ready, then everything of the other; the kind that begins is the one with which
-    fewer segments result; within a segment the order is that of the DFG.
+    """Run everything of one kind that is ready, then everything of the other; the kind that
+    begins is the one with which fewer segments result; within a segment the order is that of the
+    DFG.
 
-    free: changes of view on the host that nobody needs to run, since their bytes lie in the machine's memory already.
+    free: changes of view on the host that nobody needs to run, since their bytes lie in the
+    machine's memory already.
     """
     machine_first = _segments(dfg, partition, free, machine=True)
     host_first = _segments(dfg, partition, free, machine=False)
@@ -72,7 +76,9 @@ def _units(partition: Partition, free: Collection[int]) -> tuple[list[Unit], dic
         (group.matches[-1].node, Unit(group=group.index), tuple(m.node for m in group.matches))
         for group in partition.groups
     ]
-    members += [(op.node, Unit(host=op.node), (op.node,)) for op in partition.host if op.node not in free]
+    members += [
+        (op.node, Unit(host=op.node), (op.node,)) for op in partition.host if op.node not in free
+    ]
     members.sort(key=lambda row: row[0])
     unit_of = {node: i for i, (_, _, nodes) in enumerate(members) for node in nodes}
     return [unit for _, unit, _ in members], unit_of

@@ -43,7 +43,9 @@ class PlannedLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineProgram:
-    """One machine segment. words: encoded; instructions, groups: per C-type in program order; tiles: per post.run."""
+    """One machine segment. words: encoded; instructions, groups: per C-type in program order;
+    tiles: per post.run.
+    """
 
     program_offset: int
     words: Sequence[int]
@@ -61,8 +63,9 @@ class HostWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """layers: group index -> planned layer (groups of views only have none); placements: DFG index -> place in memory;
-    uses: their live ranges; memory: the plan they came from."""
+    """layers: group index -> planned layer (groups of views only have none); placements: DFG
+    index -> place in memory; uses: their live ranges; memory: the plan they came from.
+    """
 
     layers: Mapping[int, PlannedLayer]
     uses: Mapping[int, TensorUse]
@@ -84,7 +87,9 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiling:
-    """layers: group index -> layer with its tile; segments and uses: execution order and live ranges that follow from it."""
+    """layers: group index -> layer with its tile; segments and uses: execution order and live
+    ranges that follow from it.
+    """
 
     layers: Mapping[int, PlannedLayer]
     segments: tuple[SegmentUnits, ...]
@@ -93,11 +98,15 @@ class Tiling:
 
 
 TileCache = dict[Shape, tuple[Tile, Estimate]]
-"""Tiles of one machine by layer shape: equal layers share a search, also over repeated partitions."""
+"""Tiles of one machine by layer shape: equal layers share a search, also over repeated
+partitions.
+"""
 
 
 def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling | Misfit:
-    """Lower every group and choose its tile; the first group that does not fit is returned as a value."""
+    """Lower every group and choose its tile; the first group that does not fit is returned as a
+    value.
+    """
     layers: dict[int, Layer] = {}
     for group in partition.groups:
         try:
@@ -108,7 +117,9 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
             layers[group.index] = layer
     stored = {n for layer in layers.values() for n in (layer.source, layer.residual, layer.output)}
     free = {
-        op.node for op in partition.host if dfg[op.node].is_virtual and follow_views(dfg, op.node) in stored
+        op.node
+        for op in partition.host
+        if dfg[op.node].is_virtual and follow_views(dfg, op.node) in stored
     }
     segments = order_segments(dfg, partition, free)
     uses = tensor_uses(dfg, layers, segments, hw)
@@ -145,7 +156,9 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     at = program_offset
     for segment in tiling.segments:
         if not segment.machine:
-            emitted.append(HostWork(nodes=tuple(u.host for u in segment.units if u.host is not None)))
+            emitted.append(
+                HostWork(nodes=tuple(u.host for u in segment.units if u.host is not None))
+            )
             continue
         jobs = [tiling.layers[u.group] for u in segment.units if u.group in tiling.layers]
         if jobs:
@@ -156,12 +169,19 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     if window > hw.dram.capacity:
         raise DoesNotFit(
             dfg.name,
-            f"weights, feature maps and program take {window} bytes, {hw.name} has {hw.dram.capacity} bytes of DRAM",
+            f"weights, feature maps and program take {window} bytes, {hw.name} has "
+            f"{hw.dram.capacity} bytes of DRAM",
             "raise dram.capacity in the spec, or use a smaller model",
         )
     return Plan(
-        layers=tiling.layers, uses=uses, placements=placements, segments=tuple(emitted), memory=memory,
-        constants_bytes=constants, program_offset=program_offset, window_bytes=window,
+        layers=tiling.layers,
+        uses=uses,
+        placements=placements,
+        segments=tuple(emitted),
+        memory=memory,
+        constants_bytes=constants,
+        program_offset=program_offset,
+        window_bytes=window,
     )
 
 
@@ -177,13 +197,21 @@ def _tile_layer(layer: Layer, hw: HwSpec, offset: int, cache: TileCache) -> Plan
     params = align(offset + weight_bytes(ranges, hw))
     blocks = ceil_div(layer.shape.mid_channels, hw.word_channels) if layer.anchor is not None else 0
     return PlannedLayer(
-        layer=layer, tile=tile, estimate=estimate, ranges=ranges, weights=offset, params=params,
+        layer=layer,
+        tile=tile,
+        estimate=estimate,
+        ranges=ranges,
+        weights=offset,
+        params=params,
         end=align(params + blocks * PARAM_WORDS * hw.word_bytes),
     )
 
 
 def _emit(
-    jobs: Sequence[PlannedLayer], placements: Mapping[int, Placement], hw: HwSpec, program_offset: int
+    jobs: Sequence[PlannedLayer],
+    placements: Mapping[int, Placement],
+    hw: HwSpec,
+    program_offset: int,
 ) -> MachineProgram:
     """Instructions of one segment, with tokens, encoded, decoded again and proved."""
     emitter = Emitter(hw)

@@ -1,8 +1,10 @@
-"""The two proofs a program must pass before it is written (they read decoded words, not the schedule).
+"""The two proofs a program must pass before it is written (they read decoded words, not the
+schedule).
 
-No deadlock: queues and counters are bounded channels with one producer and one consumer each, so whether the program
-finishes does not depend on timing; one untimed execution decides. No race: every two accesses to the same words of which one
-writes are ordered by one engine's queue or by tokens (vector clocks).
+No deadlock: queues and counters are bounded channels with one producer and one consumer each, so
+whether the program finishes does not depend on timing; one untimed execution decides. No race:
+every two accesses to the same words of which one writes are ordered by one engine's queue or by
+tokens (vector clocks).
 """
 
 from collections import deque
@@ -15,11 +17,18 @@ from opu_fuse.hw.isa import SYNC_ENGINES, Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.dependencies import NONE, Conflicts
 
-FETCHED = {"load": Engine.LOAD, "compute": Engine.COMPUTE, "post": Engine.POST, "store": Engine.STORE}
+FETCHED = {
+    "load": Engine.LOAD,
+    "compute": Engine.COMPUTE,
+    "post": Engine.POST,
+    "store": Engine.STORE,
+}
 
 
 def prove_no_deadlock(program: Sequence[Instruction], positions: Sequence[int], hw: HwSpec) -> None:
-    """positions[i]: word index of instruction i's C-type, so that queue depths count U-types too. Raises InternalError."""
+    """positions[i]: word index of instruction i's C-type, so that queue depths count U-types
+    too. Raises InternalError.
+    """
     queues = _Queues(program, positions, hw)
     while queues.fetch() | queues.execute():
         pass
@@ -30,15 +39,15 @@ def prove_no_deadlock(program: Sequence[Instruction], positions: Sequence[int], 
 class _Queues:
     """Untimed machine: words in queues and tokens in counters, nothing else.
 
-    An instruction occupies its words until it starts; a word enters as soon as there is room, so an instruction longer than its
-    queue passes through it in pieces.
+    An instruction occupies its words until it starts; a word enters as soon as there is room, so
+    an instruction longer than its queue passes through it in pieces.
     """
 
-    def __init__(self, program: Sequence[Instruction], positions: Sequence[int], hw: HwSpec) -> None:
+    def __init__(
+        self, program: Sequence[Instruction], positions: Sequence[int], hw: HwSpec
+    ) -> None:
         self._program = program
-        self._words = [
-            at - (positions[i - 1] if i else NONE) for i, at in enumerate(positions)
-        ]
+        self._words = [at - (positions[i - 1] if i else NONE) for i, at in enumerate(positions)]
         self._room = {engine: getattr(hw.queues, name) for name, engine in FETCHED.items()}
         self._queued: dict[Engine, deque[int]] = {e: deque() for e in SYNC_ENGINES}
         self._held: dict[Engine, int | None] = dict.fromkeys(SYNC_ENGINES)
@@ -47,7 +56,9 @@ class _Queues:
         self._next = 0
 
     def fetch(self) -> bool:
-        """Pass on instructions while the queue of each has room for its C-type (its U-types are consumed as they come)."""
+        """Pass on instructions while the queue of each has room for its C-type (its U-types are
+        consumed as they come).
+        """
         start = self._next
         while self._next < len(self._program):
             engine = self._program[self._next].engine
@@ -121,7 +132,9 @@ def prove_no_race(program: Sequence[Instruction], hw: HwSpec) -> None:
             tokens = signals.get((source, engine))
             if not tokens:
                 raise InternalError(
-                    "race proof", f"instruction {position} waits for a token of {source.name.lower()} that comes later"
+                    "race proof",
+                    f"instruction {position} waits for a token of {source.name.lower()} that "
+                    "comes later",
                 )
             at = tokens.popleft()
             clock = [max(a, b) for a, b in zip(clock, known[at], strict=True)]
@@ -130,8 +143,10 @@ def prove_no_race(program: Sequence[Instruction], hw: HwSpec) -> None:
             if at > clock[other]:
                 raise InternalError(
                     "race proof",
-                    f"instruction {position} ({engine.name.lower()}.{instruction.opcode}) and instruction {at} "
-                    f"({Engine(other).name.lower()}.{program[at].opcode}) touch the same words in no fixed order",
+                    f"instruction {position} ({engine.name.lower()}.{instruction.opcode}) and "
+                    f"instruction {at} "
+                    f"({Engine(other).name.lower()}.{program[at].opcode}) touch the same words "
+                    "in no fixed order",
                 )
         known.append(clock)
         last[engine] = position

@@ -15,8 +15,9 @@ BEFORE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorUse:
-    """A stored value. node: DFG index (never a change of view); first, last: execution steps between which its bytes are
-    needed (BEFORE: written before the run)."""
+    """A stored value. node: DFG index (never a change of view); first, last: execution steps
+    between which its bytes are needed (BEFORE: written before the run).
+    """
 
     node: int
     layout: Layout
@@ -34,7 +35,9 @@ def follow_views(dfg: Dfg, index: int) -> int:
 def tensor_uses(
     dfg: Dfg, layers: Mapping[int, Layer], segments: Sequence[SegmentUnits], hw: HwSpec
 ) -> dict[int, TensorUse]:
-    """Every value that a machine group reads or writes, by DFG index. layers: group index -> layer."""
+    """Every value that a machine group reads or writes, by DFG index. layers: group index ->
+    layer.
+    """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     slotted = set(dfg.inputs)
@@ -94,17 +97,25 @@ def feature_shape(shape: Sequence[int]) -> tuple[int, int, int]:
 
 
 def layout_of(node: Node, hw: HwSpec, *, slotted: bool) -> Layout:
-    """Blocks of words; `slotted` images take the smallest slot of at least MIN_SLOT bytes that holds their channels."""
+    """Blocks of words; `slotted` images take the smallest slot of at least MIN_SLOT bytes that
+    holds their channels.
+    """
     channels, rows, cols = feature_shape(node.shape)
     slot = max(MIN_SLOT, 1 << (channels - 1).bit_length()) if slotted else hw.word_bytes
     return Layout(
-        channels=channels, rows=rows, cols=cols, word=hw.word_bytes, lanes=hw.word_channels,
+        channels=channels,
+        rows=rows,
+        cols=cols,
+        word=hw.word_bytes,
+        lanes=hw.word_channels,
         slot=min(slot, hw.word_bytes),
     )
 
 
 def _reads_slots(layer: Layer, hw: HwSpec) -> bool:
-    """Whether the array can take a layer's pixels from slots: its channels fit one segment of some mode."""
+    """Whether the array can take a layer's pixels from slots: its channels fit one segment of
+    some mode.
+    """
     return layer.shape.array and layer.shape.in_channels <= max(m.ic for m in hw.array.modes)
 
 

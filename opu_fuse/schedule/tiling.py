@@ -1,10 +1,11 @@
-"""Choosing a tile: enumerate the candidates, drop those that do not fit, take the cheapest by `cost.tiles.estimate`."""
+"""Choosing a tile: enumerate the candidates, drop those that do not fit, take the cheapest by
+`cost.tiles.estimate`.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from opu_fuse.errors import DoesNotFit
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import (
     Estimate,
@@ -16,12 +17,14 @@ from opu_fuse.cost.tiles import (
     input_segments,
     output_groups,
 )
+from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa import PARAM_WORDS
 from opu_fuse.hw.spec import HwSpec
 
-
 WIDTHS_TRIED = 2
-"""Widest tiles tried per height and channel count: narrower ones move more halo for the same work."""
+"""Widest tiles tried per height and channel count: narrower ones move more halo for the same
+work.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,9 @@ class Overflow:
 
 
 def choose_tile(name: str, shape: Shape, hw: HwSpec) -> tuple[Tile, Estimate]:
-    """The cheapest tile that fits. Raises DoesNotFit (with the smallest gap seen) when none does."""
+    """The cheapest tile that fits. Raises DoesNotFit (with the smallest gap seen) when none
+    does.
+    """
     best: tuple[float, Tile, Estimate] | None = None
     nearest: Overflow | None = None
     fits: Counter[tuple[int, int]] = Counter()
@@ -47,7 +52,9 @@ def choose_tile(name: str, shape: Shape, hw: HwSpec) -> tuple[Tile, Estimate]:
             continue
         mid = _mid_size(shape, rows, cols)
         chunk = _in_chunk(shape, hw, mid, blocks)
-        problem = chunk if isinstance(chunk, Overflow) else _overflow(shape, hw, rows, cols, mid, blocks)
+        problem = (
+            chunk if isinstance(chunk, Overflow) else _overflow(shape, hw, rows, cols, mid, blocks)
+        )
         if problem is not None or isinstance(chunk, Overflow):
             if nearest is None or (problem and problem.gap < nearest.gap):
                 nearest = problem
@@ -55,7 +62,12 @@ def choose_tile(name: str, shape: Shape, hw: HwSpec) -> tuple[Tile, Estimate]:
         fits[rows, blocks] += 1
         for mode, outer in _orders(shape, hw, blocks):
             tile = Tile(
-                rows=rows, cols=cols, blocks=blocks, mode=mode, in_blocks=chunk[0], kernel=chunk[1],
+                rows=rows,
+                cols=cols,
+                blocks=blocks,
+                mode=mode,
+                in_blocks=chunk[0],
+                kernel=chunk[1],
                 weights_outer=outer,
             )
             cost = estimate(shape, hw, tile)
@@ -65,7 +77,8 @@ def choose_tile(name: str, shape: Shape, hw: HwSpec) -> tuple[Tile, Estimate]:
         assert nearest is not None
         raise DoesNotFit(
             name,
-            f"its smallest tile needs {nearest.needed} words of the {nearest.buffer} buffer, a bank holds {nearest.limit}",
+            f"its smallest tile needs {nearest.needed} words of the {nearest.buffer} buffer, a "
+            f"bank holds {nearest.limit}",
             f"raise buffers.{nearest.buffer}.words in the spec, or split the operator",
         )
     return best[1], best[2]
@@ -82,7 +95,9 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
 
 
 def _cuts(extent: int) -> list[int]:
-    """Sizes of even cuts of `extent` into 1 .. 16 parts, then into powers of two and single elements, without repeats."""
+    """Sizes of even cuts of `extent` into 1 .. 16 parts, then into powers of two and single
+    elements, without repeats.
+    """
     parts = [*range(1, 17), 20, 24, 32, 48, 64, 128, 256, extent]
     return sorted({ceil_div(extent, p) for p in parts if p <= extent}, reverse=True)
 
@@ -105,7 +120,11 @@ def _in_chunk(
     one = feature_words(shape, hw, *mid, kernel)
     if not shape.array:
         needed = one * blocks
-        return (blocks, kernel) if needed <= limit else Overflow(buffer="feature", needed=needed, limit=limit)
+        return (
+            (blocks, kernel)
+            if needed <= limit
+            else Overflow(buffer="feature", needed=needed, limit=limit)
+        )
     if one <= limit:
         return min(limit // one, max(last - first, 1)), kernel
     if mid == (1, 1):
@@ -126,7 +145,9 @@ def _overflow(
         ("param", blocks * PARAM_WORDS, buffers.param.bank_words),
     ]
     if shape.residual:
-        demands.append(("residual", pixels if shape.residual == "mid" else final, buffers.residual.bank_words))
+        demands.append(
+            ("residual", pixels if shape.residual == "mid" else final, buffers.residual.bank_words)
+        )
     if shape.array:
         most = blocks * hw.word_channels**2 // hw.macs
         demands.append(("weight", most * hw.row_words, buffers.weight.bank_words))

@@ -61,11 +61,11 @@ def description(name: str) -> str:
 
 
 def build(name: str, *, seed: int = 0, image: int | tuple[int, int] | None = None) -> ir.Model:
-    """A float network with seeded weights: NCHW, batch 1, opset 17, batch norm where the original has it.
+    """A float network with seeded weights: NCHW, batch 1, opset 17, batch norm as in the original.
 
-    image: height and width of the input (an int for both) instead of the usual size. Expects normalised images (mean 0,
-    deviation 1). The same name, seed and image give the same bytes. Raises ModelError for an unknown name or an image
-    too small for the network.
+    image: height and width of the input (an int for both) instead of the usual size. Expects
+    normalised images (mean 0, deviation 1). The same name, seed and image give the same bytes.
+    Raises ModelError for an unknown name or an image too small for the network.
     """
     entry = _entry(name)
     size = entry.image if image is None else (image, image) if isinstance(image, int) else image

@@ -1,9 +1,10 @@
 """Building float networks whose activations stay alive with random weights.
 
-Weights are drawn from one seeded generator. While the graph grows, the expected mean and variance of every tensor is
-tracked (independent normal elements assumed), and weights and batch norm statistics are scaled by it, so that no layer
-explodes or dies whatever the depth. Every filter has mean zero: otherwise the positive mean that relu leaves would
-drown the image in a constant per channel after a few layers.
+Weights are drawn from one seeded generator. While the graph grows, the expected mean and variance
+of every tensor is tracked (independent normal elements assumed), and weights and batch norm
+statistics are scaled by it, so that no layer explodes or dies whatever the depth. Every filter has
+mean zero: otherwise the positive mean that relu leaves would drown the image in a constant per
+channel after a few layers.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ IR_VERSION = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """A tensor of the network being built: its value, shape (batch 1 included), expected mean and variance."""
+    """A tensor of the network being built: its value, shape (batch 1 included), expected mean and
+    variance."""
 
     value: ir.Value
     shape: tuple[int, ...]
@@ -32,8 +34,8 @@ class Feature:
 
 
 class Net:
-    """A network under construction. Every method appends nodes and returns the new feature; node names are unique and
-    each result value is named like the node that makes it."""
+    """A network under construction. Every method appends nodes and returns the new feature; node
+    names are unique and each result value is named like the node that makes it."""
 
     def __init__(self, name: str, *, seed: int) -> None:
         self._name = name
@@ -61,7 +63,8 @@ class Net:
         batch_norm: str = "",
         gain: float = 1.0,
     ) -> Feature:
-        """Convolution; with `batch_norm` (the name of its node) followed by one. Result: mean 0, deviation `gain`."""
+        """Convolution; with `batch_norm` (the name of its node) followed by one. Result: mean 0,
+        deviation `gain`."""
         kh, kw = (kernel, kernel) if isinstance(kernel, int) else kernel
         top, left, bottom, right = (pads,) * 4 if isinstance(pads, int) else pads
         oh = (x.shape[2] + top + bottom - kh) // stride + 1
@@ -89,7 +92,8 @@ class Net:
         return self._batch_norm(y, batch_norm, gain) if batch_norm else y
 
     def dense(self, x: Feature, name: str, *, out: int, centred: bool = True) -> Feature:
-        """Fully connected layer (Gemm, transB=1); centred=False where the input is nearly constant (global pooling)."""
+        """Fully connected layer (Gemm, transB=1); centred=False where the input is nearly constant
+        (global pooling)."""
         weight = self._filters((out, x.channels), x, 1.0, centred=centred)
         bias = self._rng.normal(0.0, 0.1, out)
         shape = (1, out)
@@ -184,8 +188,9 @@ class Net:
 
     def _const(self, name: str, data: np.ndarray) -> ir.Value:
         tensor = ir.tensor(data.astype(np.float32, copy=False), name=name)
+        shape = ir.Shape(data.shape)
         value = ir.Value(
-            name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=tensor.shape
+            name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=shape
         )
         self._initializers.append(value)
         return value

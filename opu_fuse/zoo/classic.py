@@ -1,11 +1,13 @@
-"""VGG-16 (Simonyan & Zisserman 2014, without batch norm) and Tiny YOLOv2 (Redmon & Farhadi 2016)."""
+"""VGG-16 (Simonyan & Zisserman 2014, without batch norm) and Tiny YOLOv2 (Redmon & Farhadi
+2016)."""
 
 import onnx_ir as ir
 
 from opu_fuse.zoo.builder import Net
 
 LEAKY_ALPHA = 0.125
-"""Tiny YOLOv2 was trained with 0.1; accelerators with a comparator take 1/8, a shift by three bits, and so do we."""
+"""Tiny YOLOv2 was trained with 0.1; accelerators with a comparator take 1/8, a shift by three bits,
+and so do we."""
 
 
 def vgg16(*, seed: int, image: tuple[int, int]) -> ir.Model:
@@ -27,7 +29,8 @@ def vgg16(*, seed: int, image: tuple[int, int]) -> ir.Model:
 
 
 def tiny_yolov2(*, seed: int, image: tuple[int, int]) -> ir.Model:
-    """Nine convolutions, 20 classes, 5 anchors: 125 output channels; the sixth pooling has stride 1 and pads the end."""
+    """Nine convolutions, 20 classes, 5 anchors: 125 output channels; the sixth pooling has stride 1
+    and pads the end."""
     net = Net("tiny_yolov2", seed=seed)
     x = net.input("image", (1, 3, *image))
     for layer, width in enumerate((16, 32, 64, 128, 256, 512, 1024, 1024), start=1):

@@ -8,10 +8,12 @@ _WIDTHS = (64, 128, 256, 512)
 
 
 def resnet18(*, seed: int, image: tuple[int, int]) -> ir.Model:
+    """Two basic blocks in each of four stages; input "input", output "output" [1, 1000]."""
     return _resnet("resnet18", (2, 2, 2, 2), bottleneck=False, seed=seed, image=image)
 
 
 def resnet50(*, seed: int, image: tuple[int, int]) -> ir.Model:
+    """3, 4, 6, 3 bottleneck blocks; input "input", output "output" [1, 1000]."""
     return _resnet("resnet50", (3, 4, 6, 3), bottleneck=True, seed=seed, image=image)
 
 
@@ -35,7 +37,8 @@ def _resnet(
 def _block(
     net: Net, x: Feature, name: str, *, width: int, stride: int, bottleneck: bool
 ) -> Feature:
-    """Basic block (3x3, 3x3) or bottleneck (1x1, 3x3 with the stride, 1x1 to four times the width)."""
+    """Basic block (3x3, 3x3) or bottleneck (1x1, 3x3 with the stride, 1x1 to four times the
+    width)."""
     if bottleneck:
         y = net.conv(x, f"{name}.conv1", out=width, kernel=1, batch_norm=f"{name}.bn1")
         y = net.relu(y, f"{name}.relu1")

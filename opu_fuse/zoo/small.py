@@ -6,7 +6,8 @@ from opu_fuse.zoo.builder import Net
 
 
 def tiny_residual(*, seed: int, image: tuple[int, int]) -> ir.Model:
-    """A residual block with a strided 1x1 shortcut and one without, global average pooling, a classifier."""
+    """A residual block with a strided 1x1 shortcut and one without, global average pooling, a
+    classifier."""
     net = Net("tiny_residual", seed=seed)
     x = net.input("input", (1, 3, *image))
     x = net.relu(net.conv(x, "stem", out=16, kernel=3, pads=1, batch_norm="stem.bn"), "stem.relu")
@@ -22,7 +23,8 @@ def tiny_residual(*, seed: int, image: tuple[int, int]) -> ir.Model:
 
 
 def tiny_odd(*, seed: int, image: tuple[int, int]) -> ir.Model:
-    """Odd channel counts, paddings that differ on every side, stride 2, overlapping pooling, leaky relu."""
+    """Odd channel counts, paddings that differ on every side, stride 2, overlapping pooling, leaky
+    relu."""
     net = Net("tiny_odd", seed=seed)
     x = net.input("input", (1, 3, *image))
     x = net.conv(x, "conv1", out=7, kernel=3, pads=(0, 1, 2, 1), bias=True)
@@ -33,8 +35,9 @@ def tiny_odd(*, seed: int, image: tuple[int, int]) -> ir.Model:
 
 
 def tiny_tiles(*, seed: int, image: tuple[int, int]) -> ir.Model:
-    """Layers that need several tiles, with remainders, in rows, columns and channels on a machine with words of 8
-    channels, feature banks of 128 words and partial-sum banks of 64 words; then a 5x5 and a 1x1 convolution."""
+    """Layers that need several tiles, with remainders, in rows, columns and channels on a machine
+    with words of 8 channels, feature banks of 128 words and partial-sum banks of 64 words; then a
+    5x5 and a 1x1 convolution."""
     net = Net("tiny_tiles", seed=seed)
     x = net.input("input", (1, 21, *image))
     x = net.relu(net.conv(x, "conv1", out=27, kernel=3, pads=1, bias=True), "relu1")

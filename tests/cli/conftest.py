@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from opu_fuse import cli, zoo
-from opu_fuse.pipeline import compile as compile_program
 from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import compile as compile_program
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Bad input gets one clear line that says where, what and what would help; exit code 1; no partial file."""
+"""Bad input gets one clear line that says where, what and what would help; exit code 1; no
+partial file.
+"""
 
 import numpy as np
 import onnx
@@ -62,7 +64,14 @@ def test_a_text_file_is_not_onnx(opu_fuse, tmp_path):
 def test_calibration_of_the_wrong_shape(opu_fuse, model_file, tmp_path):
     np.savez(tmp_path / "c.npz", input=np.zeros((4, 3, 9, 9), np.float32))
     called = opu_fuse(
-        "compile", model_file, "--hw", "opu-tiny", "-o", tmp_path / "m.opu", "--calibration", tmp_path / "c.npz"
+        "compile",
+        model_file,
+        "--hw",
+        "opu-tiny",
+        "-o",
+        tmp_path / "m.opu",
+        "--calibration",
+        tmp_path / "c.npz",
     )
     refused(called, "c.npz", "12", "9")
     assert not (tmp_path / "m.opu").exists()
@@ -98,8 +107,14 @@ def rename(tree, folder, old, new):
 BAD_SPECS = {
     "unknown_key": (lambda t: rename(t, "array", "units", "unitz"), ["unitz"]),
     "unknown_kind": (lambda t: t["dataflow"]["modules"]["pool"].update(kind="poool"), ["poool"]),
-    "edge_to_missing_module": (lambda t: t["dataflow"]["edges"].update(add=["nothing"]), ["nothing"]),
-    "operator_on_absent_kind": (lambda t: t["dataflow"]["operators"].update(upsample=["upsample"]), ["upsample"]),
+    "edge_to_missing_module": (
+        lambda t: t["dataflow"]["edges"].update(add=["nothing"]),
+        ["nothing"],
+    ),
+    "operator_on_absent_kind": (
+        lambda t: t["dataflow"]["operators"].update(upsample=["upsample"]),
+        ["upsample"],
+    ),
     "buffer_too_small": (lambda t: t["buffers"]["weight"].update(words=2), ["weight"]),
     "encoding_too_narrow": (lambda t: t["buffers"]["feature"].update(words=1 << 23), ["feature"]),
 }
@@ -144,12 +159,16 @@ def test_program_for_another_machine(opu_fuse, program_file):
 
 def test_input_of_the_wrong_shape(opu_fuse, program_file, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 5, 5), np.float32))
-    refused(opu_fuse("run", program_file, "--input", f"input={tmp_path / 'x.npy'}"), "input", "12", "5")
+    refused(
+        opu_fuse("run", program_file, "--input", f"input={tmp_path / 'x.npy'}"), "input", "12", "5"
+    )
 
 
 def test_unknown_input_name(opu_fuse, program_file, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((1, 3, 12, 12), np.float32))
-    refused(opu_fuse("run", program_file, "--input", f"imput={tmp_path / 'x.npy'}"), "imput", "input")
+    refused(
+        opu_fuse("run", program_file, "--input", f"imput={tmp_path / 'x.npy'}"), "imput", "input"
+    )
 
 
 def test_option_of_another_engine_is_wrong_usage(opu_fuse, program_file, tmp_path):
@@ -172,12 +191,15 @@ def test_greedy_grouping_that_is_illegal_is_refused_by_compile(opu_fuse, tmp_pat
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 3, 4, 4))
     model = helper.make_model(
         helper.make_graph(nodes, "g1", [x], [y], [weight]),
-        opset_imports=[helper.make_opsetid("", 17)], ir_version=8,
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
     )
     onnx.save(model, tmp_path / "g1.onnx")
     arguments = (tmp_path / "g1.onnx", "--hw", "opu-tiny", "--strategy", "greedy")
     shown = opu_fuse("partition", *arguments, "--json")
     assert shown.code == 0
     assert '"legal": false' in shown.out
-    refused(opu_fuse("compile", *arguments, "-o", tmp_path / "m.opu"), "greedy", "--strategy matched")
+    refused(
+        opu_fuse("compile", *arguments, "-o", tmp_path / "m.opu"), "greedy", "--strategy matched"
+    )
     assert not (tmp_path / "m.opu").exists()

@@ -191,7 +191,7 @@ NOT_BUILT = {
     ),
     "output channels of uneven groups": (
         "word_channels: 12\nbuffers: {weight: {words: 512}}\npost: {lanes: 12}\n"
-        "array: {units: 6, multipliers: 4, modes: [{ic: 4, oc: 6}, {ic: 6, oc: 4}]}\n",
+        + "array: {units: 6, multipliers: 4, modes: [{ic: 4, oc: 6}, {ic: 6, oc: 4}]}\n",
         "mode 0: oc 6 is no multiple of the smallest oc 4",
     ),
     "a bus wider than a word": (

@@ -95,6 +95,23 @@ SYNTAX = {
         "mine.yaml:1: YAML: could not determine",
         "",
     ),
+    "an empty tagged number": (HEAD + 'counter_bits: !!int ""\n', "mine.yaml:1: YAML: ", ""),
+    "binary data": (
+        HEAD + "description: !!binary aGk=\n",
+        "mine.yaml:3: values of type 'binary' are not supported",
+        "",
+    ),
+    "a surrogate": (HEAD + 'description: "\\ud800"\n', "mine.yaml:1: ", ""),
+    "a list as key": (
+        HEAD + "? [1, 2]\n: x\n",
+        "mine.yaml:3: key of several values is not text",
+        "",
+    ),
+    "nesting without end": (
+        HEAD + "dram: " + "[" * 3000,
+        "mine.yaml:1: YAML: nested too deeply",
+        "",
+    ),
     "a number as key": (HEAD + "7: x\n", "mine.yaml:3: key '7' is not text", ""),
     "an anchor": (
         HEAD + "dram: &d {latency: 3}\n",

@@ -1,4 +1,6 @@
-"""One layer through tiling, emission, proofs and the functional machine, beside a direct computation."""
+"""One layer through tiling, emission, proofs and the functional machine, beside a direct
+computation.
+"""
 
 from dataclasses import replace
 
@@ -21,20 +23,51 @@ from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
 from opu_fuse.schedule.tiling import choose_tile
 from opu_fuse.sim.functional import Machine
 
-ACT = {"act_pos": 4, "act_neg": 1, "act_shift": 2, "act_x_zero": 3, "act_y_zero": -5, "act_lo": -90, "act_hi": 99}
+ACT = {
+    "act_pos": 4,
+    "act_neg": 1,
+    "act_shift": 2,
+    "act_x_zero": 3,
+    "act_y_zero": -5,
+    "act_lo": -90,
+    "act_hi": 99,
+}
 CASE_ORDER = (Stage.REQUANT, Stage.RESIDUAL, Stage.ACT)
-RES = {"res_a_mult": 3, "res_b_mult": 2, "res_shift": 2, "res_a_zero": -5, "res_b_zero": 1, "res_y_zero": 7}
+RES = {
+    "res_a_mult": 3,
+    "res_b_mult": 2,
+    "res_shift": 2,
+    "res_a_zero": -5,
+    "res_b_zero": 1,
+    "res_y_zero": 7,
+}
 
 
 def make_shape(
-    hw: HwSpec, *, array=True, channels=3, rows=8, cols=8, out_channels=5, kernel=(3, 3), strides=(1, 1),
-    dilations=(1, 1), pads=(0, 0, 0, 0), groups=1, pool=None, residual=None, slotted=False,
+    hw: HwSpec,
+    *,
+    array=True,
+    channels=3,
+    rows=8,
+    cols=8,
+    out_channels=5,
+    kernel=(3, 3),
+    strides=(1, 1),
+    dilations=(1, 1),
+    pads=(0, 0, 0, 0),
+    groups=1,
+    pool=None,
+    residual=None,
+    slotted=False,
 ) -> Shape:
     """A consistent shape; `slotted` packs several pixels of at most four channels into a word."""
-    window = Window(kernel=kernel, strides=strides, dilations=dilations, pads=pads) if array else POINT
+    window = (
+        Window(kernel=kernel, strides=strides, dilations=dilations, pads=pads) if array else POINT
+    )
     mid_rows, mid_cols = (
         (n + window.pads[a] + window.pads[a + 2] - window.dilations[a] * (window.kernel[a] - 1) - 1)
-        // window.strides[a] + 1
+        // window.strides[a]
+        + 1
         for a, n in enumerate((rows, cols))
     )
     out_rows, out_cols = mid_rows, mid_cols
@@ -44,13 +77,33 @@ def make_shape(
             for a, n in enumerate((mid_rows, mid_cols))
         )
     return Shape(
-        array=array, in_channels=channels, in_rows=rows, in_cols=cols, slot=4 if slotted else hw.word_bytes,
-        window=window, groups=groups, mid_channels=out_channels if array else channels, mid_rows=mid_rows,
-        mid_cols=mid_cols, pool=pool, out_rows=out_rows, out_cols=out_cols, residual=residual,
+        array=array,
+        in_channels=channels,
+        in_rows=rows,
+        in_cols=cols,
+        slot=4 if slotted else hw.word_bytes,
+        window=window,
+        groups=groups,
+        mid_channels=out_channels if array else channels,
+        mid_rows=mid_rows,
+        mid_cols=mid_cols,
+        pool=pool,
+        out_rows=out_rows,
+        out_cols=out_cols,
+        residual=residual,
     )
 
 
-def run_layer(hw: HwSpec, shape: Shape, order: tuple[Stage, ...], rng, *, average=False, uncounted=False, tile=None):
+def run_layer(
+    hw: HwSpec,
+    shape: Shape,
+    order: tuple[Stage, ...],
+    rng,
+    *,
+    average=False,
+    uncounted=False,
+    tile=None,
+):
     """(got, expected): int8 (channels, rows, cols) by the machine and by direct computation."""
     if tile is None:
         tile, estimate = choose_tile("layer", shape, hw)
@@ -58,46 +111,88 @@ def run_layer(hw: HwSpec, shape: Shape, order: tuple[Stage, ...], rng, *, averag
         _, estimate = choose_tile("layer", shape, hw)
     ranges = output_ranges(shape, tile, hw)
     source = Layout(
-        channels=shape.in_channels, rows=shape.in_rows, cols=shape.in_cols, word=hw.word_bytes,
-        lanes=hw.word_channels, slot=shape.slot,
+        channels=shape.in_channels,
+        rows=shape.in_rows,
+        cols=shape.in_cols,
+        word=hw.word_bytes,
+        lanes=hw.word_channels,
+        slot=shape.slot,
     )
     target = replace(
-        source, channels=shape.mid_channels, rows=shape.out_rows, cols=shape.out_cols, slot=hw.word_bytes
+        source,
+        channels=shape.mid_channels,
+        rows=shape.out_rows,
+        cols=shape.out_cols,
+        slot=hw.word_bytes,
     )
     pooled_first = shape.residual == "mid"
-    res_layout = replace(target, rows=shape.mid_rows, cols=shape.mid_cols) if pooled_first else target
+    res_layout = (
+        replace(target, rows=shape.mid_rows, cols=shape.mid_cols) if pooled_first else target
+    )
 
     x = rng.integers(-128, 128, (shape.in_channels, shape.in_rows, shape.in_cols)).astype(np.int8)
-    res = rng.integers(-128, 128, (shape.mid_channels, res_layout.rows, res_layout.cols)).astype(np.int8)
+    res = rng.integers(-128, 128, (shape.mid_channels, res_layout.rows, res_layout.cols)).astype(
+        np.int8
+    )
     kernel = shape.window.kernel
-    weight = rng.integers(-128, 128, (shape.mid_channels, shape.in_channels // shape.groups, *kernel)).astype(np.int8)
+    weight = rng.integers(
+        -128, 128, (shape.mid_channels, shape.in_channels // shape.groups, *kernel)
+    ).astype(np.int8)
     bias = rng.integers(-5000, 5000, shape.mid_channels)
     spread = 8 + int(np.log2(weight[0].size) / 2)
     mult = rng.integers(1 << 12, 1 << 14, shape.mid_channels)
     shift = np.full(shape.mid_channels, 13 + spread)
-    post = {**ACT, **RES, "requant_zero": 3, "pool_kind": int(PoolKind.AVERAGE if average else PoolKind.MAX),
-            "pool_x_zero": -5, "pool_y_zero": 4, "pool_mult": 21845, "pool_shift": 18}
+    post = {
+        **ACT,
+        **RES,
+        "requant_zero": 3,
+        "pool_kind": int(PoolKind.AVERAGE if average else PoolKind.MAX),
+        "pool_x_zero": -5,
+        "pool_y_zero": 4,
+        "pool_mult": 21845,
+        "pool_shift": 18,
+    }
     counts = None
     if uncounted:
         window = shape.pool_window.kernel
-        counts = {(r, c): (65536 // (r * c) if r * c > 1 else 65535, 16)
-                  for r in range(1, window[0] + 1) for c in range(1, window[1] + 1)}
+        counts = {
+            (r, c): (65536 // (r * c) if r * c > 1 else 65535, 16)
+            for r in range(1, window[0] + 1)
+            for c in range(1, window[1] + 1)
+        }
     layer = Layer(
-        group=0, name="layer", shape=shape, source=0, residual=1 if shape.residual else None, output=2,
-        anchor=0 if shape.array else None, order=order, post=post, pad_value=-7, macs=0,
+        group=0,
+        name="layer",
+        shape=shape,
+        source=0,
+        residual=1 if shape.residual else None,
+        output=2,
+        anchor=0 if shape.array else None,
+        order=order,
+        post=post,
+        pad_value=-7,
+        macs=0,
         average=Average(by_count=counts) if counts else None,
     )
     offsets, at = {}, 0
     sizes = {
-        "weights": weight_bytes(ranges, hw), "params": target.blocks * PARAM_WORDS * hw.word_bytes,
-        "x": source.size_bytes, "res": res_layout.size_bytes, "y": target.size_bytes,
+        "weights": weight_bytes(ranges, hw),
+        "params": target.blocks * PARAM_WORDS * hw.word_bytes,
+        "x": source.size_bytes,
+        "res": res_layout.size_bytes,
+        "y": target.size_bytes,
     }
     for name, size in sizes.items():
         offsets[name] = at
         at = align(at + size)
     planned = PlannedLayer(
-        layer=layer, tile=tile, estimate=estimate, ranges=ranges, weights=offsets["weights"],
-        params=offsets["params"], end=at,
+        layer=layer,
+        tile=tile,
+        estimate=estimate,
+        ranges=ranges,
+        weights=offsets["weights"],
+        params=offsets["params"],
+        end=at,
     )
     image = np.zeros(align(at, 4096), np.uint8)
 
@@ -110,9 +205,13 @@ def run_layer(hw: HwSpec, shape: Shape, order: tuple[Stage, ...], rng, *, averag
     put("x", source.pack(x))
     put("res", res_layout.pack(res))
     job = Job(
-        layer=layer, tile=tile, ranges=ranges, source=Placement(offset=offsets["x"], layout=source),
+        layer=layer,
+        tile=tile,
+        ranges=ranges,
+        source=Placement(offset=offsets["x"], layout=source),
         residual=Placement(offset=offsets["res"], layout=res_layout) if shape.residual else None,
-        output=Placement(offset=offsets["y"], layout=target), weights=offsets["weights"],
+        output=Placement(offset=offsets["y"], layout=target),
+        weights=offsets["weights"],
         params=offsets["params"],
     )
     program = _program(hw, job)
@@ -120,7 +219,9 @@ def run_layer(hw: HwSpec, shape: Shape, order: tuple[Stage, ...], rng, *, averag
     shuffled = image.copy()
     Machine(hw, shuffled).run(program, shuffle=int(rng.integers(1 << 30)))
     got = target.unpack(image[offsets["y"] : offsets["y"] + target.size_bytes])
-    assert np.array_equal(got, target.unpack(shuffled[offsets["y"] : offsets["y"] + target.size_bytes]))
+    assert np.array_equal(
+        got, target.unpack(shuffled[offsets["y"] : offsets["y"] + target.size_bytes])
+    )
     return got, _direct(shape, order, post, counts, x, res, weight, bias, mult, shift)
 
 
@@ -128,19 +229,37 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
     """The synchronised program of one layer on arbitrary addresses."""
     tile, _ = choose_tile("layer", shape, hw)
     layout = Layout(
-        channels=max(shape.in_channels, shape.mid_channels), rows=shape.in_rows, cols=shape.in_cols,
-        word=hw.word_bytes, lanes=hw.word_channels, slot=hw.word_bytes,
+        channels=max(shape.in_channels, shape.mid_channels),
+        rows=shape.in_rows,
+        cols=shape.in_cols,
+        word=hw.word_bytes,
+        lanes=hw.word_channels,
+        slot=hw.word_bytes,
     )
     layer = Layer(
-        group=0, name="layer", shape=shape, source=0, residual=1 if shape.residual else None, output=2, anchor=0,
-        order=order, post={}, pad_value=0, macs=0,
+        group=0,
+        name="layer",
+        shape=shape,
+        source=0,
+        residual=1 if shape.residual else None,
+        output=2,
+        anchor=0,
+        order=order,
+        post={},
+        pad_value=0,
+        macs=0,
     )
     step = align(layout.size_bytes)
     ranges = output_ranges(shape, tile, hw)
     job = Job(
-        layer=layer, tile=tile, ranges=ranges, source=Placement(offset=0, layout=layout),
-        residual=Placement(offset=step, layout=layout), output=Placement(offset=2 * step, layout=layout),
-        weights=3 * step, params=3 * step + align(weight_bytes(ranges, hw)),
+        layer=layer,
+        tile=tile,
+        ranges=ranges,
+        source=Placement(offset=0, layout=layout),
+        residual=Placement(offset=step, layout=layout),
+        output=Placement(offset=2 * step, layout=layout),
+        weights=3 * step,
+        params=3 * step + align(weight_bytes(ranges, hw)),
     )
     return _program(hw, job)
 
@@ -163,9 +282,14 @@ def _direct(shape, order, post, counts, x, res, weight, bias, mult, shift):
         match stage:
             case Stage.REQUANT:
                 column = (slice(None), None, None)
-                value = fx.requantize(value + bias[column], mult[column], shift[column], post["requant_zero"])
+                value = fx.requantize(
+                    value + bias[column], mult[column], shift[column], post["requant_zero"]
+                )
             case Stage.ACT:
-                value = fx.activate(value, **{k.removeprefix("act_"): v for k, v in post.items() if k.startswith("act_")})
+                value = fx.activate(
+                    value,
+                    **{k.removeprefix("act_"): v for k, v in post.items() if k.startswith("act_")},
+                )
             case Stage.RESIDUAL:
                 names = {k.removeprefix("res_"): v for k, v in post.items() if k.startswith("res_")}
                 value = fx.add_residual(value, res, **names)
@@ -183,7 +307,9 @@ def _conv(shape, x, weight):
     for ky in range(w.kernel[0]):
         for kx in range(w.kernel[1]):
             y0, x0 = ky * w.dilations[0], kx * w.dilations[1]
-            part = padded[:, y0 :: w.strides[0], x0 :: w.strides[1]][:, : shape.mid_rows, : shape.mid_cols]
+            part = padded[:, y0 :: w.strides[0], x0 :: w.strides[1]][
+                :, : shape.mid_rows, : shape.mid_cols
+            ]
             total += np.einsum("oi,ihw->ohw", dense[:, :, ky, kx], part)
     return total
 
@@ -194,11 +320,17 @@ def _pool(shape, post, counts, value):
     for y in range(shape.out_rows):
         for x in range(shape.out_cols):
             y0, x0 = y * p.strides[0] - p.pads[0], x * p.strides[1] - p.pads[1]
-            part = value[:, max(y0, 0) : y0 + p.kernel[0], max(x0, 0) : x0 + p.kernel[1]].astype(np.int64)
+            part = value[:, max(y0, 0) : y0 + p.kernel[0], max(x0, 0) : x0 + p.kernel[1]].astype(
+                np.int64
+            )
             if post["pool_kind"] == PoolKind.MAX:
                 out[:, y, x] = part.max(axis=(1, 2))
                 continue
-            mult, shift = (post["pool_mult"], post["pool_shift"]) if counts is None else counts[part.shape[1:]]
+            mult, shift = (
+                (post["pool_mult"], post["pool_shift"])
+                if counts is None
+                else counts[part.shape[1:]]
+            )
             total = (part - post["pool_x_zero"]).sum(axis=(1, 2))
             out[:, y, x] = fx.average(total, mult=mult, shift=shift, y_zero=post["pool_y_zero"])
     return out

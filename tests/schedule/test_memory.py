@@ -13,7 +13,9 @@ def live_ranges(draw):
     for key in range(count):
         first = draw(st.integers(-1, 20))
         last = draw(st.integers(first, 22))
-        ranges.append(LiveRange(key=key, size_bytes=draw(st.integers(1, 5000)), first=first, last=last))
+        ranges.append(
+            LiveRange(key=key, size_bytes=draw(st.integers(1, 5000)), first=first, last=last)
+        )
     return ranges
 
 
@@ -32,7 +34,9 @@ def test_tensors_alive_together_never_overlap(ranges, reuse):
 @given(live_ranges())
 def test_plan_is_at_least_the_lower_bound_and_never_worse_than_no_reuse(ranges):
     plan = plan_memory(ranges)
-    assert plan.lower_bound_bytes <= plan.total_bytes <= plan_memory(ranges, reuse=False).total_bytes
+    assert (
+        plan.lower_bound_bytes <= plan.total_bytes <= plan_memory(ranges, reuse=False).total_bytes
+    )
 
 
 def test_a_chain_needs_two_maps():

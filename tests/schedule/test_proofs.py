@@ -19,7 +19,9 @@ HW = load_hw("opu-tiny")
 @pytest.fixture(scope="module")
 def program():
     """A layer of several tiles with pooling and a residual, tokens included."""
-    shape = make_shape(HW, channels=13, out_channels=19, rows=21, cols=18, pads=(1, 1, 1, 1), residual="final")
+    shape = make_shape(
+        HW, channels=13, out_channels=19, rows=21, cols=18, pads=(1, 1, 1, 1), residual="final"
+    )
     return emit_program(HW, shape, CASE_ORDER)
 
 
@@ -33,17 +35,27 @@ def test_sound_program_passes_both_proofs(program):
 
 
 def test_every_removed_token_is_caught(program):
-    """Take one wait and its signal away, for every token of the program: the race proof names two instructions."""
+    """Take one wait and its signal away, for every token of the program: the race proof names
+    two instructions.
+    """
     mutants = 0
     for consumer, instruction in enumerate(program):
         for source in instruction.waits:
             mutant = list(program)
-            number = sum(1 for i in program[:consumer] if i.engine is instruction.engine and source in i.waits)
+            number = sum(
+                1
+                for i in program[:consumer]
+                if i.engine is instruction.engine and source in i.waits
+            )
             producers = [
-                i for i, p in enumerate(program) if p.engine is source and instruction.engine in p.signals
+                i
+                for i, p in enumerate(program)
+                if p.engine is source and instruction.engine in p.signals
             ]
             producer = producers[number]
-            mutant[consumer] = replace(instruction, waits=tuple(w for w in instruction.waits if w is not source))
+            mutant[consumer] = replace(
+                instruction, waits=tuple(w for w in instruction.waits if w is not source)
+            )
             mutant[producer] = replace(
                 program[producer],
                 signals=tuple(s for s in program[producer].signals if s is not instruction.engine),
@@ -60,7 +72,7 @@ def test_a_wait_without_signal_is_a_deadlock(program):
     mutant[at] = replace(
         program[at], signals=tuple(s for s in program[at].signals if s is not Engine.COMPUTE)
     )
-    with pytest.raises(InternalError, match="deadlock proof.*compute at instruction"):
+    with pytest.raises(InternalError, match=r"deadlock proof.*compute at instruction"):
         prove_no_deadlock(mutant, positions_of(mutant), HW)
 
 

@@ -54,7 +54,8 @@ def run(model: ir.Model) -> bool:
 
 
 def _affine(node: ir.Node) -> Affine | None:
-    """The per-channel function of a node on axis 1 of its first operand, None when it is not one."""
+    """The per-channel function of a node on axis 1 of its first operand, None when it is not
+    one."""
     shape = static_shape(node.outputs[0]) if node.outputs else None
     if shape is None or len(shape) not in {2, 4} or shape != static_shape(operand(node, 0)):
         return None
@@ -102,7 +103,10 @@ def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
     weight, bias = constant(w), real_constant(b)
     if w is None or weight is None or (b is not None and bias is None) or quant_of(x):
         return False
-    if conv.op_type == "Gemm" and (conv.attributes.get_int("transB", 0), len(weight)) != (1, len(affine.shift)):
+    if conv.op_type == "Gemm" and (conv.attributes.get_int("transB", 0), len(weight)) != (
+        1,
+        len(affine.shift),
+    ):
         return False
     scaled = not np.all(affine.scale == 1.0)
     if scaled and (quant_of(w) is not None or weight.dtype != np.float32):
@@ -116,8 +120,6 @@ def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
     if b is None:
         conv.resize_inputs(3)
     conv.replace_input_with(2, new_bias)
-    if b is not None and not b.uses() and b.name in graph.initializers:
-        del graph.initializers[b.name]
     if not bypass(node):
         raise AssertionError("a folded node has no rounding before it and can always be removed")
     return True
@@ -134,13 +136,10 @@ def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray) -> ir.Value:
 def _spell_out(graph: ir.Graph, node: ir.Node, affine: Affine) -> None:
     x, y = node.inputs[0], node.outputs[0]
     shape = static_shape(y)
-    assert x is not None and shape is not None
+    assert x is not None
+    assert shape is not None
     dims = (-1, *(1,) * (len(shape) - 2))
-    scale = add_constant(
-        graph, f"{node.name}/scale", affine.scale.astype(np.float32).reshape(dims)
-    )
-    shift = add_constant(
-        graph, f"{node.name}/shift", affine.shift.astype(np.float32).reshape(dims)
-    )
+    scale = add_constant(graph, f"{node.name}/scale", affine.scale.astype(np.float32).reshape(dims))
+    shift = add_constant(graph, f"{node.name}/shift", affine.shift.astype(np.float32).reshape(dims))
     product = insert_before(node, "Mul", [x, scale], name=f"{node.name}/product", shape=shape)
     rewrite(node, "Add", [product, shift])

@@ -3,8 +3,9 @@
 Only convolutions with a constant weight are touched; the others stay as they are (host).
 """
 
-from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
@@ -23,7 +24,8 @@ from opu_fuse.quant import META_KEY
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    return any([_explicit(model.graph, node) for node in model.graph if is_standard(node, "Conv")])
+    changed = [_explicit(model.graph, node) for node in model.graph if is_standard(node, "Conv")]
+    return any(changed)
 
 
 def _explicit(graph: ir.Graph, node: ir.Node) -> bool:
@@ -44,7 +46,7 @@ def _explicit(graph: ir.Graph, node: ir.Node) -> bool:
 
 def explicit_attributes(
     node: ir.Node, size: tuple[int, ...], kernel: tuple[int, ...]
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """All attributes of a Conv, auto_pad resolved; size: input rows and columns."""
     ones = (1,) * len(size)
     strides = tuple(node.attributes.get_ints("strides", ones))
@@ -59,27 +61,29 @@ def explicit_attributes(
     }
 
 
-def _widen(graph: ir.Graph, node: ir.Node, attributes: dict[str, object]) -> None:
+def _widen(graph: ir.Graph, node: ir.Node, attributes: dict[str, Any]) -> None:
     """[1, c, l] is treated as [1, c, 1, l]."""
     x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
     source, target = static_shape(x), static_shape(y)
     weight = constant(w)
-    assert x is not None and w is not None and source and target and weight is not None
+    assert x is not None
+    assert w is not None
+    assert weight is not None
+    assert source is not None
+    assert target is not None
     wide = (source[0], source[1], 1, source[2])
     shape = _shape(graph, f"{node.name}/wide_shape", wide)
     data = insert_before(node, "Reshape", [x, shape], name=f"{node.name}/wide", shape=wide)
     quant = quant_of(x)
     if quant is not None:
         data.meta[META_KEY] = quant
-    filters = add_constant(
-        graph, f"{w.name}/wide", weight[:, :, None, :], None if (q := quant_of(w)) is None else replace(q)
-    )
+    filters = add_constant(graph, f"{w.name}/wide", weight[:, :, None, :], quant_of(w))
     explicit = {
         name: [{"pads": 0}.get(name, 1), *values] if isinstance(values, list) else values
         for name, values in attributes.items()
         if name != "pads"
     }
-    begin, end = attributes["pads"]  # type: ignore[misc]
+    begin, end = attributes["pads"]
     explicit["pads"] = [0, begin, 0, end]
     result = insert_before(
         node,
@@ -95,6 +99,4 @@ def _widen(graph: ir.Graph, node: ir.Node, attributes: dict[str, object]) -> Non
 
 
 def _shape(graph: ir.Graph, name: str, dims: tuple[int, ...]) -> ir.Value:
-    import numpy as np
-
     return add_constant(graph, name, np.asarray(dims, np.int64))

@@ -1,5 +1,5 @@
-"""MatMul and Gemm with a constant right side become Gemm(x, W [n, k], b [n]): transA = 0, transB = 1,
-alpha = beta = 1.
+"""MatMul and Gemm with a constant right side become Gemm(x, W [n, k], b [n]): transA = 0, transB =
+1, alpha = beta = 1.
 
 1. MatMul with a two-dimensional left side of one row.
 2. Gemm: W is transposed, alpha and beta are folded into W and the bias; the bias becomes [n].
@@ -27,7 +27,8 @@ _CANONICAL = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1}
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    return any([_gemm(model.graph, n) for n in model.graph if is_standard(n, "MatMul", "Gemm")])
+    changed = [_gemm(model.graph, n) for n in model.graph if is_standard(n, "MatMul", "Gemm")]
+    return any(changed)
 
 
 def _gemm(graph: ir.Graph, node: ir.Node) -> bool:

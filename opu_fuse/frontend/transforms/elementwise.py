@@ -22,7 +22,8 @@ from opu_fuse.frontend.editing import (
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    return any([_RULES[n.op_type](model.graph, n) for n in model.graph if is_standard(n, *_RULES)])
+    changed = [_RULES[n.op_type](model.graph, n) for n in model.graph if is_standard(n, *_RULES)]
+    return any(changed)
 
 
 def _sum(graph: ir.Graph, node: ir.Node) -> bool:

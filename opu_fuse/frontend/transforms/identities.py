@@ -1,5 +1,5 @@
-"""Remove what changes nothing: Identity, inference-time Dropout, one-operand Sum and Concat, Cast to
-the same type, Pad by nothing."""
+"""Remove what changes nothing: Identity, inference-time Dropout, one-operand Sum and Concat, Cast
+to the same type, Pad by nothing."""
 
 import numpy as np
 import onnx_ir as ir
@@ -9,7 +9,8 @@ from opu_fuse.frontend.editing import bypass, constant, is_standard, operand
 
 def run(model: ir.Model) -> bool:
     """Returns whether a node was removed."""
-    return any([bypass(node) for node in model.graph if _changes_nothing(node)])
+    changed = [bypass(node) for node in model.graph if _changes_nothing(node)]
+    return any(changed)
 
 
 def _changes_nothing(node: ir.Node) -> bool:
@@ -17,7 +18,7 @@ def _changes_nothing(node: ir.Node) -> bool:
         return True
     if is_standard(node, "Dropout"):
         training = operand(node, 2)
-        off = training is None or (c := constant(training)) is not None and not np.any(c)
+        off = training is None or ((c := constant(training)) is not None and not np.any(c))
         return off and not any(out.uses() or out.is_graph_output() for out in node.outputs[1:])
     if is_standard(node, "Sum", "Concat", "Max", "Min", "Mean"):
         return len(node.inputs) == 1

@@ -2,7 +2,8 @@
 
 1. Zeros before a Conv: into its pads.
 2. Before an AveragePool that counts padding (or has none): into its pads, counted.
-3. Before a MaxPool: -inf always; zeros where nothing is below zero (after Relu, Clip with min >= 0).
+3. Before a MaxPool: -inf always; zeros where nothing is below zero (after Relu, Clip with min >=
+   0).
 4. A Pad that stays gets eight constant pads and no axes.
 
 Pooling takes padding only below the size of its window, as ONNX Runtime demands.
@@ -25,7 +26,8 @@ from opu_fuse.frontend.editing import (
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    return any([_pad(model.graph, node) for node in model.graph if is_standard(node, "Pad")])
+    changed = [_pad(model.graph, node) for node in model.graph if is_standard(node, "Pad")]
+    return any(changed)
 
 
 def _pad(graph: ir.Graph, node: ir.Node) -> bool:

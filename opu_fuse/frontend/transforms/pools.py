@@ -1,10 +1,10 @@
 """Pooling with everything explicit.
 
-1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean over rows and columns -> GlobalAveragePool
-   (keepdims=0: followed by a Reshape); ReduceMax likewise is left alone.
-2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved; count_include_pad
-   only where there is padding; ceil_mode turned into larger end pads where that is equivalent (max,
-   or an average that does not count padding).
+1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean over rows and columns ->
+   GlobalAveragePool (keepdims=0: followed by a Reshape); ReduceMax likewise is left alone.
+2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved;
+   count_include_pad only where there is padding; ceil_mode turned into larger end pads where that
+   is equivalent (max, or an average that does not count padding).
 """
 
 import numpy as np
@@ -26,7 +26,8 @@ from opu_fuse.quant import META_KEY
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    return any([_pool(model.graph, node) for node in model.graph])
+    changed = [_pool(model.graph, node) for node in model.graph]
+    return any(changed)
 
 
 def _pool(graph: ir.Graph, node: ir.Node) -> bool:
@@ -79,7 +80,7 @@ def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
             return False
         pads = grown
     before = {name: str(value) for name, value in node.attributes.items()}
-    attributes = {
+    attributes: dict[str, list[int] | int] = {
         "kernel_shape": list(kernel),
         "strides": list(strides),
         "pads": list(pads),
