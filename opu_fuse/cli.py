@@ -4,11 +4,10 @@ Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback
 3 a bug of ours.
 """
 
-import contextlib
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +21,14 @@ from opu_fuse import __version__
 from opu_fuse.errors import OpuFuseError, RunError
 from opu_fuse.hw import draw, show
 from opu_fuse.hw.load import load_hw, problems, spec_names
+from opu_fuse.sim.files import (
+    file_errors,
+    read_inputs,
+    read_text,
+    write_arrays,
+    write_bytes,
+    write_text,
+)
 
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -235,7 +242,7 @@ def run(
     loaded = Program.load(program)
     if hw is not None:
         loaded = Program(bundle=loaded.bundle, hw=load_hw(hw))
-    arrays = _read_inputs(inputs)
+    arrays = read_inputs(inputs)
     if arrays is None:
         from opu_fuse.sim.ports import noise
 
@@ -253,11 +260,11 @@ def run(
         )
         checked = _check(loaded, arrays, result, engine) if check else None
     if output is not None:
-        _write_arrays(output, result.outputs)
+        write_arrays(output, result.outputs)
     if dump_tensors is not None:
-        _write_arrays(dump_tensors, {_qdq_name(loaded, n): a for n, a in result.tensors.items()})
+        write_arrays(dump_tensors, {_qdq_name(loaded, n): a for n, a in result.tensors.items()})
     if trace is not None:
-        _write_text(trace, trace_json(loaded.bundle, result))
+        write_text(trace, trace_json(loaded.bundle, result))
     if as_json:
         _print_json(report_json.run_json(loaded.bundle, loaded.hw, result, checked))
     else:
@@ -307,8 +314,8 @@ def asm(
     from opu_fuse.hw.asm import assemble
     from opu_fuse.hw.encoding import encode
 
-    words = encode(assemble(_read_text(source), str(source)))
-    _write_bytes(output, words.astype("<u4").tobytes())
+    words = encode(assemble(read_text(source), str(source)))
+    write_bytes(output, words.astype("<u4").tobytes())
     out.print(f"{output}: {len(words)} words", markup=False)
 
 
@@ -358,7 +365,7 @@ def hw_draw(
     drawers = {".svg": draw.draw_svg, ".dot": draw.draw_dot}
     if output.suffix not in drawers:
         raise typer.BadParameter(f"{output}: the suffix must be one of {', '.join(drawers)}")
-    _write_text(output, drawers[output.suffix](loaded))
+    write_text(output, drawers[output.suffix](loaded))
 
 
 @zoo_app.command("list")
@@ -382,7 +389,7 @@ def zoo_export(
 
     from opu_fuse import zoo
 
-    with _file_errors(output):
+    with file_errors(output):
         ir.save(zoo.build(name, seed=seed, image=image), output)
     out.print(f"{output}: {output.stat().st_size} bytes", markup=False)
 
@@ -414,53 +421,6 @@ def _qdq_name(program: Any, name: str) -> str:
     stored = {t.name: t.qdq_name for t in program.bundle.tensors}
     inside = {s.name: s.qdq_name for g in program.bundle.groups for s in g.stages}
     return stored.get(name) or inside.get(name) or name
-
-
-def _read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
-    if not pairs:
-        return None
-    found = {}
-    for pair in pairs:
-        name, equals, path = pair.partition("=")
-        if not equals or name in found:
-            raise typer.BadParameter(f"--input {pair}: write NAME=FILE.npy, each name once")
-        try:
-            found[name] = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise RunError(
-                path, f"cannot be read: {error}", "give a .npy file written by numpy.save"
-            ) from error
-    return found
-
-
-def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    with _file_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, array in arrays.items():
-            np.save(folder / f"{name.replace('/', '.').replace(':', '.')}.npy", array)
-
-
-@contextlib.contextmanager
-def _file_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise RunError(str(path), error.strerror or str(error), "choose another path") from error
-
-
-def _read_text(path: Path) -> str:
-    with _file_errors(path):
-        return path.read_text(encoding="utf-8")
-
-
-def _write_text(path: Path, text: str) -> None:
-    with _file_errors(path):
-        path.write_text(text, encoding="utf-8")
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    with _file_errors(path):
-        path.write_bytes(data)
 
 
 def _print_json(value: Any) -> None:

@@ -6,7 +6,6 @@ from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.integer import owned_bias
 from opu_fuse.fuse.legality import (
     EDGE_RULES,
-    MODULE_RULES,
     VIEW_RULES,
     Refusal,
     Scope,
@@ -14,6 +13,7 @@ from opu_fuse.fuse.legality import (
     forbidden,
     group_exit,
     leaves,
+    module_refusal,
     other_operand,
     pipeline_path,
     refuse,
@@ -107,6 +107,8 @@ def extend(
 def _second_inside(scope: Scope, group: Growth, node: Node) -> int | None:
     """An operand that the group computes besides its tail (or the tail itself, read twice)."""
     inside = [i for i in leaves(scope.dfg, node) if i in group.members]
+    if len(inside) == 1:
+        return None
     inside.remove(group.tail)
     return inside[0] if inside else None
 
@@ -116,7 +118,7 @@ def _nearest(scope: Scope, group: Growth, node: Node) -> str | Refusal:
     candidates = scope.modules.candidates(group.module, node.op, full)
     refusals = []
     for module in candidates:
-        refusal = first_refusal(MODULE_RULES, scope, node, module)
+        refusal = module_refusal(scope, node, module)
         if refusal is None:
             return module
         refusals.append(refusal)

@@ -60,37 +60,38 @@ def refuse(rule: Callable[..., Words | None], words: Words) -> Refusal:
 
 
 def leaves(dfg: Dfg, node: Node) -> tuple[int, ...]:
-    """Operands of a node in order, tuples replaced by their elements."""
-    operands = node.operands
-    if all(dfg[i].kind is not Kind.TUPLE for i in operands):
-        return operands
-    return tuple(
-        j for i in operands for j in (dfg[i].operands if dfg[i].kind is Kind.TUPLE else (i,))
-    )
+    """Operands of a node in order, tuples (of a concat) replaced by their elements."""
+    if node.op != "concat":
+        return node.operands
+    return tuple(j for i in node.operands for j in dfg.nodes[i].operands)
 
 
 def data_operands(dfg: Dfg, node: Node) -> tuple[int, ...]:
     """Operands that are computed at run time, in order."""
-    return tuple(i for i in leaves(dfg, node) if dfg[i].kind is not Kind.CONST)
+    nodes = dfg.nodes
+    return tuple([i for i in leaves(dfg, node) if nodes[i].kind is not Kind.CONST])
 
 
 def readers(dfg: Dfg, index: int) -> tuple[int, ...]:
     """Calls and tuple_gets that read a node, tuples looked through; ascending, each once."""
-    users = dfg.users[index]
-    if all(dfg[u].kind is not Kind.TUPLE for u in users):
-        return users
-    return tuple(
-        sorted({r for u in users for r in (dfg.users[u] if dfg[u].kind is Kind.TUPLE else (u,))})
-    )
+    users, nodes = dfg.users[index], dfg.nodes
+    for user in users:
+        if nodes[user].kind is Kind.TUPLE:
+            return tuple(sorted({r for u in users for r in _through_tuple(dfg, u)}))
+    return users
+
+
+def _through_tuple(dfg: Dfg, user: int) -> tuple[int, ...]:
+    return dfg.users[user] if dfg[user].kind is Kind.TUPLE else (user,)
 
 
 def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     """(channels, rows, columns) of a shape the machine holds: (1, c, h, w) or (1, n); None for
     others.
     """
-    if len(shape) not in {2, 4} or shape[0] != 1 or min(shape) < 1:
-        return None
-    return (shape[1], shape[2], shape[3]) if len(shape) == 4 else (shape[1], 1, 1)
+    if len(shape) == 4 and shape[0] == 1 and min(shape) > 0:
+        return shape[1:]
+    return (shape[1], 1, 1) if len(shape) == 2 and shape[0] == 1 and shape[1] > 0 else None
 
 
 # Can a machine hold this operator at all? (scope, node)
@@ -165,9 +166,7 @@ def domain(scope: Scope, node: Node, name: str) -> Words | None:
 
 def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
     """{module} reads its operand {wanted}; {node} has {operand} of shape {shape}"""
-    wanted = scope.modules.by_name[name].operand
-    if wanted is None:
-        return None
+    wanted = scope.modules.by_name[name].operand or OperandAccess.FULL
     second = _second_operand(scope.dfg, node)
     wrong = [
         operand
@@ -183,8 +182,75 @@ def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
 
 def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
     """{module} takes a constant operand; {operand} is computed at run time"""
-    wanted = scope.modules.by_name[name].operand
-    if wanted is None or wanted is OperandAccess.FULL:
+    if scope.modules.by_name[name].operand is OperandAccess.FULL:
+        return None
+    operand = scope.dfg[node.operands[_second_operand(scope.dfg, node)]]
+    return None if operand.kind is Kind.CONST else {"module": name, "operand": operand.name}
+
+
+def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
+    """{module} takes computed feature maps; {operand} is a constant"""
+    if scope.modules.by_name[name].operand is not OperandAccess.FULL:
+        return None
+    constants = [scope.dfg[i].name for i in node.operands if scope.dfg[i].kind is Kind.CONST]
+    return {"module": name, "operand": constants[0]} if constants else None
+
+
+def limits(scope: Scope, node: Node, name: str) -> Words | None:
+    """{node} has {axis} {value}; {module} takes at most {limit}"""
+    module = scope.modules.by_name[name]
+    for axis, value, limit in _measures(node, module):
+        if limit is not None and value > limit:
+            return {"node": node.name, "axis": axis, "value": value, "module": name, "limit": limit}
+    return None
+
+
+def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:
+    """{node} pads its sides by {pads}; {module} pads opposite sides alike"""
+    pads = node.attrs.get("pads", (0, 0, 0, 0))
+    if scope.modules.by_name[name].limits.asymmetric or pads[:2] == pads[2:]:
+        return None
+    return {"node": node.name, "pads": pads, "module": name}
+
+
+def fill_value(scope: Scope, node: Node, name: str) -> Words | None:
+    """{node} fills with {value}; {module} fills with zero"""
+    value = node.attrs.get("value", 0.0) if node.op == "pad" else 0.0
+    if value == 0.0 or scope.modules.by_name[name].limits.fill is Fill.ANY:
+        return None
+    return {"node": node.name, "value": value, "module": name}
+
+
+DOMAIN_RULES = (domain,)
+OPERAND_RULES = (operand_access, constant_operand, computed_operand)
+"""Of modules with an operand."""
+LIMIT_RULES = (limits, symmetric_padding, fill_value)
+"""Of operators with attributes."""
+MODULE_RULES = (*DOMAIN_RULES, *OPERAND_RULES, *LIMIT_RULES)
+
+
+def module_refusal(scope: Scope, node: Node, name: str) -> Refusal | None:
+    """The first of the module rules that does not hold; rules that cannot apply are not asked."""
+    rules = DOMAIN_RULES
+    if scope.modules.by_name[name].operand is not None:
+        rules += OPERAND_RULES
+    if node.attrs:
+        rules += LIMIT_RULES
+    return first_refusal(rules, scope, node, name)
+
+
+_FITTING[wanted] if i == second else {Access.FULL})
+    ]
+    if not wrong:
+        return None
+    operand = scope.dfg[wrong[0]]
+    words = {"module": name, "wanted": _WORDING[wanted], "node": node.name}
+    return {**words, "operand": operand.name, "shape": operand.shape}
+
+
+def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
+    """{module} takes a constant operand; {operand} is computed at run time"""
+    if scope.modules.by_name[name].operand is OperandAccess.FULL:
         return None
     operand = scope.dfg[node.operands[_second_operand(scope.dfg, node)]]
     return None if operand.kind is Kind.CONST else {"module": name, "operand": operand.name}
@@ -290,7 +356,10 @@ def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
 
 def single_reader(scope: Scope, source: Node, node: Node) -> Words | None:
     """{source} is also read by {readers}, so its value is needed in memory"""
-    others = [scope.dfg[u].name for u in readers(scope.dfg, source.index) if u != node.index]
+    reading = readers(scope.dfg, source.index)
+    if reading == (node.index,):
+        return None
+    others = [scope.dfg[u].name for u in reading if u != node.index]
     return {"source": source.name, "readers": listed(others)} if others else None
 
 

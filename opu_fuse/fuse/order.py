@@ -21,11 +21,14 @@ def producers(dfg: Dfg, index: int) -> tuple[int, ...]:
     """Calls whose results a call reads, tuples and tuple_gets looked through; each once, in operand
     order.
     """
+    nodes = dfg.nodes
+    operands = data_operands(dfg, nodes[index])
+    if len(operands) == 1 and nodes[operands[0]].kind is Kind.CALL:
+        return operands
     found = dict.fromkeys(
-        dfg[i].operands[0] if dfg[i].kind is Kind.TUPLE_GET else i
-        for i in data_operands(dfg, dfg[index])
+        nodes[i].operands[0] if nodes[i].kind is Kind.TUPLE_GET else i for i in operands
     )
-    return tuple(i for i in found if dfg[i].kind is Kind.CALL)
+    return tuple([i for i in found if nodes[i].kind is Kind.CALL])
 
 
 def execution_order(dfg: Dfg, partition: Partition) -> tuple[Step, ...]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.fuse.growth import Growth
 from opu_fuse.fuse.legality import (
-    MODULE_RULES,
     OPERATOR_RULES,
     VIEW_RULES,
     Scope,
@@ -19,6 +18,7 @@ from opu_fuse.fuse.legality import (
     known_operator,
     leaves,
     listed,
+    module_refusal,
     no_group,
     other_operand,
     pipeline_path,
@@ -108,7 +108,7 @@ def _operator(scope: Scope, growth: Growth, node: Node, match: Match) -> Iterato
         refusal = refuse(known_operator, {"op": node.op.removeprefix("host:")})
     elif match.module is not None:
         refusal = first_refusal(OPERATOR_RULES if node.owner is None else (), scope, node)
-        refusal = refusal or first_refusal(MODULE_RULES, scope, node, match.module)
+        refusal = refusal or module_refusal(scope, node, match.module)
     if refusal is not None:
         yield Violation(rule=refusal.rule, nodes=(node.index,), text=refusal.text)
     yield from _data(scope, growth, node)

@@ -1,0 +1,128 @@
+"""Bad input ends in one line that says where, what and what would help."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.errors import ModelError
+from opu_fuse.frontend import load_model
+
+CONV = """
+agraph (float[1, 3, 8, 8] x) => (float[1, 4, 8, 8] y) {
+    y = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w)
+}
+"""
+WEIGHT = np.ones((4, 3, 3, 3), np.float32)
+
+
+def refused(model: object, message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        load_model(model)  # type: ignore[arg-type]
+    text = str(caught.value)
+    assert "\n" not in text
+    assert re.search(message, text), text
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    refused(tmp_path / "no.onnx", r"no\.onnx: there is no such file; check the path")
+
+
+def test_a_folder_is_no_model(tmp_path: Path):
+    refused(tmp_path, "this is not a file; name the .onnx file itself")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello, this is text", b"\x08\x07", bytes(range(256))])
+def test_bytes_that_are_no_onnx_model(tmp_path: Path, content: bytes):
+    path = tmp_path / "text.onnx"
+    path.write_bytes(content)
+    refused(path, r"text\.onnx: this is not an ONNX model, .*; export the network to ONNX")
+
+
+def test_a_truncated_model(tmp_path: Path, onnx_text: Callable[..., onnx.ModelProto]):
+    data = onnx_text(CONV, w=WEIGHT).SerializeToString()
+    path = tmp_path / "short.onnx"
+    path.write_bytes(data[: len(data) // 2])
+    refused(path, "this is not an ONNX model")
+
+
+def test_an_opset_older_than_seven(onnx_text: Callable[..., onnx.ModelProto]):
+    refused(onnx_text(CONV, opset=6, w=WEIGHT), "opset 6 is older than 7.*export it again with opset")
+
+
+def test_an_opset_that_the_onnx_package_does_not_know(onnx_text: Callable[..., onnx.ModelProto]):
+    newest = onnx.defs.onnx_opset_version()
+    refused(
+        onnx_text(CONV, opset=newest + 1, w=WEIGHT),
+        rf"opset {newest + 1} is newer than {newest}, the newest that onnx .* knows; export it with",
+    )
+
+
+def test_external_data_that_is_not_there(tmp_path: Path, onnx_text: Callable[..., onnx.ModelProto]):
+    path = tmp_path / "big.onnx"
+    onnx.save(
+        onnx_text(CONV, w=WEIGHT), path, save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    (tmp_path / "w.bin").unlink()
+    refused(path, r"its external data cannot be read .*w\.bin.*keep the data file beside the .onnx")
+
+
+def test_external_data_without_a_folder(tmp_path: Path, onnx_text: Callable[..., onnx.ModelProto]):
+    path = tmp_path / "big.onnx"
+    onnx.save(
+        onnx_text(CONV, w=WEIGHT), path, save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    refused(onnx.load(path, load_external_data=False), "external data.*pass the path")
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(np.float64, "float64"), (np.float16, "float16")])
+def test_weights_of_other_widths(
+    onnx_text: Callable[..., onnx.ModelProto], dtype: type, name: str
+):
+    kind = {"float64": "double", "float16": "float16"}[name]
+    text = CONV.replace("float[", f"{kind}[")
+    refused(onnx_text(text, w=WEIGHT.astype(dtype)), f"weight 'w' is {name}, only float32 is supported")
+
+
+def test_a_dynamic_height_names_input_and_dimension(onnx_text: Callable[..., onnx.ModelProto]):
+    text = CONV.replace("[1, 3, 8, 8]", "[N, 3, height, 8]").replace("[1, 4, 8, 8]", "[N, 4, H, W]")
+    refused(
+        onnx_text(text, w=WEIGHT),
+        r"dimension 2 \('height'\) of input 'x' is dynamic; export it with fixed sizes; only the batch",
+    )
+
+
+def test_a_fixed_batch_other_than_one(onnx_text: Callable[..., onnx.ModelProto]):
+    text = CONV.replace("[1, ", "[4, ")
+    refused(onnx_text(text, w=WEIGHT), "input 'x' has batch 4, networks are compiled for batch 1")
+
+
+def test_an_unknown_operator(onnx_text: Callable[..., onnx.ModelProto]):
+    text = CONV.replace("Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>", "Convolve")
+    refused(onnx_text(text, w=WEIGHT), "the graph is invalid .*Convolve.*check the export")
+
+
+def test_an_operator_without_an_upgrade(onnx_text: Callable[..., onnx.ModelProto]):
+    text = """
+    agraph (float[1, 3, 8, 8] x) => (float[1, 3, 16, 16] y) {
+        y = Upsample <mode = "nearest"> (x, s)
+    }
+    """
+    refused(
+        onnx_text(text, opset=9, s=np.asarray([1, 1, 2, 2], np.float32)),
+        "opset 9 cannot be upgraded to 17 .*; export it again with opset 17",
+    )
+
+
+def test_an_unknown_zoo_network_lists_the_known_ones():
+    with pytest.raises(ModelError, match="there is no such network; choose one of resnet18, resnet50"):
+        zoo.build("resnet19")
+
+
+def test_a_zoo_image_that_is_too_small():
+    with pytest.raises(ModelError, match="an input of 8x8 is too small; use at least 32x32"):
+        zoo.build("resnet18", image=8)
