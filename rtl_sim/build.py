@@ -57,6 +57,7 @@ class Design:
     waves: str = ""
     assertions: bool = True
     parameters: Mapping[str, int] = field(default_factory=dict)
+    defines: tuple[str, ...] = ()
 
 
 def executable(design: Design) -> Path:
@@ -194,6 +195,7 @@ def _arguments(design: Design) -> tuple[str, ...]:
         *(("-O3", "--x-assign", "fast", "--x-initial", "fast") if design.fast else ()),
         *((f"--trace-{design.waves}",) if design.waves else ()),
         *(f"-G{name}={value}" for name, value in sorted(design.parameters.items())),
+        *(f"-D{name}" for name in sorted(design.defines)),
     )
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -120,5 +121,6 @@ def damaged(where: str, what: str) -> ProgramError:
     return ProgramError(where, what, "the file is damaged; compile the model again")
 
 
+@cache
 def _adapter() -> TypeAdapter[Manifest]:
     return TypeAdapter(Manifest)

@@ -48,7 +48,7 @@ def absorb(qdq: ir.Model | onnx.ModelProto) -> ir.Model:
     """
     model = qdq.clone() if isinstance(qdq, ir.Model) else ir.from_proto(qdq)
     fold_constants(model)
-    infer_shapes(model, "QDQ model")
+    infer_shapes(model)
     name_everything(model)
     graph = model.graph
     _quantise_float_constants(graph)

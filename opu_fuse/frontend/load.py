@@ -62,9 +62,9 @@ def load(model: ModelLike) -> Loaded:
     common.InlinePass()(loaded)
     common.RemoveInitializersFromInputsPass()(loaded)
     fix_input_shapes(loaded, where)
-    infer_shapes(loaded, where)
+    infer_shapes(loaded)
     fold_constants(loaded)
-    infer_shapes(loaded, where)
+    infer_shapes(loaded)
     name_everything(loaded)
     _check_types(loaded, where)
     return Loaded(model=loaded, where=where, source_hash=hashlib.sha256(data).hexdigest())
@@ -187,5 +187,7 @@ def _check_types(model: ir.Model, where: str) -> None:
 
 
 def _first_line(error: BaseException) -> str:
+    """What a library complained about, without the place in its own sources."""
     text = str(error).strip()
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+    line = text.splitlines()[0].rstrip(".") if text else type(error).__name__
+    return line.rsplit("failed: ", 1)[-1]

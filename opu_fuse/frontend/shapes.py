@@ -53,10 +53,9 @@ def _forget_dynamic_shapes(model: ir.Model) -> None:
                 value.shape = None
 
 
-def infer_shapes(model: ir.Model, where: str) -> None:
-    """ONNX shape inference, values computed for shapes included.
+def infer_shapes(model: ir.Model) -> None:
+    """ONNX shape inference, values computed for shapes included; in place.
 
-    Raises ModelError when the written shapes contradict the graph.
+    Shapes that depend on data (behind NonZero, say) stay unknown.
     """
-    del where
     common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)

@@ -13,12 +13,12 @@ from opu_fuse.fuse.legality import (
     forbidden,
     group_exit,
     leaves,
-    module_refusal,
     other_operand,
     pipeline_path,
     refuse,
     used_once,
 )
+from opu_fuse.fuse.module_rules import module_refusal
 from opu_fuse.fuse.partition import Match
 
 Forbid = frozenset[tuple[int, ...]]

@@ -18,7 +18,6 @@ from opu_fuse.fuse.legality import (
     known_operator,
     leaves,
     listed,
-    module_refusal,
     no_group,
     other_operand,
     pipeline_path,
@@ -27,6 +26,7 @@ from opu_fuse.fuse.legality import (
     scope_of,
     used_once,
 )
+from opu_fuse.fuse.module_rules import module_refusal
 from opu_fuse.fuse.order import order_units
 from opu_fuse.fuse.partition import Group, HostOp, Match, Violation
 from opu_fuse.hw.spec import HwSpec

@@ -140,7 +140,7 @@ def parse_tree(text: str, file: str) -> Tree:
             )
         places: dict[KeyPath, str] = {(): f"{file}:1"}
         return Tree(value=_mapping(loader, node, (), places), places=places)
-    except (yaml.YAMLError, ValueError, IndexError) as error:
+    except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         raise _error(
@@ -159,7 +159,8 @@ def _mapping(
     for key_node, value_node in node.value:
         line = key_node.start_mark.line
         key = key_node.value
-        if key_node.tag != "tag:yaml.org,2002:str" or not isinstance(key, str):
+        plain = isinstance(key, str) and key.isprintable()
+        if key_node.tag != "tag:yaml.org,2002:str" or not plain:
             shown = repr(key) if isinstance(key, str) else "of several values"
             raise _error(loader.file, line, f"key {shown} is not text", "keys are plain words")
         if key == "<<":
@@ -191,7 +192,13 @@ def _value(loader: _Loader, node: yaml.Node, path: KeyPath, places: dict[KeyPath
     if kind not in ("str", "int", "float", "bool", "null"):
         what = f"values of type {kind!r} are not supported"
         raise _error(loader.file, node.start_mark.line, what, "write a plain value")
-    return loader.construct_object(node)
+    try:
+        value = loader.construct_object(node)
+        str(value).encode()
+        return value
+    except (ValueError, IndexError):  # numbers that pyyaml fails on, text that is not Unicode
+        what = f"{node.value!r} is not of type {kind}"
+        raise _error(loader.file, node.start_mark.line, what, "write a plain value") from None
 
 
 def _dotted(path: KeyPath) -> str:

@@ -1,4 +1,7 @@
-"""cocotb tests of the compute engine in `opu_compute_bench`. Machine: OPU_BENCH_SPEC; amount of work: OPU_BENCH_ROUNDS."""
+"""cocotb tests of the compute engine in `opu_compute_bench`.
+
+Environment: OPU_BENCH_SPEC names the machine, OPU_BENCH_ROUNDS sets the amount of work.
+"""
 
 import os
 
@@ -6,15 +9,18 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge
 
-from opu_fuse.hw.isa import Engine, registers_of
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.timing import MIN_ROW_CYCLES
 from rtl_sim.benches import compute_model
 from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
-CONV, COPY = 0, 1
-OVERHEAD = 6  # cycles from start to done of an instruction alone, besides the first fill and the sweeps
+CONV, COPY = compute_model.CONV, compute_model.COPY
+FILL = max(SPEC.row_words, MIN_ROW_CYCLES)  # first weight row of an instruction that comes alone
+PREPARE = 2  # the same for copy
+DRAIN = 6  # last pixel to done
 
 
 class Bench:
@@ -27,11 +33,12 @@ class Bench:
         self.driver = EngineDriver(dut, Engine.COMPUTE, self.rng)
 
     async def begin(self):
-        W, buffers = SPEC.word_channels, SPEC.buffers
+        W, buffers, integers = SPEC.word_channels, SPEC.buffers, self.rng.integers
+        weight_shape = (buffers.weight.words, buffers.weight.width)
         await self.driver.begin()
-        self.feature = self.rng.integers(-128, 128, (buffers.feature.words, W), np.int8)
-        self.weight = self.rng.integers(-128, 128, (buffers.weight.words, buffers.weight.width), np.int8)
-        self.psum = self.rng.integers(-(1 << 31), 1 << 31, (buffers.psum.words, W), np.int32)
+        self.feature = integers(-128, 128, (buffers.feature.words, W), np.int8)
+        self.weight = integers(-128, 128, weight_shape, np.int8)
+        self.psum = integers(-(1 << 31), 1 << 31, (buffers.psum.words, W), np.int32)
         await self.driver.load("feature", self.feature)
         await self.driver.load("weight", self.weight)
         await self.driver.load("psum", self.psum)
@@ -44,6 +51,10 @@ class Bench:
             else:
                 compute_model.copy(SPEC, self.feature, self.psum, values)
 
+    def random(self, count, **limits):
+        draw = compute_model.random_instruction
+        return [draw(SPEC, self.rng, **limits) for _ in range(count)]
+
     async def check(self, history=()):
         got = await self.driver.read(SPEC.buffers.psum.words, np.int32)
         compare("partial sums", self.psum, got, history)
@@ -55,7 +66,7 @@ async def random_instructions_leave_the_partial_sums_that_the_page_says(dut):
     await bench.begin()
     modes = set()
     for _ in range(ROUNDS):
-        instructions = [compute_model.random_instruction(SPEC, bench.rng) for _ in range(bench.rng.integers(1, 5))]
+        instructions = bench.random(bench.rng.integers(1, 5))
         modes |= {values["mode"] for opcode, values in instructions if opcode == CONV}
         start, done = bench.rng.choice([0.1, 0.5, 1.0], 2)
         await bench.run(instructions, Pauses(start=start, done=done))
@@ -70,13 +81,12 @@ async def an_instruction_that_accumulates_sees_the_sums_of_the_one_before(dut):
     await bench.begin()
     for _ in range(ROUNDS):
         words = int(bench.rng.integers(1, 4))
-        instructions = []
-        for _ in range(6):
-            opcode, values = compute_model.random_instruction(SPEC, bench.rng, copy_chance=0.3, largest=3)
+        instructions = bench.random(6, copy_chance=0.3, largest=3)
+        for _, values in instructions:
             pixels = values["out_rows"] * values["out_cols"]
             values |= {"ic_steps": 1, "oc_steps": 1, "accumulate": 1, "weight": 0}
-            values["psum"] = max(0, words - pixels)  # the last pixel of one is often the first of the next
-            instructions.append((opcode, values))
+            # The last pixel of one is often the first of the next.
+            values["psum"] = max(0, words - pixels)
         await bench.run(instructions, Pauses())
         await bench.check(instructions)
 
@@ -85,13 +95,12 @@ async def an_instruction_that_accumulates_sees_the_sums_of_the_one_before(dut):
 async def a_row_takes_as_long_as_its_pixels_or_its_words_or_four_cycles(dut):
     bench = Bench(dut)
     await bench.begin()
-    fill = max(SPEC.array.units * SPEC.array.multipliers // SPEC.buffers.weight.width, 4)
-    for _ in range(ROUNDS):
-        opcode, values = compute_model.random_instruction(SPEC, bench.rng)
+    for opcode, values in bench.random(ROUNDS):
         values["accumulate"] = 0
         await bench.run([(opcode, values)], Pauses())
         took = bench.driver.retired_at[-1] - bench.driver.started_at[-1]
-        expected = compute_model.cycles(SPEC, opcode, values) + OVERHEAD + (fill if opcode == CONV else 2)
+        expected = compute_model.cycles(SPEC, opcode, values) + DRAIN
+        expected += FILL if opcode == CONV else PREPARE
         assert took == expected, f"{took} cycles, expected {expected}: {opcode} {values}"
     await bench.check()
 
@@ -100,15 +109,13 @@ async def a_row_takes_as_long_as_its_pixels_or_its_words_or_four_cycles(dut):
 async def instructions_in_a_row_lose_no_cycle_between_their_sweeps(dut):
     bench = Bench(dut)
     await bench.begin()
-    fill = max(SPEC.array.units * SPEC.array.multipliers // SPEC.buffers.weight.width, 4)
-    while True:
-        _, values = compute_model.random_instruction(SPEC, bench.rng, copy_chance=0)
-        if values["out_rows"] * values["out_cols"] > fill + 4:
-            break
+    values = {"out_rows": 0, "out_cols": 0}
+    while values["out_rows"] * values["out_cols"] <= FILL + 4:
+        [(_, values)] = bench.random(1, copy_chance=0)
     values["accumulate"] = 0
     await bench.run([(CONV, values)] * 5, Pauses())
     took = bench.driver.retired_at[-1] - bench.driver.started_at[0]
-    assert took == 5 * compute_model.cycles(SPEC, CONV, values) + OVERHEAD + fill
+    assert took == 5 * compute_model.cycles(SPEC, CONV, values) + FILL + DRAIN
     await bench.check()
 
 
@@ -116,14 +123,16 @@ async def instructions_in_a_row_lose_no_cycle_between_their_sweeps(dut):
 async def illegal_instructions_are_refused_and_change_nothing(dut):
     bench = Bench(dut)
     await bench.begin()
-    opcode, values = compute_model.random_instruction(SPEC, bench.rng, copy_chance=0)
-    known = {r.name for r in registers_of(Engine.COMPUTE)}
+    [(opcode, values)] = bench.random(1, copy_chance=0)
+    counts = ("out_rows", "out_cols", "stride_y", "stride_x", "ic_steps")
+    conv_counts = ("kernel_rows", "kernel_cols", "dilation_y", "dilation_x", "oc_steps")
+    overlap = {"ic_steps": 1, "oc_steps": SPEC.word_channels, "psum_block_pitch": 8, "out_rows": 9}
     wrong = [
-        *((CONV, {name: 0}) for name in known if name.startswith(("in_", "out_", "stride_"))),
-        *((CONV, {name: 0}) for name in known if name.startswith(("kernel_", "dilation_"))),
-        *((CONV, {"ic_steps": 0}), (CONV, {"oc_steps": 0}), (COPY, {"ic_steps": 0}), (COPY, {"out_rows": 0})),
-        *((CONV, {"mode": len(SPEC.array.modes)}), (CONV, {"slot_log2": 9}), (COPY, {"slot_log2": 9})),
-        *((2, {}), (15, {})),
+        *((CONV, {name: 0}) for name in (*counts, *conv_counts)),
+        *((COPY, {name: 0}) for name in counts),
+        *((CONV, {"mode": len(SPEC.array.modes)}), (CONV, {"slot_log2": 9})),
+        *((COPY, {"slot_log2": 9}), (2, {}), (15, {})),
+        *((CONV, overlap), (COPY, overlap | {"ic_steps": 2})),
     ]
     for count, (code, change) in enumerate(wrong, 1):
         await bench.driver.run([(code, values | change)], Pauses())

@@ -1,7 +1,7 @@
-"""What the benches of the compute and the post engine share: starts, retirements, loading and reading the memories.
+"""What the benches of the compute and the post engine share: starts, retirements, memories.
 
-The bench acts at falling clock edges. What the engine shows then (ready, valid) depends on its registers alone, so it still
-holds at the rising edge that follows and decides the handshake.
+The bench acts at falling clock edges. What the engine shows then (ready, valid) depends on its
+registers alone, so it still holds at the rising edge that follows and decides the handshake.
 """
 
 from dataclasses import dataclass, field
@@ -14,10 +14,21 @@ from cocotb.triggers import FallingEdge
 from opu_fuse.hw.isa import registers_of
 
 PATIENCE = 100_000  # cycles without a retirement
+INPUTS = (
+    *("start_valid_i", "op_i", "params_i", "done_ready_i", "hold_i"),
+    *("read_re_i", "read_addr_i", "load_addr_i", "load_data_i"),
+    *("load_feature_i", "load_weight_i", "load_psum_i", "load_param_i", "load_residual_i"),
+)
+"""Inputs of the benches, of one or the other."""
+
+
+def draw(rng, **ranges):
+    """A value for every name, between its two limits, both included."""
+    return {name: int(rng.integers(low, high + 1)) for name, (low, high) in ranges.items()}
 
 
 def pack(engine, values):
-    """The parameter struct of an engine as an integer: registers in index order, the first in the highest bits."""
+    """The parameter struct of an engine: registers in index order, the first in the top bits."""
     word = 0
     for register in registers_of(engine):
         value = int(values[register.name])
@@ -27,7 +38,7 @@ def pack(engine, values):
 
 
 def bytes_of(word):
-    """Lanes of a memory word (any integer dtype), lane 0 lowest, as the integer that cocotb drives."""
+    """A memory word of lanes (any integer dtype) as an integer, lane 0 in the lowest bits."""
     return int.from_bytes(np.ascontiguousarray(word).tobytes(), "little")
 
 
@@ -42,7 +53,7 @@ class Pauses:
 
 @dataclass
 class EngineDriver:
-    """One engine in its bench. `illegal` counts refused starts; cycles are counted from the end of reset."""
+    """One engine in its bench. `illegal` counts refused starts; cycle 0 is the end of reset."""
 
     dut: object
     engine: object
@@ -55,10 +66,9 @@ class EngineDriver:
     async def begin(self):
         """Idle inputs, clock, reset."""
         dut = self.dut
-        idle = ("start_valid", "op", "params", "done_ready", "read_re", "read_addr", "load_addr", "load_data", "hold")
-        for name in (*idle, *(f"load_{m}" for m in ("feature", "weight", "psum", "param", "residual"))):
-            if hasattr(dut, f"{name}_i"):
-                getattr(dut, f"{name}_i").value = 0
+        for name in INPUTS:
+            if hasattr(dut, name):
+                getattr(dut, name).value = 0
         dut.rst_ni.value = 0
         cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
         for _ in range(3):
@@ -128,11 +138,12 @@ class EngineDriver:
 
 
 def compare(kind, expected, got, history):
-    """Equal words, or a table of the first differences and the instructions since the last comparison."""
+    """Equal words, or a table of the first differences and the instructions that led to them."""
     if np.array_equal(expected, got):
         return
-    rows = [f"{kind}: {np.count_nonzero(expected != got)} of {got.size} differ", " word  lane   expected        got"]
-    for word, lane in np.argwhere(expected != got)[:12]:
+    wrong = np.argwhere(expected != got)
+    rows = [f"{kind}: {len(wrong)} of {got.size} differ", " word  lane   expected        got"]
+    for word, lane in wrong[:12]:
         rows.append(f"{word:5d} {lane:5d} {expected[word, lane]:10d} {got[word, lane]:10d}")
     rows += [f"instruction {opcode}: {values}" for opcode, values in history]
     raise AssertionError("\n".join(rows))

@@ -1,4 +1,7 @@
-"""cocotb tests of the post engine in `opu_post_bench`. Machine: OPU_BENCH_SPEC; amount of work: OPU_BENCH_ROUNDS."""
+"""cocotb tests of the post engine in `opu_post_bench`.
+
+Environment: OPU_BENCH_SPEC names the machine, OPU_BENCH_ROUNDS sets the amount of work.
+"""
 
 import itertools
 import os
@@ -16,7 +19,9 @@ SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
 RUN = 0
 LATENCY = {Stage.REQUANT: 0, Stage.ACT: 2, Stage.POOL: 3, Stage.RESIDUAL: 3}
-PREPARE, PARAMETERS, PIPELINE = 3, 9, 6  # start to first visit without and with REQUANT; last visit to done
+PREPARE, PARAMETERS = 2, 8  # start to the cycle before the first visit, without and with REQUANT
+DRAIN = 6  # last visit to done, stages of LATENCY apart
+ONE = ("in_rows", "out_rows", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
 
 
 def all_chains():
@@ -46,13 +51,19 @@ class Bench:
         await self.driver.load("residual", self.residual)
         # What the output buffer holds is known once every word is written.
         self.output = np.zeros((buffers.output.words, W), np.int8)
-        fill = dict.fromkeys(("in_rows", "out_rows", "win_rows", "win_cols", "stride_y", "stride_x", "blocks"), 1)
-        blank = post_model.random_instruction(SPEC, self.rng, order=()) | fill
-        blank |= {"origin_y": 0, "origin_x": 0, "psum": 0, "out": 0}
-        blank |= {"in_cols": buffers.psum.words, "out_cols": buffers.psum.words}
         for out in range(0, buffers.output.words, buffers.psum.words):
             count = min(buffers.psum.words, buffers.output.words - out)
-            await self.run([blank | {"out": out, "in_cols": count, "out_cols": count}], Pauses())
+            await self.run([self.line((), psum=0, out=out, count=count)], Pauses())
+
+    def random(self, count, **limits):
+        draw = post_model.random_instruction
+        return [draw(SPEC, self.rng, **limits) for _ in range(count)]
+
+    def line(self, order, *, psum, out, count):
+        """Neighbouring partial sum words to neighbouring output words."""
+        [p] = self.random(1, order=order)
+        p |= dict.fromkeys(ONE, 1) | {"origin_y": 0, "origin_x": 0, "psum": psum, "out": out}
+        return p | {"in_cols": count, "out_cols": count}
 
     async def run(self, instructions, pauses):
         await self.driver.run([(RUN, p) for p in instructions], pauses)
@@ -70,7 +81,8 @@ async def every_chain_writes_what_the_page_says(dut):
     await bench.begin()
     for chain in all_chains():
         for kind in range(2 if Stage.POOL in chain else 1):
-            p = post_model.random_instruction(SPEC, bench.rng, order=chain) | {"pool_kind": kind}
+            [p] = bench.random(1, order=chain)
+            p["pool_kind"] = kind
             await bench.run([p], Pauses())
             await bench.check([p])
 
@@ -80,7 +92,7 @@ async def random_instructions_with_stalls_write_what_the_page_says(dut):
     bench = Bench(dut)
     await bench.begin()
     for _ in range(ROUNDS):
-        instructions = [post_model.random_instruction(SPEC, bench.rng) for _ in range(bench.rng.integers(1, 5))]
+        instructions = bench.random(bench.rng.integers(1, 5))
         start, done = bench.rng.choice([0.1, 0.5, 1.0], 2)
         hold = bench.rng.choice([0.0, 0.3, 0.8])
         await bench.run(instructions, Pauses(start=start, done=done, hold=hold))
@@ -92,11 +104,9 @@ async def random_instructions_with_stalls_write_what_the_page_says(dut):
 async def requantised_outputs_have_many_values_and_few_at_the_limits(dut):
     bench = Bench(dut)
     await bench.begin()
-    shape = {"blocks": 1, "in_rows": 1, "in_cols": 32, "out_rows": 1, "out_cols": 32, "win_rows": 1, "win_cols": 1}
-    shape |= {"origin_y": 0, "origin_x": 0, "stride_y": 1, "stride_x": 1}
-    p = post_model.random_instruction(SPEC, bench.rng, order=(Stage.REQUANT,)) | shape
+    size = SPEC.buffers.output.words
     for first in range(0, SPEC.buffers.psum.words - 32, 32):
-        p |= {"psum": first, "out": first % SPEC.buffers.output.words, "param": 8 * (first // 32 % 4)}
+        p = bench.line((Stage.REQUANT,), psum=first, out=first % size, count=32)
         await bench.run([p], Pauses())
     assert_alive("outputs", bench.output, distinct=200, lowest=-128, highest=127, saturated=0.5)
     await bench.check([p])
@@ -107,13 +117,13 @@ async def a_window_position_takes_one_cycle(dut):
     bench = Bench(dut)
     await bench.begin()
     for chain in all_chains():
-        p = post_model.random_instruction(SPEC, bench.rng, order=chain)
-        if Stage.REQUANT in chain and p["out_rows"] * p["out_cols"] * p["win_rows"] * p["win_cols"] < PARAMETERS:
-            p["blocks"] = 1  # else the parameters of the next block are awaited
+        [p] = bench.random(1, order=chain)
+        if post_model.visits(p) // p["blocks"] <= PARAMETERS:
+            p["blocks"] = 1  # else the parameters of the next block may be awaited
         await bench.run([p], Pauses())
         took = bench.driver.retired_at[-1] - bench.driver.started_at[-1]
         first = PARAMETERS if Stage.REQUANT in chain else PREPARE
-        expected = first + post_model.visits(p) + PIPELINE + sum(LATENCY[s] for s in chain) - 1
+        expected = first + post_model.visits(p) + DRAIN + sum(LATENCY[s] for s in chain)
         assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
     await bench.check()
 
@@ -122,11 +132,12 @@ async def a_window_position_takes_one_cycle(dut):
 async def illegal_instructions_are_refused_and_change_nothing(dut):
     bench = Bench(dut)
     await bench.begin()
-    values = post_model.random_instruction(SPEC, bench.rng, order=(Stage.REQUANT, Stage.ACT))
-    zero = ("in_rows", "in_cols", "out_rows", "out_cols", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
+    [values] = bench.random(1, order=(Stage.REQUANT, Stage.ACT))
+    zero = ("out_rows", "out_cols", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
     orders = (
-        *((Stage.ACT, Stage.REQUANT), (Stage.POOL, Stage.POOL), (Stage.ACT, Stage.END, Stage.ACT), (Stage.ACT, 5)),
-        *((Stage.RESIDUAL, Stage.ACT, Stage.RESIDUAL), (Stage.ACT, Stage.ACT), (Stage.END, Stage.REQUANT), (15,)),
+        *((Stage.ACT, Stage.REQUANT), (Stage.POOL, Stage.POOL), (Stage.ACT, Stage.ACT)),
+        *((Stage.ACT, Stage.END, Stage.ACT), (Stage.RESIDUAL, Stage.ACT, Stage.RESIDUAL)),
+        *((Stage.END, Stage.REQUANT), (Stage.ACT, 5), (15,), (Stage.REQUANT,) * 5),
     )
     wrong = [
         *((RUN, {name: 0}) for name in zero),
@@ -143,3 +154,13 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
     await bench.check()
     await bench.run([values], Pauses())
     await bench.check()
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def a_position_outside_the_tile_without_a_pool_is_refused(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    [values] = bench.random(1, order=(Stage.ACT,))
+    values |= {"origin_x": 0, "in_cols": 1, "out_cols": 2, "stride_x": 1}
+    await bench.driver.run([(RUN, values)], Pauses())
+    assert bench.driver.illegal == 1

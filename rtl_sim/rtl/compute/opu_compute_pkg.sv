@@ -50,6 +50,14 @@ package opu_compute_pkg;
     for (int m = 0; m < int'(MODE_COUNT); m++) if (mode == 4'(m)) mode_ic = MODE_IC[m];
   endfunction
 
+  // Output groups of a partial sum word in a mode.
+  function automatic logic [15:0] mode_word_groups(logic [3:0] mode);
+    mode_word_groups = '0;
+    for (int m = 0; m < int'(MODE_COUNT); m++) begin
+      if (mode == 4'(m)) mode_word_groups = 16'(WORD_CHANNELS / 32'(MODE_OC[m]));
+    end
+  endfunction
+
   // Neighbouring units summed in a mode, minus one (the number is a power of two).
   function automatic logic [15:0] mode_part_mask(logic [3:0] mode);
     mode_part_mask = '0;

@@ -1,8 +1,8 @@
 // Accepts compute instructions, walks their weight rows (conv) or channel blocks (copy) and fills the weight row registers.
 //
 // start_*: valid/ready; parameters are taken at the handshake. Ready as soon as the last sweep of the instruction before
-//          has begun, so its pixels hide the first fill of the next one. illegal_o pulses one cycle after the handshake
-//          of an illegal instruction, which does nothing else.
+//          has begun, so its pixels hide the first fill of the next one. One cycle after the handshake either accept_o
+//          pulses or illegal_o; an illegal instruction does nothing else.
 // sweep_*: valid/ready, one per weight row or copied block; sweep_o is stable while it waits. Sweeps of conv start at
 //          least 4 cycles apart: the partial sum written by one is read by the next. An instruction that accumulates from
 //          the start waits until the steps of the one before have left the datapath (drained_i).
@@ -22,7 +22,7 @@ module opu_compute_rows
     input  logic                     room_i,       // one more instruction may be open
     input  logic [3:0]               op_i,
     input  compute_params_t          params_i,
-    output logic                     accept_o,     // a legal instruction starts
+    output logic                     accept_o,     // the instruction is legal and will retire
     output logic                     illegal_o,
 
     output logic                     sweep_valid_o,
@@ -50,15 +50,15 @@ module opu_compute_rows
 
   // ---- acceptance ----------------------------------------------------------------------------------------------------
 
-  logic start, legal, is_copy;
+  logic start, legal, legal_q, overlap, is_copy;
   assign is_copy = op_i == OP_COMPUTE_COPY;
   assign start_ready_o = state_q == IDLE && room_i;
   assign start = start_valid_i && start_ready_o;
-  assign accept_o = start && legal;
+  assign accept_o = state_q == PREPARE && legal_q && !overlap;
+  assign illegal_o = state_q == PREPARE && !(legal_q && !overlap);
 
   always_comb begin
-    legal = params_i.in_rows != '0 && params_i.in_cols != '0
-        && params_i.out_rows != '0 && params_i.out_cols != '0
+    legal = params_i.out_rows != '0 && params_i.out_cols != '0
         && params_i.stride_y != '0 && params_i.stride_x != '0
         && params_i.ic_steps != '0 && 32'(params_i.slot_log2) <= WORD_SHIFT;
     if (!is_copy) begin
@@ -68,6 +68,12 @@ module opu_compute_rows
           && params_i.oc_steps != '0 && 32'(params_i.mode) < MODE_COUNT;
     end
   end
+
+  // Several blocks of partial sums need room for a tile each.
+  logic [31:0] pixels;
+  assign pixels = 32'(p_q.out_rows) * 32'(p_q.out_cols);
+  assign overlap = 32'(p_q.psum_block_pitch) < pixels
+      && (copy_q ? p_q.ic_steps > 16'd1 : p_q.oc_steps > mode_word_groups(p_q.mode));
 
   // ---- loops: segment (or block), kernel row, kernel column, output group ----------------------------------------------
 
@@ -164,7 +170,7 @@ module opu_compute_rows
   weight_addr_t weight_addr_q;
 
   // A fill may restart in the cycle of its last read.
-  assign fill_start = (accept_o && !is_copy) || (take && !copy_q && !last_sweep);
+  assign fill_start = (start && !is_copy) || (take && !copy_q && !last_sweep);
   assign weight_re_o = fill_left_q != '0;
   assign weight_addr_o = weight_addr_q;
 
@@ -178,7 +184,7 @@ module opu_compute_rows
 
   always_ff @(posedge clk_i) begin
     if (weight_re_o) weight_addr_q <= weight_addr_q + weight_addr_t'(1);
-    if (accept_o && !is_copy) weight_addr_q <= weight_addr_t'(params_i.weight);
+    if (start && !is_copy) weight_addr_q <= weight_addr_t'(params_i.weight);
     fill_word_o <= ROW_WORD_BITS'(FILL_BITS'(ROW_WORDS) - fill_left_q);
     fill_select_o <= fill_select_q;
   end
@@ -215,8 +221,8 @@ module opu_compute_rows
   always_comb begin
     state_d = state_q;
     unique case (state_q)
-      IDLE: if (accept_o) state_d = PREPARE;
-      PREPARE: state_d = SWEEP;
+      IDLE: if (start) state_d = PREPARE;
+      PREPARE: state_d = accept_o ? SWEEP : IDLE;
       SWEEP: if (take && last_sweep) state_d = IDLE;
       default: state_d = IDLE;
     endcase
@@ -225,14 +231,12 @@ module opu_compute_rows
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q <= IDLE;
-      illegal_o <= 1'b0;
       fill_left_q <= '0;
       fill_we_o <= 1'b0;
       fill_select_q <= 1'b0;
       gap_q <= '0;
     end else begin
       state_q <= state_d;
-      illegal_o <= start && !legal;
       fill_left_q <= fill_left_d;
       fill_we_o <= weight_re_o;
       if (fill_start) fill_select_q <= !fill_select_q;
@@ -242,9 +246,10 @@ module opu_compute_rows
 
   // Parameters, loops: loaded before they are used, so without reset.
   always_ff @(posedge clk_i) begin
-    if (accept_o) begin
+    if (start) begin
       p_q <= params_i;
       copy_q <= is_copy;
+      legal_q <= legal;
     end
     if (state_q == PREPARE) begin
       origin_pitch_q <= origin_pitch;

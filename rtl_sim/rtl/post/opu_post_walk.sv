@@ -1,7 +1,8 @@
 // Accepts post instructions, walks blocks, output pixels and windows, reads partial sums and loads parameters.
 //
 // start_*: valid/ready, parameters are taken at the handshake; ready as soon as the last visit of the instruction before
-//          is issued. illegal_o pulses one cycle after the handshake of an illegal instruction, which does nothing else.
+//          is issued. illegal_o rises one cycle after the handshake of an illegal instruction, which does nothing else,
+//          and when a chain without POOL comes to a position outside the tile; then the engine stands until reset.
 // launch_o pulses with launched_params_o in the cycle before the first visit of an instruction, and only while clear_i:
 //          nothing of the instruction before is inside the chain.
 // visit_*: one window position per cycle: item, parameter bank. A present one reads its partial sum (psum_*), and is
@@ -64,7 +65,6 @@ module opu_post_walk
 
   always_comb begin
     legal = op_i == OP_POST_RUN && chain.legal
-        && params_i.in_rows != '0 && params_i.in_cols != '0
         && params_i.out_rows != '0 && params_i.out_cols != '0
         && params_i.win_rows != '0 && params_i.win_cols != '0
         && params_i.stride_y != '0 && params_i.stride_x != '0 && params_i.blocks != '0;
@@ -226,7 +226,7 @@ module opu_post_walk
   assign may_visit = state_q == VISIT && !(block_first_q && param_re_o);
   assign psum_re_o = may_visit && in_tile;
   assign psum_addr_o = loop_q.psum_row + psum_addr_t'(loop_q.x);
-  assign issue = may_visit && (!in_tile || psum_grant_i);
+  assign issue = may_visit && (in_tile ? psum_grant_i : chain_q.pool);
 
   always_comb begin
     visit_item_o.valid = issue;
@@ -261,7 +261,7 @@ module opu_post_walk
       load_bank_q <= 1'b0;
     end else begin
       state_q <= state_d;
-      illegal_o <= start && !legal;
+      illegal_o <= (start && !legal) || (may_visit && !in_tile && !chain_q.pool);
       load_left_q <= load_left_d;
       load_we_o <= param_re_o;
       if (load_start) load_bank_q <= !load_bank_q;
@@ -288,7 +288,6 @@ module opu_post_walk
     if (block_begins) visit_bank_q <= load_bank_q;
   end
 
-  `OPU_ASSERT(WindowOfOneInside, issue && !chain_q.pool |-> in_tile)
   `OPU_ASSERT(PsumInRange, psum_re_o |-> 32'(psum_addr_o) < PSUM_WORDS)
   `OPU_ASSERT(ParamInRange, param_re_o |-> 32'(param_addr_o) < PARAM_WORDS)
   `OPU_ASSERT(ReadHeld, psum_re_o && !psum_grant_i |=> psum_re_o && $stable(psum_addr_o))

@@ -1,0 +1,438 @@
+"""QDQ models of any make: the integers become annotations, and nothing else changes.
+
+`replayed` runs the canonical model with a rounding at every annotation; what it gives must be what
+ONNX Runtime gives on the QDQ model.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+from opu_fuse import zoo
+from opu_fuse.frontend import absorb, load_model, prepare, reference
+from opu_fuse.quant import META_KEY, QuantParams
+
+Text = Callable[..., onnx.ModelProto]
+Replay = Callable[[ir.Model, Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+RNG = np.random.default_rng(5)
+SCALES = {"s": np.float32(0.0625), "t": np.float32(0.125), "z": np.int8(0)}
+
+
+def qdq(name: str, scale: str = "s", zero: str = "z") -> str:
+    """`name` rounded to `name`_r."""
+    return (
+        f"{name}_q = QuantizeLinear ({name}, {scale}, {zero}) "
+        f"{name}_r = DequantizeLinear ({name}_q, {scale}, {zero}) "
+    )
+
+
+def text(nodes: str, x: str = "1, 4, 6, 6", y: str = "1, 4, 6, 6") -> str:
+    return f"g (float[{x}] x) => (float[{y}] y) {{ {nodes} }}"
+
+
+def scalars(**more: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in (SCALES | more).items()}
+
+
+def weights(*shape: int) -> np.ndarray:
+    return RNG.integers(-127, 128, shape).astype(np.int8)
+
+
+def quant(model: ir.Model, name: str) -> QuantParams | None:
+    values = ir.convenience.create_value_mapping(model.graph)
+    return values[name].meta.get(META_KEY)
+
+
+def types(model: ir.Model) -> list[str]:
+    return [node.op_type for node in model.graph]
+
+
+@pytest.fixture
+def absorbed(replayed: Replay) -> Callable[[onnx.ModelProto], ir.Model]:
+    """Absorb, and compare every rounded tensor and all outputs with ONNX Runtime's."""
+
+    def run(model: onnx.ModelProto) -> ir.Model:
+        loaded = load_model(model)
+        canonical = absorb(loaded)
+        inputs = {}
+        for value in loaded.graph.inputs:
+            dims = [int(d) for d in value.shape or ()]  # type: ignore[arg-type]
+            kind = value.dtype.numpy() if value.dtype else np.float32
+            random = RNG.standard_normal(dims) if kind == np.float32 else RNG.integers(0, 100, dims)
+            inputs[value.name or ""] = random.astype(kind)
+        expected, got = reference(ir.to_proto(loaded), inputs), replayed(canonical, inputs)
+        assert got
+        for name, value in got.items():
+            wanted = expected[name]
+            if wanted.dtype == np.uint8 and value.dtype == np.int8:
+                wanted = (wanted.astype(np.int16) - 128).astype(np.int8)
+            np.testing.assert_array_equal(value, wanted, err_msg=name)
+        return canonical
+
+    return run
+
+
+Absorbed = Callable[[onnx.ModelProto], ir.Model]
+
+
+def test_pairs_around_every_operator(onnx_text: Text, absorbed: Absorbed):
+    model = absorbed(
+        onnx_text(
+            text(
+                qdq("x")
+                + "w_r = DequantizeLinear <axis = 0> (w, ws, wz) b_r = DequantizeLinear <axis = 0> (b, bs)"
+                + "[c] a = Conv <pads = [1, 1, 1, 1]> (x_r, w_r, b_r)"
+                + qdq("a", "t")
+                + "[r] d = Relu (a_r)"
+                + qdq("d", "t")
+                + "[p] e = Add (d_r, x_r)"
+                + qdq("e")
+                + "y = Identity (e_r)"
+            ),
+            **scalars(
+                w=weights(4, 4, 3, 3),
+                ws=np.float32([0.5, 0.25, 1, 0.5]) / 64,
+                wz=np.zeros(4, np.int8),
+                b=np.asarray([5, -6, 700, 0], np.int32),
+                bs=np.float32([0.5, 0.25, 1, 0.5]) / 1024,
+            ),
+        )
+    )
+    assert types(model) == ["Conv", "Relu", "Add"]
+    assert quant(model, "x") == quant(model, "y") == QuantParams(scale=(0.0625,))
+    assert quant(model, "a") == quant(model, "d") == QuantParams(scale=(0.125,))
+    weight, bias = model.graph[0].inputs[1:]
+    assert weight.meta[META_KEY].scale == (0.5 / 64, 0.25 / 64, 1 / 64, 0.5 / 64)
+    assert weight.meta[META_KEY].axis == 0
+    assert bias.const_value.numpy().tolist() == [5, -6, 700, 0]
+    assert bias.meta[META_KEY].bits == 32
+    tensors = [v.meta.get("opu_fuse.tensor") for n in model.graph for v in n.outputs]
+    assert tensors == ["a_q", "d_q", "e_q"]
+
+
+def test_one_scale_for_all_weights_is_spelt_out_per_channel(onnx_text: Text, absorbed: Absorbed):
+    model = absorbed(
+        onnx_text(
+            text(
+                qdq("x")
+                + "w_r = DequantizeLinear (w, s, z) a = Conv (x_r, w_r, b)"
+                + qdq("a", "t")
+                + "y = Identity (a_r)"
+            ),
+            **scalars(w=weights(4, 4, 1, 1), b=np.float32([0.25, -1, 0.5, 3.0])),
+        )
+    )
+    weight, bias = model.graph[0].inputs[1:]
+    assert weight.meta[META_KEY] == QuantParams(scale=(0.0625,) * 4, axis=0)
+    assert bias.meta[META_KEY] == QuantParams(scale=(0.0625**2,) * 4, axis=0, bits=32)
+    assert bias.const_value.numpy().tolist() == [64, -256, 128, 768]
+
+
+def test_uint8_activations_and_weights_are_moved_by_128(onnx_text: Text, absorbed: Absorbed):
+    model = absorbed(
+        onnx_text(
+            text(
+                qdq("x", zero="za")
+                + "w_r = DequantizeLinear (w, s, zw) a = Conv (x_r, w_r)"
+                + qdq("a", "t", "zb")
+                + "y = Identity (a_r)"
+            ),
+            **scalars(
+                w=RNG.integers(0, 256, (4, 4, 1, 1)).astype(np.uint8),
+                za=np.uint8(114),
+                zb=np.uint8(0),
+                zw=np.uint8(128),
+            ),
+        )
+    )
+    assert quant(model, "x") == QuantParams(scale=(0.0625,), zero_point=-14)
+    assert quant(model, "y") == QuantParams(scale=(0.125,), zero_point=-128)
+    weight = model.graph[0].inputs[1]
+    assert weight.const_value.dtype == ir.DataType.INT8
+    assert weight.meta[META_KEY].zero_point == 0
+
+
+def test_weights_with_another_zero_point_stay_float_for_the_host(
+    onnx_text: Text, absorbed: Absorbed
+):
+    model = absorbed(
+        onnx_text(
+            text(
+                qdq("x")
+                + "w_r = DequantizeLinear (w, s, zw) a = Conv (x_r, w_r)"
+                + qdq("a", "t")
+                + "y = Identity (a_r)"
+            ),
+            **scalars(w=weights(4, 4, 1, 1), zw=np.int8(3)),
+        )
+    )
+    weight = model.graph[0].inputs[1]
+    assert weight.const_value.dtype == ir.DataType.FLOAT
+    assert META_KEY not in weight.meta
+
+
+@pytest.mark.parametrize(
+    "behind", ["Relu (a)", "Clip (a, low, high)", "MaxPool <kernel_shape = [2, 2]> (a)"]
+)
+def test_rounding_once_behind_two_operators_is_rounding_behind_each(
+    onnx_text: Text, absorbed: Absorbed, behind: str
+):
+    size = "1, 4, 5, 5" if "Pool" in behind else "1, 4, 6, 6"
+    model = absorbed(
+        onnx_text(
+            text(
+                qdq("x")
+                + f"w_r = DequantizeLinear (w, s, z) a = Conv (x_r, w_r) d = {behind}"
+                + qdq("d", "t")
+                + "y = Identity (d_r)",
+                y=size,
+            ),
+            **scalars(w=weights(4, 4, 1, 1) // 16, low=np.float32(-1.03), high=np.float32(5.7)),
+        )
+    )
+    assert types(model)[0] == "Conv"
+    assert quant(model, "a") == quant(model, "y") == QuantParams(scale=(0.125,))
+    conv = model.graph[0].outputs[0]
+    assert "opu_fuse.tensor" not in conv.meta
+
+
+def test_a_sum_that_is_not_rounded_before_the_residual_stays_an_accumulator(
+    onnx_text: Text, absorbed: Absorbed
+):
+    model = absorbed(
+        onnx_text(
+            text(
+                qdq("x")
+                + "w_r = DequantizeLinear (w, s, z) a = Conv (x_r, w_r) d = Add (a, x_r)"
+                + "e = Relu (d)"
+                + qdq("e", "t")
+                + "y = Identity (e_r)"
+            ),
+            **scalars(w=weights(4, 4, 1, 1)),
+        )
+    )
+    assert quant(model, "a") is None
+    assert quant(model, "d") == quant(model, "y") == QuantParams(scale=(0.125,))
+
+
+def test_selections_of_rounded_numbers_are_rounded(onnx_text: Text, absorbed: Absorbed):
+    model = absorbed(
+        onnx_text(
+            text(
+                qdq("x")
+                + "a = Relu (x_r) d = MaxPool <kernel_shape = [2, 2]> (a) e = Flatten (d)"
+                + "f = Abs (e)"
+                + qdq("f", "t")
+                + "y = Identity (f_r)",
+                y="1, 100",
+            ),
+            **scalars(),
+        )
+    )
+    assert [quant(model, v) for v in "ade"] == [QuantParams(scale=(0.0625,))] * 3
+
+
+def test_a_pair_for_every_reader_is_one_rounding(onnx_text: Text, absorbed: Absorbed):
+    model = absorbed(
+        onnx_text(
+            text(
+                "a = Relu (x) p = QuantizeLinear (a, s, z) q = QuantizeLinear (a, s, z)"
+                "b = DequantizeLinear (p, s, z) d = DequantizeLinear (q, s, z)"
+                "e = Relu (b) f = Abs (d) h = Add (e, f)" + qdq("h") + "y = Identity (h_r)"
+            ),
+            **scalars(),
+        )
+    )
+    assert types(model) == ["Relu", "Relu", "Abs", "Add"]
+
+
+def test_two_scales_for_one_value_stay_two_values(onnx_text: Text, absorbed: Absorbed):
+    model = absorbed(
+        onnx_text(
+            text(
+                "a = Relu (x) p = QuantizeLinear (a, s, z) q = QuantizeLinear (a, t, z)"
+                "b = DequantizeLinear (p, s, z) d = DequantizeLinear (q, t, z)"
+                "h = Add (b, d)" + qdq("h") + "y = Identity (h_r)"
+            ),
+            **scalars(),
+        )
+    )
+    assert types(model).count("QuantizeLinear") == 2
+    assert quant(model, "a") is None
+    assert {quant(model, "b"), quant(model, "d")} == {
+        QuantParams(scale=(0.0625,)),
+        QuantParams(scale=(0.125,)),
+    }
+
+
+def test_a_value_that_is_read_unrounded_too_is_not_rounded(onnx_text: Text, absorbed: Absorbed):
+    model = absorbed(
+        onnx_text(
+            text("a = Abs (x)" + qdq("a") + "h = Add (a, a_r)" + qdq("h") + "y = Identity (h_r)"),
+            **scalars(),
+        )
+    )
+    assert quant(model, "a") is None
+    assert types(model) == ["Abs", "QuantizeLinear", "DequantizeLinear", "Add"]
+
+
+def test_an_int8_input_stays_int8(onnx_text: Text, absorbed: Absorbed):
+    body = "g (int8[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y) { a = DequantizeLinear (x, s, z)"
+    model = absorbed(
+        onnx_text(body + "d = Relu (a)" + qdq("d") + "y = Identity (d_r) }", **scalars())
+    )
+    (x,) = model.graph.inputs
+    assert x.dtype == ir.DataType.INT8
+    assert x.meta[META_KEY] == QuantParams(scale=(0.0625,))
+    assert types(model) == ["Relu"]
+
+
+def test_a_uint8_input_is_converted_on_the_host(onnx_text: Text, absorbed: Absorbed):
+    body = "g (uint8[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y) { a = DequantizeLinear (x, s, u)"
+    model = absorbed(
+        onnx_text(
+            body + "d = Relu (a)" + qdq("d") + "y = Identity (d_r) }", **scalars(u=np.uint8(100))
+        )
+    )
+    assert types(model) == ["DequantizeLinear", "Relu"]
+    assert quant(model, "a") == QuantParams(scale=(0.0625,), zero_point=-28)
+
+
+def test_an_int8_output_is_written_by_the_host(onnx_text: Text, absorbed: Absorbed):
+    body = "g (float[1, 4, 6, 6] x) => (int8[1, 4, 6, 6] y) {"
+    model = absorbed(
+        onnx_text(body + qdq("x") + "a = Abs (x_r) y = QuantizeLinear (a, t, z) }", **scalars())
+    )
+    assert types(model) == ["Abs", "QuantizeLinear"]
+    assert quant(model, "a") == QuantParams(scale=(0.125,))
+    assert model.graph.outputs[0].dtype == ir.DataType.INT8
+
+
+def test_a_quantised_matrix_product_becomes_dense(onnx_text: Text, absorbed: Absorbed):
+    model = absorbed(
+        onnx_text(
+            text(
+                qdq("x")
+                + "w_r = DequantizeLinear <axis = 1> (w, ws, wz) b_r = DequantizeLinear (b, s, z)"
+                "[m] a = MatMul (x_r, w_r) d = Add (a, b_r)" + qdq("d", "t") + "y = Identity (d_r)",
+                x="1, 12",
+                y="1, 3",
+            ),
+            **scalars(
+                w=weights(12, 3),
+                ws=np.float32([0.5, 0.25, 1]) / 32,
+                wz=np.zeros(3, np.int8),
+                b=weights(3),
+            ),
+        )
+    )
+    assert types(model) == ["Gemm"]
+    weight, bias = model.graph[0].inputs[1:]
+    assert weight.const_value.numpy().shape == (3, 12)
+    assert weight.meta[META_KEY] == QuantParams(scale=(0.5 / 32, 0.25 / 32, 1 / 32), axis=0)
+    assert bias.meta[META_KEY].bits == 32
+
+
+def test_weights_that_are_rounded_in_the_model_are_rounded_once(
+    onnx_text: Text, absorbed: Absorbed
+):
+    model = absorbed(
+        onnx_text(
+            text(
+                qdq("x") + qdq("w") + "a = Conv (x_r, w_r)" + qdq("a", "t") + "y = Identity (a_r)"
+            ),
+            **scalars(w=RNG.standard_normal((4, 4, 1, 1)).astype(np.float32)),
+        )
+    )
+    assert types(model) == ["Conv"]
+    assert model.graph[0].inputs[1].const_value.dtype == ir.DataType.INT8
+
+
+def test_sixteen_bits_are_left_to_the_host(onnx_text: Text, absorbed: Absorbed):
+    model = absorbed(
+        onnx_text(
+            text(qdq("x", zero="zz") + "a = Relu (x_r)" + qdq("a") + "y = Identity (a_r)"),
+            opset=21,
+            **scalars(zz=np.int16(0)),
+        )
+    )
+    assert types(model) == ["QuantizeLinear", "DequantizeLinear", "Relu"]
+    assert quant(model, "x") is None
+
+
+class _Images(CalibrationDataReader):
+    def __init__(self, images: Iterable[np.ndarray]) -> None:
+        self._images = iter(images)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        image = next(self._images, None)
+        return None if image is None else {"input": image}
+
+
+@pytest.mark.parametrize("name", ["tiny_residual", "tiny_odd"])
+@pytest.mark.parametrize(
+    ("activation", "weight", "per_channel"),
+    [
+        (QuantType.QUInt8, QuantType.QUInt8, False),
+        (QuantType.QUInt8, QuantType.QInt8, True),
+        (QuantType.QInt8, QuantType.QInt8, False),
+    ],
+)
+def test_models_quantised_by_onnx_runtime_itself(
+    tmp_path: Path,
+    absorbed: Absorbed,
+    name: str,
+    activation: QuantType,
+    weight: QuantType,
+    per_channel: bool,
+):
+    source = prepare(zoo.build(name), quantised=False).canonical
+    ir.save(source, tmp_path / "float.onnx")
+    shape = [int(d) for d in source.graph.inputs[0].shape or ()]  # type: ignore[arg-type]
+    quantize_static(
+        tmp_path / "float.onnx",
+        tmp_path / "int8.onnx",
+        _Images(RNG.standard_normal((4, *shape)).astype(np.float32)),
+        quant_format=QuantFormat.QDQ,
+        activation_type=activation,
+        weight_type=weight,
+        per_channel=per_channel,
+        extra_options={"WeightSymmetric": True},
+    )
+    model = absorbed(onnx.load(tmp_path / "int8.onnx"))
+    left = {"Conv", "Relu", "Add", "GlobalAveragePool", "Reshape", "Gemm", "LeakyRelu", "MaxPool"}
+    assert set(types(model)) <= left
+    for node in model.graph:
+        assert META_KEY in node.outputs[0].meta, node.name
+        if node.op_type in {"Conv", "Gemm"}:
+            assert node.inputs[1].meta[META_KEY].axis == 0
+
+
+def test_a_quantised_model_is_not_quantised_again():
+    qdq_model = prepare(zoo.build("tiny_odd")).qdq
+    assert qdq_model is not None
+    again = prepare(qdq_model, calibration={"input": np.zeros((1, 3, 25, 23), np.float32)})
+    assert again.warnings == ("the model is quantised already: the calibration data is not used",)
+    assert again.qdq is not None
+    assert [
+        t.raw_data for t in again.qdq.graph.initializer if t.name == "conv1.weight_quantized"
+    ] == [t.raw_data for t in qdq_model.graph.initializer if t.name == "conv1.weight_quantized"]
+
+
+def test_a_quantised_model_without_its_integers_has_the_same_graph():
+    qdq_model = prepare(zoo.build("tiny_residual")).qdq
+    assert qdq_model is not None
+    integer, floating = prepare(qdq_model), prepare(qdq_model, quantised=False)
+    assert floating.qdq is None
+    assert types(integer.canonical) == types(floating.canonical)
+    for node in floating.canonical.graph:
+        for value in (*node.inputs, *node.outputs):
+            assert value is not None
+            assert META_KEY not in value.meta
+            assert value.dtype in {ir.DataType.FLOAT, ir.DataType.INT64}

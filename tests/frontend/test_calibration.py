@@ -1,0 +1,132 @@
+"""Calibration data in every accepted form, and the message for every other one."""
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.errors import ModelError
+from opu_fuse.frontend import prepare
+from opu_fuse.frontend.calibration import samples
+
+SHAPE = (1, 3, 12, 12)
+
+
+@pytest.fixture
+def model() -> ir.Model:
+    return zoo.build("tiny_residual")
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((count, *SHAPE), np.float32)
+
+
+def test_without_data_noise_stands_in_with_a_warning(
+    model: ir.Model, caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.WARNING):
+        prepared = prepare(model)
+    (warning,) = prepared.warnings
+    assert "no calibration data" in warning
+    assert caplog.messages == [warning]
+
+
+def test_given_data_needs_no_warning(model: ir.Model):
+    assert prepare(model, calibration={"input": images(2)}).warnings == ()
+
+
+def test_a_folder_of_arrays_is_read_in_name_order(model: ir.Model, tmp_path: Path):
+    data = images(3)
+    for name, image in zip(("b", "a", "c"), data, strict=True):
+        np.save(tmp_path / f"{name}.npy", image)
+    found, _ = samples(model, tmp_path)
+    assert [s["input"].tolist() for s in found] == [data[i].tolist() for i in (1, 0, 2)]
+
+
+@pytest.mark.parametrize("stack", [(4, 3, 12, 12), (4, 1, 3, 12, 12)])
+def test_samples_are_stacked_along_the_first_axis(
+    model: ir.Model, tmp_path: Path, stack: tuple[int, ...]
+):
+    data = images(4)
+    np.savez(tmp_path / "data.npz", input=data.reshape(stack))
+    found, _ = samples(model, tmp_path / "data.npz")
+    assert np.array_equal(np.stack([s["input"] for s in found]), data)
+
+
+def test_numbers_of_other_types_are_converted(model: ir.Model):
+    (sample,), _ = samples(model, {"input": np.full(SHAPE, 7, np.uint8)})
+    assert sample["input"].dtype == np.float32
+    assert np.all(sample["input"] == 7.0)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"image": np.zeros(SHAPE)}, r"expected arrays named \['input'\], got \['image'\]"),
+        ({"input": np.zeros((3, 12, 13))}, r"expects shape 1x3x12x12 .*, got 3x12x13; reshape"),
+        ({"input": np.zeros((5, 3, 10, 12))}, r"expects shape 1x3x12x12 .*, got 5x3x10x12"),
+        ({"input": np.zeros((0, *SHAPE))}, r"got 0x1x3x12x12"),
+        ({"input": np.full(SHAPE, np.nan)}, r"input 'input' holds NaN or infinity; clean the data"),
+        ({"input": np.full(SHAPE, "a")}, r"input 'input' expects float32, got <U1; convert"),
+    ],
+)
+def test_data_that_does_not_fit_says_what_was_expected(
+    model: ir.Model, data: dict[str, np.ndarray], message: str
+):
+    with pytest.raises(ModelError, match=message):
+        prepare(model, calibration=data)
+
+
+def test_a_missing_folder(model: ir.Model, tmp_path: Path):
+    with pytest.raises(ModelError, match=r"nowhere: there is no such file or folder; check"):
+        prepare(model, calibration=tmp_path / "nowhere")
+
+
+def test_a_folder_without_arrays(model: ir.Model, tmp_path: Path):
+    (tmp_path / "readme.txt").write_text("nothing here")
+    with pytest.raises(ModelError, match=re.escape("holds no .npy or .npz files")):
+        prepare(model, calibration=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.npy"])
+def test_a_file_that_is_no_array(model: ir.Model, tmp_path: Path, name: str):
+    (tmp_path / name).write_text("no array")
+    with pytest.raises(ModelError, match=re.escape("is no numpy file (.npy or .npz)")):
+        prepare(model, calibration=tmp_path / name)
+
+
+def test_one_array_cannot_feed_two_inputs(
+    tmp_path: Path, onnx_text: Callable[..., onnx.ModelProto]
+):
+    two = onnx_text("agraph (float[1, 4] a, float[1, 4] b) => (float[1, 4] y) { y = Add (a, b) }")
+    np.save(tmp_path / "x.npy", np.zeros((1, 4), np.float32))
+    with pytest.raises(ModelError, match=r"one array cannot feed 2 inputs; .*arrays 'a', 'b'"):
+        prepare(two, calibration=tmp_path)
+    with pytest.raises(ModelError, match="different numbers of samples"):
+        prepare(two, calibration={"a": np.zeros((2, 1, 4)), "b": np.zeros((3, 1, 4))})
+
+
+def test_noise_cannot_stand_for_integers(onnx_text: Callable[..., onnx.ModelProto]):
+    text = """
+    agraph (int32[1, 4] a) => (float[1, 4] y) {
+        f = Cast <to = 1> (a)
+        y = Relu (f)
+    }
+    """
+    with pytest.raises(ModelError, match="input 'a': is int32, noise can only stand for float32"):
+        prepare(onnx_text(text))
+    prepared = prepare(onnx_text(text), calibration={"a": np.asarray([[1, 2, 3, 4]], np.int32)})
+    assert [n.op_type for n in prepared.canonical.graph] == ["Cast", "Relu"]
+
+
+def test_a_choice_of_scales_that_does_not_exist(model: ir.Model):
+    with pytest.raises(
+        ModelError, match="scales 'exact': there is no such choice; use pow2 or free"
+    ):
+        prepare(model, scales="exact")

@@ -1,0 +1,158 @@
+"""Ordinary exports just work: old opsets, dynamic batch, unnamed nodes, computed shapes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.frontend import load_model, prepare
+from opu_fuse.quant import META_KEY
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+CONV = """
+agraph (float[N, 3, 8, 8] x) => (float[N, 4, H, W] y) {
+    a = Conv <pads = [1, 1, 1, 1]> (x, w)
+    b = Relu (a)
+    c = Relu (b)
+    y = Identity (c)
+}
+"""
+WEIGHT = np.ones((4, 3, 3, 3), np.float32)
+
+
+def shape(value: ir.Value) -> list[int]:
+    return [int(d) for d in value.shape or ()]  # type: ignore[arg-type]
+
+
+def test_a_dynamic_batch_becomes_one_everywhere(onnx_text: Callable[..., onnx.ModelProto]):
+    model = load_model(onnx_text(CONV, w=WEIGHT))
+    assert shape(model.graph.inputs[0]) == [1, 3, 8, 8]
+    assert [shape(v) for n in model.graph for v in n.outputs] == [[1, 4, 8, 8]] * len(model.graph)
+
+
+def test_unnamed_nodes_get_unique_names_and_know_themselves(
+    onnx_text: Callable[..., onnx.ModelProto],
+):
+    model = load_model(onnx_text(CONV, w=WEIGHT))
+    names = [node.name for node in model.graph]
+    assert names == ["Conv_0", "Relu_0", "Relu_1", "Identity_0"][: len(names)]
+    assert [n.metadata_props["opu_fuse.source"] for n in model.graph] == names
+
+
+def test_equal_node_names_are_told_apart(onnx_text: Callable[..., onnx.ModelProto]):
+    proto = onnx_text(CONV, w=WEIGHT)
+    for node in proto.graph.node:
+        node.name = "same"
+    names = [node.name for node in load_model(proto).graph]
+    assert len(set(names)) == len(names)
+    assert names[0] == "same"
+
+
+def test_the_callers_object_is_not_changed():
+    model = zoo.build("tiny_odd")
+    before = ir.to_proto(model).SerializeToString(deterministic=True)
+    prepare(model)
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+def test_initialisers_that_are_inputs_too_are_no_inputs(onnx_text: Callable[..., onnx.ModelProto]):
+    proto = onnx_text(CONV, ir_version=3, opset=7, w=WEIGHT)
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("w", 1, WEIGHT.shape))
+    assert [v.name for v in load_model(proto).graph.inputs] == ["x"]
+
+
+def test_opset_seven_with_batch_norm_sum_and_dropout(
+    onnx_text: Callable[..., onnx.ModelProto], canonical: Callable[..., ir.Model]
+):
+    proto = onnx_text(
+        """
+        agraph (float[1, 3, 8, 8] x) => (float[1, 3, 8, 8] y) {
+            a = Conv <kernel_shape = [1, 1]> (x, w)
+            b = BatchNormalization <epsilon = 0.001> (a, v, v, v, v)
+            c = Dropout <ratio = 0.5> (b)
+            d = Clip <min = 0.0, max = 6.0> (c)
+            y = Sum (d, x, c)
+        }
+        """,
+        opset=7,
+        ir_version=3,
+        w=np.ones((3, 3, 1, 1), np.float32),
+        v=np.asarray([0.5, 1.0, 2.0], np.float32),
+    )
+    for name, data in (("w", [3, 3, 1, 1]), ("v", [3])):
+        proto.graph.input.append(onnx.helper.make_tensor_value_info(name, 1, data))
+    model = canonical(proto)
+    assert [n.op_type for n in model.graph] == ["Conv", "Clip", "Add", "Add"]
+    assert model.graph.opset_imports[""] == 17
+
+
+def test_shape_arithmetic_is_computed(
+    onnx_text: Callable[..., onnx.ModelProto], canonical: Callable[..., ir.Model]
+):
+    model = canonical(
+        onnx_text(
+            """
+            agraph (float[N, 3, 4, 4] x) => (float[N, M] y) {
+                s = Shape (x)
+                n = Gather <axis = 0> (s, zero)
+                u = Unsqueeze (n, first)
+                t = Concat <axis = 0> (u, rest)
+                y = Reshape (x, t)
+            }
+            """,
+            zero=np.asarray(0, np.int64),
+            first=np.asarray([0], np.int64),
+            rest=np.asarray([-1], np.int64),
+        )
+    )
+    (node,) = model.graph
+    assert node.op_type == "Reshape"
+    assert node.inputs[1].const_value.numpy().tolist() == [1, 48]
+
+
+def test_external_data_beside_the_file(tmp_path: Path, onnx_text: Callable[..., onnx.ModelProto]):
+    path = tmp_path / "big.onnx"
+    onnx.save(
+        onnx_text(CONV, w=WEIGHT),
+        path,
+        save_as_external_data=True,
+        location="w.bin",
+        size_threshold=0,
+    )
+    (weight,) = load_model(path).graph.initializers.values()
+    assert np.array_equal(weight.const_value.numpy(), WEIGHT)
+
+
+def test_the_hash_is_that_of_the_bytes(tmp_path: Path):
+    path = tmp_path / "net.onnx"
+    ir.save(zoo.build("tiny_odd"), path)
+    one, two = prepare(path, quantised=False), prepare(path)
+    ir.save(zoo.build("tiny_odd", seed=1), path)
+    other = prepare(path, quantised=False)
+    assert one.source_hash == two.source_hash != other.source_hash
+    assert len(one.source_hash) == 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "operators"),
+    [
+        ("light_resnet50", {"Conv": 53, "Relu": 49, "MaxPool": 1, "Add": 16, "AveragePool": 1}),
+        ("light_vgg19", {"Conv": 16, "Relu": 18, "MaxPool": 5}),
+    ],
+)
+def test_the_light_models_of_onnx_are_prepared_unchanged(name: str, operators: dict[str, int]):
+    operators = operators | {"Reshape": 1, "Gemm": operators.get("Gemm", 3 if "vgg" in name else 1)}
+    model = prepare(LIGHT / f"{name}.onnx").canonical
+    types = [node.op_type for node in model.graph]
+    assert {t: types.count(t) for t in operators} == operators
+    assert types[-1] == "Softmax"
+    assert len(types) == sum(operators.values()) + 1
+    unrounded = [v.name for n in model.graph for v in n.outputs if META_KEY not in v.meta]
+    assert unrounded == [model.graph.outputs[0].name]
+    weights = [n.inputs[1] for n in model.graph if n.op_type in {"Conv", "Gemm"}]
+    assert all(w.const_value.dtype == ir.DataType.INT8 for w in weights)
