@@ -22,7 +22,7 @@ from opu_fuse.report.tables import groups_table
 from opu_fuse.sim.compare import compare
 from opu_fuse.sim.runner import RtlOptions
 
-out = Console(soft_wrap=True, highlight=False)
+out = Console(width=150, highlight=False)
 
 
 def main() -> int:

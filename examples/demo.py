@@ -19,7 +19,7 @@ from opu_fuse.report.tables import groups_table
 
 HERE = Path(__file__).resolve().parent / "digits"
 RTL_IMAGES = 24
-out = Console(soft_wrap=True, highlight=False)
+out = Console(width=150, highlight=False)
 
 
 def main() -> int:

@@ -33,6 +33,9 @@ from opu_fuse.sim.files import (
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
+EVERYTHING = "*"
+"""Value of a bare `--explain`."""
+
 app = typer.Typer(
     name="opu-fuse",
     no_args_is_help=True,
@@ -79,7 +82,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of
 def main() -> None:
     """Entry point of the console command."""
     try:
-        app(standalone_mode=True)
+        app(args=_with_optional_value(sys.argv[1:]), standalone_mode=True)
     except OpuFuseError as error:
         err.print(f"error: {error}", markup=False)
         sys.exit(error.exit_code)
@@ -94,6 +97,16 @@ def main() -> None:
             markup=False,
         )
         sys.exit(3)
+
+
+def _with_optional_value(arguments: list[str]) -> list[str]:
+    """`--explain` may stand without a value: then it explains everything."""
+    found = []
+    for i, argument in enumerate(arguments):
+        following = arguments[i + 1] if i + 1 < len(arguments) else "-"
+        bare = argument == "--explain" and following.startswith("-")
+        found.append(f"--explain={EVERYTHING}" if bare else argument)
+    return found
 
 
 @app.callback(invoke_without_command=True)
@@ -161,25 +174,33 @@ def partition(
     strategy: Annotated[
         Strategy, typer.Option(help="how operators are grouped")
     ] = Strategy.MATCHED,
-    explain: Annotated[bool, typer.Option("--explain", help="say why at every boundary")] = False,
-    node: Annotated[str | None, typer.Option("--node", help="explain this operator only")] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="[NODE]",
+            help="say why at every boundary, or all about one operator",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a model's operators are grouped; an illegal grouping is shown with its
-    violations.
-    """
-    from opu_fuse.fuse.explain import explain as explain_text
-    from opu_fuse.fuse.to_json import to_json
+    """Show how a model's operators are grouped; an illegal grouping is shown with its violations."""
+    from opu_fuse.fuse.explain import explain as explanation
+    from opu_fuse.fuse.to_json import partition_to_json
     from opu_fuse.pipeline import partition_model
 
-    if as_json and (explain or node):
-        raise typer.BadParameter("--json holds all reasons already; leave --explain and --node out")
+    if as_json and explain is not None:
+        raise typer.BadParameter("--json holds all reasons already; leave --explain out")
     spec = load_hw(hw)
     dfg, found = partition_model(model, spec, strategy)
     if as_json:
-        _print_json(to_json(dfg, spec, found))
+        _print_json(partition_to_json(dfg, spec, found))
         return
-    out.print(explain_text(dfg, spec, found, node=node, reasons=explain), markup=False)
+    lines = explanation(dfg, spec, found, None if explain in (None, EVERYTHING) else explain)
+    reasons = ("  before", "host")
+    for line in lines:
+        if explain is not None or not line.startswith(reasons):
+            out.print(line, markup=False)
 
 
 @app.command()

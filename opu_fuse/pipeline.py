@@ -21,10 +21,11 @@ from opu_fuse.bundle.result import RunResult
 from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.errors import PartitionError, SpecError
+from opu_fuse.errors import SpecError
 from opu_fuse.frontend import Prepared, prepare
-from opu_fuse.fuse import partition as fuse_partition
 from opu_fuse.fuse.partition import Partition
+from opu_fuse.fuse.strategies import partition as fuse_partition
+from opu_fuse.fuse.strategies import require_legal
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.plan import Misfit, Plan, TileCache, Tiling, schedule, tile
@@ -137,12 +138,7 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> tuple[Partition, Tilin
     tiles: TileCache = {}
     while True:
         found = fuse_partition(dfg, hw, strategy=strategy, forbid=frozenset(forbidden))
-        if not found.legal:
-            raise PartitionError(
-                dfg.name,
-                f"strategy {strategy} makes an illegal partition: {found.violations[0].text}",
-                "use --strategy matched, or look at all violations with `opu-fuse partition`",
-            )
+        require_legal(dfg, found)
         tiling = tile(dfg, found, hw, tiles)
         if isinstance(tiling, Tiling):
             return found, tiling

@@ -18,7 +18,7 @@ from opu_fuse.errors import ModelError
 Calibration = str | Path | Mapping[str, np.ndarray] | None
 Sample = dict[str, np.ndarray]
 
-NOISE_SAMPLES = 2
+NOISE_SAMPLES = 4
 NOISE_SEED = 2024
 NOISE_WARNING = (
     "no calibration data: scales are chosen from seeded standard normal noise; "

@@ -13,6 +13,7 @@ from opu_fuse.fuse.legality import (
     forbidden,
     group_exit,
     leaves,
+    one_fill,
     other_operand,
     pipeline_path,
     refuse,
@@ -101,7 +102,17 @@ def extend(
     inside = _second_inside(scope, group, node)
     if inside is not None:
         return refuse(other_operand, {"node": node.name, "other": scope.dfg[inside].name})
-    return place(scope, group, node, forbid)
+    clash = fill_clash(source, node)
+    return clash or place(scope, group, node, forbid)
+
+
+def fill_clash(pad: Node, node: Node) -> Refusal | None:
+    """A pass has one value to fill with: behind an explicit pad with another one, no zero padding."""
+    if pad.op != "pad" or node.op != "conv" or not any(node.attrs["pads"]):
+        return None
+    value = pad.attrs["value"]
+    words = {"node": node.name, "pad": pad.name, "value": value}
+    return refuse(one_fill, words) if value != 0.0 else None
 
 
 def _second_inside(scope: Scope, group: Growth, node: Node) -> int | None:
@@ -126,9 +137,8 @@ def _nearest(scope: Scope, group: Growth, node: Node) -> str | Refusal:
         return Refusal(
             rule=refusals[0].rule, text="; ".join(dict.fromkeys(r.text for r in refusals))
         )
-    runners = scope.modules.runners(node.op)
-    used_up = [m for m in runners if m in full]
-    if used_up and len(used_up) == len(runners):
-        return refuse(used_once, {"module": used_up[0]})
+    fitting = [m for m in scope.modules.runners(node.op) if module_refusal(scope, node, m) is None]
+    if fitting and all(m in full for m in fitting):
+        return refuse(used_once, {"module": fitting[0]})
     tail = group.module or "the memory read"
     return refuse(pipeline_path, {"op": node.op, "tail": tail})

@@ -1,10 +1,10 @@
 """The rules of fusing, one named predicate each.
 
 A predicate gets its facts and returns None when the rule holds, else the words for the gaps of its
-message. The first line of its docstring *is* the message. The tables, side by side:
-`OPERATOR_RULES` (can a machine hold this operator at all), `MODULE_RULES` (can this module run it),
-`VIEW_RULES` and `EDGE_RULES` (may it join the group of this operand), `GROUP_RULES` (what the
-group's place in the pipeline forbids). Rules never read scales: a float model and its quantised
+message. The first line of its docstring *is* the message. The tables: `OPERATOR_RULES` (can a
+machine hold this operator at all), `VIEW_RULES` and `EDGE_RULES` (may it join the group of this
+operand), `GROUP_RULES` (what the group's place in the pipeline forbids), and in `module_rules.py`
+`MODULE_RULES` (can this module run it). Rules never read scales: a float model and its quantised
 form are partitioned alike.
 """
 
@@ -150,9 +150,7 @@ OPERATOR_RULES = (
 
 
 def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
-    """{reader} reads {view} as {shape}, but the values lie in memory as {size}: only a dense layer
-    takes that order
-    """
+    """{reader} cannot read {view} as {shape}: its values lie in memory as {size}"""
     size = feature_size(base.shape)
     if size is not None and feature_size(view.shape) == size:
         return None
@@ -192,6 +190,11 @@ def other_operand(words: Words) -> Words | None:
     return words
 
 
+def one_fill(words: Words) -> Words | None:
+    """{node} pads with zero, {pad} before it with {value}; one pass has one fill value"""
+    return words
+
+
 def used_once(words: Words) -> Words | None:
     """{module} is already used in this group"""
     return words
@@ -217,7 +220,7 @@ def no_group(words: Words) -> Words | None:
     return words
 
 
-GROUP_RULES = (other_operand, used_once, pipeline_path, group_exit, forbidden, no_group)
+GROUP_RULES = (other_operand, one_fill, used_once, pipeline_path, group_exit, forbidden, no_group)
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:

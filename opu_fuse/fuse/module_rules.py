@@ -33,7 +33,7 @@ def module_refusal(scope: Scope, node: Node, name: str) -> Refusal | None:
 
 
 def domain(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} works on {has}, {module} on {takes}"""
+    """{node} works on {has}, module {module} on {takes}"""
     takes = scope.modules.by_name[name].domain_in
     has = Domain.ACC if node.owner is not None else Domain.ACT
     if has is takes:
@@ -43,7 +43,7 @@ def domain(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
-    """{module} reads its operand {wanted}; {node} has {operand} of shape {shape}"""
+    """{node} has {operand} of shape {shape}; module {module} reads it {wanted}"""
     wanted = scope.modules.by_name[name].operand or OperandAccess.FULL
     second = _second_operand(scope.dfg, node)
     wrong = [
@@ -59,7 +59,7 @@ def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
-    """{module} takes a constant operand; {operand} is computed at run time"""
+    """{operand} is computed at run time; module {module} takes a constant"""
     if scope.modules.by_name[name].operand is OperandAccess.FULL:
         return None
     operand = scope.dfg[node.operands[_second_operand(scope.dfg, node)]]
@@ -67,7 +67,7 @@ def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
-    """{module} takes computed feature maps; {operand} is a constant"""
+    """{operand} is a constant; module {module} takes computed feature maps"""
     if scope.modules.by_name[name].operand is not OperandAccess.FULL:
         return None
     constants = [scope.dfg[i].name for i in node.operands if scope.dfg[i].kind is Kind.CONST]
@@ -75,7 +75,7 @@ def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def limits(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} has {axis} {value}; {module} takes at most {limit}"""
+    """{node} has {axis} {value}; module {module} takes at most {limit}"""
     for axis, value, limit in _measures(node, scope.modules.by_name[name]):
         if limit is not None and value > limit:
             return {"node": node.name, "axis": axis, "value": value, "module": name, "limit": limit}
@@ -83,7 +83,7 @@ def limits(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} pads its sides by {pads}; {module} pads opposite sides alike"""
+    """{node} pads its sides by {pads}; module {module} pads opposite sides alike"""
     pads = node.attrs.get("pads", (0, 0, 0, 0))
     if scope.modules.by_name[name].limits.asymmetric or pads[:2] == pads[2:]:
         return None
@@ -91,7 +91,7 @@ def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def fill_value(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} fills with {value}; {module} fills with zero"""
+    """{node} fills with {value}; module {module} fills with zero"""
     value = node.attrs.get("value", 0.0) if node.op == "pad" else 0.0
     if value == 0.0 or scope.modules.by_name[name].limits.fill is Fill.ANY:
         return None

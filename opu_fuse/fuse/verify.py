@@ -7,7 +7,7 @@ about whole groups stand here.
 from collections.abc import Iterator, Sequence
 
 from opu_fuse.dfg.graph import Dfg, Node
-from opu_fuse.fuse.growth import Growth
+from opu_fuse.fuse.growth import Growth, fill_clash
 from opu_fuse.fuse.legality import (
     OPERATOR_RULES,
     VIEW_RULES,
@@ -143,6 +143,9 @@ def _data(scope: Scope, growth: Growth, node: Node) -> Iterator[Violation]:
         yield _violation(
             other_operand, {"node": node.name, "other": dfg[inside].name}, inside, node.index
         )
+    clash = fill_clash(dfg[growth.tail], node)
+    if clash is not None:
+        yield Violation(rule=clash.rule, nodes=(growth.tail, node.index), text=clash.text)
     base = growth.base if growth.base >= 0 else growth.tail
     refusal = first_refusal(VIEW_RULES, scope, dfg[base], node) if node.is_virtual else None
     if refusal is not None:

@@ -4,6 +4,7 @@ A whole instruction is one gather and one BLAS matrix product; integer sums stay
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -81,8 +82,9 @@ def _gather(
     return found.reshape(*word.shape, -1)[..., :lanes]
 
 
+@lru_cache(maxsize=1024)
 def _positions(origin: int, outputs: int, stride: int, kernel: int, dilation: int) -> np.ndarray:
-    """(outputs, kernel) tile coordinates."""
+    """(outputs, kernel) tile coordinates (shared: not to be changed)."""
     return origin + np.arange(outputs)[:, None] * stride + np.arange(kernel)[None, :] * dilation
 
 

@@ -44,6 +44,8 @@ class Machine:
     def __init__(self, spec: HwSpec, dram: np.ndarray) -> None:
         self.spec = spec
         self.memories = Memories(spec, dram)
+        self._hash = spec.spec_hash
+        self._checked: dict[int, tuple[Instruction, tuple[Access, ...]]] = {}
 
     def run(
         self,
@@ -80,7 +82,7 @@ class Machine:
     def execute(self, instruction: Instruction, number: int = 0) -> Executed:
         """Execute one instruction now; waits and signals are the caller's business."""
         mem, p = self.memories, instruction.params
-        accesses = legal.check(instruction, self.spec, mem.dram.size, number)
+        accesses = self._check(instruction, number)
         stages: tuple[post.StageValues, ...] = ()
         read = written = 0
         match instruction.engine, instruction.opcode:
@@ -105,11 +107,19 @@ class Machine:
             dram_written=written,
         )
 
+    def _check(self, instruction: Instruction, number: int) -> tuple[Access, ...]:
+        """`legal.check`, once for every instruction object (kept, so that its id stays its own)."""
+        known = self._checked.get(id(instruction))
+        if known is None:
+            found = legal.check(instruction, self.spec, self.memories.dram.size, number)
+            known = self._checked[id(instruction)] = (instruction, found)
+        return known[1]
+
     def _check_hash(self, instruction: Instruction, number: int) -> None:
         p = instruction.params
         asked = p["hash_lo"] | p["hash_hi"] << 22
-        if asked != self.spec.spec_hash:
-            what = f"was made for spec {asked:011x}, {self.spec.name} is {self.spec.spec_hash:011x}"
+        if asked != self._hash:
+            what = f"was made for spec {asked:011x}, {self.spec.name} is {self._hash:011x}"
             raise legal.error(instruction, number, what)
 
     def _load(self, instruction: Instruction, space: Space) -> int:

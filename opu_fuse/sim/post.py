@@ -6,6 +6,7 @@ gathered into windows; the machine computes them on every visit, with the same r
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -68,8 +69,9 @@ def _outputs(p: Params) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(p["out_rows"]), np.arange(p["out_cols"])
 
 
+@lru_cache(maxsize=1024)
 def _visited(origin: int, outputs: int, stride: int, window: int, limit: int) -> np.ndarray:
-    """Ascending present tile coordinates that some window visits."""
+    """Ascending present tile coordinates that some window visits (shared: not to be changed)."""
     grid = origin + np.arange(outputs)[:, None] * stride + np.arange(window)
     found = np.unique(grid)
     return found[(found >= 0) & (found < limit)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import cocotb
 
 from opu_fuse.hw.isa import OPCODE, SYNC_ENGINES, Engine
-from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, high, pulse_reset, settled
+from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled
 
 LIMIT = 3  # COUNTER_BITS = 2
 IN_FLIGHT = 3
@@ -125,15 +125,15 @@ async def run(dut, rng, words, model):
     chance = {e: rng.choice([0.1, 0.5, 1.0]) for e in SYNC_ENGINES}
     for now in range(100_000):
         engine = Engine(words[at] >> 28 & 7) if at < len(words) and rng.random() < 0.9 else None
-        dut.push_valid_i.value = 0 if engine is None else 1 << (engine - 1)
+        dut.push_valid_i.value = 0 if engine is None else 1 << engine
         dut.push_word_i.value = words[at] if engine else 0
         dut.push_pc_i.value = at
         starting = {e for e in SYNC_ENGINES if rng.random() < chance[e]}
         # An engine that has offered its retirement goes on offering it.
         finishing |= {e for e in SYNC_ENGINES if model.open[e] and rng.random() < chance[e]}
         finishing = {e for e in finishing if model.open[e]}
-        dut.start_ready_i.value = sum(1 << (e - 1) for e in starting)
-        dut.done_valid_i.value = sum(1 << (e - 1) for e in finishing)
+        dut.start_ready_i.value = sum(1 << e for e in starting)
+        dut.done_valid_i.value = sum(1 << e for e in finishing)
         await settled()
         assert int(dut.fault_o.value) == 0, "a legal word was refused"
         before = sum(len(q) for q in model.open.values()) + sum(map(len, model.starts.values()))
@@ -152,7 +152,7 @@ async def run(dut, rng, words, model):
             break
     dut.done_valid_i.value = 0
     await settled()
-    assert int(dut.idle_o.value) == 15, "not idle at the end"
+    assert int(dut.idle_o.value) == 31, "not idle at the end"
     await cycle(dut)
 
 
@@ -173,9 +173,9 @@ async def illegal_words_are_refused_where_they_stand(dut):
     await begin(dut, **IDLE)
     for name, word in ILLEGAL.items():
         await pulse_reset(dut)
-        dut.start_ready_i.value = 15
+        dut.start_ready_i.value = 30
         for pc, pushed in enumerate((set_word(Engine.LOAD, 1, 5), word, start_word(Engine.LOAD, 0))):
-            dut.push_valid_i.value = 1
+            dut.push_valid_i.value = 1 << Engine.LOAD
             dut.push_word_i.value = pushed
             dut.push_pc_i.value = pc
             await cycle(dut)
@@ -192,8 +192,8 @@ async def illegal_words_are_refused_where_they_stand(dut):
 async def halt_starts_nothing_more(dut):
     await begin(dut, **IDLE)
     dut.halt_i.value = 1
-    dut.start_ready_i.value = 15
-    dut.push_valid_i.value = 1
+    dut.start_ready_i.value = 30
+    dut.push_valid_i.value = 1 << Engine.LOAD
     dut.push_word_i.value = start_word(Engine.LOAD, 0)
     await cycle(dut)
     dut.push_valid_i.value = 0

@@ -11,26 +11,26 @@ module opu_issue_bench #(
     input  logic               rst_ni,
     input  logic               halt_i,
 
-    input  logic [ENGINES-1:1] push_valid_i,
-    output logic [ENGINES-1:1] push_ready_o,
+    input  logic [ENGINES-1:0] push_valid_i,
+    output logic [ENGINES-1:0] push_ready_o,
     input  logic [31:0]        push_word_i,
     input  logic [PC_BITS-1:0] push_pc_i,
 
-    output logic [ENGINES-1:1] set_valid_o,
+    output logic [ENGINES-1:0] set_valid_o,
     output logic [5:0]         set_index_o [ENGINES],
     output logic [21:0]        set_value_o [ENGINES],
-    output logic [ENGINES-1:1] start_valid_o,
-    input  logic [ENGINES-1:1] start_ready_i,
+    output logic [ENGINES-1:0] start_valid_o,
+    input  logic [ENGINES-1:0] start_ready_i,
     output logic [3:0]         start_op_o [ENGINES],
     output logic [PC_BITS-1:0] start_pc_o [ENGINES],
-    input  logic [ENGINES-1:1] done_valid_i,
-    output logic [ENGINES-1:1] done_ready_o,
-    output logic [ENGINES-1:1] idle_o,
-    output logic [ENGINES-1:1] busy_o,
-    output logic [ENGINES-1:1] stall_o,
-    output logic [ENGINES-1:1] retire_o,
+    input  logic [ENGINES-1:0] done_valid_i,
+    output logic [ENGINES-1:0] done_ready_o,
+    output logic [ENGINES-1:0] idle_o,
+    output logic [ENGINES-1:0] busy_o,
+    output logic [ENGINES-1:0] stall_o,
+    output logic [ENGINES-1:0] retire_o,
     output logic [PC_BITS-1:0] latest_pc_o [ENGINES],
-    output logic [ENGINES-1:1] fault_o,
+    output logic [ENGINES-1:0] fault_o,
     output logic [PC_BITS-1:0] fault_pc_o [ENGINES]
 );
 
@@ -56,6 +56,15 @@ module opu_issue_bench #(
       .space_o     (space)
   );
 
+  assign push_ready_o[0] = 1'b0;
+  assign set_valid_o[0] = 1'b0;
+  assign start_valid_o[0] = 1'b0;
+  assign done_ready_o[0] = 1'b0;
+  assign idle_o[0] = 1'b1;
+  assign busy_o[0] = 1'b0;
+  assign stall_o[0] = 1'b0;
+  assign retire_o[0] = 1'b0;
+  assign fault_o[0] = 1'b0;
   assign set_index_o[0] = '0;
   assign set_value_o[0] = '0;
   assign start_op_o[0] = '0;

@@ -39,8 +39,8 @@ def run_plain(
 def replay(canonical: ir.Model, inputs: Mapping[str, np.ndarray]) -> Arrays:
     """Run a canonical int8 model in ONNX Runtime with a rounding wherever it is annotated.
 
-    Independent of how the QDQ model placed its nodes. Returns int8 by name of the QDQ tensor, and the
-    model's outputs.
+    Independent of how the QDQ model placed its nodes. Returns int8 by name of the QDQ tensor, and
+    the model's outputs.
     """
     model = canonical.clone()
     originals = ir.convenience.create_value_mapping(canonical.graph)
@@ -101,7 +101,8 @@ def listing(model: ir.Model) -> str:
         operands = ", ".join(_operand(v) for v in node.inputs)
         attributes = " ".join(f"{k}={_attribute(a)}" for k, a in sorted(node.attributes.items()))
         shape = "x".join(str(d) for d in node.outputs[0].shape or ())
-        line = f"{node.name}: {node.op_type}({operands}) -> {node.outputs[0].name} [{shape}] {attributes}"
+        call = f"{node.name}: {node.op_type}({operands})"
+        line = f"{call} -> {node.outputs[0].name} [{shape}] {attributes}"
         lines.append(line.rstrip())
     return "\n".join(lines)
 

@@ -86,7 +86,8 @@ def test_pairs_around_every_operator(onnx_text: Text, absorbed: Absorbed):
         onnx_text(
             text(
                 qdq("x")
-                + "w_r = DequantizeLinear <axis = 0> (w, ws, wz) b_r = DequantizeLinear <axis = 0> (b, bs)"
+                + "w_r = DequantizeLinear <axis = 0> (w, ws, wz) "
+                + "b_r = DequantizeLinear <axis = 0> (b, bs) "
                 + "[c] a = Conv <pads = [1, 1, 1, 1]> (x_r, w_r, b_r)"
                 + qdq("a", "t")
                 + "[r] d = Relu (a_r)"

@@ -52,7 +52,8 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         {"w": normal(6, 4, 3), "b": normal(6)},
         (
             "c/wide: Reshape(x, [1, 4, 1, 9]) -> c/wide [1x4x1x9]\n"
-            "c/conv: Conv(c/wide, const 6x4x1x3, const 6) -> c/conv [1x6x1x5] dilations=[1, 1] group=1 "
+            "c/conv: Conv(c/wide, const 6x4x1x3, const 6) -> c/conv [1x6x1x5] "
+            "dilations=[1, 1] group=1 "
             "kernel_shape=[1, 3] pads=[0, 2, 0, 1] strides=[1, 2]\n"
             "c: Reshape(c/conv, [1, 6, 5]) -> y [1x6x5]"
         ),
@@ -131,7 +132,8 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
     ),
     "views that cancel disappear": (
         graph(
-            "[r] a = Relu (x) [s] b = Squeeze (a, axes) [u] c = Unsqueeze (b, axes) [q] y = Relu (c)",
+            "[r] a = Relu (x) [s] b = Squeeze (a, axes) [u] c = Unsqueeze (b, axes) "
+            "[q] y = Relu (c)",
             "1, 4, 1, 8",
         ),
         {"axes": np.asarray([2], np.int64)},
@@ -271,7 +273,8 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
     ),
     "zeros before an average are counted": (
         graph(
-            "[p] a = Pad (x, pads) [m] y = AveragePool <kernel_shape = [3, 3], strides = [2, 2]> (a)"
+            "[p] a = Pad (x, pads) "
+            "[m] y = AveragePool <kernel_shape = [3, 3], strides = [2, 2]> (a)"
         ),
         {"pads": np.asarray([0, 0, 1, 1, 0, 0, 1, 1], np.int64)},
         "m: AveragePool(x) -> y [1x4x5x4] count_include_pad=1 " + POOL.format(pads="[1, 1, 1, 1]"),

@@ -124,7 +124,8 @@ def test_tensors_are_alive_and_not_saturated(
     for tensor, value in integers.items():
         enough = 32 if value.size > 500 else 8
         assert np.unique(value).size >= enough, tensor
-        assert np.mean((value == 127) | (value == -128)) < 0.05, tensor
+        saturated = np.sum((value == 127) | (value == -128))
+        assert saturated <= max(0.05 * value.size, 1), tensor
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -205,9 +206,9 @@ def test_operators_of_the_host_stay_float(onnx_text: Callable[..., onnx.ModelPro
     }"""
     model = prepare(onnx_text(text)).canonical
     rounded = {n.op_type: META_KEY in n.outputs[0].meta for n in model.graph}
-    assert rounded["Softmax"] is False
-    assert rounded["Erf"] is True
     assert [n.op_type for n in model.graph] == ["Relu", "Softmax", "Erf", "Relu"]
+    assert rounded["Softmax"] is False
+    assert rounded["Erf"] is True, "the relu behind it cannot run on a machine"
 
 
 def test_digits_lose_at_most_half_a_point():

@@ -8,9 +8,9 @@ pytestmark = pytest.mark.rtl
 
 
 CASES = {
-    "tiny": ("opu-tiny", 40, ()),
-    "tiny, widths as synthesised": ("opu-tiny", 40, ("OPU_EXACT_WIDTHS",)),
-    "1024": ("opu-1024", 4, ()),
+    "tiny": ("opu-tiny", 80, ()),
+    "tiny, widths as synthesised": ("opu-tiny", 80, ("OPU_EXACT_WIDTHS",)),
+    "1024": ("opu-1024", 15, ()),
 }
 
 

@@ -1,4 +1,4 @@
-"""The zoo: the right networks, the same every time, with activations that neither die nor explode."""
+"""The zoo: the right networks, the same every time, activations neither dying nor exploding."""
 
 import numpy as np
 import onnx

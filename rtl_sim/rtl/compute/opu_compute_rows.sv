@@ -50,9 +50,11 @@ module opu_compute_rows
 
   // ---- acceptance ----------------------------------------------------------------------------------------------------
 
+  logic [FILL_BITS-1:0] fill_left_q, fill_left_d;  // reads until the weight row register is full
   logic start, legal, legal_q, overlap, is_copy;
   assign is_copy = op_i == OP_COMPUTE_COPY;
-  assign start_ready_o = state_q == IDLE && room_i;
+  // Only an illegal instruction leaves a fill behind.
+  assign start_ready_o = state_q == IDLE && room_i && fill_left_q <= FILL_BITS'(1);
   assign start = start_valid_i && start_ready_o;
   assign accept_o = state_q == PREPARE && legal_q && !overlap;
   assign illegal_o = state_q == PREPARE && !(legal_q && !overlap);
@@ -164,7 +166,6 @@ module opu_compute_rows
 
   // ---- weight rows: one is active, the next enters word by word --------------------------------------------------------
 
-  logic [FILL_BITS-1:0] fill_left_q, fill_left_d;
   logic fill_start, fill_select_q;  // fill_select_q: register of the fill under way or done last
   logic [1:0] gap_q, gap_d;
   weight_addr_t weight_addr_q;

@@ -1,0 +1,91 @@
+"""Tensors inside a post chain are put together from tiles, each at its place."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opu_fuse.hw.encoding import decode
+from opu_fuse.sim.capture import Capture, positions
+from opu_fuse.sim.compare import places, writer
+from opu_fuse.sim.functional import Executed
+from opu_fuse.sim.post import StageValues
+from tests.bundle.sample import HW, sample_bundle
+
+CHANNELS, ROWS, COLS, POST = 12, 5, 6, 5
+
+
+def tiled(tile, **stage):
+    """The sample with an interior tensor of 12x5x6, of which its post instruction makes a tile."""
+    bundle = sample_bundle()
+    inside = replace(bundle.groups[0].stages[0], channels=CHANNELS, rows=ROWS, cols=COLS, **stage)
+    group = replace(bundle.groups[0], stages=(inside,))
+    segment = replace(bundle.segments[0], tiles=(tile,))
+    return replace(bundle, groups=(group,), segments=(segment, bundle.segments[1]))
+
+
+def captured(bundle, made):
+    program = decode(bundle.words)
+    window = np.zeros(bundle.window_bytes, np.uint8)
+    capture = Capture(bundle, HW, bundle.segments[0], program, window)
+    capture(Executed(number=POST, instruction=program[POST], accesses=(), stages=(made,)))
+    return capture
+
+
+def values(ys, xs, blocks, *, pooled=False):
+    size = blocks * len(ys) * len(xs) * HW.word_channels
+    data = np.arange(1, size + 1).astype(np.int8)
+    shape = (blocks, len(ys), len(xs), HW.word_channels)
+    return StageValues(
+        stage=0, pooled=pooled, ys=np.array(ys), xs=np.array(xs), values=data.reshape(shape)
+    )
+
+
+def test_a_tile_lands_at_its_rows_columns_and_channels():
+    made = values([0, 2], [1, 2], 1)
+    capture = captured(tiled((1, 3, 0, 0, 1)), made)
+    expected = np.zeros((1, CHANNELS, ROWS, COLS), np.int8)
+    expected[0, 8:12, 1:4:2, 4:6] = made.values[0].transpose(2, 0, 1)[:4]  # channels 12..15: none
+    assert np.array_equal(capture.tensors["conv"], expected)
+    assert np.array_equal(capture.masks["conv"], expected != 0)
+
+
+def test_several_blocks_follow_each_other():
+    made = values([0], [0], 2)
+    found = captured(tiled((4, 5, 0, 0, 0)), made).tensors["conv"]
+    assert np.array_equal(found[0, :, 4, 5], made.values.reshape(-1)[:CHANNELS])
+
+
+def test_positions_outside_the_tensor_are_dropped():
+    """A halo may reach beyond the last row or before the first."""
+    made = values([0, 1, 2], [0], 1)
+    found = captured(tiled((-1, 5, 0, 0, 0)), made).tensors["conv"]
+    assert np.array_equal(
+        found[0, 0, :, 5], [made.values[0, 1, 0, 0], made.values[0, 2, 0, 0], 0, 0, 0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("stage_pooled", "made_pooled", "expected"),
+    [(False, False, (3, 7)), (True, True, (13, 27)), (True, False, (10, 20))],
+)
+def test_tile_and_output_coordinates_are_kept_apart(stage_pooled, made_pooled, expected):
+    """Tile row 3 of an instruction that strides is output row 0."""
+    bundle = tiled((0, 0, 10, 20, 0), pooled=stage_pooled)
+    made = values([3], [7], 1, pooled=made_pooled)
+    ys, xs, _ = positions(bundle.groups[0].stages[0], made, (0, 0, 10, 20, 0))
+    assert (ys[0], xs[0]) == expected
+
+
+def test_the_writer_of_an_element_is_the_instruction_whose_tile_covers_it():
+    """The sample's post instruction reads a 4x4 tile and writes 2x2 outputs of one block."""
+    bundle = tiled((1, 2, 3, 4, 0))
+    shape = (1, CHANNELS, ROWS, COLS)
+    (inside,) = [p for p in places(bundle) if p.name == "conv"]
+    assert writer(bundle, inside, shape, (0, 7, 4, 5)) == POST
+    assert writer(bundle, inside, shape, (0, 7, 0, 5)) == -1, "above the tile"
+    assert writer(bundle, inside, shape, (0, 7, 4, 1)) == -1, "left of the tile"
+    assert writer(bundle, inside, shape, (0, 8, 4, 5)) == -1, "another block"
+    outputs = replace(inside, stage=replace(inside.stage, pooled=True))
+    assert writer(bundle, outputs, shape, (0, 0, 3, 4)) == POST
+    assert writer(bundle, outputs, shape, (0, 0, 2, 4)) == -1
