@@ -184,7 +184,7 @@ def partition(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a model's operators are grouped; an illegal grouping is shown with its violations."""
+    """Show how operators are grouped; an illegal grouping is shown with its violations."""
     from opu_fuse.fuse.explain import explain as explanation
     from opu_fuse.fuse.to_json import partition_to_json
     from opu_fuse.pipeline import partition_model

@@ -21,6 +21,7 @@ from opu_fuse.frontend.editing import (
     constant,
     detach,
     is_standard,
+    own_tensors,
     quant_of,
     replace_value,
 )
@@ -47,6 +48,7 @@ def absorb(qdq: ir.Model | onnx.ModelProto) -> ir.Model:
     keep the name of their int8 tensor in `Value.meta["opu_fuse.tensor"]`.
     """
     model = qdq.clone() if isinstance(qdq, ir.Model) else ir.from_proto(qdq)
+    own_tensors(model)
     fold_constants(model)
     infer_shapes(model)
     name_everything(model)

@@ -86,6 +86,17 @@ def add_constant(
     return value
 
 
+def own_tensors(model: ir.Model) -> None:
+    """Make every numeric initialiser an array of its own.
+
+    Tensors that still lie in a protobuf message are decoded anew at each look.
+    """
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if tensor is not None and tensor.dtype != ir.DataType.STRING:
+            value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+
+
 def rewrite(
     node: ir.Node,
     op_type: str,

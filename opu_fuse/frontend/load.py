@@ -15,6 +15,7 @@ from onnx import external_data_helper
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
+from opu_fuse.frontend.editing import own_tensors
 from opu_fuse.frontend.fold import fold_constants
 from opu_fuse.frontend.naming import name_everything
 from opu_fuse.frontend.shapes import fix_input_shapes, infer_shapes
@@ -57,6 +58,7 @@ def load(model: ModelLike) -> Loaded:
     _load_external_data(where, proto, folder)
     proto = _upgrade(where, proto)
     loaded = ir.from_proto(proto)
+    own_tensors(loaded)
     _check_graph(loaded, where)
     name_everything(loaded)
     common.InlinePass()(loaded)

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnxruntime.quantization import QuantType
 from onnxruntime.quantization.calibrate import TensorData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+from onnxruntime.quantization.quant_utils import add_infer_metadata
 
 from opu_fuse.errors import InternalError, ModelError
 from opu_fuse.frontend.calibration import Calibration, Sample, samples
@@ -80,6 +81,7 @@ def quantise_with(
     chosen = activation_scales(model.graph, ranges, pow2=scales == "pow2")
     overrides = {name: [_override(scale)] for name, scale in chosen.items()}
     overrides |= _constant_overrides(nodes, chosen, pow2=scales == "pow2")
+    add_infer_metadata(proto)  # all shapes are known: spares a way through the disk
     quantizer = QDQQuantizer(
         proto,
         per_channel=True,
@@ -105,6 +107,7 @@ def quantise_with(
         quantizer.quantize_activation_tensor(name)
     qdq = quantizer.quantize_model()
     _sort_nodes(qdq.graph)
+    qdq.ClearField("metadata_props")
     check_quantised(qdq)
     return qdq
 

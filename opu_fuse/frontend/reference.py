@@ -53,13 +53,13 @@ def quantised_tensors(qdq: onnx.ModelProto) -> tuple[str, ...]:
 
 def session(model: onnx.ModelProto, extra: Sequence[str] = ()) -> ort.InferenceSession:
     """A CPU session without graph optimisation that also shows the tensors `extra`."""
-    shown = onnx.ModelProto()
-    shown.CopyFrom(model)
-    for name in extra:
-        shown.graph.output.append(onnx.ValueInfoProto(name=name))
+    count = len(model.graph.output)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
+    try:  # a copy to add outputs to would cost hundreds of megabytes for large networks
+        data = model.SerializeToString()
+    finally:
+        del model.graph.output[count:]
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
-    return ort.InferenceSession(
-        shown.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])

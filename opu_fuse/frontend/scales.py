@@ -25,6 +25,9 @@ BIAS_LIMIT = float(1 << 30)
 CANDIDATES = 4
 """How many halvings of the scale that clips nothing are tried."""
 
+_BLOCK = 1 << 18
+"""Weights looked at together: they stay in the cache."""
+
 TIED_TYPES = (
     "Relu",
     "Clip",
@@ -132,11 +135,9 @@ def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarra
     weight, bias = constant(node.inputs[1]), constant(operand(node, 2))
     assert weight is not None
     rows = weight.reshape(len(weight), -1)
-    largest = np.maximum(np.abs(rows.max(axis=1)), np.abs(rows.min(axis=1))).astype(np.float64)
-    dead = largest == 0.0
-    safe = np.where(dead, 1.0, largest)
-    scales = np.exp2(np.ceil(np.log2(safe / 127.0)))
-    scales = np.where(_prefers_half(rows, scales), scales / 2.0, scales)
+    step = max(_BLOCK // rows.shape[1], 1)
+    scales = np.concatenate([_row_scales(rows[i : i + step]) for i in range(0, len(rows), step)])
+    dead = scales == 0.0
     least = np.full(len(rows), y_scale / x_scale * 2.0**-MAX_SHIFT)
     if bias is not None:
         least = np.maximum(least, np.abs(bias) / (x_scale * BIAS_LIMIT))
@@ -145,10 +146,16 @@ def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarra
     return np.where(dead, least, np.maximum(scales, least))
 
 
-def _prefers_half(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Where halving the scale loses less by clipping than it gains by finer rounding."""
+def _row_scales(rows: np.ndarray) -> np.ndarray:
+    """The scale that loses least for each row: the one that clips nothing or half of it; 0 for rows
+    of zeros."""
+    magnitudes = np.abs(rows)
+    largest = magnitudes.max(axis=1).astype(np.float64)
+    dead = largest == 0.0
+    scales = np.exp2(np.ceil(np.log2(np.where(dead, 1.0, largest) / 127.0)))
     half = scales / 2.0
-    limit = (127.5 * half).astype(np.float32)[:, None]
-    lost = np.square(np.maximum(np.abs(rows) - limit, 0.0)).sum(axis=1, dtype=np.float64)
+    magnitudes -= (127.5 * half).astype(np.float32)[:, None]
+    np.maximum(magnitudes, 0.0, out=magnitudes)
+    lost = np.einsum("ij,ij->i", magnitudes, magnitudes, dtype=np.float64)
     gained = rows.shape[1] * (np.square(scales) - np.square(half)) / 12.0
-    return lost < gained
+    return np.where(dead, 0.0, np.where(lost < gained, half, scales))

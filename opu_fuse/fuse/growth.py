@@ -107,7 +107,7 @@ def extend(
 
 
 def fill_clash(pad: Node, node: Node) -> Refusal | None:
-    """A pass has one value to fill with: behind an explicit pad with another one, no zero padding."""
+    """A pass has one value to fill with: no zero padding behind a pad with another one."""
     if pad.op != "pad" or node.op != "conv" or not any(node.attrs["pads"]):
         return None
     value = pad.attrs["value"]

@@ -99,7 +99,7 @@ class Writes:
     def drive(self, dut):
         self.now += 1
         self.take_address = self.rng.random() < self.ready
-        self.take_data = self.rng.random() < self.ready and len(self.beats) < 64
+        self.take_data = self.rng.random() < self.ready and len(self.beats) < 1024
         dut.aw_ready_i.value = int(self.take_address)
         dut.w_ready_i.value = int(self.take_data)
         due = bool(self.answers and self.answers[0][0] <= self.now)

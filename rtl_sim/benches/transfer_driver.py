@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-import cocotb
 import numpy as np
 
 from opu_fuse.hw.isa import Engine, registers_of
@@ -111,7 +110,3 @@ class TransferBench:
                 return None
             assert now - last < PATIENCE, f"nothing retires, {len(self.open)} open"
         raise AssertionError("too long")
-
-
-def seeded():
-    return np.random.default_rng(cocotb.RANDOM_SEED)

@@ -18,7 +18,7 @@ def conv_model(*, opset=17, dtype=np.float32, shape=(1, 3, 8, 8)):
         [helper.make_node("Conv", ["x", "w"], ["y"], name="conv")],
         "net",
         [helper.make_tensor_value_info("x", kind, shape)],
-        [helper.make_tensor_value_info("y", kind, None)],
+        [helper.make_tensor_value_info("y", kind, (1, 4, "h", "w"))],
         [weight],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)

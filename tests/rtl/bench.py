@@ -1,5 +1,6 @@
 """Runs the cocotb benches of `rtl_sim/benches` in simulators from `rtl_sim.build`."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,23 +41,24 @@ def run_bench(
     for name in ("WAVES", "GUI", "PYTEST_CURRENT_TEST", "COCOTB_TEST_FILTER"):
         monkeypatch.delenv(name, raising=False)
     results, log = folder / "results.xml", folder / "log.txt"
-    get_runner("verilator").test(
-        test_module=module,
-        hdl_toplevel=top,
-        hdl_toplevel_lang="verilog",
-        build_dir=simulator.parent,
-        test_dir=folder,
-        results_xml=str(results),
-        seed=seed,
-        log_file=log,
-        extra_env={
-            "COCOTB_LOG_LEVEL": "WARNING",
-            "COCOTB_ANSI_OUTPUT": "0",
-            "OPU_BENCH_SPEC": spec,
-            "OPU_BENCH_ROUNDS": str(rounds),
-            "PYTHONPATH": os.pathsep.join([str(REPO), os.environ.get("PYTHONPATH", "")]),
-        },
-    )
+    with contextlib.suppress(RuntimeError):  # a failed run: told below, with its log
+        get_runner("verilator").test(
+            test_module=module,
+            hdl_toplevel=top,
+            hdl_toplevel_lang="verilog",
+            build_dir=simulator.parent,
+            test_dir=folder,
+            results_xml=str(results),
+            seed=seed,
+            log_file=log,
+            extra_env={
+                "COCOTB_LOG_LEVEL": "WARNING",
+                "COCOTB_ANSI_OUTPUT": "0",
+                "OPU_BENCH_SPEC": spec,
+                "OPU_BENCH_ROUNDS": str(rounds),
+                "PYTHONPATH": os.pathsep.join([str(REPO), os.environ.get("PYTHONPATH", "")]),
+            },
+        )
     text = log.read_text(encoding="utf-8", errors="replace")
     assert results.is_file(), f"seed {seed}: the simulator stopped early\n{text[-8000:]}"
     tests, failed = get_results(results)

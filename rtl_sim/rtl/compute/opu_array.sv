@@ -9,7 +9,10 @@
 //
 // The whole datapath is one clocked process, written from the last stage to the first with blocking assignments to
 // variables that nothing else reads: each stage sees its predecessor's result of the cycle before, as registers do.
-// A simulator runs these loops an order of magnitude faster than an instance per multiplier.
+// Loops stand in functions and, where their bodies are alike, stay rolled: a simulator's compiler then sees vectors, which
+// run an order of magnitude faster than an instance per multiplier.
+`include "opu_assert.svh"
+
 module opu_array
   import opu_pkg::*;
   import opu_compute_pkg::*;
@@ -26,55 +29,77 @@ module opu_array
     input  step_t                    multiply_i,
     input  step_t                    combine_i,
     /* verilator lint_on UNUSEDSIGNAL */
-    input  logic [WORD_BITS-1:0]     align_feature_i, // belongs to align_i
+    input  logic [WORD_BITS-1:0]     align_feature_i,  // belongs to align_i
 
-    output logic [PSUM_BITS-1:0]     sums_o           // one cycle after `combine`; lanes outside the group: anything
+    output logic [PSUM_BITS-1:0]     sums_o            // one cycle after `combine`; lanes outside the group: anything
 );
 
   localparam int unsigned PARTS = WORD_CHANNELS / MULTIPLIERS;
 
-  element_t row [2][UNITS][MULTIPLIERS];
+  // Row registers in chunks that make up both the units' shares and the weight words.
+  localparam int unsigned CHUNK = (WEIGHT_WIDTH < MULTIPLIERS) ? WEIGHT_WIDTH : MULTIPLIERS;
+  localparam int unsigned UNIT_CHUNKS = MULTIPLIERS / CHUNK;
+  localparam int unsigned WORD_CHUNKS = WEIGHT_WIDTH / CHUNK;
+  `OPU_ASSERT_STATIC(WordsAndUnitsAlign, MULTIPLIERS % CHUNK == 0 && WEIGHT_WIDTH % CHUNK == 0)
+
+  element_t row [2][ROW_BYTES/CHUNK][CHUNK];
   element_t operand [PARTS][MULTIPLIERS];
   element_t copied [PARTS][MULTIPLIERS];
   sum_t unit_sum [UNITS];
+  logic [WORD_BITS-1:0] word;
 
-  // Loops in functions, so that a simulator keeps their variables in registers; not unrolled, so that its compiler
-  // sees vectors.
-  function automatic void multiply(logic row_select, logic [15:0] part_mask);
+  function automatic void fill(logic select, logic [ROW_WORD_BITS-1:0] index);
+    for (int unsigned c = 0; c < WORD_CHUNKS; c++) begin
+      for (int unsigned i = 0; i < CHUNK; i++) begin
+        row[select][32'(index)*WORD_CHUNKS+c][i] = ELEMENT_BITS'(signed'(fill_data_i[8*(c*CHUNK+i)+:8]));
+      end
+    end
+  endfunction
+
+  function automatic void spread();
+    for (int unsigned p = 0; p < PARTS; p++) begin
+      for (int unsigned i = 0; i < MULTIPLIERS; i++) begin
+        operand[p][i] = ELEMENT_BITS'(signed'(word[8*(p*MULTIPLIERS+i)+:8]));
+      end
+    end
+  endfunction
+
+  function automatic void multiply(logic select, logic [15:0] part_mask);
     /* verilator unroll_disable */
     for (int unsigned u = 0; u < UNITS; u++) begin
       automatic sum_t products = '0;
-      /* verilator unroll_disable */
-      for (int unsigned i = 0; i < MULTIPLIERS; i++) begin
-        products = products
-            + SUM_BITS'(row[row_select][u][i]) * SUM_BITS'(operand[u&32'(part_mask)][i]);
+      for (int unsigned c = 0; c < UNIT_CHUNKS; c++) begin
+        /* verilator unroll_disable */
+        for (int unsigned i = 0; i < CHUNK; i++) begin
+          products = products + SUM_BITS'(row[select][u*UNIT_CHUNKS+c][i])
+              * SUM_BITS'(operand[u&32'(part_mask)][c*CHUNK+i]);
+        end
       end
       unit_sum[u] = products;
     end
   endfunction
 
-  logic [WORD_BITS-1:0] word;
-  logic signed [31:0] sum;
-  int first;
+  // Sum of `count` units from `first` on.
+  function automatic logic [31:0] combined(int unsigned first, int unsigned count);
+    combined = '0;
+    for (int unsigned j = 0; j < count; j++) combined = combined + 32'(unit_sum[first+j]);
+  endfunction
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     // combine
     if (combine_i.valid && combine_i.copy) begin
-      for (int l = 0; l < int'(WORD_CHANNELS); l++) sums_o[32*l+:32] <= 32'(copied[l/MULTIPLIERS][l%MULTIPLIERS]);
+      for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
+        sums_o[32*l+:32] <= 32'(copied[l/MULTIPLIERS][l%MULTIPLIERS]);
+      end
     end
-    if (combine_i.valid && !combine_i.copy) begin
-      for (int m = 0; m < int'(MODE_COUNT); m++) begin
-        if (combine_i.mode == 4'(m)) begin
-          for (int g = 0; g < int'(GROUPS); g++) begin
-            if (combine_i.groups[g]) begin
-              for (int l = g * int'(GROUP_LANES); l < (g + 1) * int'(GROUP_LANES); l++) begin
-                sum = '0;
-                for (int j = 0; j < 32'(MODE_IC[m]) / MULTIPLIERS; j++) begin
-                  sum = sum + 32'(unit_sum[(l % 32'(MODE_OC[m])) * (32'(MODE_IC[m]) / MULTIPLIERS) + j]);
-                end
-                sums_o[32*l+:32] <= sum;
-              end
+    for (int unsigned m = 0; m < MODE_COUNT; m++) begin
+      if (combine_i.valid && !combine_i.copy && combine_i.mode == 4'(m)) begin
+        for (int unsigned g = 0; g < GROUPS; g++) begin
+          if (combine_i.groups[g]) begin
+            for (int unsigned l = g * GROUP_LANES; l < (g + 1) * GROUP_LANES; l++) begin
+              sums_o[32*l+:32] <= combined(
+                  (l % 32'(MODE_OC[m])) * (32'(MODE_IC[m]) / MULTIPLIERS), 32'(MODE_IC[m]) / MULTIPLIERS);
             end
           end
         end
@@ -82,9 +107,7 @@ module opu_array
     end
 
     // multiply
-    if (multiply_i.valid && multiply_i.copy) begin
-      for (int l = 0; l < int'(WORD_CHANNELS); l++) copied[l/MULTIPLIERS][l%MULTIPLIERS] = operand[l/MULTIPLIERS][l%MULTIPLIERS];
-    end
+    if (multiply_i.valid && multiply_i.copy) copied = operand;
     if (multiply_i.valid && !multiply_i.copy) begin
       multiply(multiply_i.row_select, mode_part_mask(multiply_i.mode));
     end
@@ -92,16 +115,11 @@ module opu_array
     // align
     if (align_i.valid) begin
       word = align_i.in_tile ? align_feature_i >> {align_i.offset, 3'b0} : {WORD_CHANNELS{align_i.pad}};
-      for (int l = 0; l < int'(WORD_CHANNELS); l++) operand[l/MULTIPLIERS][l%MULTIPLIERS] = ELEMENT_BITS'(signed'(word[8*l+:8]));
+      spread();
     end
 
     // fill
-    if (fill_we_i) begin
-      first = int'(fill_word_i) * int'(WEIGHT_WIDTH);
-      for (int b = 0; b < int'(WEIGHT_WIDTH); b++) begin
-        row[fill_select_i][(first+b)/MULTIPLIERS][(first+b)%MULTIPLIERS] = ELEMENT_BITS'(signed'(fill_data_i[8*b+:8]));
-      end
-    end
+    if (fill_we_i) fill(fill_select_i, fill_word_i);
   end
   /* verilator lint_on BLKSEQ */
 

@@ -1,0 +1,187 @@
+"""The store engine: random shapes out of the output buffer, then everything that must stop it."""
+
+import os
+
+import cocotb
+import numpy as np
+
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.regmap import ErrorCode
+from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled
+from rtl_sim.benches.dram_model import Rules, Writes
+from rtl_sim.benches.transfer_driver import (
+    BASE,
+    Job,
+    TransferBench,
+    parameters,
+    random_shape,
+    words_of,
+)
+
+SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
+WINDOW = 1 << 16
+SIZE = SPEC.word_bytes
+DEPTH = SPEC.buffers.output.words
+IDLE = {
+    "halt_i": 0,
+    "window_base_i": BASE,
+    "window_size_i": WINDOW,
+    "start_valid_i": 0,
+    "pc_i": 0,
+    "params_i": 0,
+    "done_ready_i": 0,
+    "out_data_i": 0,
+    "aw_ready_i": 0,
+    "w_ready_i": 0,
+    "b_valid_i": 0,
+    "b_error_i": 0,
+}
+ONE = {"run": 1, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
+
+
+class OutputBuffer:
+    """The memory that the engine reads: data one cycle after the address, kept until the next read."""
+
+    def __init__(self, rng):
+        self.words = rng.integers(0, 256, (DEPTH, SIZE)).astype(np.uint8)
+        self.shown = 0
+
+    def observe(self, dut):
+        if int(dut.out_re_o.value):
+            word = self.words[int(dut.out_addr_o.value)]
+            self.shown = int.from_bytes(word.tobytes(), "little")
+
+
+class StorePort(Writes):
+    """Writes, and the read data of the output buffer, which change at the rising edge."""
+
+    def drive(self, dut):
+        super().drive(dut)
+        dut.out_data_i.value = self.buffer.shown
+
+
+def setup(dut, rng, **options):
+    dram = SPEC.dram
+    rules = Rules(
+        bus_bytes=dram.bus_bytes,
+        max_burst=dram.max_burst,
+        outstanding=dram.outstanding,
+        base=BASE,
+        limit=WINDOW,
+    )
+    port = StorePort(rules=rules, data=np.zeros(WINDOW, np.uint8), rng=rng, **options)
+    port.buffer = OutputBuffer(rng)
+    bench = TransferBench(
+        dut=dut, engine=Engine.STORE, port=port, rng=rng, each_cycle=port.buffer.observe
+    )
+    return bench, port
+
+
+def random_job(rng, port):
+    """A store that is compared with what DRAM should hold at its retirement."""
+    shape, first = random_shape(rng, DEPTH, WINDOW // SIZE)
+    count = shape["run"] * shape["rows"] * shape["blocks"]
+    src = int(rng.integers(DEPTH - count + 1))
+    places = words_of(shape, first)
+
+    def expect(memory):
+        memory = memory.reshape(-1, SIZE)
+        for place, word in zip(places, port.buffer.words[src : src + count], strict=True):
+            memory[place] = word
+
+    return Job(op=0, values=parameters(shape, first * SIZE, ("src", src))), expect
+
+
+@cocotb.test()
+async def random_shapes_arrive_whole_and_nothing_else_changes(dut):
+    rng = generator()
+    await begin(dut, **IDLE)
+    for ready, valid, latency in ((1.0, 1.0, 5), (0.5, 0.9, 40), (0.9, 0.3, 1)):
+        bench, port = setup(dut, rng, ready=ready, valid=valid, latency=latency)
+        expected = np.zeros_like(port.data)
+        jobs = []
+        for _ in range(ROUNDS):
+            job, expect = random_job(rng, port)
+            expect(expected)
+            jobs.append(job)
+        await bench.run(jobs)
+        wrong = np.flatnonzero(port.data != expected)
+        assert not wrong.size, f"{wrong.size} bytes differ, first at {wrong[0]:#x}"
+        assert int(dut.quiet_o.value), "not quiet at the end"
+
+
+@cocotb.test()
+async def a_store_retires_after_its_last_response(dut):
+    rng = generator()
+    await begin(dut, **IDLE)
+    bench, port = setup(dut, rng, ready=1.0, valid=1.0, latency=200)
+    bench.pauses = 0.0
+    jobs = [
+        Job(
+            op=0,
+            values=parameters(ONE, n * SIZE, ("src", n)),
+            check=lambda: answered.append(port.now),
+        )
+        for n in range(3)
+    ]
+    answered = []
+    await bench.run(jobs)
+    assert min(answered) > 200, f"retired at {answered}, before the response"
+    assert max(answered) < 400, f"retired at {answered}: stores wait for each other's response"
+
+
+@cocotb.test()
+async def what_cannot_be_stored_stops_the_engine(dut):
+    rng = generator()
+    await begin(dut, **IDLE)
+    good = Job(op=0, values=parameters(ONE, 0, ("src", 0)))
+
+    def bad(shape, offset, src=0):
+        return Job(op=0, values=parameters(ONE | shape, offset, ("src", src)))
+
+    window, illegal = ErrorCode.WINDOW, ErrorCode.ILLEGAL_INSTRUCTION
+    cases = {
+        "run 0": (bad({"run": 0}, 0), illegal),
+        "rows 0": (bad({"rows": 0}, 0), illegal),
+        "blocks 0": (bad({"blocks": 0}, 0), illegal),
+        "misaligned": (bad({}, SIZE // 2), illegal),
+        "behind the window": (bad({}, WINDOW), window),
+        "a later run outside": (bad({"rows": 3, "row_pitch": 1 << 20}, 0), window),
+        "behind the buffer": (bad({}, 0, DEPTH), ErrorCode.BUFFER),
+        "across the end of the buffer": (bad({"run": 3}, 0, DEPTH - 2), ErrorCode.BUFFER),
+    }
+    for name, (job, code) in cases.items():
+        await pulse_reset(dut)
+        bench, port = setup(dut, rng)
+        found = await bench.run([good, job, good], until_fault=True)
+        assert found == (code, 1), f"{name}: {found}"
+        await drain(dut, port)
+
+
+@cocotb.test()
+async def an_error_response_names_its_instruction(dut):
+    rng = generator()
+    await begin(dut, **IDLE)
+    bench, port = setup(dut, rng, bad=range(5 * 64 * SIZE, 5 * 64 * SIZE + 1))
+    jobs = [Job(op=0, values=parameters(ONE, n * 64 * SIZE, ("src", n))) for n in range(12)]
+    found = await bench.run(jobs, until_fault=True)
+    assert found == (ErrorCode.AXI_WRITE, 5), found
+    await drain(dut, port)
+
+
+async def drain(dut, port):
+    """After an error: no new bursts, those that are open are completed, then the engine is quiet."""
+    dut.halt_i.value = 1
+    dut.start_valid_i.value = 0
+    for _ in range(400):
+        port.drive(dut)
+        await settled()
+        port.observe(dut)
+        port.buffer.observe(dut)
+        await cycle(dut)
+    assert not (port.addressed or port.beats or port.answers), "a burst is incomplete"
+    await settled()
+    assert int(dut.quiet_o.value), "not quiet after halt"
+    await cycle(dut)
+    dut.halt_i.value = 0
