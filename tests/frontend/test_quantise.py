@@ -10,6 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from opu_fuse import zoo
+from opu_fuse.errors import ModelError
 from opu_fuse.frontend import Prepared, Reference, prepare, reference
 from opu_fuse.frontend.scales import TIED_TYPES
 from opu_fuse.quant import META_KEY, QuantParams
@@ -231,3 +232,12 @@ def test_digits_lose_at_most_half_a_point():
             for x, label in zip(images, labels, strict=True)
         ]
         assert np.mean(right) >= float_accuracy - 0.005, scales
+
+
+def test_a_reference_run_says_what_is_wrong_with_its_inputs():
+    prepared = prepare(zoo.build("tiny_odd"))
+    assert prepared.qdq is not None
+    with pytest.raises(ModelError, match=r"reference run: .*input.*missing.*; pass arrays"):
+        reference(prepared.qdq, {})
+    with pytest.raises(ModelError, match=r"reference run: .*dimensions.*; pass arrays"):
+        reference(prepared.qdq, {"input": np.zeros((1, 3, 4, 4), np.float32)})

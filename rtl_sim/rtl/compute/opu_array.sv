@@ -49,9 +49,14 @@ module opu_array
   logic [WORD_BITS-1:0] word;
 
   function automatic void fill(logic select, logic [ROW_WORD_BITS-1:0] index);
-    for (int unsigned c = 0; c < WORD_CHUNKS; c++) begin
-      for (int unsigned i = 0; i < CHUNK; i++) begin
-        row[select][32'(index)*WORD_CHUNKS+c][i] = ELEMENT_BITS'(signed'(fill_data_i[8*(c*CHUNK+i)+:8]));
+    /* verilator unroll_disable */
+    for (int unsigned w = 0; w < ROW_WORDS; w++) begin
+      if (32'(index) == w) begin
+        for (int unsigned c = 0; c < WORD_CHUNKS; c++) begin
+          for (int unsigned i = 0; i < CHUNK; i++) begin
+            row[select][w*WORD_CHUNKS+c][i] = ELEMENT_BITS'(signed'(fill_data_i[8*(c*CHUNK+i)+:8]));
+          end
+        end
       end
     end
   endfunction

@@ -1,0 +1,65 @@
+"""Whole networks, compiled and run on the RTL through AXI from reset: the functional engine's bits."""
+
+import numpy as np
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import Options, Program, compile_model
+from opu_fuse.sim.compare import compare
+
+pytestmark = pytest.mark.rtl
+
+NETWORKS = {
+    "tiny_residual": "a residual connection",
+    "tiny_odd": "odd channel counts and asymmetric padding",
+    "tiny_tiles": "several ragged tiles in rows, columns and channels",
+}
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return load_hw("opu-tiny")
+
+
+def compiled(name, hw):
+    options = Options(reuse_memory=False)  # so that every stored tensor can be compared at the end
+    return Program(bundle=compile_model(zoo.build(name), hw, options).bundle, hw=hw)
+
+
+def inputs_of(program, rng, samples):
+    return {
+        p.name: rng.standard_normal((samples, *p.shape[1:])).astype(np.float32)
+        for p in program.bundle.inputs
+    }
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_network_on_rtl_has_the_functional_engines_bits(name, machine, rng):
+    program = compiled(name, machine)
+    inputs = inputs_of(program, rng, samples=2)
+    functional = program.run(inputs, capture=True)
+    rtl = program.run(inputs, engine="rtl", capture=True)
+    found = compare(program.bundle, functional, rtl)
+    assert found.passed, found.first
+    assert found.tensors >= len(program.bundle.groups)
+    assert found.dull == () or name == "tiny_residual"
+
+
+def test_loading_overlaps_computing(machine, rng):
+    """Most of what is loaded in a layer of many tiles is loaded while the array is busy."""
+    program = compiled("tiny_tiles", machine)
+    trace = program.run(inputs_of(program, rng, samples=1), engine="rtl").trace
+    many = max(program.bundle.groups, key=lambda g: sum(r.group == g.index for r in trace)).index
+    load, compute = (_busy(trace, many, engine) for engine in ("load", "compute"))
+    overlap = len(load & compute) / len(load)
+    assert overlap > 0.6, f"only {overlap:.0%} of the load cycles overlap computing"
+
+
+def _busy(trace, group, engine):
+    return {
+        cycle
+        for r in trace
+        if r.group == group and r.engine == engine
+        for cycle in range(r.start, r.end)
+    }
