@@ -10,7 +10,11 @@ Public API (loaded on first use, so that importing the package stays cheap)::
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opu_fuse.hw.load import load_hw
+    from opu_fuse.pipeline import Program, compile, partition  # noqa: A004  public name
 
 __version__ = "0.1.0"
 __all__ = ["Program", "__version__", "compile", "load_hw", "partition"]

@@ -18,6 +18,7 @@ from opu_fuse.bundle.program import (
 )
 from opu_fuse.codegen.host import host_model
 from opu_fuse.codegen.weights import pack_params, pack_weights, spread_groups
+from opu_fuse.cost.geometry import follow_views
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import average_params, int8_weight, requant_params
 from opu_fuse.fuse.partition import Partition
@@ -26,7 +27,6 @@ from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine, Space
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.plan import HostWork, MachineProgram, Plan, PlannedLayer
-from opu_fuse.schedule.tensors import follow_views
 
 BEFORE = -1
 

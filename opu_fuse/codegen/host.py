@@ -157,8 +157,11 @@ def _append(draft: _Draft, node: Node) -> None:
 
 def _convert(draft: _Draft, op: str, source: str, target: str, quant: QuantParams) -> None:
     scale, zero = f"{target}:scale", f"{target}:zero"
-    draft.initializers[scale] = numpy_helper.from_array(np.float32(quant.per_tensor), scale)
-    draft.initializers[zero] = numpy_helper.from_array(np.int8(quant.zero_point), zero)
+    values = {
+        scale: np.array(quant.per_tensor, np.float32),
+        zero: np.array(quant.zero_point, np.int8),
+    }
+    draft.initializers |= {name: numpy_helper.from_array(v, name) for name, v in values.items()}
     draft.nodes.append(helper.make_node(op, [source, scale, zero], [target], name=f"{target}:{op}"))
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
 from onnx import external_data_helper
 from onnx_ir.passes import common
 
@@ -95,7 +94,7 @@ def _read(model: ModelLike) -> tuple[str, bytes, Path | None]:
 def _parse(where: str, data: bytes) -> onnx.ModelProto:
     try:
         proto = onnx.ModelProto.FromString(data)
-    except DecodeError as error:
+    except Exception as error:  # protobuf has its own error class, and is no dependency of ours
         raise _not_onnx(where, "its bytes are no ONNX protobuf") from error
     if not proto.HasField("graph") or not proto.opset_import or not proto.graph.output:
         raise _not_onnx(where, "it holds no ONNX graph")

@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from opu_fuse.cost.geometry import follow_views
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div
+from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.partition import Group, Partition
@@ -20,8 +24,7 @@ from opu_fuse.schedule.lower import lower_group
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.order import SegmentUnits, order_segments
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
-from opu_fuse.schedule.tensors import TensorUse, follow_views, tensor_uses
-from opu_fuse.schedule.tiling import choose_tile
+from opu_fuse.schedule.tensors import TensorUse, tensor_uses
 
 HASH_HALF = 22
 OUTSIDE = -1
@@ -48,7 +51,7 @@ class MachineProgram:
     """
 
     program_offset: int
-    words: Sequence[int]
+    words: np.ndarray
     instructions: tuple[Instruction, ...]
     groups: tuple[int, ...]
     tiles: tuple[tuple[int, int, int, int, int], ...]
@@ -160,7 +163,8 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
                 HostWork(nodes=tuple(u.host for u in segment.units if u.host is not None))
             )
             continue
-        jobs = [tiling.layers[u.group] for u in segment.units if u.group in tiling.layers]
+        groups = [u.group for u in segment.units if u.group is not None]
+        jobs = [tiling.layers[g] for g in groups if g in tiling.layers]
         if jobs:
             program = _emit(jobs, placements, hw, at)
             emitted.append(program)

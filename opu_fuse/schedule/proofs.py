@@ -10,6 +10,8 @@ tokens (vector clocks).
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from opu_fuse.errors import InternalError
 from opu_fuse.hw.footprint import footprint
 from opu_fuse.hw.instruction import Instruction
@@ -25,7 +27,9 @@ FETCHED = {
 }
 
 
-def prove_no_deadlock(program: Sequence[Instruction], positions: Sequence[int], hw: HwSpec) -> None:
+def prove_no_deadlock(
+    program: Sequence[Instruction], positions: Sequence[int] | np.ndarray, hw: HwSpec
+) -> None:
     """positions[i]: word index of instruction i's C-type, so that queue depths count U-types
     too. Raises InternalError.
     """
@@ -44,10 +48,10 @@ class _Queues:
     """
 
     def __init__(
-        self, program: Sequence[Instruction], positions: Sequence[int], hw: HwSpec
+        self, program: Sequence[Instruction], positions: Sequence[int] | np.ndarray, hw: HwSpec
     ) -> None:
         self._program = program
-        self._words = [at - (positions[i - 1] if i else NONE) for i, at in enumerate(positions)]
+        self._words = np.diff(positions, prepend=NONE).tolist()
         self._room = {engine: getattr(hw.queues, name) for name, engine in FETCHED.items()}
         self._queued: dict[Engine, deque[int]] = {e: deque() for e in SYNC_ENGINES}
         self._held: dict[Engine, int | None] = dict.fromkeys(SYNC_ENGINES)

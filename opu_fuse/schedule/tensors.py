@@ -1,8 +1,9 @@
 """Which values lie in the memory window, in which layout, and from when to when."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from opu_fuse.cost.geometry import feature_shape, follow_views
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
@@ -23,13 +24,6 @@ class TensorUse:
     layout: Layout
     first: int
     last: int
-
-
-def follow_views(dfg: Dfg, index: int) -> int:
-    """The node whose bytes a value shares: changes of view are looked through."""
-    while dfg[index].is_virtual:
-        index = dfg[index].operands[0]
-    return index
 
 
 def tensor_uses(
@@ -89,13 +83,6 @@ def values_read(dfg: Dfg, node: int) -> list[int]:
     return found
 
 
-def feature_shape(shape: Sequence[int]) -> tuple[int, int, int]:
-    """(channels, rows, cols) of a model value: (1, c, h, w), or (1, c) as a single pixel."""
-    if len(shape) == 4:
-        return shape[1], shape[2], shape[3]
-    return _product(shape), 1, 1
-
-
 def layout_of(node: Node, hw: HwSpec, *, slotted: bool) -> Layout:
     """Blocks of words; `slotted` images take the smallest slot of at least MIN_SLOT bytes that
     holds their channels.
@@ -117,10 +104,3 @@ def _reads_slots(layer: Layer, hw: HwSpec) -> bool:
     some mode.
     """
     return layer.shape.array and layer.shape.in_channels <= max(m.ic for m in hw.array.modes)
-
-
-def _product(numbers: Iterable[int]) -> int:
-    result = 1
-    for n in numbers:
-        result *= n
-    return result

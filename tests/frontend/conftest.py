@@ -8,6 +8,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
+from opu_fuse.frontend import absorb, reference
 from opu_fuse.frontend.load import load_model
 from opu_fuse.frontend.reference import session
 from opu_fuse.frontend.transforms import canonicalise
@@ -160,3 +161,28 @@ def print_nodes() -> Callable[[ir.Model], str]:
 @pytest.fixture
 def replayed() -> Callable[[ir.Model, Mapping[str, np.ndarray]], Arrays]:
     return replay
+
+
+@pytest.fixture
+def absorbed(rng: np.random.Generator) -> Callable[[onnx.ModelProto], ir.Model]:
+    """Absorb, and compare every rounded tensor and all outputs with ONNX Runtime's."""
+
+    def run(model: onnx.ModelProto) -> ir.Model:
+        loaded = load_model(model)
+        canonical = absorb(loaded)
+        inputs = {}
+        for value in loaded.graph.inputs:
+            dims = [int(d) for d in value.shape or ()]  # type: ignore[arg-type]
+            kind = value.dtype.numpy() if value.dtype else np.float32
+            random = rng.standard_normal(dims) if kind == np.float32 else rng.integers(0, 100, dims)
+            inputs[value.name or ""] = random.astype(kind)
+        expected, got = reference(ir.to_proto(loaded), inputs), replay(canonical, inputs)
+        assert got
+        for name, value in got.items():
+            wanted = expected[name]
+            if wanted.dtype == np.uint8 and value.dtype == np.int8:
+                wanted = (wanted.astype(np.int16) - 128).astype(np.int8)
+            np.testing.assert_array_equal(value, wanted, err_msg=name)
+        return canonical
+
+    return run

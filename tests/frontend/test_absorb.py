@@ -1,24 +1,19 @@
 """QDQ models of any make: the integers become annotations, and nothing else changes.
 
-`replayed` runs the canonical model with a rounding at every annotation; what it gives must be what
-ONNX Runtime gives on the QDQ model.
+The `absorbed` fixture runs the canonical model with a rounding at every annotation; what it gives
+must be what ONNX Runtime gives on the QDQ model.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-from opu_fuse import zoo
-from opu_fuse.frontend import absorb, load_model, prepare, reference
 from opu_fuse.quant import META_KEY, QuantParams
 
 Text = Callable[..., onnx.ModelProto]
-Replay = Callable[[ir.Model, Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 RNG = np.random.default_rng(5)
 SCALES = {"s": np.float32(0.0625), "t": np.float32(0.125), "z": np.int8(0)}
@@ -51,31 +46,6 @@ def quant(model: ir.Model, name: str) -> QuantParams | None:
 
 def types(model: ir.Model) -> list[str]:
     return [node.op_type for node in model.graph]
-
-
-@pytest.fixture
-def absorbed(replayed: Replay) -> Callable[[onnx.ModelProto], ir.Model]:
-    """Absorb, and compare every rounded tensor and all outputs with ONNX Runtime's."""
-
-    def run(model: onnx.ModelProto) -> ir.Model:
-        loaded = load_model(model)
-        canonical = absorb(loaded)
-        inputs = {}
-        for value in loaded.graph.inputs:
-            dims = [int(d) for d in value.shape or ()]  # type: ignore[arg-type]
-            kind = value.dtype.numpy() if value.dtype else np.float32
-            random = RNG.standard_normal(dims) if kind == np.float32 else RNG.integers(0, 100, dims)
-            inputs[value.name or ""] = random.astype(kind)
-        expected, got = reference(ir.to_proto(loaded), inputs), replayed(canonical, inputs)
-        assert got
-        for name, value in got.items():
-            wanted = expected[name]
-            if wanted.dtype == np.uint8 and value.dtype == np.int8:
-                wanted = (wanted.astype(np.int16) - 128).astype(np.int8)
-            np.testing.assert_array_equal(value, wanted, err_msg=name)
-        return canonical
-
-    return run
 
 
 Absorbed = Callable[[onnx.ModelProto], ir.Model]
@@ -365,75 +335,3 @@ def test_sixteen_bits_are_left_to_the_host(onnx_text: Text, absorbed: Absorbed):
     )
     assert types(model) == ["QuantizeLinear", "DequantizeLinear", "Relu"]
     assert quant(model, "x") is None
-
-
-class _Images(CalibrationDataReader):
-    def __init__(self, images: Iterable[np.ndarray]) -> None:
-        self._images = iter(images)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        image = next(self._images, None)
-        return None if image is None else {"input": image}
-
-
-@pytest.mark.parametrize("name", ["tiny_residual", "tiny_odd"])
-@pytest.mark.parametrize(
-    ("activation", "weight", "per_channel"),
-    [
-        (QuantType.QUInt8, QuantType.QUInt8, False),
-        (QuantType.QUInt8, QuantType.QInt8, True),
-        (QuantType.QInt8, QuantType.QInt8, False),
-    ],
-)
-def test_models_quantised_by_onnx_runtime_itself(
-    tmp_path: Path,
-    absorbed: Absorbed,
-    name: str,
-    activation: QuantType,
-    weight: QuantType,
-    per_channel: bool,
-):
-    source = prepare(zoo.build(name), quantised=False).canonical
-    ir.save(source, tmp_path / "float.onnx")
-    shape = [int(d) for d in source.graph.inputs[0].shape or ()]  # type: ignore[arg-type]
-    quantize_static(
-        tmp_path / "float.onnx",
-        tmp_path / "int8.onnx",
-        _Images(RNG.standard_normal((4, *shape)).astype(np.float32)),
-        quant_format=QuantFormat.QDQ,
-        activation_type=activation,
-        weight_type=weight,
-        per_channel=per_channel,
-        extra_options={"WeightSymmetric": True},
-    )
-    model = absorbed(onnx.load(tmp_path / "int8.onnx"))
-    left = {"Conv", "Relu", "Add", "GlobalAveragePool", "Reshape", "Gemm", "LeakyRelu", "MaxPool"}
-    assert set(types(model)) <= left
-    for node in model.graph:
-        assert META_KEY in node.outputs[0].meta, node.name
-        if node.op_type in {"Conv", "Gemm"}:
-            assert node.inputs[1].meta[META_KEY].axis == 0
-
-
-def test_a_quantised_model_is_not_quantised_again():
-    qdq_model = prepare(zoo.build("tiny_odd")).qdq
-    assert qdq_model is not None
-    again = prepare(qdq_model, calibration={"input": np.zeros((1, 3, 25, 23), np.float32)})
-    assert again.warnings == ("the model is quantised already: the calibration data is not used",)
-    assert again.qdq is not None
-    assert [
-        t.raw_data for t in again.qdq.graph.initializer if t.name == "conv1.weight_quantized"
-    ] == [t.raw_data for t in qdq_model.graph.initializer if t.name == "conv1.weight_quantized"]
-
-
-def test_a_quantised_model_without_its_integers_has_the_same_graph():
-    qdq_model = prepare(zoo.build("tiny_residual")).qdq
-    assert qdq_model is not None
-    integer, floating = prepare(qdq_model), prepare(qdq_model, quantised=False)
-    assert floating.qdq is None
-    assert types(integer.canonical) == types(floating.canonical)
-    for node in floating.canonical.graph:
-        for value in (*node.inputs, *node.outputs):
-            assert value is not None
-            assert META_KEY not in value.meta
-            assert value.dtype in {ir.DataType.FLOAT, ir.DataType.INT64}

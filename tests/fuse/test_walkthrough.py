@@ -1,4 +1,6 @@
-"""The published algorithm step by step on the classic machine: breadth-first matching and the greedy walk."""
+"""The published algorithm step by step on the classic machine: breadth-first matching and the
+greedy walk.
+"""
 
 import pytest
 
@@ -12,7 +14,13 @@ def test_the_search_is_breadth_first_from_the_root_or_from_the_last_match():
     hdfg = build_hdfg(machine("opu-classic"))
     head = ["concat", "add_pre", "mul_pre", "pad", "ipa", "mul", "add"]
     assert list(breadth_first(hdfg))[:7] == head
-    assert list(breadth_first(hdfg, "add")) == ["compare", "pool_pad", "res_add", "pool", "upsample"]
+    assert list(breadth_first(hdfg, "add")) == [
+        "compare",
+        "pool_pad",
+        "res_add",
+        "pool",
+        "upsample",
+    ]
     assert list(breadth_first(hdfg, "pool")) == ["compare", "res_add", "upsample"]
 
 

@@ -1,4 +1,6 @@
-"""Every graph on which matching by pipeline position fails: what `greedy` does to it, and that `matched` gets it right."""
+"""Every graph on which matching by pipeline position fails: what `greedy` does to it, and that
+`matched` gets it right.
+"""
 
 import pytest
 

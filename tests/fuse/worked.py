@@ -1,7 +1,7 @@
 """The worked graphs: one per way in which matching by pipeline position goes wrong.
 
-Canonical ONNX text; inputs named w*, b*, k* become seeded constants (tests/dfg/canonical.py). Node names are what expectations
-are written in.
+Canonical ONNX text; inputs named w*, b*, k* become seeded constants (tests/dfg/canonical.py). Node
+names are what expectations are written in.
 """
 
 _CONV = "Conv<kernel_shape=[3,3],pads=[1,1,1,1]>"

@@ -9,6 +9,7 @@ import numpy as np
 from opu_fuse import fixedpoint as fx
 from opu_fuse.codegen.weights import pack_params, pack_weights, spread_groups
 from opu_fuse.cost.layer import POINT, Shape, Window
+from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa import PARAM_WORDS, Engine, PoolKind, Stage
 from opu_fuse.hw.layout import Layout
@@ -20,7 +21,6 @@ from opu_fuse.schedule.layer import Average, Layer
 from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.plan import PlannedLayer
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
-from opu_fuse.schedule.tiling import choose_tile
 from opu_fuse.sim.functional import Machine
 
 ACT = {

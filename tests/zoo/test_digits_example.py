@@ -1,4 +1,4 @@
-"""The digits example: the script trains, exports what it trained, and never sees the held-out images."""
+"""The digits example: the script trains, exports what it trained, never sees held-out images."""
 
 import importlib.util
 from pathlib import Path
@@ -23,10 +23,10 @@ def script() -> ModuleType:
     return module
 
 
-def test_two_epochs_learn_something_and_the_export_computes_the_same(script: ModuleType):
+def test_one_epoch_learns_something_and_the_export_computes_the_same(script: ModuleType):
     images, labels = script.digits()
-    net = script.train(images[360:], labels[360:], 2)
-    assert script.accuracy(net, images[:360], labels[:360]) > 0.6
+    net = script.train(images[360:1000], labels[360:1000], 1)
+    assert script.accuracy(net, images[:360], labels[:360]) > 0.2
     model = ir.to_proto(script.export(net))
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     batch = images[:40]

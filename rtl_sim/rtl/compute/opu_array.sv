@@ -36,29 +36,22 @@ module opu_array
 
   localparam int unsigned PARTS = WORD_CHANNELS / MULTIPLIERS;
 
-  // Row registers in chunks that make up both the units' shares and the weight words.
+  // A chunk of a row is part of one weight word and one unit's share.
   localparam int unsigned CHUNK = (WEIGHT_WIDTH < MULTIPLIERS) ? WEIGHT_WIDTH : MULTIPLIERS;
   localparam int unsigned UNIT_CHUNKS = MULTIPLIERS / CHUNK;
   localparam int unsigned WORD_CHUNKS = WEIGHT_WIDTH / CHUNK;
   `OPU_ASSERT_STATIC(WordsAndUnitsAlign, MULTIPLIERS % CHUNK == 0 && WEIGHT_WIDTH % CHUNK == 0)
 
-  element_t row [2][ROW_BYTES/CHUNK][CHUNK];
+  element_t row [2][ROW_WORDS][WEIGHT_WIDTH];
+  element_t filling [WEIGHT_WIDTH];
   element_t operand [PARTS][MULTIPLIERS];
   element_t copied [PARTS][MULTIPLIERS];
   sum_t unit_sum [UNITS];
   logic [WORD_BITS-1:0] word;
 
   function automatic void fill(logic select, logic [ROW_WORD_BITS-1:0] index);
-    /* verilator unroll_disable */
-    for (int unsigned w = 0; w < ROW_WORDS; w++) begin
-      if (32'(index) == w) begin
-        for (int unsigned c = 0; c < WORD_CHUNKS; c++) begin
-          for (int unsigned i = 0; i < CHUNK; i++) begin
-            row[select][w*WORD_CHUNKS+c][i] = ELEMENT_BITS'(signed'(fill_data_i[8*(c*CHUNK+i)+:8]));
-          end
-        end
-      end
-    end
+    for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) filling[b] = ELEMENT_BITS'(signed'(fill_data_i[8*b+:8]));
+    row[select][index] = filling;
   endfunction
 
   function automatic void spread();
@@ -71,16 +64,18 @@ module opu_array
 
   function automatic void multiply(logic select, logic [15:0] part_mask);
     /* verilator unroll_disable */
-    for (int unsigned u = 0; u < UNITS; u++) begin
-      automatic sum_t products = '0;
-      for (int unsigned c = 0; c < UNIT_CHUNKS; c++) begin
+    for (int unsigned w = 0; w < ROW_WORDS; w++) begin
+      for (int unsigned c = 0; c < WORD_CHUNKS; c++) begin
+        automatic int unsigned unit = (w * WORD_CHUNKS + c) / UNIT_CHUNKS;
+        automatic int unsigned share = (w * WORD_CHUNKS + c) % UNIT_CHUNKS;
+        automatic sum_t products = (share == 0) ? '0 : unit_sum[unit];
         /* verilator unroll_disable */
         for (int unsigned i = 0; i < CHUNK; i++) begin
-          products = products + SUM_BITS'(row[select][u*UNIT_CHUNKS+c][i])
-              * SUM_BITS'(operand[u&32'(part_mask)][c*CHUNK+i]);
+          products = products + SUM_BITS'(row[select][w][c*CHUNK+i])
+              * SUM_BITS'(operand[unit&32'(part_mask)][share*CHUNK+i]);
         end
+        unit_sum[unit] = products;
       end
-      unit_sum[u] = products;
     end
   endfunction
 

@@ -58,7 +58,13 @@ module opu_csr
   localparam logic [1:0] OKAY = 2'b00;
   localparam logic [1:0] SLVERR = 2'b10;
 
+  // Registers are whole words; a byte of one is written by its strobe.
   typedef logic [CSR_ADDR_BITS-1:0] address_t;
+  address_t write_addr, read_addr;
+  assign write_addr = {awaddr_i[CSR_ADDR_BITS-1:2], 2'b00};
+  assign read_addr = {araddr_i[CSR_ADDR_BITS-1:2], 2'b00};
+  logic unused;
+  assign unused = &{awaddr_i[1:0], araddr_i[1:0]};
 
   logic [31:0] prog_base_lo_q, prog_base_hi_q, prog_words_q, watchdog_q;
   logic [31:0] window_base_lo_q, window_base_hi_q, window_size_lo_q, window_size_hi_q;
@@ -81,7 +87,7 @@ module opu_csr
 
   always_comb begin
     bresp_d = OKAY;
-    case (awaddr_i)
+    case (write_addr)
       CSR_CTRL, CSR_IRQ_ENABLE, CSR_IRQ_STATUS, CSR_WATCHDOG: ;
       CSR_PROG_BASE_LO, CSR_PROG_BASE_HI, CSR_PROG_WORDS, CSR_WINDOW_BASE_LO, CSR_WINDOW_BASE_HI,
       CSR_WINDOW_SIZE_LO, CSR_WINDOW_SIZE_HI:
@@ -91,7 +97,7 @@ module opu_csr
   end
 
   logic command;
-  assign command = write && awaddr_i == CSR_CTRL;
+  assign command = write && write_addr == CSR_CTRL;
   assign start_o = command && bits[CSR_CTRL_START];
   assign stop_o = command && bits[CSR_CTRL_STOP];
 
@@ -101,7 +107,7 @@ module opu_csr
     irq_clear = '0;
     irq_set[CSR_IRQ_STATUS_DONE] = running_q && !busy_i && done_i;
     irq_set[CSR_IRQ_STATUS_ERROR] = running_q && !busy_i && error_i;
-    if (write && awaddr_i == CSR_IRQ_STATUS) irq_clear = bits[1:0];
+    if (write && write_addr == CSR_IRQ_STATUS) irq_clear = bits[1:0];
     if (command && bits[CSR_CTRL_IRQ_CLEAR]) irq_clear = '1;
   end
 
@@ -128,7 +134,7 @@ module opu_csr
         bvalid_q <= 1'b1;
         bresp_q <= bresp_d;
         if (bresp_d == OKAY) begin
-          case (awaddr_i)
+          case (write_addr)
             CSR_IRQ_ENABLE: irq_enable_q <= 2'(merged(32'(irq_enable_q), wdata_i, mask));
             CSR_PROG_BASE_LO: prog_base_lo_q <= merged(prog_base_lo_q, wdata_i, mask);
             CSR_PROG_BASE_HI: prog_base_hi_q <= merged(prog_base_hi_q, wdata_i, mask);
@@ -163,7 +169,7 @@ module opu_csr
   always_comb begin
     rdata_d = '0;
     rresp_d = OKAY;
-    case (araddr_i)
+    case (read_addr)
       CSR_ID: rdata_d = CSR_ID_VALUE;
       CSR_VERSION: rdata_d = CSR_VERSION_VALUE;
       CSR_SPEC_HASH_LO: rdata_d = SPEC_HASH[31:0];
@@ -197,11 +203,11 @@ module opu_csr
       default: begin
         rresp_d = SLVERR;
         for (int unsigned e = 0; e < ENGINES; e++) begin
-          if (araddr_i == CSR_BUSY_FETCH + address_t'(4 * e)) begin
+          if (read_addr == CSR_BUSY_FETCH + address_t'(4 * e)) begin
             rdata_d = busy_cycles_i[e];
             rresp_d = OKAY;
           end
-          if (araddr_i == CSR_STALL_FETCH + address_t'(4 * e)) begin
+          if (read_addr == CSR_STALL_FETCH + address_t'(4 * e)) begin
             rdata_d = stall_cycles_i[e];
             rresp_d = OKAY;
           end

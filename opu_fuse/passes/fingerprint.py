@@ -1,0 +1,115 @@
+"""Whether two states of a model are the same: a digest of all that is serialised, and of annotations.
+
+Names count: renaming a value is a change. So do this project's own annotations in `Value.meta`
+and `Node.meta`; other libraries' notes there do not.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import onnx_ir as ir
+
+_OWN_META = "opu_fuse."
+
+TensorKey = Callable[[ir.TensorProtocol], str]
+
+
+def fingerprint(model: ir.Model) -> str:
+    """Digest of structure, annotations and the bytes of all tensors."""
+    return _digest(model, _content)
+
+
+def measured_change(model: ir.Model, change: Callable[[], ir.Model]) -> tuple[ir.Model, bool]:
+    """Run `change`; return its model and whether it differs from what `model` was before.
+
+    Tensors count as the same when they are the same object: `change` must not write into one.
+    """
+    alive: dict[int, ir.TensorProtocol] = {}  # keeps old tensors, so that no new one gets their id
+
+    def identity(tensor: ir.TensorProtocol) -> str:
+        alive[id(tensor)] = tensor
+        return f"tensor at {id(tensor)}"
+
+    before = _digest(model, identity)
+    after = change()
+    return after, _digest(after, identity) != before
+
+
+def _digest(model: ir.Model, tensor_key: TensorKey) -> str:
+    digest = hashlib.sha256()
+    for line in _model(model, tensor_key):
+        digest.update(line.encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def _content(tensor: ir.TensorProtocol) -> str:
+    data = hashlib.sha256(tensor.tobytes()).hexdigest()
+    return f"tensor {tensor.name!r} {tensor.dtype!r} {tensor.shape!r} {data}"
+
+
+def _model(model: ir.Model, tensor_key: TensorKey) -> Iterator[str]:
+    fields = (model.ir_version, model.producer_name, model.producer_version, model.domain)
+    yield repr((*fields, model.model_version, model.doc_string))
+    yield _properties(model.metadata_props)
+    yield from _graph(model.graph, tensor_key)
+    for key, function in model.functions.items():
+        yield f"function {key}"
+        for attribute in function.attributes.values():
+            yield from _attribute(attribute, tensor_key)
+        yield from _graph(function.graph, tensor_key)
+
+
+def _graph(graph: ir.Graph, tensor_key: TensorKey) -> Iterator[str]:
+    yield f"graph {graph.name!r} {graph.doc_string!r} {sorted(graph.opset_imports.items())}"
+    yield _properties(graph.metadata_props)
+    yield from _values("input", graph.inputs)
+    for value in graph.initializers.values():
+        yield from _values("constant", [value])
+        yield "no data" if value.const_value is None else tensor_key(value.const_value)
+    for node in graph:
+        yield from _node(node, tensor_key)
+    yield from (f"output {value.name!r}" for value in graph.outputs)
+
+
+def _node(node: ir.Node, tensor_key: TensorKey) -> Iterator[str]:
+    inputs = [None if value is None else value.name for value in node.inputs]
+    yield f"node {node.name!r} {node.op_identifier()} {node.version} {node.doc_string!r} {inputs}"
+    yield _properties(node.metadata_props) + _annotations(node.meta)
+    for attribute in node.attributes.values():
+        yield from _attribute(attribute, tensor_key)
+    yield from _values("result", node.outputs)
+
+
+def _attribute(attribute: ir.Attr, tensor_key: TensorKey) -> Iterator[str]:
+    yield f"attribute {attribute.name!r} {attribute.type!r} {attribute.ref_attr_name!r}"
+    if attribute.is_ref() or attribute.value is None:
+        return
+    match attribute.type:
+        case ir.AttributeType.GRAPH:
+            yield from _graph(attribute.as_graph(), tensor_key)
+        case ir.AttributeType.GRAPHS:
+            for graph in attribute.as_graphs():
+                yield from _graph(graph, tensor_key)
+        case ir.AttributeType.TENSOR:
+            yield tensor_key(attribute.as_tensor())
+        case ir.AttributeType.TENSORS:
+            yield from map(tensor_key, attribute.as_tensors())
+        case _:
+            yield repr(attribute.value)
+
+
+def _values(role: str, values: Iterable[ir.Value]) -> Iterator[str]:
+    for value in values:
+        kind = f"{value.type!r} {value.shape!r} {value.doc_string!r}"
+        notes = _properties(value.metadata_props) + _annotations(value.meta)
+        yield f"{role} {value.name!r} {kind} {notes}"
+
+
+def _properties(properties: Mapping[str, str]) -> str:
+    return repr(sorted(properties.items()))
+
+
+def _annotations(meta: Mapping[str, object]) -> str:
+    own = sorted(key for key in meta if isinstance(key, str) and key.startswith(_OWN_META))
+    return repr([(key, meta[key]) for key in own])

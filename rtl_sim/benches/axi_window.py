@@ -1,0 +1,161 @@
+"""The machine between cocotbext-axi's masters and slaves: a memory window on the bus, control registers by name."""
+
+import itertools
+import logging
+import warnings
+
+import numpy as np
+from cocotb.triggers import ClockCycles, FallingEdge, First, RisingEdge, Timer
+from cocotbext.axi import (
+    AxiBus,
+    AxiLiteBus,
+    AxiLiteMaster,
+    AxiResp,
+    AxiSlave,
+    MemoryRegion,
+)
+
+from opu_fuse.hw.regmap import CONTROL_REGISTERS, OFFSET, ErrorCode
+from rtl_sim.benches.cycles import begin
+
+FIELD = {(r.name, f.name): f for r in CONTROL_REGISTERS for f in r.fields}
+BASE = 0x80_0000_0000
+WINDOW = 1 << 16
+STREAMS = ("aw", "w", "b")
+
+
+class Window(MemoryRegion):
+    """Memory of the window; addresses are the bus's. Outside of it, and at addresses in `bad`, accesses fail (SLVERR)."""
+
+    def __init__(self):
+        super().__init__(size=1 << 40, mem=bytearray(WINDOW))
+        self.bad = range(0)
+        self.touched_outside = []
+
+    def _offset(self, address, length):
+        offset = address - BASE
+        if offset < 0 or offset + length > WINDOW:
+            self.touched_outside.append(address)
+            raise ValueError(address)
+        if offset in self.bad:
+            raise ValueError(address)
+        return offset
+
+    async def _read(self, address, length, **_):
+        offset = self._offset(address, length)
+        return bytes(self.mem[offset : offset + length])
+
+    async def _write(self, address, data, **_):
+        offset = self._offset(address, len(data))
+        self.mem[offset : offset + len(data)] = data
+
+
+class Machine:
+    """opu_top with memory and a bus master; random stalls on every channel when `stalls` > 0."""
+
+    def __init__(self, dut, rng, stalls=0.0):
+        logging.getLogger("cocotb.opu_top").setLevel(logging.ERROR)  # the bus models' chatter
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="cocotbext")
+        self.dut = dut
+        self.window = Window()
+        bus = AxiBus.from_prefix(dut, "m_axi")
+        self.memory = AxiSlave(
+            bus, dut.clk_i, dut.rst_ni, target=self.window, reset_active_level=False
+        )
+        control = AxiLiteBus.from_prefix(dut, "s_axil")
+        self.control = AxiLiteMaster(control, dut.clk_i, dut.rst_ni, reset_active_level=False)
+        if stalls:
+            for side in (self.memory, self.control):
+                for name in ("aw", "w", "b"):
+                    self._stall(getattr(side.write_if, f"{name}_channel"), rng, stalls)
+                for name in ("ar", "r"):
+                    self._stall(getattr(side.read_if, f"{name}_channel"), rng, stalls)
+
+    @staticmethod
+    def _stall(channel, rng, chance):
+        pattern = (rng.random(997) < chance).tolist()
+        channel.set_pause_generator(itertools.cycle(map(int, pattern)))
+
+    async def begin(self):
+        await begin(self.dut)
+        await self.configure()
+
+    async def configure(self, watchdog=100_000):
+        for name, value in (
+            ("WINDOW_BASE_LO", BASE & 0xFFFF_FFFF),
+            ("WINDOW_BASE_HI", BASE >> 32),
+            ("WINDOW_SIZE_LO", WINDOW),
+            ("IRQ_ENABLE", 3),
+            ("WATCHDOG", watchdog),
+        ):
+            await self.write(name, value)
+
+    async def write(self, name, value, *, expect=AxiResp.OKAY):
+        address = OFFSET[name] if isinstance(name, str) else name
+        answer = await self.control.write(address, int(value).to_bytes(4, "little"))
+        assert answer.resp == expect, f"write to {name}: {answer.resp}"
+
+    async def read(self, name, *, expect=AxiResp.OKAY):
+        address = OFFSET[name] if isinstance(name, str) else name
+        answer = await self.control.read(address, 4)
+        assert answer.resp == expect, f"read of {name}: {answer.resp}"
+        return int.from_bytes(answer.data, "little")
+
+    async def field(self, register, name):
+        f = FIELD[register, name]
+        return (await self.read(register) & f.mask) >> f.lsb
+
+    def put(self, offset, data):
+        raw = np.ascontiguousarray(data).view(np.uint8).tobytes()
+        self.window.mem[offset : offset + len(raw)] = raw
+
+    def get(self, offset, shape, dtype=np.int8):
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return np.frombuffer(bytes(self.window.mem[offset : offset + size]), dtype).reshape(shape)
+
+    async def start(self, words, at=0x8000):
+        """Put a program into the window and start it."""
+        self.put(at, np.asarray(words, "<u4"))
+        await self.write("PROG_BASE_LO", at)
+        await self.write("PROG_WORDS", len(words))
+        await self.write("CTRL", FIELD["CTRL", "start"].mask)
+
+    async def wait(self, cycles=100_000):
+        """To the interrupt."""
+        if not int(self.dut.irq_o.value):
+            limit = Timer(2 * cycles, "step")
+            assert await First(RisingEdge(self.dut.irq_o), limit) is not limit, "no interrupt"
+        await FallingEdge(self.dut.clk_i)
+
+    async def run(self, words):
+        """A program to its end: (error code, engine, pc), or None when done."""
+        await self.start(words)
+        await self.wait()
+        return await self.outcome()
+
+    async def outcome(self):
+        """Status, error and interrupt agree; then the interrupt is cleared."""
+        status = await self.read("STATUS")
+        done = status & FIELD["STATUS", "done"].mask
+        error = status & FIELD["STATUS", "error"].mask
+        assert bool(done) != bool(error), f"status {status:#x}"
+        assert not status & FIELD["STATUS", "busy"].mask, "busy after the end"
+        code = ErrorCode(await self.field("ERROR", "code"))
+        assert (code is ErrorCode.NONE) == bool(done)
+        irq = await self.read("IRQ_STATUS")
+        assert irq == (1 if done else 2), f"IRQ_STATUS {irq}"
+        await self.write("IRQ_STATUS", irq)
+        await ClockCycles(self.dut.clk_i, 2)
+        assert not int(self.dut.irq_o.value), "the interrupt stays"
+        if done:
+            return None
+        return code, await self.field("ERROR", "engine"), await self.read("ERROR_PC")
+
+    async def assert_quiet(self, cycles=150):
+        """Nothing comes out of the bus port any more, and nothing is open."""
+        for _ in range(cycles):
+            await FallingEdge(self.dut.clk_i)
+            for name in ("arvalid", "awvalid", "wvalid"):
+                assert not int(getattr(self.dut, f"m_axi_{name}").value), f"{name} after the end"
+            for name in ("rvalid", "bvalid"):
+                assert not int(getattr(self.dut, f"m_axi_{name}").value), f"{name}: was open"

@@ -1,0 +1,329 @@
+"""opu_top behind cocotbext-axi, random stalls on every channel: results, every error code, an idle bus, recovery.
+
+Programs are small and written by hand; results are checked against numpy.
+"""
+
+import os
+
+import cocotb
+import numpy as np
+from cocotb.triggers import ClockCycles
+from cocotbext.axi import AxiResp
+
+from opu_fuse.fixedpoint import requantize
+from opu_fuse.hw.asm import assemble
+from opu_fuse.hw.encoding import encode
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.regmap import (
+    CONTROL_REGISTERS,
+    ID_VALUE,
+    OFFSET,
+    VERSION_VALUE,
+    AccessKind,
+    ErrorCode,
+)
+from rtl_sim.benches.axi_window import FIELD, WINDOW, Machine
+from rtl_sim.benches.cycles import generator, pulse_reset
+
+SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
+CHECK = f"fetch.check hash={SPEC.spec_hash:#x}\n"
+W = SPEC.word_channels
+SLOT = f"slot_log2={W.bit_length() - 1}"
+MAP, WEIGHTS, PARAMS, RESULT = 0x0, 0x400, 0xC00, 0x1000
+
+
+def program(text):
+    """Assembly to words, `check` before and `end` behind it."""
+    return [int(w) for w in encode(assemble(f"{CHECK}{text}\nfetch.end\n"))]
+
+
+COPY = f"""
+load.feature dram={MAP:#x} run=16 rows=1 blocks=1 signal=compute
+compute.copy in_rows=4 in_cols=4 row_pitch=4 origin_y=-1 origin_x=-1 stride_y=1 stride_x=1 out_rows=6 out_cols=6 ic_steps=1 {SLOT} pad_value=-7 wait=load signal=post
+post.run in_rows=6 in_cols=6 psum_row_pitch=6 out_rows=6 out_cols=6 stride_y=1 stride_x=1 win_rows=1 win_cols=1 blocks=1 out_row_pitch=6 wait=compute signal=store
+store.store dram={RESULT:#x} run=12 rows=3 row_pitch=12 blocks=1 wait=post
+"""
+
+
+def check_copy(machine, rng):
+    """Fill the map before the run; returns the check after it."""
+    tile = rng.integers(-128, 128, (4, 4, W)).astype(np.int8)
+    machine.put(MAP, tile)
+    machine.put(RESULT, np.zeros((6, 6, W), np.int8))
+
+    def check():
+        expected = np.pad(tile, ((1, 1), (1, 1), (0, 0)), constant_values=-7)
+        assert (machine.get(RESULT, (6, 6, W)) == expected).all(), "the padded copy differs"
+
+    return check
+
+
+MODE = SPEC.array.modes[0]
+GROUPS = W // MODE.oc
+ROWS = 9 * GROUPS  # W input channels in one segment, 3 x 3 taps
+CONV = f"""
+load.param dram={PARAMS:#x} run=8 rows=1 blocks=1
+load.weight dram={WEIGHTS:#x} run={ROWS * SPEC.row_words} rows=1 blocks=1
+load.feature dram={MAP:#x} run=5 rows=5 row_pitch=5 blocks=1 signal=compute
+compute.conv in_rows=5 in_cols=5 row_pitch=5 origin_y=-1 origin_x=-1 stride_y=1 stride_x=1 dilation_y=1 dilation_x=1 out_rows=5 out_cols=5 kernel_rows=3 kernel_cols=3 ic_steps=1 oc_steps={GROUPS} {SLOT} pad_value=3 wait=load signal=post
+post.run in_rows=5 in_cols=5 psum_row_pitch=5 out_rows=5 out_cols=5 stride_y=1 stride_x=1 win_rows=1 win_cols=1 blocks=1 out_row_pitch=5 order=requant requant_zero=3 wait=compute signal=store
+store.store dram={RESULT:#x} run=25 rows=1 blocks=1 wait=post
+"""
+
+
+def check_conv(machine, rng):
+    """3 x 3 convolution of W channels, zero point 3 on both sides."""
+    assert MODE.ic == W, "the bench needs a mode that takes a whole word"
+    tile = rng.integers(-128, 128, (5, 5, W)).astype(np.int8)
+    weights = rng.integers(-128, 128, (W, W, 3, 3)).astype(np.int8)  # oc, ic, ky, kx
+    bias = rng.integers(-5000, 5000, W).astype(np.int32)
+    mult = rng.integers(20000, 60000, W).astype(np.uint16)
+    shift = rng.integers(24, 26, W).astype(np.int8)
+    rows = [
+        weights[g * MODE.oc : (g + 1) * MODE.oc, :, ky, kx]
+        for ky in range(3)
+        for kx in range(3)
+        for g in range(GROUPS)
+    ]
+    record = np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "i1")])
+    records = np.zeros(W, record)
+    records["bias"], records["mult"], records["shift"] = bias, mult, shift
+    machine.put(MAP, tile)
+    machine.put(WEIGHTS, np.stack(rows))
+    machine.put(PARAMS, records)
+    machine.put(RESULT, np.zeros((5, 5, W), np.int8))
+
+    def check():
+        padded = np.pad(tile.astype(int), ((1, 1), (1, 1), (0, 0)), constant_values=3)
+        acc = sum(
+            padded[ky : ky + 5, kx : kx + 5] @ weights[:, :, ky, kx].astype(int).T
+            for ky in range(3)
+            for kx in range(3)
+        )
+        expected = requantize(acc + bias, mult, shift, 3)
+        assert len(np.unique(expected)) > 20, "the bench saturates"
+        assert (machine.get(RESULT, (5, 5, W)) == expected).all(), "the convolution differs"
+
+    return check
+
+
+async def started(dut, stalls=0.0):
+    rng = generator()
+    machine = Machine(dut, rng, stalls)
+    await machine.begin()
+    return machine, rng
+
+
+async def runs_well(machine, rng):
+    """The machine works: both programs give the right bytes and leave a quiet bus."""
+    for text, prepare in ((COPY, check_copy), (CONV, check_conv)):
+        check = prepare(machine, rng)
+        assert await machine.run(program(text)) is None
+        check()
+    await machine.assert_quiet(20)
+    assert not machine.window.touched_outside, "the bus was used outside of the window"
+
+
+@cocotb.test()
+async def programs_give_the_right_bytes_without_stalls(dut):
+    machine, rng = await started(dut)
+    await runs_well(machine, rng)
+    beats = await machine.read("AXI_WRITE_BEATS")
+    assert beats == 25 * SPEC.word_bytes // SPEC.dram.bus_bytes, beats
+    cycles = await machine.read("CYCLES_LO")
+    for engine in Engine:
+        busy = await machine.read(f"BUSY_{engine.name}")
+        assert 0 < busy < cycles, f"{engine.name} busy in {busy} of {cycles} cycles"
+
+
+@cocotb.test()
+@cocotb.parametrize(stalls=[0.3, 0.7])
+async def programs_give_the_right_bytes_with_stalls_everywhere(dut, stalls):
+    machine, rng = await started(dut, stalls)
+    for _ in range(2):
+        await runs_well(machine, rng)
+
+
+@cocotb.test()
+async def control_registers_are_as_their_table_says(dut):
+    machine, rng = await started(dut, 0.3)
+    await pulse_reset(dut)
+    constants = {
+        "ID": ID_VALUE,
+        "VERSION": VERSION_VALUE,
+        "SPEC_HASH_LO": SPEC.spec_hash & 0xFFFF_FFFF,
+        "SPEC_HASH_HI": SPEC.spec_hash >> 32,
+    }
+    for register in CONTROL_REGISTERS:
+        expected = constants.get(register.name, register.reset)
+        assert await machine.read(register.name) == expected, register.name
+    for register in CONTROL_REGISTERS:
+        if register.access is AccessKind.RO:
+            await machine.write(register.name, 1, expect=AxiResp.SLVERR)
+        elif register.access is AccessKind.RW:
+            mask = sum(f.mask for f in register.fields) or 0xFFFF_FFFF
+            value = int(rng.integers(1 << 32))
+            await machine.write(register.name, value)
+            assert await machine.read(register.name) == value & mask, register.name
+    await machine.write("PROG_WORDS", 0x11223344)
+    await machine.control.write(OFFSET["PROG_WORDS"] + 1, b"\xaa")
+    assert await machine.read("PROG_WORDS") == 0x1122AA44, "a strobe was ignored"
+    behind = max(OFFSET.values()) + 4
+    await machine.write(behind, 1, expect=AxiResp.SLVERR)
+    await machine.read(behind, expect=AxiResp.SLVERR)
+
+
+@cocotb.test()
+async def the_window_cannot_be_moved_under_a_running_program(dut):
+    machine, rng = await started(dut)
+    check = check_copy(machine, rng)
+    await machine.start(program(COPY))
+    for name in ("WINDOW_BASE_LO", "WINDOW_SIZE_LO", "PROG_BASE_LO", "PROG_WORDS"):
+        await machine.write(name, 0, expect=AxiResp.SLVERR)
+    await machine.wait()
+    assert await machine.outcome() is None
+    check()
+
+
+def raw(engine, op, low=0):
+    return 1 << 31 | engine << 28 | op << 24 | low
+
+
+def spliced(text, position, word):
+    """A program with one of its words replaced."""
+    words = program(text)
+    words[position] = word
+    return words
+
+
+def starts(words, engine):
+    """Word indices of an engine's instructions."""
+    return [n for n, w in enumerate(words) if w >> 31 and w >> 28 & 7 == engine]
+
+
+LOAD, COMPUTE, STORE, FETCH = Engine.LOAD, Engine.COMPUTE, Engine.STORE, Engine.FETCH
+ILLEGAL = ErrorCode.ILLEGAL_INSTRUCTION
+FIRST = 3  # word behind `check`
+ONE = "run=1 rows=1 blocks=1"
+
+
+@cocotb.test()
+async def every_error_has_its_code_and_leaves_the_bus_idle(dut):
+    machine, rng = await started(dut, 0.3)
+    cases = {
+        "unknown engine": (spliced(COPY, FIRST, raw(6, 0)), (ILLEGAL, FETCH, FIRST)),
+        "unknown opcode": (spliced(COPY, FIRST, raw(LOAD, 9)), (ILLEGAL, LOAD, FIRST)),
+        "reserved bits": (spliced(COPY, FIRST, raw(STORE, 0, 1)), (ILLEGAL, STORE, FIRST)),
+        "own token": (spliced(COPY, FIRST, raw(LOAD, 0, 1 << 17)), (ILLEGAL, LOAD, FIRST)),
+        "unknown register": (
+            spliced(COPY, FIRST, STORE << 28 | 60 << 22),
+            (ILLEGAL, STORE, FIRST),
+        ),
+        "zero run": (program("load.feature rows=1 blocks=1"), (ILLEGAL, LOAD, None)),
+        "zero rows of compute": (
+            program(f"compute.copy {SLOT} in_rows=4 in_cols=4 ic_steps=1"),
+            (ILLEGAL, COMPUTE, None),
+        ),
+        "empty post": (program("post.run"), (ILLEGAL, Engine.POST, None)),
+        "load outside": (
+            program(f"load.feature dram={WINDOW:#x} {ONE}"),
+            (ErrorCode.WINDOW, LOAD, None),
+        ),
+        "store outside": (
+            program(f"store.store dram={WINDOW - W:#x} run=2 rows=1 blocks=1"),
+            (ErrorCode.WINDOW, STORE, None),
+        ),
+        "far outside": (
+            program(f"load.feature dram=0xffffff00 {ONE}"),
+            (ErrorCode.WINDOW, LOAD, None),
+        ),
+        "feature buffer": (
+            program(f"load.feature dst={SPEC.buffers.feature.words} {ONE}"),
+            (ErrorCode.BUFFER, LOAD, None),
+        ),
+        "other machine": (
+            [w ^ 1 if n == 0 else w for n, w in enumerate(program(COPY))],
+            (ErrorCode.SPEC_MISMATCH, FETCH, 2),
+        ),
+        "no end": (program(COPY)[:-1], (ErrorCode.PROGRAM_END, FETCH, len(program(COPY)) - 1)),
+    }
+    for name, (words, (code, engine, pc)) in cases.items():
+        check_copy(machine, rng)
+        before = bytes(machine.window.mem[:0x8000])
+        found = await machine.run(words)
+        expected_pc = starts(words, engine)[-1] if pc is None else pc
+        assert found == (code, engine, expected_pc), f"{name}: {found}"
+        await machine.assert_quiet()
+        if name != "no end":
+            assert bytes(machine.window.mem[:0x8000]) == before, f"{name}: memory was written"
+        assert not machine.window.touched_outside, f"{name}: the bus was used outside the window"
+    await runs_well(machine, rng)
+
+
+@cocotb.test()
+async def error_responses_stop_the_machine(dut):
+    machine, rng = await started(dut, 0.3)
+    text = f"load.feature dram=0 run=64 rows=1 blocks=1 signal=compute\n{COPY.split('signal=compute', 1)[1]}"
+    for bad, code, engine in (
+        (range(256, 264), ErrorCode.AXI_READ, LOAD),
+        (range(RESULT + 128, RESULT + 136), ErrorCode.AXI_WRITE, STORE),
+    ):
+        check_copy(machine, rng)
+        machine.window.bad = bad
+        words = program(text)
+        found = await machine.run(words)
+        assert found is not None, f"{code.name}: the program ended well"
+        assert found[:2] == (code, engine), found
+        assert found[2] == starts(words, engine)[0], f"{code.name}: word {found[2]}"
+        await machine.assert_quiet()
+    machine.window.bad = range(0x8000, 0x8040)
+    found = await machine.run(program(text))
+    assert found == (ErrorCode.AXI_READ, FETCH, 0), found
+    await machine.assert_quiet()
+    machine.window.bad = range(0)
+    await runs_well(machine, rng)
+
+
+@cocotb.test()
+async def a_program_that_hangs_is_stopped_by_the_watchdog(dut):
+    machine, rng = await started(dut, 0.3)
+    await machine.write("WATCHDOG", 500)
+    words = program(f"compute.copy {SLOT} in_rows=1 in_cols=1 wait=load")
+    found = await machine.run(words)
+    assert found is not None, "a deadlocked program ended well"
+    assert found[0] == ErrorCode.WATCHDOG, found
+    cycles = await machine.read("CYCLES_LO")
+    assert 500 <= cycles < 700, f"stopped after {cycles} cycles"
+    await machine.assert_quiet()
+    await runs_well(machine, rng)
+
+
+@cocotb.test()
+async def stop_ends_a_run_and_the_next_one_is_not_disturbed(dut):
+    machine, rng = await started(dut, 0.3)
+    for delay in (5, 60, 150, 300):
+        check_conv(machine, rng)
+        await machine.start(program(CONV))
+        await ClockCycles(dut.clk_i, delay)
+        await machine.write("CTRL", FIELD["CTRL", "stop"].mask)
+        await machine.wait()
+        found = await machine.outcome()
+        assert found is None or found[0] == ErrorCode.STOPPED, found
+        await machine.assert_quiet(60)
+        await runs_well(machine, rng)
+
+
+@cocotb.test()
+async def reset_in_the_middle_of_a_run_recovers(dut):
+    machine, rng = await started(dut, 0.3)
+    for delay in (30, 100, 200, 350):
+        check_conv(machine, rng)
+        await machine.start(program(CONV))
+        await ClockCycles(dut.clk_i, delay)
+        await pulse_reset(dut)
+        assert not int(dut.irq_o.value)
+        await machine.assert_quiet(60)
+        assert not await machine.field("STATUS", "busy")
+        await machine.configure()
+        await runs_well(machine, rng)

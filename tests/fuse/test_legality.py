@@ -1,0 +1,245 @@
+"""Every rule: a smallest graph that breaks it, and the sentence the user gets."""
+
+import dataclasses
+
+import pytest
+
+from opu_fuse.dfg.build import build_dfg
+from opu_fuse.fuse import boundaries, legality, module_rules, verify
+from opu_fuse.fuse.strategies import partition
+from opu_fuse.hw.spec import Fill, HwSpec, Limits
+from tests.dfg import canonical
+from tests.fuse.reading import machine, on_host, reasons
+
+CONV = "Conv<kernel_shape=[3,3],pads=[1,1,1,1]>"
+TINY, CLASSIC = "opu-tiny", "opu-classic"
+
+
+def limited(hw: HwSpec, module: str, **changes: object) -> HwSpec:
+    """The machine with other limits, or other fields, of one module."""
+    modules = dict(hw.dataflow.modules)
+    names = {f.name for f in dataclasses.fields(Limits)}
+    old = modules[module]
+    limits = dataclasses.replace(old.limits, **{k: v for k, v in changes.items() if k in names})
+    fields = {k: v for k, v in changes.items() if k not in names}
+    modules[module] = dataclasses.replace(old, limits=limits, **fields)
+    return dataclasses.replace(hw, dataflow=dataclasses.replace(hw.dataflow, modules=modules))
+
+
+# rule -> (body, machine, changed module and limits, quantised?, host operator or boundary, sentence)
+X = "float[1,4,8,8] x, float[1,4,8,8] z, float[4,4,3,3] w1, float[4] b1, float[4,1,1] k1, float[1,4,8,8] k2"
+CASES = {
+    "known_operator": ("[s] y = Sigmoid(x)", TINY, None, "s", "Sigmoid: no module of this machine runs it"),
+    "integer_values": (
+        "[c] a = " + CONV + "(x, w1) [s] y = Add(a, z)", TINY, None, "s",
+        "the result of s is not rounded to int8 in the model (no QuantizeLinear follows), so it stays in floating point",
+    ),
+    "feature_maps": (
+        "[f] a = Reshape(x, rank3) [r] y = Relu(a)", TINY, None, "r",
+        "f has shape (1, 4, 64); the machine holds (1, c, h, w) and (1, n)",
+    ),
+    "shift_slope": (
+        "[l] y = LeakyRelu<alpha=0.1>(x)", TINY, None, "l", "l has slope 0.1; the comparator takes 2^-k with k from 0 to 15",
+    ),
+    "channel_concat": (
+        "[k] y = Concat<axis=2>(x, z)", CLASSIC, None, "k", "k joins along axis 2; the machine joins channels (axis 1)",
+    ),
+    "spatial_pad": (
+        "[p] y = Pad(x, channels)", TINY, None, "p", "p pads channels; the machine pads rows and columns",
+    ),
+    "domain": (
+        "[a] y = Add(x, k1)", TINY, None, "a",
+        "a works on int8 values, module add on accumulators (like a convolution's bias)"
+        "; a has k1 of shape (4, 1, 1); module res_add reads it as a full feature map",
+    ),
+    "operand_access": (
+        "[a] y = Add(x, row)", CLASSIC, None, "a", "a has row of shape (8,); module add_pre reads it per channel",
+    ),
+    "constant_operand": (
+        "[g] a = GlobalAveragePool(z) [m] y = Mul(x, a)", CLASSIC, None, "m",
+        "g is computed at run time; module mul_pre takes a constant",
+    ),
+    "computed_operand": (
+        "[a] y = Add(x, k2)", TINY, None, "a", "k2 is a constant; module res_add takes computed feature maps",
+    ),
+    "limits": (
+        "[p] y = MaxPool<kernel_shape=[3,5],pads=[1,2,1,2]>(x)", TINY, ("pool", {"window": 3}), "p",
+        "p has window 5; module pool takes at most 3",
+    ),
+    "symmetric_padding": (
+        "[c] y = Conv<kernel_shape=[3,3],pads=[0,0,2,2]>(x, w1)", TINY, ("ipa", {"asymmetric": False}), "c",
+        "c pads its sides by (0, 0, 2, 2); module ipa pads opposite sides alike",
+    ),
+    "fill_value": (
+        "[p] y = Pad(x, rows, minus)", TINY, ("pad", {"fill": Fill.ZERO}), "p", "p fills with -2.0; module pad fills with zero",
+    ),
+    "view_readers": (
+        "[r] a = Relu(x) [f] b = Reshape(a, other) [g] y = Relu(b)", TINY, None, "f",
+        "g cannot read f as (1, 8, 8, 4): its values lie in memory as (4, 8, 8)",
+    ),
+    "no_group": (
+        "[f] y = Reshape(x, flat)", TINY, None, "f", "f is a view of x, which no group computes",
+    ),
+    "group_exit": (
+        "[r] y = Relu(x)", TINY, ("compare", {"exit": False}), "r", "compare is no exit, a group cannot end there",
+    ),
+    "single_reader": (
+        "[c] a = " + CONV + "(x, w1) [r] b = Relu(a) [l] y = Clip(a)", TINY, None, ("c", "r"),
+        "c is also read by l, so its value is needed in memory",
+    ),
+    "not_an_output": (
+        "[c] y = " + CONV + "(x, w1) [r] b = Relu(y)", TINY, None, ("c", "r"),
+        "c is an output of the model, so its value is needed in memory",
+    ),
+    "other_operand": (
+        "[r] a = Relu(x) [s] y = Add(a, a)", TINY, None, ("r", "s"), "s also reads r, which is computed inside the same group",
+    ),
+    "one_fill": (
+        "[p] a = Pad(x, rows, minus) [c] y = " + CONV + "(a, w1)", TINY, None, ("p", "c"),
+        "c pads with zero, p before it with -2.0; one pass has one fill value",
+    ),
+    "used_once": (
+        "[r] a = Relu(x) [l] y = Clip(a)", TINY, None, ("r", "l"), "compare is already used in this group",
+    ),
+    "pipeline_path": (
+        "[r] a = Relu(x) [c] y = " + CONV + "(a, w1)", TINY, None, ("r", "c"),
+        "conv cannot follow compare in this machine's pipeline",
+    ),
+    "joined_other": (
+        "[c] a = " + CONV + "(x, w1) [r] b = Relu(a) [d] e = " + CONV + "(z, w1) [s] y = Add(b, e)", TINY, None, ("d", "s"),
+        "s continues r, and reads d from memory",
+    ),
+    "host_operator": (
+        "[r] a = Relu(x) [s] y = Sigmoid(a)", TINY, None, ("r", "s"),
+        "s runs on the host (Sigmoid: no module of this machine runs it)",
+    ),
+    "host_operand": (
+        "[s] a = Sigmoid(x) [r] y = Relu(a)", TINY, None, ("s", "r"),
+        "s runs on the host (Sigmoid: no module of this machine runs it)",
+    ),
+}  # fmt: skip
+ELSEWHERE = {
+    "forbidden": "test_forbid.py",
+    "interior_value": "greedy only, below",
+    "one_operator": "strategy none, below",
+    "search_order": "greedy only, below",
+    **dict.fromkeys(
+        ("placed_once", "reads_tail", "interior_reader", "one_result"), "test_verify.py"
+    ),
+    **dict.fromkeys(("owned_bias_stays", "acyclic"), "test_verify.py"),
+}
+CONSTANTS = """<int64[3] rank3 = {1, 4, 64}, int64[2] flat = {1, 256}, int64[4] other = {1, 8, 8, 4},
+    int64[8] channels = {0, 1, 0, 0, 0, 1, 0, 0}, int64[8] rows = {0, 0, 1, 0, 0, 0, 1, 0},
+    float minus = {-2.0}, float[8] row = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}>"""
+
+
+def graph(body: str, *, outputs: str = "float[n,m] y", unrounded: tuple[str, ...] = ()):
+    kept = outputs.replace("[n,m]", "[]") if "[n,m]" in outputs else outputs
+    text = f"g ({X}) => ({kept}) {CONSTANTS} {{ {body} }}"
+    if unrounded:
+        return build_dfg(canonical.quantised(text, unrounded=unrounded).model)
+    return build_dfg(canonical.canonical(text))
+
+
+def written_rules() -> set[str]:
+    """Every function whose docstring is a message."""
+    modules = (legality, module_rules, boundaries, verify)
+    return {
+        name
+        for module in modules
+        for name, rule in vars(module).items()
+        if callable(rule) and getattr(rule, "__module__", "") == module.__name__
+        if (rule.__doc__ or "").startswith("{")
+    }
+
+
+def test_every_rule_has_its_case():
+    assert set(CASES) | set(ELSEWHERE) == written_rules()
+
+
+def test_the_tables_name_every_rule_once():
+    tables = [
+        *legality.OPERATOR_RULES,
+        *legality.VIEW_RULES,
+        *legality.EDGE_RULES,
+        *legality.GROUP_RULES,
+        *module_rules.MODULE_RULES,
+    ]
+    names = [rule.__name__ for rule in tables]
+    assert len(names) == len(set(names))
+    assert {n for n in written_rules() if hasattr(legality, n) or hasattr(module_rules, n)} >= set(
+        names
+    )
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_the_rule_is_worded_with_names_and_numbers(rule):
+    body, name, change, where, sentence = CASES[rule]
+    hw = machine(name)
+    if change is not None:
+        hw = limited(hw, change[0], **change[1])
+    unrounded = ("y", "a") if rule == "integer_values" else ()
+    outputs = "float[] y" if rule != "not_an_output" else "float[] y, float[] b"
+    outputs = outputs if rule != "single_reader" else "float[] y, float[] b"
+    dfg = graph(body, outputs=outputs, unrounded=unrounded)
+    result = partition(dfg, hw)
+    found = on_host(dfg, result)[where] if isinstance(where, str) else reasons(dfg, result)[where]
+    assert found == sentence
+    assert result.legal
+
+
+def test_limits_are_inclusive():
+    dfg = graph("[p] y = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(x)")
+    assert partition(dfg, limited(machine(TINY), "pool", window=3)).host == ()
+
+
+@pytest.mark.parametrize(
+    ("limit", "body"),
+    [
+        ("kernel", "[n] y = Conv<kernel_shape=[3,3]>(x, w1)"),
+        ("stride", "[n] y = Conv<kernel_shape=[3,3],strides=[1,2]>(x, w1)"),
+        ("dilation", "[n] y = Conv<kernel_shape=[3,3],dilations=[2,1]>(x, w1)"),
+        ("padding", "[n] y = Conv<kernel_shape=[3,3],pads=[0,0,0,2]>(x, w1)"),
+    ],
+)
+def test_every_limit_of_the_array_counts(limit, body):
+    dfg = graph(body)
+    assert partition(dfg, limited(machine(TINY), "ipa", **{limit: 3})).host == ()
+    result = partition(dfg, limited(machine(TINY), "ipa", **{limit: 1}))
+    assert f"n has {limit}" in on_host(dfg, result)["n"]
+
+
+def test_a_convolution_whose_bias_no_module_adds_stays_on_the_host_with_it():
+    dfg = graph("[c] y = " + CONV + "(x, w1, b1)")
+    hw = machine(TINY)
+    modules = {k: v for k, v in hw.dataflow.modules.items() if k != "add"}
+    edges = {
+        k: tuple(t for t in v if t != "add") for k, v in hw.dataflow.edges.items() if k != "add"
+    }
+    edges["ipa"] = ("compare", "pool", "res_add")
+    flow = dataclasses.replace(hw.dataflow, modules=modules, edges=edges)
+    result = partition(dfg, dataclasses.replace(hw, dataflow=flow))
+    assert set(on_host(dfg, result)) == {"c", "c/bias"}
+    assert on_host(dfg, result)["c/bias"] == "c, which owns this bias, runs on the host"
+
+
+def test_flattening_before_a_dense_layer_costs_nothing():
+    text = """g (float[1,4,3,3] x, float[5,36] w1) => (float[1,5] y) <int64[2] flat = {1, 36}> {
+        [r] a = Relu(x)
+        [f] b = Reshape(a, flat)
+        [d] y = Gemm<transB=1>(b, w1) }"""
+    dfg = build_dfg(canonical.canonical(text))
+    result = partition(dfg, machine(TINY))
+    assert [[dfg[m.node].name for m in g.matches] for g in result.groups] == [["r", "f"], ["d"]]
+
+
+def test_boundaries_of_the_study_strategies_have_reasons_too():
+    dfg = graph("[r] a = Relu(x) [p] y = MaxPool<kernel_shape=[1,1]>(a)")
+    result = partition(dfg, machine(TINY), "none")
+    assert reasons(dfg, result)["r", "p"] == "p stays apart from r: strategy none"
+    text = f"""g (float[1,4,8,8] x, float[4,4,3,3] w1) => (float[1,4,8,8] y, float[1,4,8,8] v) {{
+        [c] a = {CONV}(x, w1) [r] b = Relu(a) [p] y = MaxPool<kernel_shape=[1,1]>(b)
+        [q] v = Clip(b) }}"""
+    dfg = build_dfg(canonical.canonical(text))
+    result = partition(dfg, machine(CLASSIC), "greedy")
+    assert "b" not in reasons(dfg, result)

@@ -1,0 +1,62 @@
+"""Known networks: the group counts that were published, and sizes that must not hurt."""
+
+import time
+
+import pytest
+
+from opu_fuse.dfg.build import build_dfg
+from opu_fuse.fuse.strategies import STRATEGIES, partition
+from tests.dfg import canonical
+from tests.dfg.chains import chain
+from tests.fuse import networks
+from tests.fuse.reading import groups, machine
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "matched"])
+@pytest.mark.parametrize(("network", "count"), [("tiny_yolo", 9), ("resnet_20", 22)])
+def test_published_group_counts(network, count, strategy):
+    dfg = build_dfg(canonical.canonical(getattr(networks, network)()))
+    result = partition(dfg, machine("opu-classic"), strategy)
+    assert len(result.groups) == count
+    assert result.host == ()
+    assert result.legal
+
+
+def test_the_average_pool_of_resnet_20_joins_the_last_residual_group():
+    dfg = build_dfg(canonical.canonical(networks.resnet_20()))
+    result = partition(dfg, machine("opu-classic"))
+    assert groups(dfg, result)[-2].endswith("res_add relu_2_2:compare pool:pool flatten:-")
+
+
+def test_float_and_quantised_form_are_partitioned_alike():
+    text = networks.resnet_20()
+    plain = partition(build_dfg(canonical.canonical(text)), machine("opu-tiny"))
+    quantised = build_dfg(canonical.quantised(text, pow2=False).model)
+    assert quantised.quantised
+    result = partition(quantised, machine("opu-tiny"))
+    assert result == plain
+
+
+def test_the_same_graph_gives_the_same_partition_every_time():
+    dfg = build_dfg(canonical.canonical(networks.resnet_20()))
+    assert partition(dfg, machine("opu-tiny")) == partition(dfg, machine("opu-tiny"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_g16_a_chain_of_100_000_operators(strategy):
+    dfg = build_dfg(chain(100_000, ("Conv", "Relu", "Conv", "Add", "Relu")))
+    result = partition(dfg, machine("opu-tiny"), strategy)
+    assert sum(len(g.matches) for g in result.groups) == 140_000
+    assert result.legal == (strategy != "greedy")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_time_grows_with_the_graph_not_with_its_square(strategy):
+    def seconds(length: int) -> float:
+        dfg = build_dfg(chain(length, ("Conv", "Relu", "Conv", "Add", "Relu")))
+        start = time.process_time()
+        partition(dfg, machine("opu-tiny"), strategy)
+        return time.process_time() - start
+
+    assert min(seconds(8_000), seconds(8_000)) < 40 * max(seconds(1_000), 1e-3)
