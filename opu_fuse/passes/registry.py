@@ -35,7 +35,7 @@ def register(entry: Registrable) -> Registrable:
 
 
 def lookup(name: str) -> Pass:
-    """The registered pass of that name, with its default options. InternalError if there is none."""
+    """The registered pass of that name, with default options. InternalError if there is none."""
     if name not in _registered:
         raise InternalError(
             stage="pass registry",

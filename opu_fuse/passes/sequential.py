@@ -112,11 +112,11 @@ class FixedPoint(Sequential):
 def _with_required(pass_: Pass, context: PassContext) -> list[Pass]:
     """The pass behind all that it requires, directly or not, each before the one that needs it."""
     order: list[Pass] = []
-    todo = [(pass_, (pass_.info.name,))]
+    todo: list[tuple[Pass, tuple[str, ...]]] = [(pass_, (pass_.info.name,))]
     while todo:
         step, chain = todo.pop()
         order.append(step)
-        for name in reversed(step.info.required):  # see below
+        for name in step.info.required:
             if name in chain:
                 raise InternalError(
                     stage="pass registry", what=f"{' requires '.join((*chain, name))}: a circle"
@@ -124,4 +124,4 @@ def _with_required(pass_: Pass, context: PassContext) -> list[Pass]:
             if name in context.disabled_pass:
                 _log.warning("pass %s is disabled, but %s requires it: it runs", name, chain[-1])
             todo.append((lookup(name), (*chain, name)))
-    return order[::-1]
+    return order[::-1]  # needers first, last requirement first, turned around

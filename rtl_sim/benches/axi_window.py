@@ -1,4 +1,7 @@
-"""The machine between cocotbext-axi's masters and slaves: a memory window on the bus, control registers by name."""
+"""The machine between the bus models of cocotbext-axi.
+
+A memory window on the bus, control registers by name.
+"""
 
 import itertools
 import logging
@@ -25,7 +28,10 @@ STREAMS = ("aw", "w", "b")
 
 
 class Window(MemoryRegion):
-    """Memory of the window; addresses are the bus's. Outside of it, and at addresses in `bad`, accesses fail (SLVERR)."""
+    """Memory of the window; addresses are the bus's.
+
+    Outside of it, and at offsets in `bad`, accesses fail (SLVERR).
+    """
 
     def __init__(self):
         super().__init__(size=1 << 40, mem=bytearray(WINDOW))

@@ -1,7 +1,7 @@
 """What the benches of single modules share: clock, reset, and the shape of a cycle.
 
-A cycle of a bench: drive the inputs at the falling edge, `settled` (the outputs now hold at the rising edge that follows and
-decide the handshakes), then `cycle` to the next falling edge.
+A cycle of a bench: drive the inputs at the falling edge, `settled` (the outputs now hold at the
+rising edge that follows and decide the handshakes), then `cycle` to the next falling edge.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Memory behind the simple ports of fetch, load and store: random latency, random stalls, and the rules of the bus.
+"""Memory behind the ports of fetch, load and store: latency, random stalls, the rules of the bus.
 
-Every burst is held against AXI4 and the machine's promises: full beats, at most MAX_BURST of them, inside a 4 KB page and
-inside what the bench allows.
+Every burst is held against AXI4 and the machine's promises: full beats, at most MAX_BURST of them,
+inside a 4 KB page and inside what the bench allows.
 """
 
 from collections import deque
@@ -14,7 +14,8 @@ PAGE = 4096
 
 @dataclass(kw_only=True)
 class Rules:
-    """bus_bytes, max_burst, outstanding of the machine; base: bus address of the window; limit: bytes of it."""
+    """bus_bytes, max_burst, outstanding of the machine; base, limit: bus address and bytes of the
+    window."""
 
     bus_bytes: int
     max_burst: int
@@ -29,7 +30,8 @@ class Rules:
         assert address % self.bus_bytes == 0, f"burst at {address:#x}"
         assert address % PAGE + size <= PAGE, f"burst {address:#x}+{size} crosses a page"
         offset = address - self.base
-        assert 0 <= offset and offset + size <= self.limit, f"burst {offset:#x}+{size} leaves the window"
+        inside = offset >= 0 and offset + size <= self.limit
+        assert inside, f"burst {offset:#x}+{size} leaves the window"
         return offset
 
 
@@ -81,7 +83,10 @@ class Reads:
 
 @dataclass(kw_only=True)
 class Writes:
-    """Write side: data may come before, with or after their address. bad: offsets whose burst answers with an error."""
+    """Write side: data may come before, with or after their address.
+
+    bad: offsets whose burst answers with an error.
+    """
 
     rules: Rules
     data: np.ndarray

@@ -1,7 +1,8 @@
-"""Queues, front ends and dependency counters: random programs with tokens, on engines that take random time.
+"""Queues, front ends, dependency counters: random programs with tokens, engines of random speed.
 
-The program is made by executing it in order, so it cannot deadlock. The model watches every handshake: words arrive in program
-order, starts find their tokens, retirements find room in their counters, and everything drains.
+The program is made by executing it in order, so it cannot deadlock. The model watches every
+handshake: words arrive in program order, starts find their tokens, retirements find room in their
+counters, and everything drains.
 """
 
 from collections import Counter, deque
@@ -45,7 +46,8 @@ class Start:
 
 
 def random_program(rng, length):
-    """(words, starts per engine); in program order every wait finds its token and every signal its room."""
+    """(words, starts per engine); in program order every wait and every signal finds its counter
+    ready."""
     tokens = Counter()
     words, starts = [], {e: deque() for e in SYNC_ENGINES}
     for _ in range(length):
@@ -97,7 +99,9 @@ class Model:
                 continue
             retiring = self.open[e][0]
             room = all(self.tokens[e, d] < LIMIT for d in retiring.signals)
-            assert (dut.done_ready_o.value[e] == 1) == room, f"{e.name}: retires without room or waits with it"
+            assert (dut.done_ready_o.value[e] == 1) == room, (
+                f"{e.name}: retires without room or waits with it"
+            )
             self.held += not room
             if room:
                 given += [(e, d) for d in retiring.signals]
@@ -174,7 +178,9 @@ async def illegal_words_are_refused_where_they_stand(dut):
     for name, word in ILLEGAL.items():
         await pulse_reset(dut)
         dut.start_ready_i.value = 30
-        for pc, pushed in enumerate((set_word(Engine.LOAD, 1, 5), word, start_word(Engine.LOAD, 0))):
+        for pc, pushed in enumerate(
+            (set_word(Engine.LOAD, 1, 5), word, start_word(Engine.LOAD, 0))
+        ):
             dut.push_valid_i.value = 1 << Engine.LOAD
             dut.push_word_i.value = pushed
             dut.push_pc_i.value = pc

@@ -109,7 +109,7 @@ async def random_shapes_arrive_whole_and_in_order(dut):
     for ready, valid, latency in ((1.0, 1.0, 5), (0.5, 0.9, 40), (0.9, 0.3, 1)):
         bench, port, buffers = setup(dut, rng, ready=ready, valid=valid, latency=latency)
         jobs, counts = zip(*(random_job(rng, port, buffers) for _ in range(ROUNDS)), strict=True)
-        # A destination may be written again by a later load before the check of an earlier one: one buffer at a time.
+        # One after the other: a later load may overwrite what an earlier one is checked by.
         for job in jobs:
             await bench.run([job])
         assert buffers.writes == sum(counts), "a word was written twice or not at all"
@@ -193,9 +193,7 @@ async def an_error_response_names_its_instruction(dut):
     await begin(dut, **IDLE)
     size = word_bytes("feature")
     bench, port, _ = setup(dut, rng, bad=range(5 * size, 6 * size))
-    jobs = [
-        Job(op=OP["feature"], values=parameters(ONE, n * size, ("dst", n))) for n in range(12)
-    ]
+    jobs = [Job(op=OP["feature"], values=parameters(ONE, n * size, ("dst", n))) for n in range(12)]
     found = await bench.run(jobs, until_fault=True)
     assert found == (ErrorCode.AXI_READ, 5), found
     await drain(dut, port)

@@ -41,7 +41,7 @@ ONE = {"run": 1, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
 
 
 class OutputBuffer:
-    """The memory that the engine reads: data one cycle after the address, kept until the next read."""
+    """The memory that the engine reads: data one cycle after the address, kept until the next."""
 
     def __init__(self, rng):
         self.words = rng.integers(0, 256, (DEPTH, SIZE)).astype(np.uint8)
@@ -171,7 +171,7 @@ async def an_error_response_names_its_instruction(dut):
 
 
 async def drain(dut, port):
-    """After an error: no new bursts, those that are open are completed, then the engine is quiet."""
+    """After an error: no new bursts, the open ones are completed, then the engine is quiet."""
     dut.halt_i.value = 1
     dut.start_valid_i.value = 0
     for _ in range(400):
@@ -180,7 +180,8 @@ async def drain(dut, port):
         port.observe(dut)
         port.buffer.observe(dut)
         await cycle(dut)
-    assert not (port.addressed or port.beats or port.answers), "a burst is incomplete"
+    incomplete = [*port.addressed, *port.beats, *port.answers]
+    assert not incomplete, "a burst is incomplete"
     await settled()
     assert int(dut.quiet_o.value), "not quiet after halt"
     await cycle(dut)

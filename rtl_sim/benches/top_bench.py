@@ -1,4 +1,4 @@
-"""opu_top behind cocotbext-axi, random stalls on every channel: results, every error code, an idle bus, recovery.
+"""opu_top behind cocotbext-axi with random stalls: results, errors, an idle bus, recovery.
 
 Programs are small and written by hand; results are checked against numpy.
 """
@@ -29,6 +29,7 @@ from rtl_sim.benches.cycles import generator, pulse_reset
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 CHECK = f"fetch.check hash={SPEC.spec_hash:#x}\n"
 W = SPEC.word_channels
+UNIT = "stride_y=1 stride_x=1"
 SLOT = f"slot_log2={W.bit_length() - 1}"
 MAP, WEIGHTS, PARAMS, RESULT = 0x0, 0x400, 0xC00, 0x1000
 
@@ -40,8 +41,10 @@ def program(text):
 
 COPY = f"""
 load.feature dram={MAP:#x} run=16 rows=1 blocks=1 signal=compute
-compute.copy in_rows=4 in_cols=4 row_pitch=4 origin_y=-1 origin_x=-1 stride_y=1 stride_x=1 out_rows=6 out_cols=6 ic_steps=1 {SLOT} pad_value=-7 wait=load signal=post
-post.run in_rows=6 in_cols=6 psum_row_pitch=6 out_rows=6 out_cols=6 stride_y=1 stride_x=1 win_rows=1 win_cols=1 blocks=1 out_row_pitch=6 wait=compute signal=store
+compute.copy in_rows=4 in_cols=4 row_pitch=4 {UNIT} origin_y=-1 origin_x=-1 \
+  out_rows=6 out_cols=6 ic_steps=1 {SLOT} pad_value=-7 wait=load signal=post
+post.run in_rows=6 in_cols=6 psum_row_pitch=6 {UNIT} win_rows=1 win_cols=1 \
+  out_rows=6 out_cols=6 blocks=1 out_row_pitch=6 wait=compute signal=store
 store.store dram={RESULT:#x} run=12 rows=3 row_pitch=12 blocks=1 wait=post
 """
 
@@ -66,8 +69,12 @@ CONV = f"""
 load.param dram={PARAMS:#x} run=8 rows=1 blocks=1
 load.weight dram={WEIGHTS:#x} run={ROWS * SPEC.row_words} rows=1 blocks=1
 load.feature dram={MAP:#x} run=5 rows=5 row_pitch=5 blocks=1 signal=compute
-compute.conv in_rows=5 in_cols=5 row_pitch=5 origin_y=-1 origin_x=-1 stride_y=1 stride_x=1 dilation_y=1 dilation_x=1 out_rows=5 out_cols=5 kernel_rows=3 kernel_cols=3 ic_steps=1 oc_steps={GROUPS} {SLOT} pad_value=3 wait=load signal=post
-post.run in_rows=5 in_cols=5 psum_row_pitch=5 out_rows=5 out_cols=5 stride_y=1 stride_x=1 win_rows=1 win_cols=1 blocks=1 out_row_pitch=5 order=requant requant_zero=3 wait=compute signal=store
+compute.conv in_rows=5 in_cols=5 row_pitch=5 {UNIT} origin_y=-1 origin_x=-1 \
+  dilation_y=1 dilation_x=1 out_rows=5 out_cols=5 kernel_rows=3 kernel_cols=3 \
+  ic_steps=1 oc_steps={GROUPS} {SLOT} pad_value=3 wait=load signal=post
+post.run in_rows=5 in_cols=5 psum_row_pitch=5 {UNIT} win_rows=1 win_cols=1 \
+  out_rows=5 out_cols=5 blocks=1 out_row_pitch=5 order=requant requant_zero=3 \
+  wait=compute signal=store
 store.store dram={RESULT:#x} run=25 rows=1 blocks=1 wait=post
 """
 
@@ -264,7 +271,8 @@ async def every_error_has_its_code_and_leaves_the_bus_idle(dut):
 @cocotb.test()
 async def error_responses_stop_the_machine(dut):
     machine, rng = await started(dut, 0.3)
-    text = f"load.feature dram=0 run=64 rows=1 blocks=1 signal=compute\n{COPY.split('signal=compute', 1)[1]}"
+    rest = COPY.split("signal=compute", 1)[1]
+    text = f"load.feature dram=0 run=64 rows=1 blocks=1 signal=compute\n{rest}"
     for bad, code, engine in (
         (range(256, 264), ErrorCode.AXI_READ, LOAD),
         (range(RESULT + 128, RESULT + 136), ErrorCode.AXI_WRITE, STORE),

@@ -1,4 +1,4 @@
-"""What the benches of load and store share: random shapes, the words they touch, and starts with random pauses."""
+"""What the benches of load and store share: random shapes, their words, starts with pauses."""
 
 from dataclasses import dataclass, field
 
@@ -12,9 +12,13 @@ PATIENCE = 3000
 
 
 def random_shape(rng, most_words, window_words):
-    """Counts, pitches and first word of a transfer inside the window; merges and overlaps are frequent."""
+    """Counts, pitches and first word of a transfer inside the window; many merge or overlap."""
     while True:
-        run, rows, blocks = int(rng.integers(1, 12)), int(rng.integers(1, 6)), int(rng.integers(1, 4))
+        run, rows, blocks = (
+            int(rng.integers(1, 12)),
+            int(rng.integers(1, 6)),
+            int(rng.integers(1, 4)),
+        )
         row_pitch = int(rng.choice([run, run, rng.integers(0, 30)]))
         block_pitch = int(rng.choice([rows * row_pitch, rng.integers(0, 90)]))
         first = int(rng.integers(window_words))
@@ -36,7 +40,7 @@ def words_of(shape, first):
 
 
 def pack(engine, values):
-    """The parameter struct as an integer: registers in index order, the first in the highest bits."""
+    """The parameter struct as an integer: registers in index order, the first highest."""
     word = 0
     for register in registers_of(engine):
         word = word << register.bits | values.get(register.name, 0) & ((1 << register.bits) - 1)
@@ -100,7 +104,9 @@ class TransferBench:
                     job.check()
                 last = now
             fault = int(dut.fault_o.value)
-            assert until_fault or not fault, f"fault {int(dut.fault_code_o.value)} in a legal program"
+            assert until_fault or not fault, (
+                f"fault {int(dut.fault_code_o.value)} in a legal program"
+            )
             found = (int(dut.fault_code_o.value), int(dut.fault_pc_o.value))
             await cycle(dut)
             if fault:

@@ -33,7 +33,7 @@ module opu_system
   logic [1:0] rresp /*verilator public_flat_rd*/;
   logic rvalid /*verilator public_flat_rd*/;
   logic rready /*verilator public_flat_rw*/ = 1'b0;
-  logic wready;
+  logic wready /*verilator public_flat_rd*/;
 
   int unsigned latency = 2;
   int unsigned rate256 = 256 * BUS_BYTES;

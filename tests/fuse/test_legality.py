@@ -184,7 +184,7 @@ def test_the_rule_is_worded_with_names_and_numbers(rule):
     dfg = graph(body, outputs=outputs, unrounded=unrounded)
     result = partition(dfg, hw)
     found = on_host(dfg, result)[where] if isinstance(where, str) else reasons(dfg, result)[where]
-    assert found == sentence
+    assert sentence in found  # where several modules could have run it, each says why not
     assert result.legal
 
 

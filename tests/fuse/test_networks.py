@@ -43,11 +43,19 @@ def test_the_same_graph_gives_the_same_partition_every_time():
 
 
 @pytest.mark.slow
+def test_g16_a_chain_of_100_000_operators():
+    dfg = build_dfg(chain(100_000, ("Conv", "Relu", "MaxPool", "Add")))
+    assert [n.name for n in dfg.calls[-2:]] == ["n99998", "n99999"]
+    result = partition(dfg, machine("opu-tiny"))
+    assert len(result.groups) == 25_000
+    assert result.legal
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_g16_a_chain_of_100_000_operators(strategy):
-    dfg = build_dfg(chain(100_000, ("Conv", "Relu", "Conv", "Add", "Relu")))
+def test_a_deep_graph_needs_no_recursion(strategy):
+    dfg = build_dfg(chain(5_000, ("Conv", "Relu", "Conv", "Add", "Relu")))
     result = partition(dfg, machine("opu-tiny"), strategy)
-    assert sum(len(g.matches) for g in result.groups) == 140_000
+    assert sum(len(g.matches) for g in result.groups) == 7_000
     assert result.legal == (strategy != "greedy")
 
 
@@ -59,4 +67,5 @@ def test_time_grows_with_the_graph_not_with_its_square(strategy):
         partition(dfg, machine("opu-tiny"), strategy)
         return time.process_time() - start
 
-    assert min(seconds(8_000), seconds(8_000)) < 40 * max(seconds(1_000), 1e-3)
+    # 8 times the operators; a quadratic step would cost 64 times as much.
+    assert min(seconds(4_000), seconds(4_000)) < 32 * max(seconds(500), 1e-3)

@@ -1,4 +1,4 @@
-"""Random programs for a small machine, every instruction ordered behind the one before by tokens."""
+"""Random programs for a small machine, every instruction ordered behind the one before."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
 """A producer and a consumer that may become one generic operator, and what follows from them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opu_fuse.affine import AffineMap, compose, covered_loops, inverse_permutation
 from opu_fuse.kernel import GenericOp, Result
@@ -21,9 +21,7 @@ class Pair:
     @property
     def value(self) -> str | None:
         """Name of the tensor between the two; None where the operand is a result without init."""
-        inputs, results = self.consumer.inputs, self.consumer.results
-        n = self.operand
-        return inputs[n].value if n < len(inputs) else results[n - len(inputs)].init
+        return operand_value(self.consumer, self.operand)
 
     @property
     def result(self) -> Result | None:
@@ -34,6 +32,12 @@ class Pair:
     def operand_map(self) -> AffineMap:
         """The consumer's map of the operand."""
         return (*self.consumer.inputs, *self.consumer.results)[self.operand].map
+
+
+def operand_value(op: GenericOp, operand: int) -> str | None:
+    """Name of an operand's tensor, inputs first, then the results' inits."""
+    n = len(op.inputs)
+    return op.inputs[operand].value if operand < n else op.results[operand - n].init
 
 
 def producer_loops(pair: Pair) -> AffineMap:
@@ -67,39 +71,27 @@ def preserved_results(pair: Pair) -> tuple[int, ...]:
     kept = []
     for k, r in enumerate(pair.producer.results):
         own = pair.producer.reads_result(k)  # Case 1
-        bounds = r is pair.result and unbounded_loops(pair, with_results=True)  # Case 2
+        bounds = r is pair.result and unbounded_loops(pair)  # Case 2
         if own or bounds or r.value in pair.kept:  # Case 3
             kept.append(k)
     return tuple(kept)
 
 
-def unbounded_loops(pair: Pair, *, with_results: bool) -> tuple[int, ...]:
-    """Loops of the fused operator that no operand would have as an index by itself.
-
-    with_results: the consumer's results count as operands also where it gathers nothing into them.
-    """
+def unbounded_loops(pair: Pair) -> tuple[int, ...]:
+    """Loops of the fused operator that no operand would have as an index by itself."""
     gone = replaced_inputs(pair)
     into = producer_loops(pair)
-    consumer = pair.consumer
-    maps: list[AffineMap] = [x.map for n, x in enumerate(consumer.inputs) if n not in gone]
+    maps = [x.map for n, x in enumerate(pair.consumer.inputs) if n not in gone]
     maps += [compose(x.map, into) for x in pair.producer.inputs]
-    if with_results or consumer.gathering:
-        maps += [r.map for r in consumer.results]
-    return tuple(sorted(set(range(len(consumer.loops))) - covered_loops(maps)))
+    maps += [r.map for r in pair.consumer.results]
+    return uncovered_loops(maps, len(pair.consumer.loops))
+
+
+def uncovered_loops(maps: Iterable[AffineMap], loops: int) -> tuple[int, ...]:
+    """Loops that are an index by themselves in none of the maps."""
+    return tuple(sorted(set(range(loops)) - covered_loops(maps)))
 
 
 def fused_result(result: Result, into: AffineMap) -> Result:
     """A preserved result in the loops of the fused operator."""
-    return Result(
-        value=result.value,
-        shape=result.shape,
-        dtype=result.dtype,
-        map=compose(result.map, into),
-        init=result.init,
-        fill=result.fill,
-    )
-
-
-def uncovered(maps: Iterable[AffineMap], loops: int) -> tuple[int, ...]:
-    """Loops that are no index by themselves in any of the maps."""
-    return tuple(sorted(set(range(loops)) - covered_loops(maps)))
+    return replace(result, map=compose(result.map, into))

@@ -1,0 +1,121 @@
+"""EliminateCommonSubexpr: the same operator on the same values is computed once."""
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from opu_fuse.passes.context import PassContext
+from opu_fuse.passes.decorators import function_pass
+from opu_fuse.passes.registry import register
+from opu_fuse.passes.sealing import annotation, sealed
+
+_ANNOTATIONS = "opu_fuse."
+_SOURCE_KEY = "opu_fuse.source"
+"""In `Node.metadata_props`: comma-joined names of the user's nodes a node stands for."""
+
+_RANDOM = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike"}
+    | {"RandomUniform", "RandomUniformLike"}
+)
+"""Two of these are two draws. (Dropout draws in training mode only; without it, it is removed.)"""
+
+
+@register
+@function_pass(name="EliminateCommonSubexpr", opt_level=3)
+def eliminate_common_subexpr(
+    function: ir.Function, model: ir.Model, _: PassContext
+) -> tuple[ir.Function, bool]:
+    """Common subexpression elimination of onnx_ir, on one function.
+
+    * Case 1: results rounded differently (other annotations) are different results.
+    * Case 2: random operators, and calls of the model's functions with one inside, are never equal.
+    * Case 3: a model output keeps its name and its annotations.
+    * Case 4: the node that stays stands for the user's nodes of those that went, too.
+    Nodes that hold graphs (If, Loop) stay as they are.
+    """
+    outputs = list(function.outputs)
+    places = {node: _place(node, outputs) for node in function}
+    alone = ir.Model(function.graph, ir_version=model.ir_version)
+    with sealed(_labels(function, _random_operators(model))):
+        changed = common.CommonSubexpressionEliminationPass()(alone).modified
+    for old, new in zip(outputs, function.outputs, strict=True):
+        if new is not old:  # Case 3
+            kept = {k: v for k, v in old.meta.items() if str(k).startswith(_ANNOTATIONS)}
+            new.meta.update(kept)
+    _join_origins(function, places)  # Case 4
+    if changed:
+        common.NameFixPass()(alone)  # identities made for outputs
+    return function, changed
+
+
+def _labels(function: ir.Function, random: frozenset[tuple[str, str]]) -> dict[ir.Node, str]:
+    labels: dict[ir.Node, str] = {}
+    for i, node in enumerate(function):
+        rounding = [annotation(value) for value in node.outputs]
+        if (node.domain, node.op_type) in random:  # Case 2
+            labels[node] = f"draw {i}"
+        elif any(rounding):  # Case 1
+            labels[node] = f"{node.domain} rounded {rounding!r}"
+    return labels
+
+
+_Place = tuple[ir.Node, int] | int | None
+"""Where a result is read: an input of a node, an output of the function, or nowhere."""
+
+
+def _place(node: ir.Node, outputs: list[ir.Value]) -> _Place:
+    """One place that reads a result of the node: who fills it later has replaced the node."""
+    for value in node.outputs:
+        for use in value.uses():
+            return use.node, use.idx
+        if value.is_graph_output():
+            return next(i for i, output in enumerate(outputs) if output is value)
+    return None
+
+
+def _join_origins(function: ir.Function, places: dict[ir.Node, _Place]) -> None:
+    """places: of all nodes as they were, in order."""
+    replaced_by: dict[ir.Node, ir.Node] = {}
+    for node, place in reversed(places.items()):  # readers first: one may have been replaced too
+        if node.graph is not None or place is None:
+            continue
+        if isinstance(place, int):
+            stays = function.outputs[place].producer()
+        else:
+            stays = _producer(replaced_by.get(place[0], place[0]), place[1])
+        if stays is not None and stays not in places:  # an identity made for an output
+            stays = _producer(stays, 0)
+        if stays is not None:
+            replaced_by[node] = stays
+            _join(stays, node)
+
+
+def _producer(reader: ir.Node, index: int) -> ir.Node | None:
+    value = reader.inputs[index]
+    return None if value is None else value.producer()
+
+
+def _join(stays: ir.Node, went: ir.Node) -> None:
+    names = [
+        name
+        for node in (stays, went)
+        for name in node.metadata_props.get(_SOURCE_KEY, "").split(",")
+        if name
+    ]
+    if names:
+        stays.metadata_props[_SOURCE_KEY] = ",".join(dict.fromkeys(names))
+
+
+def _random_operators(model: ir.Model) -> frozenset[tuple[str, str]]:
+    """(domain, operator) of all that draws, functions of the model included."""
+    random = {("", name) for name in _RANDOM}
+    calls: Mapping[tuple[str, str], set[tuple[str, str]]] = {
+        (f.domain, f.name): {(n.domain, n.op_type) for n in f.graph.all_nodes()}
+        for f in model.functions.values()
+    }
+    while True:
+        more = {name for name, called in calls.items() if called & random} - random
+        if not more:
+            return frozenset(random)
+        random |= more

@@ -1,0 +1,52 @@
+"""FoldConstant: what does not depend on the model's inputs is computed now."""
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from opu_fuse.passes.base import is_skipped
+from opu_fuse.passes.context import PassContext
+from opu_fuse.passes.decorators import module_pass
+from opu_fuse.passes.fingerprint import measured_change
+from opu_fuse.passes.registry import register
+from opu_fuse.passes.sealing import is_annotated, sealed
+
+
+@register
+@module_pass(name="FoldConstant", opt_level=2)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldConstant:
+    """Constant folding of onnxscript, with its partial evaluations (Shape, Identity, Concat, …).
+
+    largest_input, largest_output: elements up to which a constant is folded, or made; a node
+    whose result is no larger than the constants it replaces is folded whatever its size. Nodes that
+    touch annotated values (their integers are not the numbers they stand for) and nodes of
+    skipped functions stay.
+    """
+
+    largest_input: int = 8192
+    largest_output: int = 512 * 512
+
+    def transform_module(self, model: ir.Model, _: PassContext) -> tuple[ir.Model, bool]:
+        with sealed(_untouchable(model)):
+            return measured_change(model, lambda: self._fold(model))
+
+    def _fold(self, model: ir.Model) -> ir.Model:
+        from onnxscript import optimizer  # slow to import
+
+        optimizer.fold_constants(
+            model,
+            onnx_shape_inference=False,
+            input_size_limit=self.largest_input,
+            output_size_limit=self.largest_output,
+        )
+        return model
+
+
+def _untouchable(model: ir.Model) -> dict[ir.Node, str]:
+    functions = list(model.functions.values())
+    found = [n for f in functions if is_skipped(f) for n in f.graph.all_nodes()]
+    for graph in (model.graph, *(f.graph for f in functions)):
+        skip = graph is model.graph and is_skipped(graph)
+        found += [node for node in graph.all_nodes() if skip or is_annotated(node)]
+    return dict.fromkeys(found, "constant")

@@ -1,0 +1,86 @@
+"""From command-line options to a `PassContext`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from opu_fuse.errors import UserError
+from opu_fuse.passes.config import CHECK_WORD, suggestion
+from opu_fuse.passes.context import PassContext
+from opu_fuse.passes.info import DEFAULT_LEVEL, HIGHEST_LEVEL, LOWEST_LEVEL
+from opu_fuse.passes.instrument import Writer
+from opu_fuse.passes.print_ir import EVERY, PrintIR
+from opu_fuse.passes.registry import registered
+from opu_fuse.passes.timing import PassTiming
+from opu_fuse.passes.verify_ir import VerifyIR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassOptions:
+    """What a user may say about passes; the option of the command line stands beside each.
+
+    config: values of registered keys. print_before, print_after: names, or EVERY for all.
+    """
+
+    opt_level: int = DEFAULT_LEVEL  # -O0..3
+    disable: tuple[str, ...] = ()  # --disable-pass
+    require: tuple[str, ...] = ()  # --require-pass
+    print_before: tuple[str, ...] = ()  # --print-ir-before
+    print_after: tuple[str, ...] = ()  # --print-ir-after
+    time_passes: bool = False  # --time-passes
+    verify: bool = False  # --verify-passes
+    config: Mapping[str, object] | None = None
+
+
+def pass_context(
+    options: PassOptions, *, write: Writer, extra_names: Iterable[str] = ()
+) -> PassContext:
+    """A context, not entered yet, that does what the options say.
+
+    write: gets printed IR as it comes and the time profile when the context is left. extra_names:
+    passes that may be named besides the registered ones (those of a pipeline that are not
+    registered). Raises UserError for a level outside 0..3 and for a name nobody has, with the
+    nearest one.
+    """
+    if not LOWEST_LEVEL <= options.opt_level <= HIGHEST_LEVEL:
+        raise UserError(
+            f"-O{options.opt_level}",
+            "there is no such optimisation level",
+            f"levels are -O{LOWEST_LEVEL} to -O{HIGHEST_LEVEL}",
+        )
+    known = {info.name: info for info in registered()} | dict.fromkeys(extra_names)
+    for option, names in _named_passes(options).items():
+        for name in names:
+            if name not in known and not (name == EVERY and option.startswith("--print")):
+                raise UserError(
+                    f"{option} {name}",
+                    f"there is no pass {name!r}",
+                    suggestion(name, known, "passes"),
+                )
+    return PassContext(
+        opt_level=options.opt_level,
+        required_pass=options.require,
+        disabled_pass=options.disable,
+        config={**({CHECK_WORD.name: True} if options.verify else {}), **(options.config or {})},
+        instruments=_instruments(options, write),
+    )
+
+
+def _named_passes(options: PassOptions) -> dict[str, tuple[str, ...]]:
+    return {
+        "--disable-pass": options.disable,
+        "--require-pass": options.require,
+        "--print-ir-before": options.print_before,
+        "--print-ir-after": options.print_after,
+    }
+
+
+def _instruments(options: PassOptions, write: Writer) -> list[object]:
+    """Timing first, see there; printing before verifying: a broken model is seen, then blamed."""
+    instruments: list[object] = []
+    if options.time_passes:
+        instruments.append(PassTiming(write=write))
+    if options.print_before or options.print_after:
+        instruments.append(PrintIR(write, before=options.print_before, after=options.print_after))
+    if options.verify:
+        instruments.append(VerifyIR())
+    return instruments

@@ -1,0 +1,87 @@
+"""Whether every value of a model is defined where it is read."""
+
+from collections import ChainMap
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+Scope = ChainMap[str, ir.Value]
+"""What is defined, by name: in the graph itself first, then in those around it."""
+
+
+def first_undefined(model: ir.Model) -> str | None:
+    """The first value that is read but not defined, defined twice, or another one of its name.
+
+    Main graph, functions, and the graphs inside nodes. None when there is none.
+    """
+    for problem in _problems(model):
+        return problem
+    return None
+
+
+def _problems(model: ir.Model) -> Iterator[str]:
+    yield from _graph(model.graph, ChainMap(), "")
+    for function in model.functions.values():
+        where = f" in function {function.domain}::{function.name}"
+        yield from _graph(function.graph, ChainMap(), where)
+
+
+def _graph(graph: ir.Graph, outer: Scope, where: str) -> Iterator[str]:
+    """outer: what a graph inside a node sees of those around it."""
+    scope = outer.new_child()
+    yield from _define([*graph.inputs], "the graph's inputs", scope, where)
+    constants = [v for v in graph.initializers.values() if not v.is_graph_input()]
+    yield from _define(constants, "the constants", scope, where)
+    for name, value in graph.initializers.items():
+        if value.name != name:
+            yield f"constant {value.name!r} is listed as {name!r}{where}"
+    for node in graph:
+        if node.graph is not graph:
+            yield f"{_label(node)} is listed in a graph it does not belong to{where}"
+        for value in node.inputs:
+            if value is not None:
+                yield from _read(value, _label(node), scope, where)
+        for inner in _inner_graphs(node):
+            yield from _graph(inner, scope, f" in {_label(node)}{where}")
+        named = [value for value in node.outputs if value.name or value.uses()]
+        yield from _define(named, _label(node), scope, where)
+    for value in graph.outputs:
+        yield from _read(value, "the graph's outputs", scope, where)
+
+
+def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def _define(values: list[ir.Value], by: str, scope: Scope, where: str) -> Iterator[str]:
+    for value in values:
+        if not value.name:
+            yield f"a value of {by} has no name{where}"
+        elif value.name in scope.maps[0]:
+            yield f"value {value.name!r} of {by} is defined twice{where}"
+        else:
+            scope[value.name] = value
+
+
+def _read(value: ir.Value, by: str, scope: Scope, where: str) -> Iterator[str]:
+    found = scope.get(value.name or "")
+    if found is value:
+        return
+    producer = value.producer()
+    if found is not None:
+        yield f"{by} reads another value than the {value.name!r} that is defined{where}"
+    elif producer is not None and producer.graph is not None:
+        place = f"{_label(producer)} defines later or elsewhere"
+        yield f"{by} reads {value.name!r}, which {place}{where}"
+    else:
+        yield f"{by} reads {value.name!r}, which nothing defines{where}"
+
+
+def _label(node: ir.Node) -> str:
+    return f"node {node.name!r} ({node.op_type})" if node.name else f"a node ({node.op_type})"
