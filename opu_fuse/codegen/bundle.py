@@ -18,9 +18,9 @@ from opu_fuse.bundle.program import (
 )
 from opu_fuse.codegen.host import host_model
 from opu_fuse.codegen.weights import pack_params, pack_weights, spread_groups
-from opu_fuse.cost.geometry import follow_views
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import average_params, int8_weight, requant_params
+from opu_fuse.dfg.views import follow_views
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction

@@ -7,18 +7,17 @@ the window of what follows; (3) an average whose window exceeds a tile: the arra
 sum; (4) anything else: the copy path. Later operators become post stages.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from opu_fuse.cost.layer import POINT, Shape, Window
 from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.spec import HwSpec
 
 Pads = tuple[int, int, int, int]
-Map = tuple[int, int, int]
-"""Channels, rows, columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,23 +119,6 @@ def group_geometry(dfg: Dfg, members: Iterable[int], hw: HwSpec) -> Geometry | N
         stages=tuple(draft.stages),
         macs=draft.macs,
     )
-
-
-def follow_views(dfg: Dfg, index: int) -> int:
-    """The node whose bytes a value shares: changes of view are looked through."""
-    while dfg[index].is_virtual:
-        index = dfg[index].operands[0]
-    return index
-
-
-def feature_shape(shape: Sequence[int]) -> Map:
-    """(channels, rows, cols) of a model value: (1, c, h, w), or anything else as single pixel."""
-    if len(shape) == 4:
-        return shape[1], shape[2], shape[3]
-    channels = 1
-    for extent in shape:
-        channels *= extent
-    return channels, 1, 1
 
 
 def _pad(draft: _Draft, node: Node) -> None:

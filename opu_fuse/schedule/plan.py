@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opu_fuse.cost.geometry import follow_views
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.views import follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.hw.encoding import decode_with_positions, encode

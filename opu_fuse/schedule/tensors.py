@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opu_fuse.cost.geometry import feature_shape, follow_views
 from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.views import feature_shape, follow_views
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Layer

@@ -71,7 +71,7 @@ module opu_array
         automatic sum_t products = (share == 0) ? '0 : unit_sum[unit];
         /* verilator unroll_disable */
         for (int unsigned i = 0; i < CHUNK; i++) begin
-          products = products + SUM_BITS'(row[select][w][c*CHUNK+i])
+          products = products + SUM_BITS'(select ? row[1][w][c*CHUNK+i] : row[0][w][c*CHUNK+i])
               * SUM_BITS'(operand[unit&32'(part_mask)][share*CHUNK+i]);
         end
         unit_sum[unit] = products;
