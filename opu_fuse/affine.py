@@ -81,7 +81,7 @@ def identity_map(dims: int) -> AffineMap:
 
 
 def compose(outer: AffineMap, inner: AffineMap) -> AffineMap:
-    """outer ∘ inner: the index `outer` gives at the point `inner` gives.
+    """The map outer ∘ inner: the index `outer` gives at the point `inner` gives.
 
     Raises ValueError unless inner has as many results as outer has loops.
     """

@@ -159,11 +159,11 @@ class GenericOp:
         return tuple(i for i, x in enumerate(self.loops) if x.kind is not Iterator.PARALLEL)
 
     def dtype_of(self, number: int) -> str:
-        """dtype of a value of the payload."""
+        """The dtype of a value of the payload."""
         first = self.first_instr
-        return (*self.inputs, *self.results)[number].dtype if number < first else (
-            self.body[number - first].dtype
-        )
+        if number < first:
+            return (*self.inputs, *self.results)[number].dtype
+        return self.body[number - first].dtype
 
     def reads_result(self, k: int) -> bool:
         """True when the payload reads what results[k] held before."""

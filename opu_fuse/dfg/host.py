@@ -4,7 +4,7 @@ The operator gets real numbers (int8 values dequantised) and its result is round
 rounds it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from opu_fuse.dfg.lower import const_array
 from opu_fuse.errors import ModelError
 
 MAX_IR_VERSION = 10
@@ -38,6 +39,16 @@ def run_node(node: ir.Node, values: Mapping[str, np.ndarray]) -> list[np.ndarray
         raise ModelError(
             node.name or node.op_type, what, "check the model with onnx.checker"
         ) from error
+
+
+def constant_inputs(node: ir.Node, known: Collection[str]) -> dict[str, np.ndarray]:
+    """Constants that an ONNX operator takes as inputs, its DFG node as attributes.
+
+    Pads, bounds, scales, target shapes: by name, without those in `known`. Whoever executes or
+    writes the canonical node of a host operator needs them besides the DFG operands.
+    """
+    inputs = [v for v in node.inputs if v is not None and v.name and v.name not in known]
+    return {v.name: data for v in inputs if v.name and (data := const_array(v)) is not None}
 
 
 def _results(outputs: Sequence[Any]) -> list[np.ndarray]:

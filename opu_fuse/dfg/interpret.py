@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
-from opu_fuse.dfg.host import run_node
+from opu_fuse.dfg.host import constant_inputs, run_node
 from opu_fuse.dfg.integer import (
     Numeric,
     act_params,
@@ -25,7 +25,6 @@ from opu_fuse.dfg.integer import (
 )
 from opu_fuse.dfg.islands import float_reason
 from opu_fuse.dfg.kernels import conv_sums, dense_sums, window_max, window_sum
-from opu_fuse.dfg.lower import const_array
 from opu_fuse.errors import RunError
 from opu_fuse.fixedpoint import activate, add_residual, average, requantize
 
@@ -86,7 +85,9 @@ def runs_integer(dfg: Dfg, index: int) -> bool:
         return False
     match node.op:
         case "add":
-            return node.owner is not None or node.access == (Access.FULL, Access.FULL)
+            full = node.access == (Access.FULL, Access.FULL)
+            rounded = all(dfg[i].quant is not None for i in node.operands)
+            return node.owner is not None or (full and rounded)
         case "leaky_relu":
             return slope_shift(node.attrs["alpha"]) is not None
         case "pad":
@@ -231,7 +232,7 @@ def _on_host(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
     operands = (*dfg[first].operands, *(() if first == node.index else (node.operands[1],)))
     leaves = [j for i in operands for j in (dfg[i].operands if dfg[i].kind is Kind.TUPLE else (i,))]
     given = {dfg[i].value: _real(dfg[i], values[i]) for i in leaves}
-    given |= _constant_inputs(node, given)
+    given |= constant_inputs(node.ir_node, given)
     results = run_node(node.ir_node, given)
     targets = {
         u.attrs["index"]: u for i in dfg.users[node.index] if (u := dfg[i]).kind is Kind.TUPLE_GET
@@ -241,15 +242,6 @@ def _on_host(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
     named = [i for i, v in enumerate(node.ir_node.outputs) if v.name]
     by_output = dict(zip(named, results, strict=True))
     return {t.index: _rounded(t, by_output[i]) for i, t in targets.items()}
-
-
-def _constant_inputs(node: Node, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Constants that became attributes of the DFG node (pads, bounds, shapes) but are inputs of the
-    ONNX operator.
-    """
-    assert node.ir_node is not None
-    inputs = [v for v in node.ir_node.inputs if v is not None and v.name and v.name not in given]
-    return {v.name: data for v in inputs if v.name and (data := const_array(v)) is not None}
 
 
 def _real(node: Node, value: np.ndarray) -> np.ndarray:

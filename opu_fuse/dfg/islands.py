@@ -23,7 +23,10 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
         missing = "is not rounded to int8 in the model (no QuantizeLinear follows)"
         return f"the result of {node.name} {missing}"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
-    return next((r for i in _leaves(dfg, operands) if (r := _not_integer(dfg[i]))), None)  # Case 3
+    leaves = _leaves(dfg, operands)
+    if node.op in {"add", "multiply"}:
+        leaves = [i for i in leaves if dfg[i].kind is not Kind.CONST]
+    return next((r for i in leaves if (r := _not_integer(dfg[i]))), None)  # Case 3
 
 
 def _leaves(dfg: Dfg, operands: tuple[int, ...]) -> list[int]:

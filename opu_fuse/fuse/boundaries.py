@@ -1,6 +1,7 @@
 """Why each edge between groups, or between a group and the host, was not fused."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.fuse.growth import Forbid, Growth, extend
@@ -8,6 +9,8 @@ from opu_fuse.fuse.legality import Refusal, Scope, Words, refuse, scope_of
 from opu_fuse.fuse.order import producers
 from opu_fuse.fuse.partition import Boundary, Group, HostOp
 from opu_fuse.hw.spec import HwSpec
+
+NO_REASONS: Mapping[tuple[int, int], Refusal] = MappingProxyType({})
 
 
 def host_operand(words: Words) -> Words | None:
@@ -47,9 +50,10 @@ def boundaries(
     host: Sequence[HostOp],
     strategy: str,
     forbid: Forbid,
+    apart: Mapping[tuple[int, int], Refusal] = NO_REASONS,
 ) -> tuple[Boundary, ...]:
     """One boundary per edge that leaves a group or enters one from the host, by target, then
-    operand order.
+    operand order. apart: the strategy's own reasons, for edges that no rule forbids.
     """
     scope = scope_of(dfg, hw)
     grown = [_regrow(group) for group in groups]
@@ -74,7 +78,10 @@ def boundaries(
                 )
             else:
                 group = groups[there]
-                reason = _between(scope, grown[here], group, dfg[source], node, strategy, forbid)
+                own = apart.get((source, node.index)) or refuse(
+                    one_operator if strategy == "none" else search_order, words
+                )
+                reason = _between(scope, grown[here], group, dfg[source], node, forbid, own)
             found.append(
                 Boundary(source=source, target=node.index, rule=reason.rule, reason=reason.text)
             )
@@ -87,8 +94,8 @@ def _between(
     group: Group,
     source: Node,
     node: Node,
-    strategy: str,
     forbid: Forbid,
+    own: Refusal,
 ) -> Refusal:
     """Why `node`, in `group`, did not join the group that computes `source`."""
     words: Words = {"source": source.name, "target": node.name}
@@ -99,9 +106,7 @@ def _between(
     if source_group.tail != source.index:
         return refuse(interior_value, words)
     joined = extend(scope, source_group, node, forbid)
-    if isinstance(joined, Refusal):
-        return joined
-    return refuse(one_operator if strategy == "none" else search_order, words)
+    return joined if isinstance(joined, Refusal) else own
 
 
 def _regrow(group: Group) -> Growth:

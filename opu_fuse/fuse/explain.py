@@ -5,6 +5,7 @@ import difflib
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.partition import Group, Partition
+from opu_fuse.fuse.search import search_lines
 from opu_fuse.hw.spec import HwSpec
 
 
@@ -32,6 +33,7 @@ def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> tuple[str, ...]:
     verdict = "legal" if partition.legal else f"illegal, {len(partition.violations)} violations"
     counts = f"{len(partition.groups)} groups, {len(partition.host)} host operators"
     lines = [f"{dfg.name} on {hw.name}, strategy {partition.strategy}: {counts} ({verdict})"]
+    lines += [] if partition.search is None else search_lines(dfg, partition.search)
     for group in partition.groups:
         lines.append(f"group {group.index}: {_chain(dfg, group)}")
         members = {m.node for m in group.matches}

@@ -6,15 +6,14 @@ with its violations (`verify.py`), and never compiled.
 """
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
 from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.hw.hdfg import breadth_first, build_hdfg, kinds_for, module_of
 from opu_fuse.hw.spec import HwSpec
 
 
-def greedy(
-    dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN
-) -> tuple[list[list[Match]], list[HostOp]]:
+def greedy(dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
     """Groups of the published algorithm, in the order in which it opens them. `forbid` has no
     meaning for it.
     """
@@ -22,7 +21,7 @@ def greedy(
     walk = _Walk(dfg, hw)
     walk.run()
     groups = _merge_channel_pads(dfg, walk.groups)
-    return [group for group in groups if group], walk.host
+    return Grouping(groups=[group for group in groups if group], host=walk.host)
 
 
 class _Walk:

@@ -8,6 +8,7 @@ nothing outside can depend on a growing group: groups never wait for each other 
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import owned_bias
+from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid, Growth, extend, place
 from opu_fuse.fuse.legality import (
     OPERATOR_RULES,
@@ -21,8 +22,6 @@ from opu_fuse.fuse.legality import (
 )
 from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.hw.spec import HwSpec
-
-Grouping = tuple[list[list[Match]], list[HostOp]]
 
 
 def matched(dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
@@ -39,13 +38,13 @@ def _grow(scope: Scope, forbid: Forbid, *, fuse: bool) -> Grouping:
     groups: list[Growth] = []
     group_of: dict[int, Growth] = {}
     host: list[HostOp] = []
-    levels = _levels(scope.dfg)
+    longest = levels(scope.dfg)
     for node in scope.dfg.nodes:
         if node.kind is not Kind.CALL or node.owner is not None:
             continue
-        found = _find(scope, group_of, node, forbid, levels, fuse=fuse)
+        found = _find(scope, group_of, node, forbid, longest, fuse=fuse)
         if isinstance(found, Refusal):
-            host.extend(_on_host(scope.dfg, node, found))
+            host.extend(on_host(scope.dfg, node, found))
             continue
         group, matches = found
         if not group.matches:
@@ -53,7 +52,7 @@ def _grow(scope: Scope, forbid: Forbid, *, fuse: bool) -> Grouping:
         for match in matches:
             group.take(match.node, match.module)
             group_of[match.node] = group
-    return [group.matches for group in groups], host
+    return Grouping(groups=[group.matches for group in groups], host=host)
 
 
 def _find(
@@ -61,7 +60,7 @@ def _find(
     group_of: dict[int, Growth],
     node: Node,
     forbid: Forbid,
-    levels: list[int],
+    longest: list[int],
     *,
     fuse: bool,
 ) -> tuple[Growth, tuple[Match, ...]] | Refusal:
@@ -72,7 +71,7 @@ def _find(
             return refusal
     operands = dict.fromkeys(i for i in leaves(scope.dfg, node) if i in group_of)
     # The longer branch first: a residual add continues it, the shorter one is read from memory.
-    ordered = sorted(operands, key=lambda i: (levels[i], i), reverse=True)
+    ordered = sorted(operands, key=lambda i: (longest[i], i), reverse=True)
     refused: Refusal | None = None
     for operand in ordered if fuse or node.is_virtual else ():
         group = group_of[operand]
@@ -90,7 +89,8 @@ def _find(
     return placed if isinstance(placed, Refusal) else (alone, placed)
 
 
-def _on_host(dfg: Dfg, node: Node, refusal: Refusal) -> list[HostOp]:
+def on_host(dfg: Dfg, node: Node, refusal: Refusal) -> list[HostOp]:
+    """An operator on the host, and the bias it owns."""
     host = [HostOp(node=node.index, reason=refusal.text)]
     bias = owned_bias(dfg, node.index)
     if bias is not None:
@@ -100,10 +100,10 @@ def _on_host(dfg: Dfg, node: Node, refusal: Refusal) -> list[HostOp]:
     return host
 
 
-def _levels(dfg: Dfg) -> list[int]:
+def levels(dfg: Dfg) -> list[int]:
     """Longest path from the inputs, in operators."""
-    levels = [0] * len(dfg.nodes)
+    found = [0] * len(dfg.nodes)
     for node in dfg.nodes:
         step = 1 if node.kind is Kind.CALL else 0
-        levels[node.index] = step + max((levels[i] for i in node.operands), default=0)
-    return levels
+        found[node.index] = step + max((found[i] for i in node.operands), default=0)
+    return found

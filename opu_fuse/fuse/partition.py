@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from opu_fuse.fuse.search import Search
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
@@ -62,7 +64,7 @@ class Violation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """groups in an order in which they can execute (if legal); every call node is in exactly one
-    group or on the host.
+    group or on the host. search: what a strategy that looks for the best grouping has gained.
     """
 
     strategy: str
@@ -70,6 +72,7 @@ class Partition:
     host: tuple[HostOp, ...]
     boundaries: tuple[Boundary, ...]
     violations: tuple[Violation, ...] = ()
+    search: Search | None = None
 
     @property
     def legal(self) -> bool:

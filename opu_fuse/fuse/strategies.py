@@ -2,23 +2,28 @@
 verifying.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.boundaries import boundaries
 from opu_fuse.fuse.greedy import greedy
-from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
+from opu_fuse.fuse.grouping import Strategy
+from opu_fuse.fuse.growth import NOTHING_FORBIDDEN
 from opu_fuse.fuse.legality import leaves, readers
 from opu_fuse.fuse.matched import matched, none
+from opu_fuse.fuse.optimal import optimal
 from opu_fuse.fuse.order import order_units
-from opu_fuse.fuse.partition import Group, HostOp, Match, Partition
+from opu_fuse.fuse.partition import Group, Match, Partition
 from opu_fuse.fuse.verify import verify
 from opu_fuse.hw.spec import HwSpec
 
-Strategy = Callable[[Dfg, HwSpec, Forbid], tuple[list[list[Match]], list[HostOp]]]
-
-STRATEGIES: dict[str, Strategy] = {"none": none, "greedy": greedy, "matched": matched}
+STRATEGIES: dict[str, Strategy] = {
+    "none": none,
+    "greedy": greedy,
+    "matched": matched,
+    "optimal": optimal,
+}
 DEFAULT_STRATEGY = "matched"
 
 
@@ -39,7 +44,8 @@ def partition(
             "--strategy", f"unknown strategy {strategy!r}", f"choose one of {', '.join(STRATEGIES)}"
         )
     forbid = frozenset(tuple(sorted(nodes)) for nodes in forbid)
-    raw, host = STRATEGIES[strategy](dfg, hw, forbid)
+    found = STRATEGIES[strategy](dfg, hw, forbid)
+    raw, host = found.groups, found.host
     steps, stuck = order_units(dfg, raw, host)
     ordered = [raw[s.group] for s in steps if s.group is not None] + [raw[g] for g in stuck]
     results = frozenset(dfg.outputs)
@@ -49,8 +55,9 @@ def partition(
         strategy=strategy,
         groups=groups,
         host=host_ops,
-        boundaries=boundaries(dfg, hw, groups, host_ops, strategy, forbid),
+        boundaries=boundaries(dfg, hw, groups, host_ops, strategy, forbid, found.apart),
         violations=verify(dfg, hw, groups, host_ops),
+        search=found.search,
     )
 
 

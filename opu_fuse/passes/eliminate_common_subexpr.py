@@ -30,7 +30,7 @@ def eliminate_common_subexpr(
 
     * Case 1: results rounded differently (other annotations) are different results.
     * Case 2: random operators, and calls of the model's functions with one inside, are never equal.
-    * Case 3: a model output keeps its name and its annotations.
+    * Case 3: an output keeps its name, its annotations, and what is known of its type.
     * Case 4: the node that stays stands for the user's nodes of those that went, too.
     Nodes that hold graphs (If, Loop) stay as they are.
     """
@@ -41,12 +41,18 @@ def eliminate_common_subexpr(
         changed = common.CommonSubexpressionEliminationPass()(alone).modified
     for old, new in zip(outputs, function.outputs, strict=True):
         if new is not old:  # Case 3
-            kept = {k: v for k, v in old.meta.items() if str(k).startswith(_ANNOTATIONS)}
-            new.meta.update(kept)
+            _inherit(new, old)
     _join_origins(function, places)  # Case 4
     if changed:
         common.NameFixPass()(alone)  # identities made for outputs
     return function, changed
+
+
+def _inherit(new: ir.Value, old: ir.Value) -> None:
+    kept = {key: note for key, note in old.meta.items() if str(key).startswith(_ANNOTATIONS)}
+    new.meta.update(kept)
+    new.type = old.type if new.type is None else new.type
+    new.shape = old.shape if new.shape is None else new.shape
 
 
 def _labels(function: ir.Function, random: frozenset[tuple[str, str]]) -> dict[ir.Node, str]:

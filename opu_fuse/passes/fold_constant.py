@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from opu_fuse.passes.base import is_skipped
 from opu_fuse.passes.context import PassContext
@@ -18,6 +19,8 @@ from opu_fuse.passes.sealing import is_annotated, sealed
 class FoldConstant:
     """Constant folding of onnxscript, with its partial evaluations (Shape, Identity, Concat, …).
 
+    Results are initialisers in the main graph and the graphs inside its nodes, Constant nodes in
+    functions (which have no initialisers). What nobody reads then is left to DeadCodeElimination.
     largest_input, largest_output: elements up to which a constant is folded, or made; a node
     whose result is no larger than the constants it replaces is folded whatever its size. Nodes that
     touch annotated values (their integers are not the numbers they stand for) and nodes of
@@ -40,6 +43,7 @@ class FoldConstant:
             input_size_limit=self.largest_input,
             output_size_limit=self.largest_output,
         )
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         return model
 
 

@@ -42,7 +42,7 @@ def _check(model: ir.Model, stage: str, what: str) -> None:
     if undefined is not None:
         raise InternalError(stage=stage, what=f"{what}: {undefined}")
     try:
-        CheckerPass()(model)
+        CheckerPass()(model.clone())  # it puts constants into another order
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InternalError(stage=stage, what=f"{what}: {reason}") from error

@@ -40,13 +40,13 @@ def _graph(graph: ir.Graph, outer: Scope, where: str) -> Iterator[str]:
             yield f"{_label(node)} is listed in a graph it does not belong to{where}"
         for value in node.inputs:
             if value is not None:
-                yield from _read(value, _label(node), scope, where)
+                yield from _read(value, f"{_label(node)} reads", scope, where)
         for inner in _inner_graphs(node):
             yield from _graph(inner, scope, f" in {_label(node)}{where}")
         named = [value for value in node.outputs if value.name or value.uses()]
         yield from _define(named, _label(node), scope, where)
     for value in graph.outputs:
-        yield from _read(value, "the graph's outputs", scope, where)
+        yield from _read(value, "the graph returns", scope, where)
 
 
 def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
@@ -69,18 +69,18 @@ def _define(values: list[ir.Value], by: str, scope: Scope, where: str) -> Iterat
             scope[value.name] = value
 
 
-def _read(value: ir.Value, by: str, scope: Scope, where: str) -> Iterator[str]:
+def _read(value: ir.Value, how: str, scope: Scope, where: str) -> Iterator[str]:
     found = scope.get(value.name or "")
     if found is value:
         return
     producer = value.producer()
     if found is not None:
-        yield f"{by} reads another value than the {value.name!r} that is defined{where}"
+        yield f"{how} another value than the {value.name!r} that is defined{where}"
     elif producer is not None and producer.graph is not None:
         place = f"{_label(producer)} defines later or elsewhere"
-        yield f"{by} reads {value.name!r}, which {place}{where}"
+        yield f"{how} {value.name!r}, which {place}{where}"
     else:
-        yield f"{by} reads {value.name!r}, which nothing defines{where}"
+        yield f"{how} {value.name!r}, which nothing defines{where}"
 
 
 def _label(node: ir.Node) -> str:

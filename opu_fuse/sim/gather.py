@@ -11,7 +11,7 @@ import numpy as np
 
 from opu_fuse.kernel import GenericOp
 from opu_fuse.kernel_check import results_read
-from opu_fuse.sim.scalars import Block, Value, evaluate
+from opu_fuse.sim.scalars import Value, evaluate
 
 ONE_CALL: Mapping[str, np.ufunc] = {
     "add": np.add,
@@ -26,7 +26,6 @@ def gather(
     gathered: Sequence[int],
     values: list[Value],
     results: Sequence[np.ndarray],
-    block: Block,
 ) -> None:
     """Store the gathered results of one block.
 
@@ -39,12 +38,10 @@ def gather(
         return
     for k, (function, number) in calls.items():
         out = results[k]
-        out[...] = function(out, _reduced(op, k, function, values[number], out.shape, block))
+        out[...] = function(out, _reduced(op, k, function, values[number], out.shape))
 
 
-def _one_call(
-    op: GenericOp, k: int, gathered: Sequence[int]
-) -> tuple[np.ufunc, int] | None:
+def _one_call(op: GenericOp, k: int, gathered: Sequence[int]) -> tuple[np.ufunc, int] | None:
     """(function, number of what is gathered) where result k becomes `function(result k, value)`."""
     own, y = len(op.inputs) + k, op.yields[k]
     if y < op.first_instr or sum(i.args.count(own) for i in op.body) + op.yields.count(own) != 1:
@@ -58,7 +55,7 @@ def _one_call(
 
 
 def _reduced(
-    op: GenericOp, k: int, function: np.ufunc, value: Value, shape: tuple[int, ...], block: Block
+    op: GenericOp, k: int, function: np.ufunc, value: Value, shape: tuple[int, ...]
 ) -> np.ndarray:
     """The value gathered along the loops the result does not have; shape: of the result's view."""
     assert value is not None
@@ -75,7 +72,6 @@ def _step_by_step(
     gathered: Sequence[int],
     values: list[Value],
     results: Sequence[np.ndarray],
-    block: Block,
 ) -> None:
     loops = op.gathering
     for point in np.ndindex(*(op.extents[i] for i in loops)):

@@ -98,7 +98,7 @@ def _run_block(
     for k, value in ready.items():
         np.copyto(results[k], value, casting="no")  # type: ignore[arg-type]
     if gathered:
-        gather(op, gathered, values, results, block)
+        gather(op, gathered, values, results)
 
 
 def _last_uses(op: GenericOp) -> list[list[int]]:

@@ -80,7 +80,7 @@ def view(
             factors[loop] += factor * stride
     moved = index.mentioned
     shape = [extent if loop in moved else 1 for loop, extent in enumerate(extents)]
-    start = data[tuple(slice(e.offset, None) for e in index.results)]
+    start = data[(*(slice(e.offset, None) for e in index.results), ...)]
     return as_strided(start, shape, factors, writeable=writeable)
 
 

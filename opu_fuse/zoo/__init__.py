@@ -4,32 +4,72 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.zoo import classic, resnet, small
+from opu_fuse.zoo import (
+    classic,
+    densenet,
+    efficientnet,
+    inception,
+    mobilenet,
+    resnet,
+    shufflenet,
+    small,
+    unet,
+    yolo,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    build: Callable[..., ir.Model]
-    image: tuple[int, int]
-    smallest: int
-    text: str
+    """image: usual rows and columns; smallest: of either; step: both are multiples of it."""
 
+    build: Callable[..., ir.Model]
+    text: str
+    image: tuple[int, int] = (224, 224)
+    smallest: int = 32
+    step: int = 1
+
+
+_CIFAR, _YOLO = (32, 32), (416, 416)
 
 _NETWORKS = {
-    "resnet18": _Entry(
-        build=resnet.resnet18, image=(224, 224), smallest=32, text="ResNet-18, 1.8 G multiply-adds"
+    "resnet18": _Entry(build=resnet.resnet18, text="ResNet-18, 1.8 G multiply-adds"),
+    "resnet50": _Entry(build=resnet.resnet50, text="ResNet-50, 4.1 G multiply-adds"),
+    "resnet20": _Entry(
+        build=resnet.resnet20, image=_CIFAR, smallest=8, text="ResNet-20 for CIFAR, 1x1 shortcuts"
     ),
-    "resnet50": _Entry(
-        build=resnet.resnet50, image=(224, 224), smallest=32, text="ResNet-50, 4.1 G multiply-adds"
+    "vgg16": _Entry(build=classic.vgg16, text="VGG-16 with its three FC layers"),
+    "googlenet": _Entry(build=inception.googlenet, text="GoogLeNet (Inception v1) without LRN"),
+    "squeezenet": _Entry(build=inception.squeezenet, text="SqueezeNet 1.1"),
+    "densenet121": _Entry(build=densenet.densenet121, text="DenseNet-121, growth 32"),
+    "densenet_small": _Entry(
+        build=densenet.densenet_small,
+        image=_CIFAR,
+        smallest=8,
+        text="DenseNet for CIFAR, three blocks of four layers, growth 12",
     ),
-    "vgg16": _Entry(
-        build=classic.vgg16, image=(224, 224), smallest=32, text="VGG-16 with its three FC layers"
+    "mobilenet_v1": _Entry(build=mobilenet.mobilenet_v1, text="MobileNet v1, relu6"),
+    "mobilenet_v1_025": _Entry(
+        build=mobilenet.mobilenet_v1_025, text="MobileNet v1 with a quarter of the channels"
+    ),
+    "mobilenet_v2": _Entry(build=mobilenet.mobilenet_v2, text="MobileNet v2"),
+    "shufflenet_v2": _Entry(build=shufflenet.shufflenet_v2, text="ShuffleNet v2, width 1.0"),
+    "efficientnet_b0": _Entry(
+        build=efficientnet.efficientnet_b0, text="EfficientNet-B0: squeeze and excite, swish"
+    ),
+    "unet": _Entry(
+        build=unet.unet, image=(128, 128), smallest=16, step=8, text="small U-Net, three levels"
+    ),
+    "tiny_yolo": _Entry(
+        build=classic.tiny_yolo, image=_YOLO, text="tiny-yolo for licence plates (leaky relu 1/8)"
     ),
     "tiny_yolov2": _Entry(
-        build=classic.tiny_yolov2,
-        image=(416, 416),
-        smallest=32,
-        text="Tiny YOLOv2 (leaky relu 1/8)",
+        build=classic.tiny_yolov2, image=_YOLO, text="Tiny YOLOv2 (leaky relu 1/8)"
+    ),
+    "yolov3": _Entry(
+        build=yolo.yolov3, image=_YOLO, step=32, text="YOLOv3, 75 convolutions (leaky relu 1/8)"
+    ),
+    "yolov3_tiny": _Entry(
+        build=yolo.yolov3_tiny, image=_YOLO, step=32, text="YOLOv3-tiny (leaky relu 1/8)"
     ),
     "tiny_residual": _Entry(
         build=small.tiny_residual,
@@ -65,15 +105,22 @@ def build(name: str, *, seed: int = 0, image: int | tuple[int, int] | None = Non
 
     image: height and width of the input (an int for both) instead of the usual size. Expects
     normalised images (mean 0, deviation 1). The same name, seed and image give the same bytes.
-    Raises ModelError for an unknown name or an image too small for the network.
+    Raises ModelError for an unknown name or an image that the network cannot take.
     """
     entry = _entry(name)
     size = entry.image if image is None else (image, image) if isinstance(image, int) else image
+    where = f"zoo network {name!r}"
     if min(size) < entry.smallest:
         raise ModelError(
-            where=f"zoo network {name!r}",
+            where=where,
             what=f"an input of {size[0]}x{size[1]} is too small",
             help=f"use at least {entry.smallest}x{entry.smallest}",
+        )
+    if any(n % entry.step for n in size):
+        raise ModelError(
+            where=where,
+            what=f"an input of {size[0]}x{size[1]} cannot be halved and doubled evenly",
+            help=f"use multiples of {entry.step}",
         )
     return entry.build(seed=seed, image=size)
 

@@ -1,13 +1,13 @@
-"""VGG-16 (Simonyan & Zisserman 2014, without batch norm) and Tiny YOLOv2 (Redmon & Farhadi
-2016)."""
+"""VGG-16 (Simonyan & Zisserman 2014, without batch norm), Tiny YOLOv2 (Redmon & Farhadi 2016) and
+the tiny-yolo of the published accelerator, one class instead of twenty."""
 
 import onnx_ir as ir
 
 from opu_fuse.zoo.builder import Net
 
 LEAKY_ALPHA = 0.125
-"""Tiny YOLOv2 was trained with 0.1; accelerators with a comparator take 1/8, a shift by three bits,
-and so do we."""
+"""The YOLO networks were trained with 0.1; accelerators with a comparator take 1/8, a shift by three
+bits, and so do we."""
 
 
 def vgg16(*, seed: int, image: tuple[int, int]) -> ir.Model:
@@ -29,9 +29,18 @@ def vgg16(*, seed: int, image: tuple[int, int]) -> ir.Model:
 
 
 def tiny_yolov2(*, seed: int, image: tuple[int, int]) -> ir.Model:
-    """Nine convolutions, 20 classes, 5 anchors: 125 output channels; the sixth pooling has stride 1
-    and pads the end."""
-    net = Net("tiny_yolov2", seed=seed)
+    """20 classes, 5 anchors: 125 output channels."""
+    return _tiny_yolo("tiny_yolov2", 125, seed=seed, image=image)
+
+
+def tiny_yolo(*, seed: int, image: tuple[int, int]) -> ir.Model:
+    """Licence plates, 5 anchors: 30 output channels."""
+    return _tiny_yolo("tiny_yolo", 30, seed=seed, image=image)
+
+
+def _tiny_yolo(name: str, out: int, *, seed: int, image: tuple[int, int]) -> ir.Model:
+    """Nine convolutions; the sixth pooling has stride 1 and pads the end."""
+    net = Net(name, seed=seed)
     x = net.input("image", (1, 3, *image))
     for layer, width in enumerate((16, 32, 64, 128, 256, 512, 1024, 1024), start=1):
         x = net.conv(x, f"conv{layer}", out=width, kernel=3, pads=1, batch_norm=f"bn{layer}")
@@ -40,4 +49,4 @@ def tiny_yolov2(*, seed: int, image: tuple[int, int]) -> ir.Model:
             x = net.max_pool(x, f"pool{layer}", kernel=2, stride=2)
         elif layer == 6:
             x = net.max_pool(x, f"pool{layer}", kernel=2, stride=1, pads=(0, 0, 1, 1))
-    return net.finish(net.conv(x, "conv9", out=125, kernel=1, bias=True), "grid")
+    return net.finish(net.conv(x, "conv9", out=out, kernel=1, bias=True), "grid")

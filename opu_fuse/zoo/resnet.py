@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 (He et al. 2015), node names as in torchvision."""
+"""ResNet-18, ResNet-50 and ResNet-20 (He et al. 2015), node names as in torchvision."""
 
 import onnx_ir as ir
 
@@ -17,6 +17,15 @@ def resnet50(*, seed: int, image: tuple[int, int]) -> ir.Model:
     return _resnet("resnet50", (3, 4, 6, 3), bottleneck=True, seed=seed, image=image)
 
 
+def resnet20(*, seed: int, image: tuple[int, int]) -> ir.Model:
+    """For CIFAR: three basic blocks in each of three stages, 1x1 convolutions as shortcuts where
+    the size changes; output [1, 10]."""
+    net = Net("resnet20", seed=seed)
+    x = net.input("input", (1, 3, *image))
+    x = net.relu(net.conv(x, "conv1", out=16, kernel=3, pads=1, batch_norm="bn1"), "relu")
+    return _body(net, x, (3, 3, 3), (16, 32, 64), bottleneck=False, classes=10)
+
+
 def _resnet(
     name: str, depths: tuple[int, ...], *, bottleneck: bool, seed: int, image: tuple[int, int]
 ) -> ir.Model:
@@ -24,14 +33,27 @@ def _resnet(
     x = net.input("input", (1, 3, *image))
     x = net.conv(x, "conv1", out=64, kernel=7, stride=2, pads=3, batch_norm="bn1")
     x = net.max_pool(net.relu(x, "relu"), "maxpool", kernel=3, stride=2, pads=1)
-    for stage, (depth, width) in enumerate(zip(depths, _WIDTHS, strict=True), start=1):
+    return _body(net, x, depths, _WIDTHS, bottleneck=bottleneck, classes=1000)
+
+
+def _body(
+    net: Net,
+    x: Feature,
+    depths: tuple[int, ...],
+    widths: tuple[int, ...],
+    *,
+    bottleneck: bool,
+    classes: int,
+) -> ir.Model:
+    """The stages, the average pooling and the classifier."""
+    for stage, (depth, width) in enumerate(zip(depths, widths, strict=True), start=1):
         for index in range(depth):
             stride = 2 if stage > 1 and index == 0 else 1
             x = _block(
                 net, x, f"layer{stage}.{index}", width=width, stride=stride, bottleneck=bottleneck
             )
     x = net.flatten(net.global_average_pool(x, "avgpool"), "flatten")
-    return net.finish(net.dense(x, "fc", out=1000, centred=False))
+    return net.finish(net.dense(x, "fc", out=classes, centred=False))
 
 
 def _block(

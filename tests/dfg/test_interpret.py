@@ -49,8 +49,8 @@ OPERATORS = {
     "split_on_host": "float[1] b0) => (float[1,1,9,11] y, float[1,2,9,11] z)"
     " <int64[2] parts = {1, 2}> { [n] y, z = Split<axis=1>(x, parts) }",
 }  # fmt: skip
-NETWORK = f"""g (float[1,3,17,19] x, float[16,3,3,3] w1, float[16] b1, float[16,4,3,2] w2, float[16] b2,
-    float[10,16] w3, float[10] b3) => (float[1,10] y) <int64[2] flat = {{1,16}}> {{
+NETWORK = f"""g (float[1,3,17,19] x, float[16,3,3,3] w1, float[16] b1, float[16,4,3,2] w2,
+    float[16] b2, float[10,16] w3, float[10] b3) => (float[1,10] y) <int64[2] flat = {{1,16}}> {{
     [c1] a = {CONV}(x, w1, b1)
     [r1] r = Relu(a)
     [mp] p = MaxPool<kernel_shape=[3,3],strides=[2,2],pads=[1,1,1,1]>(r)

@@ -37,7 +37,8 @@ def resnet_20() -> str:
         pad = kernel // 2
         weights.append(f"float[{oc},{ic},{kernel},{kernel}] w{name}")
         weights.append(f"float[{oc}] b{name}")
-        attrs = f"kernel_shape=[{kernel},{kernel}],strides=[{stride},{stride}],pads=[{pad},{pad},{pad},{pad}]"
+        attrs = f"kernel_shape=[{kernel},{kernel}],strides=[{stride},{stride}],"
+        attrs += f"pads=[{pad},{pad},{pad},{pad}]"
         nodes.append(f"[conv{name}] c{name} = Conv<{attrs}>({source}, w{name}, b{name})")
         return f"c{name}"
 

@@ -6,6 +6,7 @@ import pytest
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.fuse import boundaries, legality, module_rules, verify
+from opu_fuse.fuse.partition import Group, Match
 from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.spec import Fill, HwSpec, Limits
 from tests.dfg import canonical
@@ -26,116 +27,212 @@ def limited(hw: HwSpec, module: str, **changes: object) -> HwSpec:
     return dataclasses.replace(hw, dataflow=dataclasses.replace(hw.dataflow, modules=modules))
 
 
-# rule -> (body, machine, changed module and limits, quantised?, host operator or boundary, sentence)
-X = "float[1,4,8,8] x, float[1,4,8,8] z, float[4,4,3,3] w1, float[4] b1, float[4,1,1] k1, float[1,4,8,8] k2"
+X = (
+    "float[1,4,8,8] x, float[1,4,8,8] z, float[4,4,3,3] w1, float[4] b1, float[4,1,1] k1, "
+    "float[1,4,8,8] k2"
+)
+UNROUNDED = (
+    "the result of s is not rounded to int8 in the model (no QuantizeLinear follows), "
+    "so it stays in floating point"
+)
+CHANNEL_ADD = (
+    "a works on int8 values, module add on accumulators (like a convolution's bias)"
+    "; a has k1 of shape (4, 1, 1); module res_add reads it as a full feature map"
+)
+# rule -> (body, machine, module to change and its limits, host operator or boundary, sentence)
 CASES = {
-    "known_operator": ("[s] y = Sigmoid(x)", TINY, None, "s", "Sigmoid: no module of this machine runs it"),
+    "known_operator": (
+        "[s] y = Sigmoid(x)",
+        TINY,
+        None,
+        "s",
+        "Sigmoid: no module of this machine runs it",
+    ),
     "integer_values": (
-        "[c] a = " + CONV + "(x, w1) [s] y = Add(a, z)", TINY, None, "s",
-        "the result of s is not rounded to int8 in the model (no QuantizeLinear follows), so it stays in floating point",
+        "[c] a = " + CONV + "(x, w1) [s] y = Add(a, z)",
+        TINY,
+        None,
+        "s",
+        UNROUNDED,
     ),
     "feature_maps": (
-        "[f] a = Reshape(x, rank3) [r] y = Relu(a)", TINY, None, "r",
+        "[f] a = Reshape(x, rank3) [r] y = Relu(a)",
+        TINY,
+        None,
+        "r",
         "f has shape (1, 4, 64); the machine holds (1, c, h, w) and (1, n)",
     ),
     "shift_slope": (
-        "[l] y = LeakyRelu<alpha=0.1>(x)", TINY, None, "l", "l has slope 0.1; the comparator takes 2^-k with k from 0 to 15",
+        "[l] y = LeakyRelu<alpha=0.1>(x)",
+        TINY,
+        None,
+        "l",
+        "l has slope 0.1; the comparator takes 2^-k with k from 0 to 15",
     ),
     "channel_concat": (
-        "[k] y = Concat<axis=2>(x, z)", CLASSIC, None, "k", "k joins along axis 2; the machine joins channels (axis 1)",
+        "[k] y = Concat<axis=2>(x, z)",
+        CLASSIC,
+        None,
+        "k",
+        "k joins along axis 2; the machine joins channels (axis 1)",
     ),
     "spatial_pad": (
-        "[p] y = Pad(x, channels)", TINY, None, "p", "p pads channels; the machine pads rows and columns",
+        "[p] y = Pad(x, channels)",
+        TINY,
+        None,
+        "p",
+        "p pads channels; the machine pads rows and columns",
     ),
     "domain": (
-        "[a] y = Add(x, k1)", TINY, None, "a",
-        "a works on int8 values, module add on accumulators (like a convolution's bias)"
-        "; a has k1 of shape (4, 1, 1); module res_add reads it as a full feature map",
+        "[a] y = Add(x, k1)",
+        TINY,
+        None,
+        "a",
+        CHANNEL_ADD,
     ),
     "operand_access": (
-        "[a] y = Add(x, row)", CLASSIC, None, "a", "a has row of shape (8,); module add_pre reads it per channel",
+        "[a] y = Add(x, row)",
+        CLASSIC,
+        None,
+        "a",
+        "a has row of shape (8,); module add_pre reads it per channel",
     ),
     "constant_operand": (
-        "[g] a = GlobalAveragePool(z) [m] y = Mul(x, a)", CLASSIC, None, "m",
+        "[g] a = GlobalAveragePool(z) [m] y = Mul(x, a)",
+        CLASSIC,
+        None,
+        "m",
         "g is computed at run time; module mul_pre takes a constant",
     ),
     "computed_operand": (
-        "[a] y = Add(x, k2)", TINY, None, "a", "k2 is a constant; module res_add takes computed feature maps",
+        "[a] y = Add(x, k2)",
+        TINY,
+        None,
+        "a",
+        "k2 is a constant; module res_add takes computed feature maps",
     ),
     "limits": (
-        "[p] y = MaxPool<kernel_shape=[3,5],pads=[1,2,1,2]>(x)", TINY, ("pool", {"window": 3}), "p",
+        "[p] y = MaxPool<kernel_shape=[3,5],pads=[1,2,1,2]>(x)",
+        TINY,
+        ("pool", {"window": 3}),
+        "p",
         "p has window 5; module pool takes at most 3",
     ),
     "symmetric_padding": (
-        "[c] y = Conv<kernel_shape=[3,3],pads=[0,0,2,2]>(x, w1)", TINY, ("ipa", {"asymmetric": False}), "c",
+        "[c] y = Conv<kernel_shape=[3,3],pads=[0,0,2,2]>(x, w1)",
+        TINY,
+        ("ipa", {"asymmetric": False}),
+        "c",
         "c pads its sides by (0, 0, 2, 2); module ipa pads opposite sides alike",
     ),
     "fill_value": (
-        "[p] y = Pad(x, rows, minus)", TINY, ("pad", {"fill": Fill.ZERO}), "p", "p fills with -2.0; module pad fills with zero",
+        "[p] y = Pad(x, rows, minus)",
+        TINY,
+        ("pad", {"fill": Fill.ZERO}),
+        "p",
+        "p fills with -2.0; module pad fills with zero",
     ),
     "view_readers": (
-        "[r] a = Relu(x) [f] b = Reshape(a, other) [g] y = Relu(b)", TINY, None, "f",
+        "[r] a = Relu(x) [f] b = Reshape(a, other) [g] y = Relu(b)",
+        TINY,
+        None,
+        "f",
         "g cannot read f as (1, 8, 8, 4): its values lie in memory as (4, 8, 8)",
     ),
     "no_group": (
-        "[f] y = Reshape(x, flat)", TINY, None, "f", "f is a view of x, which no group computes",
+        "[f] y = Reshape(x, flat)",
+        TINY,
+        None,
+        "f",
+        "f is a view of x, which no group computes",
     ),
     "group_exit": (
-        "[r] y = Relu(x)", TINY, ("compare", {"exit": False}), "r", "compare is no exit, a group cannot end there",
+        "[r] y = Relu(x)",
+        TINY,
+        ("compare", {"exit": False}),
+        "r",
+        "compare is no exit, a group cannot end there",
     ),
     "single_reader": (
-        "[c] a = " + CONV + "(x, w1) [r] b = Relu(a) [l] y = Clip(a)", TINY, None, ("c", "r"),
+        "[c] a = " + CONV + "(x, w1) [r] b = Relu(a) [l] y = Clip(a)",
+        TINY,
+        None,
+        ("c", "r"),
         "c is also read by l, so its value is needed in memory",
     ),
     "not_an_output": (
-        "[c] y = " + CONV + "(x, w1) [r] b = Relu(y)", TINY, None, ("c", "r"),
+        "[c] y = " + CONV + "(x, w1) [r] b = Relu(y)",
+        TINY,
+        None,
+        ("c", "r"),
         "c is an output of the model, so its value is needed in memory",
     ),
     "other_operand": (
-        "[r] a = Relu(x) [s] y = Add(a, a)", TINY, None, ("r", "s"), "s also reads r, which is computed inside the same group",
+        "[r] a = Relu(x) [s] y = Add(a, a)",
+        TINY,
+        None,
+        ("r", "s"),
+        "s also reads r, which is computed inside the same group",
     ),
     "one_fill": (
-        "[p] a = Pad(x, rows, minus) [c] y = " + CONV + "(a, w1)", TINY, None, ("p", "c"),
+        "[p] a = Pad(x, rows, minus) [c] y = " + CONV + "(a, w1)",
+        TINY,
+        None,
+        ("p", "c"),
         "c pads with zero, p before it with -2.0; one pass has one fill value",
     ),
     "used_once": (
-        "[r] a = Relu(x) [l] y = Clip(a)", TINY, None, ("r", "l"), "compare is already used in this group",
+        "[r] a = Relu(x) [l] y = Clip(a)",
+        TINY,
+        None,
+        ("r", "l"),
+        "compare is already used in this group",
     ),
     "pipeline_path": (
-        "[r] a = Relu(x) [c] y = " + CONV + "(a, w1)", TINY, None, ("r", "c"),
+        "[r] a = Relu(x) [c] y = " + CONV + "(a, w1)",
+        TINY,
+        None,
+        ("r", "c"),
         "conv cannot follow compare in this machine's pipeline",
     ),
     "joined_other": (
-        "[c] a = " + CONV + "(x, w1) [r] b = Relu(a) [d] e = " + CONV + "(z, w1) [s] y = Add(b, e)", TINY, None, ("d", "s"),
+        f"[c] a = {CONV}(x, w1) [r] b = Relu(a) [d] e = {CONV}(z, w1) [s] y = Add(b, e)",
+        TINY,
+        None,
+        ("d", "s"),
         "s continues r, and reads d from memory",
     ),
     "host_operator": (
-        "[r] a = Relu(x) [s] y = Sigmoid(a)", TINY, None, ("r", "s"),
+        "[r] a = Relu(x) [s] y = Sigmoid(a)",
+        TINY,
+        None,
+        ("r", "s"),
         "s runs on the host (Sigmoid: no module of this machine runs it)",
     ),
     "host_operand": (
-        "[s] a = Sigmoid(x) [r] y = Relu(a)", TINY, None, ("s", "r"),
+        "[s] a = Sigmoid(x) [r] y = Relu(a)",
+        TINY,
+        None,
+        ("s", "r"),
         "s runs on the host (Sigmoid: no module of this machine runs it)",
     ),
-}  # fmt: skip
+}
 ELSEWHERE = {
     "forbidden": "test_forbid.py",
-    "interior_value": "greedy only, below",
-    "one_operator": "strategy none, below",
-    "search_order": "greedy only, below",
+    **dict.fromkeys(("interior_value", "one_operator", "search_order"), "below"),
     **dict.fromkeys(
         ("placed_once", "reads_tail", "interior_reader", "one_result"), "test_verify.py"
     ),
     **dict.fromkeys(("owned_bias_stays", "acyclic"), "test_verify.py"),
 }
-CONSTANTS = """<int64[3] rank3 = {1, 4, 64}, int64[2] flat = {1, 256}, int64[4] other = {1, 8, 8, 4},
+CONSTANTS = """<int64[3] rank3 = {1, 4, 64}, int64[2] flat = {1, 256},
+    int64[4] other = {1, 8, 8, 4},
     int64[8] channels = {0, 1, 0, 0, 0, 1, 0, 0}, int64[8] rows = {0, 0, 1, 0, 0, 0, 1, 0},
-    float minus = {-2.0}, float[8] row = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}>"""
+    float minus = {-2.0}, float[8] row = {1., 2., 3., 4., 5., 6., 7., 8.}>"""
 
 
-def graph(body: str, *, outputs: str = "float[n,m] y", unrounded: tuple[str, ...] = ()):
-    kept = outputs.replace("[n,m]", "[]") if "[n,m]" in outputs else outputs
-    text = f"g ({X}) => ({kept}) {CONSTANTS} {{ {body} }}"
+def graph(body: str, *, outputs: str = "float[] y", unrounded: tuple[str, ...] = ()):
+    text = f"g ({X}) => ({outputs}) {CONSTANTS} {{ {body} }}"
     if unrounded:
         return build_dfg(canonical.quantised(text, unrounded=unrounded).model)
     return build_dfg(canonical.canonical(text))
@@ -233,13 +330,30 @@ def test_flattening_before_a_dense_layer_costs_nothing():
     assert [[dfg[m.node].name for m in g.matches] for g in result.groups] == [["r", "f"], ["d"]]
 
 
-def test_boundaries_of_the_study_strategies_have_reasons_too():
+def test_boundaries_of_the_other_strategies_have_reasons_too():
     dfg = graph("[r] a = Relu(x) [p] y = MaxPool<kernel_shape=[1,1]>(a)")
-    result = partition(dfg, machine(TINY), "none")
+    hw = machine(TINY)
+    result = partition(dfg, hw, "none")
     assert reasons(dfg, result)["r", "p"] == "p stays apart from r: strategy none"
-    text = f"""g (float[1,4,8,8] x, float[4,4,3,3] w1) => (float[1,4,8,8] y, float[1,4,8,8] v) {{
-        [c] a = {CONV}(x, w1) [r] b = Relu(a) [p] y = MaxPool<kernel_shape=[1,1]>(b)
-        [q] v = Clip(b) }}"""
-    dfg = build_dfg(canonical.canonical(text))
-    result = partition(dfg, machine(CLASSIC), "greedy")
-    assert "b" not in reasons(dfg, result)
+    walked = boundaries.boundaries(dfg, hw, result.groups, (), "greedy", frozenset())
+    assert [b.reason for b in walked] == ["p was not next to r in the published algorithm's walk"]
+
+
+def test_a_value_inside_a_group_is_no_place_to_continue():
+    dfg = graph(
+        "[c] a = " + CONV + "(x, w1) [r] b = Relu(a) [p] y = Clip(a)",
+        outputs="float[] y, float[] b",
+    )
+    hw = machine(CLASSIC)
+    c, r, p = (n.index for n in dfg.calls)
+    groups = [
+        Group(index=i, matches=tuple(matches), inputs=(), constants=(), outputs=())
+        for i, matches in enumerate(
+            (
+                [Match(node=c, module="ipa"), Match(node=r, module="compare")],
+                [Match(node=p, module="compare")],
+            )
+        )
+    ]
+    found = boundaries.boundaries(dfg, hw, groups, (), "greedy", frozenset())
+    assert [b.reason for b in found] == ["c is not the value that its group ends with"]

@@ -7,6 +7,9 @@ names are what expectations are written in.
 _CONV = "Conv<kernel_shape=[3,3],pads=[1,1,1,1]>"
 _POOL = "MaxPool<kernel_shape=[2,2],strides=[2,2]>"
 _SAME_POOL = "MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>"
+_UPSAMPLE = (
+    'Resize<mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor">'
+)
 _X = "float[1,4,8,8] x"
 _W = "float[4,4,3,3]"
 
@@ -17,7 +20,8 @@ GRAPHS = {
         [pool_1] p = {_POOL}(r)
         [relu_2] q = Relu(p)
         [pool_2] y = {_POOL}(q) }}""",
-    "G2": f"""g ({_X}, float[1,4,8,8] s1, float[1,4,8,8] s2, {_W} w1, float[4] b1) => (float[1,4,8,8] y) {{
+    "G2": f"""g ({_X}, float[1,4,8,8] s1, float[1,4,8,8] s2, {_W} w1, float[4] b1)
+        => (float[1,4,8,8] y) {{
         [conv] a = {_CONV}(x, w1, b1)
         [add_1] b = Add(a, s1)
         [relu] r = Relu(b)
@@ -32,7 +36,7 @@ GRAPHS = {
         [relu] r = Relu(a)
         [pool] p = {_POOL}(r)
         [conv_2] c = {_CONV}(p, w2, b2)
-        [upsample] u = Resize<mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor">(c, , scales)
+        [upsample] u = {_UPSAMPLE}(c, , scales)
         [concat] y = Concat<axis=1>(u, r) }}""",
     "G4_se": f"""g ({_X}, {_W} w1, float[4] b1, float[4,4] w2, float[4] b2) => (float[1,4,8,8] y)
         <int64[2] flat = {{1, 4}}, int64[4] map = {{1, 4, 1, 1}}> {{
@@ -57,7 +61,8 @@ GRAPHS = {
         [pool] p = {_SAME_POOL}(r)
         [concat] d = Concat<axis=1>(c, p)
         [conv_9] y = {_CONV}(d, w9) }}""",
-    "G7": f"""g ({_X}, {_W} w0, {_W} w1) => (float[1,4,8,8] y, float[1,256] z) <int64[2] flat = {{1, 256}}> {{
+    "G7": f"""g ({_X}, {_W} w0, {_W} w1) => (float[1,4,8,8] y, float[1,256] z)
+        <int64[2] flat = {{1, 256}}> {{
         [conv_0] a = {_CONV}(x, w0)
         [relu_0] r = Relu(a)
         [conv_h1] c = {_CONV}(r, w1)

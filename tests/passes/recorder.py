@@ -64,12 +64,12 @@ class Recorder:
     def exit_pass_ctx(self) -> None:
         self._write("exit")
 
-    def should_run(self, model: ir.Model, info: PassInfo) -> bool:
+    def should_run(self, _: ir.Model, info: PassInfo) -> bool:
         self._write("should_run", info)
         return info.name != self.refuse
 
-    def run_before_pass(self, model: ir.Model, info: PassInfo) -> None:
+    def run_before_pass(self, _: ir.Model, info: PassInfo) -> None:
         self._write("before", info)
 
-    def run_after_pass(self, model: ir.Model, info: PassInfo) -> None:
+    def run_after_pass(self, _: ir.Model, info: PassInfo) -> None:
         self._write("after", info)

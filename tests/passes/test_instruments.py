@@ -114,7 +114,7 @@ def test_an_error_while_unwinding_an_entry_does_not_stop_it_nor_hide_the_first(c
     log = []
     a, b = Recorder("a", log), Recorder("b", log, broken="exit")
     c = Recorder("c", log, broken="enter")
-    with pytest.raises(RuntimeError, match="^c enter$"), PassContext(instruments=[a, b, c]):
+    with pytest.raises(RuntimeError, match=r"^c enter$"), PassContext(instruments=[a, b, c]):
         pass
     assert log == ["a enter", "b enter", "c enter", "b exit", "a exit"]
     assert "Recorder.exit_pass_ctx failed" in caplog.text
@@ -122,7 +122,7 @@ def test_an_error_while_unwinding_an_entry_does_not_stop_it_nor_hide_the_first(c
 
 def test_an_error_on_leaving_shows_the_error_of_the_body_behind_it():
     a = Recorder("a", [], broken="exit")
-    with pytest.raises(RuntimeError, match="^a exit$") as caught, PassContext(instruments=[a]):
+    with pytest.raises(RuntimeError, match=r"^a exit$") as caught, PassContext(instruments=[a]):
         raise KeyError("body")
     assert isinstance(caught.value.__context__, KeyError)
 
@@ -159,7 +159,7 @@ def test_every_hook_is_optional(model):
     class OnlyAfter:
         seen = ()
 
-        def run_after_pass(self, model, info):
+        def run_after_pass(self, _, info):
             self.seen += (info.name,)
 
     instrument, log = OnlyAfter(), []
@@ -169,7 +169,7 @@ def test_every_hook_is_optional(model):
 
 def test_should_run_without_a_return_is_no_silent_no(model):
     class Forgetful:
-        def should_run(self, model, info):
+        def should_run(self, _, info):
             info.name.upper()
 
     with pytest.raises(InternalError, match=r"Forgetful\.should_run returned None, not a bool"):
@@ -180,7 +180,7 @@ def test_run_on_error_is_told_of_every_failure_around_a_pass(model):
     told = []
 
     class Watcher:
-        def run_on_error(self, model, info, error):
+        def run_on_error(self, _, info, error):
             told.append((info.name, str(error)))
             raise KeyError("logged only")
 

@@ -228,7 +228,7 @@ def _replace(graph: _Graph, key: int, maker: int, fused: GenericOp) -> None:
 
 
 def _waits_for_itself(graph: _Graph, key: int, pair: Pair) -> Refusal | None:
-    """A path from a preserved result to the consumer through others: fused, it would be a circle."""
+    """A preserved result reaches the consumer through others: fused, that would be a circle."""
     stack = sorted({r for value in pair.kept for r in graph.outside(value, key)})
     seen = set(stack)
     while stack:

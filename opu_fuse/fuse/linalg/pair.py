@@ -56,9 +56,9 @@ def replaced_inputs(pair: Pair) -> dict[int, int]:
     found: dict[int, int] = {}
     for n, x in enumerate(pair.consumer.inputs):
         for k, r in enumerate(pair.producer.results):
-            if r.value == x.value and r.map.is_permutation:
-                if compose(inverse_permutation(r.map), x.map) == into:
-                    found[n] = k
+            same = r.value == x.value and r.map.is_permutation
+            if same and compose(inverse_permutation(r.map), x.map) == into:
+                found[n] = k
     return found
 
 

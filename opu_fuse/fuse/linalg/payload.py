@@ -24,7 +24,7 @@ class Payload:
         return tuple(self._body)
 
     def dtype(self, number: int) -> str:
-        """dtype of a value."""
+        """The dtype of a value."""
         return self._dtypes[number]
 
     def append(self, instr: Instr) -> int:

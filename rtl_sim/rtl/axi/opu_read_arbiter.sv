@@ -2,7 +2,7 @@
 //
 // ar side: a burst is taken in a cycle with valid and ready of its reader, then held in a register until the bus takes it. At
 //          most OUTSTANDING bursts are open. r side: always ready, passed on in the same cycle.
-// halt_i:  nothing more is taken. quiet_o: nothing is held or open.
+// quiet_o: nothing is held or open (the readers take care to ask for nothing more after an error).
 `include "opu_assert.svh"
 
 module opu_read_arbiter #(
@@ -11,7 +11,6 @@ module opu_read_arbiter #(
 ) (
     input  logic                    clk_i,
     input  logic                    rst_ni,
-    input  logic                    halt_i,
     output logic                    quiet_o,
 
     input  logic [1:0]              ar_valid_i,
@@ -38,7 +37,7 @@ module opu_read_arbiter #(
   logic [COUNT_BITS-1:0] open_q;
 
   logic free, pick, take, finish;
-  assign free = (!valid_q || bus_ar_ready_i) && open_q != COUNT_BITS'(OUTSTANDING) && !halt_i;
+  assign free = (!valid_q || bus_ar_ready_i) && open_q != COUNT_BITS'(OUTSTANDING);
   assign pick = !ar_valid_i[0];
   assign ar_ready_o = free ? {pick, 1'b1} : 2'b00;
   assign take = (ar_valid_i & ar_ready_o) != '0;

@@ -26,30 +26,32 @@ module opu_activate
   scaled_t product [LANES];
   item_t product_item_q;
 
-  function automatic void multiply();
+  // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
+  function automatic void multiply(scaled_t x_zero, scaled_t pos, scaled_t neg);
+    /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      automatic scaled_t centred = SCALED_BITS'(signed'(x[l])) - SCALED_BITS'(x_zero_i);
-      product[l] = centred * SCALED_BITS'({1'b0, (centred < 0) ? neg_i : pos_i});
+      automatic scaled_t centred = SCALED_BITS'(signed'(x[l])) - x_zero;
+      product[l] = centred * ((centred < 0) ? neg : pos);
     end
   endfunction
 
-  function automatic void scale();
-    automatic logic [5:0] amount = scaled_limit(shift_i);
+  function automatic void scale(logic [5:0] amount, scaled_t y_zero, scaled_t lo, scaled_t hi);
     automatic scaled_t half = scaled_half(amount);
+    /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      y[l] = clamp8(scaled_shift(product[l], amount, half) + SCALED_BITS'(y_zero_i), lo_i, hi_i);
+      y[l] = clamp8(scaled_shift(product[l], amount, half) + y_zero, lo, hi);
     end
   endfunction
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     if (product_item_q.valid && product_item_q.present) begin
-      scale();
+      scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i), SCALED_BITS'(lo_i), SCALED_BITS'(hi_i));
       for (int l = 0; l < int'(LANES); l++) value_o[8*l+:8] <= y[l];
     end
     if (item_i.valid && item_i.present) begin
       for (int l = 0; l < int'(LANES); l++) x[l] = value_i[8*l+:8];
-      multiply();
+      multiply(SCALED_BITS'(x_zero_i), SCALED_BITS'({1'b0, pos_i}), SCALED_BITS'({1'b0, neg_i}));
     end
   end
   /* verilator lint_on BLKSEQ */

@@ -23,49 +23,58 @@ module opu_pool
 );
 
   logic [7:0] x [LANES];
+  logic [7:0] y [LANES];
   pool_t window [LANES];
   average_t product [LANES];
   item_t window_item_q, product_item_q;  // valid: the window is complete
 
-  function automatic void start();
-    for (int unsigned l = 0; l < LANES; l++) window[l] = average_i ? '0 : -pool_t'(128);
+  // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
+  function automatic void start(pool_t value);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) window[l] = value;
   endfunction
 
-  function automatic void visit();
+  function automatic void visit(logic average, pool_t x_zero);
+    /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
       automatic pool_t v = POOL_BITS'(signed'(x[l]));
-      if (average_i) window[l] = window[l] + v - POOL_BITS'(x_zero_i);
-      else if (v > window[l]) window[l] = v;
+      window[l] = average ? window[l] + v - x_zero : (v > window[l]) ? v : window[l];
     end
   endfunction
 
-  function automatic void multiply();
-    for (int unsigned l = 0; l < LANES; l++) begin
-      product[l] = AVERAGE_PRODUCT_BITS'(window[l]) * (average_i ? AVERAGE_PRODUCT_BITS'({1'b0, mult_i}) : average_t'(1));
-    end
+  function automatic void multiply(average_t factor);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) product[l] = AVERAGE_PRODUCT_BITS'(window[l]) * factor;
   endfunction
 
   // Products stay below 2**40: from shift 42 on everything rounds to 0.
-  function automatic logic [7:0] scale(average_t product_i);
-    automatic logic [5:0] amount = (shift_i > 6'd42) ? 6'd42 : shift_i;
+  function automatic void scale(logic [5:0] amount, average_t y_zero);
     automatic average_t half = (amount == '0) ? '0 : (average_t'(1) << (amount - 6'd1)) - average_t'(1);
-    automatic average_t odd = (amount == '0) ? '0 : (product_i >>> amount) & average_t'(1);
-    automatic average_t y = ((product_i + half + odd) >>> amount) + AVERAGE_PRODUCT_BITS'(y_zero_i);
-    if (y < -average_t'(128)) scale = 8'h80;
-    else if (y > average_t'(127)) scale = 8'h7f;
-    else scale = y[7:0];
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) begin
+      automatic average_t odd = (amount == '0) ? '0 : (product[l] >>> amount) & average_t'(1);
+      automatic average_t wide = ((product[l] + half + odd) >>> amount) + y_zero;
+      y[l] = (wide < -average_t'(128)) ? 8'h80 : (wide > average_t'(127)) ? 8'h7f : wide[7:0];
+    end
+  endfunction
+
+  function automatic void narrow();
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) y[l] = product[l][7:0];
   endfunction
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     if (product_item_q.valid) begin
-      for (int l = 0; l < int'(LANES); l++) value_o[8*l+:8] <= average_i ? scale(product[l]) : product[l][7:0];
+      if (average_i) scale((shift_i > 6'd42) ? 6'd42 : shift_i, AVERAGE_PRODUCT_BITS'(y_zero_i));
+      else narrow();
+      for (int l = 0; l < int'(LANES); l++) value_o[8*l+:8] <= y[l];
     end
-    if (window_item_q.valid) multiply();
-    if (item_i.valid && item_i.first) start();
+    if (window_item_q.valid) multiply(average_i ? AVERAGE_PRODUCT_BITS'({1'b0, mult_i}) : average_t'(1));
+    if (item_i.valid && item_i.first) start(average_i ? '0 : -pool_t'(128));
     if (item_i.valid && item_i.present) begin
       for (int l = 0; l < int'(LANES); l++) x[l] = value_i[8*l+:8];
-      visit();
+      visit(average_i, POOL_BITS'(x_zero_i));
     end
   end
   /* verilator lint_on BLKSEQ */

@@ -100,10 +100,9 @@ package opu_post_pkg;
     decode_chain.exit_from = feeder;
   endfunction
 
-  function automatic logic signed [7:0] clamp8(scaled_t x, logic signed [7:0] lo, logic signed [7:0] hi);
-    if (x < scaled_t'(lo)) clamp8 = lo;
-    else if (x > scaled_t'(hi)) clamp8 = hi;
-    else clamp8 = x[7:0];
+  // lo and hi lie in int8.
+  function automatic logic [7:0] clamp8(scaled_t x, scaled_t lo, scaled_t hi);
+    clamp8 = (x < lo) ? lo[7:0] : (x > hi) ? hi[7:0] : x[7:0];
   endfunction
 
   // Rounding x / 2**shift, halves to even: (x + 2**(shift-1) - 1 + bit `shift` of x) >> shift. The first two terms are

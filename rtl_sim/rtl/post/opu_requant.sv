@@ -38,44 +38,57 @@ module opu_requant
   logic signed [31:0] bias [2][LANES];
   logic [15:0] mult [2][LANES];
   logic [5:0] shift [2][LANES];
+  logic signed [31:0] psum [LANES];
   requant_t sum [LANES];
   requant_t product [LANES];
+  logic [7:0] y [LANES];
 
   item_t sum_item_q, product_item_q;
   logic sum_bank_q, product_bank_q;
 
-  // Loops in functions: see opu_array.
-  function automatic void add_bias(logic bank);
+  // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
+  function automatic void add_bias(logic bank, logic requant);
+    /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      sum[l] = REQUANT_BITS'(signed'(psum_i[32*l+:32])) + (requant_i ? REQUANT_BITS'(bias[bank][l]) : '0);
+      sum[l] = REQUANT_BITS'(psum[l]) + (requant ? REQUANT_BITS'(bias[bank][l]) : '0);
     end
   endfunction
 
-  function automatic void multiply(logic bank);
+  function automatic void multiply(logic bank, logic requant);
+    /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      product[l] = requant_i ? sum[l] * REQUANT_BITS'({1'b0, mult[bank][l]}) : sum[l];
+      product[l] = sum[l] * (requant ? REQUANT_BITS'({1'b0, mult[bank][l]}) : requant_t'(1));
     end
   endfunction
 
-  function automatic logic [7:0] scale(requant_t x, logic [5:0] amount);
-    requant_t half, odd, y;
-    half = (amount == '0) ? '0 : (requant_t'(1) << (amount - 6'd1)) - requant_t'(1);
-    odd = (amount == '0) ? '0 : (x >>> amount) & requant_t'(1);
-    y = ((x + half + odd) >>> amount) + REQUANT_BITS'(zero_i);
-    if (y < -requant_t'(128)) scale = 8'h80;
-    else if (y > requant_t'(127)) scale = 8'h7f;
-    else scale = y[7:0];
+  function automatic void scale(logic bank, requant_t zero);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) begin
+      automatic logic [5:0] amount = shift[bank][l];
+      automatic requant_t half = (amount == '0) ? '0 : (requant_t'(1) << (amount - 6'd1)) - requant_t'(1);
+      automatic requant_t odd = (amount == '0) ? '0 : (product[l] >>> amount) & requant_t'(1);
+      automatic requant_t wide = ((product[l] + half + odd) >>> amount) + zero;
+      y[l] = (wide < -requant_t'(128)) ? 8'h80 : (wide > requant_t'(127)) ? 8'h7f : wide[7:0];
+    end
+  endfunction
+
+  function automatic void narrow();
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) y[l] = product[l][7:0];
   endfunction
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     if (product_item_q.valid && product_item_q.present) begin
-      for (int l = 0; l < int'(LANES); l++) begin
-        value_o[8*l+:8] <= requant_i ? scale(product[l], shift[product_bank_q][l]) : product[l][7:0];
-      end
+      if (requant_i) scale(product_bank_q, REQUANT_BITS'(zero_i));
+      else narrow();
+      for (int l = 0; l < int'(LANES); l++) value_o[8*l+:8] <= y[l];
     end
-    if (sum_item_q.valid && sum_item_q.present) multiply(sum_bank_q);
-    if (item_i.valid && item_i.present) add_bias(bank_i);
+    if (sum_item_q.valid && sum_item_q.present) multiply(sum_bank_q, requant_i);
+    if (item_i.valid && item_i.present) begin
+      for (int l = 0; l < int'(LANES); l++) psum[l] = psum_i[32*l+:32];
+      add_bias(bank_i, requant_i);
+    end
     if (load_we_i) begin
       for (int i = 0; i < int'(LANES / 8); i++) begin
         bias[load_bank_i][int'(load_word_i)*int'(LANES/8)+i] = load_data_i[64*i+:32];
@@ -99,8 +112,13 @@ module opu_requant
     end
   end
 
-  for (genvar i = 0; i < int'(LANES / 8); i++) begin : g_lane
-    `OPU_ASSERT(ShiftInRange, load_we_i |-> load_data_i[64*i+48+:8] <= 8'd47)
-  end
+  function automatic logic shifts_in_range(logic [WORD_BITS-1:0] parameters);
+    shifts_in_range = 1'b1;
+    for (int unsigned i = 0; i < LANES / 8; i++) begin
+      if (parameters[64*i+48+:8] > 8'd47) shifts_in_range = 1'b0;
+    end
+  endfunction
+
+  `OPU_ASSERT(ShiftInRange, load_we_i |-> shifts_in_range(load_data_i))
 
 endmodule

@@ -35,25 +35,27 @@ module opu_residual
   assign res_re_o = item_i.valid && item_i.present;
   assign res_addr_o = item_i.res_addr;
 
-  function automatic void add();
+  // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
+  function automatic void add(scaled_t a_zero, scaled_t a_mult, scaled_t b_zero, scaled_t b_mult);
+    /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      total[l] = (SCALED_BITS'(signed'(a[l])) - SCALED_BITS'(a_zero_i)) * SCALED_BITS'({1'b0, a_mult_i})
-          + (SCALED_BITS'(signed'(b[l])) - SCALED_BITS'(b_zero_i)) * SCALED_BITS'({1'b0, b_mult_i});
+      total[l] = (SCALED_BITS'(signed'(a[l])) - a_zero) * a_mult
+          + (SCALED_BITS'(signed'(b[l])) - b_zero) * b_mult;
     end
   endfunction
 
-  function automatic void scale();
-    automatic logic [5:0] amount = scaled_limit(shift_i);
+  function automatic void scale(logic [5:0] amount, scaled_t y_zero);
     automatic scaled_t half = scaled_half(amount);
+    /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      y[l] = clamp8(scaled_shift(total[l], amount, half) + SCALED_BITS'(y_zero_i), 8'sh80, 8'sh7f);
+      y[l] = clamp8(scaled_shift(total[l], amount, half) + y_zero, -scaled_t'(128), scaled_t'(127));
     end
   endfunction
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     if (total_item_q.valid && total_item_q.present) begin
-      scale();
+      scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i));
       for (int l = 0; l < int'(LANES); l++) value_o[8*l+:8] <= y[l];
     end
     if (read_item_q.valid && read_item_q.present) begin
@@ -61,7 +63,8 @@ module opu_residual
         a[l] = value_q[8*l+:8];
         b[l] = res_rdata_i[8*l+:8];
       end
-      add();
+      add(SCALED_BITS'(a_zero_i), SCALED_BITS'({1'b0, a_mult_i}),
+          SCALED_BITS'(b_zero_i), SCALED_BITS'({1'b0, b_mult_i}));
     end
     if (res_re_o) value_q = value_i;
   end

@@ -206,7 +206,6 @@ module opu_top
   ) u_read_arbiter (
       .clk_i,
       .rst_ni,
-      .halt_i        (halt),
       .quiet_o       (read_quiet),
       .ar_valid_i    (ar_valid),
       .ar_ready_o    (ar_ready),

@@ -1,0 +1,189 @@
+"""A host segment's ONNX nodes -> generic kernels, and what stays with ONNX Runtime.
+
+The plan's steps are in the order in which they run. ONNX Runtime's nodes are gathered into as few
+steps as the dependencies allow.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from opu_fuse.fuse.legality import Refusal
+from opu_fuse.fuse.linalg.control import Control, at_most_ops
+from opu_fuse.fuse.linalg.driver import Fused, Member, Opaque, fuse_greedily, reads_of, writes_of
+from opu_fuse.fuse.linalg.lower import generic_of
+from opu_fuse.fuse.linalg.site import TensorType
+from opu_fuse.kernel import GenericOp, Kernel
+
+MAX_PAYLOAD = 64
+"""Instructions of a payload the driver stops at, so that a kernel stays readable and fusing a long
+chain takes time in proportion to its length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelStep:
+    """A fused chain. nodes: positions of the ONNX nodes it stands for."""
+
+    kernel: Kernel
+    nodes: tuple[int, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Values it needs."""
+        return self.kernel.reads
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Values it makes."""
+        return tuple(r.value for r in self.kernel.op.results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeStep:
+    """Nodes for ONNX Runtime, by position, ascending. reads, writes: values that cross its border,
+    constants left out.
+    """
+
+    nodes: tuple[int, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """steps in running order; refusals: (producer, consumer, why not fused), by node names joined
+    with `+`.
+    """
+
+    steps: tuple[KernelStep | RuntimeStep, ...]
+    refusals: tuple[tuple[str, str, Refusal], ...]
+
+
+def fuse_host_chain(
+    nodes: Sequence[onnx.NodeProto],
+    *,
+    types: Mapping[str, TensorType],
+    constants: Mapping[str, np.ndarray],
+    outputs: Collection[str],
+    control: Control | None = None,
+    min_nodes: int = 2,
+    exact: bool = True,
+) -> HostPlan:
+    """Plan for nodes given in an order in which each stands after those it reads.
+
+    types: of all values, where known (`types_of`); constants: by name (`constants_of`); outputs:
+    values needed afterwards. control: at most `MAX_PAYLOAD` instructions if None. A kernel that
+    stands for fewer than min_nodes nodes is not worth one: they stay. exact: as in `generic_of`.
+    """
+    control = control or at_most_ops(MAX_PAYLOAD)
+    kept = [i for i, node in enumerate(nodes) if not _known(node, constants, outputs)]
+    members: list[Member] = []
+    for i in kept:
+        op = generic_of(nodes[i], types, constants, exact=exact)
+        members.append(op or _opaque(nodes[i]))
+    while True:
+        fused = fuse_greedily(members, outputs, control=control, constants=constants)
+        single = _too_small(fused, min_nodes)
+        if not single:
+            break
+        for at in single:
+            members[at] = _opaque(nodes[kept[at]])
+    return HostPlan(
+        steps=_steps(fused, kept, constants, outputs),
+        refusals=fused.refusals,
+    )
+
+
+def _known(
+    node: onnx.NodeProto, constants: Mapping[str, np.ndarray], outputs: Collection[str]
+) -> bool:
+    name = node.output[0]
+    return node.op_type == "Constant" and name in constants and name not in outputs
+
+
+def _opaque(node: onnx.NodeProto) -> Opaque:
+    return Opaque(
+        name=node.name or f"{node.op_type}:{node.output[0]}",
+        reads=tuple(dict.fromkeys(names_read([node]))),
+        writes=tuple(name for name in node.output if name),
+    )
+
+
+def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """Names that nodes read; of their subgraphs also those from outside (and their own, which do
+    no harm: ONNX forbids to reuse an outer name inside).
+    """
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        yield from (name for name in node.input if name)
+        for a in node.attribute:
+            for graph in (*a.graphs, a.g):
+                stack += graph.node
+                yield from (o.name for o in graph.output)
+
+
+def _too_small(fused: Fused, min_nodes: int) -> list[int]:
+    """Positions of members whose kernel stands for too few nodes."""
+    found = set()
+    for member, made_of in zip(fused.members, fused.made_of, strict=True):
+        if isinstance(member, GenericOp) and len(made_of) < min_nodes:
+            found.update(made_of)
+    return sorted(found)
+
+
+def _steps(
+    fused: Fused,
+    kept: Sequence[int],
+    constants: Mapping[str, np.ndarray],
+    outputs: Collection[str],
+) -> tuple[KernelStep | RuntimeStep, ...]:
+    """All kernels that can run, one step each; then all nodes that can run, one step; and so on."""
+    made = {v for m in fused.members for v in writes_of(m)}
+    waiting = list(range(len(fused.members)))
+    order: list[list[int]] = []
+    done: set[str] = set()
+    kernels = True
+    while waiting:
+        now, later = [], []
+        for at in waiting:
+            member = fused.members[at]
+            ready = all(v in done or v not in made for v in reads_of(member))
+            if ready and isinstance(member, GenericOp) == kernels:
+                done.update(writes_of(member))
+                now.append(at)
+            else:
+                later.append(at)
+        order += [[at] for at in now] if kernels else [now] if now else []
+        waiting, kernels = later, not kernels
+    steps: list[KernelStep | RuntimeStep] = []
+    for group in order:
+        member = fused.members[group[0]]
+        nodes = tuple(sorted(kept[i] for at in group for i in fused.made_of[at]))
+        if isinstance(member, GenericOp):
+            own = {n: constants[n] for n in reads_of(member) if n in constants}
+            steps.append(KernelStep(kernel=Kernel(op=member, constants=own), nodes=nodes))
+        else:
+            inside = [fused.members[at] for at in group]
+            outside = [m for at, m in enumerate(fused.members) if at not in set(group)]
+            steps.append(_runtime_step(nodes, inside, outside, constants, outputs))
+    return tuple(steps)
+
+
+def _runtime_step(
+    nodes: tuple[int, ...],
+    inside: Sequence[Member],
+    outside: Sequence[Member],
+    constants: Mapping[str, np.ndarray],
+    outputs: Collection[str],
+) -> RuntimeStep:
+    made = dict.fromkeys(v for m in inside for v in writes_of(m))
+    read = dict.fromkeys(v for m in inside for v in reads_of(m))
+    needed = {v for m in outside for v in reads_of(m)} | set(outputs)
+    return RuntimeStep(
+        nodes=nodes,
+        reads=tuple(v for v in read if v not in made and v not in constants),
+        writes=tuple(v for v in made if v in needed),
+    )

@@ -1,0 +1,142 @@
+"""An ONNX node with what is known about its operands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from opu_fuse.affine import Affine, AffineMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorType:
+    """Shape and dtype (as numpy names it) of a value. shape None: not known before running."""
+
+    shape: tuple[int, ...] | None
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A node with one result. inputs: types in operand order, None where an optional operand is
+    missing; constants: those known, by value name. All shapes are known, without zeros.
+    """
+
+    node: onnx.NodeProto
+    inputs: tuple[TensorType | None, ...]
+    result: TensorType
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def shape(self, n: int) -> tuple[int, ...]:
+        """Shape of an operand that is there."""
+        given = self.inputs[n]
+        assert given is not None
+        assert given.shape is not None
+        return given.shape
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        assert self.result.shape is not None
+        return self.result.shape
+
+    def has(self, n: int) -> bool:
+        """True when operand n is given."""
+        return n < len(self.inputs) and self.inputs[n] is not None
+
+    def constant(self, n: int) -> np.ndarray | None:
+        """Data of operand n, None where it is missing or computed."""
+        return self.constants.get(self.node.input[n]) if self.has(n) else None
+
+    def attribute(self, name: str, default: object = None) -> object:
+        """An attribute's value, else the default."""
+        for a in self.node.attribute:
+            if a.name == name:
+                return helper.get_attribute_value(a)
+        return default
+
+    def number(self, name: str, default: float) -> np.float32:
+        """A float attribute."""
+        value = self.attribute(name, default)
+        assert isinstance(value, float | int)
+        return np.float32(value)
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        value = self.attribute(name, default)
+        assert isinstance(value, int)
+        return value
+
+    def spread(self, n: int) -> AffineMap:
+        """Map of operand n under numpy broadcasting (aligned on the right)."""
+        shape, result = self.shape(n), self.result_shape
+        lead = len(result) - len(shape)
+        return AffineMap(
+            dims=len(result),
+            results=tuple(
+                Affine(terms=((lead + i, 1),)) if size == result[lead + i] else Affine()
+                for i, size in enumerate(shape)
+            ),
+        )
+
+
+def site_of(
+    node: onnx.NodeProto,
+    types: Mapping[str, TensorType],
+    constants: Mapping[str, np.ndarray],
+) -> Site | None:
+    """The node's site; None where it has several results, or a type is unknown or empty."""
+    results = [name for name in node.output if name]
+    given = [None if not name else types.get(name) for name in node.input]
+    missing = any(name and t is None for name, t in zip(node.input, given, strict=True))
+    if len(results) != 1 or missing or results[0] not in types:
+        return None
+    result = types[results[0]]
+    if any(t.shape is None or 0 in t.shape for t in (*given, result) if t is not None):
+        return None
+    return Site(node=node, inputs=tuple(given), result=result, constants=constants)
+
+
+def types_of(model: onnx.ModelProto) -> dict[str, TensorType]:
+    """Types of a model's values, as far as shape inference finds them; constants included."""
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    found: dict[str, TensorType] = {}
+    for info in (*graph.value_info, *graph.output, *graph.input):
+        tensor = info.type.tensor_type
+        if info.type.WhichOneof("value") == "tensor_type" and tensor.elem_type:
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+            found[info.name] = TensorType(shape=_static(tensor), dtype=dtype)
+    constants = constants_of(model.graph)
+    return found | {n: TensorType(shape=d.shape, dtype=d.dtype.name) for n, d in constants.items()}
+
+
+def constants_of(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
+    """Initialisers and results of Constant nodes, as arrays."""
+    found = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and not node.domain:
+            data = _constant_node(node)
+            if data is not None:
+                found[node.output[0]] = data
+    return found
+
+
+def _constant_node(node: onnx.NodeProto) -> np.ndarray | None:
+    (given,) = node.attribute
+    value = helper.get_attribute_value(given)
+    match given.name:
+        case "value":
+            return numpy_helper.to_array(value)
+        case "value_float" | "value_floats":
+            return np.array(value, np.float32)
+        case "value_int" | "value_ints":
+            return np.array(value, np.int64)
+    return None
+
+
+def _static(tensor: onnx.TypeProto.Tensor) -> tuple[int, ...] | None:
+    if not tensor.HasField("shape"):
+        return None
+    sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
+    return tuple(sizes) if min(sizes, default=0) >= 0 else None

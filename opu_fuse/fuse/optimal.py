@@ -1,0 +1,205 @@
+"""Strategy `optimal`: of all legal groupings the one with the least predicted cost.
+
+A value that leaves a group lies in memory, so only the single reader of a value can continue its
+group: the edges that may be fused form a forest (towards the outputs), a legal group is a path in
+it, and costs of groups add up. The best grouping therefore follows from one walk, operands first:
+
+1. every path that can run in one pass and reaches an operator is kept open (`chains`), together
+   with the cost of what hangs off it;
+2. an operator's `best` is the cheapest of: one of these paths ends here, or it runs on the host;
+3. a second walk, users first, reads the choices off.
+
+This is exact for any number of decisions. The walk gives up only where more than `most_open` paths
+reach one operator, or a group grows beyond `MOST_OPERATORS`: that region is grouped as `matched`
+would, and the search says so. A group that fits no tile costs more than any that do; operators stay
+on the host only if no grouping runs more of them.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from opu_fuse.cost.groups import NOTHING, ON_HOST, Cost, GroupCosts
+from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.fuse.chains import Chain, continued, extended, opened, tail_of
+from opu_fuse.fuse.grouping import Grouping
+from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
+from opu_fuse.fuse.legality import OPERATOR_RULES, Scope, first_refusal, scope_of
+from opu_fuse.fuse.matched import levels, matched
+from opu_fuse.fuse.optimal_reasons import apart, host_ops
+from opu_fuse.fuse.partition import Match
+from opu_fuse.fuse.search import Region, Search
+from opu_fuse.hw.spec import HwSpec
+
+MOST_OPEN = 64
+"""Open groups that end at one operator; more of them and the region is grouped as `matched`."""
+
+MOST_OPERATORS = 256
+"""Operators of an open group, views included; longer ones likewise."""
+
+
+def optimal(
+    dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN, *, most_open: int = MOST_OPEN
+) -> Grouping:
+    """The legal groups with the fewest misfits, host operators, cycles, DRAM bytes and groups, in
+    this order.
+    """
+    scope = scope_of(dfg, hw)
+    costs = GroupCosts(dfg, hw)
+    walk = _Walk(scope, costs, forbid, most_open)
+    walk.run()
+    longest = matched(dfg, hw, forbid)
+    groups, on_host = walk.read_off(longest)
+    host = host_ops(scope, costs, forbid, groups, on_host)
+    search = _search(walk, costs, Grouping(groups=groups, host=host), longest)
+    reasons = apart(scope, costs, forbid, groups, walk.joined)
+    return Grouping(groups=groups, host=host, apart=reasons, search=search)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Spot:
+    """An operator, named by the node whose value stands for it (`tail_of`). chains: open groups
+    that end here; best: cost of its region up to here; choice: the group that ends here then, None
+    on the host; lost: the search gave up.
+    """
+
+    node: int
+    chains: list[Chain] = field(default_factory=list)
+    best: Cost = NOTHING
+    choice: tuple[Match, ...] | None = None
+    lost: bool = False
+
+
+class _Walk:
+    """Invariant: `joined[s]` is the operator that may continue the group ending in s; spots linked
+    by it form a region.
+    """
+
+    def __init__(self, scope: Scope, costs: GroupCosts, forbid: Forbid, most_open: int) -> None:
+        self.scope = scope
+        self.costs = costs
+        self.forbid = forbid
+        self.most_open = most_open
+        self.levels = levels(scope.dfg)
+        self.spots: dict[int, _Spot] = {}
+        self.joined: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Steps 1 and 2."""
+        for node in self.scope.dfg.nodes:
+            if node.kind is Kind.CALL and node.owner is None:
+                self.spots[tail_of(self.scope, node)] = self._spot(node)
+
+    def read_off(self, longest: Grouping) -> tuple[list[list[Match]], list[int]]:
+        """Step 3: groups, and the operators on the host (owned biases left out)."""
+        roots = self.roots()
+        lost = {s for s, root in roots.items() if self.spots[root].lost}
+        groups = [g for g in longest.groups if g[-1].node in lost]
+        on_host = [h.node for h in longest.host if h.node in lost]
+        grouped: set[int] = set(lost)
+        for index in reversed(self.spots):
+            spot = self.spots[index]
+            if index in grouped:
+                continue
+            if spot.choice is None:
+                on_host.append(spot.node)
+            else:
+                groups.append(list(spot.choice))
+                grouped.update(m.node for m in spot.choice)
+        return sorted(groups, key=lambda g: g[0].node), sorted(on_host)
+
+    def roots(self) -> dict[int, int]:
+        """The last spot of each spot's region."""
+        found: dict[int, int] = {}
+        for index in reversed(self.spots):
+            found[index] = found[self.joined[index]] if index in self.joined else index
+        return found
+
+    def _spot(self, node: Node) -> _Spot:
+        scope, spot = self.scope, _Spot(node=node.index)
+        if not node.is_virtual and first_refusal(OPERATOR_RULES, scope, node) is not None:
+            spot.best = self._host(node)
+            return spot
+        longer: dict[int, list[Chain]] = {}
+        for source in self._sources(node):
+            before = self.spots[source]
+            found = [e for c in before.chains if (e := extended(scope, c, node)) is not None]
+            if found or before.lost:
+                longer[source] = found
+                self.joined[source] = tail_of(scope, node)
+                spot.lost = spot.lost or before.lost
+            before.chains = []
+        below = sum((self.spots[s].best for s in longer), NOTHING)
+        for source, found in longer.items():
+            beside = below - self.spots[source].best
+            spot.chains += [replace(c, hanging=c.hanging + beside) for c in found]
+        alone = None if node.is_virtual else opened(scope, node)
+        if alone is not None:
+            spot.chains.append(replace(alone, hanging=below))
+        if len(spot.chains) > self.most_open or any(
+            len(c.members) > MOST_OPERATORS for c in spot.chains
+        ):
+            spot.lost = True
+        if spot.lost:
+            spot.chains = []
+        self._choose(spot, below + self._host(node))
+        return spot
+
+    def _sources(self, node: Node) -> list[int]:
+        """Operands whose group the node may continue, the longer branch first."""
+        sources = [i for i in continued(self.scope, node) if i in self.spots]
+        return sorted(sources, key=lambda i: (self.levels[i], i), reverse=True)
+
+    def _choose(self, spot: _Spot, host: Cost) -> None:
+        best: Cost | None = None
+        for chain in spot.chains:
+            ending = chain.ending(self.scope, self.forbid)
+            if ending is None:
+                continue
+            cost = chain.hanging + self.costs.of(chain.members)
+            if best is None or cost < best:
+                best, spot.choice = cost, ending
+        if best is None or host < best:
+            best, spot.choice = host, None
+        spot.best = best
+
+    def _host(self, node: Node) -> Cost:
+        return ON_HOST if tail_of(self.scope, node) == node.index else ON_HOST + ON_HOST
+
+
+def _search(walk: _Walk, costs: GroupCosts, found: Grouping, longest: Grouping) -> Search:
+    """Both groupings priced, region by region."""
+    roots = walk.roots()
+    for index, root in list(roots.items()):  # a convolution lies where its bias does
+        roots.setdefault(walk.spots[index].node, root)
+    best = _priced(costs, roots, found)
+    other = _priced(costs, roots, longest)
+    nodes: dict[int, list[int]] = {}
+    for index in sorted(roots):
+        nodes.setdefault(roots[index], []).append(index)
+    decisions: dict[int, int] = {}
+    for index in walk.joined:
+        decisions[roots[index]] = decisions.get(roots[index], 0) + 1
+    regions = [
+        Region(
+            nodes=tuple(nodes[root]),
+            decisions=count,
+            exact=not walk.spots[root].lost,
+            best=best[root],
+            matched=other[root],
+        )
+        for root, count in decisions.items()
+    ]
+    return Search(
+        regions=tuple(sorted(regions, key=lambda r: r.nodes[0])),
+        best=sum(best.values(), NOTHING),
+        matched=sum(other.values(), NOTHING),
+    )
+
+
+def _priced(costs: GroupCosts, roots: dict[int, int], grouping: Grouping) -> dict[int, Cost]:
+    """Cost of a grouping per region, by the region's last spot."""
+    found = dict.fromkeys(roots.values(), NOTHING)
+    for group in grouping.groups:
+        found[roots[group[-1].node]] += costs.of([m.node for m in group])
+    for op in grouping.host:
+        found[roots[op.node]] += ON_HOST
+    return found

@@ -1,0 +1,133 @@
+"""Why `optimal` left an operator on the host, or an edge open that no rule forbids."""
+
+from collections.abc import Mapping, Sequence
+
+from opu_fuse.cost.groups import GroupCosts
+from opu_fuse.dfg.graph import Node
+from opu_fuse.fuse.chains import tail_of
+from opu_fuse.fuse.growth import Forbid, Growth, extend, place
+from opu_fuse.fuse.legality import (
+    OPERATOR_RULES,
+    Refusal,
+    Scope,
+    Words,
+    first_refusal,
+    no_group,
+    refuse,
+)
+from opu_fuse.fuse.matched import on_host
+from opu_fuse.fuse.partition import HostOp, Match
+from opu_fuse.fuse.search import cost_text
+
+
+def fits_no_tile(words: Words) -> Words | None:
+    """{node} fits no tile: {what}"""
+    return words
+
+
+def leaves_more(words: Words) -> Words | None:
+    """With {node} on the machine, more of its neighbours would be on the host"""
+    return words
+
+
+def costs_more(words: Words) -> Words | None:
+    """{source} and {target} in one group would take {together}; apart they take {apart}"""
+    return words
+
+
+def goes_on(words: Words) -> Words | None:
+    """{target} goes on with {next}, which could not run behind {source} too ({why})"""
+    return words
+
+
+def host_ops(
+    scope: Scope,
+    costs: GroupCosts,
+    forbid: Forbid,
+    groups: Sequence[Sequence[Match]],
+    nodes: Sequence[int],
+) -> list[HostOp]:
+    """The operators on the host with reasons, biases behind their owners."""
+    by_tail = {g[-1].node: _regrown(g) for g in groups}
+    found: list[HostOp] = []
+    for index in nodes:
+        node = scope.dfg[index]
+        found += on_host(scope.dfg, node, _why_on_host(scope, costs, forbid, by_tail, node))
+    return found
+
+
+def _why_on_host(
+    scope: Scope, costs: GroupCosts, forbid: Forbid, by_tail: Mapping[int, Growth], node: Node
+) -> Refusal:
+    words: Words = {"node": node.name}
+    if node.is_virtual:
+        source = node.operands[0]
+        if source not in by_tail:
+            return refuse(no_group, {**words, "source": scope.dfg[source].name})
+        joined = extend(scope, by_tail[source], node, forbid)
+        return joined if isinstance(joined, Refusal) else refuse(leaves_more, words)
+    refusal = first_refusal(OPERATOR_RULES, scope, node)
+    alone = refusal or place(scope, Growth(), node, forbid)
+    if isinstance(alone, Refusal):
+        return alone
+    what = costs.misfit([m.node for m in alone])
+    return (
+        refuse(leaves_more, words)
+        if what is None
+        else refuse(fits_no_tile, {**words, "what": what})
+    )
+
+
+def apart(
+    scope: Scope,
+    costs: GroupCosts,
+    forbid: Forbid,
+    groups: Sequence[Sequence[Match]],
+    joined: Mapping[int, int],
+) -> dict[tuple[int, int], Refusal]:
+    """(source, target) -> why the group that begins with target does not continue source's.
+
+    joined: value -> value of the operator that some legal group runs behind it.
+    """
+    heads = {g[0].node: g for g in groups}
+    by_value = {tail_of(scope, scope.dfg[head]): head for head in heads}
+    found: dict[tuple[int, int], Refusal] = {}
+    for group in groups:
+        source = group[-1].node
+        target = by_value.get(joined.get(source, -1))
+        if target is not None:
+            found[source, target] = _why_apart(scope, costs, forbid, group, heads[target])
+    return found
+
+
+def _why_apart(
+    scope: Scope,
+    costs: GroupCosts,
+    forbid: Forbid,
+    group: Sequence[Match],
+    behind: Sequence[Match],
+) -> Refusal:
+    dfg = scope.dfg
+    words: Words = {"source": dfg[group[-1].node].name, "target": dfg[behind[0].node].name}
+    growth = _regrown(group)
+    for match in behind:
+        node = dfg[match.node]
+        if node.owner is not None:  # joined with its owner
+            continue
+        longer = extend(scope, growth, node, forbid)
+        if isinstance(longer, Refusal):
+            return refuse(goes_on, {**words, "next": node.name, "why": longer.text})
+        for placed in longer:
+            growth.take(placed.node, placed.module)
+    members = [m.node for m in growth.matches]
+    here, there = costs.of([m.node for m in group]), costs.of([m.node for m in behind])
+    what = costs.misfit(members)
+    together = f"more than any tile holds ({what})" if what else cost_text(costs.of(members))
+    return refuse(costs_more, {**words, "together": together, "apart": cost_text(here + there)})
+
+
+def _regrown(group: Sequence[Match]) -> Growth:
+    growth = Growth()
+    for match in group:
+        growth.take(match.node, match.module)
+    return growth

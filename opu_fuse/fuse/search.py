@@ -1,0 +1,83 @@
+"""What a searching strategy found: region by region, against what `matched` makes of it."""
+
+from dataclasses import dataclass
+
+from opu_fuse.cost.groups import Cost
+from opu_fuse.dfg.graph import Dfg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Operators between values that must lie in memory whatever the grouping.
+
+    nodes: DFG indices, ascending, owned biases included; decisions: edges that some legal group
+    fuses; exact: False where the search gave up and took `matched`; best, matched: cost of the
+    grouping found, and of `matched`.
+    """
+
+    nodes: tuple[int, ...]
+    decisions: int
+    exact: bool
+    best: Cost
+    matched: Cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """regions: those with something to decide, in DFG order; best, matched: cost of the whole
+    model.
+    """
+
+    regions: tuple[Region, ...]
+    best: Cost
+    matched: Cost
+
+    @property
+    def exact(self) -> bool:
+        return all(region.exact for region in self.regions)
+
+
+def search_lines(dfg: Dfg, search: Search) -> list[str]:
+    """The search in words: how far it looked, what it gained, where it gave up."""
+    regions = search.regions
+    most = max((r.decisions for r in regions), default=0)
+    better = [r for r in regions if r.best < r.matched]
+    lines = [
+        f"searched {len(regions)} regions, up to {most} decisions each: "
+        f"{'the best of all legal groupings' if search.exact else 'not all exactly, see below'}",
+        f"predicted {cost_text(search.best)}; matched {cost_text(search.matched)}"
+        f"{_gain(search.best, search.matched)}",
+    ]
+    for region in better:
+        lines.append(
+            f"  better than matched: {_span(dfg, region)}: {cost_text(region.best)} "
+            f"instead of {cost_text(region.matched)}"
+        )
+    for region in regions:
+        if not region.exact:
+            lines.append(
+                f"  grouped as matched: {_span(dfg, region)}: {region.decisions} decisions leave "
+                "too many groups open"
+            )
+    return lines
+
+
+def cost_text(cost: Cost) -> str:
+    """A cost in words; what is not there is not mentioned."""
+    words = [f"{cost.cycles} cycles", f"{cost.dram_bytes} bytes"]
+    if cost.misfits:
+        words.append(f"{cost.misfits} groups that fit no tile")
+    if cost.host:
+        words.append(f"{cost.host} operators on the host")
+    return ", ".join(words)
+
+
+def _gain(best: Cost, matched: Cost) -> str:
+    if best.misfits != matched.misfits or best.host != matched.host or not matched.cycles:
+        return ""
+    return f" ({100 * (best.cycles / matched.cycles - 1):+.2f} % cycles)"
+
+
+def _span(dfg: Dfg, region: Region) -> str:
+    names = [dfg[i].name for i in region.nodes if dfg[i].owner is None]
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"

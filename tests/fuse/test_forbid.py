@@ -1,0 +1,63 @@
+"""The scheduler's answer to what does not fit: that group is not formed again."""
+
+import pytest
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.fuse.strategies import partition
+from tests.fuse.reading import groups, machine, on_host, reasons, worked
+
+
+def nodes(dfg: Dfg, *names: str) -> tuple[int, ...]:
+    return tuple(n.index for n in dfg.calls if n.name in names)
+
+
+@pytest.mark.parametrize("strategy", ["matched", "none"])
+def test_a_forbidden_group_is_cut_before_the_operator_that_made_it_too_large(strategy):
+    dfg = worked("G1")
+    forbidden = nodes(dfg, "conv", "conv/bias", "relu_1", "pool_1")
+    result = partition(dfg, machine("opu-tiny"), strategy, frozenset({forbidden}))
+    assert result.legal
+    assert all(tuple(m.node for m in g.matches) != forbidden for g in result.groups)
+    if strategy == "matched":
+        assert groups(dfg, result) == [
+            "conv:ipa conv/bias:add relu_1:compare",
+            "pool_1:pool relu_2:compare",
+            "pool_2:pool",
+        ]
+        assert (
+            reasons(dfg, result)["relu_1", "pool_1"]
+            == "conv + conv/bias + relu_1 + pool_1 together do not fit the machine"
+        )
+
+
+def test_the_order_in_which_the_nodes_are_given_does_not_matter():
+    dfg = worked("G1")
+    forbidden = nodes(dfg, "conv", "conv/bias", "relu_1")
+    plain = partition(dfg, machine("opu-tiny"), forbid=frozenset({forbidden}))
+    turned = partition(dfg, machine("opu-tiny"), forbid=frozenset({forbidden[::-1]}))
+    assert plain == turned
+    assert groups(dfg, plain)[0] == "conv:ipa conv/bias:add"
+
+
+def test_an_operator_that_may_not_even_stand_alone_goes_to_the_host():
+    dfg = worked("G1")
+    result = partition(
+        dfg, machine("opu-tiny"), forbid=frozenset({nodes(dfg, "conv", "conv/bias")})
+    )
+    assert result.legal
+    assert on_host(dfg, result)["conv"] == "conv + conv/bias together do not fit the machine"
+
+
+def test_forbidding_again_and_again_ends_with_single_operators():
+    dfg, hw = worked("G5"), machine("opu-tiny")
+    forbid: set[tuple[int, ...]] = set()
+    for _ in range(20):
+        result = partition(dfg, hw, forbid=frozenset(forbid))
+        long = [
+            g for g in result.groups if len({dfg[m.node].owner or m.node for m in g.matches}) > 1
+        ]
+        if not long:
+            break
+        forbid |= {tuple(sorted(m.node for m in g.matches)) for g in long}
+    assert not long
+    assert groups(dfg, result) == groups(dfg, partition(dfg, hw, "none"))

@@ -1,0 +1,46 @@
+"""docs/passes.md says what is there."""
+
+import re
+from pathlib import Path
+
+from opu_fuse.passes import SKIP_KEY, PassContext, known_keys, lookup, registered
+from tests.passes.recorder import model_of
+
+MANUAL = (Path(__file__).parents[2] / "docs" / "passes.md").read_text(encoding="utf-8")
+
+
+def rows(header):
+    """The cells of the table whose header line starts with this."""
+    lines = iter(MANUAL[MANUAL.index(header) :].splitlines()[2:])
+    for line in lines:
+        if not line.startswith("|"):
+            return
+        yield [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def test_every_transform_has_its_row():
+    table = {name.strip("`"): int(level) for name, level, _ in rows("| pass | level |")}
+    assert table == {info.name: info.opt_level for info in registered()}
+
+
+def test_every_key_has_its_row():
+    table = [tuple(row) for row in rows("| key | default |")]
+    assert table == [(f"`{k.name}`", f"`{k.default}`", k.meaning) for k in known_keys()]
+
+
+def test_the_key_of_skipped_functions_is_the_one_in_the_manual():
+    assert f"`{SKIP_KEY}`" in MANUAL
+
+
+def test_the_example_runs(capsys):
+    model = model_of("g (float[1,4] x) => (float[1,4] y) { [a] a = Relu (x)  [y] y = Neg (a) }")
+    (example,) = re.findall(r"```python\n(.*?)```", MANUAL, flags=re.DOTALL)
+    scope = {"model": model}
+    exec(compile(example, "docs/passes.md", "exec"), scope)
+    assert capsys.readouterr().out.splitlines()[1].startswith("clean ")
+    assert not scope["result"].modified
+    assert scope["drop_names"].info.required == ("InferType",)
+    with PassContext(opt_level=1):
+        assert scope["clean"](model).modified
+    assert [node.name for node in model.graph] == [None, None]
+    assert lookup("InferType").info.name == "InferType"
