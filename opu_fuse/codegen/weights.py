@@ -14,6 +14,7 @@ def pack_weights(planned: PlannedLayer, dense: np.ndarray, hw: HwSpec) -> np.nda
     [segment][kernel row][kernel col][output group]. Channels that do not exist are zero.
     """
     mode = hw.array.modes[planned.tile.mode]
+    dense = unfold_columns(dense, planned.unfold, planned.layer.shape.slot)
     oc, ic, kh, kw = dense.shape
     groups, segments = -(-oc // mode.oc), -(-ic // mode.ic)
     padded = np.zeros((groups * mode.oc, segments * mode.ic, kh, kw), np.int8)
@@ -30,6 +31,20 @@ def pack_weights(planned: PlannedLayer, dense: np.ndarray, hw: HwSpec) -> np.nda
         ]
         out[chunk.offset : chunk.offset + part.size] = part.reshape(-1)
     return out.view(np.uint8)
+
+
+def unfold_columns(dense: np.ndarray, columns: int, slot: int) -> np.ndarray:
+    """Kernel columns side by side in the lanes: (oc, ic, kh, kw) -> (oc, columns * slot, kh,
+    ceil(kw / columns)); lane j * slot + c of visit v is channel c of column v * columns + j.
+    """
+    if columns == 1:
+        return dense
+    oc, ic, kh, kw = dense.shape
+    out = np.zeros((oc, columns * slot, kh, -(-kw // columns)), dense.dtype)
+    for x in range(kw):
+        visit, j = divmod(x, columns)
+        out[:, j * slot : j * slot + ic, :, visit] = dense[:, :, :, x]
+    return out
 
 
 def spread_groups(weight: np.ndarray, groups: int) -> np.ndarray:

@@ -87,6 +87,21 @@ def weight_chunks(
                     yield s, m, y, 1, x, n
 
 
+def unfold(shape: Shape, mode: Mode, hw: HwSpec) -> int:
+    """Kernel columns that one visit covers: neighbouring pixels of a slotted word fill the lanes
+    that the channels leave free.
+    """
+    if not shape.array or shape.slot == hw.word_bytes or shape.window.dilations[1] != 1:
+        return 1
+    return min(mode.ic // shape.slot, shape.window.kernel[1])
+
+
+def visits(shape: Shape, mode: Mode, hw: HwSpec) -> tuple[int, int]:
+    """Kernel rows and column visits."""
+    kernel = shape.window.kernel
+    return kernel[0], ceil_div(kernel[1], unfold(shape, mode, hw))
+
+
 def segments_per_block(mode: Mode, hw: HwSpec) -> int:
     """Input channel segments of a feature word."""
     return hw.word_channels // mode.ic
@@ -170,7 +185,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     in_blocks = last - first
     chunks = ceil_div(in_blocks, tile.in_blocks)
     if shape.array:
-        positions = shape.window.kernel[0] * shape.window.kernel[1]
+        kernel_rows, kernel_visits = visits(shape, mode, hw)
+        positions = kernel_rows * kernel_visits
         segments = input_segments(shape, mode, hw, first, in_blocks)
         rows_all = segments * positions * output_groups(shape, mode, hw, 0, blocks)
         capacity = hw.buffers.weight.bank_words // hw.row_words

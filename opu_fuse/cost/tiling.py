@@ -128,7 +128,8 @@ def _in_chunk(
     if one <= limit:
         return min(limit // one, max(last - first, 1)), kernel
     if mid == (1, 1):
-        for part in ((1, kernel[1]), (1, 1)):
+        narrow = min(hw.word_bytes // shape.slot, kernel[1])
+        for part in ((1, kernel[1]), (1, narrow)):
             if feature_words(shape, hw, *mid, part) <= limit:
                 return 1, part
     return Overflow(buffer="feature", needed=one, limit=limit)

@@ -5,6 +5,7 @@ checks bounds by it. Both ends of every interval are really touched (an interval
 memory exactly when an access does); within a row an interval also covers the words a stride skips.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -109,9 +110,11 @@ def _compute(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     if copy:
         blocks_in = blocks_out = p["ic_steps"]
         kernel_rows = kernel_cols = 1
+        lanes = spec.word_channels
         weights: tuple[Interval, ...] = ()
     else:
         mode = spec.array.modes[p["mode"]]
+        lanes = p["ic_steps"] * mode.ic
         blocks_in = -(-p["ic_steps"] * mode.ic // spec.word_channels)
         blocks_out = -(-p["oc_steps"] * mode.oc // spec.word_channels)
         kernel_rows, kernel_cols = p["kernel_rows"], p["kernel_cols"]
@@ -124,6 +127,8 @@ def _compute(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
         p["origin_x"], p["out_cols"], p["stride_x"], kernel_cols, p["dilation_x"], p["in_cols"]
     )
     slot = 1 << p["slot_log2"]
+    if slot < spec.word_bytes:
+        xs = _columns_across(p, kernel_cols, lanes // slot)
     features: tuple[Interval, ...] = ()
     if ys and xs:
         left, right = xs[0][0] * slot // spec.word_bytes, (xs[-1][1] - 1) * slot // spec.word_bytes
@@ -137,6 +142,13 @@ def _compute(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
         Access(space=Space.WEIGHT, intervals=weights, write=False),
         Access(space=Space.PSUM, intervals=psums, write=True),
     )
+
+
+def _columns_across(p: Mapping[str, int], kernel_cols: int, width: int) -> tuple[Interval, ...]:
+    """Columns of a slotted tile that are read when every visit takes `width` neighbours."""
+    reach = (p["out_cols"] - 1) * p["stride_x"] + (kernel_cols - 1) * p["dilation_x"] + width
+    start, end = max(p["origin_x"], 0), min(p["origin_x"] + reach, p["in_cols"])
+    return ((start, end),) if start < end else ()
 
 
 def _post(instruction: Instruction) -> tuple[Access, ...]:

@@ -14,6 +14,8 @@ from opu_fuse.cost.tiles import (
     output_groups,
     segments_per_block,
     spans,
+    unfold,
+    visits,
     weight_chunks,
 )
 from opu_fuse.hw.spec import HwSpec
@@ -25,7 +27,7 @@ class WeightChunk:
     group].
 
     segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and
-    columns (first, count), absolute; group, groups: output channel groups, absolute; offset:
+    column visits (first, count), absolute; group, groups: output channel groups, absolute; offset:
     bytes from the start of the layer's weights; rows: weight rows.
     """
 
@@ -81,11 +83,11 @@ def _features(
     shape: Shape, tile: Tile, hw: HwSpec, block: int, blocks: int, offset: int
 ) -> tuple[tuple[FeatureChunk, ...], int]:
     first, last = input_blocks(shape, hw.word_channels, block, blocks)
-    kernel = shape.window.kernel
     if not shape.array:
         whole = FeatureChunk(block=first, blocks=last - first, ky=(0, 1), kx=(0, 1), weights=())
         return (whole,), offset
     mode = hw.array.modes[tile.mode]
+    rows_visited, cols_visited = visits(shape, mode, hw)
     unit = segments_per_block(mode, hw)
     group = block * groups_per_block(mode, hw)
     groups = output_groups(shape, mode, hw, block, blocks)
@@ -93,8 +95,8 @@ def _features(
     found = []
     for at, count in spans(last - first, tile.in_blocks):
         segments = input_segments(shape, mode, hw, first + at, count)
-        for ky in spans(kernel[0], tile.kernel[0]):
-            for kx in spans(kernel[1], tile.kernel[1]):
+        for ky in spans(rows_visited, tile.kernel[0]):
+            for kx in spans(cols_visited, ceil_div(tile.kernel[1], unfold(shape, mode, hw))):
                 weights = []
                 for s, n, y, yn, x, xn in weight_chunks(
                     segments, unit, (ky[1], kx[1]), groups, capacity

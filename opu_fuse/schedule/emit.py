@@ -9,7 +9,7 @@ from `dependencies`.
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from opu_fuse.cost.tiles import Tile, ceil_div, mid_tile, segments_per_block, spans
+from opu_fuse.cost.tiles import Tile, ceil_div, mid_tile, segments_per_block, spans, unfold
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import PARAM_WORDS, Engine, Space, pack_order, registers_of
 from opu_fuse.hw.layout import Layout
@@ -204,8 +204,10 @@ class Emitter:
         y0, y1, origin_y = window.part_span(
             0, mid[0], mid[1] - mid[0], shape.in_rows, chunk.ky[0], chunk.ky[0] + chunk.ky[1]
         )
+        step = self._unfold(job)
+        left, right = chunk.kx[0] * step, (chunk.kx[0] + chunk.kx[1]) * step
         x0, x1, origin_x = window.part_span(
-            1, mid[3], mid[4] - mid[3], shape.in_cols, chunk.kx[0], chunk.kx[0] + chunk.kx[1]
+            1, mid[3], mid[4] - mid[3], shape.in_cols, left, min(right, window.kernel[1])
         )
         word0, word1 = x0 * layout.slot // layout.word, ceil_div(x1 * layout.slot, layout.word)
         aligned = word0 * layout.word // layout.slot
@@ -248,6 +250,9 @@ class Emitter:
             yield self._load(job, Space.WEIGHT, offset, base, part.rows * self._hw.row_words)
         return base
 
+    def _unfold(self, job: Job) -> int:
+        return unfold(job.layer.shape, self._hw.array.modes[job.tile.mode], self._hw)
+
     def _conv(
         self,
         job: Job,
@@ -262,6 +267,7 @@ class Emitter:
     ) -> Step:
         mode = self._hw.array.modes[job.tile.mode]
         dilations = job.layer.shape.window.dilations
+        across = dilations[1] * self._unfold(job)
         block = part.segment // segments_per_block(mode, self._hw) - chunk.block
         return self._step(
             job,
@@ -271,9 +277,9 @@ class Emitter:
                 **geometry,
                 "feature": base + block * geometry["block_pitch"],
                 "origin_y": geometry["origin_y"] + (part.ky[0] - chunk.ky[0]) * dilations[0],
-                "origin_x": geometry["origin_x"] + (part.kx[0] - chunk.kx[0]) * dilations[1],
+                "origin_x": geometry["origin_x"] + (part.kx[0] - chunk.kx[0]) * across,
                 "dilation_y": dilations[0],
-                "dilation_x": dilations[1],
+                "dilation_x": across,
                 "kernel_rows": part.ky[1],
                 "kernel_cols": part.kx[1],
                 "ic_steps": part.segments,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opu_fuse.cost.layer import Shape
-from opu_fuse.cost.tiles import Estimate, Tile, ceil_div
+from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import follow_views
@@ -33,7 +33,10 @@ OUTSIDE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLayer:
-    """A layer with its tile and the place of its constants (byte offsets; `end` is behind them)."""
+    """A layer with its tile and the place of its constants (byte offsets; `end` is behind them).
+
+    unfold: kernel columns per visit, side by side in the lanes (`cost.tiles.unfold`).
+    """
 
     layer: Layer
     tile: Tile
@@ -42,6 +45,7 @@ class PlannedLayer:
     weights: int
     params: int
     end: int
+    unfold: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +212,7 @@ def _tile_layer(layer: Layer, hw: HwSpec, offset: int, cache: TileCache) -> Plan
         weights=offset,
         params=params,
         end=align(params + blocks * PARAM_WORDS * hw.word_bytes),
+        unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
     )
 
 

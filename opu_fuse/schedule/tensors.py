@@ -88,6 +88,7 @@ def layout_of(node: Node, hw: HwSpec, *, slotted: bool) -> Layout:
     holds their channels.
     """
     channels, rows, cols = feature_shape(node.shape)
+    slotted = slotted and hw.word_bytes == hw.word_channels
     slot = max(MIN_SLOT, 1 << (channels - 1).bit_length()) if slotted else hw.word_bytes
     return Layout(
         channels=channels,

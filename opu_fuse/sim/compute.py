@@ -62,24 +62,23 @@ def _gather(
     x = _positions(p["origin_x"], p["out_cols"], p["stride_x"], kernel[1], dilation[1])
     y = y[:, None, None, :, None]
     x = x[None, :, None, None, :]
-    inside = (y >= 0) & (y < p["in_rows"]) & (x >= 0) & (x < p["in_cols"])
+    inside_y = (y >= 0) & (y < p["in_rows"])
     block = np.arange(blocks)[None, None, :, None, None] * p["block_pitch"]
     mem.feature[mem.pad_word] = p["pad_value"]
 
     slot = 1 << p["slot_log2"]
     per_word = mem.spec.word_bytes // slot
-    word = p["feature"] + block + y * p["row_pitch"] + x // per_word
-    word = np.where(inside, word, mem.pad_word)
     if per_word == 1:
+        inside = inside_y & (x >= 0) & (x < p["in_cols"])
+        word = np.where(inside, p["feature"] + block + y * p["row_pitch"] + x, mem.pad_word)
         return mem.feature.take(word, axis=0)[..., :lanes]
 
-    parts = np.arange(-(-lanes // slot))
-    in_word = np.where(inside, x % per_word, 0)[..., None] + parts
-    past_end = in_word >= per_word
-    index = word[..., None] * per_word + in_word
-    index = np.where(past_end, mem.zero_word * per_word, index)
+    across = x[..., None] + np.arange(-(-lanes // slot))  # lanes go on into right-hand neighbours
+    inside = inside_y[..., None] & (across >= 0) & (across < p["in_cols"])
+    index = (p["feature"] + block + y * p["row_pitch"])[..., None] * per_word + across
+    index = np.where(inside, index, mem.pad_word * per_word)
     found = mem.feature.reshape(-1, slot).take(index, axis=0)
-    return found.reshape(*word.shape, -1)[..., :lanes]
+    return found.reshape(*index.shape[:-1], -1)[..., :lanes]
 
 
 @lru_cache(maxsize=1024)

@@ -1,7 +1,7 @@
 """The memories of the functional machine as numpy arrays.
 
 Buffers start with a fixed pattern instead of zeros: a program that reads what it never wrote then
-shows it. The feature buffer has two words more than the machine, one of padding, one of zeros: a
+shows it. The feature buffer has one word more than the machine, of padding: a
 gather with replaced indices does the padding.
 """
 
@@ -27,7 +27,7 @@ class Parameters:
 class Memories:
     """Window of DRAM (given, uint8, changed in place) and on-chip buffers.
 
-    feature: int8 (words + 2, word_bytes), the last two rows are padding and zeros; residual and
+    feature: int8 (words + 1, word_bytes), the last row is padding; residual and
     output: int8 (words, word_bytes); param: uint8 (words, word_bytes); weight: int8 (words, width);
     psum: int32 (words, word_channels).
     """
@@ -36,8 +36,7 @@ class Memories:
         buffers, word = spec.buffers, spec.word_bytes
         self.spec = spec
         self.dram = dram
-        self.feature = _unwritten(buffers.feature.words + 2, word).view(np.int8)
-        self.feature[-1] = 0
+        self.feature = _unwritten(buffers.feature.words + 1, word).view(np.int8)
         self.residual = _unwritten(buffers.residual.words, word).view(np.int8)
         self.output = _unwritten(buffers.output.words, word).view(np.int8)
         self.param = _unwritten(buffers.param.words, word)
@@ -47,11 +46,6 @@ class Memories:
     @property
     def pad_word(self) -> int:
         """Index of the feature word that stands for positions outside the tile."""
-        return self.feature.shape[0] - 2
-
-    @property
-    def zero_word(self) -> int:
-        """Index of the feature word that stands for bytes past the end of a word."""
         return self.feature.shape[0] - 1
 
     def buffer(self, space: Space) -> np.ndarray:

@@ -15,15 +15,17 @@ CONV, COPY = 0, 1
 
 
 def pixel(spec, feature, p, y, x, block):
-    """The word of a pixel from its first byte on, W int8; bytes past the end of the word are 0."""
-    W = spec.word_channels
-    if not (0 <= y < p["in_rows"] and 0 <= x < p["in_cols"]):
-        return np.full(W, p["pad_value"], np.int8)
-    position = x << p["slot_log2"]
+    """W lanes from a pixel on, int8; narrow pixels are followed by their right-hand neighbours."""
+    W, slot = spec.word_channels, 1 << p["slot_log2"]
     padded = 1 << (W - 1).bit_length()
-    at = p["feature"] + block * p["block_pitch"] + y * p["row_pitch"] + position // padded
-    tail = feature[at][position % padded :]
-    return np.concatenate([tail, np.zeros(W - tail.size, np.int8)])
+    row = p["feature"] + block * p["block_pitch"] + y * p["row_pitch"]
+    found = np.full(W, p["pad_value"], np.int8)
+    for lane in range(W):
+        column, byte = x + lane // slot, lane % slot
+        if 0 <= y < p["in_rows"] and 0 <= column < p["in_cols"]:
+            position = column * slot + byte
+            found[lane] = feature[row + position // padded][position % padded]
+    return found
 
 
 def conv(spec, feature, weight, psum, p):

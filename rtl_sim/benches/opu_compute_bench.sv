@@ -31,10 +31,10 @@ module opu_compute_bench
     /*verilator public_off*/
 );
 
-  logic feature_re, weight_re;
+  logic feature_re, feature_next_re, weight_re;
   feature_addr_t feature_addr;
   weight_addr_t weight_addr;
-  logic [WORD_BITS-1:0] feature_rdata;
+  logic [WORD_BITS-1:0] feature_rdata, feature_next_rdata;
   logic [WEIGHT_BITS-1:0] weight_rdata;
   groups_t psum_re, psum_we;
   psum_addr_t psum_raddr, psum_waddr;
@@ -51,8 +51,10 @@ module opu_compute_bench
       .done_valid_o,
       .done_ready_i,
       .feature_re_o   (feature_re),
+      .feature_next_re_o(feature_next_re),
       .feature_addr_o (feature_addr),
       .feature_rdata_i(feature_rdata),
+      .feature_next_rdata_i(feature_next_rdata),
       .weight_re_o    (weight_re),
       .weight_addr_o  (weight_addr),
       .weight_rdata_i (weight_rdata),
@@ -64,17 +66,17 @@ module opu_compute_bench
       .psum_wdata_o   (psum_wdata)
   );
 
-  opu_ram_1r1w #(
-      .WIDTH(WORD_BITS),
-      .DEPTH(FEATURE_WORDS)
-  ) u_feature (
+  opu_feature u_feature (
       .clk_i,
-      .we_i   (load_feature_i),
-      .waddr_i(feature_addr_t'(load_addr_i)),
-      .wdata_i(load_data_i[WORD_BITS-1:0]),
-      .re_i   (feature_re),
-      .raddr_i(feature_addr),
-      .rdata_o(feature_rdata)
+      .rst_ni,
+      .we_i         (load_feature_i),
+      .waddr_i      (feature_addr_t'(load_addr_i)),
+      .wdata_i      (load_data_i[WORD_BITS-1:0]),
+      .first_re_i   (feature_re),
+      .next_re_i    (feature_next_re),
+      .raddr_i      (feature_addr),
+      .first_rdata_o(feature_rdata),
+      .next_rdata_o (feature_next_rdata)
   );
 
   opu_ram_1r1w #(

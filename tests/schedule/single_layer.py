@@ -9,6 +9,7 @@ import numpy as np
 from opu_fuse import fixedpoint as fx
 from opu_fuse.codegen.weights import pack_params, pack_weights, spread_groups
 from opu_fuse.cost.layer import POINT, Shape, Window
+from opu_fuse.cost.tiles import unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa import PARAM_WORDS, Engine, PoolKind, Stage
@@ -193,6 +194,7 @@ def run_layer(
         weights=offsets["weights"],
         params=offsets["params"],
         end=at,
+        unfold=unfold(shape, hw.array.modes[tile.mode], hw),
     )
     image = np.zeros(align(at, 4096), np.uint8)
 

@@ -86,14 +86,14 @@ class NaiveMachine:
                     n += 1
 
     def lane(self, p, c, y, x, i):
-        """Byte i of pixel (y, x) of channel block c."""
-        if not (0 <= y < p["in_rows"] and 0 <= x < p["in_cols"]):
-            return p["pad_value"]
+        """Lane i of pixel (y, x) of channel block c: lanes go on into right-hand neighbours."""
         slot = 1 << p["slot_log2"]
-        word = p["feature"] + c * p["block_pitch"] + y * p["row_pitch"] + (x * slot) // self.W
-        byte = (x * slot) % self.W + i
-        data = self.read(Space.FEATURE, word)
-        return int(data[byte]) if byte < self.W else 0
+        column, byte = x + i // slot, i % slot
+        if not (0 <= y < p["in_rows"] and 0 <= column < p["in_cols"]):
+            return p["pad_value"]
+        at = column * slot + byte
+        word = p["feature"] + c * p["block_pitch"] + y * p["row_pitch"] + at // self.W
+        return int(self.read(Space.FEATURE, word)[at % self.W])
 
     def conv(self, p):
         mode = self.spec.array.modes[p["mode"]]

@@ -195,7 +195,6 @@ def random_words(rng, memories):
             array[:] = rng.integers(-(1 << 20), 1 << 20, array.shape)
         else:
             array.view(np.uint8)[:] = rng.integers(0, 256, array.view(np.uint8).shape)
-    memories.feature[memories.zero_word] = 0
     records = memories.param.reshape(-1, 8)
     records[:, 2:4] = np.where(records[:, 1:2] >= 128, 255, 0)
     records[:, 6] = rng.integers(24, 40, len(records))

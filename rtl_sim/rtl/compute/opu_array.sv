@@ -1,7 +1,7 @@
 // The inner-product array: two weight row registers, the alignment of the feature word, the multipliers and adder trees.
 //
 // One step per cycle, latency 3 from a step with its feature word to its sums:
-//   align    the segment's bytes move to lane 0 (bytes past the end of the word are 0); outside the tile all are `pad`
+//   align    the segment's bytes move to lane 0, going on into the next word; lanes outside the tile are `pad`
 //   multiply unit u sums its MULTIPLIERS products with the operands of segment part u mod k, k = ic / MULTIPLIERS
 //   combine  k neighbouring units are summed: output channel o of the mode; the sums stand in the lanes of the group
 // A copy step passes the aligned bytes, sign-extended, to all lanes.
@@ -29,7 +29,8 @@ module opu_array
     input  step_t                    multiply_i,
     input  step_t                    combine_i,
     /* verilator lint_on UNUSEDSIGNAL */
-    input  logic [WORD_BITS-1:0]     align_feature_i,  // belongs to align_i
+    input  logic [WORD_BITS-1:0]     align_feature_i,  // belongs to align_i, as does the next word
+    input  logic [WORD_BITS-1:0]     align_next_i,
 
     output logic [PSUM_BITS-1:0]     sums_o            // one cycle after `combine`; lanes outside the group: anything
 );
@@ -42,6 +43,8 @@ module opu_array
   localparam int unsigned WORD_CHUNKS = WEIGHT_WIDTH / CHUNK;
   `OPU_ASSERT_STATIC(WordsAndUnitsAlign, MULTIPLIERS % CHUNK == 0 && WEIGHT_WIDTH % CHUNK == 0)
 
+  localparam int unsigned SHIFT_BITS = WORD_SHIFT + 1;
+
   element_t row [2][ROW_WORDS][WEIGHT_WIDTH];
   element_t filling [WEIGHT_WIDTH];
   element_t operand [PARTS][MULTIPLIERS];
@@ -52,6 +55,18 @@ module opu_array
   function automatic void fill(logic select, logic [ROW_WORD_BITS-1:0] index);
     for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) filling[b] = ELEMENT_BITS'(signed'(fill_data_i[8*b+:8]));
     row[select][index] = filling;
+  endfunction
+
+  function automatic void align();
+    word = align_feature_i >> {align_i.offset, 3'b0};
+    if (align_i.crosses) begin
+      word = word | WORD_BITS'(align_next_i << {SHIFT_BITS'(WORD_BYTES) - SHIFT_BITS'(align_i.offset), 3'b0});
+    end
+    if (!align_i.whole) begin
+      for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
+        if (LANE_BITS'(l) < align_i.first || LANE_BITS'(l) >= align_i.end_) word[8*l+:8] = align_i.pad;
+      end
+    end
   endfunction
 
   function automatic void spread();
@@ -114,7 +129,8 @@ module opu_array
 
     // align
     if (align_i.valid) begin
-      word = align_i.in_tile ? align_feature_i >> {align_i.offset, 3'b0} : {WORD_CHANNELS{align_i.pad}};
+      if (!align_i.reads) word = {WORD_CHANNELS{align_i.pad}};
+      else align();
       spread();
     end
 

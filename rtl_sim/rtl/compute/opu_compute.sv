@@ -25,8 +25,10 @@ module opu_compute
     input  logic                   done_ready_i,
 
     output logic                   feature_re_o,
+    output logic                   feature_next_re_o,
     output feature_addr_t          feature_addr_o,
     input  logic [WORD_BITS-1:0]   feature_rdata_i,
+    input  logic [WORD_BITS-1:0]   feature_next_rdata_i,
 
     output logic                   weight_re_o,
     output weight_addr_t           weight_addr_o,
@@ -103,6 +105,7 @@ module opu_compute
       .sweep_i      (sweep),
       .step_o       (issue),
       .feature_re_o,
+      .feature_next_re_o,
       .feature_addr_o
   );
 
@@ -131,6 +134,7 @@ module opu_compute
       .fill_data_i    (weight_rdata_i),
       .align_i        (align_q),
       .align_feature_i(feature_rdata_i),
+      .align_next_i   (feature_next_rdata_i),
       .multiply_i     (multiply_q),
       .combine_i      (combine_q),
       .sums_o         (sums)

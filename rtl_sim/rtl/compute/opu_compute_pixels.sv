@@ -1,8 +1,8 @@
 // Walks the output pixels of a sweep: one step, one feature buffer read per cycle.
 //
 // sweep_*: valid/ready; ready when idle or at the last pixel, so sweeps follow each other without a gap.
-// step_o:  the step of this cycle; feature_* reads its word, which arrives one cycle later. Pixels outside the tile do not
-//          read.
+// step_o:  the step of this cycle; feature_* reads its word, and the next one when the lanes cross into it; they arrive one
+//          cycle later. Words without lanes inside the tile are not read.
 `include "opu_assert.svh"
 
 module opu_compute_pixels
@@ -18,6 +18,7 @@ module opu_compute_pixels
 
     output step_t         step_o,
     output logic          feature_re_o,
+    output logic          feature_next_re_o,
     output feature_addr_t feature_addr_o
 );
 
@@ -37,23 +38,44 @@ module opu_compute_pixels
   assign sweep_ready_o = !active_q || last_pixel;
   assign take = sweep_valid_i && sweep_ready_o;
 
-  logic in_tile;
-  assign in_tile = !y_q[Y_BITS-1] && y_q < signed'(Y_BITS'(sweep_q.in_rows))
-      && !x_q[X_BITS-1] && x_q < signed'(sweep_q.in_cols);
+  // Lane l is byte `at` + l of the tile row.
+  logic row_inside;
+  logic signed [X_BITS-1:0] at, at_next, end_at;
+  assign row_inside = !y_q[Y_BITS-1] && y_q < signed'(Y_BITS'(sweep_q.in_rows));
+  assign at = x_q + signed'(X_BITS'(sweep_q.segment));
+  assign at_next = ((at >>> WORD_SHIFT) + X_BITS'(1)) <<< WORD_SHIFT;
+  assign end_at = at + signed'(X_BITS'(sweep_q.lanes));
 
-  assign feature_re_o = active_q && in_tile;
-  assign feature_addr_o = row_addr_q + feature_addr_t'(x_q >>> WORD_SHIFT);
+  function automatic logic in_row(logic signed [X_BITS-1:0] position);
+    return !position[X_BITS-1] && position < signed'(sweep_q.in_cols);
+  endfunction
+
+  logic reads_first, reads_next;
+  assign reads_first = row_inside && in_row(at);
+  assign reads_next = row_inside && end_at > at_next && in_row(at_next);
+
+  assign feature_re_o = active_q && reads_first;
+  assign feature_next_re_o = active_q && reads_next;
+  assign feature_addr_o = row_addr_q + feature_addr_t'(at >>> WORD_SHIFT);
+
+  logic starts_before, ends_behind;
+  assign starts_before = at[X_BITS-1];
+  assign ends_behind = end_at > signed'(sweep_q.in_cols);
 
   always_comb begin
     step_o.valid = active_q;
     step_o.last = sweep_q.last && last_pixel;
     step_o.copy = sweep_q.copy;
-    step_o.in_tile = in_tile;
+    step_o.reads = reads_first || reads_next;
+    step_o.whole = !starts_before && !ends_behind;
+    step_o.first = starts_before ? LANE_BITS'(-at) : '0;
+    step_o.end_ = ends_behind ? LANE_BITS'(signed'(sweep_q.in_cols) - at) : sweep_q.lanes;
     step_o.overwrite = sweep_q.overwrite;
     step_o.row_select = sweep_q.row_select;
     step_o.mode = sweep_q.mode;
     step_o.pad = sweep_q.pad;
-    step_o.offset = OFFSET_BITS'(x_q[WORD_SHIFT-1:0]) + sweep_q.segment;
+    step_o.offset = at[WORD_SHIFT-1:0];
+    step_o.crosses = reads_next;
     step_o.groups = sweep_q.groups;
     step_o.psum = psum_q;
   end
@@ -87,7 +109,6 @@ module opu_compute_pixels
     end
   end
 
-  `OPU_ASSERT(FeatureInRange, feature_re_o |-> 32'(feature_addr_o) < FEATURE_WORDS)
   `OPU_ASSERT(PsumInRange, active_q |-> 32'(psum_q) < PSUM_WORDS)
 
 endmodule

@@ -16,7 +16,7 @@ package opu_compute_pkg;
   // Coordinates never wrap: 17 bit origin + 16 bit count times 8 bit stride + 16 bit count times 8 bit dilation.
   localparam int unsigned Y_BITS = 26;
   localparam int unsigned X_BITS = Y_BITS + WORD_SHIFT;  // column times bytes per pixel
-  localparam int unsigned OFFSET_BITS = WORD_SHIFT + 1;  // byte in a word: slot offset + segment offset
+  localparam int unsigned LANE_BITS = $clog2(WORD_CHANNELS + 1);  // a number of lanes
 
   // A partial sum word is written in groups of as many lanes as the narrowest mode has output channels.
   function automatic int unsigned narrowest_oc();
@@ -74,7 +74,8 @@ package opu_compute_pkg;
     logic                     last;          // last sweep of the instruction
     logic                     overwrite;     // first visit of these lanes, nothing to accumulate on
     logic                     row_select;    // weight row register
-    logic [OFFSET_BITS-1:0]   segment;       // first lane of the input segment
+    logic [LANE_BITS-1:0]     segment;       // first lane of the input segment
+    logic [LANE_BITS-1:0]     lanes;         // lanes of the segment
     groups_t                  groups;        // lanes of the output group
     psum_addr_t               psum;          // word of output pixel 0
     feature_addr_t            row_addr;      // word of column 0 in tile row y
@@ -94,12 +95,16 @@ package opu_compute_pkg;
     logic                   valid;
     logic                   last;      // last step of the instruction
     logic                   copy;
-    logic                   in_tile;   // the feature word is read; else all lanes are `pad`
+    logic                   reads;     // some lanes lie inside the tile; else all are `pad`
+    logic                   whole;     // all lanes lie inside the tile
+    logic [LANE_BITS-1:0]   first;     // first lane inside the tile
+    logic [LANE_BITS-1:0]   end_;      // first lane behind those inside
     logic                   overwrite;
     logic                   row_select;
     logic [3:0]             mode;
     logic [7:0]             pad;
-    logic [OFFSET_BITS-1:0] offset;    // first byte of the segment in the feature word
+    logic [WORD_SHIFT-1:0]  offset;    // byte of lane 0 in the feature word
+    logic                   crosses;   // lanes go on into the next word
     groups_t                groups;
     psum_addr_t             psum;
   } step_t;

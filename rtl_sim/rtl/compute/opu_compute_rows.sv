@@ -204,7 +204,8 @@ module opu_compute_rows
     sweep_o.last = last_sweep;
     sweep_o.overwrite = copy_q || (loop_q.first && p_q.accumulate == '0);
     sweep_o.row_select = fill_select_q;
-    sweep_o.segment = OFFSET_BITS'(loop_q.segment);
+    sweep_o.segment = LANE_BITS'(loop_q.segment);
+    sweep_o.lanes = copy_q ? LANE_BITS'(WORD_CHANNELS) : LANE_BITS'(mode_ic(p_q.mode));
     sweep_o.groups = loop_q.groups;
     sweep_o.psum = loop_q.psum;
     sweep_o.row_addr = loop_q.row_addr;

@@ -443,10 +443,10 @@ module opu_top
 
   // ---- compute -------------------------------------------------------------------------------------------------------------
   logic compute_illegal;
-  logic feature_re, weight_re;
+  logic feature_re, feature_next_re, weight_re;
   logic [FEATURE_ADDR_BITS-1:0] feature_addr;
   logic [WEIGHT_ADDR_BITS-1:0] weight_addr;
-  logic [WORD_CHANNELS*8-1:0] feature_rdata;
+  logic [WORD_CHANNELS*8-1:0] feature_rdata, feature_next_rdata;
   logic [WEIGHT_WIDTH*8-1:0] weight_rdata;
   opu_compute_pkg::groups_t compute_re, compute_we;
   opu_compute_pkg::psum_addr_t compute_raddr, compute_waddr;
@@ -463,8 +463,10 @@ module opu_top
       .done_valid_o   (done_valid[ENGINE_COMPUTE]),
       .done_ready_i   (done_ready[ENGINE_COMPUTE]),
       .feature_re_o   (feature_re),
+      .feature_next_re_o(feature_next_re),
       .feature_addr_o (feature_addr),
       .feature_rdata_i(feature_rdata),
+      .feature_next_rdata_i(feature_next_rdata),
       .weight_re_o    (weight_re),
       .weight_addr_o  (weight_addr),
       .weight_rdata_i (weight_rdata),
@@ -568,17 +570,17 @@ module opu_top
   assign m_axi_bready = 1'b1;
 
   // ---- buffers -------------------------------------------------------------------------------------------------------------
-  opu_ram_1r1w #(
-      .WIDTH(WORD_CHANNELS * 8),
-      .DEPTH(FEATURE_WORDS)
-  ) u_feature (
+  opu_feature u_feature (
       .clk_i,
-      .we_i   (feature_we),
-      .waddr_i(load_addr[FEATURE_ADDR_BITS-1:0]),
-      .wdata_i(load_data[WORD_CHANNELS*8-1:0]),
-      .re_i   (feature_re),
-      .raddr_i(feature_addr),
-      .rdata_o(feature_rdata)
+      .rst_ni       (engine_rst_n),
+      .we_i         (feature_we),
+      .waddr_i      (load_addr[FEATURE_ADDR_BITS-1:0]),
+      .wdata_i      (load_data[WORD_CHANNELS*8-1:0]),
+      .first_re_i   (feature_re),
+      .next_re_i    (feature_next_re),
+      .raddr_i      (feature_addr),
+      .first_rdata_o(feature_rdata),
+      .next_rdata_o (feature_next_rdata)
   );
 
   opu_ram_1r1w #(

@@ -1,0 +1,73 @@
+// Feature buffer: one word written, two neighbouring words read per cycle.
+//
+// Even and odd words are separate memories. first_*: word raddr_i; next_*: word raddr_i + 1. Both arrive one cycle after
+// their enable and keep until the next one.
+`include "opu_assert.svh"
+
+module opu_feature
+  import opu_pkg::*;
+  import opu_compute_pkg::*;
+(
+    input  logic                 clk_i,
+    /* verilator lint_off UNUSEDSIGNAL */  // assertions only
+    input  logic                 rst_ni,
+    /* verilator lint_on UNUSEDSIGNAL */
+
+    input  logic                 we_i,
+    input  feature_addr_t        waddr_i,
+    input  logic [WORD_BITS-1:0] wdata_i,
+
+    input  logic                 first_re_i,
+    input  logic                 next_re_i,
+    input  feature_addr_t        raddr_i,
+    output logic [WORD_BITS-1:0] first_rdata_o,
+    output logic [WORD_BITS-1:0] next_rdata_o
+);
+
+  localparam int unsigned DEPTH = (FEATURE_WORDS + 1) / 2;
+  localparam int unsigned BANK_ADDR_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1;
+
+  logic odd, odd_q;
+  feature_addr_t next_addr;
+  assign odd = raddr_i[0];
+  assign next_addr = raddr_i + feature_addr_t'(1);
+
+  logic [WORD_BITS-1:0] even_rdata, odd_rdata;
+
+  opu_ram_1r1w #(
+      .WIDTH(WORD_BITS),
+      .DEPTH(DEPTH)
+  ) u_even (
+      .clk_i,
+      .we_i   (we_i && !waddr_i[0]),
+      .waddr_i(BANK_ADDR_BITS'(waddr_i >> 1)),
+      .wdata_i,
+      .re_i   (odd ? next_re_i : first_re_i),
+      .raddr_i(BANK_ADDR_BITS'(odd ? next_addr >> 1 : raddr_i >> 1)),
+      .rdata_o(even_rdata)
+  );
+
+  opu_ram_1r1w #(
+      .WIDTH(WORD_BITS),
+      .DEPTH(DEPTH)
+  ) u_odd (
+      .clk_i,
+      .we_i   (we_i && waddr_i[0]),
+      .waddr_i(BANK_ADDR_BITS'(waddr_i >> 1)),
+      .wdata_i,
+      .re_i   (odd ? first_re_i : next_re_i),
+      .raddr_i(BANK_ADDR_BITS'(raddr_i >> 1)),
+      .rdata_o(odd_rdata)
+  );
+
+  always_ff @(posedge clk_i) begin
+    if (first_re_i || next_re_i) odd_q <= odd;
+  end
+
+  assign first_rdata_o = odd_q ? odd_rdata : even_rdata;
+  assign next_rdata_o = odd_q ? even_rdata : odd_rdata;
+
+  `OPU_ASSERT(FirstInRange, first_re_i |-> 32'(raddr_i) < FEATURE_WORDS)
+  `OPU_ASSERT(NextInRange, next_re_i |-> 32'(next_addr) < FEATURE_WORDS)
+
+endmodule
