@@ -120,7 +120,7 @@ def _inside(op: GenericOp, x: Input | Result, m: AffineMap) -> Lazy[str]:
     for e, size in zip(m.results, x.shape, strict=True):
         low, high = value_range(e, op.extents)
         if low < 0 or high >= size:
-            yield f"{x.value}{list(x.shape)} is read at {low}..{high} by {m}"
+            yield f"{x.value}{list(x.shape)} is accessed at {low}..{high} by {m}"
 
 
 def _readable(text: str, dtype: str) -> Lazy[str]:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.lower import const_array
 from opu_fuse.quant import QuantParams
 
 IR_VERSION = 10
@@ -127,6 +128,17 @@ def _bring_in(draft: _Draft, node: Node) -> None:
         _convert(draft, "DequantizeLinear", name, node.value, node.quant)
 
 
+def _bring_in_attributes(draft: _Draft, ir_node: ir.Node) -> None:
+    """Constants that are attributes of the DFG node (pads, bounds, shapes, scales) but inputs of
+    the ONNX operator."""
+    for value in ir_node.inputs:
+        if value is None or not value.name or value.name in draft.initializers:
+            continue
+        data = const_array(value)
+        if data is not None:
+            draft.initializers[value.name] = numpy_helper.from_array(data, value.name)
+
+
 def _float_type(node: Node) -> int:
     """ONNX type of a value that is not int8: that of the model's value where known."""
     if node.ir_node is not None:
@@ -139,6 +151,7 @@ def _float_type(node: Node) -> int:
 def _append(draft: _Draft, node: Node) -> None:
     assert node.ir_node is not None
     proto = ir.serde.serialize_node(node.ir_node)
+    _bring_in_attributes(draft, node.ir_node)
     results = [node]
     if len(node.ir_node.outputs) > 1:
         results = [

@@ -9,10 +9,22 @@ Map = tuple[int, int, int]
 
 
 def follow_views(dfg: Dfg, index: int) -> int:
-    """The node whose bytes a value shares: changes of view are looked through."""
+    """The node whose bytes a value shares: changes of view are looked through.
+
+    Not beyond the last map a machine can hold: behind a value of another rank, which only the host
+    makes, the view is made there too and has bytes of its own.
+    """
+    base = index
     while dfg[index].is_virtual:
         index = dfg[index].operands[0]
-    return index
+        if _is_map(dfg[index].shape):
+            base = index
+    return base
+
+
+def _is_map(shape: Sequence[int]) -> bool:
+    """(1, c, h, w) or (1, n)."""
+    return len(shape) in {2, 4} and shape[0] == 1
 
 
 def feature_shape(shape: Sequence[int]) -> Map:

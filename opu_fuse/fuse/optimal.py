@@ -15,6 +15,7 @@ would, and the search says so. A group that fits no tile costs more than any tha
 on the host only if no grouping runs more of them.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from opu_fuse.cost.groups import NOTHING, ON_HOST, Cost, GroupCosts
@@ -46,12 +47,19 @@ def optimal(
     costs = GroupCosts(dfg, hw)
     walk = _Walk(scope, costs, forbid, most_open)
     walk.run()
+    roots = walk.roots()
     longest = matched(dfg, hw, forbid)
-    groups, on_host = walk.read_off(longest)
+    other = _priced(costs, roots, longest)
+    kept = {r for r, spot in walk.spots.items() if r in other and not spot.beats(other[r])}
+    groups, on_host = walk.read_off(longest, {n for n, root in roots.items() if root in kept})
     host = host_ops(scope, costs, forbid, groups, on_host)
-    search = _search(walk, costs, Grouping(groups=groups, host=host), longest)
-    reasons = apart(scope, costs, forbid, groups, walk.joined)
-    return Grouping(groups=groups, host=host, apart=reasons, search=search)
+    best = _priced(costs, roots, Grouping(groups=groups, host=host))
+    return Grouping(
+        groups=groups,
+        host=host,
+        apart=apart(scope, costs, forbid, groups, walk.joined),
+        search=_search(walk, roots, best, other),
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +74,10 @@ class _Spot:
     best: Cost = NOTHING
     choice: tuple[Match, ...] | None = None
     lost: bool = False
+
+    def beats(self, other: Cost) -> bool:
+        """Whether its region, which it ends, is grouped better than at this cost."""
+        return not self.lost and self.best < other
 
 
 class _Walk:
@@ -88,30 +100,33 @@ class _Walk:
             if node.kind is Kind.CALL and node.owner is None:
                 self.spots[tail_of(self.scope, node)] = self._spot(node)
 
-    def read_off(self, longest: Grouping) -> tuple[list[list[Match]], list[int]]:
-        """Step 3: groups, and the operators on the host (owned biases left out)."""
-        roots = self.roots()
-        lost = {s for s, root in roots.items() if self.spots[root].lost}
-        groups = [g for g in longest.groups if g[-1].node in lost]
-        on_host = [h.node for h in longest.host if h.node in lost]
-        grouped: set[int] = set(lost)
+    def roots(self) -> dict[int, int]:
+        """The last spot of the region of every operator; a convolution lies where its bias does."""
+        found: dict[int, int] = {}
+        for index in reversed(self.spots):
+            root = found[self.joined[index]] if index in self.joined else index
+            found[index] = found[self.spots[index].node] = root
+        return found
+
+    def read_off(self, longest: Grouping, kept: set[int]) -> tuple[list[list[Match]], list[int]]:
+        """Step 3: groups, and the operators on the host (owned biases left out). kept: nodes that
+        stay as in `longest`.
+        """
+        groups = [g for g in longest.groups if g[-1].node in kept]
+        dfg = self.scope.dfg
+        hosted = [h.node for h in longest.host if h.node in kept]
+        on_host = [i for i in hosted if dfg[i].owner is None]
+        done = set(kept)
         for index in reversed(self.spots):
             spot = self.spots[index]
-            if index in grouped:
+            if index in done:
                 continue
             if spot.choice is None:
                 on_host.append(spot.node)
             else:
                 groups.append(list(spot.choice))
-                grouped.update(m.node for m in spot.choice)
+                done.update(m.node for m in spot.choice)
         return sorted(groups, key=lambda g: g[0].node), sorted(on_host)
-
-    def roots(self) -> dict[int, int]:
-        """The last spot of each spot's region."""
-        found: dict[int, int] = {}
-        for index in reversed(self.spots):
-            found[index] = found[self.joined[index]] if index in self.joined else index
-        return found
 
     def _spot(self, node: Node) -> _Spot:
         scope, spot = self.scope, _Spot(node=node.index)
@@ -165,19 +180,14 @@ class _Walk:
         return ON_HOST if tail_of(self.scope, node) == node.index else ON_HOST + ON_HOST
 
 
-def _search(walk: _Walk, costs: GroupCosts, found: Grouping, longest: Grouping) -> Search:
-    """Both groupings priced, region by region."""
-    roots = walk.roots()
-    for index, root in list(roots.items()):  # a convolution lies where its bias does
-        roots.setdefault(walk.spots[index].node, root)
-    best = _priced(costs, roots, found)
-    other = _priced(costs, roots, longest)
+def _search(
+    walk: _Walk, roots: dict[int, int], best: dict[int, Cost], other: dict[int, Cost]
+) -> Search:
+    """Both groupings, region by region; regions without a decision count in the sums only."""
     nodes: dict[int, list[int]] = {}
     for index in sorted(roots):
         nodes.setdefault(roots[index], []).append(index)
-    decisions: dict[int, int] = {}
-    for index in walk.joined:
-        decisions[roots[index]] = decisions.get(roots[index], 0) + 1
+    decisions = Counter(roots[index] for index in walk.joined)
     regions = [
         Region(
             nodes=tuple(nodes[root]),

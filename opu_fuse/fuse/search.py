@@ -41,25 +41,24 @@ def search_lines(dfg: Dfg, search: Search) -> list[str]:
     """The search in words: how far it looked, what it gained, where it gave up."""
     regions = search.regions
     most = max((r.decisions for r in regions), default=0)
-    better = [r for r in regions if r.best < r.matched]
-    lines = [
-        f"searched {len(regions)} regions, up to {most} decisions each: "
-        f"{'the best of all legal groupings' if search.exact else 'not all exactly, see below'}",
-        f"predicted {cost_text(search.best)}; matched {cost_text(search.matched)}"
-        f"{_gain(search.best, search.matched)}",
+    reach = "the best of all legal groupings" if search.exact else "not everywhere exactly"
+    gain = _gain(search.best, search.matched)
+    return [
+        f"searched {len(regions)} regions, up to {most} decisions each: {reach}",
+        f"predicted {cost_text(search.best)}; matched {cost_text(search.matched)}{gain}",
+        *(
+            f"  better than matched: {_span(dfg, r)}: {cost_text(r.best)} "
+            f"instead of {cost_text(r.matched)}"
+            for r in regions
+            if r.best < r.matched
+        ),
+        *(
+            f"  grouped as matched: {_span(dfg, r)}: {r.decisions} decisions leave too many "
+            "groups open"
+            for r in regions
+            if not r.exact
+        ),
     ]
-    for region in better:
-        lines.append(
-            f"  better than matched: {_span(dfg, region)}: {cost_text(region.best)} "
-            f"instead of {cost_text(region.matched)}"
-        )
-    for region in regions:
-        if not region.exact:
-            lines.append(
-                f"  grouped as matched: {_span(dfg, region)}: {region.decisions} decisions leave "
-                "too many groups open"
-            )
-    return lines
 
 
 def cost_text(cost: Cost) -> str:

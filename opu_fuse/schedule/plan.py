@@ -1,6 +1,6 @@
 """The schedule of a whole model: tiles, memory, instructions with tokens, proved."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -119,15 +119,11 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
         try:
             layer = lower_group(dfg, group, hw)
         except DoesNotFit as error:
-            return _misfit(group, error)
+            return _misfit(dfg, group, error)
         if layer is not None:
             layers[group.index] = layer
     stored = {n for layer in layers.values() for n in (layer.source, layer.residual, layer.output)}
-    free = {
-        op.node
-        for op in partition.host
-        if dfg[op.node].is_virtual and follow_views(dfg, op.node) in stored
-    }
+    free = {op.node for op in partition.host if _is_free(dfg, op.node, stored)}
     segments = order_segments(dfg, partition, free)
     uses = tensor_uses(dfg, layers, segments, hw)
     planned: dict[int, PlannedLayer] = {}
@@ -139,7 +135,7 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
         try:
             planned[index] = _tile_layer(layer, hw, offset, cache)
         except DoesNotFit as error:
-            return _misfit(partition.groups[index], error)
+            return _misfit(dfg, partition.groups[index], error)
         offset = planned[index].end
     return Tiling(layers=planned, segments=segments, uses=uses, constants_bytes=offset)
 
@@ -193,8 +189,16 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     )
 
 
-def _misfit(group: Group, error: DoesNotFit) -> Misfit:
-    return Misfit(nodes=tuple(sorted(m.node for m in group.matches)), error=error)
+def _is_free(dfg: Dfg, node: int, stored: Collection[int | None]) -> bool:
+    """A view on the host that nobody has to run: its bytes are those of a stored map."""
+    base = follow_views(dfg, node)
+    return base != node and base in stored
+
+
+def _misfit(dfg: Dfg, group: Group, error: DoesNotFit) -> Misfit:
+    """Without the views at the end, which join whatever group is made."""
+    last = max(i for i, m in enumerate(group.matches) if not dfg[m.node].is_virtual)
+    return Misfit(nodes=tuple(sorted(m.node for m in group.matches[: last + 1])), error=error)
 
 
 def _tile_layer(layer: Layer, hw: HwSpec, offset: int, cache: TileCache) -> PlannedLayer:

@@ -80,7 +80,7 @@ def _step_by_step(
         stores = [_slice(r, at) for r in results]
         for number, i in enumerate(op.body, op.first_instr):
             if now[number] is None:
-                now[number] = evaluate(op, i, now)
+                now[number] = evaluate(op, i, now, None)
         for k in gathered:
             now[op.yields[k]] = np.array(now[op.yields[k]])  # read all before writing any
         for k in gathered:

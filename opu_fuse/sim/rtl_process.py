@@ -103,6 +103,7 @@ class RtlMachine:
         self._watchdog = watchdog
         self._folder = Path(tempfile.mkdtemp(prefix="opu_fuse-rtl-"))
         self._retired_at = 0
+        self._working = False  # a command has no answer yet
         self._log: deque[str] = deque(maxlen=60)
         self._replies: queue.Queue[dict[str, Any] | None] = queue.Queue()
         try:
@@ -187,6 +188,8 @@ class RtlMachine:
 
     def close(self) -> None:
         """End the simulation and remove its files; `window` must not be used any more."""
+        if self._working:  # interrupted: nobody waits for the rest
+            _end(self._child)
         if self._child.stdin and not self._child.stdin.closed:
             try:
                 self._child.stdin.close()  # end of input ends the session, waves are complete
@@ -219,6 +222,7 @@ class RtlMachine:
         try:
             stream.write(json.dumps(command) + "\n")
             stream.flush()
+            self._working = True
         except BrokenPipeError:
             raise self._died() from None
 
@@ -233,6 +237,7 @@ class RtlMachine:
                 f"not done after {timeout_seconds:g} seconds",
                 "allow more time, or run fewer layers",
             ) from None
+        self._working = False
         if answer is None:
             raise self._died()
         fatal = answer.get("fatal")

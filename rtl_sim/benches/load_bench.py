@@ -22,6 +22,7 @@ from rtl_sim.benches.transfer_driver import (
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 WINDOW = 1 << 16
 BUFFERS = ("feature", "weight", "param", "residual")
+ONE = {"run": 1, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
 OP = {name: OPCODE[Engine.LOAD, name].code for name in BUFFERS}
 IDLE = {
     "halt_i": 0,
@@ -116,25 +117,42 @@ async def random_shapes_arrive_whole_and_in_order(dut):
         assert not port.open, "reads are left open"
 
 
+def row_of_loads(port, buffers, count, spacing):
+    """Loads of 4 words, `spacing` words apart in DRAM, each checked at its retirement."""
+    size = word_bytes("feature")
+    words = port.data.reshape(-1, size)
+    shape = ONE | {"run": 4}
+
+    def job(n):
+        def check():
+            got = buffers.words["feature"][4 * n : 4 * n + 4]
+            assert (got == words[n * spacing : n * spacing + 4]).all(), f"load {n} differs"
+
+        values = parameters(shape, n * spacing * size, ("dst", 4 * n))
+        return Job(op=OP["feature"], values=values, check=check)
+
+    return [job(n) for n in range(count)]
+
+
 @cocotb.test()
 async def loads_overlap_and_stay_in_order(dut):
     rng = generator()
     await begin(dut, **IDLE)
     bench, port, buffers = setup(dut, rng, latency=60)
     bench.pauses = 0.0
-    size = word_bytes("feature")
-    shape = {"run": 4, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
-    jobs = []
-    for n in range(8):
-        values = parameters(shape, n * 64 * size, ("dst", 4 * n))
-
-        def check(n=n):
-            expected = port.data.reshape(-1, size)[n * 64 : n * 64 + 4]
-            assert (buffers.words["feature"][4 * n : 4 * n + 4] == expected).all()
-
-        jobs.append(Job(op=OP["feature"], values=values, check=check))
-    await bench.run(jobs)
+    await bench.run(row_of_loads(port, buffers, 8, spacing=64))
     assert port.now < 8 * 60, f"{port.now} cycles: the latencies of 8 loads do not overlap"
+
+
+@cocotb.test()
+async def loads_that_continue_each_other_stay_apart(dut):
+    rng = generator()
+    await begin(dut, **IDLE)
+    for ready in (1.0, 0.2):
+        bench, port, buffers = setup(dut, rng, ready=ready)
+        bench.pauses = 0.0
+        await bench.run(row_of_loads(port, buffers, 32, spacing=4))
+        assert len(port.bursts) >= 32, "bursts of two instructions were merged"
 
 
 @cocotb.test()
@@ -150,9 +168,6 @@ async def contiguous_runs_become_long_bursts(dut):
     assert [b for _, b in port.bursts] == [longest] * (beats // longest) + [beats % longest] * (
         beats % longest > 0
     )
-
-
-ONE = {"run": 1, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
 
 
 @cocotb.test()

@@ -147,9 +147,17 @@ def test_logic_and_selection(rng):
     for op in ("And", "Or"):
         assert same_bits(*compare(helper.make_node(op, ["a", "b"], ["y"]), values))
     assert same_bits(*compare(helper.make_node("Not", ["a"], ["y"]), {"a": a}))
-    values = {"a": a, "x": dense_floats(rng)[:20].reshape(4, 1, 5), "w": np.float32([[[7]], [[8]]])}
-    values["w"] = values["w"].reshape(2, 1, 1)[:1]
-    assert same_bits(*compare(helper.make_node("Where", ["a", "x", "w"], ["y"]), values))
+
+
+@pytest.mark.parametrize("shapes", [((50,),) * 3, ((4, 1, 5), (3, 5), (1,)), ((1,), (9, 4), (4,))])
+def test_where_keeps_nan_and_makes_onnx_runtimes_zeros(shapes, rng):
+    node = helper.make_node("Where", ["a", "x", "w"], ["y"])
+    for _ in range(10):
+        a = rng.random(shapes[0]) < 0.5
+        x, w = (zeros_and_neighbours(rng, int(np.prod(s))).reshape(s) for s in shapes[1:])
+        assert same_bits(*compare(node, {"a": a, "x": x, "w": w}))
+    values = {"a": a, "x": (x > 0).astype(np.int64), "w": np.full(shapes[2], 7)}
+    assert same_bits(*compare(node, values))
 
 
 CASTS = [

@@ -140,14 +140,14 @@ def assert_same(ops, values, needed, control):
 
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_fused_operators_give_the_same_bits_as_one_after_the_other(control, dtype, data):
     ops, values, needed = data.draw(networks(dtype))
     assert_same(ops, values, needed, CONTROLS[control])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(networks())
 def test_constants_known_in_advance_change_nothing(network):
     ops, values, needed = network
@@ -158,7 +158,7 @@ def test_constants_known_in_advance_change_nothing(network):
     assert all(same_bits(got[name], expected[name]) for name in needed)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(networks(), st.integers(1, 9))
 def test_cutting_the_work_into_blocks_changes_nothing(network, elements):
     ops, values, needed = network
@@ -172,7 +172,7 @@ def test_cutting_the_work_into_blocks_changes_nothing(network, elements):
     assert all(same_bits(got[name], expected[name]) for name in needed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(networks("int32"))
 def test_the_executor_agrees_with_a_loop_over_the_elements(network):
     ops, values, _ = network

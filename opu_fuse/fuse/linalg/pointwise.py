@@ -98,7 +98,12 @@ def _hard_swish(_: Site, body: Payload, args: tuple[int, ...]) -> int:
 
 
 def _where(_: Site, body: Payload, args: tuple[int, ...]) -> int:
-    return body.emit("select", *args)
+    """Of a -0 in the second operand ONNX Runtime makes 0 (not in the third)."""
+    condition, x, y = args
+    if body.dtype(x) == "float32":
+        zero = body.const(0, "float32")
+        x = body.emit("select", body.emit("eq", x, zero), zero, x)
+    return body.emit("select", condition, x, y)
 
 
 def _leaky(body: Payload, x: int, slope: int) -> int:

@@ -46,9 +46,11 @@ module opu_accumulate
   always_ff @(posedge clk_i) begin
     if (step_i.valid) begin
       psum_waddr_o <= step_i.psum;
-      for (int g = 0; g < int'(GROUPS); g++) begin
+      /* verilator unroll_full */
+      for (int unsigned g = 0; g < GROUPS; g++) begin
         if (step_i.groups[g]) begin
-          for (int l = g * int'(GROUP_LANES); l < (g + 1) * int'(GROUP_LANES); l++) begin
+          /* verilator unroll_full */
+          for (int unsigned l = g * GROUP_LANES; l < (g + 1) * GROUP_LANES; l++) begin
             psum_wdata_o[32*l+:32] <= sums_i[32*l+:32] + (step_i.overwrite ? '0 : psum_rdata_i[32*l+:32]);
           end
         end

@@ -53,6 +53,7 @@ module opu_array
   logic [WORD_BITS-1:0] word;
 
   function automatic void fill(logic select, logic [ROW_WORD_BITS-1:0] index);
+    /* verilator unroll_full */
     for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) filling[b] = ELEMENT_BITS'(signed'(fill_data_i[8*b+:8]));
     row[select][index] = filling;
   endfunction
@@ -63,6 +64,7 @@ module opu_array
       word = word | WORD_BITS'(align_next_i << {SHIFT_BITS'(WORD_BYTES) - SHIFT_BITS'(align_i.offset), 3'b0});
     end
     if (!align_i.whole) begin
+      /* verilator unroll_full */
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
         if (LANE_BITS'(l) < align_i.first || LANE_BITS'(l) >= align_i.end_) word[8*l+:8] = align_i.pad;
       end
@@ -70,7 +72,9 @@ module opu_array
   endfunction
 
   function automatic void spread();
+    /* verilator unroll_full */
     for (int unsigned p = 0; p < PARTS; p++) begin
+      /* verilator unroll_full */
       for (int unsigned i = 0; i < MULTIPLIERS; i++) begin
         operand[p][i] = ELEMENT_BITS'(signed'(word[8*(p*MULTIPLIERS+i)+:8]));
       end
@@ -80,6 +84,7 @@ module opu_array
   function automatic void multiply(logic select, logic [15:0] part_mask);
     /* verilator unroll_disable */
     for (int unsigned w = 0; w < ROW_WORDS; w++) begin
+      /* verilator unroll_full */
       for (int unsigned c = 0; c < WORD_CHUNKS; c++) begin
         automatic int unsigned unit = (w * WORD_CHUNKS + c) / UNIT_CHUNKS;
         automatic int unsigned share = (w * WORD_CHUNKS + c) % UNIT_CHUNKS;
@@ -97,6 +102,7 @@ module opu_array
   // Sum of `count` units from `first` on.
   function automatic logic [31:0] combined(int unsigned first, int unsigned count);
     combined = '0;
+    /* verilator unroll_full */
     for (int unsigned j = 0; j < count; j++) combined = combined + 32'(unit_sum[first+j]);
   endfunction
 
@@ -104,14 +110,18 @@ module opu_array
   always_ff @(posedge clk_i) begin
     // combine
     if (combine_i.valid && combine_i.copy) begin
+      /* verilator unroll_full */
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
         sums_o[32*l+:32] <= 32'(copied[l/MULTIPLIERS][l%MULTIPLIERS]);
       end
     end
+    /* verilator unroll_full */
     for (int unsigned m = 0; m < MODE_COUNT; m++) begin
       if (combine_i.valid && !combine_i.copy && combine_i.mode == 4'(m)) begin
+        /* verilator unroll_full */
         for (int unsigned g = 0; g < GROUPS; g++) begin
           if (combine_i.groups[g]) begin
+            /* verilator unroll_full */
             for (int unsigned l = g * GROUP_LANES; l < (g + 1) * GROUP_LANES; l++) begin
               sums_o[32*l+:32] <= combined(
                   (l % 32'(MODE_OC[m])) * (32'(MODE_IC[m]) / MULTIPLIERS), 32'(MODE_IC[m]) / MULTIPLIERS);

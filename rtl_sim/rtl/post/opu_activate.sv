@@ -47,10 +47,12 @@ module opu_activate
   always_ff @(posedge clk_i) begin
     if (product_item_q.valid && product_item_q.present) begin
       scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i), SCALED_BITS'(lo_i), SCALED_BITS'(hi_i));
-      for (int l = 0; l < int'(LANES); l++) value_o[8*l+:8] <= y[l];
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end
     if (item_i.valid && item_i.present) begin
-      for (int l = 0; l < int'(LANES); l++) x[l] = value_i[8*l+:8];
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) x[l] = value_i[8*l+:8];
       multiply(SCALED_BITS'(x_zero_i), SCALED_BITS'({1'b0, pos_i}), SCALED_BITS'({1'b0, neg_i}));
     end
   end

@@ -68,12 +68,14 @@ module opu_pool
     if (product_item_q.valid) begin
       if (average_i) scale((shift_i > 6'd42) ? 6'd42 : shift_i, AVERAGE_PRODUCT_BITS'(y_zero_i));
       else narrow();
-      for (int l = 0; l < int'(LANES); l++) value_o[8*l+:8] <= y[l];
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end
     if (window_item_q.valid) multiply(average_i ? AVERAGE_PRODUCT_BITS'({1'b0, mult_i}) : average_t'(1));
     if (item_i.valid && item_i.first) start(average_i ? '0 : -pool_t'(128));
     if (item_i.valid && item_i.present) begin
-      for (int l = 0; l < int'(LANES); l++) x[l] = value_i[8*l+:8];
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) x[l] = value_i[8*l+:8];
       visit(average_i, POOL_BITS'(x_zero_i));
     end
   end

@@ -82,18 +82,21 @@ module opu_requant
     if (product_item_q.valid && product_item_q.present) begin
       if (requant_i) scale(product_bank_q, REQUANT_BITS'(zero_i));
       else narrow();
-      for (int l = 0; l < int'(LANES); l++) value_o[8*l+:8] <= y[l];
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end
     if (sum_item_q.valid && sum_item_q.present) multiply(sum_bank_q, requant_i);
     if (item_i.valid && item_i.present) begin
-      for (int l = 0; l < int'(LANES); l++) psum[l] = psum_i[32*l+:32];
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) psum[l] = psum_i[32*l+:32];
       add_bias(bank_i, requant_i);
     end
     if (load_we_i) begin
-      for (int i = 0; i < int'(LANES / 8); i++) begin
-        bias[load_bank_i][int'(load_word_i)*int'(LANES/8)+i] = load_data_i[64*i+:32];
-        mult[load_bank_i][int'(load_word_i)*int'(LANES/8)+i] = load_data_i[64*i+32+:16];
-        shift[load_bank_i][int'(load_word_i)*int'(LANES/8)+i] = load_data_i[64*i+48+:6];
+      /* verilator unroll_full */
+      for (int unsigned i = 0; i < LANES / 8; i++) begin
+        bias[load_bank_i][32'(load_word_i)*(LANES/8)+i] = load_data_i[64*i+:32];
+        mult[load_bank_i][32'(load_word_i)*(LANES/8)+i] = load_data_i[64*i+32+:16];
+        shift[load_bank_i][32'(load_word_i)*(LANES/8)+i] = load_data_i[64*i+48+:6];
       end
     end
   end

@@ -56,10 +56,12 @@ module opu_residual
   always_ff @(posedge clk_i) begin
     if (total_item_q.valid && total_item_q.present) begin
       scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i));
-      for (int l = 0; l < int'(LANES); l++) value_o[8*l+:8] <= y[l];
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end
     if (read_item_q.valid && read_item_q.present) begin
-      for (int l = 0; l < int'(LANES); l++) begin
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) begin
         a[l] = value_q[8*l+:8];
         b[l] = res_rdata_i[8*l+:8];
       end
