@@ -103,13 +103,15 @@ class HostSegment:
 
     inputs / outputs: (name in that model, value name). They are int8 arrays where the value is a
     `Tensor` or another quantised value, floats elsewhere. ops: (name, operator, reason) of what
-    is in it.
+    is in it. rounded: (value name, int8 tensor of the QDQ model) of every result that it rounds;
+    those are called `<value name>:int8` in that model.
     """
 
     member: str
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
     ops: tuple[tuple[str, str, str], ...]
+    rounded: tuple[tuple[str, str], ...] = ()
 
 
 Segment = MachineSegment | HostSegment

@@ -152,6 +152,7 @@ def _segments(
                     inputs=model.inputs,
                     outputs=model.outputs,
                     ops=tuple((dfg[n].name, dfg[n].op, reasons[n]) for n in segment.nodes),
+                    rounded=model.rounded,
                 )
             )
         else:

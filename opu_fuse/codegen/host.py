@@ -22,11 +22,13 @@ IR_VERSION = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostModel:
-    """inputs, outputs: (name in the ONNX model, value name of the DFG)."""
+    """inputs, outputs: (name in the ONNX model, value name of the DFG); rounded: (value name,
+    int8 tensor of the QDQ model) of every result that is rounded."""
 
     model: bytes
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
+    rounded: tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
@@ -37,6 +39,7 @@ class _Draft:
     inputs: dict[str, onnx.ValueInfoProto]
     names: dict[str, str]
     known: set[int]
+    rounded: dict[str, str]
 
 
 def host_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
@@ -45,7 +48,7 @@ def host_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
     """
     inside = set(nodes)
     parts = {u for n in nodes for u in dfg.users[n] if dfg[u].kind is Kind.TUPLE_GET}
-    draft = _Draft(dfg, [], {}, {}, {}, inside | parts)
+    draft = _Draft(dfg, [], {}, {}, {}, inside | parts, {})
     done: set[ir.Node] = set()
     for index in nodes:
         node = dfg[index]
@@ -69,6 +72,7 @@ def host_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
         model=model.SerializeToString(deterministic=True),
         inputs=tuple(draft.names.items()),
         outputs=tuple((_outer(n), n.value) for n in outputs),
+        rounded=tuple(draft.rounded.items()),
     )
 
 
@@ -161,6 +165,8 @@ def _append(draft: _Draft, node: Node) -> None:
     for result in results:
         if result.quant is None:
             continue
+        if result.tensor:
+            draft.rounded[result.value] = result.tensor
         raw = f"{result.value}:raw"
         position = list(proto.output).index(result.value)
         proto.output[position] = raw

@@ -33,7 +33,7 @@ class Place:
 
 
 def places(bundle: Bundle) -> tuple[Place, ...]:
-    """Every quantised tensor of a program, each once, in group order."""
+    """Every quantised tensor of a program, each once, in the order in which they are made."""
     found: dict[str, Place] = {}
     for group in bundle.groups:
         for stage in group.stages:
@@ -50,8 +50,20 @@ def places(bundle: Bundle) -> tuple[Place, ...]:
                 stage=known.stage if known else None,
             )
 
-    def order(place: Place) -> tuple[int, int]:
-        return place.group, place.stage.stage if place.stage else 0
+    made_after: dict[str, float] = {}
+    last = -1
+    for segment in bundle.segments:
+        if isinstance(segment, MachineSegment):
+            last = max((last, *segment.groups))
+            continue
+        for name, qdq_name in segment.rounded:
+            made_after[name] = last + 0.5
+            place = Place(name=name, qdq_name=qdq_name, group=-1, stage=None)
+            found.setdefault(name, place)
+
+    def order(place: Place) -> tuple[float, int]:
+        stage = place.stage.stage if place.stage else 0
+        return made_after.get(place.name, place.group), stage
 
     return tuple(sorted(found.values(), key=order))
 

@@ -57,7 +57,7 @@ def run(
     samples, count = ports.samples_of(bundle, inputs)
     runner = _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl)
     try:
-        job = _Job(bundle, runner, Hosts(bundle), capture)
+        job = _Job(bundle, runner, Hosts(bundle, capture=capture), capture)
         for n in range(count):
             job.sample(n, {name: array[n] for name, array in samples.items()})
     finally:

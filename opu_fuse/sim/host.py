@@ -1,19 +1,22 @@
 """Operators that stay on the host: a segment's model in ONNX Runtime, values by name."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 
 from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.errors import InternalError
 
 
 class Hosts:
-    """Sessions of a bundle's host segments, each made once."""
+    """Sessions of a bundle's host segments, each made once. capture: show what they round inside,
+    too.
+    """
 
-    def __init__(self, bundle: Bundle) -> None:
-        self._models = bundle.hosts
+    def __init__(self, bundle: Bundle, *, capture: bool = False) -> None:
+        self._models, self._capture = bundle.hosts, capture
         self._sessions: dict[str, Any] = {}
 
     def run(self, segment: HostSegment, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -21,23 +24,34 @@ class Hosts:
 
         Raises InternalError when ONNX Runtime refuses the model: the compiler has made it.
         """
-        names = [name for name, _ in segment.outputs]
+        results = dict(segment.outputs)
+        if self._capture:
+            results |= {f"{value}:int8": value for value, _ in segment.rounded}
         feeds = {name: values[value] for name, value in segment.inputs}
         try:
-            found = self._session(segment.member).run(names, feeds)
+            found = self._session(segment.member, results).run(list(results), feeds)
         except Exception as error:  # ONNX Runtime raises classes of its own
             raise InternalError("host segment", f"{segment.member}: {error}") from error
-        return {value: out for (_, value), out in zip(segment.outputs, found, strict=True)}
+        return dict(zip(results.values(), found, strict=True))
 
-    def _session(self, member: str) -> Any:
+    def _session(self, member: str, results: Collection[str]) -> Any:
         if member not in self._sessions:
-            self._sessions[member] = session(self._models[member])
+            self._sessions[member] = session(self._models[member], results)
         return self._sessions[member]
 
 
-def session(model: bytes) -> Any:
-    """An ONNX Runtime session on the CPU that computes the graph as it is written."""
+def session(model: bytes, results: Collection[str] = ()) -> Any:
+    """An ONNX Runtime session on the CPU that computes the graph as it is written.
+
+    results: tensors to be shown even if the model does not name them as outputs.
+    """
     import onnxruntime
+
+    if results:
+        shown = onnx.load_from_string(model)
+        known = {o.name for o in shown.graph.output}
+        shown.graph.output.extend(onnx.ValueInfoProto(name=r) for r in results if r not in known)
+        model = shown.SerializeToString()
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -62,11 +62,12 @@ def fuse_greedily(
 ) -> Fused:
     """Fuse operators given in an order in which each stands after those it reads.
 
-    outputs: values needed outside. constants: values known now; those of one value everywhere move
+    outputs: values needed outside; operators that lead to none of them go. constants: values known now; those of one value everywhere move
     into the payloads.
     """
     graph = _Graph(members, outputs)
-    for key in range(len(members)):
+    graph.drop_dead()
+    for key in sorted(graph.members):
         member = graph.members[key]
         if isinstance(member, GenericOp):
             needed = [value for value in writes_of(member) if graph.needed(value)]
@@ -131,6 +132,12 @@ class _Graph:
         for value in writes_of(member):
             if self.maker.get(value) == key:
                 del self.maker[value]
+
+    def drop_dead(self) -> None:
+        """Members whose results nobody needs go."""
+        for key in sorted(self.members, reverse=True):
+            if not any(self.needed(value) for value in writes_of(self.members[key])):
+                self.remove(key)
 
     def needed(self, value: str) -> bool:
         return value in self.outputs or bool(self.readers.get(value))
