@@ -85,6 +85,8 @@ def main() -> None:
         app(args=_with_optional_value(sys.argv[1:]), standalone_mode=True)
     except OpuFuseError as error:
         err.print(f"error: {error}", markup=False)
+        for note in getattr(error, "__notes__", ()):
+            err.print(f"  {note}", markup=False)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         err.print("interrupted")
@@ -146,17 +148,50 @@ def compile_(
             "--keep-tensors", help="do not reuse feature map memory (to compare every tensor)"
         ),
     ] = False,
+    level: Annotated[int, typer.Option("-O", min=0, max=3, help="level of the passes")] = 2,
+    disable_pass: Annotated[
+        list[str] | None, typer.Option("--disable-pass", metavar="NAME", help="leave a pass out")
+    ] = None,
+    print_ir_before: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--print-ir-before", metavar="NAME", help="show the model before a pass, or *"
+        ),
+    ] = None,
+    print_ir_after: Annotated[
+        list[str] | None,
+        typer.Option("--print-ir-after", metavar="NAME", help="show the model after a pass, or *"),
+    ] = None,
+    time_passes: Annotated[
+        bool, typer.Option("--time-passes", help="how long each pass took")
+    ] = False,
+    verify_passes: Annotated[
+        bool, typer.Option("--verify-passes", help="check the model after each pass")
+    ] = False,
 ) -> None:
     """Compile an ONNX model for a machine."""
+    from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
 
     spec = load_hw(hw)
+    passes = PassOptions(
+        opt_level=level,
+        disable=tuple(disable_pass or ()),
+        print_before=tuple(print_ir_before or ()),
+        print_after=tuple(print_ir_after or ()),
+        time_passes=time_passes,
+        verify=verify_passes,
+    )
     options = Options(
-        strategy=strategy, calibration=calibration, scales=scales, reuse_memory=not keep_tensors
+        strategy=strategy,
+        calibration=calibration,
+        scales=scales,
+        reuse_memory=not keep_tensors,
+        passes=passes,
     )
     with err.status("load") as status:
-        done = compile_model(model, spec, options, status.update)
+        done = compile_model(model, spec, options, status.update, _print_plain)
         Program(bundle=done.bundle, hw=spec).save(output)
     out.print(groups_table(done.bundle))
     for op in done.partition.host:
@@ -442,6 +477,10 @@ def _qdq_name(program: Any, name: str) -> str:
     stored = {t.name: t.qdq_name for t in program.bundle.tensors}
     inside = {s.name: s.qdq_name for g in program.bundle.groups for s in g.stages}
     return stored.get(name) or inside.get(name) or name
+
+
+def _print_plain(text: str) -> None:
+    err.print(text, markup=False, end="" if text.endswith("\n") else "\n")
 
 
 def _print_json(value: Any) -> None:

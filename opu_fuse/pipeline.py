@@ -7,7 +7,7 @@ way.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,31 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import SpecError
 from opu_fuse.frontend import Prepared, prepare
+from opu_fuse.frontend.transforms import STEPS, Step
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.passes import (
+    FixedPoint,
+    PassContext,
+    PassOptions,
+    Sequential,
+    lookup,
+    module_pass,
+    pass_context,
+)
 from opu_fuse.schedule.plan import Misfit, Plan, TileCache, Tiling, schedule, tile
 from opu_fuse.sim.engine import run
 
 log = logging.getLogger(__name__)
+
+OPTIONAL_PASSES = ("FoldConstant", "EliminateCommonSubexpr", "DeadCodeElimination")
+STEP_LEVEL = {"affine": 1}
+"""Steps that only make faster: folding batch norm and scales into weights."""
+
+PASS_NAMES = ("unused", *STEPS, "optional", "canonical form")
 
 Progress = Callable[[str], None]
 """Told the name of every stage as it begins."""
@@ -41,13 +57,14 @@ Progress = Callable[[str], None]
 class Options:
     """strategy: how operators are grouped; calibration: directory, .npz or None (synthetic);
     scales: pow2 or free; reuse_memory: give dead feature maps' memory to later ones (False keeps
-    every tensor for comparing).
+    every tensor for comparing); passes: levels, names and instruments.
     """
 
     strategy: str = "matched"
     calibration: str | Path | None = None
     scales: str = "pow2"
     reuse_memory: bool = True
+    passes: PassOptions = field(default_factory=PassOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +83,7 @@ def compile_model(
     hw: HwSpec,
     options: Options | None = None,
     progress: Progress = log.debug,
+    write: Progress = log.info,
 ) -> Compilation:
     """ONNX model -> program. Raises UserError with where, what and help when the input cannot be
     handled.
@@ -78,7 +96,10 @@ def compile_model(
             "compile for another machine",
         )
     progress("quantise")  # float ONNX -> QDQ -> canonical int8 graph
-    prepared = prepare(model, calibration=options.calibration, scales=options.scales)
+    with pass_context(options.passes, write=write, extra_names=PASS_NAMES):
+        prepared = prepare(
+            model, calibration=options.calibration, scales=options.scales, drive=_run_passes
+        )
     progress("build the data-flow graph")  # one node per operator, with indexing maps
     dfg = build_dfg(prepared.canonical)
     progress("fuse and tile")  # groups that are legal, and that fit
@@ -94,7 +115,7 @@ def partition_model(
     model: str | Path | ir.Model, hw: HwSpec, strategy: str = "matched"
 ) -> tuple[Dfg, Partition]:
     """The DFG of a model and its groups, legal or not; needs no quantisation."""
-    dfg = build_dfg(prepare(model, quantised=False).canonical)
+    dfg = build_dfg(prepare(model, quantised=False, drive=_run_passes).canonical)
     return dfg, fuse_partition(dfg, hw, strategy=strategy)
 
 
@@ -128,6 +149,21 @@ class Program:
 def compile(model: str | Path | ir.Model, hw: HwSpec, **options: Any) -> Program:  # noqa: A001 public name
     """ONNX model -> program; options are the fields of `Options`."""
     return Program(bundle=compile_model(model, hw, Options(**options)).bundle, hw=hw)
+
+
+def _run_passes(model: ir.Model, steps: Mapping[str, Step]) -> None:
+    """The steps of the canonical form as passes, behind the optional transforms, until all rest."""
+    optional = [lookup(name) for name in OPTIONAL_PASSES]
+    canonical = [
+        module_pass(name=name, opt_level=STEP_LEVEL.get(name, 0))(_as_transform(step))
+        for name, step in steps.items()
+    ]
+    Sequential(optional, name="optional")(model)
+    FixedPoint(canonical, name="canonical form")(model)
+
+
+def _as_transform(step: Step) -> Callable[[ir.Model, PassContext], bool]:
+    return lambda model, _: step(model)
 
 
 def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> tuple[Partition, Tiling]:

@@ -37,15 +37,16 @@ from opu_fuse.frontend.qdq import (
 )
 from opu_fuse.frontend.rounding import finish_biases, spread_rounding
 from opu_fuse.frontend.shapes import infer_shapes
-from opu_fuse.frontend.transforms import canonicalise
+from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
 from opu_fuse.quant import META_KEY, QuantParams
 
 
-def absorb(qdq: ir.Model | onnx.ModelProto) -> ir.Model:
+def absorb(qdq: ir.Model | onnx.ModelProto, drive: Drive = drive_plainly) -> ir.Model:
     """The canonical int8 model of a QDQ model (ours or a foreign one); the argument is not changed.
 
     Expects what `load_model` gives: static shapes, unique names, constants as initialisers. Values
-    keep the name of their int8 tensor in `Value.meta["opu_fuse.tensor"]`.
+    keep the name of their int8 tensor in `Value.meta["opu_fuse.tensor"]`. drive: see
+    `canonicalise`.
     """
     model = qdq.clone() if isinstance(qdq, ir.Model) else ir.from_proto(qdq)
     own_tensors(model)
@@ -62,10 +63,10 @@ def absorb(qdq: ir.Model | onnx.ModelProto) -> ir.Model:
     for node in list(graph):
         if is_dequantize(node):
             _absorb_input(node)  # Cases 3 and 5
-    canonicalise(model)
+    canonicalise(model, drive)
     spread_rounding(model)
     finish_biases(model)
-    canonicalise(model)
+    canonicalise(model, drive)
     return model
 
 

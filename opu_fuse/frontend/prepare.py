@@ -11,7 +11,7 @@ from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import SOURCE_KEY, TENSOR_KEY, quant_of, real_constant
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.quantise import is_quantised, quantise_with
-from opu_fuse.frontend.transforms import canonicalise
+from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
 from opu_fuse.quant import META_KEY
 
 _log = logging.getLogger(__name__)
@@ -38,12 +38,14 @@ def prepare(
     calibration: Calibration = None,
     scales: str = "pow2",
     quantised: bool = True,
+    drive: Drive = drive_plainly,
 ) -> Prepared:
     """Load, clean up, quantise (unless it is quantised already) and bring into canonical form.
 
     model_or_path: an ONNX file, or a model as onnx_ir or onnx object. calibration: see
     `calibration.py`. scales: "pow2" or "free". quantised=False gives the same graph with float
-    weights and no annotations. Raises ModelError when the input cannot be handled.
+    weights and no annotations. drive: what runs the steps of the canonical form. Raises
+    ModelError when the input cannot be handled.
     """
     loaded = load(model_or_path)
     model, warnings = loaded.model, []
@@ -52,16 +54,16 @@ def prepare(
             warnings.append("the model is quantised already: the calibration data is not used")
             _log.warning(warnings[-1])
         qdq = ir.to_proto(model)
-        canonical = absorb(model)
+        canonical = absorb(model, drive)
         if not quantised:
             _make_float(canonical)
     else:
-        canonicalise(model)
+        canonicalise(model, drive)
         qdq, canonical = None, model
         if quantised:
             found, warnings = samples(model, calibration)
             qdq = quantise_with(model, found, scales=scales)
-            canonical = absorb(qdq)
+            canonical = absorb(qdq, drive)
             _restore_sources(canonical, model)
     return Prepared(
         canonical=canonical,

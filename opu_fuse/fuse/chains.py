@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from opu_fuse.cost.groups import NOTHING, Cost
 from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.integer import owned_bias
-from opu_fuse.fuse.growth import Forbid, Growth, fill_clash
+from opu_fuse.fuse.growth import Forbid, Growth, fill_clash, working
 from opu_fuse.fuse.legality import EDGE_RULES, VIEW_RULES, Scope, first_refusal, leaves
 from opu_fuse.fuse.module_rules import module_refusal
 from opu_fuse.fuse.partition import Match
@@ -32,7 +32,7 @@ class Chain:
 
     def ending(self, scope: Scope, forbid: Forbid) -> tuple[Match, ...] | None:
         """The first assignment with which the group may end here; None when there is none."""
-        if forbid and tuple(sorted(self.growths[0].members)) in forbid:
+        if forbid and working(self.growths[0].matches) in forbid:
             return None
         for growth in self.growths:
             if growth.module is not None and scope.modules.can_end(growth.module):

@@ -1,5 +1,6 @@
 """A group while it grows: where its data stands in the pipeline, and what may join next."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from opu_fuse.dfg.graph import Node
@@ -82,10 +83,15 @@ def place(
     last = matches[-1].module or found
     if not scope.modules.can_end(last):
         return refuse(group_exit, {"module": last})
-    if forbid and tuple(sorted(group.members | {m.node for m in matches})) in forbid:
+    if forbid and working((*group.matches, *matches)) in forbid:
         names = [scope.dfg[m.node].name for m in (*group.matches, *matches)]
         return refuse(forbidden, {"nodes": " + ".join(names)})
     return matches
+
+
+def working(matches: Iterable[Match]) -> tuple[int, ...]:
+    """Nodes that run on a module, ascending: a group is forbidden whatever views go along."""
+    return tuple(sorted(m.node for m in matches if m.module is not None))
 
 
 def extend(

@@ -35,15 +35,17 @@ def partition(
 ) -> Partition:
     """Groups of a DFG on a machine, with reasons at all boundaries and the verifier's findings.
 
-    forbid: groups that must not be formed, each as the ascending tuple of its node indices (the
-    scheduler's answer to what does not fit); `greedy` takes no notice of it. Raises PartitionError
+    forbid: groups that must not be formed, each as its node indices (the scheduler's answer to what
+    does not fit; views do not count); `greedy` takes no notice of it. Raises PartitionError
     for an unknown strategy.
     """
     if strategy not in STRATEGIES:
         raise PartitionError(
             "--strategy", f"unknown strategy {strategy!r}", f"choose one of {', '.join(STRATEGIES)}"
         )
-    forbid = frozenset(tuple(sorted(nodes)) for nodes in forbid)
+    forbid = frozenset(
+        tuple(sorted(n for n in nodes if not dfg[n].is_virtual)) for nodes in forbid
+    )
     found = STRATEGIES[strategy](dfg, hw, forbid)
     raw, host = found.groups, found.host
     steps, stuck = order_units(dfg, raw, host)

@@ -18,7 +18,8 @@ Chain = tuple[int, ...]
 
 class BruteForce:
     def __init__(self, dfg: Dfg, hw: HwSpec, forbid: frozenset[tuple[int, ...]]) -> None:
-        self.dfg, self.hw, self.forbid = dfg, hw, forbid
+        self.dfg, self.hw = dfg, hw
+        self.forbid = [{i for i in nodes if not dfg[i].is_virtual} for nodes in forbid]
         self.costs = GroupCosts(dfg, hw)
         self.operators = [n for n in dfg.calls if n.owner is None]
         self.legal: dict[Chain, tuple[Match, ...] | None] = {}
@@ -74,7 +75,7 @@ class BruteForce:
 
     def search(self, chain: Chain) -> tuple[Match, ...] | None:
         nodes = [n for i in chain for n in self.with_bias(self.dfg[i])]
-        if tuple(sorted(n.index for n in nodes)) in self.forbid:
+        if {n.index for n in nodes if not n.is_virtual} in self.forbid:
             return None
         flow = self.hw.dataflow
         modules = [

@@ -105,6 +105,12 @@ def test_small_powers_are_multiplied_out_as_in_onnx_runtime(power, rng):
     node = helper.make_node("Pow", ["x", "p"], ["y"])
     constants = {"p": np.array(power, np.float32)}
     assert same_bits(*compare(node, {"x": dense_floats(rng)}, constants))
+    for shape in ((1, 2), (7, 3), (2, 1, 5), (1, 3, 1, 17)):
+        x = rng.normal(size=shape).astype(np.float32)
+        for rank in range(len(shape)):
+            constants = {"p": np.full((1,) * rank, power, np.float32)}
+            assert same_bits(*compare(node, {"x": x}, constants))
+    assert lowered(node, {"x": x[..., :1]}, constants) is None, "rows of one element: other bits"
 
 
 @pytest.mark.parametrize("power", [0.5, -1.0, 4.0, 0.0])

@@ -5,7 +5,7 @@ is rounded where.
 """
 
 import logging
-from types import ModuleType
+from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -23,53 +23,63 @@ from opu_fuse.frontend.transforms import (
     views,
 )
 
-STEPS: tuple[ModuleType, ...] = (
-    identities,  # so that the others see neighbours, not wrappers
-    pools,  # before all that write shapes: it may correct them
-    views,
-    convolutions,
-    dense,  # before affine: a MatMul's Add becomes its bias
-    elementwise,  # before affine: constants stand second and lack the batch dimension
-    affine,
-    padding,  # after pools and convolutions: automatic padding is resolved there
-)
+Step = Callable[[ir.Model], bool]
+"""Changes a model in place; says whether it changed anything."""
+
+Drive = Callable[[ir.Model, Mapping[str, Step]], None]
+"""Runs steps in their order, again and again until none changes anything."""
+
+
+def _pools_step(model: ir.Model) -> bool:
+    """Pools may correct shapes that others were derived from."""
+    changed = pools.run(model)
+    if changed and _shapes_forgotten(model):
+        infer_shapes(model)
+    return changed
+
+
+STEPS: Mapping[str, Step] = {
+    "identities": identities.run,  # so that the others see neighbours, not wrappers
+    "pools": _pools_step,  # before all that write shapes: it may correct them
+    "views": views.run,
+    "convolutions": convolutions.run,
+    "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
+    "elementwise": elementwise.run,  # before affine: constants stand second, without batch
+    "affine": affine.run,
+    "padding": padding.run,  # after pools and convolutions: automatic padding is resolved there
+}
 ROUNDS = 4
 """Two suffice for all networks seen; a step that still fires after these is a bug."""
 
 _log = logging.getLogger(__name__)
 
 
-def canonicalise(model: ir.Model) -> None:
-    """Bring a model (float, or int8 with annotations) into canonical form, in place.
-
-    Expects static shapes and unique names. Raises InternalError when a step still changes something
-    after ROUNDS rounds.
-    """
+def drive_plainly(model: ir.Model, steps: Mapping[str, Step]) -> None:
+    """All steps, at most ROUNDS times. Raises InternalError when one still changes something."""
     firing: list[str] = []
     for _ in range(ROUNDS):
-        _remove_unused(model)
-        firing = [step.__name__.rsplit(".", 1)[-1] for step in STEPS if _run(step, model)]
+        firing = [name for name, step in steps.items() if step(model)]
         if not firing:
-            break
+            return
         _log.debug("changed by %s", ", ".join(firing))
-    else:
-        raise InternalError(
-            stage="canonical form", what=f"{', '.join(firing)} still fires after {ROUNDS} rounds"
-        )
-    _remove_unused(model)
+    raise InternalError(
+        stage="canonical form", what=f"{', '.join(firing)} still fires after {ROUNDS} rounds"
+    )
+
+
+def canonicalise(model: ir.Model, drive: Drive = drive_plainly) -> None:
+    """Bring a model (float, or int8 with annotations) into canonical form, in place.
+
+    Expects static shapes and unique names. drive: what runs the steps (the compiler's own runs
+    them as passes).
+    """
+    drive(model, {"unused": _remove_unused, **STEPS})
     common.NameFixPass()(model)
-
-
-def _run(step: ModuleType, model: ir.Model) -> bool:
-    changed = step.run(model)
-    if changed and step is pools and _shapes_forgotten(model):
-        infer_shapes(model)
-    return changed
 
 
 def _shapes_forgotten(model: ir.Model) -> bool:
     return any(v.shape is None for node in model.graph for v in node.outputs)
 
 
-def _remove_unused(model: ir.Model) -> None:
-    common.RemoveUnusedNodesPass()(model)
+def _remove_unused(model: ir.Model) -> bool:
+    return bool(common.RemoveUnusedNodesPass()(model).modified)

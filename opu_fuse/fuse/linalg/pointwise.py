@@ -130,9 +130,11 @@ def _reciprocal(_: Site, body: Payload, args: tuple[int, ...]) -> int:
 
 
 def _pow(site: Site, body: Payload, args: tuple[int, ...]) -> int | None:
-    """Exponents 1, 2, 3 as one constant: those ONNX Runtime multiplies out."""
+    """Exponents 1, 2, 3 as one constant: those ONNX Runtime multiplies out, unless it takes the
+    base for the scalar, which it does where rows have one element.
+    """
     exponent = site.constant(1)
-    if exponent is None or exponent.size != 1 or np.prod(site.shape(0)) == 1:
+    if exponent is None or exponent.size != 1 or site.shape(0)[-1:] in ((), (1,)):
         return None
     power = float(exponent.reshape(()))
     if power not in (1.0, 2.0, 3.0):

@@ -93,14 +93,20 @@ def site_of(
     if len(results) != 1 or missing or results[0] not in types:
         return None
     result = types[results[0]]
-    if any(t.shape is None or 0 in t.shape for t in (*given, result) if t is not None):
+    shapes = [t.shape for t in (*given, result) if t is not None]
+    if any(shape is None or 0 in shape for shape in shapes):
         return None
     return Site(node=node, inputs=tuple(given), result=result, constants=constants)
 
 
 def types_of(model: onnx.ModelProto) -> dict[str, TensorType]:
     """Types of a model's values, as far as shape inference finds them; constants included."""
-    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    draft = onnx.ModelProto()
+    draft.CopyFrom(model)
+    for output in draft.graph.output:
+        if not output.type.tensor_type.elem_type:  # "of no type" also says "of no dimensions"
+            output.ClearField("type")
+    graph = onnx.shape_inference.infer_shapes(draft, data_prop=True).graph
     found: dict[str, TensorType] = {}
     for info in (*graph.value_info, *graph.output, *graph.input):
         tensor = info.type.tensor_type

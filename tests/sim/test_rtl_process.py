@@ -1,0 +1,65 @@
+"""What the user reads when RTL simulation cannot start or stops."""
+
+import numpy as np
+import pytest
+
+from opu_fuse.errors import RunError
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.regmap import ErrorCode
+from opu_fuse.sim.rtl_process import MachineStop, RtlMachine, stop_error
+
+
+def start(**options):
+    return RtlMachine(load_hw("opu-tiny"), np.zeros(4096, np.uint8), **options)
+
+
+@pytest.mark.parametrize(
+    ("present", "missing"), [((), "g++"), (("g++",), "make"), (("g++", "make"), "perl")]
+)
+def test_a_missing_tool_is_named_with_what_to_install(monkeypatch, tmp_path, present, missing):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in present:
+        (folder / tool).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(RunError) as caught:
+        start()
+    message = str(caught.value)
+    assert f"{missing} is not on the PATH" in message or missing.replace("++", r"\+\+") in message
+    assert "apt-get install" in message
+
+
+def test_a_failed_start_leaves_no_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with pytest.raises(RunError):
+        start()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_waves_of_unknown_format_are_refused_before_anything_is_built(tmp_path):
+    with pytest.raises(RunError, match=r"waves of type '\.txt'; use \.fst or \.vcd"):
+        start(waves=tmp_path / "waves.txt")
+
+
+def test_waves_into_a_missing_folder_are_refused_before_anything_is_built(tmp_path):
+    with pytest.raises(RunError, match="the folder for the waves does not exist"):
+        start(waves=tmp_path / "absent" / "waves.fst")
+
+
+def test_a_stopped_machine_names_reason_place_and_instruction():
+    stop = MachineStop(code=ErrorCode.WINDOW, engine=Engine.STORE, pc=17)
+    message = str(stop_error(stop, "net, segment 0", "store.store dram=0x40"))
+    assert "the machine stopped with window (an access outside the memory window)" in message
+    assert "engine store, program word 17: store.store dram=0x40" in message
+
+
+def test_every_source_file_is_found_by_its_module_name():
+    from rtl_sim.build import source_files
+
+    names = [path.stem for path in source_files("opu_system")]
+    assert {"opu_top", "opu_compute", "opu_post", "opu_load", "opu_image"} <= set(names)
+    assert names.index("opu_compute_pkg") < names.index("opu_compute")
+    assert len(names) == len(set(names))
