@@ -87,7 +87,9 @@ def kernel_to_json(kernel: Kernel) -> bytes:
 
 
 def kernel_from_json(text: bytes, where: str) -> Kernel:
-    """Parse and check. where: the file, for messages. Raises ProgramError with the first mistake."""
+    """Parse and check. where: the file, for messages. Raises ProgramError with the first
+    mistake.
+    """
     try:
         form = _adapter().validate_json(text)
     except ValidationError as error:

@@ -22,7 +22,7 @@ from opu_fuse.schedule.emit import Emitter, Job, Placement, Step
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower import lower_group
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
-from opu_fuse.schedule.order import SegmentUnits, order_segments
+from opu_fuse.schedule.order import SegmentSteps, order_segments
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
 
@@ -99,7 +99,7 @@ class Tiling:
     """
 
     layers: Mapping[int, PlannedLayer]
-    segments: tuple[SegmentUnits, ...]
+    segments: tuple[SegmentSteps, ...]
     uses: Mapping[int, TensorUse]
     constants_bytes: int
 
@@ -128,7 +128,7 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     uses = tensor_uses(dfg, layers, segments, hw)
     planned: dict[int, PlannedLayer] = {}
     offset = 0
-    for index in (u.group for s in segments for u in s.units if u.group in layers):
+    for index in (t.group for s in segments for t in s.steps if t.group in layers):
         assert index is not None
         layer = layers[index]
         layer = replace(layer, shape=replace(layer.shape, slot=uses[layer.source].layout.slot))
@@ -160,10 +160,10 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     for segment in tiling.segments:
         if not segment.machine:
             emitted.append(
-                HostWork(nodes=tuple(u.host for u in segment.units if u.host is not None))
+                HostWork(nodes=tuple(t.node for t in segment.steps if t.node is not None))
             )
             continue
-        groups = [u.group for u in segment.units if u.group is not None]
+        groups = [t.group for t in segment.steps if t.group is not None]
         jobs = [tiling.layers[g] for g in groups if g in tiling.layers]
         if jobs:
             program = _emit(jobs, placements, hw, at)

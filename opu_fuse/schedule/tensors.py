@@ -8,7 +8,7 @@ from opu_fuse.dfg.views import feature_shape, follow_views
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Layer
-from opu_fuse.schedule.order import SegmentUnits
+from opu_fuse.schedule.order import SegmentSteps
 
 MIN_SLOT = 4
 BEFORE = -1
@@ -27,7 +27,7 @@ class TensorUse:
 
 
 def tensor_uses(
-    dfg: Dfg, layers: Mapping[int, Layer], segments: Sequence[SegmentUnits], hw: HwSpec
+    dfg: Dfg, layers: Mapping[int, Layer], segments: Sequence[SegmentSteps], hw: HwSpec
 ) -> dict[int, TensorUse]:
     """Every value that a machine group reads or writes, by DFG index. layers: group index ->
     layer.
@@ -38,7 +38,7 @@ def tensor_uses(
     machine: set[int] = set()
     step = 0
     for segment in segments:
-        for unit in segment.units:
+        for unit in segment.steps:
             if unit.group is not None and unit.group in layers:
                 layer = layers[unit.group]
                 reads = [layer.source] + ([] if layer.residual is None else [layer.residual])
@@ -47,9 +47,9 @@ def tensor_uses(
                 if not _reads_slots(layer, hw):
                     slotted.discard(layer.source)
                 slotted.discard(-1 if layer.residual is None else layer.residual)
-            elif unit.host is not None:
-                reads = [follow_views(dfg, i) for i in values_read(dfg, unit.host)]
-                first[unit.host] = step
+            elif unit.node is not None:
+                reads = [follow_views(dfg, i) for i in values_read(dfg, unit.node)]
+                first[unit.node] = step
             else:
                 reads = []
             for node in reads:

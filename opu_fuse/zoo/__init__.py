@@ -16,6 +16,9 @@ from opu_fuse.zoo import (
     unet,
     yolo,
 )
+from opu_fuse.zoo.living import living_weights
+
+__all__ = ["build", "description", "living_weights", "names"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,12 +165,9 @@ def test_nodes_of_onnx_runtime_are_gathered_into_few_steps():
 
 
 def test_values_captured_by_a_subgraph_are_kept():
-    then = helper.make_graph(
-        [helper.make_node("Identity", ["m"], ["t"])], "then", [], [helper.make_empty_tensor_value_info("t")]
-    )
-    otherwise = helper.make_graph(
-        [helper.make_node("Neg", ["x"], ["e"])], "else", [], [helper.make_empty_tensor_value_info("e")]
-    )
+    t, e = (helper.make_tensor_value_info(n, 1, [2]) for n in "te")
+    then = helper.make_graph([helper.make_node("Identity", ["m"], ["t"])], "then", [], [t])
+    otherwise = helper.make_graph([helper.make_node("Neg", ["x"], ["e"])], "else", [], [e])
     nodes = [
         node("Mul", "x three", "m"),
         node("Relu", "m", "r"),

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from opu_fuse.affine import Affine, AffineMap, loops_map
 from opu_fuse.fuse.linalg.control import always, at_most_live_values, at_most_ops, one_use
 from opu_fuse.fuse.linalg.driver import fuse_greedily
+from opu_fuse.fuse.linalg.payload import Payload
 from opu_fuse.kernel import GenericOp, Input, Iterator, Kernel, Loop, Result, literal
 from opu_fuse.kernel_check import checked
-from opu_fuse.fuse.linalg.payload import Payload
 from opu_fuse.sim import generic as executor
 from opu_fuse.sim.generic import run_kernel
 from tests.fuse_linalg.sketch import run_all, same_bits
@@ -51,7 +51,8 @@ def networks(draw, dtype="float32"):
     values = {}
     for name, shape in shapes.items():
         if name not in made:
-            data = rng.normal(size=shape) * 4 if dtype == "float32" else rng.integers(-99, 99, shape)
+            floats = dtype == "float32"
+            data = rng.normal(size=shape) * 4 if floats else rng.integers(-99, 99, shape)
             values[name] = np.asarray(data, dtype)
     return ops, values, needed
 

@@ -95,6 +95,15 @@ def random_image(rng: np.random.Generator, program: list[Instruction]) -> tuple[
     records[:, 2:4] = np.where(records[:, 1:2] >= 128, 255, 0)
     records[:, 6] = rng.integers(24, 40, len(records))
     records[:, 7] = 0
+    return _with_program(image, program)
+
+
+def program_image(program: list[Instruction]) -> tuple[np.ndarray, int]:
+    """Memory window with zeros and the program; words of it."""
+    return _with_program(np.zeros(WINDOW_BYTES, np.uint8), program)
+
+
+def _with_program(image: np.ndarray, program: list[Instruction]) -> tuple[np.ndarray, int]:
     words = np.asarray(encode(program), "<u4")
     image[PROGRAM_AT : PROGRAM_AT + 4 * words.size] = words.view(np.uint8)
     return image, words.size

@@ -4,7 +4,7 @@ The plan's steps are in the order in which they run. ONNX Runtime's nodes are ga
 steps as the dependencies allow.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,23 +106,29 @@ def _known(
 def _opaque(node: onnx.NodeProto) -> Opaque:
     return Opaque(
         name=node.name or f"{node.op_type}:{node.output[0]}",
-        reads=tuple(dict.fromkeys(names_read([node]))),
+        reads=names_read(node),
         writes=tuple(name for name in node.output if name),
     )
 
 
-def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    """Names that nodes read; of their subgraphs also those from outside (and their own, which do
-    no harm: ONNX forbids to reuse an outer name inside).
-    """
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        yield from (name for name in node.input if name)
-        for a in node.attribute:
-            for graph in (*a.graphs, a.g):
-                stack += graph.node
-                yield from (o.name for o in graph.output)
+def names_read(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Names a node reads, each once, those its subgraphs capture included."""
+    read, inner = dict.fromkeys(node.input), {""}
+    graphs = _subgraphs(node)
+    while graphs:
+        graph = graphs.pop()
+        inner.update(x.name for x in (*graph.input, *graph.initializer))
+        read |= dict.fromkeys(o.name for o in graph.output)
+        for part in graph.node:
+            inner.update(part.output)
+            read |= dict.fromkeys(part.input)
+            graphs += _subgraphs(part)
+    return tuple(name for name in read if name not in inner)  # ONNX forbids equal names inside
+
+
+def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    found = [graph for a in node.attribute for graph in a.graphs]
+    return found + [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
 
 
 def _too_small(fused: Fused, min_nodes: int) -> list[int]:

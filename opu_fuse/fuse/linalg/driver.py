@@ -62,8 +62,8 @@ def fuse_greedily(
 ) -> Fused:
     """Fuse operators given in an order in which each stands after those it reads.
 
-    outputs: values needed outside; operators that lead to none of them go. constants: values known now; those of one value everywhere move
-    into the payloads.
+    outputs: values needed outside; operators that lead to none of them go. constants: values known
+    now; those of one value everywhere move into the payloads.
     """
     graph = _Graph(members, outputs)
     graph.drop_dead()

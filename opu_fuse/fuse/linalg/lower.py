@@ -12,7 +12,7 @@ from opu_fuse.fuse.linalg.pointwise import POINTWISE
 from opu_fuse.fuse.linalg.site import Site, TensorType, site_of
 from opu_fuse.fuse.linalg.views import VIEWS
 from opu_fuse.kernel import DTYPES, GenericOp, Input, Iterator, Loop, Result
-from opu_fuse.kernel_check import checked
+from opu_fuse.kernel_check import checked, first_mistake
 
 
 def generic_of(
@@ -46,14 +46,17 @@ def generic_of(
 
 def _pointwise(site: Site, dtypes: list[str]) -> GenericOp | None:
     operands = [n for n in range(len(site.inputs)) if site.has(n)]
+    per_channel = site.node.op_type in ("QuantizeLinear", "DequantizeLinear")
+    spread = operands[:1] if per_channel else operands
+    if _broadcast([site.shape(n) for n in spread]) != site.result_shape:
+        return None  # types that do not go together come from a model that declares them wrong
     payload = Payload([*dtypes, site.result.dtype])
     value = POINTWISE[site.node.op_type].lower(site, payload, tuple(range(len(operands))))
     if value is None:
         return None
-    inputs = tuple(
-        _input(site, n, _channel_map(site, n) or site.spread(n)) for n in operands
-    )
-    return _generic(site, inputs, payload, value)
+    maps = [_channel_map(site, n) if n and per_channel else site.spread(n) for n in operands]
+    inputs = tuple(_input(site, n, m) for n, m in zip(operands, maps, strict=True))
+    return checked(_generic(site, inputs, payload, value))
 
 
 def _view(site: Site, index: AffineMap | None) -> GenericOp | None:
@@ -62,7 +65,8 @@ def _view(site: Site, index: AffineMap | None) -> GenericOp | None:
     if index is None or any(site.has(n) and site.constant(n) is None for n in others):
         return None
     inputs = (_input(site, 0, index),)
-    return _generic(site, inputs, Payload([site.result.dtype] * 2), 0)
+    op = _generic(site, inputs, Payload([site.result.dtype] * 2), 0)
+    return op if first_mistake(op) is None else None  # as above: declared wrong
 
 
 def _input(site: Site, n: int, index: AffineMap) -> Input:
@@ -71,10 +75,15 @@ def _input(site: Site, n: int, index: AffineMap) -> Input:
     return Input(value=site.node.input[n], shape=site.shape(n), dtype=given.dtype, map=index)
 
 
-def _channel_map(site: Site, n: int) -> AffineMap | None:
-    """Map of the scales and zero points of QuantizeLinear and DequantizeLinear."""
-    if n == 0 or site.node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
         return None
+
+
+def _channel_map(site: Site, n: int) -> AffineMap:
+    """Map of the scales and zero points of QuantizeLinear and DequantizeLinear."""
     shape, rank = site.shape(n), len(site.result_shape)
     axis = site.integer("axis", 1)
     moving = Affine(terms=((axis % rank, 1),)) if shape and shape[0] > 1 else Affine()
@@ -84,16 +93,13 @@ def _channel_map(site: Site, n: int) -> AffineMap | None:
 def _generic(site: Site, inputs: tuple[Input, ...], payload: Payload, value: int) -> GenericOp:
     name = next(name for name in site.node.output if name)
     shape = site.result_shape
-    result = Result(
-        value=name, shape=shape, dtype=site.result.dtype, map=identity_map(len(shape))
-    )
-    return checked(
-        GenericOp(
-            name=site.node.name or f"{site.node.op_type}:{name}",
-            loops=tuple(Loop(kind=Iterator.PARALLEL, extent=extent) for extent in shape),
-            inputs=inputs,
-            results=(result,),
-            body=payload.instructions,
-            yields=(value,),
-        )
+    identity = identity_map(len(shape))
+    result = Result(value=name, shape=shape, dtype=site.result.dtype, map=identity)
+    return GenericOp(
+        name=site.node.name or f"{site.node.op_type}:{name}",
+        loops=tuple(Loop(kind=Iterator.PARALLEL, extent=extent) for extent in shape),
+        inputs=inputs,
+        results=(result,),
+        body=payload.instructions,
+        yields=(value,),
     )

@@ -88,7 +88,7 @@ def _part(
     types: Mapping[str, TensorType],
 ) -> onnx.ModelProto:
     """A model of some nodes, with the constants they read."""
-    read = set(names_read(nodes))
+    read = {name for node in nodes for name in names_read(node)}
     graph = model.graph
     constant = [n for n in graph.node if n.op_type == "Constant" and n.output[0] in read]
     part = helper.make_graph(
