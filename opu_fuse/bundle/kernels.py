@@ -114,9 +114,7 @@ def _input(x: Input) -> _Input:
 
 def _result(r: Result) -> _Result:
     index = str(r.map)
-    return _Result(
-        value=r.value, shape=r.shape, dtype=r.dtype, map=index, init=r.init, fill=r.fill
-    )
+    return _Result(value=r.value, shape=r.shape, dtype=r.dtype, map=index, init=r.init, fill=r.fill)
 
 
 def _constant(data: np.ndarray) -> _Constant:

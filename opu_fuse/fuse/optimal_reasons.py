@@ -25,11 +25,6 @@ def fits_no_tile(words: Words) -> Words | None:
     return words
 
 
-def leaves_more(words: Words) -> Words | None:
-    """With {node} on the machine, more of its neighbours would be on the host"""
-    return words
-
-
 def costs_more(words: Words) -> Words | None:
     """{source} and {target} in one group would take {together}; apart they take {apart}"""
     return words
@@ -59,23 +54,17 @@ def host_ops(
 def _why_on_host(
     scope: Scope, costs: GroupCosts, forbid: Forbid, by_tail: Mapping[int, Growth], node: Node
 ) -> Refusal:
-    words: Words = {"node": node.name}
     if node.is_virtual:
         source = node.operands[0]
-        if source not in by_tail:
-            return refuse(no_group, {**words, "source": scope.dfg[source].name})
-        joined = extend(scope, by_tail[source], node, forbid)
-        return joined if isinstance(joined, Refusal) else refuse(leaves_more, words)
+        joined = extend(scope, by_tail[source], node, forbid) if source in by_tail else None
+        words: Words = {"node": node.name, "source": scope.dfg[source].name}
+        return joined if isinstance(joined, Refusal) else refuse(no_group, words)
     refusal = first_refusal(OPERATOR_RULES, scope, node)
     alone = refusal or place(scope, Growth(), node, forbid)
     if isinstance(alone, Refusal):
         return alone
     what = costs.misfit([m.node for m in alone])
-    return (
-        refuse(leaves_more, words)
-        if what is None
-        else refuse(fits_no_tile, {**words, "what": what})
-    )
+    return refuse(fits_no_tile, {"node": node.name, "what": what})
 
 
 def apart(

@@ -1,6 +1,7 @@
 """What a searching strategy found: region by region, against what `matched` makes of it."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from opu_fuse.cost.groups import Cost
 from opu_fuse.dfg.graph import Dfg
@@ -59,6 +60,25 @@ def search_lines(dfg: Dfg, search: Search) -> list[str]:
             if not r.exact
         ),
     ]
+
+
+def search_json(dfg: Dfg, search: Search) -> dict[str, Any]:
+    """The search as plain dicts and lists, operators by name."""
+    return {
+        "exact": search.exact,
+        "best": asdict(search.best),
+        "matched": asdict(search.matched),
+        "regions": [
+            {
+                "nodes": [dfg[i].name for i in region.nodes],
+                "decisions": region.decisions,
+                "exact": region.exact,
+                "best": asdict(region.best),
+                "matched": asdict(region.matched),
+            }
+            for region in search.regions
+        ],
+    }
 
 
 def cost_text(cost: Cost) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.partition import Partition
+from opu_fuse.fuse.search import search_json
 from opu_fuse.hw.spec import HwSpec
 
 SCHEMA_VERSION = 1
@@ -14,9 +15,9 @@ SCHEMA_VERSION = 1
 
 def partition_to_json(dfg: Dfg, hw: HwSpec, partition: Partition) -> dict[str, Any]:
     """A partition by names: operators by node name, `inputs` and `outputs` of groups by value
-    name.
+    name. `search` is there only when the strategy searched.
     """
-    return {
+    found = {
         "schema_version": SCHEMA_VERSION,
         "model": dfg.name,
         "hw": hw.name,
@@ -47,6 +48,9 @@ def partition_to_json(dfg: Dfg, hw: HwSpec, partition: Partition) -> dict[str, A
             for b in partition.boundaries
         ],
     }
+    if partition.search is not None:
+        found["search"] = search_json(dfg, partition.search)
+    return found
 
 
 def _names(dfg: Dfg, nodes: Sequence[int]) -> list[str]:

@@ -76,7 +76,7 @@ def _step_by_step(
     loops = op.gathering
     for point in np.ndindex(*(op.extents[i] for i in loops)):
         at = dict(zip(loops, point, strict=True))
-        now = [None if v is None else _slice(v, at) for v in values]
+        now = [_slice(v, at) if isinstance(v, np.ndarray) else v for v in values]
         stores = [_slice(r, at) for r in results]
         for number, i in enumerate(op.body, op.first_instr):
             if now[number] is None:
@@ -89,14 +89,10 @@ def _step_by_step(
             np.copyto(stores[k], value, casting="no")
 
 
-def _slice(value: np.ndarray | np.generic, at: Mapping[int, int]) -> np.ndarray | np.generic:
+def _slice(value: np.ndarray, at: Mapping[int, int]) -> np.ndarray:
     """The part of a value at one point of the gathering loops, their axes kept at size 1."""
-    if isinstance(value, np.generic):
-        return value
     index = tuple(
         slice(at[i], at[i] + 1) if i in at and size > 1 else slice(None)
         for i, size in enumerate(value.shape)
     )
     return value[index]
-
-

@@ -15,6 +15,8 @@ from opu_fuse.zoo import moments
 from opu_fuse.zoo.moments import Moments
 
 _VIEWS = ("Unsqueeze", "Squeeze", "Reshape", "Identity", "Flatten")
+_OWN_CONSTANTS = 4
+"""IR version from which initialisers need not be inputs of the graph."""
 _NORMAL: Moments = (0.0, 1.0)
 
 Draw = Callable[[tuple[int, ...]], np.ndarray]
@@ -29,6 +31,7 @@ def living_weights(model: ir.Model, *, seed: int = 0) -> ir.Model:
     """
     copy = model.clone()
     common.RemoveInitializersFromInputsPass()(copy)
+    copy.ir_version = max(copy.ir_version, _OWN_CONSTANTS)
     _Life(copy.graph, np.random.default_rng(seed)).run()
     common.RemoveUnusedNodesPass()(copy)
     return copy

@@ -7,13 +7,19 @@ import os
 
 import cocotb
 import numpy as np
-from cocotb.triggers import FallingEdge
+from cocotb.triggers import FallingEdge, ReadOnly
 
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.timing import MIN_ROW_CYCLES
 from rtl_sim.benches import compute_model
-from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare
+from rtl_sim.benches.engine_driver import (
+    EngineDriver,
+    Pauses,
+    assert_alive,
+    bytes_of,
+    compare,
+)
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
@@ -143,3 +149,42 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
     await bench.check()
     await bench.run([(opcode, values)], Pauses())
     await bench.check()
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def reads_by_the_other_engine_wait_only_while_compute_reads_the_same_bank(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    half = SPEC.buffers.psum.words // 2
+    instructions = bench.random(ROUNDS, copy_chance=0, largest=3)
+    for bank in (0, 1):
+        for _, values in instructions:  # every step reads, all in the first nine words of a bank
+            values |= {"accumulate": 1, "oc_steps": 1, "psum": bank * half}
+        words = bench.psum.copy()
+        running = cocotb.start_soon(bench.run(instructions, Pauses()))
+        asked, granted = await read_while(bench, running, words, range(half + 9, 2 * half))
+        assert asked > 100
+        if bank == 0:
+            assert granted == asked, "a read of the idle bank was refused"
+        else:
+            assert granted < asked, "compute and the other engine read one bank in one cycle"
+        await bench.check(instructions)
+
+
+async def read_while(bench, running, words, addresses):
+    """Reads words that nobody writes until `running` ends: reads asked for, reads granted."""
+    dut, asked, granted, expected = bench.dut, 0, 0, None
+    dut.read_re_i.value = 1
+    while not running.done():
+        address = int(bench.rng.choice(addresses))
+        dut.read_addr_i.value = address
+        await ReadOnly()
+        grant = int(dut.read_grant_o.value)
+        asked, granted = asked + 1, granted + grant
+        if grant:
+            expected = bytes_of(words[address])
+        await FallingEdge(dut.clk_i)
+        if expected is not None:
+            assert int(dut.read_data_o.value) == expected, f"word {address}, or a word not held"
+    dut.read_re_i.value = 0
+    return asked, granted

@@ -172,13 +172,13 @@ def test_values_captured_by_a_subgraph_are_kept():
         node("Mul", "x three", "m"),
         node("Relu", "m", "r"),
         helper.make_node("If", ["flag"], ["y"], name="if", then_branch=then, else_branch=otherwise),
-        node("Add", "y r", "z"),
+        node("Add", "y r", "out"),
     ]
     values = {"x": np.float32([1, -2]), "flag": np.array(True)}
-    model = model_of(nodes, values, ["z"], QUANT)
+    model = model_of(nodes, values, ["out"], QUANT)
     pieces = split_host_model(model)
-    assert [p.nodes for p in pieces] == [("m", "r"), ("if", "z")]
-    assert same_bits(run_pieces(pieces, values)["z"], run_model(model, values)["z"])
+    assert [p.nodes for p in pieces] == [("m", "r"), ("if", "out")]
+    assert same_bits(run_pieces(pieces, values)["out"], run_model(model, values)["out"])
 
 
 def test_a_segment_without_a_chain_comes_back_as_it_is():

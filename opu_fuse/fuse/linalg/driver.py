@@ -200,9 +200,7 @@ def _try(graph: _Graph, key: int, consumer: GenericOp, operand: int, control: Co
             _replace(graph, key, maker, simplify(folded))
             return True
     kept = frozenset(
-        r.value
-        for r in producer.results
-        if r.value in graph.outputs or graph.outside(r.value, key)
+        r.value for r in producer.results if r.value in graph.outputs or graph.outside(r.value, key)
     )
     pair = Pair(producer=producer, consumer=consumer, operand=operand, kept=kept)
     no = refusal(pair) or _waits_for_itself(graph, key, pair)

@@ -227,9 +227,7 @@ POINTWISE: Mapping[str, Pointwise] = {
     "Where": Pointwise(lower=_where, dtypes=BOOL),
     "Cast": Pointwise(lower=_cast, dtypes=ANY),
     "QuantizeLinear": Pointwise(lower=_quantize, dtypes=FLOAT),
-    "DequantizeLinear": Pointwise(
-        lower=_dequantize, dtypes=frozenset({"int8", "uint8", "int32"})
-    ),
+    "DequantizeLinear": Pointwise(lower=_dequantize, dtypes=frozenset({"int8", "uint8", "int32"})),
     "Exp": Pointwise(lower=_plain("exp"), dtypes=FLOAT, exact=False),
     "Tanh": Pointwise(lower=_plain("tanh"), dtypes=FLOAT, exact=False),
     "Sigmoid": Pointwise(lower=_plain("sigmoid"), dtypes=FLOAT, exact=False),

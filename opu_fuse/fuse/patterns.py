@@ -1,0 +1,141 @@
+"""Pattern kinds, and the graph on which TVM's FuseOps works.
+
+A pattern kind says how an operator's result elements depend on its operands' elements; an edge has
+one too. Only these and the graph's form decide what is fused; the machine plays no part here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from opu_fuse.dfg.graph import Dfg, Kind, Node
+
+
+class Pattern(IntEnum):
+    """Ordered: combining two kinds takes the larger one."""
+
+    ELEM_WISE = 0
+    """One result element from the operands' elements at the same place."""
+    BROADCAST = 1
+    """The operand's axes appear in order among the result's (so no transpose)."""
+    INJECTIVE = 2
+    """One result element from one element of each operand."""
+    COMM_REDUCE = 3
+    """A commutative reduction."""
+    OUT_EWISE_FUSABLE = 4
+    """Like a convolution: element-wise work can be fused to its result."""
+    TUPLE = 7
+    OPAQUE = 8
+
+
+Edge = tuple[int, Pattern]
+"""(user, pattern of the edge)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionGraph:
+    """Nodes in post-DFS order (operands before users), named by position.
+
+    patterns: one per node; users: the edges that leave a node, one per use, in the order in which
+    they are met; extern: nodes whose value is needed outside (results and inputs of the function);
+    operands: what a node reads, each once; parameter: whether a node's value is handed to a
+    function that reads it (scalar constants are written into its body).
+    """
+
+    patterns: Sequence[Pattern]
+    users: Sequence[Sequence[Edge]]
+    extern: Sequence[bool]
+    operands: Sequence[Sequence[int]]
+    parameter: Sequence[bool]
+
+
+PATTERNS: dict[str, Pattern] = {
+    **dict.fromkeys(("relu", "clip", "leaky_relu"), Pattern.ELEM_WISE),
+    **dict.fromkeys(("add", "multiply"), Pattern.BROADCAST),
+    **dict.fromkeys(("reshape", "concat", "pad", "upsample"), Pattern.INJECTIVE),
+    **dict.fromkeys(("conv", "dense", "max_pool", "avg_pool"), Pattern.OUT_EWISE_FUSABLE),
+}
+"""Of the operators that machines know; whatever is in none of the tables is opaque."""
+
+HOST_PATTERNS: dict[str, Pattern] = {
+    **dict.fromkeys(
+        (
+            *("Abs", "Cast", "Ceil", "Celu", "Clip", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu"),
+            *("HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Mish", "Neg", "Not"),
+            *("Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus"),
+            *("Softsign", "Sqrt", "Tanh", "ThresholdedRelu"),
+        ),
+        Pattern.ELEM_WISE,
+    ),
+    **dict.fromkeys(
+        (
+            *("Add", "And", "Div", "Equal", "Expand", "Greater", "GreaterOrEqual", "Less"),
+            *("LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "PRelu", "Sub"),
+            *("Sum", "Where", "Xor"),
+        ),
+        Pattern.BROADCAST,
+    ),
+    **dict.fromkeys(
+        (
+            *("Concat", "DepthToSpace", "Flatten", "Gather", "Pad", "Reshape", "Resize", "Slice"),
+            *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample"),
+        ),
+        Pattern.INJECTIVE,
+    ),
+    **dict.fromkeys(
+        (
+            *("ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin"),
+            *("ReduceProd", "ReduceSum"),
+        ),
+        Pattern.COMM_REDUCE,
+    ),
+    **dict.fromkeys(
+        (
+            *("AveragePool", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool"),
+            *("GlobalMaxPool", "MatMul", "MaxPool"),
+        ),
+        Pattern.OUT_EWISE_FUSABLE,
+    ),
+}
+"""Of operators that stay on the host, by ONNX name."""
+
+
+def pattern_of(node: Node) -> Pattern:
+    """A node's kind: inputs and tensors are opaque (never fused), a scalar constant is
+    element-wise.
+    """
+    if node.kind is Kind.CALL:
+        if node.is_host:
+            return HOST_PATTERNS.get(node.op.removeprefix("host:"), Pattern.OPAQUE)
+        return PATTERNS.get(node.op, Pattern.OPAQUE)
+    if node.kind is Kind.TUPLE:
+        return Pattern.TUPLE
+    if node.kind is Kind.TUPLE_GET:
+        return Pattern.INJECTIVE
+    scalar = node.kind is Kind.CONST and node.shape == ()
+    return Pattern.ELEM_WISE if scalar else Pattern.OPAQUE
+
+
+def fusion_graph(dfg: Dfg) -> FusionGraph:
+    """The graph of all nodes of a DFG.
+
+    Broadcast edges whose operand has the result's shape are element-wise; fields of a tuple and
+    parts of a result are injective edges.
+    """
+    patterns = [pattern_of(node) for node in dfg.nodes]
+    users: list[list[Edge]] = [[] for _ in dfg.nodes]
+    extern = [False] * len(dfg.nodes)
+    for index in (*dfg.inputs, *dfg.outputs):
+        extern[index] = True
+    for node, pattern in zip(dfg.nodes, patterns, strict=True):
+        edge = Pattern.INJECTIVE if node.kind is not Kind.CALL else pattern
+        for operand in node.operands:
+            same = edge is Pattern.BROADCAST and dfg.nodes[operand].shape == node.shape
+            users[operand].append((node.index, Pattern.ELEM_WISE if same else edge))
+    return FusionGraph(
+        patterns=patterns,
+        users=users,
+        extern=extern,
+        operands=[tuple(dict.fromkeys(node.operands)) for node in dfg.nodes],
+        parameter=[not (n.kind is Kind.CONST and n.shape == ()) for n in dfg.nodes],
+    )
