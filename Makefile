@@ -2,8 +2,8 @@
 # Needed from the machine: Python 3.11 or newer, g++, make, perl, git. All else comes from PyPI.
 
 PYTHON ?= python3
-# Extra options for both pytest tiers, as in: make test PYTEST_FLAGS="-x -n 2"
-PYTEST_FLAGS ?=
+# Options for both pytest tiers; one process a core, a file's tests stay together. make test PYTEST_FLAGS=-x runs in one.
+PYTEST_FLAGS ?= -n auto --dist loadfile
 
 VENV := .venv
 BIN := $(VENV)/bin
