@@ -92,7 +92,7 @@ class CheckResult:
     reference: what was held to be right; tensors, elements: compared; mismatches, max_abs_diff:
     over all of them; first: the first difference in group order. uncompared: quantised tensors of
     the reference that the run does not show. dull: compared tensors with fewer than 32 distinct
-    values or 5 % and more of them saturated, which prove little.
+    values (see `sim.compare.is_dull`) or 5 % and more of them saturated, which prove little.
     """
 
     reference: str

@@ -1,17 +1,13 @@
 """Why each edge between groups, or between a group and the host, was not fused."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
-from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.fuse.growth import Forbid, Growth, extend
-from opu_fuse.fuse.legality import Refusal, Scope, Words, refuse, scope_of
+from opu_fuse.dfg.graph import Kind, Node
+from opu_fuse.fuse.grouping import Apart, no_reason
+from opu_fuse.fuse.growth import Forbid, Growth, extend, grown
+from opu_fuse.fuse.legality import Refusal, Scope, Words, refuse
 from opu_fuse.fuse.order import producers
 from opu_fuse.fuse.partition import Boundary, Group, HostOp
-from opu_fuse.hw.spec import HwSpec
-
-NO_REASONS: Mapping[tuple[int, int], Refusal] = MappingProxyType({})
-
 
 def host_operand(words: Words) -> Words | None:
     """{source} runs on the host ({reason})"""
@@ -44,73 +40,80 @@ def search_order(words: Words) -> Words | None:
 
 
 def boundaries(
-    dfg: Dfg,
-    hw: HwSpec,
+    scope: Scope,
     groups: Sequence[Group],
     host: Sequence[HostOp],
     strategy: str,
     forbid: Forbid,
-    apart: Mapping[tuple[int, int], Refusal] = NO_REASONS,
+    apart: Apart = no_reason,
 ) -> tuple[Boundary, ...]:
     """One boundary per edge that leaves a group or enters one from the host, by target, then
-    operand order. apart: the strategy's own reasons, for edges that no rule forbids.
+    operand order. apart: the strategy's own reasons.
     """
-    scope = scope_of(dfg, hw)
-    grown = [_regrow(group) for group in groups]
-    group_of = {m.node: g.index for g in groups for m in g.matches}
-    reasons = {h.node: h.reason for h in host}
+    nodes = scope.dfg.nodes
+    group_of = {m.node: g for g in groups for m in g.matches}
+    hosted = {h.node: h.reason for h in host}
+    grown_groups: dict[int, Growth] = {}
     found: list[Boundary] = []
-    for node in dfg.nodes:
+    for node in nodes:
         if node.kind is not Kind.CALL:
             continue
-        for source in producers(dfg, node.index):
-            here, there = group_of.get(source), group_of.get(node.index)
-            if (here is None and there is None) or here == there:
+        there = group_of.get(node.index)
+        for source in producers(scope.dfg, node.index):
+            here = group_of.get(source)
+            if here is there:
                 continue
-            words: Words = {"source": dfg[source].name, "target": node.name}
-            if here is None:
-                reason = refuse(
-                    host_operand, {**words, "reason": reasons.get(source, "it is in no group")}
-                )
-            elif there is None:
-                reason = refuse(
-                    host_operator, {**words, "reason": reasons.get(node.index, "it is in no group")}
-                )
+            if here is None or there is None:
+                reason = _with_host(scope, hosted, source, node.index, from_host=here is None)
             else:
-                group = groups[there]
-                own = apart.get((source, node.index)) or refuse(
-                    one_operator if strategy == "none" else search_order, words
+                growth = grown_groups.get(here.index)
+                if growth is None:
+                    growth = grown_groups[here.index] = grown(scope, here.matches)
+                reason = _between(scope, growth, there, nodes[source], node, forbid) or (
+                    apart(source, node.index)
+                    or refuse(
+                        one_operator if strategy == "none" else search_order,
+                        {"source": nodes[source].name, "target": node.name},
+                    )
                 )
-                reason = _between(scope, grown[here], group, dfg[source], node, forbid, own)
             found.append(
                 Boundary(source=source, target=node.index, rule=reason.rule, reason=reason.text)
             )
     return tuple(found)
 
 
-def _between(
-    scope: Scope,
-    source_group: Growth,
-    group: Group,
-    source: Node,
-    node: Node,
-    forbid: Forbid,
-    own: Refusal,
+def _with_host(
+    scope: Scope, hosted: Mapping[int, str], source: int, target: int, *, from_host: bool
 ) -> Refusal:
-    """Why `node`, in `group`, did not join the group that computes `source`."""
-    words: Words = {"source": source.name, "target": node.name}
-    ahead = [m.node for m in group.matches[: [m.node for m in group.matches].index(node.index)]]
-    continued = [i for i in ahead if i in node.operands]
-    if continued:
-        return refuse(joined_other, {**words, "tail": scope.dfg[continued[-1]].name})
+    words: Words = {"source": scope.dfg[source].name, "target": scope.dfg[target].name}
+    why = hosted.get(source if from_host else target, "it is in no group")
+    return refuse(host_operand if from_host else host_operator, {**words, "reason": why})
+
+
+def _between(
+    scope: Scope, source_group: Growth, group: Group, source: Node, node: Node, forbid: Forbid
+) -> Refusal | None:
+    """Why `node`, in `group`, did not join the group that computes `source`; None when no rule
+    forbids it.
+    """
+    if group.matches[0].node != node.index:
+        continued = _continued(group, node)
+        if continued is not None:
+            tail = scope.dfg[continued].name
+            words: Words = {"source": source.name, "target": node.name, "tail": tail}
+            return refuse(joined_other, words)
     if source_group.tail != source.index:
-        return refuse(interior_value, words)
+        return refuse(interior_value, {"source": source.name})
     joined = extend(scope, source_group, node, forbid)
-    return joined if isinstance(joined, Refusal) else own
+    return joined if isinstance(joined, Refusal) else None
 
 
-def _regrow(group: Group) -> Growth:
-    growth = Growth()
+def _continued(group: Group, node: Node) -> int | None:
+    """The operand that comes to a node through its own group."""
+    last = None
     for match in group.matches:
-        growth.take(match.node, match.module)
-    return growth
+        if match.node == node.index:
+            break
+        if match.node in node.operands:
+            last = match.node
+    return last

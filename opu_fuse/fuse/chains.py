@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from opu_fuse.cost.groups import NOTHING, Cost
 from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.integer import owned_bias
-from opu_fuse.fuse.growth import Forbid, Growth, fill_clash, working
+from opu_fuse.fuse.growth import ARRAY_OPERATORS, Forbid, Growth, fill_clash, working
 from opu_fuse.fuse.legality import EDGE_RULES, VIEW_RULES, Scope, first_refusal, leaves
 from opu_fuse.fuse.module_rules import module_refusal
 from opu_fuse.fuse.partition import Match
@@ -42,7 +42,7 @@ class Chain:
 
 def tail_of(scope: Scope, node: Node) -> int:
     """The node whose value stands for an operator: the bias it owns, else itself."""
-    bias = owned_bias(scope.dfg, node.index) if node.op in {"conv", "dense"} else None
+    bias = owned_bias(scope.dfg, node.index) if node.op in ARRAY_OPERATORS else None
     return node.index if bias is None else bias.index
 
 
@@ -58,7 +58,7 @@ def continued(scope: Scope, node: Node) -> tuple[int, ...]:
 
 def opened(scope: Scope, node: Node) -> Chain | None:
     """A new group with this operator; None when no module at the start of the pipeline runs it."""
-    return _chain(_placements(scope, Growth(), node), NOTHING)
+    return _chain(_placements(scope, Growth(scope.modules.start), node), NOTHING)
 
 
 def extended(scope: Scope, chain: Chain, node: Node) -> Chain | None:
@@ -71,12 +71,12 @@ def extended(scope: Scope, chain: Chain, node: Node) -> Chain | None:
         if not node.is_virtual:
             growths += _placements(scope, growth, node)
         elif first_refusal(VIEW_RULES, scope, scope.dfg[growth.base], node) is None:
-            growths.append(_with(growth, (Match(node=node.index, module=None),)))
+            growths.append(_with(growth, Match(node=node.index, module=None)))
     return _chain(growths, chain.hanging)
 
 
 def _chain(growths: list[Growth], hanging: Cost) -> Chain | None:
-    distinct = {(g.module, frozenset(g.used.items())): g for g in reversed(growths)}
+    distinct = {id(g.position): g for g in reversed(growths)}
     ordered = tuple(reversed(distinct.values()))  # of equal states the first stays: nearest modules
     return Chain(growths=ordered, hanging=hanging) if growths else None
 
@@ -84,29 +84,27 @@ def _chain(growths: list[Growth], hanging: Cost) -> Chain | None:
 def _placements(scope: Scope, growth: Growth, node: Node) -> list[Growth]:
     """The growth with an operator (and the bias it owns) behind it, once per choice of modules."""
     nodes = [node]
-    if node.op in {"conv", "dense"}:
+    if node.op in ARRAY_OPERATORS:
         bias = owned_bias(scope.dfg, node.index)
         nodes += [] if bias is None else [bias]
     found = [growth]
     for placed in nodes:
         found = [
-            _with(one, (Match(node=placed.index, module=module),))
+            _with(one, Match(node=placed.index, module=module))
             for one in found
-            for module in scope.modules.candidates(one.module, placed.op, one.full(scope))
+            for module in one.position.candidates(placed.op)
             if module_refusal(scope, placed, module) is None
         ]
     return found
 
 
-def _with(growth: Growth, matches: tuple[Match, ...]) -> Growth:
-    """A copy with more operators: growths of open chains are shared."""
+def _with(growth: Growth, match: Match) -> Growth:
+    """A copy with one more operator: growths of open chains are shared."""
     copy = Growth(
+        position=growth.position,
         matches=list(growth.matches),
         members=set(growth.members),
-        module=growth.module,
         base=growth.base,
-        used=dict(growth.used),
     )
-    for match in matches:
-        copy.take(match.node, match.module)
+    copy.take(match)
     return copy

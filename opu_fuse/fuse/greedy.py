@@ -8,19 +8,20 @@ with its violations (`verify.py`), and never compiled.
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
+from opu_fuse.fuse.legality import Scope
 from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.hw.hdfg import breadth_first, build_hdfg, kinds_for, module_of
 from opu_fuse.hw.spec import HwSpec
 
 
-def greedy(dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
+def greedy(scope: Scope, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
     """Groups of the published algorithm, in the order in which it opens them. `forbid` has no
     meaning for it.
     """
     del forbid
-    walk = _Walk(dfg, hw)
+    walk = _Walk(scope.dfg, scope.hw)
     walk.run()
-    groups = _merge_channel_pads(dfg, walk.groups)
+    groups = _merge_channel_pads(scope.dfg, walk.groups)
     return Grouping(groups=[group for group in groups if group], host=walk.host)
 
 

@@ -1,27 +1,34 @@
 """What a strategy hands over: groups and host operators, and what only it can tell about them."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.growth import Forbid
-from opu_fuse.fuse.legality import Refusal
+from opu_fuse.fuse.legality import Refusal, Scope
 from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.fuse.search import Search
-from opu_fuse.hw.spec import HwSpec
+
+
+Apart = Callable[[int, int], Refusal | None]
+"""(source, target) -> reason of the strategy's own."""
+
+
+def no_reason(source: int, target: int) -> Refusal | None:  # noqa: ARG001
+    """Of strategies that fuse whatever no rule forbids."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """groups: operators in pipeline order; host: with reasons. apart: (source, target) -> why the
-    strategy left an edge open that no rule forbids; search: of strategies that look for the best
-    grouping.
+    """groups: operators in pipeline order; host: with reasons. apart: why the strategy left the edge
+    from source to target open, asked only where no rule forbids it; search: of strategies that look
+    for the best grouping.
     """
 
     groups: list[list[Match]]
     host: list[HostOp]
-    apart: Mapping[tuple[int, int], Refusal] = field(default_factory=dict)
+    apart: Apart = no_reason
     search: Search | None = None
 
 
-Strategy = Callable[[Dfg, HwSpec, Forbid], Grouping]
+Strategy = Callable[[Scope, Forbid], Grouping]

@@ -21,43 +21,52 @@ from opu_fuse.fuse.legality import (
     used_once,
 )
 from opu_fuse.fuse.module_rules import module_refusal
+from opu_fuse.fuse.modules import Position
 from opu_fuse.fuse.partition import Match
+
+ARRAY_OPERATORS = frozenset({"conv", "dense"})
+"""Operators that may own a bias."""
 
 Forbid = frozenset[tuple[int, ...]]
 NOTHING_FORBIDDEN: Forbid = frozenset()
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Growth:
-    """matches so far; members: their nodes; module: where the data stands (None before the first
-    module); base: the node whose bytes the tail shows (differs from the tail behind views); used:
-    operators run per module.
+    """position: where the data stands in the pipeline; matches so far; members: their nodes; base:
+    the node whose bytes the tail shows (differs from the tail behind views).
     """
 
+    position: Position
     matches: list[Match] = field(default_factory=list)
     members: set[int] = field(default_factory=set)
-    module: str | None = None
     base: int = -1
-    used: dict[str, int] = field(default_factory=dict)
 
     @property
     def tail(self) -> int:
         """The node whose value the group holds at its end."""
         return self.matches[-1].node
 
-    def take(self, node: int, module: str | None) -> None:
-        """Adds an operator (module None: a view)."""
-        self.matches.append(Match(node=node, module=module))
-        self.members.add(node)
-        if module is not None:
-            self.module, self.base = module, node
-            self.used[module] = self.used.get(module, 0) + 1
+    @property
+    def module(self) -> str | None:
+        """The module that ran last, None before the first."""
+        return self.position.tail
 
-    def full(self, scope: Scope) -> frozenset[str]:
-        """Modules that have run as many operators as a pass allows."""
-        return frozenset(
-            m for m, uses in self.used.items() if uses >= scope.modules.by_name[m].uses
-        )
+    def take(self, match: Match) -> None:
+        """Adds an operator (on no module: a view)."""
+        self.matches.append(match)
+        self.members.add(match.node)
+        if match.module is not None:
+            self.position = self.position.after(match.module)
+            self.base = match.node
+
+
+def grown(scope: Scope, matches: Iterable[Match]) -> Growth:
+    """A group with these operators."""
+    growth = Growth(scope.modules.start)
+    for match in matches:
+        growth.take(match)
+    return growth
 
 
 def place(
@@ -69,18 +78,18 @@ def place(
     The nearest module that fits is taken; a refusal tells what stops every candidate. Readers and
     operands are not looked at here (`extend`).
     """
-    found = _nearest(scope, group, node)
+    last = found = _nearest(scope, group.position, node)
     if isinstance(found, Refusal):
         return found
-    matches = (Match(node=node.index, module=found),)
-    bias = owned_bias(scope.dfg, node.index) if node.op in {"conv", "dense"} else None
-    if bias is not None:
-        behind = Growth(module=found, used={**group.used, found: group.used.get(found, 0) + 1})
-        adder = _nearest(scope, behind, bias)
-        if isinstance(adder, Refusal):
-            return adder
-        matches += (Match(node=bias.index, module=adder),)
-    last = matches[-1].module or found
+    matches: tuple[Match, ...] = (Match(node=node.index, module=found),)
+    if node.op in ARRAY_OPERATORS:
+        bias = owned_bias(scope.dfg, node.index)
+        if bias is not None:
+            last = _nearest(scope, group.position.after(found), bias)
+            if isinstance(last, Refusal):
+                return last
+            matches += (Match(node=bias.index, module=last),)
+    assert isinstance(last, str)
     if not scope.modules.can_end(last):
         return refuse(group_exit, {"module": last})
     if forbid and working((*group.matches, *matches)) in forbid:
@@ -98,7 +107,7 @@ def extend(
     scope: Scope, group: Growth, node: Node, forbid: Forbid = NOTHING_FORBIDDEN
 ) -> tuple[Match, ...] | Refusal:
     """How a node joins the group whose tail it reads, or the first rule against it."""
-    source = scope.dfg[group.tail]
+    source = scope.dfg.nodes[group.tail]
     refusal = first_refusal(EDGE_RULES, scope, source, node)
     if refusal is not None:
         return refusal
@@ -108,8 +117,11 @@ def extend(
     inside = _second_inside(scope, group, node)
     if inside is not None:
         return refuse(other_operand, {"node": node.name, "other": scope.dfg[inside].name})
-    clash = fill_clash(source, node)
-    return clash or place(scope, group, node, forbid)
+    if source.op == "pad":
+        clash = fill_clash(source, node)
+        if clash is not None:
+            return clash
+    return place(scope, group, node, forbid)
 
 
 def fill_clash(pad: Node, node: Node) -> Refusal | None:
@@ -123,16 +135,19 @@ def fill_clash(pad: Node, node: Node) -> Refusal | None:
 
 def _second_inside(scope: Scope, group: Growth, node: Node) -> int | None:
     """An operand that the group computes besides its tail (or the tail itself, read twice)."""
+    if node.op == "concat":  # of many operands, where a group has few members
+        counts = scope.leaf_counts(node)
+        if sum(counts.get(m, 0) for m in group.members) == 1:
+            return None
     inside = [i for i in leaves(scope.dfg, node) if i in group.members]
     if len(inside) == 1:
         return None
     inside.remove(group.tail)
-    return inside[0] if inside else None
+    return inside[0]
 
 
-def _nearest(scope: Scope, group: Growth, node: Node) -> str | Refusal:
-    full = group.full(scope)
-    candidates = scope.modules.candidates(group.module, node.op, full)
+def _nearest(scope: Scope, position: Position, node: Node) -> str | Refusal:
+    candidates = position.candidates(node.op)
     refusals = []
     for module in candidates:
         refusal = module_refusal(scope, node, module)
@@ -144,7 +159,7 @@ def _nearest(scope: Scope, group: Growth, node: Node) -> str | Refusal:
             rule=refusals[0].rule, text="; ".join(dict.fromkeys(r.text for r in refusals))
         )
     fitting = [m for m in scope.modules.runners(node.op) if module_refusal(scope, node, m) is None]
-    if fitting and all(m in full for m in fitting):
+    if fitting and all(m in position.full for m in fitting):
         return refuse(used_once, {"module": fitting[0]})
-    tail = group.module or "the memory read"
+    tail = position.tail or "the memory read"
     return refuse(pipeline_path, {"op": node.op, "tail": tail})

@@ -8,8 +8,10 @@ operand), `GROUP_RULES` (what the group's place in the pipeline forbids), and in
 form are partitioned alike.
 """
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.interpret import slope_shift
@@ -18,6 +20,9 @@ from opu_fuse.fuse.modules import Modules
 from opu_fuse.hw.spec import HwSpec
 
 Words = Mapping[str, object]
+
+MOST_NAMES = 3
+"""Names written out in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +35,51 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """One DFG on one machine. outputs: indices of the model's outputs."""
+    """One DFG on one machine. outputs: indices of the model's outputs.
+
+    Verdicts about single operators are asked for several times (by a strategy, for reasons, by the
+    verifier) and never change: they are remembered per node, as are readers of widely read values.
+    """
 
     dfg: Dfg
+    hw: HwSpec
     modules: Modules
     outputs: frozenset[int]
+    _operators: dict[int, Refusal | None] = field(default_factory=dict, init=False)
+    _readers: dict[int, tuple[int, ...]] = field(default_factory=dict, init=False)
+    _leaves: dict[int, Mapping[int, int]] = field(default_factory=dict, init=False)
+    placements: dict[tuple[int, str], Refusal | None] = field(default_factory=dict, init=False)
+    """What `module_rules.module_refusal` remembers, by node and module."""
+
+    def operator_refusal(self, node: Node) -> Refusal | None:
+        """The first of the operator rules that does not hold."""
+        try:
+            return self._operators[node.index]
+        except KeyError:
+            found = self._operators[node.index] = first_refusal(OPERATOR_RULES, self, node)
+            return found
+
+    def leaf_counts(self, node: Node) -> Mapping[int, int]:
+        """How often a node reads each of its `leaves`."""
+        found = self._leaves.get(node.index)
+        if found is None:
+            found = self._leaves[node.index] = Counter(leaves(self.dfg, node))
+        return found
+
+    def readers(self, index: int) -> tuple[int, ...]:
+        """`readers` of a node."""
+        users = self.dfg.users[index]
+        if len(users) == 1 and self.dfg.nodes[users[0]].kind is Kind.CALL:
+            return users
+        found = self._readers.get(index)
+        if found is None:
+            found = self._readers[index] = readers(self.dfg, index)
+        return found
 
 
 def scope_of(dfg: Dfg, hw: HwSpec) -> Scope:
     """The scope in which all rules are asked."""
-    return Scope(dfg=dfg, modules=Modules(hw), outputs=frozenset(dfg.outputs))
+    return Scope(dfg=dfg, hw=hw, modules=Modules(hw), outputs=frozenset(dfg.outputs))
 
 
 def first_refusal(rules: Iterable[Callable[..., Words | None]], *facts: object) -> Refusal | None:
@@ -166,11 +206,14 @@ def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
 
 def single_reader(scope: Scope, source: Node, node: Node) -> Words | None:
     """{source} is also read by {readers}, so its value is needed in memory"""
-    reading = readers(scope.dfg, source.index)
-    if reading == (node.index,):
+    reading = scope.readers(source.index)
+    others = [u for u in reading[:4] if u != node.index]
+    if not others:
         return None
-    others = [scope.dfg[u].name for u in reading if u != node.index]
-    return {"source": source.name, "readers": listed(others)} if others else None
+    at = bisect_left(reading, node.index)
+    count = len(reading) - (reading[at : at + 1] == (node.index,))
+    names = [scope.dfg[u].name for u in others]
+    return {"source": source.name, "readers": listed(names, count)}
 
 
 def not_an_output(scope: Scope, source: Node, node: Node) -> Words | None:  # noqa: ARG001
@@ -223,7 +266,8 @@ def no_group(words: Words) -> Words | None:
 GROUP_RULES = (other_operand, one_fill, used_once, pipeline_path, group_exit, forbidden, no_group)
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
-    """Names for a message, the first few of them."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def listed(names: Sequence[str], count: int | None = None) -> str:
+    """Names for a message, the first few of `count`."""
+    count = len(names) if count is None else count
+    shown = ", ".join(names[:MOST_NAMES])
+    return shown if count <= MOST_NAMES else f"{shown} and {count - MOST_NAMES} more"

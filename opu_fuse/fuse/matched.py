@@ -6,35 +6,37 @@ group's value leaves it only through its tail, and a node joins only as the tail
 nothing outside can depend on a growing group: groups never wait for each other in a circle.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import owned_bias
 from opu_fuse.fuse.grouping import Grouping
-from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid, Growth, extend, place
-from opu_fuse.fuse.legality import (
-    OPERATOR_RULES,
-    Refusal,
-    Scope,
-    first_refusal,
-    leaves,
-    no_group,
-    refuse,
-    scope_of,
+from opu_fuse.fuse.growth import (
+    ARRAY_OPERATORS,
+    NOTHING_FORBIDDEN,
+    Forbid,
+    Growth,
+    extend,
+    place,
 )
+from opu_fuse.fuse.legality import Refusal, Scope, leaves, no_group, refuse
 from opu_fuse.fuse.partition import HostOp, Match
-from opu_fuse.hw.spec import HwSpec
 
 
-def matched(dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
+def matched(scope: Scope, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
     """The longest chains along the machine's pipeline."""
-    return _grow(scope_of(dfg, hw), forbid, fuse=True)
+    return grow(scope, forbid, lambda _group, _node: True)
 
 
-def none(dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
+def none(scope: Scope, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
     """Every operator alone, with the bias it owns and the views behind it."""
-    return _grow(scope_of(dfg, hw), forbid, fuse=False)
+    return grow(scope, forbid, lambda _group, _node: False)
 
 
-def _grow(scope: Scope, forbid: Forbid, *, fuse: bool) -> Grouping:
+def grow(scope: Scope, forbid: Forbid, wanted: Callable[[Growth, Node], bool]) -> Grouping:
+    """Groups that grow operator by operator. wanted: whether a node should join a group if no rule
+    forbids it; views always should.
+    """
     groups: list[Growth] = []
     group_of: dict[int, Growth] = {}
     host: list[HostOp] = []
@@ -42,7 +44,7 @@ def _grow(scope: Scope, forbid: Forbid, *, fuse: bool) -> Grouping:
     for node in scope.dfg.nodes:
         if node.kind is not Kind.CALL or node.owner is not None:
             continue
-        found = _find(scope, group_of, node, forbid, longest, fuse=fuse)
+        found = _find(scope, group_of, node, forbid, longest, wanted)
         if isinstance(found, Refusal):
             host.extend(on_host(scope.dfg, node, found))
             continue
@@ -50,41 +52,41 @@ def _grow(scope: Scope, forbid: Forbid, *, fuse: bool) -> Grouping:
         if not group.matches:
             groups.append(group)
         for match in matches:
-            group.take(match.node, match.module)
+            group.take(match)
             group_of[match.node] = group
     return Grouping(groups=[group.matches for group in groups], host=host)
 
 
 def _find(
     scope: Scope,
-    group_of: dict[int, Growth],
+    group_of: Mapping[int, Growth],
     node: Node,
     forbid: Forbid,
-    longest: list[int],
-    *,
-    fuse: bool,
+    longest: Sequence[int],
+    wanted: Callable[[Growth, Node], bool],
 ) -> tuple[Growth, tuple[Match, ...]] | Refusal:
     """The group a node joins (a new one without matches yet), or why it stays on the host."""
     if not node.is_virtual:
-        refusal = first_refusal(OPERATOR_RULES, scope, node)
+        refusal = scope.operator_refusal(node)
         if refusal is not None:
             return refusal
-    operands = dict.fromkeys(i for i in leaves(scope.dfg, node) if i in group_of)
-    # The longer branch first: a residual add continues it, the shorter one is read from memory.
-    ordered = sorted(operands, key=lambda i: (longest[i], i), reverse=True)
+    sources = [i for i in leaves(scope.dfg, node) if i in group_of and group_of[i].tail == i]
+    if len(sources) > 1:
+        # The longer branch first: a residual add continues it, the shorter is read from memory.
+        sources = sorted(set(sources), key=lambda i: (longest[i], i), reverse=True)
     refused: Refusal | None = None
-    for operand in ordered if fuse or node.is_virtual else ():
-        group = group_of[operand]
-        if group.tail != operand:
+    for source in sources:
+        group = group_of[source]
+        if not node.is_virtual and not wanted(group, node):
             continue
         joined = extend(scope, group, node, forbid)
         if not isinstance(joined, Refusal):
             return group, joined
         refused = refused or joined
     if node.is_virtual:
-        source = scope.dfg[node.operands[0]].name
-        return refused or refuse(no_group, {"node": node.name, "source": source})
-    alone = Growth()
+        source_name = scope.dfg[node.operands[0]].name
+        return refused or refuse(no_group, {"node": node.name, "source": source_name})
+    alone = Growth(scope.modules.start)
     placed = place(scope, alone, node, forbid)
     return placed if isinstance(placed, Refusal) else (alone, placed)
 
@@ -102,8 +104,11 @@ def on_host(dfg: Dfg, node: Node, refusal: Refusal) -> list[HostOp]:
 
 def levels(dfg: Dfg) -> list[int]:
     """Longest path from the inputs, in operators."""
-    found = [0] * len(dfg.nodes)
+    found: list[int] = []
     for node in dfg.nodes:
-        step = 1 if node.kind is Kind.CALL else 0
-        found[node.index] = step + max((found[i] for i in node.operands), default=0)
+        level = 0
+        for operand in node.operands:
+            if found[operand] > level:
+                level = found[operand]
+        found.append(level + 1 if node.kind is Kind.CALL else level)
     return found

@@ -24,12 +24,17 @@ _WORDING = {
 
 def module_refusal(scope: Scope, node: Node, name: str) -> Refusal | None:
     """The first of the module rules that does not hold; rules that cannot apply are not asked."""
-    rules = DOMAIN_RULES
-    if scope.modules.by_name[name].operand is not None:
-        rules += OPERAND_RULES
-    if node.attrs:
-        rules += LIMIT_RULES
-    return first_refusal(rules, scope, node, name)
+    key = (node.index, name)
+    try:
+        return scope.placements[key]
+    except KeyError:
+        rules = DOMAIN_RULES
+        if scope.modules.by_name[name].operand is not None:
+            rules += OPERAND_RULES
+        if node.attrs:
+            rules += LIMIT_RULES
+        found = scope.placements[key] = first_refusal(rules, scope, node, name)
+        return found
 
 
 def domain(scope: Scope, node: Node, name: str) -> Words | None:

@@ -1,16 +1,50 @@
 """The machine's modules as the matcher sees them: what can follow what, and where a group may end.
 
-Answers are remembered: a network asks the same few questions over and over, so matching stays
-near-linear.
+Answers are remembered by position: a network asks the same few questions over and over, so matching
+stays near-linear.
 """
 
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from opu_fuse.hw.spec import HwSpec, Module, ModuleKind
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class Position:
+    """Where a group's data stands. Invariant: one object per set of facts (`Modules.position`), so
+    what is remembered here holds for every group that comes by.
+
+    tail: the module that ran last, None before the first; used: operators run per module; full:
+    modules with no use left.
+    """
+
+    tail: str | None
+    used: Mapping[str, int]
+    full: frozenset[str]
+    modules: "Modules"
+    _after: dict[str, "Position"] = field(default_factory=dict)
+    _candidates: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def after(self, module: str) -> "Position":
+        """The position behind one more operator."""
+        found = self._after.get(module)
+        if found is None:
+            used = {**self.used, module: self.used.get(module, 0) + 1}
+            found = self._after[module] = self.modules.position(module, used)
+        return found
+
+    def candidates(self, op: str) -> tuple[str, ...]:
+        """Modules that can run an operator next, nearest first."""
+        found = self._candidates.get(op)
+        if found is None:
+            found = self._candidates[op] = self.modules.candidates(self.tail, op, self.full)
+        return found
+
+
 class Modules:
-    """Search over the HDFG of one spec. Invariant: remembered answers depend on the spec only."""
+    """Search over the HDFG of one spec."""
 
     def __init__(self, hw: HwSpec) -> None:
         flow = hw.dataflow
@@ -19,8 +53,18 @@ class Modules:
         self._edges = {name: flow.edges.get(name, ()) for name in flow.modules}
         self._operators = dict(flow.operators)
         self._runners = {op: self._with_kind(op) for op in flow.operators}
-        self._found: dict[tuple[str | None, str, frozenset[str]], tuple[str, ...]] = {}
         self._ends = {name: self._reaches_exit(name) for name in flow.modules}
+        self._positions: dict[tuple[str | None, frozenset[tuple[str, int]]], Position] = {}
+        self.start = self.position(None, {})
+        """Where every group begins."""
+
+    def position(self, tail: str | None, used: Mapping[str, int]) -> "Position":
+        """The one position with these facts."""
+        key = (tail, frozenset(used.items()))
+        if key not in self._positions:
+            full = frozenset(m for m, uses in used.items() if uses >= self.by_name[m].uses)
+            self._positions[key] = Position(tail=tail, used=dict(used), full=full, modules=self)
+        return self._positions[key]
 
     def runners(self, op: str) -> tuple[str, ...]:
         """Modules able to run an operator, in the spec's order; empty when the operator map does
@@ -37,13 +81,8 @@ class Modules:
         Data passes only modules with `bypass` (and the entry); modules in `full` have no use left
         and let nothing pass.
         """
-        key = (tail, op, full)
-        if key not in self._found:
-            kinds = self._operators.get(op, ())
-            self._found[key] = tuple(
-                m for m in self._search(tail, full) if self.by_name[m].kind in kinds
-            )
-        return self._found[key]
+        kinds = self._operators.get(op, ())
+        return tuple(m for m in self._search(tail, full) if self.by_name[m].kind in kinds)
 
     def can_end(self, module: str) -> bool:
         """True when a group whose last operator ran on this module can leave the pipeline."""

@@ -19,16 +19,15 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from opu_fuse.cost.groups import NOTHING, ON_HOST, Cost, GroupCosts
-from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.graph import Kind, Node
 from opu_fuse.fuse.chains import Chain, continued, extended, opened, tail_of
 from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
-from opu_fuse.fuse.legality import OPERATOR_RULES, Scope, first_refusal, scope_of
+from opu_fuse.fuse.legality import Scope
 from opu_fuse.fuse.matched import levels, matched
 from opu_fuse.fuse.optimal_reasons import apart, host_ops
 from opu_fuse.fuse.partition import Match
 from opu_fuse.fuse.search import Region, Search
-from opu_fuse.hw.spec import HwSpec
 
 MOST_OPEN = 64
 """Open groups that end at one operator; more of them and the region is grouped as `matched`."""
@@ -38,17 +37,16 @@ MOST_OPERATORS = 256
 
 
 def optimal(
-    dfg: Dfg, hw: HwSpec, forbid: Forbid = NOTHING_FORBIDDEN, *, most_open: int = MOST_OPEN
+    scope: Scope, forbid: Forbid = NOTHING_FORBIDDEN, *, most_open: int = MOST_OPEN
 ) -> Grouping:
     """The legal groups with the fewest misfits, host operators, cycles, DRAM bytes and groups, in
     this order.
     """
-    scope = scope_of(dfg, hw)
-    costs = GroupCosts(dfg, hw)
+    costs = GroupCosts(scope.dfg, scope.hw)
     walk = _Walk(scope, costs, forbid, most_open)
     walk.run()
     roots = walk.roots()
-    longest = matched(dfg, hw, forbid)
+    longest = matched(scope, forbid)
     other = _priced(costs, roots, longest)
     kept = {r for r, spot in walk.spots.items() if r in other and not spot.beats(other[r])}
     groups, on_host = walk.read_off(longest, {n for n, root in roots.items() if root in kept})
@@ -57,7 +55,7 @@ def optimal(
     return Grouping(
         groups=groups,
         host=host,
-        apart=apart(scope, costs, forbid, groups, walk.joined),
+        apart=apart(scope, costs, forbid, groups),
         search=_search(walk, roots, best, other),
     )
 
@@ -130,7 +128,7 @@ class _Walk:
 
     def _spot(self, node: Node) -> _Spot:
         scope, spot = self.scope, _Spot(node=node.index)
-        if not node.is_virtual and first_refusal(OPERATOR_RULES, scope, node) is not None:
+        if not node.is_virtual and scope.operator_refusal(node) is not None:
             spot.best = self._host(node)
             return spot
         longer: dict[int, list[Chain]] = {}

@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from opu_fuse.cost.groups import GroupCosts
 from opu_fuse.dfg.graph import Node
-from opu_fuse.fuse.chains import tail_of
-from opu_fuse.fuse.growth import Forbid, Growth, extend, place
+from opu_fuse.fuse.grouping import Apart
+from opu_fuse.fuse.growth import Forbid, Growth, extend, grown, place
 from opu_fuse.fuse.legality import (
-    OPERATOR_RULES,
     Refusal,
     Scope,
     Words,
-    first_refusal,
     no_group,
     refuse,
 )
@@ -43,7 +41,7 @@ def host_ops(
     nodes: Sequence[int],
 ) -> list[HostOp]:
     """The operators on the host with reasons, biases behind their owners."""
-    by_tail = {g[-1].node: _regrown(g) for g in groups}
+    by_tail = {g[-1].node: grown(scope, g) for g in groups}
     found: list[HostOp] = []
     for index in nodes:
         node = scope.dfg[index]
@@ -59,8 +57,9 @@ def _why_on_host(
         joined = extend(scope, by_tail[source], node, forbid) if source in by_tail else None
         words: Words = {"node": node.name, "source": scope.dfg[source].name}
         return joined if isinstance(joined, Refusal) else refuse(no_group, words)
-    refusal = first_refusal(OPERATOR_RULES, scope, node)
-    alone = refusal or place(scope, Growth(), node, forbid)
+    alone = scope.operator_refusal(node) or place(
+        scope, Growth(scope.modules.start), node, forbid
+    )
     if isinstance(alone, Refusal):
         return alone
     what = costs.misfit([m.node for m in alone])
@@ -72,21 +71,13 @@ def apart(
     costs: GroupCosts,
     forbid: Forbid,
     groups: Sequence[Sequence[Match]],
-    joined: Mapping[int, int],
-) -> dict[tuple[int, int], Refusal]:
-    """(source, target) -> why the group that begins with target does not continue source's.
-
-    joined: value -> value of the operator that some legal group runs behind it.
-    """
-    heads = {g[0].node: g for g in groups}
-    by_value = {tail_of(scope, scope.dfg[head]): head for head in heads}
-    found: dict[tuple[int, int], Refusal] = {}
-    for group in groups:
-        source = group[-1].node
-        target = by_value.get(joined.get(source, -1))
-        if target is not None:
-            found[source, target] = _why_apart(scope, costs, forbid, group, heads[target])
-    return found
+) -> Apart:
+    """Why the group that begins with a target does not continue the one that ends in a source."""
+    by_head = {g[0].node: g for g in groups}
+    by_tail = {g[-1].node: g for g in groups}
+    return lambda source, target: _why_apart(
+        scope, costs, forbid, by_tail[source], by_head[target]
+    )
 
 
 def _why_apart(
@@ -98,7 +89,7 @@ def _why_apart(
 ) -> Refusal:
     dfg = scope.dfg
     words: Words = {"source": dfg[group[-1].node].name, "target": dfg[behind[0].node].name}
-    growth = _regrown(group)
+    growth = grown(scope, group)
     for match in behind:
         node = dfg[match.node]
         if node.owner is not None:  # joined with its owner
@@ -107,16 +98,9 @@ def _why_apart(
         if isinstance(longer, Refusal):
             return refuse(goes_on, {**words, "next": node.name, "why": longer.text})
         for placed in longer:
-            growth.take(placed.node, placed.module)
+            growth.take(placed)
     members = [m.node for m in growth.matches]
     here, there = costs.of([m.node for m in group]), costs.of([m.node for m in behind])
     what = costs.misfit(members)
     together = f"more than any tile holds ({what})" if what else cost_text(costs.of(members))
     return refuse(costs_more, {**words, "together": together, "apart": cost_text(here + there)})
-
-
-def _regrown(group: Sequence[Match]) -> Growth:
-    growth = Growth()
-    for match in group:
-        growth.take(match.node, match.module)
-    return growth

@@ -158,13 +158,14 @@ def _compare(
 def is_dull(tensor: np.ndarray, zero_point: int) -> bool:
     """True when a tensor proves little: under 32 distinct values, or 5 % and more saturated.
 
-    With zero point -128 the lower end stands for zero (behind a relu) and is no saturation.
+    Of a tensor with fewer than 64 elements half must be distinct, and one may be saturated. With
+    zero point -128 the lower end stands for zero (behind a relu) and is no saturation.
     """
     values, counts = np.unique(tensor, return_counts=True)
-    if len(values) < DISTINCT_VALUES:
+    if len(values) < min(DISTINCT_VALUES, tensor.size // 2):
         return True
     ends = (values == 127) | ((values == -128) & (zero_point != -128))
-    return int(counts[ends].sum()) >= SATURATED_SHARE * tensor.size
+    return int(counts[ends].sum()) >= max(SATURATED_SHARE * tensor.size, 2)
 
 
 def writer(bundle: Bundle, place: Place, shape: tuple[int, ...], index: tuple[int, ...]) -> int:

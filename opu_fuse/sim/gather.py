@@ -11,7 +11,7 @@ import numpy as np
 
 from opu_fuse.kernel import GenericOp
 from opu_fuse.kernel_check import results_read
-from opu_fuse.sim.scalars import Value, evaluate
+from opu_fuse.sim.scalars import Scratch, Value, evaluate
 
 ONE_CALL: Mapping[str, np.ufunc] = {
     "add": np.add,
@@ -24,12 +24,12 @@ ONE_CALL: Mapping[str, np.ufunc] = {
 def gather(
     op: GenericOp,
     gathered: Sequence[int],
-    values: list[Value],
+    values: Mapping[int, Value],
     results: Sequence[np.ndarray],
 ) -> None:
     """Store the gathered results of one block.
 
-    values: of the payload over the block, None where they depend on a gathered result; results:
+    values: of the payload over the block, those that depend on a gathered result left out; results:
     views of all results.
     """
     calls = {k: call for k in gathered if (call := _one_call(op, k, gathered)) is not None}
@@ -58,7 +58,6 @@ def _reduced(
     op: GenericOp, k: int, function: np.ufunc, value: Value, shape: tuple[int, ...]
 ) -> np.ndarray:
     """The value gathered along the loops the result does not have; shape: of the result's view."""
-    assert value is not None
     along = [i for i in op.gathering if i not in op.results[k].map.mentioned]
     full = [op.extents[i] if i in along else size for i, size in enumerate(shape)]
     rest = [i for i in range(len(full)) if i not in along]
@@ -70,29 +69,26 @@ def _reduced(
 def _step_by_step(
     op: GenericOp,
     gathered: Sequence[int],
-    values: list[Value],
+    values: Mapping[int, Value],
     results: Sequence[np.ndarray],
 ) -> None:
     loops = op.gathering
     for point in np.ndindex(*(op.extents[i] for i in loops)):
         at = dict(zip(loops, point, strict=True))
-        now = [_slice(v, at) if isinstance(v, np.ndarray) else v for v in values]
+        now = {n: _slice(v, at) if np.shape(v) else v for n, v in values.items()}
         stores = [_slice(r, at) for r in results]
         for number, i in enumerate(op.body, op.first_instr):
-            if now[number] is None:
-                now[number] = evaluate(op, i, now, None)
-        for k in gathered:
-            now[op.yields[k]] = np.array(now[op.yields[k]])  # read all before writing any
-        for k in gathered:
-            value = now[op.yields[k]]
-            assert value is not None
+            if number not in now:
+                now[number] = evaluate(op, i, now, None, Scratch())
+        made = [np.array(now[op.yields[k]]) for k in gathered]  # read all before writing any
+        for k, value in zip(gathered, made, strict=True):
             np.copyto(stores[k], value, casting="no")
 
 
-def _slice(value: np.ndarray, at: Mapping[int, int]) -> np.ndarray:
-    """The part of a value at one point of the gathering loops, their axes kept at size 1."""
+def _slice(value: Value, at: Mapping[int, int]) -> np.ndarray:
+    """The part of an array at one point of the gathering loops, their axes kept at size 1."""
     index = tuple(
         slice(at[i], at[i] + 1) if i in at and size > 1 else slice(None)
         for i, size in enumerate(value.shape)
     )
-    return value[index]
+    return np.asarray(value)[index]

@@ -5,7 +5,8 @@ so that a value is computed only along the loops it depends on. Work is cut alon
 into blocks that stay in the processor's cache: this is what fusing is for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,9 +14,9 @@ from opu_fuse.errors import InternalError
 from opu_fuse.kernel import GenericOp, Iterator, Kernel, Result, scalar
 from opu_fuse.kernel_check import results_read
 from opu_fuse.sim.gather import gather
-from opu_fuse.sim.scalars import Block, Value, cut, evaluate, view
+from opu_fuse.sim.scalars import Block, Scratch, Value, cut, evaluate, view
 
-BLOCK_ELEMENTS = 1 << 15
+BLOCK_ELEMENTS = 1 << 16
 
 
 def run_kernel(kernel: Kernel, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -33,13 +34,15 @@ def run_kernel(kernel: Kernel, values: Mapping[str, np.ndarray]) -> dict[str, np
         view(data, r.map, op.extents, writeable=True)
         for data, r in zip(results, op.results, strict=True)
     ]
+    plan, scratch = _plan(op), Scratch()
     with np.errstate(all="ignore"):
         for block in blocks(op):
             _run_block(
-                op,
+                plan,
                 [cut(v, block) for v in input_views],
                 [cut(v, block) for v in result_views],
                 block,
+                scratch,
             )
     return {r.value: data for r, data in zip(op.results, results, strict=True)}
 
@@ -78,36 +81,80 @@ def blocks(op: GenericOp) -> list[Block]:
     return [(loop, at, min(at + step, extent)) for at in range(0, extent, step)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What all blocks share.
+
+    gathered: results that are read, or made from some that are, in an operator that gathers; ready:
+    the others. known: instructions' values that are the same everywhere; later: instructions that
+    need a gathered result. dead: per instruction the values nothing needs after it.
+    """
+
+    op: GenericOp
+    gathered: tuple[int, ...]
+    ready: tuple[int, ...]
+    known: Mapping[int, Value]
+    later: frozenset[int]
+    dead: tuple[tuple[int, ...], ...]
+
+
+def _plan(op: GenericOp) -> _Plan:
+    reads = results_read(op)
+    own = [op.reads_result(k) or bool(reads[y]) for k, y in enumerate(op.yields)]
+    gathered = tuple(k for k, is_own in enumerate(own) if is_own and op.gathering)
+    later = frozenset(n for n in range(op.first_instr, len(reads)) if gathered and reads[n])
+    known: dict[int, Value] = {}
+    for number, i in enumerate(op.body, op.first_instr):
+        if i.op == "const" or (i.args and all(a in known for a in i.args)):
+            known[number] = evaluate(op, i, known, None, Scratch())
+    return _Plan(
+        op=op,
+        gathered=gathered,
+        ready=tuple(k for k in range(len(op.results)) if k not in gathered),
+        known=known,
+        later=later,
+        dead=tuple(() for _ in op.body) if gathered else _last_uses(op),
+    )
+
+
 def _run_block(
-    op: GenericOp, inputs: list[np.ndarray], results: list[np.ndarray], block: Block
+    plan: _Plan,
+    inputs: list[np.ndarray],
+    results: list[np.ndarray],
+    block: Block,
+    scratch: Scratch,
 ) -> None:
     """Compute and store one block, given its views."""
-    gathered = [k for k in range(len(op.results)) if op.gathering and op.reads_result(k)]
-    reads = results_read(op)
-    last = _last_uses(op)
-    values: list[Value] = [*inputs, *results]
-    for at, i in enumerate(op.body):
-        later = not reads[op.first_instr + at].isdisjoint(gathered)
-        values.append(None if later else evaluate(op, i, values, block))
-        if not gathered:
-            for dead in last[at]:
-                values[dead] = None
-    ready = {k: values[y] for k, y in enumerate(op.yields) if reads[y].isdisjoint(gathered)}
-    if len(ready) > 1 and any(op.reads_result(k) for k in ready):
-        ready = {k: np.array(value) for k, value in ready.items()}  # read all before writing any
-    for k, value in ready.items():
-        np.copyto(results[k], value, casting="no")  # type: ignore[arg-type]
-    if gathered:
-        gather(op, gathered, values, results)
+    op = plan.op
+    values: dict[int, Value] = {**dict(enumerate((*inputs, *results))), **plan.known}
+    made: list[int] = []
+    for number, (i, dead) in enumerate(zip(op.body, plan.dead, strict=True), op.first_instr):
+        if number not in plan.known and number not in plan.later:
+            values[number] = evaluate(op, i, values, block, scratch)
+            made.append(number)
+        _give_back(values, [n for n in dead if n not in plan.known], scratch)
+    ready = [values[op.yields[k]] for k in plan.ready]
+    if len(ready) > 1 and any(op.reads_result(k) for k in plan.ready):
+        ready = [np.array(value) for value in ready]  # read all before writing any
+    for k, value in zip(plan.ready, ready, strict=True):
+        np.copyto(results[k], np.asarray(value), casting="no")
+    if plan.gathered:
+        gather(op, plan.gathered, values, results)
+    _give_back(values, [n for n in made if n in values], scratch)
 
 
-def _last_uses(op: GenericOp) -> list[list[int]]:
+def _give_back(values: dict[int, Value], numbers: Iterable[int], scratch: Scratch) -> None:
+    for number in numbers:
+        value = values.pop(number)
+        if isinstance(value, np.ndarray):
+            scratch.give(value)
+
+
+def _last_uses(op: GenericOp) -> tuple[tuple[int, ...], ...]:
     """Per instruction the instructions' values that nothing needs afterwards."""
-    found: list[list[int]] = [[] for _ in op.body]
+    found: list[tuple[int, ...]] = []
     seen = set(op.yields)
-    for at in range(len(op.body) - 1, -1, -1):
-        for a in op.body[at].args:
-            if a not in seen and a >= op.first_instr:
-                found[at].append(a)
-            seen.add(a)
-    return found
+    for i in reversed(op.body):
+        found.append(tuple(a for a in set(i.args) - seen if a >= op.first_instr))
+        seen.update(i.args)
+    return tuple(reversed(found))

@@ -9,17 +9,47 @@ from numpy.lib.stride_tricks import as_strided
 from opu_fuse.affine import AffineMap
 from opu_fuse.kernel import GenericOp, Instr, scalar
 
-Value = np.ndarray | np.generic | None
+Value = np.ndarray | np.generic
 Block = tuple[int, int, int] | None
 """Part of an iteration space: a loop, its first iteration, the one after its last; None: all."""
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+class Scratch:
+    """Arrays of dead values, for values to come: fresh memory costs more than work on a block."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[tuple[int, ...], np.dtype[Any]], list[np.ndarray]] = {}
+
+    def take(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """An array with anything in it."""
+        free = self._free.get((shape, np.dtype(dtype)))
+        return free.pop() if free else np.empty(shape, dtype)
+
+    def give(self, array: np.ndarray) -> None:
+        """Return an array that `take` gave and nobody reads any more."""
+        self._free.setdefault((array.shape, array.dtype), []).append(array)
+
+
+def _sigmoid(x: np.ndarray, *, out: np.ndarray) -> None:
     one = x.dtype.type(1)
-    return one / (one + np.exp(-x))
+    np.negative(x, out=out)
+    np.exp(out, out=out)
+    np.add(out, one, out=out)
+    np.divide(one, out, out=out)
 
 
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+def _select(condition: np.ndarray, a: np.ndarray, b: np.ndarray, *, out: np.ndarray) -> None:
+    """np.where on the bits, without a branch per element: much faster where conditions vary."""
+    bits = np.dtype(f"u{out.dtype.itemsize}")
+    unless = np.asarray(condition).astype(bits)
+    unless -= bits.type(1)  # all ones where it does not hold
+    first, found = a.view(bits), out.view(bits)
+    np.bitwise_xor(first, b.view(bits), out=found)
+    found &= unless
+    found ^= first
+
+
+FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "neg": np.negative,
     "abs": np.abs,
     "sign": np.sign,
@@ -45,26 +75,32 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "and": np.logical_and,
     "or": np.logical_or,
     "not": np.logical_not,
-    "select": np.where,
+    "select": _select,
 }
 """Of every scalar operation but const, index and cast, which need the instruction."""
 
 
-def evaluate(op: GenericOp, i: Instr, values: Sequence[Value], block: Block) -> Value:
-    """Value of one instruction over a block."""
-    match i.op:
-        case "const":
-            return scalar(i.literal, i.dtype)
-        case "index":
-            shape = [1] * len(op.loops)
-            first, end = block[1:] if block and block[0] == i.dim else (0, op.extents[i.dim])
-            shape[i.dim] = end - first
-            return np.arange(first, end, dtype=np.int64).reshape(shape)
-        case "cast":
-            value = values[i.args[0]]
-            assert value is not None
-            return value.astype(i.dtype)
-    return FUNCTIONS[i.op](*(values[a] for a in i.args))
+def evaluate(
+    op: GenericOp, i: Instr, values: Mapping[int, Value], block: Block, scratch: Scratch
+) -> Value:
+    """Value of one instruction over a block, in an array of `scratch`; a constant's is a scalar."""
+    if i.op == "const":
+        return scalar(i.literal, i.dtype)
+    if i.op == "index":
+        first, end = block[1:] if block and block[0] == i.dim else (0, op.extents[i.dim])
+        out = scratch.take(
+            (*(1,) * i.dim, end - first, *(1,) * (len(op.loops) - 1 - i.dim)), i.dtype
+        )
+        out.reshape(-1)[:] = np.arange(first, end)
+        return out
+    args = [values[a] for a in i.args]
+    shapes = [a.shape for a in args if a.shape]  # of one rank; of constants: ()
+    out = scratch.take(tuple(max(sizes) for sizes in zip(*shapes, strict=True)), i.dtype)
+    if i.op == "cast":
+        np.copyto(out, args[0], casting="unsafe")
+    else:
+        FUNCTIONS[i.op](*args, out=out)
+    return out
 
 
 def view(

@@ -86,9 +86,7 @@ class Net(Graph):
             "var": self._rng.uniform(0.8, 1.25, c) * x.var,
         }
         constants = (self._const(f"{name}.{key}", data) for key, data in statistics.items())
-        value = self._node(
-            "BatchNormalization", name, [x.value, *constants], x.shape, epsilon=1e-5
-        )
+        value = self._node("BatchNormalization", name, [x.value, *constants], x.shape, epsilon=1e-5)
         return Feature(value=value, shape=x.shape, mean=0.0, var=gain**2)
 
     def relu(self, x: Feature, name: str) -> Feature:
@@ -96,7 +94,9 @@ class Net(Graph):
 
     def relu6(self, x: Feature, name: str) -> Feature:
         """Clip to 0 … 6, which hardly ever cuts at 6."""
-        limits = [self._const(f"{name}.{key}", np.array(v)) for key, v in (("min", 0.0), ("max", 6.0))]
+        limits = [
+            self._const(f"{name}.{key}", np.array(v)) for key, v in (("min", 0.0), ("max", 6.0))
+        ]
         value = self._node("Clip", name, [x.value, *limits], x.shape)
         mean, var = moments.relu(*x.moments)
         return Feature(value=value, shape=x.shape, mean=mean, var=var)
@@ -112,7 +112,7 @@ class Net(Graph):
         return self._unary(x, "Sigmoid", name, moments.smooth(_sigmoid, *x.moments))
 
     def swish(self, x: Feature, name: str) -> Feature:
-        """x · sigmoid(x): nodes `name.sigmoid` and `name`."""
+        """Input times its sigmoid: nodes `name.sigmoid` and `name`."""
         gate = self.sigmoid(x, f"{name}.sigmoid")
         value = self._node("Mul", name, [x.value, gate.value], x.shape)
         mean, var = moments.smooth(lambda v: v * _sigmoid(v), *x.moments)

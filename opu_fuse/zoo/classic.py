@@ -6,8 +6,8 @@ import onnx_ir as ir
 from opu_fuse.zoo.builder import Net
 
 LEAKY_ALPHA = 0.125
-"""The YOLO networks were trained with 0.1; accelerators with a comparator take 1/8, a shift by three
-bits, and so do we."""
+"""The YOLO networks were trained with 0.1; accelerators with a comparator take 1/8, a shift by
+three bits, and so do we."""
 
 
 def vgg16(*, seed: int, image: tuple[int, int]) -> ir.Model:

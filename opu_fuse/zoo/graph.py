@@ -134,8 +134,8 @@ class Graph:
     def finish(self, output: Feature, name: str = "output", **more: Feature) -> ir.Model:
         """The finished model; its outputs get these names."""
         outputs = {name: output, **more}
-        for name, feature in outputs.items():
-            feature.value.name = name
+        for label, feature in outputs.items():
+            feature.value.name = label
         graph = ir.Graph(
             self._inputs,
             [feature.value for feature in outputs.values()],

@@ -1,8 +1,9 @@
-"""Seeded noise in place of constants, so that a topology without trained weights computes something.
+"""Seeded noise in place of constants: a topology without trained weights computes something.
 
 The `light_*` models of the onnx package have their weights from `ConstantOfShape`: all filters are
-alike, and everything behind the first layer is one number per channel. Here they get weights as the
-networks of the zoo have them. Constants that are not all one number stay.
+alike, and everything behind the first layer is one number per channel. What was trained and left in
+(small biases, batch norm statistics) fits weights that are gone. Here they get weights as the
+networks of the zoo have them.
 """
 
 from collections.abc import Callable
@@ -24,8 +25,8 @@ Draw = Callable[[tuple[int, ...]], np.ndarray]
 
 
 def living_weights(model: ir.Model, *, seed: int = 0) -> ir.Model:
-    """A copy whose constant-filled weights, biases and batch norm statistics are noise, scaled so
-    that activations keep their size through the layers.
+    """A copy whose weights, biases, batch norm statistics and other constant vectors that features
+    are multiplied by or added to are noise, scaled so that activations keep their size.
 
     Expects inputs of mean 0 and deviation 1. The same model and seed give the same numbers.
     """
@@ -104,11 +105,11 @@ class _Life:
         return sum(m for m, _ in given), sum(v for _, v in given)
 
     def _fill(self, node: ir.Node, index: int, draw: Draw) -> None:
-        """Replace the operand by noise of its shape, if it is a constant filled with one number."""
+        """Replace the operand by noise of its shape, if it is a constant of several numbers."""
         value = node.inputs[index] if index < len(node.inputs) else None
         while value is not None and (view := value.producer()) and view.op_type in _VIEWS:
             value = view.inputs[0]
-        shape = None if value is None else _filled_shape(value)
+        shape = None if value is None else _constant_shape(value)
         if value is None or shape is None:
             return
         data = np.ascontiguousarray(draw(shape), np.float32)
@@ -126,8 +127,8 @@ class _Life:
         self.graph.remove(producer, safe=True)
 
 
-def _filled_shape(value: ir.Value) -> tuple[int, ...] | None:
-    """Shape of a float constant filled with one number; None for anything else."""
+def _constant_shape(value: ir.Value) -> tuple[int, ...] | None:
+    """Shape of a float constant of several numbers; None for anything else."""
     producer = value.producer()
     if producer is not None and producer.op_type == "ConstantOfShape":
         size = producer.inputs[0]
@@ -136,11 +137,12 @@ def _filled_shape(value: ir.Value) -> tuple[int, ...] | None:
     tensor = value.const_value
     if tensor is None or tensor.dtype != ir.DataType.FLOAT or tensor.size < 2:
         return None
-    data = tensor.numpy()
-    return tuple(data.shape) if np.all(data == data.reshape(-1)[0]) else None
+    return tuple(tensor.numpy().shape)
 
 
 def _average(node: ir.Node, given: list[Moments]) -> Moments:
+    """Between what independent values and what equal values would give: channels differ in their
+    mean, which averaging keeps."""
     mean, var = given[0]
-    window = node.attributes.get_ints("kernel_shape", ())
-    return mean, var / float(np.prod(window))
+    window = node.attributes.get_ints("kernel_shape", (1,))
+    return mean, var / float(np.sqrt(np.prod(window)))

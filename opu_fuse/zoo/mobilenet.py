@@ -51,9 +51,7 @@ def mobilenet_v2(*, seed: int, image: tuple[int, int]) -> ir.Model:
     return _classifier(net, x, "classifier.1")
 
 
-def _inverted(
-    net: Net, x: Feature, name: str, expansion: int, width: int, stride: int
-) -> Feature:
+def _inverted(net: Net, x: Feature, name: str, expansion: int, width: int, stride: int) -> Feature:
     """Wide inside, narrow outside; the add connects the narrow ends."""
     y = x
     if expansion > 1:

@@ -1,6 +1,7 @@
 """YOLOv3 and its tiny form (Redmon & Farhadi 2018), 80 classes, raw maps of 255 channels."""
 
 from dataclasses import dataclass
+from math import hypot, sqrt
 
 import onnx_ir as ir
 
@@ -17,7 +18,9 @@ class _Darknet:
     net: Net
     count: int = 0
 
-    def conv(self, x: Feature, out: int, kernel: int, stride: int = 1) -> Feature:
+    def conv(
+        self, x: Feature, out: int, kernel: int, *, stride: int = 1, gain: float = 1.0
+    ) -> Feature:
         """Convolution, batch norm, leaky relu."""
         n, self.count = self.count, self.count + 1
         x = self.net.conv(
@@ -28,6 +31,7 @@ class _Darknet:
             stride=stride,
             pads=kernel // 2,
             batch_norm=f"bn{n}",
+            gain=gain,
         )
         return self.net.leaky_relu(x, f"leaky{n}", alpha=LEAKY_ALPHA)
 
@@ -37,8 +41,9 @@ class _Darknet:
         return self.net.conv(x, f"conv{n}", out=_OUT, kernel=1, bias=True)
 
     def joined(self, x: Feature, out: int, earlier: Feature) -> Feature:
-        """1x1 convolution, twice the size, then an earlier map of that size beside it."""
-        x = self.conv(x, out, 1)
+        """1x1 convolution, twice the size, then an earlier map of that size beside it. Both shall
+        be of one magnitude: residual stages grow."""
+        x = self.conv(x, out, 1, gain=hypot(earlier.mean, sqrt(earlier.var)))
         x = self.net.upsample(x, f"upsample{self.count - 1}")
         return self.net.concat([x, earlier], f"concat{self.count - 1}")
 

@@ -173,7 +173,7 @@ async def reads_by_the_other_engine_wait_only_while_compute_reads_the_same_bank(
 
 async def read_while(bench, running, words, addresses):
     """Reads words that nobody writes until `running` ends: reads asked for, reads granted."""
-    dut, asked, granted, expected = bench.dut, 0, 0, None
+    dut, asked, granted = bench.dut, 0, 0
     dut.read_re_i.value = 1
     while not running.done():
         address = int(bench.rng.choice(addresses))
@@ -181,10 +181,8 @@ async def read_while(bench, running, words, addresses):
         await ReadOnly()
         grant = int(dut.read_grant_o.value)
         asked, granted = asked + 1, granted + grant
-        if grant:
-            expected = bytes_of(words[address])
         await FallingEdge(dut.clk_i)
-        if expected is not None:
-            assert int(dut.read_data_o.value) == expected, f"word {address}, or a word not held"
+        if grant:
+            assert int(dut.read_data_o.value) == bytes_of(words[address]), f"word {address}"
     dut.read_re_i.value = 0
     return asked, granted

@@ -110,3 +110,10 @@ def test_dull_tensors_are_few_valued_or_saturated(rng):
     behind_relu = np.where(rng.random(5000) < 0.5, -128, lively).astype(np.int8)
     assert is_dull(behind_relu, 0)
     assert not is_dull(behind_relu, -128)
+
+
+def test_a_tensor_of_few_elements_needs_as_many_values_as_it_can_have():
+    assert not is_dull(np.arange(10, dtype=np.int8), 0)
+    assert is_dull(np.arange(10, dtype=np.int8) // 3, 0)
+    assert not is_dull(np.array([127, 1, 2, 3], np.int8), 0)
+    assert is_dull(np.array([127, -128, 2, 3], np.int8), 0)

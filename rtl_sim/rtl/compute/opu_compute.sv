@@ -6,7 +6,9 @@
 // done_*:  valid/ready, one handshake per instruction, in order, after its last partial sum is written.
 // Memories: feature and weight words arrive one cycle after their address; partial sums see opu_psum.
 // Throughput: one (weight row, pixel) step per cycle. A row takes max(pixels, ROW_WORDS, 4) cycles, a copied block its
-// pixels. Alone, an instruction takes 7 cycles more than its rows, and conv max(ROW_WORDS, 4) more for its first row.
+// pixels. From start to done an instruction alone takes its steps (the last row: its pixels only) and 6 cycles, conv
+// max(ROW_WORDS, 4) more for its first row, copy 2. Behind another instruction all of that hides under the other's last
+// sweep, except that an instruction with accumulate waits up to 5 cycles for the other's last steps.
 `include "opu_assert.svh"
 
 module opu_compute

@@ -2,7 +2,7 @@
 //
 // compute_*: reads and writes any lane groups; read data one cycle later. Never refused.
 // post_*:    reads whole words; post_grant_o says in the same cycle that the read happens, refused while compute reads
-//            the same bank. Read data one cycle after the grant, held until the next grant.
+//            the same bank. The data stands there in the cycle after the grant, and no longer.
 `include "opu_assert.svh"
 
 module opu_psum

@@ -6,7 +6,9 @@
 // psum_*:  a read happens in a cycle with grant; without it the address is held. Other memories answer every read one
 //          cycle later.
 // Throughput: one window position per cycle. One instance of every stage; `order` sets the multiplexers between them.
-// Latency from the last visit to the written word: 5, ACT adds 2, POOL 3, RESIDUAL 3.
+// From start to done an instruction alone takes its visits, 8 cycles, 6 more for the first parameters of REQUANT, and 2 for
+// ACT, 3 for POOL, 3 for RESIDUAL. The parameters of further blocks are loaded meanwhile: a block takes max(visits, 9)
+// cycles with REQUANT.
 `include "opu_assert.svh"
 
 module opu_post

@@ -1,0 +1,198 @@
+"""Where groups lie in an ONNX model: it is cut at the values that groups hand to each other.
+
+A group's *body* is everything its results need, back to the values it reads; what no body holds
+stays outside. Cutting moves operators, it never changes one, so whatever the cut, the model
+computes what it did. Only nodes without work of their own (`COPIED`) may stand in several places.
+
+In a quantised model the cut runs through int8 tensors: QuantizeLinear ends a group and
+DequantizeLinear begins the next. Several QuantizeLinear of one value (foreign models) are that
+value under several names.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from opu_fuse.dfg.graph import Dfg, Kind
+from opu_fuse.fuse.partition import Group, Partition
+
+COPIED = frozenset(
+    ("DequantizeLinear", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Dropout")
+)
+"""Operators that stand in every body that needs them."""
+_OUTSIDE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """nodes: positions in the model's graph, ascending; results: names of values read outside."""
+
+    nodes: tuple[int, ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """bodies: by group index; outside: positions of the nodes that stay, ascending; left: why a
+    group (by index) has no body, its nodes stay outside.
+    """
+
+    bodies: Mapping[int, Body]
+    outside: tuple[int, ...]
+    left: Mapping[int, str]
+
+
+def cut(dfg: Dfg, partition: Partition, graph: onnx.GraphProto) -> Cut:
+    """Find the groups of a legal partition in a model: the one the DFG was built from, or its QDQ
+    form. Groups of views only have no body and no reason.
+    """
+    groups = {g.index: g for g in partition.groups if not only_views(dfg, g)}
+    left: dict[int, str] = {}
+    while True:
+        map_ = _Map(dfg, partition, graph, [g for i, g in groups.items() if i not in left])
+        found = _place(map_)
+        if not map_.refused:
+            bodies, outside = found
+            return Cut(bodies=bodies, outside=outside, left=dict(sorted(left.items())))
+        left |= map_.refused
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Names of the values a node reads, in order; of its subgraphs all that they read."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for subgraph in (attribute.g, *attribute.graphs):
+            for inner in subgraph.node:
+                yield from reads(inner)
+            yield from (o.name for o in subgraph.output)
+
+
+def only_views(dfg: Dfg, group: Group) -> bool:
+    """True for groups without work."""
+    return all(dfg[m.node].is_virtual for m in group.matches)
+
+
+class _Map:
+    """Names of one model and what they mean for the groups.
+
+    entries[g]: names that end the way back from the results of group g; owner: name -> group whose
+    result it is; home: operator -> its group, _OUTSIDE on the host; refused: groups that cannot be
+    placed, with the reason.
+    """
+
+    def __init__(
+        self, dfg: Dfg, partition: Partition, graph: onnx.GraphProto, groups: Sequence[Group]
+    ) -> None:
+        self.graph = graph
+        self.nodes = graph.node
+        self.producer = {name: i for i, n in enumerate(graph.node) for name in n.output if name}
+        self.constants = {t.name for t in graph.initializer}
+        self.inputs = {v.name for v in graph.input} - self.constants
+        self.rounders: dict[str, list[str]] = {}
+        for node in graph.node:
+            if node.op_type == "QuantizeLinear":
+                self.rounders.setdefault(node.input[0], []).append(node.output[0])
+        self.home = {dfg[h.node].name: _OUTSIDE for h in partition.host}
+        self.home |= {dfg[m.node].name: g.index for g in partition.groups for m in g.matches}
+        self.refused: dict[int, str] = {}
+        self.entries: dict[int, frozenset[str]] = {}
+        self.owner: dict[str, int] = {}
+        self.results: dict[int, tuple[str, ...]] = {}
+        for group in groups:
+            self._add_group(dfg, group)
+
+    def _add_group(self, dfg: Dfg, group: Group) -> None:
+        ends = [self._border(dfg, i) for o in group.outputs for i in _parts(dfg, o)]
+        if not all(ends):
+            self.refused[group.index] = "the model has no value where the group ends"
+            return
+        self.entries[group.index] = frozenset(
+            name for i in group.inputs for name in self._names(self._border(dfg, i))
+        )
+        self.results[group.index] = tuple(ends)
+        self.owner |= {name: group.index for end in ends for name in self._names(end)}
+
+    def _border(self, dfg: Dfg, index: int) -> str:
+        """The name under which a DFG value leaves or enters a group, "" if the model has none."""
+        for name in (dfg[index].tensor, dfg[index].value):
+            if name in self.producer or name in self.inputs:
+                return name
+        return ""
+
+    def _names(self, border: str) -> tuple[str, ...]:
+        """A value and its rounded forms."""
+        made_by = self.nodes[self.producer[border]] if border in self.producer else None
+        real = border
+        if made_by is not None and made_by.op_type == "QuantizeLinear":
+            real = made_by.input[0]
+        return tuple(dict.fromkeys((border, real, *self.rounders.get(real, ()))))
+
+
+def _parts(dfg: Dfg, index: int) -> tuple[int, ...]:
+    """The results of an operator with several, else the node itself."""
+    parts = [u for u in dfg.users[index] if dfg[u].kind is Kind.TUPLE_GET]
+    return tuple(parts) or (index,)
+
+
+def _place(map_: _Map) -> tuple[dict[int, Body], tuple[int, ...]]:
+    """Walk back from the model's outputs, through bodies as wholes."""
+    bodies: dict[int, set[int]] = {}
+    results: dict[int, list[str]] = {}
+    outside: set[int] = set()
+    seen: set[str] = set()
+    stack = [o.name for o in reversed(map_.graph.output)]
+    while stack:
+        name = stack.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        group = map_.owner.get(name)
+        if group is not None:
+            nodes, entered = _way_back(map_, group, name)
+            bodies.setdefault(group, set()).update(nodes)
+            results.setdefault(group, []).append(name)
+            stack.extend(entered)
+        elif name in map_.producer:
+            position = map_.producer[name]
+            outside.add(position)
+            stack.extend(reads(map_.nodes[position]))
+    _refuse_doubles(map_, bodies, outside)
+    found = {
+        group: Body(nodes=tuple(sorted(nodes)), results=tuple(sorted(results[group])))
+        for group, nodes in sorted(bodies.items())
+    }
+    return found, tuple(sorted(outside))
+
+
+def _way_back(map_: _Map, group: int, result: str) -> tuple[set[int], list[str]]:
+    """(nodes that a result of a group needs, names it enters with); notes why a body is none."""
+    nodes: set[int] = set()
+    entered: dict[str, None] = {}
+    stack = [result]
+    while stack:
+        name = stack.pop()
+        if name in map_.entries[group]:
+            entered[name] = None
+            continue
+        position = map_.producer.get(name)
+        if name in map_.constants or position in nodes:
+            continue
+        if position is None or map_.owner.get(name, group) != group:
+            map_.refused[group] = f"the model has no border where it would read {name}"
+            continue
+        node = map_.nodes[position]
+        if map_.home.get(node.name, group) != group:
+            map_.refused[group] = f"the model computes {node.name} inside it"
+        nodes.add(position)
+        stack.extend(reads(node))
+    return nodes, list(entered)
+
+
+def _refuse_doubles(map_: _Map, bodies: Mapping[int, set[int]], outside: Iterable[int]) -> None:
+    holder = dict.fromkeys(outside, _OUTSIDE)
+    for group, nodes in bodies.items():
+        for position in sorted(nodes):
+            node = map_.nodes[position]
+            if holder.setdefault(position, group) != group and node.op_type not in COPIED:
+                map_.refused[group] = f"{node.name or node.op_type} is also needed outside of it"

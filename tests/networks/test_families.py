@@ -1,0 +1,170 @@
+"""Every family of networks, through machine groups and host segments on the functional engine.
+
+Each quantised tensor equals the golden model's, without exception, and ONNX Runtime's as far as
+float arithmetic is exact: averages over a count that is no power of two may round a tie to the
+other side (1 LSB), and what is computed from them may differ.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.bundle.result import RunResult
+from opu_fuse.dfg.integer import average_params
+from opu_fuse.dfg.interpret import interpret
+from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.pipeline import Compilation, Program, compile_model, partition_model
+from opu_fuse.sim.compare import check, places
+from opu_fuse.sim.reference import Reference
+
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+
+# Networks and the reduced rows and columns of their images.
+FAMILIES = {
+    "resnet20": 32,
+    "mobilenet_v1_025": 64,
+    "densenet_small": 32,
+    "unet": 32,
+    "squeezenet": 64,
+    "shufflenet_v2": 64,
+    "tiny_yolo": 64,
+    "yolov3_tiny": 64,
+}
+LARGE_FAMILIES = {
+    "mobilenet_v1": 64,
+    "mobilenet_v2": 64,
+    "googlenet": 128,
+    "efficientnet_b0": 64,
+    "densenet121": 64,
+    "yolov3": 64,
+}
+LIGHT_MODELS = (
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+
+
+@dataclass
+class Executed:
+    """One model compiled and run on one input."""
+
+    hw: HwSpec
+    compiled: Compilation
+    inputs: dict[str, np.ndarray]
+    result: RunResult
+
+    @cached_property
+    def golden(self) -> dict[str, np.ndarray]:
+        """int8 by value name, of every value that the model rounds and names."""
+        dfg = self.compiled.dfg
+        host = {op.node for op in self.compiled.partition.host}
+        values = interpret(dfg, self.inputs, self.hw.numeric, host)
+        named = [n for n in dfg.nodes if n.quant is not None and n.tensor and n.index in values]
+        return {n.value: values[n.index] for n in named}
+
+    def difference(self, name: str, expected: np.ndarray) -> np.ndarray:
+        """Absolute differences of a tensor where the machine has computed it."""
+        got = self.result.tensors[name].astype(np.int16)
+        gap = np.abs(got - expected.reshape(got.shape))
+        return gap * self.result.masks.get(name, np.True_)
+
+    @cached_property
+    def averages(self) -> dict[str, bool]:
+        """Averages over counts that are no power of two, and all behind them, by value name; True:
+        such an average whose operand is exact.
+        """
+        found: dict[int, bool] = {}
+        dfg = self.compiled.dfg
+        for node in dfg.nodes:
+            behind = any(i in found for i in node.operands)
+            if behind or (node.op == "avg_pool" and self._divides(node.index)):
+                found[node.index] = not behind
+        return {dfg[i].value: first for i, first in found.items()}
+
+    def _divides(self, average: int) -> bool:
+        mults = average_params(self.compiled.dfg, average, self.hw.numeric).mults
+        return any(count & (count - 1) for count, _ in mults)
+
+
+def execute(model: ir.Model, rng: np.random.Generator) -> Executed:
+    hw = load_hw("opu-1024")
+    compiled = compile_model(model, hw)
+    inputs = {
+        p.name: rng.standard_normal(p.shape).astype(np.float32) for p in compiled.bundle.inputs
+    }
+    result = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
+    return Executed(hw=hw, compiled=compiled, inputs=inputs, result=result)
+
+
+def hold_against_golden(run: Executed) -> None:
+    missing = run.golden.keys() - run.result.tensors.keys()
+    assert not missing, f"the run does not show {sorted(missing)}"
+    wrong = [name for name, value in run.golden.items() if run.difference(name, value).any()]
+    assert not wrong, f"{len(wrong)} of {len(run.golden)} tensors differ, first {wrong[0]}"
+
+
+def hold_against_onnxruntime(run: Executed) -> None:
+    reference = Reference(run.compiled.bundle).run(run.inputs)
+    for place in places(run.compiled.bundle):
+        if place.qdq_name not in reference or place.name not in run.result.tensors:
+            continue
+        worst = int(run.difference(place.name, reference[place.qdq_name]).max())
+        allowed = 1 if run.averages.get(place.name) else 0
+        assert worst <= allowed or run.averages.get(place.name) is False, (place.name, worst)
+    found = check(run.compiled.bundle, run.inputs, run.result)
+    assert found.uncompared == ()
+    assert found.dull == (), "too few distinct values, or too many saturated, to prove anything"
+
+
+@pytest.mark.parametrize(
+    ("name", "image"),
+    [
+        *FAMILIES.items(),
+        *(pytest.param(*item, marks=pytest.mark.slow) for item in LARGE_FAMILIES.items()),
+    ],
+)
+def test_a_family_gives_what_golden_model_and_onnxruntime_give(name, image, rng):
+    model = zoo.build(name, image=image)
+    run = execute(model, rng)
+    hold_against_golden(run)
+    hold_against_onnxruntime(run)
+    dfg, plain = partition_model(model, run.hw)
+    assert plain == run.compiled.partition, "scales have changed the partition"
+    assert [n.name for n in dfg.nodes] == [n.name for n in run.compiled.dfg.nodes]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIGHT_MODELS)
+def test_a_model_of_the_onnx_package_comes_to_life(name, rng):
+    path = LIGHT / f"light_{name}.onnx"
+    run = execute(zoo.living_weights(ir.load(path)), rng)
+    hold_against_golden(run)
+    hold_against_onnxruntime(run)
+    unchanged = partition_model(path, run.hw)[1]
+    assert unchanged == run.compiled.partition, "the weights have changed the partition"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["greedy", "matched"])
+@pytest.mark.parametrize(
+    ("name", "image", "count"), [("tiny_yolo", 64, 9), ("resnet20", 32, 22), ("yolov3", 64, 75)]
+)
+def test_group_counts_on_the_published_machine(name, image, count, strategy):
+    _, found = partition_model(zoo.build(name, image=image), load_hw("opu-classic"), strategy)
+    assert len(found.groups) == count
+    assert found.host == ()
+    assert found.legal
