@@ -49,8 +49,7 @@ class Design:
 
     top: module name; spec: machine whose package is compiled in. public: every signal is visible to
     cocotb (benches; five times slower); fast: optimise for long runs instead of for a short build;
-    waves: "fst" or "vcd" when it can write such a file; assertions: checked while running;
-    parameters: of the top module.
+    waves: "fst" or "vcd" when it can write such a file; parameters: of the top module.
     """
 
     top: str
@@ -58,7 +57,6 @@ class Design:
     public: bool = True
     fast: bool = False
     waves: str = ""
-    assertions: bool = True
     parameters: Mapping[str, int] = field(default_factory=dict)
     defines: tuple[str, ...] = ()
 
@@ -211,7 +209,7 @@ def _arguments(design: Design) -> tuple[str, ...]:
         *("-cc", "--exe", "--vpi", "--timing", "--timescale", "1ns/1ns"),
         *("--prefix", "Vtop", "-o", design.top, "--top-module", design.top),
         "-Wno-fatal",  # lint tests hold the RTL clean; another Verilator's new warnings stop nobody
-        "--assert" if design.assertions else "--no-assert",
+        "--assert",  # costs nothing that can be measured
         *(("--public-flat-rw",) if design.public else ()),
         *(("-O3", "--x-assign", "fast", "--x-initial", "fast") if design.fast else ()),
         *((f"--trace-{design.waves}",) if design.waves else ()),

@@ -30,7 +30,6 @@ def main() -> int:
                 public=False,
                 fast=options.waves is None,  # writing waves takes most of the time anyway
                 waves=options.waves.suffix[1:] if options.waves else "",
-                assertions=options.assertions,
             )
         )
     except OpuFuseError as error:
@@ -49,7 +48,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True, help="where the run may write")
     parser.add_argument("--waves", type=Path, help=".fst or .vcd")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--assertions", action="store_true")
     return parser.parse_args()
 
 

@@ -9,6 +9,7 @@ from opu_fuse.fuse.legality import Refusal, Scope, Words, refuse
 from opu_fuse.fuse.order import producers
 from opu_fuse.fuse.partition import Boundary, Group, HostOp
 
+
 def host_operand(words: Words) -> Words | None:
     """{source} runs on the host ({reason})"""
     return words

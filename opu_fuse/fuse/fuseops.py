@@ -70,15 +70,15 @@ def _wanted(sets: "_Sets", phase: int, node: int, dominator: int, edge: Pattern)
     return phase == 1 and sets.can(node, dominator, _injective)
 
 
-def _broadcast(kind: Pattern, sink: bool) -> bool:  # noqa: ARG001, FBT001
+def _broadcast(kind: Pattern, sink: bool) -> bool:  # noqa: ARG001
     return kind <= Pattern.BROADCAST
 
 
-def _injective(kind: Pattern, sink: bool) -> bool:  # noqa: ARG001, FBT001
+def _injective(kind: Pattern, sink: bool) -> bool:  # noqa: ARG001
     return kind <= Pattern.INJECTIVE
 
 
-def _injective_to_anchor(kind: Pattern, sink: bool) -> bool:  # noqa: FBT001
+def _injective_to_anchor(kind: Pattern, sink: bool) -> bool:
     return kind <= (Pattern.OUT_EWISE_FUSABLE if sink else Pattern.INJECTIVE)
 
 

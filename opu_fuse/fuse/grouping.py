@@ -8,7 +8,6 @@ from opu_fuse.fuse.legality import Refusal, Scope
 from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.fuse.search import Search
 
-
 Apart = Callable[[int, int], Refusal | None]
 """(source, target) -> reason of the strategy's own."""
 

@@ -1,36 +1,30 @@
 """The rules of fusing, one named predicate each.
 
 A predicate gets its facts and returns None when the rule holds, else the words for the gaps of its
-message. The first line of its docstring *is* the message. The tables: `OPERATOR_RULES` (can a
+message. Its docstring *is* the message, and the changes that would help (`refusal.py`). The tables: `OPERATOR_RULES` (can a
 machine hold this operator at all), `VIEW_RULES` and `EDGE_RULES` (may it join the group of this
 operand), `GROUP_RULES` (what the group's place in the pipeline forbids), and in `module_rules.py`
 `MODULE_RULES` (can this module run it). Rules never read scales: a float model and its quantised
 form are partitioned alike.
 """
 
+import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.interpret import slope_shift
 from opu_fuse.dfg.islands import float_reason
-from opu_fuse.fuse.modules import Modules
+from opu_fuse.fuse.forms import FORMS
+from opu_fuse.fuse.modules import Modules, Position
+from opu_fuse.fuse.refusal import Refusal, Rule, Words, refuse
+from opu_fuse.hw.check_graph import RUNS
 from opu_fuse.hw.spec import HwSpec
-
-Words = Mapping[str, object]
 
 MOST_NAMES = 3
 """Names written out in a message."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A rule that does not hold: its name, and one sentence."""
-
-    rule: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +44,8 @@ class Scope:
     _leaves: dict[int, Mapping[int, int]] = field(default_factory=dict, init=False)
     placements: dict[tuple[int, str], Refusal | None] = field(default_factory=dict, init=False)
     """What `module_rules.module_refusal` remembers, by node and module."""
+    ways: dict[tuple[Position, str, str], Refusal] = field(default_factory=dict, init=False)
+    """What `ways.no_module` remembers, by position, operator and module."""
 
     def operator_refusal(self, node: Node) -> Refusal | None:
         """The first of the operator rules that does not hold."""
@@ -82,19 +78,13 @@ def scope_of(dfg: Dfg, hw: HwSpec) -> Scope:
     return Scope(dfg=dfg, hw=hw, modules=Modules(hw), outputs=frozenset(dfg.outputs))
 
 
-def first_refusal(rules: Iterable[Callable[..., Words | None]], *facts: object) -> Refusal | None:
+def first_refusal(rules: Iterable[Rule], *facts: object) -> Refusal | None:
     """The first rule that does not hold, worded."""
     for rule in rules:
         words = rule(*facts)
         if words is not None:
             return refuse(rule, words)
     return None
-
-
-def refuse(rule: Callable[..., Words | None], words: Words) -> Refusal:
-    """A rule's message with its gaps filled (the first line of the rule's docstring)."""
-    message = (rule.__doc__ or "").partition("\n")[0]
-    return Refusal(rule=rule.__name__, text=message.format(**words))
 
 
 def leaves(dfg: Dfg, node: Node) -> tuple[int, ...]:
@@ -135,20 +125,49 @@ def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 # Can a machine hold this operator at all? (scope, node)
 
 
+def known_form(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
+    """{node}: machines run {op} only with {form}
+
+    Change: give {node} that form
+    """
+    op = node.op.removeprefix("host:")
+    form = FORMS.get(op) if node.is_host else None
+    return None if form is None else {"node": node.name, "op": op, "form": form}
+
+
 def known_operator(scope: Scope, node: Node) -> Words | None:
-    """{op}: no module of this machine runs it"""
-    known = bool(scope.modules.runners(node.op))
-    return None if known else {"op": node.op.removeprefix("host:")}
+    """{op}: no module of this machine runs it
+
+    Change: set `dataflow.operators.{op}` to {kinds}
+    Change: add a module of kind {missing} to `dataflow.modules` and map {op} to it in
+    `dataflow.operators`
+    Change: replace {foreign} by operators that the machine runs
+    """
+    if scope.modules.runners(node.op):
+        return None
+    op, can = node.op.removeprefix("host:"), RUNS.get(node.op)
+    if can is None:
+        return {"op": op, "foreign": op}
+    present = {m.kind for m in scope.modules.by_name.values()}
+    kinds = [str(kind) for kind in can if kind in present]
+    return {"op": op, "kinds": f"[{', '.join(kinds)}]"} if kinds else {"op": op, "missing": can[0]}
 
 
 def integer_values(scope: Scope, node: Node) -> Words | None:
-    """{why}, so it stays in floating point"""
+    """{why}, so it stays in floating point
+
+    Change: quantise it in the model (QuantizeLinear, DequantizeLinear)
+    Change: hand over the float model, which is then quantised throughout
+    """
     why = float_reason(scope.dfg, node.index) if scope.dfg.quantised else None
     return None if why is None else {"why": why}
 
 
 def feature_maps(scope: Scope, node: Node) -> Words | None:
-    """{name} has shape {shape}; the machine holds (1, c, h, w) and (1, n)"""
+    """{name} has shape {shape}; the machine holds (1, c, h, w) and (1, n)
+
+    Change: reshape {name} to one of these
+    """
     for i in (*data_operands(scope.dfg, node), node.index):
         if feature_size(scope.dfg[i].shape) is None:
             return {"name": scope.dfg[i].name, "shape": scope.dfg[i].shape}
@@ -156,14 +175,23 @@ def feature_maps(scope: Scope, node: Node) -> Words | None:
 
 
 def shift_slope(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
-    """{node} has slope {alpha}; the comparator takes 2^-k with k from 0 to 15"""
+    """{node} has slope {alpha}; the comparator takes 2^-k with k from 0 to 15
+
+    Change: give {node} slope {near}
+    """
     if node.op != "leaky_relu" or slope_shift(node.attrs["alpha"]) is not None:
         return None
-    return {"node": node.name, "alpha": round(node.attrs["alpha"], 6)}
+    alpha = node.attrs["alpha"]
+    k = min(max(round(-math.log2(alpha)), 0), 15) if alpha > 0 else None
+    words = {"node": node.name, "alpha": round(alpha, 6)}
+    return words if k is None else {**words, "near": f"{2.0**-k:g} (2^-{k})"}
 
 
 def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
-    """{node} joins along axis {axis}; the machine joins channels (axis 1)"""
+    """{node} joins along axis {axis}; the machine joins channels (axis 1)
+
+    Change: join along axis 1
+    """
     return (
         {"node": node.name, "axis": node.attrs["axis"]}
         if node.op == "concat" and node.attrs["axis"] != 1
@@ -172,11 +200,16 @@ def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
 
 
 def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
-    """{node} pads channels; the machine pads rows and columns"""
-    return {"node": node.name} if node.op == "pad" and any(node.attrs["channels"]) else None
+    """{node} pads channels; the machine pads rows and columns
+
+    Change: let the layer before {node} have {count} more filters, of zeros
+    """
+    count = sum(node.attrs["channels"]) if node.op == "pad" else 0
+    return {"node": node.name, "count": count} if count else None
 
 
 OPERATOR_RULES = (
+    known_form,
     known_operator,
     integer_values,
     feature_maps,
@@ -190,7 +223,10 @@ OPERATOR_RULES = (
 
 
 def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
-    """{reader} cannot read {view} as {shape}: its values lie in memory as {size}"""
+    """{reader} cannot read {view} as {shape}: its values lie in memory as {size}
+
+    Change: keep channels, rows and columns in {view}
+    """
     size = feature_size(base.shape)
     if size is not None and feature_size(view.shape) == size:
         return None
@@ -205,7 +241,10 @@ def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
 
 
 def single_reader(scope: Scope, source: Node, node: Node) -> Words | None:
-    """{source} is also read by {readers}, so its value is needed in memory"""
+    """{source} is also read by {readers}, so its value is needed in memory
+
+    Change: compute {source} once for each of its readers
+    """
     reading = scope.readers(source.index)
     others = [u for u in reading[:4] if u != node.index]
     if not others:
@@ -217,7 +256,10 @@ def single_reader(scope: Scope, source: Node, node: Node) -> Words | None:
 
 
 def not_an_output(scope: Scope, source: Node, node: Node) -> Words | None:  # noqa: ARG001
-    """{source} is an output of the model, so its value is needed in memory"""
+    """{source} is an output of the model, so its value is needed in memory
+
+    Change: take {source} out of the model's outputs
+    """
     return {"source": source.name} if source.index in scope.outputs else None
 
 
@@ -229,37 +271,63 @@ EDGE_RULES = (single_reader, not_an_output)
 
 
 def other_operand(words: Words) -> Words | None:
-    """{node} also reads {other}, which is computed inside the same group"""
+    """{node} also reads {other}, which is computed inside the same group
+
+    Change: let {node} read a second {other}, computed for it alone
+    """
     return words
 
 
 def one_fill(words: Words) -> Words | None:
-    """{node} pads with zero, {pad} before it with {value}; one pass has one fill value"""
+    """{node} pads with zero, {pad} before it with {value}; one pass has one fill value
+
+    Change: let {pad} fill with zero
+    """
     return words
 
 
 def used_once(words: Words) -> Words | None:
-    """{module} is already used in this group"""
+    """{module} is already used in this group (uses per pass: {limit})
+
+    Change: raise `dataflow.modules.{module}.uses` to {more}
+    Change: add a second module of kind {kind} behind {at} to `dataflow.modules` and
+    `dataflow.edges`
+    """
     return words
 
 
 def pipeline_path(words: Words) -> Words | None:
-    """{op} cannot follow {tail} in this machine's pipeline"""
+    """{op} cannot follow {tail} in this machine's pipeline
+
+    Change: set `dataflow.modules.{blocked}.bypass` to true
+    Change: set `dataflow.edges.{at}` to {edges}
+    Change: add a second module of kind {kind} behind {at} to `dataflow.modules` and
+    `dataflow.edges`
+    """
     return words
 
 
 def group_exit(words: Words) -> Words | None:
-    """{module} is no exit, a group cannot end there"""
+    """{module} is no exit, a group cannot end there
+
+    Change: set `dataflow.modules.{module}.exit` to true
+    """
     return words
 
 
 def forbidden(words: Words) -> Words | None:
-    """{nodes} together do not fit the machine"""
+    """{nodes} together do not fit the machine: {what}
+
+    Change: {help}
+    """
     return words
 
 
 def no_group(words: Words) -> Words | None:
-    """{node} is a view of {source}, which no group computes"""
+    """{node} is a view of {source}, which no group computes
+
+    Change: let {node} follow an operator that a module runs
+    """
     return words
 
 

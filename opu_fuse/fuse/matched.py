@@ -12,7 +12,6 @@ from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import owned_bias
 from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import (
-    ARRAY_OPERATORS,
     NOTHING_FORBIDDEN,
     Forbid,
     Growth,
@@ -108,7 +107,6 @@ def levels(dfg: Dfg) -> list[int]:
     for node in dfg.nodes:
         level = 0
         for operand in node.operands:
-            if found[operand] > level:
-                level = found[operand]
+            level = max(level, found[operand])
         found.append(level + 1 if node.kind is Kind.CALL else level)
     return found

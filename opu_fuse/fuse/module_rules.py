@@ -4,10 +4,14 @@ their form).
 Every predicate gets the scope, the node and the module's name.
 """
 
+from collections.abc import Iterator
+
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
-from opu_fuse.fuse.legality import Refusal, Scope, Words, first_refusal
+from opu_fuse.fuse.legality import Scope, first_refusal
+from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.hw.check import largest
 from opu_fuse.hw.spec import Access as OperandAccess
-from opu_fuse.hw.spec import Fill, Module, ModuleKind
+from opu_fuse.hw.spec import Fill, ModuleKind
 from opu_fuse.quant import Domain
 
 _FITTING = {
@@ -19,6 +23,12 @@ _WORDING = {
     OperandAccess.PER_TENSOR: "as one value",
     OperandAccess.PER_CHANNEL: "per channel",
     OperandAccess.FULL: "as a full feature map",
+}
+
+
+_FORMS = {
+    OperandAccess.PER_TENSOR: "one value",
+    OperandAccess.PER_CHANNEL: "one value per channel, shape (c, 1, 1)",
 }
 
 
@@ -37,18 +47,39 @@ def module_refusal(scope: Scope, node: Node, name: str) -> Refusal | None:
         return found
 
 
+def module_refusals(scope: Scope, node: Node, name: str) -> tuple[Refusal, ...]:
+    """All module rules that do not hold, `limits` once for each axis."""
+    if module_refusal(scope, node, name) is None:
+        return ()
+    rules = [*DOMAIN_RULES, symmetric_padding, fill_value]
+    if scope.modules.by_name[name].operand is not None:
+        rules += OPERAND_RULES
+    broken = [(rule, words) for rule in rules if (words := rule(scope, node, name)) is not None]
+    found = [refuse(rule, words) for rule, words in broken]
+    return (*found, *(refuse(limits, words) for words in excesses(scope, node, name)))
+
+
 def domain(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} works on {has}, module {module} on {takes}"""
+    """{node} works on {has}, module {module} on {takes}
+
+    Change: add a module of kind {kind} with domain {wanted} to `dataflow.modules` and
+    `dataflow.edges`
+    """
     takes = scope.modules.by_name[name].domain_in
     has = Domain.ACC if node.owner is not None else Domain.ACT
     if has is takes:
         return None
     words = {Domain.ACC: "accumulators (like a convolution's bias)", Domain.ACT: "int8 values"}
-    return {"node": node.name, "module": name, "takes": words[takes], "has": words[has]}
+    kind = scope.modules.by_name[name].kind
+    facts: Words = {"node": node.name, "module": name, "kind": kind, "wanted": has}
+    return {**facts, "takes": words[takes], "has": words[has]}
 
 
 def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} has {operand} of shape {shape}; module {module} reads it {wanted}"""
+    """{node} has {operand} of shape {shape}; module {module} reads it {wanted}
+
+    Change: give {operand} {form}
+    """
     wanted = scope.modules.by_name[name].operand or OperandAccess.FULL
     second = _second_operand(scope.dfg, node)
     wrong = [
@@ -60,11 +91,16 @@ def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
         return None
     operand = scope.dfg[wrong[0]]
     words = {"module": name, "wanted": _WORDING[wanted], "node": node.name}
-    return {**words, "operand": operand.name, "shape": operand.shape}
+    own = wanted if wrong[0] == node.operands[second] else OperandAccess.FULL
+    form = _FORMS.get(own, f"the shape of the result, {node.shape}")
+    return {**words, "operand": operand.name, "shape": operand.shape, "form": form}
 
 
 def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
-    """{operand} is computed at run time; module {module} takes a constant"""
+    """{operand} is computed at run time; module {module} takes a constant
+
+    Change: make {operand} a constant of the model
+    """
     if scope.modules.by_name[name].operand is OperandAccess.FULL:
         return None
     operand = scope.dfg[node.operands[_second_operand(scope.dfg, node)]]
@@ -72,7 +108,10 @@ def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
-    """{operand} is a constant; module {module} takes computed feature maps"""
+    """{operand} is a constant; module {module} takes computed feature maps
+
+    Change: make {operand} an input of the model
+    """
     if scope.modules.by_name[name].operand is not OperandAccess.FULL:
         return None
     constants = [scope.dfg[i].name for i in node.operands if scope.dfg[i].kind is Kind.CONST]
@@ -80,15 +119,20 @@ def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def limits(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} has {axis} {value}; module {module} takes at most {limit}"""
-    for axis, value, limit in _measures(node, scope.modules.by_name[name]):
-        if limit is not None and value > limit:
-            return {"node": node.name, "axis": axis, "value": value, "module": name, "limit": limit}
-    return None
+    """{node} has {axis} {value}; module {module} takes at most {limit}
+
+    Change: {smaller}
+    Change: raise `dataflow.modules.{module}.limits.{axis}` to {needed}
+    """
+    return next(excesses(scope, node, name), None)
 
 
 def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} pads its sides by {pads}; module {module} pads opposite sides alike"""
+    """{node} pads its sides by {pads}; module {module} pads opposite sides alike
+
+    Change: pad opposite sides of {node} alike
+    Change: set `dataflow.modules.{module}.limits.asymmetric` to true
+    """
     pads = node.attrs.get("pads", (0, 0, 0, 0))
     if scope.modules.by_name[name].limits.asymmetric or pads[:2] == pads[2:]:
         return None
@@ -96,7 +140,11 @@ def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:
 
 
 def fill_value(scope: Scope, node: Node, name: str) -> Words | None:
-    """{node} fills with {value}; module {module} fills with zero"""
+    """{node} fills with {value}; module {module} fills with zero
+
+    Change: let {node} fill with zero
+    Change: set `dataflow.modules.{module}.limits.fill` to any
+    """
     value = node.attrs.get("value", 0.0) if node.op == "pad" else 0.0
     if value == 0.0 or scope.modules.by_name[name].limits.fill is Fill.ANY:
         return None
@@ -119,16 +167,43 @@ def _second_operand(dfg: Dfg, node: Node) -> int:
     return constants[0] if len(constants) == 1 else 1
 
 
-def _measures(node: Node, module: Module) -> list[tuple[str, int, int | None]]:
-    """(axis, value, limit) of everything about the operator that a module can limit."""
+def excesses(scope: Scope, node: Node, name: str) -> Iterator[Words]:
+    """The facts of `limits`, for every axis on which the operator exceeds the module."""
+    module = scope.modules.by_name[name]
+    pool = module.kind is ModuleKind.POOL
     limit, attrs = module.limits, node.attrs
-    kernel = (
-        ("window", limit.window) if module.kind is ModuleKind.POOL else ("kernel", limit.kernel)
-    )
-    measures = [
-        (kernel[0], attrs.get("kernel"), kernel[1]),
+    for axis, values, most in (
+        ("window", attrs.get("kernel"), limit.window if pool else None),
+        ("kernel", attrs.get("kernel"), None if pool else limit.kernel),
         ("stride", attrs.get("strides"), limit.stride),
         ("dilation", attrs.get("dilations"), limit.dilation),
         ("padding", attrs.get("pads"), limit.padding),
-    ]
-    return [(axis, max(values), bound) for axis, values, bound in measures if values]
+    ):
+        if most is None or not values or max(values) <= most:
+            continue
+        per_side = axis == "padding"
+        yield {
+            "node": node.name,
+            "module": name,
+            "axis": axis,
+            "value": max(values) if per_side else "×".join(map(str, values)),
+            "limit": most if per_side else f"{most}×{most}",
+            "smaller": smaller(node, axis, most),
+            "needed": max(values) if max(values) <= largest(axis) else None,
+        }
+
+
+def smaller(node: Node, axis: str, most: int) -> str:
+    """How a model does the same within a limit of rows and columns, or of one side."""
+    kernel = node.attrs.get("kernel", (1, 1))
+    if axis == "window" and node.op == "max_pool" and most > 1:
+        return f"split {node.name} into {-(-(max(kernel) - 1) // (most - 1))} pools in a row"
+    if axis == "kernel" and most > 1:
+        return f"split {node.name} into convolutions of at most {most}×{most} and add them"
+    if axis == "dilation":
+        steps = zip(kernel, node.attrs["dilations"], strict=True)
+        spread = "×".join(str((k - 1) * d + 1) for k, d in steps)
+        return f"write the kernel of {node.name} as one of {spread} with zeros in it"
+    if axis == "padding" and node.op != "pad":
+        return f"pad before {node.name} by an operator of its own"
+    return f"give {node.name} {axis} {most}"

@@ -44,13 +44,13 @@ class Position:
 
 
 class Modules:
-    """Search over the HDFG of one spec."""
+    """Search over the HDFG of one spec. edges: successors by name; root: where data enters."""
 
     def __init__(self, hw: HwSpec) -> None:
         flow = hw.dataflow
         self.by_name: dict[str, Module] = dict(flow.modules)
-        self._root = flow.root
-        self._edges = {name: flow.edges.get(name, ()) for name in flow.modules}
+        self.root = flow.root
+        self.edges = {name: flow.edges.get(name, ()) for name in flow.modules}
         self._operators = dict(flow.operators)
         self._runners = {op: self._with_kind(op) for op in flow.operators}
         self._ends = {name: self._reaches_exit(name) for name in flow.modules}
@@ -82,7 +82,7 @@ class Modules:
         and let nothing pass.
         """
         kinds = self._operators.get(op, ())
-        return tuple(m for m in self._search(tail, full) if self.by_name[m].kind in kinds)
+        return tuple(m for m in self.search(tail, full) if self.by_name[m].kind in kinds)
 
     def can_end(self, module: str) -> bool:
         """True when a group whose last operator ran on this module can leave the pipeline."""
@@ -91,21 +91,21 @@ class Modules:
     def _with_kind(self, op: str) -> tuple[str, ...]:
         return tuple(n for n, m in self.by_name.items() if m.kind in self._operators[op])
 
-    def _passable(self, module: str) -> bool:
+    def passable(self, module: str) -> bool:
         return self.by_name[module].bypass or self.by_name[module].kind is ModuleKind.MEM_RD
 
-    def _search(self, tail: str | None, full: frozenset[str]) -> list[str]:
+    def search(self, tail: str | None, full: frozenset[str]) -> list[str]:
         """Modules in breadth-first order, those in `full` left out."""
-        start = (self._root,) if tail is None else self._edges[tail]
+        start = (self.root,) if tail is None else self.edges[tail]
         queue = deque(m for m in start if m not in full)
         seen = {tail, *start, *full}
         order: list[str] = []
         while queue:
             module = queue.popleft()
             order.append(module)
-            if not self._passable(module):
+            if not self.passable(module):
                 continue
-            for successor in self._edges[module]:
+            for successor in self.edges[module]:
                 if successor not in seen:
                     seen.add(successor)
                     queue.append(successor)
@@ -116,5 +116,5 @@ class Modules:
         if self.by_name[module].exit:
             return True
         return any(
-            self.by_name[m].exit and self._passable(m) for m in self._search(module, frozenset())
+            self.by_name[m].exit and self.passable(m) for m in self.search(module, frozenset())
         )

@@ -57,9 +57,7 @@ def _why_on_host(
         joined = extend(scope, by_tail[source], node, forbid) if source in by_tail else None
         words: Words = {"node": node.name, "source": scope.dfg[source].name}
         return joined if isinstance(joined, Refusal) else refuse(no_group, words)
-    alone = scope.operator_refusal(node) or place(
-        scope, Growth(scope.modules.start), node, forbid
-    )
+    alone = scope.operator_refusal(node) or place(scope, Growth(scope.modules.start), node, forbid)
     if isinstance(alone, Refusal):
         return alone
     what = costs.misfit([m.node for m in alone])
@@ -75,9 +73,7 @@ def apart(
     """Why the group that begins with a target does not continue the one that ends in a source."""
     by_head = {g[0].node: g for g in groups}
     by_tail = {g[-1].node: g for g in groups}
-    return lambda source, target: _why_apart(
-        scope, costs, forbid, by_tail[source], by_head[target]
-    )
+    return lambda source, target: _why_apart(scope, costs, forbid, by_tail[source], by_head[target])
 
 
 def _why_apart(

@@ -115,9 +115,7 @@ def _function_names(dfg: Dfg, groups: Iterable[Group]) -> dict[int, str]:
     return names
 
 
-def _facts(
-    dfg: Dfg, group: Group, number: int, reasons: Mapping[int, list[str]]
-) -> dict[str, str]:
+def _facts(dfg: Dfg, group: Group, number: int, reasons: Mapping[int, list[str]]) -> dict[str, str]:
     nodes = [(dfg[m.node], m.module) for m in group.matches]
     sources = dict.fromkeys(s for node, _ in nodes for s in node.source)
     return {
@@ -163,9 +161,7 @@ def _parameters(nodes: Sequence[onnx.NodeProto], constants: set[str]) -> list[st
     return [n for n in outer if n not in constants] + [n for n in outer if n in constants]
 
 
-def _outside(
-    dfg: Dfg, partition: Partition, model: onnx.ModelProto, found: Cut
-) -> Iterator[_Item]:
+def _outside(dfg: Dfg, partition: Partition, model: onnx.ModelProto, found: Cut) -> Iterator[_Item]:
     """The nodes that stay, host operators with the reason."""
     why = {dfg[h.node].name: h.reason for h in partition.host}
     for position in found.outside:

@@ -36,9 +36,7 @@ def post_dominators(graph: FusionGraph) -> PostDominators:
             parent, met = tree.common(parent, user)
             pattern = max(pattern, met, edge)
         tree.put(index, parent, pattern)
-    return PostDominators(
-        parent=tree.parent[:-1], pattern=tree.pattern[:-1], depth=tree.depth[:-1]
-    )
+    return PostDominators(parent=tree.parent[:-1], pattern=tree.pattern[:-1], depth=tree.depth[:-1])
 
 
 @dataclass(slots=True)

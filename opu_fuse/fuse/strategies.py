@@ -10,7 +10,7 @@ from opu_fuse.fuse.boundaries import boundaries
 from opu_fuse.fuse.greedy import greedy
 from opu_fuse.fuse.grouping import Strategy
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN
-from opu_fuse.fuse.legality import leaves, readers
+from opu_fuse.fuse.legality import Scope, leaves, scope_of
 from opu_fuse.fuse.matched import matched, none
 from opu_fuse.fuse.optimal import optimal
 from opu_fuse.fuse.order import order_units
@@ -43,22 +43,20 @@ def partition(
         raise PartitionError(
             "--strategy", f"unknown strategy {strategy!r}", f"choose one of {', '.join(STRATEGIES)}"
         )
-    forbid = frozenset(
-        tuple(sorted(n for n in nodes if not dfg[n].is_virtual)) for nodes in forbid
-    )
-    found = STRATEGIES[strategy](dfg, hw, forbid)
+    forbid = frozenset(tuple(sorted(n for n in nodes if not dfg[n].is_virtual)) for nodes in forbid)
+    scope = scope_of(dfg, hw)
+    found = STRATEGIES[strategy](scope, forbid)
     raw, host = found.groups, found.host
     steps, stuck = order_units(dfg, raw, host)
     ordered = [raw[s.group] for s in steps if s.group is not None] + [raw[g] for g in stuck]
-    results = frozenset(dfg.outputs)
-    groups = tuple(_describe(dfg, results, i, matches) for i, matches in enumerate(ordered))
+    groups = tuple(_describe(scope, i, matches) for i, matches in enumerate(ordered))
     host_ops = tuple(sorted(host, key=lambda h: h.node))
     return Partition(
         strategy=strategy,
         groups=groups,
         host=host_ops,
-        boundaries=boundaries(dfg, hw, groups, host_ops, strategy, forbid, found.apart),
-        violations=verify(dfg, hw, groups, host_ops),
+        boundaries=boundaries(scope, groups, host_ops, strategy, forbid, found.apart),
+        violations=verify(scope, groups, host_ops),
         search=found.search,
     )
 
@@ -72,19 +70,22 @@ def require_legal(dfg: Dfg, result: Partition) -> None:
     raise PartitionError(f"{dfg.name}, strategy {result.strategy}", what, "use --strategy matched")
 
 
-def _describe(dfg: Dfg, results: frozenset[int], index: int, matches: Sequence[Match]) -> Group:
+def _describe(scope: Scope, index: int, matches: Sequence[Match]) -> Group:
+    dfg, nodes = scope.dfg, scope.dfg.nodes
     members = {m.node for m in matches}
     inputs: dict[int, None] = {}
     constants: dict[int, None] = {}
     outputs: list[int] = []
-    for match in matches:
-        for operand in leaves(dfg, dfg[match.node]):
-            if dfg[operand].kind is Kind.CONST:
+    for member in [m.node for m in matches]:
+        for operand in leaves(dfg, nodes[member]):
+            if operand in members:
+                continue
+            if nodes[operand].kind is Kind.CONST:
                 constants[operand] = None
-            elif operand not in members:
+            else:
                 inputs[operand] = None
-        if match.node in results or any(r not in members for r in readers(dfg, match.node)):
-            outputs.append(match.node)
+        if member in scope.outputs or not members.issuperset(scope.readers(member)):
+            outputs.append(member)
     return Group(
         index=index,
         matches=tuple(matches),

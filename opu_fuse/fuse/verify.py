@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.fuse.growth import Growth, fill_clash
 from opu_fuse.fuse.legality import (
-    OPERATOR_RULES,
     VIEW_RULES,
+    Refusal,
     Scope,
     Words,
     first_refusal,
@@ -21,15 +21,12 @@ from opu_fuse.fuse.legality import (
     no_group,
     other_operand,
     pipeline_path,
-    readers,
     refuse,
-    scope_of,
     used_once,
 )
 from opu_fuse.fuse.module_rules import module_refusal
 from opu_fuse.fuse.order import order_units
-from opu_fuse.fuse.partition import Group, HostOp, Match, Violation
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.fuse.partition import Group, HostOp, Violation
 
 
 def placed_once(words: Words) -> Words | None:
@@ -62,21 +59,24 @@ def acyclic(words: Words) -> Words | None:
     return words
 
 
-def verify(
-    dfg: Dfg, hw: HwSpec, groups: Sequence[Group], host: Sequence[HostOp]
-) -> tuple[Violation, ...]:
+def verify(scope: Scope, groups: Sequence[Group], host: Sequence[HostOp]) -> tuple[Violation, ...]:
     """All broken rules of a partition, group by group; empty when the machine can run it."""
-    scope = scope_of(dfg, hw)
-    found = list(_coverage(dfg, groups, host))
+    found = list(_coverage(scope.dfg, groups, host))
     for group in groups:
-        found += _replay(scope, group)
-        found += _results(scope, group)
-    found += _circles(dfg, groups, host)
+        _replay(scope, group, found)
+        _results(scope, group, found)
+    # Groups that keep the rules so far are paths left through their ends, and those cannot wait for
+    # each other: each one's end would come before the next one's, all the way round.
+    if found:
+        found += _circles(scope.dfg, groups, host)
     return tuple(found)
 
 
 def _violation(rule: object, words: Words, *nodes: int) -> Violation:
-    refusal = refuse(rule, words)  # pyright: ignore[reportArgumentType]
+    return _violated(refuse(rule, words), *nodes)  # pyright: ignore[reportArgumentType]
+
+
+def _violated(refusal: Refusal, *nodes: int) -> Violation:
     return Violation(rule=refusal.rule, nodes=nodes, text=refusal.text)
 
 
@@ -89,96 +89,105 @@ def _coverage(dfg: Dfg, groups: Sequence[Group], host: Sequence[HostOp]) -> Iter
             yield _violation(placed_once, {"node": dfg[index].name, "count": count}, index)
 
 
-def _replay(scope: Scope, group: Group) -> Iterator[Violation]:
+def _replay(scope: Scope, group: Group, found: list[Violation]) -> None:
     """Operator by operator: is it runnable, does it read the tail, does the pipeline lead to its
     module?
     """
-    growth = Growth()
+    growth = Growth(scope.modules.start)
     for match in group.matches:
-        node = scope.dfg[match.node]
-        yield from _operator(scope, growth, node, match)
-        growth.take(match.node, match.module)
+        node = scope.dfg.nodes[match.node]
+        refusal = _operator(scope, node, match.module)
+        if refusal is not None:
+            found.append(_violated(refusal, node.index))
+        if growth.matches:
+            _data(scope, growth, node, found)
+        else:
+            _head(scope, node, found)
+        if match.module is not None and match.module not in growth.position.candidates(node.op):
+            found.append(_path(growth, node, match.module))
+        growth.take(match)
     if growth.module is not None and not scope.modules.can_end(growth.module):
-        yield _violation(group_exit, {"module": growth.module}, growth.tail)
+        found.append(_violation(group_exit, {"module": growth.module}, growth.tail))
 
 
-def _operator(scope: Scope, growth: Growth, node: Node, match: Match) -> Iterator[Violation]:
-    refusal = None
-    if match.module is None and not node.is_virtual:
-        refusal = refuse(known_operator, {"op": node.op.removeprefix("host:")})
-    elif match.module is not None:
-        refusal = first_refusal(OPERATOR_RULES if node.owner is None else (), scope, node)
-        refusal = refusal or module_refusal(scope, node, match.module)
-    if refusal is not None:
-        yield Violation(rule=refusal.rule, nodes=(node.index,), text=refusal.text)
-    yield from _data(scope, growth, node)
-    if match.module is not None:
-        yield from _path(scope, growth, node, match.module)
+def _operator(scope: Scope, node: Node, module: str | None) -> Refusal | None:
+    if module is None:
+        words: Words = {"op": node.op.removeprefix("host:")}
+        return None if node.is_virtual else refuse(known_operator, words)
+    refusal = scope.operator_refusal(node) if node.owner is None else None
+    return refusal or module_refusal(scope, node, module)
 
 
-def _data(scope: Scope, growth: Growth, node: Node) -> Iterator[Violation]:
-    """What the operator reads: the group's tail and nothing else that the group computes."""
+def _head(scope: Scope, node: Node, found: list[Violation]) -> None:
+    """What may begin a group: anything but a bias or a view."""
     dfg = scope.dfg
-    if node.owner is not None and (not growth.matches or growth.tail != node.owner):
-        yield _violation(
-            owned_bias_stays,
-            {"bias": node.name, "conv": dfg[node.owner].name},
-            node.owner,
-            node.index,
-        )
-        return
-    if not growth.matches:
-        if node.is_virtual:
-            words: Words = {"node": node.name, "source": dfg[node.operands[0]].name}
-            yield _violation(no_group, words, node.index)
+    if node.owner is not None:
+        found.append(_strayed(dfg, node))
+    elif node.is_virtual:
+        words: Words = {"node": node.name, "source": dfg[node.operands[0]].name}
+        found.append(_violation(no_group, words, node.index))
+
+
+def _data(scope: Scope, growth: Growth, node: Node, found: list[Violation]) -> None:
+    """What the operator reads: the group's tail and nothing else that the group computes."""
+    dfg, tail = scope.dfg, growth.tail
+    if node.owner is not None:
+        if tail != node.owner:
+            found.append(_strayed(dfg, node))
         return
     operands = list(leaves(dfg, node))
-    if growth.tail not in operands:
-        yield _violation(
-            reads_tail, {"node": node.name, "tail": dfg[growth.tail].name}, growth.tail, node.index
-        )
+    if tail not in operands:
+        words: Words = {"node": node.name, "tail": dfg[tail].name}
+        found.append(_violation(reads_tail, words, tail, node.index))
         return
-    operands.remove(growth.tail)
-    for inside in [i for i in operands if i in growth.members]:
-        yield _violation(
-            other_operand, {"node": node.name, "other": dfg[inside].name}, inside, node.index
-        )
-    clash = fill_clash(dfg[growth.tail], node)
-    if clash is not None:
-        yield Violation(rule=clash.rule, nodes=(growth.tail, node.index), text=clash.text)
-    base = growth.base if growth.base >= 0 else growth.tail
-    refusal = first_refusal(VIEW_RULES, scope, dfg[base], node) if node.is_virtual else None
+    operands.remove(tail)
+    for inside in operands:
+        if inside in growth.members:
+            words = {"node": node.name, "other": dfg[inside].name}
+            found.append(_violation(other_operand, words, inside, node.index))
+    refusal = fill_clash(dfg[tail], node)
+    if refusal is None and node.is_virtual:
+        base = growth.base if growth.base >= 0 else tail
+        refusal = first_refusal(VIEW_RULES, scope, dfg[base], node)
     if refusal is not None:
-        yield Violation(rule=refusal.rule, nodes=(growth.tail, node.index), text=refusal.text)
+        found.append(_violated(refusal, tail, node.index))
 
 
-def _path(scope: Scope, growth: Growth, node: Node, module: str) -> Iterator[Violation]:
-    full = growth.full(scope)
-    if module in full:
-        yield _violation(used_once, {"module": module}, node.index)
-    elif module not in scope.modules.candidates(growth.module, node.op, full):
-        tail = growth.module or "the memory read"
-        yield _violation(pipeline_path, {"op": node.op, "tail": tail}, node.index)
+def _strayed(dfg: Dfg, bias: Node) -> Violation:
+    owner = bias.owner
+    assert owner is not None
+    words: Words = {"bias": bias.name, "conv": dfg[owner].name}
+    return _violation(owned_bias_stays, words, owner, bias.index)
 
 
-def _results(scope: Scope, group: Group) -> Iterator[Violation]:
+def _path(growth: Growth, node: Node, module: str) -> Violation:
+    if module in growth.position.full:
+        return _violation(used_once, {"module": module}, node.index)
+    tail = growth.module or "the memory read"
+    return _violation(pipeline_path, {"op": node.op, "tail": tail}, node.index)
+
+
+def _results(scope: Scope, group: Group, found: list[Violation]) -> None:
     """Interior values nobody else needs, and one result."""
     dfg = scope.dfg
     members = {m.node for m in group.matches}
     for match in group.matches[:-1]:
-        outside = [dfg[r].name for r in readers(dfg, match.node) if r not in members]
-        outside += ["the model's output"] if match.node in scope.outputs else []
-        if outside:
-            words: Words = {
-                "node": dfg[match.node].name,
-                "group": group.index,
-                "readers": listed(outside),
-            }
-            yield _violation(interior_reader, words, match.node)
+        readers = scope.readers(match.node)
+        needed = match.node in scope.outputs
+        if not needed and members.issuperset(readers):
+            continue
+        outside = [dfg[r].name for r in readers if r not in members]
+        outside += ["the model's output"] if needed else []
+        words: Words = {
+            "node": dfg[match.node].name,
+            "group": group.index,
+            "readers": listed(outside),
+        }
+        found.append(_violation(interior_reader, words, match.node))
     if len(group.outputs) != 1:
         names = listed([dfg[o].name for o in group.outputs])
         words = {"group": f"group {group.index}", "count": len(group.outputs), "results": names}
-        yield _violation(one_result, words, *group.outputs)
+        found.append(_violation(one_result, words, *group.outputs))
 
 
 def _circles(dfg: Dfg, groups: Sequence[Group], host: Sequence[HostOp]) -> Iterator[Violation]:

@@ -22,6 +22,11 @@ _LIMIT_BITS: dict[str, int] = {
 }
 
 
+def largest(limit: str) -> int:
+    """The largest value of a module limit that an instruction can carry."""
+    return (1 << _LIMIT_BITS[limit]) - 1
+
+
 def check_spec(spec: HwSpec) -> tuple[Problem, ...]:
     """Everything wrong with a schema-valid spec; the RTL's own limits only where `build` is set."""
     rules = RULES + RTL_RULES if spec.build else RULES

@@ -158,11 +158,11 @@ def _compare(
 def is_dull(tensor: np.ndarray, zero_point: int) -> bool:
     """True when a tensor proves little: under 32 distinct values, or 5 % and more saturated.
 
-    Of a tensor with fewer than 64 elements half must be distinct, and one may be saturated. With
+    Of a tensor with fewer than 96 elements a third must be distinct, and one may be saturated. With
     zero point -128 the lower end stands for zero (behind a relu) and is no saturation.
     """
     values, counts = np.unique(tensor, return_counts=True)
-    if len(values) < min(DISTINCT_VALUES, tensor.size // 2):
+    if len(values) < min(DISTINCT_VALUES, tensor.size // 3):
         return True
     ends = (values == 127) | ((values == -128) & (zero_point != -128))
     return int(counts[ends].sum()) >= max(SATURATED_SHARE * tensor.size, 2)

@@ -80,8 +80,8 @@ class RtlMachine:
     spec: what is built; image: uint8, the window's content at the start (copied). latency
     (cycles) and bytes_per_cycle of the memory: None takes the spec's. waves: .fst or .vcd
     file to write. seed: of whatever is random. cache: folder of built simulators, None for the
-    user's. assertions: also check the RTL's own promises, at some cost in speed. watchdog: cycles
-    without a retirement; 0 switches it off.
+    user's. watchdog: cycles without a retirement; 0 switches it off.
+    The RTL's own promises are checked all the time; a broken one ends in InternalError.
     A context manager; `window` is the shared memory window, valid until `close`.
     """
 
@@ -95,7 +95,6 @@ class RtlMachine:
         waves: Path | None = None,
         seed: int = 1,
         cache: Path | None = None,
-        assertions: bool = False,
         watchdog: int = WATCHDOG_RESET,
     ) -> None:
         _check_waves(waves)
@@ -118,7 +117,6 @@ class RtlMachine:
                 str(spec.dram.bytes_per_cycle if bytes_per_cycle is None else bytes_per_cycle),
                 *("--seed", str(seed)),
                 *(("--waves", str(waves.resolve())) if waves else ()),
-                *(("--assertions",) if assertions else ()),
             ]
             self._child = _start(arguments, self._folder, cache)
         except BaseException:

@@ -102,11 +102,13 @@ def random_parameters(spec, rng):
     powers, any_mult = 1 << rng.integers(0, 16, count), rng.integers(1, 1 << 16, count)
     lanes = np.zeros(count, LANE)
     lanes["bias"] = rng.integers(-(1 << 20), 1 << 20, count)
-    extreme = rng.random(count) < 0.1
-    lanes["bias"][extreme] = rng.choice([-(1 << 31), (1 << 31) - 1], count)[extreme]
     lanes["mult"] = np.where(rng.random(count) < 0.3, powers, any_mult)
     shift = np.floor(np.log2(lanes["mult"])) + 22 + rng.integers(-1, 3, count)
     lanes["shift"] = np.where(rng.random(count) < 0.1, rng.integers(0, 48, count), shift)
+    extreme = rng.random(count) < 0.1  # sums beyond int32, the largest products and shifts
+    lanes["bias"][extreme] = rng.choice([-(1 << 31), (1 << 31) - 1], count)[extreme]
+    lanes["mult"][extreme] = 65535
+    lanes["shift"][extreme] = rng.integers(41, 48, count)[extreme]
     return np.frombuffer(lanes.tobytes(), np.uint8).reshape(words, spec.word_channels)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.fuse import boundaries, legality, module_rules, verify
+from opu_fuse.fuse.legality import scope_of
 from opu_fuse.fuse.partition import Group, Match
 from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.spec import Fill, HwSpec, Limits
@@ -335,7 +336,7 @@ def test_boundaries_of_the_other_strategies_have_reasons_too():
     hw = machine(TINY)
     result = partition(dfg, hw, "none")
     assert reasons(dfg, result)["r", "p"] == "p stays apart from r: strategy none"
-    walked = boundaries.boundaries(dfg, hw, result.groups, (), "greedy", frozenset())
+    walked = boundaries.boundaries(scope_of(dfg, hw), result.groups, (), "greedy", frozenset())
     assert [b.reason for b in walked] == ["p was not next to r in the published algorithm's walk"]
 
 
@@ -355,5 +356,5 @@ def test_a_value_inside_a_group_is_no_place_to_continue():
             )
         )
     ]
-    found = boundaries.boundaries(dfg, hw, groups, (), "greedy", frozenset())
+    found = boundaries.boundaries(scope_of(dfg, hw), groups, (), "greedy", frozenset())
     assert [b.reason for b in found] == ["c is not the value that its group ends with"]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.fuse.explain import explain
+from opu_fuse.fuse.legality import scope_of
 from opu_fuse.fuse.matched import matched
 from opu_fuse.fuse.optimal import optimal
 from opu_fuse.fuse.strategies import partition
@@ -178,8 +179,8 @@ def test_many_decisions_are_still_searched_exactly():
 def test_where_it_gives_up_it_takes_matched_and_says_so():
     dfg = build_dfg(canonical.canonical(TWO_SUMS))
     hw = machine("opu-tiny")
-    found = optimal(dfg, hw, most_open=1)
-    assert found.groups == matched(dfg, hw).groups
+    found = optimal(scope_of(dfg, hw), most_open=1)
+    assert found.groups == matched(scope_of(dfg, hw)).groups
     assert [r.exact for r in found.search.regions] == [False]
     result = dataclasses.replace(partition(dfg, hw), strategy="optimal", search=found.search)
     text = "\n".join(explain(dfg, hw, result))
@@ -192,7 +193,7 @@ def test_giving_up_in_one_region_leaves_the_others_exact():
         "Add(p, s2)", "Add(p, s2) [relu] q = Relu(x) [max] z = MaxPool<kernel_shape=[1,1]>(q)"
     )
     dfg = build_dfg(canonical.canonical(more))
-    found = optimal(dfg, machine("opu-tiny"), most_open=2)
+    found = optimal(scope_of(dfg, machine("opu-tiny")), most_open=2)
     assert [(r.decisions, r.exact) for r in found.search.regions] == [(3, False), (1, True)]
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from opu_fuse.errors import PartitionError
+from opu_fuse.fuse.legality import scope_of
 from opu_fuse.fuse.order import execution_order
 from opu_fuse.fuse.partition import Group, HostOp, Match, Violation
 from opu_fuse.fuse.strategies import partition, require_legal
@@ -25,7 +26,7 @@ def by_hand(name: str, *chains: str, host: tuple[str, ...] = ()) -> tuple[Violat
         last = matches[-1].node
         groups.append(Group(index=i, matches=matches, inputs=(), constants=(), outputs=(last,)))
     hosts = [HostOp(node=index[n], reason="by hand") for n in host]
-    return verify(dfg, machine("opu-classic"), groups, hosts)
+    return verify(scope_of(dfg, machine("opu-classic")), groups, hosts)
 
 
 def texts(found: tuple[Violation, ...]) -> dict[str, str]:
@@ -130,4 +131,6 @@ def test_an_unknown_strategy_is_named():
 def test_the_verdict_does_not_depend_on_what_the_strategy_claims():
     dfg, result = split("G1", "opu-classic")
     swapped = [dataclasses.replace(g, matches=tuple(reversed(g.matches))) for g in result.groups]
-    assert "reads_tail" in texts(verify(dfg, machine("opu-classic"), swapped, result.host))
+    assert "reads_tail" in texts(
+        verify(scope_of(dfg, machine("opu-classic")), swapped, result.host)
+    )

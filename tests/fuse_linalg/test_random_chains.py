@@ -38,7 +38,8 @@ def networks(draw, dtype="float32"):
         gathers = len(shape) > 1 and draw(st.integers(0, 5)) == 0
         reads = []
         for _ in range(draw(st.integers(1, 3))):
-            name = draw(st.sampled_from(sorted(shapes)))
+            names = [*sorted(shapes), *[next(reversed(shapes))] * (2 * len(shapes))]
+            name = draw(st.sampled_from(names))
             index = draw(maps_into(shapes[name], shape))
             reads.append(Input(value=name, shape=shapes[name], dtype=dtype, map=index))
         op = draw(operators(f"y{number}", shape, reads, dtype, gathers=gathers))
@@ -59,7 +60,18 @@ def networks(draw, dtype="float32"):
 
 @st.composite
 def maps_into(draw, shape, loops):
-    """A map that reads a tensor of this shape somewhere inside over loops of these extents."""
+    """A map that reads a tensor of this shape somewhere inside over loops of these extents: mostly
+    a permutation or a broadcast.
+    """
+    if draw(st.integers(0, 4)) > 0:
+        left, order = list(range(len(loops))), []
+        for size in shape:
+            same = [i for i in left if loops[i] == size]
+            if same:
+                order.append(draw(st.sampled_from(same)))
+                left.remove(order[-1])
+        if len(order) == len(shape):
+            return loops_map(len(loops), order)
     results = []
     for size in shape:
         fitting = [i for i, extent in enumerate(loops) if extent <= size]

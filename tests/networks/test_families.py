@@ -41,7 +41,7 @@ LARGE_FAMILIES = {
     "mobilenet_v1": 64,
     "mobilenet_v2": 64,
     "googlenet": 128,
-    "efficientnet_b0": 64,
+    "efficientnet_b0": 128,
     "densenet121": 64,
     "yolov3": 64,
 }

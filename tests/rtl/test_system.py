@@ -34,7 +34,7 @@ def spec():
 
 @pytest.fixture(scope="module")
 def machine(spec):
-    with RtlMachine(spec, np.zeros(WINDOW_BYTES, np.uint8), assertions=True) as started:
+    with RtlMachine(spec, np.zeros(WINDOW_BYTES, np.uint8)) as started:
         yield started
 
 
@@ -101,7 +101,7 @@ def test_the_same_run_takes_the_same_cycles(machine, spec):
 def test_a_deadlock_is_stopped_by_the_watchdog_and_told_with_its_code(spec):
     waiting = replace(copy(1, 1, spec), waits=(Engine.LOAD,))
     image, words = program_image(framed([waiting], spec))
-    with RtlMachine(spec, image, watchdog=1000, assertions=True) as short:
+    with RtlMachine(spec, image, watchdog=1000) as short:
         found = short.run(PROGRAM_AT, words)
     assert isinstance(found, MachineStop)
     assert found.code is ErrorCode.WATCHDOG
@@ -110,7 +110,7 @@ def test_a_deadlock_is_stopped_by_the_watchdog_and_told_with_its_code(spec):
 def test_a_run_that_does_not_end_is_given_up(spec):
     waiting = replace(copy(1, 1, spec), waits=(Engine.LOAD,))
     image, words = program_image(framed([waiting], spec))
-    patient = RtlMachine(spec, image, watchdog=0, assertions=True)
+    patient = RtlMachine(spec, image, watchdog=0)
     with patient, pytest.raises(RunError, match="not done after 5000 cycles"):
         patient.run(PROGRAM_AT, words, max_cycles=5000)
 
@@ -120,7 +120,7 @@ def test_bandwidth_and_latency_are_what_they_are_set_to(spec):
     image, words = program_image(program)
     cycles = {}
     for latency, rate in ((2, 8.0), (2, 2.0), (2, 0.5), (200, 8.0)):
-        options = {"latency": latency, "bytes_per_cycle": rate, "assertions": True}
+        options = {"latency": latency, "bytes_per_cycle": rate}
         with RtlMachine(spec, image, **options) as machine:
             cycles[latency, rate] = machine.run(PROGRAM_AT, words).cycles
     moved = 256 * spec.word_bytes + 4 * words

@@ -45,9 +45,11 @@ def fold_splats(op: GenericOp, constants: Mapping[str, np.ndarray]) -> GenericOp
 
 def splat(data: np.ndarray) -> str | None:
     """The literal of a constant whose elements are all the same bits, else None."""
+    if data.size == 0:
+        return None
     flat = np.ascontiguousarray(data).reshape(-1)
-    raw = flat.view(np.uint8).reshape(len(flat), -1)
-    return literal(flat[0]) if len(flat) and bool((raw == raw[0]).all()) else None
+    raw = flat.view(np.uint8).reshape(flat.size, -1)
+    return literal(flat[0]) if bool((raw == raw[0]).all()) else None
 
 
 def fill_literal(op: GenericOp) -> str | None:

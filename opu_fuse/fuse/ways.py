@@ -1,0 +1,97 @@
+"""Why no module can take an operator next: said after the search has failed.
+
+Every module of a kind that runs the operator has something against it, rules of its own or that the
+pipeline does not lead there. The one with the fewest objections is the nearest to running it; its
+objections are the refusal, and their levers what would have helped.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+
+from opu_fuse.dfg.graph import Node
+from opu_fuse.fuse.legality import Scope, pipeline_path, used_once
+from opu_fuse.fuse.module_rules import module_refusals
+from opu_fuse.fuse.modules import Modules, Position
+from opu_fuse.fuse.refusal import Refusal, refuse
+
+
+def no_module(scope: Scope, position: Position, node: Node) -> Refusal:
+    """What stops every module that could run the operator behind this position.
+
+    The operator map names at least one (`known_operator` holds).
+    """
+    reached = position.candidates(node.op)
+    modules = dict.fromkeys((*reached, *scope.modules.runners(node.op)))
+    cases = [tuple(objections(scope, position, node, module)) for module in modules]
+    first, *joint = nearest = min(cases, key=len)
+    others = [case for case in cases[: len(reached)] if case is not nearest]
+    if not joint and not others:
+        return first
+    also = tuple(
+        Refusal(predicate=one.predicate, facts=one.facts, joint=tuple(rest))
+        for one, *rest in others
+    )
+    return Refusal(predicate=first.predicate, facts=first.facts, joint=tuple(joint), also=also)
+
+
+def objections(scope: Scope, position: Position, node: Node, module: str) -> Iterator[Refusal]:
+    """Everything against running an operator on this module next; empty where it can."""
+    if module not in position.candidates(node.op):
+        yield _no_way(scope, position, node.op, module)
+    yield from module_refusals(scope, node, module)
+
+
+def _no_way(scope: Scope, position: Position, op: str, module: str) -> Refusal:
+    """The module is used up, or the data cannot get there."""
+    key = (position, op, module)
+    if key not in scope.ways:
+        scope.ways[key] = _used_once(scope.modules, position, op, module) or _pipeline_path(
+            scope.modules, position, op, module
+        )
+    return scope.ways[key]
+
+
+def _used_once(modules: Modules, position: Position, op: str, module: str) -> Refusal | None:
+    if module not in position.full:
+        return None
+    uses = modules.by_name[module].uses
+    again = modules.candidates(position.tail, op, position.full - {module})
+    helpful = {"more": uses + 1} if module in again else _second(modules, position, module)
+    return refuse(used_once, {"module": module, "limit": uses, **helpful})
+
+
+def _pipeline_path(modules: Modules, position: Position, op: str, module: str) -> Refusal:
+    words: dict[str, object] = {"op": op, "tail": position.tail or "the memory read"}
+    blocked = _blocked(modules, position, module)
+    at = position.tail or modules.root
+    if blocked is not None:
+        words |= {"blocked": blocked}
+    elif at != module:
+        words |= {"at": at, "edges": f"[{', '.join((*modules.edges[at], module))}]"}
+    else:
+        words |= _second(modules, position, module)
+    return refuse(pipeline_path, words)
+
+
+def _second(modules: Modules, position: Position, module: str) -> dict[str, object]:
+    kind = str(modules.by_name[module].kind)
+    return {"kind": kind, "at": position.tail or modules.root}
+
+
+def _blocked(modules: Modules, position: Position, target: str) -> str | None:
+    """The one module on a shortest way that data may not pass; None when more are in the way or
+    there is none.
+    """
+    start = (modules.root,) if position.tail is None else modules.edges[position.tail]
+    reached = {m: () if modules.passable(m) else (m,) for m in start if m not in position.full}
+    queue = deque(reached)
+    while queue:
+        module = queue.popleft()
+        for successor in modules.edges[module]:
+            if successor == target:
+                return reached[module][0] if len(reached[module]) == 1 else None
+            if successor not in reached and successor not in position.full | {position.tail}:
+                own = () if modules.passable(successor) else (successor,)
+                reached[successor] = (*reached[module], *own)
+                queue.append(successor)
+    return None
