@@ -2,11 +2,11 @@
 
     python benchmarks/fusion_table.py [NETWORK ...] [--hw opu-1024] [--image N] [--groups-only]
 
-For `--hw`: groups, operators on the host, MB that the compiled program moves between DRAM and machine
-(n/a where the partition is illegal or no program results). For opu-classic, the published machine,
-which is partitioned for but not built: groups and host operators. `illegal` marks partitions that
-break a rule. Networks at their usual image size unless --image is given. Ends with the published
-group counts; exits with 1 when one differs.
+For `--hw`: groups, operators on the host, and the MB that the groups of the compiled program move
+between DRAM and machine (n/a where the partition is illegal or no program results). For
+opu-classic, the published machine, which is partitioned for but not built: groups and host
+operators. `illegal` marks partitions that break a rule. Networks at their usual image size unless
+--image is given. Ends with the published group counts; exits with 1 when one differs.
 """
 
 import argparse

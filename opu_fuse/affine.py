@@ -5,6 +5,7 @@ and prints as `(d0, d1) -> (d1, 2*d0 + 1)`. Terms are sorted by loop and never z
 maps compare equal.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,7 @@ def identity_map(dims: int) -> AffineMap:
     return loops_map(dims, range(dims))
 
 
+@functools.lru_cache(maxsize=4096)  # networks repeat few maps often
 def compose(outer: AffineMap, inner: AffineMap) -> AffineMap:
     """The map outer ∘ inner: the index `outer` gives at the point `inner` gives.
 
@@ -95,6 +97,7 @@ def compose(outer: AffineMap, inner: AffineMap) -> AffineMap:
     return AffineMap(dims=inner.dims, results=tuple(results))
 
 
+@functools.lru_cache(maxsize=1024)
 def inverse_permutation(permutation: AffineMap) -> AffineMap:
     """The map that undoes a permutation. Raises ValueError for maps that are none."""
     if not permutation.is_permutation:

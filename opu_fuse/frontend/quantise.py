@@ -51,6 +51,8 @@ QUANTISED_TYPES = (
 """Operators whose float operands and results are rounded to int8."""
 
 _WEIGHTED = ("Conv", "Gemm")
+_MOVERS = ("Reshape", "Transpose")
+"""Rounded at any rank when their operand is: nothing is lost, and channel shuffles stay exact."""
 _INT32 = np.iinfo(np.int32)
 
 
@@ -73,7 +75,7 @@ def quantise_with(
     if scales not in SCALES:
         raise ModelError(f"scales {scales!r}", "there is no such choice", "use pow2 or free")
     _own_biases(model)
-    nodes = [n for n in model.graph if _is_quantised(n)]
+    nodes = _quantised_nodes(model.graph)
     proto = ir.to_proto(model)
     if not nodes:
         return proto
@@ -151,6 +153,17 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
     copies = [onnx.NodeProto.FromString(nodes[i].SerializeToString()) for i in order]
     graph.ClearField("node")
     graph.node.extend(copies)
+
+
+def _quantised_nodes(graph: ir.Graph) -> list[ir.Node]:
+    found: list[ir.Node] = []
+    rounded: set[ir.Value] = set()
+    for node in graph:
+        moves = is_standard(node, *_MOVERS) and node.inputs[0] in rounded
+        if moves or _is_quantised(node):
+            found.append(node)
+            rounded.update(node.outputs)
+    return found
 
 
 def _is_quantised(node: ir.Node) -> bool:

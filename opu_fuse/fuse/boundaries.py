@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from opu_fuse.dfg.graph import Kind, Node
 from opu_fuse.fuse.grouping import Apart, no_reason
 from opu_fuse.fuse.growth import Forbid, Growth, extend, grown
-from opu_fuse.fuse.legality import Refusal, Scope, Words, refuse
 from opu_fuse.fuse.order import producers
 from opu_fuse.fuse.partition import Boundary, Group, HostOp
+from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.scope import Scope
 
 
 def host_operand(words: Words) -> Words | None:
@@ -21,22 +22,34 @@ def host_operator(words: Words) -> Words | None:
 
 
 def joined_other(words: Words) -> Words | None:
-    """{target} continues {tail}, and reads {source} from memory"""
+    """{target} continues {tail}, and reads {source} from memory
+
+    Change: use --strategy {weighing}, which weighs the two against each other
+    """
     return words
 
 
 def interior_value(words: Words) -> Words | None:
-    """{source} is not the value that its group ends with"""
+    """{source} is not the value that its group ends with
+
+    Change: use --strategy matched
+    """
     return words
 
 
 def one_operator(words: Words) -> Words | None:
-    """{target} stays apart from {source}: strategy none"""
+    """{target} stays apart from {source}: strategy none
+
+    Change: use --strategy matched
+    """
     return words
 
 
 def search_order(words: Words) -> Words | None:
-    """{target} was not next to {source} in the published algorithm's walk"""
+    """{target} was not next to {source} in the published algorithm's walk
+
+    Change: use --strategy matched
+    """
     return words
 
 
@@ -53,7 +66,8 @@ def boundaries(
     """
     nodes = scope.dfg.nodes
     group_of = {m.node: g for g in groups for m in g.matches}
-    hosted = {h.node: h.reason for h in host}
+    hosted = {h.node: h.why for h in host}
+    weighing = None if strategy == "optimal" else "optimal"
     grown_groups: dict[int, Growth] = {}
     found: list[Boundary] = []
     for node in nodes:
@@ -70,21 +84,19 @@ def boundaries(
                 growth = grown_groups.get(here.index)
                 if growth is None:
                     growth = grown_groups[here.index] = grown(scope, here.matches)
-                reason = _between(scope, growth, there, nodes[source], node, forbid) or (
+                reason = _between(scope, growth, there, nodes[source], node, forbid, weighing) or (
                     apart(source, node.index)
                     or refuse(
                         one_operator if strategy == "none" else search_order,
                         {"source": nodes[source].name, "target": node.name},
                     )
                 )
-            found.append(
-                Boundary(source=source, target=node.index, rule=reason.rule, reason=reason.text)
-            )
+            found.append(Boundary(source=source, target=node.index, why=reason))
     return tuple(found)
 
 
 def _with_host(
-    scope: Scope, hosted: Mapping[int, str], source: int, target: int, *, from_host: bool
+    scope: Scope, hosted: Mapping[int, Refusal], source: int, target: int, *, from_host: bool
 ) -> Refusal:
     words: Words = {"source": scope.dfg[source].name, "target": scope.dfg[target].name}
     why = hosted.get(source if from_host else target, "it is in no group")
@@ -92,17 +104,23 @@ def _with_host(
 
 
 def _between(
-    scope: Scope, source_group: Growth, group: Group, source: Node, node: Node, forbid: Forbid
+    scope: Scope,
+    source_group: Growth,
+    group: Group,
+    source: Node,
+    node: Node,
+    forbid: Forbid,
+    weighing: str | None,
 ) -> Refusal | None:
     """Why `node`, in `group`, did not join the group that computes `source`; None when no rule
-    forbids it.
+    forbids it. weighing: the strategy that would compare operands.
     """
     if group.matches[0].node != node.index:
         continued = _continued(group, node)
         if continued is not None:
             tail = scope.dfg[continued].name
             words: Words = {"source": source.name, "target": node.name, "tail": tail}
-            return refuse(joined_other, words)
+            return refuse(joined_other, {**words, "weighing": weighing})
     if source_group.tail != source.index:
         return refuse(interior_value, {"source": source.name})
     joined = extend(scope, source_group, node, forbid)

@@ -12,9 +12,11 @@ from opu_fuse.cost.groups import NOTHING, Cost
 from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.integer import owned_bias
 from opu_fuse.fuse.growth import ARRAY_OPERATORS, Forbid, Growth, fill_clash, working
-from opu_fuse.fuse.legality import EDGE_RULES, VIEW_RULES, Scope, first_refusal, leaves
+from opu_fuse.fuse.legality import EDGE_RULES, VIEW_RULES
 from opu_fuse.fuse.module_rules import module_refusal
 from opu_fuse.fuse.partition import Match
+from opu_fuse.fuse.refusal import first_refusal
+from opu_fuse.fuse.scope import Scope, leaves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,69 +1,98 @@
-"""A partition in words: what runs where, and the reason at every boundary."""
+"""A partition in words: what runs where, the reason at every boundary, the story of an operator."""
 
 import difflib
+from collections import defaultdict
+from collections.abc import Iterator
 
-from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.partition import Group, Partition
+from opu_fuse.fuse.scope import Scope, scope_of
 from opu_fuse.fuse.search import search_lines
+from opu_fuse.fuse.story import Attempt, Trial, story
 from opu_fuse.hw.spec import HwSpec
 
 
 def explain(dfg: Dfg, hw: HwSpec, partition: Partition, node: str | None = None) -> tuple[str, ...]:
-    """Lines of text about the whole partition, or about the operators that stand for one node.
+    """Lines of text about the whole partition, or the story of the operators that stand for one
+    node.
 
     node: name of a DFG operator or of a node of the user's model. Raises PartitionError when there
     is none of that name.
     """
     if node is None:
-        return _whole(dfg, hw, partition)
-    named = [n.index for n in dfg.calls if n.name == node] or [
-        n.index for n in dfg.calls if node in n.source
-    ]
+        return tuple(_whole(dfg, hw, partition))
+    named = [n for n in dfg.calls if n.name == node] or [n for n in dfg.calls if node in n.source]
     if not named:
         names = sorted({s for n in dfg.calls for s in (n.name, *n.source)})
         close = difflib.get_close_matches(node, names, n=3) or names[:3]
         raise PartitionError(
             "--explain", f"no operator is named {node!r}", f"did you mean {', '.join(close)}?"
         )
-    return tuple(line for index in named for line in _one(dfg, partition, index))
+    scope = scope_of(dfg, hw, partition.misfits)
+    return tuple(line for n in named for line in _one(scope, partition, n))
 
 
-def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> tuple[str, ...]:
+def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> Iterator[str]:
     verdict = "legal" if partition.legal else f"illegal, {len(partition.violations)} violations"
     counts = f"{len(partition.groups)} groups, {len(partition.host)} host operators"
-    lines = [f"{dfg.name} on {hw.name}, strategy {partition.strategy}: {counts} ({verdict})"]
-    lines += [] if partition.search is None else search_lines(dfg, partition.search)
-    for group in partition.groups:
-        lines.append(f"group {group.index}: {_chain(dfg, group)}")
-        members = {m.node for m in group.matches}
-        cuts = [b for b in partition.boundaries if b.source in members]
-        lines += [f"  before {dfg[b.target].name}: {b.reason}" for b in cuts]
-    lines += [f"host {dfg[h.node].name}: {h.reason}" for h in partition.host]
-    lines += [f"violation {v.rule}: {v.text}" for v in partition.violations]
-    return tuple(lines)
-
-
-def _one(dfg: Dfg, partition: Partition, index: int) -> list[str]:
-    name = dfg[index].name
-    lines = [f"{name} ({dfg[index].op.removeprefix('host:')}): {_place(dfg, partition, index)}"]
+    yield f"{dfg.name} on {hw.name}, strategy {partition.strategy}: {counts} ({verdict})"
+    yield from [] if partition.search is None else search_lines(dfg, partition.search)
+    cuts: dict[int, list[str]] = defaultdict(list)
     for b in partition.boundaries:
-        if b.target == index:
-            lines.append(f"  not in the group of {dfg[b.source].name}: {b.reason}")
-        elif b.source == index:
-            lines.append(f"  {dfg[b.target].name} did not join: {b.reason}")
-    lines += [f"  violation {v.rule}: {v.text}" for v in partition.violations if index in v.nodes]
-    return lines
+        cuts[b.source].append(f"  before {dfg[b.target].name}: {b.reason}")
+    for group in partition.groups:
+        yield f"group {group.index}: {_chain(dfg, group)}"
+        for match in group.matches:
+            yield from cuts.get(match.node, ())
+    for op in partition.host:
+        yield f"host {dfg[op.node].name}: {op.reason}"
+    yield from (f"violation {v.rule}: {v.text}" for v in partition.violations)
 
 
-def _place(dfg: Dfg, partition: Partition, index: int) -> str:
+def _one(scope: Scope, partition: Partition, node: Node) -> Iterator[str]:
+    dfg = scope.dfg
+    yield f"{node.name} ({node.op.removeprefix('host:')}): {_place(dfg, partition, node)}"
+    if node.owner is not None:
+        yield f"  goes where {dfg[node.owner].name} goes, which owns it"
+    told = story(scope, partition, node)
+    if told.kinds:
+        yield f"  runs on modules of kind {' or '.join(told.kinds)}"
+    for attempt in told.attempts:
+        yield from _attempt(scope, attempt)
+    yield from (f"  forbidden by the scheduler: {text}" for text in told.misfits)
+    if told.unfit is not None:
+        yield f"  compile will not keep this group: {told.unfit}"
+    yield from (f"  {dfg[target].name} did not join: {why.reason}" for target, why in told.next)
+    broken = [v for v in partition.violations if node.index in v.nodes]
+    yield from (f"  violation {v.rule}: {v.text}" for v in broken)
+
+
+def _attempt(scope: Scope, attempt: Attempt) -> Iterator[str]:
+    verdict = "it runs there" if attempt.why is None else attempt.why.reason
+    if attempt.source is None:
+        yield f"  in a group of its own: {verdict}"
+    else:
+        where = "" if attempt.group is None else f" in group {attempt.group}"
+        at = "" if attempt.at is None else f" at {attempt.at}"
+        yield f"  behind {scope.dfg[attempt.source].name}{where}{at}: {verdict}"
+    yield from (f"    {_trial(scope, trial)}" for trial in attempt.trials)
+
+
+def _trial(scope: Scope, trial: Trial) -> str:
+    kind = scope.modules.by_name[trial.module].kind
+    why = "".join(f", {refusal.reason}" for refusal in trial.why)
+    return f"{trial.module} ({kind}): {trial.outcome}{why}"
+
+
+def _place(dfg: Dfg, partition: Partition, node: Node) -> str:
     for group in partition.groups:
         for match in group.matches:
-            if match.node == index:
+            if match.node == node.index:
                 where = f"module {match.module}" if match.module else "a view, no work"
                 return f"group {group.index}, {where}: {_chain(dfg, group)}"
-    reason = next((h.reason for h in partition.host if h.node == index), "in no group")
-    return f"on the host ({reason})"
+    reason = next((h.reason for h in partition.host if h.node == node.index), "in no group")
+    return f"on the host: {reason}"
 
 
 def _chain(dfg: Dfg, group: Group) -> str:

@@ -9,8 +9,8 @@ has one anchor at most.
 Paths are walked only while they stay within `max_fuse_depth` nodes, so time is near-linear.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from opu_fuse.fuse.patterns import FusionGraph, Pattern
 from opu_fuse.fuse.postdom import ROOT, post_dominators
@@ -18,14 +18,27 @@ from opu_fuse.fuse.postdom import ROOT, post_dominators
 MAX_FUSE_DEPTH = 256
 NO_LIMIT = 0
 
-Allowed = Callable[[Pattern, bool], bool]
-"""(kind of the group a node on the path is in, whether the node is the path's end)."""
+ELEM_WISE, BROADCAST, INJECTIVE = Pattern.ELEM_WISE, Pattern.BROADCAST, Pattern.INJECTIVE
+COMM_REDUCE, OUT_EWISE_FUSABLE = Pattern.COMM_REDUCE, Pattern.OUT_EWISE_FUSABLE
+TUPLE, OPAQUE = Pattern.TUPLE, Pattern.OPAQUE
+
+
+class Allowed(NamedTuple):
+    """Largest kind of the groups on the way to the post-dominator (between), and of its own."""
+
+    between: Pattern
+    sink: Pattern
+
+
+BROADCASTS = Allowed(BROADCAST, BROADCAST)
+INJECTIVES = Allowed(INJECTIVE, INJECTIVE)
+INJECTIVES_TO_ANCHOR = Allowed(INJECTIVE, OUT_EWISE_FUSABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """max_fuse_depth: nodes of a group; max_function_args: distinct values it may read from outside,
-    0: any number.
+    """max_fuse_depth: nodes of a group; max_function_args: distinct values it may read from
+    outside, 0: any number.
     """
 
     max_fuse_depth: int = MAX_FUSE_DEPTH
@@ -44,42 +57,35 @@ def fuse_ops(
         tree = post_dominators(graph)
         for phase in (0, 1, 2):
             for node, dominator in enumerate(tree.parent):
-                if dominator != ROOT and _wanted(sets, phase, node, dominator, tree.pattern[node]):
-                    sets.merge(node, dominator)
+                if dominator == ROOT:
+                    continue
+                allowed = _condition(sets, phase, node, dominator, tree.pattern[node])
+                if allowed is not None:
+                    sets.fuse(node, dominator, allowed)
     return [sets.find(node) for node in range(len(graph.patterns))]
 
 
-def _wanted(sets: "_Sets", phase: int, node: int, dominator: int, edge: Pattern) -> bool:
-    """Whether a phase fuses a node with its post-dominator; edge: the pattern of this relation."""
+def _condition(
+    sets: "_Sets", phase: int, node: int, dominator: int, edge: Pattern
+) -> Allowed | None:
+    """What must hold on the paths for a phase to fuse a node with its post-dominator; None when it
+    does not. edge: the pattern of this relation.
+    """
     kind = sets.kind[node]
-    if kind is Pattern.OPAQUE or kind is Pattern.COMM_REDUCE:
-        return False
+    if kind in (OPAQUE, COMM_REDUCE):
+        return None
     if phase == 2:
         # A tuple that has become part of an injective group: its other fields follow.
-        root = sets.kind[sets.find(dominator)]
-        into_tuple = sets.kind[dominator] is Pattern.TUPLE and root <= Pattern.INJECTIVE
-        return kind <= Pattern.INJECTIVE and into_tuple and sets.can(node, dominator, _injective)
-    if sets.kind[dominator] is Pattern.TUPLE or sets.find(node) == sets.find(dominator):
-        return False
-    if kind is Pattern.OUT_EWISE_FUSABLE:
-        fits = phase == 0 and edge is Pattern.ELEM_WISE
-        return fits and sets.can(node, dominator, _broadcast)
-    if kind <= Pattern.BROADCAST:
-        fits = edge <= Pattern.INJECTIVE or edge is Pattern.COMM_REDUCE
-        return fits and sets.can(node, dominator, _injective_to_anchor)
-    return phase == 1 and sets.can(node, dominator, _injective)
-
-
-def _broadcast(kind: Pattern, sink: bool) -> bool:  # noqa: ARG001
-    return kind <= Pattern.BROADCAST
-
-
-def _injective(kind: Pattern, sink: bool) -> bool:  # noqa: ARG001
-    return kind <= Pattern.INJECTIVE
-
-
-def _injective_to_anchor(kind: Pattern, sink: bool) -> bool:
-    return kind <= (Pattern.OUT_EWISE_FUSABLE if sink else Pattern.INJECTIVE)
+        if kind > INJECTIVE or sets.kind[dominator] != TUPLE:
+            return None
+        return INJECTIVES if sets.kind[sets.find(dominator)] <= INJECTIVE else None
+    if sets.kind[dominator] == TUPLE or sets.find(node) == sets.find(dominator):
+        return None
+    if kind == OUT_EWISE_FUSABLE:
+        return BROADCASTS if phase == 0 and edge == ELEM_WISE else None
+    if kind <= BROADCAST:
+        return INJECTIVES_TO_ANCHOR if edge <= INJECTIVE or edge == COMM_REDUCE else None
+    return INJECTIVES if phase == 1 else None
 
 
 class _Sets:
@@ -104,23 +110,23 @@ class _Sets:
             node = up[node]
         return node
 
-    def can(self, source: int, sink: int, allowed: Allowed) -> bool:
-        """Within the limits, and every node on every path from source (left out) to sink is
-        allowed.
+    def fuse(self, source: int, sink: int, allowed: Allowed) -> None:
+        """All nodes on all paths from source to sink become one group, if they are allowed (source
+        itself is not asked) and the group keeps within the limits.
         """
         path = self._between(source, sink)
-        if path is None or not all(allowed(self.kind[self.find(n)], n == sink) for n in path):
-            return False
-        return self.limits.max_function_args == NO_LIMIT or (
-            self._arguments([source, *path]) <= self.limits.max_function_args
-        )
+        if path is None or self.kind[self.find(sink)] > allowed.sink:
+            return
+        if any(self.kind[self.find(n)] > allowed.between for n in path):
+            return
+        merged = [source, *path, sink]
+        most = self.limits.max_function_args
+        if most == NO_LIMIT or self._arguments(merged) <= most:
+            self._merge(merged, self.find(sink))
 
-    def merge(self, source: int, sink: int) -> None:
-        """All nodes on all paths from source to sink become one group."""
-        path = self._between(source, sink)
-        assert path is not None
-        for node in (source, *path):
-            child, root = self.find(node), self.find(sink)
+    def _merge(self, nodes: list[int], root: int) -> None:
+        for node in nodes:
+            child = self.find(node)
             if child == root:
                 continue
             self.count[root] += self.count[child]
@@ -133,21 +139,26 @@ class _Sets:
                 self.kind[root] = max(self.kind[root], self.kind[child])
 
     def _between(self, source: int, sink: int) -> list[int] | None:
-        """Nodes behind source up to sink, each once; None when the group would grow too large."""
-        room = self.limits.max_fuse_depth - self.count[self.find(sink)] - self.count[source]
-        users = self.graph.users
+        """Nodes behind source and before sink, each once; None when the group would grow too
+        large.
+        """
+        users, count = self.graph.users, self.count
+        room = self.limits.max_fuse_depth - count[self.find(sink)] - count[source]
+        if room < 0:
+            return None
+        if len(users[source]) == 1 and users[source][0][0] == sink:
+            return []
         seen = {source, sink}
-        found, at = [source], 0
-        while at < len(found) and room >= 0:
-            for user, _ in users[found[at]]:
+        found = [source]
+        for node in found:  # grows while it is walked
+            for user, _ in users[node]:
                 if user not in seen:
                     seen.add(user)
                     found.append(user)
-                    room -= self.count[user]
+                    room -= count[user]
                     if room < 0:
-                        break
-            at += 1
-        return [*found[1:], sink] if room >= 0 else None
+                        return None
+        return found[1:]
 
     def _arguments(self, path: list[int]) -> int:
         """Distinct values that the merged group would read from outside."""

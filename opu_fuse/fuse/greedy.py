@@ -8,8 +8,9 @@ with its violations (`verify.py`), and never compiled.
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
-from opu_fuse.fuse.legality import Scope
 from opu_fuse.fuse.partition import HostOp, Match
+from opu_fuse.fuse.refusal import Words, refuse
+from opu_fuse.fuse.scope import Scope
 from opu_fuse.hw.hdfg import breadth_first, build_hdfg, kinds_for, module_of
 from opu_fuse.hw.spec import HwSpec
 
@@ -23,6 +24,14 @@ def greedy(scope: Scope, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
     walk.run()
     groups = _merge_channel_pads(scope.dfg, walk.groups)
     return Grouping(groups=[group for group in groups if group], host=walk.host)
+
+
+def unreachable(words: Words) -> Words | None:
+    """{op}: no module of this machine can be reached for it
+
+    Change: add edges that lead to one in `dataflow.edges`
+    """
+    return words
 
 
 class _Walk:
@@ -69,8 +78,8 @@ class _Walk:
                 self._open()
                 self._add(node, self.last)
             else:
-                reason = f"{node.op}: no module of this machine can be reached for it"
-                self.host.append(HostOp(node=node.index, reason=reason))
+                why = refuse(unreachable, {"op": node.op})
+                self.host.append(HostOp(node=node.index, why=why))
 
     def _find_match(self, node: Node) -> bool:
         kinds = kinds_for(self.hdfg, node.op)

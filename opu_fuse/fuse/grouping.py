@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from opu_fuse.fuse.growth import Forbid
-from opu_fuse.fuse.legality import Refusal, Scope
 from opu_fuse.fuse.partition import HostOp, Match
+from opu_fuse.fuse.refusal import Refusal
+from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.search import Search
 
 Apart = Callable[[int, int], Refusal | None]
@@ -19,9 +20,8 @@ def no_reason(source: int, target: int) -> Refusal | None:  # noqa: ARG001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grouping:
-    """groups: operators in pipeline order; host: with reasons. apart: why the strategy left the edge
-    from source to target open, asked only where no rule forbids it; search: of strategies that look
-    for the best grouping.
+    """groups: operators in pipeline order; host: with reasons. apart: why the strategy left an edge
+    open, asked only where no rule forbids it; search: of strategies that look for the best one.
     """
 
     groups: list[list[Match]]

@@ -8,21 +8,17 @@ from opu_fuse.dfg.integer import owned_bias
 from opu_fuse.fuse.legality import (
     EDGE_RULES,
     VIEW_RULES,
-    Refusal,
-    Scope,
-    first_refusal,
     forbidden,
     group_exit,
-    leaves,
     one_fill,
     other_operand,
-    pipeline_path,
-    refuse,
-    used_once,
 )
 from opu_fuse.fuse.module_rules import module_refusal
 from opu_fuse.fuse.modules import Position
 from opu_fuse.fuse.partition import Match
+from opu_fuse.fuse.refusal import Refusal, first_refusal, refuse
+from opu_fuse.fuse.scope import Scope, leaves
+from opu_fuse.fuse.ways import forbidden_words, no_module
 
 ARRAY_OPERATORS = frozenset({"conv", "dense"})
 """Operators that may own a bias."""
@@ -93,8 +89,7 @@ def place(
     if not scope.modules.can_end(last):
         return refuse(group_exit, {"module": last})
     if forbid and working((*group.matches, *matches)) in forbid:
-        names = [scope.dfg[m.node].name for m in (*group.matches, *matches)]
-        return refuse(forbidden, {"nodes": " + ".join(names)})
+        return refuse(forbidden, forbidden_words(scope, (*group.matches, *matches)))
     return matches
 
 
@@ -147,19 +142,7 @@ def _second_inside(scope: Scope, group: Growth, node: Node) -> int | None:
 
 
 def _nearest(scope: Scope, position: Position, node: Node) -> str | Refusal:
-    candidates = position.candidates(node.op)
-    refusals = []
-    for module in candidates:
-        refusal = module_refusal(scope, node, module)
-        if refusal is None:
+    for module in position.candidates(node.op):
+        if module_refusal(scope, node, module) is None:
             return module
-        refusals.append(refusal)
-    if refusals:
-        return Refusal(
-            rule=refusals[0].rule, text="; ".join(dict.fromkeys(r.text for r in refusals))
-        )
-    fitting = [m for m in scope.modules.runners(node.op) if module_refusal(scope, node, m) is None]
-    if fitting and all(m in position.full for m in fitting):
-        return refuse(used_once, {"module": fitting[0]})
-    tail = position.tail or "the memory read"
-    return refuse(pipeline_path, {"op": node.op, "tail": tail})
+    return no_module(scope, position, node)

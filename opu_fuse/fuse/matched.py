@@ -18,8 +18,16 @@ from opu_fuse.fuse.growth import (
     extend,
     place,
 )
-from opu_fuse.fuse.legality import Refusal, Scope, leaves, no_group, refuse
+from opu_fuse.fuse.legality import no_group
+from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.partition import HostOp, Match
+from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.scope import Scope, leaves
+
+
+def owner_on_host(words: Words) -> Words | None:
+    """{owner}, which owns this bias, runs on the host ({reason})"""
+    return words
 
 
 def matched(scope: Scope, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
@@ -66,7 +74,7 @@ def _find(
 ) -> tuple[Growth, tuple[Match, ...]] | Refusal:
     """The group a node joins (a new one without matches yet), or why it stays on the host."""
     if not node.is_virtual:
-        refusal = scope.operator_refusal(node)
+        refusal = operator_refusal(scope, node)
         if refusal is not None:
             return refusal
     sources = [i for i in leaves(scope.dfg, node) if i in group_of and group_of[i].tail == i]
@@ -76,7 +84,9 @@ def _find(
     refused: Refusal | None = None
     for source in sources:
         group = group_of[source]
-        if not node.is_virtual and not wanted(group, node):
+        if not node.is_virtual and not (
+            group.position.candidates(node.op) and wanted(group, node)
+        ):
             continue
         joined = extend(scope, group, node, forbid)
         if not isinstance(joined, Refusal):
@@ -92,12 +102,11 @@ def _find(
 
 def on_host(dfg: Dfg, node: Node, refusal: Refusal) -> list[HostOp]:
     """An operator on the host, and the bias it owns."""
-    host = [HostOp(node=node.index, reason=refusal.text)]
+    host = [HostOp(node=node.index, why=refusal)]
     bias = owned_bias(dfg, node.index)
     if bias is not None:
-        host.append(
-            HostOp(node=bias.index, reason=f"{node.name}, which owns this bias, runs on the host")
-        )
+        why = refuse(owner_on_host, {"owner": node.name, "reason": refusal})
+        host.append(HostOp(node=bias.index, why=why))
     return host
 
 

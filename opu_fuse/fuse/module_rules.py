@@ -7,8 +7,9 @@ Every predicate gets the scope, the node and the module's name.
 from collections.abc import Iterator
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
-from opu_fuse.fuse.legality import Scope, first_refusal
-from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.operator_rules import kind_for
+from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
+from opu_fuse.fuse.scope import Scope
 from opu_fuse.hw.check import largest
 from opu_fuse.hw.spec import Access as OperandAccess
 from opu_fuse.hw.spec import Fill, ModuleKind
@@ -48,10 +49,13 @@ def module_refusal(scope: Scope, node: Node, name: str) -> Refusal | None:
 
 
 def module_refusals(scope: Scope, node: Node, name: str) -> tuple[Refusal, ...]:
-    """All module rules that do not hold, `limits` once for each axis."""
-    if module_refusal(scope, node, name) is None:
-        return ()
-    rules = [*DOMAIN_RULES, symmetric_padding, fill_value]
+    """All module rules that do not hold, `limits` once for each axis. A module of the wrong domain
+    is not looked at further: another one is needed.
+    """
+    first = module_refusal(scope, node, name)
+    if first is None or first.predicate is domain:
+        return () if first is None else (first,)
+    rules = [symmetric_padding, fill_value]
     if scope.modules.by_name[name].operand is not None:
         rules += OPERAND_RULES
     broken = [(rule, words) for rule in rules if (words := rule(scope, node, name)) is not None]
@@ -70,8 +74,9 @@ def domain(scope: Scope, node: Node, name: str) -> Words | None:
     if has is takes:
         return None
     words = {Domain.ACC: "accumulators (like a convolution's bias)", Domain.ACT: "int8 values"}
-    kind = scope.modules.by_name[name].kind
-    facts: Words = {"node": node.name, "module": name, "kind": kind, "wanted": has}
+    facts: Words = {"node": node.name, "module": name, "wanted": has}
+    if node.op in {"add", "multiply"}:
+        facts = {**facts, "kind": kind_for(scope, node)}
     return {**facts, "takes": words[takes], "has": words[has]}
 
 

@@ -23,10 +23,11 @@ from opu_fuse.dfg.graph import Kind, Node
 from opu_fuse.fuse.chains import Chain, continued, extended, opened, tail_of
 from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
-from opu_fuse.fuse.legality import Scope
 from opu_fuse.fuse.matched import levels, matched
+from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.optimal_reasons import apart, host_ops
 from opu_fuse.fuse.partition import Match
+from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.search import Region, Search
 
 MOST_OPEN = 64
@@ -128,7 +129,7 @@ class _Walk:
 
     def _spot(self, node: Node) -> _Spot:
         scope, spot = self.scope, _Spot(node=node.index)
-        if not node.is_virtual and scope.operator_refusal(node) is not None:
+        if not node.is_virtual and operator_refusal(scope, node) is not None:
             spot.best = self._host(node)
             return spot
         longer: dict[int, list[Chain]] = {}

@@ -6,30 +6,36 @@ from opu_fuse.cost.groups import GroupCosts
 from opu_fuse.dfg.graph import Node
 from opu_fuse.fuse.grouping import Apart
 from opu_fuse.fuse.growth import Forbid, Growth, extend, grown, place
-from opu_fuse.fuse.legality import (
-    Refusal,
-    Scope,
-    Words,
-    no_group,
-    refuse,
-)
+from opu_fuse.fuse.legality import no_group
 from opu_fuse.fuse.matched import on_host
+from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.partition import HostOp, Match
+from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.search import cost_text
 
 
 def fits_no_tile(words: Words) -> Words | None:
-    """{node} fits no tile: {what}"""
+    """{node} fits no tile: {what}
+
+    Change: enlarge that buffer in `buffers`
+    """
     return words
 
 
 def costs_more(words: Words) -> Words | None:
-    """{source} and {target} in one group would take {together}; apart they take {apart}"""
+    """{source} and {target} in one group would take {together}; apart they take {apart}
+
+    Change: use --strategy matched, which fuses whatever it may
+    """
     return words
 
 
 def goes_on(words: Words) -> Words | None:
-    """{target} goes on with {next}, which could not run behind {source} too ({why})"""
+    """{target} goes on with {next}, which could not run behind {source} too ({why})
+
+    Change: use --strategy matched, which fuses whatever it may
+    """
     return words
 
 
@@ -57,7 +63,7 @@ def _why_on_host(
         joined = extend(scope, by_tail[source], node, forbid) if source in by_tail else None
         words: Words = {"node": node.name, "source": scope.dfg[source].name}
         return joined if isinstance(joined, Refusal) else refuse(no_group, words)
-    alone = scope.operator_refusal(node) or place(scope, Growth(scope.modules.start), node, forbid)
+    alone = operator_refusal(scope, node) or place(scope, Growth(scope.modules.start), node, forbid)
     if isinstance(alone, Refusal):
         return alone
     what = costs.misfit([m.node for m in alone])
@@ -92,7 +98,7 @@ def _why_apart(
             continue
         longer = extend(scope, growth, node, forbid)
         if isinstance(longer, Refusal):
-            return refuse(goes_on, {**words, "next": node.name, "why": longer.text})
+            return refuse(goes_on, {**words, "next": node.name, "why": longer})
         for placed in longer:
             growth.take(placed)
     members = [m.node for m in growth.matches]

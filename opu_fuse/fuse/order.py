@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opu_fuse.dfg.graph import Dfg, Kind
-from opu_fuse.fuse.legality import data_operands
 from opu_fuse.fuse.partition import HostOp, Match, Partition
+from opu_fuse.fuse.scope import data_operands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

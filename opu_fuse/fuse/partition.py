@@ -1,8 +1,14 @@
 """What fusing produces: groups of DFG nodes, host operators, and a reason at every boundary."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.fuse.refusal import Refusal
 from opu_fuse.fuse.search import Search
+
+Misfits = Mapping[tuple[int, ...], DoesNotFit | None]
+"""Groups that must not be formed, by their nodes (views left out), and what the scheduler said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +40,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOp:
-    """An operator that stays on the host, and the rule that kept it there (one readable
-    sentence).
-    """
+    """An operator that stays on the host, and the rule that kept it there."""
 
     node: int
-    reason: str
+    why: Refusal
+
+    @property
+    def reason(self) -> str:
+        """The rule, and what would help, as one sentence."""
+        return self.why.reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +57,17 @@ class Boundary:
 
     source: int
     target: int
-    rule: str
-    reason: str
+    why: Refusal
+
+    @property
+    def rule(self) -> str:
+        """The rule's name."""
+        return self.why.rule
+
+    @property
+    def reason(self) -> str:
+        """The rule, and what would help, as one sentence."""
+        return self.why.reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +82,8 @@ class Violation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """groups in an order in which they can execute (if legal); every call node is in exactly one
-    group or on the host. search: what a strategy that looks for the best grouping has gained.
+    group or on the host. search: what a strategy that looks for the best grouping has gained;
+    misfits: groups that the scheduler forbade.
     """
 
     strategy: str
@@ -73,6 +92,7 @@ class Partition:
     boundaries: tuple[Boundary, ...]
     violations: tuple[Violation, ...] = ()
     search: Search | None = None
+    misfits: Misfits = field(default_factory=dict)
 
     @property
     def legal(self) -> bool:

@@ -27,6 +27,21 @@ class Pattern(IntEnum):
     TUPLE = 7
     OPAQUE = 8
 
+    @property
+    def label(self) -> str:
+        """The name the field uses: kElemWise, kOutEWiseFusable …"""
+        return LABELS[self]
+
+
+LABELS = {
+    Pattern.ELEM_WISE: "kElemWise",
+    Pattern.BROADCAST: "kBroadcast",
+    Pattern.INJECTIVE: "kInjective",
+    Pattern.COMM_REDUCE: "kCommReduce",
+    Pattern.OUT_EWISE_FUSABLE: "kOutEWiseFusable",
+    Pattern.TUPLE: "kTuple",
+    Pattern.OPAQUE: "kOpaque",
+}
 
 Edge = tuple[int, Pattern]
 """(user, pattern of the edge)."""

@@ -9,7 +9,7 @@ spec stand in backticks, and "`key` to value" at the end is the value they must 
 import functools
 import re
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Words = Mapping[str, object]
@@ -20,13 +20,13 @@ _KEY = re.compile(r"`((?:dataflow|buffers)\.[\w.-]+)`(?: to (?P<value>.+)$)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lever:
-    """A change that would make a rule hold. key: what to change in the spec, dotted, "" for changes
-    of the model or of options; value: the new value as YAML, "" where more is to be written.
+    """A change that would make a rule hold. spec: (key, value) of everything to change in the spec,
+    empty for changes of the model or of options; keys are dotted, values YAML, "" where more is to
+    be written than a value.
     """
 
     text: str
-    key: str
-    value: str
+    spec: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,13 @@ class Refusal:
     @property
     def text(self) -> str:
         """What is the matter, with names and numbers."""
-        parts = [template(self.predicate).message.format(**self.facts)]
-        parts += [other.text for other in (*self.joint, *self.also)]
-        return "; ".join(dict.fromkeys(parts))
+        parts = (self, *self.joint, *self.also)
+        return "; ".join(dict.fromkeys(part.message for part in parts))
+
+    @property
+    def message(self) -> str:
+        """This rule's part of the text."""
+        return template(self.predicate).message.format(**self.facts)
 
     @property
     def limit(self) -> object | None:
@@ -63,15 +67,13 @@ class Refusal:
     @property
     def where(self) -> str:
         """The key of the spec that says so, "" where no spec can help."""
-        return next((lever.key for lever in self.levers if lever.key), "")
+        return next((lever.spec[0][0] for lever in self.levers if lever.spec), "")
 
     @property
     def levers(self) -> tuple[Lever, ...]:
         """Changes of which each alone would have been enough, the nearest first."""
         if self.joint:
-            steps = [own for part in (self, *self.joint) if (own := _own(part))]
-            text = " and ".join(step[0].text for step in steps)
-            return (_lever(text),) if len(steps) == len(self.joint) + 1 else ()
+            return tuple(_together([_own(part) for part in (self, *self.joint)]))
         others = [lever for other in self.also if not other.joint for lever in _own(other)]
         return tuple({lever.text: lever for lever in (*_own(self), *others)}.values())
 
@@ -117,6 +119,15 @@ def refuse(rule: Rule, words: Words) -> Refusal:
     return Refusal(predicate=rule, facts=words)
 
 
+def first_refusal(rules: Iterable[Rule], *facts: object) -> Refusal | None:
+    """The first rule that does not hold, worded."""
+    for rule in rules:
+        words = rule(*facts)
+        if words is not None:
+            return refuse(rule, words)
+    return None
+
+
 def gaps(text: str) -> tuple[str, ...]:
     """Names of the gaps of a message or change."""
     return tuple(name for _, name, _, _ in string.Formatter().parse(text) if name)
@@ -135,8 +146,18 @@ def _filled(refusal: Refusal) -> Iterator[Lever]:
             yield _lever(change.format(**refusal.facts))
 
 
+def _together(parts: Sequence[tuple[Lever, ...]]) -> Iterator[Lever]:
+    """One lever of every part, all of the model or all of the spec; else the first of each."""
+    alike = []
+    for spec in (False, True):
+        of_kind = [[lever for lever in part if bool(lever.spec) is spec] for part in parts]
+        alike += [of_kind] if all(of_kind) else []
+    for choice in alike or ([list(parts)] if all(parts) else []):
+        first = [levers[0] for levers in choice]
+        text = " and ".join(lever.text for lever in first)
+        yield Lever(text=text, spec=tuple(key for lever in first for key in lever.spec))
+
+
 def _lever(text: str) -> Lever:
-    found = _KEY.search(text)
-    if found is None:
-        return Lever(text=text, key="", value="")
-    return Lever(text=text, key=found[1], value=found["value"] or "")
+    found = _KEY.finditer(text)
+    return Lever(text=text, spec=tuple((m[1], m["value"] or "") for m in found))

@@ -2,19 +2,20 @@
 verifying.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.boundaries import boundaries
+from opu_fuse.fuse.dominator import dominator
 from opu_fuse.fuse.greedy import greedy
 from opu_fuse.fuse.grouping import Strategy
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN
-from opu_fuse.fuse.legality import Scope, leaves, scope_of
 from opu_fuse.fuse.matched import matched, none
 from opu_fuse.fuse.optimal import optimal
 from opu_fuse.fuse.order import order_units
 from opu_fuse.fuse.partition import Group, Match, Partition
+from opu_fuse.fuse.scope import Scope, leaves, scope_of
 from opu_fuse.fuse.verify import verify
 from opu_fuse.hw.spec import HwSpec
 
@@ -23,6 +24,7 @@ STRATEGIES: dict[str, Strategy] = {
     "greedy": greedy,
     "matched": matched,
     "optimal": optimal,
+    "dominator": dominator,
 }
 DEFAULT_STRATEGY = "matched"
 
@@ -31,21 +33,26 @@ def partition(
     dfg: Dfg,
     hw: HwSpec,
     strategy: str = DEFAULT_STRATEGY,
-    forbid: frozenset[tuple[int, ...]] = NOTHING_FORBIDDEN,
+    forbid: Collection[tuple[int, ...]] = NOTHING_FORBIDDEN,
 ) -> Partition:
     """Groups of a DFG on a machine, with reasons at all boundaries and the verifier's findings.
 
     forbid: groups that must not be formed, each as its node indices (the scheduler's answer to what
-    does not fit; views do not count); `greedy` takes no notice of it. Raises PartitionError
-    for an unknown strategy.
+    does not fit; views do not count), or a mapping of these to what it said about each; `greedy`
+    takes no notice of it. Raises PartitionError for an unknown strategy.
     """
     if strategy not in STRATEGIES:
         raise PartitionError(
             "--strategy", f"unknown strategy {strategy!r}", f"choose one of {', '.join(STRATEGIES)}"
         )
-    forbid = frozenset(tuple(sorted(n for n in nodes if not dfg[n].is_virtual)) for nodes in forbid)
-    scope = scope_of(dfg, hw)
-    found = STRATEGIES[strategy](scope, forbid)
+    errors = forbid if isinstance(forbid, Mapping) else dict.fromkeys(forbid)
+    misfits = {
+        tuple(sorted(n for n in nodes if not dfg[n].is_virtual)): error
+        for nodes, error in errors.items()
+    }
+    forbidden = frozenset(misfits)
+    scope = scope_of(dfg, hw, misfits)
+    found = STRATEGIES[strategy](scope, forbidden)
     raw, host = found.groups, found.host
     steps, stuck = order_units(dfg, raw, host)
     ordered = [raw[s.group] for s in steps if s.group is not None] + [raw[g] for g in stuck]
@@ -55,9 +62,10 @@ def partition(
         strategy=strategy,
         groups=groups,
         host=host_ops,
-        boundaries=boundaries(scope, groups, host_ops, strategy, forbid, found.apart),
+        boundaries=boundaries(scope, groups, host_ops, strategy, forbidden, found.apart),
         violations=verify(scope, groups, host_ops),
         search=found.search,
+        misfits=misfits,
     )
 
 

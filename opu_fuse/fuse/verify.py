@@ -8,25 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.fuse.growth import Growth, fill_clash
-from opu_fuse.fuse.legality import (
-    VIEW_RULES,
-    Refusal,
-    Scope,
-    Words,
-    first_refusal,
-    group_exit,
-    known_operator,
-    leaves,
-    listed,
-    no_group,
-    other_operand,
-    pipeline_path,
-    refuse,
-    used_once,
-)
+from opu_fuse.fuse.legality import VIEW_RULES, group_exit, listed, no_group, other_operand
 from opu_fuse.fuse.module_rules import module_refusal
+from opu_fuse.fuse.operator_rules import known_operator, operator_refusal
 from opu_fuse.fuse.order import order_units
 from opu_fuse.fuse.partition import Group, HostOp, Violation
+from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
+from opu_fuse.fuse.scope import Scope, leaves
+from opu_fuse.fuse.ways import no_way
 
 
 def placed_once(words: Words) -> Words | None:
@@ -104,7 +93,8 @@ def _replay(scope: Scope, group: Group, found: list[Violation]) -> None:
         else:
             _head(scope, node, found)
         if match.module is not None and match.module not in growth.position.candidates(node.op):
-            found.append(_path(growth, node, match.module))
+            refusal = no_way(scope, growth.position, node.op, match.module)
+            found.append(_violated(refusal, node.index))
         growth.take(match)
     if growth.module is not None and not scope.modules.can_end(growth.module):
         found.append(_violation(group_exit, {"module": growth.module}, growth.tail))
@@ -114,7 +104,7 @@ def _operator(scope: Scope, node: Node, module: str | None) -> Refusal | None:
     if module is None:
         words: Words = {"op": node.op.removeprefix("host:")}
         return None if node.is_virtual else refuse(known_operator, words)
-    refusal = scope.operator_refusal(node) if node.owner is None else None
+    refusal = operator_refusal(scope, node) if node.owner is None else None
     return refusal or module_refusal(scope, node, module)
 
 
@@ -158,13 +148,6 @@ def _strayed(dfg: Dfg, bias: Node) -> Violation:
     assert owner is not None
     words: Words = {"bias": bias.name, "conv": dfg[owner].name}
     return _violation(owned_bias_stays, words, owner, bias.index)
-
-
-def _path(growth: Growth, node: Node, module: str) -> Violation:
-    if module in growth.position.full:
-        return _violation(used_once, {"module": module}, node.index)
-    tail = growth.module or "the memory read"
-    return _violation(pipeline_path, {"op": node.op, "tail": tail}, node.index)
 
 
 def _results(scope: Scope, group: Group, found: list[Violation]) -> None:

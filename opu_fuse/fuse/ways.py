@@ -1,18 +1,21 @@
 """Why no module can take an operator next: said after the search has failed.
 
-Every module of a kind that runs the operator has something against it, rules of its own or that the
-pipeline does not lead there. The one with the fewest objections is the nearest to running it; its
-objections are the refusal, and their levers what would have helped.
+Every module of a kind that runs the operator has something against it: rules of its own, or that
+the pipeline does not lead there. The one with the fewest objections is the nearest to running it;
+its objections are the refusal, their levers what would have helped. Objections against which
+nothing helps weigh most.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from opu_fuse.dfg.graph import Node
-from opu_fuse.fuse.legality import Scope, pipeline_path, used_once
+from opu_fuse.fuse.legality import pipeline_path, used_once
 from opu_fuse.fuse.module_rules import module_refusals
 from opu_fuse.fuse.modules import Modules, Position
-from opu_fuse.fuse.refusal import Refusal, refuse
+from opu_fuse.fuse.partition import Match
+from opu_fuse.fuse.refusal import Refusal, Words, refuse
+from opu_fuse.fuse.scope import Scope
 
 
 def no_module(scope: Scope, position: Position, node: Node) -> Refusal:
@@ -23,7 +26,7 @@ def no_module(scope: Scope, position: Position, node: Node) -> Refusal:
     reached = position.candidates(node.op)
     modules = dict.fromkeys((*reached, *scope.modules.runners(node.op)))
     cases = [tuple(objections(scope, position, node, module)) for module in modules]
-    first, *joint = nearest = min(cases, key=len)
+    first, *joint = nearest = cases[0] if len(cases) == 1 else min(cases, key=_distance)
     others = [case for case in cases[: len(reached)] if case is not nearest]
     if not joint and not others:
         return first
@@ -34,14 +37,27 @@ def no_module(scope: Scope, position: Position, node: Node) -> Refusal:
     return Refusal(predicate=first.predicate, facts=first.facts, joint=tuple(joint), also=also)
 
 
+def _distance(objections: Sequence[Refusal]) -> tuple[bool, int]:
+    return not all(objection.levers for objection in objections), len(objections)
+
+
+def forbidden_words(scope: Scope, matches: Sequence[Match]) -> Words:
+    """The facts of `forbidden`: which operators, and what the scheduler said about them."""
+    names = [scope.dfg[m.node].name for m in matches]
+    nodes = tuple(sorted(m.node for m in matches if m.module is not None))
+    error = scope.misfits.get(nodes)
+    words: Words = {"nodes": " + ".join(names), "what": "", "help": None}
+    return words if error is None else {**words, "what": f": {error.what}", "help": error.help}
+
+
 def objections(scope: Scope, position: Position, node: Node, module: str) -> Iterator[Refusal]:
     """Everything against running an operator on this module next; empty where it can."""
     if module not in position.candidates(node.op):
-        yield _no_way(scope, position, node.op, module)
+        yield no_way(scope, position, node.op, module)
     yield from module_refusals(scope, node, module)
 
 
-def _no_way(scope: Scope, position: Position, op: str, module: str) -> Refusal:
+def no_way(scope: Scope, position: Position, op: str, module: str) -> Refusal:
     """The module is used up, or the data cannot get there."""
     key = (position, op, module)
     if key not in scope.ways:
@@ -57,7 +73,8 @@ def _used_once(modules: Modules, position: Position, op: str, module: str) -> Re
     uses = modules.by_name[module].uses
     again = modules.candidates(position.tail, op, position.full - {module})
     helpful = {"more": uses + 1} if module in again else _second(modules, position, module)
-    return refuse(used_once, {"module": module, "limit": uses, **helpful})
+    times = "" if uses == 1 else f" {uses} times"
+    return refuse(used_once, {"module": module, "limit": uses, "times": times, **helpful})
 
 
 def _pipeline_path(modules: Modules, position: Position, op: str, module: str) -> Refusal:

@@ -152,7 +152,7 @@ class RtlMachine:
             do="run",
             base=program_offset,
             words=words,
-            window=self.window.size,
+            window=self._window_bytes,
             watchdog=self._watchdog,
             limit=max_cycles,
         )
@@ -203,8 +203,11 @@ class RtlMachine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _share(self, image: np.ndarray) -> np.ndarray:
+        """The window as the caller sees it; the machine's ends with a whole beat of the bus."""
+        bus = self.spec.dram.bus_bytes
+        self._window_bytes = -(-image.size // bus) * bus
         path = self._folder / "dram.bin"
-        window = np.memmap(path, np.uint8, "w+", shape=(image.size,))
+        window = np.memmap(path, np.uint8, "w+", shape=(self._window_bytes,))[: image.size]
         window[:] = image
         return np.asarray(window)
 

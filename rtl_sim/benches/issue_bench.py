@@ -13,7 +13,7 @@ import cocotb
 from opu_fuse.hw.isa import OPCODE, SYNC_ENGINES, Engine
 from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled
 
-LIMIT = 3  # COUNTER_BITS = 2
+LIMIT = 3  # TOKEN_BITS = 2
 IN_FLIGHT = 3
 IDLE = {
     "halt_i": 0,

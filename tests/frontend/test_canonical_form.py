@@ -224,6 +224,11 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         {},
         "m: GlobalAveragePool(x) -> y [1x4x1x1]",
     ),
+    "average over a window of the map's size": (
+        graph("[m] y = AveragePool <kernel_shape = [9, 8]> (x)"),
+        {},
+        "m: GlobalAveragePool(x) -> y [1x4x1x1]",
+    ),
     "mean over channels stays": (
         graph("[m] y = ReduceMean <axes = [1]> (x)"),
         {},

@@ -16,9 +16,19 @@ from opu_fuse.quant import META_KEY, QuantParams
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 Replay = Callable[[ir.Model, Mapping[str, np.ndarray]], dict[str, np.ndarray]]
-MOVES = {"Relu", "Clip", "MaxPool", "AveragePool", "Reshape", "Concat", "Pad", "Resize", "Split"}
+MOVES = {
+    *("Relu", "Clip", "MaxPool", "AveragePool", "Pad", "Resize"),
+    *("Reshape", "Transpose", "Concat", "Split"),
+}
 SMALL = ("tiny_residual", "tiny_odd", "tiny_tiles")
-NETWORKS = {**dict.fromkeys(SMALL, None), "resnet18": 64, "tiny_yolov2": 96}
+NETWORKS = {
+    **dict.fromkeys(SMALL, None),
+    "resnet18": 64,
+    "tiny_yolov2": 96,
+    "unet": 32,
+    "densenet_small": 16,
+    "shufflenet_v2": 64,
+}
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from opu_fuse.cost.groups import NOTHING, ON_HOST, Cost, GroupCosts
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import owned_bias
-from opu_fuse.fuse.legality import scope_of
-from opu_fuse.fuse.partition import Group, HostOp, Match
+from opu_fuse.fuse.partition import Group, Match
+from opu_fuse.fuse.scope import scope_of
 from opu_fuse.fuse.verify import verify
 from opu_fuse.hw.spec import HwSpec
+from tests.fuse.reading import hosted
 
 Chain = tuple[int, ...]
 """Operators of the user's model in pipeline order, owned biases left out."""
@@ -96,7 +97,7 @@ class BruteForce:
     def verdict(self, groups: list[tuple[Match, ...]]) -> tuple:
         described = [self.describe(i, matches) for i, matches in enumerate(groups)]
         grouped = {m.node for matches in groups for m in matches}
-        host = [HostOp(node=n.index, reason="") for n in self.dfg.calls if n.index not in grouped]
+        host = [hosted(n.index) for n in self.dfg.calls if n.index not in grouped]
         return verify(self.scope, described, host)
 
     def describe(self, index: int, matches: tuple[Match, ...]) -> Group:

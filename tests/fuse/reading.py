@@ -4,7 +4,9 @@ import functools
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.fuse.partition import Partition
+from opu_fuse.fuse.operator_rules import known_operator
+from opu_fuse.fuse.partition import HostOp, Partition
+from opu_fuse.fuse.refusal import refuse
 from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
@@ -41,8 +43,13 @@ def rules(result: Partition) -> list[str]:
 
 def reasons(dfg: Dfg, result: Partition) -> dict[tuple[str, str], str]:
     """(from, to) -> reason of every boundary."""
-    return {(dfg[b.source].name, dfg[b.target].name): b.reason for b in result.boundaries}
+    return {(dfg[b.source].name, dfg[b.target].name): b.why.text for b in result.boundaries}
 
 
 def on_host(dfg: Dfg, result: Partition) -> dict[str, str]:
-    return {dfg[h.node].name: h.reason for h in result.host}
+    return {dfg[h.node].name: h.why.text for h in result.host}
+
+
+def hosted(node: int) -> HostOp:
+    """An operator that a test puts on the host by hand."""
+    return HostOp(node=node, why=refuse(known_operator, {"op": "anything"}))

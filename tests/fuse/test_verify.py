@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 from opu_fuse.errors import PartitionError
-from opu_fuse.fuse.legality import scope_of
 from opu_fuse.fuse.order import execution_order
-from opu_fuse.fuse.partition import Group, HostOp, Match, Violation
+from opu_fuse.fuse.partition import Group, Match, Violation
+from opu_fuse.fuse.scope import scope_of
 from opu_fuse.fuse.strategies import partition, require_legal
 from opu_fuse.fuse.verify import verify
-from tests.fuse.reading import machine, split, worked
+from tests.fuse.reading import hosted, machine, split, worked
 
 
 def by_hand(name: str, *chains: str, host: tuple[str, ...] = ()) -> tuple[Violation, ...]:
@@ -25,7 +25,7 @@ def by_hand(name: str, *chains: str, host: tuple[str, ...] = ()) -> tuple[Violat
         matches = tuple(Match(node=index[n], module=None if m == "-" else m) for n, m in pairs)
         last = matches[-1].node
         groups.append(Group(index=i, matches=matches, inputs=(), constants=(), outputs=(last,)))
-    hosts = [HostOp(node=index[n], reason="by hand") for n in host]
+    hosts = [hosted(index[n]) for n in host]
     return verify(scope_of(dfg, machine("opu-classic")), groups, hosts)
 
 

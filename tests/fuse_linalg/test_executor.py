@@ -179,3 +179,17 @@ def test_a_missing_or_wrong_value_is_named():
         run_kernel(Kernel(op=op), {"x": np.zeros(3)})
     with pytest.raises(InternalError, match=r"x is float32\[4\], neg reads float32\[3\]"):
         run_kernel(Kernel(op=op), {"x": np.zeros(4, np.float32)})
+
+
+def test_infinities_and_nan_are_results_not_warnings():
+    op = generic(
+        "limits", "p3", [read("x", (3,), "(d0) -> (d0)")],
+        [write("y", (3,), "(d0) -> (d0)"), write("z", (3,), "(d0) -> (d0)")],
+        lambda body, x, *_: (
+            body.emit("div", body.const(1, "float32"), x),
+            body.emit("sqrt", body.const(-1, "float32")),
+        ),
+    )  # fmt: skip
+    got = run_kernel(Kernel(op=op), {"x": np.float32([0.0, -0.0, np.nan])})
+    assert same_bits(got["y"], np.float32([np.inf, -np.inf, np.nan]))
+    assert np.isnan(got["z"]).all()

@@ -23,6 +23,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.pipeline import Compilation, Program, compile_model, partition_model
 from opu_fuse.sim.compare import check, places
 from opu_fuse.sim.reference import Reference
+from opu_fuse.zoo.builder import Net
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
@@ -156,6 +157,21 @@ def test_a_model_of_the_onnx_package_comes_to_life(name, rng):
     hold_against_onnxruntime(run)
     unchanged = partition_model(path, run.hw)[1]
     assert unchanged == run.compiled.partition, "the weights have changed the partition"
+
+
+def test_a_vector_that_becomes_a_map_goes_through_the_host(rng):
+    """The machine keeps maps in blocks of channels: it cannot take 400 numbers as 16 maps."""
+    net = Net("decoder", seed=0)
+    x = net.relu(net.conv(net.input("input", (1, 8, 8, 8)), "conv1", out=64, kernel=3), "relu1")
+    x = net.flatten(net.max_pool(x, "pool1", kernel=6, stride=6), "flatten1")
+    x = net.relu(net.dense(x, "fc1", out=16 * 5 * 5), "relu2")
+    x = net.reshape(x, "map", (1, 16, 5, 5))
+    x = net.relu(net.conv(x, "conv2", out=96, kernel=2), "relu3")
+    x = net.flatten(net.max_pool(x, "pool2", kernel=4, stride=4), "flatten2")
+    run = execute(net.finish(net.dense(x, "fc2", out=100)), rng)
+    hold_against_golden(run)
+    hold_against_onnxruntime(run)
+    assert {run.compiled.dfg[op.node].name for op in run.compiled.partition.host} >= {"map"}
 
 
 @pytest.mark.slow

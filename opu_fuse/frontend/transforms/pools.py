@@ -1,7 +1,8 @@
 """Pooling with everything explicit.
 
 1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean over rows and columns ->
-   GlobalAveragePool (keepdims=0: followed by a Reshape); ReduceMax likewise is left alone.
+   GlobalAveragePool (keepdims=0: followed by a Reshape), as is AveragePool with a window of the
+   map's size; ReduceMax likewise is left alone.
 2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved;
    count_include_pad only where there is padding; ceil_mode turned into larger end pads where that
    is equivalent (max, or an average that does not count padding).
@@ -82,6 +83,9 @@ def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
         if counted and grown != pads:
             return False
         pads = grown
+    if average and kernel == tuple(size) and not any(pads) and dilations == (1, 1):
+        rewrite(node, "GlobalAveragePool", node.inputs)  # Case 1
+        return True
     before = {name: str(value) for name, value in node.attributes.items()}
     attributes: dict[str, list[int] | int] = {
         "kernel_shape": list(kernel),

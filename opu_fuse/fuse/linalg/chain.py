@@ -4,16 +4,17 @@ The plan's steps are in the order in which they run. ONNX Runtime's nodes are ga
 steps as the dependencies allow.
 """
 
+import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
-from opu_fuse.fuse.legality import Refusal
 from opu_fuse.fuse.linalg.control import Control, at_most_ops
 from opu_fuse.fuse.linalg.driver import Fused, Member, Opaque, fuse_greedily, reads_of, writes_of
 from opu_fuse.fuse.linalg.lower import generic_of
+from opu_fuse.fuse.linalg.rules import Refusal
 from opu_fuse.fuse.linalg.site import TensorType
 from opu_fuse.kernel import GenericOp, Kernel
 
@@ -147,49 +148,61 @@ def _steps(
     outputs: Collection[str],
 ) -> tuple[KernelStep | RuntimeStep, ...]:
     """All kernels that can run, one step each; then all nodes that can run, one step; and so on."""
-    made = {v for m in fused.members for v in writes_of(m)}
-    waiting = list(range(len(fused.members)))
-    order: list[list[int]] = []
-    done: set[str] = set()
-    kernels = True
-    while waiting:
-        now, later = [], []
-        for at in waiting:
-            member = fused.members[at]
-            ready = all(v in done or v not in made for v in reads_of(member))
-            if ready and isinstance(member, GenericOp) == kernels:
-                done.update(writes_of(member))
-                now.append(at)
-            else:
-                later.append(at)
-        order += [[at] for at in now] if kernels else [now] if now else []
-        waiting, kernels = later, not kernels
+    order = _alternating(fused.members)
+    step_of = {at: number for number, group in enumerate(order) for at in group}
+    read_by: dict[str, set[int]] = {}
+    for at, member in enumerate(fused.members):
+        for value in reads_of(member):
+            read_by.setdefault(value, set()).add(step_of[at])
     steps: list[KernelStep | RuntimeStep] = []
-    for group in order:
+    for number, group in enumerate(order):
         member = fused.members[group[0]]
         nodes = tuple(sorted(kept[i] for at in group for i in fused.made_of[at]))
         if isinstance(member, GenericOp):
             own = {n: constants[n] for n in reads_of(member) if n in constants}
             steps.append(KernelStep(kernel=Kernel(op=member, constants=own), nodes=nodes))
-        else:
-            inside = [fused.members[at] for at in group]
-            outside = [m for at, m in enumerate(fused.members) if at not in set(group)]
-            steps.append(_runtime_step(nodes, inside, outside, constants, outputs))
+            continue
+        inside = [fused.members[at] for at in group]
+        made = dict.fromkeys(v for m in inside for v in writes_of(m))
+        read = dict.fromkeys(v for m in inside for v in reads_of(m))
+        needed = {v for v in made if v in outputs or read_by.get(v, set()) - {number}}
+        steps.append(
+            RuntimeStep(
+                nodes=nodes,
+                reads=tuple(v for v in read if v not in made and v not in constants),
+                writes=tuple(v for v in made if v in needed),
+            )
+        )
     return tuple(steps)
 
 
-def _runtime_step(
-    nodes: tuple[int, ...],
-    inside: Sequence[Member],
-    outside: Sequence[Member],
-    constants: Mapping[str, np.ndarray],
-    outputs: Collection[str],
-) -> RuntimeStep:
-    made = dict.fromkeys(v for m in inside for v in writes_of(m))
-    read = dict.fromkeys(v for m in inside for v in reads_of(m))
-    needed = {v for m in outside for v in reads_of(m)} | set(outputs)
-    return RuntimeStep(
-        nodes=nodes,
-        reads=tuple(v for v in read if v not in made and v not in constants),
-        writes=tuple(v for v in made if v in needed),
-    )
+def _alternating(members: Sequence[Member]) -> list[list[int]]:
+    """Positions by step: kernels that can run, alone; then all other nodes that can run, together;
+    and so on.
+    """
+    maker = {v: at for at, m in enumerate(members) for v in writes_of(m)}
+    readers: dict[int, list[int]] = {}
+    waiting = []
+    for at, member in enumerate(members):
+        makers = {maker[v] for v in reads_of(member) if v in maker}
+        waiting.append(len(makers))
+        for m in makers:
+            readers.setdefault(m, []).append(at)
+    ready: dict[bool, list[int]] = {True: [], False: []}
+    for at, member in enumerate(members):
+        if waiting[at] == 0:
+            ready[isinstance(member, GenericOp)].append(at)
+    order: list[list[int]] = []
+    kernels = True
+    while ready[True] or ready[False]:
+        now = []
+        while ready[kernels]:
+            at = heapq.heappop(ready[kernels])
+            now.append(at)
+            for reader in readers.get(at, ()):
+                waiting[reader] -= 1
+                if waiting[reader] == 0:
+                    heapq.heappush(ready[isinstance(members[reader], GenericOp)], reader)
+        order += [[at] for at in now] if kernels else [now] if now else []
+        kernels = not kernels
+    return order

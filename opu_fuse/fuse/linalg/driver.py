@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from opu_fuse.errors import InternalError
-from opu_fuse.fuse.legality import Refusal
 from opu_fuse.fuse.linalg.control import Candidate, Control, one_use
-from opu_fuse.fuse.linalg.fusion import fuse_elementwise
+from opu_fuse.fuse.linalg.fusion import fuse_pair
 from opu_fuse.fuse.linalg.pair import Pair, operand_value
 from opu_fuse.fuse.linalg.rewrites import (
     drop_results,
@@ -23,8 +22,9 @@ from opu_fuse.fuse.linalg.rewrites import (
     fold_splats,
     simplify,
 )
-from opu_fuse.fuse.linalg.rules import refusal
+from opu_fuse.fuse.linalg.rules import Refusal, refusal
 from opu_fuse.kernel import GenericOp
+from opu_fuse.kernel_check import checked
 
 SEARCH_LIMIT = 1000
 """Operators looked at for a path around a fusion; with more, it is refused."""
@@ -205,7 +205,7 @@ def _try(graph: _Graph, key: int, consumer: GenericOp, operand: int, control: Co
     pair = Pair(producer=producer, consumer=consumer, operand=operand, kept=kept)
     no = refusal(pair) or _waits_for_itself(graph, key, pair)
     if no is None:
-        fused = simplify(fuse_elementwise(producer, consumer, operand, kept=kept))
+        fused = checked(simplify(fuse_pair(pair)))
         candidate = Candidate(
             producer=producer, consumer=consumer, readers=graph.uses(producer), fused=fused
         )

@@ -35,10 +35,11 @@ def fuse_elementwise(
     no = refusal(pair)
     if no is not None:
         raise InternalError("linalg fusion", f"{no.rule}: {no.text}")
-    return checked(_fused(pair))
+    return checked(fuse_pair(pair))
 
 
-def _fused(pair: Pair) -> GenericOp:
+def fuse_pair(pair: Pair) -> GenericOp:
+    """The fused operator of a pair that no rule refuses."""
     p, c = pair.producer, pair.consumer
     into = producer_loops(pair)
     gone = replaced_inputs(pair)

@@ -86,11 +86,14 @@ def drop_unused_inits(op: GenericOp) -> GenericOp:
 def drop_unused_inputs(op: GenericOp) -> GenericOp:
     """Dead instructions go, then inputs nothing reads, unless they bound a gathering's loop."""
     results = range(len(op.results))
-    op = _rebuilt(op, range(len(op.inputs)), results)
+    if len(_live(op, results) - set(range(op.first_instr))) < len(op.body):
+        op = _rebuilt(op, range(len(op.inputs)), results)
     used = {a for i in op.body for a in i.args} | set(op.yields)
     dead = [n for n in range(len(op.inputs)) if n not in used]
     while dead and op.gathering and not _bounded(op, dead):
         dead.pop()
+    if not dead:
+        return op
     return _rebuilt(op, [n for n in range(len(op.inputs)) if n not in dead], results)
 
 

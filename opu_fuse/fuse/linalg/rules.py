@@ -1,12 +1,12 @@
 """When a producer may be fused into a consumer: one named predicate per rule.
 
-As in `opu_fuse.fuse.legality`, a predicate returns None where its rule holds, else the words for
-its message, which is the first line of its docstring. Later rules may rely on earlier ones.
+A predicate returns None where its rule holds, else the words for its message, which is the first
+line of its docstring. Later rules may rely on earlier ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from opu_fuse.fuse.legality import Refusal, Words, first_refusal
 from opu_fuse.fuse.linalg.pair import (
     Pair,
     fused_result,
@@ -17,10 +17,25 @@ from opu_fuse.fuse.linalg.pair import (
 )
 from opu_fuse.kernel_check import whole_result
 
+Words = Mapping[str, object]
+Rule = Callable[[Pair], Words | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a pair is not fused: the rule's name (`control`: a control function), and a sentence."""
+
+    rule: str
+    text: str
+
 
 def refusal(pair: Pair) -> Refusal | None:
     """The first rule that forbids fusing a pair, or None: it may be fused."""
-    return first_refusal(FUSION_RULES, pair)
+    for rule in FUSION_RULES:
+        words = rule(pair)
+        if words is not None:
+            return Refusal(rule=rule.__name__, text=MESSAGES[rule.__name__].format(**words))
+    return None
 
 
 def all_parallel_producer(pair: Pair) -> Words | None:
@@ -108,7 +123,7 @@ def preserved_results_are_not_read(pair: Pair) -> Words | None:
     return None
 
 
-FUSION_RULES = (
+FUSION_RULES: tuple[Rule, ...] = (
     all_parallel_producer,
     value_semantics,
     operand_is_input,

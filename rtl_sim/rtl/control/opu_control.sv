@@ -179,6 +179,7 @@ module opu_control
   assign write_beats_o = write_beats_q;
 
   `OPU_ASSERT(OneOutcome, !(done_o && error_o))
+  `OPU_ASSERT(OutcomeAfterRun, done_o || error_o |-> !busy_o)
   `OPU_ASSERT(QuietAtEnd, finish_done |-> quiet_i)
 
 endmodule

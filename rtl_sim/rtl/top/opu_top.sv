@@ -74,10 +74,6 @@ module opu_top
   localparam int unsigned ENGINES = 5;
   localparam int unsigned PC_BITS = 24;
   localparam int unsigned IN_FLIGHT = 4;
-  localparam int unsigned WIDTH_BYTES = (WORD_BYTES > WEIGHT_WIDTH) ? WORD_BYTES : WEIGHT_WIDTH;
-  localparam int unsigned QUEUE_DEPTH [ENGINES] = '{1, QUEUE_LOAD, QUEUE_COMPUTE, QUEUE_POST, QUEUE_STORE};
-  localparam int unsigned OPCODES [ENGINES] =
-      '{OPCODES_FETCH, OPCODES_LOAD, OPCODES_COMPUTE, OPCODES_POST, OPCODES_STORE};
 
   `OPU_ASSERT_STATIC(BusWidth, BUS_BYTES >= 4 && BUS_BYTES <= 128 && BUS_BYTES == 1 << $clog2(BUS_BYTES))
   `OPU_ASSERT_STATIC(AddressWidth, ADDRESS_BITS >= 32 && ADDRESS_BITS <= 64)
@@ -270,161 +266,83 @@ module opu_top
   assign fault_pc[ENGINE_FETCH] = fetch_pc;
   assign idle[ENGINE_FETCH] = !run || fetch_done;
 
-  // ---- queues, front ends, dependency counters ---------------------------------------------------------------------------------
-  logic [ENGINES-1:1] take_valid, give_valid, set_valid, set_legal;
-  logic [ENGINES-1:0] take_mask [ENGINES];
-  logic [ENGINES-1:0] give_mask [ENGINES];
-  logic [ENGINES-1:0] tokens [ENGINES];
-  logic [ENGINES-1:0] space [ENGINES];
+  // ---- instruction issue -------------------------------------------------------------------------------------------------
+  logic [ENGINES-1:1] set_valid, set_legal, start_valid, start_ready, done_valid, done_ready;
   logic [5:0] set_index [ENGINES];
   logic [21:0] set_value [ENGINES];
-  logic [ENGINES-1:1] start_valid, start_ready, done_valid, done_ready;
   logic [3:0] start_op [ENGINES];
   pc_t start_pc [ENGINES];
-
-  logic [ENGINES-1:1] engine_fault;
+  pc_t latest_pc [ENGINES];
+  logic [ENGINES-1:1] word_fault, engine_fault;
+  pc_t word_fault_pc [ENGINES];
   error_e engine_fault_code [ENGINES];
   pc_t engine_fault_pc [ENGINES];
-  pc_t latest_pc [ENGINES];
 
-  assign take_mask[ENGINE_FETCH] = '0;
-  assign give_mask[ENGINE_FETCH] = '0;
-
-  opu_counters #(
-      .ENGINES     (ENGINES),
-      .COUNTER_BITS(COUNTER_BITS)
-  ) u_counters (
+  opu_issue #(
+      .ENGINES  (ENGINES),
+      .PC_BITS  (PC_BITS),
+      .IN_FLIGHT(IN_FLIGHT)
+  ) u_issue (
       .clk_i,
-      .rst_ni      (engine_rst_n),
-      .take_valid_i(take_valid),
-      .take_mask_i (take_mask),
-      .tokens_o    (tokens),
-      .give_valid_i(give_valid),
-      .give_mask_i (give_mask),
-      .space_o     (space)
+      .rst_ni       (engine_rst_n),
+      .halt_i       (halt),
+      .push_valid_i (push_valid),
+      .push_ready_o (push_ready),
+      .push_word_i  (push_word),
+      .push_pc_i    (push_pc),
+      .set_valid_o  (set_valid),
+      .set_index_o  (set_index),
+      .set_value_o  (set_value),
+      .set_legal_i  (set_legal),
+      .start_valid_o(start_valid),
+      .start_ready_i(start_ready),
+      .start_op_o   (start_op),
+      .start_pc_o   (start_pc),
+      .done_valid_i (done_valid),
+      .done_ready_o (done_ready),
+      .idle_o       (idle[ENGINES-1:1]),
+      .busy_o       (engine_busy[ENGINES-1:1]),
+      .stall_o      (engine_stall[ENGINES-1:1]),
+      .retire_o     (retire[ENGINES-1:1]),
+      .latest_pc_o  (latest_pc),
+      .fault_o      (word_fault),
+      .fault_pc_o   (word_fault_pc)
   );
 
-  for (genvar e = 1; e < int'(ENGINES); e++) begin : g_engine
-    logic word_valid, word_ready, front_fault;
-    logic [31:0] word;
-    pc_t word_pc, front_fault_pc;
-
-    opu_queue #(
-        .WIDTH(32 + PC_BITS),
-        .DEPTH(QUEUE_DEPTH[e])
-    ) u_queue (
-        .clk_i,
-        .rst_ni      (engine_rst_n),
-        .push_valid_i(push_valid[e]),
-        .push_ready_o(push_ready[e]),
-        .push_data_i ({push_pc, push_word}),
-        .pop_valid_o (word_valid),
-        .pop_ready_i (word_ready),
-        .pop_data_o  ({word_pc, word})
-    );
-
-    opu_frontend #(
-        .ENGINE   (e),
-        .ENGINES  (ENGINES),
-        .OPCODES  (OPCODES[e]),
-        .PC_BITS  (PC_BITS),
-        .IN_FLIGHT(IN_FLIGHT)
-    ) u_frontend (
-        .clk_i,
-        .rst_ni       (engine_rst_n),
-        .halt_i       (halt),
-        .word_valid_i (word_valid),
-        .word_ready_o (word_ready),
-        .word_i       (word),
-        .word_pc_i    (word_pc),
-        .set_valid_o  (set_valid[e]),
-        .set_index_o  (set_index[e]),
-        .set_value_o  (set_value[e]),
-        .set_legal_i  (set_legal[e]),
-        .take_valid_o (take_valid[e]),
-        .take_mask_o  (take_mask[e]),
-        .tokens_i     (tokens[e]),
-        .give_valid_o (give_valid[e]),
-        .give_mask_o  (give_mask[e]),
-        .space_i      (space[e]),
-        .start_valid_o(start_valid[e]),
-        .start_ready_i(start_ready[e]),
-        .start_op_o   (start_op[e]),
-        .start_pc_o   (start_pc[e]),
-        .done_valid_i (done_valid[e]),
-        .done_ready_o (done_ready[e]),
-        .idle_o       (idle[e]),
-        .busy_o       (engine_busy[e]),
-        .stall_o      (engine_stall[e]),
-        .retire_o     (retire[e]),
-        .latest_pc_o  (latest_pc[e]),
-        .fault_o      (front_fault),
-        .fault_pc_o   (front_fault_pc)
-    );
-
-    assign fault[e] = engine_fault[e] || front_fault;
+  for (genvar e = 1; e < int'(ENGINES); e++) begin : g_fault
+    assign fault[e] = engine_fault[e] || word_fault[e];
     assign fault_code[e] = engine_fault[e] ? engine_fault_code[e] : ERR_ILLEGAL_INSTRUCTION;
-    assign fault_pc[e] = engine_fault[e] ? engine_fault_pc[e] : front_fault_pc;
+    assign fault_pc[e] = engine_fault[e] ? engine_fault_pc[e] : word_fault_pc[e];
   end
 
-  // Parameter registers.
-  load_params_t load_params_q;
-  compute_params_t compute_params_q;
-  post_params_t post_params_q;
-  store_params_t store_params_q;
-  assign set_legal[ENGINE_LOAD] = fits_load(set_index[ENGINE_LOAD], set_value[ENGINE_LOAD]);
-  assign set_legal[ENGINE_COMPUTE] = fits_compute(set_index[ENGINE_COMPUTE], set_value[ENGINE_COMPUTE]);
-  assign set_legal[ENGINE_POST] = fits_post(set_index[ENGINE_POST], set_value[ENGINE_POST]);
-  assign set_legal[ENGINE_STORE] = fits_store(set_index[ENGINE_STORE], set_value[ENGINE_STORE]);
+  // ---- engines -------------------------------------------------------------------------------------------------------------
+  logic [8:0] aw_beats;
 
-  always_ff @(posedge clk_i) begin
-    if (!engine_rst_n) begin
-      load_params_q <= '0;
-      compute_params_q <= '0;
-      post_params_q <= '0;
-      store_params_q <= '0;
-    end else begin
-      if (set_valid[ENGINE_LOAD]) begin
-        load_params_q <= set_load(load_params_q, set_index[ENGINE_LOAD], set_value[ENGINE_LOAD]);
-      end
-      if (set_valid[ENGINE_COMPUTE]) begin
-        compute_params_q <=
-            set_compute(compute_params_q, set_index[ENGINE_COMPUTE], set_value[ENGINE_COMPUTE]);
-      end
-      if (set_valid[ENGINE_POST]) begin
-        post_params_q <= set_post(post_params_q, set_index[ENGINE_POST], set_value[ENGINE_POST]);
-      end
-      if (set_valid[ENGINE_STORE]) begin
-        store_params_q <= set_store(store_params_q, set_index[ENGINE_STORE], set_value[ENGINE_STORE]);
-      end
-    end
-  end
-
-  // ---- load ----------------------------------------------------------------------------------------------------------------
-  logic feature_we, weight_we, param_we, residual_we;
-  logic [VALUE_BITS-1:0] load_addr;
-  logic [WIDTH_BYTES*8-1:0] load_data;
-
-  opu_load #(
+  opu_engines #(
       .ADDRESS_BITS(ADDRESS_BITS),
+      .ENGINES     (ENGINES),
       .PC_BITS     (PC_BITS),
       .IN_FLIGHT   (IN_FLIGHT)
-  ) u_load (
+  ) u_engines (
       .clk_i,
       .rst_ni       (engine_rst_n),
       .halt_i       (halt),
       .window_base_i(window_base),
       .window_size_i(window_size),
-      .start_valid_i(start_valid[ENGINE_LOAD]),
-      .start_ready_o(start_ready[ENGINE_LOAD]),
-      .op_i         (start_op[ENGINE_LOAD]),
-      .pc_i         (start_pc[ENGINE_LOAD]),
-      .params_i     (load_params_q),
-      .done_valid_o (done_valid[ENGINE_LOAD]),
-      .done_ready_i (done_ready[ENGINE_LOAD]),
-      .fault_o      (engine_fault[ENGINE_LOAD]),
-      .fault_code_o (engine_fault_code[ENGINE_LOAD]),
-      .fault_pc_o   (engine_fault_pc[ENGINE_LOAD]),
+      .set_valid_i  (set_valid),
+      .set_index_i  (set_index),
+      .set_value_i  (set_value),
+      .set_legal_o  (set_legal),
+      .start_valid_i(start_valid),
+      .start_ready_o(start_ready),
+      .start_op_i   (start_op),
+      .start_pc_i   (start_pc),
+      .done_valid_o (done_valid),
+      .done_ready_i (done_ready),
+      .latest_pc_i  (latest_pc),
+      .fault_o      (engine_fault),
+      .fault_code_o (engine_fault_code),
+      .fault_pc_o   (engine_fault_pc),
       .ar_valid_o   (ar_valid[1]),
       .ar_ready_i   (ar_ready[1]),
       .ar_addr_o    (ar_addr[1]),
@@ -433,120 +351,7 @@ module opu_top
       .r_data_i     (m_axi_rdata),
       .r_error_i    (m_axi_rresp[1]),
       .r_last_i     (m_axi_rlast),
-      .feature_we_o (feature_we),
-      .weight_we_o  (weight_we),
-      .param_we_o   (param_we),
-      .residual_we_o(residual_we),
-      .waddr_o      (load_addr),
-      .wdata_o      (load_data)
-  );
-
-  // ---- compute -------------------------------------------------------------------------------------------------------------
-  logic compute_illegal;
-  logic feature_re, feature_next_re, weight_re;
-  logic [FEATURE_ADDR_BITS-1:0] feature_addr;
-  logic [WEIGHT_ADDR_BITS-1:0] weight_addr;
-  logic [WORD_CHANNELS*8-1:0] feature_rdata, feature_next_rdata;
-  logic [WEIGHT_WIDTH*8-1:0] weight_rdata;
-  opu_compute_pkg::groups_t compute_re, compute_we;
-  opu_compute_pkg::psum_addr_t compute_raddr, compute_waddr;
-  logic [WORD_CHANNELS*32-1:0] compute_rdata, compute_wdata;
-
-  opu_compute u_compute (
-      .clk_i,
-      .rst_ni         (engine_rst_n),
-      .start_valid_i  (start_valid[ENGINE_COMPUTE]),
-      .start_ready_o  (start_ready[ENGINE_COMPUTE]),
-      .op_i           (start_op[ENGINE_COMPUTE]),
-      .params_i       (compute_params_q),
-      .illegal_o      (compute_illegal),
-      .done_valid_o   (done_valid[ENGINE_COMPUTE]),
-      .done_ready_i   (done_ready[ENGINE_COMPUTE]),
-      .feature_re_o   (feature_re),
-      .feature_next_re_o(feature_next_re),
-      .feature_addr_o (feature_addr),
-      .feature_rdata_i(feature_rdata),
-      .feature_next_rdata_i(feature_next_rdata),
-      .weight_re_o    (weight_re),
-      .weight_addr_o  (weight_addr),
-      .weight_rdata_i (weight_rdata),
-      .psum_re_o      (compute_re),
-      .psum_raddr_o   (compute_raddr),
-      .psum_rdata_i   (compute_rdata),
-      .psum_we_o      (compute_we),
-      .psum_waddr_o   (compute_waddr),
-      .psum_wdata_o   (compute_wdata)
-  );
-  assign engine_fault[ENGINE_COMPUTE] = compute_illegal;
-  assign engine_fault_code[ENGINE_COMPUTE] = ERR_ILLEGAL_INSTRUCTION;
-  assign engine_fault_pc[ENGINE_COMPUTE] = latest_pc[ENGINE_COMPUTE];
-
-  // ---- post ----------------------------------------------------------------------------------------------------------------
-  logic post_illegal, post_re, post_grant, param_re, residual_re, out_we;
-  opu_compute_pkg::psum_addr_t post_addr;
-  logic [WORD_CHANNELS*32-1:0] post_rdata;
-  logic [PARAM_ADDR_BITS-1:0] param_addr;
-  logic [RESIDUAL_ADDR_BITS-1:0] residual_addr;
-  logic [OUTPUT_ADDR_BITS-1:0] out_waddr;
-  logic [WORD_CHANNELS*8-1:0] param_rdata, residual_rdata, out_wdata;
-
-  opu_post u_post (
-      .clk_i,
-      .rst_ni       (engine_rst_n),
-      .start_valid_i(start_valid[ENGINE_POST]),
-      .start_ready_o(start_ready[ENGINE_POST]),
-      .op_i         (start_op[ENGINE_POST]),
-      .params_i     (post_params_q),
-      .illegal_o    (post_illegal),
-      .done_valid_o (done_valid[ENGINE_POST]),
-      .done_ready_i (done_ready[ENGINE_POST]),
-      .psum_re_o    (post_re),
-      .psum_addr_o  (post_addr),
-      .psum_grant_i (post_grant),
-      .psum_rdata_i (post_rdata),
-      .param_re_o   (param_re),
-      .param_addr_o (param_addr),
-      .param_rdata_i(param_rdata),
-      .res_re_o     (residual_re),
-      .res_addr_o   (residual_addr),
-      .res_rdata_i  (residual_rdata),
-      .out_we_o     (out_we),
-      .out_addr_o   (out_waddr),
-      .out_wdata_o  (out_wdata)
-  );
-  assign engine_fault[ENGINE_POST] = post_illegal;
-  assign engine_fault_code[ENGINE_POST] = ERR_ILLEGAL_INSTRUCTION;
-  assign engine_fault_pc[ENGINE_POST] = latest_pc[ENGINE_POST];
-
-  // ---- store ---------------------------------------------------------------------------------------------------------------
-  logic out_re;
-  logic [OUTPUT_ADDR_BITS-1:0] out_raddr;
-  logic [WORD_CHANNELS*8-1:0] out_rdata;
-  logic [8:0] aw_beats;
-
-  opu_store #(
-      .ADDRESS_BITS(ADDRESS_BITS),
-      .PC_BITS     (PC_BITS),
-      .IN_FLIGHT   (IN_FLIGHT)
-  ) u_store (
-      .clk_i,
-      .rst_ni       (engine_rst_n),
-      .halt_i       (halt),
-      .quiet_o      (write_quiet),
-      .window_base_i(window_base),
-      .window_size_i(window_size),
-      .start_valid_i(start_valid[ENGINE_STORE]),
-      .start_ready_o(start_ready[ENGINE_STORE]),
-      .pc_i         (start_pc[ENGINE_STORE]),
-      .params_i     (store_params_q),
-      .done_valid_o (done_valid[ENGINE_STORE]),
-      .done_ready_i (done_ready[ENGINE_STORE]),
-      .fault_o      (engine_fault[ENGINE_STORE]),
-      .fault_code_o (engine_fault_code[ENGINE_STORE]),
-      .fault_pc_o   (engine_fault_pc[ENGINE_STORE]),
-      .out_re_o     (out_re),
-      .out_addr_o   (out_raddr),
-      .out_data_i   (out_rdata),
+      .write_quiet_o(write_quiet),
       .aw_valid_o   (m_axi_awvalid),
       .aw_ready_i   (m_axi_awready),
       .aw_addr_o    (m_axi_awaddr),
@@ -569,91 +374,11 @@ module opu_top
   assign m_axi_wstrb = '1;
   assign m_axi_bready = 1'b1;
 
-  // ---- buffers -------------------------------------------------------------------------------------------------------------
-  opu_feature u_feature (
-      .clk_i,
-      .rst_ni       (engine_rst_n),
-      .we_i         (feature_we),
-      .waddr_i      (load_addr[FEATURE_ADDR_BITS-1:0]),
-      .wdata_i      (load_data[WORD_CHANNELS*8-1:0]),
-      .first_re_i   (feature_re),
-      .next_re_i    (feature_next_re),
-      .raddr_i      (feature_addr),
-      .first_rdata_o(feature_rdata),
-      .next_rdata_o (feature_next_rdata)
-  );
-
-  opu_ram_1r1w #(
-      .WIDTH(WEIGHT_WIDTH * 8),
-      .DEPTH(WEIGHT_WORDS)
-  ) u_weight (
-      .clk_i,
-      .we_i   (weight_we),
-      .waddr_i(load_addr[WEIGHT_ADDR_BITS-1:0]),
-      .wdata_i(load_data[WEIGHT_WIDTH*8-1:0]),
-      .re_i   (weight_re),
-      .raddr_i(weight_addr),
-      .rdata_o(weight_rdata)
-  );
-
-  opu_ram_1r1w #(
-      .WIDTH(WORD_CHANNELS * 8),
-      .DEPTH(PARAM_WORDS)
-  ) u_param (
-      .clk_i,
-      .we_i   (param_we),
-      .waddr_i(load_addr[PARAM_ADDR_BITS-1:0]),
-      .wdata_i(load_data[WORD_CHANNELS*8-1:0]),
-      .re_i   (param_re),
-      .raddr_i(param_addr),
-      .rdata_o(param_rdata)
-  );
-
-  opu_ram_1r1w #(
-      .WIDTH(WORD_CHANNELS * 8),
-      .DEPTH(RESIDUAL_WORDS)
-  ) u_residual (
-      .clk_i,
-      .we_i   (residual_we),
-      .waddr_i(load_addr[RESIDUAL_ADDR_BITS-1:0]),
-      .wdata_i(load_data[WORD_CHANNELS*8-1:0]),
-      .re_i   (residual_re),
-      .raddr_i(residual_addr),
-      .rdata_o(residual_rdata)
-  );
-
-  opu_psum u_psum (
-      .clk_i,
-      .rst_ni         (engine_rst_n),
-      .compute_re_i   (compute_re),
-      .compute_raddr_i(compute_raddr),
-      .compute_rdata_o(compute_rdata),
-      .compute_we_i   (compute_we),
-      .compute_waddr_i(compute_waddr),
-      .compute_wdata_i(compute_wdata),
-      .post_re_i      (post_re),
-      .post_addr_i    (post_addr),
-      .post_grant_o   (post_grant),
-      .post_rdata_o   (post_rdata)
-  );
-
-  opu_ram_1r1w #(
-      .WIDTH(WORD_CHANNELS * 8),
-      .DEPTH(OUTPUT_WORDS)
-  ) u_output (
-      .clk_i,
-      .we_i   (out_we),
-      .waddr_i(out_waddr),
-      .wdata_i(out_wdata),
-      .re_i   (out_re),
-      .raddr_i(out_raddr),
-      .rdata_o(out_rdata)
-  );
-
   // Protection and locks are not used, answers carry one id per direction, and EXOKAY cannot come.
   logic unused;
   assign unused = &{s_axil_awprot, s_axil_arprot, m_axi_bid, m_axi_bresp[0], m_axi_rresp[0],
-                    window_base_full[11:0], prog_base[5:0], load_addr};
+                    window_base_full[11:0], prog_base[5:0], engine_fault_code[0], engine_fault_pc[0],
+                    word_fault_pc[0]};
 
   // ---- promises to the bus -------------------------------------------------------------------------------------------------
   `OPU_STABLE(ReadAddressStable, m_axi_arvalid, m_axi_arready, {m_axi_arid, m_axi_araddr, m_axi_arlen})

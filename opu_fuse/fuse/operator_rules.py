@@ -1,0 +1,145 @@
+"""Can a machine hold this operator at all? The rules before any module is looked at (see
+`legality.py` for their form).
+
+Every predicate gets the scope and the node.
+"""
+
+import math
+
+from opu_fuse.dfg.graph import Access, Kind, Node
+from opu_fuse.dfg.interpret import slope_shift
+from opu_fuse.dfg.islands import float_reason
+from opu_fuse.fuse.forms import FORMS
+from opu_fuse.fuse.refusal import Refusal, Words, first_refusal
+from opu_fuse.fuse.scope import Scope, data_operands
+from opu_fuse.hw.check_graph import RUNS
+from opu_fuse.hw.spec import ModuleKind
+
+
+def operator_refusal(scope: Scope, node: Node) -> Refusal | None:
+    """The first of the operator rules that does not hold."""
+    try:
+        return scope.operators[node.index]
+    except KeyError:
+        found = scope.operators[node.index] = first_refusal(OPERATOR_RULES, scope, node)
+        return found
+
+
+def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """(channels, rows, columns) of a shape the machine holds: (1, c, h, w) or (1, n); None for
+    others.
+    """
+    if len(shape) == 4 and shape[0] == 1 and min(shape) > 0:
+        return shape[1:]
+    return (shape[1], 1, 1) if len(shape) == 2 and shape[0] == 1 and shape[1] > 0 else None
+
+
+def known_form(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
+    """{node}: machines run {op} only with {form}
+
+    Change: give {node} that form
+    """
+    op = node.op.removeprefix("host:")
+    form = FORMS.get(op) if node.is_host else None
+    return None if form is None else {"node": node.name, "op": op, "form": form}
+
+
+def known_operator(scope: Scope, node: Node) -> Words | None:
+    """{op}: no module of this machine runs it
+
+    Change: set `dataflow.operators.{op}` to {kinds}
+    Change: add a module of kind {missing} to `dataflow.modules` and map {op} to it in
+    `dataflow.operators`
+    Change: replace {foreign} by operators that the machine runs
+    """
+    if scope.modules.runners(node.op):
+        return None
+    op, can = node.op.removeprefix("host:"), RUNS.get(node.op)
+    if can is None:
+        return {"op": op, "foreign": op}
+    wanted = kind_for(scope, node)
+    can = can if wanted is None else (wanted,)
+    present = {m.kind for m in scope.modules.by_name.values()}
+    kinds = [str(kind) for kind in can if kind in present]
+    return {"op": op, "kinds": f"[{', '.join(kinds)}]"} if kinds else {"op": op, "missing": can[0]}
+
+
+def kind_for(scope: Scope, node: Node) -> ModuleKind | None:
+    """The kind of module that suits the operands of a sum or product; None where none does, and for
+    other operators.
+    """
+    if node.op not in {"add", "multiply"} or len(node.operands) != 2:
+        return None
+    constants = [scope.dfg[i].kind is Kind.CONST for i in node.operands]
+    if not any(constants) and set(node.access) == {Access.FULL}:
+        return ModuleKind.RES_ADDER if node.op == "add" else ModuleKind.SE
+    operand = node.access[constants.index(True)] if constants.count(True) == 1 else None
+    if operand not in {Access.PER_TENSOR, Access.PER_CHANNEL}:
+        return None
+    return ModuleKind.ADDER if node.op == "add" else ModuleKind.MULTIPLIER
+
+
+def integer_values(scope: Scope, node: Node) -> Words | None:
+    """{why}, so it stays in floating point
+
+    Change: quantise it in the model (QuantizeLinear, DequantizeLinear)
+    Change: hand over the float model, which is then quantised throughout
+    """
+    why = float_reason(scope.dfg, node.index) if scope.dfg.quantised else None
+    return None if why is None else {"why": why}
+
+
+def feature_maps(scope: Scope, node: Node) -> Words | None:
+    """{name} has shape {shape}; the machine holds (1, c, h, w) and (1, n)
+
+    Change: reshape {name} to one of these
+    """
+    for i in (*data_operands(scope.dfg, node), node.index):
+        if feature_size(scope.dfg[i].shape) is None:
+            return {"name": scope.dfg[i].name, "shape": scope.dfg[i].shape}
+    return None
+
+
+def shift_slope(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
+    """{node} has slope {alpha}; the comparator takes 2^-k with k from 0 to 15
+
+    Change: give {node} slope {near}
+    """
+    if node.op != "leaky_relu" or slope_shift(node.attrs["alpha"]) is not None:
+        return None
+    alpha = node.attrs["alpha"]
+    k = min(max(round(-math.log2(alpha)), 0), 15) if alpha > 0 else None
+    words = {"node": node.name, "alpha": round(alpha, 6)}
+    return words if k is None else {**words, "near": f"{2.0**-k:g} (2^-{k})"}
+
+
+def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
+    """{node} joins along axis {axis}; the machine joins channels (axis 1)
+
+    Change: join along axis 1
+    """
+    return (
+        {"node": node.name, "axis": node.attrs["axis"]}
+        if node.op == "concat" and node.attrs["axis"] != 1
+        else None
+    )
+
+
+def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
+    """{node} pads channels; the machine pads rows and columns
+
+    Change: let the layer before {node} have {count} more filters, of zeros
+    """
+    count = sum(node.attrs["channels"]) if node.op == "pad" else 0
+    return {"node": node.name, "count": count} if count else None
+
+
+OPERATOR_RULES = (
+    known_form,
+    known_operator,
+    integer_values,
+    feature_maps,
+    shift_slope,
+    channel_concat,
+    spatial_pad,
+)

@@ -1,0 +1,91 @@
+"""Every rule of the fuser in one table, in the order in which they are asked.
+
+The texts stand with the predicates; here is only what follows when a rule does not hold.
+"""
+
+from dataclasses import dataclass
+
+from opu_fuse.fuse import (
+    boundaries,
+    dominator,
+    greedy,
+    legality,
+    matched,
+    module_rules,
+    operator_rules,
+    story,
+)
+from opu_fuse.fuse import optimal_reasons as optimal
+from opu_fuse.fuse import verify as verifier
+from opu_fuse.fuse.refusal import Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Rules about one thing. otherwise: what happens where one of them does not hold."""
+
+    about: str
+    otherwise: str
+    rules: tuple[Rule, ...]
+
+
+RULEBOOK = (
+    Section(
+        about="an operator",
+        otherwise="it runs on the host",
+        rules=operator_rules.OPERATOR_RULES,
+    ),
+    Section(
+        about="an operator on a module",
+        otherwise="the next module is tried, then a group of its own, then the host",
+        rules=module_rules.MODULE_RULES,
+    ),
+    Section(
+        about="a view (reshape) behind a group",
+        otherwise="the host makes the view",
+        rules=legality.VIEW_RULES,
+    ),
+    Section(
+        about="the value between two operators",
+        otherwise="the group ends with it, the reader begins another one",
+        rules=legality.EDGE_RULES,
+    ),
+    Section(
+        about="the place in the group",
+        otherwise="a group of its own is tried, then the host",
+        rules=legality.GROUP_RULES,
+    ),
+    Section(
+        about="an edge that no rule cuts",
+        otherwise="the strategy leaves it open",
+        rules=(
+            story.model_input,
+            boundaries.host_operand,
+            boundaries.host_operator,
+            boundaries.joined_other,
+            boundaries.interior_value,
+            boundaries.one_operator,
+            boundaries.search_order,
+            optimal.costs_more,
+            optimal.goes_on,
+            dominator.other_function,
+        ),
+    ),
+    Section(
+        about="an operator that a strategy leaves to the host",
+        otherwise="it runs there",
+        rules=(matched.owner_on_host, greedy.unreachable, optimal.fits_no_tile),
+    ),
+    Section(
+        about="a whole partition",
+        otherwise="`partition` shows it as illegal, `compile` refuses it",
+        rules=(
+            verifier.placed_once,
+            verifier.reads_tail,
+            verifier.interior_reader,
+            verifier.one_result,
+            verifier.owned_bias_stays,
+            verifier.acyclic,
+        ),
+    ),
+)

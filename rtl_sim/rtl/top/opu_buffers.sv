@@ -1,0 +1,140 @@
+// On-chip memories: feature, weight, parameter, residual and output buffer, partial sums. Wiring only; docs/machine.md says who
+// reads and writes what. Words are read one cycle after their address; see opu_ram_1r1w and opu_psum.
+module opu_buffers
+  import opu_pkg::*;
+#(
+    parameter int unsigned WIDTH_BYTES = 64   // of a word that load writes
+) (
+    input  logic                           clk_i,
+    input  logic                           rst_ni,
+
+    // load
+    input  logic                           feature_we_i,
+    input  logic                           weight_we_i,
+    input  logic                           param_we_i,
+    input  logic                           residual_we_i,
+    input  logic [VALUE_BITS-1:0]          load_addr_i,
+    input  logic [WIDTH_BYTES*8-1:0]       load_data_i,
+
+    // compute
+    input  logic                           feature_re_i,
+    input  logic                           feature_next_re_i,
+    input  logic [FEATURE_ADDR_BITS-1:0]   feature_addr_i,
+    output logic [WORD_CHANNELS*8-1:0]     feature_rdata_o,
+    output logic [WORD_CHANNELS*8-1:0]     feature_next_rdata_o,
+    input  logic                           weight_re_i,
+    input  logic [WEIGHT_ADDR_BITS-1:0]    weight_addr_i,
+    output logic [WEIGHT_WIDTH*8-1:0]      weight_rdata_o,
+    input  opu_compute_pkg::groups_t       compute_re_i,
+    input  opu_compute_pkg::psum_addr_t    compute_raddr_i,
+    output logic [WORD_CHANNELS*32-1:0]    compute_rdata_o,
+    input  opu_compute_pkg::groups_t       compute_we_i,
+    input  opu_compute_pkg::psum_addr_t    compute_waddr_i,
+    input  logic [WORD_CHANNELS*32-1:0]    compute_wdata_i,
+
+    // post
+    input  logic                           post_re_i,
+    input  opu_compute_pkg::psum_addr_t    post_addr_i,
+    output logic                           post_grant_o,
+    output logic [WORD_CHANNELS*32-1:0]    post_rdata_o,
+    input  logic                           param_re_i,
+    input  logic [PARAM_ADDR_BITS-1:0]     param_addr_i,
+    output logic [WORD_CHANNELS*8-1:0]     param_rdata_o,
+    input  logic                           residual_re_i,
+    input  logic [RESIDUAL_ADDR_BITS-1:0]  residual_addr_i,
+    output logic [WORD_CHANNELS*8-1:0]     residual_rdata_o,
+    input  logic                           out_we_i,
+    input  logic [OUTPUT_ADDR_BITS-1:0]    out_waddr_i,
+    input  logic [WORD_CHANNELS*8-1:0]     out_wdata_i,
+
+    // store
+    input  logic                           out_re_i,
+    input  logic [OUTPUT_ADDR_BITS-1:0]    out_raddr_i,
+    output logic [WORD_CHANNELS*8-1:0]     out_rdata_o
+);
+
+  opu_feature u_feature (
+      .clk_i,
+      .rst_ni,
+      .we_i         (feature_we_i),
+      .waddr_i      (load_addr_i[FEATURE_ADDR_BITS-1:0]),
+      .wdata_i      (load_data_i[WORD_CHANNELS*8-1:0]),
+      .first_re_i   (feature_re_i),
+      .next_re_i    (feature_next_re_i),
+      .raddr_i      (feature_addr_i),
+      .first_rdata_o(feature_rdata_o),
+      .next_rdata_o (feature_next_rdata_o)
+  );
+
+  opu_ram_1r1w #(
+      .WIDTH(WEIGHT_WIDTH * 8),
+      .DEPTH(WEIGHT_WORDS)
+  ) u_weight (
+      .clk_i,
+      .we_i   (weight_we_i),
+      .waddr_i(load_addr_i[WEIGHT_ADDR_BITS-1:0]),
+      .wdata_i(load_data_i[WEIGHT_WIDTH*8-1:0]),
+      .re_i   (weight_re_i),
+      .raddr_i(weight_addr_i),
+      .rdata_o(weight_rdata_o)
+  );
+
+  opu_ram_1r1w #(
+      .WIDTH(WORD_CHANNELS * 8),
+      .DEPTH(PARAM_WORDS)
+  ) u_param (
+      .clk_i,
+      .we_i   (param_we_i),
+      .waddr_i(load_addr_i[PARAM_ADDR_BITS-1:0]),
+      .wdata_i(load_data_i[WORD_CHANNELS*8-1:0]),
+      .re_i   (param_re_i),
+      .raddr_i(param_addr_i),
+      .rdata_o(param_rdata_o)
+  );
+
+  opu_ram_1r1w #(
+      .WIDTH(WORD_CHANNELS * 8),
+      .DEPTH(RESIDUAL_WORDS)
+  ) u_residual (
+      .clk_i,
+      .we_i   (residual_we_i),
+      .waddr_i(load_addr_i[RESIDUAL_ADDR_BITS-1:0]),
+      .wdata_i(load_data_i[WORD_CHANNELS*8-1:0]),
+      .re_i   (residual_re_i),
+      .raddr_i(residual_addr_i),
+      .rdata_o(residual_rdata_o)
+  );
+
+  opu_psum u_psum (
+      .clk_i,
+      .rst_ni,
+      .compute_re_i   (compute_re_i),
+      .compute_raddr_i(compute_raddr_i),
+      .compute_rdata_o(compute_rdata_o),
+      .compute_we_i   (compute_we_i),
+      .compute_waddr_i(compute_waddr_i),
+      .compute_wdata_i(compute_wdata_i),
+      .post_re_i      (post_re_i),
+      .post_addr_i    (post_addr_i),
+      .post_grant_o   (post_grant_o),
+      .post_rdata_o   (post_rdata_o)
+  );
+
+  opu_ram_1r1w #(
+      .WIDTH(WORD_CHANNELS * 8),
+      .DEPTH(OUTPUT_WORDS)
+  ) u_output (
+      .clk_i,
+      .we_i   (out_we_i),
+      .waddr_i(out_waddr_i),
+      .wdata_i(out_wdata_i),
+      .re_i   (out_re_i),
+      .raddr_i(out_raddr_i),
+      .rdata_o(out_rdata_o)
+  );
+
+  // Upper address bits: load refuses what lies beyond a buffer.
+  logic unused;
+  assign unused = &{load_addr_i, load_data_i};
+
+endmodule
