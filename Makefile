@@ -57,6 +57,7 @@ test-rtl: venv
 
 generate: venv
 	$(BIN)/python -m opu_fuse.hw.generate
+	$(BIN)/python -m opu_fuse.fuse.operators
 
 wheel: venv
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -387,12 +387,17 @@ def hw_list() -> None:
 def hw_show(
     spec: Annotated[str, typer.Argument(help="name or path")],
     operators: Annotated[
-        bool, typer.Option("--operators", help="which module runs which operator")
+        bool, typer.Option("--operators", help="which module runs which operator, and its limits")
     ] = False,
 ) -> None:
     """Sizes of a machine, or what it can run."""
     loaded = load_hw(spec)
-    out.print(show.operators_table(loaded) if operators else show.sizes_table(loaded))
+    if not operators:
+        out.print(show.sizes_table(loaded))
+        return
+    from opu_fuse.fuse.operators import operators_table
+
+    out.print(operators_table(loaded))
 
 
 @hw_app.command("check")

@@ -7,7 +7,7 @@ passes: they cost the bytes by which they widen what is read or stored, at the m
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from opu_fuse.cost.geometry import OPERATORS, Geometry, group_geometry
@@ -60,15 +60,24 @@ ON_HOST = Cost(host=1)
 MISFIT = Cost(misfits=1, groups=1)
 
 
+Price = tuple[int, int] | DoesNotFit
+"""(cycles, DRAM bytes), or why no tile fits."""
+
+
 class GroupCosts:
-    """Costs of groups of one DFG on one machine. Invariant: what is remembered by shape depends on
-    shape and machine only.
+    """Costs of groups of one DFG on one machine.
+
+    Networks repeat themselves: a group is priced once per form, which is all that its price depends
+    on (operators, attributes, shapes, and which operands are the same value).
     """
 
     def __init__(self, dfg: Dfg, hw: HwSpec) -> None:
         self._dfg = dfg
         self._hw = hw
-        self._tiled: dict[Shape, tuple[int, int] | DoesNotFit] = {}
+        self._tiled: dict[Shape, Price] = {}
+        self._priced: dict[tuple[Hashable, ...], Price] = {}
+        self._forms: dict[int, int] = {}
+        self._interned: dict[Hashable, int] = {}
 
     def of(self, members: Sequence[int]) -> Cost:
         """Cost of a group, members in pipeline order, owned biases included; `MISFIT` when no tile
@@ -84,7 +93,37 @@ class GroupCosts:
         found = self._find(members)
         return found.what if isinstance(found, DoesNotFit) else None
 
-    def _find(self, members: Sequence[int]) -> tuple[int, int] | DoesNotFit:
+    def _find(self, members: Sequence[int]) -> Price:
+        key = self._form_of_group(members)
+        if key not in self._priced:
+            self._priced[key] = self._price(members)
+        return self._priced[key]
+
+    def _form_of_group(self, members: Sequence[int]) -> tuple[Hashable, ...]:
+        """Forms of its operators, and for each which values it reads, numbered as they are met."""
+        numbers: dict[int, int] = {}
+        found: list[Hashable] = []
+        for index in members:
+            form = self._forms.get(index)
+            if form is None:
+                key = self._form(self._dfg[index])
+                form = self._forms[index] = self._interned.setdefault(key, len(self._interned))
+            found.append(form)
+            for operand in _leaves(self._dfg, self._dfg[index]):
+                source = follow_views(self._dfg, operand)
+                found.append(numbers.setdefault(source, len(numbers)))
+            numbers[index] = len(numbers)
+        return tuple(found)
+
+    def _form(self, node: Node) -> Hashable:
+        dfg = self._dfg
+        operands = tuple(
+            (dfg[i].kind, dfg[i].shape, dfg[follow_views(dfg, i)].shape) for i in _leaves(dfg, node)
+        )
+        attrs = tuple(sorted(node.attrs.items()))
+        return node.op, node.owner is None, node.shape, node.access, attrs, operands
+
+    def _price(self, members: Sequence[int]) -> Price:
         nodes = [node for node in (self._dfg[i] for i in members) if not node.is_virtual]
         core = _core(nodes)
         geometry = None
@@ -104,7 +143,7 @@ class GroupCosts:
         extra = max(0, self._moved(nodes) - self._counted(geometry))
         return cycles + math.ceil(extra / self._hw.dram.bytes_per_cycle), dram_bytes + extra
 
-    def _tile(self, shape: Shape) -> tuple[int, int] | DoesNotFit:
+    def _tile(self, shape: Shape) -> Price:
         if shape not in self._tiled:
             try:
                 _, best = choose_tile("", shape, self._hw)

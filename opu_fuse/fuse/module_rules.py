@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.fuse.operator_rules import kind_for
-from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
+from opu_fuse.fuse.refusal import UNASKED, Refusal, Words, first_refusal, refuse
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.hw.check import largest
 from opu_fuse.hw.spec import Access as OperandAccess
@@ -36,16 +36,11 @@ _FORMS = {
 def module_refusal(scope: Scope, node: Node, name: str) -> Refusal | None:
     """The first of the module rules that does not hold; rules that cannot apply are not asked."""
     key = (node.index, name)
-    try:
-        return scope.placements[key]
-    except KeyError:
-        rules = DOMAIN_RULES
-        if scope.modules.by_name[name].operand is not None:
-            rules += OPERAND_RULES
-        if node.attrs:
-            rules += LIMIT_RULES
+    found = scope.placements.get(key, UNASKED)
+    if found is UNASKED:
+        rules = _RULES[scope.modules.by_name[name].operand is not None, bool(node.attrs)]
         found = scope.placements[key] = first_refusal(rules, scope, node, name)
-        return found
+    return found
 
 
 def module_refusals(scope: Scope, node: Node, name: str) -> tuple[Refusal, ...]:
@@ -162,6 +157,11 @@ OPERAND_RULES = (operand_access, constant_operand, computed_operand)
 LIMIT_RULES = (limits, symmetric_padding, fill_value)
 """Of operators with attributes."""
 MODULE_RULES = (*DOMAIN_RULES, *OPERAND_RULES, *LIMIT_RULES)
+_RULES = {
+    (operand, attrs): DOMAIN_RULES + operand * OPERAND_RULES + attrs * LIMIT_RULES
+    for operand in (False, True)
+    for attrs in (False, True)
+}
 
 
 def _second_operand(dfg: Dfg, node: Node) -> int:

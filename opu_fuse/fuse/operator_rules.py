@@ -10,7 +10,7 @@ from opu_fuse.dfg.graph import Access, Kind, Node
 from opu_fuse.dfg.interpret import slope_shift
 from opu_fuse.dfg.islands import float_reason
 from opu_fuse.fuse.forms import FORMS
-from opu_fuse.fuse.refusal import Refusal, Words, first_refusal
+from opu_fuse.fuse.refusal import UNASKED, Refusal, Words, first_refusal
 from opu_fuse.fuse.scope import Scope, data_operands
 from opu_fuse.hw.check_graph import RUNS
 from opu_fuse.hw.spec import ModuleKind
@@ -18,11 +18,10 @@ from opu_fuse.hw.spec import ModuleKind
 
 def operator_refusal(scope: Scope, node: Node) -> Refusal | None:
     """The first of the operator rules that does not hold."""
-    try:
-        return scope.operators[node.index]
-    except KeyError:
+    found = scope.operators.get(node.index, UNASKED)
+    if found is UNASKED:
         found = scope.operators[node.index] = first_refusal(OPERATOR_RULES, scope, node)
-        return found
+    return found
 
 
 def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:

@@ -119,6 +119,15 @@ def refuse(rule: Rule, words: Words) -> Refusal:
     return Refusal(predicate=rule, facts=words)
 
 
+def _unasked(words: Words) -> Words | None:
+    """Nobody has asked yet"""
+    return words
+
+
+UNASKED = Refusal(predicate=_unasked, facts={})
+"""In tables of remembered verdicts: what a `get` finds where there is none yet."""
+
+
 def first_refusal(rules: Iterable[Rule], *facts: object) -> Refusal | None:
     """The first rule that does not hold, worded."""
     for rule in rules:

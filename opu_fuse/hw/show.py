@@ -1,11 +1,10 @@
-"""Tables of a machine: its sizes, and which module runs which operator."""
+"""The sizes of a machine as a table (what it can run is told by `fuse/operators.py`)."""
 
 from collections.abc import Iterator
 
 from rich.table import Table
 
-from opu_fuse.hw.hdfg import build_hdfg, modules_for
-from opu_fuse.hw.spec import OPERATORS, HwSpec
+from opu_fuse.hw.spec import HwSpec
 
 _BUFFERS = ("feature", "weight", "param", "residual", "psum", "output")
 _QUEUES = ("load", "compute", "post", "store")
@@ -36,15 +35,6 @@ def sizes_table(spec: HwSpec) -> Table:
     ]
     for row in rows:
         table.add_row(*row)
-    return table
-
-
-def operators_table(spec: HwSpec) -> Table:
-    """Which modules run which operator; operators without a module run on the host."""
-    graph = build_hdfg(spec)
-    table = Table("operator", "modules", title=f"{spec.name}: operators")
-    for operator in OPERATORS:
-        table.add_row(operator, ", ".join(modules_for(graph, operator)) or "host")
     return table
 
 

@@ -141,7 +141,10 @@ def test_the_hash_is_that_of_the_bytes(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "operators"),
     [
-        ("light_resnet50", {"Conv": 53, "Relu": 49, "MaxPool": 1, "Add": 16, "GlobalAveragePool": 1}),
+        (
+            "light_resnet50",
+            {"Conv": 53, "Relu": 49, "MaxPool": 1, "Add": 16, "GlobalAveragePool": 1},
+        ),
         ("light_vgg19", {"Conv": 16, "Relu": 18, "MaxPool": 5}),
     ],
 )

@@ -20,6 +20,7 @@ ELSEWHERE = {
     **dict.fromkeys(("costs_more", "goes_on", "fits_no_tile"), "test_optimal.py"),
     "other_function": "test_dominator.py",
     "unreachable": "below",
+    "model_input": "test_story.py",
     **dict.fromkeys(
         ("placed_once", "reads_tail", "interior_reader", "one_result"), "test_verify.py"
     ),

@@ -1,0 +1,121 @@
+"""The supported-operator table: complete, current, and in the words of the rules."""
+
+import importlib
+import inspect
+import io
+import pkgutil
+import re
+
+import pytest
+from rich.console import Console
+
+from opu_fuse import fuse
+from opu_fuse.dfg.lower import LOWERINGS
+from opu_fuse.fuse.forms import FORMS
+from opu_fuse.fuse.operator_rules import OPERATOR_RULES, known_operator
+from opu_fuse.fuse.operators import (
+    AXES,
+    OF_ONE,
+    PAGE,
+    operator_rows,
+    operators_page,
+    operators_table,
+    shown,
+)
+from opu_fuse.fuse.refusal import Words, gaps, template
+from opu_fuse.fuse.rulebook import RULEBOOK
+from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.spec import OPERATORS
+from opu_fuse.resources import hw_specs_dir
+from tests.fuse.reading import machine
+from tests.fuse.rule_cases import limited
+
+RULES = [rule for section in RULEBOOK for rule in section.rules]
+
+
+def predicates():
+    """Every function of the fuser that gives the words for a message."""
+    for info in pkgutil.iter_modules(fuse.__path__):
+        module = importlib.import_module(f"opu_fuse.fuse.{info.name}")
+        for function in filter(inspect.isfunction, vars(module).values()):
+            answer = inspect.signature(function).return_annotation
+            own = function.__module__ == module.__name__ and not function.__name__.startswith("_")
+            if own and answer == Words | None:
+                yield function
+
+
+def test_every_predicate_stands_in_the_rulebook_once():
+    assert sorted(r.__name__ for r in RULES) == sorted(p.__name__ for p in predicates())
+    assert len(set(RULES)) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_predicate_has_its_message_and_a_row_in_the_page(rule):
+    text = template(rule)
+    assert gaps(text.message)
+    assert not text.message.endswith(".")
+    row = re.search(rf"^\| `{rule.__name__}` \| (.*) \| (.*) \|$", operators_page(), re.MULTILINE)
+    assert row[1] == shown(text.message)
+    assert row[2] == (" / ".join(shown(change) for change in text.changes) or "–")
+
+
+def test_the_page_is_current():
+    written = (hw_specs_dir().parent / PAGE).read_text(encoding="utf-8")
+    assert written == operators_page(), "run `make generate` and commit what it writes"
+
+
+def test_the_page_has_every_operator_of_every_machine():
+    sections = dict(re.findall(r"^## (opu-\S+)\n(.*?)(?=^## )", operators_page(), re.M | re.S))
+    assert sorted(sections) == sorted(spec_names())
+    for text in sections.values():
+        assert set(OPERATORS) == set(re.findall(r"^\| (\w+) \|", text, re.M)) - {"operator"}
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_rows_follow_the_operator_map(name):
+    spec = load_hw(name)
+    for operator in OPERATORS:
+        kinds = spec.dataflow.operators.get(operator, ())
+        rows = [row for row in operator_rows(spec) if row.operator == operator]
+        if not kinds:
+            assert [(r.module, r.rules) for r in rows] == [(None, (known_operator,))]
+        else:
+            assert {spec.dataflow.modules[r.module].kind for r in rows} == set(kinds)
+
+
+def test_a_row_says_what_the_module_can_do_and_what_happens_otherwise():
+    rows = {(r.operator, r.module): r for r in operator_rows(machine("opu-classic"))}
+    pad = rows["pad", "pad"]
+    assert pad.limits == ("padding ≤ 65535", "opposite sides padded alike", "fills with zero")
+    assert "‹node› fills with ‹value›; module pad fills with zero" in pad.otherwise
+    assert rows["add", "res_add"].limits == ("second operand: a second computed feature map",)
+    assert rows["clip", None].otherwise == "clip: no module of this machine runs it"
+    tiny = {(r.operator, r.module): r for r in operator_rows(machine("opu-tiny"))}
+    assert tiny["max_pool", "pool"].limits[0] == "window ≤ 255"
+    three = limited(machine("opu-tiny"), "pool", window=3)
+    changed = {(r.operator, r.module): r for r in operator_rows(three)}
+    assert changed["max_pool", "pool"].limits[0] == "window ≤ 3"
+
+
+def test_the_table_of_the_command_line_has_the_same_rows():
+    console = Console(width=400, file=io.StringIO())
+    console.print(operators_table(machine("opu-1024")))
+    cells = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in console.file.getvalue().splitlines()
+        if line.count("│") == 5
+    ]
+    assert cells == [
+        [r.operator, r.module or "host", "; ".join(r.limits), r.otherwise]
+        for r in operator_rows(machine("opu-1024"))
+    ]
+
+
+def test_tables_about_operators_name_operators():
+    assert set(AXES) <= set(OPERATORS)
+    assert set(OF_ONE) <= set(OPERATORS)
+    assert set(OF_ONE.values()) < set(OPERATOR_RULES)
+
+
+def test_every_form_that_the_graph_builder_knows_is_described():
+    assert set(FORMS) == {*LOWERINGS, "MatMul"}
