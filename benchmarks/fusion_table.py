@@ -86,7 +86,7 @@ def _row(dfg: Dfg, hw: HwSpec, strategy: str, *, compiled: bool) -> Row:
     except UserError as error:
         out.print(f"{dfg.name}, {strategy}: {error}")
         return Row(groups=len(plain.groups), host=len(plain.host), legal=True)
-    origin = Origin(model=dfg.name, model_hash="", tool_version="", qdq=b"", dtypes=_dtypes(dfg))
+    origin = Origin(model=dfg.name, model_hash="", tool_version="", qdq=None, dtypes=_dtypes(dfg))
     bundle = build_bundle(dfg, fitting, plan, hw, origin)
     return Row(
         groups=len(bundle.groups),

@@ -81,10 +81,9 @@ def boundaries(
             if here is None or there is None:
                 reason = _with_host(scope, hosted, source, node.index, from_host=here is None)
             else:
-                growth = grown_groups.get(here.index)
-                if growth is None:
-                    growth = grown_groups[here.index] = grown(scope, here.matches)
-                reason = _between(scope, growth, there, nodes[source], node, forbid, weighing) or (
+                reason = _between(
+                    scope, grown_groups, here, there, source, node, forbid, weighing
+                ) or (
                     apart(source, node.index)
                     or refuse(
                         one_operator if strategy == "none" else search_order,
@@ -105,25 +104,30 @@ def _with_host(
 
 def _between(
     scope: Scope,
-    source_group: Growth,
+    grown_groups: dict[int, Growth],
+    source_group: Group,
     group: Group,
-    source: Node,
+    source: int,
     node: Node,
     forbid: Forbid,
     weighing: str | None,
 ) -> Refusal | None:
     """Why `node`, in `group`, did not join the group that computes `source`; None when no rule
-    forbids it. weighing: the strategy that would compare operands.
+    forbids it. grown_groups: source groups seen so far; weighing: the strategy that would compare
+    operands.
     """
     if group.matches[0].node != node.index:
         continued = _continued(group, node)
         if continued is not None:
             tail = scope.dfg[continued].name
-            words: Words = {"source": source.name, "target": node.name, "tail": tail}
+            words: Words = {"source": scope.dfg[source].name, "target": node.name, "tail": tail}
             return refuse(joined_other, {**words, "weighing": weighing})
-    if source_group.tail != source.index:
-        return refuse(interior_value, {"source": source.name})
-    joined = extend(scope, source_group, node, forbid)
+    if source_group.matches[-1].node != source:
+        return refuse(interior_value, {"source": scope.dfg[source].name})
+    growth = grown_groups.get(source_group.index)
+    if growth is None:
+        growth = grown_groups[source_group.index] = grown(scope, source_group.matches)
+    joined = extend(scope, growth, node, forbid)
     return joined if isinstance(joined, Refusal) else None
 
 

@@ -7,7 +7,7 @@ Every predicate gets the scope, the node and the module's name.
 from collections.abc import Iterator
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
-from opu_fuse.fuse.operator_rules import kind_for
+from opu_fuse.fuse.operator_rules import TWO_OPERANDS, kind_for
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Words, first_refusal, refuse
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.hw.check import largest
@@ -70,7 +70,7 @@ def domain(scope: Scope, node: Node, name: str) -> Words | None:
         return None
     words = {Domain.ACC: "accumulators (like a convolution's bias)", Domain.ACT: "int8 values"}
     facts: Words = {"node": node.name, "module": name, "wanted": has}
-    if node.op in {"add", "multiply"}:
+    if node.op in TWO_OPERANDS:
         facts = {**facts, "kind": kind_for(scope, node)}
     return {**facts, "takes": words[takes], "has": words[has]}
 

@@ -15,6 +15,9 @@ from opu_fuse.fuse.scope import Scope, data_operands
 from opu_fuse.hw.check_graph import RUNS
 from opu_fuse.hw.spec import ModuleKind
 
+TWO_OPERANDS = frozenset({"add", "multiply"})
+"""Operators whose second operand decides which kind of module they need."""
+
 
 def operator_refusal(scope: Scope, node: Node) -> Refusal | None:
     """The first of the operator rules that does not hold."""
@@ -38,8 +41,10 @@ def known_form(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
 
     Change: give {node} that form
     """
+    if not node.is_host:
+        return None
     op = node.op.removeprefix("host:")
-    form = FORMS.get(op) if node.is_host else None
+    form = FORMS.get(op)
     return None if form is None else {"node": node.name, "op": op, "form": form}
 
 
@@ -54,9 +59,9 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     if scope.modules.runners(node.op):
         return None
     op, can = node.op.removeprefix("host:"), RUNS.get(node.op)
-    if can is None:
-        return {"op": op, "foreign": op}
     wanted = kind_for(scope, node)
+    if can is None or (wanted is None and op in TWO_OPERANDS):
+        return {"op": op, "foreign": op}
     can = can if wanted is None else (wanted,)
     present = {m.kind for m in scope.modules.by_name.values()}
     kinds = [str(kind) for kind in can if kind in present]
@@ -67,7 +72,7 @@ def kind_for(scope: Scope, node: Node) -> ModuleKind | None:
     """The kind of module that suits the operands of a sum or product; None where none does, and for
     other operators.
     """
-    if node.op not in {"add", "multiply"} or len(node.operands) != 2:
+    if node.op not in TWO_OPERANDS or len(node.operands) != 2:
         return None
     constants = [scope.dfg[i].kind is Kind.CONST for i in node.operands]
     if not any(constants) and set(node.access) == {Access.FULL}:

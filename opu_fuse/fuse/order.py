@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.fuse.partition import HostOp, Match, Partition
-from opu_fuse.fuse.scope import data_operands
+from opu_fuse.fuse.scope import leaves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +22,14 @@ def producers(dfg: Dfg, index: int) -> tuple[int, ...]:
     order.
     """
     nodes = dfg.nodes
-    operands = data_operands(dfg, nodes[index])
-    if len(operands) == 1 and nodes[operands[0]].kind is Kind.CALL:
-        return operands
-    found = dict.fromkeys(
-        nodes[i].operands[0] if nodes[i].kind is Kind.TUPLE_GET else i for i in operands
-    )
-    return tuple([i for i in found if nodes[i].kind is Kind.CALL])
+    found: dict[int, None] = {}
+    for operand in leaves(dfg, nodes[index]):
+        node = nodes[operand]
+        if node.kind is Kind.CALL:
+            found[operand] = None
+        elif node.kind is Kind.TUPLE_GET:
+            found[node.operands[0]] = None
+    return tuple(found)
 
 
 def execution_order(dfg: Dfg, partition: Partition) -> tuple[Step, ...]:
@@ -53,9 +54,7 @@ def order_units(
     readers: list[list[int]] = [[] for _ in units]
     waits = [0] * len(units)
     for unit, nodes in enumerate(units):
-        sources = dict.fromkeys(
-            unit_of[p] for n in nodes for p in producers(dfg, n) if p in unit_of
-        )
+        sources = {unit_of[p]: None for n in nodes for p in producers(dfg, n) if p in unit_of}
         sources.pop(unit, None)
         waits[unit] = len(sources)
         for source in sources:

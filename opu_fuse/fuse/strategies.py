@@ -2,7 +2,9 @@
 verifying.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import gc
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import PartitionError
@@ -10,7 +12,7 @@ from opu_fuse.fuse.boundaries import boundaries
 from opu_fuse.fuse.dominator import dominator
 from opu_fuse.fuse.greedy import greedy
 from opu_fuse.fuse.grouping import Strategy
-from opu_fuse.fuse.growth import NOTHING_FORBIDDEN
+from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
 from opu_fuse.fuse.matched import matched, none
 from opu_fuse.fuse.optimal import optimal
 from opu_fuse.fuse.order import order_units
@@ -52,6 +54,12 @@ def partition(
     }
     forbidden = frozenset(misfits)
     scope = scope_of(dfg, hw, misfits)
+    with _no_collection():
+        return _partition(scope, strategy, forbidden)
+
+
+def _partition(scope: Scope, strategy: str, forbidden: Forbid) -> Partition:
+    dfg = scope.dfg
     found = STRATEGIES[strategy](scope, forbidden)
     raw, host = found.groups, found.host
     steps, stuck = order_units(dfg, raw, host)
@@ -65,8 +73,22 @@ def partition(
         boundaries=boundaries(scope, groups, host_ops, strategy, forbidden, found.apart),
         violations=verify(scope, groups, host_ops),
         search=found.search,
-        misfits=misfits,
+        misfits=scope.misfits,
     )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """What is made here is kept: looking through ever more objects for garbage again and again
+    would take a third of the time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def require_legal(dfg: Dfg, result: Partition) -> None:

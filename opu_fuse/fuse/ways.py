@@ -100,7 +100,9 @@ def _blocked(modules: Modules, position: Position, target: str) -> str | None:
     there is none.
     """
     start = (modules.root,) if position.tail is None else modules.edges[position.tail]
-    reached = {m: () if modules.passable(m) else (m,) for m in start if m not in position.full}
+    reached: dict[str, tuple[str, ...]] = {
+        m: () if modules.passable(m) else (m,) for m in start if m not in position.full
+    }
     queue = deque(reached)
     while queue:
         module = queue.popleft()

@@ -38,7 +38,7 @@ class Feature:
 
 def sides(pads: Pads) -> tuple[int, int, int, int]:
     """Top, left, bottom, right."""
-    return (pads,) * 4 if isinstance(pads, int) else pads
+    return (pads, pads, pads, pads) if isinstance(pads, int) else pads
 
 
 def window_shape(

@@ -9,8 +9,8 @@ from math import erf, exp, pi, sqrt
 
 import numpy as np
 
-_POINTS, _SHARES = np.polynomial.hermite_e.hermegauss(64)
-_SHARES = _SHARES / _SHARES.sum()
+_POINTS, _WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
+_SHARES = _WEIGHTS / _WEIGHTS.sum()
 
 Moments = tuple[float, float]
 """Mean, variance."""

@@ -4,6 +4,8 @@ import copy
 
 import pytest
 import yaml
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.errors import DoesNotFit
@@ -12,6 +14,7 @@ from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
 from tests.dfg import canonical
+from tests.fuse.random_graphs import graphs as random_graphs
 from tests.fuse.reading import machine
 from tests.fuse.rule_cases import CASES, CONV, case, graph, limited, refusal
 
@@ -197,3 +200,33 @@ def test_a_forbidden_group_says_what_the_scheduler_said():
         "r + p together do not fit the machine: its smallest tile needs 9 words, a bank holds 8; "
         "raise that"
     )
+
+
+MACHINES = {
+    "opu-tiny": machine("opu-tiny"),
+    "opu-classic": machine("opu-classic"),
+    "no clip, small kernels": mapping(
+        limited(machine("opu-tiny"), "ipa", kernel=2, padding=0), clip=()
+    ),
+    "small windows, no way out": limited(
+        limited(machine("opu-tiny"), "pool", window=2), "add", exit=False
+    ),
+}
+
+
+@settings(max_examples=40)
+@given(random_graphs(), st.sampled_from(sorted(MACHINES)))
+def test_any_change_of_the_spec_that_is_offered_makes_its_rule_hold(text, name):
+    dfg, hw = build_dfg(canonical.canonical(text)), MACHINES[name]
+    result = partition(dfg, hw)
+    told = [((b.source, b.target), b.why) for b in result.boundaries]
+    told += [((None, h.node), h.why) for h in result.host]
+    for place, why in told:
+        for lever in why.levers:
+            if not lever.spec or not all(value for _, value in lever.spec):
+                continue
+            after = partition(dfg, changed(hw, lever))
+            now = {(b.source, b.target): b.why for b in after.boundaries}
+            now |= {(None, h.node): h.why for h in after.host}
+            event(f"{why.rule} -> {now[place].rule if place in now else 'fused'}")
+            assert place not in now or now[place].facts != why.facts

@@ -138,7 +138,8 @@ def test_modules_are_met_in_the_order_of_the_search(hw):
     for name in ("G1", "G2", "G5", "G9"):
         scope = scope_of(worked(name), machine(hw))
         start = scope.modules.start
-        places = [start, start.after("ipa"), start.after("compare"), start.after("ipa").after("add")]
+        behind = start.after("ipa")
+        places = [start, behind, behind.after("add"), start.after("compare")]
         for position in places:
             for node in worked(name).calls:
                 met = list(trials(scope, position, node))

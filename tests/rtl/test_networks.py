@@ -1,4 +1,4 @@
-"""Whole networks, compiled and run on the RTL through AXI from reset: the functional engine's bits."""
+"""Whole networks on the RTL, through AXI from reset: the functional engine's bits."""
 
 import numpy as np
 import pytest

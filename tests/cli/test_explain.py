@@ -1,0 +1,64 @@
+"""`partition --explain`, `partition --json` and `hw show --operators`, from file to text."""
+
+import json
+
+import onnx
+import pytest
+
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+net (float[1,4,8,8] image) => (float[1,4,8,8] y) <float[4,4,3,3] w = {WEIGHTS}> {
+    [conv] a = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(image, w)
+    [act] b = Relu(a)
+    [squash] c = Sigmoid(b)
+    [last] y = Relu(c)
+}"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    weights = ", ".join(f"{i % 7 - 3}." for i in range(144))
+    path = tmp_path / "net.onnx"
+    onnx.save(onnx.parser.parse_model(MODEL.replace("WEIGHTS", weights)), path)
+    return path
+
+
+HOST = "Sigmoid: no module of this machine runs it"
+HELP = "replace Sigmoid by operators that the machine runs"
+
+
+def test_explain_gives_the_reason_at_every_boundary(opu_fuse, model):
+    called = opu_fuse("partition", model, "--hw", "opu-tiny", "--explain")
+    assert called.code == 0
+    assert f"host squash: {HOST}; {HELP}" in called.out.splitlines()
+    assert f"  before squash: squash runs on the host ({HOST}); {HELP}" in called.out.splitlines()
+    plain = opu_fuse("partition", model, "--hw", "opu-tiny").out.splitlines()
+    assert len(plain) == 3  # the heading and two groups
+
+
+def test_explain_with_a_name_tells_the_story_of_that_operator(opu_fuse, model):
+    called = opu_fuse("partition", model, "--hw", "opu-tiny", "--explain", "last")
+    assert called.out.splitlines() == [
+        "last (relu): group 1, module compare: last [compare]",
+        "  runs on modules of kind comparator",
+        f"  behind squash: squash runs on the host ({HOST}); {HELP}",
+        "  in a group of its own: it runs there",
+        "    concat (mem_rd): not of its kind, data passes",
+        "    pad (pad): not of its kind, data passes",
+        "    ipa (ipa): not of its kind, data passes",
+        "    add (adder): not of its kind, data passes",
+        "    compare (comparator): taken",
+    ]
+
+
+def test_json_reasons_say_what_would_help(opu_fuse, model):
+    document = json.loads(opu_fuse("partition", model, "--hw", "opu-tiny", "--json").out)
+    assert document["host"] == [{"name": "squash", "op": "Sigmoid", "reason": f"{HOST}; {HELP}"}]
+    assert [list(b) for b in document["boundaries"]] == [["from", "to", "reason"]] * 2
+
+
+def test_operators_of_a_machine(opu_fuse):
+    called = opu_fuse("hw", "show", "opu-tiny", "--operators")
+    assert called.code == 0
+    assert "opu-tiny: operators" in called.out
+    assert "leaky_relu" in called.out
+    assert opu_fuse("hw", "show", "nothing", "--operators").code == 1
