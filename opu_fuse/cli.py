@@ -337,6 +337,10 @@ def inspect(
     asm: Annotated[bool, typer.Option("--asm", help="commented assembly")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="memory map")] = False,
     groups: Annotated[bool, typer.Option("--groups", help="groups (default)")] = False,
+    fused: Annotated[
+        Path | None,
+        typer.Option("--fused", metavar="F.onnx", help="write the model with groups as functions"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Look into a program file."""
@@ -348,6 +352,10 @@ def inspect(
     if as_json and asm:
         raise typer.BadParameter("--asm is text: leave --json out")
     loaded = Program.load(program)
+    if fused is not None:
+        from opu_fuse.bundle.fused import load_fused
+
+        write_bytes(fused, load_fused(loaded.bundle).SerializeToString(deterministic=True))
     if as_json:
         _print_json(report_json.inspect_json(loaded.bundle, memory=memory))
         return
@@ -355,7 +363,9 @@ def inspect(
         out.print(program_listing(loaded.bundle, loaded.hw), markup=False)
     if memory:
         out.print(memory_table(loaded.bundle))
-    if groups or not (asm or memory):
+    if fused is not None:
+        out.print(f"{fused}: {fused.stat().st_size} bytes", markup=False)
+    if groups or not (asm or memory or fused):
         out.print(groups_table(loaded.bundle))
 
 

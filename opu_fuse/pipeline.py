@@ -198,6 +198,6 @@ def _origin(prepared: Prepared) -> Origin:
         model=graph.name or "model",
         model_hash=prepared.source_hash,
         tool_version=__version__,
-        qdq=b"" if prepared.qdq is None else prepared.qdq.SerializeToString(deterministic=True),
+        qdq=prepared.qdq,
         dtypes=dtypes,
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from opu_fuse.bundle.manifest import damaged
 from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Port, Tensor
+from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.hw.isa import OPCODE, Engine
 from opu_fuse.hw.spec import HwSpec
 
@@ -167,10 +168,24 @@ def _twice(kind: str, names: list[str]) -> Iterator[str]:
             yield f"{kind} {name} stands twice"
 
 
+def _debug_database(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
+    """Instruction ranges of groups are those of the segments; operators run in one group; the fused
+    model has its weights.
+    """
+    ranges = instruction_ranges(bundle.segments, bundle.words, bundle.program_offset)
+    for group in bundle.groups:
+        if group.instructions != ranges.get(group.index, ()):
+            yield f"group {group.index} ({group.name}) names instructions that are not its own"
+    yield from _twice("operator", [op.name for group in bundle.groups for op in group.ops])
+    if bundle.fused and not bundle.qdq:
+        yield "fused.onnx has its weights in qdq.onnx, which is missing"
+
+
 RULES: tuple[Callable[[Bundle, HwSpec], Iterator[str]], ...] = (
     _memory,
     _tensors,
     _groups,
     _segments,
     _values,
+    _debug_database,
 )

@@ -25,12 +25,13 @@ from opu_fuse.errors import ProgramError, SpecError
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
 
-SPEC, PROGRAM, LISTING, DRAM, QDQ = (
+SPEC, PROGRAM, LISTING, DRAM, QDQ, FUSED = (
     "spec.yaml",
     "program.bin",
     "program.asm",
     "dram.bin",
     "qdq.onnx",
+    "fused.onnx",
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _REGULAR_FILE = 0o100644 << 16
@@ -115,6 +116,7 @@ def _assemble(facts: Manifest, data: Mapping[str, bytes], where: str) -> Bundle:
         words=np.frombuffer(data[PROGRAM], "<u4"),
         hosts={name: data[name] for name in sorted(data) if name.startswith("host/")},
         qdq=data.get(QDQ, b""),
+        fused=data.get(FUSED, b""),
     )
     check_bundle(bundle, hw, where)
     return bundle
@@ -129,9 +131,8 @@ def _members(bundle: Bundle, hw: HwSpec) -> dict[str, Any]:
         DRAM: np.ascontiguousarray(bundle.constants, np.uint8).data,
         **bundle.hosts,
     }
-    if bundle.qdq:
-        members[QDQ] = bundle.qdq
-    return members
+    models = {QDQ: bundle.qdq, FUSED: bundle.fused}
+    return members | {name: data for name, data in models.items() if data}
 
 
 def _member(data: Any) -> Member:

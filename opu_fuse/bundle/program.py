@@ -67,9 +67,23 @@ class StageTensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionRange:
+    """Consecutive instructions of one group. segment: place in `Bundle.segments`; first, last:
+    C-type numbers in it; first_word, last_word: words in it, the U-types in front included.
+    """
+
+    segment: int
+    first: int
+    last: int
+    first_word: int
+    last_word: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
     """One bundle. inputs, outputs: tensor names. macs: of the model's Conv and Gemm in it.
-    cycles: predicted; dram_bytes: moved by its loads and stores."""
+    cycles: predicted; dram_bytes: moved by its loads and stores. instructions: where they are in
+    the program, several ranges when groups interleave."""
 
     index: int
     name: str
@@ -80,6 +94,7 @@ class GroupInfo:
     cycles: int
     dram_bytes: int
     stages: tuple[StageTensor, ...] = ()
+    instructions: tuple[InstructionRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +153,8 @@ class Bundle:
     """The program file in memory.
 
     constants: `dram.bin` (uint8); words: `program.bin` (uint32, all segments); hosts: member name
-    -> serialised ONNX; qdq: the quantised model (serialised ONNX, for `--check`) or b"".
+    -> serialised ONNX; qdq: the quantised model (serialised ONNX, for `--check`) or b"";
+    fused: the same with groups as functions, its weights those of `qdq` (`fused.py`), or b"".
     boundaries: (from, to, reason); source_map: node of the user's model -> (canonical names,
     group index or -1).
     """
@@ -161,3 +177,4 @@ class Bundle:
     words: np.ndarray
     hosts: Mapping[str, bytes]
     qdq: bytes
+    fused: bytes = b""

@@ -4,11 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 
+from opu_fuse.bundle.fused import by_reference
 from opu_fuse.bundle.program import (
     Bundle,
     GroupInfo,
     HostSegment,
+    InstructionRange,
     MachineSegment,
     Op,
     Port,
@@ -16,11 +19,13 @@ from opu_fuse.bundle.program import (
     StageTensor,
     Tensor,
 )
+from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.codegen.host import host_model
 from opu_fuse.codegen.weights import pack_params, pack_weights, spread_groups
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import average_params, int8_weight, requant_params
 from opu_fuse.dfg.views import follow_views
+from opu_fuse.fuse.outline import outline
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction
@@ -33,14 +38,14 @@ BEFORE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a program comes from: model name, hash of its file, version of this tool, serialised
-    quantised model, and numpy dtype of every input and output of the model by name.
+    """Where a program comes from: model name, hash of its file, version of this tool, quantised
+    model, and numpy dtype of every input and output of the model by name.
     """
 
     model: str
     model_hash: str
     tool_version: str
-    qdq: bytes
+    qdq: onnx.ModelProto | None
     dtypes: Mapping[str, str]
 
 
@@ -50,6 +55,9 @@ def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin:
     """
     number = _execution_order(plan)
     segments, hosts = _segments(dfg, partition, plan, number)
+    words = _words(plan)
+    ranges = instruction_ranges(segments, words, plan.program_offset)
+    qdq, fused = _models(dfg, partition, number, origin)
     group_of = {
         m.node: number[g.index] for g in partition.groups if g.index in number for m in g.matches
     }
@@ -62,7 +70,7 @@ def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin:
         tensors=tuple(_tensors(dfg, plan, group_of)),
         inputs=tuple(_port(dfg[i], origin.dtypes) for i in dfg.inputs),
         outputs=tuple(_port(dfg[i], origin.dtypes) for i in dfg.outputs),
-        groups=tuple(_groups(dfg, partition, plan, number, hw)),
+        groups=tuple(_groups(dfg, partition, plan, number, hw, ranges)),
         segments=segments,
         boundaries=tuple(
             (dfg[b.source].name, dfg[b.target].name, b.reason) for b in partition.boundaries
@@ -71,10 +79,21 @@ def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin:
         window_bytes=plan.window_bytes,
         program_offset=plan.program_offset,
         constants=pack_constants(dfg, plan, hw),
-        words=_words(plan),
+        words=words,
         hosts=hosts,
-        qdq=origin.qdq,
+        qdq=qdq,
+        fused=fused,
     )
+
+
+def _models(
+    dfg: Dfg, partition: Partition, number: Mapping[int, int], origin: Origin
+) -> tuple[bytes, bytes]:
+    """The quantised model, and the same with groups as functions."""
+    if origin.qdq is None:
+        return b"", b""
+    qdq = origin.qdq.SerializeToString(deterministic=True)
+    return qdq, by_reference(outline(dfg, partition, origin.qdq, number), qdq)
 
 
 def pack_constants(dfg: Dfg, plan: Plan, hw: HwSpec) -> np.ndarray:
@@ -210,7 +229,12 @@ def _port(node: Node, dtypes: Mapping[str, str]) -> Port:
 
 
 def _groups(
-    dfg: Dfg, partition: Partition, plan: Plan, number: Mapping[int, int], hw: HwSpec
+    dfg: Dfg,
+    partition: Partition,
+    plan: Plan,
+    number: Mapping[int, int],
+    hw: HwSpec,
+    ranges: Mapping[int, tuple[InstructionRange, ...]],
 ) -> Iterator[GroupInfo]:
     moved = _moved_bytes(plan, number, hw)
     numbered = sorted((number[g.index], g) for g in partition.groups if g.index in number)
@@ -230,6 +254,7 @@ def _groups(
             cycles=round(planned.estimate.total_cycles),
             dram_bytes=moved.get(index, 0),
             stages=tuple(_stages(dfg, planned)),
+            instructions=ranges[index],
         )
 
 

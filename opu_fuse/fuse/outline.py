@@ -66,8 +66,8 @@ def outline(
     """A new model with the groups of a partition as functions; the argument is not changed.
 
     model: what the DFG stands for, as QDQ model (`Prepared.qdq`) or as float canonical model.
-    numbers: group index -> number in the program (default: place among the groups that are not
-    just views). Raises PartitionError for an illegal partition.
+    numbers: group index -> number in the program, -1 without one (default: place among the groups
+    that are not just views). Raises PartitionError for an illegal partition.
     """
     require_legal(dfg, partition)
     groups = {g.index: g for g in partition.groups if not only_views(dfg, g)}
@@ -77,9 +77,9 @@ def outline(
     outlined = {index: groups[index] for index in found.bodies}
     names = _function_names(dfg, outlined.values())
     reasons = _reasons(dfg, partition)
+    facts = {i: _facts(dfg, g, numbers.get(i, -1), reasons) for i, g in outlined.items()}
     functions = [
-        _function(model, body, names[index], _facts(dfg, groups[index], numbers[index], reasons))
-        for index, body in found.bodies.items()
+        _function(model, body, names[index], facts[index]) for index, body in found.bodies.items()
     ]
     calls = [
         _Item(

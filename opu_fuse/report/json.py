@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 from opu_fuse.bundle.facts import instruction_texts, mac_efficiency, total_macs
-from opu_fuse.bundle.program import Bundle, HostSegment, Tensor
+from opu_fuse.bundle.program import Bundle, GroupInfo, HostSegment, Tensor
 from opu_fuse.bundle.result import CheckResult, RunResult
 from opu_fuse.report.rows import GroupRow, group_rows, has_cycles, per_sample
 
@@ -44,8 +44,9 @@ def run_json(
 
 
 def inspect_json(bundle: Bundle, *, memory: bool = False, asm: bool = False) -> Tree:
-    """The object of `inspect --json`: the groups with predictions, segments, ports; with the memory
-    map and the instructions where asked for.
+    """The object of `inspect --json`: the groups with predictions, segments, ports, and for every
+    operator of the user's model where it runs; with the memory map and the instructions where
+    asked for.
     """
     tree: Tree = {
         "schema_version": SCHEMA_VERSION,
@@ -63,6 +64,7 @@ def inspect_json(bundle: Bundle, *, memory: bool = False, asm: bool = False) -> 
             {"from": source, "to": target, "reason": reason}
             for source, target, reason in bundle.boundaries
         ],
+        "sources": _sources(bundle),
     }
     if memory:
         tree["memory"] = _memory(bundle)
@@ -100,7 +102,45 @@ def _inspect_group(row: GroupRow) -> Tree:
         "predicted_cycles": group.cycles,
         "predicted_mac_efficiency": row.mac_efficiency,
         "dram_bytes": group.dram_bytes,
+        "instructions": _instructions(group),
     }
+
+
+def _instructions(group: GroupInfo) -> list[Tree]:
+    return [
+        {
+            "segment": r.segment,
+            "first": r.first,
+            "last": r.last,
+            "first_word": r.first_word,
+            "last_word": r.last_word,
+        }
+        for r in group.instructions
+    ]
+
+
+def _sources(bundle: Bundle) -> list[Tree]:
+    """Operators of the user's model -> the operators they became -> group -> instructions. group
+    is null on the host (then segment is the host's) and for views that nobody has to make.
+    """
+    group_of = {op.name: g for g in bundle.groups for op in g.ops}
+    segment_of = {
+        name: number
+        for number, segment in enumerate(bundle.segments)
+        if isinstance(segment, HostSegment)
+        for name, _, _ in segment.ops
+    }
+
+    def place(name: str) -> Tree:
+        group = group_of.get(name)
+        if group is None:
+            return {"name": name, "group": None, "host_segment": segment_of.get(name)}
+        return {"name": name, "group": group.index, "instructions": _instructions(group)}
+
+    return [
+        {"name": source, "operators": [place(name) for name in names]}
+        for source, (names, _) in bundle.source_map.items()
+    ]
 
 
 def _port(bundle: Bundle, name: str) -> Tree:

@@ -13,6 +13,7 @@ from opu_fuse.bundle.program import (
     Bundle,
     GroupInfo,
     HostSegment,
+    InstructionRange,
     MachineSegment,
     Op,
     Port,
@@ -108,6 +109,9 @@ def group():
             stage(0, "conv", SIZE),
             stage(1, "relu", SIZE),
             stage(2, "pool", OUT, pooled=True, stored=True),
+        ),
+        instructions=(
+            InstructionRange(segment=0, first=1, last=6, first_word=3, last_word=54),
         ),
     )
 

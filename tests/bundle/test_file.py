@@ -241,6 +241,22 @@ BROKEN = {
     "port of another shape": (lambda t: t["inputs"][0].update(shape=[1, 2]), "has shape (1, 2)"),
     "float port of int8": (lambda t: t["inputs"][0].update(scale=None), "has no scale"),
     "zero scale": (lambda t: t["inputs"][0].update(scale=0.0), "has scale 0.0"),
+    "instructions of another group": (
+        lambda t: t["groups"][0]["instructions"][0].update(first=0, first_word=0),
+        "group 0 (conv) names instructions that are not its own",
+    ),
+    "no instructions": (
+        lambda t: t["groups"][0].update(instructions=[]),
+        "group 0 (conv) names instructions that are not its own",
+    ),
+    "words of another instruction": (
+        lambda t: t["groups"][0]["instructions"][0].update(last_word=55),
+        "group 0 (conv) names instructions that are not its own",
+    ),
+    "operator twice": (
+        lambda t: t["groups"][0]["ops"].append(t["groups"][0]["ops"][0]),
+        "operator conv stands twice",
+    ),
     "source map": (lambda t: t["source_map"].update(a=[["a"], 9]), "node a is in group 9"),
 }
 
