@@ -87,9 +87,7 @@ def test_a_tier_without_tests_is_a_failure(project):
     assert project("", "-m", "rtl").ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_a_failing_test_shows_its_seed_and_an_environment_variable_changes_it(
-    project, monkeypatch
-):
+def test_a_failing_test_shows_its_seed_and_an_environment_variable_changes_it(project, monkeypatch):
     source = "def test_seed(seed): assert seed < 0"
     shown = []
     for base in ("1", "1", "2"):

@@ -77,8 +77,8 @@ class _Map:
     """Names of one model and what they mean for the groups.
 
     entries[g]: names that end the way back from the results of group g; owner: name -> group whose
-    result it is; home: operator -> its group, _OUTSIDE on the host; refused: groups that cannot be
-    placed, with the reason.
+    result it is; home: operator (no view) -> its group, _OUTSIDE on the host; refused: groups that
+    cannot be placed, with the reason.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class _Map:
         for node in graph.node:
             if node.op_type == "QuantizeLinear":
                 self.rounders.setdefault(node.input[0], []).append(node.output[0])
-        self.home = {dfg[h.node].name: _OUTSIDE for h in partition.host}
-        self.home |= {dfg[m.node].name: g.index for g in partition.groups for m in g.matches}
+        homes = {h.node: _OUTSIDE for h in partition.host}
+        homes |= {m.node: g.index for g in partition.groups for m in g.matches}
+        self.home = {dfg[n].name: home for n, home in homes.items() if not dfg[n].is_virtual}
         self.refused: dict[int, str] = {}
         self.entries: dict[int, frozenset[str]] = {}
         self.owner: dict[str, int] = {}
-        self.results: dict[int, tuple[str, ...]] = {}
         for group in groups:
             self._add_group(dfg, group)
 
@@ -110,15 +110,25 @@ class _Map:
         self.entries[group.index] = frozenset(
             name for i in group.inputs for name in self._names(self._border(dfg, i))
         )
-        self.results[group.index] = tuple(ends)
         self.owner |= {name: group.index for end in ends for name in self._names(end)}
 
     def _border(self, dfg: Dfg, index: int) -> str:
-        """The name under which a DFG value leaves or enters a group, "" if the model has none."""
-        for name in (dfg[index].tensor, dfg[index].value):
-            if name in self.producer or name in self.inputs:
-                return name
-        return ""
+        """The name under which a DFG value leaves or enters a group, "" if the model has none.
+
+        Views that only the canonical form has are looked through, upwards and downwards.
+        """
+        above, below = dfg[index], dfg[index]
+        while True:
+            for name in (above.tensor, above.value, below.tensor, below.value):
+                if name in self.producer or name in self.inputs:
+                    return name
+            readers = dfg.users[below.index]
+            if above.is_virtual:
+                above = dfg[above.operands[0]]
+            elif len(readers) == 1 and dfg[readers[0]].is_virtual:
+                below = dfg[readers[0]]
+            else:
+                return ""
 
     def _names(self, border: str) -> tuple[str, ...]:
         """A value and its rounded forms."""

@@ -45,54 +45,56 @@ def grow(scope: Scope, forbid: Forbid, wanted: Callable[[Growth, Node], bool]) -
     forbids it; views always should.
     """
     groups: list[Growth] = []
-    group_of: dict[int, Growth] = {}
+    by_tail: dict[int, Growth] = {}
     host: list[HostOp] = []
     longest = levels(scope.dfg)
     for node in scope.dfg.nodes:
         if node.kind is not Kind.CALL or node.owner is not None:
             continue
-        found = _find(scope, group_of, node, forbid, longest, wanted)
+        found = _find(scope, by_tail, node, forbid, longest, wanted)
         if isinstance(found, Refusal):
             host.extend(on_host(scope.dfg, node, found))
             continue
         group, matches = found
-        if not group.matches:
+        if group.matches:
+            del by_tail[group.tail]
+        else:
             groups.append(group)
         for match in matches:
             group.take(match)
-            group_of[match.node] = group
+        by_tail[group.tail] = group
     return Grouping(groups=[group.matches for group in groups], host=host)
 
 
 def _find(
     scope: Scope,
-    group_of: Mapping[int, Growth],
+    by_tail: Mapping[int, Growth],
     node: Node,
     forbid: Forbid,
     longest: Sequence[int],
     wanted: Callable[[Growth, Node], bool],
 ) -> tuple[Growth, tuple[Match, ...]] | Refusal:
     """The group a node joins (a new one without matches yet), or why it stays on the host."""
-    if not node.is_virtual:
+    virtual = node.is_virtual
+    if not virtual:
         refusal = operator_refusal(scope, node)
         if refusal is not None:
             return refusal
-    sources = [i for i in leaves(scope.dfg, node) if i in group_of and group_of[i].tail == i]
+    sources = [i for i in leaves(scope.dfg, node) if i in by_tail]
     if len(sources) > 1:
         # The longer branch first: a residual add continues it, the shorter is read from memory.
         sources = sorted(set(sources), key=lambda i: (longest[i], i), reverse=True)
     refused: Refusal | None = None
     for source in sources:
-        group = group_of[source]
-        if not node.is_virtual and not (
-            group.position.candidates(node.op) and wanted(group, node)
-        ):
+        group = by_tail[source]
+        # Most neighbours are not next to each other in the pipeline; that costs no explanation yet.
+        if not virtual and not (group.position.candidates(node.op) and wanted(group, node)):
             continue
         joined = extend(scope, group, node, forbid)
         if not isinstance(joined, Refusal):
             return group, joined
         refused = refused or joined
-    if node.is_virtual:
+    if virtual:
         source_name = scope.dfg[node.operands[0]].name
         return refused or refuse(no_group, {"node": node.name, "source": source_name})
     alone = Growth(scope.modules.start)

@@ -124,7 +124,7 @@ def limits(scope: Scope, node: Node, name: str) -> Words | None:
     Change: {smaller}
     Change: raise `dataflow.modules.{module}.limits.{axis}` to {needed}
     """
-    return next(excesses(scope, node, name), None)
+    return next(excesses(scope, node, name), None) if name in scope.modules.bounded else None
 
 
 def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:

@@ -4,14 +4,16 @@
 Every predicate gets the scope and the node.
 """
 
+import functools
 import math
+from collections.abc import Mapping
 
 from opu_fuse.dfg.graph import Access, Kind, Node
 from opu_fuse.dfg.interpret import slope_shift
 from opu_fuse.dfg.islands import float_reason
 from opu_fuse.fuse.forms import FORMS
-from opu_fuse.fuse.refusal import UNASKED, Refusal, Words, first_refusal
-from opu_fuse.fuse.scope import Scope, data_operands
+from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
+from opu_fuse.fuse.scope import Scope, leaves
 from opu_fuse.hw.check_graph import RUNS
 from opu_fuse.hw.spec import ModuleKind
 
@@ -23,10 +25,12 @@ def operator_refusal(scope: Scope, node: Node) -> Refusal | None:
     """The first of the operator rules that does not hold."""
     found = scope.operators.get(node.index, UNASKED)
     if found is UNASKED:
-        found = scope.operators[node.index] = first_refusal(OPERATOR_RULES, scope, node)
+        rules = _RULES.get(node.op, COMMON_RULES)
+        found = scope.operators[node.index] = first_refusal(rules, scope, node)
     return found
 
 
+@functools.lru_cache(maxsize=4096)
 def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     """(channels, rows, columns) of a shape the machine holds: (1, c, h, w) or (1, n); None for
     others.
@@ -98,9 +102,11 @@ def feature_maps(scope: Scope, node: Node) -> Words | None:
 
     Change: reshape {name} to one of these
     """
-    for i in (*data_operands(scope.dfg, node), node.index):
-        if feature_size(scope.dfg[i].shape) is None:
-            return {"name": scope.dfg[i].name, "shape": scope.dfg[i].shape}
+    nodes = scope.dfg.nodes
+    for i in (*leaves(scope.dfg, node), node.index):
+        value = nodes[i]
+        if value.kind is not Kind.CONST and feature_size(value.shape) is None:
+            return {"name": value.name, "shape": value.shape}
     return None
 
 
@@ -138,12 +144,13 @@ def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
     return {"node": node.name, "count": count} if count else None
 
 
-OPERATOR_RULES = (
-    known_form,
-    known_operator,
-    integer_values,
-    feature_maps,
-    shift_slope,
-    channel_concat,
-    spatial_pad,
-)
+COMMON_RULES = (known_form, known_operator, integer_values, feature_maps)
+OF_ONE: Mapping[str, Rule] = {
+    "leaky_relu": shift_slope,
+    "concat": channel_concat,
+    "pad": spatial_pad,
+}
+"""Rules that concern one operator; the others concern all."""
+
+OPERATOR_RULES = (*COMMON_RULES, *OF_ONE.values())
+_RULES = {op: (*COMMON_RULES, rule) for op, rule in OF_ONE.items()}

@@ -20,13 +20,7 @@ from opu_fuse.fuse.module_rules import (
     operand_access,
     symmetric_padding,
 )
-from opu_fuse.fuse.operator_rules import (
-    OPERATOR_RULES,
-    channel_concat,
-    known_operator,
-    shift_slope,
-    spatial_pad,
-)
+from opu_fuse.fuse.operator_rules import OF_ONE, OPERATOR_RULES, known_operator
 from opu_fuse.fuse.refusal import Rule, gaps, template
 from opu_fuse.fuse.rulebook import RULEBOOK
 from opu_fuse.hw.check import largest
@@ -46,13 +40,6 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "pad": ("padding",),
 }
 """What a module can limit about an operator."""
-
-OF_ONE: Mapping[str, Rule] = {
-    "leaky_relu": shift_slope,
-    "concat": channel_concat,
-    "pad": spatial_pad,
-}
-"""Operator rules that concern one operator; the others concern all."""
 
 _OPERANDS = {
     Access.PER_TENSOR: "a constant, one value",

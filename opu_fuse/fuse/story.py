@@ -157,9 +157,7 @@ def _attempts(scope: Scope, partition: Partition, node: Node) -> Iterator[Attemp
         )
 
 
-def _behind(
-    scope: Scope, before: Growth, group: Group, node: Node, cut: Refusal | None
-) -> Attempt:
+def _behind(scope: Scope, before: Growth, group: Group, node: Node, cut: Refusal | None) -> Attempt:
     """Behind an operand, in its group as far as that. cut: why the edge was left open."""
     source = scope.dfg[before.tail]
     searched = not node.is_virtual and (cut is None or cut.predicate is not joined_other)

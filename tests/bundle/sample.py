@@ -110,9 +110,7 @@ def group():
             stage(1, "relu", SIZE),
             stage(2, "pool", OUT, pooled=True, stored=True),
         ),
-        instructions=(
-            InstructionRange(segment=0, first=1, last=6, first_word=3, last_word=54),
-        ),
+        instructions=(InstructionRange(segment=0, first=1, last=6, first_word=3, last_word=54),),
     )
 
 

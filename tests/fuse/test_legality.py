@@ -71,9 +71,7 @@ def test_a_convolution_whose_bias_no_module_adds_stays_on_the_host_with_it():
     flow = dataclasses.replace(hw.dataflow, modules=modules, edges=edges)
     result = partition(dfg, dataclasses.replace(hw, dataflow=flow))
     assert set(on_host(dfg, result)) == {"c", "c/bias"}
-    why = (
-        "c/bias works on accumulators (like a convolution's bias), module res_add on int8 values"
-    )
+    why = "c/bias works on accumulators (like a convolution's bias), module res_add on int8 values"
     assert on_host(dfg, result)["c"] == why
     assert on_host(dfg, result)["c/bias"] == f"c, which owns this bias, runs on the host ({why})"
     help_ = "add a module of kind adder with domain acc to `dataflow.modules` and `dataflow.edges`"

@@ -172,8 +172,10 @@ def test_a_second_use_is_offered_where_the_pipeline_leads_back():
     )
     twice = changed(hw, cut.why.levers[0])
     assert partition(dfg, twice).boundaries == ()
-    longer = graph("[r] a = Relu(x) [p] b = MaxPool<kernel_shape=[1,1]>(a) [l] c = Clip(b) "
-                   "[s] d = Add(c, z) [m] y = Relu(d)")
+    longer = graph(
+        "[r] a = Relu(x) [p] b = MaxPool<kernel_shape=[1,1]>(a) [l] c = Clip(b) "
+        "[s] d = Add(c, z) [m] y = Relu(d)"
+    )
     cuts = {longer[b.target].name: b.why for b in partition(longer, twice).boundaries}
     assert cuts["m"].text == "compare is already used 2 times in this group"
     assert cuts["m"].limit == 2

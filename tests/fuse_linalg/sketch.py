@@ -66,9 +66,7 @@ def maps_of(op: GenericOp) -> list[str]:
     return [str(x.map) for x in op.inputs]
 
 
-def run_all(
-    ops: Sequence[GenericOp], values: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def run_all(ops: Sequence[GenericOp], values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Values after running operators one after the other."""
     known = dict(values)
     for op in ops:

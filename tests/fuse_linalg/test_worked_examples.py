@@ -152,9 +152,7 @@ def test_7_a_scalar_spread_over_a_reduction_is_not_fused_since_no_operand_would_
     no = refusal(pair)
     assert no is not None
     assert no.rule == "loops_keep_bounds"
-    assert no.text == (
-        "highest gathers, and without s no operand would tell how far loop d1 runs"
-    )
+    assert no.text == ("highest gathers, and without s no operand would tell how far loop d1 runs")
     assert preserved_results(pair) == (0,), "dropping s would lose a bound"
     with pytest.raises(InternalError, match="loops_keep_bounds"):
         fuse_elementwise(spread, highest, 0)

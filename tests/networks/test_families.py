@@ -16,8 +16,11 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.bundle.result import RunResult
+from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.integer import average_params
 from opu_fuse.dfg.interpret import interpret
+from opu_fuse.frontend import prepare
+from opu_fuse.fuse.strategies import STRATEGIES, partition
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.pipeline import Compilation, Program, compile_model, partition_model
@@ -179,6 +182,20 @@ def test_a_vector_that_becomes_a_map_goes_through_the_host(rng):
     hold_against_golden(run)
     hold_against_onnxruntime(run)
     assert {run.compiled.dfg[op.node].name for op in run.compiled.partition.host} >= {"map"}
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "efficientnet_b0"])
+def test_every_strategy_answers_for_every_operator(name):
+    dfg = build_dfg(prepare(zoo.build(name, image=32), quantised=False).canonical)
+    calls = {n.index for n in dfg.calls}
+    for hw in (load_hw("opu-1024"), load_hw("opu-classic")):
+        for strategy in STRATEGIES:
+            found = partition(dfg, hw, strategy)
+            grouped = [m.node for g in found.groups for m in g.matches]
+            hosted = [op.node for op in found.host]
+            assert sorted(grouped + hosted) == sorted(calls), (hw.name, strategy)
+            assert found.legal or strategy == "greedy", (hw.name, strategy)
+            assert all(b.reason for b in found.boundaries)
 
 
 @pytest.mark.slow

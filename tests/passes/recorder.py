@@ -38,9 +38,7 @@ def recording(
             raise error
         return model, changed
 
-    return ModulePass(
-        PassInfo(name=name, opt_level=opt_level, required=tuple(required)), transform
-    )
+    return ModulePass(PassInfo(name=name, opt_level=opt_level, required=tuple(required)), transform)
 
 
 class Recorder:

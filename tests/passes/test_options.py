@@ -20,9 +20,7 @@ from tests.passes.recorder import recording
 def pipeline(own_registry):
     """Passes a (level 0), b (1), c (2), d (3), all registered, and what they wrote."""
     log = []
-    passes = [
-        register(recording(name, log, opt_level=level)) for level, name in enumerate("abcd")
-    ]
+    passes = [register(recording(name, log, opt_level=level)) for level, name in enumerate("abcd")]
     return Sequential(passes, name="pipeline"), log
 
 

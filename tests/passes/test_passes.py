@@ -232,8 +232,8 @@ def add_an_attribute(model):
 CHANGES = {
     "a node is renamed": rename_first,
     "a node goes": lambda m: m.graph.remove(next(iter(m.graph.outputs)).producer()),
-    "an operand changes": lambda m: m.graph.outputs[0].producer().replace_input_with(
-        0, m.graph.inputs[0]
+    "an operand changes": lambda m: (
+        m.graph.outputs[0].producer().replace_input_with(0, m.graph.inputs[0])
     ),
     "an attribute comes": add_an_attribute,
     "a value in a function is renamed": lambda m: setattr(

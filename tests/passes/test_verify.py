@@ -59,7 +59,6 @@ def lose_constant(model):
     del model.graph.initializers["w"]
 
 
-
 def lose_output(model):
     model.graph.outputs[0] = ir.Value(name="z")
 
