@@ -5,7 +5,8 @@
 
 Prints CPU seconds (the best of some runs), microseconds per operator, and the ratio to a tenth of
 the operators (10 is linear); beside them TVM's own FuseOps on the same graphs when `apache-tvm` is
-installed (`pip install 'opu-fuse[tvm]'`). Exits with 1 when a partition is illegal.
+installed (`pip install 'opu-fuse[tvm]'`); `failed` where it crashes. Exits with 1 when a partition
+is illegal.
 """
 
 import argparse
@@ -44,10 +45,11 @@ def main() -> int:
 
     hw = opu_fuse.load_hw(args.hw)
     tvm = None if args.no_tvm else tvm_fuseops.version()
-    out.print(f"machine {hw.name}; TVM: {tvm or 'not measured'}")
+    why_not = "left out" if args.no_tvm else tvm_fuseops.INSTALL
+    out.print(f"machine {hw.name}; TVM: {tvm or why_not}", markup=False)
     legal = True
     for graph in args.graphs:
-        rows: dict[int, dict[str, float]] = {}
+        rows: dict[int, dict[str, float | None]] = {}
         groups: dict[int, dict[str, int]] = {}
         for size in args.sizes:
             ops = GRAPHS[graph](size)
@@ -58,8 +60,7 @@ def main() -> int:
                 rows[size][strategy], groups[size][strategy] = seconds, len(result.groups)
                 legal = legal and result.legal
             if tvm is not None:
-                module = tvm_fuseops.relax_module(ops)
-                rows[size]["TVM"] = min(tvm_fuseops.seconds(module) for _ in range(args.repeat))
+                rows[size]["TVM"] = tvm_fuseops.measured(graph, size, args.repeat)
         out.print(table(graph, rows, groups))
     return 0 if legal else 1
 
@@ -77,7 +78,7 @@ def timed(repeat: int, run: Callable[[], Partition]) -> tuple[float, Partition]:
 
 
 def table(
-    graph: str, rows: dict[int, dict[str, float]], groups: dict[int, dict[str, int]]
+    graph: str, rows: dict[int, dict[str, float | None]], groups: dict[int, dict[str, int]]
 ) -> Table:
     """One graph: a line per size and contestant."""
     found = Table(title=graph, title_justify="left")
@@ -85,17 +86,16 @@ def table(
         found.add_column(name, justify="left" if name == "who" else "right")
     for size, times in rows.items():
         for who, seconds in times.items():
-            before = rows.get(size // 10, {}).get(who)
-            of_tvm = seconds / times["TVM"] if "TVM" in times and who != "TVM" else None
-            found.add_row(
-                f"{size:,}",
-                who,
-                str(groups[size].get(who, "")),
-                f"{seconds:.3f}",
-                f"{seconds / size * 1e6:.1f}",
-                f"{seconds / before:.1f}" if before else "",
-                f"{of_tvm:.2f}" if of_tvm else "",
-            )
+            cells = ["failed", "", "", ""]
+            if seconds is not None:
+                before = rows.get(size // 10, {}).get(who)
+                tvm = times.get("TVM") if who != "TVM" else None
+                cells = [f"{seconds:.3f}", f"{seconds / size * 1e6:.1f}"]
+                cells += [
+                    f"{seconds / other:{form}}" if other else ""
+                    for other, form in ((before, ".1f"), (tvm, ".2f"))
+                ]
+            found.add_row(f"{size:,}", who, str(groups[size].get(who, "")), *cells)
     return found
 
 

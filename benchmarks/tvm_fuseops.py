@@ -3,13 +3,20 @@
 The wheels of today have no Relay; Relax's FuseOps runs the same partitioner over `call_tir` calls,
 whose kinds are given with the functions they call (`op_pattern`), as its own passes would find
 them.
+
+    python benchmarks/tvm_fuseops.py GRAPH SIZE REPEAT
+
+prints CPU seconds. A process of its own, because its recursion ends large graphs with a crash.
 """
 
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from scaling_graphs import CHANNELS, COLS, INPUT, ROWS, Op
+from scaling_graphs import CHANNELS, COLS, GRAPHS, INPUT, ROWS, Op
 
 ELEM_WISE, INJECTIVE, OUT_EWISE_FUSABLE = 0, 2, 4
 PATTERNS = {
@@ -23,6 +30,9 @@ PATTERNS = {
 OPT_LEVEL = 2
 
 
+INSTALL = "not installed, so not measured (pip install 'opu-fuse[tvm]')"
+
+
 def version() -> str | None:
     """TVM's version and the dialect that is timed; None when it is not installed."""
     try:
@@ -31,6 +41,26 @@ def version() -> str | None:
     except ImportError:
         return None
     return f"{tvm.__version__}, Relax FuseOps"
+
+
+def measured(graph: str, size: int, repeat: int) -> float | None:
+    """Smallest CPU seconds of some runs in a process with all the stack it may have; None when TVM
+    does not survive.
+    """
+    done = subprocess.run(
+        [sys.executable, __file__, graph, str(size), str(repeat)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+        preexec_fn=_whole_stack,
+    )
+    return float(done.stdout) if done.returncode == 0 else None
+
+
+def _whole_stack() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (most, most))
 
 
 def relax_module(ops: Sequence[Op]) -> Any:
@@ -98,3 +128,9 @@ def seconds(module: Any) -> float:
     begin = time.process_time()
     fuse(module)
     return time.process_time() - begin
+
+
+if __name__ == "__main__":
+    name, length, times = sys.argv[1:]
+    built = relax_module(GRAPHS[name](int(length)))
+    print(min(seconds(built) for _ in range(int(times))))

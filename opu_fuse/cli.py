@@ -19,6 +19,7 @@ from rich.logging import RichHandler
 
 from opu_fuse import __version__
 from opu_fuse.errors import OpuFuseError, RunError
+from opu_fuse.fuse.names import DEFAULT_STRATEGY, StrategyName
 from opu_fuse.hw import draw, show
 from opu_fuse.hw.load import load_hw, problems, spec_names
 from opu_fuse.sim.files import (
@@ -49,14 +50,6 @@ app.add_typer(hw_app, name="hw")
 app.add_typer(zoo_app, name="zoo")
 
 
-class Strategy(StrEnum):
-    """How operators are grouped."""
-
-    NONE = "none"
-    GREEDY = "greedy"
-    MATCHED = "matched"
-
-
 class Scales(StrEnum):
     """Scales of a quantised float model."""
 
@@ -76,6 +69,7 @@ ProgramFile = Annotated[Path, typer.Argument(metavar="OUT.opu", help="compiled p
 Hw = Annotated[
     str, typer.Option("--hw", metavar="SPEC", help="name of a spec, or path of a YAML file")
 ]
+Strategy = Annotated[StrategyName, typer.Option(help="how operators are grouped")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of tables")]
 
 
@@ -135,9 +129,7 @@ def compile_(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="OUT.opu", help="program file to write")
     ],
-    strategy: Annotated[
-        Strategy, typer.Option(help="how operators are grouped")
-    ] = Strategy.MATCHED,
+    strategy: Strategy = DEFAULT_STRATEGY,
     calibration: Annotated[
         Path | None, typer.Option(help="directory of .npy/.npz, or .npz, with real inputs")
     ] = None,
@@ -170,6 +162,7 @@ def compile_(
     ] = False,
 ) -> None:
     """Compile an ONNX model for a machine."""
+    from opu_fuse.fuse.search import search_lines
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
@@ -194,6 +187,9 @@ def compile_(
         done = compile_model(model, spec, options, status.update, _print_plain)
         Program(bundle=done.bundle, hw=spec).save(output)
     out.print(groups_table(done.bundle))
+    search = done.partition.search
+    for line in () if search is None else search_lines(done.dfg, search):
+        out.print(line, markup=False)
     for op in done.partition.host:
         out.print(f"host: {done.dfg[op.node].name}: {op.reason}", markup=False)
     out.print(
@@ -206,9 +202,7 @@ def compile_(
 def partition(
     model: Model,
     hw: Hw,
-    strategy: Annotated[
-        Strategy, typer.Option(help="how operators are grouped")
-    ] = Strategy.MATCHED,
+    strategy: Strategy = DEFAULT_STRATEGY,
     explain: Annotated[
         str | None,
         typer.Option(

@@ -86,6 +86,31 @@ def add_residual(
     return clamp8(rne_shift(total, shift) + y_zero)
 
 
+def multiply_residual(
+    a: np.ndarray, b: np.ndarray, *, mult: int, shift: int, a_zero: int, b_zero: int, y_zero: int
+) -> np.ndarray:
+    """`clamp(rne((a - a_zero) * (b - b_zero) * mult / 2**shift) + y_zero)`; squeeze-and-excite."""
+    product = (np.asarray(a, np.int64) - a_zero) * (np.asarray(b, np.int64) - b_zero)
+    return clamp8(rne_shift(product * mult, shift) + y_zero)
+
+
+def channel_affine(
+    x: np.ndarray,
+    *,
+    mult: np.ndarray | int,
+    bias: np.ndarray | int,
+    shift: np.ndarray | int,
+    y_zero: int,
+    lo: int = INT8_MIN,
+    hi: int = INT8_MAX,
+) -> np.ndarray:
+    """`clamp(rne((x * mult + bias) / 2**shift) + y_zero, lo, hi)`; mult (int16), bias (int32) and
+    shift broadcast (per channel). The input's zero point is folded into the bias.
+    """
+    total = np.asarray(x, np.int64) * np.asarray(mult, np.int64) + np.asarray(bias, np.int64)
+    return clamp8(rne_shift(total, shift) + y_zero, lo, hi)
+
+
 def average(total: np.ndarray, *, mult: int, shift: int, y_zero: int) -> np.ndarray:
     """`clamp(rne(total * mult / 2**shift) + y_zero)`; total is the sum of (x - x_zero) over the
     window.

@@ -21,9 +21,10 @@ from opu_fuse.bundle.result import RunResult
 from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.errors import SpecError
+from opu_fuse.errors import DoesNotFit, SpecError
 from opu_fuse.frontend import Prepared, prepare
 from opu_fuse.frontend.transforms import STEPS, Step
+from opu_fuse.fuse.names import DEFAULT_STRATEGY
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
@@ -60,7 +61,7 @@ class Options:
     every tensor for comparing); passes: levels, names and instruments.
     """
 
-    strategy: str = "matched"
+    strategy: str = DEFAULT_STRATEGY
     calibration: str | Path | None = None
     scales: str = "pow2"
     reuse_memory: bool = True
@@ -112,14 +113,16 @@ def compile_model(
 
 
 def partition_model(
-    model: str | Path | ir.Model, hw: HwSpec, strategy: str = "matched"
+    model: str | Path | ir.Model, hw: HwSpec, strategy: str = DEFAULT_STRATEGY
 ) -> tuple[Dfg, Partition]:
     """The DFG of a model and its groups, legal or not; needs no quantisation."""
     dfg = build_dfg(prepare(model, quantised=False, drive=_run_passes).canonical)
     return dfg, fuse_partition(dfg, hw, strategy=strategy)
 
 
-def partition(model: str | Path | ir.Model, hw: HwSpec, strategy: str = "matched") -> Partition:
+def partition(
+    model: str | Path | ir.Model, hw: HwSpec, strategy: str = DEFAULT_STRATEGY
+) -> Partition:
     """Groups of a model, legal or not (`Partition.violations` says why not)."""
     return partition_model(model, hw, strategy)[1]
 
@@ -170,10 +173,10 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> tuple[Partition, Tilin
     """Partition, tile, and fuse again without the groups that fit nowhere. Raises PartitionError
     for an illegal partition.
     """
-    forbidden: set[tuple[int, ...]] = set()
+    forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     tiles: TileCache = {}
     while True:
-        found = fuse_partition(dfg, hw, strategy=strategy, forbid=frozenset(forbidden))
+        found = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
         require_legal(dfg, found)
         tiling = tile(dfg, found, hw, tiles)
         if isinstance(tiling, Tiling):
@@ -181,11 +184,11 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> tuple[Partition, Tilin
         _forbid(tiling, forbidden)
 
 
-def _forbid(misfit: Misfit, forbidden: set[tuple[int, ...]]) -> None:
+def _forbid(misfit: Misfit, forbidden: dict[tuple[int, ...], DoesNotFit]) -> None:
     if misfit.nodes in forbidden:
         raise misfit.error
     log.info("fusing again: %s", misfit.error)
-    forbidden.add(misfit.nodes)
+    forbidden[misfit.nodes] = misfit.error
 
 
 def _origin(prepared: Prepared) -> Origin:

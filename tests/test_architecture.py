@@ -15,7 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "opu_fuse"
 
 # Importable by everybody; each of these may import those before it.
-FIRST_ROW = ("errors", "fixedpoint", "quant", "resources", "affine", "kernel", "kernel_check")
+FIRST_ROW = (
+    *("errors", "fixedpoint", "quant", "resources", "affine", "kernel", "kernel_check"),
+    "composites",
+)
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "hw": (),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from opu_fuse.bundle.check_host import host_mistakes
 from opu_fuse.bundle.manifest import damaged
 from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Port, Tensor
 from opu_fuse.bundle.ranges import instruction_ranges
@@ -97,18 +98,10 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
 
 
 def _segments(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
-    """Words inside the program; as many group numbers and tiles as instructions; hosts present."""
-    used: set[str] = set()
+    """Words inside the program; as many group numbers and tiles as instructions."""
     for number, segment in enumerate(bundle.segments):
-        if isinstance(segment, HostSegment):
-            used.add(segment.member)
-            if segment.member not in bundle.hosts:
-                yield f"segment {number} runs {segment.member}, which is missing"
-        else:
+        if isinstance(segment, MachineSegment):
             yield from _machine_segment(bundle, segment, number)
-    for name in bundle.hosts:
-        if name not in used or not name.startswith("host/"):
-            yield f"{name} belongs to no segment"
 
 
 def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int) -> Iterator[str]:
@@ -186,6 +179,7 @@ RULES: tuple[Callable[[Bundle, HwSpec], Iterator[str]], ...] = (
     _tensors,
     _groups,
     _segments,
+    host_mistakes,
     _values,
     _debug_database,
 )

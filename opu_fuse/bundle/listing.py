@@ -1,5 +1,7 @@
 """The program as commented assembly text, as `program.asm` and `inspect --asm` show it."""
 
+from collections.abc import Iterator
+
 from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, GroupInfo, HostSegment, MachineSegment
 from opu_fuse.hw.asm import disassemble
@@ -15,12 +17,20 @@ def program_listing(bundle: Bundle, hw: HwSpec) -> str:
     parts = [f"# {bundle.model} for {hw.name} ({bundle.spec_hash:011x})\n"]
     for number, segment in enumerate(bundle.segments):
         if isinstance(segment, HostSegment):
-            lines = [f"# segment {number}: host, {segment.member}"]
-            lines += [f"#   {name} ({op}): {reason}" for name, op, reason in segment.ops]
-            parts.append("\n".join(lines) + "\n")
+            parts.append("".join(f"# {line}\n" for line in _host_segment(segment, number)))
         else:
             parts.append(_machine_segment(bundle, segment, number))
     return "\n".join(parts)
+
+
+def _host_segment(segment: HostSegment, number: int) -> Iterator[str]:
+    yield f"segment {number}: host"
+    yield from (f"  {name} ({op}): {reason}" for name, op, reason in segment.ops)
+    for piece in segment.pieces:
+        names = ", ".join(f"{name} ({why})" if why else name for name, why in piece.ops)
+        yield f"  {piece.member}: {names or 'between int8 and floats'}"
+    for producer, consumer, reason in segment.cuts:
+        yield f"  {producer} not fused into {consumer}: {reason}"
 
 
 def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int) -> str:

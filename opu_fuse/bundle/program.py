@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opu_fuse.hw.layout import Layout
+from opu_fuse.hw.layout import Layout, Pieces
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,8 @@ class StageTensor:
     """A quantised tensor that the post chain makes in stage number `stage` (0 = first of `order`).
 
     pooled: the value is in output coordinates (after POOL) instead of tile coordinates. stored:
-    it is the group's output.
+    it is the group's output. pieces: lanes of the channels; px: neighbouring pixels
+    in a word.
     """
 
     stage: int
@@ -64,6 +65,8 @@ class StageTensor:
     channels: int
     rows: int
     cols: int
+    pieces: Pieces
+    px: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,20 +116,42 @@ class MachineSegment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostSegment:
-    """A model for ONNX Runtime.
+class HostPiece:
+    """Part of a host segment: a fused kernel (`member` ends with `.kernel.json`) or a model for
+    ONNX Runtime (`.onnx`).
 
-    inputs / outputs: (name in that model, value name). They are int8 arrays where the value is a
-    `Tensor` or another quantised value, floats elsewhere. ops: (name, operator, reason) of what
-    is in it. rounded: (value name, int8 tensor of the QDQ model) of every result that it rounds;
-    those are called `<value name>:int8` in that model.
+    inputs, outputs: names in the segment. ops: (operator, why it is in no kernel; "" in kernels);
+    one that is computed in several steps may be in several pieces.
     """
 
     member: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    ops: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSegment:
+    """Operators of the host, as pieces in running order.
+
+    inputs / outputs: (name in the segment, value name). They are int8 arrays where the value is a
+    `Tensor` or another quantised value, floats elsewhere. ops: (name, operator, reason) of what
+    is in it. cuts: (producer, consumer, reason) of fusions that a rule forbids. rounded: (value
+    name, int8 tensor of the QDQ model) of every result that it rounds; those are called
+    `<value name>:int8` in the segment.
+    """
+
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
     ops: tuple[tuple[str, str, str], ...]
+    pieces: tuple[HostPiece, ...]
+    cuts: tuple[tuple[str, str, str], ...] = ()
     rounded: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def results(self) -> dict[str, str]:
+        """Name in the segment -> value name, of all that the segment shows."""
+        return dict(self.outputs) | {f"{value}:int8": value for value, _ in self.rounded}
 
 
 Segment = MachineSegment | HostSegment
@@ -152,11 +177,11 @@ class Port:
 class Bundle:
     """The program file in memory.
 
-    constants: `dram.bin` (uint8); words: `program.bin` (uint32, all segments); hosts: member name
-    -> serialised ONNX; qdq: the quantised model (serialised ONNX, for `--check`) or b"";
-    fused: the same with groups as functions, its weights those of `qdq` (`fused.py`), or b"".
-    boundaries: (from, to, reason); source_map: node of the user's model -> (canonical names,
-    group index or -1).
+    constants: `dram.bin` (uint8); words: `program.bin` (uint32, all segments); hosts: members of
+    host pieces -> kernel (JSON) or serialised ONNX; qdq: the quantised model (serialised ONNX, for
+    `--check`) or b""; fused: the same with groups as functions, its weights those of `qdq`
+    (`fused.py`), or b"". boundaries: (from, to, reason); source_map: node of the user's model ->
+    (canonical names, group index or -1).
     """
 
     model: str

@@ -20,11 +20,23 @@ from opu_fuse.bundle.program import (
     Tensor,
 )
 from opu_fuse.bundle.ranges import instruction_ranges
-from opu_fuse.codegen.host import host_model
-from opu_fuse.codegen.weights import pack_params, pack_weights, spread_groups
+from opu_fuse.codegen.host_pieces import host_segment
+from opu_fuse.codegen.weights import (
+    pack_params,
+    pack_table,
+    pack_weights,
+    pack_windows,
+    spread_groups,
+)
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.integer import average_params, int8_weight, requant_params
-from opu_fuse.dfg.views import follow_views
+from opu_fuse.dfg.integer import (
+    average_params,
+    int8_weight,
+    requant_params,
+)
+from opu_fuse.dfg.scaling import affine_params
+from opu_fuse.dfg.tables import table_entries
+from opu_fuse.dfg.views import feature_shape, follow_views
 from opu_fuse.fuse.outline import outline
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.footprint import dram_word_bytes
@@ -100,14 +112,28 @@ def pack_constants(dfg: Dfg, plan: Plan, hw: HwSpec) -> np.ndarray:
     """uint8 image of all weights and parameters, from offset 0 of the window."""
     image = np.zeros(plan.constants_bytes, np.uint8)
     for planned in plan.layers.values():
-        if planned.layer.anchor is None:
-            continue
-        weight, bias, mult, shift = _numbers(dfg, planned, hw)
-        rows = pack_weights(planned, spread_groups(weight, planned.layer.shape.groups), hw)
-        params = pack_params(bias, mult, shift, hw)
-        image[planned.weights : planned.weights + rows.size] = rows
-        image[planned.params : planned.params + params.size] = params
+        for offset, data in _constants(dfg, planned, hw):
+            image[offset : offset + data.size] = data
     return image
+
+
+def _constants(dfg: Dfg, planned: PlannedLayer, hw: HwSpec) -> Iterator[tuple[int, np.ndarray]]:
+    """(byte offset, uint8 data) of weights, parameters, pre chain and table of a layer."""
+    layer = planned.layer
+    if layer.anchor is not None:
+        weight, bias, mult, shift = _numbers(dfg, planned, hw)
+        if layer.shape.depthwise:
+            yield planned.weights, pack_windows(planned, weight, hw)
+        else:
+            groups = feature_shape(dfg[layer.source].shape)[0] // weight.shape[1]
+            yield planned.weights, pack_weights(planned, spread_groups(weight, groups), hw)
+        params = pack_params(bias, mult, shift, layer.out_pieces, hw, layer.shape.px)
+        yield planned.params, params
+    if layer.pre:
+        bias, mult, shift = _affine(dfg, planned)
+        yield planned.pre, pack_params(bias, mult, shift, layer.in_pieces, hw)
+    if layer.table is not None:
+        yield planned.table, pack_table(table_entries(dfg, layer.table), hw)
 
 
 def _numbers(
@@ -119,7 +145,7 @@ def _numbers(
     layer = planned.layer
     assert layer.anchor is not None
     node, kernel = dfg[layer.anchor], layer.shape.window.kernel
-    channels = layer.shape.mid_channels
+    channels = feature_shape(node.shape)[0]
     if node.op == "avg_pool":
         p = average_params(dfg, node.index, hw.numeric)
         ((_, only),) = p.mults
@@ -129,6 +155,17 @@ def _numbers(
     q = requant_params(dfg, node.index, hw.numeric)
     weight = int8_weight(dfg[node.operands[1]]).reshape(channels, -1, *kernel)
     return weight, q.bias, q.mult, q.shift
+
+
+def _affine(dfg: Dfg, planned: PlannedLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bias, multiplier and shift per input channel of the pre chain."""
+    first = planned.layer.pre[0]
+    if dfg[first].op == "batch_norm":
+        p = affine_params(dfg, first)
+        return p.bias, p.mult, p.shift
+    channels = feature_shape(dfg[first].shape)[0]
+    zero = np.zeros(channels, np.int64)
+    return zero, zero + 1, zero
 
 
 def _words(plan: Plan) -> np.ndarray:
@@ -159,21 +196,13 @@ def _segments(
 ) -> tuple[tuple[Segment, ...], dict[str, bytes]]:
     reasons = {op.node: op.reason for op in partition.host}
     segments: list[Segment] = []
-    hosts: dict[str, bytes] = {}
+    members: dict[str, bytes] = {}
     for segment in plan.segments:
         if isinstance(segment, HostWork):
-            member = f"host/{len(hosts):03d}.onnx"
-            model = host_model(dfg, segment.nodes, f"host_{len(hosts):03d}")
-            hosts[member] = model.model
-            segments.append(
-                HostSegment(
-                    member=member,
-                    inputs=model.inputs,
-                    outputs=model.outputs,
-                    ops=tuple((dfg[n].name, dfg[n].op, reasons[n]) for n in segment.nodes),
-                    rounded=model.rounded,
-                )
-            )
+            hosts = sum(isinstance(s, HostSegment) for s in segments)
+            found, own = host_segment(dfg, segment.nodes, reasons, hosts)
+            segments.append(found)
+            members |= own
         else:
             segments.append(
                 MachineSegment(
@@ -183,7 +212,7 @@ def _segments(
                     tiles=segment.tiles,
                 )
             )
-    return tuple(segments), hosts
+    return tuple(segments), members
 
 
 def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tensor]:
@@ -269,7 +298,9 @@ def _stages(dfg: Dfg, planned: PlannedLayer) -> Iterator[StageTensor]:
             qdq_name=node.tensor,
             pooled=pooled,
             stored=interior.node == planned.layer.output,
-            channels=shape.mid_channels,
+            channels=feature_shape(node.shape)[0],
+            pieces=planned.layer.out_pieces,
+            px=shape.px,
             rows=shape.out_rows if pooled else shape.mid_rows,
             cols=shape.out_cols if pooled else shape.mid_cols,
         )

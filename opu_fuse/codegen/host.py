@@ -1,11 +1,11 @@
-"""Host operators -> ONNX models that ONNX Runtime runs between machine segments.
+"""The ONNX model of a host segment; `host_pieces.py` cuts it into what runs.
 
 Inside such a model values are real numbers under their own names; int8 values enter and leave as
 `<name>:int8` through DequantizeLinear and QuantizeLinear, and a result the model rounds is
-rounded there too.
+rounded, and shown, there too.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.lower import const_array
+from opu_fuse.dfg.host import body_of
 from opu_fuse.quant import QuantParams
 
 IR_VERSION = 10
@@ -23,12 +23,14 @@ IR_VERSION = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostModel:
     """inputs, outputs: (name in the ONNX model, value name of the DFG); rounded: (value name,
-    int8 tensor of the QDQ model) of every result that is rounded."""
+    int8 tensor of the QDQ model) of every result that is rounded; nodes: DFG node -> names of the
+    model's nodes that compute it."""
 
-    model: bytes
+    model: onnx.ModelProto
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, str], ...]
     rounded: tuple[tuple[str, str], ...]
+    nodes: Mapping[int, tuple[str, ...]]
 
 
 @dataclass(slots=True)
@@ -40,39 +42,44 @@ class _Draft:
     names: dict[str, str]
     known: set[int]
     rounded: dict[str, str]
+    results: list[onnx.ValueInfoProto]
 
 
 def host_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
     """The model of one host segment: its nodes in order, values from outside as inputs, values
-    read outside as outputs.
+    read outside and rounded results as outputs.
     """
     inside = set(nodes)
     parts = {u for n in nodes for u in dfg.users[n] if dfg[u].kind is Kind.TUPLE_GET}
-    draft = _Draft(dfg, [], {}, {}, {}, inside | parts, {})
-    done: set[ir.Node] = set()
+    draft = _Draft(dfg, [], {}, {}, {}, inside | parts, {}, [])
+    names: dict[ir.Node, tuple[str, ...]] = {}
     for index in nodes:
         node = dfg[index]
         for operand in _operands(dfg, node):
             if operand not in draft.known:
                 _bring_in(draft, dfg[operand])
-        if node.ir_node is not None and node.ir_node not in done and _is_last_of(dfg, node, inside):
-            done.add(node.ir_node)
-            _append(draft, node)
+        if node.ir_node is None or node.ir_node in names or not _is_last_of(dfg, node, inside):
+            continue
+        names[node.ir_node] = (*(part.name or "" for part in node.body[:-1]), node.name)
+        _append(draft, node)
     outputs = [dfg[i] for i in sorted(inside | parts) if _leaves(dfg, i, inside)]
+    shown = dict.fromkeys([*map(_outer, outputs), *(f"{value}:int8" for value in draft.rounded)])
     graph = helper.make_graph(
         draft.nodes,
         name,
         list(draft.inputs.values()),
-        [helper.make_empty_tensor_value_info(_outer(n)) for n in outputs],
+        [helper.make_empty_tensor_value_info(result) for result in shown],
         list(draft.initializers.values()),
+        value_info=draft.results,
     )
     opsets = [helper.make_opsetid(d, v) for d, v in _opsets(dfg, nodes).items()]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
     return HostModel(
-        model=model.SerializeToString(deterministic=True),
+        model=model,
         inputs=tuple(draft.names.items()),
         outputs=tuple((_outer(n), n.value) for n in outputs),
         rounded=tuple(draft.rounded.items()),
+        nodes={n: names[ir_node] for n in nodes if (ir_node := dfg[n].ir_node) in names},
     )
 
 
@@ -132,17 +139,6 @@ def _bring_in(draft: _Draft, node: Node) -> None:
         _convert(draft, "DequantizeLinear", name, node.value, node.quant)
 
 
-def _bring_in_attributes(draft: _Draft, ir_node: ir.Node) -> None:
-    """Constants that are attributes of the DFG node (pads, bounds, shapes, scales) but inputs of
-    the ONNX operator."""
-    for value in ir_node.inputs:
-        if value is None or not value.name or value.name in draft.initializers:
-            continue
-        data = const_array(value)
-        if data is not None:
-            draft.initializers[value.name] = numpy_helper.from_array(data, value.name)
-
-
 def _float_type(node: Node) -> int:
     """ONNX type of a value that is not int8: that of the model's value where known."""
     if node.ir_node is not None:
@@ -154,20 +150,24 @@ def _float_type(node: Node) -> int:
 
 def _append(draft: _Draft, node: Node) -> None:
     assert node.ir_node is not None
-    proto = ir.serde.serialize_node(node.ir_node)
-    _bring_in_attributes(draft, node.ir_node)
+    nodes, constants = body_of(node, draft.initializers)
+    draft.initializers |= {tensor.name: tensor for tensor in constants}
+    proto = nodes[-1]
+    proto.name = node.name
     results = [node]
     if len(node.ir_node.outputs) > 1:
         results = [
             draft.dfg[u] for u in draft.dfg.users[node.index] if draft.dfg[u].kind is Kind.TUPLE_GET
         ]
-    draft.nodes.append(proto)
+    draft.nodes += nodes
     for result in results:
+        raw = result.value if result.quant is None else f"{result.value}:raw"
+        info = helper.make_tensor_value_info(raw, _float_type(result), result.shape or None)
+        draft.results.append(info)  # inference knows standard operators only
         if result.quant is None:
             continue
         if result.tensor:
             draft.rounded[result.value] = result.tensor
-        raw = f"{result.value}:raw"
         position = list(proto.output).index(result.value)
         proto.output[position] = raw
         _convert(draft, "QuantizeLinear", raw, f"{result.value}:int8", result.quant)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from opu_fuse.hw.layout import Pieces, extent, lanes_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import weight_bytes
 from opu_fuse.schedule.plan import PlannedLayer
@@ -11,8 +12,10 @@ def pack_weights(planned: PlannedLayer, dense: np.ndarray, hw: HwSpec) -> np.nda
     """int8 (oc, ic, kh, kw), groups already spread out -> uint8 weight rows of all chunks.
 
     A row holds [output channel of the mode][input channel of the mode]; rows of a chunk follow
-    [segment][kernel row][kernel col][output group]. Channels that do not exist are zero.
+    [segment][kernel row][kernel col][output group]. Lanes without a channel are zero.
     """
+    layer = planned.layer
+    dense = to_lanes(to_lanes(dense, layer.out_pieces, 0), layer.in_pieces, 1)
     mode = hw.array.modes[planned.tile.mode]
     dense = unfold_columns(dense, planned.unfold, planned.layer.shape.slot)
     oc, ic, kh, kw = dense.shape
@@ -31,6 +34,42 @@ def pack_weights(planned: PlannedLayer, dense: np.ndarray, hw: HwSpec) -> np.nda
         ]
         out[chunk.offset : chunk.offset + part.size] = part.reshape(-1)
     return out.view(np.uint8)
+
+
+def pack_windows(planned: PlannedLayer, filters: np.ndarray, hw: HwSpec) -> np.ndarray:
+    """int8 (channels, 1, kh, kw) -> uint8 weight rows of all depthwise windows.
+
+    A row holds [lane of the part][tap], tap = window row * window_side + window column; rows of a
+    chunk follow [part].
+    """
+    side, array = hw.array.window_side, hw.array
+    filters = to_lanes(filters[:, 0], planned.layer.out_pieces, 0)
+    lanes, kh, kw = filters.shape
+    width = min(array.units, hw.word_channels)
+    parts = -(-lanes // width)
+    padded = np.zeros((parts * width, kh, kw), np.int8)
+    padded[:lanes] = filters
+    out = np.zeros(weight_bytes(planned.ranges, hw), np.int8)
+    for chunk in (w for r in planned.ranges for f in r.features for w in f.weights):
+        (y, yn), (x, xn) = chunk.ky, chunk.kx
+        taps = np.zeros((chunk.rows * width, side, side), np.int8)
+        channels = slice(chunk.segment * width, (chunk.segment + chunk.rows) * width)
+        taps[:, :yn, :xn] = padded[channels, y : y + yn, x : x + xn]
+        rows = np.zeros((chunk.rows, array.units, array.multipliers), np.int8)
+        rows[:, :width, : side * side] = taps.reshape(chunk.rows, width, -1)
+        out[chunk.offset : chunk.offset + rows.size] = rows.reshape(-1)
+    return out.view(np.uint8)
+
+
+def to_lanes(data: np.ndarray, pieces: Pieces, axis: int) -> np.ndarray:
+    """Channels along an axis to their lanes, zero in the holes."""
+    if len(pieces) == 1:
+        return data
+    shape = list(data.shape)
+    shape[axis] = extent(pieces)
+    out = np.zeros(shape, data.dtype)
+    np.moveaxis(out, axis, 0)[lanes_of(pieces)] = np.moveaxis(data, axis, 0)
+    return out
 
 
 def unfold_columns(dense: np.ndarray, columns: int, slot: int) -> np.ndarray:
@@ -63,12 +102,21 @@ def spread_groups(weight: np.ndarray, groups: int) -> np.ndarray:
     return out
 
 
-def pack_params(bias: np.ndarray, mult: np.ndarray, shift: np.ndarray, hw: HwSpec) -> np.ndarray:
-    """Per output channel bias (int32), multiplier (< 2**16) and shift -> uint8 parameter words.
+def pack_params(
+    bias: np.ndarray,
+    mult: np.ndarray,
+    shift: np.ndarray,
+    pieces: Pieces,
+    hw: HwSpec,
+    px: int = 1,
+) -> np.ndarray:
+    """Per channel bias (int32), multiplier (16 bits) and shift -> uint8 parameter words.
 
     Eight words a block; lane l at byte 8*l: int32 bias, uint16 multiplier, int8 shift, zero. A
-    word of DRAM is padded to `word_bytes` where `word_channels` is no power of two.
+    word of DRAM is padded to `word_bytes` where `word_channels` is no power of two. With px pixels
+    in a word, the channels stand in the lanes of each.
     """
+    bias, mult, shift = (to_lanes(np.asarray(x), pieces, 0) for x in (bias, mult, shift))
     lanes = hw.word_channels
     blocks = -(-len(bias) // lanes)
     table = np.zeros(
@@ -76,9 +124,18 @@ def pack_params(bias: np.ndarray, mult: np.ndarray, shift: np.ndarray, hw: HwSpe
         np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "u1")]),
     )
     table["bias"][: len(bias)] = bias
-    table["mult"][: len(bias)] = mult
+    table["mult"][: len(bias)] = mult.astype(np.uint16)
     table["shift"][: len(bias)] = shift
+    if px > 1:
+        table = np.tile(table[: lanes // px], px)
     words = table.view(np.uint8).reshape(-1, lanes)
     out = np.zeros((len(words), hw.word_bytes), np.uint8)
     out[:, :lanes] = words
     return out.reshape(-1)
+
+
+def pack_table(entries: np.ndarray, hw: HwSpec) -> np.ndarray:
+    """int8 (256,), entry i for value i - 128 -> uint8 table words, every lane the same."""
+    out = np.zeros((len(entries), hw.word_bytes), np.int8)
+    out[:, : hw.word_channels] = entries[:, None]
+    return out.reshape(-1).view(np.uint8)

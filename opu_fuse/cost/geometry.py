@@ -4,20 +4,31 @@ Reads the structure only, never scales, so that a float model and its quantised 
 Cases, by the group's first working operator: (1) conv or dense: the array; a dense node reads the
 flattened map as a convolution whose kernel is the whole map; (2) an explicit pad: its amounts join
 the window of what follows; (3) an average whose window exceeds a tile: the array, as a depthwise
-sum; (4) anything else: the copy path. Later operators become post stages.
+sum; (4) anything else: the copy path. Concatenations in front move nothing (`lanes`), a channel
+affine and an activation in front are the pre chain. Later operators become post stages, an upsample
+at the end is done by the store.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from opu_fuse.cost.lanes import is_depthwise
 from opu_fuse.cost.layer import POINT, Shape, Window
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa import Stage
+from opu_fuse.hw.layout import Pieces, extent
 from opu_fuse.hw.spec import HwSpec
 
 Pads = tuple[int, int, int, int]
+
+
+_CLAMPS = ("relu", "clip")
+PRE_CHAINS = frozenset(
+    {("batch_norm",), *((op,) for op in _CLAMPS), *(("batch_norm", op) for op in _CLAMPS)}
+)
+"""What the pre chain can do in one pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +53,12 @@ class Geometry:
     output: int
     anchor: int | None
     pad: int | None
+    pre: tuple[int, ...]
     swapped: bool
     stages: tuple[StageOf, ...]
     macs: int
+    in_pieces: Pieces
+    out_pieces: Pieces
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,61 +78,146 @@ class _Draft:
     residual_at: str | None = None
     anchor: int | None = None
     pad: int | None = None
+    pre: list[int] = field(default_factory=list)
     swapped: bool = False
+    broadcast: bool = False
     groups: int = 1
+    depthwise: bool = False
+    upsample: tuple[int, int] = (1, 1)
     macs: int = 0
     stages: list[StageOf] = field(default_factory=list)
+    front: int = 0
 
     def stage(self, stage: Stage, node: Node) -> None:
         self.stages.append(StageOf(stage=stage, node=node.index))
 
 
-def group_geometry(dfg: Dfg, members: Iterable[int], hw: HwSpec) -> Geometry | None:
-    """The geometry of a group, members in pipeline order; None when all are changes of view.
+def group_geometry(
+    dfg: Dfg, members: Iterable[int], hw: HwSpec, pieces: Sequence[Pieces]
+) -> Geometry | None:
+    """The geometry of a group, members in pipeline order; None when nothing in it computes. pieces:
+    `lanes.lane_pieces` of the DFG.
 
     Raises DoesNotFit when the machine's layout or tiles cannot express it.
     """
-    nodes = [dfg[i] for i in members if not dfg[i].is_virtual]
+    nodes = [node for node in (dfg[i] for i in members) if not moves_nothing(node)]
     if not nodes:
         return None
-    operand = nodes[0].operands[0]
+    operand = nodes[0].operands[_chain_operand(dfg, nodes[0])]
     source = follow_views(dfg, operand)
     read = feature_shape(dfg[source].shape)
     draft = _Draft(dfg=dfg, hw=hw, source=source, value=operand, mid=read)
     if nodes[0].op != "dense":
         _same_map(dfg, nodes[0], operand)
-    for node in nodes:
+    draft.front = _pre_chain(draft, nodes)
+    for node in nodes[draft.front :]:
+        if draft.upsample != (1, 1):
+            raise DoesNotFit(
+                node.name, "nothing can follow an upsample in a pass", "let it run by itself"
+            )
         if node.owner is None:
             _HANDLERS[node.op](draft, node)
         draft.value = node.index
-    out = feature_shape(nodes[-1].shape)
+    return _finished(draft, read, nodes[-1], pieces)
+
+
+def moves_nothing(node: Node) -> bool:
+    """Changes of view, and concatenations, which are a matter of layout."""
+    return node.is_virtual or node.op == "concat"
+
+
+def _finished(draft: _Draft, read: Map, last: Node, pieces: Sequence[Pieces]) -> Geometry:
+    out = feature_shape(last.shape)
+    inside, outside = pieces[draft.source], pieces[last.index]
+    if (draft.anchor is None or draft.depthwise) and inside != outside:
+        raise DoesNotFit(
+            last.name,
+            "its operands have their channels in different lanes",
+            "let one of them be computed by a convolution in the same group",
+        )
+    if draft.residual is not None and pieces[draft.residual] != outside:
+        raise DoesNotFit(
+            last.name,
+            "its operands have their channels in different lanes",
+            "concatenate maps whose channels are multiples of a word",
+        )
+    holes = len(inside) > 1 or len(outside) > 1
     shape = Shape(
         array=draft.anchor is not None,
-        in_channels=read[0],
+        depthwise=draft.depthwise,
+        in_channels=extent(inside),
         in_rows=read[1],
         in_cols=read[2],
-        slot=hw.word_bytes,
+        slot=draft.hw.word_bytes,
         window=draft.window,
-        groups=draft.groups,
-        mid_channels=draft.mid[0],
+        groups=extent(inside) if draft.depthwise else 1 if holes else draft.groups,
+        mid_channels=extent(outside) if len(outside) > 1 else draft.mid[0],
         mid_rows=draft.mid[1],
         mid_cols=draft.mid[2],
         pool=draft.pool,
-        out_rows=out[1],
-        out_cols=out[2],
+        out_rows=out[1] // draft.upsample[0],
+        out_cols=out[2] // draft.upsample[1],
         residual=draft.residual_at,
+        broadcast=draft.broadcast,
+        pre=bool(draft.pre),
+        upsample=draft.upsample,
     )
     return Geometry(
         shape=shape,
-        source=source,
+        source=draft.source,
         residual=draft.residual,
-        output=nodes[-1].index,
+        output=last.index,
         anchor=draft.anchor,
         pad=draft.pad,
+        pre=tuple(draft.pre),
         swapped=draft.swapped,
         stages=tuple(draft.stages),
         macs=draft.macs,
+        in_pieces=inside,
+        out_pieces=outside,
     )
+
+
+def _chain_operand(dfg: Dfg, node: Node) -> int:
+    """Position of the operand that comes along the pipeline: a product's gate comes from the
+    side.
+    """
+    full = [feature_shape(dfg[i].shape)[1:] == feature_shape(node.shape)[1:] for i in node.operands]
+    return full.index(True) if node.op == "multiply" and True in full else 0
+
+
+def _pre_chain(draft: _Draft, nodes: Sequence[Node]) -> int:
+    """Takes the channel affine and the activation in front of the array; their number."""
+    array = next((i for i, n in enumerate(nodes) if n.op in {"conv", "dense"}), 0)
+    count = array - (array > 0 and nodes[array - 1].op == "pad")
+    front = [node.op for node in nodes[: count or 1]]
+    if "batch_norm" not in front and not count:
+        return 0
+    if not count:
+        raise DoesNotFit(
+            nodes[0].name,
+            "it stands before the array, and no convolution follows it in the group",
+            "let a convolution follow, or leave it on the host",
+        )
+    if tuple(front) not in PRE_CHAINS:
+        raise DoesNotFit(
+            nodes[0].name,
+            f"{' and '.join(front)} cannot pass before the array together",
+            "end the group before the convolution",
+        )
+    if (
+        draft.hw.array.depthwise
+        and nodes[array].op == "conv"
+        and is_depthwise(draft.dfg, nodes[array])
+    ):
+        raise DoesNotFit(
+            nodes[array].name,
+            "depthwise windows do not pass the pre chain",
+            "end the group before the convolution",
+        )
+    draft.pre = [node.index for node in nodes[:count]]
+    draft.value = nodes[count - 1].index
+    return count
 
 
 def _pad(draft: _Draft, node: Node) -> None:
@@ -136,6 +235,7 @@ def _conv(draft: _Draft, node: Node) -> None:
         pads=_sum_pads(draft.window.pads, attrs["pads"]),
     )
     draft.groups = attrs["group"]
+    draft.depthwise = draft.hw.array.depthwise and is_depthwise(draft.dfg, node)
     _array(draft, node)
 
 
@@ -187,8 +287,37 @@ def _pool_on_array(draft: _Draft, node: Node, window: Window) -> None:
     draft.anchor = node.index
     draft.window = window
     draft.groups = draft.mid[0]
+    draft.depthwise = draft.hw.array.depthwise
     draft.mid = feature_shape(node.shape)
     draft.stage(Stage.REQUANT, node)
+
+
+def _upsample(draft: _Draft, node: Node) -> None:
+    draft.upsample = node.attrs["scale"]
+
+
+def _table(draft: _Draft, node: Node) -> None:
+    draft.stage(Stage.TABLE, node)
+
+
+def _multiply(draft: _Draft, node: Node) -> None:
+    """A product with a map, or with one pixel that stands for all."""
+    dfg = draft.dfg
+    at = _chain_operand(dfg, node)
+    if follow_views(dfg, node.operands[at]) != follow_views(dfg, draft.value):
+        at = 1 - at
+    other = node.operands[1 - at]
+    if feature_shape(dfg[node.operands[at]].shape) != feature_shape(node.shape):
+        raise DoesNotFit(
+            node.name,
+            "the pipeline would carry the gate, which is one pixel",
+            "let it end the group before",
+        )
+    draft.swapped = at == 1
+    draft.broadcast = feature_shape(dfg[other].shape)[1:] == (1, 1) != feature_shape(node.shape)[1:]
+    draft.stage(Stage.RESIDUAL, node)
+    draft.residual = follow_views(dfg, other)
+    draft.residual_at = "final"
 
 
 def _add(draft: _Draft, node: Node) -> None:
@@ -223,9 +352,12 @@ _HANDLERS: dict[str, Callable[[_Draft, Node], None]] = {
     "conv": _conv,
     "dense": _dense,
     "add": _add,
+    "multiply": _multiply,
+    "table": _table,
+    "upsample": _upsample,
     **dict.fromkeys(("relu", "clip", "leaky_relu"), _activation),
     **dict.fromkeys(("max_pool", "avg_pool"), _pool),
 }
 
-OPERATORS = frozenset(_HANDLERS)
+OPERATORS = frozenset({*_HANDLERS, "batch_norm", "concat"})
 """Operators that `group_geometry` knows."""

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from opu_fuse.cost.geometry import OPERATORS, Geometry, group_geometry
+from opu_fuse.cost.lanes import lane_pieces
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.cost.tiling import choose_tile
@@ -20,6 +21,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
 
 ARRAY_OPERATORS = frozenset({"conv", "dense"})
+STAGES = OPERATORS - {"concat", "batch_norm"}
 POOLS = frozenset({"max_pool", "avg_pool"})
 
 
@@ -74,6 +76,9 @@ class GroupCosts:
     def __init__(self, dfg: Dfg, hw: HwSpec) -> None:
         self._dfg = dfg
         self._hw = hw
+        mapped = "concat" in hw.dataflow.operators
+        joined = {n.index for n in dfg.calls if n.op == "concat" and mapped}
+        self._pieces = lane_pieces(dfg, hw, joined)
         self._tiled: dict[Shape, Price] = {}
         self._priced: dict[tuple[Hashable, ...], Price] = {}
         self._forms: dict[int, int] = {}
@@ -130,7 +135,8 @@ class GroupCosts:
         cycles, dram_bytes = 0, 0
         if core:
             try:
-                geometry = group_geometry(self._dfg, [n.index for n in core], self._hw)
+                members = [n.index for n in core]
+                geometry = group_geometry(self._dfg, members, self._hw, self._pieces)
             except DoesNotFit as error:
                 return error
             assert geometry is not None
@@ -195,8 +201,10 @@ def _core(nodes: Sequence[Node]) -> list[Node]:
 
 def _fits_once(node: Node, kind: str, core: Sequence[Node], taken: set[str]) -> bool:
     """Each kind of stage once; a pad only in front; a sum of two computed maps only."""
-    if node.op not in OPERATORS or kind in taken or (node.op == "pad" and core):
+    if node.op not in STAGES or kind in taken or (node.op == "pad" and core):
         return False
+    if node.op == "multiply":
+        return Access.FULL in node.access and len(set(node.operands)) == len(node.operands)
     return node.op != "add" or all(access is Access.FULL for access in node.access)
 
 

@@ -48,9 +48,12 @@ class Shape:
     """Sizes of a layer. slot: bytes an input pixel takes in a feature word (word_bytes: a full
     word).
 
-    array: whether the inner-product array runs (else the copy path); groups: of the convolution;
-    window: of the convolution (stride and padding of the copy path); pool: None without pooling;
-    residual: None, "mid" (before the pool) or "final".
+    array: whether the inner-product array runs (else the copy path); depthwise: one filter per
+    lane, by windows; groups: of the convolution; window: of the convolution (stride and padding of
+    the copy path); pool: None without pooling; residual: None, "mid" (before the pool) or "final";
+    broadcast: the residual is one pixel; pre: the input passes the pre chain; upsample: rows and
+    columns stored per final pixel; px: neighbouring pixels in a partial-sum, output and residual
+    word. Channels are counted in lanes, holes included.
     """
 
     array: bool
@@ -67,6 +70,15 @@ class Shape:
     out_rows: int
     out_cols: int
     residual: str | None
+    depthwise: bool = False
+    broadcast: bool = False
+    pre: bool = False
+    upsample: tuple[int, int] = (1, 1)
+    px: int = 1
+
+    def words(self, rows: int, cols: int) -> int:
+        """Partial-sum or output words of one channel block of rows × cols pixels."""
+        return rows * -(-cols // self.px)
 
     @property
     def pool_window(self) -> Window:

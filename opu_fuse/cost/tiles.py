@@ -5,6 +5,7 @@ may be fed in several feature chunks, a chunk's weights in several weight chunks
 `compute.conv` each).
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -112,6 +113,32 @@ def groups_per_block(mode: Mode, hw: HwSpec) -> int:
     return hw.word_channels // mode.oc
 
 
+def parts_per_block(hw: HwSpec) -> int:
+    """Weight rows that a channel block takes per depthwise window."""
+    return ceil_div(hw.word_channels, hw.array.units)
+
+
+def depthwise_parts(shape: Shape, hw: HwSpec, first: int, count: int) -> int:
+    """Parts of blocks first .. first + count - 1 that hold real channels."""
+    lanes = hw.word_channels
+    channels = min((first + count) * lanes, shape.mid_channels) - first * lanes
+    return ceil_div(channels, min(hw.array.units, lanes))
+
+
+def can_fetch(shape: Shape, mode: Mode, hw: HwSpec) -> bool:
+    """Whether data fetch can feed a mode from a layer's input, and its sums be packed as the layer
+    wants them: the segments of all pixels lie in two neighbouring words.
+    """
+    if mode.px != shape.px:
+        return False
+    apart = (mode.px - 1) * shape.window.strides[1]
+    if shape.slot == hw.word_bytes:
+        return apart <= 1
+    return mode.ic >= shape.in_channels and apart * shape.slot + mode.ic <= (
+        hw.word_bytes + shape.slot
+    )
+
+
 def output_groups(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) -> int:
     """Output channel groups of blocks first .. first + count - 1 that hold real channels."""
     channels = (
@@ -180,19 +207,27 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     pool = shape.pool_window
     mid_rows = min((tile.rows - 1) * pool.strides[0] + pool.kernel[0], shape.mid_rows)
     mid_cols = min((tile.cols - 1) * pool.strides[1] + pool.kernel[1], shape.mid_cols)
-    pixels = mid_rows * mid_cols
+    pixels = shape.words(mid_rows, mid_cols)
     first, last = input_blocks(shape, lanes, 0, tile.blocks)
     in_blocks = last - first
     chunks = ceil_div(in_blocks, tile.in_blocks)
-    if shape.array:
+    if shape.depthwise:
+        side, kernel = hw.array.window_side, shape.window.kernel
+        windows = ceil_div(kernel[0], side) * ceil_div(kernel[1], side)
+        parts = depthwise_parts(shape, hw, 0, blocks)
+        reads = min(kernel[0], side) * shape.window.strides[1] / 2
+        pixel = max(parts, math.ceil(blocks * reads))
+        compute = tiles * windows * pixel * pixels + tiles * ranges * windows * STEP_OVERHEAD
+        weight_bytes = parts * windows * hw.array.row_bytes * (1 if tile.weights_outer else tiles)
+    elif shape.array:
         kernel_rows, kernel_visits = visits(shape, mode, hw)
         positions = kernel_rows * kernel_visits
         segments = input_segments(shape, mode, hw, first, in_blocks)
         rows_all = segments * positions * output_groups(shape, mode, hw, 0, blocks)
-        capacity = hw.buffers.weight.bank_words // hw.row_words
+        capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
         steps = tiles * ranges * max(chunks, ceil_div(rows_all, capacity * ranges))
         compute = tiles * rows_all * row_cycles(hw, pixels) + steps * STEP_OVERHEAD
-        weights = rows_all * hw.array.row_bytes
+        weights = rows_all * mode.ic * mode.oc
         resident = tile.weights_outer and rows_all <= capacity * ranges
         weight_bytes = weights * (1 if resident or tiles == 1 else tiles)
     else:
@@ -204,11 +239,16 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     )
     one = feature_words(shape, hw, mid_rows, mid_cols, kernel) * parts * in_blocks * word
     stay = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
+    if shape.depthwise:  # every range reads its own blocks
+        one, ranges = feature_words(shape, hw, mid_rows, mid_cols, kernel) * blocks * word, 1
     feature_bytes = tiles * one * (1 if stay or ranges == 1 else ranges)
-    out_bytes = blocks * shape.out_rows * shape.out_cols * word
-    res_bytes = {None: 0, "final": out_bytes, "mid": tiles * blocks * pixels * word}[shape.residual]
+    map_bytes = blocks * shape.words(shape.out_rows, shape.out_cols) * word
+    out_bytes = map_bytes * shape.upsample[0] * shape.upsample[1]
+    res_bytes = {None: 0, "final": map_bytes, "mid": tiles * blocks * pixels * word}[shape.residual]
+    if shape.broadcast:
+        res_bytes = tiles * blocks * word
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes
-    post = tiles * blocks * tile.rows * tile.cols * pool.kernel[0] * pool.kernel[1]
+    post = tiles * blocks * shape.words(tile.rows, tile.cols) * pool.kernel[0] * pool.kernel[1]
     dram = total_bytes / hw.dram.bytes_per_cycle
     fill = one / hw.dram.bytes_per_cycle / max(1, chunks) + post / (tiles * ranges)
     return Estimate(

@@ -10,12 +10,14 @@ from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import (
     Estimate,
     Tile,
+    can_fetch,
     ceil_div,
     estimate,
     feature_words,
     input_blocks,
     input_segments,
     output_groups,
+    parts_per_block,
 )
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa import PARAM_WORDS
@@ -90,8 +92,8 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
     block_cuts = _cuts(blocks)
     for rows in _cuts(shape.out_rows):
         for count in block_cuts:
-            for cols in _cuts(shape.out_cols):
-                yield rows, count, cols
+            for cols in _cuts(ceil_div(shape.out_cols, shape.px)):
+                yield rows, count, min(cols * shape.px, shape.out_cols)
 
 
 def _cuts(extent: int) -> list[int]:
@@ -118,15 +120,18 @@ def _in_chunk(
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     kernel = shape.window.kernel
     one = feature_words(shape, hw, *mid, kernel)
-    if not shape.array:
-        needed = one * blocks
+    needed = one * blocks
+    if not shape.array or (shape.depthwise and (needed <= limit or blocks > 1)):
         return (
             (blocks, kernel)
             if needed <= limit
             else Overflow(buffer="feature", needed=needed, limit=limit)
         )
     if one <= limit:
-        return min(limit // one, max(last - first, 1)), kernel
+        most = limit // one
+        if shape.pre and hw.buffers.pre is not None:
+            most = min(most, hw.buffers.pre.bank_words // PARAM_WORDS)
+        return min(most, max(last - first, 1)), kernel
     if mid == (1, 1):
         narrow = min(hw.word_bytes // shape.slot, kernel[1])
         for part in ((1, kernel[1]), (1, narrow)):
@@ -139,17 +144,19 @@ def _overflow(
     shape: Shape, hw: HwSpec, rows: int, cols: int, mid: tuple[int, int], blocks: int
 ) -> Overflow | None:
     buffers = hw.buffers
-    pixels, final = mid[0] * mid[1], rows * cols
+    pixels, final = shape.words(*mid), shape.words(rows, cols)
     demands = [
         ("psum", pixels * blocks, buffers.psum.bank_words),
         ("output", final, buffers.output.bank_words),
         ("param", blocks * PARAM_WORDS, buffers.param.bank_words),
     ]
     if shape.residual:
-        demands.append(
-            ("residual", pixels if shape.residual == "mid" else final, buffers.residual.bank_words)
-        )
-    if shape.array:
+        words = pixels if shape.residual == "mid" else 1 if shape.broadcast else final
+        demands.append(("residual", words, buffers.residual.bank_words))
+    if shape.depthwise:
+        needed = blocks * parts_per_block(hw) * hw.row_words
+        demands.append(("weight", needed, buffers.weight.bank_words))
+    elif shape.array:
         most = blocks * hw.word_channels**2 // hw.macs
         demands.append(("weight", most * hw.row_words, buffers.weight.bank_words))
     for buffer, needed, limit in demands:
@@ -162,10 +169,14 @@ def _orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bool]]
     if not shape.array:
         yield 0, False
         return
+    if shape.depthwise:
+        yield 0, False
+        yield 0, True
+        return
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     work = {}
     for index, mode in enumerate(hw.array.modes):
-        if shape.slot < hw.word_bytes and mode.ic < shape.in_channels:
+        if not can_fetch(shape, mode, hw):
             continue
         segments = input_segments(shape, mode, hw, first, last - first)
         work.setdefault(segments * output_groups(shape, mode, hw, 0, blocks), index)

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from opu_fuse.composites import composites
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.indexing import bias_map, derive_access
 from opu_fuse.dfg.lower import Lowered, const_array, lower, shape_of
@@ -18,7 +19,7 @@ from opu_fuse.quant import META_KEY, QuantParams
 
 TENSOR_KEY = "opu_fuse.tensor"
 SOURCE_KEY = "opu_fuse.source"
-KEEPS_INTEGERS = frozenset({"reshape", "max_pool", "relu", "upsample"})
+KEEPS_INTEGERS = frozenset({"reshape", "max_pool", "relu", "upsample", "shuffle", "split"})
 """Operators whose result needs no rounding of its own: without a Q behind them, they hand on their
 operand's integers.
 """
@@ -43,6 +44,7 @@ class _Builder:
         self.index: dict[ir.Value, int] = {}
         self.calls: dict[ir.Node, int] = {}
         self.lowered: dict[ir.Node, Lowered] = {}
+        self.composites = composites(model.graph)
 
     def build(self) -> Dfg:
         for output in self.graph.outputs:
@@ -83,8 +85,15 @@ class _Builder:
         if producer is None or const_array(value) is not None:
             return ()
         if producer not in self.lowered:
-            self.lowered[producer] = lower(producer)
+            self.lowered[producer] = self._lower(producer)
         return self.lowered[producer].operands
+
+    def _lower(self, node: ir.Node) -> Lowered:
+        whole = self.composites.get(node)
+        if whole is None:
+            return lower(node)
+        access = (Access.FULL,)
+        return Lowered(op=whole.op, operands=(whole.source,), access=access, attrs=whole.attrs)
 
     def _emit(self, value: ir.Value) -> None:
         data = const_array(value)
@@ -110,9 +119,12 @@ class _Builder:
             self.calls[producer] = self._append(
                 **self._call(producer, self._operand_indices(producer))
             )
-        part = {"index": value.index() or 0}
-        operands = (self.calls[producer],)
-        self._add(Kind.TUPLE_GET, value, operands=operands, attrs=part, shape=shape_of(value))
+        call = self.nodes[self.calls[producer]]
+        quant = _quant(value)
+        if quant is None and call.op in KEEPS_INTEGERS:
+            quant = self.nodes[call.operands[0]].quant
+        part = {"operands": (call.index,), "attrs": {"index": value.index() or 0}}
+        self._add(Kind.TUPLE_GET, value, **part, shape=shape_of(value), quant=quant)
 
     def _emit_call(self, value: ir.Value, producer: ir.Node) -> None:
         lowered = self.lowered[producer]
@@ -145,7 +157,12 @@ class _Builder:
         """Fields of the call that stands for a canonical node, all but the quantisation."""
         lowered = self.lowered[producer]
         single = producer.outputs[0] if len(producer.outputs) == 1 else None
-        source = producer.metadata_props.get(SOURCE_KEY, "") or producer.name or ""
+        whole = self.composites.get(producer)
+        body = whole.nodes if whole else ()
+        sources = (
+            n.metadata_props.get(SOURCE_KEY, "") or n.name or "" for n in body or (producer,)
+        )
+        source = (s for names in sources for s in names.split(",") if s)
         return {
             "kind": Kind.CALL,
             "name": producer.name or "",
@@ -155,16 +172,15 @@ class _Builder:
             "shape": shape_of(single) if single else (),
             "value": (single.name or "") if single else "",
             "attrs": lowered.attrs,
-            "source": tuple(s for s in source.split(",") if s),
+            "source": tuple(dict.fromkeys(source)),
             "ir_node": producer,
+            "body": body,
         }
 
     def _add(self, kind: Kind, value: ir.Value, **fields: Any) -> None:
         name = value.name or ""
-        tensor = value.meta.get(TENSOR_KEY, "")
-        self.index[value] = self._append(
-            kind=kind, name=name, value=name, quant=_quant(value), tensor=tensor, **fields
-        )
+        known = {"quant": _quant(value), "tensor": value.meta.get(TENSOR_KEY, "")}
+        self.index[value] = self._append(kind=kind, name=name, value=name, **known | fields)
 
     def _append(self, **fields: Any) -> int:
         self.nodes.append(Node(index=len(self.nodes), **fields))

@@ -51,8 +51,10 @@ class Node:
     the conv that owns this bias. attrs of conv: kernel, strides, dilations (2-tuples), pads (top,
     left, bottom, right), group; of pools: kernel, strides, dilations, pads, count_include_pad,
     ceil_mode resolved into pads/shape; of leaky_relu: alpha; of clip: min, max; of pad: pads (top,
-    left, bottom, right), value (real). source: original node names this node stands for. ir_node:
-    the canonical ONNX node (host operators are executed from it).
+    left, bottom, right), value (real); of table: functions (its ONNX operators in order); of
+    shuffle: groups; of split: axis, sizes; of concat: axis. source: original node names this node
+    stands for. ir_node: the canonical ONNX node (host operators are executed from it); body: all
+    canonical nodes of a table or shuffle in order, ir_node last, () elsewhere.
     """
 
     index: int
@@ -70,6 +72,12 @@ class Node:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     source: tuple[str, ...] = ()
     ir_node: ir.Node | None = None
+    body: tuple[ir.Node, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What people call the operator: `conv`, and ONNX names where there are none of ours."""
+        return "+".join(self.attrs.get("functions", ())) or self.op.removeprefix("host:")
 
     @property
     def is_host(self) -> bool:

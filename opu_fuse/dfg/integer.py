@@ -11,12 +11,14 @@ from typing import Protocol
 
 import numpy as np
 
-from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, Multiplier, multiplier, shared_multipliers
 from opu_fuse.quant import QuantParams
 
 ACC_LIMIT = 1 << 31
+ACCUMULATING = frozenset({"conv", "dense", "transposed_conv"})
+"""Operators that sum products of int8 weights, and may own a bias."""
 
 
 class Numeric(Protocol):
@@ -91,13 +93,13 @@ class AverageParams:
 
 
 def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
-    """Requantiser of a conv or dense node, its owned bias (if any) included. The weights must be
-    int8.
+    """Requantiser of a conv, transposed_conv or dense node, its owned bias (if any) included. The
+    weights must be int8.
     """
     node = dfg[conv]
     last = owned_bias(dfg, conv) or node
     x, w = quant_of(dfg[node.operands[0]]), dfg[node.operands[1]]
-    y, weight = quant_of(last), int8_weight(w)
+    y, weight = quant_of(last), filters(dfg, conv)
     sums = weight.reshape(weight.shape[0], -1).astype(np.int64)
     bias = np.zeros(len(sums), np.int64)
     if last is not node:
@@ -108,9 +110,7 @@ def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
         what = f"its accumulator can reach {reach.max()}, 32 bits hold {ACC_LIMIT - 1}"
         raise ModelError(node.name, what, "use smaller biases or larger weight scales")
     scales = np.broadcast_to(np.asarray(quant_of(w).scale, np.float64), (len(sums),))
-    mults = [
-        _multiplier(node, x.per_tensor * s / y.per_tensor, numeric.multiplier_bits) for s in scales
-    ]
+    mults = [scaled(node, x.per_tensor * s / y.per_tensor, numeric.multiplier_bits) for s in scales]
     return RequantParams(
         bias=bias,
         mult=np.array([m.mult for m in mults], np.int64),
@@ -172,7 +172,7 @@ def average_params(dfg: Dfg, index: int, numeric: Numeric) -> AverageParams:
             node.name, "a pooling window lies wholly in the padding", "use less padding"
         )
     ratio = x.per_tensor / y.per_tensor
-    mults = tuple((n, _multiplier(node, ratio / n, numeric.average_bits)) for n in counts)
+    mults = tuple((n, scaled(node, ratio / n, numeric.average_bits)) for n in counts)
     zeros = {"x_zero": x.zero_point, "y_zero": y.zero_point}
     return AverageParams(row_counts=rows, col_counts=cols, mults=mults, **zeros)
 
@@ -200,12 +200,14 @@ def pad_fill(dfg: Dfg, index: int) -> int:
 
 
 def tied_quant(dfg: Dfg, index: int) -> QuantParams:
-    """The annotation of an operator that only moves int8 values; ModelError unless its operand has
-    the same one.
+    """The annotation of an operator that only moves int8 values; ModelError unless its operands
+    (all that a concat joins) have the same one.
     """
     node = dfg[index]
-    x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
-    if (x.scale, x.zero_point) != (y.scale, y.zero_point):
+    y = quant_of(node)
+    untied = next((x for x in _moved(dfg, node) if not is_tied(quant_of(x), y)), None)
+    if untied is not None:
+        x = quant_of(untied)
         what = (
             f"{node.op} changes the scale from {x.per_tensor} to {y.per_tensor} (or the zero point)"
         )
@@ -215,6 +217,17 @@ def tied_quant(dfg: Dfg, index: int) -> QuantParams:
             "quantise its input and output with one scale, as our own quantiser does",
         )
     return y
+
+
+def is_tied(x: QuantParams | None, y: QuantParams | None) -> bool:
+    """True when the same integers stand for the same numbers."""
+    return None not in {x, y} and (x.scale, x.zero_point) == (y.scale, y.zero_point)  # type: ignore[union-attr]
+
+
+def _moved(dfg: Dfg, node: Node) -> tuple[Node, ...]:
+    """Operands, those of a concat instead of its tuple."""
+    first = dfg[node.operands[0]]
+    return tuple(dfg[i] for i in (first.operands if first.kind is Kind.TUPLE else node.operands))
 
 
 def owned_bias(dfg: Dfg, conv: int) -> Node | None:
@@ -245,6 +258,17 @@ def int8_weight(node: Node) -> np.ndarray:
     return node.const
 
 
+def filters(dfg: Dfg, conv: int) -> np.ndarray:
+    """Weights of a conv, transposed_conv or dense node, one filter per output channel: int8 (oc,
+    ic/group, kh, kw) or (oc, ic). Those of a transposed_conv are as in the model (not mirrored).
+    """
+    node = dfg[conv]
+    weight = int8_weight(dfg[node.operands[1]])
+    if node.op != "transposed_conv" or node.attrs["group"] > 1:
+        return weight
+    return weight.transpose(1, 0, 2, 3)
+
+
 def int32_bias(node: Node) -> np.ndarray:
     """Data of a bias constant as int64; ModelError unless it is int32."""
     if node.const is None or node.const.dtype != np.int32:
@@ -256,7 +280,8 @@ def int32_bias(node: Node) -> np.ndarray:
     return node.const.astype(np.int64)
 
 
-def _multiplier(node: Node, ratio: float, bits: int) -> Multiplier:
+def scaled(node: Node, ratio: float, bits: int) -> Multiplier:
+    """`fixedpoint.multiplier` for a node; ModelError when it cannot hold the ratio."""
     try:
         return multiplier(ratio, bits)
     except ValueError as error:

@@ -9,13 +9,15 @@ from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
+from opu_fuse.composites import slope_shift
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
-from opu_fuse.dfg.host import constant_inputs, run_node
+from opu_fuse.dfg.host import run_call
 from opu_fuse.dfg.integer import (
     Numeric,
     act_params,
     average_params,
-    int8_weight,
+    filters,
+    is_tied,
     owned_bias,
     pad_fill,
     quant_of,
@@ -24,9 +26,26 @@ from opu_fuse.dfg.integer import (
     tied_quant,
 )
 from opu_fuse.dfg.islands import float_reason
-from opu_fuse.dfg.kernels import conv_sums, dense_sums, window_max, window_sum
+from opu_fuse.dfg.kernels import (
+    conv_sums,
+    dense_sums,
+    shuffle_channels,
+    transposed_sums,
+    window_max,
+    window_sum,
+)
+from opu_fuse.dfg.scaling import affine_params, is_affine, product_params
+from opu_fuse.dfg.tables import table_entries
 from opu_fuse.errors import RunError
-from opu_fuse.fixedpoint import activate, add_residual, average, requantize
+from opu_fuse.fixedpoint import (
+    activate,
+    add_residual,
+    average,
+    channel_affine,
+    multiply_residual,
+    requantize,
+)
+from opu_fuse.quant import META_KEY
 
 Values = dict[int, np.ndarray]
 Rule = Callable[[Dfg, Node, Mapping[int, np.ndarray], Numeric], np.ndarray]
@@ -72,6 +91,8 @@ def evaluate(
     node = dfg[index]
     anchor = index if node.owner is None else node.owner
     if runs_integer(dfg, anchor) and anchor not in host and index not in host:
+        if node.op == "split":
+            return _split(dfg, node, values)
         return {index: RULES[node.op](dfg, node, values, numeric)}
     return _on_host(dfg, node, values)
 
@@ -81,13 +102,22 @@ def runs_integer(dfg: Dfg, index: int) -> bool:
     for it).
     """
     node = dfg[index]
-    if not dfg.quantised or node.op not in RULES or float_reason(dfg, index) is not None:
+    if (
+        not dfg.quantised
+        or node.op not in {*RULES, "split"}
+        or float_reason(dfg, index) is not None
+    ):
         return False
     match node.op:
         case "add":
             full = node.access == (Access.FULL, Access.FULL)
             rounded = all(dfg[i].quant is not None for i in node.operands)
-            return node.owner is not None or (full and rounded)
+            return node.owner is not None or (full and rounded) or is_affine(dfg, index)
+        case "multiply":
+            computed = all(dfg[i].kind is not Kind.CONST for i in node.operands)
+            return computed or is_affine(dfg, index)
+        case "concat" | "split" | "shuffle":
+            return _moves(dfg, node)
         case "leaky_relu":
             return slope_shift(node.attrs["alpha"]) is not None
         case "pad":
@@ -96,13 +126,14 @@ def runs_integer(dfg: Dfg, index: int) -> bool:
             return True
 
 
-def slope_shift(alpha: float) -> int | None:
-    """The k of alpha = 2**-k, 0 <= k <= 15 (what the comparator's slopes can hold exactly); None
-    otherwise.
-    """
-    mantissa, exponent = np.frexp(alpha)
-    shift = 1 - int(exponent)
-    return shift if mantissa == 0.5 and 0 <= shift <= 15 else None
+def _moves(dfg: Dfg, node: Node) -> bool:
+    """Sources, results and the values between have one annotation."""
+    first = dfg[node.operands[0]]
+    sources = first.operands if first.kind is Kind.TUPLE else node.operands
+    results = tuple(_parts(dfg, node).values()) or (node,)
+    quants = [n.quant for n in (*(dfg[i] for i in sources), *results)]
+    inner = [v.meta[META_KEY] for n in node.body[:-1] for v in n.outputs if META_KEY in v.meta]
+    return all(is_tied(quants[0], q) for q in (*quants, *inner))
 
 
 def _input(node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -123,9 +154,15 @@ def _input(node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _conv(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
-    x, weight = values[node.operands[0]], int8_weight(dfg[node.operands[1]])
+    x, weight = values[node.operands[0]], filters(dfg, node.index)
     zero = quant_of(dfg[node.operands[0]]).zero_point
-    sums = conv_sums(x, weight, node.attrs, zero) if node.op == "conv" else dense_sums(x, weight)
+    match node.op:
+        case "conv":
+            sums = conv_sums(x, weight, node.attrs, zero)
+        case "transposed_conv":
+            sums = transposed_sums(x, weight, node.attrs, zero)
+        case _:
+            sums = dense_sums(x, weight)
     if owned_bias(dfg, node.index) is not None:
         shift = zero * weight.reshape(weight.shape[0], -1).sum(axis=1, dtype=np.int64)
         return sums - _per_channel(shift, sums.ndim)
@@ -135,6 +172,8 @@ def _conv(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numer
 
 
 def _add(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric) -> np.ndarray:
+    if is_affine(dfg, node.index):
+        return _affine(dfg, node, values, numeric)
     a, b = (values[i] for i in node.operands)
     if node.owner is None:
         r = residual_params(dfg, node.index, numeric)
@@ -144,6 +183,30 @@ def _add(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeri
     return _round(
         a + _per_channel(b.astype(np.int64), a.ndim), params.mult, params.shift, params.zero_point
     )
+
+
+def _multiply(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
+) -> np.ndarray:
+    if is_affine(dfg, node.index):
+        return _affine(dfg, node, values, numeric)
+    p = product_params(dfg, node.index, numeric)
+    zeros = {"a_zero": p.a_zero, "b_zero": p.b_zero, "y_zero": p.y_zero}
+    a, b = (values[i] for i in node.operands)
+    return multiply_residual(a, b, mult=p.mult, shift=p.shift, **zeros)
+
+
+def _affine(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+) -> np.ndarray:
+    (x,) = (values[i] for i in node.operands if dfg[i].kind is not Kind.CONST)
+    p = affine_params(dfg, node.index)
+    mult, bias, shift = (_per_channel(v, x.ndim) for v in (p.mult, p.bias, p.shift))
+    return channel_affine(x, mult=mult, bias=bias, shift=shift, y_zero=p.y_zero)
+
+
+def _table(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric) -> np.ndarray:
+    return table_entries(dfg, node.index)[values[node.operands[0]].astype(np.int16) + 128]
 
 
 def _activation(
@@ -197,10 +260,35 @@ def _reshape(
     return values[node.operands[0]].reshape(node.shape)
 
 
+def _concat(
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+) -> np.ndarray:
+    parts = [values[i] for i in dfg[node.operands[0]].operands]
+    return np.concatenate(parts, axis=node.attrs["axis"])
+
+
+def _shuffle(
+    _dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+) -> np.ndarray:
+    return shuffle_channels(values[node.operands[0]], node.attrs["groups"])
+
+
+def _split(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
+    starts = np.cumsum(node.attrs["sizes"])[:-1]
+    parts = np.split(values[node.operands[0]], starts, axis=node.attrs["axis"])
+    return {part.index: parts[i] for i, part in _parts(dfg, node).items()}
+
+
 RULES: dict[str, Rule] = {
     "conv": _conv,
+    "transposed_conv": _conv,
     "dense": _conv,
     "add": _add,
+    "multiply": _multiply,
+    "batch_norm": _affine,
+    "table": _table,
+    "concat": _concat,
+    "shuffle": _shuffle,
     "relu": _activation,
     "clip": _activation,
     "leaky_relu": _activation,
@@ -231,17 +319,19 @@ def _on_host(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
     first = node.index if node.owner is None else node.owner
     operands = (*dfg[first].operands, *(() if first == node.index else (node.operands[1],)))
     leaves = [j for i in operands for j in (dfg[i].operands if dfg[i].kind is Kind.TUPLE else (i,))]
-    given = {dfg[i].value: _real(dfg[i], values[i]) for i in leaves}
-    given |= constant_inputs(node.ir_node, given)
-    results = run_node(node.ir_node, given)
-    targets = {
-        u.attrs["index"]: u for i in dfg.users[node.index] if (u := dfg[i]).kind is Kind.TUPLE_GET
-    }
+    results = run_call(node, {dfg[i].value: _real(dfg[i], values[i]) for i in leaves})
+    targets = _parts(dfg, node)
     if len(node.ir_node.outputs) == 1:
         targets = {0: node}
     named = [i for i, v in enumerate(node.ir_node.outputs) if v.name]
     by_output = dict(zip(named, results, strict=True))
     return {t.index: _rounded(t, by_output[i]) for i, t in targets.items()}
+
+
+def _parts(dfg: Dfg, node: Node) -> dict[int, Node]:
+    """The tuple_gets of a call, by position of the result."""
+    users = (dfg[u] for u in dfg.users[node.index])
+    return {u.attrs["index"]: u for u in users if u.kind is Kind.TUPLE_GET}
 
 
 def _real(node: Node, value: np.ndarray) -> np.ndarray:

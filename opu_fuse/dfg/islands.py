@@ -3,7 +3,7 @@ hold them.
 """
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.integer import owned_bias
+from opu_fuse.dfg.integer import ACCUMULATING, owned_bias
 
 
 def float_reason(dfg: Dfg, index: int) -> str | None:
@@ -18,13 +18,14 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     node = dfg[index]
     if node.owner is not None:  # Case 1
         return float_reason(dfg, node.owner)
-    bias = owned_bias(dfg, index) if node.op in {"conv", "dense"} else None
-    if (bias or node).quant is None:  # Case 2
+    bias = owned_bias(dfg, index) if node.op in ACCUMULATING else None
+    parts = [dfg[u] for u in dfg.users[index] if dfg[u].kind is Kind.TUPLE_GET]
+    if any(r.quant is None for r in parts or (bias or node,)):  # Case 2
         missing = "is not rounded to int8 in the model (no QuantizeLinear follows)"
         return f"the result of {node.name} {missing}"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
     leaves = _leaves(dfg, operands)
-    if node.op in {"add", "multiply"}:
+    if node.op in {"add", "multiply", "batch_norm"}:
         leaves = [i for i in leaves if dfg[i].kind is not Kind.CONST]
     return next((r for i in leaves if (r := _not_integer(dfg[i]))), None)  # Case 3
 

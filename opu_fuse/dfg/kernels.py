@@ -38,6 +38,36 @@ def conv_sums(
     return out[None]
 
 
+def transposed_sums(
+    x: np.ndarray, filters: np.ndarray, attrs: Mapping[str, Any], zero_point: int
+) -> np.ndarray:
+    """As `conv_sums`, of a transposed convolution: stride 1 over the input with zeros (zero_point)
+    between its pixels, filters mirrored.
+
+    attrs: strides, pads, output_padding, group (1 or the number of channels).
+    """
+    (sy, sx), (oy, ox), (kh, kw) = attrs["strides"], attrs["output_padding"], filters.shape[2:]
+    top, left, bottom, right = attrs["pads"]
+    _, channels, rows, cols = x.shape
+    spread = np.full((1, channels, (rows - 1) * sy + 1, (cols - 1) * sx + 1), zero_point, np.int8)
+    spread[:, :, ::sy, ::sx] = x
+    edges = (kh - 1 - top, kw - 1 - left, kh - 1 - bottom + oy, kw - 1 - right + ox)
+    cut = [max(-e, 0) for e in edges]  # padding beyond the filter leaves results out
+    height, width = spread.shape[2:]
+    spread = spread[:, :, cut[0] : height - cut[2], cut[1] : width - cut[3]]
+    plain = {"strides": (1, 1), "dilations": (1, 1), "pads": tuple(max(e, 0) for e in edges)}
+    return conv_sums(
+        spread, filters[:, :, ::-1, ::-1], plain | {"group": attrs["group"]}, zero_point
+    )
+
+
+def shuffle_channels(x: np.ndarray, groups: int) -> np.ndarray:
+    """(1, c, h, w): channel i*groups + g of the result is channel g*(c/groups) + i of x."""
+    _, channels, rows, cols = x.shape
+    split = x.reshape(groups, channels // groups, rows, cols)
+    return split.swapaxes(0, 1).reshape(x.shape)
+
+
 def dense_sums(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Sums of products of int8 x (1, k) and weight (n, k) -> int64 (1, n)."""
     return exact_matmul(x, weight.T, weight.shape[1])

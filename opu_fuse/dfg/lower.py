@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.composites import const_array
 from opu_fuse.dfg.graph import Access
 from opu_fuse.dfg.indexing import (
+    bias_map,
     conv_maps,
     dense_maps,
     derive_access,
@@ -47,7 +49,7 @@ def lower(node: ir.Node) -> Lowered:
     form.
     """
     rule = LOWERINGS.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
-    lowered = rule(node) if rule and _is_feature_map(node) else None
+    lowered = rule(node) if rule and _are_feature_maps(node) else None
     if lowered is not None:
         return lowered
     operands = tuple(v for v in node.inputs if v is not None) + _captured(node)
@@ -65,21 +67,11 @@ def shape_of(value: ir.Value) -> tuple[int, ...]:
     return tuple([d if type(d) is int else UNKNOWN for d in value.shape.dims])
 
 
-def const_array(value: ir.Value | None) -> np.ndarray | None:
-    """The data of a constant value, None for computed ones."""
-    if value is None:
-        return None
-    producer = value.producer()
-    if value.const_value is None and (producer is None or producer.op_type != "Constant"):
-        return None
-    tensor = ir.convenience.get_const_tensor(value)
-    return None if tensor is None else tensor.numpy()
-
-
-def _is_feature_map(node: ir.Node) -> bool:
-    """Result of known shape, standing for real numbers."""
-    result = node.outputs[0]
-    return len(node.outputs) == 1 and min(shape_of(result), default=0) > 0 and result.dtype in _REAL
+def _are_feature_maps(node: ir.Node) -> bool:
+    """Results (one, unless it is a Split) of known shape, standing for real numbers."""
+    if len(node.outputs) > 1 and node.op_type != "Split":
+        return False
+    return all(min(shape_of(r), default=0) > 0 and r.dtype in _REAL for r in node.outputs)
 
 
 def _captured(node: ir.Node) -> tuple[ir.Value, ...]:
@@ -139,6 +131,55 @@ def _conv(node: ir.Node) -> Lowered | None:
     maps = conv_maps(shape_of(x), weight.shape, shape_of(node.outputs[0]), **geometry)
     access = tuple(derive_access(m, const=i == 1) for i, m in enumerate(maps))
     return Lowered(op="conv", operands=(x, w), access=access, attrs=attrs, bias=bias)
+
+
+def _transposed_conv(node: ir.Node) -> Lowered | None:
+    x, w = node.inputs[0], node.inputs[1]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    weight = const_array(w)
+    if x is None or w is None or weight is None or weight.ndim != 4 or not _no_auto_pad(node):
+        return None
+    group, dilations = node.attributes.get_int("group", 1), _pair(node, "dilations", (1, 1))
+    depthwise = group == weight.shape[0] and weight.shape[1] == 1
+    constant = bias is None or const_array(bias) is not None
+    known = len(shape_of(x)) == 4 and "output_shape" not in node.attributes
+    if not (known and constant and dilations == (1, 1) and (group == 1 or depthwise)):
+        return None
+    attrs = {
+        "kernel": tuple(weight.shape[2:]),
+        "strides": _pair(node, "strides", (1, 1)),
+        "dilations": dilations,
+        "pads": _pair(node, "pads", (0, 0, 0, 0)),
+        "output_padding": _pair(node, "output_padding", (0, 0)),
+        "group": group,
+    }
+    # No affine map says which positions of x a result reads; all channels and a window, as in conv.
+    access = (Access.FULL, Access.PER_CHANNEL)
+    return Lowered(op="transposed_conv", operands=(x, w), access=access, attrs=attrs, bias=bias)
+
+
+def _batch_norm(node: ir.Node) -> Lowered | None:
+    """Scale and shift alone: mean 0, variance 1, epsilon 0."""
+    x, scale, shift, *moments = node.inputs
+    data = [const_array(v) for v in (scale, shift, *moments)]
+    if x is None or scale is None or shift is None or any(d is None for d in data):
+        return None
+    plain = not np.any(data[2]) and np.all(data[3] == 1.0)
+    if not plain or node.attributes.get_float("epsilon", 1e-5) or len(shape_of(x)) not in {2, 4}:
+        return None
+    vector = derive_access(bias_map(shape_of(node.outputs[0])), const=True)
+    access = (Access.FULL, vector, vector)
+    return Lowered(op="batch_norm", operands=(x, scale, shift), access=access)
+
+
+def _split(node: ir.Node) -> Lowered | None:
+    """Channels only."""
+    x, axis = node.inputs[0], node.attributes.get_int("axis", 0)
+    if x is None or len(shape := shape_of(x)) not in {2, 4} or axis % len(shape) != 1:
+        return None
+    sizes = tuple(shape_of(v)[1] for v in node.outputs)
+    attrs = {"axis": 1, "sizes": sizes}
+    return Lowered(op="split", operands=(x,), access=(Access.FULL,), attrs=attrs)
 
 
 def _gemm(node: ir.Node) -> Lowered | None:
@@ -276,7 +317,9 @@ def _reshape(node: ir.Node) -> Lowered | None:
 
 LOWERINGS: dict[str, Callable[[ir.Node], Lowered | None]] = {
     "Conv": _conv,
+    "ConvTranspose": _transposed_conv,
     "Gemm": _gemm,
+    "BatchNormalization": _batch_norm,
     "Add": lambda n: _elementwise(n, "add"),
     "Mul": lambda n: _elementwise(n, "multiply"),
     "Relu": lambda n: _unary(n, "relu"),
@@ -288,6 +331,7 @@ LOWERINGS: dict[str, Callable[[ir.Node], Lowered | None]] = {
     "GlobalAveragePool": lambda n: _pool(n, "avg_pool", whole=True),
     "Pad": _pad,
     "Concat": _concat,
+    "Split": _split,
     "Resize": _resize,
     "Reshape": _reshape,
 }

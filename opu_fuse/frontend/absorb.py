@@ -20,6 +20,7 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     detach,
+    filter_axis,
     is_standard,
     own_tensors,
     quant_of,
@@ -39,6 +40,8 @@ from opu_fuse.frontend.rounding import finish_biases, spread_rounding
 from opu_fuse.frontend.shapes import infer_shapes
 from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
 from opu_fuse.quant import META_KEY, QuantParams
+
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def absorb(qdq: ir.Model | onnx.ModelProto, drive: Drive = drive_plainly) -> ir.Model:
@@ -114,10 +117,10 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
         return
     name = (source.name or "constant").removesuffix("_quantized")
     found = constant_params(node)
-    if found is not None and _usable(result):
+    if found is not None and _usable(result, found[1]):
         data, params = found
         if _is_weight(result):
-            params = per_row(params, _rows(result, data))
+            params = per_row(params, *_rows(result, data))
         replacement = add_constant(graph, name, data, params)
     else:
         real = dequantised(node)
@@ -128,25 +131,33 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
     detach(node)
 
 
-def _usable(value: ir.Value) -> bool:
-    """Integers are kept for weights, biases and operands of Add and Mul; elsewhere reals serve."""
-    return all(is_standard(u.node, "Conv", "Gemm", "MatMul", "Add", "Mul") for u in value.uses())
+def _usable(value: ir.Value, params: QuantParams) -> bool:
+    """Integers are kept for weights (a ConvTranspose's with scales along its output channels),
+    biases and operands of Add and Mul; elsewhere reals serve.
+    """
+    for use in value.uses():
+        turned = is_standard(use.node, "ConvTranspose") and use.idx == 1
+        if turned and params.axis not in {None, filter_axis(use.node)}:
+            return False
+    return all(is_standard(u.node, *_WEIGHTED, "Add", "Mul") for u in value.uses())
 
 
 def _is_weight(value: ir.Value) -> bool:
-    return all(
-        is_standard(u.node, "Conv", "Gemm", "MatMul") and u.idx in {1, 2} for u in value.uses()
-    )
+    return all(is_standard(u.node, *_WEIGHTED) and u.idx in {1, 2} for u in value.uses())
 
 
-def _rows(value: ir.Value, data: np.ndarray) -> int:
-    """Output channels of a weight or bias; 1 where that is along axis 1 (spelt out by `dense`)."""
+def _rows(value: ir.Value, data: np.ndarray) -> tuple[int, int]:
+    """Output channels of a weight or bias, and their axis; (1, 0) for the axis 1 of a dense layer
+    (spelt out by `dense`).
+    """
     use = next(iter(value.uses()))
+    if use.idx == 1 and filter_axis(use.node):
+        return data.shape[1], 1
     turned = use.idx == 1 and (
         use.node.op_type == "MatMul"
         or (use.node.op_type == "Gemm" and not use.node.attributes.get_int("transB", 0))
     )
-    return 1 if turned or data.ndim == 0 else data.shape[0]
+    return (1 if turned or data.ndim == 0 else data.shape[0]), 0
 
 
 def _absorb_activation(value: ir.Value) -> None:

@@ -29,6 +29,14 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
+def filter_axis(node: ir.Node) -> int:
+    """Axis of the weight of a Conv, ConvTranspose or Gemm (transB = 1) that counts its output
+    channels.
+    """
+    turned = is_standard(node, "ConvTranspose") and node.attributes.get_int("group", 1) == 1
+    return int(turned)
+
+
 def quant_of(value: ir.Value) -> QuantParams | None:
     """The annotation of a value, None where it is not rounded."""
     return value.meta.get(META_KEY)

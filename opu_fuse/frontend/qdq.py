@@ -69,11 +69,11 @@ def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
     return data, QuantParams(scale=scales, axis=axis, bits=bits)
 
 
-def per_row(params: QuantParams, rows: int) -> QuantParams:
-    """A per-tensor annotation spelt out for each of `rows` output channels along axis 0."""
+def per_row(params: QuantParams, rows: int, axis: int = 0) -> QuantParams:
+    """A per-tensor annotation spelt out for each of `rows` output channels along an axis."""
     if params.axis is not None:
         return params
-    return replace(params, scale=params.scale * rows, axis=0)
+    return replace(params, scale=params.scale * rows, axis=axis)
 
 
 def dequantised(node: ir.Node) -> np.ndarray | None:

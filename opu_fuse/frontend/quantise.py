@@ -16,22 +16,25 @@ from onnxruntime.quantization.calibrate import TensorData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import add_infer_metadata
 
+from opu_fuse.composites import composites
 from opu_fuse.errors import InternalError, ModelError
 from opu_fuse.frontend.calibration import Calibration, Sample, samples
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
+    filter_axis,
     is_standard,
     operand,
     static_shape,
 )
 from opu_fuse.frontend.ranges import collect
-from opu_fuse.frontend.scales import activation_scales, weight_scales
+from opu_fuse.frontend.scales import activation_scales, round_normalisations, weight_scales
 
 SCALES = ("pow2", "free")
 
 QUANTISED_TYPES = (
     "Conv",
+    "ConvTranspose",
     "Gemm",
     "Relu",
     "Clip",
@@ -48,9 +51,11 @@ QUANTISED_TYPES = (
     "Resize",
     "Split",
 )
-"""Operators whose float operands and results are rounded to int8."""
+"""Operators whose float operands and results are rounded to int8. So are those of normalisations,
+whose constants stay float, and of composites (`composites.py`) that read a rounded value.
+"""
 
-_WEIGHTED = ("Conv", "Gemm")
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 _MOVERS = ("Reshape", "Transpose")
 """Rounded at any rank when their operand is: nothing is lost, and channel shuffles stay exact."""
 _INT32 = np.iinfo(np.int32)
@@ -75,12 +80,14 @@ def quantise_with(
     if scales not in SCALES:
         raise ModelError(f"scales {scales!r}", "there is no such choice", "use pow2 or free")
     _own_biases(model)
-    nodes = _quantised_nodes(model.graph)
+    nodes, values = _rounded(model.graph)
     proto = ir.to_proto(model)
-    if not nodes:
+    if not values:
         return proto
-    ranges = collect(proto, _activations(nodes), found)
+    ranges = collect(proto, [v.name or "" for v in values], found)
     chosen = activation_scales(model.graph, ranges, pow2=scales == "pow2")
+    if scales == "pow2":
+        round_normalisations(proto.graph, chosen)
     overrides = {name: [_override(scale)] for name, scale in chosen.items()}
     overrides |= _constant_overrides(nodes, chosen, pow2=scales == "pow2")
     add_infer_metadata(proto)  # all shapes are known: spares a way through the disk
@@ -155,37 +162,46 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
     graph.node.extend(copies)
 
 
-def _quantised_nodes(graph: ir.Graph) -> list[ir.Node]:
-    found: list[ir.Node] = []
-    rounded: set[ir.Value] = set()
+def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
+    """(nodes that ONNX Runtime's quantiser handles, all values that are rounded), in order."""
+    wholes = composites(graph)
+    inside = {node for whole in wholes.values() for node in whole.nodes}
+    nodes: list[ir.Node] = []
+    values: dict[ir.Value, None] = {}
     for node in graph:
-        moves = is_standard(node, *_MOVERS) and node.inputs[0] in rounded
-        if moves or _is_quantised(node):
-            found.append(node)
-            rounded.update(node.outputs)
-    return found
+        read = [v for v in node.inputs if v is not None]
+        if node in wholes:
+            source = wholes[node].source
+            if not (source in values or source.is_graph_input()) or not _is_map(node.outputs[0]):
+                continue
+            read = [source]
+        elif node in inside:
+            continue
+        elif (is_standard(node, *_MOVERS) and node.inputs[0] in values) or _is_quantised(node):
+            nodes.append(node)
+        elif not (is_standard(node, "BatchNormalization") and _is_map(node.outputs[0])):
+            continue
+        computed = [v for v in (*read, *node.outputs) if v.const_value is None]
+        values.update(dict.fromkeys(v for v in computed if v.dtype == ir.DataType.FLOAT))
+    return nodes, values
 
 
 def _is_quantised(node: ir.Node) -> bool:
     if not is_standard(node, *QUANTISED_TYPES):
         return False
-    x, y = node.inputs[0], node.outputs[0]
-    if x is None or x.dtype != ir.DataType.FLOAT or static_shape(y) is None:
+    x, w = node.inputs[0], constant(operand(node, 1))
+    if x is None or x.dtype != ir.DataType.FLOAT or static_shape(node.outputs[0]) is None:
         return False
+    if is_standard(node, "ConvTranspose") and w is not None:
+        group = node.attributes.get_int("group", 1)
+        return constant(x) is None and (group == 1 or (group, 1) == w.shape[:2])
     if node.op_type in _WEIGHTED:
-        return constant(operand(node, 1)) is not None and constant(x) is None
-    return len(static_shape(y) or ()) in {2, 4}
+        return w is not None and constant(x) is None
+    return _is_map(node.outputs[0])
 
 
-def _activations(nodes: Sequence[ir.Node]) -> list[str]:
-    """Float tensors that quantised nodes read or write, in graph order."""
-    names: dict[str, None] = {}
-    for node in nodes:
-        for value in (*node.inputs, *node.outputs):
-            if value is None or value.const_value is not None or value.dtype != ir.DataType.FLOAT:
-                continue
-            names[value.name or ""] = None
-    return list(names)
+def _is_map(value: ir.Value) -> bool:
+    return len(static_shape(value) or ()) in {2, 4}
 
 
 def _own_biases(model: ir.Model) -> None:
@@ -225,7 +241,7 @@ def _weight_override(node: ir.Node, chosen: dict[str, float]) -> tuple[str, list
     assert x is not None
     assert w is not None
     rows = weight_scales(node, x_scale=chosen[x.name or ""], y_scale=chosen[y.name or ""])
-    return w.name or "", [_override(s) | {"axis": 0} for s in rows]
+    return w.name or "", [_override(s) | {"axis": filter_axis(node)} for s in rows]
 
 
 def _wider(old: list[dict[str, Any]] | None, new: list[dict[str, Any]]) -> list[dict[str, Any]]:

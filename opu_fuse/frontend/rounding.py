@@ -14,6 +14,7 @@ import onnx_ir as ir
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
+    filter_axis,
     is_standard,
     operand,
     quant_of,
@@ -23,7 +24,10 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.frontend.qdq import per_row
 from opu_fuse.quant import META_KEY, QuantParams
 
-_ROUNDED = ("Conv", "Gemm", "Add", "Mul", "AveragePool", "GlobalAveragePool", "LeakyRelu")
+_ROUNDED = (
+    *("Conv", "ConvTranspose", "Gemm", "Add", "Mul", "BatchNormalization"),
+    *("AveragePool", "GlobalAveragePool", "LeakyRelu"),
+)
 """Operators that compute new values; the machines can round behind each."""
 _MONOTONE = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat")
 _EXACT = ("Relu", "MaxPool", "Reshape", "Transpose")
@@ -56,19 +60,27 @@ def _can_round(value: ir.Value, reader: ir.Node) -> bool:
 
 
 def finish_biases(model: ir.Model) -> None:
-    """Make every bias of an int8 Conv or Gemm int32 in the accumulator's scale, in place.
+    """Make every bias of an int8 convolution or Gemm int32 in the accumulator's scale, in place.
 
     A convolution whose bias does not fit keeps a float bias, and so runs on the host.
     """
     for node in model.graph:
         x, w, b = node.inputs[0] if node.inputs else None, operand(node, 1), operand(node, 2)
-        if not is_standard(node, "Conv", "Gemm") or x is None or w is None or b is None:
+        if (
+            not is_standard(node, "Conv", "ConvTranspose", "Gemm")
+            or x is None
+            or w is None
+            or b is None
+        ):
             continue
         x_quant, w_quant, bias = quant_of(x), quant_of(w), real_constant(b)
         weight = constant(w)
         if x_quant is None or w_quant is None or bias is None or weight is None:
             continue
-        w_quant = per_row(w_quant, len(weight))
+        axis = filter_axis(node)
+        if bias.size != weight.shape[axis]:  # groups of a ConvTranspose that no machine takes
+            continue
+        w_quant = per_row(w_quant, weight.shape[axis], axis)
         scale = np.float32(x_quant.per_tensor) * np.asarray(w_quant.scale, np.float32)
         have = quant_of(b)
         if (

@@ -13,15 +13,21 @@ int32 and the shift of the requantiser stays below MAX_SHIFT.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
-from opu_fuse.frontend.editing import constant, is_standard, operand
+from opu_fuse.composites import SHUFFLE, composites
+from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand
 from opu_fuse.frontend.ranges import Range
 
 MAX_CLIPPED = 0.01
 MAX_SHIFT = 31
 BIAS_LIMIT = float(1 << 30)
 """Half of int32: the other half is room for the sum of products."""
+NORM_BITS = 23
+"""Of a normalisation's shift: with the product of 15 + 7 bits it makes 24, what float32 holds."""
+_INT16_MAX = (1 << 15) - 1
 CANDIDATES = 4
 """How many halvings of the scale that clips nothing are tried."""
 
@@ -54,11 +60,7 @@ def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]
             name = parent[name]
         return name
 
-    for node in graph:
-        if not is_standard(node, *TIED_TYPES):
-            continue
-        operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
-        values = (*operands, *node.outputs)
+    for values in _ties(graph).values():
         names = [v.name for v in values if v is not None and v.name in parent]
         for name in names[1:]:
             parent[find(name or "")] = find(names[0] or "")
@@ -68,11 +70,26 @@ def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]
     return [tuple(group) for group in groups.values()]
 
 
+def _ties(graph: ir.Graph) -> dict[ir.Node, tuple[ir.Value | None, ...]]:
+    """Nodes that move or select values -> what has one scale there."""
+    inside = {node: whole for whole in composites(graph).values() for node in whole.nodes}
+    found: dict[ir.Node, tuple[ir.Value | None, ...]] = {}
+    for node in graph:
+        whole = inside.get(node)
+        if whole is not None and whole.op == SHUFFLE:
+            found[node] = (whole.source, *whole.nodes[-1].outputs)
+        elif whole is None and is_standard(node, *TIED_TYPES):
+            operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+            found[node] = (*operands, *node.outputs)
+    return found
+
+
 def read_by_others(graph: ir.Graph) -> set[str]:
     """Values whose accuracy counts: model outputs and what an operator that computes reads."""
     names = {v.name or "" for v in graph.outputs}
+    ties = _ties(graph)
     for node in graph:
-        if not is_standard(node, *TIED_TYPES):
+        if node not in ties:
             names.update(v.name or "" for v in node.inputs if v is not None)
     return names
 
@@ -131,9 +148,10 @@ def _relative_error(values: np.ndarray, scale: float) -> float:
 
 
 def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarray:
-    """Power-of-two scales of a Conv's or Gemm's weight, float64 [output channels]."""
+    """Power-of-two scales of a convolution's or Gemm's weight, float64 [output channels]."""
     weight, bias = constant(node.inputs[1]), constant(operand(node, 2))
     assert weight is not None
+    weight = np.moveaxis(weight, filter_axis(node), 0)
     rows = weight.reshape(len(weight), -1)
     step = max(_BLOCK // rows.shape[1], 1)
     scales = np.concatenate([_row_scales(rows[i : i + step]) for i in range(0, len(rows), step)])
@@ -159,3 +177,26 @@ def _row_scales(rows: np.ndarray) -> np.ndarray:
     lost = np.einsum("ij,ij->i", magnitudes, magnitudes, dtype=np.float64)
     gained = rows.shape[1] * (np.square(scales) - np.square(half)) / 12.0
     return np.where(dead, 0.0, np.where(lost < gained, half, scales))
+
+
+def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) -> None:
+    """Round scale and shift of every BatchNormalization, in place, to what a machine can write:
+    per channel `scale = a / 2**k`, `shift = b * x_scale / 2**k` with a in int16, b in NORM_BITS.
+
+    scales: powers of two, by tensor. Sums then are exact in float32 too.
+    """
+    tensors = {t.name: t for t in graph.initializer}
+    for node in graph.node:
+        if node.op_type != "BatchNormalization" or node.input[0] not in scales:
+            continue
+        scale, shift = (numpy_helper.to_array(tensors[n]) for n in node.input[1:3])
+        steps = shift.astype(np.float64) / scales[node.input[0]]
+        with np.errstate(divide="ignore"):
+            room = np.minimum(np.log2(_INT16_MAX / abs(scale)), NORM_BITS - np.log2(abs(steps)))
+        fine = np.exp2(np.where(np.isfinite(room), np.floor(room), 0.0))
+        _renew(tensors[node.input[1]], np.rint(scale * fine) / fine)
+        _renew(tensors[node.input[2]], np.rint(steps * fine) / fine * scales[node.input[0]])
+
+
+def _renew(tensor: onnx.TensorProto, data: np.ndarray) -> None:
+    tensor.CopyFrom(numpy_helper.from_array(data.astype(np.float32), tensor.name))

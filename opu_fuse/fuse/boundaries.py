@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from opu_fuse.dfg.graph import Kind, Node
 from opu_fuse.fuse.grouping import Apart, no_reason
-from opu_fuse.fuse.growth import Forbid, Growth, extend, grown
+from opu_fuse.fuse.growth import Forbid, Growth, edge_refusal, extend, grown
 from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.order import producers
 from opu_fuse.fuse.partition import Boundary, Group, HostOp
@@ -125,12 +125,13 @@ def _between(
             return refuse(joined_other, {**words, "weighing": weighing})
     if source_group.matches[-1].node != source:
         return refuse(interior_value, {"source": scope.dfg[source].name})
+    unfit = None if node.is_virtual else operator_refusal(scope, node)
+    unfit = unfit or edge_refusal(scope, scope.dfg.nodes[source], node)
+    if unfit is not None:  # `greedy` takes in what no module runs
+        return unfit
     growth = grown_groups.get(source_group.index)
     if growth is None:
         growth = grown_groups[source_group.index] = grown(scope, source_group.matches)
-    unfit = None if node.is_virtual else operator_refusal(scope, node)
-    if unfit is not None:  # `greedy` takes in what no module runs
-        return unfit
     joined = extend(scope, growth, node, forbid)
     return joined if isinstance(joined, Refusal) else None
 

@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from opu_fuse.cost.groups import NOTHING, Cost
 from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.integer import owned_bias
-from opu_fuse.fuse.growth import ARRAY_OPERATORS, Forbid, Growth, fill_clash, working
-from opu_fuse.fuse.legality import EDGE_RULES, VIEW_RULES
-from opu_fuse.fuse.module_rules import module_refusal
+from opu_fuse.fuse.growth import (
+    ARRAY_OPERATORS,
+    Forbid,
+    Growth,
+    edge_refusal,
+    fill_clash,
+    working,
+)
+from opu_fuse.fuse.legality import VIEW_RULES
+from opu_fuse.fuse.module_rules import fits
 from opu_fuse.fuse.partition import Match
 from opu_fuse.fuse.refusal import first_refusal
 from opu_fuse.fuse.scope import Scope, leaves
@@ -54,7 +61,7 @@ def continued(scope: Scope, node: Node) -> tuple[int, ...]:
     return tuple(
         i
         for i, count in counts.items()
-        if count == 1 and first_refusal(EDGE_RULES, scope, scope.dfg[i], node) is None
+        if count == 1 and edge_refusal(scope, scope.dfg[i], node) is None
     )
 
 
@@ -95,7 +102,7 @@ def _placements(scope: Scope, growth: Growth, node: Node) -> list[Growth]:
             _with(one, Match(node=placed.index, module=module))
             for one in found
             for module in one.position.candidates(placed.op)
-            if module_refusal(scope, placed, module) is None
+            if fits(scope, placed, module)
         ]
     return found
 
@@ -105,7 +112,6 @@ def _with(growth: Growth, match: Match) -> Growth:
     copy = Growth(
         position=growth.position,
         matches=list(growth.matches),
-        members=set(growth.members),
         base=growth.base,
     )
     copy.take(match)

@@ -9,9 +9,9 @@ they are in, and what reads them is measured by that group's last working operat
 
 from dataclasses import replace
 
-from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.views import follow_views
-from opu_fuse.fuse.fuseops import DEFAULT_LIMITS, Limits, fuse_ops
+from opu_fuse.fuse.fuseops import fuse_ops
 from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid, Growth
 from opu_fuse.fuse.matched import grow
@@ -47,17 +47,3 @@ def dominator(scope: Scope, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
         return refuse(other_function, words) if function[base] != function[target] else None
 
     return replace(grow(scope, forbid, wanted), apart=apart)
-
-
-def functions(
-    dfg: Dfg, *, opt_level: int = 2, limits: Limits = DEFAULT_LIMITS
-) -> tuple[tuple[int, ...], ...]:
-    """FuseOps by itself: the calls of every function, ascending, in the order of their last ones.
-
-    This is what the strategy starts from, before any machine is looked at.
-    """
-    members: dict[int, list[int]] = {}
-    roots = fuse_ops(fusion_graph(dfg), opt_level=opt_level, limits=limits)
-    for call in dfg.calls:
-        members.setdefault(roots[call.index], []).append(call.index)
-    return tuple(sorted((tuple(m) for m in members.values()), key=max))

@@ -13,11 +13,11 @@ from opu_fuse.fuse.legality import (
     one_fill,
     other_operand,
 )
-from opu_fuse.fuse.module_rules import module_refusal
+from opu_fuse.fuse.module_rules import fits
 from opu_fuse.fuse.modules import Position
 from opu_fuse.fuse.partition import Match
 from opu_fuse.fuse.refusal import Refusal, first_refusal, refuse
-from opu_fuse.fuse.scope import Scope, leaves
+from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.ways import forbidden_words, no_module
 
 ARRAY_OPERATORS = frozenset({"conv", "dense"})
@@ -29,13 +29,12 @@ NOTHING_FORBIDDEN: Forbid = frozenset()
 
 @dataclass(slots=True)
 class Growth:
-    """position: where the data stands in the pipeline; matches so far; members: their nodes; base:
-    the node whose bytes the tail shows (differs from the tail behind views).
+    """position: where the data stands in the pipeline; matches so far; base: the node whose bytes
+    the tail shows (differs from the tail behind views).
     """
 
     position: Position
     matches: list[Match] = field(default_factory=list)
-    members: set[int] = field(default_factory=set)
     base: int = -1
 
     @property
@@ -51,7 +50,6 @@ class Growth:
     def take(self, match: Match) -> None:
         """Adds an operator (on no module: a view)."""
         self.matches.append(match)
-        self.members.add(match.node)
         if match.module is not None:
             self.position = self.position.after(match.module)
             self.base = match.node
@@ -103,20 +101,27 @@ def extend(
 ) -> tuple[Match, ...] | Refusal:
     """How a node joins the group whose tail it reads, or the first rule against it."""
     source = scope.dfg.nodes[group.tail]
-    refusal = first_refusal(EDGE_RULES, scope, source, node)
+    refusal = edge_refusal(scope, source, node)
     if refusal is not None:
         return refusal
     if node.is_virtual:
         refusal = first_refusal(VIEW_RULES, scope, scope.dfg[group.base], node)
         return refusal or (Match(node=node.index, module=None),)
-    inside = _second_inside(scope, group, node)
-    if inside is not None:
-        return refuse(other_operand, {"node": node.name, "other": scope.dfg[inside].name})
+    # Whatever the group computes before its tail has its one reader there.
+    if scope.reads_twice(node, source.index):
+        return refuse(other_operand, {"node": node.name, "other": source.name})
     if source.op == "pad":
         clash = fill_clash(source, node)
         if clash is not None:
             return clash
     return place(scope, group, node, forbid)
+
+
+def edge_refusal(scope: Scope, source: Node, node: Node) -> Refusal | None:
+    """The first edge rule that does not hold; of most edges it is plain that all do."""
+    if scope.leaves_only_to(source.index, node.index):
+        return None
+    return first_refusal(EDGE_RULES, scope, source, node)
 
 
 def fill_clash(pad: Node, node: Node) -> Refusal | None:
@@ -128,21 +133,9 @@ def fill_clash(pad: Node, node: Node) -> Refusal | None:
     return refuse(one_fill, words) if value != 0.0 else None
 
 
-def _second_inside(scope: Scope, group: Growth, node: Node) -> int | None:
-    """An operand that the group computes besides its tail (or the tail itself, read twice)."""
-    if node.op == "concat":  # of many operands, where a group has few members
-        counts = scope.leaf_counts(node)
-        if sum(counts.get(m, 0) for m in group.members) == 1:
-            return None
-    inside = [i for i in leaves(scope.dfg, node) if i in group.members]
-    if len(inside) == 1:
-        return None
-    inside.remove(group.tail)
-    return inside[0]
-
-
 def _nearest(scope: Scope, position: Position, node: Node) -> str | Refusal:
-    for module in position.candidates(node.op):
-        if module_refusal(scope, node, module) is None:
-            return module
-    return no_module(scope, position, node)
+    form = scope.forms[node.index]
+    if form not in position.nearest:
+        fitting = (m for m in position.candidates(node.op) if fits(scope, node, m))
+        position.nearest[form] = next(fitting, None)
+    return position.nearest[form] or no_module(scope, position, node)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.fuse.operator_rules import TWO_OPERANDS, kind_for
-from opu_fuse.fuse.refusal import UNASKED, Refusal, Words, first_refusal, refuse
+from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.hw.check import largest
 from opu_fuse.hw.spec import Access as OperandAccess
@@ -33,21 +33,26 @@ _FORMS = {
 }
 
 
+def fits(scope: Scope, node: Node, name: str) -> bool:
+    """Whether all module rules hold."""
+    key = (scope.forms[node.index], name)
+    found = scope.placements.get(key)
+    if found is None:
+        found = scope.placements[key] = module_refusal(scope, node, name) is None
+    return found
+
+
 def module_refusal(scope: Scope, node: Node, name: str) -> Refusal | None:
     """The first of the module rules that does not hold; rules that cannot apply are not asked."""
-    key = (node.index, name)
-    found = scope.placements.get(key, UNASKED)
-    if found is UNASKED:
-        rules = _RULES[scope.modules.by_name[name].operand is not None, bool(node.attrs)]
-        found = scope.placements[key] = first_refusal(rules, scope, node, name)
-    return found
+    rules = _RULES[scope.modules.by_name[name].operand is not None, bool(node.attrs)]
+    return first_refusal(rules, scope, node, name)
 
 
 def module_refusals(scope: Scope, node: Node, name: str) -> tuple[Refusal, ...]:
     """All module rules that do not hold, `limits` once for each axis. A module of the wrong domain
     is not looked at further: another one is needed.
     """
-    first = module_refusal(scope, node, name)
+    first = None if fits(scope, node, name) else module_refusal(scope, node, name)
     if first is None or first.predicate is domain:
         return () if first is None else (first,)
     rules = [symmetric_padding, fill_value]
@@ -81,17 +86,20 @@ def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
     Change: give {operand} {form}
     """
     wanted = scope.modules.by_name[name].operand or OperandAccess.FULL
-    second = _second_operand(scope.dfg, node)
+    fitting = _FITTING[wanted]
+    if _takes_maps(scope, name):
+        fitting = fitting | {Access.FULL}
+    side = _side_operands(scope.dfg, node)
     wrong = [
         operand
         for i, (operand, access) in enumerate(zip(node.operands, node.access, strict=True))
-        if access not in (_FITTING[wanted] if i == second else {Access.FULL})
+        if access not in (fitting if i in side else {Access.FULL})
     ]
     if not wrong:
         return None
     operand = scope.dfg[wrong[0]]
     words = {"module": name, "wanted": _WORDING[wanted], "node": node.name}
-    own = wanted if wrong[0] == node.operands[second] else OperandAccess.FULL
+    own = wanted if wrong[0] in [node.operands[i] for i in side] else OperandAccess.FULL
     form = _FORMS.get(own, f"the shape of the result, {node.shape}")
     return {**words, "operand": operand.name, "shape": operand.shape, "form": form}
 
@@ -101,10 +109,11 @@ def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
 
     Change: make {operand} a constant of the model
     """
-    if scope.modules.by_name[name].operand is OperandAccess.FULL:
+    if _takes_maps(scope, name):
         return None
-    operand = scope.dfg[node.operands[_second_operand(scope.dfg, node)]]
-    return None if operand.kind is Kind.CONST else {"module": name, "operand": operand.name}
+    side = [scope.dfg[node.operands[i]] for i in _side_operands(scope.dfg, node)]
+    computed = [operand.name for operand in side if operand.kind is not Kind.CONST]
+    return {"module": name, "operand": computed[0]} if computed else None
 
 
 def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
@@ -112,7 +121,7 @@ def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
 
     Change: make {operand} an input of the model
     """
-    if scope.modules.by_name[name].operand is not OperandAccess.FULL:
+    if not _takes_maps(scope, name):
         return None
     constants = [scope.dfg[i].name for i in node.operands if scope.dfg[i].kind is Kind.CONST]
     return {"module": name, "operand": constants[0]} if constants else None
@@ -164,12 +173,21 @@ _RULES = {
 }
 
 
-def _second_operand(dfg: Dfg, node: Node) -> int:
-    """Position of the operand that does not come along the pipeline: the constant one, else the
-    second.
+def _takes_maps(scope: Scope, name: str) -> bool:
+    """Whether a module's second operand is computed: a map, or a gate of one pixel."""
+    module = scope.modules.by_name[name]
+    return module.operand is OperandAccess.FULL or module.kind is ModuleKind.SE
+
+
+def _side_operands(dfg: Dfg, node: Node) -> tuple[int, ...]:
+    """Positions of the operands that do not come along the pipeline: the constants, else the one
+    that is no full map, else the second.
     """
     constants = [i for i, operand in enumerate(node.operands) if dfg[operand].kind is Kind.CONST]
-    return constants[0] if len(constants) == 1 else 1
+    if 0 < len(constants) < len(node.operands):
+        return tuple(constants)
+    narrow = [i for i, access in enumerate(node.access) if access is not Access.FULL]
+    return (narrow[0],) if len(narrow) == 1 else (1,)
 
 
 def excesses(scope: Scope, node: Node, name: str) -> Iterator[Words]:

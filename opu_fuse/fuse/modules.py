@@ -26,6 +26,8 @@ class Position:
     modules: "Modules"
     _after: dict[str, "Position"] = field(default_factory=dict)
     _candidates: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    nearest: dict[int, str | None] = field(default_factory=dict)
+    """What `growth.place` remembers, by form of operator."""
 
     def after(self, module: str) -> "Position":
         """The position behind one more operator."""

@@ -8,14 +8,37 @@ import functools
 import math
 from collections.abc import Mapping
 
+from opu_fuse.composites import slope_shift
 from opu_fuse.dfg.graph import Access, Kind, Node
-from opu_fuse.dfg.interpret import slope_shift
 from opu_fuse.dfg.islands import float_reason
-from opu_fuse.fuse.forms import FORMS
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
 from opu_fuse.fuse.scope import Scope, leaves
 from opu_fuse.hw.check_graph import RUNS
 from opu_fuse.hw.spec import ModuleKind
+
+_WINDOW = "one four-dimensional operand of known shape, explicit pads and no ceil_mode"
+_KNOWN = "operands and a result of known shape that stand for real numbers"
+
+FORMS: Mapping[str, str] = {
+    "Conv": "constant weights (o, i, h, w), a constant bias and explicit pads",
+    "Gemm": "a two-dimensional operand, constant weights and a constant bias",
+    "MatMul": "a two-dimensional operand and constant weights",
+    "Add": _KNOWN,
+    "Mul": _KNOWN,
+    "Relu": _KNOWN,
+    "Clip": f"{_KNOWN}, and constant bounds",
+    "LeakyRelu": _KNOWN,
+    "MaxPool": _WINDOW,
+    "AveragePool": _WINDOW,
+    "GlobalMaxPool": _WINDOW,
+    "GlobalAveragePool": _WINDOW,
+    "Pad": "mode constant, four dimensions, constant pads that add something, batch left alone",
+    "Concat": _KNOWN,
+    "Resize": "mode nearest, whole factors for rows and columns, and asymmetric coordinates with "
+    "floor or half_pixel ones with round_prefer",
+    "Reshape": _KNOWN,
+}
+"""In which form machines know an ONNX operator: in words, what `dfg/lower.py` decides in code."""
 
 TWO_OPERANDS = frozenset({"add", "multiply"})
 """Operators whose second operand decides which kind of module they need."""
@@ -25,8 +48,12 @@ def operator_refusal(scope: Scope, node: Node) -> Refusal | None:
     """The first of the operator rules that does not hold."""
     found = scope.operators.get(node.index, UNASKED)
     if found is UNASKED:
-        rules = _RULES.get(node.op, COMMON_RULES)
-        found = scope.operators[node.index] = first_refusal(rules, scope, node)
+        form = scope.forms[node.index]
+        known = form in scope.held and integer_values(scope, node) is None
+        found = None if known else first_refusal(_RULES.get(node.op, COMMON_RULES), scope, node)
+        scope.operators[node.index] = found
+        if found is None:
+            scope.held.add(form)
     return found
 
 

@@ -8,6 +8,8 @@ from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.fuse.partition import HostOp, Match, Partition
 from opu_fuse.fuse.scope import leaves
 
+COMPUTED = (Kind.CALL, Kind.TUPLE_GET)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -22,14 +24,12 @@ def producers(dfg: Dfg, index: int) -> tuple[int, ...]:
     order.
     """
     nodes = dfg.nodes
-    found: dict[int, None] = {}
-    for operand in leaves(dfg, nodes[index]):
-        node = nodes[operand]
-        if node.kind is Kind.CALL:
-            found[operand] = None
-        elif node.kind is Kind.TUPLE_GET:
-            found[node.operands[0]] = None
-    return tuple(found)
+    found = [
+        i if nodes[i].kind is Kind.CALL else nodes[i].operands[0]
+        for i in leaves(dfg, nodes[index])
+        if nodes[i].kind in COMPUTED
+    ]
+    return tuple(found) if len(found) < 2 else tuple(dict.fromkeys(found))
 
 
 def execution_order(dfg: Dfg, partition: Partition) -> tuple[Step, ...]:

@@ -1,7 +1,7 @@
 """What all rules are asked about: one DFG on one machine, and who reads whom."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
@@ -14,10 +14,11 @@ from opu_fuse.hw.spec import HwSpec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """One DFG on one machine. outputs: indices of the model's outputs; misfits: what the scheduler
-    said about groups that it forbids.
+    said about groups that it forbids; forms: per node a number, the same for operators that no rule
+    about single operators can tell apart.
 
-    Verdicts about single operators are asked for several times (by a strategy, for reasons, by the
-    verifier) and never change: they are remembered per node, as are readers of widely read values.
+    Networks repeat themselves: what modules say about an operator is remembered by its form, what
+    holds for it alone by node.
     """
 
     dfg: Dfg
@@ -25,21 +26,33 @@ class Scope:
     modules: Modules
     outputs: frozenset[int]
     misfits: Misfits
+    forms: Sequence[int]
     _readers: dict[int, tuple[int, ...]] = field(default_factory=dict, init=False)
     _leaves: dict[int, Mapping[int, int]] = field(default_factory=dict, init=False)
     operators: dict[int, Refusal | None] = field(default_factory=dict, init=False)
     """What `operator_rules.operator_refusal` remembers, by node."""
-    placements: dict[tuple[int, str], Refusal | None] = field(default_factory=dict, init=False)
-    """What `module_rules.module_refusal` remembers, by node and module."""
+    held: set[int] = field(default_factory=set, init=False)
+    """Forms for which all operator rules held, that about rounding aside."""
+    placements: dict[tuple[int, str], bool] = field(default_factory=dict, init=False)
+    """What `module_rules.fits` remembers, by form and module."""
     ways: dict[tuple[Position, str, str], Refusal] = field(default_factory=dict, init=False)
-    """What `ways.no_module` remembers, by position, operator and module."""
+    """What `ways.no_way` remembers, by position, operator and module."""
+    dead_ends: dict[tuple[Position, int], Refusal] = field(default_factory=dict, init=False)
+    """What `ways.no_module` remembers, by position and form."""
 
-    def leaf_counts(self, node: Node) -> Mapping[int, int]:
-        """How often a node reads each of its `leaves`."""
-        found = self._leaves.get(node.index)
-        if found is None:
-            found = self._leaves[node.index] = Counter(leaves(self.dfg, node))
-        return found
+    def reads_twice(self, node: Node, operand: int) -> bool:
+        """Whether a node reads a value more than once."""
+        if node.op != "concat":
+            return node.operands.count(operand) > 1
+        counts = self._leaves.get(node.index)
+        if counts is None:
+            counts = self._leaves[node.index] = Counter(leaves(self.dfg, node))
+        return counts[operand] > 1
+
+    def leaves_only_to(self, index: int, reader: int) -> bool:
+        """Whether a value is read by this call alone, and is no output of the model."""
+        only = self.dfg.users[index] == (reader,) or self.readers(index) == (reader,)
+        return only and index not in self.outputs
 
     def readers(self, index: int) -> tuple[int, ...]:
         """`readers` of a node."""
@@ -54,8 +67,32 @@ class Scope:
 
 def scope_of(dfg: Dfg, hw: HwSpec, misfits: Misfits | None = None) -> Scope:
     """The scope in which all rules are asked."""
-    outputs = frozenset(dfg.outputs)
-    return Scope(dfg=dfg, hw=hw, modules=Modules(hw), outputs=outputs, misfits=misfits or {})
+    return Scope(
+        dfg=dfg,
+        hw=hw,
+        modules=Modules(hw),
+        outputs=frozenset(dfg.outputs),
+        misfits=misfits or {},
+        forms=_forms(dfg),
+    )
+
+
+def _forms(dfg: Dfg) -> list[int]:
+    """Numbers of operators by everything that rules read about them but names and rounding."""
+    numbers: dict[Hashable, int] = {}
+    values: list[Hashable] = []
+    found: list[int] = []
+    for node in dfg.nodes:
+        operands = tuple([values[i] for i in node.operands])
+        if node.kind is Kind.CALL:
+            values.append(node.shape)
+            attrs = tuple(node.attrs.items())
+            key = (node.op, node.owner is None, node.shape, node.access, attrs, operands)
+            found.append(numbers.setdefault(key, len(numbers)))
+        else:
+            values.append((node.kind, node.shape, operands))
+            found.append(-1)
+    return found
 
 
 def leaves(dfg: Dfg, node: Node) -> tuple[int, ...]:

@@ -13,14 +13,13 @@ from enum import StrEnum
 from opu_fuse.cost.groups import GroupCosts
 from opu_fuse.dfg.graph import Kind, Node
 from opu_fuse.fuse.boundaries import host_operand, joined_other
-from opu_fuse.fuse.growth import Growth, grown, place
-from opu_fuse.fuse.legality import EDGE_RULES
+from opu_fuse.fuse.growth import Growth, edge_refusal, grown, place
 from opu_fuse.fuse.matched import levels
 from opu_fuse.fuse.module_rules import module_refusals
 from opu_fuse.fuse.modules import Position
 from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.partition import Group, Partition
-from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
+from opu_fuse.fuse.refusal import Refusal, Words, refuse
 from opu_fuse.fuse.scope import Scope, data_operands
 
 
@@ -162,7 +161,7 @@ def _behind(scope: Scope, before: Growth, group: Group, node: Node, cut: Refusal
     source = scope.dfg[before.tail]
     searched = not node.is_virtual and (cut is None or cut.predicate is not joined_other)
     if node.owner is None:
-        searched = searched and first_refusal(EDGE_RULES, scope, source, node) is None
+        searched = searched and edge_refusal(scope, source, node) is None
     return Attempt(
         source=source.index,
         group=group.index,

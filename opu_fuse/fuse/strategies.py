@@ -14,6 +14,7 @@ from opu_fuse.fuse.greedy import greedy
 from opu_fuse.fuse.grouping import Strategy
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
 from opu_fuse.fuse.matched import matched, none
+from opu_fuse.fuse.names import DEFAULT_STRATEGY, StrategyName
 from opu_fuse.fuse.optimal import optimal
 from opu_fuse.fuse.order import order_units
 from opu_fuse.fuse.partition import Group, Match, Partition
@@ -21,14 +22,13 @@ from opu_fuse.fuse.scope import Scope, leaves, scope_of
 from opu_fuse.fuse.verify import verify
 from opu_fuse.hw.spec import HwSpec
 
-STRATEGIES: dict[str, Strategy] = {
-    "none": none,
-    "greedy": greedy,
-    "matched": matched,
-    "optimal": optimal,
-    "dominator": dominator,
+STRATEGIES: Mapping[str, Strategy] = {
+    StrategyName.NONE: none,
+    StrategyName.GREEDY: greedy,
+    StrategyName.MATCHED: matched,
+    StrategyName.OPTIMAL: optimal,
+    StrategyName.DOMINATOR: dominator,
 }
-DEFAULT_STRATEGY = "matched"
 
 
 def partition(
@@ -80,7 +80,7 @@ def _partition(scope: Scope, strategy: str, forbidden: Forbid) -> Partition:
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """What is made here is kept: looking through ever more objects for garbage again and again
-    would take a third of the time.
+    would take a third of the time. In the end all counts as old, looked through or not.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -88,6 +88,9 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -4,12 +4,14 @@ Each check has the name of its rule; the rules of `legality.py` are reused word 
 about whole groups stand here.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.fuse.growth import Growth, fill_clash
 from opu_fuse.fuse.legality import VIEW_RULES, group_exit, listed, no_group, other_operand
-from opu_fuse.fuse.module_rules import module_refusal
+from opu_fuse.fuse.module_rules import fits, module_refusal
 from opu_fuse.fuse.operator_rules import known_operator, operator_refusal
 from opu_fuse.fuse.order import order_units
 from opu_fuse.fuse.partition import Group, HostOp, Violation
@@ -70,12 +72,11 @@ def _violated(refusal: Refusal, *nodes: int) -> Violation:
 
 
 def _coverage(dfg: Dfg, groups: Sequence[Group], host: Sequence[HostOp]) -> Iterator[Violation]:
-    counts = dict.fromkeys((n.index for n in dfg.calls), 0)
-    for index in [m.node for g in groups for m in g.matches] + [h.node for h in host]:
-        counts[index] = counts.get(index, 0) + 1
-    for index, count in counts.items():
-        if count != 1:
-            yield _violation(placed_once, {"node": dfg[index].name, "count": count}, index)
+    counts = dict.fromkeys([n.index for n in dfg.calls], 0)
+    counts |= Counter([m.node for g in groups for m in g.matches] + [h.node for h in host])
+    for index in [i for i, count in counts.items() if count != 1]:
+        words: Words = {"node": dfg[index].name, "count": counts[index]}
+        yield _violation(placed_once, words, index)
 
 
 def _replay(scope: Scope, group: Group, found: list[Violation]) -> None:
@@ -83,13 +84,14 @@ def _replay(scope: Scope, group: Group, found: list[Violation]) -> None:
     module?
     """
     growth = Growth(scope.modules.start)
+    members = {m.node for m in group.matches}
     for match in group.matches:
         node = scope.dfg.nodes[match.node]
         refusal = _operator(scope, node, match.module)
         if refusal is not None:
             found.append(_violated(refusal, node.index))
         if growth.matches:
-            _data(scope, growth, node, found)
+            _data(scope, growth, node, members, found)
         else:
             _head(scope, node, found)
         if match.module is not None and match.module not in growth.position.candidates(node.op):
@@ -105,7 +107,9 @@ def _operator(scope: Scope, node: Node, module: str | None) -> Refusal | None:
         words: Words = {"op": node.op.removeprefix("host:")}
         return None if node.is_virtual else refuse(known_operator, words)
     refusal = operator_refusal(scope, node) if node.owner is None else None
-    return refusal or module_refusal(scope, node, module)
+    if refusal is None and not fits(scope, node, module):
+        refusal = module_refusal(scope, node, module)
+    return refusal
 
 
 def _head(scope: Scope, node: Node, found: list[Violation]) -> None:
@@ -118,23 +122,24 @@ def _head(scope: Scope, node: Node, found: list[Violation]) -> None:
         found.append(_violation(no_group, words, node.index))
 
 
-def _data(scope: Scope, growth: Growth, node: Node, found: list[Violation]) -> None:
+def _data(
+    scope: Scope, growth: Growth, node: Node, members: Collection[int], found: list[Violation]
+) -> None:
     """What the operator reads: the group's tail and nothing else that the group computes."""
     dfg, tail = scope.dfg, growth.tail
     if node.owner is not None:
         if tail != node.owner:
             found.append(_strayed(dfg, node))
         return
-    operands = list(leaves(dfg, node))
-    if tail not in operands:
+    inside = [i for i in leaves(dfg, node) if i in members]
+    if tail not in inside:
         words: Words = {"node": node.name, "tail": dfg[tail].name}
         found.append(_violation(reads_tail, words, tail, node.index))
         return
-    operands.remove(tail)
-    for inside in operands:
-        if inside in growth.members:
-            words = {"node": node.name, "other": dfg[inside].name}
-            found.append(_violation(other_operand, words, inside, node.index))
+    inside.remove(tail)
+    for other in inside:
+        words = {"node": node.name, "other": dfg[other].name}
+        found.append(_violation(other_operand, words, other, node.index))
     refusal = fill_clash(dfg[tail], node)
     if refusal is None and node.is_virtual:
         base = growth.base if growth.base >= 0 else tail
@@ -154,7 +159,9 @@ def _results(scope: Scope, group: Group, found: list[Violation]) -> None:
     """Interior values nobody else needs, and one result."""
     dfg = scope.dfg
     members = {m.node for m in group.matches}
-    for match in group.matches[:-1]:
+    for match, behind in itertools.pairwise(group.matches):
+        if scope.leaves_only_to(match.node, behind.node):
+            continue
         readers = scope.readers(match.node)
         needed = match.node in scope.outputs
         if not needed and members.issuperset(readers):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from opu_fuse.dfg.graph import Node
 from opu_fuse.fuse.legality import pipeline_path, used_once
-from opu_fuse.fuse.module_rules import module_refusals
+from opu_fuse.fuse.module_rules import fits, module_refusals
 from opu_fuse.fuse.modules import Modules, Position
 from opu_fuse.fuse.partition import Match
 from opu_fuse.fuse.refusal import Refusal, Words, refuse
@@ -23,6 +23,16 @@ def no_module(scope: Scope, position: Position, node: Node) -> Refusal:
 
     The operator map names at least one (`known_operator` holds).
     """
+    key = (position, scope.forms[node.index])
+    found = scope.dead_ends.get(key)
+    if found is None:
+        found = _no_module(scope, position, node)
+        if all(fits(scope, node, module) for module in scope.modules.runners(node.op)):
+            scope.dead_ends[key] = found  # it says nothing about this node alone
+    return found
+
+
+def _no_module(scope: Scope, position: Position, node: Node) -> Refusal:
     reached = position.candidates(node.op)
     modules = dict.fromkeys((*reached, *scope.modules.runners(node.op)))
     cases = [tuple(objections(scope, position, node, module)) for module in modules]

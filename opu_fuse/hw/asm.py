@@ -8,10 +8,12 @@
 
 `engine.opcode`, then `register=value` (decimal, 0x…, negative where signed; a register that is not
 named is 0), then the engines whose token is awaited and those that get one. `dram` and `hash` stand
-for their LO/HI pairs, `order` takes stage names, `pool_kind` max or average.
+for their LO/HI pairs, `order` takes stage names, `pool_kind` max or average, `res_kind` add or
+multiply.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
 
 from opu_fuse.errors import AsmError
 from opu_fuse.hw.encoding import pack_c, pack_u
@@ -22,6 +24,7 @@ from opu_fuse.hw.isa import (
     Engine,
     Opcode,
     PoolKind,
+    ResidualKind,
     Stage,
     pack_order,
     registers_of,
@@ -33,6 +36,7 @@ _PAIRS = {"dram": ("dram_lo", "dram_hi"), "hash": ("hash_lo", "hash_hi")}
 """Names that stand for two registers, lower 22 bits first."""
 
 _TOKENS = ("wait", "signal")
+_Symbol = tuple[Callable[[int], str], Callable[[str], int]]
 _MNEMONICS = {f"{o.engine.name.lower()}.{o.name}": o for o in OPCODES}
 _REGISTERS = {engine: {r.name: r for r in registers_of(engine)} for engine in Engine}
 
@@ -207,15 +211,22 @@ def _parse_order(text: str) -> int:
     return pack_order(tuple(Stage[n] for n in names))
 
 
-def _parse_kind(text: str) -> int:
-    if text.upper() not in PoolKind.__members__:
-        raise _LineError(f"pool_kind: {text!r} is not known", "max or average")
-    return PoolKind[text.upper()]
+def _kinds(name: str, kinds: type[IntEnum]) -> _Symbol:
+    """How a register is written whose values have names."""
+
+    def parse(text: str) -> int:
+        if text.upper() not in kinds.__members__:
+            known = " or ".join(kind.name.lower() for kind in kinds)
+            raise _LineError(f"{name}: {text!r} is not known", known)
+        return kinds[text.upper()]
+
+    return lambda value: kinds(value).name.lower(), parse
 
 
-_SYMBOLS: dict[str, tuple[Callable[[int], str], Callable[[str], int]]] = {
+_SYMBOLS: dict[str, _Symbol] = {
     "order": (_format_order, _parse_order),
-    "pool_kind": (lambda value: PoolKind(value).name.lower(), _parse_kind),
+    "pool_kind": _kinds("pool_kind", PoolKind),
+    "res_kind": _kinds("res_kind", ResidualKind),
 }
 """Registers that are written with names: how they are printed and read (numbers are always
 accepted).

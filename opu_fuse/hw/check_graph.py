@@ -28,6 +28,8 @@ RUNS: dict[str, tuple[ModuleKind, ...]] = {
     "concat": (K.MEM_RD,),
     "upsample": (K.UPSAMPLE, K.MEM_WR),
     "batch_norm": (K.MULTIPLIER,),
+    "transposed_conv": (K.IPA,),
+    "table": (K.TABLE,),
 }
 """Operator -> module kinds that have a behaviour for it."""
 
@@ -35,7 +37,7 @@ OPERAND_KINDS: dict[ModuleKind, tuple[Access, ...]] = {
     K.ADDER: (Access.PER_TENSOR, Access.PER_CHANNEL),
     K.MULTIPLIER: (Access.PER_TENSOR, Access.PER_CHANNEL),
     K.RES_ADDER: (Access.FULL,),
-    K.SE: (Access.FULL,),
+    K.SE: (Access.PER_CHANNEL, Access.FULL),
 }
 """Module kinds with a second operand, and how each may read it."""
 
@@ -74,7 +76,7 @@ def _reachable(spec: HwSpec) -> Iterator[Problem]:
     flow = spec.dataflow
     if flow.root not in flow.modules:
         return
-    graph = _graph(spec)
+    graph = module_graph(spec)
     reached = {flow.root} | nx.descendants(graph, flow.root)
     exits = [name for name, module in flow.modules.items() if module.exit]
     ending = set(exits).union(*(nx.ancestors(graph, name) for name in exits))
@@ -99,7 +101,7 @@ def _domains(spec: HwSpec) -> Iterator[Problem]:
     acc.
     """
     flow = spec.dataflow
-    graph = _graph(spec)
+    graph = module_graph(spec)
     for name, module in flow.modules.items():
         path = ("dataflow", "modules", name)
         domains = (module.domain_in, module.domain_out)
@@ -175,7 +177,7 @@ def _operators(spec: HwSpec) -> Iterator[Problem]:
                 )
 
 
-def _graph(spec: HwSpec) -> "nx.DiGraph[str]":
+def module_graph(spec: HwSpec) -> "nx.DiGraph[str]":
     """The part of the graph whose ends exist."""
     modules = spec.dataflow.modules
     graph: nx.DiGraph[str] = nx.DiGraph()

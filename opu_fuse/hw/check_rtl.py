@@ -2,6 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
+import networkx as nx
+
+from opu_fuse.hw.check_graph import module_graph
+from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS
 from opu_fuse.hw.problem import Problem
 from opu_fuse.hw.spec import Access, HwSpec, ModuleKind
 from opu_fuse.quant import Domain
@@ -9,37 +13,44 @@ from opu_fuse.quant import Domain
 K = ModuleKind
 NOT_BUILT = "or set `build: false` to partition only"
 
-RTL_RANK: dict[ModuleKind, int] = {
-    K.MEM_RD: 0,
-    K.PAD: 1,
-    K.IPA: 2,
-    K.ADDER: 3,
-    K.COMPARATOR: 4,
-    K.POOL: 4,
-    K.RES_ADDER: 4,
-}
-"""Order in which the RTL passes data on; modules of the last rank (the post chain) run in any
-order.
-"""
-_POST_RANK = 4
+ARITHMETIC = (K.MULTIPLIER, K.ADDER)
+POST_CHAIN = (K.COMPARATOR, K.POOL, K.RES_ADDER, K.SE, K.TABLE, K.PAD)
+ORDER = "memory, pre chain, pad, ipa, multiplier and adder, post chain, upsample"
+_PRE, _PAD, _IPA, _ACC, _POST, _UPSAMPLE = range(1, 7)
 
-RTL_OPERATORS = (
-    "conv",
-    "dense",
-    "add",
-    "relu",
-    "clip",
-    "leaky_relu",
-    "max_pool",
-    "avg_pool",
-    "pad",
-)
+
+def _rank(spec: HwSpec, name: str) -> int | None:
+    """Position of a module in the RTL's order; None for what it cannot have there. Modules before
+    the array form the pre chain, those behind it without accumulators the post chain.
+    """
+    module = spec.dataflow.modules[name]
+    upstream = name in _before_array(spec)
+    match module.kind:
+        case K.MEM_RD:
+            return 0
+        case K.IPA:
+            return _IPA
+        case K.UPSAMPLE:
+            return _UPSAMPLE
+        case K.PAD if upstream:
+            return _PAD
+        case kind if upstream:
+            return _PRE if kind in (*ARITHMETIC, K.COMPARATOR) else None
+        case kind if kind in ARITHMETIC:
+            return _ACC
+        case kind:
+            return _POST if kind in POST_CHAIN else None
+
+
+def _before_array(spec: HwSpec) -> set[str]:
+    """Modules from which data can reach the array."""
+    graph = module_graph(spec)
+    arrays = [n for n, m in spec.dataflow.modules.items() if m.kind is K.IPA]
+    return set().union(*(nx.ancestors(graph, name) for name in arrays if name in graph))
 
 
 def _modes(spec: HwSpec) -> Iterator[Problem]:
-    """Modes share the adder trees: ic = multipliers × a power of two; ic and oc divide a word; one
-    pixel per cycle.
-    """
+    """Modes share the adder trees: ic = multipliers × a power of two; both divide a word."""
     word = spec.word_channels
     for index, mode in enumerate(spec.array.modes):
         trees, rest = divmod(mode.ic, spec.array.multipliers)
@@ -65,12 +76,30 @@ def _modes(spec: HwSpec) -> Iterator[Problem]:
                 f"mode {index}: oc {mode.oc} is no multiple of the smallest oc {narrowest}",
                 "choose a multiple",
             )
-        if mode.px != 1:
-            yield _no(
-                ("array", "modes", index, "px"),
-                f"mode {index}: {mode.px} pixels per cycle",
-                "use px: 1",
-            )
+        yield from _pixels(spec, index)
+
+
+def _pixels(spec: HwSpec, index: int) -> Iterator[Problem]:
+    """Modes of several pixels pack their sums into one word and their segments into one."""
+    mode, word = spec.array.modes[index], spec.word_channels
+    path = ("array", "modes", index, "px")
+    if mode.px == 1:
+        return
+    if mode.px not in (2, 4):
+        yield _no(path, f"mode {index}: {mode.px} pixels per cycle", "use 1, 2 or 4")
+    elif word != spec.word_bytes:
+        yield _no(
+            path,
+            f"mode {index}: {mode.px} pixels per cycle in words of {word} channels",
+            "use px: 1, or a power of two of channels",
+        )
+    elif mode.px * max(mode.ic, mode.oc) > word or spec.array.units % mode.px:
+        yield _no(
+            path,
+            f"mode {index}: {mode.px} pixels of {mode.ic} and {mode.oc} channels exceed a word "
+            f"of {word}",
+            "choose narrower modes",
+        )
 
 
 def _widths(spec: HwSpec) -> Iterator[Problem]:
@@ -89,16 +118,24 @@ def _widths(spec: HwSpec) -> Iterator[Problem]:
             f"{bus}-byte bus up to 64",
             f"use {bus}",
         )
-    if spec.array.row_bytes % width:
+    for row in sorted({spec.array.row_bytes} | {m.ic * m.oc for m in spec.array.modes}):
+        if row % width:
+            yield _no(
+                ("buffers", "weight", "width"),
+                f"a weight row of {row} bytes is no whole number of {width}-byte words",
+                "choose a divisor of the row",
+            )
+    if spec.buffers.psum.banks > 2 or spec.buffers.psum.words % 2:
         yield _no(
-            ("buffers", "weight", "width"),
-            f"a weight row of {spec.array.row_bytes} bytes is no whole number of "
-            f"{width}-byte words",
-            "choose a divisor of the row",
+            ("buffers", "psum"),
+            f"{spec.buffers.psum.words} partial-sum words in {spec.buffers.psum.banks} banks",
+            "use an even number of words in 1 or 2 banks",
         )
-    if spec.buffers.psum.banks != 2:
+    if spec.array.depthwise and spec.word_channels % min(spec.array.units, spec.word_channels):
         yield _no(
-            ("buffers", "psum", "banks"), f"{spec.buffers.psum.banks} partial-sum banks", "use 2"
+            ("array", "depthwise"),
+            f"depthwise with {spec.array.units} units and words of {spec.word_channels} channels",
+            "choose units that divide a word",
         )
     if spec.post.lanes != spec.word_channels:
         yield _no(
@@ -106,46 +143,60 @@ def _widths(spec: HwSpec) -> Iterator[Problem]:
             f"{spec.post.lanes} post lanes for words of {spec.word_channels} channels",
             f"use {spec.word_channels}",
         )
-    if spec.numeric.multiplier_bits == 0:
-        yield _no(
-            ("numeric", "multiplier_bits"),
-            "multiplier_bits 0 (shifts without multipliers)",
-            "use 1 to 16",
-        )
+
+
+def _extras(spec: HwSpec) -> Iterator[Problem]:
+    """Pre chain and tables have their buffers, and no machine has the buffers alone."""
+    pre = [n for n in spec.dataflow.modules if _rank(spec, n) == _PRE]
+    rows = (
+        ("pre", pre, PARAM_WORDS, "modules before the array", "one block"),
+        ("table", [K.TABLE] if spec.has(K.TABLE) else [], TABLE_WORDS, "table modules", "a table"),
+    )
+    for name, users, words, what, unit in rows:
+        buffer = getattr(spec.buffers, name)
+        if bool(users) != (buffer is not None):
+            yield _no(
+                ("buffers", name),
+                f"{what}: {'some' if users else 'none'}, {name} buffer: "
+                f"{'none' if users else 'there'}",
+                "give both or neither",
+            )
+        elif buffer is not None and buffer.bank_words < words:
+            yield _no(
+                ("buffers", name, "words"),
+                f"{name} banks of {buffer.bank_words} words, {unit} takes {words}",
+                f"use at least {words * buffer.banks} words",
+            )
 
 
 def _modules(spec: HwSpec) -> Iterator[Problem]:
-    """One module of each kind the RTL has, with the domains and operands it has."""
+    """One module of each kind per place, with the domains and operands that the RTL has."""
     flow = spec.dataflow
-    seen: dict[ModuleKind, str] = {}
+    seen: dict[tuple[ModuleKind, int], str] = {}
     for name, module in flow.modules.items():
         path = ("dataflow", "modules", name)
-        if module.kind not in RTL_RANK:
-            kinds = ", ".join(RTL_RANK)
-            yield _no(
-                (*path, "kind"),
-                f"module {name!r}: the RTL has no {module.kind}",
-                f"kinds it has: {kinds}",
-            )
+        rank = _rank(spec, name)
+        if rank is None:
+            yield _no((*path, "kind"), f"module {name!r}: no {module.kind} there", ORDER)
             continue
-        if module.kind in seen:
+        other = seen.setdefault((module.kind, rank), name)
+        if other != name:
             yield _no(
                 path,
-                f"{seen[module.kind]!r} and {name!r} are both {module.kind}, the RTL has one",
+                f"{other!r} and {name!r} are both {module.kind}, the RTL has one there",
                 "remove one",
             )
-        seen.setdefault(module.kind, name)
-        domain = Domain.ACC if module.kind in (K.IPA, K.ADDER) else Domain.ACT
+        domain = Domain.ACC if rank in (_IPA, _ACC) else Domain.ACT
         if module.domain_out is not domain:
             yield _no(
                 path,
                 f"module {name!r} ({module.kind}) gives {module.domain_out}",
                 f"set domain: {domain}",
             )
-        if module.kind is K.ADDER and module.operand is not Access.PER_CHANNEL:
+        if module.kind in ARITHMETIC and module.operand is not Access.PER_CHANNEL:
             yield _no(
                 (*path, "operand"),
-                f"module {name!r}: the bias adder reads per_channel",
+                f"module {name!r}: a {module.kind} reads per_channel",
                 "set it so",
             )
         if module.uses != 1:
@@ -163,34 +214,32 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
 
 
 def _order(spec: HwSpec) -> Iterator[Problem]:
-    """Edges follow memory -> pad -> ipa -> adder -> post chain; inside the post chain any order."""
+    """Edges follow memory -> pre chain -> pad -> ipa -> multiplier, adder -> post chain ->
+    upsample; inside pre chain and post chain any order.
+    """
     flow = spec.dataflow
     for source, targets in flow.edges.items():
         for index, target in enumerate(targets):
             if source not in flow.modules or target not in flow.modules:
                 continue
-            ends = [RTL_RANK.get(flow.modules[name].kind, -1) for name in (source, target)]
-            if -1 in ends or ends[0] < ends[1] or ends == [_POST_RANK, _POST_RANK]:
+            before, after = _rank(spec, source), _rank(spec, target)
+            if before is None or after is None:
+                continue
+            if before < after or before == after in (_PRE, _ACC, _POST):
                 continue
             yield _no(
                 ("dataflow", "edges", source, index),
-                f"edge {source} -> {target} runs against the order of the RTL "
-                "(mem_rd, pad, ipa, adder, then comparator, pool and res_adder in any order)",
+                f"edge {source} -> {target} runs against the order of the RTL ({ORDER})",
                 "remove it",
             )
 
 
 def _operators(spec: HwSpec) -> Iterator[Problem]:
-    """Operators the RTL has no datapath for stay unmapped."""
-    for operator, kinds in spec.dataflow.operators.items():
-        wrong = operator not in RTL_OPERATORS or (operator == "avg_pool" and K.IPA in kinds)
-        if wrong and all(kind in RTL_RANK for kind in kinds):
-            kind_text = ", ".join(kinds)
-            yield _no(
-                ("dataflow", "operators", operator),
-                f"operator {operator!r} on {kind_text}",
-                "remove the line",
-            )
+    """Averages run in the post chain; the compiler moves those too large for it to the array."""
+    if K.IPA in spec.dataflow.operators.get("avg_pool", ()):
+        yield _no(
+            ("dataflow", "operators", "avg_pool"), "avg_pool mapped to the ipa", "map it to pool"
+        )
 
 
 def _no(path: tuple[str | int, ...], what: str, fix: str) -> Problem:
@@ -200,6 +249,7 @@ def _no(path: tuple[str | int, ...], what: str, fix: str) -> Problem:
 RTL_RULES: tuple[Callable[[HwSpec], Iterator[Problem]], ...] = (
     _modes,
     _widths,
+    _extras,
     _modules,
     _order,
     _operators,

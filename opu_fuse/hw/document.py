@@ -8,6 +8,7 @@ from opu_fuse.hw.isa import (
     VALUE_BITS,
     Engine,
     PoolKind,
+    ResidualKind,
     Stage,
     registers_of,
 )
@@ -64,6 +65,7 @@ def isa_page() -> str:
         "`order` holds five stage codes of four bits, first stage lowest; 0 ends the chain.\n",
         _table(("code", "stage"), [(int(s), f"`{s.name.lower()}`") for s in Stage]),
         _table(("`pool_kind`", "pooling"), [(int(k), k.name.lower()) for k in PoolKind]),
+        _table(("`res_kind`", "residual"), [(int(k), k.name.lower()) for k in ResidualKind]),
         *(_engine_section(engine) for engine in Engine),
     ]
     return "\n".join(parts)

@@ -3,15 +3,16 @@
 The scheduler inserts dependencies by it, the race proof checks them by it, the functional engine
 checks bounds by it. Both ends of every interval are really touched (an interval reaches outside a
 memory exactly when an access does); within a row an interval also covers the words a stride skips.
+Which entries of a table are read depends on the data: all 256 count.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import PARAM_WORDS, Engine, Space, Stage, unpack_order
+from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, Stage, unpack_order
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.sweep import sweep
 
 Interval = tuple[int, int]
 Dim = tuple[int, int]
@@ -37,10 +38,8 @@ def footprint(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     Untouched memories are left out. Counts must be at least 1 and the mode one of the spec's.
     """
     match instruction.engine:
-        case Engine.LOAD:
-            found = _transfer(instruction, spec, Space(instruction.opcode), "dst", store=False)
-        case Engine.STORE:
-            found = _transfer(instruction, spec, Space.OUTPUT, "src", store=True)
+        case Engine.LOAD | Engine.STORE:
+            found = _transfer(instruction, spec)
         case Engine.COMPUTE:
             found = _compute(instruction, spec)
         case Engine.POST:
@@ -51,10 +50,13 @@ def footprint(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
 
 
 def space_limit(space: Space, spec: HwSpec) -> int:
-    """Words of an on-chip memory. DRAM is refused: its limit is the program's memory window."""
+    """Words of an on-chip memory, 0 where the machine has none. DRAM is refused: its limit is the
+    program's memory window.
+    """
     if space is Space.DRAM:
         raise ValueError("the memory window is a property of the program")
-    return getattr(spec.buffers, space.value).words
+    buffer = getattr(spec.buffers, space.value)
+    return buffer.words if buffer else 0
 
 
 def dram_word_bytes(space: Space, spec: HwSpec) -> int:
@@ -62,42 +64,31 @@ def dram_word_bytes(space: Space, spec: HwSpec) -> int:
     return spec.buffers.weight.width if space is Space.WEIGHT else spec.word_bytes
 
 
-def overlaps(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> bool:
-    """True when two ascending interval lists share a word."""
-    i = j = 0
-    while i < len(a) and j < len(b):
-        if a[i][0] < b[j][1] and b[j][0] < a[i][1]:
-            return True
-        if a[i][1] <= b[j][1]:
-            i += 1
-        else:
-            j += 1
-    return False
-
-
-def conflict(a: tuple[Access, ...], b: tuple[Access, ...]) -> Space | None:
-    """The first memory in which two footprints overlap and at least one of them writes."""
-    for x in a:
-        for y in b:
-            if x.space is y.space and (x.write or y.write) and overlaps(x.intervals, y.intervals):
-                return x.space
-    return None
-
-
-def _transfer(
-    instruction: Instruction, spec: HwSpec, space: Space, register: str, *, store: bool
-) -> tuple[Access, ...]:
+def moved_bytes(instruction: Instruction, spec: HwSpec) -> int:
+    """DRAM bytes that a load or store moves, whole words, every word as often as it moves."""
     p = instruction.params
-    word = dram_word_bytes(space, spec)
-    first = p[register]
     words = p["run"] * p["rows"] * p["blocks"]
+    if instruction.engine is Engine.STORE:
+        return words * (p["repeat_rows"] + 1) * (p["repeat_cols"] + 1) * spec.word_bytes
+    return words * dram_word_bytes(Space(instruction.opcode), spec)
+
+
+def _transfer(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
+    """A store that skips bytes still touches their words: it is ordered with who reads them."""
+    p = instruction.params
+    store = instruction.engine is Engine.STORE
+    space = Space.OUTPUT if store else Space(instruction.opcode)
+    word = dram_word_bytes(space, spec)
+    down, across = (p["repeat_rows"] + 1, p["repeat_cols"] + 1) if store else (1, 1)
+    step = across + p["word_gap"] if store else 1
     dram = _runs(
         instruction.dram,
-        p["run"] * word,
-        (p["rows"], p["row_pitch"] * word),
+        across * word,
+        (p["run"], step * word),
+        (p["rows"] * down, p["row_pitch"] * word),
         (p["blocks"], p["block_pitch"] * word),
     )
-    chip = ((first, first + words),) if words else ()
+    chip = _runs(p["src" if store else "dst"], p["run"] * p["rows"] * p["blocks"])
     return (
         Access(space=Space.DRAM, intervals=dram, write=store),
         Access(space=space, intervals=chip, write=not store),
@@ -106,49 +97,49 @@ def _transfer(
 
 def _compute(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     p = instruction.params
-    copy = instruction.opcode == "copy"
-    if copy:
-        blocks_in = blocks_out = p["ic_steps"]
-        kernel_rows = kernel_cols = 1
-        lanes = spec.word_channels
-        weights: tuple[Interval, ...] = ()
-    else:
-        mode = spec.array.modes[p["mode"]]
-        lanes = p["ic_steps"] * mode.ic
-        blocks_in = -(-p["ic_steps"] * mode.ic // spec.word_channels)
-        blocks_out = -(-p["oc_steps"] * mode.oc // spec.word_channels)
-        kernel_rows, kernel_cols = p["kernel_rows"], p["kernel_cols"]
-        rows = p["ic_steps"] * kernel_rows * kernel_cols * p["oc_steps"]
-        weights = ((p["weight"], p["weight"] + rows * spec.row_words),)
+    s = sweep(instruction.opcode, p, spec)
+    slot = 1 << p["slot_log2"]
+    first, width = 0, 1
+    if slot < spec.word_bytes:  # lanes go on into right-hand neighbours
+        first = s.used.start // slot
+        width = -(-s.used.stop // slot) - first
     ys = _visited(
-        p["origin_y"], p["out_rows"], p["stride_y"], kernel_rows, p["dilation_y"], p["in_rows"]
+        p["origin_y"], p["out_rows"], p["stride_y"], s.kernel[0], p["dilation_y"], p["in_rows"]
     )
     xs = _visited(
-        p["origin_x"], p["out_cols"], p["stride_x"], kernel_cols, p["dilation_x"], p["in_cols"]
+        *(p["origin_x"] + first, p["out_cols"], p["stride_x"]),
+        *(s.kernel[1], p["dilation_x"], p["in_cols"], width),
     )
-    slot = 1 << p["slot_log2"]
-    if slot < spec.word_bytes:
-        xs = _columns_across(p, kernel_cols, lanes // slot)
     features: tuple[Interval, ...] = ()
     if ys and xs:
         left, right = xs[0][0] * slot // spec.word_bytes, (xs[-1][1] - 1) * slot // spec.word_bytes
-        features = _tile(
-            p["feature"] + left, right + 1 - left, ys, p["row_pitch"], (blocks_in, p["block_pitch"])
-        )
-    pixels = p["out_rows"] * p["out_cols"]
-    psums = _runs(p["psum"], pixels, (blocks_out, p["psum_block_pitch"]), (1, 0))
+        base = p["feature"] + s.blocks.start * p["block_pitch"] + left
+        blocks = (len(s.blocks), p["block_pitch"])
+        features = _tile(base, right + 1 - left, ys, p["row_pitch"], blocks)
+    psums = _runs(
+        p["psum"] + s.psum_blocks.start * p["psum_block_pitch"],
+        p["out_rows"] * p["out_cols"] // s.px,
+        (len(s.psum_blocks), p["psum_block_pitch"]),
+    )
     return (
         Access(space=Space.FEATURE, intervals=features, write=False),
-        Access(space=Space.WEIGHT, intervals=weights, write=False),
+        Access(
+            space=Space.WEIGHT,
+            intervals=_runs(p["weight"], s.weight_rows * s.row_words),
+            write=False,
+        ),
+        Access(
+            space=Space.PRE,
+            intervals=_blocks(p["pre_param"], s.blocks) if p["pre"] else (),
+            write=False,
+        ),
         Access(space=Space.PSUM, intervals=psums, write=True),
     )
 
 
-def _columns_across(p: Mapping[str, int], kernel_cols: int, width: int) -> tuple[Interval, ...]:
-    """Columns of a slotted tile that are read when every visit takes `width` neighbours."""
-    reach = (p["out_cols"] - 1) * p["stride_x"] + (kernel_cols - 1) * p["dilation_x"] + width
-    start, end = max(p["origin_x"], 0), min(p["origin_x"] + reach, p["in_cols"])
-    return ((start, end),) if start < end else ()
+def _blocks(first: int, blocks: range) -> tuple[Interval, ...]:
+    """Parameter words of some blocks."""
+    return ((first + PARAM_WORDS * blocks.start, first + PARAM_WORDS * blocks.stop),)
 
 
 def _post(instruction: Instruction) -> tuple[Access, ...]:
@@ -164,6 +155,13 @@ def _post(instruction: Instruction) -> tuple[Access, ...]:
         left, right = xs[0][0], xs[-1][1]
         return _tile(base + left, right - left, ys, row_pitch, (blocks, block_pitch))
 
+    def before_pool(stage: Stage) -> bool:
+        return Stage.POOL in chain[chain.index(stage) :]
+
+    def reads(stage: Stage) -> bool:
+        """Absent visits do not read; output pixels always do."""
+        return not before_pool(stage) or bool(ys and xs)
+
     found = [
         Access(
             space=Space.PSUM,
@@ -172,17 +170,22 @@ def _post(instruction: Instruction) -> tuple[Access, ...]:
         )
     ]
     if Stage.REQUANT in chain:
-        span = (p["param"], p["param"] + PARAM_WORDS * blocks)
-        found.append(Access(space=Space.PARAM, intervals=(span,), write=False))
+        words = _blocks(p["param"], range(blocks))
+        found.append(Access(space=Space.PARAM, intervals=words, write=False))
     if Stage.RESIDUAL in chain:
-        before_pool = Stage.POOL in chain[chain.index(Stage.RESIDUAL) :]
-        shape = (p["res_row_pitch"], p["res_block_pitch"])
-        words = (
-            tile(p["res"], *shape)
-            if before_pool
-            else _runs(p["res"], p["out_cols"], (p["out_rows"], shape[0]), (blocks, shape[1]))
-        )
+        rows, per_block = (p["out_rows"], p["res_row_pitch"]), (blocks, p["res_block_pitch"])
+        if not reads(Stage.RESIDUAL):
+            words = ()
+        elif p["res_broadcast"]:
+            words = _runs(p["res"], 1, per_block)
+        elif before_pool(Stage.RESIDUAL):
+            words = tile(p["res"], p["res_row_pitch"], p["res_block_pitch"])
+        else:
+            words = _runs(p["res"], p["out_cols"], rows, per_block)
         found.append(Access(space=Space.RESIDUAL, intervals=words, write=False))
+    if Stage.TABLE in chain:
+        words = _runs(p["table"], TABLE_WORDS) if reads(Stage.TABLE) else ()
+        found.append(Access(space=Space.TABLE, intervals=words, write=False))
     written = _runs(
         p["out"],
         p["out_cols"],
@@ -195,18 +198,14 @@ def _post(instruction: Instruction) -> tuple[Access, ...]:
 
 @lru_cache(maxsize=4096)
 def _visited(
-    origin: int, outputs: int, stride: int, kernel: int, dilation: int, limit: int
+    origin: int, outputs: int, stride: int, kernel: int, dilation: int, limit: int, width: int = 1
 ) -> tuple[Interval, ...]:
-    """Positions `origin + o*stride + k*dilation` inside [0, limit), as merged intervals."""
-    found = sorted(
-        {
-            position
-            for o in range(outputs)
-            for k in range(kernel)
-            if 0 <= (position := origin + o * stride + k * dilation) < limit
-        }
+    """Positions `origin + o*stride + k*dilation + w` inside [0, limit), as merged intervals."""
+    starts = sorted(
+        {origin + o * stride + k * dilation for o in range(outputs) for k in range(kernel)}
     )
-    return _merged([(position, position + 1) for position in found])
+    spans = [(max(start, 0), min(start + width, limit)) for start in starts]
+    return _merged([span for span in spans if span[0] < span[1]])
 
 
 def _tile(
@@ -222,12 +221,14 @@ def _tile(
     return _merged(sorted(found))
 
 
-def _runs(base: int, length: int, inner: Dim, outer: Dim) -> tuple[Interval, ...]:
-    """Intervals of `length` at base + i*inner pitch + o*outer pitch, merged."""
-    if length <= 0 or inner[0] <= 0 or outer[0] <= 0:
+def _runs(base: int, length: int, *dims: Dim) -> tuple[Interval, ...]:
+    """Intervals of `length` at base + i*pitch for every combination of i, merged. dims: innermost
+    first.
+    """
+    if length <= 0 or any(count <= 0 for count, _ in dims):
         return ()
     gaps: list[Dim] = []
-    for count, pitch in (inner, outer):
+    for count, pitch in dims:
         if count > 1 and pitch <= length and not gaps:
             length += (count - 1) * pitch
         elif count > 1 and pitch > 0:

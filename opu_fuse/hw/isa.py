@@ -50,6 +50,8 @@ class Space(StrEnum):
     RESIDUAL = "residual"
     PSUM = "psum"
     OUTPUT = "output"
+    PRE = "pre"
+    TABLE = "table"
 
 
 class Stage(IntEnum):
@@ -60,6 +62,7 @@ class Stage(IntEnum):
     ACT = 2
     POOL = 3
     RESIDUAL = 4
+    TABLE = 5
 
 
 class PoolKind(IntEnum):
@@ -67,6 +70,13 @@ class PoolKind(IntEnum):
 
     MAX = 0
     AVERAGE = 1
+
+
+class ResidualKind(IntEnum):
+    """Values of `res_kind`."""
+
+    ADD = 0
+    MULTIPLY = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +145,14 @@ OPCODES: tuple[Opcode, ...] = (
         ("weight", "DRAM -> weight buffer"),
         ("param", "DRAM -> parameter buffer"),
         ("residual", "DRAM -> residual buffer"),
+        ("pre", "DRAM -> parameter buffer of the pre chain"),
+        ("table", "DRAM -> table memory"),
     ),
     *_opcodes(
         Engine.COMPUTE,
         ("conv", "inner products of a feature tile and weight rows into partial sums"),
         ("copy", "features (padded, strided) into partial sums, sign extended"),
+        ("depthwise", "windows of a feature tile and weight rows into partial sums, lane by lane"),
     ),
     *_opcodes(Engine.POST, ("run", "partial sums -> post chain -> output buffer")),
     *_opcodes(Engine.STORE, ("store", "output buffer -> DRAM")),
@@ -187,6 +200,13 @@ REGISTERS: tuple[Register, ...] = (
         ("accumulate", 1, "1: add to the partial sums; 0: the first visit of a lane overwrites"),
         ("pad_value", -8, "int8 read outside the tile"),
         ("slot_log2", 4, "log2 of the bytes a pixel takes in a feature word"),
+        ("ic_first", 16, "first input segment visited"),
+        ("oc_first", 16, "first output channel group visited"),
+        ("pre", 1, "1: features pass the pre chain"),
+        ("pre_param", 22, "pre chain parameter word of block 0 (8 words a block)"),
+        ("pre_zero", -8, "zero point after the pre chain"),
+        ("pre_lo", -8, "lower clamp of the pre chain"),
+        ("pre_hi", -8, "upper clamp of the pre chain"),
     ),
     *_registers(
         Engine.POST,
@@ -231,12 +251,20 @@ REGISTERS: tuple[Register, ...] = (
         ("res_a_zero", -8, "zero point of the chain's operand"),
         ("res_b_zero", -8, "zero point of the residual operand"),
         ("res_y_zero", -8, "zero point of the sum"),
+        ("res_kind", 1, "0 sum, 1 product (multiplier res_a_mult)"),
+        ("res_broadcast", 1, "1: one residual word a block, the same for every pixel"),
+        ("table", 22, "table memory word of the entry for -128"),
     ),
     *_registers(
         Engine.STORE,
         *_DRAM,
         ("src", 22, "first output buffer word read; words are read contiguously"),
         *_SHAPE,
+        ("word_gap", 16, "DRAM words left out between words of a run"),
+        ("repeat_rows", 8, "further times every run is written, each a row_pitch on"),
+        ("repeat_cols", 8, "further times every word is written, each behind the last"),
+        ("skip_low", 8, "bytes at the low end of every word that are not written"),
+        ("skip_high", 8, "bytes at the high end of every word that are not written"),
     ),
 )
 
@@ -244,6 +272,9 @@ PARAM_WORDS = 8
 """Parameter buffer words per channel block: one lane takes 8 bytes (int32 bias, uint16 mult,
 int8 shift, zero byte).
 """
+
+TABLE_WORDS = 256
+"""Table memory words of one unary function: an entry for every int8, every lane its own."""
 
 
 def _check() -> None:

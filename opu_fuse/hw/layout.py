@@ -4,6 +4,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+Pieces = tuple[tuple[int, int], ...]
+"""Channels in lanes: (first lane, channels) of every piece, ascending; lanes between are holes.
+Lane n is lane n mod `lanes` of channel block n div `lanes`.
+"""
+
+
+def lanes_of(pieces: Pieces) -> np.ndarray:
+    """Channel -> lane, int64."""
+    return np.concatenate([np.arange(first, first + count) for first, count in pieces])
+
+
+def extent(pieces: Pieces) -> int:
+    """Lanes from the first to the last channel, holes included."""
+    first, count = pieces[-1]
+    return first + count
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
@@ -21,10 +37,13 @@ class Layout:
     word: int
     lanes: int
     slot: int
+    pieces: Pieces = ()
 
     @property
     def blocks(self) -> int:
-        return 1 if self.slot < self.word else -(-self.channels // self.lanes)
+        if self.slot < self.word:
+            return 1
+        return -(-(extent(self.pieces) if self.pieces else self.channels) // self.lanes)
 
     @property
     def row_words(self) -> int:
@@ -40,6 +59,10 @@ class Layout:
 
     def pack(self, chw: np.ndarray) -> np.ndarray:
         """int8 (channels, rows, cols) -> uint8 (size_bytes,); holes are zero."""
+        if self.pieces:
+            spread = np.zeros((extent(self.pieces), *chw.shape[1:]), np.int8)
+            spread[lanes_of(self.pieces)] = chw
+            chw = spread
         per_word = self.word // self.slot if self.slot < self.word else 1
         out = np.zeros((self.blocks, self.rows, self.row_words * per_word, self.slot), np.int8)
         step = self.channels if self.slot < self.word else self.lanes
@@ -56,4 +79,6 @@ class Layout:
         )
         lanes = self.channels if self.slot < self.word else self.lanes
         pixels = full[:, :, : self.cols, :lanes].transpose(0, 3, 1, 2)
-        return np.ascontiguousarray(pixels.reshape(-1, self.rows, self.cols)[: self.channels])
+        found = pixels.reshape(-1, self.rows, self.cols)
+        kept = found[lanes_of(self.pieces)] if self.pieces else found[: self.channels]
+        return np.ascontiguousarray(kept)

@@ -45,7 +45,8 @@ class ErrorCode(IntEnum):
 ERROR_DOC: dict[ErrorCode, str] = {
     ErrorCode.NONE: "no error",
     ErrorCode.ILLEGAL_INSTRUCTION: "unknown opcode or register, non-zero reserved bits, "
-    "value out of range, zero count, or a wait on or signal to itself or an absent engine",
+    "value out of range, zero count, misaligned address, a module that the machine has not, "
+    "or a wait on or signal to itself or an absent engine",
     ErrorCode.SPEC_MISMATCH: "`check` found another spec hash than the machine's: "
     "the program was made for another machine",
     ErrorCode.WINDOW: "an access outside the memory window",
@@ -130,7 +131,7 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
         _fields(
             ("busy", 0, 1, "a program runs"),
             ("done", 1, 1, "the last program reached `end`"),
-            ("error", 2, 1, "the last program stopped with an error, see ERROR"),
+            ("error", 2, 1, "the last program stopped with an error, see ERROR; the bus is quiet"),
             *(
                 (
                     f"idle_{e.name.lower()}",
@@ -148,10 +149,10 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
         "ERROR",
         _RO,
         0,
-        "first error since start",
+        "first error since start; valid from then on, also while open transactions are awaited",
         _fields(
             ("code", 0, 8, "error code"),
-            ("engine", 8, 3, "engine that met it (numbers of the ISA)"),
+            ("engine", 8, 3, "engine that met it (numbers of the ISA); stop and watchdog: 0"),
         ),
     ),
     (

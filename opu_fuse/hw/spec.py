@@ -8,6 +8,7 @@ names). They refuse unknown keys and wrong types; whether the values make a mach
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
@@ -36,6 +37,8 @@ OPERATORS = (
     "concat",
     "upsample",
     "batch_norm",
+    "transposed_conv",
+    "table",
 )
 """DFG operators a spec may map to module kinds; virtual ones (flatten, reshape, identity) do no
 work and are never mapped.
@@ -91,16 +94,25 @@ class Mode:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Array:
-    """The inner-product array: `units` adder trees over `multipliers` int8 products each."""
+    """The inner-product array: `units` adder trees over `multipliers` int8 products each.
+
+    depthwise: the array can also run one filter per channel, several taps at a time.
+    """
 
     units: Count
     multipliers: Count
     modes: Annotated[tuple[Mode, ...], Field(min_length=1, max_length=16)]
+    depthwise: bool = False
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one weight row: what the array holds at a time."""
+        """Bytes of the longest weight row: what the array holds at a time."""
         return self.units * self.multipliers
+
+    @property
+    def window_side(self) -> int:
+        """Rows and columns of the largest window of one `depthwise` instruction."""
+        return math.isqrt(self.multipliers)
 
     @property
     def macs(self) -> int:
@@ -131,8 +143,9 @@ class WeightBuffer(Buffer):
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Buffers:
-    """Words: feature, residual and output W int8, partial sums W int32, param W bytes, weight
-    `width` bytes.
+    """Words: feature, residual, output and table W int8, partial sums W int32, param and pre W
+    bytes, weight `width` bytes. pre: parameters of the modules before the array; table: entries of
+    unary functions, 256 words each; None on machines without such modules.
     """
 
     feature: Buffer
@@ -141,6 +154,8 @@ class Buffers:
     residual: Buffer
     psum: Buffer
     output: Buffer
+    pre: Buffer | None = None
+    table: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
@@ -261,8 +276,16 @@ class HwSpec:
 
     @property
     def row_words(self) -> int:
-        """Weight buffer words of one weight row."""
+        """Weight buffer words of the longest weight row."""
         return -(-self.array.row_bytes // self.buffers.weight.width)
+
+    def mode_row_words(self, mode: Mode) -> int:
+        """Weight buffer words of a weight row of one mode."""
+        return -(-mode.ic * mode.oc // self.buffers.weight.width)
+
+    def has(self, *kinds: ModuleKind) -> bool:
+        """Whether the data flow has a module of one of these kinds."""
+        return any(module.kind in kinds for module in self.dataflow.modules.values())
 
     @property
     def macs(self) -> int:

@@ -12,6 +12,7 @@ from opu_fuse.hw.isa import (
     Engine,
     PoolKind,
     Register,
+    ResidualKind,
     Stage,
     registers_of,
 )
@@ -23,7 +24,7 @@ from opu_fuse.hw.regmap import (
     WATCHDOG_RESET,
     ErrorCode,
 )
-from opu_fuse.hw.spec import SPEC_HASH_BITS, HwSpec
+from opu_fuse.hw.spec import SPEC_HASH_BITS, HwSpec, ModuleKind
 
 
 def sv_package(spec: HwSpec) -> str:
@@ -84,12 +85,22 @@ def _sizes(spec: HwSpec) -> str:
         ("MULT_BITS", spec.numeric.multiplier_bits, "0: powers of two only"),
         ("AVERAGE_BITS", spec.numeric.average_bits, ""),
         ("MODE_COUNT", len(spec.array.modes), ""),
+        ("MODE_PX_MAX", max(mode.px for mode in spec.array.modes), "pixels of the widest mode"),
+        ("WINDOW_SIDE", spec.array.window_side, "rows and columns of the largest depthwise window"),
         ("VALUE_BITS", VALUE_BITS, "value bits of a U-type; on-chip addresses"),
     ]
-    for name in ("FEATURE", "WEIGHT", "PARAM", "RESIDUAL", "PSUM", "OUTPUT"):
-        words = getattr(buffers, name.lower()).words
-        rows.append((f"{name}_ADDR_BITS", max(1, (words - 1).bit_length()), ""))
+    for name, buffer in (("PRE", buffers.pre), ("TABLE", buffers.table)):
+        rows.append((f"{name}_WORDS", buffer.words if buffer else 1, "1: the machine has none"))
+    for name in ("FEATURE", "WEIGHT", "PARAM", "RESIDUAL", "PSUM", "OUTPUT", "PRE", "TABLE"):
+        buffer = getattr(buffers, name.lower())
+        rows.append(
+            (f"{name}_ADDR_BITS", max(1, (buffer.words - 1).bit_length() if buffer else 1), "")
+        )
     lines = [_localparam("int unsigned", name, str(value), doc) for name, value, doc in rows]
+    lines += [
+        _localparam("bit", f"HAS_{name}", f"1'b{int(present)}", doc)
+        for name, present, doc in _features(spec)
+    ]
     digits = SPEC_HASH_BITS // 4
     value = f"{SPEC_HASH_BITS}'h{spec.spec_hash:0{digits}x}"
     lines.append(
@@ -98,6 +109,20 @@ def _sizes(spec: HwSpec) -> str:
         )
     )
     return "\n".join(lines) + "\n"
+
+
+def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
+    """What the machine has besides load, conv, copy, requantise and store."""
+    return (
+        ("ACT", spec.has(ModuleKind.COMPARATOR), "stage ACT"),
+        ("POOL", spec.has(ModuleKind.POOL), "stage POOL"),
+        ("RESIDUAL", spec.has(ModuleKind.RES_ADDER, ModuleKind.SE), "stage RESIDUAL"),
+        ("PRODUCT", spec.has(ModuleKind.SE), "res_kind 1"),
+        ("TABLE", spec.buffers.table is not None, "stage TABLE"),
+        ("PRE", spec.buffers.pre is not None, "pre chain"),
+        ("DEPTHWISE", spec.array.depthwise, "opcode depthwise"),
+        ("UPSAMPLE", spec.has(ModuleKind.UPSAMPLE), "store repeats"),
+    )
 
 
 def _modes(spec: HwSpec) -> str:
@@ -137,6 +162,7 @@ def _opcodes() -> str:
         _enum("engine_e", 3, {f"ENGINE_{e.name}": int(e) for e in Engine}),
         _enum("stage_e", 4, {f"STAGE_{s.name}": int(s) for s in Stage}),
         _enum("pool_kind_e", 1, {f"POOL_{k.name}": int(k) for k in PoolKind}),
+        _enum("residual_kind_e", 1, {f"RESIDUAL_{k.name}": int(k) for k in ResidualKind}),
     ]
     for opcode in OPCODES:
         name = f"OP_{opcode.engine.name}_{opcode.name.upper()}"

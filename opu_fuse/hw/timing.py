@@ -14,16 +14,31 @@ it is read again.
 INSTRUCTION_WORD_BYTES = 4
 
 
-def row_cycles(hw: HwSpec, pixels: int) -> int:
-    """Cycles one weight row occupies the array: it sweeps the tile's output pixels while the next
-    row comes in.
+def row_cycles(hw: HwSpec, pixels: int, px: int = 1) -> int:
+    """Cycles one weight row occupies the array: it sweeps the tile's output pixels, `px` at a time
+    (the mode's), while the next row comes in.
     """
-    return max(pixels, hw.row_words, MIN_ROW_CYCLES)
+    row_bytes = hw.array.row_bytes // px
+    return max(-(-pixels // px), -(-row_bytes // hw.buffers.weight.width), MIN_ROW_CYCLES)
 
 
-def conv_cycles(hw: HwSpec, *, pixels: int, rows: int) -> int:
+def conv_cycles(hw: HwSpec, *, pixels: int, rows: int, px: int = 1) -> int:
     """A compute.conv over `pixels` output pixels and `rows` weight rows, pipeline full."""
-    return rows * row_cycles(hw, pixels)
+    return rows * row_cycles(hw, pixels, px)
+
+
+def depthwise_cycles(
+    hw: HwSpec, *, pixels: int, parts: int, kernel: tuple[int, int], stride_x: int, dilation_x: int
+) -> int:
+    """A compute.depthwise over `pixels` output pixels and `parts` parts.
+
+    One cycle per part and pixel; data fetch reads two words a cycle, of every pixel and block only
+    the columns that the window before did not hold (dilated windows: one word a cycle, all).
+    """
+    rows, cols = kernel
+    fresh = -(-rows * min(stride_x, cols) // 2) if dilation_x == 1 else rows * cols
+    blocks = -(-parts * min(hw.array.units, hw.word_channels) // hw.word_channels)
+    return max(pixels * max(parts, blocks * fresh), parts * hw.row_words)
 
 
 def copy_cycles(*, pixels: int, blocks: int) -> int:

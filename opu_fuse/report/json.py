@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 from opu_fuse.bundle.facts import instruction_texts, mac_efficiency, total_macs
-from opu_fuse.bundle.program import Bundle, GroupInfo, HostSegment, Tensor
+from opu_fuse.bundle.program import Bundle, GroupInfo, HostPiece, HostSegment, Tensor
 from opu_fuse.bundle.result import CheckResult, RunResult
 from opu_fuse.report.rows import GroupRow, group_rows, has_cycles, per_sample
 
@@ -157,8 +157,12 @@ def _port(bundle: Bundle, name: str) -> Tree:
 def _segment(bundle: Bundle, number: int, *, asm: bool) -> Tree:
     segment = bundle.segments[number]
     if isinstance(segment, HostSegment):
-        ops = [{"name": n, "op": o, "reason": r} for n, o, r in segment.ops]
-        return {"kind": "host", "member": segment.member, "ops": ops}
+        return {
+            "kind": "host",
+            "ops": [{"name": n, "op": o, "reason": r} for n, o, r in segment.ops],
+            "pieces": [_piece(piece) for piece in segment.pieces],
+            "cuts": [{"from": p, "to": c, "reason": r} for p, c, r in segment.cuts],
+        }
     tree: Tree = {
         "kind": "machine",
         "words": segment.words,
@@ -170,6 +174,16 @@ def _segment(bundle: Bundle, number: int, *, asm: bool) -> Tree:
         pairs = zip(segment.groups, texts, strict=True)
         tree["listing"] = [{"group": group, "text": text} for group, text in pairs]
     return tree
+
+
+def _piece(piece: HostPiece) -> Tree:
+    """not_fused is null for the operators of a kernel."""
+    return {
+        "member": piece.member,
+        "inputs": list(piece.inputs),
+        "outputs": list(piece.outputs),
+        "ops": [{"name": name, "not_fused": why or None} for name, why in piece.ops],
+    }
 
 
 def _memory(bundle: Bundle) -> Tree:

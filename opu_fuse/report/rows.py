@@ -1,9 +1,11 @@
 """The numbers that tables and JSON show for every group: predicted, or measured by a run."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from opu_fuse.bundle.facts import mac_efficiency, machine_of
-from opu_fuse.bundle.program import Bundle, GroupInfo
+from opu_fuse.bundle.kernels import KERNEL_SUFFIX
+from opu_fuse.bundle.program import Bundle, GroupInfo, HostSegment
 from opu_fuse.bundle.result import RunResult
 
 
@@ -60,3 +62,40 @@ def group_rows(bundle: Bundle, result: RunResult | None = None) -> tuple[GroupRo
             )
         )
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSummary:
+    """What the host does: operators in all, `fused` of them in `kernels`, the others, at least in
+    part, in `models` for ONNX Runtime. conversions: kernels that only change between int8 and
+    floats. not_fused: reason -> operators, most frequent first; cuts: pairs a rule kept apart.
+    """
+
+    segments: int
+    operators: int
+    fused: int
+    kernels: int
+    conversions: int
+    models: int
+    not_fused: tuple[tuple[str, int], ...]
+    cuts: int
+
+
+def host_summary(bundle: Bundle) -> HostSummary:
+    """Of all host segments together."""
+    hosts = [s for s in bundle.segments if isinstance(s, HostSegment)]
+    pieces = [piece for s in hosts for piece in s.pieces]
+    kernels = [piece for piece in pieces if piece.member.endswith(KERNEL_SUFFIX)]
+    working = [piece for piece in kernels if piece.ops]
+    why_not = {name: why for piece in reversed(pieces) for name, why in piece.ops if why}
+    reasons = Counter(why_not.values())
+    return HostSummary(
+        segments=len(hosts),
+        operators=sum(len(s.ops) for s in hosts),
+        fused=len({name for piece in working for name, _ in piece.ops} - why_not.keys()),
+        kernels=len(working),
+        conversions=len(kernels) - len(working),
+        models=len(pieces) - len(kernels),
+        not_fused=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        cuts=sum(len(s.cuts) for s in hosts),
+    )

@@ -4,15 +4,16 @@ from rich.table import Table
 from rich.text import Text
 
 from opu_fuse.bundle.facts import mac_efficiency, machine_of
-from opu_fuse.bundle.program import Bundle
+from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.bundle.result import RunResult
-from opu_fuse.report.rows import group_rows, has_cycles, per_sample
+from opu_fuse.report.rows import group_rows, has_cycles, host_summary, per_sample
 
 
 def groups_table(bundle: Bundle, result: RunResult | None = None) -> Table:
     """Every group: operators, modules, MACs, cycles, MAC efficiency, DRAM bytes, and their sum.
 
-    The heading of the cycles says whether they were measured (and by which engine) or predicted.
+    The heading of the cycles says whether they were measured (and by which engine) or predicted;
+    below stands what the host does.
     """
     rows = group_rows(bundle, result)
     hw = machine_of(bundle)
@@ -47,7 +48,30 @@ def groups_table(bundle: Bundle, result: RunResult | None = None) -> Table:
         _share(mac_efficiency(hw.macs, macs, cycles), macs),
         _number(moved),
     )
+    if any(isinstance(s, HostSegment) for s in bundle.segments):
+        table.caption, table.caption_justify = _plain(host_text(bundle)), "left"
     return table
+
+
+def host_text(bundle: Bundle) -> str:
+    """How the host's operators were fused, and why the others were not; a line each."""
+    h = host_summary(bundle)
+    total = (
+        f"host: {_count(h.operators, 'operator')} in {_count(h.segments, 'segment')}, "
+        f"{h.fused} fused in {_count(h.kernels, 'kernel')}, "
+        f"{sum(n for _, n in h.not_fused)} in {_count(h.models, 'model')} of ONNX Runtime"
+    )
+    lines = [total]
+    if h.conversions:
+        lines.append(f"{_count(h.conversions, 'more kernel')} between int8 and floats")
+    lines += [f"not fused, {_count(n, 'operator')}: {why}" for why, n in h.not_fused]
+    if h.cuts:
+        lines.append(f"kept apart by a rule: {_count(h.cuts, 'pair')} (inspect --json: cuts)")
+    return "\n".join(lines)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def memory_table(bundle: Bundle) -> Table:

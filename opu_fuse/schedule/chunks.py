@@ -8,10 +8,12 @@ from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import (
     Tile,
     ceil_div,
+    depthwise_parts,
     groups_per_block,
     input_blocks,
     input_segments,
     output_groups,
+    parts_per_block,
     segments_per_block,
     spans,
     unfold,
@@ -28,7 +30,8 @@ class WeightChunk:
 
     segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and
     column visits (first, count), absolute; group, groups: output channel groups, absolute; offset:
-    bytes from the start of the layer's weights; rows: weight rows.
+    bytes from the start of the layer's weights; rows: weight rows; words: weight buffer words.
+    Depthwise: one `compute.depthwise`, segments are parts, in the order [part]; groups are unused.
     """
 
     segment: int
@@ -39,6 +42,7 @@ class WeightChunk:
     groups: int
     offset: int
     rows: int
+    words: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +79,8 @@ def output_ranges(shape: Shape, tile: Tile, hw: HwSpec) -> tuple[OutputRange, ..
 
 def weight_bytes(ranges: tuple[OutputRange, ...], hw: HwSpec) -> int:
     """Bytes of all weight rows of a layer."""
-    rows = sum(w.rows for r in ranges for f in r.features for w in f.weights)
-    return rows * hw.array.row_bytes
+    words = sum(w.words for r in ranges for f in r.features for w in f.weights)
+    return words * hw.buffers.weight.width
 
 
 def _features(
@@ -86,12 +90,15 @@ def _features(
     if not shape.array:
         whole = FeatureChunk(block=first, blocks=last - first, ky=(0, 1), kx=(0, 1), weights=())
         return (whole,), offset
+    if shape.depthwise:
+        return _windows(shape, tile, hw, block, blocks, offset)
     mode = hw.array.modes[tile.mode]
+    row_words = hw.mode_row_words(mode)
     rows_visited, cols_visited = visits(shape, mode, hw)
     unit = segments_per_block(mode, hw)
     group = block * groups_per_block(mode, hw)
     groups = output_groups(shape, mode, hw, block, blocks)
-    capacity = hw.buffers.weight.bank_words // hw.row_words
+    capacity = hw.buffers.weight.bank_words // row_words
     found = []
     for at, count in spans(last - first, tile.in_blocks):
         segments = input_segments(shape, mode, hw, first + at, count)
@@ -112,12 +119,45 @@ def _features(
                             groups=groups,
                             offset=offset,
                             rows=rows,
+                            words=rows * row_words,
                         )
                     )
-                    offset += rows * hw.array.row_bytes
+                    offset += rows * row_words * hw.buffers.weight.width
                 found.append(
                     FeatureChunk(
                         block=first + at, blocks=count, ky=ky, kx=kx, weights=tuple(weights)
                     )
                 )
+    return tuple(found), offset
+
+
+def _windows(
+    shape: Shape, tile: Tile, hw: HwSpec, block: int, blocks: int, offset: int
+) -> tuple[tuple[FeatureChunk, ...], int]:
+    """Depthwise: the blocks' own channels, the kernel in windows that the array holds."""
+    parts = depthwise_parts(shape, hw, block, blocks)
+    words = parts * hw.row_words
+    found = []
+    for ky in spans(shape.window.kernel[0], tile.kernel[0]):
+        for kx in spans(shape.window.kernel[1], tile.kernel[1]):
+            weights = []
+            for y, yn in spans(ky[1], hw.array.window_side):
+                for x, xn in spans(kx[1], hw.array.window_side):
+                    weights.append(
+                        WeightChunk(
+                            segment=block * parts_per_block(hw),
+                            segments=parts,
+                            ky=(ky[0] + y, yn),
+                            kx=(kx[0] + x, xn),
+                            group=0,
+                            groups=1,
+                            offset=offset,
+                            rows=parts,
+                            words=words,
+                        )
+                    )
+                    offset += words * hw.buffers.weight.width
+            found.append(
+                FeatureChunk(block=block, blocks=blocks, ky=ky, kx=kx, weights=tuple(weights))
+            )
     return tuple(found), offset

@@ -9,9 +9,17 @@ from `dependencies`.
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from opu_fuse.cost.tiles import Tile, ceil_div, mid_tile, segments_per_block, spans, unfold
+from opu_fuse.cost.tiles import (
+    Tile,
+    ceil_div,
+    mid_tile,
+    parts_per_block,
+    segments_per_block,
+    spans,
+    unfold,
+)
 from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import PARAM_WORDS, Engine, Space, pack_order, registers_of
+from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, pack_order, registers_of
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
@@ -58,6 +66,8 @@ class Job:
     output: Placement
     weights: int
     params: int
+    pre: int
+    table: int
 
 
 @dataclass(slots=True)
@@ -105,7 +115,10 @@ class Emitter:
                 (Space.RESIDUAL, hw.buffers.residual),
                 (Space.PSUM, hw.buffers.psum),
                 (Space.OUTPUT, hw.buffers.output),
+                (Space.PRE, hw.buffers.pre),
+                (Space.TABLE, hw.buffers.table),
             )
+            if buffer is not None
         }
         self._registers: dict[Engine, dict[str, int]] = {
             engine: {r.name: 0 for r in registers_of(engine)} for engine in Engine
@@ -148,12 +161,14 @@ class Emitter:
                         "feature": base,
                         "psum": psum,
                         "ic_steps": out.blocks,
+                        "pre": 0,
                     },
                 )
+            pre = yield from self._load_pre(job, chunk)
             for part in chunk.weights:
                 weight = yield from self._load_weights(job, part)
                 yield self._conv(
-                    job, chunk, part, base, weight, psum, geometry, accumulate=not first
+                    job, chunk, part, base, weight, psum, {**geometry, **pre}, accumulate=not first
                 )
                 first = False
         yield from self._post(job, out, rect, mid, psum)
@@ -237,8 +252,8 @@ class Emitter:
             "stride_y": window.strides[0],
             "stride_x": window.strides[1],
             "out_rows": mid[1] - mid[0],
-            "out_cols": mid[4] - mid[3],
-            "psum_block_pitch": (mid[1] - mid[0]) * (mid[4] - mid[3]),
+            "out_cols": ceil_div(mid[4] - mid[3], shape.px) * shape.px,
+            "psum_block_pitch": shape.words(mid[1] - mid[0], mid[4] - mid[3]),
             "pad_value": job.layer.pad_value,
             "slot_log2": layout.slot.bit_length() - 1,
         }
@@ -247,8 +262,18 @@ class Emitter:
         offset = job.weights + part.offset
         base, held = self._banks[Space.WEIGHT].take(offset)
         if not held:
-            yield self._load(job, Space.WEIGHT, offset, base, part.rows * self._hw.row_words)
+            yield self._load(job, Space.WEIGHT, offset, base, part.words)
         return base
+
+    def _load_pre(self, job: Job, chunk: FeatureChunk) -> Iterator[Step]:
+        """Bring the pre chain's parameters of a chunk's blocks. Returns the compute registers."""
+        if not job.layer.pre:
+            return {"pre": 0}
+        offset = job.pre + chunk.block * PARAM_WORDS * self._hw.word_bytes
+        base, held = self._banks[Space.PRE].take((offset, chunk.blocks))
+        if not held:
+            yield self._load(job, Space.PRE, offset, base, chunk.blocks * PARAM_WORDS)
+        return {**job.layer.pre_registers, "pre_param": base}
 
     def _unfold(self, job: Job) -> int:
         return unfold(job.layer.shape, self._hw.array.modes[job.tile.mode], self._hw)
@@ -268,11 +293,15 @@ class Emitter:
         mode = self._hw.array.modes[job.tile.mode]
         dilations = job.layer.shape.window.dilations
         across = dilations[1] * self._unfold(job)
-        block = part.segment // segments_per_block(mode, self._hw) - chunk.block
+        depthwise = job.layer.shape.depthwise
+        unit = parts_per_block(self._hw) if depthwise else segments_per_block(mode, self._hw)
+        block = part.segment // unit - chunk.block
+        if geometry["pre"]:
+            geometry = {**geometry, "pre_param": geometry["pre_param"] + block * PARAM_WORDS}
         return self._step(
             job,
             Engine.COMPUTE,
-            "conv",
+            "depthwise" if depthwise else "conv",
             {
                 **geometry,
                 "feature": base + block * geometry["block_pitch"],
@@ -304,10 +333,12 @@ class Emitter:
         """
         shape = job.layer.shape
         row, rows, col, cols = rect
-        mid_pixels = (mid[1] - mid[0]) * (mid[4] - mid[3])
+        mid_pixels = shape.words(mid[1] - mid[0], mid[4] - mid[3])
+        cols, mid_cols = ceil_div(cols, shape.px), ceil_div(mid[4] - mid[3], shape.px)
         at_once = self._hw.buffers.output.bank_words // (rows * cols)
         if shape.residual:
             pixels = mid_pixels if shape.residual == "mid" else rows * cols
+            pixels = 1 if shape.broadcast else pixels
             at_once = min(at_once, self._hw.buffers.residual.bank_words // pixels)
         params = 0
         if job.layer.anchor is not None:
@@ -315,6 +346,7 @@ class Emitter:
             params, held = self._banks[Space.PARAM].take(offset)
             if not held:
                 yield self._load(job, Space.PARAM, offset, params, out.blocks * PARAM_WORDS)
+        table = yield from self._load_table(job)
         layout = job.output.layout
         for at, blocks in spans(out.blocks, at_once):
             residual = yield from self._load_residual(job, out.block + at, blocks, rect, mid)
@@ -322,18 +354,19 @@ class Emitter:
             common = {
                 **job.layer.post,
                 **residual,
+                **table,
                 "psum": psum + at * mid_pixels,
-                "psum_row_pitch": mid[4] - mid[3],
+                "psum_row_pitch": mid_cols,
                 "psum_block_pitch": mid_pixels,
                 "in_rows": mid[1] - mid[0],
-                "in_cols": mid[4] - mid[3],
+                "in_cols": mid_cols,
                 "blocks": blocks,
                 "param": params + at * PARAM_WORDS,
                 "out_row_pitch": cols,
                 "out_block_pitch": rows * cols,
                 "order": pack_order(job.layer.order),
             }
-            for y, yn, x, xn, average in average_parts(job.layer, rect):
+            for y, yn, x, xn, average in average_parts(job.layer, (row, rows, col, cols)):
                 yield self._step(
                     job,
                     Engine.POST,
@@ -348,7 +381,10 @@ class Emitter:
                     },
                     (mid[0], mid[3], row + y, col + x, out.block + at),
                 )
-            first = (out.block + at) * layout.block_words + row * layout.row_words + col
+            up_y, up_x = shape.upsample
+            first = (out.block + at) * layout.block_words
+            first += row * up_y * layout.row_words + col // shape.px * up_x
+            transfer = (cols, rows, layout.row_words, blocks, layout.block_words)
             yield self._step(
                 job,
                 Engine.STORE,
@@ -356,9 +392,20 @@ class Emitter:
                 {
                     **split_address(job.output.offset + first * layout.word),
                     "src": base,
-                    **transfer_shape(cols, rows, layout.row_words, blocks, layout.block_words),
+                    **transfer_shape(*transfer, joins=shape.upsample == (1, 1)),
+                    "repeat_rows": up_y - 1,
+                    "repeat_cols": up_x - 1,
                 },
             )
+
+    def _load_table(self, job: Job) -> Iterator[Step]:
+        """Bring the layer's table. Returns the post registers."""
+        if job.layer.table is None:
+            return {}
+        base, held = self._banks[Space.TABLE].take(job.table)
+        if not held:
+            yield self._load(job, Space.TABLE, job.table, base, TABLE_WORDS)
+        return {"table": base}
 
     def _load_residual(
         self,
@@ -371,8 +418,12 @@ class Emitter:
         if job.residual is None:
             return {}
         row, rows, col, cols = rect
-        if job.layer.shape.residual == "mid":
+        if job.layer.shape.broadcast:
+            row, rows, col, cols = 0, 1, 0, 1
+        elif job.layer.shape.residual == "mid":
             row, rows, col, cols = mid[0], mid[1] - mid[0], mid[3], mid[4] - mid[3]
+        px = job.layer.shape.px
+        col, cols = col // px, ceil_div(cols, px)
         layout = job.residual.layout
         base, _ = self._banks[Space.RESIDUAL].take(None)
         first = block * layout.block_words + row * layout.row_words + col

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from opu_fuse.cost.layer import Shape
 from opu_fuse.hw.isa import Stage
+from opu_fuse.hw.layout import Pieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,5 +51,10 @@ class Layer:
     post: Mapping[str, int]
     pad_value: int
     macs: int
+    in_pieces: Pieces
+    out_pieces: Pieces
+    pre: tuple[int, ...] = ()
+    pre_registers: Mapping[str, int] = field(default_factory=dict)
+    table: int | None = None
     average: Average | None = None
     interiors: tuple[Interior, ...] = field(default=())

@@ -1,8 +1,8 @@
 """A matched group -> a `Layer`: its geometry, with the integer parameters of every stage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from opu_fuse.cost.geometry import Geometry, StageOf, group_geometry
+from opu_fuse.cost.geometry import Geometry, StageOf, group_geometry, moves_nothing
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import (
     act_params,
@@ -13,21 +13,24 @@ from opu_fuse.dfg.integer import (
     residual_params,
     tied_quant,
 )
+from opu_fuse.dfg.scaling import affine_params, product_params
 from opu_fuse.errors import DoesNotFit
+from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.fuse.partition import Group
-from opu_fuse.hw.isa import PoolKind, Stage
+from opu_fuse.hw.isa import PoolKind, ResidualKind, Stage
+from opu_fuse.hw.layout import Pieces
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Average, Interior, Layer
 
 Registers = dict[str, int]
 
 
-def lower_group(dfg: Dfg, group: Group, hw: HwSpec) -> Layer | None:
-    """The layer of a group; None when all its operators are changes of view. Raises DoesNotFit
-    and ModelError.
+def lower_group(dfg: Dfg, group: Group, hw: HwSpec, pieces: Sequence[Pieces]) -> Layer | None:
+    """The layer of a group; None when nothing in it computes. pieces: `cost.lanes.lane_pieces`.
+    Raises DoesNotFit and ModelError.
     """
     members = [m.node for m in group.matches]
-    found = group_geometry(dfg, members, hw)
+    found = group_geometry(dfg, members, hw, pieces)
     if found is None:
         return None
     post: Registers = {}
@@ -41,7 +44,7 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec) -> Layer | None:
     return Layer(
         group=group.index,
         name=" + ".join(
-            dfg[i].name for i in members if dfg[i].owner is None and not dfg[i].is_virtual
+            dfg[i].name for i in members if dfg[i].owner is None and not moves_nothing(dfg[i])
         ),
         shape=found.shape,
         source=found.source,
@@ -52,6 +55,11 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec) -> Layer | None:
         post=post,
         pad_value=_pad_value(dfg, found),
         macs=found.macs,
+        in_pieces=found.in_pieces,
+        out_pieces=found.out_pieces,
+        pre=found.pre,
+        pre_registers=_pre(dfg, found, hw),
+        table=next((s.node for s in found.stages if s.stage is Stage.TABLE), None),
         average=average,
         interiors=_interiors(dfg, members, found),
     )
@@ -67,7 +75,8 @@ def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior,
             stage = made[index]
             pooled = pooled or found.stages[stage].stage is Stage.POOL
         node = dfg[index]
-        if node.quant is not None and stage >= 0 and not node.is_virtual:
+        made_here = stage >= 0 and not moves_nothing(node) and node.op != "upsample"
+        if node.quant is not None and made_here:
             interiors.append(Interior(stage=stage, node=index, pooled=pooled))
     return tuple(interiors)
 
@@ -110,11 +119,52 @@ def _act(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # 
     }
 
 
+def _pre(dfg: Dfg, found: Geometry, hw: HwSpec) -> Registers:
+    """Registers of the pre chain; the activation only clamps, its scales are tied."""
+    if not found.pre:
+        return {}
+    registers = {"pre": 1, "pre_zero": 0, "pre_lo": INT8_MIN, "pre_hi": INT8_MAX}
+    for index in found.pre:
+        if dfg[index].op == "batch_norm":
+            registers["pre_zero"] = affine_params(dfg, index).y_zero
+            continue
+        act = act_params(dfg, index, hw.numeric)
+        if (act.pos, act.neg, act.shift, act.x_zero) != (1, 1, 0, act.y_zero):
+            raise DoesNotFit(
+                dfg[index].name,
+                "before the array an activation only clamps, its scales differ",
+                "quantise its input and output with one scale, or end the group before it",
+            )
+        registers |= {"pre_lo": act.lo, "pre_hi": act.hi}
+    return registers
+
+
+def _table(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # noqa: ARG001
+    return {}
+
+
 def _residual(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:
+    if dfg[item.node].op == "multiply":
+        return _product(dfg, found, item, hw)
     p = residual_params(dfg, item.node, hw.numeric, swap=found.swapped)
     return {
+        "res_kind": int(ResidualKind.ADD),
+        "res_broadcast": 0,
         "res_a_mult": p.a_mult,
         "res_b_mult": p.b_mult,
+        "res_shift": p.shift,
+        "res_a_zero": p.a_zero,
+        "res_b_zero": p.b_zero,
+        "res_y_zero": p.y_zero,
+    }
+
+
+def _product(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:
+    p = product_params(dfg, item.node, hw.numeric, swap=found.swapped)
+    return {
+        "res_kind": int(ResidualKind.MULTIPLY),
+        "res_broadcast": int(found.shape.broadcast),
+        "res_a_mult": p.mult,
         "res_shift": p.shift,
         "res_a_zero": p.a_zero,
         "res_b_zero": p.b_zero,
@@ -144,4 +194,5 @@ _STAGES: dict[Stage, Callable[[Dfg, Geometry, StageOf, HwSpec], Registers]] = {
     Stage.REQUANT: _requant,
     Stage.ACT: _act,
     Stage.RESIDUAL: _residual,
+    Stage.TABLE: _table,
 }

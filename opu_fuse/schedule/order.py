@@ -1,11 +1,10 @@
-"""Segments: runs of machine groups and of host operators, in execution order."""
+"""Segments: runs of machine groups and of host operators, as few as the dependencies allow."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.fuse.order import Step, execution_order
+from opu_fuse.fuse.order import Step, execution_order, producers
 from opu_fuse.fuse.partition import Partition
 
 
@@ -20,13 +19,48 @@ class SegmentSteps:
 def order_segments(
     dfg: Dfg, partition: Partition, free: Collection[int] = ()
 ) -> tuple[SegmentSteps, ...]:
-    """The execution order cut where it changes between machine and host.
+    """All steps, each after what it reads, in segments that alternate between machine and host: the
+    fewest there can be.
 
     free: changes of view on the host that nobody needs to run, since their bytes lie in the
-    machine's memory already.
+    machine's memory already; they are left out.
     """
-    steps = [s for s in execution_order(dfg, partition) if s.node not in free]
+    order = execution_order(dfg, partition)
+    starts = (_segments(dfg, partition, order, free, machine_first=m) for m in (True, False))
+    return min(starts, key=len)
+
+
+def _segments(
+    dfg: Dfg,
+    partition: Partition,
+    order: Sequence[Step],
+    free: Collection[int],
+    *,
+    machine_first: bool,
+) -> tuple[SegmentSteps, ...]:
+    """Every step in the earliest segment of its side that is not before anything it reads: no order
+    that begins on this side has fewer.
+    """
+    segment_of: dict[int, int] = {}
+    found: list[list[Step]] = []
+    for step in order:
+        nodes = _nodes(partition, step)
+        read = {p for node in nodes for p in producers(dfg, node)}
+        number = max((segment_of[p] for p in read if p in segment_of), default=0)
+        if step.node not in free:
+            number += (number % 2 == 0) != ((step.group is not None) == machine_first)
+            found += [[] for _ in range(len(found), number + 1)]
+            found[number].append(step)
+        segment_of.update(dict.fromkeys(nodes, number))
     return tuple(
-        SegmentSteps(machine=machine, steps=tuple(found))
-        for machine, found in groupby(steps, key=lambda s: s.group is not None)
+        SegmentSteps(machine=(number % 2 == 0) == machine_first, steps=tuple(steps))
+        for number, steps in enumerate(found)
+        if steps
     )
+
+
+def _nodes(partition: Partition, step: Step) -> list[int]:
+    if step.group is not None:
+        return [m.node for m in partition.groups[step.group].matches]
+    assert step.node is not None
+    return [step.node]

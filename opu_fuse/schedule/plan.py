@@ -1,10 +1,11 @@
 """The schedule of a whole model: tiles, memory, instructions with tokens, proved."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from opu_fuse.cost.lanes import lane_pieces
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
@@ -14,7 +15,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import PARAM_WORDS, Engine
+from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import OutputRange, output_ranges, weight_bytes
 from opu_fuse.schedule.dependencies import synchronise
@@ -23,8 +24,9 @@ from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower import lower_group
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.order import SegmentSteps, order_segments
+from opu_fuse.schedule.packing import choose_slots
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
-from opu_fuse.schedule.tensors import TensorUse, tensor_uses
+from opu_fuse.schedule.tensors import CannotJoin, TensorUse, find_joins, tensor_uses
 
 HASH_HALF = 22
 OUTSIDE = -1
@@ -44,6 +46,8 @@ class PlannedLayer:
     ranges: tuple[OutputRange, ...]
     weights: int
     params: int
+    pre: int
+    table: int
     end: int
     unfold: int
 
@@ -115,9 +119,15 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     value.
     """
     layers: dict[int, Layer] = {}
+    joined = {m.node for g in partition.groups for m in g.matches if dfg[m.node].op == "concat"}
+    pieces = lane_pieces(dfg, hw, joined)
+    try:
+        joins = find_joins(dfg, joined, pieces, hw.word_channels)
+    except CannotJoin as error:
+        return Misfit(nodes=(error.node,), error=error)
     for group in partition.groups:
         try:
-            layer = lower_group(dfg, group, hw)
+            layer = lower_group(dfg, group, hw, pieces)
         except DoesNotFit as error:
             return _misfit(dfg, group, error)
         if layer is not None:
@@ -125,13 +135,18 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     stored = {n for layer in layers.values() for n in (layer.source, layer.residual, layer.output)}
     free = {op.node for op in partition.host if _is_free(dfg, op.node, stored)}
     segments = order_segments(dfg, partition, free)
-    uses = tensor_uses(dfg, layers, segments, hw)
+    steps = (t.group for s in segments for t in s.steps)
+    order = [g for g in steps if g is not None and g in layers]
+    fixed = {*joins, *(join.home for join in joins.values())}
+    slots = choose_slots(dfg, [layers[i] for i in order], fixed, hw)
+    uses = tensor_uses(dfg, layers, segments, hw, joins, pieces, slots)
     planned: dict[int, PlannedLayer] = {}
     offset = 0
-    for index in (t.group for s in segments for t in s.steps if t.group in layers):
-        assert index is not None
+    for index in order:
         layer = layers[index]
-        layer = replace(layer, shape=replace(layer.shape, slot=uses[layer.source].layout.slot))
+        px = hw.word_bytes // uses[layer.output].layout.slot
+        slot = uses[layer.source].layout.slot
+        layer = replace(layer, shape=replace(layer.shape, slot=slot, px=px))
         try:
             planned[index] = _tile_layer(layer, hw, offset, cache)
         except DoesNotFit as error:
@@ -143,17 +158,12 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
 def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True) -> Plan:
     """Places in memory and instructions. Raises DoesNotFit when the window exceeds the DRAM."""
     constants, uses = tiling.constants_bytes, tiling.uses
-    memory = plan_memory(
-        [
-            LiveRange(key=u.node, size_bytes=u.layout.size_bytes, first=u.first, last=u.last)
-            for u in uses.values()
-        ],
-        reuse=reuse_memory,
-    )
-    placements = {
-        node: Placement(offset=constants + memory.offsets[node], layout=use.layout)
-        for node, use in uses.items()
-    }
+    memory = plan_memory(_live_ranges(uses.values()), reuse=reuse_memory)
+    placements = {}
+    for node, use in uses.items():
+        blocks = use.block * use.layout.block_words * use.layout.word
+        offset = constants + memory.offsets[use.home] + blocks
+        placements[node] = Placement(offset=offset, layout=use.layout)
     program_offset = align(constants + memory.total_bytes)
     emitted: list[MachineProgram | HostWork] = []
     at = program_offset
@@ -189,6 +199,22 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     )
 
 
+def _live_ranges(uses: Iterable[TensorUse]) -> list[LiveRange]:
+    """One per home: as large as it is, alive as long as anything in it."""
+    inside: dict[int, list[TensorUse]] = {}
+    for use in uses:
+        inside.setdefault(use.home, []).append(use)
+    return [
+        LiveRange(
+            key=home,
+            size_bytes=max(u.layout.size_bytes for u in found),
+            first=min(u.first for u in found),
+            last=max(u.last for u in found),
+        )
+        for home, found in inside.items()
+    ]
+
+
 def _is_free(dfg: Dfg, node: int, stored: Collection[int | None]) -> bool:
     """A view on the host that nobody has to run: its bytes are those of a stored map."""
     base = follow_views(dfg, node)
@@ -206,8 +232,12 @@ def _tile_layer(layer: Layer, hw: HwSpec, offset: int, cache: TileCache) -> Plan
         cache[layer.shape] = choose_tile(layer.name, layer.shape, hw)
     tile, estimate = cache[layer.shape]
     ranges = output_ranges(layer.shape, tile, hw)
+    block_bytes = PARAM_WORDS * hw.word_bytes
     params = align(offset + weight_bytes(ranges, hw))
     blocks = ceil_div(layer.shape.mid_channels, hw.word_channels) if layer.anchor is not None else 0
+    pre = align(params + blocks * block_bytes)
+    blocks = ceil_div(layer.shape.in_channels, hw.word_channels) if layer.pre else 0
+    table = align(pre + blocks * block_bytes)
     return PlannedLayer(
         layer=layer,
         tile=tile,
@@ -215,7 +245,9 @@ def _tile_layer(layer: Layer, hw: HwSpec, offset: int, cache: TileCache) -> Plan
         ranges=ranges,
         weights=offset,
         params=params,
-        end=align(params + blocks * PARAM_WORDS * hw.word_bytes),
+        pre=pre,
+        table=table,
+        end=align(table + (0 if layer.table is None else TABLE_WORDS * hw.word_bytes)),
         unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
     )
 
@@ -242,6 +274,8 @@ def _emit(
             output=placements[layer.output],
             weights=planned.weights,
             params=planned.params,
+            pre=planned.pre,
+            table=planned.table,
         )
         steps.extend(emitter.layer(job))
     steps.append(Step(instruction=emitter.instruction(Engine.FETCH, "end", {}), group=OUTSIDE))

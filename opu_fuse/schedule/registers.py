@@ -6,14 +6,14 @@ from opu_fuse.schedule.layer import Layer
 
 
 def transfer_shape(
-    run: int, rows: int, row_pitch: int, blocks: int, block_pitch: int
+    run: int, rows: int, row_pitch: int, blocks: int, block_pitch: int, *, joins: bool = True
 ) -> dict[str, int]:
-    """Transfer registers, with rows and blocks that follow each other joined into longer runs
+    """Transfer registers; with `joins`, rows and blocks that follow each other become longer runs
     (of 16 bits).
     """
-    if rows > 1 and run == row_pitch and run * rows < 1 << 16:
+    if joins and rows > 1 and run == row_pitch and run * rows < 1 << 16:
         run, rows = run * rows, 1
-    if blocks > 1 and rows == 1 and run == block_pitch and run * blocks < 1 << 16:
+    if joins and blocks > 1 and rows == 1 and run == block_pitch and run * blocks < 1 << 16:
         run, blocks = run * blocks, 1
     return {
         "run": run,
@@ -42,7 +42,7 @@ def sub_rectangle(
         "win_rows": pool.kernel[0],
         "win_cols": pool.kernel[1],
     }
-    if layer.shape.residual == "final":
+    if layer.shape.residual == "final" and not layer.shape.broadcast:
         found["res"] = common["res"] + y * cols + x
     return found
 

@@ -1,41 +1,58 @@
 """Which values lie in the memory window, in which layout, and from when to when."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from opu_fuse.cost.lanes import joined_operands, joined_starts
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import feature_shape, follow_views
-from opu_fuse.hw.layout import Layout
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.layout import Layout, Pieces
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.order import SegmentSteps
 
-MIN_SLOT = 4
 BEFORE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorUse:
     """A stored value. node: DFG index (never a change of view); first, last: execution steps
-    between which its bytes are needed (BEFORE: written before the run).
+    between which its bytes are needed (BEFORE: written before the run). home: the stored value in
+    whose bytes it lies (a joined concatenation, else itself), block: its first channel block there.
     """
 
     node: int
     layout: Layout
     first: int
     last: int
+    home: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """A value inside a joined concatenation: that concatenation, and its first block there."""
+
+    home: int
+    block: int
 
 
 def tensor_uses(
-    dfg: Dfg, layers: Mapping[int, Layer], segments: Sequence[SegmentSteps], hw: HwSpec
+    dfg: Dfg,
+    layers: Mapping[int, Layer],
+    segments: Sequence[SegmentSteps],
+    hw: HwSpec,
+    joins: Mapping[int, Join],
+    pieces: Sequence[Pieces],
+    slots: Mapping[int, int],
 ) -> dict[int, TensorUse]:
     """Every value that a machine group reads or writes, by DFG index. layers: group index ->
-    layer.
+    layer; joins: `find_joins`; slots: `packing.choose_slots`.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    slotted = set(dfg.inputs)
-    machine: set[int] = set()
+    machine = {*joins, *(join.home for join in joins.values())}
     step = 0
     for segment in segments:
         for unit in segment.steps:
@@ -44,9 +61,6 @@ def tensor_uses(
                 reads = [layer.source] + ([] if layer.residual is None else [layer.residual])
                 machine.update(reads, (layer.output,))
                 first[layer.output] = step
-                if not _reads_slots(layer, hw):
-                    slotted.discard(layer.source)
-                slotted.discard(-1 if layer.residual is None else layer.residual)
             elif unit.node is not None:
                 reads = [follow_views(dfg, i) for i in values_read(dfg, unit.node)]
                 first[unit.node] = step
@@ -57,15 +71,75 @@ def tensor_uses(
             step += 1
     for output in dfg.outputs:
         last[follow_views(dfg, output)] = step
-    return {
-        node: TensorUse(
+    uses = {}
+    for node in sorted(machine):
+        join = joins.get(node, Join(home=node, block=0))
+        uses[node] = TensorUse(
             node=node,
-            layout=layout_of(dfg[node], hw, slotted=node in slotted),
+            layout=_layout(dfg[node], hw, pieces[node], slots.get(node, hw.word_bytes)),
             first=first.get(node, BEFORE),
             last=last.get(node, first.get(node, BEFORE)),
+            home=join.home,
+            block=join.block,
         )
-        for node in sorted(machine)
+    return uses
+
+
+def find_joins(
+    dfg: Dfg, joined: Collection[int], pieces: Sequence[Pieces], lanes: int
+) -> dict[int, Join]:
+    """Where the operands of joined concatenations lie, and the concatenations inside others.
+
+    Raises DoesNotFit, with the concatenation's index as `node`, when a value would have to lie in
+    two places.
+    """
+    found: dict[int, Join] = {}
+    for outer in sorted(joined, reverse=True):
+        inner = [follow_views(dfg, operand) for operand in joined_operands(dfg, outer)]
+        starts = joined_starts(dfg, pieces, outer, lanes)
+        at = found.get(outer) or _part_of_another(found, inner, starts)
+        if at is not None and all(i in found for i in inner):
+            found[outer] = at
+            continue
+        at = at or Join(home=outer, block=0)
+        for value, operand, start in zip(inner, joined_operands(dfg, outer), starts, strict=True):
+            problem = _unjoinable(dfg, value, operand)
+            if value in found or problem:
+                raise CannotJoin(
+                    dfg[outer].name,
+                    problem or f"{dfg[value].name} lies in another concatenation already",
+                    "leave one of them to the host, or compute the value twice",
+                    node=outer,
+                )
+            found[value] = Join(home=at.home, block=at.block + start)
+    return found
+
+
+def _part_of_another(
+    found: Mapping[int, Join], inner: Sequence[int], starts: Sequence[int]
+) -> Join | None:
+    """Where a concatenation lies whose operands follow each other in a larger one already."""
+    begins = {
+        Join(home=found[i].home, block=found[i].block - start) if i in found else None
+        for i, start in zip(inner, starts, strict=True)
     }
+    return begins.pop() if len(begins) == 1 else None
+
+
+class CannotJoin(DoesNotFit):
+    """A concatenation (`node`) that would have to copy."""
+
+    def __init__(self, where: str, what: str, fix: str, *, node: int) -> None:
+        super().__init__(where, what, fix)
+        self.node = node
+
+
+def _unjoinable(dfg: Dfg, inner: int, operand: int) -> str:
+    if dfg[inner].kind is Kind.CONST:
+        return f"{dfg[inner].name} is a constant"
+    if feature_shape(dfg[inner].shape) != feature_shape(dfg[operand].shape):
+        return f"{dfg[operand].name} is another view of {dfg[inner].name}"
+    return ""
 
 
 def values_read(dfg: Dfg, node: int) -> list[int]:
@@ -83,25 +157,14 @@ def values_read(dfg: Dfg, node: int) -> list[int]:
     return found
 
 
-def layout_of(node: Node, hw: HwSpec, *, slotted: bool) -> Layout:
-    """Blocks of words; `slotted` images take the smallest slot of at least MIN_SLOT bytes that
-    holds their channels.
-    """
+def _layout(node: Node, hw: HwSpec, pieces: Pieces, slot: int) -> Layout:
     channels, rows, cols = feature_shape(node.shape)
-    slotted = slotted and hw.word_bytes == hw.word_channels
-    slot = max(MIN_SLOT, 1 << (channels - 1).bit_length()) if slotted else hw.word_bytes
     return Layout(
         channels=channels,
         rows=rows,
         cols=cols,
         word=hw.word_bytes,
         lanes=hw.word_channels,
-        slot=min(slot, hw.word_bytes),
+        slot=slot,
+        pieces=pieces if len(pieces) > 1 else (),
     )
-
-
-def _reads_slots(layer: Layer, hw: HwSpec) -> bool:
-    """Whether the array can take a layer's pixels from slots: its channels fit one segment of
-    some mode.
-    """
-    return layer.shape.array and layer.shape.in_channels <= max(m.ic for m in hw.array.modes)

@@ -14,6 +14,7 @@ from opu_fuse.bundle.program import Bundle, MachineSegment, StageTensor
 from opu_fuse.bundle.result import GroupCounters
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.layout import lanes_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim.functional import Executed
 from opu_fuse.sim.post import StageValues
@@ -66,17 +67,19 @@ class Capture:
     def _place(self, stage: StageTensor, made: StageValues, executed: Executed) -> None:
         """Put one tile of a stage's results into its tensor."""
         ys, xs, block = positions(stage, made, self._tile[executed.number])
+        values = made.values
+        if stage.px > 1:
+            xs = xs[0] + np.arange(len(xs) * stage.px)
+            values = values.reshape(*values.shape[:2], len(xs), -1)
         shape = (1, stage.channels, stage.rows, stage.cols)
         tensor = self.tensors.setdefault(stage.name, np.zeros(shape, np.int8))
         mask = self._masks.setdefault(stage.name, np.zeros(shape, np.bool_))
-        first = block * self._lanes
-        channels = made.values.transpose(0, 3, 1, 2).reshape(-1, len(ys), len(xs))
-        channels = channels[: stage.channels - first]
+        made_lanes = values.transpose(0, 3, 1, 2).reshape(-1, len(ys), len(xs))
+        lanes = lanes_of(stage.pieces) - block * self._lanes
+        channels = np.flatnonzero((lanes >= 0) & (lanes < len(made_lanes)))
         keep_y, keep_x = (ys >= 0) & (ys < stage.rows), (xs >= 0) & (xs < stage.cols)
-        where = np.ix_(
-            np.zeros(1, np.intp), np.arange(first, first + len(channels)), ys[keep_y], xs[keep_x]
-        )
-        tensor[where] = channels[None][:, :, keep_y][:, :, :, keep_x]
+        where = np.ix_(np.zeros(1, np.intp), channels, ys[keep_y], xs[keep_x])
+        tensor[where] = made_lanes[None, lanes[channels]][:, :, keep_y][:, :, :, keep_x]
         mask[where] = True
 
 

@@ -11,6 +11,7 @@ from opu_fuse.bundle.program import Bundle, MachineSegment, StageTensor
 from opu_fuse.bundle.result import CheckResult, Difference, RunResult
 from opu_fuse.hw.encoding import decode
 from opu_fuse.hw.isa import Engine, Stage, unpack_order
+from opu_fuse.hw.layout import lanes_of
 from opu_fuse.sim import ports
 from opu_fuse.sim.reference import NAME, Reference
 
@@ -195,6 +196,7 @@ def _sizes(bundle: Bundle, place: Place, shape: tuple[int, ...]) -> tuple[int, i
 def _writer(bundle: Bundle, segment: MachineSegment, place: Place, at: tuple[int, int, int]) -> int:
     program = decode(segment_words(bundle, segment))
     lanes = next(t.layout.lanes for t in bundle.tensors)
+    lane, px = _lane(bundle, place, at[0])
     in_tile = place.stage is not None and not place.stage.pooled and not place.stage.stored
     tiles = iter(segment.tiles)
     found = -1
@@ -203,13 +205,24 @@ def _writer(bundle: Bundle, segment: MachineSegment, place: Place, at: tuple[int
             continue
         tile_row, tile_col, out_row, out_col, block = next(tiles)
         p = instruction.params
-        if segment.groups[number] != place.group or not (0 <= at[0] // lanes - block < p["blocks"]):
+        if segment.groups[number] != place.group or not (0 <= lane // lanes - block < p["blocks"]):
             continue
         windowed = Stage.POOL in unpack_order(p["order"])
         if in_tile and windowed:
             rows, cols, row, col = p["in_rows"], p["in_cols"], tile_row, tile_col
         else:
             rows, cols, row, col = p["out_rows"], p["out_cols"], out_row, out_col
-        if 0 <= at[1] - row < rows and 0 <= at[2] - col < cols:
+        if 0 <= at[1] - row < rows and 0 <= at[2] - col < cols * px:
             found = number
     return found
+
+
+def _lane(bundle: Bundle, place: Place, channel: int) -> tuple[int, int]:
+    """Lane of a channel, and the neighbouring pixels that a word of its post chain holds."""
+    if place.stage is not None:
+        return int(lanes_of(place.stage.pieces)[channel]), place.stage.px
+    layout = next((t.layout for t in bundle.tensors if t.name == place.name), None)
+    if layout is None:
+        return channel, 1
+    lane = int(lanes_of(layout.pieces)[channel]) if layout.pieces else channel
+    return lane, layout.word // layout.slot

@@ -1,13 +1,14 @@
-"""`conv` and `copy` of the compute engine on numpy memories (docs/machine.md, compute).
+"""`conv`, `copy` and `depthwise` on numpy memories (docs/machine.md, compute).
 
-A whole instruction is one gather and one BLAS matrix product; integer sums stay exact.
+A whole instruction is one gather and one product; integer sums stay exact.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 import numpy as np
 
+from opu_fuse.hw.sweep import Sweep, sweep
+from opu_fuse.sim.features import gather
 from opu_fuse.sim.memories import Memories
 from opu_fuse.sim.products import int8_product
 
@@ -16,88 +17,74 @@ Params = Mapping[str, int]
 
 def conv(mem: Memories, p: Params) -> None:
     """Inner products of a feature tile and weight rows into partial sums."""
-    mode = mem.spec.array.modes[p["mode"]]
-    segments = mem.spec.word_channels // mode.ic
-    blocks = -(-p["ic_steps"] // segments)
-    lanes = p["ic_steps"] * mode.ic if blocks == 1 else mem.spec.word_channels
-    kernel = (p["kernel_rows"], p["kernel_cols"])
-
-    features = _gather(mem, p, blocks, lanes, kernel, (p["dilation_y"], p["dilation_x"]))
-    weights = _weights(mem, p, mode.ic, mode.oc, blocks, lanes // mode.ic)
+    s = sweep("conv", p, mem.spec)
     pixels = p["out_rows"] * p["out_cols"]
-    terms = blocks * kernel[0] * kernel[1] * lanes
-    sums = int8_product(features.reshape(pixels, terms), weights.reshape(terms, -1))
+    features = gather(mem, p, s).reshape(pixels, -1)
+    sums = int8_product(features, _weights(mem, p, s).reshape(features.shape[1], -1))
+    _put(mem, p, s, sums, accumulate=bool(p["accumulate"]))
 
-    for block in range(-(-sums.shape[1] // mem.spec.word_channels)):
-        part = sums[:, block * mem.spec.word_channels :][:, : mem.spec.word_channels]
-        start = p["psum"] + block * p["psum_block_pitch"]
-        target = mem.psum[start : start + pixels, : part.shape[1]]
-        if p["accumulate"]:
-            target += part
-        else:
-            target[:] = part
+
+def depthwise(mem: Memories, p: Params) -> None:
+    """Windows of a feature tile and weight rows into partial sums, lane by lane."""
+    s = sweep("depthwise", p, mem.spec)
+    side, (rows, cols) = mem.spec.array.window_side, s.kernel
+    filters = _rows(mem, p, s).reshape(len(s.steps), mem.spec.array.units, -1)
+    filters = filters[:, : s.ic, : side * side].reshape(-1, s.ic, side, side)[..., :rows, :cols]
+    weights = _in_blocks(s, filters).reshape(len(s.blocks), -1, rows, cols)
+    weights = np.ascontiguousarray(weights.transpose(0, 2, 3, 1))
+    sums = np.einsum("yxbijl,bijl->yxbl", gather(mem, p, s), weights, dtype=np.int32)
+    sums = sums.reshape(p["out_rows"] * p["out_cols"], -1)
+    lead = _lead(s) * s.ic
+    _put(mem, p, s, sums[:, lead : lead + len(s.steps) * s.ic], accumulate=bool(p["accumulate"]))
 
 
 def copy(mem: Memories, p: Params) -> None:
     """Padded, strided features into partial sums, sign extended."""
-    lanes = mem.spec.word_channels
-    pixels = p["out_rows"] * p["out_cols"]
-    features = _gather(mem, p, p["ic_steps"], lanes, (1, 1), (1, 1))
-    per_block = features.reshape(pixels, p["ic_steps"], lanes).transpose(1, 0, 2)
-    for block, part in enumerate(per_block):
+    s = sweep("copy", p, mem.spec)
+    features = gather(mem, p, s)
+    _put(mem, p, s, features.reshape(p["out_rows"] * p["out_cols"], -1), accumulate=False)
+
+
+def _rows(mem: Memories, p: Params, s: Sweep) -> np.ndarray:
+    """int8 (rows, bytes): the sweep's weight rows."""
+    data = mem.weight[p["weight"] : p["weight"] + s.weight_rows * s.row_words]
+    return data.reshape(s.weight_rows, -1)
+
+
+def _weights(mem: Memories, p: Params, s: Sweep) -> np.ndarray:
+    """int8 (block, ky, kx, segment, ic, group, oc) of the segments used; absent ones are 0."""
+    shape = (*s.kernel, len(s.groups), s.oc, s.ic)
+    data = _in_blocks(s, _rows(mem, p, s)[:, : s.oc * s.ic].reshape(-1, *shape))
+    return data.reshape(len(s.blocks), -1, *shape).transpose(0, 2, 3, 1, 6, 4, 5)
+
+
+def _lead(s: Sweep) -> int:
+    """Steps used of the first block that are not visited."""
+    return s.steps.start % (s.lanes // s.ic) - s.used.start // s.ic
+
+
+def _in_blocks(s: Sweep, data: np.ndarray) -> np.ndarray:
+    """(steps, …) -> (all steps used of all blocks, …): 0 for those not visited."""
+    whole = len(s.blocks) * (len(s.used) // s.ic)
+    if len(data) == whole:
+        return data
+    padded = np.zeros((whole, *data.shape[1:]), np.int8)
+    padded[_lead(s) : _lead(s) + len(data)] = data
+    return padded
+
+
+def _put(mem: Memories, p: Params, s: Sweep, sums: np.ndarray, *, accumulate: bool) -> None:
+    """Sums (pixels, groups * oc) to their lanes of the partial sums, px pixels a word."""
+    words, width = len(sums) // s.px, s.lanes // s.px
+    done = 0
+    while done < sums.shape[1]:
+        block, lane = divmod(s.groups.start * s.oc + done, width)
+        part = sums[:, done : done + width - lane].reshape(words, s.px, -1)
         start = p["psum"] + block * p["psum_block_pitch"]
-        mem.psum[start : start + pixels] = part
-
-
-def _gather(
-    mem: Memories,
-    p: Params,
-    blocks: int,
-    lanes: int,
-    kernel: tuple[int, int],
-    dilation: tuple[int, int],
-) -> np.ndarray:
-    """int8 (out_rows, out_cols, blocks, kernel_rows, kernel_cols, lanes): what the array sees."""
-    y = _positions(p["origin_y"], p["out_rows"], p["stride_y"], kernel[0], dilation[0])
-    x = _positions(p["origin_x"], p["out_cols"], p["stride_x"], kernel[1], dilation[1])
-    y = y[:, None, None, :, None]
-    x = x[None, :, None, None, :]
-    inside_y = (y >= 0) & (y < p["in_rows"])
-    block = np.arange(blocks)[None, None, :, None, None] * p["block_pitch"]
-    mem.feature[mem.pad_word] = p["pad_value"]
-
-    slot = 1 << p["slot_log2"]
-    per_word = mem.spec.word_bytes // slot
-    if per_word == 1:
-        inside = inside_y & (x >= 0) & (x < p["in_cols"])
-        word = np.where(inside, p["feature"] + block + y * p["row_pitch"] + x, mem.pad_word)
-        return mem.feature.take(word, axis=0)[..., :lanes]
-
-    across = x[..., None] + np.arange(-(-lanes // slot))  # lanes go on into right-hand neighbours
-    inside = inside_y[..., None] & (across >= 0) & (across < p["in_cols"])
-    index = (p["feature"] + block + y * p["row_pitch"])[..., None] * per_word + across
-    index = np.where(inside, index, mem.pad_word * per_word)
-    found = mem.feature.reshape(-1, slot).take(index, axis=0)
-    return found.reshape(*index.shape[:-1], -1)[..., :lanes]
-
-
-@lru_cache(maxsize=1024)
-def _positions(origin: int, outputs: int, stride: int, kernel: int, dilation: int) -> np.ndarray:
-    """(outputs, kernel) tile coordinates (shared: not to be changed)."""
-    return origin + np.arange(outputs)[:, None] * stride + np.arange(kernel)[None, :] * dilation
-
-
-def _weights(mem: Memories, p: Params, ic: int, oc: int, blocks: int, segments: int) -> np.ndarray:
-    """int8 (block, ky, kx, segment, ic, group, oc) from the rows; absent segments are 0."""
-    steps, groups = p["ic_steps"], p["oc_steps"]
-    kernel = (p["kernel_rows"], p["kernel_cols"])
-    rows = steps * kernel[0] * kernel[1] * groups
-    row_words, row_bytes = mem.spec.row_words, oc * ic
-    data = mem.weight[p["weight"] : p["weight"] + rows * row_words]
-    data = data.reshape(rows, -1)[:, :row_bytes].reshape(steps, *kernel, groups, oc, ic)
-    if steps < blocks * segments:
-        padded = np.zeros((blocks * segments, *data.shape[1:]), np.int8)
-        padded[:steps] = data
-        data = padded
-    data = data.reshape(blocks, segments, *kernel, groups, oc, ic)
-    return data.transpose(0, 2, 3, 1, 6, 4, 5)
+        target = mem.psum[start : start + words].reshape(words, s.px, width)
+        target = target[..., lane : lane + part.shape[2]]
+        if accumulate:
+            target += part
+        else:
+            target[:] = part
+        done += part.shape[2]

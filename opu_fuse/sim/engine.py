@@ -17,7 +17,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim import ports
 from opu_fuse.sim.capture import Capture, Totals
 from opu_fuse.sim.functional import Executed, Machine
-from opu_fuse.sim.host import Hosts
+from opu_fuse.sim.host import Hosts, hosts_of
 from opu_fuse.sim.runner import RtlOptions, Runner, SegmentRun
 
 
@@ -57,7 +57,7 @@ def run(
     samples, count = ports.samples_of(bundle, inputs)
     runner = _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl)
     try:
-        job = _Job(bundle, runner, Hosts(bundle, capture=capture), capture)
+        job = _Job(bundle, runner, hosts_of(bundle), capture)
         for n in range(count):
             job.sample(n, {name: array[n] for name, array in samples.items()})
     finally:
@@ -136,6 +136,33 @@ def _retired(number: int, segment: MachineSegment, executed: Executed) -> Retire
 
 
 @dataclass(slots=True)
+class _Values:
+    """Values of one sample outside the machine. host: by name; a map changes its layout once at
+    most. seen: int8 values, captured ones included.
+    """
+
+    window: np.ndarray
+    maps: Mapping[str, Tensor]
+    host: dict[str, np.ndarray] = field(default_factory=dict)
+    seen: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def put(self, name: str, value: np.ndarray) -> None:
+        """A value made on the host; into the machine's memory as well if it reads it."""
+        if name in self.maps:
+            _must_be_int8(name, value)
+            write_tensor(self.window, self.maps[name], value)
+            value = value.reshape(self.maps[name].shape)
+        self.host[name] = value
+        if value.dtype == np.int8:
+            self.seen[name] = value
+
+    def get(self, name: str) -> np.ndarray:
+        if name not in self.host:
+            self.host[name] = read_tensor(self.window, self.maps[name])
+        return self.host[name]
+
+
+@dataclass(slots=True)
 class _Job:
     """One run: what is collected over its samples."""
 
@@ -152,38 +179,24 @@ class _Job:
 
     def sample(self, number: int, inputs: Mapping[str, np.ndarray]) -> None:
         """Run all segments once."""
-        window = self.runner.window
         maps = {t.name: t for t in self.bundle.tensors}
-        values: dict[str, np.ndarray] = {}
-        seen: dict[str, np.ndarray] = {}
-
-        def put(name: str, value: np.ndarray) -> None:
-            if name in maps:
-                _must_be_int8(name, value)
-                write_tensor(window, maps[name], value)
-                seen[name] = value.reshape(maps[name].shape)
-            else:
-                values[name] = value
-                if value.dtype == np.int8:
-                    seen[name] = value
-
-        def get(name: str) -> np.ndarray:
-            return read_tensor(window, maps[name]) if name in maps else values[name]
-
+        values = _Values(self.runner.window, maps)
         for port in self.bundle.inputs:
-            put(port.value, ports.to_value(port, inputs[port.name], inside_int8=port.value in maps))
+            inside = ports.to_value(port, inputs[port.name], inside_int8=port.value in maps)
+            values.put(port.value, inside)
         for index, segment in enumerate(self.bundle.segments):
             if isinstance(segment, HostSegment):
-                feeds = {value: get(value) for _, value in segment.inputs}
+                feeds = {value: values.get(value) for _, value in segment.inputs}
                 for name, value in self.hosts.run(segment, feeds).items():
-                    put(name, value)
+                    values.put(name, value)
             else:
-                seen |= self._machine_segment(index, segment, number)
+                values.seen |= self._machine_segment(index, segment, number)
         for port in self.bundle.outputs:
-            found = ports.from_value(port, get(port.value), inside_int8=port.value in maps)
+            value = values.get(port.value)
+            found = ports.from_value(port, value, inside_int8=port.value in maps)
             self.outputs.setdefault(port.name, []).append(found)
         if self.capture:
-            for name, value in seen.items():
+            for name, value in values.seen.items():
                 self.tensors.setdefault(name, []).append(value)
 
     def _machine_segment(

@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.footprint import Access, dram_word_bytes
+from opu_fuse.hw.footprint import Access, moved_bytes
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine, Space
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.sim import compute, legal, order, post
+from opu_fuse.sim import compute, legal, order, post, transfer
 from opu_fuse.sim.memories import Memories
 
 
@@ -32,6 +31,7 @@ class Executed:
 
 
 Observer = Callable[[Executed], None]
+_COMPUTE = {"conv": compute.conv, "copy": compute.copy, "depthwise": compute.depthwise}
 
 
 class Machine:
@@ -88,16 +88,16 @@ class Machine:
         match instruction.engine, instruction.opcode:
             case Engine.FETCH, "check":
                 self._check_hash(instruction, number)
-            case Engine.LOAD, opcode:
-                read = self._load(instruction, Space(opcode))
-            case Engine.COMPUTE, "conv":
-                compute.conv(mem, p)
-            case Engine.COMPUTE, _:
-                compute.copy(mem, p)
+            case Engine.LOAD, _:
+                transfer.load(mem, instruction)
+                read = moved_bytes(instruction, self.spec)
+            case Engine.COMPUTE, opcode:
+                _COMPUTE[opcode](mem, p)
             case Engine.POST, _:
                 stages = post.run(mem, p)
             case Engine.STORE, _:
-                written = self._store(instruction)
+                transfer.store(mem, instruction)
+                written = moved_bytes(instruction, self.spec)
         return Executed(
             number=number,
             instruction=instruction,
@@ -121,41 +121,3 @@ class Machine:
         if asked != self._hash:
             what = f"was made for spec {asked:011x}, {self.spec.name} is {self._hash:011x}"
             raise legal.error(instruction, number, what)
-
-    def _load(self, instruction: Instruction, space: Space) -> int:
-        p = instruction.params
-        target = self.memories.buffer(space)
-        words = p["run"] * p["rows"] * p["blocks"]
-        source = self._window(instruction, space)
-        # The feature buffer's extra words cannot be reached: bounds are checked against the spec.
-        target[p["dst"] : p["dst"] + words].view(np.uint8)[:] = source.reshape(words, -1)
-        return source.size
-
-    def _store(self, instruction: Instruction) -> int:
-        p = instruction.params
-        words = p["run"] * p["rows"] * p["blocks"]
-        target = self._window(instruction, Space.OUTPUT)
-        source = self.memories.output[p["src"] : p["src"] + words].view(np.uint8)
-        if any(
-            c > 1 and q < p["run"] for c, q in self._pitches(p)
-        ):  # words overlap: the last stays
-            for block, part in enumerate(source.reshape(p["blocks"], p["rows"], -1)):
-                for row, data in enumerate(part):
-                    target[block, row] = data
-        else:
-            target[:] = source.reshape(target.shape)
-        return source.size
-
-    @staticmethod
-    def _pitches(p: compute.Params) -> tuple[tuple[int, int], ...]:
-        return (p["rows"], p["row_pitch"]), (p["blocks"], p["block_pitch"])
-
-    def _window(self, instruction: Instruction, space: Space) -> np.ndarray:
-        """uint8 (blocks, rows, run bytes) view of DRAM; the bounds have been checked."""
-        p = instruction.params
-        word = dram_word_bytes(space, self.spec)
-        return as_strided(
-            self.memories.dram[instruction.dram :],
-            shape=(p["blocks"], p["rows"], p["run"] * word),
-            strides=(p["block_pitch"] * word, p["row_pitch"] * word, 1),
-        )

@@ -2,22 +2,28 @@
 
 Buffers start with a fixed pattern instead of zeros: a program that reads what it never wrote then
 shows it. The feature buffer has one word more than the machine, of padding: a
-gather with replaced indices does the padding.
+gather with replaced indices does the padding. Memories the machine does not have are empty.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from opu_fuse.hw.footprint import space_limit
 from opu_fuse.hw.isa import PARAM_WORDS, Space
 from opu_fuse.hw.spec import HwSpec
 
 _UNWRITTEN = 0xA5
+_RECORD = {
+    space: np.dtype([("bias", "<i4"), ("mult", mult), ("shift", "i1"), ("zero", "i1")])
+    for space, mult in ((Space.PARAM, "<u2"), (Space.PRE, "<i2"))
+}
+"""Eight bytes of one lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """Requantisation parameters of some blocks, each (blocks, lanes) int64."""
+    """Parameters of some blocks and all their lanes, each (blocks, lanes) int64."""
 
     bias: np.ndarray
     mult: np.ndarray
@@ -27,8 +33,8 @@ class Parameters:
 class Memories:
     """Window of DRAM (given, uint8, changed in place) and on-chip buffers.
 
-    feature: int8 (words + 1, word_bytes), the last row is padding; residual and
-    output: int8 (words, word_bytes); param: uint8 (words, word_bytes); weight: int8 (words, width);
+    feature: int8 (words + 1, word_bytes), the last row is padding; residual, output and table:
+    int8 (words, word_bytes); param and pre: uint8 (words, word_bytes); weight: int8 (words, width);
     psum: int32 (words, word_channels).
     """
 
@@ -42,25 +48,22 @@ class Memories:
         self.param = _unwritten(buffers.param.words, word)
         self.weight = _unwritten(buffers.weight.words, buffers.weight.width).view(np.int8)
         self.psum = _unwritten(buffers.psum.words, 4 * spec.word_channels).view(np.int32)
-
-    @property
-    def pad_word(self) -> int:
-        """Index of the feature word that stands for positions outside the tile."""
-        return self.feature.shape[0] - 1
+        self.pre = _unwritten(space_limit(Space.PRE, spec), word)
+        self.table = _unwritten(space_limit(Space.TABLE, spec), word).view(np.int8)
 
     def buffer(self, space: Space) -> np.ndarray:
         """The array of an on-chip space, indexed by its words."""
         return getattr(self, space.value)
 
-    def parameters(self, first: int, blocks: int) -> Parameters:
-        """Requantisation parameters of consecutive blocks from parameter word `first`."""
+    def parameters(self, space: Space, first: int, blocks: int) -> Parameters:
+        """Parameters of consecutive blocks from word `first` of PARAM or PRE."""
         lanes = self.spec.word_channels
-        words = self.param[first : first + PARAM_WORDS * blocks, :lanes]
-        records = np.ascontiguousarray(words).reshape(blocks, lanes, 8)
+        words = self.buffer(space)[first : first + PARAM_WORDS * blocks, :lanes]
+        records = np.ascontiguousarray(words).reshape(blocks, -1).view(_RECORD[space])
         return Parameters(
-            bias=records[..., 0:4].copy().view("<i4")[..., 0].astype(np.int64),
-            mult=records[..., 4:6].copy().view("<u2")[..., 0].astype(np.int64),
-            shift=records[..., 6:7].copy().view(np.int8)[..., 0].astype(np.int64),
+            bias=records["bias"].astype(np.int64),
+            mult=records["mult"].astype(np.int64),
+            shift=records["shift"].astype(np.int64),
         )
 
 

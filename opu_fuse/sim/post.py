@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from opu_fuse import fixedpoint
-from opu_fuse.hw.isa import PoolKind, Stage, unpack_order
+from opu_fuse.hw.isa import PoolKind, ResidualKind, Space, Stage, unpack_order
 from opu_fuse.sim.memories import Memories
 
 Params = Mapping[str, int]
@@ -57,6 +57,8 @@ def run(mem: Memories, p: Params) -> tuple[StageValues, ...]:
             case Stage.RESIDUAL:
                 rows, cols = (ys, xs) if Stage.POOL in chain[number:] else _outputs(p)
                 value = _residual(mem, p, value, rows, cols)
+            case Stage.TABLE:
+                value = mem.table[p["table"] + 128 + value.astype(np.int64), np.arange(lanes)]
         found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=value))
 
     rows, cols = _outputs(p)
@@ -86,7 +88,7 @@ def _words(
 
 
 def _requantize(mem: Memories, p: Params, value: np.ndarray) -> np.ndarray:
-    found = mem.parameters(p["param"], p["blocks"])
+    found = mem.parameters(Space.PARAM, p["param"], p["blocks"])
     bias, mult, shift = (a[:, None, None, :] for a in (found.bias, found.mult, found.shift))
     return fixedpoint.requantize(value + bias, mult, shift, p["requant_zero"])
 
@@ -107,17 +109,22 @@ def _activate(p: Params, value: np.ndarray) -> np.ndarray:
 def _residual(
     mem: Memories, p: Params, value: np.ndarray, rows: np.ndarray, cols: np.ndarray
 ) -> np.ndarray:
+    if p["res_broadcast"]:
+        rows = cols = np.zeros(1, np.int64)
     words = _words(p["res"], p["blocks"], p["res_block_pitch"], rows, p["res_row_pitch"], cols)
     other = mem.residual.take(words, axis=0)[..., : mem.spec.word_channels]
+    zeros = {name: p[f"res_{name}"] for name in ("a_zero", "b_zero", "y_zero")}
+    if p["res_kind"] == ResidualKind.MULTIPLY:
+        return fixedpoint.multiply_residual(
+            value, other, mult=p["res_a_mult"], shift=p["res_shift"], **zeros
+        )
     return fixedpoint.add_residual(
         value,
         other,
         a_mult=p["res_a_mult"],
         b_mult=p["res_b_mult"],
         shift=p["res_shift"],
-        a_zero=p["res_a_zero"],
-        b_zero=p["res_b_zero"],
-        y_zero=p["res_y_zero"],
+        **zeros,
     )
 
 

@@ -30,13 +30,27 @@ STREAMS = ("aw", "w", "b")
 class Window(MemoryRegion):
     """Memory of the window; addresses are the bus's.
 
-    Outside of it, and at offsets in `bad`, accesses fail (SLVERR).
+    Outside of it, and at offsets in `bad`, accesses fail; so do number `fail_read` and `fail_write`
+    of the accesses in `reads` and `writes` (offsets, since `count`). answer: how they fail.
     """
 
     def __init__(self):
         super().__init__(size=1 << 40, mem=bytearray(WINDOW))
         self.bad = range(0)
         self.touched_outside = []
+        self.answer = AxiResp.SLVERR
+        self.count()
+
+    def count(self, *, fail_read=None, fail_write=None):
+        """Begin to count accesses."""
+        self.reads, self.fail_read = [], fail_read
+        self.writes, self.fail_write = [], fail_write
+
+    @staticmethod
+    def _turn(passed, offset, fail):
+        passed.append(offset)
+        if len(passed) - 1 == fail:
+            raise ValueError(offset)
 
     def _offset(self, address, length):
         offset = address - BASE
@@ -49,10 +63,12 @@ class Window(MemoryRegion):
 
     async def _read(self, address, length, **_):
         offset = self._offset(address, length)
+        self._turn(self.reads, offset, self.fail_read)
         return bytes(self.mem[offset : offset + length])
 
     async def _write(self, address, data, **_):
         offset = self._offset(address, len(data))
+        self._turn(self.writes, offset, self.fail_write)
         self.mem[offset : offset + len(data)] = data
 
 
@@ -62,24 +78,37 @@ class Machine:
     def __init__(self, dut, rng, stalls=0.0):
         logging.getLogger("cocotb.opu_top").setLevel(logging.ERROR)  # the bus models' chatter
         warnings.filterwarnings("ignore", category=DeprecationWarning, module="cocotbext")
-        self.dut = dut
+        self.dut, self.rng, self.stalls = dut, rng, stalls
         self.window = Window()
         bus = AxiBus.from_prefix(dut, "m_axi")
         self.memory = AxiSlave(
             bus, dut.clk_i, dut.rst_ni, target=self.window, reset_active_level=False
         )
+        self._answers(self.memory.read_if.r_channel, "rresp")
+        self._answers(self.memory.write_if.b_channel, "bresp")
         control = AxiLiteBus.from_prefix(dut, "s_axil")
         self.control = AxiLiteMaster(control, dut.clk_i, dut.rst_ni, reset_active_level=False)
         if stalls:
             for side in (self.memory, self.control):
                 for name in ("aw", "w", "b"):
-                    self._stall(getattr(side.write_if, f"{name}_channel"), rng, stalls)
+                    self.stall(getattr(side.write_if, f"{name}_channel"))
                 for name in ("ar", "r"):
-                    self._stall(getattr(side.read_if, f"{name}_channel"), rng, stalls)
+                    self.stall(getattr(side.read_if, f"{name}_channel"))
 
-    @staticmethod
-    def _stall(channel, rng, chance):
-        pattern = (rng.random(997) < chance).tolist()
+    def _answers(self, channel, name):
+        """Failed accesses answer as the window says (the bus model knows SLVERR only)."""
+        send = channel.send
+
+        async def answer(beat):
+            if getattr(beat, name) != AxiResp.OKAY:
+                setattr(beat, name, self.window.answer)
+            await send(beat)
+
+        channel.send = answer
+
+    def stall(self, channel, chance=None):
+        """Pause a channel at random; with chance 1 for good."""
+        pattern = (self.rng.random(997) < (self.stalls if chance is None else chance)).tolist()
         channel.set_pause_generator(itertools.cycle(map(int, pattern)))
 
     async def begin(self):
@@ -146,6 +175,8 @@ class Machine:
         error = status & FIELD["STATUS", "error"].mask
         assert bool(done) != bool(error), f"status {status:#x}"
         assert not status & FIELD["STATUS", "busy"].mask, "busy after the end"
+        idle = sum(f.mask for (register, name), f in FIELD.items() if name.startswith("idle_"))
+        assert status & idle == idle, f"status {status:#x}: an engine is not idle"
         code = ErrorCode(await self.field("ERROR", "code"))
         assert (code is ErrorCode.NONE) == bool(done)
         irq = await self.read("IRQ_STATUS")

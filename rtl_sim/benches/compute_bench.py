@@ -11,8 +11,8 @@ from cocotb.triggers import FallingEdge, ReadOnly
 
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.timing import MIN_ROW_CYCLES
 from rtl_sim.benches import compute_model
+from rtl_sim.benches.compute_model import CONV, COPY, DEPTHWISE
 from rtl_sim.benches.engine_driver import (
     EngineDriver,
     Pauses,
@@ -23,10 +23,7 @@ from rtl_sim.benches.engine_driver import (
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
-CONV, COPY = compute_model.CONV, compute_model.COPY
-FILL = max(SPEC.row_words, MIN_ROW_CYCLES)  # first weight row of an instruction that comes alone
-PREPARE = 2  # the same for copy
-DRAIN = 6  # last pixel to done
+DRAIN = 6 + (2 if SPEC.buffers.pre else 0)  # last step to done
 
 
 class Bench:
@@ -40,22 +37,35 @@ class Bench:
 
     async def begin(self):
         W, buffers, integers = SPEC.word_channels, SPEC.buffers, self.rng.integers
-        weight_shape = (buffers.weight.words, buffers.weight.width)
         await self.driver.begin()
-        self.feature = integers(-128, 128, (buffers.feature.words, W), np.int8)
-        self.weight = integers(-128, 128, weight_shape, np.int8)
-        self.psum = integers(-(1 << 31), 1 << 31, (buffers.psum.words, W), np.int32)
-        await self.driver.load("feature", self.feature)
-        await self.driver.load("weight", self.weight)
-        await self.driver.load("psum", self.psum)
+        self.mem = compute_model.Memories(
+            feature=integers(-128, 128, (buffers.feature.words, W), np.int8),
+            weight=integers(-128, 128, (buffers.weight.words, buffers.weight.width), np.int8),
+            psum=integers(-(1 << 31), 1 << 31, (buffers.psum.words, W), np.int32),
+            pre=self.parameters(),
+        )
+        for name in ("feature", "weight", "psum", "pre"):
+            await self.driver.load(name, getattr(self.mem, name))
+
+    def parameters(self):
+        """For the pre chain: results that mostly fit eight bits, and all shifts."""
+        shape = (SPEC.buffers.pre.words if SPEC.buffers.pre else 0, SPEC.word_channels // 8)
+        found = np.zeros(shape, compute_model.PRE_RECORD)
+        anything = self.rng.random(shape) < 0.2
+        shift = np.where(anything, *self.rng.integers([[[-16]], [[4]]], [[[48]], [[15]]], (2, *shape)))
+        for name, reach in (("mult", 2), ("bias", 64)):
+            limits = np.iinfo(found[name].dtype)
+            value = self.rng.uniform(-reach, reach, shape) * 2.0**shift
+            found[name] = np.clip(value, limits.min, limits.max)
+        found["shift"] = shift
+        return found
 
     async def run(self, instructions, pauses):
+        refused = self.driver.illegal
         await self.driver.run(instructions, pauses)
+        assert self.driver.illegal == refused, f"refused one of {instructions}"
         for opcode, values in instructions:
-            if opcode == CONV:
-                compute_model.conv(SPEC, self.feature, self.weight, self.psum, values)
-            else:
-                compute_model.copy(SPEC, self.feature, self.psum, values)
+            compute_model.RUN[opcode](SPEC, self.mem, values)
 
     def random(self, count, **limits):
         draw = compute_model.random_instruction
@@ -63,22 +73,33 @@ class Bench:
 
     async def check(self, history=()):
         got = await self.driver.read(SPEC.buffers.psum.words, np.int32)
-        compare("partial sums", self.psum, got, history)
+        compare("partial sums", self.mem.psum, got, history)
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
 async def random_instructions_leave_the_partial_sums_that_the_page_says(dut):
     bench = Bench(dut)
     await bench.begin()
-    modes = set()
+    drawn = set()
     for _ in range(ROUNDS):
         instructions = bench.random(bench.rng.integers(1, 5))
-        modes |= {values["mode"] for opcode, values in instructions if opcode == CONV}
+        drawn |= {(o, v["mode"] if o == CONV else 0, v["pre"]) for o, v in instructions}
         start, done = bench.rng.choice([0.1, 0.5, 1.0], 2)
         await bench.run(instructions, Pauses(start=start, done=done))
         await bench.check(instructions)
-    assert modes == set(range(len(SPEC.array.modes))), f"only modes {modes} were drawn"
-    assert_alive("partial sums", bench.psum, distinct=bench.psum.size // 8)
+    missing = expected_kinds() - drawn
+    assert not missing, f"never drawn (opcode, mode, pre): {missing}"
+    assert_alive("partial sums", bench.mem.psum, distinct=bench.mem.psum.size // 8)
+
+
+def expected_kinds():
+    modes = SPEC.array.modes
+    kinds = {(CONV, mode, 0) for mode in range(len(modes))} | {(COPY, 0, 0)}
+    if SPEC.array.depthwise:
+        kinds.add((DEPTHWISE, 0, 0))
+    if SPEC.buffers.pre:
+        kinds |= {(CONV, mode, 1) for mode in range(len(modes)) if modes[mode].px == 1}
+    return kinds
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
@@ -87,12 +108,13 @@ async def an_instruction_that_accumulates_sees_the_sums_of_the_one_before(dut):
     await bench.begin()
     for _ in range(ROUNDS):
         words = int(bench.rng.integers(1, 4))
-        instructions = bench.random(6, copy_chance=0.3, largest=3)
-        for _, values in instructions:
-            pixels = values["out_rows"] * values["out_cols"]
-            values |= {"ic_steps": 1, "oc_steps": 1, "accumulate": 1, "weight": 0}
+        instructions = bench.random(6, largest=3)
+        for opcode, values in instructions:
+            values |= {"ic_steps": 1, "oc_steps": 1, "accumulate": 1, "weight": 0, "oc_first": 0}
+            if opcode == DEPTHWISE:
+                values["ic_first"] = 0
             # The last pixel of one is often the first of the next.
-            values["psum"] = max(0, words - pixels)
+            values["psum"] = max(0, words - compute_model.steps(SPEC, opcode, values))
         await bench.run(instructions, Pauses())
         await bench.check(instructions)
 
@@ -101,12 +123,12 @@ async def an_instruction_that_accumulates_sees_the_sums_of_the_one_before(dut):
 async def a_row_takes_as_long_as_its_pixels_or_its_words_or_four_cycles(dut):
     bench = Bench(dut)
     await bench.begin()
-    for opcode, values in bench.random(ROUNDS):
+    for opcode, values in bench.random(ROUNDS, opcodes=(CONV, CONV, COPY)):
         values["accumulate"] = 0
         await bench.run([(opcode, values)], Pauses())
         took = bench.driver.retired_at[-1] - bench.driver.started_at[-1]
-        expected = compute_model.cycles(SPEC, opcode, values) + DRAIN
-        expected += FILL if opcode == CONV else PREPARE
+        expected = compute_model.fill(SPEC, opcode, values) + DRAIN
+        expected += compute_model.cycles(SPEC, opcode, values)
         assert took == expected, f"{took} cycles, expected {expected}: {opcode} {values}"
     await bench.check()
 
@@ -115,32 +137,41 @@ async def a_row_takes_as_long_as_its_pixels_or_its_words_or_four_cycles(dut):
 async def instructions_in_a_row_lose_no_cycle_between_their_sweeps(dut):
     bench = Bench(dut)
     await bench.begin()
-    values = {"out_rows": 0, "out_cols": 0}
-    while values["out_rows"] * values["out_cols"] <= FILL + 4:
-        [(_, values)] = bench.random(1, copy_chance=0)
+    fill, pixels = 0, 0
+    while pixels <= fill + 4:
+        [(_, values)] = bench.random(1, opcodes=(CONV,))
+        fill = compute_model.fill(SPEC, CONV, values)
+        pixels = compute_model.steps(SPEC, CONV, values)
     values["accumulate"] = 0
     await bench.run([(CONV, values)] * 5, Pauses())
     took = bench.driver.retired_at[-1] - bench.driver.started_at[0]
-    assert took == 5 * compute_model.cycles(SPEC, CONV, values) + FILL + DRAIN
+    assert took == 5 * compute_model.cycles(SPEC, CONV, values) + fill + DRAIN
     await bench.check()
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step", skip=not SPEC.array.depthwise)
+async def a_window_takes_a_cycle_for_each_part_or_as_long_as_its_reads(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    for opcode, values in bench.random(ROUNDS, opcodes=(DEPTHWISE,), largest=9):
+        values["accumulate"] = 0
+        await bench.run([(opcode, values)], Pauses())
+        took = bench.driver.retired_at[-1] - bench.driver.started_at[-1]
+        least, most = compute_model.window_cycles(SPEC, values)
+        assert least + DRAIN <= took <= most + DRAIN, f"{least} <= {took} <= {most}: {values}"
+        await bench.check([(opcode, values)])
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
 async def illegal_instructions_are_refused_and_change_nothing(dut):
     bench = Bench(dut)
     await bench.begin()
-    [(opcode, values)] = bench.random(1, copy_chance=0)
-    counts = ("out_rows", "out_cols", "stride_y", "stride_x", "ic_steps")
-    conv_counts = ("kernel_rows", "kernel_cols", "dilation_y", "dilation_x", "oc_steps")
-    overlap = {"ic_steps": 1, "oc_steps": SPEC.word_channels, "psum_block_pitch": 8, "out_rows": 9}
-    wrong = [
-        *((CONV, {name: 0}) for name in (*counts, *conv_counts)),
-        *((COPY, {name: 0}) for name in counts),
-        *((CONV, {"mode": len(SPEC.array.modes)}), (CONV, {"slot_log2": 9})),
-        *((COPY, {"slot_log2": 9}), (2, {}), (15, {})),
-        *((CONV, overlap), (COPY, overlap | {"ic_steps": 2})),
-    ]
-    for count, (code, change) in enumerate(wrong, 1):
+    modes = SPEC.array.modes
+    mode, opcode = len(modes), CONV
+    while mode >= len(modes) or modes[mode].px > 1:
+        [(_, values)] = bench.random(1, opcodes=(CONV,))
+        mode = values["mode"]
+    for count, (code, change) in enumerate(wrong_instructions(), 1):
         await bench.driver.run([(code, values | change)], Pauses())
         assert bench.driver.illegal == count, f"accepted: opcode {code} with {change}"
     for _ in range(50):
@@ -151,16 +182,57 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
     await bench.check()
 
 
+def wrong_instructions():
+    """(opcode, changed values), to be laid over a legal conv of one pixel a step."""
+    W, modes, array = SPEC.word_channels, SPEC.array.modes, SPEC.array
+    counts = ("out_rows", "out_cols", "stride_y", "stride_x", "ic_steps")
+    kernel = ("kernel_rows", "kernel_cols", "dilation_y", "dilation_x")
+    overlap = {"ic_steps": 1, "oc_steps": W, "psum_block_pitch": 8, "out_rows": 9}
+    yield from ((CONV, {name: 0}) for name in (*counts, *kernel, "oc_steps"))
+    yield from ((COPY, {name: 0}) for name in counts)
+    yield from ((CONV, {"mode": len(modes)}), (CONV, {"slot_log2": 9}))
+    yield from ((COPY, {"slot_log2": 9}), (3, {}), (15, {}))
+    yield from ((CONV, overlap), (COPY, overlap | {"ic_steps": 2}), (COPY, {"pre": 1}))
+    whole = {"slot_log2": int(np.log2(W)), "pre": 0}
+    if SPEC.buffers.pre:
+        yield CONV, whole | {"pre": 1, "slot_log2": 0}
+    else:
+        yield CONV, whole | {"pre": 1}
+    small = whole | {"kernel_rows": 1, "kernel_cols": 1, "ic_first": 0, "ic_steps": 1, "pre": 0}
+    if not array.depthwise:
+        yield DEPTHWISE, small
+    else:
+        side, (parts, _) = array.window_side, compute_model.parts_per_word(SPEC)
+        yield from ((DEPTHWISE, small | {name: 0}) for name in (*counts, *kernel))
+        yield from ((DEPTHWISE, small | {name: side + 1}) for name in kernel[:2])
+        yield from ((DEPTHWISE, small | {"slot_log2": 0}), (DEPTHWISE, small | {"pre": 1}))
+        yield DEPTHWISE, small | overlap | {"ic_steps": parts + 1}
+        yield DEPTHWISE, small | overlap | {"ic_first": parts - 1, "ic_steps": 2}
+    for number, mode in enumerate(modes):
+        packed = small | {"mode": number, "out_cols": mode.px, "stride_x": 1, "oc_first": 0}
+        packed |= {"oc_steps": 1, "slot_log2": 0}
+        if mode.px > 1:
+            yield from ((CONV, packed | {"out_cols": n}) for n in (1, mode.px + 1))
+            yield CONV, packed | {"oc_first": W // mode.px // mode.oc}
+            yield CONV, packed | {"oc_steps": W // mode.px // mode.oc + 1}
+            yield CONV, packed | whole | {"stride_x": 2}
+            # The last pixel's segment ends one byte behind the two words.
+            yield CONV, packed | {"stride_x": (W + 1 - mode.ic) // (mode.px - 1) + 1}
+            if SPEC.buffers.pre:
+                yield CONV, packed | whole | {"pre": 1}
+
+
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
 async def reads_by_the_other_engine_wait_only_while_compute_reads_the_same_bank(dut):
     bench = Bench(dut)
     await bench.begin()
     half = SPEC.buffers.psum.words // 2
-    instructions = bench.random(ROUNDS, copy_chance=0, largest=3)
+    instructions = bench.random(ROUNDS, opcodes=(CONV, DEPTHWISE), largest=3)
     for bank in (0, 1):
         for _, values in instructions:  # every step reads, all in the first nine words of a bank
-            values |= {"accumulate": 1, "oc_steps": 1, "psum": bank * half}
-        words = bench.psum.copy()
+            values |= {"accumulate": 1, "psum": bank * half, "oc_first": 0, "ic_first": 0}
+            values |= {"oc_steps": 1, "ic_steps": 1}
+        words = bench.mem.psum.copy()
         running = cocotb.start_soon(bench.run(instructions, Pauses()))
         asked, granted = await read_while(bench, running, words, range(half + 9, 2 * half))
         assert asked > 100

@@ -1,20 +1,41 @@
 """The compute engine as docs/machine.md tells it, one loop per line of that page; and random legal
 instructions.
-
-Memories are numpy arrays: feature [words, W] int8, weight [words, bytes] int8, psum [words, W]
-int32.
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
+from opu_fuse.fixedpoint import channel_affine
 from rtl_sim.benches.engine_driver import draw
 
-CONV, COPY = 0, 1
+CONV, COPY, DEPTHWISE = 0, 1, 2
+PRE_WORDS = 8
+"""Words of the pre chain's parameters of a block; also the cycles that loading them takes."""
+
+PRE_RECORD = np.dtype([("bias", "<i4"), ("mult", "<i2"), ("shift", "i1"), ("zero", "i1")])
 
 
-def pixel(spec, feature, p, y, x, block):
+@dataclass(kw_only=True)
+class Memories:
+    """feature: int8 [words, W]; weight: int8 [words, bytes]; psum: int32 [words, W], which the
+    instructions change in place; pre: PRE_RECORD [words, W / 8], one entry where there is none.
+    """
+
+    feature: np.ndarray
+    weight: np.ndarray
+    psum: np.ndarray
+    pre: np.ndarray
+
+
+def parts_per_word(spec):
+    """Parts of `depthwise` in a word, and lanes of a part."""
+    lanes = min(spec.array.units, spec.word_channels)
+    return spec.word_channels // lanes, lanes
+
+
+def pixel(spec, mem, p, y, x, block):
     """W lanes from a pixel on, int8; narrow pixels are followed by their right-hand neighbours."""
     W, slot = spec.word_channels, 1 << p["slot_log2"]
     padded = 1 << (W - 1).bit_length()
@@ -24,54 +45,147 @@ def pixel(spec, feature, p, y, x, block):
         column, byte = x + lane // slot, lane % slot
         if 0 <= y < p["in_rows"] and 0 <= column < p["in_cols"]:
             position = column * slot + byte
-            found[lane] = feature[row + position // padded][position % padded]
+            found[lane] = mem.feature[row + position // padded][position % padded]
+            if p["pre"]:
+                found[lane] = _pre(mem, p, found[lane], block, lane)
     return found
 
 
-def conv(spec, feature, weight, psum, p):
+def _pre(mem, p, value, block, lane):
+    per_word = mem.pre.shape[1]
+    record = mem.pre[p["pre_param"] + PRE_WORDS * block + lane // per_word, lane % per_word]
+    return channel_affine(
+        value,
+        mult=int(record["mult"]),
+        bias=int(record["bias"]),
+        shift=int(record["shift"]),
+        y_zero=p["pre_zero"],
+        lo=p["pre_lo"],
+        hi=p["pre_hi"],
+    )
+
+
+def conv(spec, mem, p):
     """Changes psum in place."""
     W, mode = spec.word_channels, spec.array.modes[p["mode"]]
-    ic, oc = mode.ic, mode.oc
+    ic, oc, px = mode.ic, mode.oc, mode.px
     S, G = W // ic, W // oc
-    row, row_words = p["weight"], ic * oc // weight.shape[1]
-    for s, ky, kx, g in np.ndindex(
-        p["ic_steps"], p["kernel_rows"], p["kernel_cols"], p["oc_steps"]
+    row, row_words = p["weight"], spec.mode_row_words(mode)
+    steps, groups = p["ic_first"] + p["ic_steps"], p["oc_first"] + p["oc_steps"]
+    for s, ky, kx, g in (
+        (s, ky, kx, g)
+        for s in range(p["ic_first"], steps)
+        for ky in range(p["kernel_rows"])
+        for kx in range(p["kernel_cols"])
+        for g in range(p["oc_first"], groups)
     ):
-        R = weight[row : row + row_words].reshape(oc, ic).astype(np.int64)
-        overwrite = s == ky == kx == 0 and not p["accumulate"]
+        R = mem.weight[row : row + row_words].reshape(oc, ic).astype(np.int64)
+        first = s == p["ic_first"] and ky == kx == 0
         for oy, ox in np.ndindex(p["out_rows"], p["out_cols"]):
             y = p["origin_y"] + oy * p["stride_y"] + ky * p["dilation_y"]
             x = p["origin_x"] + ox * p["stride_x"] + kx * p["dilation_x"]
-            lanes = pixel(spec, feature, p, y, x, s // S)
+            lanes = pixel(spec, mem, p, y, x, s // S)
             v = lanes[(s % S) * ic : (s % S) * ic + ic].astype(np.int64)
-            at = p["psum"] + (g // G) * p["psum_block_pitch"] + oy * p["out_cols"] + ox
-            group = slice((g % G) * oc, (g % G) * oc + oc)
-            old = 0 if overwrite else psum[at, group].astype(np.int64)
-            psum[at, group] = (old + R @ v).astype(np.int32)
+            at = p["psum"] + (g // G) * p["psum_block_pitch"]
+            at += oy * (p["out_cols"] // px) + ox // px
+            lane = (ox % px) * (W // px) + (g % G) * oc
+            old = 0 if first and not p["accumulate"] else mem.psum[at, lane : lane + oc]
+            mem.psum[at, lane : lane + oc] = (old + R @ v).astype(np.int32)
         row += row_words
 
 
-def copy(spec, feature, psum, p):
+def depthwise(spec, mem, p):
+    """Changes psum in place."""
+    units, V, D = spec.array.units, spec.array.multipliers, spec.array.window_side
+    parts, H = parts_per_word(spec)
+    row = p["weight"]
+    for q in range(p["ic_first"], p["ic_first"] + p["ic_steps"]):
+        R = mem.weight[row : row + spec.row_words].reshape(units, V)[:H].astype(np.int64)
+        lanes = slice((q % parts) * H, (q % parts) * H + H)
+        for oy, ox in np.ndindex(p["out_rows"], p["out_cols"]):
+            at = p["psum"] + (q // parts) * p["psum_block_pitch"] + oy * p["out_cols"] + ox
+            total = mem.psum[at, lanes].astype(np.int64) if p["accumulate"] else 0
+            for ky, kx in np.ndindex(p["kernel_rows"], p["kernel_cols"]):
+                y = p["origin_y"] + oy * p["stride_y"] + ky * p["dilation_y"]
+                x = p["origin_x"] + ox * p["stride_x"] + kx * p["dilation_x"]
+                v = pixel(spec, mem, p, y, x, q // parts)[lanes].astype(np.int64)
+                total = total + v * R[:, ky * D + kx]
+            mem.psum[at, lanes] = total.astype(np.int32)
+        row += spec.row_words
+
+
+def copy(spec, mem, p):
     """Changes psum in place."""
     for c, oy, ox in np.ndindex(p["ic_steps"], p["out_rows"], p["out_cols"]):
         y, x = p["origin_y"] + oy * p["stride_y"], p["origin_x"] + ox * p["stride_x"]
         at = p["psum"] + c * p["psum_block_pitch"] + oy * p["out_cols"] + ox
-        psum[at] = pixel(spec, feature, p, y, x, c)
+        mem.psum[at] = pixel(spec, mem, p, y, x, c)
+
+
+RUN = {CONV: conv, COPY: copy, DEPTHWISE: depthwise}
+
+
+def steps(spec, opcode, p):
+    """Cycles of one sweep over the tile of conv or copy."""
+    px = spec.array.modes[p["mode"]].px if opcode == CONV else 1
+    return p["out_rows"] * p["out_cols"] // px
+
+
+def fill(spec, opcode, p):
+    """Cycles from start to the first step of an instruction that comes alone, without the pipeline:
+    its first weight row and pre parameters.
+    """
+    if opcode == COPY:
+        return 2
+    words = spec.mode_row_words(spec.array.modes[p["mode"]])
+    return max(words, 2, PRE_WORDS if p["pre"] else 0)
 
 
 def cycles(spec, opcode, p):
-    """Cycles of the sweeps: the contract of docs/machine.md."""
-    pixels = p["out_rows"] * p["out_cols"]
+    """Cycles of the sweeps of conv or copy: the contract of docs/machine.md."""
+    pixels = steps(spec, opcode, p)
     if opcode == COPY:
         return p["ic_steps"] * pixels
-    rows = p["ic_steps"] * p["kernel_rows"] * p["kernel_cols"] * p["oc_steps"]
-    return (rows - 1) * max(pixels, spec.row_words, 4) + pixels
+    mode = spec.array.modes[p["mode"]]
+    row = max(pixels, spec.mode_row_words(mode), 4)
+    rows = p["kernel_rows"] * p["kernel_cols"] * p["oc_steps"]
+    begin, entered = 0, 0  # first cycle of a segment; of the block's first segment
+    for s in range(p["ic_first"], p["ic_first"] + p["ic_steps"]):
+        if s % (spec.word_channels // mode.ic) == 0 and s > p["ic_first"]:
+            if p["pre"]:  # its parameters follow those of the block before
+                begin = max(begin, entered + PRE_WORDS)
+            entered = begin
+        begin += rows * row
+    return begin - row + pixels
 
 
-def random_instruction(spec, rng, *, copy_chance=0.25, largest=6):
-    """(opcode, values) of a legal instruction that fits the memories of a machine."""
+def window_cycles(spec, p):
+    """(least, most) cycles of depthwise, without the pipeline's: the first weight rows and all steps;
+    or block by block the steps, the reads or the next weight rows, behind the reads of a window.
+    """
+    per_word, _ = parts_per_word(spec)
+    pixels = p["out_rows"] * p["out_cols"]
+    paired = p["dilation_x"] == 1 and p["stride_x"] <= p["kernel_cols"]
+    columns = p["kernel_cols"] + (p["out_cols"] - 1) * p["stride_x"]
+    runs = -(-columns // 2) if paired else p["out_cols"] * p["kernel_cols"]
+    reads = p["kernel_rows"] * p["out_rows"] * runs
+    parts = np.bincount(np.arange(p["ic_first"], p["ic_first"] + p["ic_steps"]) // per_word)
+    parts = [int(n) for n in parts if n]
+    rows = [n * spec.row_words for n in parts]  # words of each block's weight rows
+    least = max(2, rows[0]) + pixels * p["ic_steps"]
+    most = max(2, rows[0])
+    for n, next_rows in zip(parts, [*rows[1:], 0], strict=True):
+        most += max(pixels * n, reads, next_rows) + p["kernel_rows"] * p["kernel_cols"] + 4
+    return least, most
+
+
+def random_instruction(spec, rng, *, opcodes=(CONV, CONV, CONV, COPY, DEPTHWISE), largest=6):
+    """(opcode, values) of a legal instruction that fits the memories of a machine. opcodes: to draw
+    from, where the machine has them.
+    """
+    known = [o for o in opcodes if o != DEPTHWISE or spec.array.depthwise]
+    opcode = int(rng.choice(known))
     while True:
-        opcode = COPY if rng.random() < copy_chance else CONV
         values = _draw(spec, rng, opcode, largest)
         if values is not None:
             return opcode, values
@@ -79,23 +193,31 @@ def random_instruction(spec, rng, *, copy_chance=0.25, largest=6):
 
 def _draw(spec, rng, opcode, largest):
     """Values, or None when the drawn shape does not fit."""
-    p = _tile(spec, rng, largest)
-    p |= _steps(spec, rng, opcode, slotted=1 << p["slot_log2"] < spec.word_channels)
-    W, mode = spec.word_channels, spec.array.modes[p["mode"]]
-    if opcode == CONV:
-        in_blocks = math.ceil(p["ic_steps"] * mode.ic / W)
-        out_blocks = math.ceil(p["oc_steps"] * mode.oc / W)
-        rows = p["ic_steps"] * p["kernel_rows"] * p["kernel_cols"] * p["oc_steps"]
-    else:
-        in_blocks = out_blocks = p["ic_steps"]
-        rows = 0
-        if rng.random() < 0.5:  # what copy does not use may hold anything
-            p |= dict.fromkeys(("kernel_rows", "kernel_cols", "dilation_y", "dilation_x"), 0)
-            p |= {"mode": 15, "oc_steps": 0}
+    W = spec.word_channels
+    p = _tile(spec, rng, largest) | draw(rng, mode=(0, len(spec.array.modes) - 1))
+    single = opcode == CONV and spec.array.modes[p["mode"]].px == 1
+    if single and spec.buffers.pre and rng.random() < 0.4:
+        p |= {"pre": 1, "slot_log2": int(math.log2(W))}
+    if opcode == DEPTHWISE:
+        side = (1, spec.array.window_side)
+        p |= {"slot_log2": int(math.log2(W))} | draw(rng, kernel_rows=side, kernel_cols=side)
+    shape = _conv_steps if opcode == CONV else _block_steps
+    found = shape(spec, rng, opcode, p)
+    if found is None:
+        return None
+    in_blocks, out_blocks, rows = found
+    if rng.random() < 0.5:  # what is not used may hold anything
+        p |= _unused(spec, opcode)
+    row_words = math.ceil((p["in_cols"] << p["slot_log2"]) / W)
+    gaps = draw(rng, row=(0, 2), block=(0, 3), psum=(0, 3))
+    p["row_pitch"] = row_words + gaps["row"]
+    p["block_pitch"] = p["in_rows"] * p["row_pitch"] + gaps["block"]
+    p["psum_block_pitch"] = p["out_rows"] * p["out_cols"] + gaps["psum"]
     free = {
         "feature": spec.buffers.feature.words - in_blocks * p["block_pitch"],
-        "weight": spec.buffers.weight.words - rows * spec.row_words,
+        "weight": spec.buffers.weight.words - rows,
         "psum": spec.buffers.psum.words - out_blocks * p["psum_block_pitch"],
+        "pre_param": (spec.buffers.pre.words if p["pre"] else 0) - in_blocks * p["pre"] * PRE_WORDS,
     }
     if min(free.values()) < 0:
         return None
@@ -122,22 +244,52 @@ def _tile(spec, rng, largest):
         out_cols=(1, largest),
         pad_value=(-128, 127),
         accumulate=(0, 1),
+        pre_zero=(-128, 127),
+        pre_lo=(-128, 0),
+        pre_hi=(0, 127),
     )
     if rng.random() < 0.6:
         p["slot_log2"] = full
     if rng.random() < 0.15:
         p |= {"out_rows": 1, "out_cols": 1}
-    row_words = math.ceil((p["in_cols"] << p["slot_log2"]) / spec.word_channels)
-    gaps = draw(rng, row=(0, 2), block=(0, 3), psum=(0, 3))
-    p["row_pitch"] = row_words + gaps["row"]
-    p["block_pitch"] = p["in_rows"] * p["row_pitch"] + gaps["block"]
-    p["psum_block_pitch"] = p["out_rows"] * p["out_cols"] + gaps["psum"]
-    return p
+    return p | {"pre": 0, "ic_first": 0, "oc_first": 0, "oc_steps": 1}
 
 
-def _steps(spec, rng, opcode, *, slotted):
-    """Mode and channel steps; a slotted tile has one block and one input step."""
-    p = draw(rng, mode=(0, len(spec.array.modes) - 1))
-    mode, W = spec.array.modes[p["mode"]], spec.word_channels
-    most = 1 if slotted else 3 * W // mode.ic if opcode == CONV else 3
-    return p | draw(rng, ic_steps=(1, most), oc_steps=(1, 2 * W // mode.oc + 1))
+def _conv_steps(spec, rng, opcode, p):
+    """Adds the steps of conv; blocks read and written, weight words; None where it is illegal."""
+    W, mode = spec.word_channels, spec.array.modes[p["mode"]]
+    slot = 1 << p["slot_log2"]
+    p["out_cols"] *= mode.px
+    if mode.px > 1 and (mode.px - 1) * p["stride_x"] * slot + mode.ic > W + slot:
+        return None
+    if slot < W:  # a slotted tile has one block and one input step
+        p["ic_steps"] = 1
+    else:
+        p |= draw(rng, ic_first=(0, W // mode.ic), ic_steps=(1, 3 * W // mode.ic))
+    groups = int(rng.integers(1, W // mode.oc // mode.px + 1 if mode.px > 1 else 2 * W // mode.oc + 2))
+    p["oc_first"] = int(rng.integers(0, groups))
+    p["oc_steps"] = groups - p["oc_first"]
+    rows = p["ic_steps"] * p["kernel_rows"] * p["kernel_cols"] * p["oc_steps"]
+    in_blocks = math.ceil((p["ic_first"] + p["ic_steps"]) * mode.ic / W)
+    return in_blocks, math.ceil(groups * mode.oc / W), rows * spec.mode_row_words(mode)
+
+
+def _block_steps(spec, rng, opcode, p):
+    """The same for copy and depthwise."""
+    if opcode == COPY:
+        p |= draw(rng, ic_steps=(1, 3))
+        return p["ic_steps"], p["ic_steps"], 0
+    parts, _ = parts_per_word(spec)
+    p |= draw(rng, ic_first=(0, parts), ic_steps=(1, 2 * parts + 1))
+    blocks = math.ceil((p["ic_first"] + p["ic_steps"]) / parts)
+    return blocks, blocks, p["ic_steps"] * spec.row_words
+
+
+def _unused(spec, opcode):
+    if opcode == CONV:
+        return {}
+    found = {"mode": 15, "oc_steps": 0, "oc_first": 9}
+    if opcode == COPY:
+        found |= {"ic_first": 7}
+        found |= dict.fromkeys(("kernel_rows", "kernel_cols", "dilation_y", "dilation_x"), 0)
+    return found

@@ -125,7 +125,9 @@ class Writes:
         if self.take_data and int(dut.w_valid_o.value):
             size = self.rules.bus_bytes
             beat = int(dut.w_data_o.value).to_bytes(size, "little")
-            self.beats.append((np.frombuffer(beat, np.uint8), int(dut.w_last_o.value)))
+            strobes = np.array([bool(int(dut.w_strobe_o.value) >> n & 1) for n in range(size)])
+            data = np.frombuffer(beat, np.uint8)
+            self.beats.append((data, strobes, int(dut.w_last_o.value)))
         self._pair()
 
     def _pair(self):
@@ -134,7 +136,8 @@ class Writes:
         while self.addressed and len(self.beats) >= self.addressed[0][1]:
             offset, beats = self.addressed.popleft()
             for n in range(beats):
-                data, last = self.beats.popleft()
+                data, strobes, last = self.beats.popleft()
                 assert last == (n == beats - 1), "wlast does not stand at the last beat"
-                self.data[offset + n * size : offset + (n + 1) * size] = data
+                target = self.data[offset + n * size : offset + (n + 1) * size]
+                target[strobes] = data[strobes]
             self.answers.append((self.now + self.latency, offset in self.bad))

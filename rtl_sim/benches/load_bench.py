@@ -21,9 +21,10 @@ from rtl_sim.benches.transfer_driver import (
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 WINDOW = 1 << 16
-BUFFERS = ("feature", "weight", "param", "residual")
+EVERY = ("feature", "weight", "param", "residual", "pre", "table")
+BUFFERS = tuple(name for name in EVERY if getattr(SPEC.buffers, name) is not None)
 ONE = {"run": 1, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
-OP = {name: OPCODE[Engine.LOAD, name].code for name in BUFFERS}
+OP = {name: OPCODE[Engine.LOAD, name].code for name in EVERY}
 IDLE = {
     "halt_i": 0,
     "window_base_i": BASE,
@@ -56,7 +57,7 @@ class Buffers:
         self.writes = 0
 
     def observe(self, dut):
-        written = [n for n in BUFFERS if int(getattr(dut, f"{n}_we_o").value)]
+        written = [n for n in EVERY if int(getattr(dut, f"{n}_we_o").value)]
         assert len(written) <= 1, f"{written} written at once"
         for name in written:
             size = word_bytes(name)
@@ -86,7 +87,7 @@ def setup(dut, rng, **options):
 
 def random_job(rng, port, buffers):
     """A load whose destination is compared with DRAM at its retirement."""
-    name = BUFFERS[rng.integers(4)]
+    name = BUFFERS[rng.integers(len(BUFFERS))]
     size = word_bytes(name)
     target = buffers.words[name]
     shape, first = random_shape(rng, len(target), WINDOW // size)
@@ -189,11 +190,15 @@ async def what_cannot_be_loaded_stops_the_engine(dut):
         "misaligned": (bad({}, size // 2), illegal),
         "behind the window": (bad({}, WINDOW), window),
         "across the end of the window": (bad({"run": 3}, WINDOW - 2 * size), window),
+        "across 4 GiB": (bad({"run": 2}, (1 << 32) - size), window),
         "a later run outside": (bad({"rows": 3, "row_pitch": 1 << 20}, 0), window),
         "a later block outside": (bad({"blocks": 2, "block_pitch": WINDOW // size}, 0), window),
         "behind the buffer": (bad({}, 0, words), ErrorCode.BUFFER),
         "across the end of the buffer": (bad({"run": 3}, 0, words - 2), ErrorCode.BUFFER),
     }
+    for name in EVERY:
+        if name not in BUFFERS:
+            cases[f"no {name} buffer"] = (Job(op=OP[name], values=good.values), illegal)
     for name, (job, code) in cases.items():
         await pulse_reset(dut)
         bench, port, _ = setup(dut, rng)

@@ -21,6 +21,7 @@ module opu_compute_bench
     input  logic                               load_feature_i,
     input  logic                               load_weight_i,
     input  logic                               load_psum_i,
+    input  logic                               load_pre_i,
     input  logic [VALUE_BITS-1:0]              load_addr_i,
     input  logic [PSUM_BITS-1:0]               load_data_i,
 
@@ -39,6 +40,9 @@ module opu_compute_bench
   groups_t psum_re, psum_we;
   psum_addr_t psum_raddr, psum_waddr;
   logic [PSUM_BITS-1:0] psum_rdata, psum_wdata;
+  logic pre_re;
+  pre_addr_t pre_addr;
+  logic [WORD_BITS-1:0] pre_rdata;
 
   opu_compute u_compute (
       .clk_i,
@@ -63,7 +67,10 @@ module opu_compute_bench
       .psum_rdata_i   (psum_rdata),
       .psum_we_o      (psum_we),
       .psum_waddr_o   (psum_waddr),
-      .psum_wdata_o   (psum_wdata)
+      .psum_wdata_o   (psum_wdata),
+      .pre_re_o       (pre_re),
+      .pre_addr_o     (pre_addr),
+      .pre_rdata_i    (pre_rdata)
   );
 
   opu_feature u_feature (
@@ -90,6 +97,19 @@ module opu_compute_bench
       .re_i   (weight_re),
       .raddr_i(weight_addr),
       .rdata_o(weight_rdata)
+  );
+
+  opu_ram_1r1w #(
+      .WIDTH(WORD_BITS),
+      .DEPTH(PRE_WORDS)
+  ) u_pre (
+      .clk_i,
+      .we_i   (load_pre_i),
+      .waddr_i(pre_addr_t'(load_addr_i)),
+      .wdata_i(load_data_i[WORD_BITS-1:0]),
+      .re_i   (pre_re),
+      .raddr_i(pre_addr),
+      .rdata_o(pre_rdata)
   );
 
   opu_psum u_psum (

@@ -22,6 +22,7 @@ module opu_post_bench
     input  logic                            load_psum_i,
     input  logic                            load_param_i,
     input  logic                            load_residual_i,
+    input  logic                            load_table_i,
     input  logic [VALUE_BITS-1:0]           load_addr_i,
     input  logic [PSUM_BITS-1:0]            load_data_i,
 
@@ -32,13 +33,14 @@ module opu_post_bench
     /*verilator public_off*/
 );
 
-  logic psum_re, psum_grant, param_re, res_re;
+  logic psum_re, psum_grant, param_re, res_re, table_re;
+  table_addr_t [LANES-1:0] table_addr;
   psum_addr_t psum_addr;
   param_addr_t param_addr;
   residual_addr_t res_addr;
   output_addr_t out_addr;
   logic [PSUM_BITS-1:0] psum_rdata, unused_rdata;
-  logic [WORD_BITS-1:0] param_rdata, res_rdata, out_wdata;
+  logic [WORD_BITS-1:0] param_rdata, res_rdata, table_rdata, out_wdata;
 
   opu_post u_post (
       .clk_i,
@@ -60,6 +62,9 @@ module opu_post_bench
       .res_re_o      (res_re),
       .res_addr_o    (res_addr),
       .res_rdata_i   (res_rdata),
+      .table_re_o    (table_re),
+      .table_addr_o  (table_addr),
+      .table_rdata_i (table_rdata),
       .out_we_o,
       .out_addr_o    (out_addr),
       .out_wdata_o   (out_wdata)
@@ -105,6 +110,21 @@ module opu_post_bench
       .raddr_i(res_addr),
       .rdata_o(res_rdata)
   );
+
+  for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
+    opu_ram_1r1w #(
+        .WIDTH(8),
+        .DEPTH(TABLE_WORDS)
+    ) u_table (
+        .clk_i,
+        .we_i   (load_table_i),
+        .waddr_i(table_addr_t'(load_addr_i)),
+        .wdata_i(load_data_i[8*l+:8]),
+        .re_i   (table_re),
+        .raddr_i(table_addr[l]),
+        .rdata_o(table_rdata[8*l+:8])
+    );
+  end
 
   opu_ram_1r1w #(
       .WIDTH(WORD_BITS),

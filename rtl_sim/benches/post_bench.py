@@ -10,23 +10,25 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge
 
-from opu_fuse.hw.isa import Engine, Stage, pack_order
+from opu_fuse.hw.isa import Engine, ResidualKind, Stage, pack_order
 from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec import ModuleKind
 from rtl_sim.benches import post_model
 from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
 RUN = 0
-LATENCY = {Stage.REQUANT: 0, Stage.ACT: 2, Stage.POOL: 3, Stage.RESIDUAL: 3}
+STAGES = post_model.stages_of(SPEC)
+LATENCY = {Stage.REQUANT: 0, Stage.ACT: 2, Stage.POOL: 3, Stage.RESIDUAL: 3, Stage.TABLE: 2}
 PREPARE, PARAMETERS = 2, 8  # start to the cycle before the first visit, without and with REQUANT
 DRAIN = 6  # last visit to done, stages of LATENCY apart
 ONE = ("in_rows", "out_rows", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
 
 
 def all_chains():
-    for count in range(4):
-        for stages in itertools.permutations((Stage.ACT, Stage.POOL, Stage.RESIDUAL), count):
+    for count in range(len(STAGES) + 1):
+        for stages in itertools.permutations(STAGES, count):
             yield stages
             yield Stage.REQUANT, *stages
 
@@ -49,6 +51,9 @@ class Bench:
         await self.driver.load("psum", self.psum)
         await self.driver.load("param", self.param)
         await self.driver.load("residual", self.residual)
+        tables = buffers.table.words if buffers.table else 0
+        self.table = self.rng.integers(-128, 128, (tables, W), np.int8)
+        await self.driver.load("table", self.table)
         # What the output buffer holds is known once every word is written.
         self.output = np.zeros((buffers.output.words, W), np.int8)
         for out in range(0, buffers.output.words, buffers.psum.words):
@@ -68,7 +73,8 @@ class Bench:
     async def run(self, instructions, pauses):
         await self.driver.run([(RUN, p) for p in instructions], pauses)
         for p in instructions:
-            post_model.run(SPEC, self.psum, self.param, self.residual, self.output, p)
+            memories = (self.residual, self.table)
+            post_model.run(SPEC, self.psum, self.param, memories, self.output, p)
 
     async def check(self, history=()):
         got = await self.driver.read(SPEC.buffers.output.words, np.int8)
@@ -137,13 +143,19 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
     orders = (
         *((Stage.ACT, Stage.REQUANT), (Stage.POOL, Stage.POOL), (Stage.ACT, Stage.ACT)),
         *((Stage.ACT, Stage.END, Stage.ACT), (Stage.RESIDUAL, Stage.ACT, Stage.RESIDUAL)),
-        *((Stage.END, Stage.REQUANT), (Stage.ACT, 5), (15,), (Stage.REQUANT,) * 5),
+        *((Stage.END, Stage.REQUANT), (Stage.ACT, 6), (8,), (15,), (Stage.REQUANT,) * 5),
+        *((s,) for s in Stage if s not in (Stage.END, Stage.REQUANT, *STAGES)),
     )
     wrong = [
         *((RUN, {name: 0}) for name in zero),
         *((RUN, {"order": pack_order(order)}) for order in orders),
         *((RUN, {"win_rows": 2}), (RUN, {"win_cols": 2}), (1, {}), (15, {})),
     ]
+    residual = {"order": pack_order((Stage.RESIDUAL,))}
+    if Stage.RESIDUAL in STAGES and not SPEC.has(ModuleKind.SE):
+        wrong.append((RUN, residual | {"res_kind": ResidualKind.MULTIPLY}))
+    if Stage.RESIDUAL in STAGES and SPEC.numeric.multiplier_bits == 0:
+        wrong += [(RUN, residual | {"res_kind": 0, f"res_{n}_mult": 3}) for n in "ab"]
     before = len(bench.driver.retired_at)
     for count, (code, change) in enumerate(wrong, 1):
         await bench.driver.run([(code, values | change)], Pauses())

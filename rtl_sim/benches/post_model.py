@@ -1,15 +1,25 @@
 """The post engine as docs/machine.md tells it, and random legal instructions.
 
-Memories are numpy arrays: psum [words, W] int32; param [words, W] uint8; residual, output [words,
-W] int8.
+Memories are numpy arrays: psum [words, W] int32; param [words, W] uint8; residual, table, output
+[words, W] int8.
 """
 
 import numpy as np
 
-from opu_fuse.fixedpoint import activate, add_residual, average, requantize
-from opu_fuse.hw.isa import PARAM_WORDS, PoolKind, Stage, pack_order, unpack_order
+from opu_fuse.fixedpoint import activate, add_residual, average, multiply_residual, requantize
+from opu_fuse.hw.isa import (
+    PARAM_WORDS,
+    TABLE_WORDS,
+    PoolKind,
+    ResidualKind,
+    Stage,
+    pack_order,
+    unpack_order,
+)
+from opu_fuse.hw.spec import ModuleKind
 from rtl_sim.benches.engine_driver import draw
 
+POWERS = tuple(1 << n for n in range(16))
 LANE = np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "u1")])
 
 
@@ -20,7 +30,18 @@ def lane_parameters(spec, param, p, block):
     return np.frombuffer(records, LANE)[: spec.word_channels]
 
 
-def stage_value(stage, p, v, lanes, residual, residual_at):
+def stages_of(spec):
+    """Stages of the machine that may stand behind REQUANT."""
+    kinds = {
+        Stage.ACT: (ModuleKind.COMPARATOR,),
+        Stage.POOL: (ModuleKind.POOL,),
+        Stage.RESIDUAL: (ModuleKind.RES_ADDER, ModuleKind.SE),
+        Stage.TABLE: (ModuleKind.TABLE,),
+    }
+    return tuple(stage for stage, found in kinds.items() if spec.has(*found))
+
+
+def stage_value(stage, p, v, lanes, memories, residual_at):
     """One stage but POOL on W lanes."""
     if stage is Stage.REQUANT:
         total = v.astype(np.int64) + lanes["bias"]
@@ -36,21 +57,20 @@ def stage_value(stage, p, v, lanes, residual, residual_at):
             lo=p["act_lo"],
             hi=p["act_hi"],
         )
+    residual, table = memories
+    if stage is Stage.TABLE:
+        return table[p["table"] + v.astype(int) + 128, np.arange(len(v))]
     assert stage is Stage.RESIDUAL
-    return add_residual(
-        v,
-        residual[residual_at],
-        a_mult=p["res_a_mult"],
-        b_mult=p["res_b_mult"],
-        shift=p["res_shift"],
-        a_zero=p["res_a_zero"],
-        b_zero=p["res_b_zero"],
-        y_zero=p["res_y_zero"],
-    )
+    other = residual[residual_at]
+    zeros = {name: p[f"res_{name}"] for name in ("a_zero", "b_zero", "y_zero")}
+    if p["res_kind"] == ResidualKind.MULTIPLY:
+        return multiply_residual(v, other, mult=p["res_a_mult"], shift=p["res_shift"], **zeros)
+    mults = {name: p[f"res_{name}"] for name in ("a_mult", "b_mult")}
+    return add_residual(v, other, shift=p["res_shift"], **mults, **zeros)
 
 
-def run(spec, psum, param, residual, output, p):
-    """Changes output in place."""
+def run(spec, psum, param, memories, output, p):
+    """Changes output in place. memories: residual, table."""
     chain = unpack_order(p["order"])
     pool = chain.index(Stage.POOL) if Stage.POOL in chain else len(chain)
     by_visit = Stage.RESIDUAL in chain and before_pool(chain)
@@ -59,7 +79,8 @@ def run(spec, psum, param, residual, output, p):
         if Stage.REQUANT in chain:
             lanes = lane_parameters(spec, param, p, b)
         res = p["res"] + b * p["res_block_pitch"]
-        residual_at = res + oy * p["res_row_pitch"] + ox
+        at_output = res + oy * p["res_row_pitch"] + ox
+        residual_at = res if p["res_broadcast"] else at_output
         visits = []
         for wy, wx in np.ndindex(p["win_rows"], p["win_cols"]):
             y = p["origin_y"] + oy * p["stride_y"] + wy
@@ -69,14 +90,14 @@ def run(spec, psum, param, residual, output, p):
             v = psum[p["psum"] + b * p["psum_block_pitch"] + y * p["psum_row_pitch"] + x]
             if Stage.REQUANT not in chain:
                 v = v.astype(np.int8)
-            if by_visit:
+            if by_visit and not p["res_broadcast"]:
                 residual_at = res + y * p["res_row_pitch"] + x
             for stage in chain[:pool]:
-                v = stage_value(stage, p, v, lanes, residual, residual_at)
+                v = stage_value(stage, p, v, lanes, memories, residual_at)
             visits.append(v)
         v = pooled(spec, p, visits) if pool < len(chain) else visits[0]
         for stage in chain[pool + 1 :]:
-            v = stage_value(stage, p, v, lanes, residual, residual_at)
+            v = stage_value(stage, p, v, lanes, memories, residual_at)
         output[p["out"] + b * p["out_block_pitch"] + oy * p["out_row_pitch"] + ox] = v
 
 
@@ -109,6 +130,9 @@ def random_parameters(spec, rng):
     lanes["bias"][extreme] = rng.choice([-(1 << 31), (1 << 31) - 1], count)[extreme]
     lanes["mult"][extreme] = 65535
     lanes["shift"][extreme] = rng.integers(41, 48, count)[extreme]
+    if spec.numeric.multiplier_bits == 0:
+        lanes["mult"] = rng.random(count) < 0.95
+        lanes["shift"] = rng.choice([-16, -3, -1, 0, 1, 19, 20, 21, 22, 23, 22, 21, 47], count)
     return np.frombuffer(lanes.tobytes(), np.uint8).reshape(words, spec.word_channels)
 
 
@@ -119,21 +143,21 @@ def random_psum(spec, rng):
     return (rng.uniform(-1, 1, shape) * scale).astype(np.int32)
 
 
-def random_order(rng):
+def random_order(spec, rng):
     """Any permutation of any subset; REQUANT only first."""
-    rest = [Stage.ACT, Stage.POOL, Stage.RESIDUAL]
+    rest = [*stages_of(spec)]
     rng.shuffle(rest)
-    stages = rest[: rng.integers(0, 4)]
+    stages = rest[: rng.integers(0, len(rest) + 1)]
     return (Stage.REQUANT, *stages) if rng.random() < 0.7 else tuple(stages)
 
 
 def random_instruction(spec, rng, *, order=None, largest=5):
     """Values of a legal instruction that fits the memories of a machine."""
     while True:
-        chain = random_order(rng) if order is None else order
+        chain = random_order(spec, rng) if order is None else order
         values = _shape(spec, rng, chain, largest)
         if values is not None:
-            return values | _arithmetic(rng)
+            return values | _arithmetic(spec, rng)
 
 
 def visits(p):
@@ -145,7 +169,7 @@ def _slope(rng, shift):
     return min((1 << 16) - 1, round(rng.uniform(0.1, 1.3) * (1 << shift)))
 
 
-def _arithmetic(rng):
+def _arithmetic(spec, rng):
     zeros = ("requant_zero", "pool_x_zero", "pool_y_zero", "act_x_zero", "act_y_zero")
     zeros += ("res_a_zero", "res_b_zero", "res_y_zero")
     p = draw(rng, **dict.fromkeys(zeros, (-20, 20)), pool_kind=(0, 1), pool_mult=(1, 65535))
@@ -160,7 +184,13 @@ def _arithmetic(rng):
         p |= draw(rng, pool_shift=(38, 47), act_shift=(20, 47), res_shift=(20, 47))
     if rng.random() < 0.1:  # the largest products
         p |= dict.fromkeys(("act_pos", "act_neg", "res_a_mult", "res_b_mult"), 65535)
-    return p
+    if spec.numeric.multiplier_bits == 0:
+        p |= {name: int(rng.choice([0, *POWERS])) for name in ("res_a_mult", "res_b_mult")}
+    p |= draw(rng, res_kind=(0, int(spec.has(ModuleKind.SE))), res_broadcast=(0, 1))
+    if p["res_kind"] == ResidualKind.MULTIPLY and p["res_shift"] < 16:
+        p["res_shift"] += 7  # a product is that much larger
+    tables = spec.buffers.table.words - TABLE_WORDS if spec.buffers.table else 0
+    return p | draw(rng, table=(0, tables))
 
 
 def _shape(spec, rng, chain, largest):

@@ -8,6 +8,7 @@ import numpy as np
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.regmap import ErrorCode
+from opu_fuse.hw.spec import ModuleKind
 from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled
 from rtl_sim.benches.dram_model import Rules, Writes
 from rtl_sim.benches.transfer_driver import (
@@ -16,13 +17,13 @@ from rtl_sim.benches.transfer_driver import (
     TransferBench,
     parameters,
     random_shape,
-    words_of,
 )
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 WINDOW = 1 << 16
 SIZE = SPEC.word_bytes
 DEPTH = SPEC.buffers.output.words
+UPSAMPLES = SPEC.has(ModuleKind.UPSAMPLE)
 IDLE = {
     "halt_i": 0,
     "window_base_i": BASE,
@@ -45,6 +46,7 @@ class OutputBuffer:
 
     def __init__(self, rng):
         self.words = rng.integers(0, 256, (DEPTH, SIZE)).astype(np.uint8)
+        self.words[:, SPEC.word_channels :] = 0  # lanes that only DRAM words have
         self.shown = 0
 
     def observe(self, dut):
@@ -78,17 +80,43 @@ def setup(dut, rng, **options):
     return bench, port
 
 
+def random_scatter(rng):
+    """Registers beside the shape; most are 0 most of the time."""
+    low = int(rng.integers(SIZE)) if rng.random() < 0.4 else 0
+    scatter = {
+        "word_gap": int(rng.choice([0, 0, 1, 3, 12])),
+        "skip_low": low,
+        "skip_high": int(rng.integers(SIZE - low)) if rng.random() < 0.4 else 0,
+    }
+    if UPSAMPLES:
+        scatter |= {name: int(rng.choice([0, 0, 1, 2])) for name in ("repeat_rows", "repeat_cols")}
+    return scatter
+
+
+def places(p, first):
+    """(word of the buffer, DRAM word) in the order of the writes."""
+    rows, cols = 1 + p.get("repeat_rows", 0), 1 + p.get("repeat_cols", 0)
+    for b, r, ry, i, rx in np.ndindex(p["blocks"], p["rows"], rows, p["run"], cols):
+        n = (b * p["rows"] + r) * p["run"] + i
+        row = b * p["block_pitch"] + (r * rows + ry) * p["row_pitch"]
+        yield n, first + row + i * (cols + p.get("word_gap", 0)) + rx
+
+
 def random_job(rng, port):
-    """A store that is compared with what DRAM should hold at its retirement."""
-    shape, first = random_shape(rng, DEPTH, WINDOW // SIZE)
-    count = shape["run"] * shape["rows"] * shape["blocks"]
-    src = int(rng.integers(DEPTH - count + 1))
-    places = words_of(shape, first)
+    """A store that fits buffer and window, and what it does to DRAM."""
+    while True:
+        shape, first = random_shape(rng, DEPTH, WINDOW // SIZE)
+        shape |= random_scatter(rng)
+        writes = list(places(shape, first))
+        if max(place for _, place in writes) < WINDOW // SIZE:
+            break
+    src = int(rng.integers(DEPTH - max(n for n, _ in writes)))
+    kept = slice(shape["skip_low"], SIZE - shape["skip_high"])
 
     def expect(memory):
         memory = memory.reshape(-1, SIZE)
-        for place, word in zip(places, port.buffer.words[src : src + count], strict=True):
-            memory[place] = word
+        for n, place in writes:
+            memory[place, kept] = port.buffer.words[src + n, kept]
 
     return Job(op=0, values=parameters(shape, first * SIZE, ("src", src))), expect
 
@@ -109,6 +137,24 @@ async def random_shapes_arrive_whole_and_nothing_else_changes(dut):
         wrong = np.flatnonzero(port.data != expected)
         assert not wrong.size, f"{wrong.size} bytes differ, first at {wrong[0]:#x}"
         assert int(dut.quiet_o.value), "not quiet at the end"
+
+
+@cocotb.test()
+@cocotb.parametrize(gap=[0, 1], repeats=[0, 1] if UPSAMPLES else [0])
+async def a_beat_takes_one_cycle(dut, gap, repeats):
+    """Long bursts whatever the scattering; a gap costs its words."""
+    rng = generator()
+    await begin(dut, **IDLE)
+    bench, port = setup(dut, rng, ready=1.0, valid=1.0, latency=2)
+    bench.pauses = 0.0
+    words = (1 + repeats) * 4 * (24 * (1 + repeats + gap) - gap)
+    pitch = 24 * (1 + repeats + gap)
+    shape = ONE | {"run": 24, "rows": 4, "row_pitch": pitch, "word_gap": gap}
+    shape |= {"repeat_rows": repeats, "repeat_cols": repeats}
+    await bench.run([Job(op=0, values=parameters(shape, 0, ("src", 0)))])
+    beats = words * SIZE // SPEC.dram.bus_bytes
+    assert sum(count for _, count in port.bursts) == beats
+    assert port.now < beats + 30, f"{port.now} cycles for {beats} beats"
 
 
 @cocotb.test()
@@ -150,7 +196,14 @@ async def what_cannot_be_stored_stops_the_engine(dut):
         "a later run outside": (bad({"rows": 3, "row_pitch": 1 << 20}, 0), window),
         "behind the buffer": (bad({}, 0, DEPTH), ErrorCode.BUFFER),
         "across the end of the buffer": (bad({"run": 3}, 0, DEPTH - 2), ErrorCode.BUFFER),
+        "across the end of the window": (bad({"run": 2}, WINDOW - SIZE), window),
+        "the last word": (bad({"run": 2, "word_gap": 8}, WINDOW - 9 * SIZE), window),
+        "across 4 GiB": (bad({"run": 2}, (1 << 32) - SIZE), window),
+        "every byte skipped": (bad({"skip_low": SIZE // 2, "skip_high": SIZE // 2}, 0), illegal),
     }
+    for name in ("repeat_rows", "repeat_cols"):
+        outside = bad({name: 2, "row_pitch": 1}, WINDOW - 2 * SIZE)
+        cases[name] = (outside, window) if UPSAMPLES else (bad({name: 1}, 0), illegal)
     for name, (job, code) in cases.items():
         await pulse_reset(dut)
         bench, port = setup(dut, rng)

@@ -8,7 +8,7 @@ from opu_fuse.hw.isa import Engine, registers_of
 from rtl_sim.benches.cycles import cycle, settled
 
 BASE = 0x12_3456_7000  # bus address of the window
-PATIENCE = 3000
+PATIENCE = 50_000  # cycles without a retirement
 
 
 def random_shape(rng, most_words, window_words):

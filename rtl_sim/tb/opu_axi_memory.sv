@@ -5,7 +5,7 @@
 // rate_i:     bytes per cycle times 256, one budget for read and written beats; unused budget is kept for at most one beat.
 //             When both directions want the last of it they take turns.
 // Reads and writes are answered in the order of their addresses. A beat outside of the image: DECERR.
-// Only what the machine's port uses: INCR bursts of full beats, all strobes set, responses in order, w taken after its aw.
+// Only what the machine's port uses: INCR bursts of full beats, responses in order, w taken after its aw.
 module opu_axi_memory #(
     parameter int unsigned BUS_BYTES = 8,
     parameter int unsigned ADDRESS_BITS = 40,
@@ -22,6 +22,7 @@ module opu_axi_memory #(
     input  logic                    awvalid_i,
     output logic                    awready_o,
     input  logic [BUS_BYTES*8-1:0]  wdata_i,
+    input  logic [BUS_BYTES-1:0]    wstrb_i,
     input  logic                    wlast_i,
     input  logic                    wvalid_i,
     output logic                    wready_o,
@@ -45,7 +46,7 @@ module opu_axi_memory #(
   import "DPI-C" function int opu_image_read(
       input longint address, input int bytes, output bit [BUS_BYTES*8-1:0] data);
   import "DPI-C" function int opu_image_write(
-      input longint address, input int bytes, input bit [BUS_BYTES*8-1:0] data);
+      input longint address, input int bytes, input bit [BUS_BYTES*8-1:0] data, input bit [BUS_BYTES-1:0] strobes);
 
   localparam int unsigned INDEX_BITS = $clog2(DEPTH);
   localparam logic [1:0] OKAY = 2'b00;
@@ -108,7 +109,7 @@ module opu_axi_memory #(
       if (budget > BEAT_COST + rate_i) budget = BEAT_COST + rate_i;
 
       if (wvalid_i && wready_o) begin
-        if (opu_image_write(aw_addr[aw_head], int'(BUS_BYTES), wdata_i) == 0) worst = DECERR;
+        if (opu_image_write(aw_addr[aw_head], int'(BUS_BYTES), wdata_i, wstrb_i) == 0) worst = DECERR;
         aw_addr[aw_head] = aw_addr[aw_head] + longint'(BUS_BYTES);
         if (wlast_i != (aw_left[aw_head] == 0)) $error("wlast does not stand at the last beat");
         aw_left[aw_head] = aw_left[aw_head] - 1;

@@ -52,12 +52,15 @@ int opu_image_read(long long address, int bytes, svBitVecVal *data) {
     return 1;
 }
 
-// Writes one beat; returns 0 when it lies outside of the image.
-int opu_image_write(long long address, int bytes, const svBitVecVal *data) {
+// Writes the bytes of a beat that have their strobe; returns 0 when the beat lies outside of the image.
+int opu_image_write(long long address, int bytes, const svBitVecVal *data, const svBitVecVal *strobes) {
     const auto at = static_cast<uint64_t>(address);
     const auto count = static_cast<uint64_t>(bytes);
     if (!inside(at, count)) return 0;
-    std::memcpy(image + at, data, count);
+    const auto *source = reinterpret_cast<const uint8_t *>(data);
+    for (uint64_t n = 0; n < count; ++n) {
+        if (strobes[n / 32] >> n % 32 & 1) image[at + n] = source[n];
+    }
     return 1;
 }
 

@@ -56,6 +56,7 @@ module opu_system
   logic [ADDRESS_BITS-1:0] m_awaddr, m_araddr;
   logic [7:0] m_awlen, m_arlen;
   logic [BUS_BYTES*8-1:0] m_wdata, m_rdata;
+  logic [BUS_BYTES-1:0] m_wstrb;
   logic [1:0] m_bresp, m_rresp;
 
   /* verilator lint_off PINCONNECTEMPTY */
@@ -95,7 +96,7 @@ module opu_system
       .m_axi_awvalid (m_awvalid),
       .m_axi_awready (m_awready),
       .m_axi_wdata   (m_wdata),
-      .m_axi_wstrb   (),
+      .m_axi_wstrb   (m_wstrb),
       .m_axi_wlast   (m_wlast),
       .m_axi_wvalid  (m_wvalid),
       .m_axi_wready  (m_wready),
@@ -136,6 +137,7 @@ module opu_system
       .awvalid_i(m_awvalid),
       .awready_o(m_awready),
       .wdata_i  (m_wdata),
+      .wstrb_i  (m_wstrb),
       .wlast_i  (m_wlast),
       .wvalid_i (m_wvalid),
       .wready_o (m_wready),

@@ -1,4 +1,5 @@
-"""A program written by hand for opu-tiny: conv, relu, maxpool on the machine, softmax on the host.
+"""A program written by hand for opu-tiny: conv, relu, maxpool on the machine, softmax on the host
+(behind a kernel that dequantises).
 
 Small enough to follow, with every kind of thing a program file can hold.
 """
@@ -9,9 +10,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from opu_fuse.affine import identity_map
+from opu_fuse.bundle.kernels import kernel_to_json
 from opu_fuse.bundle.program import (
     Bundle,
     GroupInfo,
+    HostPiece,
     HostSegment,
     InstructionRange,
     MachineSegment,
@@ -25,6 +29,7 @@ from opu_fuse.hw.instruction import split_address
 from opu_fuse.hw.isa import Engine, Stage, pack_order
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.load import load_hw
+from opu_fuse.kernel import GenericOp, Input, Instr, Iterator, Kernel, Loop, Result
 from tests.sim.random_instructions import instruction
 
 HW = load_hw("opu-tiny")
@@ -60,12 +65,7 @@ def sample_bundle(seed=0, **changes):
                 groups=(-1, 0, 0, 0, 0, 0, 0, -1),
                 tiles=((0, 0, 0, 0, 0),),
             ),
-            HostSegment(
-                member="host/000.onnx",
-                inputs=(("pool", "pool"),),
-                outputs=(("y", "y"),),
-                ops=(("softmax", "Softmax", "no module of this machine runs it"),),
-            ),
+            host_segment(),
         ),
         boundaries=(("maxpool", "softmax", "Softmax: no module of this machine runs it"),),
         source_map={"conv": (("conv", "conv/bias"), 0), "softmax": (("softmax",), -1)},
@@ -73,7 +73,7 @@ def sample_bundle(seed=0, **changes):
         program_offset=PROGRAM,
         constants=constants(weight, bias),
         words=words,
-        hosts={"host/000.onnx": host_model()},
+        hosts={"host/000.0.kernel.json": host_kernel(), "host/000.1.onnx": host_model()},
         qdq=qdq_model(weight, bias),
     )
     return replace(bundle, **changes)
@@ -90,6 +90,8 @@ def group():
             channels=C,
             rows=rows,
             cols=rows,
+            pieces=((0, C),),
+            px=1,
         )
 
     return GroupInfo(
@@ -207,16 +209,48 @@ def port(name, shape, value, scale):
     return Port(name=name, dtype="float32", shape=shape, value=value, scale=scale, zero_point=0)
 
 
+def host_segment():
+    return HostSegment(
+        inputs=(("pool", "pool"),),
+        outputs=(("y", "y"),),
+        ops=(("softmax", "Softmax", "no module of this machine runs it"),),
+        pieces=(
+            HostPiece(member="host/000.0.kernel.json", inputs=("pool",), outputs=("f",), ops=()),
+            HostPiece(
+                member="host/000.1.onnx",
+                inputs=("f",),
+                outputs=("y",),
+                ops=(("softmax", "Softmax: kernels have no such operator"),),
+            ),
+        ),
+        cuts=(("dequantise", "softmax", "softmax is no element-wise operator"),),
+    )
+
+
+def host_kernel():
+    """Y_SCALE * pool."""
+    shape = (1, C, OUT, OUT)
+    op = GenericOp(
+        name="dequantise",
+        loops=tuple(Loop(kind=Iterator.PARALLEL, extent=extent) for extent in shape),
+        inputs=(Input(value="pool", shape=shape, dtype="int8", map=identity_map(4)),),
+        results=(Result(value="f", shape=shape, dtype="float32", map=identity_map(4)),),
+        body=(
+            Instr(op="cast", dtype="float32", args=(0,)),
+            Instr(op="const", dtype="float32", literal=Y_SCALE.hex()),
+            Instr(op="mul", dtype="float32", args=(2, 3)),
+        ),
+        yields=(4,),
+    )
+    return kernel_to_json(Kernel(op=op))
+
+
 def host_model():
-    nodes = [
-        helper.make_node("DequantizeLinear", ["pool", "scale", "zero"], ["f"]),
-        helper.make_node("Softmax", ["f"], ["y"], axis=1),
-    ]
     return serialised(
-        nodes,
-        inputs=[("pool", TensorProto.INT8, (1, C, OUT, OUT))],
+        [helper.make_node("Softmax", ["f"], ["y"], axis=1)],
+        inputs=[("f", TensorProto.FLOAT, (1, C, OUT, OUT))],
         outputs=[("y", TensorProto.FLOAT, (1, C, OUT, OUT))],
-        initializers={"scale": np.float32(Y_SCALE), "zero": np.int8(0)},
+        initializers={},
     )
 
 

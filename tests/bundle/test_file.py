@@ -1,5 +1,6 @@
 """Program files: the same bytes every time, back as they were, refused when anything is wrong."""
 
+import hashlib
 import json
 import zipfile
 from dataclasses import fields, replace
@@ -8,11 +9,13 @@ import numpy as np
 import pytest
 
 from opu_fuse.bundle import file as program_file
+from opu_fuse.bundle.check import check_bundle
 from opu_fuse.bundle.file import load, save
+from opu_fuse.bundle.listing import program_listing
 from opu_fuse.errors import ProgramError
 from opu_fuse.hw.asm import assemble
 from opu_fuse.hw.encoding import encode
-from tests.bundle.sample import sample_bundle
+from tests.bundle.sample import HW, host_kernel, sample_bundle
 
 
 def assert_equal(a, b):
@@ -81,6 +84,17 @@ def test_the_listing_assembles_to_the_program(path):
         words = np.frombuffer(archive.read("program.bin"), "<u4")
     assert "# group 0 conv: conv (conv on ipa), relu (relu on compare)" in text
     assert np.array_equal(encode(assemble(text)), words)
+
+
+def test_the_listing_says_what_the_host_runs_and_what_kept_it_apart():
+    text = program_listing(sample_bundle(), HW)
+    assert text.endswith(
+        "# segment 1: host\n"
+        "#   softmax (Softmax): no module of this machine runs it\n"
+        "#   host/000.0.kernel.json: between int8 and floats\n"
+        "#   host/000.1.onnx: softmax (Softmax: kernels have no such operator)\n"
+        "#   dequantise not fused into softmax: softmax is no element-wise operator\n"
+    )
 
 
 def test_a_file_that_cannot_be_finished_leaves_the_old_one_and_nothing_else(path, monkeypatch):
@@ -163,7 +177,7 @@ def test_a_changed_member_is_noticed_although_the_archive_is_sound(path):
     refuse(path, "dram.bin is not what manifest.json says")
 
 
-@pytest.mark.parametrize("name", ["dram.bin", "program.bin", "spec.yaml", "host/000.onnx"])
+@pytest.mark.parametrize("name", ["dram.bin", "program.bin", "spec.yaml", "host/000.1.onnx"])
 def test_a_missing_member_is_named(path, name):
     rewrite(path, lambda members: members.pop(name))
     refuse(path, f"lacks {name}")
@@ -185,7 +199,7 @@ def test_a_compressed_archive_is_not_unpacked(path):
 
 def test_another_schema_version_is_named(path):
     edit_manifest(path, lambda tree: tree.update(schema_version=99))
-    refuse(path, "is of schema version 99, this opu-fuse reads 1")
+    refuse(path, "is of schema version 99, this opu-fuse reads 2")
 
 
 BROKEN = {
@@ -226,8 +240,36 @@ BROKEN = {
     "group out of order": (lambda t: t["groups"][0].update(index=3), "group 3 stands at place 0"),
     "unknown group input": (lambda t: t["groups"][0].update(inputs=["q"]), "names q, which is no"),
     "unknown host member": (
-        lambda t: t["segments"][1].update(member="host/009.onnx"),
-        "runs host/009.onnx, which is missing",
+        lambda t: t["segments"][1]["pieces"][1].update(member="host/009.onnx"),
+        "a host segment runs host/009.onnx, which is missing",
+    ),
+    "host member that is not run": (
+        lambda t: t["segments"][1]["pieces"].pop(0),
+        "host/000.0.kernel.json belongs to 0 host pieces",
+    ),
+    "host member that is run twice": (
+        lambda t: t["segments"][1]["pieces"].append(t["segments"][1]["pieces"][1]),
+        "host/000.1.onnx belongs to 2 host pieces",
+    ),
+    "pieces in another order": (
+        lambda t: t["segments"][1]["pieces"].reverse(),
+        "host/000.1.onnx reads f, which nothing before it makes",
+    ),
+    "a value made twice": (
+        lambda t: t["segments"][1].update(inputs=[["pool", "pool"], ["f", "pool"]]),
+        "host/000.0.kernel.json makes f again",
+    ),
+    "a kernel with another result": (
+        lambda t: t["segments"][1]["pieces"][0].update(outputs=["g", "f"]),
+        "host/000.0.kernel.json reads and makes other values than its segment says",
+    ),
+    "a model with another operand": (
+        lambda t: t["segments"][1]["pieces"][1].update(inputs=["pool"]),
+        "host/000.1.onnx reads and makes other values than its segment says",
+    ),
+    "a result that no piece makes": (
+        lambda t: t["segments"][1].update(rounded=[["pool2", "q"]]),
+        "a host segment promises pool2:int8, which none of its pieces makes",
     ),
     "unknown host value": (
         lambda t: t["segments"][1].update(inputs=[["pool", "nothing"]]),
@@ -266,6 +308,46 @@ def test_a_manifest_that_promises_nonsense_is_refused(path, kind):
     change, words = BROKEN[kind]
     edit_manifest(path, change)
     refuse(path, words)
+
+
+BROKEN_MEMBERS = {
+    "no JSON": ("host/000.0.kernel.json", b"{", "host/000.0.kernel.json: the text"),
+    "another kernel version": (
+        "host/000.0.kernel.json",
+        host_kernel().replace(b'"kernel_version": 1', b'"kernel_version": 7'),
+        "host/000.0.kernel.json: kernel of version 7, not 1",
+    ),
+    "a map outside its tensor": (
+        "host/000.0.kernel.json",
+        host_kernel().replace(b"-> (d0, d1, d2, d3)", b"-> (d0, d1, d2, d3 + 1)", 1),
+        "host/000.0.kernel.json: ",
+    ),
+    "no ONNX": ("host/000.1.onnx", b"nonsense", "host/000.1.onnx: is no ONNX model"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN_MEMBERS)
+def test_a_damaged_host_member_is_named_even_if_its_hash_is_right(path, kind):
+    name, data, words = BROKEN_MEMBERS[kind]
+
+    def change(members):
+        tree = json.loads(members["manifest.json"])
+        tree["members"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        members.update({name: data, "manifest.json": json.dumps(tree).encode()})
+
+    rewrite(path, change)
+    refuse(path, words)
+
+
+def test_a_host_member_is_a_kernel_or_a_model():
+    bundle = sample_bundle()
+    host = bundle.segments[1]
+    piece = replace(host.pieces[1], member="host/000.1.so")
+    segment = replace(host, pieces=(host.pieces[0], piece))
+    hosts = {"host/000.0.kernel.json": host_kernel(), "host/000.1.so": b""}
+    wrong = replace(bundle, segments=(bundle.segments[0], segment), hosts=hosts)
+    with pytest.raises(ProgramError, match=r"host/000\.1\.so: is neither a kernel nor a model"):
+        check_bundle(wrong, HW, "x.opu")
 
 
 def test_a_bundle_that_breaks_its_promises_is_not_written(tmp_path):

@@ -33,7 +33,7 @@ def test_interleaved_groups_have_a_range_for_every_run():
 
 def test_a_group_in_two_segments_counts_from_each_segments_start():
     words = np.array([U, C, 0, 0, U, U, C, C], np.uint32)  # the second begins at a full word
-    host = HostSegment(member="host/000.onnx", inputs=(), outputs=(), ops=())
+    host = HostSegment(inputs=(), outputs=(), ops=(), pieces=())
     segments = [segment(64, 2, (0,)), host, segment(80, 4, (0, 1))]
     found = instruction_ranges(segments, words, 64)
     assert [astuple(r) for r in found[0]] == [(0, 0, 0, 0, 1), (2, 0, 0, 0, 2)]

@@ -1,7 +1,8 @@
 """Canonical models from ONNX text, quantised here without the frontend, and the QDQ model they
 stand for.
 
-Graph inputs named w* (weights), b* (biases) and k* (other constants) become seeded initialisers.
+Graph inputs named w* (weights), b* (biases) and k* (other constants, numbers of 15 bits) become
+seeded initialisers.
 `quantised` puts a rounding behind every value; `reference` runs the same roundings as
 QuantizeLinear / DequantizeLinear in ONNX Runtime.
 """
@@ -16,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from opu_fuse.quant import META_KEY, QuantParams
 
-SAME_SCALE = {"MaxPool", "Reshape", "Pad", "Resize"}
+SAME_SCALE = {"MaxPool", "Reshape", "Pad", "Resize", "Transpose", "Concat", "Split"}
 
 
 @dataclass
@@ -41,6 +42,8 @@ def float_model(text: str, seed: int = 0, opset: int = 17) -> onnx.ModelProto:
             raise ValueError("give integer constants as <int64[n] name = {...}>")
         fan_in = int(np.prod(shape[1:])) if info.name[0] == "w" else 1
         data = rng.normal(size=shape) / np.sqrt(fan_in)
+        if info.name[0] == "k":
+            data = np.rint(data * 2**12) / 2**12
         proto.graph.initializer.append(numpy_helper.from_array(data.astype(np.float32), info.name))
     for i, node in enumerate(proto.graph.node):
         node.name = node.name or f"{node.op_type.lower()}_{i}"
@@ -108,7 +111,7 @@ def quantised(
             and node.input[0] in activations
             and node.output[0] in activations
         ):
-            activations[node.output[0]] = activations[node.input[0]]
+            activations |= dict.fromkeys(node.output, activations[node.input[0]])
     constants = _constant_quants(proto, activations, pow2)
     return Quantised(
         _annotate(proto, activations, constants), _qdq(proto, activations, constants), floats
@@ -139,12 +142,16 @@ def _constant_quants(
     data = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     found: dict[str, QuantParams] = {}
     for node in proto.graph.node:
-        if node.op_type not in {"Conv", "Gemm"} or node.input[0] not in activations:
+        if node.op_type not in {"Conv", "ConvTranspose", "Gemm"}:
             continue
-        weight = data[node.input[1]].reshape(len(data[node.input[1]]), -1)
+        if node.input[0] not in activations:
+            continue
+        axis = _filter_axis(node)
+        weight = np.moveaxis(data[node.input[1]], axis, 0)
+        weight = weight.reshape(len(weight), -1)
         scales = np.maximum(np.abs(weight).max(axis=1), 1e-3) / 127
         scales = np.exp2(np.ceil(np.log2(scales))) if pow2 else scales.astype(np.float32)
-        found[node.input[1]] = QuantParams(scale=tuple(map(float, scales)), axis=0)
+        found[node.input[1]] = QuantParams(scale=tuple(map(float, scales)), axis=axis)
         if len(node.input) > 2:
             sx = activations[node.input[0]].per_tensor
             bias = tuple(float(np.float32(s * sx)) for s in scales)
@@ -152,8 +159,15 @@ def _constant_quants(
     return found
 
 
+def _filter_axis(node: onnx.NodeProto) -> int:
+    groups = [a.i for a in node.attribute if a.name == "group"] or [1]
+    return int(node.op_type == "ConvTranspose" and groups == [1])
+
+
 def _integers(data: np.ndarray, quant: QuantParams) -> np.ndarray:
-    scale = np.asarray(quant.scale).reshape(-1, *[1] * (data.ndim - 1))
+    scale = np.asarray(quant.scale).reshape(
+        [-1 if i == quant.axis else 1 for i in range(data.ndim)]
+    )
     limit = 127 if quant.bits == 8 else 2**31 - 1
     return np.clip(np.rint(data / scale), -limit, limit).astype(
         np.int8 if quant.bits == 8 else np.int32
@@ -207,7 +221,7 @@ def _qdq(proto, activations, constants) -> onnx.ModelProto:
                 "DequantizeLinear",
                 [f"{tensor.name}/q", f"{tensor.name}/s"],
                 [f"{tensor.name}/d"],
-                axis=0,
+                axis=quant.axis,
             )
         )
     for info in graph.input:

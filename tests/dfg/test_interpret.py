@@ -44,10 +44,10 @@ OPERATORS = {
     " { [f] a = Reshape(x, flat) [n] y = Gemm<transB=1>(a, w1, b1) }",
     "concat_on_host": "float[1,2,9,11] z) => (float[1,5,9,11] y)"
     " { [n] y = Concat<axis=1>(x, z) }",
-    "sigmoid_on_host": "float[1] b0) => (float[1,3,9,11] y) { [n] y = Sigmoid(x) }",
-    "channel_scale_on_host": "float[3,1,1] k1) => (float[1,3,9,11] y) { [n] y = Mul(x, k1) }",
-    "split_on_host": "float[1] b0) => (float[1,1,9,11] y, float[1,2,9,11] z)"
-    " <int64[2] parts = {1, 2}> { [n] y, z = Split<axis=1>(x, parts) }",
+    "softmax_on_host": "float[1] b0) => (float[1,3,9,11] y) { [n] y = Softmax<axis=1>(x) }",
+    "channel_scale": "float[3,1,1] k1) => (float[1,3,9,11] y) { [n] y = Mul(x, k1) }",
+    "split_of_rows_on_host": "float[1] b0) => (float[1,3,4,11] y, float[1,3,5,11] z)"
+    " <int64[2] parts = {4, 5}> { [n] y, z = Split<axis=2>(x, parts) }",
 }  # fmt: skip
 NETWORK = f"""g (float[1,3,17,19] x, float[16,3,3,3] w1, float[16] b1, float[16,4,3,2] w2,
     float[16] b2, float[10,16] w3, float[10] b3) => (float[1,10] y) <int64[2] flat = {{1,16}}> {{
@@ -191,7 +191,7 @@ def test_missing_and_misshapen_inputs_are_named(seed):
 
 
 def test_what_onnx_runtime_refuses_is_named(seed):
-    model = canonical.canonical(text("sigmoid_on_host"), seed)
+    model = canonical.canonical(text("softmax_on_host"), seed)
     model.graph[0].op_type = "NoSuchOperator"
     with pytest.raises(ModelError, match="n: ONNX Runtime cannot run NoSuchOperator"):
         interpret(build_dfg(model), {"x": np.zeros((1, 3, 9, 11), np.float32)}, NUMERIC)

@@ -74,13 +74,74 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         "c: Conv(x, const 5x4x3x3, const 5) -> y [1x5x7x6] "
         + CONV.format(d="[1, 1]", p="[0, 0, 0, 0]", s="[1, 1]"),
     ),
-    "batch norm elsewhere becomes a factor and an offset": (
+    "batch norm elsewhere keeps a factor and an offset": (
         graph("[n] a = BatchNormalization (x, s, t, t, v) [r] y = Relu (a)"),
         {"s": normal(4), "t": normal(4), "v": np.abs(normal(4)) + 0.5},
         (
-            "n/product: Mul(x, const 4x1x1) -> n/product [1x4x9x8]\n"
-            "n: Add(n/product, const 4x1x1) -> a [1x4x9x8]\n"
-            "r: Relu(a) -> y [1x4x9x8]"
+            "n: BatchNormalization(x, const 4, const 4, const 4, const 4) -> a [1x4x9x8] "
+            "epsilon=0.0\nr: Relu(a) -> y [1x4x9x8]"
+        ),
+    ),
+    "factor, offset and batch norm in a row become one": (
+        graph(
+            "[m] a = Mul (x, f) [p] b = Add (a, o) [n] d = BatchNormalization (b, s, t, t, v) "
+            "[r] y = Relu (d)"
+        ),
+        {
+            "f": normal(4, 1, 1),
+            "o": normal(1, 4, 1, 1),
+            "s": normal(4),
+            "t": normal(4),
+            "v": np.abs(normal(4)) + 0.5,
+        },
+        (
+            "n: BatchNormalization(x, const 4, const 4, const 4, const 4) -> d [1x4x9x8] "
+            "epsilon=0.0\nr: Relu(d) -> y [1x4x9x8]"
+        ),
+    ),
+    "a product that others read stays": (
+        graph("[m] a = Mul (x, f) [p] b = Add (a, o) [q] y = Add (a, b)"),
+        {"f": normal(4, 1, 1), "o": normal(4, 1, 1)},
+        (
+            "m: Mul(x, const 4x1x1) -> a [1x4x9x8]\np: Add(a, const 4x1x1) -> b [1x4x9x8]\n"
+            "q: Add(a, b) -> y [1x4x9x8]"
+        ),
+    ),
+    "batch norm behind a transposed convolution": (
+        graph(
+            "[c] a = ConvTranspose <strides = [2, 2]> (x, w) "
+            "[n] y = BatchNormalization (a, s, t, t, v)"
+        ),
+        {"w": normal(4, 5, 3, 3), "s": normal(5), "t": normal(5), "v": np.abs(normal(5)) + 0.5},
+        (
+            "c: ConvTranspose(x, const 4x5x3x3, const 5) -> y [1x5x19x17] dilations=[1, 1] group=1 "
+            "kernel_shape=[3, 3] output_padding=[0, 0] pads=[0, 0, 0, 0] strides=[2, 2]"
+        ),
+    ),
+    "batch norm behind a depthwise transposed convolution": (
+        graph(
+            "[c] a = ConvTranspose <group = 4> (x, w) [n] y = BatchNormalization (a, s, t, t, v)"
+        ),
+        {"w": normal(4, 1, 2, 2), "s": normal(4), "t": normal(4), "v": np.abs(normal(4)) + 0.5},
+        (
+            "c: ConvTranspose(x, const 4x1x2x2, const 4) -> y [1x4x10x9] dilations=[1, 1] group=4 "
+            "kernel_shape=[2, 2] output_padding=[0, 0] pads=[0, 0, 0, 0] strides=[1, 1]"
+        ),
+    ),
+    "automatic padding of a transposed convolution": (
+        graph('[c] y = ConvTranspose <auto_pad = "SAME_UPPER", strides = [2, 2]> (x, w)'),
+        {"w": normal(4, 5, 3, 3)},
+        (
+            "c: ConvTranspose(x, const 4x5x3x3) -> y [1x5x18x16] dilations=[1, 1] group=1 "
+            "kernel_shape=[3, 3] output_padding=[0, 0] pads=[0, 0, 1, 1] strides=[2, 2]"
+        ),
+    ),
+    "a transposed convolution that names its result's size": (
+        graph("[c] y = ConvTranspose <output_shape = [16, 17], strides = [2, 2]> (x, w)"),
+        {"w": normal(4, 5, 3, 3)},
+        (
+            "c: ConvTranspose(x, const 4x5x3x3) -> y [1x5x16x17] dilations=[1, 1] group=1 "
+            "kernel_shape=[3, 3] output_padding=[0, 0] pads=[2, 0, 1, 0] strides=[2, 2]"
         ),
     ),
     "an offset that varies inside a map is not folded": (
@@ -98,9 +159,8 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         (
             "c: Conv(x, const 4x4x1x1) -> a [1x4x9x8] dilations=[1, 1] group=1 kernel_shape=[1, 1] "
             "pads=[0, 0, 0, 0] strides=[1, 1]\n"
-            "n/product: Mul(a, const 4x1x1) -> n/product [1x4x9x8]\n"
-            "n: Add(n/product, const 4x1x1) -> b [1x4x9x8]\n"
-            "p: Add(a, b) -> y [1x4x9x8]"
+            "n: BatchNormalization(a, const 4, const 4, const 4, const 4) -> b [1x4x9x8] "
+            "epsilon=0.0\np: Add(a, b) -> y [1x4x9x8]"
         ),
     ),
     "matrix product and its offset": (

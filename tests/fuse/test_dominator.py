@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.fuse.dominator import functions
 from opu_fuse.fuse.fuseops import Limits, fuse_ops
-from opu_fuse.fuse.patterns import HOST_PATTERNS, PATTERNS, FusionGraph, Pattern
+from opu_fuse.fuse.patterns import HOST_PATTERNS, PATTERNS, FusionGraph, Pattern, fusion_graph
 from opu_fuse.fuse.postdom import ROOT, post_dominators
 from opu_fuse.fuse.strategies import partition
 from opu_fuse.passes import lookup
@@ -52,6 +51,17 @@ def fused(*nodes: tuple[str, Pattern, str], **options: object) -> list[str]:
     roots = fuse_ops(graph, **options)
     sets = [[n for n, r in zip(names, roots, strict=True) if r == root] for root in set(roots)]
     return sorted(" ".join(members) for members in sets if len(members) > 1)
+
+
+def functions(dfg: Dfg, **options: object) -> list[tuple[int, ...]]:
+    """FuseOps by itself: the calls of every function, ascending, in the order of their last
+    ones.
+    """
+    members: dict[int, list[int]] = {}
+    roots = fuse_ops(fusion_graph(dfg), **options)
+    for call in dfg.calls:
+        members.setdefault(roots[call.index], []).append(call.index)
+    return sorted((tuple(m) for m in members.values()), key=max)
 
 
 def named(dfg: Dfg, **options: object) -> list[list[str]]:

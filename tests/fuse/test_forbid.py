@@ -1,9 +1,16 @@
 """The scheduler's answer to what does not fit: that group is not formed again."""
 
+import dataclasses
+
 import pytest
 
+from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
+from opu_fuse.fuse.explain import explain
 from opu_fuse.fuse.strategies import partition
+from opu_fuse.fuse.to_json import partition_to_json
+from opu_fuse.pipeline import fuse_and_tile
+from tests.dfg import canonical
 from tests.fuse.reading import groups, machine, on_host, reasons, worked
 
 
@@ -61,3 +68,29 @@ def test_forbidding_again_and_again_ends_with_single_operators():
         forbid |= {tuple(sorted(m.node for m in g.matches)) for g in long}
     assert not long
     assert groups(dfg, result) == groups(dfg, partition(dfg, hw, "none"))
+
+
+def test_the_pipeline_says_which_buffer_was_too_small_and_what_to_raise():
+    """A sum and a pool over all of it do not fit; both alone do."""
+    text = """g (float[1,4,23,17] x, float[1,4,23,17] z) => (float[1,4,1,1] y) {
+        [add] a = Add(x, z)
+        [gap] y = GlobalAveragePool(a) }"""
+    hw = machine("opu-tiny")
+    small = {
+        name: dataclasses.replace(getattr(hw.buffers, name), words=16)
+        for name in ("psum", "output")
+    }
+    hw = dataclasses.replace(hw, buffers=dataclasses.replace(hw.buffers, **small))
+    dfg = build_dfg(canonical.quantised(text).model)
+    result, _ = fuse_and_tile(dfg, hw, "matched")
+    assert groups(dfg, result) == ["add:res_add", "gap:pool"]
+    (boundary,) = result.boundaries
+    assert boundary.reason == (
+        "add + gap together do not fit the machine: its smallest tile needs 391 words of the "
+        "feature buffer, a bank holds 128; raise buffers.feature.words in the spec, or split the "
+        "operator"
+    )
+    assert partition_to_json(dfg, hw, result)["boundaries"][0]["reason"] == boundary.reason
+    assert any(
+        "391 words of the feature buffer" in line for line in explain(dfg, hw, result, "gap")
+    )

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from opu_fuse import fuse
 from opu_fuse.dfg.lower import LOWERINGS
-from opu_fuse.fuse.forms import FORMS
-from opu_fuse.fuse.operator_rules import OPERATOR_RULES, known_operator
+from opu_fuse.fuse.operator_rules import FORMS, OPERATOR_RULES, known_operator
 from opu_fuse.fuse.operators import (
     AXES,
     OF_ONE,

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from opu_fuse import zoo
 from opu_fuse.dfg.build import build_dfg
+from opu_fuse.frontend import prepare
 from opu_fuse.fuse.explain import explain
 from opu_fuse.fuse.matched import matched
 from opu_fuse.fuse.optimal import optimal
@@ -19,6 +21,7 @@ from tests.dfg.chains import chain
 from tests.fuse import networks
 from tests.fuse.brute_force import BruteForce
 from tests.fuse.random_graphs import graphs
+from tests.fuse.random_machines import machines
 from tests.fuse.reading import groups, machine, on_host, reasons, split
 from tests.fuse.worked import GRAPHS
 
@@ -56,14 +59,13 @@ MACHINES = {
 @settings(max_examples=120, deadline=None)
 @given(
     text=graphs(most=7),
-    name=st.sampled_from(list(MACHINES)),
+    hw=st.one_of(st.sampled_from(list(MACHINES)).map(lambda name: MACHINES[name]()), machines()),
     size=st.sampled_from(["6,6", "23,17"]),
     data=st.data(),
 )
-def test_it_equals_brute_force_on_graphs_of_up_to_ten_operators(text, name, size, data):
+def test_it_equals_brute_force_on_graphs_of_up_to_ten_operators(text, hw, size, data):
     dfg = build_dfg(canonical.canonical(text.replace("6,6", size)))
     assume(len([n for n in dfg.calls if n.owner is None]) <= 10)
-    hw = MACHINES[name]()
     plain = partition(dfg, hw)
     formed = [tuple(sorted(m.node for m in g.matches)) for g in plain.groups]
     forbid = frozenset(data.draw(st.sets(st.sampled_from(formed), max_size=2)) if formed else ())
@@ -78,6 +80,18 @@ def test_it_equals_brute_force_on_graphs_of_up_to_ten_operators(text, name, size
 @pytest.mark.parametrize("hw", ["opu-tiny", "opu-classic"])
 def test_the_worked_graphs_are_legal_and_never_worse(name, hw):
     _, result = split(name, hw, "optimal")
+    assert result.legal
+    assert result.search.exact
+    assert result.search.best <= result.search.matched
+
+
+@pytest.mark.parametrize("hw", ["opu-1024", "opu-classic"])
+@pytest.mark.parametrize(
+    "network", ["resnet20", "yolov3_tiny", "squeezenet", "googlenet", "mobilenet_v1_025", "unet"]
+)
+def test_networks_are_legal_and_never_worse(network, hw):
+    dfg = build_dfg(prepare(zoo.build(network, image=64), quantised=False).canonical)
+    result = partition(dfg, machine(hw), "optimal")
     assert result.legal
     assert result.search.exact
     assert result.search.best <= result.search.matched

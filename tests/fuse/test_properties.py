@@ -1,4 +1,4 @@
-"""Over random graphs: what every partition of `matched` and `none` promises."""
+"""Over random graphs and machines: what every partition of a legal strategy promises."""
 
 from types import SimpleNamespace
 
@@ -11,14 +11,15 @@ from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.interpret import evaluate, interpret
 from opu_fuse.fuse.order import execution_order
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.fuse.strategies import partition
+from opu_fuse.fuse.strategies import STRATEGIES, partition
 from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs
+from tests.fuse.random_machines import machines
 from tests.fuse.reading import machine
 
 NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
-MACHINES = st.sampled_from(["opu-tiny", "opu-classic"])
-STRATEGIES = st.sampled_from(["matched", "none"])
+MACHINES = st.one_of(st.sampled_from(["opu-tiny", "opu-classic"]).map(machine), machines())
+LEGAL = st.sampled_from([s for s in STRATEGIES if s != "greedy"])
 
 
 def run_groups(dfg: Dfg, result: Partition, inputs: dict[str, np.ndarray]) -> dict[int, np.ndarray]:
@@ -43,22 +44,22 @@ def run_groups(dfg: Dfg, result: Partition, inputs: dict[str, np.ndarray]) -> di
 
 
 @settings(max_examples=60)
-@given(graphs(), MACHINES, STRATEGIES)
-def test_the_verifier_finds_nothing_and_every_operator_has_its_place(text, name, strategy):
+@given(graphs(), MACHINES, LEGAL)
+def test_the_verifier_finds_nothing_and_every_operator_has_its_place(text, hw, strategy):
     dfg = build_dfg(canonical.canonical(text))
-    result = partition(dfg, machine(name), strategy)
+    result = partition(dfg, hw, strategy)
     assert result.violations == ()
     placed = [m.node for g in result.groups for m in g.matches] + [h.node for h in result.host]
     assert sorted(placed) == [n.index for n in dfg.calls]
-    assert result == partition(dfg, machine(name), strategy)
+    assert result == partition(dfg, hw, strategy)
 
 
 @settings(max_examples=25)
-@given(graphs(most=8), MACHINES, STRATEGIES, st.booleans())
-def test_running_the_groups_in_order_is_running_the_graph(text, name, strategy, zero_points):
+@given(graphs(most=8), MACHINES, LEGAL, st.booleans())
+def test_running_the_groups_in_order_is_running_the_graph(text, hw, strategy, zero_points):
     quantised = canonical.quantised(text, zero_points=zero_points)
     dfg = build_dfg(quantised.model)
-    result = partition(dfg, machine(name), strategy)
+    result = partition(dfg, hw, strategy)
     inputs = canonical.user_inputs(quantised.qdq, np.random.default_rng(0))
     whole = interpret(dfg, inputs, NUMERIC, frozenset(h.node for h in result.host))
     pieces = run_groups(dfg, result, inputs)
@@ -68,36 +69,34 @@ def test_running_the_groups_in_order_is_running_the_graph(text, name, strategy, 
 
 @settings(max_examples=25)
 @given(graphs(), MACHINES)
-def test_scales_do_not_change_the_partition(text, name):
+def test_scales_do_not_change_the_partition(text, hw):
     plain = build_dfg(canonical.canonical(text))
     quantised = build_dfg(canonical.quantised(text, pow2=False).model)
-    ours, theirs = partition(plain, machine(name)), partition(quantised, machine(name))
+    ours, theirs = partition(plain, hw), partition(quantised, hw)
     assert ours == theirs
 
 
 @settings(max_examples=25)
 @given(graphs(), MACHINES)
-def test_matched_never_makes_more_groups_than_none(text, name):
+def test_matched_never_makes_more_groups_than_none(text, hw):
     dfg = build_dfg(canonical.canonical(text))
-    assert len(partition(dfg, machine(name)).groups) <= len(
-        partition(dfg, machine(name), "none").groups
-    )
+    assert len(partition(dfg, hw).groups) <= len(partition(dfg, hw, "none").groups)
 
 
 @settings(max_examples=40)
 @given(graphs(), MACHINES)
-def test_greedy_always_ends_and_its_groups_are_described(text, name):
+def test_greedy_always_ends_and_its_groups_are_described(text, hw):
     dfg = build_dfg(canonical.canonical(text))
-    result = partition(dfg, machine(name), "greedy")
+    result = partition(dfg, hw, "greedy")
     placed = [m.node for g in result.groups for m in g.matches]
     assert len(placed) == len(set(placed))
 
 
 @settings(max_examples=40)
 @given(graphs(), MACHINES)
-def test_every_edge_between_groups_has_a_reason(text, name):
+def test_every_edge_between_groups_has_a_reason(text, hw):
     dfg = build_dfg(canonical.canonical(text))
-    result = partition(dfg, machine(name))
+    result = partition(dfg, hw)
     place = {m.node: g.index for g in result.groups for m in g.matches}
     explained = {(b.source, b.target) for b in result.boundaries}
     for node in dfg.calls:

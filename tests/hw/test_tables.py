@@ -4,7 +4,6 @@ import pytest
 
 from opu_fuse.hw import timing
 from opu_fuse.hw.check_graph import RUNS
-from opu_fuse.hw.check_rtl import RTL_OPERATORS, RTL_RANK
 from opu_fuse.hw.isa import REGISTERS, VALUE_BITS
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, OFFSET, AccessKind
@@ -16,9 +15,6 @@ PAGE = (hw_specs_dir().parent / "docs" / "hw-spec.md").read_text(encoding="utf-8
 
 def test_every_operator_has_a_kind_that_runs_it():
     assert set(RUNS) == set(OPERATORS)
-    assert set(RTL_OPERATORS) <= set(OPERATORS)
-    for operator in RTL_OPERATORS:
-        assert any(kind in RTL_RANK for kind in RUNS[operator])
 
 
 def test_control_registers_lie_apart_and_none_is_reused():
@@ -71,6 +67,34 @@ def test_a_weight_row_lasts_as_long_as_pixels_words_or_the_write_back_need():
     assert [timing.row_cycles(tiny, pixels) for pixels in (1, 4, 5)] == [4, 4, 5]
     assert [timing.row_cycles(large, pixels) for pixels in (1, 16, 17)] == [16, 16, 17]
     assert timing.conv_cycles(large, pixels=49, rows=36) == 49 * 36
+
+
+def test_a_row_of_a_mode_of_several_pixels_is_shorter_and_swept_faster():
+    large = load_hw("opu-1024")
+    assert [timing.row_cycles(large, 64, px) for px in (1, 2, 4)] == [64, 32, 16]
+    assert [timing.row_cycles(large, 8, px) for px in (1, 2, 4)] == [16, 8, 4], "1024, 512, 256 B"
+    assert timing.conv_cycles(large, pixels=49, rows=3, px=2) == 3 * 25
+
+
+def test_depthwise_takes_a_cycle_per_part_unless_data_comes_slower():
+    light = load_hw("opu-light")  # 32 units, 64 channels: two parts a block
+
+    def cycles(kernel, parts=2, pixels=100, stride_x=1, dilation_x=1):
+        return timing.depthwise_cycles(
+            light,
+            pixels=pixels,
+            parts=parts,
+            kernel=kernel,
+            stride_x=stride_x,
+            dilation_x=dilation_x,
+        )
+
+    assert cycles((3, 3)) == 200
+    assert cycles((3, 3), parts=5) == 3 * 200, "a block in part costs the data of a whole one"
+    assert cycles((3, 3), stride_x=2) == 300
+    assert cycles((3, 1), stride_x=2) == 200, "columns between windows are not read"
+    assert cycles((3, 3), dilation_x=2) == 900
+    assert cycles((3, 3), pixels=1, parts=4) == 4 * 8, "weight rows of 8 words"
 
 
 def test_transfers_are_bound_by_bus_and_memory():

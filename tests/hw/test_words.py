@@ -151,7 +151,7 @@ BROKEN_WORDS = {
         Engine.COMPUTE << 28 | 22 << 22 | 128,
         "compute.pad_value: value 0x80 does not fit 8 signed bits",
     ),
-    "an absent opcode": (1 << 31 | LOAD | 4 << 24, "load has no opcode 4 (0..3)"),
+    "an absent opcode": (1 << 31 | LOAD | 6 << 24, "load has no opcode 6 (0..5)"),
     "reserved bits": (1 << 31 | LOAD | 5, "reserved bits 7:0 are 0x5, not zero"),
     "a wait on itself": (
         1 << 31 | LOAD | 1 << (16 + 1),
@@ -232,13 +232,17 @@ def test_assembly_reads_like_the_machine():
         load.feature dram=0x500010 dst=0 run=16 rows=2 blocks=1 wait=compute signal=compute
         compute.conv origin_y=-1 pad_value=-3   # halo above
         post.run order=requant,act,pool pool_kind=average wait=compute signal=compute,store
+        post.run order=table,residual res_kind=multiply
     """
-    load, conv, post = assemble(text)
+    load, conv, post, product = assemble(text)
     assert (load.dram, load.params["run"], load.waits) == (0x500010, 16, (Engine.COMPUTE,))
     assert (conv.params["origin_y"], conv.params["pad_value"]) == (-1, -3)
     assert post.params["order"] == pack_order((Stage.REQUANT, Stage.ACT, Stage.POOL))
     assert post.params["pool_kind"] == 1
     assert post.signals == (Engine.COMPUTE, Engine.STORE)
+    assert product.params["order"] == pack_order((Stage.TABLE, Stage.RESIDUAL))
+    assert product.params["res_kind"] == 1
+    assert "order=table,residual res_kind=multiply" in disassemble([product])
 
 
 def test_disassembly_shows_comments_and_positions():
@@ -276,6 +280,7 @@ BROKEN_LINES = {
     "post.run order=act,relu": "order: 'act,relu' names an unknown stage; stages: end, requant, ",
     "post.run order=act,act,act,act,act,act": "order: 6 stages, the register holds 5",
     "post.run pool_kind=mean": "pool_kind: 'mean' is not known; max or average",
+    "post.run res_kind=sum": "res_kind: 'sum' is not known; add or multiply",
     "post.run hash=1": "post has no register 'hash'",
 }
 

@@ -57,6 +57,11 @@ def test_inspect_shows_groups_segments_and_reasons():
     assert [s["kind"] for s in tree["segments"]] == ["machine", "host"]
     assert tree["segments"][1]["ops"][0]["reason"] == "no module of this machine runs it"
     assert tree["boundaries"][0]["from"] == "maxpool"
+    kernel, model = tree["segments"][1]["pieces"]
+    assert (kernel["member"], kernel["ops"]) == ("host/000.0.kernel.json", [])
+    assert (model["inputs"], model["outputs"]) == (["f"], ["y"])
+    assert model["ops"][0]["not_fused"] == "Softmax: kernels have no such operator"
+    assert tree["segments"][1]["cuts"][0]["to"] == "softmax"
     assert "memory" not in tree
 
 

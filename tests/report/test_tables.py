@@ -80,3 +80,31 @@ def test_counters_are_all_there():
     assert "functional engine, 2 samples" in text
     for name, value in result.counters.items():
         assert row(text, name)[1].replace(" ", "") == str(value)
+
+
+def test_below_the_groups_stands_what_the_host_does_and_why_not_more_was_fused():
+    text = text_of(groups_table(sample_bundle()))
+    below = text[text.index("host:") :].splitlines()
+    assert [line.strip() for line in below] == [
+        "host: 1 operator in 1 segment, 0 fused in 0 kernels, 1 in 1 model of ONNX Runtime",
+        "1 more kernel between int8 and floats",
+        "not fused, 1 operator: Softmax: kernels have no such operator",
+        "kept apart by a rule: 1 pair (inspect --json: cuts)",
+    ]
+
+
+def test_only_what_is_in_kernels_alone_is_counted_as_fused():
+    bundle = sample_bundle()
+    host = bundle.segments[1]
+    kernel = replace(host.pieces[0], ops=(("a", ""), ("b", ""), ("softmax", "")))
+    host = replace(host, pieces=(kernel, host.pieces[1]), cuts=())
+    text = text_of(groups_table(replace(bundle, segments=(bundle.segments[0], host))))
+    assert "2 fused in 1 kernel, 1 in 1 model of ONNX Runtime" in text
+    assert "not fused, 1 operator: Softmax" in text
+    assert "kept apart" not in text
+    assert "more kernel" not in text
+
+
+def test_without_a_host_segment_nothing_is_said_of_the_host():
+    bundle = sample_bundle()
+    assert "host" not in text_of(groups_table(replace(bundle, segments=bundle.segments[:1])))

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.rtl.bench import run_bench
+from tests.rtl.machines import write_machine
 
 pytestmark = pytest.mark.rtl
 
@@ -11,6 +12,10 @@ CASES = {
     "tiny": ("opu-tiny", 80, ()),
     "tiny, widths as synthesised": ("opu-tiny", 80, ("OPU_EXACT_WIDTHS",)),
     "1024": ("opu-1024", 15, ()),
+    "every module": ("every-module", 80, ()),
+    "every module, widths as synthesised": ("every-module", 80, ("OPU_EXACT_WIDTHS",)),
+    "few modules": ("few-modules", 40, ()),
+    "no multipliers": ("no-multipliers", 80, ("OPU_EXACT_WIDTHS",)),
 }
 
 
@@ -21,7 +26,7 @@ def test_post_engine_keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds, d
         tmp_path,
         top="opu_post_bench",
         module="rtl_sim.benches.post_bench",
-        spec=spec,
+        spec=write_machine(spec, tmp_path),
         seed=seed,
         rounds=rounds,
         defines=defines,

@@ -7,7 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from opu_fuse import fixedpoint as fx
-from opu_fuse.codegen.weights import pack_params, pack_weights, spread_groups
+from opu_fuse.codegen.weights import (
+    pack_params,
+    pack_table,
+    pack_weights,
+    pack_windows,
+    spread_groups,
+)
 from opu_fuse.cost.layer import POINT, Shape, Window
 from opu_fuse.cost.tiles import unfold
 from opu_fuse.cost.tiling import choose_tile
@@ -60,6 +66,9 @@ def make_shape(
     pool=None,
     residual=None,
     slotted=False,
+    upsample=(1, 1),
+    broadcast=False,
+    depthwise=False,
 ) -> Shape:
     """A consistent shape; `slotted` packs several pixels of at most four channels into a word."""
     window = (
@@ -92,6 +101,9 @@ def make_shape(
         out_rows=out_rows,
         out_cols=out_cols,
         residual=residual,
+        upsample=upsample,
+        broadcast=broadcast,
+        depthwise=depthwise,
     )
 
 
@@ -103,6 +115,7 @@ def run_layer(
     *,
     average=False,
     uncounted=False,
+    product=False,
     tile=None,
 ):
     """(got, expected): int8 (channels, rows, cols) by the machine and by direct computation."""
@@ -122,14 +135,18 @@ def run_layer(
     target = replace(
         source,
         channels=shape.mid_channels,
-        rows=shape.out_rows,
-        cols=shape.out_cols,
+        rows=shape.out_rows * shape.upsample[0],
+        cols=shape.out_cols * shape.upsample[1],
         slot=hw.word_bytes,
     )
+    final = replace(target, rows=shape.out_rows, cols=shape.out_cols)
     pooled_first = shape.residual == "mid"
     res_layout = (
-        replace(target, rows=shape.mid_rows, cols=shape.mid_cols) if pooled_first else target
+        replace(target, rows=shape.mid_rows, cols=shape.mid_cols) if pooled_first else final
     )
+    if shape.broadcast:
+        res_layout = replace(target, rows=1, cols=1)
+    table = rng.integers(-128, 128, 256).astype(np.int8)
 
     x = rng.integers(-128, 128, (shape.in_channels, shape.in_rows, shape.in_cols)).astype(np.int8)
     res = rng.integers(-128, 128, (shape.mid_channels, res_layout.rows, res_layout.cols)).astype(
@@ -152,6 +169,8 @@ def run_layer(
         "pool_y_zero": 4,
         "pool_mult": 21845,
         "pool_shift": 18,
+        "res_kind": int(product),
+        "res_broadcast": int(shape.broadcast),
     }
     counts = None
     if uncounted:
@@ -173,7 +192,10 @@ def run_layer(
         post=post,
         pad_value=-7,
         macs=0,
+        in_pieces=((0, shape.in_channels),),
+        out_pieces=((0, shape.mid_channels),),
         average=Average(by_count=counts) if counts else None,
+        table=0 if Stage.TABLE in order else None,
     )
     offsets, at = {}, 0
     sizes = {
@@ -182,6 +204,7 @@ def run_layer(
         "x": source.size_bytes,
         "res": res_layout.size_bytes,
         "y": target.size_bytes,
+        "table": 256 * hw.word_bytes,
     }
     for name, size in sizes.items():
         offsets[name] = at
@@ -193,6 +216,8 @@ def run_layer(
         ranges=ranges,
         weights=offsets["weights"],
         params=offsets["params"],
+        pre=0,
+        table=0,
         end=at,
         unfold=unfold(shape, hw.array.modes[tile.mode], hw),
     )
@@ -201,9 +226,13 @@ def run_layer(
     def put(name, data):
         image[offsets[name] : offsets[name] + data.size] = data
 
-    if shape.array:
+    if shape.depthwise:
+        put("weights", pack_windows(planned, weight, hw))
+    elif shape.array:
         put("weights", pack_weights(planned, spread_groups(weight, shape.groups), hw))
-        put("params", pack_params(bias, mult, shift, hw))
+    if shape.array:
+        put("params", pack_params(bias, mult, shift, layer.out_pieces, hw))
+    put("table", pack_table(table, hw))
     put("x", source.pack(x))
     put("res", res_layout.pack(res))
     job = Job(
@@ -215,6 +244,8 @@ def run_layer(
         output=Placement(offset=offsets["y"], layout=target),
         weights=offsets["weights"],
         params=offsets["params"],
+        pre=0,
+        table=offsets["table"],
     )
     program = _program(hw, job)
     Machine(hw, image).run(program)
@@ -224,7 +255,7 @@ def run_layer(
     assert np.array_equal(
         got, target.unpack(shuffled[offsets["y"] : offsets["y"] + target.size_bytes])
     )
-    return got, _direct(shape, order, post, counts, x, res, weight, bias, mult, shift)
+    return got, _direct(shape, order, post, counts, x, res, weight, bias, mult, shift, table)
 
 
 def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
@@ -250,6 +281,8 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         post={},
         pad_value=0,
         macs=0,
+        in_pieces=((0, shape.in_channels),),
+        out_pieces=((0, shape.mid_channels),),
     )
     step = align(layout.size_bytes)
     ranges = output_ranges(shape, tile, hw)
@@ -262,6 +295,8 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         output=Placement(offset=2 * step, layout=layout),
         weights=3 * step,
         params=3 * step + align(weight_bytes(ranges, hw)),
+        pre=0,
+        table=0,
     )
     return _program(hw, job)
 
@@ -278,7 +313,7 @@ def _program(hw: HwSpec, job: Job):
     return program
 
 
-def _direct(shape, order, post, counts, x, res, weight, bias, mult, shift):
+def _direct(shape, order, post, counts, x, res, weight, bias, mult, shift, table):
     value = _conv(shape, x, weight) if shape.array else x.astype(np.int64)
     for stage in order:
         match stage:
@@ -293,11 +328,17 @@ def _direct(shape, order, post, counts, x, res, weight, bias, mult, shift):
                     **{k.removeprefix("act_"): v for k, v in post.items() if k.startswith("act_")},
                 )
             case Stage.RESIDUAL:
-                names = {k.removeprefix("res_"): v for k, v in post.items() if k.startswith("res_")}
-                value = fx.add_residual(value, res, **names)
+                names = {k.removeprefix("res_"): v for k, v in RES.items()}
+                if post["res_kind"]:
+                    del names["b_mult"]
+                    value = fx.multiply_residual(value, res, mult=names.pop("a_mult"), **names)
+                else:
+                    value = fx.add_residual(value, res, **names)
+            case Stage.TABLE:
+                value = table[value.astype(np.int64) + 128]
             case Stage.POOL:
                 value = _pool(shape, post, counts, value)
-    return value.astype(np.int8)
+    return value.astype(np.int8).repeat(shape.upsample[0], 1).repeat(shape.upsample[1], 2)
 
 
 def _conv(shape, x, weight):

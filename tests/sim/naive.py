@@ -7,7 +7,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from opu_fuse.hw.isa import Engine, PoolKind, Space, Stage, unpack_order
+from opu_fuse.hw.footprint import dram_word_bytes, space_limit
+from opu_fuse.hw.isa import Engine, PoolKind, ResidualKind, Space, Stage, unpack_order
 
 LANE_BYTES = 8
 
@@ -37,7 +38,7 @@ class NaiveMachine:
         self.W = spec.word_channels
         self.dram = memories.dram.copy()
         self.words = {
-            space: memories.buffer(space).copy()[: getattr(spec.buffers, space.value).words]
+            space: memories.buffer(space).copy()[: space_limit(space, spec)]
             for space in Space
             if space is not Space.DRAM
         }
@@ -53,20 +54,18 @@ class NaiveMachine:
 
     def execute(self, instruction):
         p = instruction.params
-        if instruction.engine in (Engine.LOAD, Engine.STORE):
-            self.transfer(instruction)
-        elif instruction.opcode == "conv":
-            self.conv(p)
-        elif instruction.opcode == "copy":
-            self.copy(p)
+        if instruction.engine is Engine.LOAD:
+            self.load(instruction)
+        elif instruction.engine is Engine.STORE:
+            self.store(instruction)
         elif instruction.engine is Engine.POST:
             self.post(p)
+        else:
+            getattr(self, instruction.opcode)(p)
 
-    def transfer(self, instruction):
-        p = instruction.params
-        load = instruction.engine is Engine.LOAD
-        space = Space(instruction.opcode) if load else Space.OUTPUT
-        size = self.spec.buffers.weight.width if space is Space.WEIGHT else self.W
+    def load(self, instruction):
+        p, space = instruction.params, Space(instruction.opcode)
+        size = dram_word_bytes(space, self.spec)
         n = 0
         for b in range(p["blocks"]):
             for r in range(p["rows"]):
@@ -74,15 +73,32 @@ class NaiveMachine:
                     word = b * p["block_pitch"] + r * p["row_pitch"] + i
                     for byte in range(size):
                         address = instruction.dram + word * size + byte
-                        self.touched[Space.DRAM, not load].add(address)
-                        if load:
-                            value = int(self.dram[address])
-                            signed = self.words[space].dtype == np.int8
-                            self.write(
-                                space, p["dst"] + n, byte, wrap(value, 8) if signed else value
+                        self.touched[Space.DRAM, False].add(address)
+                        value = int(self.dram[address])
+                        signed = self.words[space].dtype == np.int8
+                        self.write(space, p["dst"] + n, byte, wrap(value, 8) if signed else value)
+                    n += 1
+
+    def store(self, instruction):
+        """A word counts as touched although some of its bytes are skipped."""
+        p, size = instruction.params, self.spec.word_bytes
+        n = 0
+        for b in range(p["blocks"]):
+            for r in range(p["rows"]):
+                for i in range(p["run"]):
+                    w = self.read(Space.OUTPUT, p["src"] + n)
+                    for ry in range(p["repeat_rows"] + 1):
+                        for rx in range(p["repeat_cols"] + 1):
+                            word = (
+                                b * p["block_pitch"]
+                                + (r * (p["repeat_rows"] + 1) + ry) * p["row_pitch"]
+                                + i * (1 + p["repeat_cols"] + p["word_gap"])
+                                + rx
                             )
-                        else:
-                            self.dram[address] = int(self.read(space, p["src"] + n)[byte]) & 255
+                            address = instruction.dram + word * size
+                            self.touched[Space.DRAM, True].update(range(address, address + size))
+                            for byte in range(p["skip_low"], size - p["skip_high"]):
+                                self.dram[address + byte] = int(w[byte]) & 255
                     n += 1
 
     def lane(self, p, c, y, x, i):
@@ -91,26 +107,39 @@ class NaiveMachine:
         column, byte = x + i // slot, i % slot
         if not (0 <= y < p["in_rows"] and 0 <= column < p["in_cols"]):
             return p["pad_value"]
-        at = column * slot + byte
-        word = p["feature"] + c * p["block_pitch"] + y * p["row_pitch"] + at // self.W
-        return int(self.read(Space.FEATURE, word)[at % self.W])
+        at, size = column * slot + byte, self.spec.word_bytes
+        word = p["feature"] + c * p["block_pitch"] + y * p["row_pitch"] + at // size
+        value = int(self.read(Space.FEATURE, word)[at % size])
+        return self.pre_chain(p, c, i, value) if p["pre"] else value
+
+    def pre_chain(self, p, c, lane, v):
+        record = self.record(Space.PRE, p["pre_param"] + 8 * c, lane)
+        B, A, s = wrap(record & 0xFFFFFFFF, 32), wrap(record >> 32 & 0xFFFF, 16), record >> 48 & 255
+        return clamp(rne(v * A + B, wrap(s, 8)) + p["pre_zero"], p["pre_lo"], p["pre_hi"])
+
+    def record(self, space, first, lane):
+        """Eight little-endian bytes of a lane."""
+        found = 0
+        for byte in range(LANE_BYTES):
+            at = LANE_BYTES * lane + byte
+            found |= int(self.read(space, first + at // self.W)[at % self.W]) << 8 * byte
+        return found
 
     def conv(self, p):
         mode = self.spec.array.modes[p["mode"]]
-        ic, oc = mode.ic, mode.oc
+        ic, oc, px = mode.ic, mode.oc, mode.px
         S, G = self.W // ic, self.W // oc
-        row_words = self.spec.row_words
+        row_words = ic * oc // self.spec.buffers.weight.width
         row = p["weight"]
-        for s in range(p["ic_steps"]):
+        for s in range(p["ic_first"], p["ic_first"] + p["ic_steps"]):
+            if p["pre"]:
+                for word in range(8):
+                    self.read(Space.PRE, p["pre_param"] + 8 * (s // S) + word)
             for ky in range(p["kernel_rows"]):
                 for kx in range(p["kernel_cols"]):
-                    for g in range(p["oc_steps"]):
-                        R = [
-                            int(v)
-                            for w in range(row_words)
-                            for v in self.read(Space.WEIGHT, row + w)
-                        ]
-                        first = not p["accumulate"] and s == ky == kx == 0
+                    for g in range(p["oc_first"], p["oc_first"] + p["oc_steps"]):
+                        R = self.row(row, row_words)
+                        first = not p["accumulate"] and s == p["ic_first"] and ky == kx == 0
                         for oy in range(p["out_rows"]):
                             for ox in range(p["out_cols"]):
                                 y = p["origin_y"] + oy * p["stride_y"] + ky * p["dilation_y"]
@@ -119,15 +148,41 @@ class NaiveMachine:
                                 word = (
                                     p["psum"]
                                     + g // G * p["psum_block_pitch"]
-                                    + oy * p["out_cols"]
-                                    + ox
+                                    + oy * (p["out_cols"] // px)
+                                    + ox // px
                                 )
                                 for o in range(oc):
-                                    lane = g % G * oc + o
+                                    lane = ox % px * (self.W // px) + g % G * oc + o
                                     old = 0 if first else int(self.words[Space.PSUM][word][lane])
                                     new = old + sum(v[i] * R[o * ic + i] for i in range(ic))
                                     self.write(Space.PSUM, word, lane, wrap(new, 32))
                         row += row_words
+
+    def row(self, first, words):
+        """The int8 bytes of a weight row."""
+        return [int(v) for w in range(words) for v in self.read(Space.WEIGHT, first + w)]
+
+    def depthwise(self, p):
+        U, V = self.spec.array.units, self.spec.array.multipliers
+        H, D = min(U, self.W), max(d for d in range(1, V + 1) if d * d <= V)
+        row_words = U * V // self.spec.buffers.weight.width
+        row = p["weight"]
+        for q in range(p["ic_first"], p["ic_first"] + p["ic_steps"]):
+            block, part = divmod(q, self.W // H)
+            R = self.row(row, row_words)
+            for oy in range(p["out_rows"]):
+                for ox in range(p["out_cols"]):
+                    word = p["psum"] + block * p["psum_block_pitch"] + oy * p["out_cols"] + ox
+                    for u in range(H):
+                        lane = part * H + u
+                        new = int(self.words[Space.PSUM][word][lane]) if p["accumulate"] else 0
+                        for ky in range(p["kernel_rows"]):
+                            for kx in range(p["kernel_cols"]):
+                                y = p["origin_y"] + oy * p["stride_y"] + ky * p["dilation_y"]
+                                x = p["origin_x"] + ox * p["stride_x"] + kx * p["dilation_x"]
+                                new += self.lane(p, block, y, x, lane) * R[u * V + ky * D + kx]
+                        self.write(Space.PSUM, word, lane, wrap(new, 32))
+            row += row_words
 
     def copy(self, p):
         for c in range(p["ic_steps"]):
@@ -184,20 +239,17 @@ class NaiveMachine:
             return [self.requantize(p, b, lane, a) for lane, a in enumerate(v)]
         if stage is Stage.ACT:
             return [self.activate(p, a) for a in v]
-        word = p["res"] + b * p["res_block_pitch"] + at[0] * p["res_row_pitch"] + at[1]
+        if stage is Stage.TABLE:
+            return [int(self.read(Space.TABLE, p["table"] + a + 128)[n]) for n, a in enumerate(v)]
+        y, x = (0, 0) if p["res_broadcast"] else at
+        word = p["res"] + b * p["res_block_pitch"] + y * p["res_row_pitch"] + x
         r = self.read(Space.RESIDUAL, word)
         return [self.residual(p, a, int(r[lane])) for lane, a in enumerate(v)]
 
     def requantize(self, p, b, lane, acc):
-        record = []
-        for byte in range(LANE_BYTES):
-            at = LANE_BYTES * lane + byte
-            record.append(
-                int(self.read(Space.PARAM, p["param"] + 8 * b + at // self.W)[at % self.W])
-            )
-        bias = wrap(record[0] | record[1] << 8 | record[2] << 16 | record[3] << 24, 32)
-        mult = record[4] | record[5] << 8
-        return clamp(rne((acc + bias) * mult, wrap(record[6], 8)) + p["requant_zero"])
+        record = self.record(Space.PARAM, p["param"] + 8 * b, lane)
+        bias, mult, shift = wrap(record & 0xFFFFFFFF, 32), record >> 32 & 0xFFFF, record >> 48 & 255
+        return clamp(rne((acc + bias) * mult, wrap(shift, 8)) + p["requant_zero"])
 
     def activate(self, p, x):
         centred = x - p["act_x_zero"]
@@ -207,7 +259,11 @@ class NaiveMachine:
         )
 
     def residual(self, p, a, b):
-        total = (a - p["res_a_zero"]) * p["res_a_mult"] + (b - p["res_b_zero"]) * p["res_b_mult"]
+        a, b = a - p["res_a_zero"], b - p["res_b_zero"]
+        if p["res_kind"] == ResidualKind.MULTIPLY:
+            total = a * b * p["res_a_mult"]
+        else:
+            total = a * p["res_a_mult"] + b * p["res_b_mult"]
         return clamp(rne(total, p["res_shift"]) + p["res_y_zero"])
 
     def pool(self, p, values):

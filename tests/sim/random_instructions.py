@@ -4,7 +4,17 @@ import numpy as np
 
 from opu_fuse.hw.footprint import footprint, space_limit
 from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import Engine, PoolKind, Space, Stage, pack_order, registers_of
+from opu_fuse.hw.isa import (
+    TABLE_WORDS,
+    Engine,
+    PoolKind,
+    ResidualKind,
+    Space,
+    Stage,
+    pack_order,
+    registers_of,
+)
+from opu_fuse.hw.spec import ModuleKind
 
 WINDOW_BYTES = 4096
 CHAINS = (
@@ -20,7 +30,22 @@ CHAINS = (
     (Stage.ACT, Stage.POOL, Stage.RESIDUAL),
     (Stage.RESIDUAL, Stage.POOL),
     (Stage.ACT,),
+    (Stage.REQUANT, Stage.TABLE),
+    (Stage.REQUANT, Stage.TABLE, Stage.POOL, Stage.RESIDUAL),
+    (Stage.POOL, Stage.TABLE, Stage.ACT),
+    (Stage.REQUANT, Stage.RESIDUAL, Stage.TABLE, Stage.POOL, Stage.ACT),
 )
+MODULES = {
+    Stage.ACT: (ModuleKind.COMPARATOR,),
+    Stage.POOL: (ModuleKind.POOL,),
+    Stage.RESIDUAL: (ModuleKind.RES_ADDER, ModuleKind.SE),
+    Stage.TABLE: (ModuleKind.TABLE,),
+}
+
+
+def chains(spec):
+    """Post chains of modules that the machine has."""
+    return [c for c in CHAINS if all(spec.has(*MODULES[s]) for s in c if s in MODULES)]
 
 
 def instruction(engine, opcode, params, **tokens):
@@ -51,7 +76,8 @@ def pick(rng, lo, hi):
 
 
 def transfer(rng, spec):
-    opcode = str(rng.choice(["feature", "weight", "param", "residual", "store"]))
+    optional = [space for space in (Space.PRE, Space.TABLE) if space_limit(space, spec)]
+    opcode = str(rng.choice(["feature", "weight", "param", "residual", *optional, "store"]))
     size = spec.buffers.weight.width if opcode == "weight" else spec.word_bytes
     run = pick(rng, 1, 6)
     params = {
@@ -63,19 +89,39 @@ def transfer(rng, spec):
         **split_address(pick(rng, 0, WINDOW_BYTES // size - 1) * size),
     }
     address = pick(rng, 0, 100)
-    if opcode == "store":
-        return instruction(Engine.STORE, opcode, params | {"src": address})
-    return instruction(Engine.LOAD, opcode, params | {"dst": address})
+    if opcode != "store":
+        return instruction(Engine.LOAD, opcode, params | {"dst": address})
+    if rng.random() < 0.7:
+        params |= scattering(rng, spec, params)
+    return instruction(Engine.STORE, opcode, params | {"src": address})
 
 
-def tile(rng, spec, rows, cols, blocks):
-    """Feature registers of a tile of some size, slotted or not."""
-    slot_log2 = pick(rng, 2, spec.word_bytes.bit_length() - 1)
-    if blocks > 1:
-        slot_log2 = spec.word_bytes.bit_length() - 1
+def scattering(rng, spec, params):
+    """Gaps, repeats and skips of a store; words never meet (pitches reach over what is written)."""
+    repeats = {"repeat_rows": 0, "repeat_cols": 0}
+    if spec.has(ModuleKind.UPSAMPLE):
+        repeats = {name: pick(rng, 0, 2) for name in repeats}
+    across = 1 + repeats["repeat_cols"]
+    gap = pick(rng, 0, 2)
+    row_pitch = params["run"] * (across + gap) + pick(rng, 0, 3)
+    low = pick(rng, 0, spec.word_bytes - 1)
+    return repeats | {
+        "word_gap": gap,
+        "row_pitch": row_pitch,
+        "block_pitch": params["rows"] * (1 + repeats["repeat_rows"]) * row_pitch + pick(rng, 0, 4),
+        "skip_low": low,
+        "skip_high": pick(rng, 0, spec.word_bytes - 1 - low),
+    }
+
+
+def tile(rng, spec, rows, cols, *, slotted=False):
+    """Feature registers of a tile of some size."""
+    word_log2 = spec.word_bytes.bit_length() - 1
+    slot_log2 = pick(rng, 0, word_log2 - 1) if slotted else word_log2
     row_words = -(-cols * (1 << slot_log2) // spec.word_bytes)
     row_pitch = row_words + pick(rng, 0, 2)
-    return {
+    pixels = {"out_rows": pick(rng, 1, 4), "out_cols": pick(rng, 1, 4)}
+    return pixels | {
         "feature": pick(rng, 0, 60),
         "row_pitch": row_pitch,
         "block_pitch": row_pitch * rows + pick(rng, 0, 3),
@@ -87,43 +133,65 @@ def tile(rng, spec, rows, cols, blocks):
         "origin_x": pick(rng, -3, 3),
         "stride_y": pick(rng, 1, 3),
         "stride_x": pick(rng, 1, 3),
-        "out_rows": pick(rng, 1, 4),
-        "out_cols": pick(rng, 1, 4),
         "psum": pick(rng, 0, 60),
+        "psum_block_pitch": pixels["out_rows"] * pixels["out_cols"] + pick(rng, 0, 3),
+    }
+
+
+def window(rng, largest):
+    return {
+        "kernel_rows": pick(rng, 1, largest),
+        "kernel_cols": pick(rng, 1, largest),
+        "dilation_y": pick(rng, 1, 2),
+        "dilation_x": pick(rng, 1, 2),
+        "weight": pick(rng, 0, 50),
+        "accumulate": pick(rng, 0, 1),
     }
 
 
 def conv(rng, spec):
-    mode = pick(rng, 0, len(spec.array.modes) - 1)
-    ic_steps = pick(rng, 1, 4)
-    blocks = -(-ic_steps * spec.array.modes[mode].ic // spec.word_channels)
-    params = tile(rng, spec, pick(rng, 1, 6), pick(rng, 1, 7), blocks)
-    pixels = params["out_rows"] * params["out_cols"]
-    return instruction(
-        Engine.COMPUTE,
-        "conv",
-        params
-        | {
-            "mode": mode,
-            "ic_steps": ic_steps,
-            "oc_steps": pick(rng, 1, 4),
-            "kernel_rows": pick(rng, 1, 3),
-            "kernel_cols": pick(rng, 1, 3),
-            "dilation_y": pick(rng, 1, 2),
-            "dilation_x": pick(rng, 1, 2),
-            "weight": pick(rng, 0, 50),
-            "psum_block_pitch": pixels + pick(rng, 0, 3),
-            "accumulate": pick(rng, 0, 1),
-        },
-    )
+    """Slotted or not, one pixel or several a word, with and without pre chain; None if illegal."""
+    number = pick(rng, 0, len(spec.array.modes) - 1)
+    mode = spec.array.modes[number]
+    slotted = rng.random() < 0.4
+    params = tile(rng, spec, pick(rng, 0, 6), pick(rng, 0, 7), slotted=slotted) | window(rng, 3)
+    params |= {"mode": number, "oc_first": pick(rng, 0, 3), "oc_steps": pick(rng, 1, 4)}
+    if slotted:
+        params |= {"ic_first": 0, "ic_steps": 1}
+    else:
+        params |= {"ic_first": pick(rng, 0, 3), "ic_steps": pick(rng, 1, 4)}
+    if mode.px > 1:
+        groups = spec.word_channels // mode.px // mode.oc
+        first = pick(rng, 0, groups - 1)
+        params |= {"oc_first": first, "oc_steps": pick(rng, 1, groups - first)}
+        params |= {"stride_x": pick(rng, 1, 2), "out_cols": mode.px * pick(rng, 1, 3)}
+        if not near(spec, mode, params):
+            return None
+    if spec.buffers.pre and mode.px == 1 and not slotted and rng.random() < 0.5:
+        lo = int8(rng)
+        params |= {"pre": 1, "pre_param": pick(rng, 0, 40), "pre_zero": int8(rng)}
+        params |= {"pre_lo": lo, "pre_hi": pick(rng, lo, 127)}
+    return instruction(Engine.COMPUTE, "conv", params)
+
+
+def near(spec, mode, p):
+    """Whether the pixels that a mode reads at a time lie in two neighbouring words."""
+    slot, word = 1 << p["slot_log2"], spec.word_bytes
+    reach = (mode.px - 1) * p["stride_x"]
+    return reach <= 1 if slot == word else reach * slot + mode.ic <= word + slot
+
+
+def depthwise(rng, spec):
+    params = tile(rng, spec, pick(rng, 0, 6), pick(rng, 0, 7)) | window(rng, spec.array.window_side)
+    parts = {"ic_first": pick(rng, 0, 3), "ic_steps": pick(rng, 1, 4)}
+    return instruction(Engine.COMPUTE, "depthwise", params | parts)
 
 
 def copy(rng, spec):
-    blocks = pick(rng, 1, 3)
-    params = tile(rng, spec, pick(rng, 1, 6), pick(rng, 1, 7), blocks)
-    pixels = params["out_rows"] * params["out_cols"]
-    extra = {"ic_steps": blocks, "psum_block_pitch": pixels + pick(rng, 0, 3)}
-    return instruction(Engine.COMPUTE, "copy", params | extra)
+    slotted = rng.random() < 0.4
+    params = tile(rng, spec, pick(rng, 0, 6), pick(rng, 0, 7), slotted=slotted)
+    blocks = 1 if slotted else pick(rng, 1, 3)
+    return instruction(Engine.COMPUTE, "copy", params | {"ic_steps": blocks})
 
 
 def int8(rng):
@@ -131,7 +199,8 @@ def int8(rng):
 
 
 def post(rng, spec, chain=None):
-    chain = CHAINS[pick(rng, 0, len(CHAINS) - 1)] if chain is None else chain
+    if chain is None:
+        chain = chains(spec)[pick(rng, 0, len(chains(spec)) - 1)]
     pool = Stage.POOL in chain
     rows, cols = pick(rng, 1, 6), pick(rng, 1, 6)
     out_rows, out_cols = pick(rng, 1, 3), pick(rng, 1, 3)
@@ -163,9 +232,17 @@ def post(rng, spec, chain=None):
         "res_row_pitch": pick(rng, 1, 6),
         "res_block_pitch": pick(rng, 1, 20),
         "order": pack_order(chain),
+        "res_kind": residual_kind(rng, spec),
+        "res_broadcast": pick(rng, 0, 1),
+        "table": pick(rng, 0, max(0, space_limit(Space.TABLE, spec) - TABLE_WORDS)),
         **stage_params(rng),
     }
     return instruction(Engine.POST, "run", params)
+
+
+def residual_kind(rng, spec):
+    kinds = {ResidualKind.ADD: ModuleKind.RES_ADDER, ResidualKind.MULTIPLY: ModuleKind.SE}
+    return int(rng.choice([kind for kind, module in kinds.items() if spec.has(module)] or [0]))
 
 
 def stage_params(rng):
@@ -195,7 +272,8 @@ def random_words(rng, memories):
             array[:] = rng.integers(-(1 << 20), 1 << 20, array.shape)
         else:
             array.view(np.uint8)[:] = rng.integers(0, 256, array.view(np.uint8).shape)
-    records = memories.param.reshape(-1, 8)
-    records[:, 2:4] = np.where(records[:, 1:2] >= 128, 255, 0)
-    records[:, 6] = rng.integers(24, 40, len(records))
-    records[:, 7] = 0
+    for space, shifts in ((Space.PARAM, (24, 40)), (Space.PRE, (-2, 20))):
+        records = memories.buffer(space).reshape(-1, 8)
+        records[:, 2:4] = np.where(records[:, 1:2] >= 128, 255, 0)
+        records[:, 6] = rng.integers(*shifts, len(records)) & 255
+        records[:, 7] = 0

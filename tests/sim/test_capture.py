@@ -18,7 +18,8 @@ CHANNELS, ROWS, COLS, POST = 12, 5, 6, 5
 def tiled(tile, **stage):
     """The sample with an interior tensor of 12x5x6, of which its post instruction makes a tile."""
     bundle = sample_bundle()
-    inside = replace(bundle.groups[0].stages[0], channels=CHANNELS, rows=ROWS, cols=COLS, **stage)
+    sizes = {"channels": CHANNELS, "rows": ROWS, "cols": COLS, "pieces": ((0, CHANNELS),)}
+    inside = replace(bundle.groups[0].stages[0], **sizes | stage)
     group = replace(bundle.groups[0], stages=(inside,))
     segment = replace(bundle.segments[0], tiles=(tile,))
     return replace(bundle, groups=(group,), segments=(segment, bundle.segments[1]))
@@ -89,3 +90,29 @@ def test_the_writer_of_an_element_is_the_instruction_whose_tile_covers_it():
     outputs = replace(inside, stage=replace(inside.stage, pooled=True))
     assert writer(bundle, outputs, shape, (0, 0, 3, 4)) == POST
     assert writer(bundle, outputs, shape, (0, 0, 2, 4)) == -1
+
+
+def test_channels_with_holes_between_come_from_their_lanes():
+    made = values([0], [0], 2)
+    pieces = ((2, 4), (8, 8))  # lanes 2..5 of the first block, all of the second
+    found = captured(tiled((4, 5, 0, 0, 0), pieces=pieces), made).tensors["conv"]
+    assert np.array_equal(found[0, :, 4, 5], [3, 4, 5, 6, *range(9, 17)])
+
+
+def test_pixels_of_a_word_are_neighbouring_columns():
+    made = values([0], [0, 1], 1)
+    packed = tiled((2, 1, 0, 0, 0), channels=3, pieces=((1, 3),), px=2)
+    capture = captured(packed, made)
+    words = made.values[0, 0].reshape(4, 4)  # columns of four lanes each
+    assert np.array_equal(capture.tensors["conv"][0, :, 2, 1:5], words[:, 1:4].T)
+    assert capture.masks["conv"].sum() == 3 * 4
+
+
+def test_the_writer_of_a_packed_element_is_found():
+    """The sample's post instruction makes 4 x 4 words; two pixels each are eight columns."""
+    packed = tiled((1, 2, 3, 4, 1), cols=12, pieces=((9, CHANNELS),), px=2)
+    shape = (1, CHANNELS, ROWS, 12)
+    (inside,) = [p for p in places(packed) if p.name == "conv"]
+    assert writer(packed, inside, shape, (0, 0, 4, 9)) == POST
+    assert writer(packed, inside, shape, (0, 0, 4, 10)) == -1, "right of the tile"
+    assert writer(packed, inside, shape, (0, 7, 4, 9)) == -1, "channel 7 lies in block 2"

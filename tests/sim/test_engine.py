@@ -188,8 +188,9 @@ def test_quantised_outputs_are_dequantised_with_their_zero_point():
 
 
 def test_a_host_model_that_does_not_load_is_our_bug():
-    bundle = sample_bundle(hosts={"host/000.onnx": b"nonsense"})
-    with pytest.raises(InternalError, match=r"host/000\.onnx"):
+    hosts = {**sample_bundle().hosts, "host/000.1.onnx": b"nonsense"}
+    bundle = sample_bundle(hosts=hosts)
+    with pytest.raises(InternalError, match=r"host/000\.1\.onnx"):
         run(bundle, HW, sample_input())
 
 

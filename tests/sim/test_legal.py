@@ -5,16 +5,23 @@ import pytest
 
 from opu_fuse.errors import RunError
 from opu_fuse.hw.instruction import split_address
-from opu_fuse.hw.isa import Engine, Stage, pack_order
+from opu_fuse.hw.isa import Engine, ResidualKind, Stage, pack_order
+from opu_fuse.hw.spec import ModuleKind
 from opu_fuse.sim.functional import Machine
 from opu_fuse.sim.legal import COUNTS
 from tests.bundle.sample import HW, program, sample_bundle
+from tests.sim.machines import BARE, MACHINES, without
 from tests.sim.random_instructions import instruction
 
 WINDOW = 1024
 GOOD = {x.opcode: x for x in program()}
 GOOD["copy"] = instruction(Engine.COMPUTE, "copy", dict(GOOD["conv"].params))
-GOOD["residual"] = instruction(Engine.LOAD, "residual", dict(GOOD["feature"].params))
+GOOD["depthwise"] = instruction(
+    Engine.COMPUTE, "depthwise", {**GOOD["conv"].params, "kernel_rows": 2, "kernel_cols": 2}
+)
+for opcode in ("residual", "pre", "table"):
+    GOOD[opcode] = instruction(Engine.LOAD, opcode, dict(GOOD["feature"].params))
+FULL = MACHINES["full"]
 
 
 def with_params(opcode, **changes):
@@ -22,8 +29,8 @@ def with_params(opcode, **changes):
     return instruction(x.engine, opcode, {**x.params, **changes}, waits=x.waits, signals=x.signals)
 
 
-def refuse(x, message):
-    machine = Machine(HW, np.zeros(WINDOW, np.uint8))
+def refuse(x, message, spec=HW):
+    machine = Machine(spec, np.zeros(WINDOW, np.uint8))
     before = machine.memories.output.copy()
     with pytest.raises(RunError, match=message) as error:
         machine.execute(x, 5)
@@ -32,9 +39,9 @@ def refuse(x, message):
 
 
 def test_the_good_ones_are_good():
-    machine = Machine(HW, np.zeros(WINDOW, np.uint8))
     for x in GOOD.values():
-        machine.execute(x)
+        spec = HW if x.opcode == "check" else FULL
+        Machine(spec, np.zeros(WINDOW, np.uint8)).execute(x)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +50,8 @@ def test_the_good_ones_are_good():
     ids=lambda v: v if isinstance(v, str) else v[1],
 )
 def test_zero_counts_are_illegal(key, register):
-    refuse(with_params(key[1], **{register: 0}), f"has {register} = 0, at least 1 is needed")
+    message = f"has {register} = 0, at least 1 is needed"
+    refuse(with_params(key[1], **{register: 0}), message, FULL)
 
 
 OUTSIDE = {
@@ -78,6 +86,51 @@ OUTSIDE = {
 }
 
 
+NEW_OUTSIDE = {
+    "pre": ("pre", {"dst": 57}, "writes word 64 of the pre buffer"),
+    "table": ("table", {"dst": 595}, "writes word 600 of the table buffer"),
+    "pre chain": ("conv", {"pre": 1, "pre_param": 57}, "reads word 64 of the pre buffer"),
+    "table entries": (
+        "run",
+        {"order": pack_order((Stage.POOL, Stage.TABLE)), "table": 345},
+        "reads word 600 of the table buffer, which holds 600",
+    ),
+    "a later segment": (
+        "conv",
+        {"ic_first": 16, "feature": 0, "block_pitch": 16},
+        "reads word 256 of the feature buffer",
+    ),
+    "a later group": (
+        "conv",
+        {"oc_first": 8, "psum": 56, "psum_block_pitch": 16},
+        "writes word 128 of the psum buffer",
+    ),
+    "depthwise weights": ("depthwise", {"weight": 505}, "reads word 512 of the weight buffer"),
+    "depthwise sums": ("depthwise", {"psum": 113}, "writes word 128 of the psum buffer"),
+    "broadcast": (
+        "run",
+        {"order": pack_order((Stage.POOL, Stage.RESIDUAL)), "res": 128, "res_broadcast": 1},
+        "reads word 128 of the residual buffer",
+    ),
+    "the last repeated row": (
+        "store",
+        {"repeat_rows": 1, "row_pitch": 16, **split_address(WINDOW - 128)},
+        "writes byte 1024 of the memory window",
+    ),
+    "behind gaps": (
+        "store",
+        {"word_gap": 63, **split_address(0)},
+        "writes byte 1024 of the memory window",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NEW_OUTSIDE)
+def test_an_access_outside_a_memory_of_the_full_machine_is_named(kind):
+    opcode, changes, message = NEW_OUTSIDE[kind]
+    refuse(with_params(opcode, **changes), message, FULL)
+
+
 @pytest.mark.parametrize("kind", OUTSIDE)
 def test_an_access_outside_a_memory_is_named(kind):
     opcode, changes, message = OUTSIDE[kind]
@@ -110,6 +163,106 @@ ILLEGAL = {
 def test_an_illegal_instruction_is_named(kind):
     opcode, changes, message = ILLEGAL[kind]
     refuse(with_params(opcode, **changes), message)
+
+
+PACKED = {"mode": 2, "oc_steps": 1}
+"""Two pixels of four channels, in words of eight lanes."""
+FULL_ILLEGAL = {
+    "all bytes skipped": ("store", {"skip_low": 5, "skip_high": 3}, "skips 8 bytes of words of 8"),
+    "later groups overlap": (
+        "conv",
+        {"oc_first": 1, "psum_block_pitch": 15},
+        "psum_block_pitch = 15, but 16 pixels",
+    ),
+    "odd columns": ("conv", PACKED | {"out_cols": 3}, "has 3 columns in a mode of 2 pixels"),
+    "packed lanes": ("conv", PACKED | {"oc_steps": 2}, "packs 8 lanes a pixel, 2 pixels a word"),
+    "packed later lanes": ("conv", PACKED | {"oc_first": 1}, "packs 8 lanes a pixel"),
+    "pixels two words apart": (
+        "conv",
+        PACKED | {"stride_x": 2},
+        "reads 2 pixels 2 apart, more than two neighbouring words",
+    ),
+    "slotted pixels in three words": (
+        "conv",
+        {"mode": 3, "oc_steps": 1, "slot_log2": 2, "stride_x": 2},
+        "reads 2 pixels 2 apart, more than two neighbouring words",
+    ),
+    "four pixels in three words": (
+        "conv",
+        {"mode": 4, "oc_steps": 1, "slot_log2": 2},
+        "reads 4 pixels 1 apart, more than two neighbouring words",
+    ),
+    "pre chain in slots": (
+        "conv",
+        {"pre": 1, "slot_log2": 2},
+        "pre chain 1 pixels at a time in slots of 4",
+    ),
+    "pre chain packed": ("conv", PACKED | {"pre": 1}, "pre chain 2 pixels at a time"),
+    "copy through the pre chain": ("copy", {"pre": 1}, "only conv passes the pre chain"),
+    "depthwise through it": ("depthwise", {"pre": 1}, "only conv passes the pre chain"),
+    "window": ("depthwise", {"kernel_cols": 3}, "has a window of 2 x 3, at most 2 x 2"),
+    "depthwise in slots": ("depthwise", {"slot_log2": 2}, "has slots of 4 bytes"),
+    "depthwise blocks overlap": (
+        "depthwise",
+        {"ic_steps": 2, "psum_block_pitch": 15},
+        "psum_block_pitch = 15, but 16 pixels",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FULL_ILLEGAL)
+def test_an_illegal_instruction_of_the_full_machine_is_named(kind):
+    opcode, changes, message = FULL_ILLEGAL[kind]
+    refuse(with_params(opcode, **changes), message, FULL)
+
+
+AT_THE_LIMIT = {
+    "all but one byte": ("store", {"skip_low": 4, "skip_high": 3}),
+    "groups of one word": ("conv", {"oc_first": 2, "psum_block_pitch": 0}),
+    "two neighbouring words": ("conv", PACKED),
+    "slotted pixels in two words": ("conv", {"mode": 3, "oc_steps": 1, "slot_log2": 2}),
+    "the last packed group": ("conv", {"mode": 3, "oc_first": 1, "oc_steps": 1}),
+    "what copy does not use": ("copy", {"ic_first": 9, "oc_first": 9, "oc_steps": 0, "mode": 9}),
+    "what depthwise does not use": ("depthwise", {"oc_first": 9, "oc_steps": 0, "mode": 9}),
+    "a tile of padding": ("conv", {"in_rows": 0, "feature": 400}),
+    "skipped bytes of the last word": ("store", {"skip_high": 7, **split_address(WINDOW - 32)}),
+}
+
+
+@pytest.mark.parametrize("kind", AT_THE_LIMIT)
+def test_what_is_just_legal_runs(kind):
+    opcode, changes = AT_THE_LIMIT[kind]
+    Machine(FULL, np.zeros(WINDOW, np.uint8)).execute(with_params(opcode, **changes))
+
+
+ONE = {"win_rows": 1, "win_cols": 1}
+ADD, MULTIPLY = ({"order": Stage.RESIDUAL, "res_kind": k, **ONE} for k in ResidualKind)
+ABSENT = {
+    "load.pre": (BARE, "pre", {}, "needs a pre chain, bare has none"),
+    "load.table": (BARE, "table", {}, "needs tables, bare has none"),
+    "pre": (BARE, "conv", {"pre": 1}, "needs a pre chain"),
+    "depthwise": (BARE, "depthwise", {}, "needs depthwise windows"),
+    "act": (BARE, "run", {"order": Stage.ACT, **ONE}, "needs a comparator"),
+    "pool": (BARE, "run", {"order": Stage.POOL}, "needs a pool"),
+    "table": (BARE, "run", {"order": Stage.TABLE, **ONE}, "needs tables"),
+    "residual": (BARE, "run", ADD, "needs a residual adder"),
+    "sum": (without(FULL, ModuleKind.RES_ADDER), "run", ADD, "needs a residual adder"),
+    "product": (without(FULL, ModuleKind.SE), "run", MULTIPLY, "needs a product of feature maps"),
+    "repeated rows": (BARE, "store", {"repeat_rows": 1}, "needs upsampling"),
+    "repeated columns": (BARE, "store", {"repeat_cols": 1}, "needs upsampling"),
+}
+
+
+@pytest.mark.parametrize("kind", ABSENT)
+def test_what_a_machine_does_not_have_is_illegal(kind):
+    spec, opcode, changes, message = ABSENT[kind]
+    refuse(with_params(opcode, **changes), message, spec)
+
+
+def test_the_other_residual_still_runs():
+    for kind, params in ((ModuleKind.RES_ADDER, MULTIPLY), (ModuleKind.SE, ADD)):
+        machine = Machine(without(FULL, kind), np.zeros(WINDOW, np.uint8))
+        machine.execute(with_params("run", out_rows=1, out_cols=1, **params))
 
 
 def test_waiting_on_itself_is_illegal():

@@ -1,13 +1,15 @@
 """Per-channel scaling and shifting goes into the convolution before it.
 
-1. BatchNormalization, or Mul or Add by per-channel constants, right after a Conv or Gemm with float
-   weights that nobody else reads: folded into weight and bias.
-2. Add of a per-channel constant after a Conv or Gemm with int8 weights whose sum is not rounded in
-   between: becomes its bias (real numbers; made int32 later).
-3. Any other BatchNormalization becomes Mul, Add by constants [c, 1, 1].
+1. BatchNormalization, or Mul or Add by per-channel constants, right after a Conv, ConvTranspose or
+   Gemm with float weights that nobody else reads: folded into weight and bias.
+2. Add of a per-channel constant after one with int8 weights whose sum is not rounded in between:
+   becomes its bias (real numbers; made int32 later).
+3. Any other BatchNormalization gets mean 0, variance 1, epsilon 0: scale and shift are all it has.
+4. Two of these that follow each other, unrounded and unread in between, become one
+   BatchNormalization, unless both scale and shift by single numbers.
 
 One sweep in graph order does chains (Conv, BatchNormalization, Mul, Add): each step finds the
-convolution that swallowed the step before.
+convolution, or the BatchNormalization, that swallowed the step before.
 """
 
 from dataclasses import dataclass
@@ -19,8 +21,10 @@ from opu_fuse.frontend.editing import (
     add_constant,
     bypass,
     constant,
-    insert_before,
+    detach,
+    filter_axis,
     is_standard,
+    merge_sources,
     operand,
     quant_of,
     real_constant,
@@ -28,6 +32,8 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     static_shape,
 )
+
+_FOLDING = ("Conv", "ConvTranspose", "Gemm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +53,11 @@ def run(model: ir.Model) -> bool:
             continue
         if _fold(model.graph, node, affine):  # Cases 1 and 2
             changed = True
-        elif is_standard(node, "BatchNormalization"):  # Case 3
-            _spell_out(model.graph, node, affine)
+        elif (before := _affine_before(node)) is not None:  # Case 4
+            _merge(model.graph, node, *before, affine)
+            changed = True
+        elif is_standard(node, "BatchNormalization") and not _is_plain(node):  # Case 3
+            _spell_out(model.graph, node, node.inputs[0], affine)
             changed = True
     return changed
 
@@ -97,22 +106,23 @@ def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
     x = node.inputs[0]
     assert x is not None
     conv = x.producer()
-    if conv is None or not is_standard(conv, "Conv", "Gemm") or sole_reader(x) is not node:
+    if conv is None or not is_standard(conv, *_FOLDING) or sole_reader(x) is not node:
         return False
     w, b = operand(conv, 1), operand(conv, 2)
     weight, bias = constant(w), real_constant(b)
     if w is None or weight is None or (b is not None and bias is None) or quant_of(x):
         return False
-    if conv.op_type == "Gemm" and (conv.attributes.get_int("transB", 0), len(weight)) != (
-        1,
-        len(affine.shift),
-    ):
+    axis = filter_axis(conv)
+    if weight.shape[axis] != len(affine.shift):
+        return False
+    if conv.op_type == "Gemm" and not conv.attributes.get_int("transB", 0):
         return False
     scaled = not np.all(affine.scale == 1.0)
     if scaled and (quant_of(w) is not None or weight.dtype != np.float32):
         return False
     if scaled:
-        factor = affine.scale.reshape(-1, *(1,) * (weight.ndim - 1)).astype(np.float32)
+        dims = [-1 if i == axis else 1 for i in range(weight.ndim)]
+        factor = affine.scale.reshape(dims).astype(np.float32)
         conv.replace_input_with(1, _renewed(graph, w, weight * factor))
     old = np.zeros_like(affine.shift) if bias is None else bias.astype(np.float64)
     name = f"{conv.name}/bias" if b is None or b.name is None else b.name
@@ -133,13 +143,43 @@ def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray) -> ir.Value:
     return w
 
 
-def _spell_out(graph: ir.Graph, node: ir.Node, affine: Affine) -> None:
-    x, y = node.inputs[0], node.outputs[0]
-    shape = static_shape(y)
-    assert x is not None
-    assert shape is not None
-    dims = (-1, *(1,) * (len(shape) - 2))
-    scale = add_constant(graph, f"{node.name}/scale", affine.scale.astype(np.float32).reshape(dims))
-    shift = add_constant(graph, f"{node.name}/shift", affine.shift.astype(np.float32).reshape(dims))
-    product = insert_before(node, "Mul", [x, scale], name=f"{node.name}/product", shape=shape)
-    rewrite(node, "Add", [product, shift])
+def _affine_before(node: ir.Node) -> tuple[ir.Node, Affine] | None:
+    """The per-channel function that a node goes on with, when the two can become one."""
+    x = node.inputs[0]
+    before = None if x is None else x.producer()
+    if x is None or before is None or sole_reader(x) is not node or quant_of(x) is not None:
+        return None
+    affine = _affine(before)
+    numbers = all(
+        (c := constant(operand(n, 1))) is not None and c.size == 1 for n in (before, node)
+    )
+    return None if affine is None or numbers else (before, affine)
+
+
+def _merge(graph: ir.Graph, node: ir.Node, before: ir.Node, first: Affine, second: Affine) -> None:
+    shift = first.shift * second.scale + second.shift
+    merge_sources(node, [before])
+    both = Affine(scale=first.scale * second.scale, shift=shift)
+    _spell_out(graph, node, before.inputs[0], both)
+    detach(before)
+
+
+def _is_plain(node: ir.Node) -> bool:
+    mean, var = constant(operand(node, 3)), constant(operand(node, 4))
+    plain = mean is not None and var is not None and not np.any(mean) and bool(np.all(var == 1.0))
+    return plain and node.attributes.get_float("epsilon", 1e-5) == 0.0
+
+
+def _spell_out(graph: ir.Graph, node: ir.Node, x: ir.Value | None, affine: Affine) -> None:
+    """BatchNormalization without moments."""
+    parts = {
+        "scale": affine.scale,
+        "shift": affine.shift,
+        "mean": np.zeros_like(affine.scale),
+        "variance": np.ones_like(affine.scale),
+    }
+    constants = [
+        add_constant(graph, f"{node.name}/{part}", data.astype(np.float32))
+        for part, data in parts.items()
+    ]
+    rewrite(node, "BatchNormalization", [x, *constants], {"epsilon": 0.0})

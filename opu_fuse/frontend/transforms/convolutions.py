@@ -1,4 +1,5 @@
 """Conv with everything explicit: kernel_shape, strides, dilations, pads, group; 1-D becomes 2-D.
+ConvTranspose likewise, with output_padding (2-D only); output_shape becomes pads.
 
 Only convolutions with a constant weight are touched; the others stay as they are (host).
 """
@@ -25,6 +26,7 @@ from opu_fuse.quant import META_KEY
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     changed = [_explicit(model.graph, node) for node in model.graph if is_standard(node, "Conv")]
+    changed += [_transposed(node) for node in model.graph if is_standard(node, "ConvTranspose")]
     return any(changed)
 
 
@@ -35,13 +37,49 @@ def _explicit(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     attributes = explicit_attributes(node, size[2:], weight.shape[2:])
     if weight.ndim == 4:
-        before = dict(node.attributes)
-        rewrite(node, "Conv", node.inputs, attributes)
-        return {k: str(v) for k, v in before.items()} != {
-            k: str(v) for k, v in node.attributes.items()
-        }
+        return _write(node, attributes)
     _widen(graph, node, attributes)
     return True
+
+
+def _write(node: ir.Node, attributes: dict[str, Any]) -> bool:
+    before = {k: str(v) for k, v in node.attributes.items()}
+    rewrite(node, node.op_type, node.inputs, attributes)
+    return before != {k: str(v) for k, v in node.attributes.items()}
+
+
+def _transposed(node: ir.Node) -> bool:
+    weight, source, target = (
+        constant(operand(node, 1)),
+        *map(static_shape, (node.inputs[0], node.outputs[0])),
+    )
+    if weight is None or weight.ndim != 4 or source is None or target is None:
+        return False
+    ints = node.attributes.get_ints
+    mode = node.attributes.get_string("auto_pad", "NOTSET") or "NOTSET"
+    kernel, strides, dilations = (
+        weight.shape[2:],
+        ints("strides", (1, 1)),
+        ints("dilations", (1, 1)),
+    )
+    extra, pads = ints("output_padding", (0, 0)), ints("pads", (0, 0, 0, 0))
+    if mode != "NOTSET" or "output_shape" in node.attributes:
+        spans = zip(source[2:], target[2:], strides, dilations, kernel, extra, strict=True)
+        totals = [s * (n - 1) + e + (k - 1) * d + 1 - out for n, out, s, d, k, e in spans]
+        if min(totals) < 0:
+            return False
+        small = [t // 2 for t in totals]
+        large = [t - s for t, s in zip(totals, small, strict=True)]
+        pads = [*small, *large] if mode == "SAME_UPPER" else [*large, *small]
+    attributes = {
+        "kernel_shape": list(kernel),
+        "strides": list(strides),
+        "dilations": list(dilations),
+        "pads": list(pads),
+        "output_padding": list(extra),
+        "group": node.attributes.get_int("group", 1),
+    }
+    return _write(node, attributes)
 
 
 def explicit_attributes(

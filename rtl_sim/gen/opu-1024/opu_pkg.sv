@@ -30,20 +30,34 @@ package opu_pkg;
   localparam int unsigned OUTSTANDING = 8;  // open bursts per direction
   localparam int unsigned MULT_BITS = 16;  // 0: powers of two only
   localparam int unsigned AVERAGE_BITS = 16;
-  localparam int unsigned MODE_COUNT = 3;
+  localparam int unsigned MODE_COUNT = 6;
+  localparam int unsigned MODE_PX_MAX = 4;  // pixels of the widest mode
+  localparam int unsigned WINDOW_SIDE = 4;  // rows and columns of the largest depthwise window
   localparam int unsigned VALUE_BITS = 22;  // value bits of a U-type; on-chip addresses
+  localparam int unsigned PRE_WORDS = 512;  // 1: the machine has none
+  localparam int unsigned TABLE_WORDS = 1;  // 1: the machine has none
   localparam int unsigned FEATURE_ADDR_BITS = 12;
   localparam int unsigned WEIGHT_ADDR_BITS = 11;
   localparam int unsigned PARAM_ADDR_BITS = 9;
   localparam int unsigned RESIDUAL_ADDR_BITS = 10;
   localparam int unsigned PSUM_ADDR_BITS = 11;
   localparam int unsigned OUTPUT_ADDR_BITS = 10;
-  localparam logic [43:0] SPEC_HASH = 44'h19ed16ea6f6;  // identity of the machine
+  localparam int unsigned PRE_ADDR_BITS = 9;
+  localparam int unsigned TABLE_ADDR_BITS = 1;
+  localparam bit HAS_ACT = 1'b1;  // stage ACT
+  localparam bit HAS_POOL = 1'b1;  // stage POOL
+  localparam bit HAS_RESIDUAL = 1'b1;  // stage RESIDUAL
+  localparam bit HAS_PRODUCT = 1'b0;  // res_kind 1
+  localparam bit HAS_TABLE = 1'b0;  // stage TABLE
+  localparam bit HAS_PRE = 1'b1;  // pre chain
+  localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
+  localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
+  localparam logic [43:0] SPEC_HASH = 44'h3b168f8e877;  // identity of the machine
 
   // Array modes: element m is mode m.
-  localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd32, 16'd64};
-  localparam logic [MODE_COUNT-1:0][15:0] MODE_OC = {16'd64, 16'd32, 16'd16};
-  localparam logic [MODE_COUNT-1:0][15:0] MODE_PX = {16'd1, 16'd1, 16'd1};
+  localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd16, 16'd32, 16'd64};
+  localparam logic [MODE_COUNT-1:0][15:0] MODE_OC = {16'd16, 16'd32, 16'd16, 16'd64, 16'd32, 16'd16};
+  localparam logic [MODE_COUNT-1:0][15:0] MODE_PX = {16'd4, 16'd2, 16'd2, 16'd1, 16'd1, 16'd1};
 
   // Instruction words.
   typedef struct packed {
@@ -75,7 +89,8 @@ package opu_pkg;
     STAGE_REQUANT = 4'd1,
     STAGE_ACT = 4'd2,
     STAGE_POOL = 4'd3,
-    STAGE_RESIDUAL = 4'd4
+    STAGE_RESIDUAL = 4'd4,
+    STAGE_TABLE = 4'd5
   } stage_e;
 
   typedef enum logic [0:0] {
@@ -83,19 +98,27 @@ package opu_pkg;
     POOL_AVERAGE = 1'd1
   } pool_kind_e;
 
+  typedef enum logic [0:0] {
+    RESIDUAL_ADD = 1'd0,
+    RESIDUAL_MULTIPLY = 1'd1
+  } residual_kind_e;
+
   localparam logic [3:0] OP_FETCH_END = 4'd0;  // wait until all engines are idle, then raise done
   localparam logic [3:0] OP_FETCH_CHECK = 4'd1;  // stop with SPEC_MISMATCH unless hash_lo/hash_hi equal the machine's spec hash
   localparam logic [3:0] OP_LOAD_FEATURE = 4'd0;  // DRAM -> feature buffer
   localparam logic [3:0] OP_LOAD_WEIGHT = 4'd1;  // DRAM -> weight buffer
   localparam logic [3:0] OP_LOAD_PARAM = 4'd2;  // DRAM -> parameter buffer
   localparam logic [3:0] OP_LOAD_RESIDUAL = 4'd3;  // DRAM -> residual buffer
+  localparam logic [3:0] OP_LOAD_PRE = 4'd4;  // DRAM -> parameter buffer of the pre chain
+  localparam logic [3:0] OP_LOAD_TABLE = 4'd5;  // DRAM -> table memory
   localparam logic [3:0] OP_COMPUTE_CONV = 4'd0;  // inner products of a feature tile and weight rows into partial sums
   localparam logic [3:0] OP_COMPUTE_COPY = 4'd1;  // features (padded, strided) into partial sums, sign extended
+  localparam logic [3:0] OP_COMPUTE_DEPTHWISE = 4'd2;  // windows of a feature tile and weight rows into partial sums, lane by lane
   localparam logic [3:0] OP_POST_RUN = 4'd0;  // partial sums -> post chain -> output buffer
   localparam logic [3:0] OP_STORE_STORE = 4'd0;  // output buffer -> DRAM
   localparam int unsigned OPCODES_FETCH = 2;
-  localparam int unsigned OPCODES_LOAD = 4;
-  localparam int unsigned OPCODES_COMPUTE = 2;
+  localparam int unsigned OPCODES_LOAD = 6;
+  localparam int unsigned OPCODES_COMPUTE = 3;
   localparam int unsigned OPCODES_POST = 1;
   localparam int unsigned OPCODES_STORE = 1;
 
@@ -133,6 +156,13 @@ package opu_pkg;
   localparam logic [5:0] REG_COMPUTE_ACCUMULATE = 6'd21;  // 1: add to the partial sums; 0: the first visit of a lane overwrites
   localparam logic [5:0] REG_COMPUTE_PAD_VALUE = 6'd22;  // int8 read outside the tile
   localparam logic [5:0] REG_COMPUTE_SLOT_LOG2 = 6'd23;  // log2 of the bytes a pixel takes in a feature word
+  localparam logic [5:0] REG_COMPUTE_IC_FIRST = 6'd24;  // first input segment visited
+  localparam logic [5:0] REG_COMPUTE_OC_FIRST = 6'd25;  // first output channel group visited
+  localparam logic [5:0] REG_COMPUTE_PRE = 6'd26;  // 1: features pass the pre chain
+  localparam logic [5:0] REG_COMPUTE_PRE_PARAM = 6'd27;  // pre chain parameter word of block 0 (8 words a block)
+  localparam logic [5:0] REG_COMPUTE_PRE_ZERO = 6'd28;  // zero point after the pre chain
+  localparam logic [5:0] REG_COMPUTE_PRE_LO = 6'd29;  // lower clamp of the pre chain
+  localparam logic [5:0] REG_COMPUTE_PRE_HI = 6'd30;  // upper clamp of the pre chain
   localparam logic [5:0] REG_POST_PSUM = 6'd0;  // partial sum word of tile pixel (0, 0), block 0
   localparam logic [5:0] REG_POST_PSUM_ROW_PITCH = 6'd1;  // partial sum words from tile row to tile row
   localparam logic [5:0] REG_POST_PSUM_BLOCK_PITCH = 6'd2;  // partial sum words from block to block
@@ -174,6 +204,9 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_RES_A_ZERO = 6'd38;  // zero point of the chain's operand
   localparam logic [5:0] REG_POST_RES_B_ZERO = 6'd39;  // zero point of the residual operand
   localparam logic [5:0] REG_POST_RES_Y_ZERO = 6'd40;  // zero point of the sum
+  localparam logic [5:0] REG_POST_RES_KIND = 6'd41;  // 0 sum, 1 product (multiplier res_a_mult)
+  localparam logic [5:0] REG_POST_RES_BROADCAST = 6'd42;  // 1: one residual word a block, the same for every pixel
+  localparam logic [5:0] REG_POST_TABLE = 6'd43;  // table memory word of the entry for -128
   localparam logic [5:0] REG_STORE_DRAM_LO = 6'd0;  // byte offset in the memory window, bits 21:0
   localparam logic [5:0] REG_STORE_DRAM_HI = 6'd1;  // byte offset in the memory window, bits 31:22
   localparam logic [5:0] REG_STORE_SRC = 6'd2;  // first output buffer word read; words are read contiguously
@@ -182,6 +215,11 @@ package opu_pkg;
   localparam logic [5:0] REG_STORE_ROW_PITCH = 6'd5;  // DRAM words from run to run
   localparam logic [5:0] REG_STORE_BLOCKS = 6'd6;  // blocks, >= 1
   localparam logic [5:0] REG_STORE_BLOCK_PITCH = 6'd7;  // DRAM words from block to block
+  localparam logic [5:0] REG_STORE_WORD_GAP = 6'd8;  // DRAM words left out between words of a run
+  localparam logic [5:0] REG_STORE_REPEAT_ROWS = 6'd9;  // further times every run is written, each a row_pitch on
+  localparam logic [5:0] REG_STORE_REPEAT_COLS = 6'd10;  // further times every word is written, each behind the last
+  localparam logic [5:0] REG_STORE_SKIP_LOW = 6'd11;  // bytes at the low end of every word that are not written
+  localparam logic [5:0] REG_STORE_SKIP_HIGH = 6'd12;  // bytes at the high end of every word that are not written
 
   typedef struct packed {
     logic        [21:0]  hash_lo;
@@ -282,6 +320,13 @@ package opu_pkg;
     logic        [0:0]   accumulate;
     logic signed [7:0]   pad_value;
     logic        [3:0]   slot_log2;
+    logic        [15:0]  ic_first;
+    logic        [15:0]  oc_first;
+    logic        [0:0]   pre;
+    logic        [21:0]  pre_param;
+    logic signed [7:0]   pre_zero;
+    logic signed [7:0]   pre_lo;
+    logic signed [7:0]   pre_hi;
   } compute_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -312,12 +357,19 @@ package opu_pkg;
       6'd21: set_compute.accumulate = value[0:0];
       6'd22: set_compute.pad_value = value[7:0];
       6'd23: set_compute.slot_log2 = value[3:0];
+      6'd24: set_compute.ic_first = value[15:0];
+      6'd25: set_compute.oc_first = value[15:0];
+      6'd26: set_compute.pre = value[0:0];
+      6'd27: set_compute.pre_param = value[21:0];
+      6'd28: set_compute.pre_zero = value[7:0];
+      6'd29: set_compute.pre_lo = value[7:0];
+      6'd30: set_compute.pre_hi = value[7:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_compute(logic [5:0] index);
-    has_compute = index < 6'd24;
+    has_compute = index < 6'd31;
   endfunction
 
   // The register exists and holds the value (upper bits are zero, or copies of the sign).
@@ -347,6 +399,13 @@ package opu_pkg;
       6'd21: fits_compute = value[21:1] == '0;
       6'd22: fits_compute = (value[21:7] == '0) || (value[21:7] == '1);
       6'd23: fits_compute = value[21:4] == '0;
+      6'd24: fits_compute = value[21:16] == '0;
+      6'd25: fits_compute = value[21:16] == '0;
+      6'd26: fits_compute = value[21:1] == '0;
+      6'd27: fits_compute = 1'b1;
+      6'd28: fits_compute = (value[21:7] == '0) || (value[21:7] == '1);
+      6'd29: fits_compute = (value[21:7] == '0) || (value[21:7] == '1);
+      6'd30: fits_compute = (value[21:7] == '0) || (value[21:7] == '1);
       default: fits_compute = 1'b0;
     endcase
   endfunction
@@ -393,6 +452,9 @@ package opu_pkg;
     logic signed [7:0]   res_a_zero;
     logic signed [7:0]   res_b_zero;
     logic signed [7:0]   res_y_zero;
+    logic        [0:0]   res_kind;
+    logic        [0:0]   res_broadcast;
+    logic        [21:0]  table;
   } post_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -440,12 +502,15 @@ package opu_pkg;
       6'd38: set_post.res_a_zero = value[7:0];
       6'd39: set_post.res_b_zero = value[7:0];
       6'd40: set_post.res_y_zero = value[7:0];
+      6'd41: set_post.res_kind = value[0:0];
+      6'd42: set_post.res_broadcast = value[0:0];
+      6'd43: set_post.table = value[21:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_post(logic [5:0] index);
-    has_post = index < 6'd41;
+    has_post = index < 6'd44;
   endfunction
 
   // The register exists and holds the value (upper bits are zero, or copies of the sign).
@@ -492,6 +557,9 @@ package opu_pkg;
       6'd38: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
       6'd39: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
       6'd40: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
+      6'd41: fits_post = value[21:1] == '0;
+      6'd42: fits_post = value[21:1] == '0;
+      6'd43: fits_post = 1'b1;
       default: fits_post = 1'b0;
     endcase
   endfunction
@@ -505,6 +573,11 @@ package opu_pkg;
     logic        [21:0]  row_pitch;
     logic        [15:0]  blocks;
     logic        [21:0]  block_pitch;
+    logic        [15:0]  word_gap;
+    logic        [7:0]   repeat_rows;
+    logic        [7:0]   repeat_cols;
+    logic        [7:0]   skip_low;
+    logic        [7:0]   skip_high;
   } store_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -519,12 +592,17 @@ package opu_pkg;
       6'd5: set_store.row_pitch = value[21:0];
       6'd6: set_store.blocks = value[15:0];
       6'd7: set_store.block_pitch = value[21:0];
+      6'd8: set_store.word_gap = value[15:0];
+      6'd9: set_store.repeat_rows = value[7:0];
+      6'd10: set_store.repeat_cols = value[7:0];
+      6'd11: set_store.skip_low = value[7:0];
+      6'd12: set_store.skip_high = value[7:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_store(logic [5:0] index);
-    has_store = index < 6'd8;
+    has_store = index < 6'd13;
   endfunction
 
   // The register exists and holds the value (upper bits are zero, or copies of the sign).
@@ -538,6 +616,11 @@ package opu_pkg;
       6'd5: fits_store = 1'b1;
       6'd6: fits_store = value[21:16] == '0;
       6'd7: fits_store = 1'b1;
+      6'd8: fits_store = value[21:16] == '0;
+      6'd9: fits_store = value[21:8] == '0;
+      6'd10: fits_store = value[21:8] == '0;
+      6'd11: fits_store = value[21:8] == '0;
+      6'd12: fits_store = value[21:8] == '0;
       default: fits_store = 1'b0;
     endcase
   endfunction

@@ -1,7 +1,8 @@
 // Address walk of load and store: the shape of an instruction becomes AXI bursts.
 //
-// A shape is `blocks` x `rows` runs of `run` words; run (b, r) starts at dram + (b * block_pitch + r * row_pitch) words. Runs that
-// continue each other are merged, then cut into bursts of at most MAX_BURST beats that never cross a 4 KB boundary.
+// A shape is `blocks` x `rows` x (1 + `repeats`) runs of `run` words; run (b, r, q) starts at dram + (b * block_pitch +
+// (r * (1 + repeats) + q) * row_pitch) words. Runs that continue each other are merged, then cut into bursts of at most
+// MAX_BURST beats that never cross a 4 KB boundary.
 //
 // start side: valid/ready; a shape is taken when the walk before it has been cut to the end. All counts must be >= 1 and
 //             dram_i a multiple of the bus width. shift_i: log2 of the beats a word takes. pc_i travels along.
@@ -13,7 +14,8 @@ module opu_walk #(
     parameter int unsigned ADDRESS_BITS = 40,
     parameter int unsigned BUS_BYTES = 8,
     parameter int unsigned MAX_BURST = 16,
-    parameter int unsigned PC_BITS = 24
+    parameter int unsigned PC_BITS = 24,
+    parameter int unsigned RUN_BITS = 16
 ) (
     input  logic                    clk_i,
     input  logic                    rst_ni,
@@ -26,8 +28,9 @@ module opu_walk #(
     output logic                    start_ready_o,
     input  logic [31:0]             dram_i,
     input  logic [2:0]              shift_i,
-    input  logic [15:0]             run_i,
+    input  logic [RUN_BITS-1:0]     run_i,
     input  logic [15:0]             rows_i,
+    input  logic [7:0]              repeats_i,
     input  logic [21:0]             row_pitch_i,
     input  logic [15:0]             blocks_i,
     input  logic [21:0]             block_pitch_i,
@@ -54,7 +57,9 @@ module opu_walk #(
   // ---- runs, one per cycle -------------------------------------------------------------------------------------------
   logic active_q, active_d;
   logic [15:0] rows_q;                               // of the shape, minus one
-  logic [15:0] rows_left_q, rows_left_d;             // after this run
+  logic [7:0] repeats_q;
+  logic [7:0] repeats_left_q, repeats_left_d;        // after this run
+  logic [15:0] rows_left_q, rows_left_d;
   logic [15:0] blocks_left_q, blocks_left_d;
   beats_t run_beats_q, row_pitch_q, block_pitch_q;
   beats_t block_at_q, block_at_d, run_at_q, run_at_d;
@@ -63,7 +68,7 @@ module opu_walk #(
   logic take, run_taken, run_last, fits;
   beats_t run_end, window_beats;
   assign take = start_valid_i && start_ready_o;
-  assign run_last = rows_left_q == '0 && blocks_left_q == '0;
+  assign run_last = repeats_left_q == '0 && rows_left_q == '0 && blocks_left_q == '0;
   assign run_end = run_at_q + run_beats_q;
   assign window_beats = BEAT_BITS'(window_size_i >> BUS_LOG2);
   assign fits = run_end <= window_beats;
@@ -72,12 +77,14 @@ module opu_walk #(
 
   always_comb begin
     active_d = active_q;
+    repeats_left_d = repeats_left_q;
     rows_left_d = rows_left_q;
     blocks_left_d = blocks_left_q;
     block_at_d = block_at_q;
     run_at_d = run_at_q;
     if (take) begin
       active_d = 1'b1;
+      repeats_left_d = repeats_i;
       rows_left_d = rows_i - 16'd1;
       blocks_left_d = blocks_i - 16'd1;
       block_at_d = BEAT_BITS'(dram_i >> BUS_LOG2);
@@ -85,14 +92,15 @@ module opu_walk #(
     end else if (run_taken) begin
       if (run_last) begin
         active_d = 1'b0;
-      end else if (rows_left_q == '0) begin
-        rows_left_d = rows_q;
-        blocks_left_d = blocks_left_q - 16'd1;
-        block_at_d = block_at_q + block_pitch_q;
-        run_at_d = block_at_q + block_pitch_q;
       end else begin
-        rows_left_d = rows_left_q - 16'd1;
         run_at_d = run_at_q + row_pitch_q;
+        repeats_left_d = (repeats_left_q == '0) ? repeats_q : repeats_left_q - 8'd1;
+        if (repeats_left_q == '0) rows_left_d = (rows_left_q == '0) ? rows_q : rows_left_q - 16'd1;
+        if (repeats_left_q == '0 && rows_left_q == '0) begin
+          blocks_left_d = blocks_left_q - 16'd1;
+          block_at_d = block_at_q + block_pitch_q;
+          run_at_d = block_at_d;
+        end
       end
     end
   end
@@ -100,10 +108,12 @@ module opu_walk #(
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       active_q <= 1'b0;
+      repeats_left_q <= '0;
       rows_left_q <= '0;
       blocks_left_q <= '0;
       block_at_q <= '0;
       run_at_q <= '0;
+      repeats_q <= '0;
       rows_q <= '0;
       run_beats_q <= '0;
       row_pitch_q <= '0;
@@ -111,11 +121,13 @@ module opu_walk #(
       pc_q <= '0;
     end else begin
       active_q <= active_d;
+      repeats_left_q <= repeats_left_d;
       rows_left_q <= rows_left_d;
       blocks_left_q <= blocks_left_d;
       block_at_q <= block_at_d;
       run_at_q <= run_at_d;
       if (take) begin
+        repeats_q <= repeats_i;
         rows_q <= rows_i - 16'd1;
         run_beats_q <= BEAT_BITS'(run_i) << shift_i;
         row_pitch_q <= BEAT_BITS'(row_pitch_i) << shift_i;

@@ -1,11 +1,15 @@
-// The inner-product array: two weight row registers, the alignment of the feature word, the multipliers and adder trees.
+// The inner-product array: weight row registers, the alignment of the feature words, the window of depthwise, the
+// multipliers and adder trees.
 //
-// One step per cycle, latency 3 from a step with its feature word to its sums:
-//   align    the segment's bytes move to lane 0, going on into the next word; lanes outside the tile are `pad`
-//   multiply unit u sums its MULTIPLIERS products with the operands of segment part u mod k, k = ic / MULTIPLIERS
+// One step per cycle, latency 3 from a step with its feature words to its sums:
+//   align    pixel p's bytes, `pixel_x` behind those of pixel p - 1, move to lane 0, going on into the next word; bytes
+//            outside the tile are `pad`. depthwise: unit u takes the taps of lane u of the part
+//   multiply unit u sums its MULTIPLIERS products with the operands of segment part u mod k, k = ic / MULTIPLIERS, of its
+//            pixel: px equal groups of neighbouring units
 //   combine  k neighbouring units are summed: output channel o of the mode; the sums stand in the lanes of the group
 // A copy step passes the aligned bytes, sign-extended, to all lanes.
-// fill_* writes one word of a row register; a row that is filled must not be used by a step in `multiply`.
+// fill_i writes one word of a row register (one a pixel); a row that is filled must not be used by a step in `multiply`.
+// enter_i writes one or two words, those of the same cycle, into the window; steps of later cycles see them.
 //
 // The whole datapath is one clocked process, written from the last stage to the first with blocking assignments to
 // variables that nothing else reads: each stage sees its predecessor's result of the cycle before, as registers do.
@@ -19,9 +23,7 @@ module opu_array
 (
     input  logic                     clk_i,
 
-    input  logic                     fill_we_i,
-    input  logic                     fill_select_i,
-    input  logic [ROW_WORD_BITS-1:0] fill_word_i,
+    input  fill_t                    fill_i,
     input  logic [WEIGHT_BITS-1:0]   fill_data_i,
 
     /* verilator lint_off UNUSEDSIGNAL */  // each stage needs some fields of its step
@@ -29,8 +31,9 @@ module opu_array
     input  step_t                    multiply_i,
     input  step_t                    combine_i,
     /* verilator lint_on UNUSEDSIGNAL */
-    input  logic [WORD_BITS-1:0]     align_feature_i,  // belongs to align_i, as does the next word
-    input  logic [WORD_BITS-1:0]     align_next_i,
+    input  enter_t                   enter_i,
+    input  logic [WORD_BITS-1:0]     feature_i,        // belongs to align_i and enter_i, as does the next word
+    input  logic [WORD_BITS-1:0]     next_i,
 
     output logic [PSUM_BITS-1:0]     sums_o            // one cycle after `combine`; lanes outside the group: anything
 );
@@ -43,47 +46,86 @@ module opu_array
   localparam int unsigned WORD_CHUNKS = WEIGHT_WIDTH / CHUNK;
   `OPU_ASSERT_STATIC(WordsAndUnitsAlign, MULTIPLIERS % CHUNK == 0 && WEIGHT_WIDTH % CHUNK == 0)
 
-  localparam int unsigned SHIFT_BITS = WORD_SHIFT + 1;
+  localparam int unsigned SEGMENT_OPERANDS = MODE_PX_MAX * PARTS;
+  localparam int unsigned OPERANDS = (HAS_DEPTHWISE && UNITS > SEGMENT_OPERANDS) ? UNITS : SEGMENT_OPERANDS;
 
-  element_t row [2][ROW_WORDS][WEIGHT_WIDTH];
+  element_t row [ROWS][ROW_WORDS][WEIGHT_WIDTH];
   element_t filling [WEIGHT_WIDTH];
-  element_t operand [PARTS][MULTIPLIERS];
+  element_t operand [OPERANDS][MULTIPLIERS];  // of conv: the parts of pixel 0, of pixel 1, …
   element_t copied [PARTS][MULTIPLIERS];
   sum_t unit_sum [UNITS];
+  logic [16*WORD_BYTES-1:0] words;
   logic [WORD_BITS-1:0] word;
+  logic [WORD_BITS-1:0] window [WINDOW_SIDE][COLUMNS];
 
-  function automatic void fill(logic select, logic [ROW_WORD_BITS-1:0] index);
+  function automatic void fill(row_t select, int unsigned index, int unsigned pitch);
     /* verilator unroll_full */
     for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) filling[b] = ELEMENT_BITS'(signed'(fill_data_i[8*b+:8]));
-    row[select][index] = filling;
+    /* verilator unroll_full */
+    for (int unsigned p = 0; p < MODE_PX_MAX; p++) begin
+      if (p * pitch + index < ROW_WORDS) row[select][ROW_WORD_BITS'(p*pitch+index)] = filling;
+    end
   endfunction
 
   function automatic void align();
-    word = align_feature_i >> {align_i.offset, 3'b0};
-    if (align_i.crosses) begin
-      word = word | WORD_BITS'(align_next_i << {SHIFT_BITS'(WORD_BYTES) - SHIFT_BITS'(align_i.offset), 3'b0});
-    end
+    words = {(8 * WORD_BYTES)'(next_i), (8 * WORD_BYTES)'(feature_i)};
     if (!align_i.whole) begin
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
-        if (LANE_BITS'(l) < align_i.first || LANE_BITS'(l) >= align_i.end_) word[8*l+:8] = align_i.pad;
+      for (int unsigned b = 0; b < 2 * WORD_BYTES; b++) begin
+        if ((b < WORD_BYTES && !align_i.first_inside) || WINDOW_BITS'(b) >= align_i.end_) words[8*b+:8] = align_i.pad;
+      end
+    end
+    /* verilator unroll_full */
+    for (int unsigned p = 0; p < MODE_PX_MAX; p++) begin
+      if (p < 32'd1 << px_log2(align_i.layout)) begin
+        word = WORD_BITS'(words >> {WINDOW_BITS'(align_i.offset) + WINDOW_BITS'(p) * WINDOW_BITS'(align_i.pixel_x), 3'b0});
+        spread(p);
       end
     end
   endfunction
 
-  function automatic void spread();
+  // The lanes of `word` become the operands of a pixel.
+  function automatic void spread(int unsigned pixel);
     /* verilator unroll_full */
     for (int unsigned p = 0; p < PARTS; p++) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < MULTIPLIERS; i++) begin
-        operand[p][i] = ELEMENT_BITS'(signed'(word[8*(p*MULTIPLIERS+i)+:8]));
+        operand[pixel*PARTS+p][i] = ELEMENT_BITS'(signed'(word[8*(p*MULTIPLIERS+i)+:8]));
       end
     end
   endfunction
 
-  function automatic void multiply(logic select, logic [15:0] part_mask);
+  // The taps of every lane of a part become the operands of its unit.
+  function automatic void gather();
+    /* verilator unroll_full */
+    for (int unsigned t = 0; t < MULTIPLIERS; t++) begin
+      automatic int unsigned ky = t / WINDOW_SIDE;
+      automatic int unsigned kx = t % WINDOW_SIDE;
+      word = '0;
+      if (ky < 32'(align_i.kernel_rows) && kx < 32'(align_i.kernel_cols)) begin
+        word = window[ky][align_i.column+COLUMN_BITS'(kx)] >> (32'(align_i.part) * 8 * PART_LANES);
+      end
+      /* verilator unroll_full */
+      for (int unsigned u = 0; u < PART_LANES; u++) operand[u][t] = ELEMENT_BITS'(signed'(word[8*u+:8]));
+    end
+  endfunction
+
+  function automatic void enter();
+    window[enter_i.line][enter_i.column] = enter_i.first_inside ? feature_i : {WORD_CHANNELS{enter_i.pad}};
+    if (enter_i.both) begin
+      window[enter_i.line][enter_i.column+COLUMN_BITS'(1)] = enter_i.next_inside ? next_i : {WORD_CHANNELS{enter_i.pad}};
+    end
+  endfunction
+
+  function automatic void multiply(row_t select, int unsigned mask, int unsigned pitch);
+    automatic int unsigned pixel_operand = 0;
+    automatic int unsigned next_pixel = pitch;
     /* verilator unroll_disable */
     for (int unsigned w = 0; w < ROW_WORDS; w++) begin
+      if (MODE_PX_MAX > 1 && w == next_pixel) begin
+        pixel_operand = pixel_operand + PARTS;
+        next_pixel = next_pixel + pitch;
+      end
       /* verilator unroll_full */
       for (int unsigned c = 0; c < WORD_CHUNKS; c++) begin
         automatic int unsigned unit = (w * WORD_CHUNKS + c) / UNIT_CHUNKS;
@@ -91,8 +133,8 @@ module opu_array
         automatic sum_t products = (share == 0) ? '0 : unit_sum[unit];
         /* verilator unroll_disable */
         for (int unsigned i = 0; i < CHUNK; i++) begin
-          products = products + SUM_BITS'(select ? row[1][w][c*CHUNK+i] : row[0][w][c*CHUNK+i])
-              * SUM_BITS'(operand[unit&32'(part_mask)][share*CHUNK+i]);
+          products = products + SUM_BITS'(row[select][w][c*CHUNK+i])
+              * SUM_BITS'(operand[pixel_operand+(unit&mask)][share*CHUNK+i]);
         end
         unit_sum[unit] = products;
       end
@@ -116,15 +158,17 @@ module opu_array
       end
     end
     /* verilator unroll_full */
-    for (int unsigned m = 0; m < MODE_COUNT; m++) begin
-      if (combine_i.valid && !combine_i.copy && combine_i.mode == 4'(m)) begin
+    for (int unsigned m = 0; m < LAYOUTS; m++) begin
+      if (combine_i.valid && !combine_i.copy && combine_i.layout == layout_t'(m)) begin
         /* verilator unroll_full */
         for (int unsigned g = 0; g < GROUPS; g++) begin
           if (combine_i.groups[g]) begin
             /* verilator unroll_full */
             for (int unsigned l = g * GROUP_LANES; l < (g + 1) * GROUP_LANES; l++) begin
-              sums_o[32*l+:32] <= combined(
-                  (l % 32'(MODE_OC[m])) * (32'(MODE_IC[m]) / MULTIPLIERS), 32'(MODE_IC[m]) / MULTIPLIERS);
+              automatic int unsigned lanes = WORD_CHANNELS / 32'(LAYOUT_PX[m]);  // of a pixel
+              automatic int unsigned channel = l / lanes * 32'(LAYOUT_OC[m]) + l % lanes % 32'(LAYOUT_OC[m]);
+              automatic int unsigned count = 32'(LAYOUT_IC[m]) / MULTIPLIERS;
+              sums_o[32*l+:32] <= combined(channel * count, count);
             end
           end
         end
@@ -132,20 +176,28 @@ module opu_array
     end
 
     // multiply
-    if (multiply_i.valid && multiply_i.copy) copied = operand;
+    if (multiply_i.valid && multiply_i.copy) begin
+      for (int unsigned p = 0; p < PARTS; p++) copied[p] = operand[p];
+    end
     if (multiply_i.valid && !multiply_i.copy) begin
-      multiply(multiply_i.row_select, mode_part_mask(multiply_i.mode));
+      multiply(multiply_i.row_select, 32'(part_mask(multiply_i.layout)), 32'(row_words(multiply_i.layout)));
     end
 
     // align
     if (align_i.valid) begin
-      if (!align_i.reads) word = {WORD_CHANNELS{align_i.pad}};
-      else align();
-      spread();
+      if (HAS_DEPTHWISE && align_i.depthwise) begin
+        gather();
+      end else if (align_i.reads) begin
+        align();
+      end else begin
+        word = {WORD_CHANNELS{align_i.pad}};
+        for (int unsigned p = 0; p < MODE_PX_MAX; p++) spread(p);
+      end
     end
+    if (HAS_DEPTHWISE && enter_i.valid) enter();
 
     // fill
-    if (fill_we_i) fill(fill_select_i, fill_word_i);
+    if (fill_i.valid) fill(fill_i.row_select, 32'(fill_i.word), 32'(fill_i.row_words));
   end
   /* verilator lint_on BLKSEQ */
 

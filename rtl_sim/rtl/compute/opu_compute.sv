@@ -41,18 +41,32 @@ module opu_compute
     input  logic [PSUM_BITS-1:0]   psum_rdata_i,
     output logic [GROUPS-1:0]      psum_we_o,
     output psum_addr_t             psum_waddr_o,
-    output logic [PSUM_BITS-1:0]   psum_wdata_o
+    output logic [PSUM_BITS-1:0]   psum_wdata_o,
+
+    output logic                   pre_re_o,
+    output pre_addr_t              pre_addr_o,
+    input  logic [WORD_BITS-1:0]   pre_rdata_i
 );
 
   localparam logic [1:0] OPEN = 2'd3;
 
-  `OPU_ASSERT_STATIC(ArrayFilled, 32'(MODE_IC[0]) * 32'(MODE_OC[0]) == UNITS * MULTIPLIERS)
   `OPU_ASSERT_STATIC(RowIsArray, ROW_BYTES == UNITS * MULTIPLIERS && ROW_WORDS * WEIGHT_WIDTH == ROW_BYTES)
   for (genvar m = 0; m < int'(MODE_COUNT); m++) begin : g_mode
-    `OPU_ASSERT_STATIC(OnePixel, MODE_PX[m] == 16'd1)
-    `OPU_ASSERT_STATIC(PartsPowerOfTwo, $onehot(32'(MODE_IC[m]) / MULTIPLIERS) && 32'(MODE_IC[m]) % MULTIPLIERS == 0)
-    `OPU_ASSERT_STATIC(SegmentsFit, WORD_CHANNELS % 32'(MODE_IC[m]) == 0)
-    `OPU_ASSERT_STATIC(GroupsFit, WORD_CHANNELS % 32'(MODE_OC[m]) == 0 && 32'(MODE_OC[m]) % GROUP_LANES == 0)
+    localparam int unsigned IC = 32'(MODE_IC[m]);
+    localparam int unsigned OC = 32'(MODE_OC[m]);
+    localparam int unsigned PX = 32'(MODE_PX[m]);
+    `OPU_ASSERT_STATIC(ArrayFilled, IC * OC * PX == UNITS * MULTIPLIERS)
+    `OPU_ASSERT_STATIC(PixelsPowerOfTwo, $onehot(PX) && PX <= 4)
+    `OPU_ASSERT_STATIC(PixelsFit, ROW_WORDS % PX == 0 && WORD_CHANNELS % PX == 0 && OC * PX <= WORD_CHANNELS)
+    `OPU_ASSERT_STATIC(PartsPowerOfTwo, $onehot(IC / MULTIPLIERS) && IC % MULTIPLIERS == 0)
+    `OPU_ASSERT_STATIC(SegmentsFit, WORD_CHANNELS % IC == 0)
+    `OPU_ASSERT_STATIC(GroupsFit, WORD_CHANNELS / PX % OC == 0 && OC % GROUP_LANES == 0)
+  end
+  if (HAS_DEPTHWISE) begin : g_parts
+    `OPU_ASSERT_STATIC(PartsFit, WORD_CHANNELS % PART_LANES == 0 && PART_LANES % GROUP_LANES == 0)
+  end
+  if (HAS_PRE) begin : g_pre_lanes
+    `OPU_ASSERT_STATIC(LanesInEights, WORD_CHANNELS % 8 == 0)
   end
 
   // Open instructions, and those of them whose last partial sum is written.
@@ -71,10 +85,10 @@ module opu_compute
     end
   end
 
-  logic sweep_valid, sweep_ready, drained;
+  logic sweep_valid, sweep_ready, begun, drained;
   sweep_t sweep;
-  logic fill_we, fill_select;
-  logic [ROW_WORD_BITS-1:0] fill_word;
+  fill_t fill;
+  pre_load_t pre_load;
 
   opu_compute_rows u_rows (
       .clk_i,
@@ -89,57 +103,129 @@ module opu_compute
       .sweep_valid_o(sweep_valid),
       .sweep_ready_i(sweep_ready),
       .sweep_o      (sweep),
+      .begun_i      (begun),
       .drained_i    (drained),
       .weight_re_o,
       .weight_addr_o,
-      .fill_we_o    (fill_we),
-      .fill_select_o(fill_select),
-      .fill_word_o  (fill_word)
+      .fill_o       (fill),
+      .pre_re_o,
+      .pre_addr_o,
+      .pre_load_o   (pre_load)
   );
 
-  step_t issue, align_q, multiply_q, combine_q, add_q;
+  // Sweeps of conv and copy, and those of depthwise, wait for each other.
+  logic pixels_ready, window_ready, window_idle, pixels_re, pixels_next_re, window_re, window_next_re;
+  feature_addr_t pixels_addr, window_addr;
+  step_t pixels_step, window_step, issue;
+  enter_t enter;
+  assign sweep_ready = sweep.depthwise ? window_ready && !pixels_step.valid : pixels_ready && window_idle;
 
   opu_compute_pixels u_pixels (
       .clk_i,
       .rst_ni,
-      .sweep_valid_i(sweep_valid),
-      .sweep_ready_o(sweep_ready),
-      .sweep_i      (sweep),
-      .step_o       (issue),
-      .feature_re_o,
-      .feature_next_re_o,
-      .feature_addr_o
+      .sweep_valid_i    (sweep_valid && !sweep.depthwise && window_idle),
+      .sweep_ready_o    (pixels_ready),
+      .sweep_i          (sweep),
+      .step_o           (pixels_step),
+      .feature_re_o     (pixels_re),
+      .feature_next_re_o(pixels_next_re),
+      .feature_addr_o   (pixels_addr)
   );
 
+  if (HAS_DEPTHWISE) begin : g_window
+    opu_compute_window u_window (
+        .clk_i,
+        .rst_ni,
+        .sweep_valid_i    (sweep_valid && sweep.depthwise && !pixels_step.valid),
+        .sweep_ready_o    (window_ready),
+        .sweep_i          (sweep),
+        .begun_o          (begun),
+        .idle_o           (window_idle),
+        .step_o           (window_step),
+        .enter_o          (enter),
+        .feature_re_o     (window_re),
+        .feature_next_re_o(window_next_re),
+        .feature_addr_o   (window_addr)
+    );
+  end else begin : g_no_window
+    assign {window_ready, begun, window_step, enter, window_re, window_next_re, window_addr} = '0;
+    assign window_idle = 1'b1;
+  end
+
+  assign issue = window_idle ? pixels_step : window_step;
+  assign feature_re_o = window_idle ? pixels_re : window_re;
+  assign feature_next_re_o = window_idle ? pixels_next_re : window_next_re;
+  assign feature_addr_o = window_idle ? pixels_addr : window_addr;
+
+  // Feature words arrive; the pre chain delays them and all that belongs to them.
+  step_t fetched_q, align_step, multiply_q, combine_q, add_q;
+  enter_t align_enter;
+  fill_t align_fill;
+  logic [WEIGHT_BITS-1:0] align_fill_data;
+  logic [WORD_BITS-1:0] align_feature, align_next;
+  logic pre_drained;
+
+  if (HAS_PRE) begin : g_pre
+    opu_pre u_pre (
+        .clk_i,
+        .rst_ni,
+        .load_i     (pre_load),
+        .load_data_i(pre_rdata_i),
+        .step_i     (fetched_q),
+        .enter_i    (enter),
+        .feature_i  (feature_rdata_i),
+        .next_i     (feature_next_rdata_i),
+        .fill_i     (fill),
+        .fill_data_i(weight_rdata_i),
+        .drained_o  (pre_drained),
+        .step_o     (align_step),
+        .enter_o    (align_enter),
+        .feature_o  (align_feature),
+        .next_o     (align_next),
+        .fill_o     (align_fill),
+        .fill_data_o(align_fill_data)
+    );
+  end else begin : g_no_pre
+    assign pre_drained = 1'b1;
+    assign align_step = fetched_q;
+    assign align_enter = enter;
+    assign align_feature = feature_rdata_i;
+    assign align_next = feature_next_rdata_i;
+    assign align_fill = fill;
+    assign align_fill_data = weight_rdata_i;
+    logic unused;
+    assign unused = &{pre_rdata_i, pre_load};
+  end
+
   always_ff @(posedge clk_i) begin
-    align_q <= issue;
-    multiply_q <= align_q;
+    fetched_q <= issue;
+    multiply_q <= align_step;
     combine_q <= multiply_q;
     add_q <= combine_q;
     if (!rst_ni) begin
-      align_q.valid <= 1'b0;
+      fetched_q.valid <= 1'b0;
       multiply_q.valid <= 1'b0;
       combine_q.valid <= 1'b0;
       add_q.valid <= 1'b0;
     end
   end
 
-  assign drained = !(issue.valid || align_q.valid || multiply_q.valid || combine_q.valid || add_q.valid);
+  assign drained = window_idle && pre_drained
+      && !(issue.valid || fetched_q.valid || align_step.valid || multiply_q.valid || combine_q.valid || add_q.valid);
 
   logic [PSUM_BITS-1:0] sums;
 
   opu_array u_array (
       .clk_i,
-      .fill_we_i      (fill_we),
-      .fill_select_i  (fill_select),
-      .fill_word_i    (fill_word),
-      .fill_data_i    (weight_rdata_i),
-      .align_i        (align_q),
-      .align_feature_i(feature_rdata_i),
-      .align_next_i   (feature_next_rdata_i),
-      .multiply_i     (multiply_q),
-      .combine_i      (combine_q),
-      .sums_o         (sums)
+      .fill_i     (align_fill),
+      .fill_data_i(align_fill_data),
+      .align_i    (align_step),
+      .multiply_i (multiply_q),
+      .combine_i  (combine_q),
+      .enter_i    (align_enter),
+      .feature_i  (align_feature),
+      .next_i     (align_next),
+      .sums_o     (sums)
   );
 
   opu_accumulate u_accumulate (
@@ -159,7 +245,7 @@ module opu_compute
 
   `OPU_STABLE(DoneHeld, done_valid_o, done_ready_i, 1'b1)
   `OPU_ASSERT(RetiresOpen, retire |-> open_q > written_q)
-  `OPU_ASSERT(FillAway, fill_we && multiply_q.valid && !multiply_q.copy
-      |-> fill_select != multiply_q.row_select || fill_word == '0)
+  `OPU_ASSERT(FillAway, align_fill.valid && multiply_q.valid && !multiply_q.copy
+      |-> align_fill.row_select != multiply_q.row_select || align_fill.word == '0)
 
 endmodule

@@ -1,7 +1,7 @@
-// Walks the output pixels of a sweep: one step, one feature buffer read per cycle.
+// Walks the output pixels of a sweep of conv or copy: one step of a mode's pixels, one feature buffer read per cycle.
 //
 // sweep_*: valid/ready; ready when idle or at the last pixel, so sweeps follow each other without a gap.
-// step_o:  the step of this cycle; feature_* reads its word, and the next one when the lanes cross into it; they arrive one
+// step_o:  the step of this cycle; feature_* reads its word, and the next one when the lanes go on into it; they arrive one
 //          cycle later. Words without lanes inside the tile are not read.
 `include "opu_assert.svh"
 
@@ -38,13 +38,14 @@ module opu_compute_pixels
   assign sweep_ready_o = !active_q || last_pixel;
   assign take = sweep_valid_i && sweep_ready_o;
 
-  // Lane l is byte `at` + l of the tile row.
+  // Lane l of pixel p is byte `at` + p * pixel_x + l of the tile row.
   logic row_inside;
-  logic signed [X_BITS-1:0] at, at_next, end_at;
+  logic signed [X_BITS-1:0] at, at_next, end_at, end_word;
   assign row_inside = !y_q[Y_BITS-1] && y_q < signed'(Y_BITS'(sweep_q.in_rows));
   assign at = x_q + signed'(X_BITS'(sweep_q.segment));
   assign at_next = ((at >>> WORD_SHIFT) + X_BITS'(1)) <<< WORD_SHIFT;
-  assign end_at = at + signed'(X_BITS'(sweep_q.lanes));
+  assign end_at = at + signed'(sweep_q.span);
+  assign end_word = signed'(sweep_q.in_cols) - at_next + X_BITS'(WORD_BYTES);
 
   function automatic logic in_row(logic signed [X_BITS-1:0] position);
     return !position[X_BITS-1] && position < signed'(sweep_q.in_cols);
@@ -58,26 +59,25 @@ module opu_compute_pixels
   assign feature_next_re_o = active_q && reads_next;
   assign feature_addr_o = row_addr_q + feature_addr_t'(at >>> WORD_SHIFT);
 
-  logic starts_before, ends_behind;
-  assign starts_before = at[X_BITS-1];
-  assign ends_behind = end_at > signed'(sweep_q.in_cols);
-
   always_comb begin
+    step_o = '0;
     step_o.valid = active_q;
     step_o.last = sweep_q.last && last_pixel;
     step_o.copy = sweep_q.copy;
+    step_o.layout = sweep_q.layout;
     step_o.reads = reads_first || reads_next;
-    step_o.whole = !starts_before && !ends_behind;
-    step_o.first = starts_before ? LANE_BITS'(-at) : '0;
-    step_o.end_ = ends_behind ? LANE_BITS'(signed'(sweep_q.in_cols) - at) : sweep_q.lanes;
+    step_o.whole = !at[X_BITS-1] && end_at <= signed'(sweep_q.in_cols);
+    step_o.first_inside = reads_first;
+    step_o.end_ = (end_word < X_BITS'(2 * WORD_BYTES)) ? WINDOW_BITS'(end_word) : WINDOW_BITS'(2 * WORD_BYTES);
     step_o.overwrite = sweep_q.overwrite;
     step_o.row_select = sweep_q.row_select;
-    step_o.mode = sweep_q.mode;
     step_o.pad = sweep_q.pad;
     step_o.offset = at[WORD_SHIFT-1:0];
     step_o.crosses = reads_next;
+    step_o.pixel_x = (WORD_SHIFT + 1)'(sweep_q.pixel_x);
     step_o.groups = sweep_q.groups;
     step_o.psum = psum_q;
+    step_o.pre = sweep_q.pre;
   end
 
   always_ff @(posedge clk_i) begin

@@ -17,6 +17,30 @@ package opu_compute_pkg;
   localparam int unsigned Y_BITS = 26;
   localparam int unsigned X_BITS = Y_BITS + WORD_SHIFT;  // column times bytes per pixel
   localparam int unsigned LANE_BITS = $clog2(WORD_CHANNELS + 1);  // a number of lanes
+  localparam int unsigned WINDOW_BITS = WORD_SHIFT + 2;  // a number of bytes of two neighbouring words
+
+  // Depthwise: a part of a word is as many lanes as there are units; its window lies in a ring of columns of whole words.
+  localparam int unsigned PART_LANES = (UNITS < WORD_CHANNELS) ? UNITS : WORD_CHANNELS;
+  localparam int unsigned WORD_PARTS = WORD_CHANNELS / PART_LANES;
+  localparam int unsigned PART_BITS = $clog2(WORD_PARTS + 1);
+  localparam int unsigned COLUMN_BITS = $clog2(WINDOW_SIDE + 4);
+  localparam int unsigned COLUMNS = 1 << COLUMN_BITS;
+  localparam int unsigned SIDE_BITS = $clog2(WINDOW_SIDE + 1);
+  localparam int unsigned LINE_BITS = (WINDOW_SIDE > 1) ? $clog2(WINDOW_SIDE) : 1;
+
+  // Weight row registers: those of a sweep and as many that fill.
+  localparam int unsigned SWEEP_ROWS = HAS_DEPTHWISE ? WORD_PARTS : 1;
+  localparam int unsigned ROWS = 2 * SWEEP_ROWS;
+  localparam int unsigned ROW_BITS = $clog2(ROWS);
+
+  // How products become sums: the modes, then depthwise.
+  localparam int unsigned LAYOUTS = MODE_COUNT + 32'(HAS_DEPTHWISE);
+  localparam logic [LAYOUTS-1:0][15:0] LAYOUT_IC = (16 * LAYOUTS)'({16'(MULTIPLIERS), MODE_IC});
+  localparam logic [LAYOUTS-1:0][15:0] LAYOUT_OC = (16 * LAYOUTS)'({16'(PART_LANES), MODE_OC});
+  localparam logic [LAYOUTS-1:0][15:0] LAYOUT_PX = (16 * LAYOUTS)'({16'd1, MODE_PX});
+  localparam logic [LAYOUTS-1:0][15:0] LAYOUT_STEP = (16 * LAYOUTS)'({16'(PART_LANES), MODE_IC});  // lanes an input step
+  typedef logic [4:0] layout_t;
+  localparam layout_t DEPTHWISE = layout_t'(MODE_COUNT);
 
   // A partial sum word is written in groups of as many lanes as the narrowest mode has output channels.
   function automatic int unsigned narrowest_oc();
@@ -32,93 +56,201 @@ package opu_compute_pkg;
   typedef logic [FEATURE_ADDR_BITS-1:0] feature_addr_t;
   typedef logic [WEIGHT_ADDR_BITS-1:0] weight_addr_t;
   typedef logic [PSUM_ADDR_BITS-1:0] psum_addr_t;
+  typedef logic [PRE_ADDR_BITS-1:0] pre_addr_t;
   typedef logic [GROUPS-1:0] groups_t;
+  typedef logic [ROW_BITS-1:0] row_t;  // a weight row register
 
-  // Lanes of output group 0 of a mode.
-  function automatic groups_t mode_groups(logic [3:0] mode);
-    mode_groups = '0;
-    for (int m = 0; m < int'(MODE_COUNT); m++) begin
-      if (mode == 4'(m)) begin
-        for (int g = 0; g < int'(GROUPS); g++) mode_groups[g] = g * GROUP_LANES < 32'(MODE_OC[m]);
+  // The pre chain of an instruction, and the bank with the parameters of its block.
+  typedef struct packed {
+    logic              enable;
+    logic              bank;
+    logic signed [7:0] zero;
+    logic signed [7:0] lo;
+    logic signed [7:0] hi;
+  } pre_t;
+
+  // What the loops need to know about a layout.
+  typedef struct packed {
+    logic [15:0] step;       // lanes of an input step
+    logic [15:0] steps;      // input steps of a word
+    logic [15:0] oc_groups;  // lane groups of an output group
+    logic [15:0] px_groups;  // output groups in a pixel's lanes of a partial sum word
+    logic [1:0]  px_log2;
+    groups_t     groups;     // lanes of output group 0, of all pixels
+  } shape_t;
+
+  function automatic shape_t shape_of(layout_t layout);
+    shape_of = '0;
+    for (int m = 0; m < int'(LAYOUTS); m++) begin
+      if (layout == layout_t'(m)) begin
+        shape_of.step = LAYOUT_STEP[m];
+        shape_of.steps = 16'(WORD_CHANNELS / 32'(LAYOUT_STEP[m]));
+        shape_of.oc_groups = 16'(32'(LAYOUT_OC[m]) / GROUP_LANES);
+        shape_of.px_groups = 16'(WORD_CHANNELS / (32'(LAYOUT_PX[m]) * 32'(LAYOUT_OC[m])));
+        for (int g = 0; g < int'(GROUPS); g++) begin
+          shape_of.groups[g] = g * GROUP_LANES % (WORD_CHANNELS / 32'(LAYOUT_PX[m])) < 32'(LAYOUT_OC[m]);
+        end
+      end
+    end
+    shape_of.px_log2 = px_log2(layout);
+  endfunction
+
+  // An input step or an output group: its word (channel block), and its number there.
+  typedef struct packed {
+    logic [15:0] word;
+    logic [15:0] index;
+  } place_t;
+
+  function automatic place_t input_place(layout_t layout, logic [15:0] step);
+    input_place = '0;
+    for (int m = 0; m < int'(LAYOUTS); m++) begin
+      if (layout == layout_t'(m)) begin
+        input_place.word = step / 16'(WORD_CHANNELS / 32'(LAYOUT_STEP[m]));
+        input_place.index = step % 16'(WORD_CHANNELS / 32'(LAYOUT_STEP[m]));
       end
     end
   endfunction
 
-  // Input channels of a mode.
-  function automatic logic [15:0] mode_ic(logic [3:0] mode);
-    mode_ic = '0;
-    for (int m = 0; m < int'(MODE_COUNT); m++) if (mode == 4'(m)) mode_ic = MODE_IC[m];
-  endfunction
-
-  // Output groups of a partial sum word in a mode.
-  function automatic logic [15:0] mode_word_groups(logic [3:0] mode);
-    mode_word_groups = '0;
-    for (int m = 0; m < int'(MODE_COUNT); m++) begin
-      if (mode == 4'(m)) mode_word_groups = 16'(WORD_CHANNELS / 32'(MODE_OC[m]));
+  function automatic place_t output_place(layout_t layout, logic [15:0] group);
+    output_place = '0;
+    for (int m = 0; m < int'(LAYOUTS); m++) begin
+      if (layout == layout_t'(m)) begin
+        output_place.word = group / 16'(WORD_CHANNELS / 32'(LAYOUT_OC[m]));
+        output_place.index = group % 16'(WORD_CHANNELS / 32'(LAYOUT_OC[m]));
+      end
     end
   endfunction
 
-  // Neighbouring units summed in a mode, minus one (the number is a power of two).
-  function automatic logic [15:0] mode_part_mask(logic [3:0] mode);
-    mode_part_mask = '0;
+  // Output pixels of a step: 1, 2 or 4.
+  function automatic logic [1:0] px_log2(layout_t layout);
+    px_log2 = '0;
+    /* verilator lint_off UNUSEDLOOP */  // machines without modes of several pixels
+    for (int m = 0; m < int'(LAYOUTS); m++) if (layout == layout_t'(m)) px_log2 = LAYOUT_PX[m][2:1];
+    /* verilator lint_on UNUSEDLOOP */
+  endfunction
+
+  // Weight buffer words of a row.
+  function automatic logic [15:0] row_words(layout_t layout);
+    row_words = 16'(ROW_WORDS) >> px_log2(layout);
+  endfunction
+
+  // Row register number `count` behind `row`, around the end.
+  function automatic row_t row_after(row_t row, int unsigned count);
+    row_after = (32'(row) + count >= ROWS) ? row_t'(32'(row) + count - ROWS) : row_t'(32'(row) + count);
+  endfunction
+
+  // Neighbouring units that share no operand, minus one (the number is a power of two): those summed, all in depthwise.
+  function automatic logic [15:0] part_mask(layout_t layout);
+    part_mask = '1;
     for (int m = 0; m < int'(MODE_COUNT); m++) begin
-      if (mode == 4'(m)) mode_part_mask = 16'(32'(MODE_IC[m]) / MULTIPLIERS - 1);
+      if (layout == layout_t'(m)) part_mask = 16'(32'(MODE_IC[m]) / MULTIPLIERS - 1);
     end
   endfunction
 
-  // What a sweep over the output pixels of a tile needs: one weight row (conv) or one channel block (copy).
+  // What a sweep over the output pixels of a tile needs: one weight row (conv), one channel block (copy), or the weight rows
+  // of a block's parts (depthwise).
   typedef struct packed {
     logic                     copy;
-    logic [3:0]               mode;
+    logic                     depthwise;
+    layout_t                  layout;
     logic [7:0]               pad;
-    logic                     last;          // last sweep of the instruction
-    logic                     overwrite;     // first visit of these lanes, nothing to accumulate on
-    logic                     row_select;    // weight row register
-    logic [LANE_BITS-1:0]     segment;       // first lane of the input segment
-    logic [LANE_BITS-1:0]     lanes;         // lanes of the segment
-    groups_t                  groups;        // lanes of the output group
-    psum_addr_t               psum;          // word of output pixel 0
-    feature_addr_t            row_addr;      // word of column 0 in tile row y
-    feature_addr_t            stride_pitch;  // feature words between output rows
+    logic                     last;            // last sweep of the instruction
+    logic                     overwrite;       // first visit of these lanes, nothing to accumulate on
+    row_t                     row_select;      // weight row register (of the first part)
+    logic [LANE_BITS-1:0]     segment;         // first lane of the input segment
+    logic [X_BITS-1:0]        span;            // bytes from there to the end of the last pixel's segment
+    groups_t                  groups;          // lanes of the output group (of the first part)
+    psum_addr_t               psum;            // word of output pixel 0
+    feature_addr_t            row_addr;        // word of column 0 in tile row y
+    feature_addr_t            stride_pitch;    // feature words between output rows
     logic signed [Y_BITS-1:0] y;
-    logic signed [X_BITS-1:0] x;             // column of output column 0, in bytes
+    logic signed [X_BITS-1:0] x;               // column of output column 0, in bytes
     logic [7:0]               stride_y;
-    logic [X_BITS-1:0]        stride_x;      // in bytes
+    logic [X_BITS-1:0]        stride_x;        // in bytes, from step to step
+    logic [X_BITS-1:0]        pixel_x;         // in bytes, from pixel to pixel
     logic [15:0]              in_rows;
-    logic [X_BITS-1:0]        in_cols;       // in bytes
+    logic [X_BITS-1:0]        in_cols;         // in bytes
     logic [15:0]              out_rows;
-    logic [15:0]              out_cols;
+    logic [15:0]              out_cols;        // steps per output row
+    // depthwise
+    logic [PART_BITS-1:0]     parts;           // further parts
+    logic [PART_BITS-1:0]     first_part;
+    logic [7:0]               dilation_y;
+    logic [7:0]               dilation_x;
+    feature_addr_t            dilation_pitch;  // feature words between kernel rows
+    logic [SIDE_BITS-1:0]     kernel_rows;
+    logic [SIDE_BITS-1:0]     kernel_cols;
+    // pre chain
+    pre_t                     pre;
   } sweep_t;
 
-  // One (sweep, pixel) step on its way through the array.
+  // One (sweep, pixels) step on its way through the array.
   typedef struct packed {
     logic                   valid;
-    logic                   last;      // last step of the instruction
+    logic                   last;          // last step of the instruction
     logic                   copy;
-    logic                   reads;     // some lanes lie inside the tile; else all are `pad`
-    logic                   whole;     // all lanes lie inside the tile
-    logic [LANE_BITS-1:0]   first;     // first lane inside the tile
-    logic [LANE_BITS-1:0]   end_;      // first lane behind those inside
+    logic                   depthwise;
+    layout_t                layout;
+    logic                   reads;         // some lanes lie inside the tile; else all are `pad`
+    logic                   whole;         // all lanes lie inside the tile
+    logic                   first_inside;  // the first word lies inside the tile
+    logic [WINDOW_BITS-1:0] end_;          // first byte of the two words behind those inside
     logic                   overwrite;
-    logic                   row_select;
-    logic [3:0]             mode;
+    row_t                   row_select;
     logic [7:0]             pad;
-    logic [WORD_SHIFT-1:0]  offset;    // byte of lane 0 in the feature word
-    logic                   crosses;   // lanes go on into the next word
+    logic [WORD_SHIFT-1:0]  offset;        // byte of lane 0 in the feature word
+    logic                   crosses;       // lanes go on into the next word
+    logic [WORD_SHIFT:0]    pixel_x;       // bytes from pixel to pixel
     groups_t                groups;
     psum_addr_t             psum;
+    // depthwise
+    logic [COLUMN_BITS-1:0] column;        // first column of the window
+    logic [PART_BITS-1:0]   part;
+    logic [SIDE_BITS-1:0]   kernel_rows;
+    logic [SIDE_BITS-1:0]   kernel_cols;
+    // pre chain
+    pre_t                   pre;
   } step_t;
+
+  // Two neighbouring words of the feature buffer on their way into the window of depthwise.
+  typedef struct packed {
+    logic                   valid;
+    logic [LINE_BITS-1:0]   line;          // kernel row
+    logic [COLUMN_BITS-1:0] column;        // of the first word
+    logic                   both;          // the next word enters the next column
+    logic                   first_inside;  // else the first word is `pad`
+    logic                   next_inside;
+    logic [7:0]             pad;
+  } enter_t;
+
+  // A word on its way into a weight row register.
+  typedef struct packed {
+    logic                     valid;
+    row_t                     row_select;
+    logic [ROW_WORD_BITS-1:0] word;
+    logic [15:0]              row_words;   // the row is repeated at this distance, for every pixel
+  } fill_t;
+
+  // A parameter word on its way into the pre chain.
+  typedef struct packed {
+    logic       valid;
+    logic       bank;
+    logic [2:0] word;
+  } pre_load_t;
 
   // Simulators compute fastest on whole machine words: there, int8 elements and sums are carried sign-extended to 32
   // bits. The values are the same; a bench compares both widths.
 `ifdef OPU_EXACT_WIDTHS
   localparam int unsigned ELEMENT_BITS = 8;
   localparam int unsigned SUM_BITS = 16 + $clog2(MULTIPLIERS);
+  localparam int unsigned AFFINE_BITS = 52;  // 34 bits, shifted left by up to 16
 `else
   localparam int unsigned ELEMENT_BITS = 32;
   localparam int unsigned SUM_BITS = 32;
+  localparam int unsigned AFFINE_BITS = 64;
 `endif
   typedef logic signed [ELEMENT_BITS-1:0] element_t;
   typedef logic signed [SUM_BITS-1:0] sum_t;
+  typedef logic signed [AFFINE_BITS-1:0] affine_t;
 
 endpackage

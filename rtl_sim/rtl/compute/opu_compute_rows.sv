@@ -1,43 +1,50 @@
-// Accepts compute instructions, walks their weight rows (conv) or channel blocks (copy) and fills the weight row registers.
+// Accepts compute instructions, walks their weight rows (conv) or channel blocks (copy, depthwise), fills the weight row
+// registers and loads the parameters of the pre chain.
 //
 // start_*: valid/ready; parameters are taken at the handshake. Ready as soon as the last sweep of the instruction before
 //          has begun, so its pixels hide the first fill of the next one. One cycle after the handshake either accept_o
 //          pulses or illegal_o; an illegal instruction does nothing else.
-// sweep_*: valid/ready, one per weight row or copied block; sweep_o is stable while it waits. Sweeps of conv start at
-//          least 4 cycles apart: the partial sum written by one is read by the next. An instruction that accumulates from
-//          the start waits until the steps of the one before have left the datapath (drained_i).
+// sweep_*: valid/ready, one per weight row or block; sweep_o is stable while it waits. Sweeps of conv start at least 4 cycles
+//          apart: the partial sum written by one is read by the next. An instruction that accumulates from the start waits
+//          until the steps of the one before have left the datapath (drained_i). begun_i: the steps of the sweep of
+//          depthwise that was taken last begin.
 // weight_*: read port of the weight buffer; the word arrives one cycle later and belongs to the row register and position
-//          that fill_* names then. The row named by a sweep is complete when its first pixel reaches the multipliers.
+//          that fill_o names then. The row named by a sweep is complete when its first step reaches the multipliers.
+// pre_*:   read port of the pre chain's parameters; the word arrives one cycle later, when pre_load_o names its place. One
+//          bank serves the block at work, the other takes the next one's.
 `include "opu_assert.svh"
 
 module opu_compute_rows
   import opu_pkg::*;
   import opu_compute_pkg::*;
 (
-    input  logic                     clk_i,
-    input  logic                     rst_ni,
+    input  logic            clk_i,
+    input  logic            rst_ni,
 
-    input  logic                     start_valid_i,
-    output logic                     start_ready_o,
-    input  logic                     room_i,       // one more instruction may be open
-    input  logic [3:0]               op_i,
-    input  compute_params_t          params_i,
-    output logic                     accept_o,     // the instruction is legal and will retire
-    output logic                     illegal_o,
+    input  logic            start_valid_i,
+    output logic            start_ready_o,
+    input  logic            room_i,       // one more instruction may be open
+    input  logic [3:0]      op_i,
+    input  compute_params_t params_i,
+    output logic            accept_o,     // the instruction is legal and will retire
+    output logic            illegal_o,
 
-    output logic                     sweep_valid_o,
-    input  logic                     sweep_ready_i,
-    output sweep_t                   sweep_o,
-    input  logic                     drained_i,
+    output logic            sweep_valid_o,
+    input  logic            sweep_ready_i,
+    output sweep_t          sweep_o,
+    input  logic            begun_i,
+    input  logic            drained_i,
 
-    output logic                     weight_re_o,
-    output weight_addr_t             weight_addr_o,
-    output logic                     fill_we_o,
-    output logic                     fill_select_o,
-    output logic [ROW_WORD_BITS-1:0] fill_word_o
+    output logic            weight_re_o,
+    output weight_addr_t    weight_addr_o,
+    output fill_t           fill_o,
+
+    output logic            pre_re_o,
+    output pre_addr_t       pre_addr_o,
+    output pre_load_t       pre_load_o
 );
 
-  localparam int unsigned FILL_BITS = $clog2(ROW_WORDS + 1);
+  localparam int unsigned FILL_BITS = $clog2(SWEEP_ROWS * ROW_WORDS + 1);
   localparam logic [1:0] MIN_GAP = 2'd3;  // sweeps of conv: this many cycles between their starts
 
   typedef enum logic [1:0] {IDLE, PREPARE, SWEEP} state_e;
@@ -46,36 +53,70 @@ module opu_compute_rows
   /* verilator lint_off UNUSEDSIGNAL */  // some fields go elsewhere
   compute_params_t p_q;
   /* verilator lint_on UNUSEDSIGNAL */
-  logic copy_q;
+  logic copy_q, conv_q, depthwise_q;
+  layout_t layout_q;
+  shape_t shape_q;
 
   // ---- acceptance ----------------------------------------------------------------------------------------------------
 
-  logic [FILL_BITS-1:0] fill_left_q, fill_left_d;  // reads until the weight row register is full
-  logic start, legal, legal_q, overlap, is_copy;
+  logic [FILL_BITS-1:0] fill_left_q, fill_left_d;  // reads until the weight row registers are full
+  logic [3:0] pre_left_q;                          // reads until the parameters are there
+  logic pre_bank;                                  // bank of those that were loaded last
+  logic held_q;                                    // a sweep of depthwise was taken, its steps have not begun
+  logic start, legal_q, refused, is_copy, is_conv, is_depthwise;
+  layout_t layout;
   assign is_copy = op_i == OP_COMPUTE_COPY;
+  assign is_conv = op_i == OP_COMPUTE_CONV;
+  assign is_depthwise = HAS_DEPTHWISE && op_i == OP_COMPUTE_DEPTHWISE;
+  assign layout = is_depthwise ? DEPTHWISE : layout_t'(params_i.mode);
   // Only an illegal instruction leaves a fill behind.
-  assign start_ready_o = state_q == IDLE && room_i && fill_left_q <= FILL_BITS'(1);
+  assign start_ready_o = state_q == IDLE && room_i && fill_left_q <= FILL_BITS'(1) && pre_left_q <= 4'd1 && !held_q;
   assign start = start_valid_i && start_ready_o;
-  assign accept_o = state_q == PREPARE && legal_q && !overlap;
-  assign illegal_o = state_q == PREPARE && !(legal_q && !overlap);
+  assign accept_o = state_q == PREPARE && legal_q && !refused;
+  assign illegal_o = state_q == PREPARE && !(legal_q && !refused);
 
-  always_comb begin
+  function automatic logic legal();
+    logic whole;  // one pixel a word
+    whole = 32'(params_i.slot_log2) == WORD_SHIFT;
     legal = params_i.out_rows != '0 && params_i.out_cols != '0
         && params_i.stride_y != '0 && params_i.stride_x != '0
-        && params_i.ic_steps != '0 && 32'(params_i.slot_log2) <= WORD_SHIFT;
+        && params_i.ic_steps != '0 && 32'(params_i.slot_log2) <= WORD_SHIFT
+        && (is_copy || is_conv || is_depthwise)
+        && (params_i.pre == '0 || (HAS_PRE && is_conv && whole));
     if (!is_copy) begin
-      legal = legal && op_i == OP_COMPUTE_CONV
-          && params_i.dilation_y != '0 && params_i.dilation_x != '0
-          && params_i.kernel_rows != '0 && params_i.kernel_cols != '0
-          && params_i.oc_steps != '0 && 32'(params_i.mode) < MODE_COUNT;
+      legal = legal && params_i.dilation_y != '0 && params_i.dilation_x != '0
+          && params_i.kernel_rows != '0 && params_i.kernel_cols != '0;
+    end
+    if (is_conv) legal = legal && params_i.oc_steps != '0 && 32'(params_i.mode) < MODE_COUNT;
+    if (is_depthwise) begin
+      legal = legal && whole && 32'(params_i.kernel_rows) <= WINDOW_SIDE && 32'(params_i.kernel_cols) <= WINDOW_SIDE;
+    end
+  endfunction
+
+  logic [X_BITS-1:0] pixel_x, step_x, span;
+  assign pixel_x = X_BITS'(p_q.stride_x) << p_q.slot_log2;
+  assign step_x = pixel_x << shape_q.px_log2;
+  assign span = step_x - pixel_x + X_BITS'(shape_q.step);
+
+  place_t first_in, first_out;
+  assign first_in = copy_q ? '0 : input_place(layout_q, p_q.ic_first);
+  assign first_out = conv_q ? output_place(layout_q, p_q.oc_first) : first_in;
+
+  // Several blocks of partial sums need room for a tile each. Pixels of one step share a word, and lie in two.
+  logic [31:0] tile;
+  logic several;
+  assign tile = 32'(p_q.out_rows) * 32'(p_q.out_cols);
+  assign several = conv_q ? 17'(first_out.index) + 17'(p_q.oc_steps) > 17'(shape_q.px_groups)
+                          : 17'(first_in.index) + 17'(p_q.ic_steps) > 17'(shape_q.steps);
+
+  always_comb begin
+    refused = several && 32'(p_q.psum_block_pitch) < tile;
+    if (conv_q && shape_q.px_log2 != '0) begin
+      refused = several || first_out.word != '0 || p_q.pre != '0
+          || ((16'd1 << shape_q.px_log2) - 16'd1 & p_q.out_cols) != '0
+          || span > X_BITS'(WORD_BYTES) + (X_BITS'(1) << p_q.slot_log2);
     end
   end
-
-  // Several blocks of partial sums need room for a tile each.
-  logic [31:0] pixels;
-  assign pixels = 32'(p_q.out_rows) * 32'(p_q.out_cols);
-  assign overlap = 32'(p_q.psum_block_pitch) < pixels
-      && (copy_q ? p_q.ic_steps > 16'd1 : p_q.oc_steps > mode_word_groups(p_q.mode));
 
   // ---- loops: segment (or block), kernel row, kernel column, output group ----------------------------------------------
 
@@ -83,23 +124,33 @@ module opu_compute_rows
     logic [15:0]              s_left, ky_left, kx_left, g_left;  // further iterations
     logic                     fresh;                             // first sweep of the instruction
     logic                     first;                             // first visit of every group
+    logic                     enters;                            // first sweep of the block
     feature_addr_t            block_addr, row_addr;
     logic signed [Y_BITS-1:0] y;
     logic signed [X_BITS-1:0] x;
-    logic [15:0]              segment;                           // first lane of the segment
+    logic [15:0]              index;                             // of the input step in its block
+    logic [15:0]              segment;                           // its first lane
     groups_t                  groups;
     psum_addr_t               psum;
+    logic                     pre_bank;
   } loop_t;
 
   loop_t loop_q, loop_d;
   feature_addr_t origin_pitch_q, dilation_pitch_q, stride_pitch_q;
+  groups_t groups_q;    // where the loop over output groups begins
+  psum_addr_t psum_q;
 
-  logic [15:0] next_segment;
-  groups_t groups_first;
+  groups_t first_groups;
+  psum_addr_t first_psum;
+  assign first_groups = shape_q.groups << 16'(first_out.index * shape_q.oc_groups);
+  assign first_psum = psum_addr_t'(p_q.psum) + psum_addr_t'(first_out.word) * psum_addr_t'(p_q.psum_block_pitch);
+
+  logic [15:0] block_left;  // further input steps in the block
+  logic [15:0] parts;       // further input steps in the sweep
   logic new_block, new_word;
-  assign groups_first = copy_q ? '1 : mode_groups(p_q.mode);
-  assign next_segment = loop_q.segment + mode_ic(p_q.mode);
-  assign new_block = copy_q || 32'(next_segment) >= WORD_CHANNELS;
+  assign block_left = shape_q.steps - 16'd1 - loop_q.index;
+  assign parts = !depthwise_q ? '0 : (block_left < loop_q.s_left) ? block_left : loop_q.s_left;
+  assign new_block = !conv_q || block_left == '0;
   assign new_word = loop_q.groups[GROUPS-1];  // the group ends the partial sum word
 
   logic signed [X_BITS-1:0] origin_x_bytes, dilation_x_bytes;
@@ -112,50 +163,58 @@ module opu_compute_rows
 
   logic take, last_sweep;
   assign take = sweep_valid_o && sweep_ready_i;
-  assign last_sweep = loop_q.s_left == '0 && loop_q.ky_left == '0 && loop_q.kx_left == '0 && loop_q.g_left == '0;
+  assign last_sweep = loop_q.s_left == parts && loop_q.ky_left == '0 && loop_q.kx_left == '0 && loop_q.g_left == '0;
 
   always_comb begin
     loop_d = loop_q;
     if (state_q == PREPARE) begin
       loop_d.s_left = p_q.ic_steps - 16'd1;
-      loop_d.ky_left = copy_q ? '0 : p_q.kernel_rows - 16'd1;
-      loop_d.kx_left = copy_q ? '0 : p_q.kernel_cols - 16'd1;
-      loop_d.g_left = copy_q ? '0 : p_q.oc_steps - 16'd1;
+      loop_d.ky_left = conv_q ? p_q.kernel_rows - 16'd1 : '0;
+      loop_d.kx_left = conv_q ? p_q.kernel_cols - 16'd1 : '0;
+      loop_d.g_left = conv_q ? p_q.oc_steps - 16'd1 : '0;
       loop_d.fresh = 1'b1;
       loop_d.first = 1'b1;
-      loop_d.block_addr = feature_addr_t'(p_q.feature);
-      loop_d.row_addr = feature_addr_t'(p_q.feature) + origin_pitch;
+      loop_d.enters = 1'b1;
+      loop_d.block_addr = feature_addr_t'(p_q.feature)
+          + feature_addr_t'(first_in.word) * feature_addr_t'(p_q.block_pitch);
+      loop_d.row_addr = loop_d.block_addr + origin_pitch;
       loop_d.y = Y_BITS'(p_q.origin_y);
       loop_d.x = origin_x_bytes;
-      loop_d.segment = '0;
-      loop_d.groups = groups_first;
-      loop_d.psum = psum_addr_t'(p_q.psum);
+      loop_d.index = first_in.index;
+      loop_d.segment = first_in.index * shape_q.step;
+      loop_d.groups = first_groups;
+      loop_d.psum = first_psum;
+      loop_d.pre_bank = pre_bank;
     end else if (take) begin
       loop_d.fresh = 1'b0;
+      loop_d.enters = 1'b0;
       if (loop_q.g_left != '0) begin
         loop_d.g_left = loop_q.g_left - 16'd1;
-        loop_d.groups = new_word ? groups_first : loop_q.groups << $countones(groups_first);
+        loop_d.groups = new_word ? shape_q.groups : loop_q.groups << shape_q.oc_groups;
         if (new_word) loop_d.psum = loop_q.psum + psum_addr_t'(p_q.psum_block_pitch);
       end else begin
-        loop_d.g_left = copy_q ? '0 : p_q.oc_steps - 16'd1;
-        loop_d.groups = groups_first;
-        loop_d.psum = copy_q ? loop_q.psum + psum_addr_t'(p_q.psum_block_pitch) : psum_addr_t'(p_q.psum);
-        loop_d.first = 1'b0;
+        loop_d.g_left = conv_q ? p_q.oc_steps - 16'd1 : '0;
+        loop_d.groups = conv_q ? groups_q : shape_q.groups;
+        loop_d.psum = conv_q ? psum_q : loop_q.psum + psum_addr_t'(p_q.psum_block_pitch);
+        loop_d.first = !conv_q;
         if (loop_q.kx_left != '0) begin
           loop_d.kx_left = loop_q.kx_left - 16'd1;
           loop_d.x = loop_q.x + dilation_x_bytes;
         end else begin
-          loop_d.kx_left = copy_q ? '0 : p_q.kernel_cols - 16'd1;
+          loop_d.kx_left = conv_q ? p_q.kernel_cols - 16'd1 : '0;
           loop_d.x = origin_x_bytes;
           if (loop_q.ky_left != '0) begin
             loop_d.ky_left = loop_q.ky_left - 16'd1;
             loop_d.y = loop_q.y + Y_BITS'(p_q.dilation_y);
             loop_d.row_addr = loop_q.row_addr + dilation_pitch_q;
           end else begin
-            loop_d.ky_left = copy_q ? '0 : p_q.kernel_rows - 16'd1;
+            loop_d.ky_left = conv_q ? p_q.kernel_rows - 16'd1 : '0;
             loop_d.y = Y_BITS'(p_q.origin_y);
-            loop_d.s_left = loop_q.s_left - 16'd1;
-            loop_d.segment = new_block ? '0 : next_segment;
+            loop_d.s_left = loop_q.s_left - parts - 16'd1;
+            loop_d.enters = new_block;
+            loop_d.pre_bank = loop_q.pre_bank ^ new_block;
+            loop_d.index = new_block ? '0 : loop_q.index + 16'd1;
+            loop_d.segment = new_block ? '0 : loop_q.segment + shape_q.step;
             loop_d.block_addr = new_block ? next_block_addr : loop_q.block_addr;
             loop_d.row_addr = loop_d.block_addr + origin_pitch_q;
           end
@@ -164,48 +223,105 @@ module opu_compute_rows
     end
   end
 
-  // ---- weight rows: one is active, the next enters word by word --------------------------------------------------------
+  // ---- weight rows: those of a sweep are active, the next ones enter word by word ----------------------------------------
 
-  logic fill_start, fill_select_q;  // fill_select_q: register of the fill under way or done last
+  logic fill_start, row_ends;
+  row_t row_q;       // first register of the next sweep
+  row_t fill_row_q;  // register, word and words of the row that fills
+  logic [ROW_WORD_BITS-1:0] fill_word_q;
+  logic [15:0] fill_words_q;
   logic [1:0] gap_q, gap_d;
   weight_addr_t weight_addr_q;
+  logic [15:0] start_parts;
 
   // A fill may restart in the cycle of its last read.
-  assign fill_start = (start && !is_copy) || (take && !copy_q && !last_sweep);
+  assign fill_start = (start && !is_copy) || (take && conv_q && !last_sweep) || (begun_i && state_q == SWEEP);
   assign weight_re_o = fill_left_q != '0;
   assign weight_addr_o = weight_addr_q;
+  assign row_ends = 16'(fill_word_q) == fill_words_q - 16'd1;
 
   always_comb begin
+    start_parts = 16'(WORD_PARTS) - 16'd1 - input_place(DEPTHWISE, params_i.ic_first).index;
+    if (start_parts >= params_i.ic_steps) start_parts = params_i.ic_steps - 16'd1;
     fill_left_d = fill_left_q;
-    if (fill_start) fill_left_d = FILL_BITS'(ROW_WORDS);
-    else if (weight_re_o) fill_left_d = fill_left_q - FILL_BITS'(1);
+    if (fill_start) begin
+      if (start) fill_left_d = FILL_BITS'(is_depthwise ? (start_parts + 16'd1) * 16'(ROW_WORDS) : row_words(layout));
+      else fill_left_d = FILL_BITS'((parts + 16'd1) * fill_words_q);
+    end else if (weight_re_o) begin
+      fill_left_d = fill_left_q - FILL_BITS'(1);
+    end
     gap_d = (gap_q == '0) ? '0 : gap_q - 2'd1;
-    if (take && !copy_q) gap_d = MIN_GAP;
+    if (take && conv_q) gap_d = MIN_GAP;
   end
 
   always_ff @(posedge clk_i) begin
-    if (weight_re_o) weight_addr_q <= weight_addr_q + weight_addr_t'(1);
-    if (start && !is_copy) weight_addr_q <= weight_addr_t'(params_i.weight);
-    fill_word_o <= ROW_WORD_BITS'(FILL_BITS'(ROW_WORDS) - fill_left_q);
-    fill_select_o <= fill_select_q;
+    if (weight_re_o) begin
+      weight_addr_q <= weight_addr_q + weight_addr_t'(1);
+      fill_word_q <= row_ends ? '0 : fill_word_q + ROW_WORD_BITS'(1);
+      if (row_ends) fill_row_q <= row_after(fill_row_q, 1);
+    end
+    if (start && !is_copy) begin
+      weight_addr_q <= weight_addr_t'(params_i.weight);
+      fill_row_q <= row_q;
+      fill_word_q <= '0;
+      fill_words_q <= row_words(layout);
+    end
+    fill_o <= '{valid: weight_re_o && rst_ni, row_select: fill_row_q, word: fill_word_q, row_words: fill_words_q};
+  end
+
+  // ---- parameters of the pre chain ---------------------------------------------------------------------------------------
+
+  if (HAS_PRE) begin : g_pre
+    logic load_start, bank_q;
+    pre_addr_t addr_q;
+    assign load_start = (start && is_conv && params_i.pre != '0)
+        || (take && p_q.pre != '0 && loop_q.enters && loop_q.s_left > block_left);
+    assign pre_re_o = pre_left_q != '0;
+    assign pre_addr_o = addr_q;
+    assign pre_bank = bank_q;
+
+    always_ff @(posedge clk_i) begin
+      pre_load_o <= '{valid: pre_re_o && rst_ni, bank: bank_q, word: 3'(4'd8 - pre_left_q)};
+      if (!rst_ni) begin
+        pre_left_q <= '0;
+        bank_q <= 1'b0;
+      end else begin
+        if (load_start) pre_left_q <= 4'd8;
+        else if (pre_re_o) pre_left_q <= pre_left_q - 4'd1;
+        if (load_start) bank_q <= !bank_q;
+      end
+      if (pre_re_o) addr_q <= addr_q + pre_addr_t'(1);
+      if (start) begin
+        addr_q <= pre_addr_t'(params_i.pre_param)
+            + pre_addr_t'({input_place(layout, params_i.ic_first).word, 3'd0});
+      end
+    end
+  end else begin : g_no_pre
+    assign pre_left_q = '0;
+    assign pre_re_o = 1'b0;
+    assign pre_addr_o = '0;
+    assign pre_bank = 1'b0;
+    assign pre_load_o = '0;
   end
 
   // ---- sweeps ----------------------------------------------------------------------------------------------------------
 
-  logic row_here, sums_here;
-  assign row_here = fill_left_q <= FILL_BITS'(1) && gap_q == '0;
+  logic rows_here, sums_here, pre_here;
+  assign rows_here = fill_left_q <= FILL_BITS'(1) && gap_q == '0 && !held_q;
   assign sums_here = !loop_q.fresh || p_q.accumulate == '0 || drained_i;
-  assign sweep_valid_o = state_q == SWEEP && (copy_q || (row_here && sums_here));
+  assign pre_here = p_q.pre == '0 || !loop_q.enters || pre_left_q <= 4'd1;
+  assign sweep_valid_o = state_q == SWEEP && (copy_q || (rows_here && sums_here && pre_here));
 
   always_comb begin
     sweep_o.copy = copy_q;
-    sweep_o.mode = p_q.mode;
+    sweep_o.depthwise = depthwise_q;
+    sweep_o.layout = layout_q;
     sweep_o.pad = p_q.pad_value;
     sweep_o.last = last_sweep;
     sweep_o.overwrite = copy_q || (loop_q.first && p_q.accumulate == '0);
-    sweep_o.row_select = fill_select_q;
+    sweep_o.row_select = row_q;
     sweep_o.segment = LANE_BITS'(loop_q.segment);
-    sweep_o.lanes = copy_q ? LANE_BITS'(WORD_CHANNELS) : LANE_BITS'(mode_ic(p_q.mode));
+    sweep_o.span = span;
     sweep_o.groups = loop_q.groups;
     sweep_o.psum = loop_q.psum;
     sweep_o.row_addr = loop_q.row_addr;
@@ -213,11 +329,20 @@ module opu_compute_rows
     sweep_o.y = loop_q.y;
     sweep_o.x = loop_q.x;
     sweep_o.stride_y = p_q.stride_y;
-    sweep_o.stride_x = X_BITS'(p_q.stride_x) << p_q.slot_log2;
+    sweep_o.stride_x = step_x;
+    sweep_o.pixel_x = pixel_x;
     sweep_o.in_rows = p_q.in_rows;
     sweep_o.in_cols = X_BITS'(p_q.in_cols) << p_q.slot_log2;
     sweep_o.out_rows = p_q.out_rows;
-    sweep_o.out_cols = p_q.out_cols;
+    sweep_o.out_cols = p_q.out_cols >> shape_q.px_log2;
+    sweep_o.parts = PART_BITS'(parts);
+    sweep_o.first_part = PART_BITS'(loop_q.index);
+    sweep_o.dilation_y = p_q.dilation_y;
+    sweep_o.dilation_x = p_q.dilation_x;
+    sweep_o.dilation_pitch = dilation_pitch_q;
+    sweep_o.kernel_rows = SIDE_BITS'(p_q.kernel_rows);
+    sweep_o.kernel_cols = SIDE_BITS'(p_q.kernel_cols);
+    sweep_o.pre = '{enable: p_q.pre != '0, bank: loop_q.pre_bank, zero: p_q.pre_zero, lo: p_q.pre_lo, hi: p_q.pre_hi};
   end
 
   always_comb begin
@@ -234,15 +359,15 @@ module opu_compute_rows
     if (!rst_ni) begin
       state_q <= IDLE;
       fill_left_q <= '0;
-      fill_we_o <= 1'b0;
-      fill_select_q <= 1'b0;
+      row_q <= '0;
       gap_q <= '0;
+      held_q <= 1'b0;
     end else begin
       state_q <= state_d;
       fill_left_q <= fill_left_d;
-      fill_we_o <= weight_re_o;
-      if (fill_start) fill_select_q <= !fill_select_q;
+      if (take && !copy_q) row_q <= row_after(row_q, 32'(parts) + 1);
       gap_q <= gap_d;
+      held_q <= (held_q && !begun_i) || (take && depthwise_q);
     end
   end
 
@@ -251,12 +376,19 @@ module opu_compute_rows
     if (start) begin
       p_q <= params_i;
       copy_q <= is_copy;
-      legal_q <= legal;
+      conv_q <= is_conv;
+      depthwise_q <= is_depthwise;
+      layout_q <= layout;
+      shape_q <= shape_of(layout);
+      if (is_copy) shape_q <= '{step: 16'(WORD_CHANNELS), steps: 16'd1, groups: '1, default: '0};
+      legal_q <= legal();
     end
     if (state_q == PREPARE) begin
       origin_pitch_q <= origin_pitch;
       dilation_pitch_q <= feature_addr_t'(p_q.dilation_y) * feature_addr_t'(p_q.row_pitch);
       stride_pitch_q <= feature_addr_t'(p_q.stride_y) * feature_addr_t'(p_q.row_pitch);
+      groups_q <= first_groups;
+      psum_q <= first_psum;
     end
     if (state_q == PREPARE || take) loop_q <= loop_d;
   end

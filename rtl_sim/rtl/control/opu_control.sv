@@ -3,7 +3,8 @@
 // start_i, stop_i: pulses. A start is taken while !busy_o: it resets engines, queues and dependency counters (engine_rst_no)
 //           and clears the results of the run before; then run_o rises.
 // fault_*:  one level per engine; the lowest engine wins when several come in one cycle. The first error, a stop or the
-//           watchdog raises halt_o; the run ends when the bus is quiet (quiet_i), with error_o.
+//           watchdog raises halt_o; the run ends when the bus is quiet (quiet_i), with error_o, and the engines are reset:
+//           what waits in them is gone. A memory that never answers keeps busy_o up; error_code_o tells why already then.
 // done_i:   the program has ended (level); the run ends with done_o.
 // Counters run from the start to the end of the run and keep their values until the next start.
 `include "opu_assert.svh"
@@ -124,7 +125,7 @@ module opu_control
       write_beats_q <= '0;
     end else begin
       state_q <= state_d;
-      engine_rst_q <= !start;
+      engine_rst_q <= !(start || finish_error);
       quiet_cycles_q <= (state_q != RUN || retire_i != '0) ? '0 : quiet_cycles_q + 32'd1;
       if (start) begin
         done_q <= 1'b0;

@@ -60,7 +60,7 @@ module opu_fetch
   localparam int unsigned LIMIT = (QUARTER < MAX_BURST) ? QUARTER : MAX_BURST;
   localparam int unsigned BURST_LOG2 = $clog2(LIMIT + 1) - 1;
   localparam int unsigned BURST = 1 << BURST_LOG2;
-  localparam int unsigned AT_BITS = 34;              // beats in the window
+  localparam int unsigned AT_BITS = 35;              // holds the end of any program, in bytes
 
   `OPU_ASSERT_STATIC(BusHoldsAWord, BEAT_WORDS * 4 == BUS_BYTES && BEAT_WORDS > 0)
   `OPU_ASSERT_STATIC(BurstInPage, BURST * BUS_BYTES <= 4096)
@@ -83,7 +83,7 @@ module opu_fetch
 
   assign begin_run = state_q == IDLE && run_i && !halt_i;
   assign window_at = AT_BITS'(window_size_i >> BUS_LOG2);
-  assign prog_bytes = AT_BITS'(prog_base_i) + {prog_words_i, 2'b00};
+  assign prog_bytes = AT_BITS'(prog_base_i) + AT_BITS'({prog_words_i, 2'b00});
   assign end_at = (prog_bytes + AT_BITS'(BUS_BYTES - 1)) >> BUS_LOG2;
 
   // From here to the end of the aligned stretch, or of the program.

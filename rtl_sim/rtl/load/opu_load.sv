@@ -1,9 +1,9 @@
-// Load engine: DRAM words of a shape -> consecutive words of the feature, weight, parameter or residual buffer.
+// Load engine: DRAM words of a shape -> consecutive words of a buffer (feature, weight, parameters, residual, pre chain, tables).
 //
 // start_*: valid/ready with opcode, program index and parameters, which are latched. Addresses of an instruction run ahead
 //          of its data, and of the data of the instructions before: up to IN_FLIGHT instructions and OUTSTANDING bursts.
 // done_*:  one handshake per instruction, in order; valid from the cycle in which its last word is written.
-// fault_*: level until reset: zero count or misaligned address, outside of the window or of the buffer, error response.
+// fault_*: level until reset: zero count, misaligned address or a buffer that the machine has not; outside of the window or of the buffer, error response.
 // ar_*, r_*: read side of an AXI4 port with one id; r is always ready. Words leave one cycle after their last beat.
 // halt_i:  no more bursts; those that are open are received.
 `include "opu_assert.svh"
@@ -48,6 +48,8 @@ module opu_load
     output logic                     weight_we_o,
     output logic                     param_we_o,
     output logic                     residual_we_o,
+    output logic                     pre_we_o,
+    output logic                     table_we_o,
     output logic [VALUE_BITS-1:0]    waddr_o,
     output logic [WIDTH_BYTES*8-1:0] wdata_o
 );
@@ -67,6 +69,8 @@ module opu_load
       OP_LOAD_FEATURE: words_of = SUM_BITS'(FEATURE_WORDS);
       OP_LOAD_WEIGHT: words_of = SUM_BITS'(WEIGHT_WORDS);
       OP_LOAD_PARAM: words_of = SUM_BITS'(PARAM_WORDS);
+      OP_LOAD_PRE: words_of = SUM_BITS'(PRE_WORDS);
+      OP_LOAD_TABLE: words_of = SUM_BITS'(TABLE_WORDS);
       default: words_of = SUM_BITS'(RESIDUAL_WORDS);
     endcase
   endfunction
@@ -78,7 +82,8 @@ module opu_load
   assign dram = {params_i.dram_hi, params_i.dram_lo};
   assign align_mask = is_weight ? 32'(WEIGHT_WIDTH - 1) : 32'(WORD_BYTES - 1);
   assign legal = params_i.run != '0 && params_i.rows != '0 && params_i.blocks != '0
-      && (dram & align_mask) == '0;
+      && (dram & align_mask) == '0
+      && (HAS_PRE || op_i != OP_LOAD_PRE) && (HAS_TABLE || op_i != OP_LOAD_TABLE);
   assign start_ready_o = walk_ready && word_ready && !halt_i;
   assign start = start_valid_i && start_ready_o;
 
@@ -103,6 +108,7 @@ module opu_load
       .shift_i      (is_weight ? 3'($clog2(WEIGHT_BEATS)) : 3'($clog2(WORD_BEATS))),
       .run_i        (params_i.run),
       .rows_i       (params_i.rows),
+      .repeats_i    ('0),
       .row_pitch_i  (params_i.row_pitch),
       .blocks_i     (params_i.blocks),
       .block_pitch_i(params_i.block_pitch),
@@ -190,7 +196,7 @@ module opu_load
   assign word_at = {1'b0, word_dst} + index_q;
   assign overflow = word_at >= words_of(word_op);
 
-  logic feature_we_q, weight_we_q, param_we_q, residual_we_q;
+  logic feature_we_q, weight_we_q, param_we_q, residual_we_q, pre_we_q, table_we_q;
   logic [VALUE_BITS-1:0] waddr_q;
   logic [WIDTH_BYTES*8-1:0] wdata_q;
   localparam int unsigned DONE_BITS = $clog2(IN_FLIGHT + 1);
@@ -204,6 +210,8 @@ module opu_load
       weight_we_q <= 1'b0;
       param_we_q <= 1'b0;
       residual_we_q <= 1'b0;
+      pre_we_q <= 1'b0;
+      table_we_q <= 1'b0;
     end else begin
       if (finish) index_q <= '0;
       else if (write) index_q <= index_q + SUM_BITS'(1);
@@ -212,6 +220,8 @@ module opu_load
       weight_we_q <= write && !overflow && word_op == OP_LOAD_WEIGHT;
       param_we_q <= write && !overflow && word_op == OP_LOAD_PARAM;
       residual_we_q <= write && !overflow && word_op == OP_LOAD_RESIDUAL;
+      pre_we_q <= HAS_PRE && write && !overflow && word_op == OP_LOAD_PRE;
+      table_we_q <= HAS_TABLE && write && !overflow && word_op == OP_LOAD_TABLE;
     end
   end
 
@@ -226,6 +236,8 @@ module opu_load
   assign weight_we_o = weight_we_q;
   assign param_we_o = param_we_q;
   assign residual_we_o = residual_we_q;
+  assign pre_we_o = pre_we_q;
+  assign table_we_o = table_we_q;
   assign waddr_o = waddr_q;
   assign wdata_o = wdata_q;
   assign done_valid_o = done_q != '0;

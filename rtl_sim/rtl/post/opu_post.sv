@@ -1,13 +1,13 @@
 // Post engine: partial sums through the chain of `order` into the output buffer. Semantics: docs/machine.md.
 //
 // start_*: valid/ready, op and parameters taken at the handshake; up to OPEN instructions may be open, so the next one
-//          prepares while this one drains. illegal_o: see opu_post_walk.
+//          prepares while this one drains. illegal_o: see opu_post_walk; also for stages that the machine has not.
 // done_*:  valid/ready, one handshake per instruction, in order, after its last output word is written.
 // psum_*:  a read happens in a cycle with grant; without it the address is held. Other memories answer every read one
 //          cycle later.
-// Throughput: one window position per cycle. One instance of every stage; `order` sets the multiplexers between them.
-// From start to done an instruction alone takes its visits, 8 cycles, 6 more for the first parameters of REQUANT, and 2 for
-// ACT, 3 for POOL, 3 for RESIDUAL. The parameters of further blocks are loaded meanwhile: a block takes max(visits, 9)
+// Throughput: one window position per cycle. One instance of every stage that the machine has; `order` sets the
+// multiplexers between them. From start to done an instruction alone takes its visits, 8 cycles, 6 more for the first
+// parameters of REQUANT, and 2 for ACT, 3 for POOL, 3 for RESIDUAL, 2 for TABLE. The parameters of further blocks are loaded meanwhile: a block takes max(visits, 9)
 // cycles with REQUANT.
 `include "opu_assert.svh"
 
@@ -38,6 +38,10 @@ module opu_post
     output logic                 res_re_o,
     output residual_addr_t       res_addr_o,
     input  logic [WORD_BITS-1:0] res_rdata_i,
+
+    output logic                 table_re_o,
+    output table_addr_t [LANES-1:0] table_addr_o,
+    input  logic [WORD_BITS-1:0] table_rdata_i,
 
     output logic                 out_we_o,
     output output_addr_t         out_addr_o,
@@ -118,42 +122,16 @@ module opu_post
 
   // ---- stages ------------------------------------------------------------------------------------------------------------
 
-  item_t head_item, act_item, pool_item, res_item;
-  logic [WORD_BITS-1:0] head_value, act_value, pool_value, res_value;
+  // Output of every stage; nothing comes from those that the machine has not.
+  item_t item [STAGES];
+  logic [WORD_BITS-1:0] value [STAGES];
+  assign item[AT_END] = '0;
+  assign value[AT_END] = '0;
 
-  function automatic item_t item_from(stage_e from, item_t head, item_t act, item_t pool, item_t res);
-    case (from)
-      STAGE_REQUANT: item_from = head;
-      STAGE_ACT: item_from = act;
-      STAGE_POOL: item_from = pool;
-      STAGE_RESIDUAL: item_from = res;
-      default: item_from = '0;
-    endcase
-  endfunction
-
-  function automatic logic [WORD_BITS-1:0] value_from(
-      stage_e from, logic [WORD_BITS-1:0] head, logic [WORD_BITS-1:0] act, logic [WORD_BITS-1:0] pool,
-      logic [WORD_BITS-1:0] res);
-    case (from)
-      STAGE_ACT: value_from = act;
-      STAGE_POOL: value_from = pool;
-      STAGE_RESIDUAL: value_from = res;
-      default: value_from = head;
-    endcase
-  endfunction
-
-  item_t act_in, pool_in, res_in;
   /* verilator lint_off UNUSEDSIGNAL */  // some fields end here
   item_t exit_item;
   /* verilator lint_on UNUSEDSIGNAL */
-  logic [WORD_BITS-1:0] act_in_value, pool_in_value, res_in_value;
-  assign act_in = item_from(chain_q.act_from, head_item, '0, pool_item, res_item);
-  assign pool_in = item_from(chain_q.pool_from, head_item, act_item, '0, res_item);
-  assign res_in = item_from(chain_q.residual_from, head_item, act_item, pool_item, '0);
-  assign exit_item = item_from(chain_q.exit_from, head_item, act_item, pool_item, res_item);
-  assign act_in_value = value_from(chain_q.act_from, head_value, '0, pool_value, res_value);
-  assign pool_in_value = value_from(chain_q.pool_from, head_value, act_value, '0, res_value);
-  assign res_in_value = value_from(chain_q.residual_from, head_value, act_value, pool_value, '0);
+  assign exit_item = item[chain_q.from[AT_END]];
 
   opu_requant u_requant (
       .clk_i,
@@ -162,62 +140,104 @@ module opu_post
       .load_bank_i(load_bank),
       .load_word_i(load_word),
       .load_data_i(param_rdata_i),
-      .requant_i  (chain_q.requant),
+      .requant_i  (chain_q.has[AT_HEAD]),
       .zero_i     (p_q.requant_zero),
       .item_i     (head_in_q),
       .bank_i     (head_bank_q),
       .psum_i     (psum_rdata_i),
-      .item_o     (head_item),
-      .value_o    (head_value)
+      .item_o     (item[AT_HEAD]),
+      .value_o    (value[AT_HEAD])
   );
 
-  opu_activate u_activate (
-      .clk_i,
-      .rst_ni,
-      .pos_i   (p_q.act_pos),
-      .neg_i   (p_q.act_neg),
-      .shift_i (p_q.act_shift),
-      .x_zero_i(p_q.act_x_zero),
-      .y_zero_i(p_q.act_y_zero),
-      .lo_i    (p_q.act_lo),
-      .hi_i    (p_q.act_hi),
-      .item_i  (act_in),
-      .value_i (act_in_value),
-      .item_o  (act_item),
-      .value_o (act_value)
-  );
+  if (HAS_ACT) begin : g_act
+    opu_activate u_activate (
+        .clk_i,
+        .rst_ni,
+        .pos_i   (p_q.act_pos),
+        .neg_i   (p_q.act_neg),
+        .shift_i (p_q.act_shift),
+        .x_zero_i(p_q.act_x_zero),
+        .y_zero_i(p_q.act_y_zero),
+        .lo_i    (p_q.act_lo),
+        .hi_i    (p_q.act_hi),
+        .item_i  (item[chain_q.from[AT_ACT]]),
+        .value_i (value[chain_q.from[AT_ACT]]),
+        .item_o  (item[AT_ACT]),
+        .value_o (value[AT_ACT])
+    );
+  end else begin : g_no_act
+    assign item[AT_ACT] = '0;
+    assign value[AT_ACT] = '0;
+  end
 
-  opu_pool u_pool (
-      .clk_i,
-      .rst_ni,
-      .average_i(p_q.pool_kind == POOL_AVERAGE),
-      .mult_i   (p_q.pool_mult),
-      .shift_i  (p_q.pool_shift),
-      .x_zero_i (p_q.pool_x_zero),
-      .y_zero_i (p_q.pool_y_zero),
-      .item_i   (pool_in),
-      .value_i  (pool_in_value),
-      .item_o   (pool_item),
-      .value_o  (pool_value)
-  );
+  if (HAS_POOL) begin : g_pool
+    opu_pool u_pool (
+        .clk_i,
+        .rst_ni,
+        .average_i(p_q.pool_kind == POOL_AVERAGE),
+        .mult_i   (p_q.pool_mult),
+        .shift_i  (p_q.pool_shift),
+        .x_zero_i (p_q.pool_x_zero),
+        .y_zero_i (p_q.pool_y_zero),
+        .item_i   (item[chain_q.from[AT_POOL]]),
+        .value_i  (value[chain_q.from[AT_POOL]]),
+        .item_o   (item[AT_POOL]),
+        .value_o  (value[AT_POOL])
+    );
+  end else begin : g_no_pool
+    assign item[AT_POOL] = '0;
+    assign value[AT_POOL] = '0;
+  end
 
-  opu_residual u_residual (
-      .clk_i,
-      .rst_ni,
-      .a_mult_i(p_q.res_a_mult),
-      .b_mult_i(p_q.res_b_mult),
-      .shift_i (p_q.res_shift),
-      .a_zero_i(p_q.res_a_zero),
-      .b_zero_i(p_q.res_b_zero),
-      .y_zero_i(p_q.res_y_zero),
-      .res_re_o,
-      .res_addr_o,
-      .res_rdata_i,
-      .item_i  (res_in),
-      .value_i (res_in_value),
-      .item_o  (res_item),
-      .value_o (res_value)
-  );
+  if (HAS_RESIDUAL) begin : g_residual
+    opu_residual u_residual (
+        .clk_i,
+        .rst_ni,
+        .product_i(p_q.res_kind == RESIDUAL_MULTIPLY),
+        .a_mult_i (p_q.res_a_mult),
+        .b_mult_i (p_q.res_b_mult),
+        .shift_i  (p_q.res_shift),
+        .a_zero_i (p_q.res_a_zero),
+        .b_zero_i (p_q.res_b_zero),
+        .y_zero_i (p_q.res_y_zero),
+        .res_re_o,
+        .res_addr_o,
+        .res_rdata_i,
+        .item_i   (item[chain_q.from[AT_RESIDUAL]]),
+        .value_i  (value[chain_q.from[AT_RESIDUAL]]),
+        .item_o   (item[AT_RESIDUAL]),
+        .value_o  (value[AT_RESIDUAL])
+    );
+  end else begin : g_no_residual
+    assign item[AT_RESIDUAL] = '0;
+    assign value[AT_RESIDUAL] = '0;
+    assign res_re_o = 1'b0;
+    assign res_addr_o = '0;
+    logic unused;
+    assign unused = &{res_rdata_i};
+  end
+
+  if (HAS_TABLE) begin : g_table
+    opu_table u_table (
+        .clk_i,
+        .rst_ni,
+        .base_i (table_addr_t'(p_q.table_)),
+        .table_re_o,
+        .table_addr_o,
+        .table_rdata_i,
+        .item_i (item[chain_q.from[AT_TABLE]]),
+        .value_i(value[chain_q.from[AT_TABLE]]),
+        .item_o (item[AT_TABLE]),
+        .value_o(value[AT_TABLE])
+    );
+  end else begin : g_no_table
+    assign item[AT_TABLE] = '0;
+    assign value[AT_TABLE] = '0;
+    assign table_re_o = 1'b0;
+    assign table_addr_o = '0;
+    logic unused;
+    assign unused = &{table_rdata_i};
+  end
 
   // ---- exit --------------------------------------------------------------------------------------------------------------
 
@@ -234,13 +254,14 @@ module opu_post
   always_ff @(posedge clk_i) begin
     if (exit_item.valid) begin
       out_addr_o <= exit_item.out_addr;
-      out_wdata_o <= value_from(chain_q.exit_from, head_value, act_value, pool_value, res_value);
+      out_wdata_o <= value[chain_q.from[AT_END]];
     end
   end
 
   `OPU_STABLE(DoneHeld, done_valid_o, done_ready_i, 1'b1)
   `OPU_ASSERT(RetiresOpen, retire |-> busy_q && open_q > written_q)
   `OPU_ASSERT(ResidualInRange, res_re_o |-> 32'(res_addr_o) < RESIDUAL_WORDS)
+  `OPU_ASSERT(TableInRange, table_re_o |-> 32'(p_q.table_) + 32'd256 <= TABLE_WORDS)
   `OPU_ASSERT(OutputInRange, out_we_o |-> 32'(out_addr_o) < OUTPUT_WORDS)
   `OPU_ASSERT(LaunchIntoEmpty, launch |-> !head_in_q.valid && !exit_item.valid && !out_we_o)
 

@@ -17,6 +17,7 @@ package opu_post_pkg;
   typedef logic [PARAM_ADDR_BITS-1:0] param_addr_t;
   typedef logic [RESIDUAL_ADDR_BITS-1:0] residual_addr_t;
   typedef logic [OUTPUT_ADDR_BITS-1:0] output_addr_t;
+  typedef logic [TABLE_ADDR_BITS-1:0] table_addr_t;
 
   // Widths of the intermediates: exact where logic is built, whole machine words where a simulator computes them. The
   // values are the same; a bench compares both.
@@ -24,17 +25,20 @@ package opu_post_pkg;
   localparam int unsigned REQUANT_BITS = 50;          // (int32 + int32) * uint16, and room to round
   localparam int unsigned POOL_BITS = 26;             // 255 * 255 differences of 9 bits
   localparam int unsigned AVERAGE_PRODUCT_BITS = 44;  // times uint16, and room to round
-  localparam int unsigned SCALED_BITS = 28;           // sum of two 9 bit * uint16, and room to round
+  localparam int unsigned SCALED_BITS = 28;           // 9 bit * uint16, and room to round
+  localparam int unsigned RESIDUAL_BITS = HAS_PRODUCT ? 36 : 28;  // sum of two of these, times 9 bit with products
 `else
   localparam int unsigned REQUANT_BITS = 64;
   localparam int unsigned POOL_BITS = 32;
   localparam int unsigned AVERAGE_PRODUCT_BITS = 64;
   localparam int unsigned SCALED_BITS = 32;
+  localparam int unsigned RESIDUAL_BITS = HAS_PRODUCT ? 64 : 32;
 `endif
   typedef logic signed [REQUANT_BITS-1:0] requant_t;
   typedef logic signed [POOL_BITS-1:0] pool_t;
   typedef logic signed [AVERAGE_PRODUCT_BITS-1:0] average_t;
   typedef logic signed [SCALED_BITS-1:0] scaled_t;
+  typedef logic signed [RESIDUAL_BITS-1:0] residual_t;
 
   // What travels beside the W lanes of a value.
   typedef struct packed {
@@ -47,57 +51,56 @@ package opu_post_pkg;
     output_addr_t   out_addr;
   } item_t;
 
-  // A chain of stages: which stage feeds which. STAGE_REQUANT stands for the head of the chain (also when it only
-  // narrows), STAGE_END for "not in the chain".
+  // A chain of stages. has[s]: stage s is in it. from[s]: the stage that feeds it (AT_END: none), from[AT_END]: the one at the
+  // exit. REQUANT stands for the head of the chain, also when it only narrows.
+  localparam int unsigned STAGES = 6;
+  typedef logic [2:0] place_t;
+  localparam place_t AT_END = place_t'(STAGE_END);
+  localparam place_t AT_HEAD = place_t'(STAGE_REQUANT);
+  localparam place_t AT_ACT = place_t'(STAGE_ACT);
+  localparam place_t AT_POOL = place_t'(STAGE_POOL);
+  localparam place_t AT_RESIDUAL = place_t'(STAGE_RESIDUAL);
+  localparam place_t AT_TABLE = place_t'(STAGE_TABLE);
   typedef struct packed {
-    logic   requant;
-    stage_e act_from;
-    stage_e pool_from;
-    stage_e residual_from;
-    stage_e exit_from;
-    logic   residual_before_pool;
-    logic   pool;
-    logic   legal;
+    logic                legal;
+    logic                residual_before_pool;
+    logic   [STAGES-1:0] has;
+    place_t [STAGES-1:0] from;
   } chain_t;
 
+  function automatic logic machine_has(logic [3:0] stage);
+    case (stage)
+      STAGE_REQUANT: machine_has = 1'b1;
+      STAGE_ACT: machine_has = HAS_ACT;
+      STAGE_POOL: machine_has = HAS_POOL;
+      STAGE_RESIDUAL: machine_has = HAS_RESIDUAL;
+      STAGE_TABLE: machine_has = HAS_TABLE;
+      default: machine_has = 1'b0;
+    endcase
+  endfunction
+
   function automatic chain_t decode_chain(logic [19:0] order);
-    stage_e feeder;
+    place_t feeder, stage;
     logic ended;
     decode_chain = '0;
-    decode_chain.act_from = STAGE_END;
-    decode_chain.pool_from = STAGE_END;
-    decode_chain.residual_from = STAGE_END;
     decode_chain.legal = 1'b1;
-    feeder = STAGE_REQUANT;
+    feeder = AT_HEAD;
     ended = 1'b0;
     for (int i = 0; i < 5; i++) begin
-      case (order[4*i+:4])
-        STAGE_END: ended = 1'b1;
-        STAGE_REQUANT: begin
-          if (i != 0) decode_chain.legal = 1'b0;
-          decode_chain.requant = 1'b1;
-        end
-        STAGE_ACT: begin
-          if (ended || decode_chain.act_from != STAGE_END) decode_chain.legal = 1'b0;
-          decode_chain.act_from = feeder;
-          feeder = STAGE_ACT;
-        end
-        STAGE_POOL: begin
-          if (ended || decode_chain.pool) decode_chain.legal = 1'b0;
-          decode_chain.residual_before_pool = decode_chain.residual_from != STAGE_END;
-          decode_chain.pool_from = feeder;
-          decode_chain.pool = 1'b1;
-          feeder = STAGE_POOL;
-        end
-        STAGE_RESIDUAL: begin
-          if (ended || decode_chain.residual_from != STAGE_END) decode_chain.legal = 1'b0;
-          decode_chain.residual_from = feeder;
-          feeder = STAGE_RESIDUAL;
-        end
-        default: decode_chain.legal = 1'b0;
-      endcase
+      stage = order[4*i+:3];
+      if (order[4*i+:4] == STAGE_END) begin
+        ended = 1'b1;
+      end else if (ended || !machine_has(order[4*i+:4]) || decode_chain.has[stage]
+          || (stage == AT_HEAD && i != 0)) begin
+        decode_chain.legal = 1'b0;
+      end else begin
+        if (stage == AT_POOL) decode_chain.residual_before_pool = decode_chain.has[AT_RESIDUAL];
+        decode_chain.has[stage] = 1'b1;
+        decode_chain.from[stage] = feeder;
+        feeder = stage;
+      end
     end
-    decode_chain.exit_from = feeder;
+    decode_chain.from[AT_END] = feeder;
   endfunction
 
   // lo and hi lie in int8.
@@ -117,7 +120,7 @@ package opu_post_pkg;
     scaled_shift = (x + half + odd) >>> shift;
   endfunction
 
-  // |x| < 2**25 in the comparator and the residual adder: from this shift on everything rounds to 0.
+  // |x| < 2**24 in the comparator: from this shift on everything rounds to 0.
   function automatic logic [5:0] scaled_limit(logic [5:0] shift);
     scaled_limit = (shift > 6'd27) ? 6'd27 : shift;
   endfunction

@@ -63,12 +63,21 @@ module opu_post_walk
   assign accept_o = start && legal;
   assign chain = decode_chain(params_i.order);
 
+  function automatic logic is_power(logic [15:0] mult);  // of two, or 0
+    is_power = (mult & (mult - 16'd1)) == '0;
+  endfunction
+
   always_comb begin
     legal = op_i == OP_POST_RUN && chain.legal
         && params_i.out_rows != '0 && params_i.out_cols != '0
         && params_i.win_rows != '0 && params_i.win_cols != '0
         && params_i.stride_y != '0 && params_i.stride_x != '0 && params_i.blocks != '0;
-    if (!chain.pool && (params_i.win_rows != 8'd1 || params_i.win_cols != 8'd1)) legal = 1'b0;
+    if (!chain.has[AT_POOL] && (params_i.win_rows != 8'd1 || params_i.win_cols != 8'd1)) legal = 1'b0;
+    if (chain.has[AT_RESIDUAL]) begin
+      if (!HAS_PRODUCT && params_i.res_kind == RESIDUAL_MULTIPLY) legal = 1'b0;
+      if (MULT_BITS == 0 && !(is_power(params_i.res_a_mult)
+          && (is_power(params_i.res_b_mult) || params_i.res_kind == RESIDUAL_MULTIPLY))) legal = 1'b0;
+    end
   end
 
   // ---- loops: block, output row, output column, window row, window column ----------------------------------------------
@@ -201,7 +210,8 @@ module opu_post_walk
   param_addr_t param_addr_q;
 
   assign block_begins = issue && block_first_q;
-  assign load_start = (accept_o && chain.requant) || (block_begins && chain_q.requant && loop_q.b_left != '0);
+  assign load_start = (accept_o && chain.has[AT_HEAD])
+      || (block_begins && chain_q.has[AT_HEAD] && loop_q.b_left != '0);
   assign param_re_o = load_left_q != '0;
   assign param_addr_o = param_addr_q;
 
@@ -226,7 +236,7 @@ module opu_post_walk
   assign may_visit = state_q == VISIT && !(block_first_q && param_re_o);
   assign psum_re_o = may_visit && in_tile;
   assign psum_addr_o = loop_q.psum_row + psum_addr_t'(loop_q.x);
-  assign issue = may_visit && (in_tile ? psum_grant_i : chain_q.pool);
+  assign issue = may_visit && (in_tile ? psum_grant_i : chain_q.has[AT_POOL]);
 
   always_comb begin
     visit_item_o.valid = issue;
@@ -234,7 +244,8 @@ module opu_post_walk
     visit_item_o.first = loop_q.window_first;
     visit_item_o.last = window_last;
     visit_item_o.final_one = all_last;
-    visit_item_o.res_addr = loop_q.res_row + (by_visit ? residual_addr_t'(loop_q.x) : loop_q.res_x);
+    visit_item_o.res_addr = p_q.res_broadcast ? loop_q.res_block
+        : loop_q.res_row + (by_visit ? residual_addr_t'(loop_q.x) : loop_q.res_x);
     visit_item_o.out_addr = loop_q.out;
     visit_bank_o = block_first_q ? load_bank_q : visit_bank_q;
   end
@@ -261,7 +272,7 @@ module opu_post_walk
       load_bank_q <= 1'b0;
     end else begin
       state_q <= state_d;
-      illegal_o <= (start && !legal) || (may_visit && !in_tile && !chain_q.pool);
+      illegal_o <= (start && !legal) || (may_visit && !in_tile && !chain_q.has[AT_POOL]);
       load_left_q <= load_left_d;
       load_we_o <= param_re_o;
       if (load_start) load_bank_q <= !load_bank_q;

@@ -3,7 +3,8 @@
 //
 // load_*: one parameter word into one of the two banks of per-lane parameters; the word holds 8 bytes for each of LANES / 8
 //         lanes: int32 bias, uint16 mult, int8 shift (0..47), zero. bank_i belongs to the item and follows it; a bank must
-//         not be loaded while items that use it are inside.
+//         not be loaded while items that use it are inside. Without multipliers (MULT_BITS 0) mult is 0 or 1 and shift
+//         -16..47.
 //
 // One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
 `include "opu_assert.svh"
@@ -33,11 +34,10 @@ module opu_requant
 
   `OPU_ASSERT_STATIC(LanesInEights, LANES % 8 == 0)
   `OPU_ASSERT_STATIC(EightWordsABlock, PARAM_BLOCK_WORDS == 8)
-  `OPU_ASSERT_STATIC(HasMultiplier, MULT_BITS > 0)
 
   logic signed [31:0] bias [2][LANES];
   logic [15:0] mult [2][LANES];
-  logic [5:0] shift [2][LANES];
+  logic signed [6:0] shift [2][LANES];
   logic signed [31:0] psum [LANES];
   requant_t sum [LANES];
   requant_t product [LANES];
@@ -57,14 +57,16 @@ module opu_requant
   function automatic void multiply(logic bank, logic requant);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      product[l] = sum[l] * (requant ? REQUANT_BITS'({1'b0, mult[bank][l]}) : requant_t'(1));
+      automatic requant_t factor = requant ? REQUANT_BITS'({1'b0, mult[bank][l]}) : requant_t'(1);
+      if (MULT_BITS > 0) product[l] = sum[l] * factor;
+      else product[l] = factor[0] ? sum[l] << ((requant && shift[bank][l] < 0) ? 5'(-shift[bank][l]) : 5'd0) : '0;
     end
   endfunction
 
   function automatic void scale(logic bank, requant_t zero);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      automatic logic [5:0] amount = shift[bank][l];
+      automatic logic [5:0] amount = (shift[bank][l] < 0) ? '0 : shift[bank][l][5:0];
       automatic requant_t half = (amount == '0) ? '0 : (requant_t'(1) << (amount - 6'd1)) - requant_t'(1);
       automatic requant_t odd = (amount == '0) ? '0 : (product[l] >>> amount) & requant_t'(1);
       automatic requant_t wide = ((product[l] + half + odd) >>> amount) + zero;
@@ -96,7 +98,7 @@ module opu_requant
       for (int unsigned i = 0; i < LANES / 8; i++) begin
         bias[load_bank_i][32'(load_word_i)*(LANES/8)+i] = load_data_i[64*i+:32];
         mult[load_bank_i][32'(load_word_i)*(LANES/8)+i] = load_data_i[64*i+32+:16];
-        shift[load_bank_i][32'(load_word_i)*(LANES/8)+i] = load_data_i[64*i+48+:6];
+        shift[load_bank_i][32'(load_word_i)*(LANES/8)+i] = load_data_i[64*i+48+:7];
       end
     end
   end
@@ -115,13 +117,15 @@ module opu_requant
     end
   end
 
-  function automatic logic shifts_in_range(logic [WORD_BITS-1:0] parameters);
-    shifts_in_range = 1'b1;
+  function automatic logic in_range(logic [WORD_BITS-1:0] parameters);
+    in_range = 1'b1;
     for (int unsigned i = 0; i < LANES / 8; i++) begin
-      if (parameters[64*i+48+:8] > 8'd47) shifts_in_range = 1'b0;
+      automatic logic signed [7:0] amount = parameters[64*i+48+:8];
+      if (amount > 8'sd47 || amount < ((MULT_BITS > 0) ? 8'sd0 : -8'sd16)) in_range = 1'b0;
+      if (MULT_BITS == 0 && parameters[64*i+33+:15] != '0) in_range = 1'b0;
     end
   endfunction
 
-  `OPU_ASSERT(ShiftInRange, load_we_i |-> shifts_in_range(load_data_i))
+  `OPU_ASSERT(ParametersInRange, load_we_i |-> in_range(load_data_i))
 
 endmodule

@@ -1,6 +1,8 @@
-// RESIDUAL: clamp(rne(((a - a_zero) * a_mult + (b - b_zero) * b_mult) / 2**shift) + y_zero), b from the residual buffer.
-// The address goes out with the item, its word comes back one cycle later. Latency 3, one word per cycle. Items that are
-// not present do not read. Parameters are constant while items are inside.
+// RESIDUAL: clamp(rne(((a - a_zero) * a_mult + (b - b_zero) * b_mult) / 2**shift) + y_zero), b from the residual buffer; or, on
+// machines with products, clamp(rne((a - a_zero) * a_mult * (b - b_zero) / 2**shift) + y_zero).
+// The address goes out with the item, its word comes back one cycle later; a is scaled meanwhile, so that sum and product
+// take one multiplier more. Latency 3, one word per cycle. Items that are not present do not read. Parameters are constant
+// while items are inside. Without multipliers (MULT_BITS 0) a_mult and b_mult are 0 or powers of two, and shift.
 module opu_residual
   import opu_pkg::*;
   import opu_post_pkg::*;
@@ -8,6 +10,7 @@ module opu_residual
     input  logic                 clk_i,
     input  logic                 rst_ni,
 
+    input  logic                 product_i,
     input  logic [15:0]          a_mult_i,
     input  logic [15:0]          b_mult_i,
     input  logic [5:0]           shift_i,
@@ -25,50 +28,83 @@ module opu_residual
     output logic [WORD_BITS-1:0] value_o
 );
 
-  logic [WORD_BITS-1:0] value_q;
   logic [7:0] a [LANES];
   logic [7:0] b [LANES];
   logic [7:0] y [LANES];
-  scaled_t total [LANES];
+  residual_t scaled_a [LANES];
+  residual_t total [LANES];
   item_t read_item_q, total_item_q;
 
   assign res_re_o = item_i.valid && item_i.present;
   assign res_addr_o = item_i.res_addr;
 
+  function automatic logic [3:0] log2_of(logic [15:0] power);
+    log2_of = {|(power & 16'hff00), |(power & 16'hf0f0), |(power & 16'hcccc), |(power & 16'haaaa)};
+  endfunction
+
+  function automatic residual_t times(residual_t x, residual_t mult, logic [3:0] log2);
+    if (MULT_BITS > 0) times = x * mult;
+    else times = (mult == '0) ? '0 : x <<< log2;
+  endfunction
+
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
-  function automatic void add(scaled_t a_zero, scaled_t a_mult, scaled_t b_zero, scaled_t b_mult);
+  function automatic void scale_a(residual_t zero, residual_t mult, logic [3:0] log2);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      total[l] = (SCALED_BITS'(signed'(a[l])) - a_zero) * a_mult
-          + (SCALED_BITS'(signed'(b[l])) - b_zero) * b_mult;
+      scaled_a[l] = times(RESIDUAL_BITS'(signed'(a[l])) - zero, mult, log2);
     end
   endfunction
 
-  function automatic void scale(logic [5:0] amount, scaled_t y_zero);
-    automatic scaled_t half = scaled_half(amount);
+  function automatic void add(residual_t zero, residual_t mult, logic [3:0] log2);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      y[l] = clamp8(scaled_shift(total[l], amount, half) + y_zero, -scaled_t'(128), scaled_t'(127));
+      total[l] = scaled_a[l] + times(RESIDUAL_BITS'(signed'(b[l])) - zero, mult, log2);
+    end
+  endfunction
+
+  // One multiplier for sum and product, where there is one.
+  function automatic void combine(logic product, residual_t zero, residual_t mult, logic [3:0] log2);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) begin
+      automatic residual_t centred = RESIDUAL_BITS'(signed'(b[l])) - zero;
+      if (MULT_BITS > 0) total[l] = centred * (product ? scaled_a[l] : mult) + (product ? '0 : scaled_a[l]);
+      else total[l] = product ? centred * scaled_a[l] : scaled_a[l] + times(centred, mult, log2);
+    end
+  endfunction
+
+  // From shift LIMIT on everything rounds to 0.
+  localparam logic [5:0] LIMIT = HAS_PRODUCT ? 6'd34 : 6'd27;
+  function automatic void scale(logic [5:0] amount, residual_t y_zero);
+    automatic residual_t half = (amount == '0) ? '0 : (residual_t'(1) << (amount - 6'd1)) - residual_t'(1);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) begin
+      automatic residual_t odd = (amount == '0) ? '0 : (total[l] >>> amount) & residual_t'(1);
+      automatic residual_t wide = ((total[l] + half + odd) >>> amount) + y_zero;
+      y[l] = (wide < -residual_t'(128)) ? 8'h80 : (wide > residual_t'(127)) ? 8'h7f : wide[7:0];
     end
   endfunction
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     if (total_item_q.valid && total_item_q.present) begin
-      scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i));
+      scale((shift_i > LIMIT) ? LIMIT : shift_i, RESIDUAL_BITS'(y_zero_i));
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end
     if (read_item_q.valid && read_item_q.present) begin
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) begin
-        a[l] = value_q[8*l+:8];
-        b[l] = res_rdata_i[8*l+:8];
+      for (int unsigned l = 0; l < LANES; l++) b[l] = res_rdata_i[8*l+:8];
+      if (HAS_PRODUCT) begin
+        combine(product_i, RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
+      end else begin
+        add(RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
       end
-      add(SCALED_BITS'(a_zero_i), SCALED_BITS'({1'b0, a_mult_i}),
-          SCALED_BITS'(b_zero_i), SCALED_BITS'({1'b0, b_mult_i}));
     end
-    if (res_re_o) value_q = value_i;
+    if (res_re_o) begin
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) a[l] = value_i[8*l+:8];
+      scale_a(RESIDUAL_BITS'(a_zero_i), RESIDUAL_BITS'({1'b0, a_mult_i}), log2_of(a_mult_i));
+    end
   end
   /* verilator lint_on BLKSEQ */
 

@@ -1,11 +1,14 @@
-// Store engine: consecutive words of the output buffer -> DRAM words of a shape.
+// Store engine: consecutive words of the output buffer -> DRAM words of a shape, with repeats, gaps and skipped bytes.
 //
 // start_*: valid/ready with program index and parameters, which are latched. The next instruction may start while
 //          responses to the one before are missing: up to IN_FLIGHT instructions and OUTSTANDING bursts are open.
 // done_*:  one handshake per instruction, in order, after its last write response.
-// fault_*: level until reset: zero count or misaligned address, outside of the window or of the buffer, error response.
+// fault_*: level until reset: zero count, misaligned address, nothing left of a word or a repeat without HAS_UPSAMPLE; outside
+//          of the window or of the buffer; error response.
 // out_*:   read port of the output buffer; data one cycle after re, kept until the next re.
-// aw_*, w_*, b_*: write side of an AXI4 port with one id; w does not wait for aw, b is always ready. One beat per cycle.
+// aw_*, w_*, b_*: write side of an AXI4 port with one id; w does not wait for aw, b is always ready. One beat per cycle:
+//          an instruction takes blocks * rows * (1 + repeat_rows) * (run * (1 + repeat_cols + word_gap) - word_gap) words of
+//          WORD_BYTES / BUS_BYTES beats. Gaps are beats without strobes, so that a run keeps its long bursts.
 // halt_i:  no more bursts; those that are open are completed. quiet_o: nothing is open on the bus.
 `include "opu_assert.svh"
 
@@ -46,6 +49,7 @@ module opu_store
     output logic                        w_valid_o,
     input  logic                        w_ready_i,
     output logic [BUS_BYTES*8-1:0]      w_data_o,
+    output logic [BUS_BYTES-1:0]        w_strobe_o,
     output logic                        w_last_o,
     input  logic                        b_valid_i,
     input  logic                        b_error_i
@@ -53,15 +57,26 @@ module opu_store
 
   localparam int unsigned WORD_BEATS = WORD_BYTES / BUS_BYTES;
   localparam int unsigned SUM_BITS = VALUE_BITS + 1;
+  localparam int unsigned SKIP_BITS = $clog2(WORD_BYTES);
+  localparam int unsigned RUN_BITS = 33;             // 16 bit run times 17 bit words
 
   `OPU_ASSERT_STATIC(BusDividesWord, WORD_BEATS * BUS_BYTES == WORD_BYTES && WORD_BEATS > 0)
 
   // ---- start ------------------------------------------------------------------------------------------------------------
   logic legal, start, walk_ready, word_ready;
   logic [31:0] dram;
+  logic [7:0] repeat_rows, repeat_cols;
+  logic [16:0] word_pitch;
+  logic [RUN_BITS-1:0] run;                          // DRAM words of a run, gaps between its words included
   assign dram = {params_i.dram_hi, params_i.dram_lo};
+  assign repeat_rows = HAS_UPSAMPLE ? params_i.repeat_rows : '0;
+  assign repeat_cols = HAS_UPSAMPLE ? params_i.repeat_cols : '0;
+  assign word_pitch = 17'(params_i.word_gap) + 17'(repeat_cols) + 17'd1;
+  assign run = RUN_BITS'(params_i.run) * RUN_BITS'(word_pitch) - RUN_BITS'(params_i.word_gap);
   assign legal = params_i.run != '0 && params_i.rows != '0 && params_i.blocks != '0
-      && (dram & 32'(WORD_BYTES - 1)) == '0;
+      && (dram & 32'(WORD_BYTES - 1)) == '0
+      && 32'(params_i.skip_low) + 32'(params_i.skip_high) < WORD_BYTES
+      && repeat_rows == params_i.repeat_rows && repeat_cols == params_i.repeat_cols;
   assign start_ready_o = walk_ready && word_ready && !halt_i;
   assign start = start_valid_i && start_ready_o;
 
@@ -75,7 +90,8 @@ module opu_store
       .ADDRESS_BITS(ADDRESS_BITS),
       .BUS_BYTES   (BUS_BYTES),
       .MAX_BURST   (MAX_BURST),
-      .PC_BITS     (PC_BITS)
+      .PC_BITS     (PC_BITS),
+      .RUN_BITS    (RUN_BITS)
   ) u_walk (
       .clk_i,
       .rst_ni,
@@ -86,8 +102,9 @@ module opu_store
       .start_ready_o(walk_ready),
       .dram_i       (dram),
       .shift_i      (3'($clog2(WORD_BEATS))),
-      .run_i        (params_i.run),
+      .run_i        (run),
       .rows_i       (params_i.rows),
+      .repeats_i    (repeat_rows),
       .row_pitch_i  (params_i.row_pitch),
       .blocks_i     (params_i.blocks),
       .block_pitch_i(params_i.block_pitch),
@@ -120,22 +137,30 @@ module opu_store
       .pop_data_o  ({aw_addr_o, aw_beats_o})
   );
 
-  // Words of the open instructions: first word, program index.
-  logic word_valid, word_finish;
-  logic [VALUE_BITS-1:0] word_src;
-  logic [PC_BITS-1:0] word_pc;
+  // Words of the open instructions.
+  typedef struct packed {
+    logic [VALUE_BITS-1:0] src;
+    logic [15:0]           run;
+    logic [15:0]           gap;
+    logic [SKIP_BITS-1:0]  skip_low;
+    logic [SKIP_BITS-1:0]  skip_high;
+    logic [PC_BITS-1:0]    pc;
+  } words_t;
+  words_t words;
+  logic words_valid, words_finish;
   opu_queue #(
-      .WIDTH(VALUE_BITS + PC_BITS),
+      .WIDTH($bits(words_t)),
       .DEPTH(IN_FLIGHT)
   ) u_words (
       .clk_i,
       .rst_ni,
       .push_valid_i(start && legal),
       .push_ready_o(word_ready),
-      .push_data_i ({params_i.src, pc_i}),
-      .pop_valid_o (word_valid),
-      .pop_ready_i (word_finish),
-      .pop_data_o  ({word_src, word_pc})
+      .push_data_i ({params_i.src, params_i.run, params_i.word_gap, params_i.skip_low[SKIP_BITS-1:0],
+                     params_i.skip_high[SKIP_BITS-1:0], pc_i}),
+      .pop_valid_o (words_valid),
+      .pop_ready_i (words_finish),
+      .pop_data_o  (words)
   );
 
   // ---- data: read the word, then send its beats ----------------------------------------------------------------------------
@@ -160,18 +185,93 @@ module opu_store
   logic sent_q, sent_end_q, w_push_ready;
   assign send = beats_valid && room_q != '0;
   assign burst_end = beat_q + 9'd1 == beats;
-  assign word_finish = send && burst_end && beats_last;
+  assign words_finish = send && burst_end && beats_last;
 
-  logic word_first, word_end, overflow;
-  logic [SUM_BITS-1:0] index_q, word_at;
+  // One DRAM word after the other: word of the run, its copies, the gap behind it, repeats of the row. Counters begin at 0.
+  logic word_first, word_end, copies_done, gap_done, run_done, rows_done, overflow;
+  logic [15:0] in_run_q, gap_q;
+  logic [SUM_BITS-1:0] index_q, row_q, word_at;      // words behind src: this one, the first of the row
+  assign run_done = in_run_q + 16'd1 == words.run;
+  assign gap_done = gap_q == words.gap || run_done;
+  assign word_at = {1'b0, words.src} + index_q;
+  assign overflow = word_at >= SUM_BITS'(OUTPUT_WORDS);
+  assign out_re_o = send && word_first && gap_q == '0;
+  assign out_addr_o = overflow ? '0 : word_at[OUTPUT_ADDR_BITS-1:0];
+
+  logic word_advance, row_advance;                   // the next DRAM word holds another word, begins another row
+  assign word_advance = send && word_end && (gap_q != '0 || copies_done) && gap_done;
+  assign row_advance = word_advance && run_done;
+
+  if (HAS_UPSAMPLE) begin : g_repeat
+    logic [7:0] rows, cols, copy_q, repeat_q;
+    logic ready, valid;
+    opu_queue #(
+        .WIDTH(16),
+        .DEPTH(IN_FLIGHT)
+    ) u_repeats (
+        .clk_i,
+        .rst_ni,
+        .push_valid_i(start && legal),
+        .push_ready_o(ready),
+        .push_data_i ({repeat_rows, repeat_cols}),
+        .pop_valid_o (valid),
+        .pop_ready_i (words_finish),
+        .pop_data_o  ({rows, cols})
+    );
+    assign copies_done = copy_q == cols;
+    assign rows_done = repeat_q == rows;
+    always_ff @(posedge clk_i) begin
+      if (!rst_ni) begin
+        copy_q <= '0;
+        repeat_q <= '0;
+      end else begin
+        if (word_advance) copy_q <= '0;
+        else if (send && word_end && gap_q == '0 && !copies_done) copy_q <= copy_q + 8'd1;
+        if (row_advance) repeat_q <= rows_done ? '0 : repeat_q + 8'd1;
+      end
+    end
+    `OPU_ASSERT(RepeatsFollowWords, ready == word_ready && valid == words_valid)
+  end else begin : g_once
+    assign copies_done = 1'b1;
+    assign rows_done = 1'b1;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      in_run_q <= '0;
+      gap_q <= '0;
+      index_q <= '0;
+      row_q <= '0;
+    end else begin
+      if (word_advance) begin
+        in_run_q <= run_done ? '0 : in_run_q + 16'd1;
+        gap_q <= '0;
+        index_q <= index_q + SUM_BITS'(1);
+        if (row_advance && rows_done) row_q <= index_q + SUM_BITS'(1);
+        if (row_advance && !rows_done) index_q <= row_q;
+      end else if (send && word_end && (gap_q != '0 || copies_done)) begin
+        gap_q <= gap_q + 16'd1;
+      end
+      if (words_finish) begin
+        index_q <= '0;
+        row_q <= '0;
+      end
+    end
+  end
+
+  // Beats of a word.
+  logic [BUS_BYTES-1:0] strobe, sent_strobe_q;
   logic [BUS_BYTES*8-1:0] beat_data;
+  logic [WORD_BYTES-1:0] strobes;
   logic [WORD_BYTES*8-1:0] padded;
+  assign strobes = (gap_q != '0) ? '0 : ({WORD_BYTES{1'b1}} << words.skip_low) & ({WORD_BYTES{1'b1}} >> words.skip_high);
   assign padded = (WORD_BYTES * 8)'(out_data_i);
   if (WORD_BEATS > 1) begin : g_split
     localparam int unsigned PART_BITS = $clog2(WORD_BEATS);
     logic [PART_BITS-1:0] part_q, sent_part_q;
     assign word_first = part_q == '0;
     assign word_end = part_q == PART_BITS'(WORD_BEATS - 1);
+    assign strobe = strobes[32'(part_q) * BUS_BYTES +: BUS_BYTES];
     assign beat_data = padded[32'(sent_part_q) * BUS_BYTES * 8 +: BUS_BYTES*8];
     always_ff @(posedge clk_i) begin
       if (!rst_ni) begin
@@ -185,44 +285,39 @@ module opu_store
   end else begin : g_direct
     assign word_first = 1'b1;
     assign word_end = 1'b1;
+    assign strobe = strobes;
     assign beat_data = padded;
   end
-
-  assign word_at = {1'b0, word_src} + index_q;
-  assign overflow = word_at >= SUM_BITS'(OUTPUT_WORDS);
-  assign out_re_o = send && word_first;
-  assign out_addr_o = overflow ? '0 : word_at[OUTPUT_ADDR_BITS-1:0];
 
   logic w_pop;
   assign w_pop = w_valid_o && w_ready_i;
   opu_queue #(
-      .WIDTH(BUS_BYTES * 8 + 1),
+      .WIDTH(BUS_BYTES * 9 + 1),
       .DEPTH(4)
   ) u_data (
       .clk_i,
       .rst_ni,
       .push_valid_i(sent_q),
       .push_ready_o(w_push_ready),
-      .push_data_i ({sent_end_q, beat_data}),
+      .push_data_i ({sent_end_q, sent_strobe_q, beat_data}),
       .pop_valid_o (w_valid_o),
       .pop_ready_i (w_ready_i),
-      .pop_data_o  ({w_last_o, w_data_o})
+      .pop_data_o  ({w_last_o, w_strobe_o, w_data_o})
   );
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       beat_q <= '0;
-      index_q <= '0;
       room_q <= 3'd4;
       sent_q <= 1'b0;
       sent_end_q <= 1'b0;
+      sent_strobe_q <= '0;
     end else begin
       if (send) beat_q <= burst_end ? '0 : beat_q + 9'd1;
-      if (word_finish) index_q <= '0;
-      else if (send && word_end) index_q <= index_q + SUM_BITS'(1);
       room_q <= room_q + 3'(w_pop) - 3'(send);
       sent_q <= send;
       sent_end_q <= burst_end;
+      sent_strobe_q <= strobe;
     end
   end
 
@@ -270,7 +365,7 @@ module opu_store
         end else if (out_re_o && overflow) begin
           fault_q <= 1'b1;
           fault_code_q <= ERR_BUFFER;
-          fault_pc_q <= word_pc;
+          fault_pc_q <= words.pc;
         end else if (walk_fault) begin
           fault_q <= 1'b1;
           fault_code_q <= ERR_WINDOW;
@@ -288,9 +383,10 @@ module opu_store
   assign fault_pc_o = fault_pc_q;
 
   `OPU_STABLE(AddressStable, aw_valid_o, aw_ready_i, {aw_addr_o, aw_beats_o})
-  `OPU_STABLE(DataStable, w_valid_o, w_ready_i, {w_data_o, w_last_o})
+  `OPU_STABLE(DataStable, w_valid_o, w_ready_i, {w_data_o, w_strobe_o, w_last_o})
   `OPU_ASSERT(AnswerIsExpected, b_valid_i |-> answer_valid)
   `OPU_ASSERT(DataHasRoom, sent_q |-> w_push_ready)
-  `OPU_ASSERT(BeatsHaveWords, send |-> word_valid)
+  `OPU_ASSERT(BeatsHaveWords, send |-> words_valid)
+  `OPU_ASSERT(WordsEndWithBeats, words_finish |-> row_advance && rows_done)
 
 endmodule

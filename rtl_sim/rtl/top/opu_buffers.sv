@@ -1,5 +1,6 @@
-// On-chip memories: feature, weight, parameter, residual and output buffer, partial sums. Wiring only; docs/machine.md says who
-// reads and writes what. Words are read one cycle after their address; see opu_ram_1r1w and opu_psum.
+// On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain, tables. Wiring
+// only; docs/machine.md says who reads and writes what. Words are read one cycle after their address; see opu_ram_1r1w and
+// opu_psum. Tables: one memory and one address a lane. What the machine has not is absent, its read data are 0.
 module opu_buffers
   import opu_pkg::*;
 #(
@@ -13,6 +14,8 @@ module opu_buffers
     input  logic                           weight_we_i,
     input  logic                           param_we_i,
     input  logic                           residual_we_i,
+    input  logic                           pre_we_i,
+    input  logic                           table_we_i,
     input  logic [VALUE_BITS-1:0]          load_addr_i,
     input  logic [WIDTH_BYTES*8-1:0]       load_data_i,
 
@@ -25,6 +28,9 @@ module opu_buffers
     input  logic                           weight_re_i,
     input  logic [WEIGHT_ADDR_BITS-1:0]    weight_addr_i,
     output logic [WEIGHT_WIDTH*8-1:0]      weight_rdata_o,
+    input  logic                           pre_re_i,
+    input  logic [PRE_ADDR_BITS-1:0]       pre_addr_i,
+    output logic [WORD_CHANNELS*8-1:0]     pre_rdata_o,
     input  opu_compute_pkg::groups_t       compute_re_i,
     input  opu_compute_pkg::psum_addr_t    compute_raddr_i,
     output logic [WORD_CHANNELS*32-1:0]    compute_rdata_o,
@@ -43,6 +49,9 @@ module opu_buffers
     input  logic                           residual_re_i,
     input  logic [RESIDUAL_ADDR_BITS-1:0]  residual_addr_i,
     output logic [WORD_CHANNELS*8-1:0]     residual_rdata_o,
+    input  logic                           table_re_i,
+    input  logic [WORD_CHANNELS-1:0][TABLE_ADDR_BITS-1:0] table_addr_i,
+    output logic [WORD_CHANNELS*8-1:0]     table_rdata_o,
     input  logic                           out_we_i,
     input  logic [OUTPUT_ADDR_BITS-1:0]    out_waddr_i,
     input  logic [WORD_CHANNELS*8-1:0]     out_wdata_i,
@@ -132,6 +141,46 @@ module opu_buffers
       .raddr_i(out_raddr_i),
       .rdata_o(out_rdata_o)
   );
+
+  if (HAS_PRE) begin : g_pre
+    opu_ram_1r1w #(
+        .WIDTH(WORD_CHANNELS * 8),
+        .DEPTH(PRE_WORDS)
+    ) u_pre (
+        .clk_i,
+        .we_i   (pre_we_i),
+        .waddr_i(load_addr_i[PRE_ADDR_BITS-1:0]),
+        .wdata_i(load_data_i[WORD_CHANNELS*8-1:0]),
+        .re_i   (pre_re_i),
+        .raddr_i(pre_addr_i),
+        .rdata_o(pre_rdata_o)
+    );
+  end else begin : g_no_pre
+    assign pre_rdata_o = '0;
+    logic unused_pre;
+    assign unused_pre = &{pre_we_i, pre_re_i, pre_addr_i};
+  end
+
+  if (HAS_TABLE) begin : g_table
+    for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
+      opu_ram_1r1w #(
+          .WIDTH(8),
+          .DEPTH(TABLE_WORDS)
+      ) u_table (
+          .clk_i,
+          .we_i   (table_we_i),
+          .waddr_i(load_addr_i[TABLE_ADDR_BITS-1:0]),
+          .wdata_i(load_data_i[8*l+:8]),
+          .re_i   (table_re_i),
+          .raddr_i(table_addr_i[l]),
+          .rdata_o(table_rdata_o[8*l+:8])
+      );
+    end
+  end else begin : g_no_table
+    assign table_rdata_o = '0;
+    logic unused_table;
+    assign unused_table = &{table_we_i, table_re_i, table_addr_i};
+  end
 
   // Upper address bits: load refuses what lies beyond a buffer.
   logic unused;

@@ -50,6 +50,7 @@ module opu_engines
     output logic                    w_valid_o,
     input  logic                    w_ready_i,
     output logic [BUS_BYTES*8-1:0]  w_data_o,
+    output logic [BUS_BYTES-1:0]    w_strobe_o,
     output logic                    w_last_o,
     input  logic                    b_valid_i,
     input  logic                    b_error_i
@@ -94,7 +95,7 @@ module opu_engines
   end
 
   // ---- load ----------------------------------------------------------------------------------------------------------------
-  logic feature_we, weight_we, param_we, residual_we;
+  logic feature_we, weight_we, param_we, residual_we, pre_we, table_we;
   logic [VALUE_BITS-1:0] load_addr;
   logic [WIDTH_BYTES*8-1:0] load_data;
 
@@ -130,6 +131,8 @@ module opu_engines
       .weight_we_o  (weight_we),
       .param_we_o   (param_we),
       .residual_we_o(residual_we),
+      .pre_we_o     (pre_we),
+      .table_we_o   (table_we),
       .waddr_o      (load_addr),
       .wdata_o      (load_data)
   );
@@ -141,6 +144,9 @@ module opu_engines
   logic [WEIGHT_ADDR_BITS-1:0] weight_addr;
   logic [WORD_CHANNELS*8-1:0] feature_rdata, feature_next_rdata;
   logic [WEIGHT_WIDTH*8-1:0] weight_rdata;
+  logic pre_re;
+  logic [PRE_ADDR_BITS-1:0] pre_addr;
+  logic [WORD_CHANNELS*8-1:0] pre_rdata;
   opu_compute_pkg::groups_t compute_re, compute_we;
   opu_compute_pkg::psum_addr_t compute_raddr, compute_waddr;
   logic [WORD_CHANNELS*32-1:0] compute_rdata, compute_wdata;
@@ -168,7 +174,10 @@ module opu_engines
       .psum_rdata_i        (compute_rdata),
       .psum_we_o           (compute_we),
       .psum_waddr_o        (compute_waddr),
-      .psum_wdata_o        (compute_wdata)
+      .psum_wdata_o        (compute_wdata),
+      .pre_re_o            (pre_re),
+      .pre_addr_o          (pre_addr),
+      .pre_rdata_i         (pre_rdata)
   );
   assign fault_o[ENGINE_COMPUTE] = compute_illegal;
   assign fault_code_o[ENGINE_COMPUTE] = ERR_ILLEGAL_INSTRUCTION;
@@ -181,7 +190,9 @@ module opu_engines
   logic [PARAM_ADDR_BITS-1:0] param_addr;
   logic [RESIDUAL_ADDR_BITS-1:0] residual_addr;
   logic [OUTPUT_ADDR_BITS-1:0] out_waddr;
-  logic [WORD_CHANNELS*8-1:0] param_rdata, residual_rdata, out_wdata;
+  logic table_re;
+  logic [WORD_CHANNELS-1:0][TABLE_ADDR_BITS-1:0] table_addr;
+  logic [WORD_CHANNELS*8-1:0] param_rdata, residual_rdata, table_rdata, out_wdata;
 
   opu_post u_post (
       .clk_i,
@@ -203,6 +214,9 @@ module opu_engines
       .res_re_o     (residual_re),
       .res_addr_o   (residual_addr),
       .res_rdata_i  (residual_rdata),
+      .table_re_o   (table_re),
+      .table_addr_o (table_addr),
+      .table_rdata_i(table_rdata),
       .out_we_o     (out_we),
       .out_addr_o   (out_waddr),
       .out_wdata_o  (out_wdata)
@@ -246,6 +260,7 @@ module opu_engines
       .w_valid_o,
       .w_ready_i,
       .w_data_o,
+      .w_strobe_o,
       .w_last_o,
       .b_valid_i,
       .b_error_i
@@ -261,6 +276,8 @@ module opu_engines
       .weight_we_i         (weight_we),
       .param_we_i          (param_we),
       .residual_we_i       (residual_we),
+      .pre_we_i            (pre_we),
+      .table_we_i          (table_we),
       .load_addr_i         (load_addr),
       .load_data_i         (load_data),
       .feature_re_i        (feature_re),
@@ -271,6 +288,9 @@ module opu_engines
       .weight_re_i         (weight_re),
       .weight_addr_i       (weight_addr),
       .weight_rdata_o      (weight_rdata),
+      .pre_re_i            (pre_re),
+      .pre_addr_i          (pre_addr),
+      .pre_rdata_o         (pre_rdata),
       .compute_re_i        (compute_re),
       .compute_raddr_i     (compute_raddr),
       .compute_rdata_o     (compute_rdata),
@@ -287,6 +307,9 @@ module opu_engines
       .residual_re_i       (residual_re),
       .residual_addr_i     (residual_addr),
       .residual_rdata_o    (residual_rdata),
+      .table_re_i          (table_re),
+      .table_addr_i        (table_addr),
+      .table_rdata_o       (table_rdata),
       .out_we_i            (out_we),
       .out_waddr_i         (out_waddr),
       .out_wdata_i         (out_wdata),

@@ -359,6 +359,7 @@ module opu_top
       .w_valid_o    (m_axi_wvalid),
       .w_ready_i    (m_axi_wready),
       .w_data_o     (m_axi_wdata),
+      .w_strobe_o   (m_axi_wstrb),
       .w_last_o     (m_axi_wlast),
       .b_valid_i    (m_axi_bvalid),
       .b_error_i    (m_axi_bresp[1])
@@ -371,7 +372,6 @@ module opu_top
   assign m_axi_awlock = 1'b0;
   assign m_axi_awcache = 4'b0011;
   assign m_axi_awprot = 3'b000;
-  assign m_axi_wstrb = '1;
   assign m_axi_bready = 1'b1;
 
   // Protection and locks are not used, answers carry one id per direction, and EXOKAY cannot come.
@@ -383,7 +383,7 @@ module opu_top
   // ---- promises to the bus -------------------------------------------------------------------------------------------------
   `OPU_STABLE(ReadAddressStable, m_axi_arvalid, m_axi_arready, {m_axi_arid, m_axi_araddr, m_axi_arlen})
   `OPU_STABLE(WriteAddressStable, m_axi_awvalid, m_axi_awready, {m_axi_awaddr, m_axi_awlen})
-  `OPU_STABLE(WriteDataStable, m_axi_wvalid, m_axi_wready, {m_axi_wdata, m_axi_wlast})
+  `OPU_STABLE(WriteDataStable, m_axi_wvalid, m_axi_wready, {m_axi_wdata, m_axi_wstrb, m_axi_wlast})
   `OPU_ASSERT(NothingOutsideARun, m_axi_arvalid || m_axi_awvalid || m_axi_wvalid |-> busy)
 
 endmodule

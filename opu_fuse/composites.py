@@ -1,0 +1,237 @@
+"""Nodes of a model that are one operator together: functions of one value, and channel shuffles.
+
+A *table* is a function of one number, applied to each element of one value: a single node such as
+Sigmoid, or all nodes between that value and the result (x * sigmoid(x), a Gelu spelt with Erf) when
+nobody else reads the values between. A *shuffle* is a Reshape, Transpose, Reshape that interleaves
+groups of channels. The quantiser rounds only their results, and in the data-flow graph each is one
+node.
+
+What other modules do alone is no table: Relu, Clip, LeakyRelu with slope 2^-k, sums, products with
+a single number. They become part of one where they lie between its value and its result; sums and
+products with a single number right before or behind it, too.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+TABLE, SHUFFLE = "table", "shuffle"
+
+FUNCTIONS = frozenset(
+    (
+        *("Abs", "Atan", "Ceil", "Celu", "Cos", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu"),
+        *("HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Max", "Min", "Mish", "Neg", "Pow"),
+        *("PRelu", "Reciprocal", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus"),
+        *("Softsign", "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu"),
+    )
+)
+"""Tables by themselves, other operands being single constant numbers."""
+_PARTS = frozenset(("Add", "Mul", "Relu", "Clip"))
+_SCALED = frozenset(("Add", "Mul"))
+"""Joined to a table before or behind them."""
+_MAX_SHIFT = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composite:
+    """op: TABLE or SHUFFLE; source: the value it reads; nodes: in graph order, the last one writes
+    the result; attrs: `functions` of a table (operator types in order), `groups` of a shuffle
+    (channel i*groups + g of the result is channel g*(channels/groups) + i of the source).
+    """
+
+    op: str
+    source: ir.Value
+    nodes: tuple[ir.Node, ...]
+    attrs: Mapping[str, Any]
+
+
+def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
+    """All composites of a canonical graph, by the node that writes the result."""
+    tables = _Tables()
+    found: dict[ir.Node, Composite] = {}
+    place: dict[ir.Node, int] = {}
+    for node in graph:
+        place[node] = len(place)
+        tables.visit(node)
+        if (shuffle := _shuffle(node)) is not None:
+            found[node] = shuffle
+    for root, part in tables.parts.items():
+        nodes = tuple(sorted(part.nodes, key=place.__getitem__))
+        functions = {"functions": tuple(n.op_type for n in nodes)}
+        found[root] = Composite(op=TABLE, source=part.source, nodes=nodes, attrs=functions)
+    return found
+
+
+def slope_shift(alpha: float) -> int | None:
+    """The k of alpha = 2**-k, 0 <= k <= 15 (what the comparator's slopes can hold exactly); None
+    otherwise.
+    """
+    mantissa, exponent = np.frexp(alpha)
+    shift = 1 - int(exponent)
+    return shift if mantissa == 0.5 and 0 <= shift <= _MAX_SHIFT else None
+
+
+def const_array(value: ir.Value | None) -> np.ndarray | None:
+    """The data of a constant value, None for computed ones."""
+    if value is None:
+        return None
+    producer = value.producer()
+    if value.const_value is None and (producer is None or producer.op_type != "Constant"):
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy()
+
+
+@dataclass(slots=True)
+class _Part:
+    """A table in the making: the value it reads, its nodes."""
+
+    source: ir.Value
+    nodes: set[ir.Node]
+
+
+@dataclass(slots=True)
+class _Tables:
+    """Invariant: `above[v]` is the nearest value of which v, element by element, is a function (of
+    nothing else); `depth[v]` counts such steps; `parts` holds disjoint tables by their last node.
+    """
+
+    above: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    depth: dict[ir.Value, int] = field(default_factory=dict)
+    parts: dict[ir.Node, _Part] = field(default_factory=dict)
+
+    def visit(self, node: ir.Node) -> None:
+        """One node behind all that it reads."""
+        operands = _operands(node)
+        base = self._common(operands) if operands else None
+        if base is None:
+            return
+        result = node.outputs[0]
+        self.above[result], self.depth[result] = base, self.depth.get(base, 0) + 1
+        part = self._back(node, base)
+        if part is None:
+            return
+        inner = [n for n in part.nodes if n in self.parts]
+        if not (inner or _is_function(node)):
+            self._join_behind(node, base)
+            return
+        for other in inner:
+            del self.parts[other]
+        self._join_before(part)
+        self.parts[node] = part
+
+    def _common(self, operands: Sequence[ir.Value]) -> ir.Value | None:
+        """The nearest value that all operands are functions of."""
+        first, *others = operands
+        for value in others:
+            other = value
+            while first is not other:
+                if self.depth.get(first, 0) < self.depth.get(other, 0):
+                    first, other = other, first
+                if first not in self.above:
+                    return None
+                first = self.above[first]
+        return first
+
+    def _back(self, node: ir.Node, base: ir.Value) -> _Part | None:
+        """The nodes from a result back to a value; None when a value between is read elsewhere."""
+        nodes = {node}
+        stack = [node]
+        while stack:
+            for value in _operands(stack.pop()):
+                producer = value.producer()
+                if value is not base and producer is not None and producer not in nodes:
+                    nodes.add(producer)
+                    stack.append(producer)
+        between = (n.outputs[0] for n in nodes if n is not node)
+        return _Part(base, nodes) if all(_read_only_by(v, nodes) for v in between) else None
+
+    def _join_behind(self, node: ir.Node, base: ir.Value) -> None:
+        producer = base.producer()
+        if node.op_type in _SCALED and producer in self.parts and _read_only_by(base, {node}):
+            part = self.parts.pop(producer)
+            part.nodes.add(node)
+            self.parts[node] = part
+
+    def _join_before(self, part: _Part) -> None:
+        while _read_only_by(part.source, part.nodes):
+            producer = part.source.producer()
+            before = self.parts.pop(producer, None) if producer else None
+            if before is not None:
+                part.nodes |= before.nodes
+                part.source = before.source
+            elif producer and producer.op_type in _SCALED and len(_operands(producer)) == 1:
+                part.nodes.add(producer)
+                part.source = _operands(producer)[0]
+            else:
+                return
+
+
+def _operands(node: ir.Node) -> list[ir.Value]:
+    """The computed values an element-wise node reads, each once; none unless every other operand is
+    a single number and all shapes are that of the result.
+    """
+    known = node.domain in {"", "ai.onnx"} and node.op_type in FUNCTIONS | _PARTS
+    if not known or len(node.outputs) != 1 or node.outputs[0].dtype != ir.DataType.FLOAT:
+        return []
+    shape = node.outputs[0].shape
+    if shape is None or not all(isinstance(d, int) for d in shape):
+        return []
+    found: dict[ir.Value, None] = {}
+    for value in node.inputs:
+        if value is None:
+            continue
+        data = const_array(value)
+        if data is None and value.shape == shape:
+            found[value] = None
+        elif data is None or data.size != 1 or data.ndim > len(shape):
+            return []
+    return list(found)
+
+
+def _is_function(node: ir.Node) -> bool:
+    """A table by itself, whatever else is in it."""
+    match node.op_type:
+        case "LeakyRelu":
+            return slope_shift(node.attributes.get_float("alpha", 0.01)) is None
+        case "Mul":
+            return all(const_array(v) is None for v in node.inputs)
+        case op:
+            return op in FUNCTIONS
+
+
+def _read_only_by(value: ir.Value, nodes: set[ir.Node]) -> bool:
+    return not value.is_graph_output() and all(u.node in nodes for u in value.uses())
+
+
+def _shuffle(last: ir.Node) -> Composite | None:
+    """[1, g*n, h, w] -> Reshape [(1,) g, n, h, w] -> Transpose [(1,) n, g, h, w] -> Reshape."""
+    nodes = [last]
+    for _ in range(2):
+        value = nodes[-1].inputs[0] if nodes[-1].inputs else None
+        before = None if value is None else value.producer()
+        if value is None or before is None or not _read_only_by(value, {nodes[-1]}):
+            return None
+        nodes.append(before)
+    kinds = [n.op_type if n.domain in {"", "ai.onnx"} else "" for n in nodes]
+    source, split = nodes[-1].inputs[0] if nodes[-1].inputs else None, _dims(nodes[-1].outputs[0])
+    if kinds != ["Reshape", "Transpose", "Reshape"] or source is None:
+        return None
+    lead = len(split) - 4
+    order = tuple(nodes[1].attributes.get_ints("perm", ()))
+    swap = (*range(lead), lead + 1, lead, lead + 2, lead + 3)
+    shape = _dims(source)
+    whole = lead in {0, 1} and split[:lead] == (1,) * lead and order == swap
+    if not whole or len(shape) != 4 or shape[2:] != split[-2:] or shape != _dims(last.outputs[0]):
+        return None
+    groups = {"groups": split[lead]}
+    return Composite(op=SHUFFLE, source=source, nodes=tuple(reversed(nodes)), attrs=groups)
+
+
+def _dims(value: ir.Value) -> tuple[int, ...]:
+    """The shape, () when it is not known."""
+    dims = () if value.shape is None else tuple(value.shape)
+    return tuple(d for d in dims if isinstance(d, int)) if dims else ()

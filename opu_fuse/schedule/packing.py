@@ -1,0 +1,94 @@
+"""Slots: several neighbouring pixels of a narrow map in one word.
+
+The network's inputs come in the smallest slots that hold their channels, unless someone needs whole
+words. A map whose channels fill half a word or less can be stored in slots of W/2 or W/4 bytes,
+when the group that makes it runs in a mode of as many pixels per cycle, whoever reads it takes
+slots, and what is added to it is packed alike. Found by starting from the most and taking back what
+does not hold, until nothing changes.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from opu_fuse.cost.layer import Shape
+from opu_fuse.cost.tiles import can_fetch
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.views import feature_shape
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.layer import Layer
+
+MIN_SLOT = 4
+
+
+def choose_slots(
+    dfg: Dfg, layers: Iterable[Layer], fixed: Collection[int], hw: HwSpec
+) -> dict[int, int]:
+    """Bytes that a pixel takes, by DFG index; a word for the values that are not named.
+
+    layers: in execution order; fixed: values that take whole words whatever reads them.
+    """
+    if hw.word_bytes != hw.word_channels:
+        return {}
+    layers = tuple(layers)
+    wide = {layer.source for layer in layers if not _reads_slots(layer, hw)}
+    wide.update(fixed, (layer.residual for layer in layers if layer.residual is not None))
+    images = {i: feature_shape(dfg[i].shape)[0] for i in dfg.inputs if i not in wide}
+    slots = {i: max(MIN_SLOT, 1 << (n - 1).bit_length()) for i, n in images.items()}
+    slots = {i: slot for i, slot in slots.items() if slot < hw.word_bytes}
+    px = _pack_pixels(layers, slots, fixed, hw)
+    return slots | {node: hw.word_bytes // n for node, n in px.items() if n > 1}
+
+
+def _pack_pixels(
+    layers: Sequence[Layer], slots: Mapping[int, int], fixed: Collection[int], hw: HwSpec
+) -> dict[int, int]:
+    """Pixels per word of every layer's output. slots: of the network's inputs."""
+    px = {layer.output: _most(layer, hw) for layer in layers}
+    px |= {node: 1 for node in fixed if node in px}
+    for layer in layers:
+        for source, takes in ((layer.source, _reads_slots(layer, hw)), (layer.residual, True)):
+            if source in px and not takes:
+                px[source] = 1
+    changed = True
+    while changed:
+        changed = False
+        for layer in layers:
+            slot = hw.word_bytes // px.get(layer.source, 1)
+            slot = slots.get(layer.source, slot)
+            best = _fitting(replace(layer.shape, slot=slot), px[layer.output], hw)
+            if layer.residual is not None:
+                best = best if px.get(layer.residual, 1) == best else 1
+            if best != px[layer.output]:
+                px[layer.output], changed = best, True
+            if layer.residual in px and px[layer.residual] != best:
+                px[layer.residual], changed = 1, True
+    return px
+
+
+def _reads_slots(layer: Layer, hw: HwSpec) -> bool:
+    """Whether the array can take a layer's pixels from slots: its channels fit one segment of some
+    mode.
+    """
+    shape = layer.shape
+    if shape.depthwise or shape.pre or not shape.array:
+        return False
+    return shape.in_channels <= max(m.ic for m in hw.array.modes if m.px == 1)
+
+
+def _most(layer: Layer, hw: HwSpec) -> int:
+    """The most pixels of a layer's output that some mode packs into a word."""
+    shape = layer.shape
+    plain = shape.array and not (shape.depthwise or shape.pre or shape.pool or shape.broadcast)
+    if not plain or shape.upsample != (1, 1) or len(layer.out_pieces) > 1:
+        return 1
+    return max(
+        (m.px for m in hw.array.modes if shape.mid_channels * m.px <= hw.word_channels), default=1
+    )
+
+
+def _fitting(shape: Shape, most: int, hw: HwSpec) -> int:
+    """The most pixels, up to `most`, for which data fetch can feed a mode."""
+    for px in (4, 2):
+        if px <= most and any(can_fetch(replace(shape, px=px), m, hw) for m in hw.array.modes):
+            return px
+    return 1

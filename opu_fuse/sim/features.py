@@ -1,0 +1,77 @@
+"""What the array sees of the feature buffer: padding, slots and the pre chain."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from opu_fuse import fixedpoint
+from opu_fuse.hw.isa import PARAM_WORDS, Space
+from opu_fuse.hw.sweep import Sweep
+from opu_fuse.sim.memories import Memories
+
+Params = Mapping[str, int]
+_PADDING = -1
+"""Index of the word that stands for positions outside the tile: the last."""
+
+
+def gather(mem: Memories, p: Params, s: Sweep) -> np.ndarray:
+    """int8 (out_rows, out_cols, blocks, kernel_rows, kernel_cols, lanes) that the sweep uses."""
+    y = _positions(p["origin_y"], p["out_rows"], p["stride_y"], s.kernel[0], p["dilation_y"])
+    x = _positions(p["origin_x"], p["out_cols"], p["stride_x"], s.kernel[1], p["dilation_x"])
+    words, row_pitch, block_pitch = mem.feature, p["row_pitch"], p["block_pitch"]
+    first = p["feature"] + s.blocks.start * block_pitch
+    if p["pre"]:
+        rows, cols = _span(y, p["in_rows"]), _span(x, p["in_cols"])
+        words = _pre_chain(mem, p, s.blocks, rows, cols)
+        first, row_pitch = -(rows.start * len(cols) + cols.start), len(cols)
+        block_pitch = len(rows) * row_pitch
+    words[_PADDING] = p["pad_value"]
+
+    y = y[:, None, None, :, None]
+    x = x[None, :, None, None, :]
+    inside_y = (y >= 0) & (y < p["in_rows"])
+    block = np.arange(len(s.blocks))[None, None, :, None, None] * block_pitch
+    slot = 1 << p["slot_log2"]
+    per_word = mem.spec.word_bytes // slot
+    if per_word == 1:
+        inside = inside_y & (x >= 0) & (x < p["in_cols"])
+        index = np.where(inside, first + block + y * row_pitch + x, _PADDING)
+        return words.take(index, axis=0)[..., s.used.start : s.used.stop]
+
+    across = x[..., None] + np.arange(-(-s.used.stop // slot))  # lanes go on to the right
+    inside = inside_y[..., None] & (across >= 0) & (across < p["in_cols"])
+    index = (first + block + y * row_pitch)[..., None] * per_word + across
+    found = words.reshape(-1, slot).take(np.where(inside, index, _PADDING), axis=0)
+    return found.reshape(*index.shape[:-1], -1)[..., s.used.start : s.used.stop]
+
+
+def _pre_chain(mem: Memories, p: Params, blocks: range, rows: range, cols: range) -> np.ndarray:
+    """int8 (blocks * rows * cols + 1, lanes): a part of the tile behind the pre chain."""
+    lanes = mem.spec.word_channels
+    c, y, x = (np.arange(r.start, r.stop) for r in (blocks, rows, cols))
+    word = p["feature"] + c[:, None, None] * p["block_pitch"] + y[:, None] * p["row_pitch"] + x
+    first = p["pre_param"] + PARAM_WORDS * blocks.start
+    found = mem.parameters(Space.PRE, first, len(blocks))
+    made = fixedpoint.channel_affine(
+        mem.feature.take(word, axis=0)[..., :lanes],
+        mult=found.mult[:, None, None],
+        bias=found.bias[:, None, None],
+        shift=found.shift[:, None, None],
+        y_zero=p["pre_zero"],
+        lo=p["pre_lo"],
+        hi=p["pre_hi"],
+    )
+    return np.append(made.reshape(-1, lanes), np.zeros((1, lanes), np.int8), axis=0)
+
+
+def _span(positions: np.ndarray, limit: int) -> range:
+    """From the first to the last position inside the tile."""
+    inside = positions[(positions >= 0) & (positions < limit)]
+    return range(inside.min(), inside.max() + 1) if inside.size else range(0)
+
+
+@lru_cache(maxsize=1024)
+def _positions(origin: int, outputs: int, stride: int, kernel: int, dilation: int) -> np.ndarray:
+    """(outputs, kernel) tile coordinates (shared: not to be changed)."""
+    return origin + np.arange(outputs)[:, None] * stride + np.arange(kernel)[None, :] * dilation

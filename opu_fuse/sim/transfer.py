@@ -1,0 +1,55 @@
+"""Load and store between the memory window and the buffers (docs/machine.md, load and store)."""
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from opu_fuse.hw.footprint import dram_word_bytes
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.isa import Space
+from opu_fuse.sim.memories import Memories
+
+
+def load(mem: Memories, instruction: Instruction) -> None:
+    """DRAM to a buffer. Bounds have been checked."""
+    p, space = instruction.params, Space(instruction.opcode)
+    word = dram_word_bytes(space, mem.spec)
+    words = p["run"] * p["rows"] * p["blocks"]
+    source = as_strided(
+        mem.dram[instruction.dram :],
+        shape=(p["blocks"], p["rows"], p["run"] * word),
+        strides=(p["block_pitch"] * word, p["row_pitch"] * word, 1),
+    )
+    target = mem.buffer(space)[p["dst"] : p["dst"] + words]
+    target.view(np.uint8)[:] = source.reshape(words, word)
+
+
+def store(mem: Memories, instruction: Instruction) -> None:
+    """Output buffer to DRAM, scattered. Bounds have been checked."""
+    p, word = instruction.params, mem.spec.word_bytes
+    blocks, rows, run = p["blocks"], p["rows"], p["run"]
+    down, across = p["repeat_rows"] + 1, p["repeat_cols"] + 1
+    pitches = (p["block_pitch"], down * p["row_pitch"], p["row_pitch"], across + p["word_gap"], 1)
+    counts = (blocks, rows, down, run, across)
+    target = as_strided(
+        mem.dram[instruction.dram :],
+        shape=(*counts, word),
+        strides=(*(pitch * word for pitch in pitches), 1),
+    )
+    words = mem.output[p["src"] : p["src"] + blocks * rows * run].view(np.uint8)
+    source = np.broadcast_to(words.reshape(blocks, rows, 1, run, 1, word), target.shape)
+    kept = (..., slice(p["skip_low"], word - p["skip_high"]))
+    if _disjoint(counts, pitches):
+        target[kept] = source[kept]
+    else:  # the last one stays
+        for place in np.ndindex(blocks, rows, down):
+            target[place][kept] = source[place][kept]
+
+
+def _disjoint(counts: tuple[int, ...], pitches: tuple[int, ...]) -> bool:
+    """True when no two words of a store can share an address."""
+    extent = 1
+    for pitch, count in sorted((q, c) for c, q in zip(counts, pitches, strict=True) if c > 1):
+        if pitch < extent:
+            return False
+        extent += (count - 1) * pitch
+    return True

@@ -1,0 +1,44 @@
+// TABLE: every lane looks its value v up at word base + v + 128 of its table memory, which answers one cycle after the
+// address. Latency 2, one word per cycle. Items that are not present do not read. base_i is constant while items are inside.
+module opu_table
+  import opu_pkg::*;
+  import opu_post_pkg::*;
+(
+    input  logic                     clk_i,
+    input  logic                     rst_ni,
+
+    input  table_addr_t              base_i,
+
+    output logic                     table_re_o,
+    output table_addr_t [LANES-1:0]  table_addr_o,
+    input  logic [WORD_BITS-1:0]     table_rdata_i,
+
+    input  item_t                    item_i,
+    input  logic [WORD_BITS-1:0]     value_i,
+    output item_t                    item_o,
+    output logic [WORD_BITS-1:0]     value_o
+);
+
+  item_t read_item_q;
+
+  assign table_re_o = item_i.valid && item_i.present;
+  always_comb begin
+    table_addr_o = '0;
+    if (table_re_o) begin
+      for (int unsigned l = 0; l < LANES; l++) begin
+        table_addr_o[l] = base_i + table_addr_t'({!value_i[8*l+7], value_i[8*l+:7]});
+      end
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (read_item_q.valid && read_item_q.present) value_o <= table_rdata_i;
+    read_item_q <= item_i;
+    item_o <= read_item_q;
+    if (!rst_ni) begin
+      read_item_q.valid <= 1'b0;
+      item_o.valid <= 1'b0;
+    end
+  end
+
+endmodule

@@ -1,0 +1,155 @@
+"""Operators beside convolutions, sums and pools: how the quantiser rounds them, and that the golden
+model then computes what ONNX Runtime computes.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.dfg.build import build_dfg
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.interpret import interpret, runs_integer
+from opu_fuse.dfg.scaling import affine_params
+from opu_fuse.frontend import Prepared, prepare, reference
+
+Text = Callable[..., onnx.ModelProto]
+NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+RNG = np.random.default_rng(5)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def norm(channels: int) -> dict[str, np.ndarray]:
+    spread = np.abs(normal(channels)) + 0.1
+    return {"s": normal(channels), "t": normal(channels), "u": normal(channels), "v": spread}
+
+
+X = "g (float[1, 6, 9, 8] x) => (float[A, B, C, D] y)"
+CASES: dict[str, tuple[str, dict[str, np.ndarray], list[str]]] = {
+    "swish": (
+        "[c] a = Conv (x, w) [s] g = Sigmoid (a) [m] y = Mul (a, g)",
+        {"w": normal(6, 6, 3, 3)},
+        ["conv", "table"],
+    ),
+    "squeeze and excite": (
+        ("[p] a = GlobalAveragePool (x) [c] b = Conv (a, w, o) [g] h = HardSigmoid (b)"
+        "[m] y = Mul (x, h)"),
+        {"w": normal(6, 6, 1, 1), "o": normal(6)},
+        ["avg_pool", "conv", "add", "table", "multiply"],
+    ),
+    "batch norm before a convolution": (
+        "[n] a = BatchNormalization (x, s, t, u, v) [r] b = Relu (a) [c] y = Conv (b, w)",
+        {"w": normal(4, 6, 3, 3), **norm(6)},
+        ["batch_norm", "relu", "conv"],
+    ),
+    "batch norm of very different channels": (
+        "[n] y = BatchNormalization (x, s, t, u, v)",
+        norm(6) | {"s": np.float32([1e-6, 1, 9e3, 0, -3, 1]), "t": np.float32([9, 0, 1, 0, 5, 7])},
+        ["batch_norm"],
+    ),
+    "transposed convolution": (
+        "[c] a = ConvTranspose <strides = [2, 2], pads = [1, 0, 1, 1]> (x, w, o) [r] y = Relu (a)",
+        {"w": normal(6, 5, 3, 3) * np.exp2(np.arange(5, dtype=np.float32))[:, None, None],
+         "o": normal(5)},
+        ["transposed_conv", "add", "relu"],
+    ),
+    "depthwise transposed convolution": (
+        "[c] y = ConvTranspose <strides = [2, 2], group = 6> (x, w, o)",
+        {"w": normal(6, 1, 2, 2), "o": normal(6)},
+        ["transposed_conv", "add"],
+    ),
+    "channel shuffle": (
+        ("[k] a = Concat <axis = 1> (x, x) [f] b = Reshape (a, apart)"
+        "[t] d = Transpose <perm = [0, 2, 1, 3, 4]> (b) [j] e = Reshape (d, whole)"
+        "[s] h, i = Split <axis = 1> (e, half) [p] y = Add (h, i)"),
+        {
+            "apart": np.int64([1, 2, 6, 9, 8]),
+            "whole": np.int64([1, 12, 9, 8]),
+            "half": np.int64([6, 6]),
+        },
+        ["concat", "shuffle", "split", "add"],
+    ),
+}  # fmt: skip
+
+
+def prepared(onnx_text: Text, name: str, scales: str) -> tuple[Prepared, Dfg]:
+    body, weights, _ = CASES[name]
+    found = prepare(onnx_text(f"{X} {{ {body} }}", **weights), scales=scales)
+    return found, build_dfg(found.canonical)
+
+
+def compare(found: Prepared, dfg: Dfg, seed: int) -> dict[str, int]:
+    """Largest difference of every rounded value from ONNX Runtime's."""
+    (value,) = found.canonical.graph.inputs
+    x = np.random.default_rng(seed).standard_normal([int(d) for d in value.shape], np.float32)
+    inputs = {value.name: x}
+    assert found.qdq is not None
+    expected, values = reference(found.qdq, inputs), interpret(dfg, inputs, NUMERIC)
+    shown = [n for n in dfg.nodes if n.tensor and n.index in values]
+    assert {n.tensor for n in shown} == {k for k in expected if expected[k].dtype == np.int8}
+    return {
+        n.name: int(np.abs(values[n.index] - expected[n.tensor].astype(int)).max()) for n in shown
+    }
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+@pytest.mark.parametrize("name", CASES)
+def test_golden_model_and_onnxruntime_agree(onnx_text: Text, name: str, scales: str, seed: int):
+    found, dfg = prepared(onnx_text, name, scales)
+    assert [n.op for n in dfg.calls] == CASES[name][2]
+    assert all(runs_integer(dfg, n.index) for n in dfg.calls), "ONNX Runtime against itself"
+    differences = compare(found, dfg, seed)
+    if scales == "pow2":
+        assert set(differences.values()) == {0}
+    else:  # what follows a difference of one may differ by more
+        assert max(differences.values()) <= 2
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float_and_quantised_model_have_the_same_operators(onnx_text: Text, name: str):
+    body, weights, ops = CASES[name]
+    plain = prepare(onnx_text(f"{X} {{ {body} }}", **weights), quantised=False)
+    assert [n.op for n in build_dfg(plain.canonical).calls] == ops
+
+
+@pytest.mark.parametrize("name", ["swish", "channel shuffle"])
+def test_values_inside_a_composite_are_not_rounded(onnx_text: Text, name: str):
+    found, dfg = prepared(onnx_text, name, "pow2")
+    assert found.qdq is not None
+    rounded = [n.input[0] for n in found.qdq.graph.node if n.op_type == "QuantizeLinear"]
+    shown = {n.value for n in dfg.nodes}
+    assert [r for r in rounded if r.removesuffix("_QuantizeLinear_Input") not in shown] == []
+
+
+def test_a_normalisation_uses_fifteen_bits_for_its_factors(onnx_text: Text):
+    _, dfg = prepared(onnx_text, "batch norm of very different channels", "pow2")
+    params = affine_params(dfg, dfg.calls[0].index)
+    scale = dfg[dfg.calls[0].operands[1]].const
+    assert np.all((np.abs(params.mult[scale != 0]) >= 1 << 13) | (np.abs(scale[scale != 0]) < 1e-3))
+
+
+def test_every_filter_of_a_transposed_convolution_has_its_own_scale(onnx_text: Text):
+    _, dfg = prepared(onnx_text, "transposed convolution", "pow2")
+    weight = dfg[dfg.calls[0].operands[1]]
+    assert weight.quant is not None
+    assert (weight.quant.axis, len(set(weight.quant.scale))) == (1, 5)
+
+
+def test_a_function_of_unrounded_values_stays_in_floating_point(onnx_text: Text):
+    model = onnx_text(f"{X} {{ [s] a = Softmax <axis = 1> (x) [q] y = Sqrt (a) }}")
+    dfg = build_dfg(prepare(model).canonical)
+    assert [(n.op, n.quant) for n in dfg.calls] == [("host:Softmax", None), ("table", None)]
+
+
+@pytest.mark.parametrize(("name", "image"), [("efficientnet_b0", 32), ("densenet_small", 16)])
+def test_whole_networks_agree(name: str, image: int, seed: int):
+    found = prepare(zoo.build(name, image=image))
+    dfg = build_dfg(found.canonical)
+    assert all(runs_integer(dfg, n.index) for n in dfg.calls if n.op in {"table", "batch_norm"})
+    assert set(compare(found, dfg, seed).values()) == {0}

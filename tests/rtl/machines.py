@@ -1,0 +1,74 @@
+"""Machines for tests, made from opu-tiny: one with every module, one with few, one without
+multipliers.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from opu_fuse.hw.load import load_hw
+
+Tree = dict[str, Any]
+
+
+def write_machine(name: str, folder: Path) -> str:
+    """What `load_hw` takes: the name itself for a machine of the project, else a file made here."""
+    if name not in MACHINES:
+        return name
+    tree = load_hw("opu-tiny").to_tree() | {"name": name}
+    MACHINES[name](tree)
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+    return str(path)
+
+
+def _narrow_bus(tree: Tree) -> None:
+    """Two beats for a word, bursts up to the end of the page."""
+    tree["dram"] |= {"bus_bytes": 4, "max_burst": 256}
+
+
+def _every_module(tree: Tree) -> None:
+    """Pre chain, tables, product, upsampling; two beats for a word."""
+    tree["dram"] |= {"bus_bytes": 4}
+    tree["buffers"] |= {"pre": {"words": 32, "banks": 2}, "table": {"words": 768, "banks": 3}}
+    flow = tree["dataflow"]
+    post = ("compare", "pool", "res_add", "se", "table")
+    flow["modules"] |= {
+        "pre_mul": {"kind": "multiplier", "operand": "per_channel", "bypass": True},
+        "pre_add": {"kind": "adder", "operand": "per_channel", "bypass": True},
+        "table": {"kind": "table", "exit": True},
+        "se": {"kind": "se", "operand": "per_channel", "exit": True},
+        "upsample": {"kind": "upsample", "exit": True},
+    }
+    flow["edges"] |= {"concat": ["pre_mul"], "pre_mul": ["pre_add"], "pre_add": ["pad"]}
+    flow["edges"]["add"] = [*post]
+    flow["edges"] |= {name: [*(p for p in post if p != name), "upsample"] for name in post}
+    flow["operators"] |= {"table": ["table"], "multiply": ["se"], "upsample": ["upsample"]}
+
+
+def _few_modules(tree: Tree) -> None:
+    """No pool, no residual adder."""
+    flow = tree["dataflow"]
+    for name in ("pool", "res_add"):
+        del flow["modules"][name], flow["edges"][name]
+    flow["edges"] = {n: [t for t in to if t in flow["modules"]] for n, to in flow["edges"].items()}
+    flow["edges"].pop("compare")
+    flow["operators"]["add"] = ["adder"]
+    for name in ("max_pool", "avg_pool"):
+        del flow["operators"][name]
+
+
+def _no_multipliers(tree: Tree) -> None:
+    """Powers of two only, with a product module."""
+    _every_module(tree)
+    tree["numeric"]["multiplier_bits"] = 0
+
+
+MACHINES: dict[str, Callable[[Tree], None]] = {
+    "narrow-bus": _narrow_bus,
+    "every-module": _every_module,
+    "few-modules": _few_modules,
+    "no-multipliers": _no_multipliers,
+}

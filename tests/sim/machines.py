@@ -1,0 +1,82 @@
+"""Machines for tests of single instructions, made from opu-tiny: every module, odd sizes."""
+
+from dataclasses import replace
+
+from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec import Access, Array, Buffer, HwSpec, Mode, Module, ModuleKind, WeightBuffer
+
+K = ModuleKind
+TINY = load_hw("opu-tiny")
+
+
+def machine(name: str, lanes: int, array: Array, width: int) -> HwSpec:
+    """opu-tiny with every module, another array and words of other sizes."""
+    flow = TINY.dataflow
+    more = {
+        "table": Module(kind=K.TABLE, exit=True),
+        "se": Module(kind=K.SE, operand=Access.FULL, exit=True),
+        "upsample": Module(kind=K.UPSAMPLE, exit=True),
+    }
+    buffers = replace(
+        TINY.buffers,
+        weight=WeightBuffer(words=512, width=width),
+        pre=Buffer(words=64),
+        table=Buffer(words=600),
+    )
+    return replace(
+        TINY,
+        name=name,
+        word_channels=lanes,
+        array=array,
+        buffers=buffers,
+        dataflow=replace(flow, modules={**flow.modules, **more}),
+    )
+
+
+def modes(*rows: tuple[int, int, int]) -> tuple[Mode, ...]:
+    return tuple(Mode(ic=ic, oc=oc, px=px) for ic, oc, px in rows)
+
+
+def without(spec: HwSpec, *kinds: ModuleKind) -> HwSpec:
+    """A machine without modules of these kinds."""
+    flow = spec.dataflow
+    left = {name: m for name, m in flow.modules.items() if m.kind not in kinds}
+    return replace(spec, dataflow=replace(flow, modules=left))
+
+
+BARE = replace(
+    without(TINY, *(K.COMPARATOR, K.POOL, K.RES_ADDER, K.SE, K.TABLE, K.UPSAMPLE)),
+    name="bare",
+    array=replace(TINY.array, depthwise=False),
+    buffers=replace(TINY.buffers, pre=None, table=None),
+)
+"""Load, conv, copy, requantise and store only."""
+
+MACHINES = {
+    spec.name: spec
+    for spec in (
+        machine(
+            "full",
+            8,
+            Array(
+                units=8,
+                multipliers=4,
+                modes=modes((8, 4, 1), (4, 8, 1), (4, 4, 2), (8, 2, 2), (4, 2, 4)),
+                depthwise=True,
+            ),
+            width=4,
+        ),
+        machine(
+            "odd",  # words of 24 lanes in 32 bytes; two depthwise parts a word, 9 of 12 products
+            24,
+            Array(units=12, multipliers=12, modes=modes((12, 12, 1), (24, 6, 1)), depthwise=True),
+            width=16,
+        ),
+        machine(
+            "wide",  # more units than lanes
+            8,
+            Array(units=16, multipliers=4, modes=modes((8, 8, 1), (8, 4, 2)), depthwise=True),
+            width=8,
+        ),
+    )
+}
