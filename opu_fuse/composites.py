@@ -30,6 +30,7 @@ FUNCTIONS = frozenset(
 )
 """Tables by themselves, other operands being single constant numbers."""
 _PARTS = frozenset(("Add", "Mul", "Relu", "Clip"))
+_ELEMENT_WISE = FUNCTIONS | _PARTS
 _SCALED = frozenset(("Add", "Mul"))
 """Joined to a table before or behind them."""
 _MAX_SHIFT = 15
@@ -111,14 +112,13 @@ class _Tables:
             return
         result = node.outputs[0]
         self.above[result], self.depth[result] = base, self.depth.get(base, 0) + 1
+        if not _is_function(node):
+            self._join_behind(node, base)
+            return
         part = self._back(node, base)
         if part is None:
             return
-        inner = [n for n in part.nodes if n in self.parts]
-        if not (inner or _is_function(node)):
-            self._join_behind(node, base)
-            return
-        for other in inner:
+        for other in part.nodes & self.parts.keys():
             del self.parts[other]
         self._join_before(part)
         self.parts[node] = part
@@ -174,7 +174,7 @@ def _operands(node: ir.Node) -> list[ir.Value]:
     """The computed values an element-wise node reads, each once; none unless every other operand is
     a single number and all shapes are that of the result.
     """
-    known = node.domain in {"", "ai.onnx"} and node.op_type in FUNCTIONS | _PARTS
+    known = node.domain in {"", "ai.onnx"} and node.op_type in _ELEMENT_WISE
     if not known or len(node.outputs) != 1 or node.outputs[0].dtype != ir.DataType.FLOAT:
         return []
     shape = node.outputs[0].shape

@@ -34,14 +34,14 @@ from opu_fuse.dfg.integer import (
     int8_weight,
     requant_params,
 )
+from opu_fuse.dfg.kernels import shuffle_channels
 from opu_fuse.dfg.scaling import affine_params
 from opu_fuse.dfg.tables import table_entries
 from opu_fuse.dfg.views import feature_shape, follow_views
 from opu_fuse.fuse.outline import outline
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.hw.footprint import dram_word_bytes
-from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine, Space
+from opu_fuse.hw.footprint import moved_bytes
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.plan import HostWork, MachineProgram, Plan, PlannedLayer
 
@@ -146,6 +146,11 @@ def _numbers(
     assert layer.anchor is not None
     node, kernel = dfg[layer.anchor], layer.shape.window.kernel
     channels = feature_shape(node.shape)[0]
+    if node.op == "shuffle":
+        order = shuffle_channels(np.arange(channels).reshape(1, -1, 1, 1), node.attrs["groups"])
+        weight = np.eye(channels, dtype=np.int8)[order.reshape(-1), :, None, None]
+        zero = np.zeros(channels, np.int64)
+        return weight, zero, zero + 1, zero
     if node.op == "avg_pool":
         p = average_params(dfg, node.index, hw.numeric)
         ((_, only),) = p.mults
@@ -311,18 +316,10 @@ def _moved_bytes(plan: Plan, number: Mapping[int, int], hw: HwSpec) -> dict[int,
     moved: dict[int, int] = {}
     for program in (s for s in plan.segments if isinstance(s, MachineProgram)):
         for instruction, group in zip(program.instructions, program.groups, strict=True):
-            if group in number:
+            if group in number and instruction.engine in (Engine.LOAD, Engine.STORE):
                 index = number[group]
-                moved[index] = moved.get(index, 0) + _transfer_bytes(instruction, hw)
+                moved[index] = moved.get(index, 0) + moved_bytes(instruction, hw)
     return moved
-
-
-def _transfer_bytes(instruction: Instruction, hw: HwSpec) -> int:
-    if instruction.engine not in (Engine.LOAD, Engine.STORE):
-        return 0
-    p = instruction.params
-    space = Space.OUTPUT if instruction.engine is Engine.STORE else Space(instruction.opcode)
-    return p["run"] * p["rows"] * p["blocks"] * dram_word_bytes(space, hw)
 
 
 def _source_map(dfg: Dfg, group_of: Mapping[int, int]) -> dict[str, tuple[tuple[str, ...], int]]:

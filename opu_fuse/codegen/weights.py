@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from opu_fuse.hw.layout import Pieces, extent, lanes_of
+from opu_fuse.hw.layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import weight_bytes
 from opu_fuse.schedule.plan import PlannedLayer
@@ -63,7 +63,7 @@ def pack_windows(planned: PlannedLayer, filters: np.ndarray, hw: HwSpec) -> np.n
 
 def to_lanes(data: np.ndarray, pieces: Pieces, axis: int) -> np.ndarray:
     """Channels along an axis to their lanes, zero in the holes."""
-    if len(pieces) == 1:
+    if is_plain(pieces):
         return data
     shape = list(data.shape)
     shape[axis] = extent(pieces)

@@ -3,8 +3,9 @@
 Reads the structure only, never scales, so that a float model and its quantised form give the same.
 Cases, by the group's first working operator: (1) conv or dense: the array; a dense node reads the
 flattened map as a convolution whose kernel is the whole map; (2) an explicit pad: its amounts join
-the window of what follows; (3) an average whose window exceeds a tile: the array, as a depthwise
-sum; (4) anything else: the copy path. Concatenations in front move nothing (`lanes`), a channel
+the window of what follows (behind the array: of a max pool); (3) an average whose window exceeds a tile: the array, as a depthwise
+sum; (4) a channel shuffle: the array, as a permutation; (5) anything else: the copy path.
+Concatenations and splits in front move nothing (`lanes`), a channel
 affine and an activation in front are the pre chain. Later operators become post stages, an upsample
 at the end is done by the store.
 """
@@ -12,17 +13,19 @@ at the end is done by the store.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from opu_fuse.cost.lanes import is_depthwise
+from opu_fuse.cost.lanes import LAYOUT, LaneMap, is_depthwise
 from opu_fuse.cost.layer import POINT, Shape, Window
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa import Stage
-from opu_fuse.hw.layout import Pieces, extent
+from opu_fuse.hw.layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec import HwSpec
 
 Pads = tuple[int, int, int, int]
-
+NO_PADS: Pads = (0, 0, 0, 0)
+LOWEST = -3.4e38
+"""What is not above it is quantised to -128, whatever the scale."""
 
 _CLAMPS = ("relu", "clip")
 PRE_CHAINS = frozenset(
@@ -78,6 +81,7 @@ class _Draft:
     residual_at: str | None = None
     anchor: int | None = None
     pad: int | None = None
+    pool_pads: Pads = NO_PADS
     pre: list[int] = field(default_factory=list)
     swapped: bool = False
     broadcast: bool = False
@@ -92,11 +96,9 @@ class _Draft:
         self.stages.append(StageOf(stage=stage, node=node.index))
 
 
-def group_geometry(
-    dfg: Dfg, members: Iterable[int], hw: HwSpec, pieces: Sequence[Pieces]
-) -> Geometry | None:
-    """The geometry of a group, members in pipeline order; None when nothing in it computes. pieces:
-    `lanes.lane_pieces` of the DFG.
+def group_geometry(dfg: Dfg, members: Iterable[int], hw: HwSpec, lanes: LaneMap) -> Geometry | None:
+    """The geometry of a group, members in pipeline order; None when nothing in it computes. lanes:
+    `lanes.map_lanes` of the DFG.
 
     Raises DoesNotFit when the machine's layout or tiles cannot express it.
     """
@@ -115,33 +117,37 @@ def group_geometry(
             raise DoesNotFit(
                 node.name, "nothing can follow an upsample in a pass", "let it run by itself"
             )
+        if draft.pool_pads != NO_PADS and node.op != "max_pool":
+            raise _lost_pad(node)
         if node.owner is None:
             _HANDLERS[node.op](draft, node)
         draft.value = node.index
-    return _finished(draft, read, nodes[-1], pieces)
+    if draft.pool_pads != NO_PADS:
+        raise _lost_pad(nodes[-1])
+    return _finished(draft, read, nodes[-1], lanes)
 
 
 def moves_nothing(node: Node) -> bool:
-    """Changes of view, and concatenations, which are a matter of layout."""
-    return node.is_virtual or node.op == "concat"
+    """Changes of view, concatenations and splits, which are a matter of layout."""
+    return node.is_virtual or node.op in LAYOUT
 
 
-def _finished(draft: _Draft, read: Map, last: Node, pieces: Sequence[Pieces]) -> Geometry:
+def _finished(draft: _Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     out = feature_shape(last.shape)
-    inside, outside = pieces[draft.source], pieces[last.index]
+    inside, outside = lanes[draft.source].pieces, lanes[last.index].pieces
     if (draft.anchor is None or draft.depthwise) and inside != outside:
         raise DoesNotFit(
             last.name,
             "its operands have their channels in different lanes",
             "let one of them be computed by a convolution in the same group",
         )
-    if draft.residual is not None and pieces[draft.residual] != outside:
+    if draft.residual is not None and lanes[draft.residual].pieces != outside:
         raise DoesNotFit(
             last.name,
             "its operands have their channels in different lanes",
             "concatenate maps whose channels are multiples of a word",
         )
-    holes = len(inside) > 1 or len(outside) > 1
+    holes = not (is_plain(inside) and is_plain(outside))
     shape = Shape(
         array=draft.anchor is not None,
         depthwise=draft.depthwise,
@@ -151,7 +157,7 @@ def _finished(draft: _Draft, read: Map, last: Node, pieces: Sequence[Pieces]) ->
         slot=draft.hw.word_bytes,
         window=draft.window,
         groups=extent(inside) if draft.depthwise else 1 if holes else draft.groups,
-        mid_channels=extent(outside) if len(outside) > 1 else draft.mid[0],
+        mid_channels=draft.mid[0] if is_plain(outside) else extent(outside),
         mid_rows=draft.mid[1],
         mid_cols=draft.mid[2],
         pool=draft.pool,
@@ -221,9 +227,27 @@ def _pre_chain(draft: _Draft, nodes: Sequence[Node]) -> int:
 
 
 def _pad(draft: _Draft, node: Node) -> None:
+    """In front of the chain: into the window of what follows. Later: into that of a max pool."""
+    if draft.anchor is not None or draft.stages:
+        if node.attrs["value"] > LOWEST:
+            raise DoesNotFit(
+                node.name,
+                f"it pads partial results with {node.attrs['value']}, which a pool leaves out",
+                "pad with -inf before a MaxPool, or end the group before it",
+            )
+        draft.pool_pads = node.attrs["pads"]
+        return
     draft.window = replace(draft.window, pads=node.attrs["pads"])
     draft.pad = node.index
     draft.mid = feature_shape(node.shape)
+
+
+def _lost_pad(node: Node) -> DoesNotFit:
+    return DoesNotFit(
+        node.name,
+        "behind the array only a max pool can take padding",
+        "end the group before the padding",
+    )
 
 
 def _conv(draft: _Draft, node: Node) -> None:
@@ -237,6 +261,12 @@ def _conv(draft: _Draft, node: Node) -> None:
     draft.groups = attrs["group"]
     draft.depthwise = draft.hw.array.depthwise and is_depthwise(draft.dfg, node)
     _array(draft, node)
+
+
+def _shuffle(draft: _Draft, node: Node) -> None:
+    """Channels change places: a convolution with a permutation."""
+    draft.anchor = node.index
+    draft.stage(Stage.REQUANT, node)
 
 
 def _dense(draft: _Draft, node: Node) -> None:
@@ -260,7 +290,9 @@ def _activation(draft: _Draft, node: Node) -> None:
 
 def _pool(draft: _Draft, node: Node) -> None:
     attrs = node.attrs
-    window = Window(kernel=attrs["kernel"], strides=attrs["strides"], pads=attrs["pads"])
+    pads = _sum_pads(draft.pool_pads, attrs["pads"])
+    draft.pool_pads = NO_PADS
+    window = Window(kernel=attrs["kernel"], strides=attrs["strides"], pads=pads)
     positions = window.kernel[0] * window.kernel[1]
     if node.op == "avg_pool" and not draft.stages and positions > _largest_window(draft.hw):
         _pool_on_array(draft, node, window)
@@ -354,10 +386,11 @@ _HANDLERS: dict[str, Callable[[_Draft, Node], None]] = {
     "add": _add,
     "multiply": _multiply,
     "table": _table,
+    "shuffle": _shuffle,
     "upsample": _upsample,
     **dict.fromkeys(("relu", "clip", "leaky_relu"), _activation),
     **dict.fromkeys(("max_pool", "avg_pool"), _pool),
 }
 
-OPERATORS = frozenset({*_HANDLERS, "batch_norm", "concat"})
+OPERATORS = frozenset({*_HANDLERS, "batch_norm", *LAYOUT})
 """Operators that `group_geometry` knows."""

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from opu_fuse.cost.geometry import OPERATORS, Geometry, group_geometry
-from opu_fuse.cost.lanes import lane_pieces
+from opu_fuse.cost.lanes import LAYOUT, map_lanes
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.cost.tiling import choose_tile
@@ -21,7 +21,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
 
 ARRAY_OPERATORS = frozenset({"conv", "dense"})
-STAGES = OPERATORS - {"concat", "batch_norm"}
+STAGES = OPERATORS - {*LAYOUT, "batch_norm"}
 POOLS = frozenset({"max_pool", "avg_pool"})
 
 
@@ -76,9 +76,8 @@ class GroupCosts:
     def __init__(self, dfg: Dfg, hw: HwSpec) -> None:
         self._dfg = dfg
         self._hw = hw
-        mapped = "concat" in hw.dataflow.operators
-        joined = {n.index for n in dfg.calls if n.op == "concat" and mapped}
-        self._pieces = lane_pieces(dfg, hw, joined)
+        mapped = hw.dataflow.operators.keys() & LAYOUT
+        self._lanes = map_lanes(dfg, hw, {n.index for n in dfg.calls if n.op in mapped})
         self._tiled: dict[Shape, Price] = {}
         self._priced: dict[tuple[Hashable, ...], Price] = {}
         self._forms: dict[int, int] = {}
@@ -136,7 +135,7 @@ class GroupCosts:
         if core:
             try:
                 members = [n.index for n in core]
-                geometry = group_geometry(self._dfg, members, self._hw, self._pieces)
+                geometry = group_geometry(self._dfg, members, self._hw, self._lanes)
             except DoesNotFit as error:
                 return error
             assert geometry is not None

@@ -1,15 +1,19 @@
 """Where the channels of every value lie: concatenations that move no byte leave holes.
 
 A concatenation that the machine reads as one map is no copy: its operands lie one behind the other
-in memory, each beginning a channel block. Operators that work channel by channel keep the lanes of
+in memory, each beginning a channel block. Nor is a split: its results are read where the operand
+lies. Operators that work channel by channel keep the lanes of
 what they read; the array puts its channels into any lanes.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.views import feature_shape
-from opu_fuse.hw.layout import Pieces, extent
+from opu_fuse.dfg.views import feature_shape, follow_views
+from opu_fuse.hw.layout import Pieces, extent, lanes_of
 from opu_fuse.hw.spec import HwSpec
 
 KEEPS_LANES = frozenset(
@@ -30,27 +34,52 @@ KEEPS_LANES = frozenset(
 """Operators that give every channel in the lane in which they read it."""
 
 
-def lane_pieces(dfg: Dfg, hw: HwSpec, joined: Collection[int]) -> tuple[Pieces, ...]:
-    """Pieces of every node's value, by index. joined: concatenations whose operands lie in memory
-    one behind the other.
+LAYOUT = frozenset({"concat", "split"})
+"""Operators that machines do by reading elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """Where a value's channels are. base: DFG index of the value in whose bytes it lies (the
+    operand of a split, else itself); block: its first channel block there; pieces: lanes from that
+    block on.
     """
-    found: list[Pieces] = []
+
+    base: int
+    block: int
+    pieces: Pieces
+
+
+LaneMap = Sequence[Lanes]
+"""By DFG index."""
+
+
+def map_lanes(dfg: Dfg, hw: HwSpec, joined: Collection[int]) -> tuple[Lanes, ...]:
+    """Lanes of every value. joined: concatenations whose operands lie in memory one behind the
+    other, and splits whose results are read where their operand lies.
+    """
+    found: list[Lanes] = []
     for node in dfg.nodes:
-        found.append(_pieces(dfg, hw, joined, found, node))
+        found.append(_lanes(dfg, hw, joined, found, node))
     return tuple(found)
 
 
 def joined_operands(dfg: Dfg, index: int) -> tuple[int, ...]:
-    """The maps that a concatenation puts one behind the other."""
+    """The values that a concatenation puts one behind the other."""
     return tuple(j for i in dfg[index].operands for j in _leaves(dfg[i]))
 
 
-def joined_starts(dfg: Dfg, pieces: Sequence[Pieces], index: int, lanes: int) -> list[int]:
-    """First channel block of every operand of a joined concatenation."""
-    at, starts = 0, []
+def joined_starts(dfg: Dfg, lanes: LaneMap, index: int, width: int) -> dict[int, int]:
+    """First channel block of every value inside a joined concatenation, by the value's base. width:
+    lanes of a word.
+    """
+    at = 0
+    starts: dict[int, int] = {}
     for operand in joined_operands(dfg, index):
-        starts.append(at)
-        at += -(-extent(pieces[operand]) // lanes)
+        base = lanes[follow_views(dfg, operand)].base
+        if base not in starts:
+            starts[base] = at
+            at += -(-extent(lanes[base].pieces) // width)
     return starts
 
 
@@ -60,27 +89,52 @@ def is_depthwise(dfg: Dfg, node: Node) -> bool:
     return node.attrs["group"] == weight[0] and weight[1] == 1
 
 
-def _pieces(
-    dfg: Dfg, hw: HwSpec, joined: Collection[int], found: list[Pieces], node: Node
-) -> Pieces:
-    plain = ((0, feature_shape(node.shape)[0]),)
-    if node.index in joined:
-        at, pieces = 0, []
-        for operand in joined_operands(dfg, node.index):
-            pieces += [(at + first, count) for first, count in found[operand]]
-            at += -(-extent(found[operand]) // hw.word_channels) * hw.word_channels
-        return tuple(pieces)
+def _lanes(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: list[Lanes], node: Node) -> Lanes:
+    if node.index in joined and node.op == "concat":
+        return _concatenated(dfg, hw, found, node)
+    if node.kind is Kind.TUPLE_GET and node.operands[0] in joined:
+        return _part(dfg, hw, found, node)
+    plain: Pieces = ((0, feature_shape(node.shape)[0]),)
+    whole = Lanes(base=node.index, block=0, pieces=plain)
     if node.kind is not Kind.CALL:
-        return plain
+        return whole
     keeps = node.op in KEEPS_LANES or (
         node.op == "conv" and hw.array.depthwise and is_depthwise(dfg, node)
     )
     if node.is_virtual:
         keeps = feature_shape(dfg[node.operands[0]].shape) == feature_shape(node.shape)
     if not keeps:
-        return plain
-    read = [found[i] for i in node.operands if dfg[i].shape[:2] == node.shape[:2]]
-    return max(read, key=len, default=plain)
+        return whole
+    read = [found[i].pieces for i in node.operands if dfg[i].shape[:2] == node.shape[:2]]
+    return replace(whole, pieces=max(read, key=_holes, default=plain))
+
+
+def _concatenated(dfg: Dfg, hw: HwSpec, found: list[Lanes], node: Node) -> Lanes:
+    starts = joined_starts(dfg, found, node.index, hw.word_channels)
+    pieces = []
+    for operand in joined_operands(dfg, node.index):
+        lanes = found[follow_views(dfg, operand)]
+        at = (starts[lanes.base] + lanes.block) * hw.word_channels
+        pieces += [(at + first, count) for first, count in lanes.pieces]
+    return Lanes(base=node.index, block=0, pieces=tuple(pieces))
+
+
+def _part(dfg: Dfg, hw: HwSpec, found: list[Lanes], node: Node) -> Lanes:
+    """A result of a split: its channels where the operand has them."""
+    split = dfg[node.operands[0]]
+    whole = found[follow_views(dfg, split.operands[0])]
+    sizes = split.attrs["sizes"]
+    first = sum(sizes[: node.attrs["index"]])
+    channels = lanes_of(whole.pieces)[first : first + sizes[node.attrs["index"]]]
+    block = int(channels.min()) // hw.word_channels
+    breaks = np.flatnonzero(np.diff(channels) != 1) + 1
+    runs = np.split(channels - block * hw.word_channels, breaks)
+    pieces = tuple((int(run[0]), len(run)) for run in runs)
+    return Lanes(base=whole.base, block=whole.block + block, pieces=pieces)
+
+
+def _holes(pieces: Pieces) -> tuple[int, int]:
+    return len(pieces), extent(pieces)
 
 
 def _leaves(node: Node) -> tuple[int, ...]:

@@ -5,13 +5,12 @@ may be fed in several feature chunks, a chunk's weights in several weight chunks
 `compute.conv` each).
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opu_fuse.cost.layer import Shape
 from opu_fuse.hw.spec import HwSpec, Mode
-from opu_fuse.hw.timing import row_cycles
+from opu_fuse.hw.timing import depthwise_cycles, row_cycles
 
 STEP_OVERHEAD = 24
 """Cycles lost per instruction of the compute engine: fill of the row registers and drain of the
@@ -94,7 +93,7 @@ def unfold(shape: Shape, mode: Mode, hw: HwSpec) -> int:
     """
     if not shape.array or shape.slot == hw.word_bytes or shape.window.dilations[1] != 1:
         return 1
-    return min(mode.ic // shape.slot, shape.window.kernel[1])
+    return min(max(1, mode.ic // shape.slot), shape.window.kernel[1])
 
 
 def visits(shape: Shape, mode: Mode, hw: HwSpec) -> tuple[int, int]:
@@ -215,9 +214,15 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         side, kernel = hw.array.window_side, shape.window.kernel
         windows = ceil_div(kernel[0], side) * ceil_div(kernel[1], side)
         parts = depthwise_parts(shape, hw, 0, blocks)
-        reads = min(kernel[0], side) * shape.window.strides[1] / 2
-        pixel = max(parts, math.ceil(blocks * reads))
-        compute = tiles * windows * pixel * pixels + tiles * ranges * windows * STEP_OVERHEAD
+        steps = tiles * ranges * windows
+        compute = steps * STEP_OVERHEAD + tiles * windows * depthwise_cycles(
+            hw,
+            pixels=pixels,
+            parts=parts,
+            kernel=(min(kernel[0], side), min(kernel[1], side)),
+            stride_x=shape.window.strides[1],
+            dilation_x=shape.window.dilations[1],
+        )
         weight_bytes = parts * windows * hw.array.row_bytes * (1 if tile.weights_outer else tiles)
     elif shape.array:
         kernel_rows, kernel_visits = visits(shape, mode, hw)
@@ -226,7 +231,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         rows_all = segments * positions * output_groups(shape, mode, hw, 0, blocks)
         capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
         steps = tiles * ranges * max(chunks, ceil_div(rows_all, capacity * ranges))
-        compute = tiles * rows_all * row_cycles(hw, pixels) + steps * STEP_OVERHEAD
+        sweep = row_cycles(hw, pixels * shape.px, shape.px)
+        compute = tiles * rows_all * sweep + steps * STEP_OVERHEAD
         weights = rows_all * mode.ic * mode.oc
         resident = tile.weights_outer and rows_all <= capacity * ranges
         weight_bytes = weights * (1 if resident or tiles == 1 else tiles)

@@ -5,10 +5,8 @@ Every predicate gets the scope and the node.
 """
 
 import functools
-import math
 from collections.abc import Mapping
 
-from opu_fuse.composites import slope_shift
 from opu_fuse.dfg.graph import Access, Kind, Node
 from opu_fuse.dfg.islands import float_reason
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
@@ -21,6 +19,9 @@ _KNOWN = "operands and a result of known shape that stand for real numbers"
 
 FORMS: Mapping[str, str] = {
     "Conv": "constant weights (o, i, h, w), a constant bias and explicit pads",
+    "ConvTranspose": "constant weights (i, o, h, w), a constant bias and explicit pads",
+    "BatchNormalization": "constant parameters, four dimensions and a real result",
+    "Split": f"{_KNOWN}, along channels",
     "Gemm": "a two-dimensional operand, constant weights and a constant bias",
     "MatMul": "a two-dimensional operand and constant weights",
     "Add": _KNOWN,
@@ -82,21 +83,23 @@ def known_form(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
 def known_operator(scope: Scope, node: Node) -> Words | None:
     """{op}: no module of this machine runs it
 
-    Change: set `dataflow.operators.{op}` to {kinds}
-    Change: add a module of kind {missing} to `dataflow.modules` and map {op} to it in
+    Change: set `dataflow.operators.{key}` to {kinds}
+    Change: add a module of kind {missing} to `dataflow.modules` and map {key} to it in
     `dataflow.operators`
     Change: replace {foreign} by operators that the machine runs
     """
     if scope.modules.runners(node.op):
         return None
-    op, can = node.op.removeprefix("host:"), RUNS.get(node.op)
+    key, can = node.op.removeprefix("host:"), RUNS.get(node.op)
+    op = "+".join(node.attrs["functions"]) if key == "table" else key
     wanted = kind_for(scope, node)
     if can is None or (wanted is None and op in TWO_OPERANDS):
         return {"op": op, "foreign": op}
     can = can if wanted is None else (wanted,)
     present = {m.kind for m in scope.modules.by_name.values()}
     kinds = [str(kind) for kind in can if kind in present]
-    return {"op": op, "kinds": f"[{', '.join(kinds)}]"} if kinds else {"op": op, "missing": can[0]}
+    words: Words = {"op": op, "key": key}
+    return {**words, "kinds": f"[{', '.join(kinds)}]"} if kinds else {**words, "missing": can[0]}
 
 
 def kind_for(scope: Scope, node: Node) -> ModuleKind | None:
@@ -130,24 +133,12 @@ def feature_maps(scope: Scope, node: Node) -> Words | None:
     Change: reshape {name} to one of these
     """
     nodes = scope.dfg.nodes
-    for i in (*leaves(scope.dfg, node), node.index):
+    results = scope.dfg.users[node.index] if node.op == "split" else (node.index,)
+    for i in (*leaves(scope.dfg, node), *results):
         value = nodes[i]
         if value.kind is not Kind.CONST and feature_size(value.shape) is None:
             return {"name": value.name, "shape": value.shape}
     return None
-
-
-def shift_slope(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
-    """{node} has slope {alpha}; the comparator takes 2^-k with k from 0 to 15
-
-    Change: give {node} slope {near}
-    """
-    if node.op != "leaky_relu" or slope_shift(node.attrs["alpha"]) is not None:
-        return None
-    alpha = node.attrs["alpha"]
-    k = min(max(round(-math.log2(alpha)), 0), 15) if alpha > 0 else None
-    words = {"node": node.name, "alpha": round(alpha, 6)}
-    return words if k is None else {**words, "near": f"{2.0**-k:g} (2^-{k})"}
 
 
 def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
@@ -173,7 +164,6 @@ def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
 
 COMMON_RULES = (known_form, known_operator, integer_values, feature_maps)
 OF_ONE: Mapping[str, Rule] = {
-    "leaky_relu": shift_slope,
     "concat": channel_concat,
     "pad": spatial_pad,
 }

@@ -65,10 +65,12 @@ class FusionGraph:
 
 
 PATTERNS: dict[str, Pattern] = {
-    **dict.fromkeys(("relu", "clip", "leaky_relu"), Pattern.ELEM_WISE),
-    **dict.fromkeys(("add", "multiply"), Pattern.BROADCAST),
+    **dict.fromkeys(("relu", "clip", "leaky_relu", "table"), Pattern.ELEM_WISE),
+    **dict.fromkeys(("add", "multiply", "batch_norm"), Pattern.BROADCAST),
     **dict.fromkeys(("reshape", "concat", "pad", "upsample"), Pattern.INJECTIVE),
-    **dict.fromkeys(("conv", "dense", "max_pool", "avg_pool"), Pattern.OUT_EWISE_FUSABLE),
+    **dict.fromkeys(
+        ("conv", "transposed_conv", "dense", "max_pool", "avg_pool"), Pattern.OUT_EWISE_FUSABLE
+    ),
 }
 """Of the operators that machines know; whatever is in none of the tables is opaque."""
 

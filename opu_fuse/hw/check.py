@@ -9,9 +9,16 @@ from collections.abc import Callable, Iterator
 
 from opu_fuse.hw.check_graph import GRAPH_RULES
 from opu_fuse.hw.check_rtl import RTL_RULES
-from opu_fuse.hw.isa import DRAM_ADDRESS_BITS, PARAM_WORDS, REGISTER, VALUE_BITS, Engine
+from opu_fuse.hw.isa import (
+    DRAM_ADDRESS_BITS,
+    PARAM_WORDS,
+    REGISTER,
+    TABLE_WORDS,
+    VALUE_BITS,
+    Engine,
+)
 from opu_fuse.hw.problem import Problem, bad
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec import Buffer, HwSpec
 
 _LIMIT_BITS: dict[str, int] = {
     "kernel": REGISTER[Engine.COMPUTE, "kernel_rows"].bits,
@@ -62,9 +69,13 @@ def _buffers(spec: HwSpec) -> Iterator[Problem]:
         "residual": (1, "one pixel"),
         "psum": (1, "one pixel"),
         "output": (1, "one pixel"),
+        "pre": (PARAM_WORDS, "one channel block"),
+        "table": (TABLE_WORDS, "one function"),
     }
     for name, (demand, meaning) in smallest.items():
-        buffer = getattr(spec.buffers, name)
+        buffer: Buffer | None = getattr(spec.buffers, name)
+        if buffer is None:
+            continue
         path = ("buffers", name, "words")
         if buffer.words > 1 << VALUE_BITS:
             yield bad(

@@ -26,6 +26,8 @@ RUNS: dict[str, tuple[ModuleKind, ...]] = {
     "avg_pool": (K.POOL, K.IPA),
     "pad": (K.PAD,),
     "concat": (K.MEM_RD,),
+    "split": (K.MEM_RD,),
+    "shuffle": (K.IPA,),
     "upsample": (K.UPSAMPLE, K.MEM_WR),
     "batch_norm": (K.MULTIPLIER,),
     "transposed_conv": (K.IPA,),

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 import networkx as nx
 
 from opu_fuse.hw.check_graph import module_graph
-from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS
 from opu_fuse.hw.problem import Problem
 from opu_fuse.hw.spec import Access, HwSpec, ModuleKind
 from opu_fuse.quant import Domain
@@ -103,7 +102,9 @@ def _pixels(spec: HwSpec, index: int) -> Iterator[Problem]:
 
 
 def _widths(spec: HwSpec) -> Iterator[Problem]:
-    """Bus, weight words and rows divide each other; post takes whole words; two psum banks."""
+    """Bus, weight words and rows divide each other, depthwise parts and post lanes a word; partial
+    sums lie in two equal memories.
+    """
     width, bus = spec.buffers.weight.width, spec.dram.bus_bytes
     if bus > spec.word_bytes:
         yield _no(
@@ -128,8 +129,8 @@ def _widths(spec: HwSpec) -> Iterator[Problem]:
     if spec.buffers.psum.banks > 2 or spec.buffers.psum.words % 2:
         yield _no(
             ("buffers", "psum"),
-            f"{spec.buffers.psum.words} partial-sum words in {spec.buffers.psum.banks} banks",
-            "use an even number of words in 1 or 2 banks",
+            f"partial sums of {spec.buffers.psum.words} words, banks: {spec.buffers.psum.banks}",
+            "use an even number of words and 1 or 2 banks",
         )
     if spec.array.depthwise and spec.word_channels % min(spec.array.units, spec.word_channels):
         yield _no(
@@ -149,23 +150,17 @@ def _extras(spec: HwSpec) -> Iterator[Problem]:
     """Pre chain and tables have their buffers, and no machine has the buffers alone."""
     pre = [n for n in spec.dataflow.modules if _rank(spec, n) == _PRE]
     rows = (
-        ("pre", pre, PARAM_WORDS, "modules before the array", "one block"),
-        ("table", [K.TABLE] if spec.has(K.TABLE) else [], TABLE_WORDS, "table modules", "a table"),
+        ("pre", bool(pre), "modules before the array"),
+        ("table", spec.has(K.TABLE), "table modules"),
     )
-    for name, users, words, what, unit in rows:
-        buffer = getattr(spec.buffers, name)
-        if bool(users) != (buffer is not None):
+    for name, used, what in rows:
+        there = getattr(spec.buffers, name) is not None
+        if used != there:
             yield _no(
                 ("buffers", name),
-                f"{what}: {'some' if users else 'none'}, {name} buffer: "
-                f"{'none' if users else 'there'}",
+                f"{what}: {'some' if used else 'none'}, {name} buffer: "
+                f"{'there' if there else 'none'}",
                 "give both or neither",
-            )
-        elif buffer is not None and buffer.bank_words < words:
-            yield _no(
-                ("buffers", name, "words"),
-                f"{name} banks of {buffer.bank_words} words, {unit} takes {words}",
-                f"use at least {words * buffer.banks} words",
             )
 
 
@@ -177,7 +172,8 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
         path = ("dataflow", "modules", name)
         rank = _rank(spec, name)
         if rank is None:
-            yield _no((*path, "kind"), f"module {name!r}: no {module.kind} there", ORDER)
+            what = f"module {name!r}: no {module.kind} there"
+            yield _no((*path, "kind"), what, f"keep to the order {ORDER}")
             continue
         other = seen.setdefault((module.kind, rank), name)
         if other != name:
@@ -196,8 +192,8 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
         if module.kind in ARITHMETIC and module.operand is not Access.PER_CHANNEL:
             yield _no(
                 (*path, "operand"),
-                f"module {name!r}: a {module.kind} reads per_channel",
-                "set it so",
+                f"module {name!r} ({module.kind}) has operand {module.operand or 'none'}",
+                "say `operand: per_channel`",
             )
         if module.uses != 1:
             yield _no(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Pieces = tuple[tuple[int, int], ...]
-"""Channels in lanes: (first lane, channels) of every piece, ascending; lanes between are holes.
+"""Channels in lanes: (first lane, channels) of every piece, in channel order; the rest are holes.
 Lane n is lane n mod `lanes` of channel block n div `lanes`.
 """
 
@@ -16,9 +16,13 @@ def lanes_of(pieces: Pieces) -> np.ndarray:
 
 
 def extent(pieces: Pieces) -> int:
-    """Lanes from the first to the last channel, holes included."""
-    first, count = pieces[-1]
-    return first + count
+    """Lanes up to the last channel, holes included."""
+    return max(first + count for first, count in pieces)
+
+
+def is_plain(pieces: Pieces) -> bool:
+    """Whether channel n is lane n."""
+    return len(pieces) == 1 and pieces[0][0] == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

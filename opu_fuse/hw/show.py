@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec import Buffer, HwSpec
 
-_BUFFERS = ("feature", "weight", "param", "residual", "psum", "output")
+_BUFFERS = ("feature", "weight", "param", "residual", "psum", "output", "pre", "table")
 _QUEUES = ("load", "compute", "post", "store")
 
 
@@ -15,12 +15,14 @@ def sizes_table(spec: HwSpec) -> Table:
     table = Table("what", "value", title=f"{spec.name}: {spec.description}")
     modes = ", ".join(f"{m.ic}x{m.oc}x{m.px}" for m in spec.array.modes)
     array, queues, dram = spec.array, spec.queues, spec.dram
+    side, bits = array.window_side, spec.numeric.multiplier_bits
     rows: list[tuple[str, str]] = [
         ("RTL", "yes" if spec.build else "no, partitioning only"),
         ("spec hash", f"{spec.spec_hash:011x}"),
         ("clock", f"{spec.clock_mhz:g} MHz"),
         ("array", f"{array.units} units x {array.multipliers} = {spec.macs} MAC per cycle"),
         ("modes (ic x oc x px)", modes),
+        ("depthwise windows", f"up to {side} x {side}" if array.depthwise else "no"),
         ("feature word", f"{spec.word_channels} channels, {spec.word_bytes} bytes"),
         ("weight row", f"{array.row_bytes} bytes, {spec.row_words} words"),
         *_buffer_rows(spec),
@@ -30,7 +32,7 @@ def sizes_table(spec: HwSpec) -> Table:
         ("open bursts", f"{dram.outstanding} per direction"),
         ("memory", f"{dram.capacity >> 20} MiB"),
         ("memory speed", f"{dram.bytes_per_cycle:g} bytes per cycle, latency {dram.latency}"),
-        ("multipliers", f"{spec.numeric.multiplier_bits} bits"),
+        ("multipliers", f"{bits} bits" if bits else "powers of two only"),
         ("average multipliers", f"{spec.numeric.average_bits} bits"),
     ]
     for row in rows:
@@ -41,6 +43,7 @@ def sizes_table(spec: HwSpec) -> Table:
 def _buffer_rows(spec: HwSpec) -> Iterator[tuple[str, str]]:
     widths = {"weight": spec.buffers.weight.width, "psum": 4 * spec.word_channels}
     for name in _BUFFERS:
-        buffer = getattr(spec.buffers, name)
+        buffer: Buffer | None = getattr(spec.buffers, name)
         width = widths.get(name, spec.word_channels)
-        yield f"{name} buffer", f"{buffer.banks} x {buffer.bank_words} words of {width} bytes"
+        if buffer is not None:
+            yield f"{name} buffer", f"{buffer.banks} x {buffer.bank_words} words of {width} bytes"

@@ -35,6 +35,8 @@ OPERATORS = (
     "avg_pool",
     "pad",
     "concat",
+    "split",
+    "shuffle",
     "upsample",
     "batch_norm",
     "transposed_conv",

@@ -117,6 +117,7 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
         ("ACT", spec.has(ModuleKind.COMPARATOR), "stage ACT"),
         ("POOL", spec.has(ModuleKind.POOL), "stage POOL"),
         ("RESIDUAL", spec.has(ModuleKind.RES_ADDER, ModuleKind.SE), "stage RESIDUAL"),
+        ("SUM", spec.has(ModuleKind.RES_ADDER), "res_kind 0"),
         ("PRODUCT", spec.has(ModuleKind.SE), "res_kind 1"),
         ("TABLE", spec.buffers.table is not None, "stage TABLE"),
         ("PRE", spec.buffers.pre is not None, "pre chain"),

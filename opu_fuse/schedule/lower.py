@@ -1,8 +1,9 @@
 """A matched group -> a `Layer`: its geometry, with the integer parameters of every stage."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from opu_fuse.cost.geometry import Geometry, StageOf, group_geometry, moves_nothing
+from opu_fuse.cost.lanes import LaneMap
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import (
     act_params,
@@ -18,19 +19,18 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.fuse.partition import Group
 from opu_fuse.hw.isa import PoolKind, ResidualKind, Stage
-from opu_fuse.hw.layout import Pieces
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Average, Interior, Layer
 
 Registers = dict[str, int]
 
 
-def lower_group(dfg: Dfg, group: Group, hw: HwSpec, pieces: Sequence[Pieces]) -> Layer | None:
-    """The layer of a group; None when nothing in it computes. pieces: `cost.lanes.lane_pieces`.
+def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> Layer | None:
+    """The layer of a group; None when nothing in it computes. lanes: `cost.lanes.map_lanes`.
     Raises DoesNotFit and ModelError.
     """
     members = [m.node for m in group.matches]
-    found = group_geometry(dfg, members, hw, pieces)
+    found = group_geometry(dfg, members, hw, lanes)
     if found is None:
         return None
     post: Registers = {}
@@ -75,7 +75,7 @@ def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior,
             stage = made[index]
             pooled = pooled or found.stages[stage].stage is Stage.POOL
         node = dfg[index]
-        made_here = stage >= 0 and not moves_nothing(node) and node.op != "upsample"
+        made_here = stage >= 0 and not moves_nothing(node) and node.op not in {"upsample", "pad"}
         if node.quant is not None and made_here:
             interiors.append(Interior(stage=stage, node=index, pooled=pooled))
     return tuple(interiors)
@@ -101,6 +101,9 @@ def _pad_value(dfg: Dfg, found: Geometry) -> int:
 
 def _requant(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # noqa: ARG001
     node = dfg[item.node]
+    if node.op == "shuffle":
+        tied_quant(dfg, item.node)
+        return {"requant_zero": 0}
     if node.op == "avg_pool":
         return {"requant_zero": average_params(dfg, item.node, hw.numeric).y_zero}
     return {"requant_zero": requant_params(dfg, item.node, hw.numeric).zero_point}

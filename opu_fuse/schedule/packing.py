@@ -14,6 +14,7 @@ from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import can_fetch
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import feature_shape
+from opu_fuse.hw.layout import is_plain
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Layer
 
@@ -72,6 +73,8 @@ def _reads_slots(layer: Layer, hw: HwSpec) -> bool:
     shape = layer.shape
     if shape.depthwise or shape.pre or not shape.array:
         return False
+    if not is_plain(layer.in_pieces):
+        return False
     return shape.in_channels <= max(m.ic for m in hw.array.modes if m.px == 1)
 
 
@@ -79,7 +82,7 @@ def _most(layer: Layer, hw: HwSpec) -> int:
     """The most pixels of a layer's output that some mode packs into a word."""
     shape = layer.shape
     plain = shape.array and not (shape.depthwise or shape.pre or shape.pool or shape.broadcast)
-    if not plain or shape.upsample != (1, 1) or len(layer.out_pieces) > 1:
+    if not plain or shape.upsample != (1, 1) or not is_plain(layer.out_pieces):
         return 1
     return max(
         (m.px for m in hw.array.modes if shape.mid_channels * m.px <= hw.word_channels), default=1

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from opu_fuse.cost.lanes import lane_pieces
+from opu_fuse.cost.lanes import LAYOUT, map_lanes
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
@@ -119,15 +119,15 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     value.
     """
     layers: dict[int, Layer] = {}
-    joined = {m.node for g in partition.groups for m in g.matches if dfg[m.node].op == "concat"}
-    pieces = lane_pieces(dfg, hw, joined)
+    joined = {m.node for g in partition.groups for m in g.matches if dfg[m.node].op in LAYOUT}
+    lanes = map_lanes(dfg, hw, joined)
     try:
-        joins = find_joins(dfg, joined, pieces, hw.word_channels)
+        joins = find_joins(dfg, joined, lanes, hw.word_channels)
     except CannotJoin as error:
         return Misfit(nodes=(error.node,), error=error)
     for group in partition.groups:
         try:
-            layer = lower_group(dfg, group, hw, pieces)
+            layer = lower_group(dfg, group, hw, lanes)
         except DoesNotFit as error:
             return _misfit(dfg, group, error)
         if layer is not None:
@@ -139,7 +139,7 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     order = [g for g in steps if g is not None and g in layers]
     fixed = {*joins, *(join.home for join in joins.values())}
     slots = choose_slots(dfg, [layers[i] for i in order], fixed, hw)
-    uses = tensor_uses(dfg, layers, segments, hw, joins, pieces, slots)
+    uses = tensor_uses(dfg, layers, segments, hw, joins, lanes, slots)
     planned: dict[int, PlannedLayer] = {}
     offset = 0
     for index in order:

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from opu_fuse.cost.lanes import joined_operands, joined_starts
+from opu_fuse.cost.lanes import LaneMap, joined_starts
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.layout import Layout, Pieces
+from opu_fuse.hw.layout import Layout, Pieces, is_plain
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.order import SegmentSteps
@@ -44,7 +44,7 @@ def tensor_uses(
     segments: Sequence[SegmentSteps],
     hw: HwSpec,
     joins: Mapping[int, Join],
-    pieces: Sequence[Pieces],
+    lanes: LaneMap,
     slots: Mapping[int, int],
 ) -> dict[int, TensorUse]:
     """Every value that a machine group reads or writes, by DFG index. layers: group index ->
@@ -76,7 +76,7 @@ def tensor_uses(
         join = joins.get(node, Join(home=node, block=0))
         uses[node] = TensorUse(
             node=node,
-            layout=_layout(dfg[node], hw, pieces[node], slots.get(node, hw.word_bytes)),
+            layout=_layout(dfg[node], hw, lanes[node].pieces, slots.get(node, hw.word_bytes)),
             first=first.get(node, BEFORE),
             last=last.get(node, first.get(node, BEFORE)),
             home=join.home,
@@ -85,43 +85,43 @@ def tensor_uses(
     return uses
 
 
-def find_joins(
-    dfg: Dfg, joined: Collection[int], pieces: Sequence[Pieces], lanes: int
-) -> dict[int, Join]:
-    """Where the operands of joined concatenations lie, and the concatenations inside others.
+def find_joins(dfg: Dfg, joined: Collection[int], lanes: LaneMap, width: int) -> dict[int, Join]:
+    """Where the operands of joined concatenations lie, the concatenations inside others, and the
+    results of joined splits. width: lanes of a word.
 
-    Raises DoesNotFit, with the concatenation's index as `node`, when a value would have to lie in
-    two places.
+    Raises CannotJoin when a value would have to lie in two places.
     """
     found: dict[int, Join] = {}
-    for outer in sorted(joined, reverse=True):
-        inner = [follow_views(dfg, operand) for operand in joined_operands(dfg, outer)]
-        starts = joined_starts(dfg, pieces, outer, lanes)
-        at = found.get(outer) or _part_of_another(found, inner, starts)
-        if at is not None and all(i in found for i in inner):
+    for outer in sorted((i for i in joined if dfg[i].op == "concat"), reverse=True):
+        starts = joined_starts(dfg, lanes, outer, width)
+        at = found.get(outer) or _part_of_another(found, starts)
+        if at is not None and all(i in found for i in starts):
             found[outer] = at
             continue
         at = at or Join(home=outer, block=0)
-        for value, operand, start in zip(inner, joined_operands(dfg, outer), starts, strict=True):
-            problem = _unjoinable(dfg, value, operand)
-            if value in found or problem:
+        for value, start in starts.items():
+            if value in found or dfg[value].kind is Kind.CONST:
+                where = "is a constant" if value not in found else "lies in another concatenation"
                 raise CannotJoin(
                     dfg[outer].name,
-                    problem or f"{dfg[value].name} lies in another concatenation already",
+                    f"{dfg[value].name} {where}",
                     "leave one of them to the host, or compute the value twice",
                     node=outer,
                 )
             found[value] = Join(home=at.home, block=at.block + start)
+    for split in (i for i in joined if dfg[i].op == "split"):
+        for part in dfg.users[split]:
+            base = lanes[part].base
+            at = found.get(base, Join(home=base, block=0))
+            found[part] = Join(home=at.home, block=at.block + lanes[part].block)
     return found
 
 
-def _part_of_another(
-    found: Mapping[int, Join], inner: Sequence[int], starts: Sequence[int]
-) -> Join | None:
+def _part_of_another(found: Mapping[int, Join], starts: Mapping[int, int]) -> Join | None:
     """Where a concatenation lies whose operands follow each other in a larger one already."""
     begins = {
         Join(home=found[i].home, block=found[i].block - start) if i in found else None
-        for i, start in zip(inner, starts, strict=True)
+        for i, start in starts.items()
     }
     return begins.pop() if len(begins) == 1 else None
 
@@ -132,14 +132,6 @@ class CannotJoin(DoesNotFit):
     def __init__(self, where: str, what: str, fix: str, *, node: int) -> None:
         super().__init__(where, what, fix)
         self.node = node
-
-
-def _unjoinable(dfg: Dfg, inner: int, operand: int) -> str:
-    if dfg[inner].kind is Kind.CONST:
-        return f"{dfg[inner].name} is a constant"
-    if feature_shape(dfg[inner].shape) != feature_shape(dfg[operand].shape):
-        return f"{dfg[operand].name} is another view of {dfg[inner].name}"
-    return ""
 
 
 def values_read(dfg: Dfg, node: int) -> list[int]:
@@ -166,5 +158,5 @@ def _layout(node: Node, hw: HwSpec, pieces: Pieces, slot: int) -> Layout:
         word=hw.word_bytes,
         lanes=hw.word_channels,
         slot=slot,
-        pieces=pieces if len(pieces) > 1 else (),
+        pieces=() if is_plain(pieces) else pieces,
     )

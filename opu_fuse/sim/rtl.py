@@ -10,9 +10,9 @@ from opu_fuse.bundle.program import Bundle, MachineSegment
 from opu_fuse.bundle.result import GroupCounters, Retire
 from opu_fuse.hw.asm import format_instruction
 from opu_fuse.hw.encoding import decode_with_positions
-from opu_fuse.hw.footprint import dram_word_bytes
+from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine, Space
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim.rtl_process import MachineStop, ProgramRun, RtlMachine, stop_error
 from opu_fuse.sim.runner import RtlOptions, SegmentRun
@@ -138,18 +138,12 @@ def _groups(
             GroupCounters(
                 index=index,
                 instructions=len(members),
-                dram_bytes_read=sum(_moved(x, hw) for x in members if x.engine is Engine.LOAD),
-                dram_bytes_written=sum(_moved(x, hw) for x in members if x.engine is Engine.STORE),
+                dram_bytes_read=sum(moved_bytes(x, hw) for x in members if x.engine is Engine.LOAD),
+                dram_bytes_written=sum(
+                    moved_bytes(x, hw) for x in members if x.engine is Engine.STORE
+                ),
                 cycles=end - before,
             )
         )
         before = end
     return tuple(result)
-
-
-def _moved(instruction: Instruction, hw: HwSpec) -> int:
-    """Bytes a load or store moves."""
-    store = instruction.engine is Engine.STORE
-    space = Space.OUTPUT if store else Space(instruction.opcode)
-    p = instruction.params
-    return p["run"] * p["rows"] * p["blocks"] * dram_word_bytes(space, hw)

@@ -158,11 +158,13 @@ def test_what_the_comparator_does_stays_outside_of_tables(body):
     assert sorted(ops) in (["relu", "table"], ["clip", "table"])
 
 
-def test_sums_of_a_map_and_its_relu_need_no_table():
-    ops = [
-        n.op for n in build_dfg(canonical.canonical(function("r = Relu(x) y = Add(x, r)"))).calls
-    ]
-    assert ops == ["relu", "add"]
+@pytest.mark.parametrize(("body", "ops"), [
+    ("r = Relu(x) y = Add(x, r)", ["relu", "add"]),
+    ("s = Sigmoid(x) y = Add(x, s)", ["table", "add"]),
+    ("s = Sigmoid(x) a = Add(x, s) t = Tanh(a)  y = Mul(x, t)", ["table"]),
+])  # fmt: skip
+def test_a_sum_of_two_maps_stays_one_unless_it_lies_within_a_table(body, ops):
+    assert [n.op for n in build_dfg(canonical.canonical(function(body))).calls] == ops
 
 
 def test_a_value_that_others_read_stays_visible():
@@ -170,6 +172,22 @@ def test_a_value_that_others_read_stays_visible():
         s = Sigmoid(x) y = Mul(x, s) }"""
     dfg = build_dfg(canonical.canonical(source))
     assert [n.op for n in dfg.calls] == ["table", "multiply"]
+
+
+def test_a_value_that_others_read_is_where_a_table_begins():
+    source = """g (float[1,5,7,9] x) => (float[1,5,7,9] y, float[1,5,7,9] n) {
+        n = Neg(x) s = Sigmoid(n) y = Mul(n, s) }"""
+    dfg = build_dfg(canonical.canonical(source))
+    assert [n.title for n in dfg.calls] == ["Neg", "Sigmoid+Mul"]
+
+
+def test_parts_of_a_split_without_their_own_rounding_are_integers(seed):
+    source = """g (float[1,5,7,9] x) => (float[1,2,7,9] y, float[1,3,7,9] z)
+        <int64[2] parts = {2,3}> { a, b = Split<axis=1>(x, parts) y = Relu(a) z = Relu(b) }"""
+    model = quantised(source, seed, unrounded=("a", "b"))
+    dfg = build_dfg(model.model)
+    assert all(runs_integer(dfg, n.index) for n in dfg.calls)
+    assert set(differences(model, seed).values()) == {(0.0, 0)}
 
 
 def test_a_table_stands_for_all_its_nodes_under_the_name_of_the_last():

@@ -127,11 +127,67 @@ def test_values_inside_a_composite_are_not_rounded(onnx_text: Text, name: str):
     assert [r for r in rounded if r.removesuffix("_QuantizeLinear_Input") not in shown] == []
 
 
-def test_a_normalisation_uses_fifteen_bits_for_its_factors(onnx_text: Text):
-    _, dfg = prepared(onnx_text, "batch norm of very different channels", "pow2")
+def test_a_foreign_model_may_round_inside_a_table(onnx_text: Text, seed: int):
+    """uint8 with different zero points before, within and behind x * sigmoid(x)."""
+    pair = "{y}q = QuantizeLinear ({x}, {y}s, {y}z) {y} = DequantizeLinear ({y}q, {y}s, {y}z) "
+    scales = {"a": (0.05, 120), "b": (1 / 255, 0), "d": (0.03, 11)}
+    body = pair.format(x="x", y="a") + "[g] g = Sigmoid (a) " + pair.format(x="g", y="b")
+    body += "[m] m = Mul (a, b) " + pair.format(x="m", y="d") + "[r] y = Relu (d)"
+    numbers = {f"{k}s": np.float32(s) for k, (s, _) in scales.items()}
+    zeros = {f"{k}z": np.uint8(z) for k, (_, z) in scales.items()}
+    found = prepare(onnx_text(f"{X} {{ {body} }}", **numbers, **zeros))
+    dfg = build_dfg(found.canonical)
+    table = dfg.calls[0]
+    assert (table.op, table.source, runs_integer(dfg, table.index)) == ("table", ("g", "m"), True)
+    assert found.qdq is not None
+    inputs = {"x": np.random.default_rng(seed).normal(size=(1, 6, 9, 8)).astype(np.float32) * 3}
+    expected = reference(found.qdq, inputs)["dq"].astype(int) - 128
+    np.testing.assert_array_equal(interpret(dfg, inputs, NUMERIC)[table.index], expected)
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0, 100.0])
+def test_a_normalisation_is_written_as_finely_as_float32_adds_exactly(onnx_text: Text, shift):
+    scale = np.float32([0.01, -1 / 3, 1, 7e-4, 123.4, 0])
+    weights = {"s": scale, "t": np.full(6, shift, np.float32), "u": np.zeros(6, np.float32)}
+    weights["v"] = np.full(6, 1 - 1e-5, np.float32)
+    found = prepare(onnx_text(f"{X} {{ [n] y = BatchNormalization (x, s, t, u, v) }}", **weights))
+    dfg = build_dfg(found.canonical)
     params = affine_params(dfg, dfg.calls[0].index)
-    scale = dfg[dfg.calls[0].operands[1]].const
-    assert np.all((np.abs(params.mult[scale != 0]) >= 1 << 13) | (np.abs(scale[scale != 0]) < 1e-3))
+    both = params.mult.astype(np.int64) | params.bias.astype(np.int64)
+    step = np.where(both == 0, 1, both & -both)
+    assert np.all(np.abs(params.mult / step) < 1 << 15)
+    assert np.all((np.abs(params.mult / step) * 128 + np.abs(params.bias / step)) < 1 << 24)
+    written = dfg[dfg.calls[0].operands[1]].const.astype(np.float64)
+    room = np.abs(scale) * 2.0**-15 + shift * 2.0**-23 / dfg[0].quant.per_tensor
+    assert np.all(np.abs(written - scale) <= room)
+
+
+@pytest.mark.parametrize(("axis", "group"), [(0, 1), (None, 2)])
+def test_a_transposed_convolution_of_foreign_form_runs_on_the_host(
+    onnx_text: Text, axis: int | None, group: int, seed: int
+):
+    """Scales per input channel; groups of several channels: the machines' filters have neither."""
+    body = (
+        "xq = QuantizeLinear (x, xs, xz) xd = DequantizeLinear (xq, xs, xz) "
+        f"wd = DequantizeLinear <axis = {axis or 0}> (w, ws) od = DequantizeLinear (o, os) "
+        f"[c] a = ConvTranspose <group = {group}> (xd, wd, od) "
+        "aq = QuantizeLinear (a, xs, xz) y = DequantizeLinear (aq, xs, xz)"
+    )
+    rng = np.random.default_rng(seed)
+    scales = np.exp2(rng.integers(-9, -5, 6)).astype(np.float32)
+    weights = {
+        "xs": np.float32(2**-4),
+        "xz": np.int8(3),
+        "w": rng.integers(-127, 128, (6, 6 // group, 3, 3)).astype(np.int8),
+        "ws": scales[0] if axis is None else scales,
+        "o": rng.integers(-999, 999, 6).astype(np.int32),
+        "os": np.float32(2**-10),
+    }
+    found = prepare(onnx_text(f"{X} {{ {body} }}", **weights))
+    dfg = build_dfg(found.canonical)
+    (conv,) = [n for n in dfg.calls if n.owner is None]
+    assert conv.op == "host:ConvTranspose" or not runs_integer(dfg, conv.index)
+    assert set(compare(found, dfg, seed).values()) == {0}
 
 
 def test_every_filter_of_a_transposed_convolution_has_its_own_scale(onnx_text: Text):

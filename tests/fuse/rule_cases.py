@@ -71,13 +71,6 @@ CASES = {
         "r",
         "f has shape (1, 4, 64); the machine holds (1, c, h, w) and (1, n)",
     ),
-    "shift_slope": (
-        "[l] y = LeakyRelu<alpha=0.1>(x)",
-        TINY,
-        None,
-        "l",
-        "l has slope 0.1; the comparator takes 2^-k with k from 0 to 15",
-    ),
     "channel_concat": (
         "[k] y = Concat<axis=2>(x, z)",
         CLASSIC,

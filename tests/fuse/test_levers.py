@@ -20,13 +20,13 @@ from tests.fuse.rule_cases import CASES, CONV, case, graph, limited, refusal
 
 HELP = {
     "known_form": "give m that form",
-    "known_operator": "replace Sigmoid by operators that the machine runs",
+    "known_operator": "add a module of kind table to `dataflow.modules` and map table to it in "
+    "`dataflow.operators`",
     "integer_values": (
         "quantise it in the model (QuantizeLinear, DequantizeLinear) or hand over the float model, "
         "which is then quantised throughout"
     ),
     "feature_maps": "reshape f to one of these",
-    "shift_slope": "give l slope 0.125 (2^-3)",
     "channel_concat": "join along axis 1",
     "spatial_pad": "let the layer before p have 2 more filters, of zeros",
     "domain": "add a module of kind adder with domain act to `dataflow.modules` and "
@@ -49,8 +49,10 @@ HELP = {
     "`dataflow.edges`",
     "pipeline_path": "set `dataflow.edges.compare` to [pool, res_add, ipa]",
     "joined_other": "use --strategy optimal, which weighs the two against each other",
-    "host_operator": "replace Sigmoid by operators that the machine runs",
-    "host_operand": "replace Sigmoid by operators that the machine runs",
+    "host_operator": "add a module of kind table to `dataflow.modules` and map table to it in "
+    "`dataflow.operators`",
+    "host_operand": "add a module of kind table to `dataflow.modules` and map table to it in "
+    "`dataflow.operators`",
 }
 
 # Cases whose help names a key of the spec with its new value: tried out below.

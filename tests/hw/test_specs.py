@@ -30,15 +30,43 @@ def test_the_published_machine_has_its_published_size():
     assert spec.macs == 1024
     assert spec.clock_mhz == 200
     assert spec.dram.bytes_per_cycle == 64
-    assert [(m.ic, m.oc, m.px) for m in spec.array.modes] == [(64, 16, 1), (32, 32, 1), (16, 64, 1)]
+    modes = [(m.ic, m.oc, m.px) for m in spec.array.modes]
+    assert modes[:3] == [(64, 16, 1), (32, 32, 1), (16, 64, 1)]
+    assert modes[3:] == [(32, 16, 2), (16, 32, 2), (16, 16, 4)], "not published: several pixels"
     assert (spec.array.row_bytes, spec.row_words, spec.word_bytes) == (1024, 16, 64)
 
 
-def test_the_tiny_machine_has_every_mechanism_of_the_large_one():
+def test_the_tiny_machine_is_the_large_one_without_its_extras():
     tiny, large = load_hw("opu-tiny"), load_hw("opu-1024")
-    assert tiny.dataflow == large.dataflow
+    extras = {"mul_pre", "compare_pre", "upsample"}
+    assert tiny.dataflow.modules == {
+        name: module for name, module in large.dataflow.modules.items() if name not in extras
+    }
     assert tiny.numeric == large.numeric
     assert (tiny.macs, tiny.word_channels, tiny.row_words) == (32, 8, 4)
+
+
+def test_the_classic_machine_only_shifts_and_buffers_once():
+    spec = load_hw("opu-classic")
+    buffers = spec.buffers
+    assert spec.build
+    assert spec.numeric.multiplier_bits == 0
+    assert [b.banks for b in (buffers.residual, buffers.psum, buffers.output)] == [1, 1, 1]
+    assert buffers.feature.bank_words == buffers.psum.bank_words == 38 * 38
+
+
+def test_the_light_machine_covers_nine_taps_with_a_depthwise_window():
+    spec = load_hw("opu-light")
+    assert (spec.macs, spec.array.depthwise, spec.array.window_side) == (512, True, 4)
+    assert spec.has(ModuleKind.TABLE)
+    assert spec.has(ModuleKind.SE)
+
+
+def test_the_micro_machine_pools_before_it_compares_and_has_little_else():
+    spec = load_hw("opu-micro")
+    assert spec.dataflow.edges["pool"] == ("compare",)
+    assert not spec.has(ModuleKind.RES_ADDER, ModuleKind.UPSAMPLE, ModuleKind.SE, ModuleKind.TABLE)
+    assert spec.dram.bytes_per_cycle == 16
 
 
 def test_the_classic_graph_is_the_published_one():
@@ -111,7 +139,7 @@ def test_an_unknown_name_lists_the_machines_that_exist():
         load_hw("opu-1025")
     text = str(error.value)
     assert "opu-1025: unknown machine" in text
-    assert "opu-1024, opu-classic, opu-tiny" in text
+    assert "opu-1024, opu-classic, opu-light, opu-micro, opu-tiny" in text
     assert "did you mean 'opu-1024'" in text
 
 

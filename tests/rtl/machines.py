@@ -30,8 +30,10 @@ def _narrow_bus(tree: Tree) -> None:
 
 
 def _every_module(tree: Tree) -> None:
-    """Pre chain, tables, product, upsampling; two beats for a word."""
+    """Depthwise, two pixels a cycle, pre chain, tables, product, upsampling; two beats a word."""
     tree["dram"] |= {"bus_bytes": 4}
+    tree["array"] |= {"depthwise": True}
+    tree["array"]["modes"].append({"ic": 4, "oc": 4, "px": 2})
     tree["buffers"] |= {"pre": {"words": 32, "banks": 2}, "table": {"words": 768, "banks": 3}}
     flow = tree["dataflow"]
     post = ("compare", "pool", "res_add", "se", "table")

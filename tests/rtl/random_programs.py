@@ -12,8 +12,9 @@ from tests.sim import random_instructions as rand
 
 PROGRAM_AT = 0x4000
 WINDOW_BYTES = 0x10000
-RECORDS = (0x400, 0x800)
-"""Where requantisation records lie; other places hold noise."""
+RECORDS = {"param": (0x400, 0x800), "pre": (0x800, 0x900)}
+"""Where requantisation and pre chain records lie; from NOISE on everything is noise."""
+NOISE = 0x900
 
 
 def chained(instructions: list[Instruction]) -> list[Instruction]:
@@ -60,41 +61,46 @@ def narrow(rows: int, cols: int) -> Instruction:
 
 
 def transfer(rng: np.random.Generator, spec) -> Instruction | None:
-    """A random load or store that keeps requantisation records apart from noise, else None."""
+    """A random load or store that keeps records apart from noise, else None."""
     x = rand.transfer(rng, spec)
-    inside = [
-        RECORDS[0] <= start and end <= RECORDS[1]
+    low, high = RECORDS.get(x.opcode, (NOISE, WINDOW_BYTES))
+    inside = (
+        low <= start and end <= high
         for access in footprint(x, spec)
         if access.space is Space.DRAM
         for start, end in access.intervals
-    ]
-    outside = not any(inside) and x.dram >= RECORDS[1]
-    return x if (all(inside) if x.opcode == "param" else outside) else None
+    )
+    return x if all(inside) else None
 
 
 def random_program(rng: np.random.Generator, spec, length: int) -> list[Instruction]:
-    """Every buffer filled from the first 4 KB of DRAM, `length` random instructions, all stored."""
+    """Every buffer filled from DRAM, `length` random instructions, the output buffer stored."""
     b = spec.buffers
-    makers = (transfer, rand.conv, rand.copy, rand.post)
+    makers = [transfer, rand.conv, rand.copy, rand.post]
+    if spec.array.depthwise:
+        makers.append(rand.depthwise)
     fill = [
         load("feature", 0, b.feature.words),
         load("weight", 2048, b.weight.words),
-        load("param", RECORDS[0], b.param.words),
+        load("param", RECORDS["param"][0], b.param.words),
         load("residual", 0, b.residual.words),
+        *([load("pre", RECORDS["pre"][0], b.pre.words)] if b.pre else []),
+        *([load("table", NOISE, b.table.words)] if b.table else []),
         copy(b.psum.words // 8, 8, spec),
         narrow(b.output.words // 8, 8),
     ]
-    body = [rand.until_fits(makers[rng.integers(4)], rng, spec) for _ in range(length)]
+    body = [rand.until_fits(makers[rng.integers(len(makers))], rng, spec) for _ in range(length)]
     return framed(chained([*fill, *body, store(0x1000, b.output.words)]), spec)
 
 
 def random_image(rng: np.random.Generator, program: list[Instruction]) -> tuple[np.ndarray, int]:
-    """Memory window with noise, sensible requantisation records and the program; words of it."""
+    """Memory window with noise, sensible records and the program; words of it."""
     image = rng.integers(0, 256, WINDOW_BYTES).astype(np.uint8)
-    records = image[slice(*RECORDS)].reshape(-1, 8)
-    records[:, 2:4] = np.where(records[:, 1:2] >= 128, 255, 0)
-    records[:, 6] = rng.integers(24, 40, len(records))
-    records[:, 7] = 0
+    for name, shifts in (("param", (24, 40)), ("pre", (-2, 20))):
+        records = image[slice(*RECORDS[name])].reshape(-1, 8)
+        records[:, 2:4] = np.where(records[:, 1:2] >= 128, 255, 0)
+        records[:, 6] = rng.integers(*shifts, len(records)) & 255
+        records[:, 7] = 0
     return _with_program(image, program)
 
 

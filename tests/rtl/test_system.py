@@ -12,6 +12,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.regmap import ErrorCode
 from opu_fuse.sim.functional import Machine
 from opu_fuse.sim.rtl_process import MachineStop, ProgramRun, RtlMachine
+from tests.rtl.machines import write_machine
 from tests.rtl.random_programs import (
     PROGRAM_AT,
     WINDOW_BYTES,
@@ -53,6 +54,14 @@ def check_random_program(machine, spec, seed):
     Machine(spec, image).run(decode(image[PROGRAM_AT:].view("<u4")[:words]))
     wrong = np.flatnonzero(machine.window != image)
     assert wrong.size == 0, f"{wrong.size} bytes differ, first at {wrong[0]:#x}"
+
+
+@pytest.mark.parametrize("name", ["every-module", "few-modules"])
+def test_random_programs_on_machines_with_more_and_fewer_modules(name, tmp_path):
+    other = load_hw(write_machine(name, tmp_path))
+    with RtlMachine(other, np.zeros(WINDOW_BYTES, np.uint8)) as machine:
+        for seed in SEEDS:
+            check_random_program(machine, other, seed)
 
 
 def run(machine, program):

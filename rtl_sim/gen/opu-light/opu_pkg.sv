@@ -47,12 +47,13 @@ package opu_pkg;
   localparam bit HAS_ACT = 1'b1;  // stage ACT
   localparam bit HAS_POOL = 1'b1;  // stage POOL
   localparam bit HAS_RESIDUAL = 1'b1;  // stage RESIDUAL
+  localparam bit HAS_SUM = 1'b1;  // res_kind 0
   localparam bit HAS_PRODUCT = 1'b1;  // res_kind 1
   localparam bit HAS_TABLE = 1'b1;  // stage TABLE
   localparam bit HAS_PRE = 1'b1;  // pre chain
   localparam bit HAS_DEPTHWISE = 1'b1;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
-  localparam logic [43:0] SPEC_HASH = 44'h68c65b84076;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'h7b24f89dba7;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd64};

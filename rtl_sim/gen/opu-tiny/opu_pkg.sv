@@ -47,6 +47,7 @@ package opu_pkg;
   localparam bit HAS_ACT = 1'b1;  // stage ACT
   localparam bit HAS_POOL = 1'b1;  // stage POOL
   localparam bit HAS_RESIDUAL = 1'b1;  // stage RESIDUAL
+  localparam bit HAS_SUM = 1'b1;  // res_kind 0
   localparam bit HAS_PRODUCT = 1'b0;  // res_kind 1
   localparam bit HAS_TABLE = 1'b0;  // stage TABLE
   localparam bit HAS_PRE = 1'b0;  // pre chain

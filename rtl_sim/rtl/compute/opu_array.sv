@@ -68,7 +68,8 @@ module opu_array
   endfunction
 
   function automatic void align();
-    words = {(8 * WORD_BYTES)'(next_i), (8 * WORD_BYTES)'(feature_i)};
+    automatic logic simple = align_i.whole && !align_i.crosses;
+    if (!simple) words = {(8 * WORD_BYTES)'(next_i), (8 * WORD_BYTES)'(feature_i)};
     if (!align_i.whole) begin
       /* verilator unroll_full */
       for (int unsigned b = 0; b < 2 * WORD_BYTES; b++) begin
@@ -78,7 +79,8 @@ module opu_array
     /* verilator unroll_full */
     for (int unsigned p = 0; p < MODE_PX_MAX; p++) begin
       if (p < 32'd1 << px_log2(align_i.layout)) begin
-        word = WORD_BITS'(words >> {WINDOW_BITS'(align_i.offset) + WINDOW_BITS'(p) * WINDOW_BITS'(align_i.pixel_x), 3'b0});
+        automatic logic [WINDOW_BITS-1:0] at = WINDOW_BITS'(align_i.offset) + WINDOW_BITS'(p) * WINDOW_BITS'(align_i.pixel_x);
+        word = simple ? feature_i >> {at, 3'b0} : WORD_BITS'(words >> {at, 3'b0});
         spread(p);
       end
     end

@@ -99,22 +99,29 @@ module opu_compute_rows
   assign span = step_x - pixel_x + X_BITS'(shape_q.step);
 
   place_t first_in, first_out;
-  assign first_in = copy_q ? '0 : input_place(layout_q, p_q.ic_first);
-  assign first_out = conv_q ? output_place(layout_q, p_q.oc_first) : first_in;
 
   // Several blocks of partial sums need room for a tile each. Pixels of one step share a word, and lie in two.
   logic [31:0] tile;
   logic several;
-  assign tile = 32'(p_q.out_rows) * 32'(p_q.out_cols);
-  assign several = conv_q ? 17'(first_out.index) + 17'(p_q.oc_steps) > 17'(shape_q.px_groups)
-                          : 17'(first_in.index) + 17'(p_q.ic_steps) > 17'(shape_q.steps);
 
   always_comb begin
-    refused = several && 32'(p_q.psum_block_pitch) < tile;
-    if (conv_q && shape_q.px_log2 != '0) begin
-      refused = several || first_out.word != '0 || p_q.pre != '0
-          || ((16'd1 << shape_q.px_log2) - 16'd1 & p_q.out_cols) != '0
-          || span > X_BITS'(WORD_BYTES) + (X_BITS'(1) << p_q.slot_log2);
+    first_in = '0;
+    first_out = '0;
+    tile = '0;
+    several = 1'b0;
+    refused = 1'b0;
+    if (state_q == PREPARE) begin
+      if (!copy_q) first_in = input_place(layout_q, p_q.ic_first);
+      first_out = conv_q ? output_place(layout_q, p_q.oc_first) : first_in;
+      several = conv_q ? 17'(first_out.index) + 17'(p_q.oc_steps) > 17'(shape_q.px_groups)
+                       : 17'(first_in.index) + 17'(p_q.ic_steps) > 17'(shape_q.steps);
+      tile = 32'(p_q.out_rows) * 32'(p_q.out_cols);
+      refused = several && 32'(p_q.psum_block_pitch) < tile;
+      if (conv_q && shape_q.px_log2 != '0) begin
+        refused = several || first_out.word != '0 || p_q.pre != '0
+            || ((16'd1 << shape_q.px_log2) - 16'd1 & p_q.out_cols) != '0
+            || span > X_BITS'(WORD_BYTES) + (X_BITS'(1) << p_q.slot_log2);
+      end
     end
   end
 
@@ -135,7 +142,7 @@ module opu_compute_rows
     logic                     pre_bank;
   } loop_t;
 
-  loop_t loop_q, loop_d;
+  loop_t loop_q;
   feature_addr_t origin_pitch_q, dilation_pitch_q, stride_pitch_q;
   groups_t groups_q;    // where the loop over output groups begins
   psum_addr_t psum_q;
@@ -165,63 +172,63 @@ module opu_compute_rows
   assign take = sweep_valid_o && sweep_ready_i;
   assign last_sweep = loop_q.s_left == parts && loop_q.ky_left == '0 && loop_q.kx_left == '0 && loop_q.g_left == '0;
 
-  always_comb begin
-    loop_d = loop_q;
+  function automatic loop_t next_loop();
+    next_loop = loop_q;
     if (state_q == PREPARE) begin
-      loop_d.s_left = p_q.ic_steps - 16'd1;
-      loop_d.ky_left = conv_q ? p_q.kernel_rows - 16'd1 : '0;
-      loop_d.kx_left = conv_q ? p_q.kernel_cols - 16'd1 : '0;
-      loop_d.g_left = conv_q ? p_q.oc_steps - 16'd1 : '0;
-      loop_d.fresh = 1'b1;
-      loop_d.first = 1'b1;
-      loop_d.enters = 1'b1;
-      loop_d.block_addr = feature_addr_t'(p_q.feature)
+      next_loop.s_left = p_q.ic_steps - 16'd1;
+      next_loop.ky_left = conv_q ? p_q.kernel_rows - 16'd1 : '0;
+      next_loop.kx_left = conv_q ? p_q.kernel_cols - 16'd1 : '0;
+      next_loop.g_left = conv_q ? p_q.oc_steps - 16'd1 : '0;
+      next_loop.fresh = 1'b1;
+      next_loop.first = 1'b1;
+      next_loop.enters = 1'b1;
+      next_loop.block_addr = feature_addr_t'(p_q.feature)
           + feature_addr_t'(first_in.word) * feature_addr_t'(p_q.block_pitch);
-      loop_d.row_addr = loop_d.block_addr + origin_pitch;
-      loop_d.y = Y_BITS'(p_q.origin_y);
-      loop_d.x = origin_x_bytes;
-      loop_d.index = first_in.index;
-      loop_d.segment = first_in.index * shape_q.step;
-      loop_d.groups = first_groups;
-      loop_d.psum = first_psum;
-      loop_d.pre_bank = pre_bank;
+      next_loop.row_addr = next_loop.block_addr + origin_pitch;
+      next_loop.y = Y_BITS'(p_q.origin_y);
+      next_loop.x = origin_x_bytes;
+      next_loop.index = first_in.index;
+      next_loop.segment = first_in.index * shape_q.step;
+      next_loop.groups = first_groups;
+      next_loop.psum = first_psum;
+      next_loop.pre_bank = pre_bank;
     end else if (take) begin
-      loop_d.fresh = 1'b0;
-      loop_d.enters = 1'b0;
+      next_loop.fresh = 1'b0;
+      next_loop.enters = 1'b0;
       if (loop_q.g_left != '0) begin
-        loop_d.g_left = loop_q.g_left - 16'd1;
-        loop_d.groups = new_word ? shape_q.groups : loop_q.groups << shape_q.oc_groups;
-        if (new_word) loop_d.psum = loop_q.psum + psum_addr_t'(p_q.psum_block_pitch);
+        next_loop.g_left = loop_q.g_left - 16'd1;
+        next_loop.groups = new_word ? shape_q.groups : loop_q.groups << shape_q.oc_groups;
+        if (new_word) next_loop.psum = loop_q.psum + psum_addr_t'(p_q.psum_block_pitch);
       end else begin
-        loop_d.g_left = conv_q ? p_q.oc_steps - 16'd1 : '0;
-        loop_d.groups = conv_q ? groups_q : shape_q.groups;
-        loop_d.psum = conv_q ? psum_q : loop_q.psum + psum_addr_t'(p_q.psum_block_pitch);
-        loop_d.first = !conv_q;
+        next_loop.g_left = conv_q ? p_q.oc_steps - 16'd1 : '0;
+        next_loop.groups = conv_q ? groups_q : shape_q.groups;
+        next_loop.psum = conv_q ? psum_q : loop_q.psum + psum_addr_t'(p_q.psum_block_pitch);
+        next_loop.first = !conv_q;
         if (loop_q.kx_left != '0) begin
-          loop_d.kx_left = loop_q.kx_left - 16'd1;
-          loop_d.x = loop_q.x + dilation_x_bytes;
+          next_loop.kx_left = loop_q.kx_left - 16'd1;
+          next_loop.x = loop_q.x + dilation_x_bytes;
         end else begin
-          loop_d.kx_left = conv_q ? p_q.kernel_cols - 16'd1 : '0;
-          loop_d.x = origin_x_bytes;
+          next_loop.kx_left = conv_q ? p_q.kernel_cols - 16'd1 : '0;
+          next_loop.x = origin_x_bytes;
           if (loop_q.ky_left != '0) begin
-            loop_d.ky_left = loop_q.ky_left - 16'd1;
-            loop_d.y = loop_q.y + Y_BITS'(p_q.dilation_y);
-            loop_d.row_addr = loop_q.row_addr + dilation_pitch_q;
+            next_loop.ky_left = loop_q.ky_left - 16'd1;
+            next_loop.y = loop_q.y + Y_BITS'(p_q.dilation_y);
+            next_loop.row_addr = loop_q.row_addr + dilation_pitch_q;
           end else begin
-            loop_d.ky_left = conv_q ? p_q.kernel_rows - 16'd1 : '0;
-            loop_d.y = Y_BITS'(p_q.origin_y);
-            loop_d.s_left = loop_q.s_left - parts - 16'd1;
-            loop_d.enters = new_block;
-            loop_d.pre_bank = loop_q.pre_bank ^ new_block;
-            loop_d.index = new_block ? '0 : loop_q.index + 16'd1;
-            loop_d.segment = new_block ? '0 : loop_q.segment + shape_q.step;
-            loop_d.block_addr = new_block ? next_block_addr : loop_q.block_addr;
-            loop_d.row_addr = loop_d.block_addr + origin_pitch_q;
+            next_loop.ky_left = conv_q ? p_q.kernel_rows - 16'd1 : '0;
+            next_loop.y = Y_BITS'(p_q.origin_y);
+            next_loop.s_left = loop_q.s_left - parts - 16'd1;
+            next_loop.enters = new_block;
+            next_loop.pre_bank = loop_q.pre_bank ^ new_block;
+            next_loop.index = new_block ? '0 : loop_q.index + 16'd1;
+            next_loop.segment = new_block ? '0 : loop_q.segment + shape_q.step;
+            next_loop.block_addr = new_block ? next_block_addr : loop_q.block_addr;
+            next_loop.row_addr = next_loop.block_addr + origin_pitch_q;
           end
         end
       end
     end
-  end
+  endfunction
 
   // ---- weight rows: those of a sweep are active, the next ones enter word by word ----------------------------------------
 
@@ -232,7 +239,15 @@ module opu_compute_rows
   logic [15:0] fill_words_q;
   logic [1:0] gap_q, gap_d;
   weight_addr_t weight_addr_q;
-  logic [15:0] start_parts;
+
+  // Further parts in the first sweep of the instruction that starts.
+  function automatic logic [15:0] start_parts();
+    start_parts = '0;
+    if (is_depthwise) begin
+      start_parts = 16'(WORD_PARTS) - 16'd1 - input_place(DEPTHWISE, params_i.ic_first).index;
+      if (start_parts >= params_i.ic_steps) start_parts = params_i.ic_steps - 16'd1;
+    end
+  endfunction
 
   // A fill may restart in the cycle of its last read.
   assign fill_start = (start && !is_copy) || (take && conv_q && !last_sweep) || (begun_i && state_q == SWEEP);
@@ -241,11 +256,9 @@ module opu_compute_rows
   assign row_ends = 16'(fill_word_q) == fill_words_q - 16'd1;
 
   always_comb begin
-    start_parts = 16'(WORD_PARTS) - 16'd1 - input_place(DEPTHWISE, params_i.ic_first).index;
-    if (start_parts >= params_i.ic_steps) start_parts = params_i.ic_steps - 16'd1;
     fill_left_d = fill_left_q;
     if (fill_start) begin
-      if (start) fill_left_d = FILL_BITS'(is_depthwise ? (start_parts + 16'd1) * 16'(ROW_WORDS) : row_words(layout));
+      if (start) fill_left_d = FILL_BITS'((start_parts() + 16'd1) * row_words(layout));
       else fill_left_d = FILL_BITS'((parts + 16'd1) * fill_words_q);
     end else if (weight_re_o) begin
       fill_left_d = fill_left_q - FILL_BITS'(1);
@@ -390,7 +403,7 @@ module opu_compute_rows
       groups_q <= first_groups;
       psum_q <= first_psum;
     end
-    if (state_q == PREPARE || take) loop_q <= loop_d;
+    if (state_q == PREPARE || take) loop_q <= next_loop();
   end
 
   `OPU_STABLE(SweepStable, sweep_valid_o, sweep_ready_i, sweep_o)

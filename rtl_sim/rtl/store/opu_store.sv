@@ -56,8 +56,7 @@ module opu_store
 );
 
   localparam int unsigned WORD_BEATS = WORD_BYTES / BUS_BYTES;
-  localparam int unsigned SUM_BITS = VALUE_BITS + 1;
-  localparam int unsigned SKIP_BITS = $clog2(WORD_BYTES);
+  localparam int unsigned PART_BITS = (WORD_BEATS > 1) ? $clog2(WORD_BEATS) : 1;
   localparam int unsigned RUN_BITS = 33;             // 16 bit run times 17 bit words
 
   `OPU_ASSERT_STATIC(BusDividesWord, WORD_BEATS * BUS_BYTES == WORD_BYTES && WORD_BEATS > 0)
@@ -137,32 +136,6 @@ module opu_store
       .pop_data_o  ({aw_addr_o, aw_beats_o})
   );
 
-  // Words of the open instructions.
-  typedef struct packed {
-    logic [VALUE_BITS-1:0] src;
-    logic [15:0]           run;
-    logic [15:0]           gap;
-    logic [SKIP_BITS-1:0]  skip_low;
-    logic [SKIP_BITS-1:0]  skip_high;
-    logic [PC_BITS-1:0]    pc;
-  } words_t;
-  words_t words;
-  logic words_valid, words_finish;
-  opu_queue #(
-      .WIDTH($bits(words_t)),
-      .DEPTH(IN_FLIGHT)
-  ) u_words (
-      .clk_i,
-      .rst_ni,
-      .push_valid_i(start && legal),
-      .push_ready_o(word_ready),
-      .push_data_i ({params_i.src, params_i.run, params_i.word_gap, params_i.skip_low[SKIP_BITS-1:0],
-                     params_i.skip_high[SKIP_BITS-1:0], pc_i}),
-      .pop_valid_o (words_valid),
-      .pop_ready_i (words_finish),
-      .pop_data_o  (words)
-  );
-
   // ---- data: read the word, then send its beats ----------------------------------------------------------------------------
   logic beats_valid, beats_last, burst_end, send;
   logic [8:0] beats, beat_q;
@@ -182,112 +155,43 @@ module opu_store
 
   // Two beats of room cover the one that is on its way from the buffer.
   logic [2:0] room_q;
-  logic sent_q, sent_end_q, w_push_ready;
+  logic sent_q, sent_end_q, w_push_ready, finish, word_valid;
   assign send = beats_valid && room_q != '0;
   assign burst_end = beat_q + 9'd1 == beats;
-  assign words_finish = send && burst_end && beats_last;
+  assign finish = send && burst_end && beats_last;
 
-  // One DRAM word after the other: word of the run, its copies, the gap behind it, repeats of the row. Counters begin at 0.
-  logic word_first, word_end, copies_done, gap_done, run_done, rows_done, overflow;
-  logic [15:0] in_run_q, gap_q;
-  logic [SUM_BITS-1:0] index_q, row_q, word_at;      // words behind src: this one, the first of the row
-  assign run_done = in_run_q + 16'd1 == words.run;
-  assign gap_done = gap_q == words.gap || run_done;
-  assign word_at = {1'b0, words.src} + index_q;
-  assign overflow = word_at >= SUM_BITS'(OUTPUT_WORDS);
-  assign out_re_o = send && word_first && gap_q == '0;
+  logic word_read, overflow;
+  logic [VALUE_BITS:0] word_at;
+  logic [PC_BITS-1:0] word_pc;
+  logic [PART_BITS-1:0] part, sent_part_q;
+  logic [BUS_BYTES-1:0] strobe, sent_strobe_q;
+  opu_scatter #(
+      .PC_BITS  (PC_BITS),
+      .IN_FLIGHT(IN_FLIGHT)
+  ) u_scatter (
+      .clk_i,
+      .rst_ni,
+      .start_valid_i(start && legal),
+      .start_ready_o(word_ready),
+      .params_i,
+      .pc_i,
+      .step_i       (send),
+      .finish_i     (finish),
+      .valid_o      (word_valid),
+      .pc_o         (word_pc),
+      .read_o       (word_read),
+      .address_o    (word_at),
+      .part_o       (part),
+      .strobe_o     (strobe)
+  );
+  assign overflow = word_at >= (VALUE_BITS + 1)'(OUTPUT_WORDS);
+  assign out_re_o = send && word_read;
   assign out_addr_o = overflow ? '0 : word_at[OUTPUT_ADDR_BITS-1:0];
 
-  logic word_advance, row_advance;                   // the next DRAM word holds another word, begins another row
-  assign word_advance = send && word_end && (gap_q != '0 || copies_done) && gap_done;
-  assign row_advance = word_advance && run_done;
-
-  if (HAS_UPSAMPLE) begin : g_repeat
-    logic [7:0] rows, cols, copy_q, repeat_q;
-    logic ready, valid;
-    opu_queue #(
-        .WIDTH(16),
-        .DEPTH(IN_FLIGHT)
-    ) u_repeats (
-        .clk_i,
-        .rst_ni,
-        .push_valid_i(start && legal),
-        .push_ready_o(ready),
-        .push_data_i ({repeat_rows, repeat_cols}),
-        .pop_valid_o (valid),
-        .pop_ready_i (words_finish),
-        .pop_data_o  ({rows, cols})
-    );
-    assign copies_done = copy_q == cols;
-    assign rows_done = repeat_q == rows;
-    always_ff @(posedge clk_i) begin
-      if (!rst_ni) begin
-        copy_q <= '0;
-        repeat_q <= '0;
-      end else begin
-        if (word_advance) copy_q <= '0;
-        else if (send && word_end && gap_q == '0 && !copies_done) copy_q <= copy_q + 8'd1;
-        if (row_advance) repeat_q <= rows_done ? '0 : repeat_q + 8'd1;
-      end
-    end
-    `OPU_ASSERT(RepeatsFollowWords, ready == word_ready && valid == words_valid)
-  end else begin : g_once
-    assign copies_done = 1'b1;
-    assign rows_done = 1'b1;
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (!rst_ni) begin
-      in_run_q <= '0;
-      gap_q <= '0;
-      index_q <= '0;
-      row_q <= '0;
-    end else begin
-      if (word_advance) begin
-        in_run_q <= run_done ? '0 : in_run_q + 16'd1;
-        gap_q <= '0;
-        index_q <= index_q + SUM_BITS'(1);
-        if (row_advance && rows_done) row_q <= index_q + SUM_BITS'(1);
-        if (row_advance && !rows_done) index_q <= row_q;
-      end else if (send && word_end && (gap_q != '0 || copies_done)) begin
-        gap_q <= gap_q + 16'd1;
-      end
-      if (words_finish) begin
-        index_q <= '0;
-        row_q <= '0;
-      end
-    end
-  end
-
-  // Beats of a word.
-  logic [BUS_BYTES-1:0] strobe, sent_strobe_q;
-  logic [BUS_BYTES*8-1:0] beat_data;
-  logic [WORD_BYTES-1:0] strobes;
   logic [WORD_BYTES*8-1:0] padded;
-  assign strobes = (gap_q != '0) ? '0 : ({WORD_BYTES{1'b1}} << words.skip_low) & ({WORD_BYTES{1'b1}} >> words.skip_high);
+  logic [BUS_BYTES*8-1:0] beat_data;
   assign padded = (WORD_BYTES * 8)'(out_data_i);
-  if (WORD_BEATS > 1) begin : g_split
-    localparam int unsigned PART_BITS = $clog2(WORD_BEATS);
-    logic [PART_BITS-1:0] part_q, sent_part_q;
-    assign word_first = part_q == '0;
-    assign word_end = part_q == PART_BITS'(WORD_BEATS - 1);
-    assign strobe = strobes[32'(part_q) * BUS_BYTES +: BUS_BYTES];
-    assign beat_data = padded[32'(sent_part_q) * BUS_BYTES * 8 +: BUS_BYTES*8];
-    always_ff @(posedge clk_i) begin
-      if (!rst_ni) begin
-        part_q <= '0;
-        sent_part_q <= '0;
-      end else if (send) begin
-        part_q <= word_end ? '0 : part_q + PART_BITS'(1);
-        sent_part_q <= part_q;
-      end
-    end
-  end else begin : g_direct
-    assign word_first = 1'b1;
-    assign word_end = 1'b1;
-    assign strobe = strobes;
-    assign beat_data = padded;
-  end
+  assign beat_data = padded[32'(sent_part_q) * BUS_BYTES * 8 +: BUS_BYTES*8];
 
   logic w_pop;
   assign w_pop = w_valid_o && w_ready_i;
@@ -312,12 +216,14 @@ module opu_store
       sent_q <= 1'b0;
       sent_end_q <= 1'b0;
       sent_strobe_q <= '0;
+      sent_part_q <= '0;
     end else begin
       if (send) beat_q <= burst_end ? '0 : beat_q + 9'd1;
       room_q <= room_q + 3'(w_pop) - 3'(send);
       sent_q <= send;
       sent_end_q <= burst_end;
       sent_strobe_q <= strobe;
+      if (send) sent_part_q <= part;
     end
   end
 
@@ -365,7 +271,7 @@ module opu_store
         end else if (out_re_o && overflow) begin
           fault_q <= 1'b1;
           fault_code_q <= ERR_BUFFER;
-          fault_pc_q <= words.pc;
+          fault_pc_q <= word_pc;
         end else if (walk_fault) begin
           fault_q <= 1'b1;
           fault_code_q <= ERR_WINDOW;
@@ -386,7 +292,6 @@ module opu_store
   `OPU_STABLE(DataStable, w_valid_o, w_ready_i, {w_data_o, w_strobe_o, w_last_o})
   `OPU_ASSERT(AnswerIsExpected, b_valid_i |-> answer_valid)
   `OPU_ASSERT(DataHasRoom, sent_q |-> w_push_ready)
-  `OPU_ASSERT(BeatsHaveWords, send |-> words_valid)
-  `OPU_ASSERT(WordsEndWithBeats, words_finish |-> row_advance && rows_done)
+  `OPU_ASSERT(BeatsHaveWords, send |-> word_valid)
 
 endmodule

@@ -1,0 +1,201 @@
+"""What the RTL can build and what it cannot: each limit has its message, and holds only for
+machines that shall be built.
+"""
+
+import pytest
+
+from opu_fuse.hw.load import load_hw, problems
+
+HEAD = "extends: opu-tiny\nname: mine\n"
+
+NOT_BUILT = {
+    "three pixels per cycle": (
+        "array: {units: 6, multipliers: 4, modes: [{ic: 4, oc: 2, px: 3}]}\n",
+        "mine.yaml:3: the RTL cannot build this: mode 0: 3 pixels per cycle; use 1, 2 or 4",
+    ),
+    "eight pixels per cycle": (
+        "array: {modes: [{ic: 4, oc: 1, px: 8}]}\n",
+        "mode 0: 8 pixels per cycle; use 1, 2 or 4",
+    ),
+    "pixels of more channels than a word": (
+        "array: {modes: [{ic: 8, oc: 2, px: 2}]}\n",
+        "mode 0: 2 pixels of 8 and 2 channels exceed a word of 8; choose narrower modes",
+    ),
+    "pixels that do not share the units": (
+        "array: {units: 2, multipliers: 4, modes: [{ic: 2, oc: 1, px: 4}]}\n",
+        "mode 0: 4 pixels of 2 and 1 channels exceed",
+    ),
+    "several pixels in a padded word": (
+        "word_channels: 12\npost: {lanes: 12}\nbuffers: {weight: {words: 512}}\n"
+        + "array: {units: 6, multipliers: 4, modes: [{ic: 4, oc: 3, px: 2}]}\n",
+        "mode 0: 2 pixels per cycle in words of 12 channels; use px: 1, or a power of two",
+    ),
+    "a mode between adder trees": (
+        "array: {modes: [{ic: 2, oc: 16}]}\n",
+        "mode 0: ic 2 is not 4 multipliers times a power of two",
+    ),
+    "more output channels than a word": (
+        "array: {modes: [{ic: 2, oc: 16}]}\n",
+        "mode 0: oc 16 does not divide a word of 8 channels",
+    ),
+    "more input channels than a word": (
+        "array: {modes: [{ic: 16, oc: 2}]}\n",
+        "mode 0: ic 16 does not divide a word of 8 channels",
+    ),
+    "output channels of uneven groups": (
+        "word_channels: 12\nbuffers: {weight: {words: 512}}\npost: {lanes: 12}\n"
+        + "array: {units: 6, multipliers: 4, modes: [{ic: 4, oc: 6}, {ic: 6, oc: 4}]}\n",
+        "mode 0: oc 6 is no multiple of the smallest oc 4",
+    ),
+    "depthwise parts that do not divide a word": (
+        "array: {units: 6, multipliers: 4, modes: [{ic: 4, oc: 6}], depthwise: true}\n",
+        "depthwise with 6 units and words of 8 channels; choose units that divide a word",
+    ),
+    "a bus wider than a word": (
+        "dram: {bus_bytes: 16}\n",
+        "bus of 16 bytes is wider than a feature word (8 bytes)",
+    ),
+    "weight words that beats cannot fill": (
+        "buffers: {weight: {width: 4, words: 512}}\n",
+        "weight words of 4 bytes are no power-of-two multiple of the 8-byte bus",
+    ),
+    "weight rows of broken words": (
+        "buffers: {weight: {width: 64}}\n",
+        "a weight row of 32 bytes is no whole number of 64-byte words",
+    ),
+    "short weight rows of broken words": (
+        "buffers: {weight: {width: 32}}\narray: {modes: [{ic: 8, oc: 4}, {ic: 4, oc: 4, px: 2}]}\n",
+        "a weight row of 16 bytes is no whole number of 32-byte words",
+    ),
+    "three partial-sum banks": (
+        "buffers: {psum: {words: 126, banks: 3}}\n",
+        "partial sums of 126 words, banks: 3; use an even number of words and 1 or 2 banks",
+    ),
+    "half a partial-sum memory": (
+        "buffers: {psum: {words: 127, banks: 1}}\n",
+        "partial sums of 127 words, banks: 1; use an even number",
+    ),
+    "a narrow post chain": ("post: {lanes: 4}\n", "4 post lanes for words of 8 channels"),
+    "a kind without datapath": (
+        "dataflow:\n  modules: {late: {kind: nop, exit: true}}\n"
+        + "  edges: {res_add: [compare, pool, late]}\n",
+        "mine.yaml:4: the RTL cannot build this: module 'late': no nop there; keep to the order",
+    ),
+    "pooling in front of the array": (
+        "dataflow:\n  modules: {early: {kind: pool}}\n"
+        + "  edges: {concat: [early], early: [pad]}\n",
+        "mine.yaml:4: the RTL cannot build this: module 'early': no pool there",
+    ),
+    "two modules of a kind": (
+        "dataflow:\n  modules: {relu2: {kind: comparator, exit: true}}\n"
+        + "  edges: {res_add: [compare, pool, relu2]}\n",
+        "'compare' and 'relu2' are both comparator, the RTL has one",
+    ),
+    "an adder on activations": (
+        "dataflow: {modules: {add: {domain_in: act, domain_out: act}}}\n",
+        "module 'add' (adder) gives act; set domain: acc",
+    ),
+    "accumulators behind the array's own adders": (
+        "dataflow: {modules: {compare: {domain_in: acc, domain_out: acc}}}\n",
+        "module 'compare' (comparator) gives acc; set domain: act",
+    ),
+    "a bias per tensor": (
+        "dataflow: {modules: {add: {operand: per_tensor}}}\n",
+        "module 'add' (adder) has operand per_tensor; say `operand: per_channel`",
+    ),
+    "a module used twice per pass": (
+        "dataflow: {modules: {pool: {uses: 2}}}\n",
+        "module 'pool' is used 2 times per pass",
+    ),
+    "a tap": ("dataflow: {modules: {compare: {tap: true}}}\n", "module 'compare' has a tap"),
+    "dilated pooling": (
+        "dataflow: {modules: {pool: {limits: {dilation: 2}}}}\n",
+        "module 'pool': pooling windows are not dilated",
+    ),
+    "pooling of any dilation": (
+        "dataflow: {modules: {pool: {limits: {dilation: null}}}}\n",
+        "module 'pool': pooling windows are not dilated; set limits.dilation to 1",
+    ),
+    "an edge against the pipeline": (
+        "dataflow: {edges: {res_add: [upsample], upsample: [pool]}, modules: "
+        + "{upsample: {kind: upsample, exit: true}}}\n",
+        "edge upsample -> pool runs against the order of the RTL (memory, pre chain, pad, ipa, ",
+    ),
+    "modules before the array without parameters": (
+        "dataflow:\n  modules: {first: {kind: multiplier, operand: per_channel, bypass: true}}\n"
+        + "  edges: {concat: [first], first: [pad]}\n",
+        "modules before the array: some, pre buffer: none; give both or neither",
+    ),
+    "parameters for no module before the array": (
+        "buffers: {pre: {words: 64}}\n",
+        "mine.yaml:3: the RTL cannot build this: modules before the array: none, pre buffer: there",
+    ),
+    "table modules without tables": (
+        "dataflow:\n  modules: {lut: {kind: table, exit: true}}\n"
+        + "  edges: {res_add: [compare, pool, lut]}\n",
+        "table modules: some, table buffer: none; give both or neither",
+    ),
+    "tables for no module": (
+        "buffers: {table: {words: 512}}\n",
+        "mine.yaml:3: the RTL cannot build this: table modules: none, table buffer: there",
+    ),
+    "averages on the array": (
+        "dataflow: {operators: {avg_pool: [ipa]}}\n",
+        "avg_pool mapped to the ipa; map it to pool",
+    ),
+}
+
+BUILT = {
+    "two pixels per cycle": "array: {modes: [{ic: 8, oc: 4}, {ic: 4, oc: 4, px: 2}]}\n",
+    "four pixels per cycle": (
+        "array: {multipliers: 2, modes: [{ic: 8, oc: 2}, {ic: 2, oc: 2, px: 4}]}\n"
+        "buffers: {weight: {width: 4}}\ndram: {bus_bytes: 4}\n"
+    ),
+    "depthwise windows": "array: {depthwise: true}\n",
+    "one partial-sum bank": "buffers: {psum: {banks: 1}, output: {banks: 1}}\n",
+    "powers of two only": "numeric: {multiplier_bits: 0}\n",
+    "concatenation": "dataflow: {operators: {concat: [mem_rd]}}\n",
+    "a multiplier behind the array": (
+        "dataflow:\n  modules: {mul: {kind: multiplier, domain: acc, operand: per_channel}}\n"
+        "  edges: {ipa: [mul], mul: [add]}\n"
+    ),
+    "tables, products and upsampling": (
+        "buffers: {table: {words: 256, banks: 1}}\n"
+        "dataflow:\n  modules:\n    lut: {kind: table, exit: true}\n"
+        "    se: {kind: se, operand: full, exit: true}\n"
+        "    up: {kind: upsample, exit: true}\n"
+        "  edges: {res_add: [compare, pool, lut], lut: [se], se: [up, pool]}\n"
+        "  operators: {table: [table], multiply: [se], upsample: [upsample]}\n"
+    ),
+    "a pre chain in any order": (
+        "buffers: {pre: {words: 16}}\n"
+        "dataflow:\n  modules:\n    first: {kind: comparator, bypass: true}\n"
+        "    second: {kind: multiplier, operand: per_channel, bypass: true}\n"
+        "    third: {kind: adder, operand: per_channel, bypass: true}\n"
+        "  edges: {concat: [first], first: [second], second: [third], third: [pad]}\n"
+    ),
+    "padding in front of the pool": (
+        "dataflow:\n  modules: {pool_pad: {kind: pad, bypass: true, exit: true}}\n"
+        "  edges: {add: [compare, pool_pad, res_add], pool_pad: [pool]}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_BUILT)
+def test_what_the_rtl_lacks_is_refused_only_where_it_shall_be_built(case, tmp_path):
+    text, expected = NOT_BUILT[case]
+    path = tmp_path / "mine.yaml"
+    path.write_text(HEAD + text)
+    messages = [str(p).replace(f"{tmp_path}/", "") for p in problems(path)]
+    assert any(expected in message for message in messages), messages
+    assert all("build: false" in m for m in messages if "the RTL cannot build" in m)
+
+    path.write_text(HEAD + "build: false\n" + text)
+    assert not any("RTL cannot build" in str(p) for p in problems(path))
+
+
+@pytest.mark.parametrize("case", BUILT)
+def test_what_the_rtl_builds_is_not_refused(case, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(HEAD + BUILT[case])
+    assert load_hw(path).build
