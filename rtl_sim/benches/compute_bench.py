@@ -52,7 +52,9 @@ class Bench:
         shape = (SPEC.buffers.pre.words if SPEC.buffers.pre else 0, SPEC.word_channels // 8)
         found = np.zeros(shape, compute_model.PRE_RECORD)
         anything = self.rng.random(shape) < 0.2
-        shift = np.where(anything, *self.rng.integers([[[-16]], [[4]]], [[[48]], [[15]]], (2, *shape)))
+        shift = np.where(
+            anything, *self.rng.integers([[[-16]], [[4]]], [[[48]], [[15]]], (2, *shape))
+        )
         for name, reach in (("mult", 2), ("bias", 64)):
             limits = np.iinfo(found[name].dtype)
             value = self.rng.uniform(-reach, reach, shape) * 2.0**shift

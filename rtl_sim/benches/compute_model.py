@@ -266,7 +266,9 @@ def _conv_steps(spec, rng, opcode, p):
         p["ic_steps"] = 1
     else:
         p |= draw(rng, ic_first=(0, W // mode.ic), ic_steps=(1, 3 * W // mode.ic))
-    groups = int(rng.integers(1, W // mode.oc // mode.px + 1 if mode.px > 1 else 2 * W // mode.oc + 2))
+    groups = int(
+        rng.integers(1, W // mode.oc // mode.px + 1 if mode.px > 1 else 2 * W // mode.oc + 2)
+    )
     p["oc_first"] = int(rng.integers(0, groups))
     p["oc_steps"] = groups - p["oc_first"]
     rows = p["ic_steps"] * p["kernel_rows"] * p["kernel_cols"] * p["oc_steps"]

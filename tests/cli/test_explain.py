@@ -23,7 +23,9 @@ def model(tmp_path):
 
 
 HOST = "Sigmoid: no module of this machine runs it"
-HELP = "replace Sigmoid by operators that the machine runs"
+HELP = (
+    "add a module of kind table to `dataflow.modules` and map table to it in `dataflow.operators`"
+)
 
 
 def test_explain_gives_the_reason_at_every_boundary(opu_fuse, model):
@@ -52,7 +54,7 @@ def test_explain_with_a_name_tells_the_story_of_that_operator(opu_fuse, model):
 
 def test_json_reasons_say_what_would_help(opu_fuse, model):
     document = json.loads(opu_fuse("partition", model, "--hw", "opu-tiny", "--json").out)
-    assert document["host"] == [{"name": "squash", "op": "Sigmoid", "reason": f"{HOST}; {HELP}"}]
+    assert document["host"] == [{"name": "squash", "op": "table", "reason": f"{HOST}; {HELP}"}]
     assert [list(b) for b in document["boundaries"]] == [["from", "to", "reason"]] * 2
 
 

@@ -178,7 +178,7 @@ def test_a_value_that_others_read_is_where_a_table_begins():
     source = """g (float[1,5,7,9] x) => (float[1,5,7,9] y, float[1,5,7,9] n) {
         n = Neg(x) s = Sigmoid(n) y = Mul(n, s) }"""
     dfg = build_dfg(canonical.canonical(source))
-    assert [n.title for n in dfg.calls] == ["Neg", "Sigmoid+Mul"]
+    assert [(n.op, n.title) for n in dfg.calls] == [("table", "Neg"), ("table", "Sigmoid+Mul")]
 
 
 def test_parts_of_a_split_without_their_own_rounding_are_integers(seed):

@@ -178,9 +178,9 @@ def test_a_transposed_convolution_of_foreign_form_runs_on_the_host(
     weights = {
         "xs": np.float32(2**-4),
         "xz": np.int8(3),
-        "w": rng.integers(-127, 128, (6, 6 // group, 3, 3)).astype(np.int8),
+        "w": rng.integers(-127, 128, (6, 4 // group, 3, 3)).astype(np.int8),
         "ws": scales[0] if axis is None else scales,
-        "o": rng.integers(-999, 999, 6).astype(np.int32),
+        "o": rng.integers(-999, 999, 4).astype(np.int32),
         "os": np.float32(2**-10),
     }
     found = prepare(onnx_text(f"{X} {{ {body} }}", **weights))

@@ -31,9 +31,9 @@ def test_json_keys_are_those_of_the_interface():
     assert document["groups"][1]["ops"][1] == {"name": "flatten", "op": "reshape", "module": None}
     assert document["host"][0] == {
         "name": "sigmoid",
-        "op": "Sigmoid",
-        "reason": "Sigmoid: no module of this machine runs it; replace Sigmoid by operators that "
-        "the machine runs",
+        "op": "table",
+        "reason": "Sigmoid: no module of this machine runs it; add a module of kind table to "
+        "`dataflow.modules` and map table to it in `dataflow.operators`",
     }
     assert document["boundaries"][0] == {
         "from": "relu",

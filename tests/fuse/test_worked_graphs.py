@@ -173,7 +173,7 @@ def test_none_keeps_operators_apart_but_never_a_bias_from_its_convolution(name):
         (
             "G13",
             ("split", "conv"),
-            "split runs on the host (Split: no module of this machine runs it)",
+            "split runs on the host (split: no module of this machine runs it)",
         ),
         (
             "G14",

@@ -6,19 +6,83 @@ from tests.rtl.bench import run_bench
 
 pytestmark = pytest.mark.rtl
 
+MACHINE = """\
+extends: opu-tiny
+name: {name}
+build: false
+word_channels: {lanes}
+array: {{units: {units}, multipliers: {multipliers}, depthwise: {depthwise}, modes: [{modes}]}}
+buffers:
+  weight: {{words: 512, banks: 2, width: 8}}
+  {pre}
+post: {{lanes: {lanes}}}
+"""
+
+
+def machine(folder, name, *, lanes, units, multipliers, modes, depthwise=True, pre=True):
+    """File of a machine for benches of this engine alone. modes: (ic, oc, px)."""
+    path = folder / f"{name}.yaml"
+    text = MACHINE.format(
+        name=name,
+        lanes=lanes,
+        units=units,
+        multipliers=multipliers,
+        depthwise=str(depthwise).lower(),
+        modes=", ".join(f"{{ic: {ic}, oc: {oc}, px: {px}}}" for ic, oc, px in modes),
+        pre="pre: {words: 64, banks: 2}" if pre else "",
+    )
+    path.write_text(text)
+    return str(path)
+
 
 CASES = {
-    "tiny": ("opu-tiny", 80, ()),
-    "tiny, widths as synthesised": ("opu-tiny", 80, ("OPU_EXACT_WIDTHS",)),
-    "1024": ("opu-1024", 15, ()),
+    "tiny": ("opu-tiny", 60, ()),
+    "tiny, widths as synthesised": ("opu-tiny", 60, ("OPU_EXACT_WIDTHS",)),
+    "1024": ("opu-1024", 10, ()),
+    "light": ("opu-light", 10, ()),
+}
+
+MACHINES = {
+    "pixels": {
+        "lanes": 8,
+        "units": 8,
+        "multipliers": 4,
+        "modes": ((8, 4, 1), (4, 8, 1), (4, 4, 2)),
+        "depthwise": False,
+        "pre": False,
+    },
+    "everything": {
+        "lanes": 8,
+        "units": 8,
+        "multipliers": 4,
+        "modes": ((8, 4, 1), (4, 8, 1), (4, 4, 2)),
+    },
+    "two parts a word": {
+        "lanes": 8,
+        "units": 4,
+        "multipliers": 4,
+        "modes": ((8, 2, 1), (4, 4, 1), (4, 2, 2)),
+    },
+    "windows of 4 by 4": {
+        "lanes": 16,
+        "units": 8,
+        "multipliers": 16,
+        "modes": ((16, 8, 1),),
+        "pre": False,
+    },
+    "four pixels, idle taps": {
+        "lanes": 16,
+        "units": 16,
+        "multipliers": 8,
+        "modes": ((16, 8, 1), (8, 16, 1), (8, 8, 2), (8, 4, 4)),
+    },
 }
 
 
-@pytest.mark.parametrize(("spec", "rounds", "defines"), CASES.values(), ids=CASES.keys())
-def test_compute_engine_keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds, defines):
+def keeps_its_page(monkeypatch, folder, seed, spec, rounds, defines=()):
     run_bench(
         monkeypatch,
-        tmp_path,
+        folder,
         top="opu_compute_bench",
         module="rtl_sim.benches.compute_bench",
         spec=spec,
@@ -26,3 +90,19 @@ def test_compute_engine_keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds
         rounds=rounds,
         defines=defines,
     )
+
+
+@pytest.mark.parametrize(("spec", "rounds", "defines"), CASES.values(), ids=CASES.keys())
+def test_compute_engine_keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds, defines):
+    keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds, defines)
+
+
+@pytest.mark.parametrize("case", MACHINES)
+def test_compute_engine_of_another_shape_keeps_its_page(monkeypatch, tmp_path, seed, case):
+    spec = machine(tmp_path, "bench", **MACHINES[case])
+    keeps_its_page(monkeypatch, tmp_path, seed, spec, 40)
+
+
+def test_widths_as_synthesised_suffice_for_everything(monkeypatch, tmp_path, seed):
+    spec = machine(tmp_path, "bench", **MACHINES["everything"])
+    keeps_its_page(monkeypatch, tmp_path, seed, spec, 40, ("OPU_EXACT_WIDTHS",))
