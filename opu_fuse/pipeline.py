@@ -96,11 +96,25 @@ def compile_model(
             "this machine can be partitioned for, not built (build: false)",
             "compile for another machine",
         )
+    if options.scales == "free" and not hw.numeric.multiplier_bits:
+        raise SpecError(
+            hw.name,
+            "it has shifters for multipliers (multiplier_bits 0), free scales need multipliers",
+            "compile with --scales pow2, or for another machine",
+        )
     progress("quantise")  # float ONNX -> QDQ -> canonical int8 graph
     with pass_context(options.passes, write=write, extra_names=PASS_NAMES):
         prepared = prepare(
             model, calibration=options.calibration, scales=options.scales, drive=_run_passes
         )
+    return compile_prepared(prepared, hw, options, progress)
+
+
+def compile_prepared(
+    prepared: Prepared, hw: HwSpec, options: Options | None = None, progress: Progress = log.debug
+) -> Compilation:
+    """The stages behind quantisation: a quantised model can be compiled for several machines."""
+    options = options or Options()
     progress("build the data-flow graph")  # one node per operator, with indexing maps
     dfg = build_dfg(prepared.canonical)
     progress("fuse and tile")  # groups that are legal, and that fit

@@ -31,7 +31,7 @@ from opu_fuse.codegen.weights import (
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import (
     average_params,
-    int8_weight,
+    filters,
     requant_params,
 )
 from opu_fuse.dfg.kernels import shuffle_channels
@@ -111,7 +111,7 @@ def _models(
 def pack_constants(dfg: Dfg, plan: Plan, hw: HwSpec) -> np.ndarray:
     """uint8 image of all weights and parameters, from offset 0 of the window."""
     image = np.zeros(plan.constants_bytes, np.uint8)
-    for planned in plan.layers.values():
+    for planned in (part for parts in plan.layers.values() for part in parts):
         for offset, data in _constants(dfg, planned, hw):
             image[offset : offset + data.size] = data
     return image
@@ -158,8 +158,16 @@ def _numbers(
         mult, shift = np.full(channels, only.mult), np.full(channels, only.shift)
         return np.ones((channels, 1, *kernel), np.int8), bias, mult, shift
     q = requant_params(dfg, node.index, hw.numeric)
-    weight = int8_weight(dfg[node.operands[1]]).reshape(channels, -1, *kernel)
-    return weight, q.bias, q.mult, q.shift
+    weight = filters(dfg, node.index)
+    if (taps := layer.phase.taps) is None:
+        return weight.reshape(channels, -1, *kernel), q.bias, q.mult, q.shift
+    part = weight
+    for axis, (first, step, count) in zip((2, 3), taps, strict=True):
+        part = np.flip(part.take(range(first, first + step * count, step), axis), axis)
+    outside = weight.sum(axis=(1, 2, 3), dtype=np.int64) - part.sum(axis=(1, 2, 3), dtype=np.int64)
+    missing = [(0, k - n) for k, n in zip(kernel, part.shape[2:], strict=True)]
+    part = np.pad(part, ((0, 0), (0, 0), *missing))
+    return part, q.bias + q.pad_value * outside, q.mult, q.shift
 
 
 def _affine(dfg: Dfg, planned: PlannedLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -223,7 +231,7 @@ def _segments(
 def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tensor]:
     """Stored values, and every change of view of one under its own name."""
     readers: dict[int, list[int]] = {node: [] for node in plan.placements}
-    for planned in plan.layers.values():
+    for planned in (parts[0] for parts in plan.layers.values()):
         layer = planned.layer
         for node in (layer.source, layer.residual):
             if node is not None:
@@ -273,8 +281,8 @@ def _groups(
     moved = _moved_bytes(plan, number, hw)
     numbered = sorted((number[g.index], g) for g in partition.groups if g.index in number)
     for index, group in numbered:
-        planned = plan.layers[group.index]
-        layer = planned.layer
+        parts = plan.layers[group.index]
+        layer = parts[0].layer
         reads = [layer.source] + ([] if layer.residual is None else [layer.residual])
         yield GroupInfo(
             index=index,
@@ -285,9 +293,9 @@ def _groups(
             inputs=tuple(dict.fromkeys(dfg[n].value for n in reads)),
             outputs=(dfg[layer.output].value,),
             macs=layer.macs,
-            cycles=round(planned.estimate.total_cycles),
+            cycles=round(sum(part.estimate.total_cycles for part in parts)),
             dram_bytes=moved.get(index, 0),
-            stages=tuple(_stages(dfg, planned)),
+            stages=tuple(_stages(dfg, parts[0])),
             instructions=ranges[index],
         )
 

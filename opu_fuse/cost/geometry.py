@@ -3,8 +3,9 @@
 Reads the structure only, never scales, so that a float model and its quantised form give the same.
 Cases, by the group's first working operator: (1) conv or dense: the array; a dense node reads the
 flattened map as a convolution whose kernel is the whole map; (2) an explicit pad: its amounts join
-the window of what follows (behind the array: of a max pool); (3) an average whose window exceeds a tile: the array, as a depthwise
-sum; (4) a channel shuffle: the array, as a permutation; (5) anything else: the copy path.
+the window of what follows (behind the array: of a max pool); (3) an average whose window exceeds a
+tile: the array, as a depthwise sum; (4) a channel shuffle: the array, as a permutation; (5) a
+transposed convolution: the array, phase by phase (`phases`); (6) anything else: the copy path.
 Concatenations and splits in front move nothing (`lanes`), a channel
 affine and an activation in front are the pre chain. Later operators become post stages, an upsample
 at the end is done by the store.
@@ -15,7 +16,9 @@ from dataclasses import dataclass, field, replace
 
 from opu_fuse.cost.lanes import LAYOUT, LaneMap, is_depthwise
 from opu_fuse.cost.layer import POINT, Shape, Window
+from opu_fuse.cost.phases import WHOLE, Phase, phases
 from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa import Stage
@@ -60,6 +63,7 @@ class Geometry:
     swapped: bool
     stages: tuple[StageOf, ...]
     macs: int
+    phases: tuple[tuple[Phase, Shape], ...]
     in_pieces: Pieces
     out_pieces: Pieces
 
@@ -87,6 +91,7 @@ class _Draft:
     broadcast: bool = False
     groups: int = 1
     depthwise: bool = False
+    transposed: Node | None = None
     upsample: tuple[int, int] = (1, 1)
     macs: int = 0
     stages: list[StageOf] = field(default_factory=list)
@@ -168,8 +173,10 @@ def _finished(draft: _Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         pre=bool(draft.pre),
         upsample=draft.upsample,
     )
+    parts = _phases(draft, shape) if draft.transposed else ((WHOLE, shape),)
     return Geometry(
-        shape=shape,
+        shape=parts[0][1],
+        phases=parts,
         source=draft.source,
         residual=draft.residual,
         output=last.index,
@@ -184,6 +191,28 @@ def _finished(draft: _Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     )
 
 
+def _phases(draft: _Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
+    assert draft.transposed is not None
+    if shape.pool or shape.residual or shape.upsample != (1, 1):
+        raise DoesNotFit(
+            draft.transposed.name,
+            "a transposed convolution makes rows and columns in phases, and what follows it in the "
+            "group needs them side by side",
+            "end the group behind it",
+        )
+    return tuple(
+        (
+            phase,
+            replace(
+                shape, window=window, mid_rows=rows, mid_cols=cols, out_rows=rows, out_cols=cols
+            ),
+        )
+        for phase, window, rows, cols in phases(
+            draft.transposed.attrs, shape.out_rows, shape.out_cols
+        )
+    )
+
+
 def _chain_operand(dfg: Dfg, node: Node) -> int:
     """Position of the operand that comes along the pipeline: a product's gate comes from the
     side.
@@ -194,7 +223,7 @@ def _chain_operand(dfg: Dfg, node: Node) -> int:
 
 def _pre_chain(draft: _Draft, nodes: Sequence[Node]) -> int:
     """Takes the channel affine and the activation in front of the array; their number."""
-    array = next((i for i, n in enumerate(nodes) if n.op in {"conv", "dense"}), 0)
+    array = next((i for i, n in enumerate(nodes) if n.op in ACCUMULATING), 0)
     count = array - (array > 0 and nodes[array - 1].op == "pad")
     front = [node.op for node in nodes[: count or 1]]
     if "batch_norm" not in front and not count:
@@ -263,6 +292,17 @@ def _conv(draft: _Draft, node: Node) -> None:
     _array(draft, node)
 
 
+def _transposed(draft: _Draft, node: Node) -> None:
+    draft.transposed = node
+    draft.groups = node.attrs["group"]
+    draft.depthwise = draft.hw.array.depthwise and draft.groups > 1
+    rows, cols = draft.mid[1:]
+    _array(draft, node)
+    weight = draft.dfg[node.operands[1]].const
+    assert weight is not None
+    draft.macs = weight.size * rows * cols
+
+
 def _shuffle(draft: _Draft, node: Node) -> None:
     """Channels change places: a convolution with a permutation."""
     draft.anchor = node.index
@@ -315,6 +355,14 @@ def _pool_on_array(draft: _Draft, node: Node, window: Window) -> None:
             f"its window of {window.kernel[0]}×{window.kernel[1]} exceeds a tile and its padding "
             "is not counted",
             "count the padding (count_include_pad=1), or raise buffers.psum.words in the spec",
+        )
+    positions = window.kernel[0] * window.kernel[1]
+    if positions & (positions - 1) and not draft.hw.numeric.multiplier_bits:
+        raise DoesNotFit(
+            node.name,
+            f"its window of {positions} positions exceeds a tile, and without multipliers the "
+            "array divides by powers of two only",
+            "raise buffers.psum.words in the spec, or set numeric.multiplier_bits",
         )
     draft.anchor = node.index
     draft.window = window
@@ -386,6 +434,7 @@ _HANDLERS: dict[str, Callable[[_Draft, Node], None]] = {
     "add": _add,
     "multiply": _multiply,
     "table": _table,
+    "transposed_conv": _transposed,
     "shuffle": _shuffle,
     "upsample": _upsample,
     **dict.fromkeys(("relu", "clip", "leaky_relu"), _activation),

@@ -16,11 +16,11 @@ from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.views import feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
 
-ARRAY_OPERATORS = frozenset({"conv", "dense"})
 STAGES = OPERATORS - {*LAYOUT, "batch_norm"}
 POOLS = frozenset({"max_pool", "avg_pool"})
 
@@ -139,10 +139,11 @@ class GroupCosts:
             except DoesNotFit as error:
                 return error
             assert geometry is not None
-            found = self._tile(geometry.shape)
-            if isinstance(found, DoesNotFit):
-                return found
-            cycles, dram_bytes = found
+            for _, shape in geometry.phases:
+                found = self._tile(shape)
+                if isinstance(found, DoesNotFit):
+                    return found
+                cycles, dram_bytes = cycles + found[0], dram_bytes + found[1]
         if len(core) == len(nodes):
             return cycles, dram_bytes
         extra = max(0, self._moved(nodes) - self._counted(geometry))
@@ -184,7 +185,7 @@ def _core(nodes: Sequence[Node]) -> list[Node]:
     """The operators of a group that its geometry describes, the array's in front; riders left
     out.
     """
-    array = next((i for i, n in enumerate(nodes) if n.op in ARRAY_OPERATORS), 0)
+    array = next((i for i, n in enumerate(nodes) if n.op in ACCUMULATING), 0)
     first = array - 1 if array and nodes[array - 1].op == "pad" else array
     core: list[Node] = []
     taken: set[str] = set()

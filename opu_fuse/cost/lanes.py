@@ -99,7 +99,7 @@ def _lanes(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: list[Lanes], no
     if node.kind is not Kind.CALL:
         return whole
     keeps = node.op in KEEPS_LANES or (
-        node.op == "conv" and hw.array.depthwise and is_depthwise(dfg, node)
+        node.op in {"conv", "transposed_conv"} and hw.array.depthwise and is_depthwise(dfg, node)
     )
     if node.is_virtual:
         keeps = feature_shape(dfg[node.operands[0]].shape) == feature_shape(node.shape)

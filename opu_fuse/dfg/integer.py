@@ -152,9 +152,9 @@ def residual_params(
     node = dfg[index]
     a, b = (quant_of(dfg[i]) for i in (reversed(node.operands) if swap else node.operands))
     y = quant_of(node)
-    (a_mult, b_mult), shift = _shared(
-        node, (a.per_tensor / y.per_tensor, b.per_tensor / y.per_tensor), numeric
-    )
+    ratios = (a.per_tensor / y.per_tensor, b.per_tensor / y.per_tensor)
+    require_shifts(node, ratios, numeric)
+    (a_mult, b_mult), shift = _shared(node, ratios, numeric)
     zeros = {"a_zero": a.zero_point, "b_zero": b.zero_point, "y_zero": y.zero_point}
     return ResidualParams(a_mult=a_mult, b_mult=b_mult, shift=shift, **zeros)
 
@@ -288,6 +288,17 @@ def scaled(node: Node, ratio: float, bits: int) -> Multiplier:
         raise ModelError(
             node.name, str(error), "choose scales nearer to each other, or --scales pow2"
         ) from error
+
+
+def require_shifts(node: Node, ratios: tuple[float, ...], numeric: Numeric) -> None:
+    """ModelError when a machine without multipliers would need one."""
+    free = [r for r in ratios if np.frexp(r)[0] != 0.5]
+    if free and not numeric.multiplier_bits:
+        raise ModelError(
+            node.name,
+            f"ratio {free[0]} is not a power of two, the machine only shifts (multiplier_bits 0)",
+            "quantise with --scales pow2, or compile for another machine",
+        )
 
 
 def _shared(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
-from opu_fuse.dfg.integer import Numeric, quant_of, scaled
+from opu_fuse.dfg.integer import Numeric, quant_of, require_shifts, scaled
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MIN, MAX_SHIFT, MIN_SHIFT
 
@@ -52,6 +52,7 @@ def product_params(dfg: Dfg, index: int, numeric: Numeric, *, swap: bool = False
     y = quant_of(node)
     # The unit's multiplier is as wide as the residual adder's, whatever `multiplier_bits`.
     ratio = a.per_tensor * b.per_tensor / y.per_tensor
+    require_shifts(node, (ratio,), numeric)
     found = scaled(node, ratio, max(numeric.multiplier_bits, 16))
     zeros = {"a_zero": a.zero_point, "b_zero": b.zero_point, "y_zero": y.zero_point}
     return ProductParams(mult=found.mult, shift=found.shift, **zeros)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from opu_fuse.cost.groups import NOTHING, Cost
 from opu_fuse.dfg.graph import Node
-from opu_fuse.dfg.integer import owned_bias
+from opu_fuse.dfg.integer import ACCUMULATING, owned_bias
 from opu_fuse.fuse.growth import (
-    ARRAY_OPERATORS,
     Forbid,
     Growth,
     edge_refusal,
@@ -51,7 +50,7 @@ class Chain:
 
 def tail_of(scope: Scope, node: Node) -> int:
     """The node whose value stands for an operator: the bias it owns, else itself."""
-    bias = owned_bias(scope.dfg, node.index) if node.op in ARRAY_OPERATORS else None
+    bias = owned_bias(scope.dfg, node.index) if node.op in ACCUMULATING else None
     return node.index if bias is None else bias.index
 
 
@@ -93,7 +92,7 @@ def _chain(growths: list[Growth], hanging: Cost) -> Chain | None:
 def _placements(scope: Scope, growth: Growth, node: Node) -> list[Growth]:
     """The growth with an operator (and the bias it owns) behind it, once per choice of modules."""
     nodes = [node]
-    if node.op in ARRAY_OPERATORS:
+    if node.op in ACCUMULATING:
         bias = owned_bias(scope.dfg, node.index)
         nodes += [] if bias is None else [bias]
     found = [growth]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from opu_fuse.dfg.graph import Node
-from opu_fuse.dfg.integer import owned_bias
+from opu_fuse.dfg.integer import ACCUMULATING, owned_bias
 from opu_fuse.fuse.legality import (
     EDGE_RULES,
     VIEW_RULES,
@@ -19,9 +19,6 @@ from opu_fuse.fuse.partition import Match
 from opu_fuse.fuse.refusal import Refusal, first_refusal, refuse
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.ways import forbidden_words, no_module
-
-ARRAY_OPERATORS = frozenset({"conv", "dense"})
-"""Operators that may own a bias."""
 
 Forbid = frozenset[tuple[int, ...]]
 NOTHING_FORBIDDEN: Forbid = frozenset()
@@ -76,7 +73,7 @@ def place(
     if isinstance(found, Refusal):
         return found
     matches: tuple[Match, ...] = (Match(node=node.index, module=found),)
-    if node.op in ARRAY_OPERATORS:
+    if node.op in ACCUMULATING:
         bias = owned_bias(scope.dfg, node.index)
         if bias is not None:
             last = _nearest(scope, group.position.after(found), bias)

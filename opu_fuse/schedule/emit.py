@@ -381,10 +381,12 @@ class Emitter:
                     },
                     (mid[0], mid[3], row + y, col + x, out.block + at),
                 )
-            up_y, up_x = shape.upsample
+            (up_y, up_x), phase = shape.upsample, job.layer.phase
             first = (out.block + at) * layout.block_words
-            first += row * up_y * layout.row_words + col // shape.px * up_x
-            transfer = (cols, rows, layout.row_words, blocks, layout.block_words)
+            first += (row * up_y * phase.apart[0] + phase.first[0]) * layout.row_words
+            first += col // shape.px * up_x * phase.apart[1] + phase.first[1]
+            pitch = phase.apart[0] * layout.row_words
+            transfer = (cols, rows, pitch, blocks, layout.block_words)
             yield self._step(
                 job,
                 Engine.STORE,
@@ -392,7 +394,8 @@ class Emitter:
                 {
                     **split_address(job.output.offset + first * layout.word),
                     "src": base,
-                    **transfer_shape(*transfer, joins=shape.upsample == (1, 1)),
+                    **transfer_shape(*transfer, joins=shape.upsample == phase.apart == (1, 1)),
+                    "word_gap": phase.apart[1] - 1,
                     "repeat_rows": up_y - 1,
                     "repeat_cols": up_x - 1,
                 },

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from opu_fuse.cost.layer import Shape
+from opu_fuse.cost.phases import Phase
 from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.layout import Pieces
 
@@ -51,6 +52,7 @@ class Layer:
     post: Mapping[str, int]
     pad_value: int
     macs: int
+    phase: Phase
     in_pieces: Pieces
     out_pieces: Pieces
     pre: tuple[int, ...] = ()

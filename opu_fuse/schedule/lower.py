@@ -1,6 +1,7 @@
 """A matched group -> a `Layer`: its geometry, with the integer parameters of every stage."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from opu_fuse.cost.geometry import Geometry, StageOf, group_geometry, moves_nothing
 from opu_fuse.cost.lanes import LaneMap
@@ -25,14 +26,14 @@ from opu_fuse.schedule.layer import Average, Interior, Layer
 Registers = dict[str, int]
 
 
-def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> Layer | None:
-    """The layer of a group; None when nothing in it computes. lanes: `cost.lanes.map_lanes`.
-    Raises DoesNotFit and ModelError.
+def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Layer, ...]:
+    """The layer of a group, one per phase; none when nothing in it computes. lanes:
+    `cost.lanes.map_lanes`. Raises DoesNotFit and ModelError.
     """
     members = [m.node for m in group.matches]
     found = group_geometry(dfg, members, hw, lanes)
     if found is None:
-        return None
+        return ()
     post: Registers = {}
     average: Average | None = None
     for item in found.stages:
@@ -41,12 +42,13 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> Layer | N
         else:
             registers = _STAGES[item.stage](dfg, found, item, hw)
         post |= registers
-    return Layer(
+    whole = Layer(
         group=group.index,
         name=" + ".join(
             dfg[i].name for i in members if dfg[i].owner is None and not moves_nothing(dfg[i])
         ),
         shape=found.shape,
+        phase=found.phases[0][0],
         source=found.source,
         residual=found.residual,
         output=found.output,
@@ -63,6 +65,8 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> Layer | N
         average=average,
         interiors=_interiors(dfg, members, found),
     )
+    rest = (replace(whole, phase=p, shape=s, macs=0) for p, s in found.phases[1:])
+    return (whole, *rest)
 
 
 def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior, ...]:
@@ -76,6 +80,8 @@ def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior,
             pooled = pooled or found.stages[stage].stage is Stage.POOL
         node = dfg[index]
         made_here = stage >= 0 and not moves_nothing(node) and node.op not in {"upsample", "pad"}
+        if len(found.phases) > 1:
+            made_here = made_here and index == found.output
         if node.quant is not None and made_here:
             interiors.append(Interior(stage=stage, node=index, pooled=pooled))
     return tuple(interiors)
@@ -84,7 +90,8 @@ def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior,
 def _pad_value(dfg: Dfg, found: Geometry) -> int:
     """What data fetch reads outside the input: the fill of an explicit pad, or the zero point."""
     own = None
-    if found.anchor is not None and any(dfg[found.anchor].attrs.get("pads", ())):
+    phased = len(found.phases) > 1  # their windows reach beyond the input
+    if found.anchor is not None and (phased or any(dfg[found.anchor].attrs.get("pads", ()))):
         own = quant_of(dfg[dfg[found.anchor].operands[0]]).zero_point
     if found.pad is None:
         return own or 0

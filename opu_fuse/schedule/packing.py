@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from opu_fuse.cost.layer import Shape
+from opu_fuse.cost.phases import WHOLE
 from opu_fuse.cost.tiles import can_fetch
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import feature_shape
@@ -82,7 +83,12 @@ def _most(layer: Layer, hw: HwSpec) -> int:
     """The most pixels of a layer's output that some mode packs into a word."""
     shape = layer.shape
     plain = shape.array and not (shape.depthwise or shape.pre or shape.pool or shape.broadcast)
-    if not plain or shape.upsample != (1, 1) or not is_plain(layer.out_pieces):
+    if (
+        not plain
+        or layer.phase != WHOLE
+        or shape.upsample != (1, 1)
+        or not is_plain(layer.out_pieces)
+    ):
         return 1
     return max(
         (m.px for m in hw.array.modes if shape.mid_channels * m.px <= hw.word_channels), default=1

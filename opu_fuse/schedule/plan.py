@@ -74,11 +74,12 @@ class HostWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """layers: group index -> planned layer (groups of views only have none); placements: DFG
-    index -> place in memory; uses: their live ranges; memory: the plan they came from.
+    """layers: group index -> planned layers, one per phase (groups of views only have none);
+    placements: DFG index -> place in memory; uses: their live ranges; memory: the plan they came
+    from.
     """
 
-    layers: Mapping[int, PlannedLayer]
+    layers: Mapping[int, tuple[PlannedLayer, ...]]
     uses: Mapping[int, TensorUse]
     placements: Mapping[int, Placement]
     segments: tuple[MachineProgram | HostWork, ...]
@@ -98,11 +99,11 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiling:
-    """layers: group index -> layer with its tile; segments and uses: execution order and live
+    """layers: group index -> layers with their tiles; segments and uses: execution order and live
     ranges that follow from it.
     """
 
-    layers: Mapping[int, PlannedLayer]
+    layers: Mapping[int, tuple[PlannedLayer, ...]]
     segments: tuple[SegmentSteps, ...]
     uses: Mapping[int, TensorUse]
     constants_bytes: int
@@ -118,7 +119,7 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     """Lower every group and choose its tile; the first group that does not fit is returned as a
     value.
     """
-    layers: dict[int, Layer] = {}
+    lowered: dict[int, tuple[Layer, ...]] = {}
     joined = {m.node for g in partition.groups for m in g.matches if dfg[m.node].op in LAYOUT}
     lanes = map_lanes(dfg, hw, joined)
     try:
@@ -127,11 +128,12 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
         return Misfit(nodes=(error.node,), error=error)
     for group in partition.groups:
         try:
-            layer = lower_group(dfg, group, hw, lanes)
+            found = lower_group(dfg, group, hw, lanes)
         except DoesNotFit as error:
             return _misfit(dfg, group, error)
-        if layer is not None:
-            layers[group.index] = layer
+        if found:
+            lowered[group.index] = found
+    layers = {index: parts[0] for index, parts in lowered.items()}
     stored = {n for layer in layers.values() for n in (layer.source, layer.residual, layer.output)}
     free = {op.node for op in partition.host if _is_free(dfg, op.node, stored)}
     segments = order_segments(dfg, partition, free)
@@ -140,18 +142,20 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     fixed = {*joins, *(join.home for join in joins.values())}
     slots = choose_slots(dfg, [layers[i] for i in order], fixed, hw)
     uses = tensor_uses(dfg, layers, segments, hw, joins, lanes, slots)
-    planned: dict[int, PlannedLayer] = {}
+    planned: dict[int, tuple[PlannedLayer, ...]] = {}
     offset = 0
     for index in order:
-        layer = layers[index]
-        px = hw.word_bytes // uses[layer.output].layout.slot
-        slot = uses[layer.source].layout.slot
-        layer = replace(layer, shape=replace(layer.shape, slot=slot, px=px))
-        try:
-            planned[index] = _tile_layer(layer, hw, offset, cache)
-        except DoesNotFit as error:
-            return _misfit(dfg, partition.groups[index], error)
-        offset = planned[index].end
+        px = hw.word_bytes // uses[layers[index].output].layout.slot
+        slot = uses[layers[index].source].layout.slot
+        parts = []
+        for part in lowered[index]:
+            layer = replace(part, shape=replace(part.shape, slot=slot, px=px))
+            try:
+                parts.append(_tile_layer(layer, hw, offset, cache))
+            except DoesNotFit as error:
+                return _misfit(dfg, partition.groups[index], error)
+            offset = parts[-1].end
+        planned[index] = tuple(parts)
     return Tiling(layers=planned, segments=segments, uses=uses, constants_bytes=offset)
 
 
@@ -174,7 +178,7 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
             )
             continue
         groups = [t.group for t in segment.steps if t.group is not None]
-        jobs = [tiling.layers[g] for g in groups if g in tiling.layers]
+        jobs = [part for g in groups if g in tiling.layers for part in tiling.layers[g]]
         if jobs:
             program = _emit(jobs, placements, hw, at)
             emitted.append(program)

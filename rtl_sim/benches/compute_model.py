@@ -160,8 +160,9 @@ def cycles(spec, opcode, p):
 
 
 def window_cycles(spec, p):
-    """(least, most) cycles of depthwise, without the pipeline's: the first weight rows and all steps;
-    or block by block the steps, the reads or the next weight rows, behind the reads of a window.
+    """(least, most) cycles of depthwise, without the pipeline's: the first weight rows and all
+    steps; or block by block the steps, the reads or the next weight rows, behind the reads of a
+    window.
     """
     per_word, _ = parts_per_word(spec)
     pixels = p["out_rows"] * p["out_cols"]
@@ -201,13 +202,12 @@ def _draw(spec, rng, opcode, largest):
     if opcode == DEPTHWISE:
         side = (1, spec.array.window_side)
         p |= {"slot_log2": int(math.log2(W))} | draw(rng, kernel_rows=side, kernel_cols=side)
-    shape = _conv_steps if opcode == CONV else _block_steps
-    found = shape(spec, rng, opcode, p)
+    found = _conv_steps(spec, rng, p) if opcode == CONV else _block_steps(spec, rng, opcode, p)
     if found is None:
         return None
     in_blocks, out_blocks, rows = found
     if rng.random() < 0.5:  # what is not used may hold anything
-        p |= _unused(spec, opcode)
+        p |= _unused(opcode)
     row_words = math.ceil((p["in_cols"] << p["slot_log2"]) / W)
     gaps = draw(rng, row=(0, 2), block=(0, 3), psum=(0, 3))
     p["row_pitch"] = row_words + gaps["row"]
@@ -255,7 +255,7 @@ def _tile(spec, rng, largest):
     return p | {"pre": 0, "ic_first": 0, "oc_first": 0, "oc_steps": 1}
 
 
-def _conv_steps(spec, rng, opcode, p):
+def _conv_steps(spec, rng, p):
     """Adds the steps of conv; blocks read and written, weight words; None where it is illegal."""
     W, mode = spec.word_channels, spec.array.modes[p["mode"]]
     slot = 1 << p["slot_log2"]
@@ -287,7 +287,7 @@ def _block_steps(spec, rng, opcode, p):
     return blocks, blocks, p["ic_steps"] * spec.row_words
 
 
-def _unused(spec, opcode):
+def _unused(opcode):
     if opcode == CONV:
         return {}
     found = {"mode": 15, "oc_steps": 0, "oc_first": 9}

@@ -4,6 +4,7 @@ from opu_fuse.hw.isa import OPCODE, Engine, Stage, pack_order, registers_of
 from opu_fuse.hw.regmap import ErrorCode
 from opu_fuse.hw.spec import ModuleKind
 from rtl_sim.benches.axi_window import WINDOW
+from rtl_sim.benches.post_model import stages_of
 from rtl_sim.benches.small_programs import RESULT, SPEC, W
 
 ENGINES = (Engine.LOAD, Engine.COMPUTE, Engine.POST, Engine.STORE)
@@ -69,10 +70,13 @@ def bad_instructions():
         copy = UNIT | {"ic_steps": 1, "in_rows": 1, "in_cols": 1, name: 0}
         yield f"{name} 0", Engine.COMPUTE, explicit(Engine.COMPUTE, "copy", **copy)
         yield f"{name} 0", Engine.POST, explicit(Engine.POST, "run", **POST | {name: 0})
-    stages = [(Stage.ACT, Stage.ACT), (Stage.ACT, Stage.REQUANT)]
-    if not SPEC.has(ModuleKind.TABLE):
-        stages.append((Stage.TABLE,))
-    for order in stages:
+    if not SPEC.array.depthwise:
+        yield "no depthwise", Engine.COMPUTE, explicit(Engine.COMPUTE, "depthwise", **UNIT)
+    if not SPEC.has(ModuleKind.SE):
+        product = POST | {"order": pack_order((Stage.RESIDUAL,)), "res_kind": 1}
+        yield "no product", Engine.POST, explicit(Engine.POST, "run", **product)
+    absent = [s for s in Stage if s not in (Stage.END, Stage.REQUANT, *stages_of(SPEC))]
+    for order in ((Stage.ACT, Stage.ACT), (Stage.ACT, Stage.REQUANT), *((s,) for s in absent)):
         post = POST | {"order": pack_order(order)}
         yield f"order {order}", Engine.POST, explicit(Engine.POST, "run", **post)
 

@@ -84,7 +84,7 @@ def random_scatter(rng):
     """Registers beside the shape; most are 0 most of the time."""
     low = int(rng.integers(SIZE)) if rng.random() < 0.4 else 0
     scatter = {
-        "word_gap": int(rng.choice([0, 0, 1, 3, 12])),
+        "word_gap": int(rng.choice([0, 0, 1, 5])),
         "skip_low": low,
         "skip_high": int(rng.integers(SIZE - low)) if rng.random() < 0.4 else 0,
     }

@@ -8,15 +8,17 @@ from tests.rtl.machines import write_machine
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.parametrize("machine", ["opu-tiny"])
-def test_every_fault_at_random_times_is_told_and_survived(monkeypatch, tmp_path, seed, machine):
-    run_bench(  # 8 kinds of faults, 16 times each
+@pytest.mark.parametrize(("machine", "rounds"), [("opu-tiny", 16), ("few-modules", 4)])
+def test_every_fault_at_random_times_is_told_and_survived(
+    monkeypatch, tmp_path, seed, machine, rounds
+):
+    run_bench(  # 8 tests, every one `rounds` injections
         monkeypatch,
         tmp_path,
         top="opu_top",
         module="rtl_sim.benches.fault_bench",
         spec=write_machine(machine, tmp_path),
         seed=seed,
-        rounds=16,
+        rounds=rounds,
         public=True,
     )

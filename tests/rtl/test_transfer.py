@@ -20,6 +20,6 @@ def test_engine_keeps_its_page_and_the_rules_of_the_bus(
         module=f"rtl_sim.benches.{engine}_bench",
         spec=write_machine(machine, tmp_path),
         seed=seed,
-        rounds=60,
+        rounds=40,
         public=True,
     )

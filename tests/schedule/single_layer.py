@@ -15,6 +15,7 @@ from opu_fuse.codegen.weights import (
     spread_groups,
 )
 from opu_fuse.cost.layer import POINT, Shape, Window
+from opu_fuse.cost.phases import WHOLE
 from opu_fuse.cost.tiles import unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.hw.encoding import decode_with_positions, encode
@@ -192,6 +193,7 @@ def run_layer(
         post=post,
         pad_value=-7,
         macs=0,
+        phase=WHOLE,
         in_pieces=((0, shape.in_channels),),
         out_pieces=((0, shape.mid_channels),),
         average=Average(by_count=counts) if counts else None,
@@ -281,6 +283,7 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         post={},
         pad_value=0,
         macs=0,
+        phase=WHOLE,
         in_pieces=((0, shape.in_channels),),
         out_pieces=((0, shape.mid_channels),),
     )
