@@ -28,6 +28,7 @@ from opu_fuse.codegen.weights import (
     pack_windows,
     spread_groups,
 )
+from opu_fuse.cost.lanes import joined_operands
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import (
     average_params,
@@ -236,6 +237,7 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
         for node in (layer.source, layer.residual):
             if node is not None:
                 readers[node].append(group_of[layer.output])
+    made = _made(dfg, plan, group_of)
     ends = {follow_views(dfg, o) for o in dfg.outputs}
     last_group = max(group_of.values(), default=BEFORE)
     for node in dfg.nodes:
@@ -244,18 +246,34 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
             continue
         place, quant = plan.placements[base], dfg[base].quant
         assert quant is not None
-        first = group_of.get(base, BEFORE)
+        first = made.get(base, BEFORE)
         yield Tensor(
             name=node.value,
             qdq_name=node.tensor,
             shape=node.shape,
             layout=place.layout,
             offset=place.offset,
+            home=dfg[plan.uses[base].home].value,
             scale=quant.per_tensor,
             zero_point=quant.zero_point,
             first_group=first,
             last_group=last_group if base in ends else max(readers[base], default=first),
         )
+
+
+def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
+    """The group after which a stored value is there, by DFG index; none for what the host made."""
+    outputs = [parts[0].layer.output for parts in plan.layers.values()]
+    made = {output: group_of[output] for output in outputs}
+    for node in dfg.nodes:
+        if node.kind is Kind.TUPLE_GET and node.operands[0] in plan.joined:
+            inside = dfg[node.operands[0]].operands
+        elif node.op == "concat" and node.index in plan.joined:
+            inside = joined_operands(dfg, node.index)
+        else:
+            continue
+        made[node.index] = max(made.get(follow_views(dfg, i), BEFORE) for i in inside)
+    return made
 
 
 def _port(node: Node, dtypes: Mapping[str, str]) -> Port:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from opu_fuse.cost.geometry import OPERATORS, Geometry, group_geometry
+from opu_fuse.cost.draft import OPERATORS
+from opu_fuse.cost.geometry import Geometry, group_geometry
 from opu_fuse.cost.lanes import LAYOUT, map_lanes
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import ceil_div

@@ -134,7 +134,8 @@ def check_quantised(qdq: onnx.ModelProto) -> None:
         data = onnx.numpy_helper.to_array(tensor)
         if data.dtype == np.int32 and np.any((data == _INT32.min) | (data == _INT32.max)):
             raise InternalError(stage="quantise", what=f"bias {tensor.name!r} does not fit int32")
-        if data.dtype == np.int8 and np.unique(data[:1]).size > 2 and _all_at_the_ends(data):
+        row = np.atleast_1d(data)[:1]  # the fill of a Pad is a single number
+        if data.dtype == np.int8 and np.unique(row).size > 2 and _all_at_the_ends(data):
             raise InternalError(stage="quantise", what=f"weights {tensor.name!r} are saturated")
 
 

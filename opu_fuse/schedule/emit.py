@@ -6,11 +6,9 @@ order that is correct when executed one by one; overlap comes from the engines' 
 from `dependencies`.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 
 from opu_fuse.cost.tiles import (
-    Tile,
     ceil_div,
     mid_tile,
     parts_per_block,
@@ -20,10 +18,9 @@ from opu_fuse.cost.tiles import (
 )
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, pack_order, registers_of
-from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
-from opu_fuse.schedule.layer import Layer
+from opu_fuse.schedule.job import Banks, Job, Step
 from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
 
 UNUSED_KERNEL = {
@@ -33,68 +30,6 @@ UNUSED_KERNEL = {
     "dilation_x": 1,
     "oc_steps": 1,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """A tensor's place in the memory window."""
-
-    offset: int
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """An instruction of a group. tile: for post.run, the first element of its tile (mid row, mid
-    col, out row, out col, block).
-    """
-
-    instruction: Instruction
-    group: int
-    tile: tuple[int, int, int, int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A tiled layer with the addresses of everything it touches."""
-
-    layer: Layer
-    tile: Tile
-    ranges: tuple[OutputRange, ...]
-    source: Placement
-    residual: Placement | None
-    output: Placement
-    weights: int
-    params: int
-    pre: int
-    table: int
-
-
-@dataclass(slots=True)
-class Banks:
-    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load
-    put into it.
-    """
-
-    words: int
-    banks: int
-    held: list[Hashable] = field(default_factory=list)
-    order: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.held = [None] * self.banks
-        self.order = list(range(self.banks))
-
-    def take(self, key: Hashable) -> tuple[int, bool]:
-        """(first word of the bank, whether it holds `key` already); the bank used longest ago is
-        given away.
-        """
-        held = key is not None and key in self.held
-        bank = self.held.index(key) if held else self.order[0]
-        self.order.remove(bank)
-        self.order.append(bank)
-        self.held[bank] = key
-        return bank * (self.words // self.banks), held
 
 
 class Emitter:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from opu_fuse.cost.geometry import Geometry, StageOf, group_geometry, moves_nothing
+from opu_fuse.cost.draft import StageOf
+from opu_fuse.cost.geometry import Geometry, group_geometry, moves_nothing
 from opu_fuse.cost.lanes import LaneMap
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import (

@@ -19,7 +19,8 @@ from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import OutputRange, output_ranges, weight_bytes
 from opu_fuse.schedule.dependencies import synchronise
-from opu_fuse.schedule.emit import Emitter, Job, Placement, Step
+from opu_fuse.schedule.emit import Emitter
+from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower import lower_group
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
@@ -75,13 +76,14 @@ class HostWork:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """layers: group index -> planned layers, one per phase (groups of views only have none);
-    placements: DFG index -> place in memory; uses: their live ranges; memory: the plan they came
-    from.
+    placements: DFG index -> place in memory; uses: their live ranges; joined: concatenations and
+    splits that are a matter of layout; memory: the plan that the placements came from.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
     uses: Mapping[int, TensorUse]
     placements: Mapping[int, Placement]
+    joined: frozenset[int]
     segments: tuple[MachineProgram | HostWork, ...]
     memory: MemoryPlan
     constants_bytes: int
@@ -106,6 +108,7 @@ class Tiling:
     layers: Mapping[int, tuple[PlannedLayer, ...]]
     segments: tuple[SegmentSteps, ...]
     uses: Mapping[int, TensorUse]
+    joined: frozenset[int]
     constants_bytes: int
 
 
@@ -120,7 +123,8 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     value.
     """
     lowered: dict[int, tuple[Layer, ...]] = {}
-    joined = {m.node for g in partition.groups for m in g.matches if dfg[m.node].op in LAYOUT}
+    members = (m.node for g in partition.groups for m in g.matches)
+    joined = frozenset(i for i in members if dfg[i].op in LAYOUT)
     lanes = map_lanes(dfg, hw, joined)
     try:
         joins = find_joins(dfg, joined, lanes, hw.word_channels)
@@ -156,7 +160,9 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
                 return _misfit(dfg, partition.groups[index], error)
             offset = parts[-1].end
         planned[index] = tuple(parts)
-    return Tiling(layers=planned, segments=segments, uses=uses, constants_bytes=offset)
+    return Tiling(
+        layers=planned, segments=segments, uses=uses, joined=joined, constants_bytes=offset
+    )
 
 
 def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True) -> Plan:
@@ -195,6 +201,7 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
         layers=tiling.layers,
         uses=uses,
         placements=placements,
+        joined=tiling.joined,
         segments=tuple(emitted),
         memory=memory,
         constants_bytes=constants,

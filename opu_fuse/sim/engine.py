@@ -243,6 +243,7 @@ def surviving(bundle: Bundle, segment: MachineSegment) -> tuple[Tensor, ...]:
     def overwritten(t: Tensor) -> bool:
         return any(
             u.first_group > t.first_group
+            and u.home != t.home
             and u.offset < t.offset + t.layout.size_bytes
             and t.offset < u.offset + u.layout.size_bytes
             for u in made

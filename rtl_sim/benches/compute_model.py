@@ -160,24 +160,22 @@ def cycles(spec, opcode, p):
 
 
 def window_cycles(spec, p):
-    """(least, most) cycles of depthwise, without the pipeline's: the first weight rows and all
-    steps; or block by block the steps, the reads or the next weight rows, behind the reads of a
-    window.
+    """(least, most) cycles of depthwise, without the pipeline's. least: the first weight rows and
+    all steps; most: those rows, the reads of the first window, and block by block the steps, the
+    reads or the next weight rows.
     """
     per_word, _ = parts_per_word(spec)
-    pixels = p["out_rows"] * p["out_cols"]
-    paired = p["dilation_x"] == 1 and p["stride_x"] <= p["kernel_cols"]
-    columns = p["kernel_cols"] + (p["out_cols"] - 1) * p["stride_x"]
-    runs = -(-columns // 2) if paired else p["out_cols"] * p["kernel_cols"]
-    reads = p["kernel_rows"] * p["out_rows"] * runs
+    pixels, columns = p["out_rows"] * p["out_cols"], p["kernel_cols"]
+    runs = [columns, p["out_cols"] * columns]  # of columns, of a pixel and of an output row
+    if p["dilation_x"] == 1 and p["stride_x"] <= columns:
+        runs = [-(-columns // 2), -(-((p["out_cols"] - 1) * p["stride_x"] + columns) // 2)]
     parts = np.bincount(np.arange(p["ic_first"], p["ic_first"] + p["ic_steps"]) // per_word)
     parts = [int(n) for n in parts if n]
     rows = [n * spec.row_words for n in parts]  # words of each block's weight rows
-    least = max(2, rows[0]) + pixels * p["ic_steps"]
-    most = max(2, rows[0])
+    most = max(2, rows[0]) + p["kernel_rows"] * runs[0]
     for n, next_rows in zip(parts, [*rows[1:], 0], strict=True):
-        most += max(pixels * n, reads, next_rows) + p["kernel_rows"] * p["kernel_cols"] + 4
-    return least, most
+        most += max(pixels * n, p["kernel_rows"] * p["out_rows"] * runs[1], next_rows) + 1
+    return max(2, rows[0]) + pixels * p["ic_steps"], most
 
 
 def random_instruction(spec, rng, *, opcodes=(CONV, CONV, CONV, COPY, DEPTHWISE), largest=6):

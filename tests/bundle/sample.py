@@ -198,6 +198,7 @@ def tensor(name, qdq_name, size, offset, scale, first):
         shape=(1, C, size, size),
         layout=Layout(channels=C, rows=size, cols=size, word=8, lanes=8, slot=8),
         offset=offset,
+        home=name,
         scale=scale,
         zero_point=0,
         first_group=first,

@@ -83,8 +83,15 @@ def test_unknown_spec_lists_the_known_ones(opu_fuse, model_file, tmp_path):
 
 
 def test_machine_that_cannot_be_built(opu_fuse, model_file, tmp_path):
-    called = opu_fuse("compile", model_file, "--hw", "opu-classic", "-o", tmp_path / "m.opu")
-    refused(called, "opu-classic", "build: false")
+    spec = spec_file(tmp_path, lambda tree: tree.update(build=False))
+    called = opu_fuse("compile", model_file, "--hw", spec, "-o", tmp_path / "m.opu")
+    refused(called, "build: false", "compile for another machine")
+
+
+def test_free_scales_on_a_machine_that_only_shifts(opu_fuse, model_file, tmp_path):
+    out = tmp_path / "m.opu"
+    called = opu_fuse("compile", model_file, "--hw", "opu-classic", "--scales", "free", "-o", out)
+    refused(called, "opu-classic", "multiplier_bits 0", "--scales pow2")
 
 
 def test_unwritable_output(opu_fuse, model_file, tmp_path):

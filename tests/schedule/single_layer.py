@@ -24,7 +24,8 @@ from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import output_ranges, weight_bytes
 from opu_fuse.schedule.dependencies import synchronise
-from opu_fuse.schedule.emit import Emitter, Job, Placement
+from opu_fuse.schedule.emit import Emitter
+from opu_fuse.schedule.job import Job, Placement
 from opu_fuse.schedule.layer import Average, Layer
 from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.plan import PlannedLayer

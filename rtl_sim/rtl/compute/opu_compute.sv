@@ -1,14 +1,19 @@
-// Compute engine: inner products of a feature tile and weight rows into partial sums (conv), or features into partial
-// sums (copy). Semantics: docs/machine.md.
+// Compute engine: inner products of a feature tile and weight rows into partial sums (conv), windows of single lanes
+// (depthwise), or features into partial sums (copy). Semantics: docs/machine.md.
 //
 // start_*: valid/ready, op and parameters taken at the handshake; up to OPEN instructions may be open, so the next one
 //          prepares while the last sweep of this one runs. illegal_o: see opu_compute_rows.
 // done_*:  valid/ready, one handshake per instruction, in order, after its last partial sum is written.
-// Memories: feature and weight words arrive one cycle after their address; partial sums see opu_psum.
-// Throughput: one (weight row, pixel) step per cycle. A row takes max(pixels, ROW_WORDS, 4) cycles, a copied block its
-// pixels. From start to done an instruction alone takes its steps (the last row: its pixels only) and 6 cycles, conv
-// max(ROW_WORDS, 4) more for its first row, copy 2. Behind another instruction all of that hides under the other's last
-// sweep, except that an instruction with accumulate waits up to 5 cycles for the other's last steps.
+// Memories: feature, weight and pre words arrive one cycle after their address; partial sums see opu_psum. Machines without a
+//          pre chain do not read pre words.
+// Throughput: one (weight row, pixels of the mode) step per cycle. A row of conv takes max(pixels / px, ROW_WORDS / px, 4)
+// cycles, with pre a block at least 8; a copied block its pixels; a block of depthwise at most one cycle more than the
+// largest of its steps (pixels * parts), its reads (see opu_compute_window) and the words of the next block's weight rows.
+// From start to done an instruction alone takes its steps (the last row: its pixels only) and 6 cycles, 8 with a pre chain in
+// the machine; before its first step conv takes max(ROW_WORDS / px, 2, 8 with pre), copy 2, depthwise max(parts of the first
+// block * ROW_WORDS, 2) and the reads of its first window. Behind another instruction all of that hides under the other's last
+// sweep, except that an instruction with accumulate waits for the other's last steps, as does depthwise for conv or copy
+// and the other way round.
 `include "opu_assert.svh"
 
 module opu_compute

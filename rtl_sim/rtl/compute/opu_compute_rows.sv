@@ -105,11 +105,7 @@ module opu_compute_rows
   logic several;
 
   always_comb begin
-    first_in = '0;
-    first_out = '0;
-    tile = '0;
-    several = 1'b0;
-    refused = 1'b0;
+    {first_in, first_out, tile, several, refused} = '0;
     if (state_q == PREPARE) begin
       if (!copy_q) first_in = input_place(layout_q, p_q.ic_first);
       first_out = conv_q ? output_place(layout_q, p_q.oc_first) : first_in;
@@ -257,12 +253,9 @@ module opu_compute_rows
 
   always_comb begin
     fill_left_d = fill_left_q;
-    if (fill_start) begin
-      if (start) fill_left_d = FILL_BITS'((start_parts() + 16'd1) * row_words(layout));
-      else fill_left_d = FILL_BITS'((parts + 16'd1) * fill_words_q);
-    end else if (weight_re_o) begin
-      fill_left_d = fill_left_q - FILL_BITS'(1);
-    end
+    if (fill_start && start) fill_left_d = FILL_BITS'((start_parts() + 16'd1) * row_words(layout));
+    else if (fill_start) fill_left_d = FILL_BITS'((parts + 16'd1) * fill_words_q);
+    else if (weight_re_o) fill_left_d = fill_left_q - FILL_BITS'(1);
     gap_d = (gap_q == '0) ? '0 : gap_q - 2'd1;
     if (take && conv_q) gap_d = MIN_GAP;
   end
@@ -310,11 +303,7 @@ module opu_compute_rows
       end
     end
   end else begin : g_no_pre
-    assign pre_left_q = '0;
-    assign pre_re_o = 1'b0;
-    assign pre_addr_o = '0;
-    assign pre_bank = 1'b0;
-    assign pre_load_o = '0;
+    assign {pre_left_q, pre_bank, pre_re_o, pre_addr_o, pre_load_o} = '0;
   end
 
   // ---- sweeps ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,72 @@
+"""What is emitted: a tiled layer with its addresses, its instructions, the banks it uses."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from opu_fuse.cost.tiles import Tile
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.layout import Layout
+from opu_fuse.schedule.chunks import OutputRange
+from opu_fuse.schedule.layer import Layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """A tensor's place in the memory window."""
+
+    offset: int
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An instruction of a group. tile: for post.run, the first element of its tile (mid row, mid
+    col, out row, out col, block).
+    """
+
+    instruction: Instruction
+    group: int
+    tile: tuple[int, int, int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A tiled layer with the addresses of everything it touches."""
+
+    layer: Layer
+    tile: Tile
+    ranges: tuple[OutputRange, ...]
+    source: Placement
+    residual: Placement | None
+    output: Placement
+    weights: int
+    params: int
+    pre: int
+    table: int
+
+
+@dataclass(slots=True)
+class Banks:
+    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load
+    put into it.
+    """
+
+    words: int
+    banks: int
+    held: list[Hashable] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.held = [None] * self.banks
+        self.order = list(range(self.banks))
+
+    def take(self, key: Hashable) -> tuple[int, bool]:
+        """(first word of the bank, whether it holds `key` already); the bank used longest ago is
+        given away.
+        """
+        held = key is not None and key in self.held
+        bank = self.held.index(key) if held else self.order[0]
+        self.order.remove(bank)
+        self.order.append(bank)
+        self.held[bank] = key
+        return bank * (self.words // self.banks), held

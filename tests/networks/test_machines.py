@@ -1,0 +1,70 @@
+"""Ten models on all five machines: the golden model's bits on every tensor, in an order of
+execution that only the counters hold; and on the host nothing but what a machine has no module for.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.frontend import Prepared, prepare
+from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.pipeline import Program, compile_prepared
+from tests.networks.test_families import Executed, hold_against_golden
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+SEEDS = 20
+
+# Networks and the reduced rows and columns of their images.
+MODELS = {
+    "digits": 8,
+    "resnet18": 32,
+    "resnet20": 32,
+    "mobilenet_v1_025": 32,
+    "mobilenet_v2": 32,
+    "squeezenet": 32,
+    "shufflenet_v2": 32,
+    "yolov3_tiny": 32,
+    "unet": 16,
+    "densenet_small": 16,
+}
+MACHINES = spec_names()
+
+ABSENT = "no module of this machine runs it"
+LAST_NORM = "it stands before the array, and no convolution follows it in the group"
+# By machine: operators that any of the models leaves on the host, and why.
+HOST = {
+    "opu-1024": {"batch_norm": LAST_NORM, "shuffle": ABSENT, "split": ABSENT},
+    "opu-classic": dict.fromkeys(("batch_norm", "clip", "shuffle", "split"), ABSENT),
+    "opu-light": {"batch_norm": LAST_NORM},
+    "opu-micro": {
+        "add": "add a module of kind res_adder",
+        **dict.fromkeys(("batch_norm", "shuffle", "split", "upsample"), ABSENT),
+    },
+    "opu-tiny": dict.fromkeys(("batch_norm", "concat", "shuffle", "split", "upsample"), ABSENT),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest) -> tuple[str, Prepared]:
+    """Quantised once for all machines."""
+    name = request.param
+    return name, prepare(DIGITS if name == "digits" else zoo.build(name, image=MODELS[name]))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_model_runs_bit_for_bit_or_says_what_its_machine_lacks(model, machine, rng):
+    name, prepared = model
+    hw = load_hw(machine)
+    compiled = compile_prepared(prepared, hw)
+    dfg, host = compiled.dfg, compiled.partition.host
+    kinds = {dfg[op.node].op for op in host}
+    assert kinds == HOST[machine].keys() & {n.op for n in dfg.calls if n.owner is None}
+    assert all(HOST[machine][dfg[op.node].op] in op.reason for op in host)
+    inputs = {
+        p.name: rng.standard_normal(p.shape).astype(np.float32) for p in compiled.bundle.inputs
+    }
+    shuffle = (list(MODELS).index(name) * len(MACHINES) + MACHINES.index(machine)) % SEEDS
+    result = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True, shuffle=shuffle)
+    hold_against_golden(Executed(hw=hw, compiled=compiled, inputs=inputs, result=result))
