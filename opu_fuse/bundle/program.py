@@ -25,8 +25,8 @@ class Tensor:
     name: value name in the canonical model; qdq_name: int8 tensor of the QDQ model ("" if none);
     shape: of the model value, e.g. (1, c, h, w) or (1, n) (then rows = cols = 1); offset: bytes;
     home: name of the tensor in whose bytes it lies (a concatenation that moves nothing, else its
-    own); scale, zero_point: what the int8 stand for; first_group, last_group: groups between which the
-    bytes are valid (-1: written by the host before the first group).
+    own); scale, zero_point: what the int8 stand for; first_group, last_group: groups between which
+    the bytes are valid (-1: written by the host before the first group).
     """
 
     name: str

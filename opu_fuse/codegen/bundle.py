@@ -147,8 +147,10 @@ def _numbers(
     assert layer.anchor is not None
     node, kernel = dfg[layer.anchor], layer.shape.window.kernel
     channels = feature_shape(node.shape)[0]
-    if node.op == "shuffle":
-        order = shuffle_channels(np.arange(channels).reshape(1, -1, 1, 1), node.attrs["groups"])
+    if node.op == "shuffle" or node.index in layer.pre:
+        order = np.arange(channels).reshape(1, -1, 1, 1)
+        if node.op == "shuffle":
+            order = shuffle_channels(order, node.attrs["groups"])
         weight = np.eye(channels, dtype=np.int8)[order.reshape(-1), :, None, None]
         zero = np.zeros(channels, np.int64)
         return weight, zero, zero + 1, zero

@@ -30,6 +30,7 @@ from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec import HwSpec
 
@@ -176,18 +177,19 @@ def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
 
 
 def _pre_chain(draft: Draft, nodes: Sequence[Node]) -> int:
-    """Takes the channel affine and the activation in front of the array; their number."""
+    """Takes the channel affine and the activation in front of the array; their number.
+
+    A channel affine that no convolution follows passes the array as it is.
+    """
     array = next((i for i, n in enumerate(nodes) if n.op in ACCUMULATING), 0)
     count = array - (array > 0 and nodes[array - 1].op == "pad")
-    front = [node.op for node in nodes[: count or 1]]
-    if "batch_norm" not in front and not count:
-        return 0
     if not count:
-        raise DoesNotFit(
-            nodes[0].name,
-            "it stands before the array, and no convolution follows it in the group",
-            "let a convolution follow, or leave it on the host",
-        )
+        if nodes[0].op != "batch_norm":
+            return 0
+        count = 2 if len(nodes) > 1 and nodes[1].op in _CLAMPS else 1
+        draft.anchor = nodes[count - 1].index
+        draft.stage(Stage.REQUANT, nodes[count - 1])
+    front = [node.op for node in nodes[:count]]
     if tuple(front) not in PRE_CHAINS:
         raise DoesNotFit(
             nodes[0].name,

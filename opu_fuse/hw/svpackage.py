@@ -26,6 +26,9 @@ from opu_fuse.hw.regmap import (
 )
 from opu_fuse.hw.spec import SPEC_HASH_BITS, HwSpec, ModuleKind
 
+KEYWORDS = frozenset({"table"})
+"""Register names that SystemVerilog keeps for itself."""
+
 
 def sv_package(spec: HwSpec) -> str:
     """Text of `opu_pkg.sv` for one machine; the same spec always gives the same text."""
@@ -187,9 +190,9 @@ def _params(engine: Engine) -> str:
     registers = registers_of(engine)
     name = engine.name.lower()
     kind = f"{name}_params_t"
-    fields = "\n".join(f"    {_field_type(r)} {r.name};" for r in registers)
+    fields = "\n".join(f"    {_field_type(r)} {_field(r)};" for r in registers)
     sets = "\n".join(
-        f"      6'd{r.index}: set_{name}.{r.name} = value[{r.bits - 1}:0];" for r in registers
+        f"      6'd{r.index}: set_{name}.{_field(r)} = value[{r.bits - 1}:0];" for r in registers
     )
     fits = "\n".join(f"      6'd{r.index}: fits_{name} = {_fits(r)};" for r in registers)
     return f"""\
@@ -218,6 +221,11 @@ def _params(engine: Engine) -> str:
     endcase
   endfunction
 """
+
+
+def _field(register: Register) -> str:
+    """Its name; SystemVerilog's own words get an underscore."""
+    return f"{register.name}_" if register.name in KEYWORDS else register.name
 
 
 def _field_type(register: Register) -> str:

@@ -107,10 +107,11 @@ def _pad_value(dfg: Dfg, found: Geometry) -> int:
     return fill
 
 
-def _requant(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # noqa: ARG001
+def _requant(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:
     node = dfg[item.node]
     if node.op == "shuffle":
         tied_quant(dfg, item.node)
+    if node.op == "shuffle" or item.node in found.pre:
         return {"requant_zero": 0}
     if node.op == "avg_pool":
         return {"requant_zero": average_params(dfg, item.node, hw.numeric).y_zero}

@@ -96,7 +96,7 @@ def _check_legal(instruction: Instruction, spec: HwSpec, number: int) -> None:
     elif instruction.engine is Engine.COMPUTE:
         _check_compute(instruction, spec, number)
     elif instruction.engine is Engine.POST:
-        _check_post(instruction, number)
+        _check_post(instruction, spec, number)
 
 
 def _check_modules(instruction: Instruction, spec: HwSpec, number: int) -> None:
@@ -181,7 +181,7 @@ def _chain(p: Mapping[str, int]) -> list[int]:
     return codes[: codes.index(0)] if 0 in codes else codes
 
 
-def _check_post(instruction: Instruction, number: int) -> None:
+def _check_post(instruction: Instruction, spec: HwSpec, number: int) -> None:
     p = instruction.params
     chain = _chain(p)
     known = all(code in tuple(Stage) for code in chain)
@@ -190,6 +190,12 @@ def _check_post(instruction: Instruction, number: int) -> None:
         raise error(instruction, number, what)
     if Stage.REQUANT in chain[1:]:
         raise error(instruction, number, "has REQUANT behind another stage")
+    if Stage.RESIDUAL in chain and not spec.numeric.multiplier_bits:
+        product = p["res_kind"] == ResidualKind.MULTIPLY
+        for name in ("res_a_mult",) if product else ("res_a_mult", "res_b_mult"):
+            if p[name] & (p[name] - 1):
+                what = f"has {name} = {p[name]}, {spec.name} only shifts"
+                raise error(instruction, number, what)
     if Stage.POOL in chain:
         return
     if (p["win_rows"], p["win_cols"]) != (1, 1):

@@ -12,6 +12,7 @@ from opu_fuse.hw.generate import generated_files, sv_package
 from opu_fuse.hw.isa import OPCODES, REGISTERS, Engine, registers_of
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, ErrorCode
+from opu_fuse.hw.svpackage import KEYWORDS
 from opu_fuse.resources import hw_specs_dir
 
 PROJECT = hw_specs_dir().parent
@@ -87,7 +88,8 @@ def test_a_parameter_struct_lists_the_registers_in_table_order(engine):
     body = re.search(rf"struct packed {{([^}}]*)}} {engine.name.lower()}_params_t;", text)[1]
     fields = re.findall(r"logic\s+(signed)?\s*\[(\d+):0\]\s+(\w+);", body)
     assert [(s == "signed", int(top) + 1, name) for s, top, name in fields] == [
-        (r.signed, r.bits, r.name) for r in registers_of(engine)
+        (r.signed, r.bits, f"{r.name}_" if r.name in KEYWORDS else r.name)
+        for r in registers_of(engine)
     ]
 
 

@@ -1,5 +1,7 @@
 """What stops the machine: every illegal instruction and every access outside a memory is named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -237,6 +239,7 @@ def test_what_is_just_legal_runs(kind):
 
 ONE = {"win_rows": 1, "win_cols": 1}
 ADD, MULTIPLY = ({"order": Stage.RESIDUAL, "res_kind": k, **ONE} for k in ResidualKind)
+SHIFTS = replace(FULL, numeric=replace(FULL.numeric, multiplier_bits=0))
 ABSENT = {
     "load.pre": (BARE, "pre", {}, "needs a pre chain, bare has none"),
     "load.table": (BARE, "table", {}, "needs tables, bare has none"),
@@ -248,6 +251,8 @@ ABSENT = {
     "residual": (BARE, "run", ADD, "needs a residual adder"),
     "sum": (without(FULL, ModuleKind.RES_ADDER), "run", ADD, "needs a residual adder"),
     "product": (without(FULL, ModuleKind.SE), "run", MULTIPLY, "needs a product of feature maps"),
+    "factor of a sum": (SHIFTS, "run", {**ADD, "res_b_mult": 3}, "has res_b_mult = 3, full only"),
+    "factor of a product": (SHIFTS, "run", {**MULTIPLY, "res_a_mult": 5}, "res_a_mult = 5, full"),
     "repeated rows": (BARE, "store", {"repeat_rows": 1}, "needs upsampling"),
     "repeated columns": (BARE, "store", {"repeat_cols": 1}, "needs upsampling"),
 }
@@ -263,6 +268,13 @@ def test_the_other_residual_still_runs():
     for kind, params in ((ModuleKind.RES_ADDER, MULTIPLY), (ModuleKind.SE, ADD)):
         machine = Machine(without(FULL, kind), np.zeros(WINDOW, np.uint8))
         machine.execute(with_params("run", out_rows=1, out_cols=1, **params))
+
+
+def test_a_machine_that_only_shifts_takes_powers_of_two():
+    machine = Machine(SHIFTS, np.zeros(WINDOW, np.uint8))
+    one = {"out_rows": 1, "out_cols": 1}
+    machine.execute(with_params("run", **one, **ADD, res_a_mult=0, res_b_mult=64))
+    machine.execute(with_params("run", **one, **MULTIPLY, res_a_mult=2, res_b_mult=3))
 
 
 def test_waiting_on_itself_is_illegal():

@@ -53,7 +53,7 @@ package opu_pkg;
   localparam bit HAS_PRE = 1'b1;  // pre chain
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
-  localparam logic [43:0] SPEC_HASH = 44'h3b168f8e877;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'h9f48c9a2f49;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd16, 16'd32, 16'd64};
@@ -455,7 +455,7 @@ package opu_pkg;
     logic signed [7:0]   res_y_zero;
     logic        [0:0]   res_kind;
     logic        [0:0]   res_broadcast;
-    logic        [21:0]  table;
+    logic        [21:0]  table_;
   } post_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -505,7 +505,7 @@ package opu_pkg;
       6'd40: set_post.res_y_zero = value[7:0];
       6'd41: set_post.res_kind = value[0:0];
       6'd42: set_post.res_broadcast = value[0:0];
-      6'd43: set_post.table = value[21:0];
+      6'd43: set_post.table_ = value[21:0];
       default: ;
     endcase
   endfunction

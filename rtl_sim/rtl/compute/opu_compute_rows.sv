@@ -76,8 +76,7 @@ module opu_compute_rows
   assign illegal_o = state_q == PREPARE && !(legal_q && !refused);
 
   function automatic logic legal();
-    logic whole;  // one pixel a word
-    whole = 32'(params_i.slot_log2) == WORD_SHIFT;
+    automatic logic whole = 32'(params_i.slot_log2) == WORD_SHIFT;  // one pixel a word
     legal = params_i.out_rows != '0 && params_i.out_cols != '0
         && params_i.stride_y != '0 && params_i.stride_x != '0
         && params_i.ic_steps != '0 && 32'(params_i.slot_log2) <= WORD_SHIFT

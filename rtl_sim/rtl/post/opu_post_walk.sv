@@ -75,6 +75,7 @@ module opu_post_walk
     if (!chain.has[AT_POOL] && (params_i.win_rows != 8'd1 || params_i.win_cols != 8'd1)) legal = 1'b0;
     if (chain.has[AT_RESIDUAL]) begin
       if (!HAS_PRODUCT && params_i.res_kind == RESIDUAL_MULTIPLY) legal = 1'b0;
+      if (!HAS_SUM && params_i.res_kind == RESIDUAL_ADD) legal = 1'b0;
       if (MULT_BITS == 0 && !(is_power(params_i.res_a_mult)
           && (is_power(params_i.res_b_mult) || params_i.res_kind == RESIDUAL_MULTIPLY))) legal = 1'b0;
     end
