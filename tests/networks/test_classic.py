@@ -10,6 +10,7 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.cost.geometry import group_geometry
+from opu_fuse.cost.groups import NOTHING, GroupCosts
 from opu_fuse.cost.lanes import map_lanes
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.integer import residual_params
@@ -48,6 +49,21 @@ def padded(fill: float, rng: np.random.Generator) -> ir.Model:
     weights = rng.standard_normal((16, 8, 3, 3)).astype(np.float32) - np.float32(0.3)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
     return ir.from_proto(proto)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("tiny_yolo", 9),
+        ("resnet20", 22),
+        pytest.param("yolov3", 75, marks=pytest.mark.slow),
+    ],
+)
+def test_the_published_groups_have_tiles_at_full_resolution(name, groups, classic):
+    dfg, found = partition_model(zoo.build(name), classic)
+    costs = GroupCosts(dfg, classic)
+    total = sum((costs.of([m.node for m in g.matches]) for g in found.groups), NOTHING)
+    assert (len(found.groups), total.misfits, found.host) == (groups, 0, ())
 
 
 def test_padding_behind_the_array_becomes_the_pools_own(classic, rng):
