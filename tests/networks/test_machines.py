@@ -32,12 +32,11 @@ MODELS = {
 MACHINES = spec_names()
 
 ABSENT = "no module of this machine runs it"
-LAST_NORM = "it stands before the array, and no convolution follows it in the group"
 # By machine: operators that any of the models leaves on the host, and why.
-HOST = {
-    "opu-1024": {"batch_norm": LAST_NORM, "shuffle": ABSENT, "split": ABSENT},
+HOST: dict[str, dict[str, str]] = {
+    "opu-1024": dict.fromkeys(("shuffle", "split"), ABSENT),
     "opu-classic": dict.fromkeys(("batch_norm", "clip", "shuffle", "split"), ABSENT),
-    "opu-light": {"batch_norm": LAST_NORM},
+    "opu-light": {},
     "opu-micro": {
         "add": "add a module of kind res_adder",
         **dict.fromkeys(("batch_norm", "shuffle", "split", "upsample"), ABSENT),

@@ -71,6 +71,7 @@ def make_shape(
     upsample=(1, 1),
     broadcast=False,
     depthwise=False,
+    px=1,
 ) -> Shape:
     """A consistent shape; `slotted` packs several pixels of at most four channels into a word."""
     window = (
@@ -106,6 +107,7 @@ def make_shape(
         upsample=upsample,
         broadcast=broadcast,
         depthwise=depthwise,
+        px=px,
     )
 
 
@@ -139,7 +141,7 @@ def run_layer(
         channels=shape.mid_channels,
         rows=shape.out_rows * shape.upsample[0],
         cols=shape.out_cols * shape.upsample[1],
-        slot=hw.word_bytes,
+        slot=hw.word_bytes // shape.px,
     )
     final = replace(target, rows=shape.out_rows, cols=shape.out_cols)
     pooled_first = shape.residual == "mid"
@@ -234,7 +236,7 @@ def run_layer(
     elif shape.array:
         put("weights", pack_weights(planned, spread_groups(weight, shape.groups), hw))
     if shape.array:
-        put("params", pack_params(bias, mult, shift, layer.out_pieces, hw))
+        put("params", pack_params(bias, mult, shift, layer.out_pieces, hw, shape.px))
     put("table", pack_table(table, hw))
     put("x", source.pack(x))
     put("res", res_layout.pack(res))

@@ -53,7 +53,7 @@ package opu_pkg;
   localparam bit HAS_PRE = 1'b1;  // pre chain
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
-  localparam logic [43:0] SPEC_HASH = 44'h9f48c9a2f49;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'hb538b6ac47b;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd16, 16'd32, 16'd64};

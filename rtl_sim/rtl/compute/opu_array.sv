@@ -14,7 +14,8 @@
 // The whole datapath is one clocked process, written from the last stage to the first with blocking assignments to
 // variables that nothing else reads: each stage sees its predecessor's result of the cycle before, as registers do.
 // Loops stand in functions and, where their bodies are alike, stay rolled: a simulator's compiler then sees vectors, which
-// run an order of magnitude faster than an instance per multiplier.
+// run an order of magnitude faster than an instance per multiplier. Where widths are exact (synthesis), `multiply` has
+// another body: two units that have the same operands in every mode share multipliers (opu_multiply_pair).
 `include "opu_assert.svh"
 
 module opu_array
@@ -57,6 +58,47 @@ module opu_array
   logic [16*WORD_BYTES-1:0] words;
   logic [WORD_BITS-1:0] word;
   logic [WORD_BITS-1:0] window [WINDOW_SIDE][COLUMNS];
+
+  // Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and a pixel's units begin at whole pairs. The
+  // units of depthwise have operands of their own.
+  localparam bit PAIRED = ELEMENT_BITS == 8 && !HAS_DEPTHWISE && UNITS / MODE_PX_MAX % (2 * PARTS) == 0;
+  sum_t pair_sum [UNITS];
+
+  for (genvar u = 0; u < int'(UNITS); u++) begin : g_unit
+    if (!PAIRED) begin : g_alone
+      assign pair_sum[u] = '0;
+    end else if (u / PARTS % 2 == 0) begin : g_pair
+      logic [8*MULTIPLIERS-1:0] shared, low, high;
+      always_comb begin
+        shared = '0;
+        for (int unsigned m = 0; m < LAYOUTS; m++) begin
+          if (multiply_i.layout == layout_t'(m)) begin
+            for (int unsigned i = 0; i < MULTIPLIERS; i++) begin
+              shared[8*i+:8] = 8'(operand[u/(UNITS/32'(LAYOUT_PX[m]))*PARTS+u%(32'(LAYOUT_IC[m])/MULTIPLIERS)][i]);
+            end
+          end
+        end
+        for (int unsigned i = 0; i < MULTIPLIERS; i++) begin
+          low[8*i+:8] = weight(multiply_i.row_select, u, i);
+          high[8*i+:8] = weight(multiply_i.row_select, u + PARTS, i);
+        end
+      end
+      opu_multiply_pair #(
+          .TERMS(MULTIPLIERS)
+      ) u_pair (
+          .shared_i  (shared),
+          .low_i     (low),
+          .high_i    (high),
+          .low_sum_o (pair_sum[u]),
+          .high_sum_o(pair_sum[u+PARTS])
+      );
+    end
+  end
+
+  function automatic logic [7:0] weight(row_t select, int unsigned unit, int unsigned index);
+    automatic int unsigned place = unit * MULTIPLIERS + index;
+    return 8'(row[select][place/WEIGHT_WIDTH][place%WEIGHT_WIDTH]);
+  endfunction
 
   function automatic void fill(row_t select, int unsigned index, int unsigned pitch);
     /* verilator unroll_full */
@@ -182,7 +224,8 @@ module opu_array
       for (int unsigned p = 0; p < PARTS; p++) copied[p] = operand[p];
     end
     if (multiply_i.valid && !multiply_i.copy) begin
-      multiply(multiply_i.row_select, 32'(part_mask(multiply_i.layout)), 32'(row_words(multiply_i.layout)));
+      if (PAIRED) unit_sum = pair_sum;
+      else multiply(multiply_i.row_select, 32'(part_mask(multiply_i.layout)), 32'(row_words(multiply_i.layout)));
     end
 
     // align

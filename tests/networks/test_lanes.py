@@ -1,0 +1,142 @@
+"""Concatenations, splits and shuffles without copies: channels are found in their lanes."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from opu_fuse.dfg.interpret import interpret
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import compile_model
+from opu_fuse.sim.engine import run
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+
+
+class Sketch:
+    """A network under construction: every call adds an operator and gives its value's name."""
+
+    def __init__(self, rng):
+        self._rng, self._nodes, self._weights = rng, [], []
+
+    def node(self, op, *inputs, outputs=1, **attrs):
+        names = [f"v{len(self._nodes)}_{i}" for i in range(outputs)]
+        self._nodes.append(helper.make_node(op, inputs, names, **attrs))
+        return names if outputs > 1 else names[0]
+
+    def constant(self, array):
+        name = f"c{len(self._weights)}"
+        self._weights.append(numpy_helper.from_array(array, name))
+        return name
+
+    def conv(self, x, channels, out, **attrs):
+        weight = self._rng.normal(size=(out, channels, 1, 1)) / np.sqrt(channels)
+        return self.node("Conv", x, self.constant(weight.astype(np.float32)), **attrs)
+
+    def concat(self, *values):
+        return self.node("Concat", *values, axis=1)
+
+    def split(self, x, *sizes):
+        given = self.constant(np.array(sizes, np.int64))
+        return self.node("Split", x, given, outputs=len(sizes), axis=1)
+
+    def model(self, *results):
+        graph = helper.make_graph(
+            self._nodes,
+            "sketch",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 5, 6, 7))],
+            [helper.make_tensor_value_info(r, TensorProto.FLOAT, None) for r in results],
+            self._weights,
+        )
+        opset = [helper.make_opsetid("", 18)]
+        model = helper.make_model(graph, opset_imports=opset, ir_version=9)
+        return ir.from_proto(onnx.shape_inference.infer_shapes(model))
+
+
+def joined(net):
+    """Three branches of odd channel counts, read as one map."""
+    a, b, c = (net.conv("x", 5, n) for n in (7, 70, 19))
+    return [net.conv(net.concat(a, b, c), 96, 33)]
+
+
+def dense(net):
+    """Every concatenation begins with the one before."""
+    values, channels = [net.conv("x", 5, 24)], 24
+    for _ in range(3):
+        whole = net.concat(*values) if len(values) > 1 else values[0]
+        values.append(net.conv(whole, channels, 12))
+        channels += 12
+    return [net.conv(net.concat(*values), channels, 9)]
+
+
+def nested(net):
+    a, b, c = (net.conv("x", 5, n) for n in (3, 66, 8))
+    inner = net.concat(a, b)
+    return [net.conv(inner, 69, 5), net.conv(net.concat(inner, c), 77, 6)]
+
+
+def pooled(net):
+    """Channel by channel: the lanes stay."""
+    whole = net.concat(net.conv("x", 5, 7), net.conv("x", 5, 70))
+    small = net.node("MaxPool", whole, kernel_shape=(2, 2), strides=(2, 2))
+    return [small, net.conv(small, 77, 8)]
+
+
+def halves(net):
+    """Splits at odd channels, one half passing by."""
+    left, right = net.split(net.conv("x", 5, 116), 58, 58)
+    return [net.conv(net.concat(left, net.conv(right, 58, 58)), 116, 20)]
+
+
+def thirds(net):
+    parts = net.split(net.conv("x", 5, 90), 7, 70, 13)
+    return [net.conv(p, n, 10) for p, n in zip(parts, (7, 70, 13), strict=True)]
+
+
+def shuffled(net):
+    x = net.conv("x", 5, 76)
+    apart = net.node("Reshape", x, net.constant(np.array((1, 2, 38, 6, 7), np.int64)))
+    turned = net.node("Transpose", apart, perm=(0, 2, 1, 3, 4))
+    back = net.node("Reshape", turned, net.constant(np.array((1, 76, 6, 7), np.int64)))
+    return [net.conv(back, 76, 11)]
+
+
+NETWORKS = (joined, dense, nested, pooled, halves, thirds, shuffled)
+
+
+def compiled(build, rng, machine):
+    net = Sketch(rng)
+    return compile_model(net.model(*build(net)), load_hw(machine))
+
+
+@pytest.mark.parametrize("machine", ["opu-1024", "opu-micro"])
+@pytest.mark.parametrize("build", NETWORKS)
+def test_channels_are_found_where_they_are(build, machine, rng):
+    found = compiled(build, rng, machine)
+    hw = load_hw(machine)
+    assert not found.partition.host
+    x = {"x": rng.normal(size=(1, 5, 6, 7)).astype(np.float32)}
+    result = run(found.bundle, hw, x, capture=True)
+    golden = interpret(found.dfg, x, hw.numeric)
+    for node in (n for n in found.dfg.nodes if n.value in result.tensors):
+        got = result.tensors[node.value]
+        assert np.array_equal(got, golden[node.index].reshape(got.shape)), node.name
+
+
+def test_a_joined_concatenation_moves_no_byte(rng):
+    found = compiled(joined, rng, "opu-1024")
+    homes = {t.home for t in found.bundle.tensors}
+    assert len(found.bundle.groups) == 4
+    assert len(homes) == 3  # the input, the three branches together, the result
+
+
+def test_a_value_in_two_places_goes_to_the_host_with_the_reason(rng):
+    def twice(net):
+        a, b, c = (net.conv("x", 5, 8) for _ in range(3))
+        return [net.conv(net.concat(a, b), 16, 4), net.conv(net.concat(c, a), 16, 4)]
+
+    found = compiled(twice, rng, "opu-1024")
+    (op,) = found.partition.host
+    assert found.dfg[op.node].op == "concat"
+    assert "lies in another concatenation" in op.reason

@@ -1,0 +1,64 @@
+"""Modes of several pixels: narrow maps computed and stored several pixels to a word."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opu_fuse.cost.tiles import can_fetch
+from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.hw.isa import Stage
+from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec import Mode
+from tests.schedule.single_layer import make_shape, run_layer
+
+R, A, S = Stage.REQUANT, Stage.ACT, Stage.RESIDUAL
+
+
+def packing():
+    """opu-tiny with a mode of two pixels: 8 lanes hold two pixels of four channels."""
+    hw = load_hw("opu-tiny")
+    return replace(hw, array=replace(hw.array, modes=(*hw.array.modes, Mode(ic=4, oc=4, px=2))))
+
+
+LAYERS = {
+    "3x3": ({"channels": 4, "out_channels": 4, "pads": (1, 1, 1, 1)}, (R, A)),
+    "odd_columns": ({"channels": 4, "out_channels": 3, "cols": 11, "pads": (1, 1, 1, 1)}, (R,)),
+    "one_column": ({"channels": 3, "out_channels": 4, "cols": 1, "kernel": (1, 1)}, (R,)),
+    "image": (
+        {"channels": 3, "out_channels": 4, "rows": 9, "cols": 13, "slotted": True},
+        (R, A),
+    ),
+    "image_stride_2": (
+        {"channels": 3, "out_channels": 4, "cols": 14, "strides": (2, 2), "slotted": True},
+        (R,),
+    ),
+    "wide_input": ({"channels": 21, "out_channels": 4, "rows": 7, "cols": 10}, (R,)),
+    "added": (
+        {"channels": 4, "out_channels": 4, "pads": (1, 1, 1, 1), "cols": 9, "residual": "final"},
+        (R, S, A),
+    ),
+    "several_tiles": (
+        {"channels": 4, "out_channels": 4, "rows": 31, "cols": 37, "pads": (1, 1, 1, 1)},
+        (R, A),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_packed_layer_computes_what_it_says(name, rng):
+    hw = packing()
+    geometry, order = LAYERS[name]
+    shape = make_shape(hw, **geometry, px=2)
+    tile, _ = choose_tile("layer", shape, hw)
+    assert hw.array.modes[tile.mode].px == 2
+    got, expected = run_layer(hw, shape, order, rng)
+    assert np.array_equal(got, expected)
+
+
+def test_pixels_too_far_apart_for_two_words_are_not_fetched():
+    hw = packing()
+    wide = hw.array.modes[-1]
+    apart = make_shape(hw, channels=12, out_channels=4, strides=(1, 2), px=2)
+    assert not can_fetch(apart, wide, hw)
+    assert can_fetch(make_shape(hw, channels=12, out_channels=4, px=2), wide, hw)
