@@ -5,6 +5,9 @@ PYTHON ?= python3
 # Options for both pytest tiers; one process a core, a file's tests stay together. make test PYTEST_FLAGS=-x runs in one.
 PYTEST_FLAGS ?= -n auto --dist loadfile
 
+# The machine that `make synth` synthesises.
+SPEC ?= opu-tiny
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -12,12 +15,13 @@ STAMP := $(VENV)/.installed
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
-.PHONY: help venv demo test lint test-python test-rtl generate wheel clean
+.PHONY: help venv demo test lint test-python test-rtl synth generate wheel clean
 
 help:
 	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
 	@echo "make test       install, then lint, type check, fast tests, RTL tests"
 	@echo "make lint       ruff and pyright"
+	@echo "make synth SPEC=opu-tiny   resources of a machine on a Xilinx 7-series FPGA, from Yosys"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make wheel      build dist/*.whl, machines and RTL inside"
 	@echo "make clean      remove products and caches; .venv stays"
@@ -54,6 +58,9 @@ test-python: venv
 
 test-rtl: venv
 	$(BIN)/pytest -m rtl $(PYTEST_FLAGS)
+
+synth: venv
+	$(BIN)/python -m rtl_sim.synth $(SPEC)
 
 generate: venv
 	$(BIN)/python -m opu_fuse.hw.generate

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,12 +26,12 @@ from rtl_sim.build import cache_dir, elaborate, yosys
 from rtl_sim.netlist import Module, distinct_modules
 
 # What a cell takes. LUT RAMs and shift registers lie in LUTs, carry chains beside them.
-LUTS = {
-    **{f"LUT{n}": 1 for n in range(1, 7)},
-    "INV": 1, "SRL16E": 1, "SRLC16E": 1, "SRLC32E": 1, "RAM32X1S": 1, "RAM64X1S": 1,
-    "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1S": 2, "RAM128X1D": 4, "RAM256X1S": 4,
-    "RAM32M": 4, "RAM64M": 4,
-}
+LUTS = (
+    dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV"), 1)
+    | dict.fromkeys(("SRL16E", "SRLC16E", "SRLC32E", "RAM32X1S", "RAM64X1S"), 1)
+    | dict.fromkeys(("RAM32X1D", "RAM64X1D", "RAM128X1S"), 2)
+    | dict.fromkeys(("RAM32M", "RAM64M", "RAM128X1D", "RAM256X1S"), 4)
+)
 FLIPFLOPS = ("FDRE", "FDSE", "FDCE", "FDPE")
 LATCHES = ("LDCE", "LDPE")
 
@@ -96,11 +96,8 @@ class Synthesis:
 
     spec: str
     rows: dict[str, tuple[int, Resources]]
+    total: Resources
     faults: tuple[str, ...]
-
-    @property
-    def total(self) -> Resources:
-        return sum((resources for _, resources in self.rows.values()), Resources())
 
 
 def synthesise(spec: HwSpec, *, device: Resources = XC7K325T, jobs: int = 1) -> Synthesis:
@@ -115,16 +112,22 @@ def synthesise(spec: HwSpec, *, device: Resources = XC7K325T, jobs: int = 1) -> 
         runs = [pool.submit(_run, batch, modules, _SYNTHESIS) for batch in batches]
         runs.append(pool.submit(_run, small, modules, _LOOPS))
         outputs = [run.result() for run in runs]
-    faults = [fault for output in outputs for fault in _faults(output)]
     cells = {name: found for output in outputs for name, found in _stat(output, "cells.json")}
     rows: dict[str, tuple[int, Resources]] = {}
     for module in modules:
         instances, resources = rows.get(module.source, (0, Resources()))
         own = _resources(cells[module.name]["num_cells_by_type"], module.instances)
         rows[module.source] = (instances + module.instances, resources + own)
-    ordered = dict(sorted(rows.items(), key=lambda row: -row[1][1].lut))
-    result = Synthesis(spec=spec.name, rows=ordered, faults=tuple(faults))
-    return replace(result, faults=(*faults, *_excess(result.total, device)))
+    total = sum((resources for _, resources in rows.values()), Resources())
+    return Synthesis(
+        spec=spec.name,
+        rows=dict(sorted(rows.items(), key=lambda row: -row[1][1].lut)),
+        total=total,
+        faults=(
+            *(fault for output in outputs for fault in _faults(output)),
+            *excess(total, device),
+        ),
+    )
 
 
 def _run(
@@ -179,7 +182,8 @@ def _resources(cells: dict[str, int], instances: int) -> Resources:
     )
 
 
-def _excess(total: Resources, device: Resources) -> Iterator[str]:
+def excess(total: Resources, device: Resources) -> Iterator[str]:
+    """What a device lacks for it, one line each."""
     for field in fields(Resources):
         need, has = getattr(total, field.name), getattr(device, field.name)
         if need > has:
@@ -221,8 +225,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     if options.json:
-        content = asdict(found) | {"total": asdict(found.total), "device": asdict(XC7K325T)}
-        print(json.dumps(content, indent=2))
+        rows = {name: {"instances": n} | asdict(r) for name, (n, r) in found.rows.items()}
+        print(json.dumps(asdict(found) | {"rows": rows, "device": asdict(XC7K325T)}, indent=2))
     else:
         _print(found, XC7K325T)
     return 1 if found.faults else 0

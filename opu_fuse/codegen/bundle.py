@@ -28,7 +28,6 @@ from opu_fuse.codegen.weights import (
     pack_windows,
     spread_groups,
 )
-from opu_fuse.cost.lanes import joined_operands
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import (
     average_params,
@@ -38,7 +37,7 @@ from opu_fuse.dfg.integer import (
 from opu_fuse.dfg.kernels import shuffle_channels
 from opu_fuse.dfg.scaling import affine_params
 from opu_fuse.dfg.tables import table_entries
-from opu_fuse.dfg.views import feature_shape, follow_views
+from opu_fuse.dfg.views import elements, feature_shape, follow_views
 from opu_fuse.fuse.outline import outline
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.footprint import moved_bytes
@@ -239,7 +238,7 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
         for node in (layer.source, layer.residual):
             if node is not None:
                 readers[node].append(group_of[layer.output])
-    made = _made(dfg, plan, group_of)
+    made = _made(dfg, plan, group_of, readers)
     ends = {follow_views(dfg, o) for o in dfg.outputs}
     last_group = max(group_of.values(), default=BEFORE)
     for node in dfg.nodes:
@@ -263,18 +262,24 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
         )
 
 
-def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
-    """The group after which a stored value is there, by DFG index; none for what the host made."""
+def _made(
+    dfg: Dfg, plan: Plan, group_of: Mapping[int, int], readers: Mapping[int, list[int]]
+) -> dict[int, int]:
+    """The group after which a stored value is there, by DFG index; none for what the host made. A
+    joined value of which the host makes a part is surely there when the first group has read it.
+    """
     outputs = [parts[0].layer.output for parts in plan.layers.values()]
     made = {output: group_of[output] for output in outputs}
     for node in dfg.nodes:
         if node.kind is Kind.TUPLE_GET and node.operands[0] in plan.joined:
             inside = dfg[node.operands[0]].operands
         elif node.op == "concat" and node.index in plan.joined:
-            inside = joined_operands(dfg, node.index)
+            inside = elements(dfg, node.index)
         else:
             continue
-        made[node.index] = max(made.get(follow_views(dfg, i), BEFORE) for i in inside)
+        parts = [made.get(follow_views(dfg, i), BEFORE) for i in inside]
+        late = readers.get(node.index, []) if BEFORE in parts else []
+        made[node.index] = max(*parts, min(late, default=BEFORE))
     return made
 
 

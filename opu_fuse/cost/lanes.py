@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.views import feature_shape, follow_views
+from opu_fuse.dfg.views import elements, feature_shape, follow_views
 from opu_fuse.hw.layout import Pieces, extent, lanes_of
 from opu_fuse.hw.spec import HwSpec
 
@@ -64,18 +64,13 @@ def map_lanes(dfg: Dfg, hw: HwSpec, joined: Collection[int]) -> tuple[Lanes, ...
     return tuple(found)
 
 
-def joined_operands(dfg: Dfg, index: int) -> tuple[int, ...]:
-    """The values that a concatenation puts one behind the other."""
-    return tuple(j for i in dfg[index].operands for j in _leaves(dfg[i]))
-
-
 def joined_starts(dfg: Dfg, lanes: LaneMap, index: int, width: int) -> dict[int, int]:
     """First channel block of every value inside a joined concatenation, by the value's base. width:
     lanes of a word.
     """
     at = 0
     starts: dict[int, int] = {}
-    for operand in joined_operands(dfg, index):
+    for operand in elements(dfg, index):
         base = lanes[follow_views(dfg, operand)].base
         if base not in starts:
             starts[base] = at
@@ -112,7 +107,7 @@ def _lanes(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: list[Lanes], no
 def _concatenated(dfg: Dfg, hw: HwSpec, found: list[Lanes], node: Node) -> Lanes:
     starts = joined_starts(dfg, found, node.index, hw.word_channels)
     pieces = []
-    for operand in joined_operands(dfg, node.index):
+    for operand in elements(dfg, node.index):
         lanes = found[follow_views(dfg, operand)]
         at = (starts[lanes.base] + lanes.block) * hw.word_channels
         pieces += [(at + first, count) for first, count in lanes.pieces]
@@ -135,7 +130,3 @@ def _part(dfg: Dfg, hw: HwSpec, found: list[Lanes], node: Node) -> Lanes:
 
 def _holes(pieces: Pieces) -> tuple[int, int]:
     return len(pieces), extent(pieces)
-
-
-def _leaves(node: Node) -> tuple[int, ...]:
-    return node.operands if node.kind is Kind.TUPLE else (node.index,)

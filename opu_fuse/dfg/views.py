@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.graph import Dfg, Kind
 
 Map = tuple[int, int, int]
 """Channels, rows, columns."""
@@ -35,3 +35,11 @@ def feature_shape(shape: Sequence[int]) -> Map:
     for extent in shape:
         channels *= extent
     return channels, 1, 1
+
+
+def elements(dfg: Dfg, index: int) -> tuple[int, ...]:
+    """Operands of a node in order, tuples replaced by their elements."""
+    found: list[int] = []
+    for operand in dfg[index].operands:
+        found += dfg[operand].operands if dfg[operand].kind is Kind.TUPLE else (operand,)
+    return tuple(found)

