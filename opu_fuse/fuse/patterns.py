@@ -67,7 +67,9 @@ class FusionGraph:
 PATTERNS: dict[str, Pattern] = {
     **dict.fromkeys(("relu", "clip", "leaky_relu", "table"), Pattern.ELEM_WISE),
     **dict.fromkeys(("add", "multiply", "batch_norm"), Pattern.BROADCAST),
-    **dict.fromkeys(("reshape", "concat", "pad", "upsample"), Pattern.INJECTIVE),
+    **dict.fromkeys(
+        ("reshape", "concat", "split", "shuffle", "pad", "upsample"), Pattern.INJECTIVE
+    ),
     **dict.fromkeys(
         ("conv", "transposed_conv", "dense", "max_pool", "avg_pool"), Pattern.OUT_EWISE_FUSABLE
     ),

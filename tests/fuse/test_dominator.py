@@ -12,6 +12,7 @@ from opu_fuse.fuse.fuseops import Limits, fuse_ops
 from opu_fuse.fuse.patterns import HOST_PATTERNS, PATTERNS, FusionGraph, Pattern, fusion_graph
 from opu_fuse.fuse.postdom import ROOT, post_dominators
 from opu_fuse.fuse.strategies import partition
+from opu_fuse.hw.load import spec_names
 from opu_fuse.passes import lookup
 from tests.dfg import canonical
 from tests.fuse import naive_fuseops, networks
@@ -196,13 +197,12 @@ def test_functions_do_not_read_more_values_than_allowed():
 
 
 def test_every_known_operator_has_a_kind():
-    known = {op for name in MACHINES for op in machine(name).dataflow.operators}
+    known = {op for name in spec_names() for op in machine(name).dataflow.operators}
     assert known <= set(PATTERNS)
     assert not set(PATTERNS.values()) & {T, X}
     assert T not in HOST_PATTERNS.values()
 
 
-MACHINES = ["opu-tiny", "opu-1024", "opu-classic"]
 
 
 @st.composite
@@ -263,13 +263,13 @@ def reaches_a_result(graph: FusionGraph, node: int, without: int) -> bool:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("hw", MACHINES)
+@pytest.mark.parametrize("hw", spec_names())
 def test_the_worked_graphs_are_legal(name, hw):
     assert split(name, hw, "dominator")[1].violations == ()
 
 
 @settings(max_examples=60, deadline=None)
-@given(graphs(), st.sampled_from(MACHINES))
+@given(graphs(), st.sampled_from(spec_names()))
 def test_groups_lie_within_functions_and_are_legal(text, name):
     dfg = build_dfg(canonical.canonical(text))
     result = partition(dfg, machine(name), "dominator")

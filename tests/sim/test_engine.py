@@ -205,7 +205,7 @@ def test_tensors_overwritten_later_do_not_survive():
     bundle = sample_bundle()
     segment = replace(bundle.segments[0], groups=(-1, 0, 0, 0, 1, 1, 1, -1))
     kept = bundle.tensors[1]
-    over = replace(kept, name="later", first_group=1)
+    over = replace(kept, name="later", home="later", first_group=1)
     apart = replace(over, offset=kept.offset + kept.layout.size_bytes)
     assert surviving(replace(bundle, tensors=(kept, over)), segment) == (over,)
     assert surviving(replace(bundle, tensors=(kept, apart)), segment) == (kept, apart)

@@ -61,7 +61,8 @@ module opu_array
 
   // Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and a pixel's units begin at whole pairs. The
   // units of depthwise have operands of their own.
-  localparam bit PAIRED = ELEMENT_BITS == 8 && !HAS_DEPTHWISE && UNITS / MODE_PX_MAX % (2 * PARTS) == 0;
+  localparam bit EXACT = ELEMENT_BITS == 8;
+  localparam bit PAIRED = EXACT && !HAS_DEPTHWISE && UNITS / MODE_PX_MAX % (2 * PARTS) == 0;
   sum_t pair_sum [UNITS];
 
   for (genvar u = 0; u < int'(UNITS); u++) begin : g_unit
@@ -78,10 +79,18 @@ module opu_array
             end
           end
         end
-        for (int unsigned i = 0; i < MULTIPLIERS; i++) begin
-          low[8*i+:8] = weight(multiply_i.row_select, u, i);
-          high[8*i+:8] = weight(multiply_i.row_select, u + PARTS, i);
+      end
+      // Chosen byte by byte: a dynamic index into `row` makes a multiplexer of a whole row, here one for every weight.
+      for (genvar i = 0; i < int'(MULTIPLIERS); i++) begin : g_weight
+        localparam int unsigned L = u * MULTIPLIERS + i;
+        localparam int unsigned H = L + PARTS * MULTIPLIERS;
+        logic [ROWS-1:0][7:0] lows, highs;
+        for (genvar r = 0; r < int'(ROWS); r++) begin : g_row
+          assign lows[r] = 8'(row[r][L/WEIGHT_WIDTH][L%WEIGHT_WIDTH]);
+          assign highs[r] = 8'(row[r][H/WEIGHT_WIDTH][H%WEIGHT_WIDTH]);
         end
+        assign low[8*i+:8] = lows[multiply_i.row_select];
+        assign high[8*i+:8] = highs[multiply_i.row_select];
       end
       opu_multiply_pair #(
           .TERMS(MULTIPLIERS)
@@ -95,17 +104,20 @@ module opu_array
     end
   end
 
-  function automatic logic [7:0] weight(row_t select, int unsigned unit, int unsigned index);
-    automatic int unsigned place = unit * MULTIPLIERS + index;
-    return 8'(row[select][place/WEIGHT_WIDTH][place%WEIGHT_WIDTH]);
-  endfunction
-
   function automatic void fill(row_t select, int unsigned index, int unsigned pitch);
     /* verilator unroll_full */
     for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) filling[b] = ELEMENT_BITS'(signed'(fill_data_i[8*b+:8]));
-    /* verilator unroll_full */
-    for (int unsigned p = 0; p < MODE_PX_MAX; p++) begin
-      if (p * pitch + index < ROW_WORDS) row[select][ROW_WORD_BITS'(p*pitch+index)] = filling;
+    if (EXACT) begin  // a write enable a word, not a shifter over all rows
+      for (int unsigned w = 0; w < ROW_WORDS; w++) begin
+        automatic logic hit = 1'b0;
+        for (int unsigned p = 0; p < MODE_PX_MAX; p++) hit = hit || p * pitch + index == w;
+        for (int unsigned r = 0; r < ROWS; r++) if (hit && select == row_t'(r)) row[r][w] = filling;
+      end
+    end else begin
+      /* verilator unroll_full */
+      for (int unsigned p = 0; p < MODE_PX_MAX; p++) begin
+        if (p * pitch + index < ROW_WORDS) row[select][ROW_WORD_BITS'(p*pitch+index)] = filling;
+      end
     end
   endfunction
 
