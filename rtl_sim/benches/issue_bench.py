@@ -162,7 +162,7 @@ async def run(dut, rng, words, model):
 
 ILLEGAL = {
     "unknown register": set_word(Engine.LOAD, 8, 0),
-    "unknown opcode": start_word(Engine.LOAD, 4),
+    "unknown opcode": start_word(Engine.LOAD, 15),
     "reserved bits": start_word(Engine.LOAD, 0) | 1,
     "wait on itself": start_word(Engine.LOAD, 0, waits=(Engine.LOAD,)),
     "signal to itself": start_word(Engine.LOAD, 0, signals=(Engine.LOAD,)),

@@ -119,14 +119,19 @@ def execute(model: ir.Model, rng: np.random.Generator, hw: HwSpec | None = None)
 
 def nowhere(run: Executed) -> set[str]:
     """Values that lie in no memory and come out of no stage: padding inside a pass, the pre chain,
-    and joins and splits that are a matter of lanes.
+    joins and splits that are a matter of lanes, and the stages inside the phases of a transposed
+    convolution.
     """
     dfg, plan = run.compiled.dfg, run.compiled.plan
     pre = {node for planned in plan.layers.values() for p in planned for node in p.layer.pre}
-    passed = {m.node for g in run.compiled.partition.groups for m in g.matches}
+    groups = run.compiled.partition.groups
+    passed = {m.node for g in groups for m in g.matches}
     moved = {i for i in passed if dfg[i].op in {"pad", *LAYOUT}}
     parts = {n.index for n in dfg.nodes if n.kind is Kind.TUPLE_GET and n.operands[0] in moved}
-    return {dfg[i].value for i in (pre | moved | parts) - plan.placements.keys()}
+    phased = {
+        m.node for g in groups for m in g.matches if dfg[g.matches[0].node].op == "transposed_conv"
+    }
+    return {dfg[i].value for i in (pre | moved | parts | phased) - plan.placements.keys()}
 
 
 def hold_against_golden(run: Executed) -> None:
