@@ -103,7 +103,8 @@ def moves_nothing(node: Node) -> bool:
 def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     out = feature_shape(last.shape)
     inside, outside = lanes[draft.source].pieces, lanes[last.index].pieces
-    if (draft.anchor is None or draft.depthwise) and inside != outside:
+    anchored = draft.anchor is not None and not draft.depthwise
+    if not anchored and inside != outside:
         raise DoesNotFit(
             last.name,
             "its operands have their channels in different lanes",
@@ -135,6 +136,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         broadcast=draft.broadcast,
         pre=bool(draft.pre),
         upsample=draft.upsample,
+        first_lane=min(first for first, _ in outside) if anchored else 0,
     )
     parts = _phases(draft, shape) if draft.transposed else ((WHOLE, shape),)
     return Geometry(

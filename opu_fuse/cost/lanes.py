@@ -1,13 +1,14 @@
 """Where the channels of every value lie: concatenations that move no byte leave holes.
 
 A concatenation that the machine reads as one map is no copy: its operands lie one behind the other
-in memory, each beginning a channel block. Nor is a split: its results are read where the operand
-lies. Operators that work channel by channel keep the lanes of
-what they read; the array puts its channels into any lanes.
+in memory, each beginning a channel block or, shifted, in the block that the one before has begun.
+Nor is a split: its results are read where the operand lies. Operators that work channel by channel
+keep the lanes of what they read; the array puts its channels into any lanes.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -53,28 +54,41 @@ class Lanes:
 LaneMap = Sequence[Lanes]
 """By DFG index."""
 
+Shifts = Mapping[int, int]
+"""First lane of values that share words with their neighbours in a concatenation, by DFG index."""
 
-def map_lanes(dfg: Dfg, hw: HwSpec, joined: Collection[int]) -> tuple[Lanes, ...]:
+NO_SHIFTS: Shifts = MappingProxyType({})
+
+
+def map_lanes(
+    dfg: Dfg, hw: HwSpec, joined: Collection[int], shifts: Shifts = NO_SHIFTS
+) -> tuple[Lanes, ...]:
     """Lanes of every value. joined: concatenations whose operands lie in memory one behind the
     other, and splits whose results are read where their operand lies.
     """
     found: list[Lanes] = []
     for node in dfg.nodes:
-        found.append(_lanes(dfg, hw, joined, found, node))
+        lanes = _lanes(dfg, hw, joined, shifts, found, node)
+        if shifts.get(node.index):
+            pieces = ((shifts[node.index], feature_shape(node.shape)[0]),)
+            lanes = replace(lanes, pieces=pieces)
+        found.append(lanes)
     return tuple(found)
 
 
-def joined_starts(dfg: Dfg, lanes: LaneMap, index: int, width: int) -> dict[int, int]:
+def joined_starts(
+    dfg: Dfg, lanes: LaneMap, index: int, width: int, shifts: Shifts
+) -> dict[int, int]:
     """First channel block of every value inside a joined concatenation, by the value's base. width:
     lanes of a word.
     """
-    at = 0
+    end = 0  # lanes
     starts: dict[int, int] = {}
     for operand in elements(dfg, index):
         base = lanes[follow_views(dfg, operand)].base
         if base not in starts:
-            starts[base] = at
-            at += -(-extent(lanes[base].pieces) // width)
+            starts[base] = end // width if shifts.get(base) else -(-end // width)
+            end = starts[base] * width + extent(lanes[base].pieces)
     return starts
 
 
@@ -84,9 +98,16 @@ def is_depthwise(dfg: Dfg, node: Node) -> bool:
     return node.attrs["group"] == weight[0] and weight[1] == 1
 
 
-def _lanes(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: list[Lanes], node: Node) -> Lanes:
+def _lanes(
+    dfg: Dfg,
+    hw: HwSpec,
+    joined: Collection[int],
+    shifts: Shifts,
+    found: list[Lanes],
+    node: Node,
+) -> Lanes:
     if node.index in joined and node.op == "concat":
-        return _concatenated(dfg, hw, found, node)
+        return _concatenated(dfg, hw, shifts, found, node)
     if node.kind is Kind.TUPLE_GET and node.operands[0] in joined:
         return _part(dfg, hw, found, node)
     plain: Pieces = ((0, feature_shape(node.shape)[0]),)
@@ -104,8 +125,8 @@ def _lanes(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: list[Lanes], no
     return replace(whole, pieces=max(read, key=_holes, default=plain))
 
 
-def _concatenated(dfg: Dfg, hw: HwSpec, found: list[Lanes], node: Node) -> Lanes:
-    starts = joined_starts(dfg, found, node.index, hw.word_channels)
+def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node: Node) -> Lanes:
+    starts = joined_starts(dfg, found, node.index, hw.word_channels, shifts)
     pieces = []
     for operand in elements(dfg, node.index):
         lanes = found[follow_views(dfg, operand)]

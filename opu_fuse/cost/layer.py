@@ -53,7 +53,7 @@ class Shape:
     the copy path); pool: None without pooling; residual: None, "mid" (before the pool) or "final";
     broadcast: the residual is one pixel; pre: the input passes the pre chain; upsample: rows and
     columns stored per final pixel; px: neighbouring pixels in a partial-sum, output and residual
-    word. Channels are counted in lanes, holes included.
+    word; first_lane: of the first output channel. Channels are counted in lanes, holes included.
     """
 
     array: bool
@@ -75,6 +75,7 @@ class Shape:
     pre: bool = False
     upsample: tuple[int, int] = (1, 1)
     px: int = 1
+    first_lane: int = 0
 
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum or output words of one channel block of rows × cols pixels."""

@@ -138,12 +138,15 @@ def can_fetch(shape: Shape, mode: Mode, hw: HwSpec) -> bool:
     )
 
 
+def first_group(shape: Shape, mode: Mode, hw: HwSpec, block: int) -> int:
+    """The first output channel group of blocks from `block` on that holds real channels."""
+    return max(block * hw.word_channels, shape.first_lane) // mode.oc
+
+
 def output_groups(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) -> int:
     """Output channel groups of blocks first .. first + count - 1 that hold real channels."""
-    channels = (
-        min((first + count) * hw.word_channels, shape.mid_channels) - first * hw.word_channels
-    )
-    return ceil_div(channels, mode.oc)
+    end = min((first + count) * hw.word_channels, shape.mid_channels)
+    return ceil_div(end, mode.oc) - first_group(shape, mode, hw, first)
 
 
 def input_segments(shape: Shape, mode: Mode, hw: HwSpec, first: int, count: int) -> int:

@@ -9,7 +9,7 @@ from opu_fuse.cost.tiles import (
     Tile,
     ceil_div,
     depthwise_parts,
-    groups_per_block,
+    first_group,
     input_blocks,
     input_segments,
     output_groups,
@@ -96,7 +96,7 @@ def _features(
     row_words = hw.mode_row_words(mode)
     rows_visited, cols_visited = visits(shape, mode, hw)
     unit = segments_per_block(mode, hw)
-    group = block * groups_per_block(mode, hw)
+    group = first_group(shape, mode, hw, block)
     groups = output_groups(shape, mode, hw, block, blocks)
     capacity = hw.buffers.weight.bank_words // row_words
     found = []

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from opu_fuse.cost.tiles import (
     ceil_div,
+    groups_per_block,
     mid_tile,
     parts_per_block,
     segments_per_block,
@@ -22,12 +23,14 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.schedule.job import Banks, Job, Step
 from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
+from opu_fuse.schedule.stores import stores
 
 UNUSED_KERNEL = {
     "kernel_rows": 1,
     "kernel_cols": 1,
     "dilation_y": 1,
     "dilation_x": 1,
+    "oc_first": 0,
     "oc_steps": 1,
 }
 
@@ -102,9 +105,8 @@ class Emitter:
             pre = yield from self._load_pre(job, chunk)
             for part in chunk.weights:
                 weight = yield from self._load_weights(job, part)
-                yield self._conv(
-                    job, chunk, part, base, weight, psum, {**geometry, **pre}, accumulate=not first
-                )
+                where = {**geometry, **pre, "weight": weight, "psum": psum}
+                yield self._conv(job, chunk, part, base, out.block, where, accumulate=not first)
                 first = False
         yield from self._post(job, out, rect, mid, psum)
 
@@ -219,8 +221,7 @@ class Emitter:
         chunk: FeatureChunk,
         part: WeightChunk,
         base: int,
-        weight: int,
-        psum: int,
+        out_block: int,
         geometry: Mapping[str, int],
         *,
         accumulate: bool,
@@ -230,6 +231,7 @@ class Emitter:
         across = dilations[1] * self._unfold(job)
         depthwise = job.layer.shape.depthwise
         unit = parts_per_block(self._hw) if depthwise else segments_per_block(mode, self._hw)
+        first = 0 if depthwise else part.group - out_block * groups_per_block(mode, self._hw)
         block = part.segment // unit - chunk.block
         if geometry["pre"]:
             geometry = {**geometry, "pre_param": geometry["pre_param"] + block * PARAM_WORDS}
@@ -247,10 +249,9 @@ class Emitter:
                 "kernel_rows": part.ky[1],
                 "kernel_cols": part.kx[1],
                 "ic_steps": part.segments,
+                "oc_first": first,
                 "oc_steps": part.groups,
                 "mode": job.tile.mode,
-                "weight": weight,
-                "psum": psum,
                 "accumulate": int(accumulate),
             },
         )
@@ -282,7 +283,6 @@ class Emitter:
             if not held:
                 yield self._load(job, Space.PARAM, offset, params, out.blocks * PARAM_WORDS)
         table = yield from self._load_table(job)
-        layout = job.output.layout
         for at, blocks in spans(out.blocks, at_once):
             residual = yield from self._load_residual(job, out.block + at, blocks, rect, mid)
             base, _ = self._banks[Space.OUTPUT].take(None)
@@ -316,25 +316,8 @@ class Emitter:
                     },
                     (mid[0], mid[3], row + y, col + x, out.block + at),
                 )
-            (up_y, up_x), phase = shape.upsample, job.layer.phase
-            first = (out.block + at) * layout.block_words
-            first += (row * up_y * phase.apart[0] + phase.first[0]) * layout.row_words
-            first += col // shape.px * up_x * phase.apart[1] + phase.first[1]
-            pitch = phase.apart[0] * layout.row_words
-            transfer = (cols, rows, pitch, blocks, layout.block_words)
-            yield self._step(
-                job,
-                Engine.STORE,
-                "store",
-                {
-                    **split_address(job.output.offset + first * layout.word),
-                    "src": base,
-                    **transfer_shape(*transfer, joins=shape.upsample == phase.apart == (1, 1)),
-                    "word_gap": phase.apart[1] - 1,
-                    "repeat_rows": up_y - 1,
-                    "repeat_cols": up_x - 1,
-                },
-            )
+            for registers in stores(job, base, rect, out.block + at, blocks):
+                yield self._step(job, Engine.STORE, "store", registers)
 
     def _load_table(self, job: Job) -> Iterator[Step]:
         """Bring the layer's table. Returns the post registers."""

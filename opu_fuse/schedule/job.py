@@ -12,10 +12,13 @@ from opu_fuse.schedule.layer import Layer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """A tensor's place in the memory window."""
+    """A tensor's place in the memory window. skips: bytes of its first and of its last channel
+    block that belong to its neighbours.
+    """
 
     offset: int
     layout: Layout
+    skips: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

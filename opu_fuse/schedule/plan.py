@@ -27,6 +27,7 @@ from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.order import SegmentSteps, order_segments
 from opu_fuse.schedule.packing import choose_slots
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
+from opu_fuse.schedule.sharing import choose_shifts
 from opu_fuse.schedule.tensors import CannotJoin, TensorUse, find_joins, tensor_uses
 
 HASH_HALF = 22
@@ -125,9 +126,10 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     lowered: dict[int, tuple[Layer, ...]] = {}
     members = (m.node for g in partition.groups for m in g.matches)
     joined = frozenset(i for i in members if dfg[i].op in LAYOUT)
-    lanes = map_lanes(dfg, hw, joined)
+    shifts = choose_shifts(dfg, partition, joined, hw)
+    lanes = map_lanes(dfg, hw, joined, shifts)
     try:
-        joins = find_joins(dfg, joined, lanes, hw.word_channels)
+        joins = find_joins(dfg, joined, lanes, hw.word_channels, shifts)
     except CannotJoin as error:
         return Misfit(nodes=(error.node,), error=error)
     for group in partition.groups:
@@ -145,7 +147,7 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     order = [g for g in steps if g is not None and g in layers]
     fixed = {*joins, *(join.home for join in joins.values())}
     slots = choose_slots(dfg, [layers[i] for i in order], fixed, hw)
-    uses = tensor_uses(dfg, layers, segments, hw, joins, lanes, slots)
+    uses = tensor_uses(dfg, layers, segments, hw, joins, lanes, slots, shifts)
     planned: dict[int, tuple[PlannedLayer, ...]] = {}
     offset = 0
     for index in order:
@@ -173,7 +175,7 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     for node, use in uses.items():
         blocks = use.block * use.layout.block_words * use.layout.word
         offset = constants + memory.offsets[use.home] + blocks
-        placements[node] = Placement(offset=offset, layout=use.layout)
+        placements[node] = Placement(offset=offset, layout=use.layout, skips=use.skips)
     program_offset = align(constants + memory.total_bytes)
     emitted: list[MachineProgram | HostWork] = []
     at = program_offset

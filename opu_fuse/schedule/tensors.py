@@ -3,11 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from opu_fuse.cost.lanes import LaneMap, joined_starts
+from opu_fuse.cost.lanes import LaneMap, Shifts, joined_starts
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.layout import Layout, Pieces, is_plain
+from opu_fuse.hw.layout import Layout, Pieces, extent, is_plain
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.order import SegmentSteps
@@ -20,6 +20,7 @@ class TensorUse:
     """A stored value. node: DFG index (never a change of view); first, last: execution steps
     between which its bytes are needed (BEFORE: written before the run). home: the stored value in
     whose bytes it lies (a joined concatenation, else itself), block: its first channel block there.
+    skips: bytes of its first and of its last channel block that belong to its neighbours.
     """
 
     node: int
@@ -28,6 +29,7 @@ class TensorUse:
     last: int
     home: int
     block: int
+    skips: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +48,10 @@ def tensor_uses(
     joins: Mapping[int, Join],
     lanes: LaneMap,
     slots: Mapping[int, int],
+    shifts: Shifts,
 ) -> dict[int, TensorUse]:
     """Every value that a machine group reads or writes, by DFG index. layers: group index ->
-    layer; joins: `find_joins`; slots: `packing.choose_slots`.
+    layer; joins: `find_joins`; slots: `packing.choose_slots`; shifts: `sharing.choose_shifts`.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -81,11 +84,18 @@ def tensor_uses(
             last=last.get(node, first.get(node, BEFORE)),
             home=join.home,
             block=join.block,
+            skips=_skips(lanes[node].pieces, hw.word_channels) if node in shifts else (0, 0),
         )
     return uses
 
 
-def find_joins(dfg: Dfg, joined: Collection[int], lanes: LaneMap, width: int) -> dict[int, Join]:
+def _skips(pieces: Pieces, width: int) -> tuple[int, int]:
+    return pieces[0][0], -extent(pieces) % width
+
+
+def find_joins(
+    dfg: Dfg, joined: Collection[int], lanes: LaneMap, width: int, shifts: Shifts
+) -> dict[int, Join]:
     """Where the operands of joined concatenations lie, the concatenations inside others, and the
     results of joined splits. width: lanes of a word.
 
@@ -93,7 +103,7 @@ def find_joins(dfg: Dfg, joined: Collection[int], lanes: LaneMap, width: int) ->
     """
     found: dict[int, Join] = {}
     for outer in sorted((i for i in joined if dfg[i].op == "concat"), reverse=True):
-        starts = joined_starts(dfg, lanes, outer, width)
+        starts = joined_starts(dfg, lanes, outer, width, shifts)
         at = found.get(outer) or _part_of_another(found, starts)
         if at is not None and all(i in found for i in starts):
             found[outer] = at

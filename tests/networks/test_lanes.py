@@ -70,6 +70,14 @@ def dense(net):
     return [net.conv(net.concat(*values), channels, 9)]
 
 
+def crowded(net):
+    """Branches that begin inside a word, one with a pool, one with an activation of its own."""
+    a, b, c, d = (net.conv("x", 5, n) for n in (96, 20, 9, 33))
+    c = net.node("MaxPool", c, kernel_shape=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1))
+    whole = net.concat(a, net.node("Relu", b), c, d)
+    return [whole, net.conv(whole, 158, 24), net.conv(c, 9, 7)]
+
+
 def nested(net):
     a, b, c = (net.conv("x", 5, n) for n in (3, 66, 8))
     inner = net.concat(a, b)
@@ -102,7 +110,7 @@ def shuffled(net):
     return [net.conv(back, 76, 11)]
 
 
-NETWORKS = (joined, dense, nested, pooled, halves, thirds, shuffled)
+NETWORKS = (joined, dense, crowded, nested, pooled, halves, thirds, shuffled)
 
 
 def compiled(build, rng, machine):
@@ -129,6 +137,16 @@ def test_a_joined_concatenation_moves_no_byte(rng):
     homes = {t.home for t in found.bundle.tensors}
     assert len(found.bundle.groups) == 4
     assert len(homes) == 3  # the input, the three branches together, the result
+
+
+def test_narrow_branches_share_words(rng):
+    def narrow(net):
+        return [net.conv(net.concat(*(net.conv("x", 5, n) for n in (16, 30, 10))), 56, 8)]
+
+    found = compiled(narrow, rng, "opu-1024")
+    (joined,) = (t for t in found.bundle.tensors if t.shape[1] == 56)
+    assert joined.layout.pieces == ((0, 16), (16, 30), (48, 10))
+    assert joined.layout.blocks == 1
 
 
 def test_a_value_in_two_places_goes_to_the_host_with_the_reason(rng):

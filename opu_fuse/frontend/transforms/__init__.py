@@ -14,6 +14,7 @@ from opu_fuse.errors import InternalError
 from opu_fuse.frontend.shapes import infer_shapes
 from opu_fuse.frontend.transforms import (
     affine,
+    branches,
     convolutions,
     dense,
     elementwise,
@@ -47,6 +48,7 @@ STEPS: Mapping[str, Step] = {
     "elementwise": elementwise.run,  # before affine: constants stand second, without batch
     "affine": affine.run,
     "padding": padding.run,  # after pools and convolutions: automatic padding is resolved there
+    "branches": branches.run,  # after padding: a pool has what belongs to it
 }
 ROUNDS = 4
 """Two suffice for all networks seen; a step that still fires after these is a bug."""

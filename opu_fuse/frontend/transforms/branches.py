@@ -1,0 +1,56 @@
+"""MaxPool(Concat(a, b, …)) -> Concat(MaxPool(a), MaxPool(b), …), along channels.
+
+Where nobody else reads the operands, each pool can join the operator that makes its branch, and the
+larger map is never stored. A maximum may be taken before or after a rounding to other scales.
+"""
+
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    detach,
+    insert_before,
+    is_standard,
+    merge_sources,
+    quant_of,
+    rewrite,
+    sole_reader,
+    static_shape,
+)
+from opu_fuse.quant import META_KEY
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    pools = [n for n in model.graph if is_standard(n, "MaxPool") and len(n.outputs) == 1]
+    changed = [_pool(node) for node in pools]
+    return any(changed)
+
+
+def _pool(node: ir.Node) -> bool:
+    joined, size = node.inputs[0], static_shape(node.outputs[0])
+    concat = None if joined is None else joined.producer()
+    if joined is None or size is None or concat is None or not _joins_channels(concat):
+        return False
+    if sole_reader(joined) is not node or quant_of(joined) != quant_of(node.outputs[0]):
+        return False
+    branches = [x for x in concat.inputs if x is not None and x.producer() is not None]
+    channels = [shape[1] for x in branches if (shape := static_shape(x))]
+    if len(channels) < len(concat.inputs) or any(sole_reader(x) is not concat for x in branches):
+        return False
+    attributes = {name: value.value for name, value in node.attributes.items()}
+    pooled = []
+    for i, branch in enumerate(branches):
+        new_shape = (size[0], channels[i], *size[2:])
+        name = f"{node.name}/{i}"
+        pool = insert_before(node, "MaxPool", [branch], attributes, name=name, shape=new_shape)
+        if (quant := quant_of(branch)) is not None:
+            pool.meta[META_KEY] = quant
+        pooled.append(pool)
+    merge_sources(node, [concat])
+    rewrite(node, "Concat", pooled, {"axis": 1})
+    detach(concat)
+    return True
+
+
+def _joins_channels(node: ir.Node) -> bool:
+    return is_standard(node, "Concat") and node.attributes.get_int("axis") in {1, -3}

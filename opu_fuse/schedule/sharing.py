@@ -1,0 +1,78 @@
+"""Concatenated maps that share words.
+
+The operands of a joined concatenation lie one behind the other. A map that the array makes can
+begin inside a word: its weights put the channels into the free lanes, its stores skip the bytes of
+the neighbours. So narrow maps (DenseNet's 32 channels in words of 64) leave no holes that their
+readers would multiply by zero.
+"""
+
+from collections.abc import Collection
+
+from opu_fuse.cost.lanes import is_depthwise
+from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.views import elements, feature_shape, follow_views
+from opu_fuse.fuse.partition import Partition
+from opu_fuse.hw.spec import HwSpec
+
+
+def choose_shifts(
+    dfg: Dfg, partition: Partition, joined: Collection[int], hw: HwSpec
+) -> dict[int, int]:
+    """First lane, inside its first word, of every value that may share words (0: it begins one), by
+    DFG index. joined: concatenations and splits that are a matter of layout.
+    """
+    concats = [i for i in joined if dfg[i].op == "concat"]
+    if hw.word_bytes != hw.word_channels or not concats:
+        return {}
+    movable = _movable(dfg, partition, joined, hw)
+    width, step = hw.word_channels, min(m.oc for m in hw.array.modes if m.px == 1)
+    shifts: dict[int, int] = {}
+    for outer in sorted(concats, reverse=True):  # the larger before those it contains
+        taken = width  # lanes of the last word
+        for value in dict.fromkeys(follow_views(dfg, i) for i in elements(dfg, outer)):
+            if value not in movable:
+                taken = width
+                continue
+            count = feature_shape(dfg[value].shape)[0]
+            lane = -(-taken // step) * step
+            first = lane if lane + count <= width else 0
+            taken = (shifts.setdefault(value, first) + count - 1) % width + 1
+    return shifts
+
+
+def _movable(dfg: Dfg, partition: Partition, joined: Collection[int], hw: HwSpec) -> frozenset[int]:
+    """Values that the array makes in any lanes, and that only the array and the host read."""
+    found = set()
+    for group in partition.groups:
+        nodes = [dfg[m.node] for m in group.matches if not dfg[m.node].is_virtual]
+        made = [n for n in nodes if n.op == "conv" and _any_lanes(dfg, n, hw)]
+        sideways = any(n.op in {"add", "multiply"} and n.owner is None for n in nodes)
+        if made and not sideways and nodes[-1].op != "upsample":
+            found.add(nodes[-1].index)
+    on_host = {op.node for op in partition.host}
+
+    def reads_any_lanes(user: Node) -> bool:
+        return (
+            user.index in joined
+            or user.index in on_host
+            or (user.op == "conv" and _any_lanes(dfg, user, hw))
+        )
+
+    return frozenset(i for i in found if all(map(reads_any_lanes, _readers(dfg, i))))
+
+
+def _any_lanes(dfg: Dfg, conv: Node, hw: HwSpec) -> bool:
+    return conv.attrs["group"] == 1 and not (hw.array.depthwise and is_depthwise(dfg, conv))
+
+
+def _readers(dfg: Dfg, value: int) -> list[Node]:
+    """Calls that read a value, changes of view and tuples looked through."""
+    found: list[Node] = []
+    stack = list(dfg.users[value])
+    while stack:
+        node = dfg[stack.pop()]
+        if node.is_virtual or node.kind in {Kind.TUPLE, Kind.TUPLE_GET}:
+            stack.extend(dfg.users[node.index])
+        else:
+            found.append(node)
+    return found

@@ -1,0 +1,49 @@
+"""Registers of the stores of a tile: where its output words go."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from opu_fuse.cost.tiles import ceil_div
+from opu_fuse.hw.instruction import split_address
+from opu_fuse.schedule.job import Job
+from opu_fuse.schedule.registers import transfer_shape
+
+Rect = tuple[int, int, int, int]
+"""First row, rows, first column, columns, in final pixels."""
+
+
+def stores(job: Job, base: int, rect: Rect, block: int, blocks: int) -> Iterator[dict[str, int]]:
+    """Of channel blocks block .. block + blocks - 1, whose words begin at `base` of the output
+    buffer: one store, more where the first or last block shares its words with a neighbour.
+    """
+    low, high = job.output.skips
+    last, end = job.output.layout.blocks - 1, block + blocks
+    shared = ((1, low), (last, high))
+    cuts = {block, end, *(at for at, skip in shared if skip and block < at < end)}
+    words = rect[1] * ceil_div(rect[3], job.layer.shape.px)
+    for at, after in pairwise(sorted(cuts)):
+        skips = low * (at == 0), high * (after == last + 1)
+        yield _store(job, base + (at - block) * words, rect, at, after - at, skips)
+
+
+def _store(
+    job: Job, src: int, rect: Rect, block: int, blocks: int, skips: tuple[int, int]
+) -> dict[str, int]:
+    (up_y, up_x), phase = job.layer.shape.upsample, job.layer.phase
+    layout, px = job.output.layout, job.layer.shape.px
+    row, rows, col, cols = rect
+    first = block * layout.block_words
+    first += (row * up_y * phase.apart[0] + phase.first[0]) * layout.row_words
+    first += col // px * up_x * phase.apart[1] + phase.first[1]
+    pitch = phase.apart[0] * layout.row_words
+    transfer = (ceil_div(cols, px), rows, pitch, blocks, layout.block_words)
+    return {
+        **split_address(job.output.offset + first * layout.word),
+        "src": src,
+        **transfer_shape(*transfer, joins=(up_y, up_x) == phase.apart == (1, 1)),
+        "word_gap": phase.apart[1] - 1,
+        "repeat_rows": up_y - 1,
+        "repeat_cols": up_x - 1,
+        "skip_low": skips[0],
+        "skip_high": skips[1],
+    }
