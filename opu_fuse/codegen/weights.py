@@ -3,7 +3,7 @@
 import numpy as np
 
 from opu_fuse.hw.layout import Pieces, extent, is_plain, lanes_of
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.schedule.chunks import weight_bytes
 from opu_fuse.schedule.plan import PlannedLayer
 
@@ -16,17 +16,12 @@ def pack_weights(planned: PlannedLayer, dense: np.ndarray, hw: HwSpec) -> np.nda
     """
     layer = planned.layer
     dense = to_lanes(to_lanes(dense, layer.out_pieces, 0), layer.in_pieces, 1)
-    mode = hw.array.modes[planned.tile.mode]
     dense = unfold_columns(dense, planned.unfold, planned.layer.shape.slot)
-    oc, ic, kh, kw = dense.shape
-    groups, segments = -(-oc // mode.oc), -(-ic // mode.ic)
-    padded = np.zeros((groups * mode.oc, segments * mode.ic, kh, kw), np.int8)
-    padded[:oc, :ic] = dense
-    rows = padded.reshape(groups, mode.oc, segments, mode.ic, kh, kw).transpose(2, 4, 5, 0, 1, 3)
+    rows = {r.mode: _weight_rows(dense, hw.array.modes[r.mode]) for r in planned.ranges}
     out = np.zeros(weight_bytes(planned.ranges, hw), np.int8)
-    for chunk in (w for r in planned.ranges for f in r.features for w in f.weights):
+    for mode, chunk in ((r.mode, w) for r in planned.ranges for f in r.features for w in f.weights):
         y, x = chunk.ky, chunk.kx
-        part = rows[
+        part = rows[mode][
             chunk.segment : chunk.segment + chunk.segments,
             y[0] : y[0] + y[1],
             x[0] : x[0] + x[1],
@@ -34,6 +29,17 @@ def pack_weights(planned: PlannedLayer, dense: np.ndarray, hw: HwSpec) -> np.nda
         ]
         out[chunk.offset : chunk.offset + part.size] = part.reshape(-1)
     return out.view(np.uint8)
+
+
+def _weight_rows(dense: np.ndarray, mode: Mode) -> np.ndarray:
+    """int8 (oc, ic, kh, kw) -> a view (segment, kernel row, kernel col, group, oc, ic) of a mode,
+    zeros behind the last channels.
+    """
+    oc, ic, kh, kw = dense.shape
+    groups, segments = -(-oc // mode.oc), -(-ic // mode.ic)
+    padded = np.zeros((groups * mode.oc, segments * mode.ic, kh, kw), np.int8)
+    padded[:oc, :ic] = dense
+    return padded.reshape(groups, mode.oc, segments, mode.ic, kh, kw).transpose(2, 4, 5, 0, 1, 3)
 
 
 def pack_windows(planned: PlannedLayer, filters: np.ndarray, hw: HwSpec) -> np.ndarray:

@@ -190,6 +190,8 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node]) -> int:
             return 0
         count = 2 if len(nodes) > 1 and nodes[1].op in _CLAMPS else 1
         draft.anchor = nodes[count - 1].index
+        if draft.mid[0] % draft.hw.word_channels == 0:
+            draft.groups = draft.mid[0] // draft.hw.word_channels  # each block meets itself alone
         draft.stage(Stage.REQUANT, nodes[count - 1])
     front = [node.op for node in nodes[:count]]
     if tuple(front) not in PRE_CHAINS:

@@ -127,11 +127,15 @@ def _lanes(
 
 def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node: Node) -> Lanes:
     starts = joined_starts(dfg, found, node.index, hw.word_channels, shifts)
-    pieces = []
+    pieces: list[tuple[int, int]] = []
     for operand in elements(dfg, node.index):
         lanes = found[follow_views(dfg, operand)]
         at = (starts[lanes.base] + lanes.block) * hw.word_channels
-        pieces += [(at + first, count) for first, count in lanes.pieces]
+        for first, count in lanes.pieces:
+            if pieces and sum(pieces[-1]) == at + first:
+                count += pieces[-1][1]
+                first = pieces.pop()[0] - at
+            pieces.append((at + first, count))
     return Lanes(base=node.index, block=0, pieces=tuple(pieces))
 
 

@@ -2,6 +2,7 @@
 weight packing share.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opu_fuse.cost.layer import Shape
@@ -60,10 +61,13 @@ class FeatureChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputRange:
-    """Output channel blocks computed together, and what has to be accumulated for them."""
+    """Output channel blocks computed together in one array mode, and what has to be accumulated
+    for them.
+    """
 
     block: int
     blocks: int
+    mode: int
     features: tuple[FeatureChunk, ...]
 
 
@@ -71,10 +75,37 @@ def output_ranges(shape: Shape, tile: Tile, hw: HwSpec) -> tuple[OutputRange, ..
     """All output ranges of a layer; weight offsets count up in this order."""
     offset = 0
     ranges = []
-    for block, blocks in spans(ceil_div(shape.mid_channels, hw.word_channels), tile.blocks):
-        features, offset = _features(shape, tile, hw, block, blocks, offset)
-        ranges.append(OutputRange(block=block, blocks=blocks, features=features))
+    for block, blocks, mode in _cut(shape, tile, hw):
+        features, offset = _features(shape, tile, hw, (block, blocks, mode), offset)
+        ranges.append(OutputRange(block=block, blocks=blocks, mode=mode, features=features))
     return tuple(ranges)
+
+
+def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
+    """(first block, blocks, mode): the tile's ranges, a last block that is partly empty in a mode
+    of its own when that takes fewer weight rows and loads nothing twice.
+    """
+    total = ceil_div(shape.mid_channels, hw.word_channels)
+    first, last = input_blocks(shape, hw.word_channels, 0, tile.blocks)
+    plain = shape.array and not shape.depthwise and shape.slot == hw.word_bytes and shape.px == 1
+    whole = tile.kernel == shape.window.kernel and last - first <= tile.in_blocks
+    partial = shape.mid_channels % hw.word_channels and plain and whole
+    for block, blocks in spans(total, tile.blocks):
+        if block + blocks < total or not partial:
+            yield block, blocks, tile.mode
+            continue
+        rows = {
+            index: input_segments(shape, mode, hw, first, last - first)
+            * output_groups(shape, mode, hw, total - 1, 1)
+            for index, mode in enumerate(hw.array.modes)
+            if mode.px == 1
+        }
+        best = min(rows, key=lambda index: (rows[index], index != tile.mode))
+        if best == tile.mode or blocks == 1:
+            yield block, blocks, best
+            continue
+        yield block, blocks - 1, tile.mode
+        yield total - 1, 1, best
 
 
 def weight_bytes(ranges: tuple[OutputRange, ...], hw: HwSpec) -> int:
@@ -84,15 +115,16 @@ def weight_bytes(ranges: tuple[OutputRange, ...], hw: HwSpec) -> int:
 
 
 def _features(
-    shape: Shape, tile: Tile, hw: HwSpec, block: int, blocks: int, offset: int
+    shape: Shape, tile: Tile, hw: HwSpec, cut: tuple[int, int, int], offset: int
 ) -> tuple[tuple[FeatureChunk, ...], int]:
+    block, blocks, index = cut
     first, last = input_blocks(shape, hw.word_channels, block, blocks)
     if not shape.array:
         whole = FeatureChunk(block=first, blocks=last - first, ky=(0, 1), kx=(0, 1), weights=())
         return (whole,), offset
     if shape.depthwise:
         return _windows(shape, tile, hw, block, blocks, offset)
-    mode = hw.array.modes[tile.mode]
+    mode = hw.array.modes[index]
     row_words = hw.mode_row_words(mode)
     rows_visited, cols_visited = visits(shape, mode, hw)
     unit = segments_per_block(mode, hw)

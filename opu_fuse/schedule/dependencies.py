@@ -6,11 +6,14 @@ writing). Tokens of an engine pair are popped in the order in which they are pus
 numbers only grow along the consumer, so every wait pairs with one signal.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from opu_fuse.hw.footprint import Access, footprint
+import numpy as np
+
+from opu_fuse.hw.footprint import Interval, footprint
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import SYNC_ENGINES, Engine, Space
 from opu_fuse.hw.spec import HwSpec
@@ -23,67 +26,60 @@ none is.
 
 
 @dataclass(slots=True)
-class Cell:
-    """Who touched a piece of memory last: writer = position of the last write, readers = last
-    read of each engine since.
+class Touches:
+    """All accesses of a program to one memory, interval by interval, in program order."""
+
+    intervals: list[Interval] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    writes: list[bool] = field(default_factory=list)
+
+
+def latest_conflicts(program: Sequence[Instruction], hw: HwSpec) -> list[Clock]:
+    """For every instruction the latest one before it, of each other engine, that touches the same
+    words, one of the two writing.
     """
-
-    writer: int
-    engine: int
-    readers: tuple[int, ...]
-
-
-NOBODY = Cell(writer=NONE, engine=0, readers=(NONE,) * len(Engine))
-
-
-@dataclass(slots=True)
-class History:
-    """Accesses to one memory, as consecutive pieces [starts[i], starts[i+1]) with one Cell each."""
-
-    starts: list[int] = field(default_factory=lambda: [0])
-    cells: list[Cell] = field(default_factory=lambda: [NOBODY])
-
-    def _cut(self, at: int) -> int:
-        i = bisect_left(self.starts, at)
-        if i == len(self.starts) or self.starts[i] != at:
-            self.starts.insert(i, at)
-            self.cells.insert(i, self.cells[i - 1])
-        return i
-
-    def touch(
-        self, interval: tuple[int, int], engine: int, position: int, write: bool
-    ) -> Iterator[tuple[int, int]]:
-        """Record an access; yields (engine, position) of every earlier access it conflicts with."""
-        first, last = self._cut(interval[0]), self._cut(interval[1])
-        for cell in self.cells[first:last]:
-            yield cell.engine, cell.writer
-            if write:
-                yield from enumerate(cell.readers)
-        if write:
-            self.starts[first:last] = [interval[0]]
-            self.cells[first:last] = [Cell(writer=position, engine=engine, readers=NOBODY.readers)]
-            return
-        for i in range(first, last):
-            cell = self.cells[i]
-            readers = (*cell.readers[:engine], position, *cell.readers[engine + 1 :])
-            self.cells[i] = Cell(writer=cell.writer, engine=cell.engine, readers=readers)
+    memories = {space: Touches() for space in Space}
+    for position, instruction in enumerate(program):
+        for access in footprint(instruction, hw):
+            touches, count = memories[access.space], len(access.intervals)
+            touches.intervals += access.intervals
+            touches.positions += [position] * count
+            touches.writes += [access.write] * count
+    engines = np.array([i.engine for i in program], np.int64)
+    latest = np.full((len(program), len(Engine)), NONE)
+    for touches in memories.values():
+        if touches.intervals:
+            _meet(touches, engines, latest)
+    latest[np.arange(len(program)), engines] = NONE
+    return latest.tolist()
 
 
-class Conflicts:
-    """Earlier accesses an instruction conflicts with, over all memories of a machine."""
+def _meet(touches: Touches, engines: np.ndarray, latest: np.ndarray) -> None:
+    """Raise `latest` to the conflicts in one memory.
 
-    def __init__(self) -> None:
-        self._memories = {space: History() for space in Space}
+    The ends of all intervals cut the memory into pieces. Sorted by piece, then by time, what came
+    before an access is a running maximum, for each engine and for writes and all accesses.
+    """
+    ends = np.fromiter(chain.from_iterable(touches.intervals), np.int64).reshape(-1, 2)
+    cuts, pieces = np.unique(ends, return_inverse=True)
+    first, behind = pieces.reshape(ends.shape).T
+    counts = behind - first
+    starts = np.cumsum(counts) - counts
+    piece = np.arange(counts.sum()) + np.repeat(first - starts, counts)
+    order = np.argsort(piece.astype(np.min_scalar_type(len(cuts))), kind="stable")
+    position = np.array(touches.positions)
+    at, write = (np.repeat(x, counts)[order] for x in (position, np.array(touches.writes)))
+    floor = piece[order] * (len(latest) + 1)  # keeps the pieces apart in one running maximum
 
-    def of(self, accesses: Iterable[Access], engine: Engine, position: int) -> Clock:
-        """Latest conflicting position of each engine; the accesses are recorded."""
-        latest = [NONE] * len(Engine)
-        for access in accesses:
-            history = self._memories[access.space]
-            for interval in access.intervals:
-                for other, at in history.touch(interval, engine, position, access.write):
-                    latest[other] = max(latest[other], at)
-        return latest
+    def last_before(which: np.ndarray) -> np.ndarray:
+        known = np.maximum.accumulate(np.where(which, at, NONE) + floor)
+        return np.append(NONE, np.maximum(known[:-1] - floor[1:], NONE))
+
+    found = np.empty_like(floor)
+    for engine in np.unique(engines[position]):
+        ours = engines[at] == engine
+        found[order] = np.where(write, last_before(ours), last_before(ours & write))
+        np.maximum.at(latest[:, engine], position, np.maximum.reduceat(found, starts))
 
 
 @dataclass(slots=True)
@@ -105,7 +101,7 @@ def synchronise(program: Sequence[Instruction], hw: HwSpec) -> list[Instruction]
     """
     channels = {(a, b): Channel() for a in SYNC_ENGINES for b in SYNC_ENGINES if a is not b}
     capacity = (1 << hw.counter_bits) - 1
-    conflicts = Conflicts()
+    conflicts = latest_conflicts(program, hw)
     known: list[Clock] = []
     last = [NONE] * len(Engine)
     for position, instruction in enumerate(program):
@@ -113,8 +109,7 @@ def synchronise(program: Sequence[Instruction], hw: HwSpec) -> list[Instruction]
         before = last[engine]
         clock = list(known[before]) if before != NONE else [NONE] * len(Engine)
         clock[engine] = before
-        needed = conflicts.of(footprint(instruction, hw), engine, position)
-        needed[engine] = NONE
+        needed = conflicts[position]
         for other in sorted(SYNC_ENGINES, key=lambda e: -needed[e]):
             at = needed[other]
             if at <= clock[other]:

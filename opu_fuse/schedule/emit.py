@@ -106,7 +106,7 @@ class Emitter:
             for part in chunk.weights:
                 weight = yield from self._load_weights(job, part)
                 where = {**geometry, **pre, "weight": weight, "psum": psum}
-                yield self._conv(job, chunk, part, base, out.block, where, accumulate=not first)
+                yield self._conv(job, chunk, part, base, out, where, accumulate=not first)
                 first = False
         yield from self._post(job, out, rect, mid, psum)
 
@@ -221,17 +221,17 @@ class Emitter:
         chunk: FeatureChunk,
         part: WeightChunk,
         base: int,
-        out_block: int,
+        out: OutputRange,
         geometry: Mapping[str, int],
         *,
         accumulate: bool,
     ) -> Step:
-        mode = self._hw.array.modes[job.tile.mode]
+        mode = self._hw.array.modes[out.mode]
         dilations = job.layer.shape.window.dilations
         across = dilations[1] * self._unfold(job)
         depthwise = job.layer.shape.depthwise
         unit = parts_per_block(self._hw) if depthwise else segments_per_block(mode, self._hw)
-        first = 0 if depthwise else part.group - out_block * groups_per_block(mode, self._hw)
+        first = 0 if depthwise else part.group - out.block * groups_per_block(mode, self._hw)
         block = part.segment // unit - chunk.block
         if geometry["pre"]:
             geometry = {**geometry, "pre_param": geometry["pre_param"] + block * PARAM_WORDS}
@@ -251,7 +251,7 @@ class Emitter:
                 "ic_steps": part.segments,
                 "oc_first": first,
                 "oc_steps": part.groups,
-                "mode": job.tile.mode,
+                "mode": out.mode,
                 "accumulate": int(accumulate),
             },
         )
@@ -299,6 +299,7 @@ class Emitter:
                 "param": params + at * PARAM_WORDS,
                 "out_row_pitch": cols,
                 "out_block_pitch": rows * cols,
+                "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,
                 "order": pack_order(job.layer.order),
             }
             for y, yn, x, xn, average in average_parts(job.layer, (row, rows, col, cols)):

@@ -3,8 +3,8 @@
 The network's inputs come in the smallest slots that hold their channels, unless someone needs whole
 words. A map whose channels fill half a word or less can be stored in slots of W/2 or W/4 bytes,
 when the group that makes it runs in a mode of as many pixels per cycle, whoever reads it takes
-slots, and what is added to it is packed alike. Found by starting from the most and taking back what
-does not hold, until nothing changes.
+slots, what is added to it is packed alike, and its pool takes the maximum of two columns. Found by
+starting from the most and taking back what does not hold, until nothing changes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,6 +15,7 @@ from opu_fuse.cost.phases import WHOLE
 from opu_fuse.cost.tiles import can_fetch
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import feature_shape
+from opu_fuse.hw.isa import PoolKind
 from opu_fuse.hw.layout import is_plain
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Layer
@@ -82,17 +83,30 @@ def _reads_slots(layer: Layer, hw: HwSpec) -> bool:
 def _most(layer: Layer, hw: HwSpec) -> int:
     """The most pixels of a layer's output that some mode packs into a word."""
     shape = layer.shape
-    plain = shape.array and not (shape.depthwise or shape.pre or shape.pool or shape.broadcast)
+    plain = shape.array and not (shape.depthwise or shape.pre or shape.broadcast)
     if (
         not plain
         or layer.phase != WHOLE
         or shape.upsample != (1, 1)
+        or not _pools_slots(layer)
         or not is_plain(layer.out_pieces)
     ):
         return 1
     return max(
         (m.px for m in hw.array.modes if shape.mid_channels * m.px <= hw.word_channels), default=1
     )
+
+
+def _pools_slots(layer: Layer) -> bool:
+    """Whether a layer's pool, if any, can work on packed pixels: the larger of two neighbours
+    (`pool_slots`).
+    """
+    shape, pool = layer.shape, layer.shape.pool
+    if pool is None:
+        return True
+    halves = pool.kernel[1] == pool.strides[1] == 2 and shape.mid_cols == 2 * shape.out_cols
+    is_max = layer.post.get("pool_kind") == PoolKind.MAX
+    return is_max and halves and not (pool.pads[1] or pool.pads[3] or shape.residual)
 
 
 def _fitting(shape: Shape, most: int, hw: HwSpec) -> int:

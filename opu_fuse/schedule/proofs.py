@@ -13,11 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.footprint import footprint
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import SYNC_ENGINES, Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.dependencies import NONE, Conflicts
+from opu_fuse.schedule.dependencies import NONE, latest_conflicts
 
 FETCHED = {
     "load": Engine.LOAD,
@@ -54,6 +53,7 @@ class _Queues:
         self._words = np.diff(positions, prepend=NONE).tolist()
         self._room = {engine: getattr(hw.queues, name) for name, engine in FETCHED.items()}
         self._queued: dict[Engine, deque[int]] = {e: deque() for e in SYNC_ENGINES}
+        self._waiting: dict[Engine, int] = dict.fromkeys(SYNC_ENGINES, 0)  # words queued
         self._held: dict[Engine, int | None] = dict.fromkeys(SYNC_ENGINES)
         self._tokens = {(a, b): 0 for a in SYNC_ENGINES for b in SYNC_ENGINES if a is not b}
         self._full = (1 << hw.counter_bits) - 1
@@ -68,10 +68,11 @@ class _Queues:
             engine = self._program[self._next].engine
             if engine in self._queued:
                 queue = self._queued[engine]
-                waiting = sum(self._words[i] for i in queue) + (1 if queue else 0)
-                if queue and waiting + self._words[self._next] > self._room[engine]:
+                words = self._words[self._next]
+                if queue and self._waiting[engine] + 1 + words > self._room[engine]:
                     break
                 queue.append(self._next)
+                self._waiting[engine] += words
             self._next += 1
         return self._next > start
 
@@ -100,7 +101,9 @@ class _Queues:
             return False
         for source in head.waits:
             self._tokens[source, engine] -= 1
-        self._held[engine] = self._queued[engine].popleft()
+        first = self._queued[engine].popleft()
+        self._waiting[engine] -= self._words[first]
+        self._held[engine] = first
         return True
 
     def finished(self) -> bool:
@@ -124,7 +127,7 @@ class _Queues:
 def prove_no_race(program: Sequence[Instruction], hw: HwSpec) -> None:
     """Raises InternalError naming the first two instructions whose order nothing holds."""
     signals: dict[tuple[Engine, Engine], deque[int]] = {}
-    conflicts = Conflicts()
+    conflicts = latest_conflicts(program, hw)
     known: list[list[int]] = []
     last = [NONE] * len(Engine)
     for position, instruction in enumerate(program):
@@ -143,7 +146,7 @@ def prove_no_race(program: Sequence[Instruction], hw: HwSpec) -> None:
             at = tokens.popleft()
             clock = [max(a, b) for a, b in zip(clock, known[at], strict=True)]
             clock[source] = max(clock[source], at)
-        for other, at in enumerate(conflicts.of(footprint(instruction, hw), engine, position)):
+        for other, at in enumerate(conflicts[position]):
             if at > clock[other]:
                 raise InternalError(
                     "race proof",

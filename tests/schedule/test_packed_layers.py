@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from opu_fuse.cost.layer import Window
 from opu_fuse.cost.tiles import can_fetch
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.hw.isa import Stage
@@ -12,7 +13,9 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import Mode
 from tests.schedule.single_layer import make_shape, run_layer
 
-R, A, S = Stage.REQUANT, Stage.ACT, Stage.RESIDUAL
+R, A, S, P = Stage.REQUANT, Stage.ACT, Stage.RESIDUAL, Stage.POOL
+PAIRS = Window(kernel=(2, 2), strides=(2, 2))
+TALL = Window(kernel=(3, 2), strides=(1, 2), pads=(1, 0, 1, 0))
 
 
 def packing():
@@ -37,6 +40,25 @@ LAYERS = {
     "added": (
         {"channels": 4, "out_channels": 4, "pads": (1, 1, 1, 1), "cols": 9, "residual": "final"},
         (R, S, A),
+    ),
+    "pooled": (
+        {"channels": 4, "out_channels": 3, "cols": 22, "pads": (1, 1, 1, 1), "pool": PAIRS},
+        (R, A, P),
+    ),
+    "pooled_in_tiles": (
+        {
+            "channels": 4,
+            "out_channels": 4,
+            "rows": 39,
+            "cols": 50,
+            "pads": (1, 1, 1, 1),
+            "pool": PAIRS,
+        },
+        (R, A, P),
+    ),
+    "pooled_three_rows": (
+        {"channels": 3, "out_channels": 4, "rows": 10, "cols": 12, "slotted": True, "pool": TALL},
+        (R, P),
     ),
     "several_tiles": (
         {"channels": 4, "out_channels": 4, "rows": 31, "cols": 37, "pads": (1, 1, 1, 1)},

@@ -16,13 +16,23 @@ from tests.schedule.single_layer import CASE_ORDER, emit_program, make_shape
 HW = load_hw("opu-tiny")
 
 
+# The second machine has one bank each of partial sums, residuals and outputs.
+SIZES = {
+    "opu-tiny": {"channels": 13, "out_channels": 19, "rows": 21, "cols": 18},
+    "opu-classic": {"channels": 100, "out_channels": 150, "rows": 48, "cols": 40},
+}
+
+
+def layer_of_many_tiles(machine):
+    """With a residual, tokens included."""
+    hw = load_hw(machine)
+    shape = make_shape(hw, pads=(1, 1, 1, 1), residual="final", **SIZES[machine])
+    return emit_program(hw, shape, CASE_ORDER)
+
+
 @pytest.fixture(scope="module")
 def program():
-    """A layer of several tiles with pooling and a residual, tokens included."""
-    shape = make_shape(
-        HW, channels=13, out_channels=19, rows=21, cols=18, pads=(1, 1, 1, 1), residual="final"
-    )
-    return emit_program(HW, shape, CASE_ORDER)
+    return layer_of_many_tiles("opu-tiny")
 
 
 def positions_of(program):
@@ -34,10 +44,12 @@ def test_sound_program_passes_both_proofs(program):
     prove_no_race(program, HW)
 
 
-def test_every_removed_token_is_caught(program):
+@pytest.mark.parametrize("machine", SIZES)
+def test_every_removed_token_is_caught(machine):
     """Take one wait and its signal away, for every token of the program: the race proof names
     two instructions.
     """
+    hw, program = load_hw(machine), layer_of_many_tiles(machine)
     mutants = 0
     for consumer, instruction in enumerate(program):
         for source in instruction.waits:
@@ -61,7 +73,7 @@ def test_every_removed_token_is_caught(program):
                 signals=tuple(s for s in program[producer].signals if s is not instruction.engine),
             )
             with pytest.raises(InternalError, match="touch the same words in no fixed order"):
-                prove_no_race(mutant, HW)
+                prove_no_race(mutant, hw)
             mutants += 1
     assert mutants >= 50
 
