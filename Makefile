@@ -15,12 +15,13 @@ STAMP := $(VENV)/.installed
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
-.PHONY: help venv demo test lint test-python test-rtl synth generate wheel clean
+.PHONY: help venv demo test lint test-python test-rtl nightly synth generate wheel clean
 
 help:
 	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
 	@echo "make test       install, then lint, type check, fast tests, RTL tests"
 	@echo "make lint       ruff and pyright"
+	@echo "make nightly    200 random layers per machine on RTL, and what else is too long for make test"
 	@echo "make synth SPEC=opu-tiny   resources of a machine on a Xilinx 7-series FPGA, from Yosys"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make wheel      build dist/*.whl, machines and RTL inside"
@@ -58,6 +59,10 @@ test-python: venv
 
 test-rtl: venv
 	$(BIN)/pytest -m rtl $(PYTEST_FLAGS)
+
+# Other layers: OPU_FUSE_SEED=2 make nightly
+nightly: venv
+	$(BIN)/pytest -m nightly $(PYTEST_FLAGS)
 
 synth: venv
 	$(BIN)/python -m rtl_sim.synth $(SPEC)

@@ -61,8 +61,12 @@ class Engine(StrEnum):
     """What a program runs on."""
 
     FUNCTIONAL = "functional"
+    CYCLE = "cycle"
     RTL = "rtl"
 
+
+TIMED = (Engine.CYCLE, Engine.RTL)
+WITH_DATA = (Engine.FUNCTIONAL, Engine.RTL)
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="float or QDQ ONNX model")]
 ProgramFile = Annotated[Path, typer.Argument(metavar="OUT.opu", help="compiled program")]
@@ -196,6 +200,12 @@ def compile_(
         f"{output}: {output.stat().st_size} bytes, {len(done.bundle.words)} program words",
         markup=False,
     )
+    memory = done.plan.memory
+    out.print(
+        f"DRAM: constants {done.plan.constants_bytes} bytes, feature maps {memory.total_bytes} "
+        f"bytes (alive at one time: {memory.lower_bound_bytes})",
+        markup=False,
+    )
 
 
 @app.command()
@@ -251,14 +261,14 @@ def run(
         Path | None, typer.Option(metavar="DIR", help="write the quantised tensors as .npy")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option(metavar="T.json", help="write a Perfetto trace (rtl)")
+        Path | None, typer.Option(metavar="T.json", help="write a Perfetto trace (cycle, rtl)")
     ] = None,
     waves: Annotated[Path | None, typer.Option(metavar="F.fst", help="write waves (rtl)")] = None,
     latency: Annotated[
-        int | None, typer.Option(min=0, help="memory latency in cycles (rtl)")
+        int | None, typer.Option(min=0, help="memory latency in cycles (cycle, rtl)")
     ] = None,
     bytes_per_cycle: Annotated[
-        float | None, typer.Option(min=0.01, help="memory bandwidth (rtl)")
+        float | None, typer.Option(min=0.01, help="memory bandwidth (cycle, rtl)")
     ] = None,
     shuffle: Annotated[
         int | None, typer.Option(metavar="SEED", help="any order the counters allow (functional)")
@@ -274,40 +284,40 @@ def run(
     from opu_fuse.report import json as report_json
     from opu_fuse.report.tables import groups_table
     from opu_fuse.report.trace import trace_json
+    from opu_fuse.sim.cycle import MemoryOptions
     from opu_fuse.sim.runner import RtlOptions
 
-    rtl_only = {
-        "--trace": trace,
-        "--waves": waves,
-        "--latency": latency,
-        "--bytes-per-cycle": bytes_per_cycle,
-    }
-    wrong = [
-        name for name, value in rtl_only.items() if value is not None and engine is not Engine.RTL
-    ]
-    if engine is Engine.RTL and shuffle is not None:
-        wrong.append("--shuffle")
-    if wrong:
-        raise typer.BadParameter(f"{', '.join(wrong)}: not an option of the {engine} engine")
+    _check_options(
+        engine,
+        [
+            ("--trace", trace, TIMED),
+            ("--latency", latency, TIMED),
+            ("--bytes-per-cycle", bytes_per_cycle, TIMED),
+            ("--waves", waves, (Engine.RTL,)),
+            ("--shuffle", shuffle, (Engine.FUNCTIONAL,)),
+            ("--input", inputs, WITH_DATA),
+            ("--output", output, WITH_DATA),
+            ("--dump-tensors", dump_tensors, WITH_DATA),
+            ("--check", check or None, WITH_DATA),
+        ],
+    )
     loaded = Program.load(program)
     if hw is not None:
         loaded = Program(bundle=loaded.bundle, hw=load_hw(hw))
-    arrays = read_inputs(inputs)
-    if arrays is None:
+    arrays = read_inputs(inputs) or {}
+    if not arrays and engine in WITH_DATA:
         from opu_fuse.sim.ports import noise
 
         logging.getLogger("opu_fuse").warning("no --input given: running on seeded noise")
         arrays = noise(loaded.bundle)
     capture = check or dump_tensors is not None
-    options = RtlOptions(waves=waves, latency=latency, bytes_per_cycle=bytes_per_cycle)
+    options: dict[str, Any] = {"capture": capture, "shuffle": shuffle}
+    if engine is Engine.CYCLE:
+        options = {"memory": MemoryOptions(latency=latency, bytes_per_cycle=bytes_per_cycle)}
+    elif engine is Engine.RTL:
+        options["rtl"] = RtlOptions(waves=waves, latency=latency, bytes_per_cycle=bytes_per_cycle)
     with err.status(f"run on the {engine} engine"):
-        result = loaded.run(
-            arrays,
-            engine=engine,
-            shuffle=shuffle,
-            capture=capture,
-            rtl=options if engine is Engine.RTL else None,
-        )
+        result = loaded.run(arrays or None, engine=engine, **options)
         checked = _check(loaded, arrays, result, engine) if check else None
     if output is not None:
         write_arrays(output, result.outputs)
@@ -457,6 +467,14 @@ def zoo_export(
     with file_errors(output):
         ir.save(zoo.build(name, seed=seed, image=image), output)
     out.print(f"{output}: {output.stat().st_size} bytes", markup=False)
+
+
+def _check_options(engine: Engine, options: list[tuple[str, object, tuple[Engine, ...]]]) -> None:
+    """options: name, value (None: not given), engines that have it."""
+    wrong = [name for name, value, has in options if value is not None and engine not in has]
+    if wrong:
+        why = "; it has no data" if engine is Engine.CYCLE else ""
+        raise typer.BadParameter(f"{', '.join(wrong)}: not an option of the {engine} engine{why}")
 
 
 def _check(program: Any, arrays: Mapping[str, np.ndarray], result: Any, engine: Engine) -> Any:

@@ -30,6 +30,11 @@ class Module:
     def source(self) -> str:
         return self.name.partition("$")[0]
 
+    @property
+    def children(self) -> frozenset[str]:
+        """Names of the modules that stand in it."""
+        return frozenset(_INSTANCE.findall(self.body))
+
     def text(self) -> str:
         return f"module \\{self.name}\n{self.body}end\n"
 

@@ -23,6 +23,20 @@ class Retire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """Cycles [start, end) in which an engine had nothing to do (cycle engine).
+
+    reason: "words" (its next instruction is not fetched), or the engine whose token is missing.
+    """
+
+    segment: int
+    engine: str
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounters:
     """What one group did, over all samples of a run.
 
@@ -45,7 +59,7 @@ class RunResult:
     axis; masks: name -> bool array of one sample's shape, for tensors that the machine computes
     only in part (a window that skips positions). counters: named totals over all samples (cycles,
     dram_bytes_read, dram_bytes_written, instructions_<engine>, busy_<engine>, …). groups: by
-    index, over all samples. trace: of the first sample. samples: N.
+    index, over all samples. trace, stalls: of the first sample. samples: N.
     """
 
     engine: str
@@ -55,6 +69,7 @@ class RunResult:
     counters: Mapping[str, int] = field(default_factory=dict)
     groups: tuple[GroupCounters, ...] = ()
     trace: tuple[Retire, ...] = ()
+    stalls: tuple[Stall, ...] = ()
     samples: int = 1
 
 

@@ -225,6 +225,12 @@ def _runs(base: int, length: int, *dims: Dim) -> tuple[Interval, ...]:
     """Intervals of `length` at base + i*pitch for every combination of i, merged. dims: innermost
     first.
     """
+    return tuple([(base + start, base + end) for start, end in _offsets(length, dims)])
+
+
+@lru_cache(maxsize=4096)
+def _offsets(length: int, dims: tuple[Dim, ...]) -> tuple[Interval, ...]:
+    """The intervals of `_runs` at base 0: tiles of a layer differ in their bases only."""
     if length <= 0 or any(count <= 0 for count, _ in dims):
         return ()
     gaps: list[Dim] = []
@@ -233,13 +239,12 @@ def _runs(base: int, length: int, *dims: Dim) -> tuple[Interval, ...]:
             length += (count - 1) * pitch
         elif count > 1 and pitch > 0:
             gaps.append((count, pitch))
-    starts = [base]
+    starts = [0]
     for count, pitch in reversed(gaps):
         starts = [start + i * pitch for start in starts for i in range(count)]
     if len(gaps) > 1:
         starts.sort()
-        return _merged([(start, start + length) for start in starts])
-    return tuple((start, start + length) for start in starts)
+    return _merged([(start, start + length) for start in starts])
 
 
 def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:

@@ -254,6 +254,7 @@ REGISTERS: tuple[Register, ...] = (
         ("res_kind", 1, "0 sum, 1 product (multiplier res_a_mult)"),
         ("res_broadcast", 1, "1: one residual word a block, the same for every pixel"),
         ("table", 22, "table memory word of the entry for -128"),
+        ("pool_slots", 3, "max: pixels of a word that pool among each other (0, 2 or 4)"),
     ),
     *_registers(
         Engine.STORE,

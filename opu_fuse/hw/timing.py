@@ -1,9 +1,10 @@
 """Unit rates of the engines, in cycles, as `docs/machine.md` promises them.
 
 Cost model, cycle engine and RTL benches share these numbers; none of them contains waiting for
-other engines or for memory.
+other engines or for memory. First the steady rates, then one instruction to the cycle.
 """
 
+from opu_fuse.hw.isa import PARAM_WORDS, Stage
 from opu_fuse.hw.spec import HwSpec
 
 MIN_ROW_CYCLES = 4
@@ -66,3 +67,94 @@ def fetch_cycles(hw: HwSpec, words: int) -> int:
     memory port.
     """
     return max(words, transfer_cycles(hw, words * INSTRUCTION_WORD_BYTES))
+
+
+# One instruction to the cycle: what compute and post take beyond the steady rates above.
+
+OPEN_INSTRUCTIONS = 4
+"""Instructions an engine may have open, from start to retirement."""
+
+OPEN_UNITS = 3
+"""Of those, what compute and post take."""
+
+SWEEP_SETUP_CYCLES = 2
+"""From the start of a compute instruction to its first sweep, at least."""
+
+POST_SETUP_CYCLES = 3
+"""From the start of a post instruction to its first visit."""
+
+POST_PARAM_CYCLES = 9
+"""From the start, or the first visit of a block, to the first visit that has the parameters loaded
+meanwhile.
+"""
+
+STAGE_CYCLES = {
+    Stage.REQUANT: 0,
+    Stage.ACT: 2,
+    Stage.POOL: 3,
+    Stage.RESIDUAL: 3,
+    Stage.TABLE: 2,
+}
+"""What a stage adds to the way of a value through the post chain."""
+
+
+def drain_cycles(hw: HwSpec) -> int:
+    """From the last step of a compute instruction to its retirement."""
+    return 6 if hw.buffers.pre is None else 8
+
+
+def conv_setup_cycles(hw: HwSpec, *, px: int = 1, pre: bool = False) -> int:
+    """From the start of a compute.conv to its first sweep: its first weight row, and the first
+    parameters of the pre chain, come in.
+    """
+    fill = -(-hw.array.row_bytes // px // hw.buffers.weight.width)
+    return max(fill, SWEEP_SETUP_CYCLES, PARAM_WORDS if pre else 0)
+
+
+def conv_alone_cycles(hw: HwSpec, *, pixels: int, rows: int, px: int = 1, pre: bool = False) -> int:
+    """A compute.conv from start to retirement when nothing runs before it."""
+    before = conv_setup_cycles(hw, px=px, pre=pre)
+    return before + (rows - 1) * row_cycles(hw, pixels, px) + pixels // px + drain_cycles(hw)
+
+
+def copy_alone_cycles(hw: HwSpec, *, pixels: int, blocks: int) -> int:
+    """A compute.copy from start to retirement when nothing runs before it."""
+    return SWEEP_SETUP_CYCLES + copy_cycles(pixels=pixels, blocks=blocks) + drain_cycles(hw)
+
+
+def post_drain_cycles(stages: tuple[Stage, ...]) -> int:
+    """From the last visit of a post instruction to its retirement."""
+    return 6 + sum(STAGE_CYCLES[stage] for stage in stages)
+
+
+def post_block_cycles(*, visits: int, requant: bool) -> int:
+    """From block to block of a post instruction: its visits, but not before the parameters of the
+    next block are loaded.
+    """
+    return max(visits, POST_PARAM_CYCLES) if requant else visits
+
+
+def post_alone_cycles(
+    *, pixels: int, blocks: int, window: int = 1, stages: tuple[Stage, ...] = (Stage.REQUANT,)
+) -> int:
+    """A post.run from start to retirement when nothing runs before it."""
+    requant = Stage.REQUANT in stages
+    visits = pixels * window
+    first = POST_PARAM_CYCLES if requant else POST_SETUP_CYCLES
+    blocks_before = (blocks - 1) * post_block_cycles(visits=visits, requant=requant)
+    return first + blocks_before + visits - 1 + post_drain_cycles(stages)
+
+
+def store_beats(
+    hw: HwSpec,
+    *,
+    run: int,
+    rows: int,
+    blocks: int,
+    repeat_rows: int = 0,
+    repeat_cols: int = 0,
+    word_gap: int = 0,
+) -> int:
+    """Beats a store sends; those of gaps carry nothing."""
+    words = run * (1 + repeat_cols + word_gap) - word_gap
+    return blocks * rows * (1 + repeat_rows) * words * (hw.word_bytes // hw.dram.bus_bytes)

@@ -16,15 +16,17 @@ from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim import ports
 from opu_fuse.sim.capture import Capture, Totals
+from opu_fuse.sim.cycle import MemoryOptions, run_cycle
 from opu_fuse.sim.functional import Executed, Machine
 from opu_fuse.sim.host import Hosts, hosts_of
 from opu_fuse.sim.runner import RtlOptions, Runner, SegmentRun
 
 
 class EngineName(StrEnum):
-    """Engines that move data; the cycle engine has none and is elsewhere."""
+    """What executes programs; the cycle engine has no data."""
 
     FUNCTIONAL = "functional"
+    CYCLE = "cycle"
     RTL = "rtl"
 
 
@@ -37,13 +39,15 @@ def run(
     shuffle: int | None = None,
     capture: bool = False,
     rtl: RtlOptions | None = None,
+    memory: MemoryOptions | None = None,
 ) -> RunResult:
     """Run a program on one engine.
 
     inputs: model input name -> array of the model's dtype and shape, or (N, …) for N samples;
     none: seeded noise with a warning. shuffle (functional): seed of a random order among those
     the counters allow. capture: return the int8 tensors inside as well; the RTL shows those whose
-    bytes are not reused. rtl: how the RTL runs.
+    bytes are not reused. rtl: how the RTL runs. memory: what the cycle engine runs with; it takes
+    no inputs and gives no outputs.
 
     Raises ProgramError for a program of another machine, RunError for inputs that do not fit the
     model and when the machine stops with an error.
@@ -54,6 +58,12 @@ def run(
             f"was compiled for machine {bundle.spec_hash:011x}, {hw.name} is {hw.spec_hash:011x}",
             f"compile the model for {hw.name}",
         )
+    if EngineName(engine) is EngineName.CYCLE:
+        if inputs is not None or capture or shuffle is not None or rtl is not None:
+            raise ValueError("the cycle engine has no data: `memory` is its only option")
+        return run_cycle(bundle, hw, memory)
+    if memory is not None:
+        raise ValueError("memory belongs to the cycle engine; the RTL takes `rtl`")
     samples, count = ports.samples_of(bundle, inputs)
     runner = _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl)
     try:

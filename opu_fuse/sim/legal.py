@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from opu_fuse.errors import RunError
 from opu_fuse.hw.footprint import Access, dram_word_bytes, footprint, space_limit
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import OPCODE, SYNC_ENGINES, Engine, ResidualKind, Space, Stage
+from opu_fuse.hw.isa import OPCODE, SYNC_ENGINES, Engine, PoolKind, ResidualKind, Space, Stage
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.spec import ModuleKind as K
 from opu_fuse.hw.sweep import sweep
@@ -145,11 +145,24 @@ def _check_compute(instruction: Instruction, spec: HwSpec, number: int) -> None:
         if max(p["kernel_rows"], p["kernel_cols"]) > side:
             window = f"{p['kernel_rows']} x {p['kernel_cols']}"
             raise error(instruction, number, f"has a window of {window}, at most {side} x {side}")
+    if slot < spec.word_bytes:
+        _check_slotted(instruction, spec, number)
     s = sweep(instruction.opcode, p, spec)
     pixels, pitch = p["out_rows"] * p["out_cols"], p["psum_block_pitch"]
     if len(s.psum_blocks) > 1 and pitch < pixels:
         what = f"has psum_block_pitch = {pitch}, but {pixels} pixels a block: blocks overlap"
         raise error(instruction, number, what)
+
+
+def _check_slotted(instruction: Instruction, spec: HwSpec, number: int) -> None:
+    """Slots fill whole words; what lies in them is one segment of one block."""
+    p, word = instruction.params, spec.word_bytes
+    if word != spec.word_channels:
+        what = f"has slots in words of {spec.word_channels} channels, which take {word} bytes"
+        raise error(instruction, number, what)
+    if p["ic_steps"] > 1 or (instruction.opcode == "conv" and p["ic_first"]):
+        what = f"has ic_first = {p['ic_first']}, ic_steps = {p['ic_steps']}"
+        raise error(instruction, number, f"{what}: a slotted tile is one segment")
 
 
 def _check_mode(instruction: Instruction, spec: HwSpec, number: int) -> None:
@@ -196,6 +209,8 @@ def _check_post(instruction: Instruction, spec: HwSpec, number: int) -> None:
             if p[name] & (p[name] - 1):
                 what = f"has {name} = {p[name]}, {spec.name} only shifts"
                 raise error(instruction, number, what)
+    if p["pool_slots"]:
+        _check_slots(instruction, spec, number)
     if Stage.POOL in chain:
         return
     if (p["win_rows"], p["win_cols"]) != (1, 1):
@@ -209,3 +224,17 @@ def _check_post(instruction: Instruction, spec: HwSpec, number: int) -> None:
         if first < 0 or last >= limit:
             what = f"reads {axis} {first}..{last} of a tile of {limit} without POOL in its chain"
             raise error(instruction, number, what)
+
+
+def _check_slots(instruction: Instruction, spec: HwSpec, number: int) -> None:
+    """Packed pixels pool two columns by two, by maximum."""
+    p, largest = instruction.params, max(mode.px for mode in spec.array.modes)
+    slots = p["pool_slots"]
+    if slots not in (2, 4) or slots > largest:
+        what = f"has pool_slots = {slots}, the array packs up to {largest} pixels into a word"
+        raise error(instruction, number, what)
+    if Stage.POOL not in _chain(p) or p["pool_kind"] != PoolKind.MAX:
+        raise error(instruction, number, "has pool_slots, but no maximum in its chain")
+    if (p["win_cols"], p["stride_x"]) != (2, 2):
+        what = f"folds windows of {p['win_cols']} columns, {p['stride_x']} apart, only 2 by 2"
+        raise error(instruction, number, what)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opu_fuse.errors import RunError
+from opu_fuse.fixedpoint import MAX_SHIFT, MIN_SHIFT
 from opu_fuse.hw.footprint import space_limit
 from opu_fuse.hw.isa import PARAM_WORDS, Space
 from opu_fuse.hw.spec import HwSpec
@@ -56,14 +58,34 @@ class Memories:
         return getattr(self, space.value)
 
     def parameters(self, space: Space, first: int, blocks: int) -> Parameters:
-        """Parameters of consecutive blocks from word `first` of PARAM or PRE."""
+        """Parameters of consecutive blocks from word `first` of PARAM or PRE.
+
+        Raises RunError for a record that the machine cannot compute with.
+        """
         lanes = self.spec.word_channels
         words = self.buffer(space)[first : first + PARAM_WORDS * blocks, :lanes]
         records = np.ascontiguousarray(words).reshape(blocks, -1).view(_RECORD[space])
+        self._check(records, space, first)
         return Parameters(
             bias=records["bias"].astype(np.int64),
             mult=records["mult"].astype(np.int64),
             shift=records["shift"].astype(np.int64),
+        )
+
+    def _check(self, records: np.ndarray, space: Space, first: int) -> None:
+        shifts_only = space is Space.PARAM and not self.spec.numeric.multiplier_bits
+        least = MIN_SHIFT if shifts_only or space is Space.PRE else 0
+        shift, mult = records["shift"], records["mult"]
+        wrong = (shift < least) | (shift > MAX_SHIFT) | (shifts_only & (mult > 1))
+        if not wrong.any():
+            return
+        block, lane = np.argwhere(wrong)[0]
+        able = f"{self.spec.name} shifts by {least} to {MAX_SHIFT}"
+        raise RunError(
+            where=f"{space} buffer, block at word {first + PARAM_WORDS * block}, lane {lane}",
+            what=f"has multiplier {mult[block, lane]} and shift {shift[block, lane]}; {able}"
+            + (" and has no multipliers" if shifts_only else ""),
+            help="compile the model again for this machine",
         )
 
 

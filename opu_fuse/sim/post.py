@@ -132,6 +132,8 @@ def _pool(p: Params, value: np.ndarray, ys: np.ndarray, xs: np.ndarray) -> np.nd
     """Windows over the present positions; both kinds are separable into rows and columns."""
     average = p["pool_kind"] == PoolKind.AVERAGE
     absent, reduce = (0, np.add) if average else (fixedpoint.INT8_MIN, np.maximum)
+    if p["pool_slots"]:
+        value = _fold(value, p["pool_slots"])
     rows = (p["out_rows"] - 1) * p["stride_y"] + p["win_rows"]
     cols = (p["out_cols"] - 1) * p["stride_x"] + p["win_cols"]
     framed = np.full((value.shape[0], rows, cols, value.shape[3]), absent, np.int32)
@@ -143,6 +145,8 @@ def _pool(p: Params, value: np.ndarray, ys: np.ndarray, xs: np.ndarray) -> np.nd
     by_rows = framed[:, 0 : last_row : p["stride_y"]].copy()
     for wy in range(1, p["win_rows"]):
         reduce(by_rows, framed[:, wy : wy + last_row : p["stride_y"]], out=by_rows)
+    if p["pool_slots"]:  # the folded words of two columns side by side
+        return by_rows.reshape(*by_rows.shape[:2], p["out_cols"], -1).astype(np.int8)
     total = by_rows[:, :, 0 : last_col : p["stride_x"]].copy()
     for wx in range(1, p["win_cols"]):
         reduce(total, by_rows[:, :, wx : wx + last_col : p["stride_x"]], out=total)
@@ -151,3 +155,10 @@ def _pool(p: Params, value: np.ndarray, ys: np.ndarray, xs: np.ndarray) -> np.nd
     return fixedpoint.average(
         total, mult=p["pool_mult"], shift=p["pool_shift"], y_zero=p["pool_y_zero"]
     )
+
+
+def _fold(value: np.ndarray, slots: int) -> np.ndarray:
+    """(..., lanes) of `slots` pixels -> (..., lanes / 2): the larger of each pair of neighbours."""
+    *shape, lanes = value.shape
+    pairs = value.reshape(*shape, slots // 2, 2, lanes // slots)
+    return pairs.max(axis=-2).reshape(*shape, lanes // 2)

@@ -7,15 +7,15 @@ import numpy as np
 
 from opu_fuse.bundle.image import initial_image, segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
-from opu_fuse.bundle.result import GroupCounters, Retire
+from opu_fuse.bundle.result import Retire
 from opu_fuse.hw.asm import format_instruction
 from opu_fuse.hw.encoding import decode_with_positions
-from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim.rtl_process import MachineStop, ProgramRun, RtlMachine, stop_error
 from opu_fuse.sim.runner import RtlOptions, SegmentRun
+from opu_fuse.sim.timed import group_counters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,9 @@ class RtlRunner:
         )
         return SegmentRun(
             counters=_counters(found, self._hw, trace),
-            groups=_groups(program, segment, trace, found.cycles, self._hw),
+            groups=group_counters(
+                program.instructions, segment, trace, found.cycles, self._hw
+            ),
             trace=trace if sample == 0 else (),
         )
 
@@ -110,40 +112,3 @@ def _counters(run: ProgramRun, hw: HwSpec, trace: Sequence[Retire]) -> dict[str,
         counters[f"busy_{name}"] = run.busy[engine]
         counters[f"stall_{name}"] = run.stall[engine]
     return counters
-
-
-def _groups(
-    program: _Program,
-    segment: MachineSegment,
-    trace: Sequence[Retire],
-    cycles: int,
-    hw: HwSpec,
-) -> tuple[GroupCounters, ...]:
-    """Per group, by index. A group's cycles run from the previous group's last retirement to its
-    own; the last one's to the end of the segment, so that they sum to its cycles."""
-    indices = sorted({g for g in segment.groups if g >= 0})
-    last = dict.fromkeys(indices, 0)
-    for r in trace:
-        if r.group >= 0:
-            last[r.group] = max(last[r.group], r.end)
-    if indices:
-        last[indices[-1]] = cycles
-    result, before = [], 0
-    for index in indices:
-        end = max(before, last[index])
-        members = [
-            x for x, g in zip(program.instructions, segment.groups, strict=True) if g == index
-        ]
-        result.append(
-            GroupCounters(
-                index=index,
-                instructions=len(members),
-                dram_bytes_read=sum(moved_bytes(x, hw) for x in members if x.engine is Engine.LOAD),
-                dram_bytes_written=sum(
-                    moved_bytes(x, hw) for x in members if x.engine is Engine.STORE
-                ),
-                cycles=end - before,
-            )
-        )
-        before = end
-    return tuple(result)

@@ -201,6 +201,9 @@ def wrong_instructions():
     else:
         yield CONV, whole | {"pre": 1}
     small = whole | {"kernel_rows": 1, "kernel_cols": 1, "ic_first": 0, "ic_steps": 1, "pre": 0}
+    slotted = small | {"slot_log2": 0}
+    yield from ((CONV, slotted | wrong) for wrong in ({"ic_first": 1}, {"ic_steps": 2}))
+    yield COPY, slotted | {"ic_steps": 2, "psum_block_pitch": 64}
     if not array.depthwise:
         yield DEPTHWISE, small
     else:

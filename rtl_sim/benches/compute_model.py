@@ -277,7 +277,8 @@ def _conv_steps(spec, rng, p):
 def _block_steps(spec, rng, opcode, p):
     """The same for copy and depthwise."""
     if opcode == COPY:
-        p |= draw(rng, ic_steps=(1, 3))
+        whole = 1 << p["slot_log2"] == spec.word_channels
+        p |= draw(rng, ic_steps=(1, 3 if whole else 1))
         return p["ic_steps"], p["ic_steps"], 0
     parts, _ = parts_per_word(spec)
     p |= draw(rng, ic_first=(0, parts), ic_steps=(1, 2 * parts + 1))

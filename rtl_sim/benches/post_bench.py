@@ -10,7 +10,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge
 
-from opu_fuse.hw.isa import Engine, ResidualKind, Stage, pack_order
+from opu_fuse.hw.isa import Engine, PoolKind, ResidualKind, Stage, pack_order
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import ModuleKind
 from rtl_sim.benches import post_model
@@ -86,9 +86,11 @@ async def every_chain_writes_what_the_page_says(dut):
     bench = Bench(dut)
     await bench.begin()
     for chain in all_chains():
-        for kind in range(2 if Stage.POOL in chain else 1):
+        plain = [{"pool_slots": 0, "pool_kind": kind} for kind in PoolKind]
+        pools = [*plain, *(post_model.packed(slots) for slots in post_model.slots_of(SPEC))]
+        for pool in pools if Stage.POOL in chain else plain[:1]:
             [p] = bench.random(1, order=chain)
-            p["pool_kind"] = kind
+            p |= pool
             await bench.run([p], Pauses())
             await bench.check([p])
 
@@ -151,6 +153,12 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
         *((RUN, {"order": pack_order(order)}) for order in orders),
         *((RUN, {"win_rows": 2}), (RUN, {"win_cols": 2}), (1, {}), (15, {})),
     ]
+    legal = max(post_model.slots_of(SPEC), default=0)
+    slots = {"order": pack_order((Stage.POOL,))} | post_model.packed(legal or 2)
+    wrong += [(RUN, slots | {"pool_slots": n}) for n in range(1, 8) if n % 2 or n > legal]
+    wrong += [(RUN, slots | change) for change in ({"pool_kind": 1}, {"win_cols": 1})]
+    wrong += [(RUN, slots | change) for change in ({"stride_x": 1}, {"stride_x": 3})]
+    wrong.append((RUN, {"pool_slots": legal or 2}))
     residual = {"order": pack_order((Stage.RESIDUAL,))}
     if Stage.RESIDUAL in STAGES and not SPEC.has(ModuleKind.SE):
         wrong.append((RUN, residual | {"res_kind": ResidualKind.MULTIPLY}))

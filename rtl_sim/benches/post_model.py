@@ -41,6 +41,11 @@ def stages_of(spec):
     return tuple(stage for stage, found in kinds.items() if spec.has(*found))
 
 
+def slots_of(spec):
+    """Values of `pool_slots` that fold pixels on this machine."""
+    return [n for n in (2, 4) if n <= max(mode.px for mode in spec.array.modes)]
+
+
 def stage_value(stage, p, v, lanes, memories, residual_at):
     """One stage but POOL on W lanes."""
     if stage is Stage.REQUANT:
@@ -94,7 +99,7 @@ def run(spec, psum, param, memories, output, p):
                 residual_at = res + y * p["res_row_pitch"] + x
             for stage in chain[:pool]:
                 v = stage_value(stage, p, v, lanes, memories, residual_at)
-            visits.append(v)
+            visits.append(folded(v, p["pool_slots"], wx) if p["pool_slots"] else v)
         v = pooled(spec, p, visits) if pool < len(chain) else visits[0]
         for stage in chain[pool + 1 :]:
             v = stage_value(stage, p, v, lanes, memories, residual_at)
@@ -104,6 +109,14 @@ def run(spec, psum, param, memories, output, p):
 def before_pool(chain):
     """The residual adder stands before the pool."""
     return Stage.POOL in chain[chain.index(Stage.RESIDUAL) :]
+
+
+def folded(v, slots, wx):
+    """The larger of each pair of neighbouring pixels, in the half of the lanes of column wx."""
+    pixels = v.reshape(slots, -1)
+    half = np.maximum(pixels[::2], pixels[1::2]).ravel()
+    nothing = np.full_like(half, -128)
+    return np.concatenate((nothing, half) if wx else (half, nothing))
 
 
 def pooled(spec, p, visits):
@@ -157,7 +170,16 @@ def random_instruction(spec, rng, *, order=None, largest=5):
         chain = random_order(spec, rng) if order is None else order
         values = _shape(spec, rng, chain, largest)
         if values is not None:
-            return values | _arithmetic(spec, rng)
+            break
+    values |= _arithmetic(spec, rng) | {"pool_slots": 0}
+    if Stage.POOL in chain and slots_of(spec) and rng.random() < 0.5:
+        values |= packed(int(rng.choice(slots_of(spec))))
+    return values
+
+
+def packed(slots):
+    """What pools packed pixels."""
+    return {"pool_slots": slots, "pool_kind": PoolKind.MAX, "win_cols": 2, "stride_x": 2}
 
 
 def visits(p):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from opu_fuse.bundle.result import Stall
 from opu_fuse.report.json import inspect_json, run_json
 from opu_fuse.report.trace import trace_json
 from opu_fuse.sim.compare import check
@@ -80,22 +81,51 @@ def test_the_trace_has_a_track_per_engine_and_real_times():
     timed = tuple(replace(r, start=100 * i, end=100 * i + 50) for i, r in enumerate(result.trace))
     events = json.loads(trace_json(bundle, replace(result, trace=timed)))["traceEvents"]
     tracks = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert list(tracks.values()) == ["fetch", "load", "compute", "post", "store"]
+    assert list(tracks.values()) == ["fetch", "load", "compute", "post", "store", "groups"]
     slices = [e for e in events if e["ph"] == "X"]
-    assert len(slices) == 8
+    assert len(slices) == 8 + 1, "instructions and their group"
+    (group,) = [e for e in slices if tracks[e["tid"]] == "groups"]
+    assert (group["name"], group["ts"], group["dur"]) == ("conv", 0.0, 6.5), "to its last end"
     conv = next(e for e in slices if e["name"] == "conv conv")
     assert tracks[conv["tid"]] == "compute"
     assert (conv["ts"], conv["dur"]) == (4.0, 0.5), "opu-tiny runs at 100 MHz"
     assert conv["args"]["text"].startswith("compute.conv ")
 
 
+def instructions(bundle, result):
+    events = json.loads(trace_json(bundle, result))["traceEvents"]
+    return [e for e in events if e["ph"] == "X" and "instruction" in e["args"]]
+
+
 def test_segments_follow_each_other_in_the_trace():
     bundle = sample_bundle()
     again = replace(bundle, segments=(bundle.segments[0], bundle.segments[0]))
     trace = run(bundle, HW, sample_input()).trace
-    both = [replace(r, start=10, end=200) for r in trace]
-    both += [replace(r, start=10, end=200, segment=1) for r in trace]
+    both = [replace(r, start=20 * i, end=20 * i + 10) for i, r in enumerate(trace)]
+    both += [replace(r, segment=1) for r in both]
     result = replace(run(bundle, HW, sample_input()), trace=tuple(both))
-    events = [e for e in json.loads(trace_json(again, result))["traceEvents"] if e["ph"] == "X"]
-    assert {e["ts"] for e in events[:8]} == {0.1}
-    assert {e["ts"] for e in events[8:]} == {2.1}
+    first, second = instructions(again, result)[:8], instructions(again, result)[8:]
+    assert [e["ts"] for e in second] == pytest.approx([e["ts"] + 1.5 for e in first])
+
+
+def test_instructions_of_one_engine_do_not_overlap_in_the_trace():
+    """The second one waits behind the first: its slice begins when that has retired."""
+    bundle = sample_bundle()
+    trace = [r for r in run(bundle, HW, sample_input()).trace if r.engine == "load"][:2]
+    times = [(100, 300), (150, 340)]
+    timed = [replace(r, start=a, end=b) for r, (a, b) in zip(trace, times, strict=True)]
+    result = replace(run(bundle, HW, sample_input()), trace=tuple(timed))
+    found = [(e["ts"], e["dur"], e["args"]["start_cycle"]) for e in instructions(bundle, result)]
+    assert found == [(1.0, 2.0, 100), (3.0, 0.4, 150)]
+
+
+def test_stalls_are_slices_that_name_what_the_engine_waits_for():
+    bundle = sample_bundle()
+    stall = Stall(segment=0, engine="compute", start=10, end=30, reason="load")
+    result = replace(run(bundle, HW, sample_input()), stalls=(stall,))
+    events = json.loads(trace_json(bundle, result))["traceEvents"]
+    (found,) = [e for e in events if e.get("cat") == "stall"]
+    assert (found["name"], found["tid"], found["ts"], found["dur"]) == (
+        *("waits for load", 2),
+        *(0.1, 0.2),
+    )

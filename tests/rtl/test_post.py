@@ -12,6 +12,7 @@ CASES = {
     "tiny": ("opu-tiny", 80, ()),
     "tiny, widths as synthesised": ("opu-tiny", 80, ("OPU_EXACT_WIDTHS",)),
     "1024": ("opu-1024", 15, ()),
+    "light": ("opu-light", 30, ()),
     "every module": ("every-module", 80, ()),
     "every module, widths as synthesised": ("every-module", 80, ("OPU_EXACT_WIDTHS",)),
     "few modules": ("few-modules", 40, ()),

@@ -1,10 +1,12 @@
 """Machines on a 7-series FPGA, and the array's body for it."""
 
+import re
+
 import pytest
 
 from opu_fuse.hw.load import load_hw, spec_names
 from rtl_sim.netlist import distinct_modules
-from rtl_sim.synth import XC7K325T, Resources, excess, synthesise
+from rtl_sim.synth import XC7K325T, Resources, _run, excess, synthesise
 from tests.rtl.bench import run_bench
 
 pytestmark = pytest.mark.rtl
@@ -88,6 +90,46 @@ def test_equal_modules_are_synthesised_once():
     design = queue.format("a", 7) + queue.format("b", 8) + f"module \\top\n{cells}end\n"
     found = {module.source: module.instances for module in distinct_modules(design)}
     assert found == {"queue": 2, "top": 1}
+
+
+def test_change_costs_the_modules_that_it_touches(monkeypatch, tmp_path):
+    runs = []
+
+    def fake(folder, *_):
+        runs.append(re.findall(r"^module \\(\w+)", (folder / "design.il").read_text(), re.M))
+        (folder / "check.txt").write_text("")
+
+    design = "module \\{0}$top.x\n  wire $1\n{1}end\n"
+    monkeypatch.setenv("OPU_FUSE_CACHE", str(tmp_path))
+    monkeypatch.setattr("rtl_sim.synth.yosys", fake)
+    for word in ("before", "after"):
+        text = design.format("touched", f"  wire \\{word}\n") + design.format("other", "")
+        for module in (modules := distinct_modules(text)):
+            _run((module,), modules, ("synthesise",))
+    assert runs == [["touched"], ["other"], ["touched"]]
+
+
+BENCHES = {
+    "products of activation and requantiser in tables": ("multiply_soft", {}),
+    "products of the pre chain in tables": ("multiply_soft", {"X_BITS": 8, "FACTOR_BITS": 16}),
+    "rounding of the requantiser": ("round", {"WIDTH": 49}),
+    "rounding of the activation": ("round", {"WIDTH": 25}),
+}
+
+
+@pytest.mark.parametrize(("name", "parameters"), BENCHES.values(), ids=BENCHES.keys())
+def test_lane_arithmetic_is_exact(monkeypatch, tmp_path, seed, name, parameters):
+    run_bench(
+        monkeypatch,
+        tmp_path,
+        top=f"opu_{name}",
+        module=f"rtl_sim.benches.{name}_bench",
+        spec="opu-tiny",
+        seed=seed,
+        rounds=5000,
+        public=True,
+        parameters=parameters,
+    )
 
 
 @pytest.mark.parametrize("terms", [4, 16])

@@ -214,9 +214,8 @@ class NaiveMachine:
                 y = p["origin_y"] + oy * p["stride_y"] + wy
                 x = p["origin_x"] + ox * p["stride_x"] + wx
                 if 0 <= y < p["in_rows"] and 0 <= x < p["in_cols"]:
-                    visits.append(
-                        self.before_pool(p, b, y, x, chain[:at], at == len(chain), (oy, ox))
-                    )
+                    v = self.before_pool(p, b, y, x, chain[:at], at == len(chain), (oy, ox))
+                    visits.append(self.fold(v, p["pool_slots"], wx) if p["pool_slots"] else v)
         if at == len(chain):
             (only,) = visits
             return only
@@ -266,7 +265,18 @@ class NaiveMachine:
             total = a * p["res_a_mult"] + b * p["res_b_mult"]
         return clamp(rne(total, p["res_shift"]) + p["res_y_zero"])
 
+    def fold(self, v, px, wx):
+        """What a visit of packed pixels gives to every lane of the pooled word; None is nothing."""
+        width = self.W // px
+        found = [None] * self.W
+        for h in range(px // 2):
+            for lane in range(width):
+                left, right = v[2 * h * width + lane], v[(2 * h + 1) * width + lane]
+                found[(wx * px // 2 + h) * width + lane] = max(left, right)
+        return found
+
     def pool(self, p, values):
+        values = [v for v in values if v is not None]
         if p["pool_kind"] == PoolKind.MAX:
             return max(values, default=-128)
         total = sum(v - p["pool_x_zero"] for v in values)

@@ -153,7 +153,7 @@ def conv(rng, spec):
     """Slotted or not, one pixel or several a word, with and without pre chain; None if illegal."""
     number = pick(rng, 0, len(spec.array.modes) - 1)
     mode = spec.array.modes[number]
-    slotted = rng.random() < 0.4
+    slotted = spec.word_bytes == spec.word_channels and rng.random() < 0.4
     params = tile(rng, spec, pick(rng, 0, 6), pick(rng, 0, 7), slotted=slotted) | window(rng, 3)
     params |= {"mode": number, "oc_first": pick(rng, 0, 3), "oc_steps": pick(rng, 1, 4)}
     if slotted:
@@ -188,7 +188,7 @@ def depthwise(rng, spec):
 
 
 def copy(rng, spec):
-    slotted = rng.random() < 0.4
+    slotted = spec.word_bytes == spec.word_channels and rng.random() < 0.4
     params = tile(rng, spec, pick(rng, 0, 6), pick(rng, 0, 7), slotted=slotted)
     blocks = 1 if slotted else pick(rng, 1, 3)
     return instruction(Engine.COMPUTE, "copy", params | {"ic_steps": blocks})
@@ -237,6 +237,9 @@ def post(rng, spec, chain=None):
         "table": pick(rng, 0, max(0, space_limit(Space.TABLE, spec) - TABLE_WORDS)),
         **stage_params(rng),
     }
+    slots = int(rng.choice([n for n in (0, 0, 2, 4) if n <= max(m.px for m in spec.array.modes)]))
+    if slots and pool:
+        params |= {"pool_slots": slots, "pool_kind": PoolKind.MAX, "win_cols": 2, "stride_x": 2}
     return instruction(Engine.POST, "run", params)
 
 

@@ -42,8 +42,9 @@ def refuse(x, message, spec=HW):
 
 def test_the_good_ones_are_good():
     for x in GOOD.values():
-        spec = HW if x.opcode == "check" else FULL
-        Machine(spec, np.zeros(WINDOW, np.uint8)).execute(x)
+        machine = Machine(HW if x.opcode == "check" else FULL, np.zeros(WINDOW, np.uint8))
+        machine.memories.param[:] = 0
+        machine.execute(x)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,7 @@ def test_an_illegal_instruction_is_named(kind):
 
 PACKED = {"mode": 2, "oc_steps": 1}
 """Two pixels of four channels, in words of eight lanes."""
+SLOTS = {"pool_slots": 2, "order": Stage.POOL, "out_rows": 1, "out_cols": 1}
 FULL_ILLEGAL = {
     "all bytes skipped": ("store", {"skip_low": 5, "skip_high": 3}, "skips 8 bytes of words of 8"),
     "later groups overlap": (
@@ -204,12 +206,36 @@ FULL_ILLEGAL = {
     "depthwise through it": ("depthwise", {"pre": 1}, "only conv passes the pre chain"),
     "window": ("depthwise", {"kernel_cols": 3}, "has a window of 2 x 3, at most 2 x 2"),
     "depthwise in slots": ("depthwise", {"slot_log2": 2}, "has slots of 4 bytes"),
+    "one slot": ("run", SLOTS | {"pool_slots": 1}, "pool_slots = 1, the array packs up to 4"),
+    "three slots": ("run", SLOTS | {"pool_slots": 3}, "pool_slots = 3, the array packs up to 4"),
+    "slots without pool": (
+        "run",
+        SLOTS | {"order": Stage.ACT, "win_rows": 1, "win_cols": 1},
+        "has pool_slots, but no maximum in its chain",
+    ),
+    "average of slots": ("run", SLOTS | {"pool_kind": 1}, "has pool_slots, but no maximum"),
+    "three columns of slots": ("run", SLOTS | {"win_cols": 3}, "folds windows of 3 columns, 2"),
+    "slots one word apart": ("run", SLOTS | {"stride_x": 1}, "folds windows of 2 columns, 1"),
+    "two slotted segments": (
+        "conv",
+        {"slot_log2": 2, "ic_steps": 2},
+        "has ic_first = 0, ic_steps = 2: a slotted tile is one segment",
+    ),
+    "a later slotted segment": ("conv", {"slot_log2": 2, "ic_first": 1}, "ic_first = 1, ic_steps"),
+    "slotted blocks": ("copy", {"slot_log2": 2, "ic_steps": 2}, "a slotted tile is one segment"),
     "depthwise blocks overlap": (
         "depthwise",
         {"ic_steps": 2, "psum_block_pitch": 15},
         "psum_block_pitch = 15, but 16 pixels",
     ),
 }
+
+
+@pytest.mark.parametrize("opcode", ["conv", "copy"])
+def test_words_with_padding_hold_one_pixel(opcode):
+    change = {"slot_log2": 3, "mode": 0}
+    message = "has slots in words of 24 channels, which take 32 bytes"
+    refuse(with_params(opcode, **change), message, MACHINES["odd"])
 
 
 @pytest.mark.parametrize("kind", FULL_ILLEGAL)
@@ -227,6 +253,7 @@ AT_THE_LIMIT = {
     "what copy does not use": ("copy", {"ic_first": 9, "oc_first": 9, "oc_steps": 0, "mode": 9}),
     "what depthwise does not use": ("depthwise", {"oc_first": 9, "oc_steps": 0, "mode": 9}),
     "a tile of padding": ("conv", {"in_rows": 0, "feature": 400}),
+    "the most slots": ("run", SLOTS | {"pool_slots": 4, "win_rows": 3, "stride_y": 3}),
     "skipped bytes of the last word": ("store", {"skip_high": 7, **split_address(WINDOW - 32)}),
 }
 
@@ -253,6 +280,7 @@ ABSENT = {
     "product": (without(FULL, ModuleKind.SE), "run", MULTIPLY, "needs a product of feature maps"),
     "factor of a sum": (SHIFTS, "run", {**ADD, "res_b_mult": 3}, "has res_b_mult = 3, full only"),
     "factor of a product": (SHIFTS, "run", {**MULTIPLY, "res_a_mult": 5}, "res_a_mult = 5, full"),
+    "slots": (HW, "run", SLOTS, "has pool_slots = 2, the array packs up to 1 pixels"),
     "repeated rows": (BARE, "store", {"repeat_rows": 1}, "needs upsampling"),
     "repeated columns": (BARE, "store", {"repeat_cols": 1}, "needs upsampling"),
 }
@@ -275,6 +303,40 @@ def test_a_machine_that_only_shifts_takes_powers_of_two():
     one = {"out_rows": 1, "out_cols": 1}
     machine.execute(with_params("run", **one, **ADD, res_a_mult=0, res_b_mult=64))
     machine.execute(with_params("run", **one, **MULTIPLY, res_a_mult=2, res_b_mult=3))
+
+
+def run_with_record(spec, mult, shift, pre=False):
+    """Execute `run`, or `conv` through the pre chain, on records that are all alike."""
+    machine = Machine(spec, np.zeros(WINDOW, np.uint8))
+    memory = machine.memories.pre if pre else machine.memories.param
+    memory.reshape(-1, 8)[:] = (0, 0, 0, 0, mult, 0, shift & 255, 0)
+    one = {"order": Stage.REQUANT, **ONE, "out_rows": 1, "out_cols": 1}
+    machine.execute(with_params("conv", pre=1) if pre else with_params("run", **one))
+
+
+RECORDS = {
+    "large": (FULL, (9, 48), "has multiplier 9 and shift 48; full shifts by 0 to 47"),
+    "left": (FULL, (1, -1), "shift -1; full shifts by 0 to 47"),
+    "too far left": (SHIFTS, (1, -17), "shift -17; full shifts by -16 to 47"),
+    "factor": (SHIFTS, (2, 8), "multiplier 2 and shift 8; .* and has no multipliers"),
+    "pre chain": (FULL, (9, 48, True), "pre buffer, block at word .*, lane 0: .* shift 48"),
+    "pre chain left": (FULL, (9, -17, True), "shift -17; full shifts by -16 to 47"),
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_a_record_that_the_machine_cannot_compute_with_is_named(kind):
+    spec, record, message = RECORDS[kind]
+    with pytest.raises(RunError, match=message):
+        run_with_record(spec, *record)
+
+
+def test_records_at_the_limits_are_computed_with():
+    for record in ((0xFF, 47), (1, 0)):
+        run_with_record(FULL, *record)
+    for record in ((1, -16), (0, 47)):
+        run_with_record(SHIFTS, *record)
+    run_with_record(FULL, 0xFF, -16, pre=True)
 
 
 def test_waiting_on_itself_is_illegal():

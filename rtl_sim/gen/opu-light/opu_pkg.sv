@@ -208,6 +208,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_RES_KIND = 6'd41;  // 0 sum, 1 product (multiplier res_a_mult)
   localparam logic [5:0] REG_POST_RES_BROADCAST = 6'd42;  // 1: one residual word a block, the same for every pixel
   localparam logic [5:0] REG_POST_TABLE = 6'd43;  // table memory word of the entry for -128
+  localparam logic [5:0] REG_POST_POOL_SLOTS = 6'd44;  // max: pixels of a word that pool among each other (0, 2 or 4)
   localparam logic [5:0] REG_STORE_DRAM_LO = 6'd0;  // byte offset in the memory window, bits 21:0
   localparam logic [5:0] REG_STORE_DRAM_HI = 6'd1;  // byte offset in the memory window, bits 31:22
   localparam logic [5:0] REG_STORE_SRC = 6'd2;  // first output buffer word read; words are read contiguously
@@ -456,6 +457,7 @@ package opu_pkg;
     logic        [0:0]   res_kind;
     logic        [0:0]   res_broadcast;
     logic        [21:0]  table_;
+    logic        [2:0]   pool_slots;
   } post_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -506,12 +508,13 @@ package opu_pkg;
       6'd41: set_post.res_kind = value[0:0];
       6'd42: set_post.res_broadcast = value[0:0];
       6'd43: set_post.table_ = value[21:0];
+      6'd44: set_post.pool_slots = value[2:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_post(logic [5:0] index);
-    has_post = index < 6'd44;
+    has_post = index < 6'd45;
   endfunction
 
   // The register exists and holds the value (upper bits are zero, or copies of the sign).
@@ -561,6 +564,7 @@ package opu_pkg;
       6'd41: fits_post = value[21:1] == '0;
       6'd42: fits_post = value[21:1] == '0;
       6'd43: fits_post = 1'b1;
+      6'd44: fits_post = value[21:3] == '0;
       default: fits_post = 1'b0;
     endcase
   endfunction

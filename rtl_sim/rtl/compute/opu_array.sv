@@ -61,7 +61,6 @@ module opu_array
 
   // Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and a pixel's units begin at whole pairs. The
   // units of depthwise have operands of their own.
-  localparam bit EXACT = ELEMENT_BITS == 8;
   localparam bit PAIRED = EXACT && !HAS_DEPTHWISE && UNITS / MODE_PX_MAX % (2 * PARTS) == 0;
   sum_t pair_sum [UNITS];
 

@@ -241,10 +241,12 @@ package opu_compute_pkg;
   // Simulators compute fastest on whole machine words: there, int8 elements and sums are carried sign-extended to 32
   // bits. The values are the same; a bench compares both widths.
 `ifdef OPU_EXACT_WIDTHS
+  localparam bit EXACT = 1'b1;
   localparam int unsigned ELEMENT_BITS = 8;
   localparam int unsigned SUM_BITS = 16 + $clog2(MULTIPLIERS);
-  localparam int unsigned AFFINE_BITS = 52;  // 34 bits, shifted left by up to 16
+  localparam int unsigned AFFINE_BITS = 34;  // int8 * int16 + int32, before the shift
 `else
+  localparam bit EXACT = 1'b0;
   localparam int unsigned ELEMENT_BITS = 32;
   localparam int unsigned SUM_BITS = 32;
   localparam int unsigned AFFINE_BITS = 64;

@@ -82,6 +82,10 @@ module opu_compute_rows
         && params_i.ic_steps != '0 && 32'(params_i.slot_log2) <= WORD_SHIFT
         && (is_copy || is_conv || is_depthwise)
         && (params_i.pre == '0 || (HAS_PRE && is_conv && whole));
+    // A slotted tile is one segment, in words without padding.
+    if (!whole) begin
+      legal = legal && WORD_BYTES == WORD_CHANNELS && 32'(params_i.ic_steps) == 1 && (is_copy || params_i.ic_first == '0);
+    end
     if (!is_copy) begin
       legal = legal && params_i.dilation_y != '0 && params_i.dilation_x != '0
           && params_i.kernel_rows != '0 && params_i.kernel_cols != '0;

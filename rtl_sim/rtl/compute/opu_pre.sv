@@ -70,18 +70,53 @@ module opu_pre
     end
   endfunction
 
+  // Where widths are exact (synthesis). Value and divisor are 2**16 times as large: no left shift is left.
+  affine_t sum [WORD_CHANNELS];
+  logic [7:0] rounded [WORD_CHANNELS];
+  for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
+    if (EXACT) begin : g_exact
+      logic signed [23:0] scaled;
+      logic [5:0] amount;
+      opu_multiply_soft #(
+          .X_BITS     (8),
+          .FACTOR_BITS(16)
+      ) u_multiply (
+          .x_i      (feature_i[8*l+:8]),
+          .factor_i (16'(step_i.pre.bank ? mult[1][l] : mult[0][l])),
+          .product_o(scaled)
+      );
+      assign sum[l] = AFFINE_BITS'(scaled) + (step_i.pre.bank ? add[1][l] : add[0][l]);
+      assign amount = 6'((step_q.pre.bank ? shift[1][l] : shift[0][l]) + 8'sd16);
+      opu_round #(
+          .WIDTH(AFFINE_BITS + 16)
+      ) u_round (
+          .value_i ({product[l], 16'd0}),
+          .shift_i (amount),
+          .zero_i  (step_q.pre.zero),
+          .lo_i    (step_q.pre.lo),
+          .hi_i    (step_q.pre.hi),
+          .result_o(rounded[l])
+      );
+    end else begin : g_none
+      assign sum[l] = '0;
+      assign rounded[l] = '0;
+    end
+  end
+
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     feature_o <= feature_q;
     if (step_q.valid && step_q.pre.enable) begin
-      scale(step_q.pre.bank, AFFINE_BITS'(step_q.pre.zero), AFFINE_BITS'(step_q.pre.lo), AFFINE_BITS'(step_q.pre.hi));
+      if (EXACT) result = rounded;
+      else scale(step_q.pre.bank, AFFINE_BITS'(step_q.pre.zero), AFFINE_BITS'(step_q.pre.lo), AFFINE_BITS'(step_q.pre.hi));
       /* verilator unroll_full */
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) feature_o[8*l+:8] <= result[l];
     end
     if (step_i.valid && step_i.pre.enable) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) value[l] = AFFINE_BITS'(signed'(feature_i[8*l+:8]));
-      affine(step_i.pre.bank);
+      if (EXACT) product = sum;
+      else affine(step_i.pre.bank);
     end
     if (load_i.valid) begin
       /* verilator unroll_full */

@@ -1,5 +1,6 @@
 // POOL: the items of a window, from `first` to `last`, become one. Maximum over the present ones (-128 where there is
-// none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero).
+// none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero). With slots_i (2 or 4, else 0)
+// an item holds that many pixels; before the maximum neighbours become one, in the half of the lanes that item_i.right names.
 // Latency 3 from the last item of the window, one item per cycle. Parameters are constant while items are inside.
 `include "opu_assert.svh"
 
@@ -11,6 +12,7 @@ module opu_pool
     input  logic                 rst_ni,
 
     input  logic                 average_i,
+    input  logic [2:0]           slots_i,
     input  logic [15:0]          mult_i,
     input  logic [5:0]           shift_i,
     input  logic signed [7:0]    x_zero_i,
@@ -25,20 +27,48 @@ module opu_pool
   logic [7:0] x [LANES];
   logic [7:0] y [LANES];
   pool_t window [LANES];
+  logic [7:0] later [2][LANES];  // maxima of the next two windows so far: -128 but between windows that share columns
   average_t product [LANES];
   item_t window_item_q, product_item_q;  // valid: the window is complete
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
-  function automatic void start(pool_t value);
+  function automatic void start(logic average);
     /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) window[l] = value;
+    for (int unsigned l = 0; l < LANES; l++) window[l] = average ? '0 : POOL_BITS'(signed'(later[0][l]));
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) later[0][l] = later[1][l];
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) later[1][l] = 8'h80;
+  endfunction
+
+  function automatic void keep(logic n);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) if (signed'(x[l]) > signed'(later[n][l])) later[n][l] = x[l];
+  endfunction
+
+  // Left neighbours to the lower half of the lanes, right ones to the upper half; then one half holds the larger ones.
+  function automatic void fold(logic four, logic right);
+    if (four) begin
+      /* verilator unroll_disable */
+      for (int unsigned l = 0; l < LANES / 4; l++) begin
+        automatic logic [7:0] middle = x[LANES/4+l];
+        x[LANES/4+l] = x[LANES/2+l];
+        x[LANES/2+l] = middle;
+      end
+    end
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES / 2; l++) begin
+      automatic logic [7:0] v = (signed'(x[l]) > signed'(x[LANES/2+l])) ? x[l] : x[LANES/2+l];
+      x[l] = right ? 8'h80 : v;
+      x[LANES/2+l] = right ? v : 8'h80;
+    end
   endfunction
 
   function automatic void visit(logic average, pool_t x_zero);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
       automatic pool_t v = POOL_BITS'(signed'(x[l]));
-      window[l] = average ? window[l] + v - x_zero : (v > window[l]) ? v : window[l];
+      window[l] = average ? window[l] + (v - x_zero) : (v > window[l]) ? v : window[l];
     end
   endfunction
 
@@ -63,20 +93,50 @@ module opu_pool
     for (int unsigned l = 0; l < LANES; l++) y[l] = product[l][7:0];
   endfunction
 
+  // Where widths are exact (synthesis).
+  logic [7:0] rounded [LANES];
+  for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
+    if (EXACT) begin : g_round
+      opu_round #(
+          .WIDTH(AVERAGE_PRODUCT_BITS)
+      ) u_round (
+          .value_i (product[l]),
+          .shift_i (average_i ? shift_i : '0),
+          .zero_i  (average_i ? y_zero_i : '0),
+          .lo_i    (-8'sd128),
+          .hi_i    (8'sd127),
+          .result_o(rounded[l])
+      );
+    end else begin : g_none
+      assign rounded[l] = '0;
+    end
+  end
+
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     if (product_item_q.valid) begin
-      if (average_i) scale((shift_i > 6'd42) ? 6'd42 : shift_i, AVERAGE_PRODUCT_BITS'(y_zero_i));
+      if (EXACT) y = rounded;
+      else if (average_i) scale((shift_i > 6'd42) ? 6'd42 : shift_i, AVERAGE_PRODUCT_BITS'(y_zero_i));
       else narrow();
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end
     if (window_item_q.valid) multiply(average_i ? AVERAGE_PRODUCT_BITS'({1'b0, mult_i}) : average_t'(1));
-    if (item_i.valid && item_i.first) start(average_i ? '0 : -pool_t'(128));
+    if (item_i.valid && item_i.first) start(average_i);
     if (item_i.valid && item_i.present) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) x[l] = value_i[8*l+:8];
+      if (MODE_PX_MAX > 1 && slots_i != '0) fold(MODE_PX_MAX > 2 && slots_i == 3'd4, item_i.right);
       visit(average_i, POOL_BITS'(x_zero_i));
+      if (item_i.again[0]) keep(1'b0);
+      if (item_i.again[1]) keep(1'b1);
+    end
+    if (!rst_ni) begin
+      /* verilator unroll_disable */
+      for (int unsigned l = 0; l < LANES; l++) begin
+        later[0][l] = 8'h80;
+        later[1][l] = 8'h80;
+      end
     end
   end
   /* verilator lint_on BLKSEQ */

@@ -175,6 +175,7 @@ module opu_post
         .clk_i,
         .rst_ni,
         .average_i(p_q.pool_kind == POOL_AVERAGE),
+        .slots_i  (p_q.pool_slots),
         .mult_i   (p_q.pool_mult),
         .shift_i  (p_q.pool_shift),
         .x_zero_i (p_q.pool_x_zero),

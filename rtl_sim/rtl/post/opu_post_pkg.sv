@@ -19,15 +19,17 @@ package opu_post_pkg;
   typedef logic [OUTPUT_ADDR_BITS-1:0] output_addr_t;
   typedef logic [TABLE_ADDR_BITS-1:0] table_addr_t;
 
-  // Widths of the intermediates: exact where logic is built, whole machine words where a simulator computes them. The
-  // values are the same; a bench compares both.
+  // Widths of the intermediates: exact where logic is built, where products and roundings are those of opu_multiply_soft and
+  // opu_round too; whole machine words where a simulator computes them. The values are the same; a bench compares both.
 `ifdef OPU_EXACT_WIDTHS
-  localparam int unsigned REQUANT_BITS = 50;          // (int32 + int32) * uint16, and room to round
-  localparam int unsigned POOL_BITS = 26;             // 255 * 255 differences of 9 bits
-  localparam int unsigned AVERAGE_PRODUCT_BITS = 44;  // times uint16, and room to round
-  localparam int unsigned SCALED_BITS = 28;           // 9 bit * uint16, and room to round
-  localparam int unsigned RESIDUAL_BITS = HAS_PRODUCT ? 36 : 28;  // sum of two of these, times 9 bit with products
+  localparam bit EXACT = 1'b1;
+  localparam int unsigned REQUANT_BITS = 49;          // (int32 + int32) * uint16
+  localparam int unsigned POOL_BITS = 25;             // 255 * 255 differences of at most 255
+  localparam int unsigned AVERAGE_PRODUCT_BITS = 41;  // times uint16
+  localparam int unsigned SCALED_BITS = 25;           // 9 bit * uint16
+  localparam int unsigned RESIDUAL_BITS = HAS_PRODUCT ? 33 : 26;  // one of these times 9 bit with products, else the sum of two
 `else
+  localparam bit EXACT = 1'b0;
   localparam int unsigned REQUANT_BITS = 64;
   localparam int unsigned POOL_BITS = 32;
   localparam int unsigned AVERAGE_PRODUCT_BITS = 64;
@@ -46,6 +48,8 @@ package opu_post_pkg;
     logic           present;   // the window position lies in the tile
     logic           first;     // of its window
     logic           last;      // of its window
+    logic [1:0]     again;     // the next window of the row, the one after it have this position too and do not visit it
+    logic           right;     // in the last column of its window
     logic           final_one; // of its instruction
     residual_addr_t res_addr;
     output_addr_t   out_addr;

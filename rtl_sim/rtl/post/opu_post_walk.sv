@@ -73,6 +73,9 @@ module opu_post_walk
         && params_i.win_rows != '0 && params_i.win_cols != '0
         && params_i.stride_y != '0 && params_i.stride_x != '0 && params_i.blocks != '0;
     if (!chain.has[AT_POOL] && (params_i.win_rows != 8'd1 || params_i.win_cols != 8'd1)) legal = 1'b0;
+    if (params_i.pool_slots != '0 && !((params_i.pool_slots == 3'd2 || params_i.pool_slots == 3'd4)
+        && 32'(params_i.pool_slots) <= MODE_PX_MAX && chain.has[AT_POOL] && params_i.pool_kind == POOL_MAX
+        && params_i.win_cols == 8'd2 && params_i.stride_x == 8'd2)) legal = 1'b0;
     if (chain.has[AT_RESIDUAL]) begin
       if (!HAS_PRODUCT && params_i.res_kind == RESIDUAL_MULTIPLY) legal = 1'b0;
       if (!HAS_SUM && params_i.res_kind == RESIDUAL_ADD) legal = 1'b0;
@@ -81,13 +84,13 @@ module opu_post_walk
     end
   end
 
-  // ---- loops: block, output row, output column, window row, window column ----------------------------------------------
+  // ---- loops: block, output row, output column, window column, window row ----------------------------------------------
 
   typedef struct packed {
     logic [15:0]              b_left, oy_left, ox_left;         // further iterations
     logic [7:0]               wy_left, wx_left;
     logic                     window_first;
-    logic signed [Y_BITS-1:0] window_y, window_x, y, x;         // window origin, visit
+    logic signed [Y_BITS-1:0] window_y, y, x;                   // window origin, visit
     psum_addr_t               psum_block, psum_window, psum_row;        // column 0 of: tile row 0 of the block, window
     residual_addr_t           res_block, res_window, res_row;           //   row 0, visited row
     residual_addr_t           res_x;                            // output column, when RESIDUAL does not stand before POOL
@@ -115,6 +118,13 @@ module opu_post_walk
   assign next_out_block = loop_q.out_block + output_addr_t'(p_q.out_block_pitch);
   assign next_out_row = loop_q.out_row + output_addr_t'(p_q.out_row_pitch);
 
+  // Maximum pools keep up to 2 columns for the next windows of the row, which visit their new columns only.
+  logic [7:0] kept;
+  logic [1:0] kept_q;                       // columns of a window that the next one has too and does not visit
+  logic [7:0] more_cols_q;                  // columns visited but one, of windows that are not first in their row
+  logic signed [Y_BITS-1:0] window_step_q;  // from the last column of a window to the first of the next one
+  assign kept = p_q.win_cols - p_q.stride_x;
+
   logic window_last, row_last, block_last, all_last;
   assign window_last = loop_q.wy_left == '0 && loop_q.wx_left == '0;
   assign row_last = window_last && loop_q.ox_left == '0;
@@ -133,7 +143,6 @@ module opu_post_walk
       loop_d.wx_left = p_q.win_cols - 8'd1;
       loop_d.window_first = 1'b1;
       loop_d.window_y = Y_BITS'(p_q.origin_y);
-      loop_d.window_x = Y_BITS'(p_q.origin_x);
       loop_d.y = Y_BITS'(p_q.origin_y);
       loop_d.x = Y_BITS'(p_q.origin_x);
       loop_d.psum_block = psum_addr_t'(p_q.psum);
@@ -148,30 +157,28 @@ module opu_post_walk
       loop_d.out = output_addr_t'(p_q.out);
     end else if (issue) begin
       loop_d.window_first = window_last;
-      loop_d.x = loop_q.x + Y_BITS'(1);
-      loop_d.wx_left = loop_q.wx_left - 8'd1;
-      if (loop_q.wx_left == '0) begin
-        loop_d.x = loop_q.window_x;
-        loop_d.wx_left = p_q.win_cols - 8'd1;
-        loop_d.y = loop_q.y + Y_BITS'(1);
-        loop_d.psum_row = loop_q.psum_row + psum_addr_t'(p_q.psum_row_pitch);
-        loop_d.res_row = loop_q.res_row + res_step;
-        loop_d.wy_left = loop_q.wy_left - 8'd1;
-      end
-      if (window_last) begin
-        loop_d.window_x = loop_q.window_x + Y_BITS'(p_q.stride_x);
-        loop_d.x = loop_d.window_x;
+      loop_d.y = loop_q.y + Y_BITS'(1);
+      loop_d.psum_row = loop_q.psum_row + psum_addr_t'(p_q.psum_row_pitch);
+      loop_d.res_row = loop_q.res_row + res_step;
+      loop_d.wy_left = loop_q.wy_left - 8'd1;
+      if (loop_q.wy_left == '0) begin
         loop_d.y = loop_q.window_y;
         loop_d.psum_row = loop_q.psum_window;
         loop_d.res_row = loop_q.res_window;
-        loop_d.res_x = loop_q.res_x + residual_addr_t'(1);
         loop_d.wy_left = p_q.win_rows - 8'd1;
+        loop_d.x = loop_q.x + Y_BITS'(1);
+        loop_d.wx_left = loop_q.wx_left - 8'd1;
+      end
+      if (window_last) begin
+        loop_d.x = loop_q.x + window_step_q;
+        loop_d.wx_left = more_cols_q;
+        loop_d.res_x = loop_q.res_x + residual_addr_t'(1);
         loop_d.out = loop_q.out + output_addr_t'(1);
         loop_d.ox_left = loop_q.ox_left - 16'd1;
       end
       if (row_last) begin
-        loop_d.window_x = Y_BITS'(p_q.origin_x);
         loop_d.x = Y_BITS'(p_q.origin_x);
+        loop_d.wx_left = p_q.win_cols - 8'd1;
         loop_d.window_y = loop_q.window_y + Y_BITS'(p_q.stride_y);
         loop_d.y = loop_d.window_y;
         loop_d.psum_window = next_psum_window;
@@ -244,6 +251,9 @@ module opu_post_walk
     visit_item_o.present = in_tile;
     visit_item_o.first = loop_q.window_first;
     visit_item_o.last = window_last;
+    visit_item_o.again[0] = loop_q.wx_left < 8'(kept_q) && loop_q.ox_left != '0;
+    visit_item_o.again[1] = kept_q == 2'd2 && more_cols_q == '0 && loop_q.wx_left == '0 && loop_q.ox_left > 16'd1;
+    visit_item_o.right = loop_q.wx_left == '0;
     visit_item_o.final_one = all_last;
     visit_item_o.res_addr = p_q.res_broadcast ? loop_q.res_block
         : loop_q.res_row + (by_visit ? residual_addr_t'(loop_q.x) : loop_q.res_x);

@@ -79,15 +79,60 @@ module opu_requant
     for (int unsigned l = 0; l < LANES; l++) y[l] = product[l][7:0];
   endfunction
 
+  // Where widths are exact (synthesis): a DSP slice has 25 x 18 bits, so the highest bits of the sum are multiplied in tables.
+  // Without multipliers value and divisor are 2**16 times as large when they are rounded: no left shift is left.
+  localparam int unsigned LEFT = (MULT_BITS > 0) ? 0 : 16;
+  requant_t scaled [LANES];
+  logic [7:0] rounded [LANES];
+  for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
+    if (EXACT) begin : g_exact
+      logic signed [6:0] amount;
+      assign amount = product_bank_q ? shift[1][l] : shift[0][l];
+      if (MULT_BITS > 0) begin : g_multiply
+        logic [15:0] factor;
+        logic signed [25:0] high;
+        assign factor = !requant_i ? 16'd1 : sum_bank_q ? mult[1][l] : mult[0][l];
+        opu_multiply_soft #(
+            .X_BITS     (9),
+            .FACTOR_BITS(17)
+        ) u_multiply (
+            .x_i      (sum[l][32:24]),
+            .factor_i ({1'b0, factor}),
+            .product_o(high)
+        );
+        assign scaled[l] = REQUANT_BITS'(sum[l][23:0]) * REQUANT_BITS'(factor) + (REQUANT_BITS'(high) <<< 24);
+      end else begin : g_power
+        assign scaled[l] = (!requant_i || (sum_bank_q ? mult[1][l][0] : mult[0][l][0])) ? sum[l] : '0;
+      end
+      opu_round #(
+          .WIDTH(REQUANT_BITS)
+      ) u_round (
+          .value_i (product[l] <<< LEFT),
+          .shift_i (6'(amount + 7'(LEFT))),
+          .zero_i,
+          .lo_i    (-8'sd128),
+          .hi_i    (8'sd127),
+          .result_o(rounded[l])
+      );
+    end else begin : g_none
+      assign scaled[l] = '0;
+      assign rounded[l] = '0;
+    end
+  end
+
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     if (product_item_q.valid && product_item_q.present) begin
-      if (requant_i) scale(product_bank_q, REQUANT_BITS'(zero_i));
+      if (EXACT && requant_i) y = rounded;
+      else if (requant_i) scale(product_bank_q, REQUANT_BITS'(zero_i));
       else narrow();
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end
-    if (sum_item_q.valid && sum_item_q.present) multiply(sum_bank_q, requant_i);
+    if (sum_item_q.valid && sum_item_q.present) begin
+      if (EXACT) product = scaled;
+      else multiply(sum_bank_q, requant_i);
+    end
     if (item_i.valid && item_i.present) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) psum[l] = psum_i[32*l+:32];

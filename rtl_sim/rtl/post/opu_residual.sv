@@ -31,7 +31,7 @@ module opu_residual
   logic [7:0] a [LANES];
   logic [7:0] b [LANES];
   logic [7:0] y [LANES];
-  residual_t scaled_a [LANES];
+  scaled_t scaled_a [LANES];
   residual_t total [LANES];
   item_t read_item_q, total_item_q;
 
@@ -51,14 +51,14 @@ module opu_residual
   function automatic void scale_a(residual_t zero, residual_t mult, logic [3:0] log2);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      scaled_a[l] = times(RESIDUAL_BITS'(signed'(a[l])) - zero, mult, log2);
+      scaled_a[l] = SCALED_BITS'(times(RESIDUAL_BITS'(signed'(a[l])) - zero, mult, log2));
     end
   endfunction
 
   function automatic void add(residual_t zero, residual_t mult, logic [3:0] log2);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      total[l] = scaled_a[l] + times(RESIDUAL_BITS'(signed'(b[l])) - zero, mult, log2);
+      total[l] = RESIDUAL_BITS'(scaled_a[l]) + times(RESIDUAL_BITS'(signed'(b[l])) - zero, mult, log2);
     end
   endfunction
 
@@ -66,9 +66,10 @@ module opu_residual
   function automatic void combine(logic product, residual_t zero, residual_t mult, logic [3:0] log2);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
+      automatic residual_t other = RESIDUAL_BITS'(scaled_a[l]);
       automatic residual_t centred = RESIDUAL_BITS'(signed'(b[l])) - zero;
-      if (MULT_BITS > 0) total[l] = centred * (product ? scaled_a[l] : mult) + (product ? '0 : scaled_a[l]);
-      else total[l] = product ? centred * scaled_a[l] : scaled_a[l] + times(centred, mult, log2);
+      if (MULT_BITS > 0) total[l] = centred * (product ? other : mult) + (product ? '0 : other);
+      else total[l] = product ? centred * other : other + times(centred, mult, log2);
     end
   endfunction
 
@@ -84,10 +85,30 @@ module opu_residual
     end
   endfunction
 
+  // Where widths are exact (synthesis).
+  logic [7:0] rounded [LANES];
+  for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
+    if (EXACT) begin : g_round
+      opu_round #(
+          .WIDTH(RESIDUAL_BITS)
+      ) u_round (
+          .value_i (total[l]),
+          .shift_i,
+          .zero_i  (y_zero_i),
+          .lo_i    (-8'sd128),
+          .hi_i    (8'sd127),
+          .result_o(rounded[l])
+      );
+    end else begin : g_none
+      assign rounded[l] = '0;
+    end
+  end
+
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     if (total_item_q.valid && total_item_q.present) begin
-      scale((shift_i > LIMIT) ? LIMIT : shift_i, RESIDUAL_BITS'(y_zero_i));
+      if (EXACT) y = rounded;
+      else scale((shift_i > LIMIT) ? LIMIT : shift_i, RESIDUAL_BITS'(y_zero_i));
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end

@@ -1,0 +1,195 @@
+"""MAC efficiency and DRAM traffic of whole networks, on the cycle engine.
+
+    python benchmarks/efficiency.py [NETWORK[@IMAGE]:MACHINE …] [--groups] [--latency 40]
+    [--bytes-per-cycle 64]
+
+Efficiency: MACs of Conv and Gemm ÷ (MAC units × cycles from start to done, summed over segments),
+batch 1. The bound of the DRAM column moves every group's maps and constants once, without padding.
+--groups adds a table per network: what each group's engines did, and which was busy longest.
+Exits with 1 when a network stays under its bar.
+"""
+
+import argparse
+import logging
+import math
+import sys
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+import opu_fuse
+from opu_fuse import zoo
+from opu_fuse.bundle.result import RunResult
+from opu_fuse.cost.geometry import moves_nothing
+from opu_fuse.cost.lanes import LAYOUT
+from opu_fuse.dfg.graph import Node
+from opu_fuse.dfg.views import elements, follow_views
+from opu_fuse.pipeline import Compilation, compile_model
+from opu_fuse.sim.cycle import MemoryOptions, run_cycle
+
+BARS = {
+    "vgg16:opu-1024": 87.5,
+    "resnet50:opu-1024": 95.0,
+    "resnet18:opu-1024": 94.0,
+    "tiny_yolo:opu-1024": 96.0,
+    "tiny_yolov2:opu-1024": 96.0,
+    "yolov3:opu-1024": 98.0,
+    "googlenet:opu-1024": 88.0,
+    "squeezenet:opu-1024": 87.0,
+    "densenet121:opu-1024": 94.0,
+    "resnet20:opu-1024": 85.0,
+    "mobilenet_v1:opu-light": 85.0,
+    "mobilenet_v2:opu-light": 70.0,
+}
+"""MAC efficiency in percent that the project promises, at the machines' own memory."""
+PUBLISHED_AVERAGE = 91.0
+NINE = tuple(BARS)[:9]
+NINE_BAR = 93.0
+DRAM_BAR = 1.4
+
+out = Console(width=150, highlight=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One network on one machine. dram_bytes: moved; bound_bytes: every group's operands and
+    result once.
+    """
+
+    compiled: Compilation
+    run: RunResult
+    macs: int
+    cycles: int
+    efficiency: float
+    dram_bytes: int
+    bound_bytes: int
+
+
+def main() -> int:
+    """0 when every bar holds."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", default=list(BARS), metavar="NETWORK[@IMAGE]:MACHINE")
+    parser.add_argument("--groups", action="store_true")
+    parser.add_argument("--latency", type=int)
+    parser.add_argument("--bytes-per-cycle", type=float)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    memory = MemoryOptions(latency=args.latency, bytes_per_cycle=args.bytes_per_cycle)
+    table = Table(title=f"cycle engine, {_described(args)}", title_justify="left")
+    for name in ("network", "machine", "operators on the host"):
+        table.add_column(name)
+    for name in ("cycles", "MAC eff.", "bar", "DRAM MB", "bound MB", "ratio"):
+        table.add_column(name, justify="right")
+    found: dict[str, float] = {}
+    missed = 0
+    for case in args.cases:
+        m = measure(case, memory)
+        found[case] = m.efficiency
+        ratio = m.dram_bytes / m.bound_bytes
+        missed += m.efficiency < BARS.get(case, 0) or ratio > DRAM_BAR
+        network, machine = case.split(":")
+        table.add_row(
+            network,
+            machine,
+            str(len(m.compiled.partition.host)),
+            str(m.cycles),
+            f"{m.efficiency:.2f} %",
+            f"{BARS[case]:.1f} %" if case in BARS else "",
+            f"{m.dram_bytes / 1e6:.1f}",
+            f"{m.bound_bytes / 1e6:.1f}",
+            f"{ratio:.2f}",
+        )
+        if args.groups:
+            out.print(_groups(case, m))
+    out.print(table)
+    if all(case in found for case in NINE):
+        average = sum(found[case] for case in NINE) / len(NINE)
+        missed += average < NINE_BAR
+        out.print(
+            f"average of the first nine: {average:.2f} % "
+            f"(bar {NINE_BAR} %, published machine {PUBLISHED_AVERAGE} %)"
+        )
+    return int(missed > 0)
+
+
+def measure(case: str, memory: MemoryOptions | None = None) -> Measured:
+    """Compile NETWORK[@IMAGE]:MACHINE and time it."""
+    network, machine = case.split(":")
+    name, _, image = network.partition("@")
+    hw = opu_fuse.load_hw(machine)
+    compiled = compile_model(zoo.build(name, image=int(image) if image else None), hw)
+    run = run_cycle(compiled.bundle, hw, memory)
+    macs, cycles = sum(g.macs for g in compiled.bundle.groups), run.counters["cycles"]
+    counters = run.counters
+    return Measured(
+        compiled=compiled,
+        run=run,
+        macs=macs,
+        cycles=cycles,
+        efficiency=100 * macs / (hw.macs * cycles),
+        dram_bytes=counters["dram_bytes_read"] + counters["dram_bytes_written"],
+        bound_bytes=_bound(compiled),
+    )
+
+
+def _bound(compiled: Compilation) -> int:
+    """Bytes of every group's operands and result, without padding."""
+    dfg, total = compiled.dfg, 0
+    for group in compiled.partition.groups:
+        inside = {m.node for m in group.matches}
+        working = [i for i in inside if not moves_nothing(dfg[i])]
+        joins = [i for i in inside if dfg[i].op in LAYOUT]
+        if working:
+            leaves = (leaf for i in (*working, *joins) for leaf in elements(dfg, i))
+            read = {follow_views(dfg, leaf) for leaf in leaves} - inside
+            total += sum(_bytes(dfg[i]) for i in read) + _bytes(dfg[max(working)])
+    return total
+
+
+def _bytes(node: Node) -> int:
+    return math.prod(node.shape) if node.const is None else node.const.nbytes
+
+
+def _groups(case: str, m: Measured) -> Table:
+    """What the engines did for each group, and the one that was busy longest."""
+    hw = opu_fuse.load_hw(case.split(":")[1])
+    busy: Counter[tuple[int, str]] = Counter()
+    for retired in m.run.trace:
+        busy[retired.group, retired.engine] += retired.end - retired.start
+    table = Table(title=case, title_justify="left")
+    table.add_column("group")
+    for name in ("cycles", "ideal", "compute", "post", "DRAM"):
+        table.add_column(name, justify="right")
+    table.add_column("bound by")
+    for group, counters in zip(m.compiled.bundle.groups, m.run.groups, strict=True):
+        ideal = group.macs / hw.macs
+        moved = counters.dram_bytes_read + counters.dram_bytes_written
+        times = {
+            "array": busy[group.index, "compute"],
+            "post": busy[group.index, "post"],
+            "DRAM": round(moved / hw.dram.bytes_per_cycle),
+        }
+        table.add_row(
+            group.name,
+            str(counters.cycles),
+            f"{ideal:.0f}",
+            *map(str, times.values()),
+            max(times, key=lambda name: times[name]),
+        )
+    return table
+
+
+def _described(args: argparse.Namespace) -> str:
+    latency = "its own" if args.latency is None else args.latency
+    speed = "its own" if args.bytes_per_cycle is None else args.bytes_per_cycle
+    return f"memory latency {latency}, bytes per cycle {speed}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

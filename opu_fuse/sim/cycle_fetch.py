@@ -1,0 +1,121 @@
+"""Fetch: the program comes in beats, its words go to the queues in order, one a cycle.
+
+As the RTL's `opu_fetch`. Words of one instruction that lie in one beat go together.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.timing import INSTRUCTION_WORD_BYTES
+from opu_fuse.sim.cycle_issue import Issue
+from opu_fuse.sim.cycle_work import Step
+
+AHEAD_BYTES = 1024
+FIRST_REQUEST_CYCLE = 2
+
+Piece = tuple[Step, int, int, int, bool, bool]
+"""Words of an instruction in one beat: (instruction, words, words of its engine up to here, beat,
+they end the beat, they end the instruction)."""
+
+
+class Fetch:
+    """words, beats: of the program. own: (step, cycle) of fetch's own instructions; full: engine
+    whose queue has no room for the next word, else 0; stalled: cycles waited for room.
+    """
+
+    def __init__(
+        self, steps: Sequence[Step], issues: Mapping[int, Issue], hw: HwSpec, base: int
+    ) -> None:
+        """base: byte offset of the program in the memory window."""
+        bus = hw.dram.bus_bytes
+        self._issues = issues
+        self._pieces = list(_pieces(steps, bus, base % bus // INSTRUCTION_WORD_BYTES))
+        self._base = base // bus
+        self._ahead = max(AHEAD_BYTES // bus, 4)
+        limit = min(self._ahead // 4, hw.dram.max_burst)
+        self._burst = 1 << (limit.bit_length() - 1)
+        self.words = steps[-1].pc + 1
+        self.beats = self._pieces[-1][3] + 1
+        self._asked = 0  # beats
+        self._asked_at = FIRST_REQUEST_CYCLE - 1
+        self._here: list[int] = []  # cycle from which a beat can be read
+        self._left: list[int] = []  # cycle in which the last word of a beat is passed on
+        self._next = 0  # piece
+        self._at = 0  # last word so far
+        self.own: list[tuple[Step, int]] = []
+        self.full = 0
+        self.stalled = 0
+
+    def request(self) -> float:
+        """Cycle in which the next burst may be asked for."""
+        if self._asked >= self.beats:
+            return inf
+        left = self._asked + self._next_burst() - self._ahead
+        if left <= 0:
+            return self._asked_at + 1
+        if left > len(self._left):
+            return inf
+        return max(self._asked_at, self._left[left - 1]) + 1
+
+    def _next_burst(self) -> int:
+        """Beats up to the end of an aligned stretch, or of the program."""
+        stretch = self._burst - (self._base + self._asked) % self._burst
+        return min(stretch, self.beats - self._asked)
+
+    def take(self, at: int) -> int:
+        """Ask for the next burst at cycle `at`: its beats."""
+        beats = self._next_burst()
+        self._asked += beats
+        self._asked_at = at
+        return beats
+
+    def arrive(self, at: int) -> list[int]:
+        """A beat can be read from cycle `at` on: the engines that got an instruction."""
+        self._here.append(at)
+        return self.advance()
+
+    def advance(self) -> list[int]:
+        """Pass on the words that have come and find room: the engines that got an instruction."""
+        engines: list[int] = []
+        self.full = 0
+        while self._next < len(self._pieces):
+            step, count, word, beat, ends, completes = self._pieces[self._next]
+            if beat >= len(self._here):
+                break
+            at = max(self._at + count, self._here[beat] + count - 1)
+            if step.engine is not Engine.FETCH:
+                issue = self._issues[step.engine]
+                room = issue.room(word)
+                if room is None:
+                    self.full = step.engine
+                    break
+                self.stalled += max(room - at, 0)
+                at = max(at, room)
+                if completes:
+                    issue.arrived.append(at)
+                    engines.append(step.engine)
+            elif completes:
+                self.own.append((step, at))
+            if ends:
+                self._left.append(at)
+            self._at = at
+            self._next += 1
+        return engines
+
+
+def _pieces(steps: Sequence[Step], bus: int, skipped: int) -> Iterator[Piece]:
+    """skipped: words of the first beat in front of the program."""
+    per_beat = bus // INSTRUCTION_WORD_BYTES
+    passed: Counter[int] = Counter()
+    for step in steps:
+        at, end = step.pc + 1 - step.words + skipped, step.pc + 1 + skipped
+        while at < end:
+            beat = at // per_beat
+            full = (beat + 1) * per_beat
+            stop = min(end, full)
+            passed[step.engine] += stop - at
+            yield step, stop - at, passed[step.engine], beat, stop == full, stop == end
+            at = stop

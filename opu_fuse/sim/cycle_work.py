@@ -1,0 +1,185 @@
+"""What the instructions of a program ask of the engines, as the cycle engine sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from opu_fuse.hw import timing
+from opu_fuse.hw.encoding import decode_with_positions
+from opu_fuse.hw.footprint import dram_word_bytes
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.isa import Engine, Space, Stage, unpack_order
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.sweep import sweep
+from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweeps:
+    """conv or copy: `count` sweeps over `steps` steps, `period` cycles apart.
+
+    setup: cycles from the start to the first sweep; gap: from a sweep to the next one at least;
+    accumulate: the first sweep waits until the array is empty.
+    """
+
+    setup: int
+    count: int
+    steps: int
+    period: int
+    gap: int
+    accumulate: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """depthwise: see `hw.window.walk`; parts: of every block."""
+
+    out_rows: int
+    out_cols: int
+    kernel: tuple[int, int]
+    stride_x: int
+    dilation_x: int
+    parts: tuple[int, ...]
+    accumulate: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """post: `blocks` blocks of `visits` visits, `period` cycles apart.
+
+    requant: parameters are loaded; drain: cycles from the last visit to done.
+    """
+
+    blocks: int
+    visits: int
+    period: int
+    requant: bool
+    drain: int
+
+
+Work = Sweeps | Windows | Chain | Transfer | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One instruction. number: among the C-types; pc: word index of its C-type; words: with the
+    U-types before it; waits, signals: engine numbers.
+    """
+
+    number: int
+    pc: int
+    engine: Engine
+    opcode: str
+    words: int
+    waits: tuple[int, ...]
+    signals: tuple[int, ...]
+    work: Work
+
+
+def steps_of(words: np.ndarray, hw: HwSpec) -> tuple[list[Instruction], list[Step]]:
+    """The decoded program, and its steps in program order. Raises ProgramError."""
+    instructions, positions = decode_with_positions(words)
+    steps, before = [], -1
+    for number, (x, pc) in enumerate(zip(instructions, positions.tolist(), strict=True)):
+        steps.append(
+            Step(
+                number=number,
+                pc=pc,
+                engine=x.engine,
+                opcode=x.opcode,
+                words=pc - before,
+                waits=tuple(map(int, x.waits)),
+                signals=tuple(map(int, x.signals)),
+                work=_work(x, hw),
+            )
+        )
+        before = pc
+    return instructions, steps
+
+
+def _work(x: Instruction, hw: HwSpec) -> Work:
+    match x.engine, x.opcode:
+        case Engine.LOAD | Engine.STORE, _:
+            return _transfer(x, hw)
+        case Engine.COMPUTE, "depthwise":
+            return _windows(x.params, hw)
+        case Engine.COMPUTE, opcode:
+            return _sweeps(opcode, x.params, hw)
+        case Engine.POST, _:
+            return _chain(x.params)
+    return None
+
+
+def _transfer(x: Instruction, hw: HwSpec) -> Transfer:
+    p, bus = x.params, hw.dram.bus_bytes
+    store = x.engine is Engine.STORE
+    word = dram_word_bytes(Space.OUTPUT if store else Space(x.opcode), hw) // bus
+    run, repeats = p["run"], 1
+    if store:
+        repeats = 1 + p["repeat_rows"]
+        run = run * (1 + p["repeat_cols"] + p["word_gap"]) - p["word_gap"]
+    page = PAGE_BYTES // bus
+    # The rows of a block with their repeats follow each other at the row pitch.
+    return transfer(
+        at=x.dram // bus % page,
+        run=run * word,
+        rows=p["rows"] * repeats,
+        row_pitch=p["row_pitch"] * word,
+        blocks=p["blocks"],
+        block_pitch=p["block_pitch"] * word,
+        page=page,
+        longest=min(hw.dram.max_burst, page),
+    )
+
+
+def _sweeps(opcode: str, p: Mapping[str, int], hw: HwSpec) -> Sweeps:
+    pixels = p["out_rows"] * p["out_cols"]
+    if opcode == "copy":
+        return Sweeps(
+            setup=timing.SWEEP_SETUP_CYCLES,
+            count=p["ic_steps"],
+            steps=pixels,
+            period=pixels,
+            gap=0,
+            accumulate=False,
+        )
+    s = sweep(opcode, p, hw)
+    return Sweeps(
+        setup=timing.conv_setup_cycles(hw, px=s.px, pre=bool(p["pre"])),
+        count=s.weight_rows,
+        steps=pixels // s.px,
+        period=timing.row_cycles(hw, pixels, s.px),
+        gap=timing.MIN_ROW_CYCLES,
+        accumulate=bool(p["accumulate"]),
+    )
+
+
+def _windows(p: Mapping[str, int], hw: HwSpec) -> Windows:
+    s = sweep("depthwise", p, hw)
+    per_block = s.lanes // s.ic
+    parts = [0] * len(s.blocks)
+    for step in s.steps:
+        parts[step // per_block - s.blocks.start] += 1
+    return Windows(
+        out_rows=p["out_rows"],
+        out_cols=p["out_cols"],
+        kernel=s.kernel,
+        stride_x=p["stride_x"],
+        dilation_x=p["dilation_x"],
+        parts=tuple(parts),
+        accumulate=bool(p["accumulate"]),
+    )
+
+
+def _chain(p: Mapping[str, int]) -> Chain:
+    stages = unpack_order(p["order"])
+    requant = Stage.REQUANT in stages
+    visits = p["out_rows"] * p["out_cols"] * p["win_rows"] * p["win_cols"]
+    return Chain(
+        blocks=p["blocks"],
+        visits=visits,
+        period=timing.post_block_cycles(visits=visits, requant=requant),
+        requant=requant,
+        drain=timing.post_drain_cycles(stages),
+    )

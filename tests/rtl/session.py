@@ -1,0 +1,80 @@
+"""The RTL of one machine, started once for many programs; and what its results are held against."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from opu_fuse.bundle.image import initial_image
+from opu_fuse.bundle.program import Bundle
+from opu_fuse.bundle.result import RunResult
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.sim import ports
+from opu_fuse.sim.compare import compare, is_dull, places
+from opu_fuse.sim.engine import _Job
+from opu_fuse.sim.host import hosts_of
+from opu_fuse.sim.reference import Reference
+from opu_fuse.sim.rtl import RtlRunner
+from opu_fuse.sim.rtl_process import RtlMachine
+
+WINDOW_BYTES = 1 << 25
+
+
+class Session:
+    """`run` as `sim.engine.run(engine="rtl", capture=True)`, without starting a simulator again."""
+
+    def __init__(self, hw: HwSpec) -> None:
+        self.hw = hw
+        self._machine: RtlMachine | None = None
+
+    def close(self) -> None:
+        if self._machine is not None:
+            self._machine.close()
+            self._machine = None
+
+    def run(self, bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> RunResult:
+        if self._machine is None:
+            self._machine = RtlMachine(self.hw, np.zeros(WINDOW_BYTES, np.uint8))
+        samples, count = ports.samples_of(bundle, inputs)
+        runner = _Runner(bundle, self.hw, self._machine)
+        job = _Job(bundle, runner, hosts_of(bundle), capture=True)
+        try:
+            for n in range(count):
+                job.sample(n, {name: array[n] for name, array in samples.items()})
+        except BaseException:
+            self.close()  # a machine that has stopped takes no other program
+            raise
+        return job.result("rtl", count)
+
+
+class _Runner(RtlRunner):
+    """A program in the memory of a machine that runs already."""
+
+    def __init__(self, bundle: Bundle, hw: HwSpec, machine: RtlMachine) -> None:
+        self._bundle, self._hw, self._machine, self._programs = bundle, hw, machine, {}
+        image = initial_image(bundle)
+        assert image.size <= machine.window.size, f"{image.size} bytes of memory are needed"
+        machine.window[: image.size] = image
+
+
+def hold_rtl_against_functional(bundle: Bundle, functional: RunResult, rtl: RunResult) -> None:
+    """The same bits in every stored tensor (memory is not used twice: `reuse_memory=False`), with
+    values that prove something.
+    """
+    found = compare(bundle, functional, rtl)
+    assert found.passed, found.first
+    made = {t.name for t in bundle.tensors if t.first_group >= 0}
+    assert made <= rtl.tensors.keys(), "not every stored tensor was compared"
+    zeros = Reference(bundle).zero_points
+    dull = [
+        p.name
+        for p in places(bundle)
+        if p.name in functional.tensors
+        and p.qdq_name in zeros
+        and is_dull(_looked_at(functional, p.name), zeros[p.qdq_name])
+    ]
+    assert not dull, f"{dull} have too few values, or too many saturated"
+
+
+def _looked_at(result: RunResult, name: str) -> np.ndarray:
+    tensor = result.tensors[name]
+    return tensor[np.broadcast_to(result.masks.get(name, np.True_), tensor.shape)]

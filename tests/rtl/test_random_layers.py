@@ -1,0 +1,46 @@
+"""Random layers on every machine, a few in the normal tier and two hundred at night: golden model,
+functional engine and RTL agree on every bit of every tensor, and every tensor holds values that
+prove something. ONNX Runtime agrees, operator by operator (`benchmarks/ort_agreement.py`).
+
+A layer is known by machine and seed: `pytest -m nightly -k "opu-tiny and 1117"` runs it alone.
+OPU_FUSE_SEED (see the first lines of the output) chooses other layers.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.ort_agreement import Agreement, by_operator, keeps_promise, onnxruntime
+from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.pipeline import Options, Program, compile_model
+from tests.conftest import BASE_SEED
+from tests.networks.random_layers import draw
+from tests.networks.test_families import Executed, hold_against_golden
+from tests.rtl.session import hold_rtl_against_functional
+
+FEW, MANY = 32, 200  # in the normal tier, at night
+LAYERS = [
+    pytest.param(1000 * BASE_SEED + n, marks=pytest.mark.rtl if n < FEW else pytest.mark.nightly)
+    for n in range(FEW + MANY)
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("machine", spec_names())
+def test_a_random_layer_has_the_golden_models_bits_on_rtl(machine, layer, rtl):
+    hw = load_hw(machine)
+    drawn = draw(hw, layer)
+    options = Options(reuse_memory=False, scales=drawn.scales, calibration=drawn.inputs)
+    compiled = compile_model(drawn.model, hw, options)
+    assert not compiled.partition.host, f"{drawn.kind}: {compiled.partition.host}"
+    functional = Program(bundle=compiled.bundle, hw=hw).run(drawn.inputs, capture=True)
+    simulated = rtl(hw).run(compiled.bundle, drawn.inputs)
+    hold_rtl_against_functional(compiled.bundle, functional, simulated)
+    for n in range(functional.samples):
+        sample = {name: array[n : n + 1] for name, array in drawn.inputs.items()}
+        tensors = {name: array[n : n + 1] for name, array in functional.tensors.items()}
+        result = replace(functional, tensors=tensors)
+        hold_against_golden(Executed(hw=hw, compiled=compiled, inputs=sample, result=result))
+        expected = onnxruntime(compiled.dfg, compiled.bundle, sample)
+        for op, found in by_operator(compiled.dfg, expected, hw.numeric):
+            assert keeps_promise(op, {"pow2": Agreement(), drawn.scales: found}), (op, found)

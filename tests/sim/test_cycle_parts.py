@@ -1,0 +1,175 @@
+"""Parts of the cycle engine against slow models that go cycle by cycle, or beat by beat."""
+
+from collections import deque
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opu_fuse.hw.window import ring_columns, walk
+from opu_fuse.sim.cycle_bursts import transfer
+from opu_fuse.sim.cycle_memory import Memory
+
+
+@given(
+    at=st.integers(0, 63),
+    run=st.integers(1, 40),
+    rows=st.integers(1, 5),
+    row_pitch=st.integers(0, 50),
+    blocks=st.integers(1, 3),
+    block_pitch=st.integers(0, 200),
+    longest=st.sampled_from((1, 8, 16, 64)),
+)
+def test_bursts_are_the_beats_in_order_cut_at_pages(
+    at, run, rows, row_pitch, blocks, block_pitch, longest
+):
+    shape = {"run": run, "rows": rows, "row_pitch": row_pitch}
+    found = transfer(
+        at=at, **shape, blocks=blocks, block_pitch=block_pitch, page=64, longest=longest
+    )
+    beats = [
+        at + b * block_pitch + r * row_pitch + i
+        for b in range(blocks)
+        for r in range(rows)
+        for i in range(run)
+    ]
+    left = deque(beats)
+    for size in found.beats:
+        burst = [left.popleft() for _ in range(size)]
+        assert burst == list(range(burst[0], burst[0] + size)), "beats that follow each other"
+        assert size <= longest
+        assert burst[0] // 64 == burst[-1] // 64, "inside a page"
+        joins = left and left[0] == burst[-1] + 1 and left[0] % 64
+        assert not joins or size == longest, "no burst ends too early"
+    assert not left
+    assert found.runs == rows * blocks
+    assert list(found.offered) == sorted(found.offered)
+
+
+def test_runs_that_continue_each_other_are_one_stretch():
+    rows = transfer(
+        at=0, run=4, rows=4, row_pitch=4, blocks=2, block_pitch=100, page=512, longest=64
+    )
+    assert rows.beats == (16, 16)
+    assert rows.offered == (4, 8), "a run a cycle is merged"
+    assert (rows.last_stretch, rows.before) == (4, 1)
+
+
+def ring(out_rows, out_cols, kernel, stride_x, dilation_x, parts, row_words, columns):
+    """`opu_compute_window` and the fills of `opu_compute_rows`, a cycle at a time."""
+    rows, cols = kernel
+    paired = dilation_x == 1 and stride_x <= cols
+    run = cols + (out_cols - 1) * stride_x if paired else cols
+    runs = out_rows if paired else out_rows * out_cols
+    ready = cycle = fill = block = 0
+    reading = waiting = walking = held = False
+    line = left = runs_left = part = pixel = steps = 0
+    begun = read = stepped = 0
+    while block < len(parts) or reading or waiting or walking:
+        take = block < len(parts) and not (reading or waiting or held) and fill <= 1
+        fire = reading and (line or ready <= columns - 2)
+        step = walking and ready >= cols
+        pushed = dropped = 0
+        if fire:
+            read, line = cycle, line + 1
+            if line == rows:
+                line, pushed = 0, 1 + (paired and left > 1)
+                left -= pushed
+                if left <= 0:
+                    left, runs_left = run, runs_left - 1
+        walk_ends = False
+        if step:
+            stepped, part = cycle, part + 1
+            if part == steps:
+                part, pixel = 0, pixel + 1
+                ends_row = not paired or pixel % out_cols == 0
+                dropped = cols if ends_row else stride_x
+                walk_ends = pixel == out_rows * out_cols
+        begins = waiting and (not walking or walk_ends)
+        fill = max(fill - 1, 0)
+        if walk_ends:
+            walking = False
+        if begins:
+            begun, walking, waiting, held = cycle, True, False, False
+            pixel, steps = 0, parts[block - 1]
+            fill = parts[block] * row_words if block < len(parts) else 0
+        reading = reading and runs_left > 0
+        if take:
+            block, reading, waiting, held = block + 1, True, True, True
+            left, runs_left, line = run, runs, 0
+        ready += pushed - dropped
+        cycle += 1
+    return begun, read, stepped
+
+
+@given(
+    out_rows=st.integers(1, 4),
+    out_cols=st.integers(1, 6),
+    rows=st.integers(1, 4),
+    cols=st.integers(1, 4),
+    stride_x=st.integers(1, 5),
+    dilation_x=st.integers(1, 2),
+    parts=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    row_words=st.integers(1, 8),
+)
+def test_windows_are_walked_as_the_ring_is_filled_and_emptied(
+    out_rows, out_cols, rows, cols, stride_x, dilation_x, parts, row_words
+):
+    columns = ring_columns(4)
+    found = walk(
+        out_rows=out_rows,
+        out_cols=out_cols,
+        kernel=(rows, cols),
+        stride_x=stride_x,
+        dilation_x=dilation_x,
+        parts=tuple(parts),
+        row_words=row_words,
+        columns=columns,
+    )
+    expected = ring(
+        out_rows, out_cols, (rows, cols), stride_x, dilation_x, parts, row_words, columns
+    )
+    assert (found.begun, found.read, found.stepped) == expected
+
+
+def beat_by_beat(rate, reads, writes):
+    """`opu_axi_memory`, data always ready: the cycle behind the last beat of every burst."""
+    ends = [[], []]
+    queues = [deque([at, beats] for at, beats in bursts) for bursts in (reads, writes)]
+    budget, turn, cycle = 0.0, 0, 0
+    while any(queues):
+        budget = min(budget + rate, 1 + rate)
+        order = (1, 0, 1) if turn else (0, 1)
+        moved = set()
+        for side in order:
+            queue = queues[side]
+            if queue and queue[0][0] <= cycle and side not in moved and budget >= 1:
+                budget -= 1
+                moved.add(side)
+                turn = 1 - side
+                queue[0][1] -= 1
+                if not queue[0][1]:
+                    ends[side].append(cycle + 1)
+                    queue.popleft()
+        cycle += 1
+    return ends
+
+
+BURSTS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 16)), max_size=5).map(sorted)
+
+
+@given(rate=st.sampled_from((0.25, 0.5, 1.0, 1.5, 2.0)), reads=BURSTS, writes=BURSTS)
+def test_the_memory_moves_beats_as_one_does_that_counts_them(rate, reads, writes):
+    memory = Memory(rate)
+    memory.reads.extend((at, beats, n) for n, (at, beats) in enumerate(reads))
+    memory.writes.extend((at, beats, n) for n, (at, beats) in enumerate(writes))
+    memory.plan()
+    ends = [[], []]
+    while memory.next < float("inf"):
+        read, write, end = memory.move()
+        for side, tag in enumerate((read, write)):
+            if tag is not None:
+                ends[side].append(end)
+    for found, expected in zip(ends, beat_by_beat(rate, reads, writes), strict=True):
+        assert len(found) == len(expected)
+        slack = 2 + 2 / rate
+        assert all(abs(a - b) <= slack for a, b in zip(found, expected, strict=True))
