@@ -77,22 +77,18 @@ module opu_compute_rows
 
   function automatic logic legal();
     automatic logic whole = 32'(params_i.slot_log2) == WORD_SHIFT;  // one pixel a word
-    legal = params_i.out_rows != '0 && params_i.out_cols != '0
-        && params_i.stride_y != '0 && params_i.stride_x != '0
-        && params_i.ic_steps != '0 && 32'(params_i.slot_log2) <= WORD_SHIFT
-        && (is_copy || is_conv || is_depthwise)
-        && (params_i.pre == '0 || (HAS_PRE && is_conv && whole));
-    // A slotted tile is one segment, in words without padding.
-    if (!whole) begin
-      legal = legal && WORD_BYTES == WORD_CHANNELS && 32'(params_i.ic_steps) == 1 && (is_copy || params_i.ic_first == '0);
-    end
+    legal = params_i.out_rows != '0 && params_i.out_cols != '0 && params_i.stride_y != '0 && params_i.stride_x != '0
+        && params_i.ic_steps != '0 && 32'(params_i.slot_log2) <= WORD_SHIFT && (is_copy || is_conv || is_depthwise)
+        && (params_i.pre == '0 || (HAS_PRE && is_conv && whole))
+        && (whole || (!is_depthwise && WORD_BYTES == WORD_CHANNELS  // a slotted tile is one segment
+                      && 32'(params_i.ic_steps) == 1 && (is_copy || params_i.ic_first == '0)));
     if (!is_copy) begin
       legal = legal && params_i.dilation_y != '0 && params_i.dilation_x != '0
           && params_i.kernel_rows != '0 && params_i.kernel_cols != '0;
     end
     if (is_conv) legal = legal && params_i.oc_steps != '0 && 32'(params_i.mode) < MODE_COUNT;
     if (is_depthwise) begin
-      legal = legal && whole && 32'(params_i.kernel_rows) <= WINDOW_SIDE && 32'(params_i.kernel_cols) <= WINDOW_SIDE;
+      legal = legal && 32'(params_i.kernel_rows) <= WINDOW_SIDE && 32'(params_i.kernel_cols) <= WINDOW_SIDE;
     end
   endfunction
 

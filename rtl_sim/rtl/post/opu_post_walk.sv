@@ -119,11 +119,12 @@ module opu_post_walk
   assign next_out_row = loop_q.out_row + output_addr_t'(p_q.out_row_pitch);
 
   // Maximum pools keep up to 2 columns for the next windows of the row, which visit their new columns only.
-  logic [7:0] kept;
-  logic [1:0] kept_q;                       // columns of a window that the next one has too and does not visit
-  logic [7:0] more_cols_q;                  // columns visited but one, of windows that are not first in their row
-  logic signed [Y_BITS-1:0] window_step_q;  // from the last column of a window to the first of the next one
-  assign kept = p_q.win_cols - p_q.stride_x;
+  logic signed [8:0] common;                // columns that a window has in common with the next one
+  logic [1:0] kept, kept_q;                 // of them, those that the next one does not visit: all or none
+  logic [7:0] more_cols_q;                  // columns but one that a window visits, unless it is the first of its row
+  logic signed [Y_BITS-1:0] window_step_q;  // from the last column of a window to the first one visited of the next
+  assign common = signed'({1'b0, p_q.win_cols}) - signed'({1'b0, p_q.stride_x});
+  assign kept = (p_q.pool_kind == POOL_MAX && (common == 9'sd1 || common == 9'sd2)) ? common[1:0] : '0;
 
   logic window_last, row_last, block_last, all_last;
   assign window_last = loop_q.wy_left == '0 && loop_q.wx_left == '0;
@@ -302,6 +303,9 @@ module opu_post_walk
       res_origin_q <= res_origin;
       res_stride_q <= by_visit ? residual_addr_t'(p_q.stride_y) * residual_addr_t'(p_q.res_row_pitch)
           : residual_addr_t'(p_q.res_row_pitch);
+      kept_q <= kept;
+      more_cols_q <= ((kept == '0) ? p_q.win_cols : p_q.stride_x) - 8'd1;
+      window_step_q <= Y_BITS'(1) - ((kept == '0) ? Y_BITS'(common) : '0);
     end
     if (state_q == PREPARE || issue) begin
       loop_q <= loop_d;

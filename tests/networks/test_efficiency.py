@@ -1,0 +1,35 @@
+"""No change loses MAC efficiency or DRAM traffic of a whole network unseen.
+
+The figures are those of `benchmarks/efficiency.py`. A change that is meant to move them writes them
+again: `pytest tests/networks/test_efficiency.py --update-golden`.
+"""
+
+import json
+
+import pytest
+
+from benchmarks.efficiency import BARS, DRAM_BAR, measure
+from tests.conftest import golden_folder
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:no calibration data"),
+]
+
+TOLERANCE = 0.005
+
+
+@pytest.mark.parametrize("case", BARS)
+def test_a_network_keeps_its_efficiency_and_traffic(case, request):
+    measured = measure(case)
+    found = {"efficiency": round(measured.efficiency, 3), "dram_bytes": measured.dram_bytes}
+    golden = golden_folder(request.node) / "figures.json"
+    if request.config.getoption("--update-golden"):
+        golden.parent.mkdir(parents=True, exist_ok=True)
+        golden.write_text(json.dumps(found, indent=2) + "\n")
+    assert golden.is_file(), f"{golden} is missing: --update-golden writes it"
+    expected = json.loads(golden.read_text())
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=TOLERANCE), name
+    assert measured.efficiency >= BARS[case]
+    assert measured.dram_bytes <= DRAM_BAR * measured.bound_bytes
