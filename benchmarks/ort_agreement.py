@@ -67,7 +67,8 @@ class Agreement:
         )
 
     def __str__(self) -> str:
-        return f"{self.differing} ({self.differing / self.values:.4%}), {self.largest}"
+        share = f" ({100 * self.differing / self.values:.4f} %)" if self.differing else ""
+        return f"{self.differing:,}{share}, {self.largest}"
 
 
 def main() -> int:

@@ -20,7 +20,6 @@ from rich.logging import RichHandler
 from opu_fuse import __version__
 from opu_fuse.errors import OpuFuseError, RunError
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, StrategyName
-from opu_fuse.hw import draw, show
 from opu_fuse.hw.load import load_hw, problems, spec_names
 from opu_fuse.sim.files import (
     file_errors,
@@ -30,6 +29,7 @@ from opu_fuse.sim.files import (
     write_bytes,
     write_text,
 )
+from opu_fuse.startup import start_quickly
 
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -79,6 +79,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of
 
 def main() -> None:
     """Entry point of the console command."""
+    start_quickly()
     try:
         app(args=_with_optional_value(sys.argv[1:]), standalone_mode=True)
     except OpuFuseError as error:
@@ -194,6 +195,8 @@ def compile_(
     search = done.partition.search
     for line in () if search is None else search_lines(done.dfg, search):
         out.print(line, markup=False)
+    for name, reason in done.copies.items():
+        out.print(f"copy: {name}: {reason}", markup=False)
     for op in done.partition.host:
         out.print(f"host: {done.dfg[op.node].name}: {op.reason}", markup=False)
     out.print(
@@ -405,6 +408,8 @@ def hw_show(
     ] = False,
 ) -> None:
     """Sizes of a machine, or what it can run."""
+    from opu_fuse.hw import show
+
     loaded = load_hw(spec)
     if not operators:
         out.print(show.sizes_table(loaded))
@@ -433,6 +438,8 @@ def hw_draw(
     ] = None,
 ) -> None:
     """Draw the hardware data-flow graph."""
+    from opu_fuse.hw import draw
+
     loaded = load_hw(spec)
     if output is None:
         out.print(draw.draw_text(loaded), markup=False)

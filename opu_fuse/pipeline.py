@@ -23,6 +23,7 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError
 from opu_fuse.frontend import Prepared, prepare
+from opu_fuse.frontend.copies import insert_copies
 from opu_fuse.frontend.transforms import STEPS, Step
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
 from opu_fuse.fuse.partition import Partition
@@ -40,6 +41,7 @@ from opu_fuse.passes import (
     pass_context,
 )
 from opu_fuse.schedule.plan import Misfit, Plan, TileCache, Tiling, schedule, tile
+from opu_fuse.schedule.tensors import misplaced
 from opu_fuse.sim.engine import run
 
 log = logging.getLogger(__name__)
@@ -70,13 +72,16 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """Results of all stages, for reports and tests."""
+    """Results of all stages, for reports and tests. copies: operators that the compiler added, and
+    why.
+    """
 
     prepared: Prepared
     dfg: Dfg
     partition: Partition
     plan: Plan
     bundle: Bundle
+    copies: Mapping[str, str] = field(default_factory=dict)
 
 
 def compile_model(
@@ -116,21 +121,42 @@ def compile_prepared(
     """The stages behind quantisation: a quantised model can be compiled for several machines."""
     options = options or Options()
     progress("build the data-flow graph")  # one node per operator, with indexing maps
-    dfg = build_dfg(prepared.canonical)
+    dfg, copies = _laid_out(prepared.canonical, hw)
     progress("fuse and tile")  # groups that are legal, and that fit
     partition, tiling = fuse_and_tile(dfg, hw, options.strategy)
     progress("schedule")  # memory, instructions, tokens, proofs
     plan = schedule(dfg, tiling, hw, reuse_memory=options.reuse_memory)
     progress("generate the program")  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
-    return Compilation(prepared=prepared, dfg=dfg, partition=partition, plan=plan, bundle=bundle)
+    return Compilation(
+        prepared=prepared,
+        dfg=dfg,
+        partition=partition,
+        plan=plan,
+        bundle=bundle,
+        copies=copies,
+    )
+
+
+def _laid_out(canonical: ir.Model, hw: HwSpec) -> tuple[Dfg, dict[str, str]]:
+    """The data-flow graph, and the copies in it (name -> why) of values that would have to lie in
+    two concatenations.
+    """
+    dfg = build_dfg(canonical)
+    if "max_pool" not in hw.dataflow.operators:  # what copies
+        return dfg, {}
+    reasons = {(dfg[node].name, at): why for (node, at), why in misplaced(dfg, hw).items()}
+    if not reasons:
+        return dfg, {}
+    copied, names = insert_copies(canonical, reasons)
+    return build_dfg(copied), dict(zip(names, reasons.values(), strict=True))
 
 
 def partition_model(
     model: str | Path | ir.Model, hw: HwSpec, strategy: str = DEFAULT_STRATEGY
 ) -> tuple[Dfg, Partition]:
     """The DFG of a model and its groups, legal or not; needs no quantisation."""
-    dfg = build_dfg(prepare(model, quantised=False, drive=_run_passes).canonical)
+    dfg, _ = _laid_out(prepare(model, quantised=False, drive=_run_passes).canonical, hw)
     return dfg, fuse_partition(dfg, hw, strategy=strategy)
 
 

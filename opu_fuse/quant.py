@@ -5,6 +5,7 @@ one scale per output channel (`axis`), zero point 0. A value without annotation 
 (no quantisation) or an accumulator (`acc`, int32) inside a group.
 """
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -36,7 +37,7 @@ class QuantParams:
     bits: int = 8
 
     def __post_init__(self) -> None:
-        if any(not (s > 0.0 and np.isfinite(s)) for s in self.scale):
+        if not all(0.0 < s < math.inf for s in self.scale):
             raise ValueError(f"scale must be positive and finite, got {self.scale}")
         if self.axis is None and len(self.scale) != 1:
             raise ValueError(f"{len(self.scale)} scales without an axis")

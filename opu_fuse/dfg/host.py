@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 from onnx import helper, numpy_helper
 
 from opu_fuse.composites import SHUFFLE
@@ -102,6 +101,8 @@ def run_graph(
     graph: onnx.GraphProto, opsets: Mapping[str, int], values: Mapping[str, np.ndarray]
 ) -> list[np.ndarray]:
     """A graph in ONNX Runtime, one operator after the other."""
+    import onnxruntime as ort  # slow to import, and few models need it here
+
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=MAX_IR_VERSION)
     options = ort.SessionOptions()

@@ -100,24 +100,33 @@ def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
     last = owned_bias(dfg, conv) or node
     x, w = quant_of(dfg[node.operands[0]]), dfg[node.operands[1]]
     y, weight = quant_of(last), filters(dfg, conv)
-    sums = weight.reshape(weight.shape[0], -1).astype(np.int64)
-    bias = np.zeros(len(sums), np.int64)
+    rows = weight.reshape(weight.shape[0], -1)
+    bias = np.zeros(len(rows), np.int64)
     if last is not node:
         bias = bias + int32_bias(dfg[last.operands[1]])
-    bias -= x.zero_point * sums.sum(axis=1)
-    reach = np.abs(sums).sum(axis=1) * -INT8_MIN + np.abs(bias)
-    if reach.size and reach.max() >= ACC_LIMIT:
-        what = f"its accumulator can reach {reach.max()}, 32 bits hold {ACC_LIMIT - 1}"
-        raise ModelError(node.name, what, "use smaller biases or larger weight scales")
-    scales = np.broadcast_to(np.asarray(quant_of(w).scale, np.float64), (len(sums),))
-    mults = [scaled(node, x.per_tensor * s / y.per_tensor, numeric.multiplier_bits) for s in scales]
+    if x.zero_point:
+        bias -= x.zero_point * rows.sum(axis=1, dtype=np.int64)
+    _check_reach(node, rows, bias)
+    scales = np.broadcast_to(np.asarray(quant_of(w).scale, np.float64), (len(rows),))
+    ratios, which = np.unique(x.per_tensor * scales / y.per_tensor, return_inverse=True)
+    mults = [scaled(node, ratio, numeric.multiplier_bits) for ratio in ratios.tolist()]
     return RequantParams(
         bias=bias,
-        mult=np.array([m.mult for m in mults], np.int64),
-        shift=np.array([m.shift for m in mults], np.int64),
+        mult=np.array([m.mult for m in mults], np.int64)[which],
+        shift=np.array([m.shift for m in mults], np.int64)[which],
         zero_point=y.zero_point,
         pad_value=x.zero_point,
     )
+
+
+def _check_reach(node: Node, rows: np.ndarray, bias: np.ndarray) -> None:
+    """ModelError when a sum of products with the int8 weights `rows`, and bias, may leave int32."""
+    if rows.shape[1] * INT8_MIN**2 + np.abs(bias).max(initial=0) < ACC_LIMIT:
+        return
+    reach = np.abs(rows.astype(np.int64)).sum(axis=1) * -INT8_MIN + np.abs(bias)
+    if reach.max(initial=0) >= ACC_LIMIT:
+        what = f"its accumulator can reach {reach.max()}, 32 bits hold {ACC_LIMIT - 1}"
+        raise ModelError(node.name, what, "use smaller biases or larger weight scales")
 
 
 def act_params(dfg: Dfg, index: int, numeric: Numeric) -> ActParams:

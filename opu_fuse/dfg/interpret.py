@@ -17,7 +17,6 @@ from opu_fuse.dfg.integer import (
     act_params,
     average_params,
     filters,
-    is_tied,
     owned_bias,
     pad_fill,
     quant_of,
@@ -45,7 +44,6 @@ from opu_fuse.fixedpoint import (
     multiply_residual,
     requantize,
 )
-from opu_fuse.quant import META_KEY
 
 Values = dict[int, np.ndarray]
 Rule = Callable[[Dfg, Node, Mapping[int, np.ndarray], Numeric], np.ndarray]
@@ -116,24 +114,12 @@ def runs_integer(dfg: Dfg, index: int) -> bool:
         case "multiply":
             computed = all(dfg[i].kind is not Kind.CONST for i in node.operands)
             return computed or is_affine(dfg, index)
-        case "concat" | "split" | "shuffle":
-            return _moves(dfg, node)
         case "leaky_relu":
             return slope_shift(node.attrs["alpha"]) is not None
         case "pad":
             return not any(node.attrs["channels"])
         case _:
             return True
-
-
-def _moves(dfg: Dfg, node: Node) -> bool:
-    """Sources, results and the values between have one annotation."""
-    first = dfg[node.operands[0]]
-    sources = first.operands if first.kind is Kind.TUPLE else node.operands
-    results = tuple(_parts(dfg, node).values()) or (node,)
-    quants = [n.quant for n in (*(dfg[i] for i in sources), *results)]
-    inner = [v.meta[META_KEY] for n in node.body[:-1] for v in n.outputs if META_KEY in v.meta]
-    return all(is_tied(quants[0], q) for q in (*quants, *inner))
 
 
 def _input(node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -3,7 +3,10 @@ hold them.
 """
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.integer import ACCUMULATING, owned_bias
+from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias
+from opu_fuse.quant import META_KEY
+
+_MOVERS = frozenset({"concat", "split", "shuffle"})
 
 
 def float_reason(dfg: Dfg, index: int) -> str | None:
@@ -13,7 +16,7 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     Case 1: a conv or dense layer is an accumulator as long as its owned bias is rounded; both go
     together.
     Case 2: a result without rounding. Case 3: an operand that is not int8, weights and biases
-    included.
+    included. Case 4: an operator that only moves channels, but from one scale to another.
     """
     node = dfg[index]
     if node.owner is not None:  # Case 1
@@ -27,7 +30,17 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     leaves = _leaves(dfg, operands)
     if node.op in {"add", "multiply", "batch_norm"}:
         leaves = [i for i in leaves if dfg[i].kind is not Kind.CONST]
-    return next((r for i in leaves if (r := _not_integer(dfg[i]))), None)  # Case 3
+    unfit = next((r for i in leaves if (r := _not_integer(dfg[i]))), None)  # Case 3
+    if unfit is None and node.op in _MOVERS and not _keeps_scale(node, leaves, parts, dfg):
+        return f"{node.name} only moves values, but those are rounded to different scales"  # Case 4
+    return unfit
+
+
+def _keeps_scale(node: Node, sources: list[int], parts: list[Node], dfg: Dfg) -> bool:
+    """Sources, results and the values between have one annotation."""
+    first, *others = (n.quant for n in (*(dfg[i] for i in sources), *(parts or (node,))))
+    inner = [v.meta[META_KEY] for n in node.body[:-1] for v in n.outputs if META_KEY in v.meta]
+    return all(is_tied(first, q) for q in (*others, *inner))
 
 
 def _leaves(dfg: Dfg, operands: tuple[int, ...]) -> list[int]:

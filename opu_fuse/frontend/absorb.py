@@ -37,7 +37,7 @@ from opu_fuse.frontend.qdq import (
     per_row,
 )
 from opu_fuse.frontend.rounding import finish_biases, spread_rounding
-from opu_fuse.frontend.shapes import infer_shapes
+from opu_fuse.frontend.shapes import infer_shapes, shapes_known
 from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
 from opu_fuse.quant import META_KEY, QuantParams
 
@@ -53,8 +53,8 @@ def absorb(qdq: ir.Model | onnx.ModelProto, drive: Drive = drive_plainly) -> ir.
     """
     model = qdq.clone() if isinstance(qdq, ir.Model) else ir.from_proto(qdq)
     own_tensors(model)
-    fold_constants(model)
-    infer_shapes(model)
+    if fold_constants(model) or not shapes_known(model):
+        infer_shapes(model)
     name_everything(model)
     graph = model.graph
     _quantise_float_constants(graph)

@@ -64,8 +64,8 @@ def load(model: ModelLike) -> Loaded:
     common.RemoveInitializersFromInputsPass()(loaded)
     fix_input_shapes(loaded, where)
     infer_shapes(loaded)
-    fold_constants(loaded)
-    infer_shapes(loaded)
+    if fold_constants(loaded):
+        infer_shapes(loaded)
     name_everything(loaded)
     _check_types(loaded, where)
     return Loaded(model=loaded, where=where, source_hash=hashlib.sha256(data).hexdigest())

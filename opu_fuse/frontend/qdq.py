@@ -1,6 +1,7 @@
 """Reading QuantizeLinear and DequantizeLinear nodes: their scales as annotations of int8
 tensors."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -58,7 +59,7 @@ def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
     elif data.dtype not in (np.int8, np.int32) or np.any(zero):
         return None
     scales = tuple(float(s) for s in scale.reshape(-1))
-    if not all(s > 0.0 and np.isfinite(s) for s in scales):
+    if not all(0.0 < s < math.inf for s in scales):
         return None
     bits = 32 if data.dtype == np.int32 else 8
     if len(scales) == 1:

@@ -11,10 +11,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnxruntime.quantization import QuantType
-from onnxruntime.quantization.calibrate import TensorData
-from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
-from onnxruntime.quantization.quant_utils import add_infer_metadata
 
 from opu_fuse.composites import composites
 from opu_fuse.errors import InternalError, ModelError
@@ -77,6 +73,11 @@ def quantise_with(
     model: ir.Model, found: Sequence[Sample], *, scales: str = "pow2"
 ) -> onnx.ModelProto:
     """As `quantise`, with the samples already read."""
+    from onnxruntime.quantization import QuantType  # slow to import
+    from onnxruntime.quantization.calibrate import TensorData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+    from onnxruntime.quantization.quant_utils import add_infer_metadata
+
     if scales not in SCALES:
         raise ModelError(f"scales {scales!r}", "there is no such choice", "use pow2 or free")
     _own_biases(model)
@@ -253,6 +254,8 @@ def _wider(old: list[dict[str, Any]] | None, new: list[dict[str, Any]]) -> list[
 
 
 def _override(scale: float) -> dict[str, Any]:
+    from onnxruntime.quantization import QuantType
+
     return {
         "scale": np.array(scale, np.float32),
         "zero_point": np.array(0, np.int8),

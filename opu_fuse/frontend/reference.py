@@ -7,13 +7,15 @@ whose results may depend on the CPU.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-import onnxruntime as ort
-from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from opu_fuse.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnxruntime as ort  # slow to import: only those who run something do
 
 
 def reference(qdq: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -36,6 +38,8 @@ class Reference:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """See `reference`."""
+        from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
+
         names = [o.name for o in self._session.get_outputs()]
         try:
             values = self._session.run(names, dict(inputs))
@@ -51,8 +55,10 @@ def quantised_tensors(qdq: onnx.ModelProto) -> tuple[str, ...]:
     return tuple(n.output[0] for n in qdq.graph.node if n.op_type == "QuantizeLinear")
 
 
-def session(model: onnx.ModelProto, extra: Sequence[str] = ()) -> ort.InferenceSession:
+def session(model: onnx.ModelProto, extra: Sequence[str] = ()) -> "ort.InferenceSession":
     """A CPU session without graph optimisation that also shows the tensors `extra`."""
+    import onnxruntime as ort
+
     count = len(model.graph.output)
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
     try:  # a copy to add outputs to would cost hundreds of megabytes for large networks

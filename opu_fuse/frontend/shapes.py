@@ -6,6 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
+from opu_fuse.frontend.editing import static_shape
 
 _log = logging.getLogger(__name__)
 
@@ -59,3 +60,9 @@ def infer_shapes(model: ir.Model) -> None:
     Shapes that depend on data (behind NonZero, say) stay unknown.
     """
     common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+
+
+def shapes_known(model: ir.Model) -> bool:
+    """Whether inference has nothing to add: all results have a type and fixed dimensions."""
+    results = (value for node in model.graph for value in node.outputs)
+    return all(v.dtype is not None and static_shape(v) is not None for v in results)

@@ -4,9 +4,7 @@ Every rule is a generator of `Problem`s over a schema-valid spec; its docstring 
 documentation.
 """
 
-from collections.abc import Iterable, Iterator
-
-import networkx as nx
+from collections.abc import Iterable, Iterator, Mapping
 
 from opu_fuse.hw.problem import Problem, bad, did_you_mean
 from opu_fuse.hw.spec import OPERATORS, Access, HwSpec, ModuleKind
@@ -78,10 +76,9 @@ def _reachable(spec: HwSpec) -> Iterator[Problem]:
     flow = spec.dataflow
     if flow.root not in flow.modules:
         return
-    graph = module_graph(spec)
-    reached = {flow.root} | nx.descendants(graph, flow.root)
+    reached = reachable(successors(spec), [flow.root])
     exits = [name for name, module in flow.modules.items() if module.exit]
-    ending = set(exits).union(*(nx.ancestors(graph, name) for name in exits))
+    ending = reachable(predecessors(spec), exits)
     for name in flow.modules:
         path = ("dataflow", "modules", name)
         if name not in reached:
@@ -103,7 +100,7 @@ def _domains(spec: HwSpec) -> Iterator[Problem]:
     acc.
     """
     flow = spec.dataflow
-    graph = module_graph(spec)
+    feeding = predecessors(spec)
     for name, module in flow.modules.items():
         path = ("dataflow", "modules", name)
         domains = (module.domain_in, module.domain_out)
@@ -117,7 +114,7 @@ def _domains(spec: HwSpec) -> Iterator[Problem]:
                 f"it must be {wanted[0]} -> {wanted[1]}",
             )
         if module.domain_in is Domain.ACC and not any(
-            flow.modules[p].domain_out is Domain.ACC for p in graph.predecessors(name)
+            flow.modules[p].domain_out is Domain.ACC for p in feeding[name]
         ):
             yield bad(
                 path,
@@ -179,18 +176,29 @@ def _operators(spec: HwSpec) -> Iterator[Problem]:
                 )
 
 
-def module_graph(spec: HwSpec) -> "nx.DiGraph[str]":
-    """The part of the graph whose ends exist."""
-    modules = spec.dataflow.modules
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    graph.add_nodes_from(modules)
-    graph.add_edges_from(
-        (s, t)
-        for s, targets in spec.dataflow.edges.items()
-        for t in targets
-        if s in modules and t in modules
-    )
-    return graph
+def successors(spec: HwSpec) -> dict[str, list[str]]:
+    """The modules that every module feeds; edges to modules that do not exist are left out."""
+    modules, edges = spec.dataflow.modules, spec.dataflow.edges
+    return {name: [t for t in edges.get(name, ()) if t in modules] for name in modules}
+
+
+def predecessors(spec: HwSpec) -> dict[str, list[str]]:
+    """The modules that feed every module."""
+    found: dict[str, list[str]] = {name: [] for name in spec.dataflow.modules}
+    for source, targets in successors(spec).items():
+        for target in targets:
+            found[target].append(source)
+    return found
+
+
+def reachable(edges: Mapping[str, Iterable[str]], starts: Iterable[str]) -> set[str]:
+    """The starts and all that can be reached from them."""
+    found, todo = set(starts), list(starts)
+    while todo:
+        new = set(edges[todo.pop()]) - found
+        found |= new
+        todo += new
+    return found
 
 
 def _missing_module(path: tuple[str | int, ...], what: str, modules: Iterable[str]) -> Problem:

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-import networkx as nx
-
-from opu_fuse.hw.check_graph import module_graph
+from opu_fuse.hw.check_graph import predecessors, reachable
 from opu_fuse.hw.problem import Problem
 from opu_fuse.hw.spec import Access, HwSpec, ModuleKind
 from opu_fuse.quant import Domain
@@ -43,9 +41,9 @@ def _rank(spec: HwSpec, name: str) -> int | None:
 
 def _before_array(spec: HwSpec) -> set[str]:
     """Modules from which data can reach the array."""
-    graph = module_graph(spec)
+    feeding = predecessors(spec)
     arrays = [n for n, m in spec.dataflow.modules.items() if m.kind is K.IPA]
-    return set().union(*(nx.ancestors(graph, name) for name in arrays if name in graph))
+    return reachable(feeding, [source for name in arrays for source in feeding[name]])
 
 
 def _modes(spec: HwSpec) -> Iterator[Problem]:

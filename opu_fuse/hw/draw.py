@@ -1,11 +1,13 @@
 """Pictures of a machine's HDFG: text, Graphviz dot and SVG."""
 
 from html import escape
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from opu_fuse.hw.hdfg import build_hdfg, module_of
 from opu_fuse.hw.spec import HwSpec, Module
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _SVG_HEAD = """\
 <svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"
@@ -91,6 +93,8 @@ def _ordered(graph: "nx.DiGraph[str]") -> list[str]:
 
 def _layers(graph: "nx.DiGraph[str]") -> list[list[str]]:
     """Modules by distance from the root; a spec that was checked has no unreachable ones."""
+    import networkx as nx
+
     return [list(layer) for layer in nx.bfs_layers(graph, graph.graph["root"])]
 
 

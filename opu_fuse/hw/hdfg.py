@@ -7,14 +7,18 @@ order of the spec (the order in which `greedy` searches); graph attributes `root
 
 from collections import deque
 from collections.abc import Iterator
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from opu_fuse.hw.spec import HwSpec, Module, ModuleKind
+
+if TYPE_CHECKING:
+    import networkx as nx  # slow to import, and few need the graph
 
 
 def build_hdfg(spec: HwSpec) -> "nx.DiGraph[str]":
     """The HDFG of a checked spec."""
+    import networkx as nx
+
     flow = spec.dataflow
     graph: nx.DiGraph[str] = nx.DiGraph(root=flow.root, operators=dict(flow.operators))
     for name, module in flow.modules.items():

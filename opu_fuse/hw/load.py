@@ -21,6 +21,10 @@ from opu_fuse.hw.yamltree import KeyPath, Tree, parse_tree, read_tree
 from opu_fuse.resources import hw_specs_dir
 
 
+_SOUND: dict[str, HwSpec] = {}
+"""Specs by their text: reading one takes a while, and whoever looks into a program asks for it."""
+
+
 def spec_names() -> tuple[str, ...]:
     """Names of the machines that come with the package, sorted."""
     return tuple(sorted(p.stem for p in hw_specs_dir().glob("*.yaml")))
@@ -38,7 +42,9 @@ def load_hw_text(text: str, where: str = "spec.yaml") -> HwSpec:
     """A resolved spec (`HwSpec.to_yaml`) from its text, as a program file holds it. Raises
     SpecError.
     """
-    return _sound(*_validate(parse_tree(text, where)))
+    if text not in _SOUND:
+        _SOUND[text] = _sound(*_validate(parse_tree(text, where)))
+    return _SOUND[text]
 
 
 def problems(name_or_path: str | Path) -> tuple[SpecError, ...]:

@@ -4,7 +4,7 @@ Cost model, cycle engine and RTL benches share these numbers; none of them conta
 other engines or for memory. First the steady rates, then one instruction to the cycle.
 """
 
-from opu_fuse.hw.isa import PARAM_WORDS, Stage
+from opu_fuse.hw.isa import PARAM_WORDS, PoolKind, Stage
 from opu_fuse.hw.spec import HwSpec
 
 MIN_ROW_CYCLES = 4
@@ -47,11 +47,25 @@ def copy_cycles(*, pixels: int, blocks: int) -> int:
     return pixels * blocks
 
 
-def post_cycles(*, pixels: int, blocks: int, window: int = 1) -> int:
-    """A post.run: one visited window position of one channel block per cycle. window: positions of
-    the pooling window.
+KEPT_COLUMNS = 2
+"""Columns of a window that a maximum pool keeps for the next windows of the row, at most."""
+
+
+def post_visits(
+    *,
+    out_rows: int,
+    out_cols: int,
+    window: tuple[int, int] = (1, 1),
+    stride_x: int = 1,
+    kind: PoolKind = PoolKind.MAX,
+) -> int:
+    """Window positions that a post.run visits in a block, one per cycle.
+
+    Neighbouring windows of a maximum pool share columns, when those fit into what it keeps.
     """
-    return pixels * blocks * window
+    win_rows, win_cols = window
+    keeps = kind is PoolKind.MAX and 1 <= win_cols - stride_x <= KEPT_COLUMNS
+    return out_rows * win_rows * (win_cols + (out_cols - 1) * (stride_x if keeps else win_cols))
 
 
 def transfer_cycles(hw: HwSpec, size_bytes: int) -> int:
@@ -135,11 +149,10 @@ def post_block_cycles(*, visits: int, requant: bool) -> int:
 
 
 def post_alone_cycles(
-    *, pixels: int, blocks: int, window: int = 1, stages: tuple[Stage, ...] = (Stage.REQUANT,)
+    *, visits: int, blocks: int, stages: tuple[Stage, ...] = (Stage.REQUANT,)
 ) -> int:
-    """A post.run from start to retirement when nothing runs before it."""
+    """A post.run from start to retirement when nothing runs before it. visits: of a block."""
     requant = Stage.REQUANT in stages
-    visits = pixels * window
     first = POST_PARAM_CYCLES if requant else POST_SETUP_CYCLES
     blocks_before = (blocks - 1) * post_block_cycles(visits=visits, requant=requant)
     return first + blocks_before + visits - 1 + post_drain_cycles(stages)

@@ -6,7 +6,6 @@ from onnx_ir.passes import common
 from opu_fuse.passes.base import is_skipped
 from opu_fuse.passes.context import PassContext
 from opu_fuse.passes.decorators import module_pass
-from opu_fuse.passes.fingerprint import measured_change
 from opu_fuse.passes.registry import register
 
 
@@ -18,13 +17,27 @@ def dead_code_elimination(model: ir.Model, _: PassContext) -> tuple[ir.Model, bo
     Inputs of the model stay, read or not. Skipped functions keep their nodes, but an uncalled one
     goes as a whole.
     """
-    return measured_change(model, lambda: _remove_unused(model))
+    before = _structure(model)
+    _remove_unused(model)
+    return model, _structure(model) != before
 
 
-def _remove_unused(model: ir.Model) -> ir.Model:
+def _structure(model: ir.Model) -> list[object]:
+    """Everything that elimination may change: functions, nodes, their operands and results,
+    attributes, constants.
+    """
+    found: list[object] = [*model.functions]
+    for graph in (model.graph, *(f.graph for f in model.functions.values())):
+        found += graph.initializers
+        for node in graph.all_nodes():
+            results = [value.name for value in node.outputs]
+            found.append((node, len(node.inputs), results, [*node.attributes]))
+    return found
+
+
+def _remove_unused(model: ir.Model) -> None:
     for function in (model, *model.functions.values()):
         if not is_skipped(function.graph):
             alone = ir.Model(function.graph, ir_version=model.ir_version)
             common.RemoveUnusedNodesPass()(alone)
     common.RemoveUnusedFunctionsPass()(model)
-    return model

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from opu_fuse.folding import can_fold
 from opu_fuse.passes.base import is_skipped
 from opu_fuse.passes.context import PassContext
 from opu_fuse.passes.decorators import module_pass
@@ -31,7 +32,10 @@ class FoldConstant:
     largest_output: int = 512 * 512
 
     def transform_module(self, model: ir.Model, _: PassContext) -> tuple[ir.Model, bool]:
-        with sealed(_untouchable(model)):
+        untouchable = _untouchable(model)
+        if not can_fold(model, untouchable):
+            return model, False
+        with sealed(untouchable):
             return measured_change(model, lambda: self._fold(model))
 
     def _fold(self, model: ir.Model) -> ir.Model:

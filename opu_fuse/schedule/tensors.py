@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from opu_fuse.cost.lanes import LaneMap, Shifts, joined_starts
+from opu_fuse.cost.lanes import LAYOUT, NO_SHIFTS, LaneMap, Shifts, joined_starts, map_lanes
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.views import feature_shape, follow_views
+from opu_fuse.dfg.views import elements, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.layout import Layout, Pieces, extent, is_plain
 from opu_fuse.hw.spec import HwSpec
@@ -13,6 +13,7 @@ from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.order import SegmentSteps
 
 BEFORE = -1
+MAP_RANK = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +94,43 @@ def _skips(pieces: Pieces, width: int) -> tuple[int, int]:
     return pieces[0][0], -extent(pieces) % width
 
 
+def misplaced(dfg: Dfg, hw: HwSpec) -> dict[tuple[int, int], str]:
+    """(concatenation, position of an operand): why it cannot lie there, for every map that would
+    have to be in two places if the machine did all concatenations and splits that it knows.
+    """
+    known = hw.dataflow.operators.keys() & LAYOUT
+    joined = {n.index for n in dfg.calls if n.op in known}
+    lanes = map_lanes(dfg, hw, joined)
+    elsewhere: dict[tuple[int, int], str] = {}
+    while True:
+        try:
+            find_joins(dfg, joined, lanes, hw.word_channels, NO_SHIFTS, elsewhere)
+        except CannotJoin as error:
+            if dfg[error.value].kind is Kind.CONST:
+                joined.discard(error.node)
+            else:
+                elsewhere[error.node, error.value] = error.what
+        else:
+            break
+    return {
+        (concat, position): why
+        for (concat, value), why in elsewhere.items()
+        for position, operand in enumerate(elements(dfg, concat))
+        if lanes[follow_views(dfg, operand)].base == value and len(dfg[operand].shape) == MAP_RANK
+    }
+
+
 def find_joins(
-    dfg: Dfg, joined: Collection[int], lanes: LaneMap, width: int, shifts: Shifts
+    dfg: Dfg,
+    joined: Collection[int],
+    lanes: LaneMap,
+    width: int,
+    shifts: Shifts,
+    elsewhere: Collection[tuple[int, int]] = (),
 ) -> dict[int, Join]:
     """Where the operands of joined concatenations lie, the concatenations inside others, and the
-    results of joined splits. width: lanes of a word.
+    results of joined splits. width: lanes of a word; elsewhere: (concatenation, value) to leave
+    out.
 
     Raises CannotJoin when a value would have to lie in two places.
     """
@@ -110,6 +143,8 @@ def find_joins(
             continue
         at = at or Join(home=outer, block=0)
         for value, start in starts.items():
+            if (outer, value) in elsewhere:
+                continue
             if value in found or dfg[value].kind is Kind.CONST:
                 where = "is a constant" if value not in found else "lies in another concatenation"
                 raise CannotJoin(
@@ -117,6 +152,7 @@ def find_joins(
                     f"{dfg[value].name} {where}",
                     "leave one of them to the host, or compute the value twice",
                     node=outer,
+                    value=value,
                 )
             found[value] = Join(home=at.home, block=at.block + start)
     for split in (i for i in joined if dfg[i].op == "split"):
@@ -137,11 +173,11 @@ def _part_of_another(found: Mapping[int, Join], starts: Mapping[int, int]) -> Jo
 
 
 class CannotJoin(DoesNotFit):
-    """A concatenation (`node`) that would have to copy."""
+    """A concatenation (`node`) that would have to copy one of its values."""
 
-    def __init__(self, where: str, what: str, fix: str, *, node: int) -> None:
+    def __init__(self, where: str, what: str, fix: str, *, node: int, value: int) -> None:
         super().__init__(where, what, fix)
-        self.node = node
+        self.node, self.value = node, value
 
 
 def values_read(dfg: Dfg, node: int) -> list[int]:

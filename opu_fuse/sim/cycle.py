@@ -62,7 +62,7 @@ def _segment(
     instructions, steps = steps_of(segment_words(bundle, segment), hw)
     memory = hw.dram
     latency = memory.latency if options.latency is None else options.latency
-    speed = options.bytes_per_cycle or memory.bytes_per_cycle
+    speed = memory.bytes_per_cycle if options.bytes_per_cycle is None else options.bytes_per_cycle
     rate = max(1, round(speed * RATE_STEPS)) / RATE_STEPS / memory.bus_bytes
     machine = CycleMachine(steps, hw, base=segment.program_offset, latency=latency, rate=rate)
     cycles = machine.run()

@@ -22,7 +22,8 @@ they end the beat, they end the instruction)."""
 
 
 class Fetch:
-    """words, beats: of the program. own: (step, cycle) of fetch's own instructions; full: engine
+    """wanted: cycle from which the next burst may be asked for, inf if none may yet. words, beats:
+    of the program. own: (step, cycle) of fetch's own instructions; full: engine
     whose queue has no room for the next word, else 0; stalled: cycles waited for room.
     """
 
@@ -48,17 +49,15 @@ class Fetch:
         self.own: list[tuple[Step, int]] = []
         self.full = 0
         self.stalled = 0
+        self.wanted = inf
+        self._want()
 
-    def request(self) -> float:
-        """Cycle in which the next burst may be asked for."""
-        if self._asked >= self.beats:
-            return inf
-        left = self._asked + self._next_burst() - self._ahead
-        if left <= 0:
-            return self._asked_at + 1
-        if left > len(self._left):
-            return inf
-        return max(self._asked_at, self._left[left - 1]) + 1
+    def _want(self) -> None:
+        left = self._asked + self._next_burst() - self._ahead  # beats that have to leave before
+        if self._asked >= self.beats or left > len(self._left):
+            self.wanted = inf
+        else:
+            self.wanted = max(self._asked_at, self._left[left - 1] if left > 0 else 0) + 1
 
     def _next_burst(self) -> int:
         """Beats up to the end of an aligned stretch, or of the program."""
@@ -70,6 +69,7 @@ class Fetch:
         beats = self._next_burst()
         self._asked += beats
         self._asked_at = at
+        self._want()
         return beats
 
     def arrive(self, at: int) -> list[int]:
@@ -103,6 +103,7 @@ class Fetch:
                 self._left.append(at)
             self._at = at
             self._next += 1
+        self._want()
         return engines
 
 

@@ -120,10 +120,7 @@ class CycleMachine:
     def _next_read(self) -> float:
         if self._open_reads == self._outstanding:
             return inf
-        at = self.fetch.request()
-        if self._loads.offers:
-            at = min(at, self._loads.request())
-        return max(at, self._read_slot)
+        return max(min(self.fetch.wanted, self._loads.wanted), self._read_slot)
 
     def _ask_read(self, at: int) -> None:
         """The address of a read goes out; fetch goes first."""
@@ -131,7 +128,7 @@ class CycleMachine:
         reads = self.memory.reads
         self._read_slot = at + 1
         self._open_reads += 1
-        if self.fetch.request() <= at:
+        if self.fetch.wanted <= at:
             beats = self.fetch.take(at)
             reads.extend((first + k, 1, _BEAT) for k in range(beats - 1))
             reads.append((first + beats - 1, 1, _LAST_BEAT))
@@ -142,13 +139,10 @@ class CycleMachine:
         self.memory.plan()
 
     def _next_write(self) -> float:
-        if not self._stores.offers:
-            return inf
-        at = self._stores.request()
         over = len(self._stores.taken) - self._outstanding
-        if over >= 0:
-            return max(at, self._answers[over]) if over < len(self._answers) else inf
-        return at
+        if over < 0:
+            return self._stores.wanted
+        return max(self._stores.wanted, self._answers[over]) if over < len(self._answers) else inf
 
     def _ask_write(self, at: int) -> None:
         """The address of a write goes out, its data follow."""

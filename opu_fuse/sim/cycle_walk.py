@@ -1,6 +1,7 @@
 """Bursts of load or store on their way to the bus."""
 
 from collections import deque
+from math import inf
 
 from opu_fuse.sim.cycle_bursts import Transfer
 from opu_fuse.sim.cycle_work import Work
@@ -10,15 +11,16 @@ INSIDE = -1
 
 
 class Walk:
-    """offers: bursts not yet taken as (cycle offered, beats, instruction that it completes), in
-    order. taken: cycles in which bursts were taken, all of the program. worked: beats of all
-    instructions so far.
+    """wanted: cycle from which the next burst may be taken, inf without one. taken: cycles in which
+    bursts were taken, all of the program. worked: beats of all instructions so far.
     """
 
     def __init__(self) -> None:
-        self.offers: deque[tuple[int, int, int]] = deque()
+        self.wanted = inf
         self.taken: list[int] = []
         self.worked = 0
+        # Bursts to take: cycle offered, beats, instruction that they complete.
+        self._offers: deque[tuple[int, int, int]] = deque()
         self._bursts = 0
         self._gate = 0  # bursts to be taken before the walk is in its last stretch
         self._stretch = 0  # cycles from there until it is ready
@@ -34,12 +36,13 @@ class Walk:
             first = max(first, self.taken[-1])
         last = len(work.beats) - 1
         for k, (beats, offered) in enumerate(zip(work.beats, work.offered, strict=True)):
-            self.offers.append((first + offered, beats, number if k == last else INSIDE))
+            self._offers.append((first + offered, beats, number if k == last else INSIDE))
         self._gate = self._bursts + work.before
         self._stretch = work.last_stretch
         self._earliest = start + work.runs + 1
         self._bursts += len(work.beats)
         self.worked += sum(work.beats)
+        self._want()
 
     def ready(self) -> int | None:
         """Cycle from which the next instruction may start; None: not known yet."""
@@ -49,15 +52,19 @@ class Walk:
             return self._earliest
         return max(self._earliest, self.taken[self._gate - 1] + self._stretch)
 
-    def request(self) -> int:
-        """Cycle in which the next burst may be taken."""
-        offered = self.offers[0][0]
-        return max(offered, self.taken[-1] + 1) if self.taken else offered
+    def _want(self) -> None:
+        if not self._offers:
+            self.wanted = inf
+        elif self.taken:
+            self.wanted = max(self._offers[0][0], self.taken[-1] + 1)
+        else:
+            self.wanted = self._offers[0][0]
 
     def take(self, at: int) -> tuple[int, int]:
         """Take the next burst at cycle `at`: its beats, and the instruction that it completes."""
-        _, beats, completes = self.offers.popleft()
+        _, beats, completes = self._offers.popleft()
         self.taken.append(at)
+        self._want()
         return beats, completes
 
     def opened(self) -> bool:

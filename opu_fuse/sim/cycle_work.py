@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opu_fuse.errors import ProgramError
 from opu_fuse.hw import timing
 from opu_fuse.hw.encoding import decode_with_positions
 from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine, Space, Stage, unpack_order
+from opu_fuse.hw.isa import Engine, PoolKind, Space, Stage, unpack_order
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.sweep import sweep
 from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
@@ -78,7 +79,9 @@ class Step:
 
 
 def steps_of(words: np.ndarray, hw: HwSpec) -> tuple[list[Instruction], list[Step]]:
-    """The decoded program, and its steps in program order. Raises ProgramError."""
+    """The decoded program, and its steps in program order. Raises ProgramError for words that are
+    no instructions or do not end.
+    """
     instructions, positions = decode_with_positions(words)
     steps, before = [], -1
     for number, (x, pc) in enumerate(zip(instructions, positions.tolist(), strict=True)):
@@ -95,6 +98,8 @@ def steps_of(words: np.ndarray, hw: HwSpec) -> tuple[list[Instruction], list[Ste
             )
         )
         before = pc
+    if not steps or (steps[-1].engine, steps[-1].opcode) != (Engine.FETCH, "end"):
+        raise ProgramError("program", "has no `end`", "compile the model again")
     return instructions, steps
 
 
@@ -175,7 +180,13 @@ def _windows(p: Mapping[str, int], hw: HwSpec) -> Windows:
 def _chain(p: Mapping[str, int]) -> Chain:
     stages = unpack_order(p["order"])
     requant = Stage.REQUANT in stages
-    visits = p["out_rows"] * p["out_cols"] * p["win_rows"] * p["win_cols"]
+    visits = timing.post_visits(
+        out_rows=p["out_rows"],
+        out_cols=p["out_cols"],
+        window=(p["win_rows"], p["win_cols"]),
+        stride_x=p["stride_x"],
+        kind=PoolKind(p["pool_kind"]),
+    )
     return Chain(
         blocks=p["blocks"],
         visits=visits,

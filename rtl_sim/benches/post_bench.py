@@ -10,7 +10,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge
 
-from opu_fuse.hw.isa import Engine, PoolKind, ResidualKind, Stage, pack_order
+from opu_fuse.hw.isa import Engine, PoolKind, ResidualKind, Stage, pack_order, unpack_order
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import ModuleKind
 from rtl_sim.benches import post_model
@@ -23,6 +23,7 @@ STAGES = post_model.stages_of(SPEC)
 LATENCY = {Stage.REQUANT: 0, Stage.ACT: 2, Stage.POOL: 3, Stage.RESIDUAL: 3, Stage.TABLE: 2}
 PREPARE, PARAMETERS = 2, 8  # start to the cycle before the first visit, without and with REQUANT
 DRAIN = 6  # last visit to done, stages of LATENCY apart
+OVERLAPS = ((3, 3, 1), (3, 3, 2), (2, 2, 1), (3, 2, 1), (1, 4, 2), (2, 4, 1), (5, 5, 1))
 ONE = ("in_rows", "out_rows", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
 
 
@@ -76,6 +77,15 @@ class Bench:
             memories = (self.residual, self.table)
             post_model.run(SPEC, self.psum, self.param, memories, self.output, p)
 
+    async def run_counted(self, p):
+        """An instruction alone takes its visits and the latency of its chain."""
+        await self.run([p], Pauses())
+        took = self.driver.retired_at[-1] - self.driver.started_at[-1]
+        chain = unpack_order(p["order"])
+        first = PARAMETERS if Stage.REQUANT in chain else PREPARE
+        expected = first + post_model.visits(p) + DRAIN + sum(LATENCY[s] for s in chain)
+        assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
+
     async def check(self, history=()):
         got = await self.driver.read(SPEC.buffers.output.words, np.int8)
         compare("output", self.output, got, [(RUN, p) for p in history])
@@ -128,12 +138,23 @@ async def a_window_position_takes_one_cycle(dut):
         [p] = bench.random(1, order=chain)
         if post_model.visits(p) // p["blocks"] <= PARAMETERS:
             p["blocks"] = 1  # else the parameters of the next block may be awaited
-        await bench.run([p], Pauses())
-        took = bench.driver.retired_at[-1] - bench.driver.started_at[-1]
-        first = PARAMETERS if Stage.REQUANT in chain else PREPARE
-        expected = first + post_model.visits(p) + DRAIN + sum(LATENCY[s] for s in chain)
-        assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
+        await bench.run_counted(p)
     await bench.check()
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step", skip=Stage.POOL not in STAGES)
+async def windows_of_a_row_share_columns_of_a_maximum_pool(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    for rows, cols, stride in OVERLAPS:
+        pool = {"pool_kind": PoolKind.MAX, "pool_slots": 0, "stride_x": stride}
+        pool |= {"win_rows": rows, "win_cols": cols}
+        for chain in [c for c in all_chains() if Stage.POOL in c]:
+            first, second = (p | pool for p in bench.random(2, order=chain))
+            await bench.run_counted(first | {"blocks": 1})
+            await bench.run([first, second], Pauses(hold=0.3))
+            dut.hold_i.value = 0
+            await bench.check([first, second])
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")

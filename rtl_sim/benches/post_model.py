@@ -17,6 +17,7 @@ from opu_fuse.hw.isa import (
     unpack_order,
 )
 from opu_fuse.hw.spec import ModuleKind
+from opu_fuse.hw.timing import post_visits
 from rtl_sim.benches.engine_driver import draw
 
 POWERS = tuple(1 << n for n in range(16))
@@ -184,7 +185,13 @@ def packed(slots):
 
 def visits(p):
     """Cycles of the visits without stalls."""
-    return p["blocks"] * p["out_rows"] * p["out_cols"] * p["win_rows"] * p["win_cols"]
+    return p["blocks"] * post_visits(
+        out_rows=p["out_rows"],
+        out_cols=p["out_cols"],
+        window=(p["win_rows"], p["win_cols"]),
+        stride_x=p["stride_x"],
+        kind=PoolKind(p["pool_kind"]),
+    )
 
 
 def _slope(rng, shift):

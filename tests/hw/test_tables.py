@@ -1,10 +1,12 @@
 """Tables that RTL and Python share: no gap, no overlap, no contradiction."""
 
+from functools import partial
+
 import pytest
 
 from opu_fuse.hw import timing
 from opu_fuse.hw.check_graph import RUNS
-from opu_fuse.hw.isa import REGISTERS, VALUE_BITS
+from opu_fuse.hw.isa import REGISTERS, VALUE_BITS, PoolKind
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, OFFSET, AccessKind
 from opu_fuse.hw.spec import NOT_IN_HASH, OPERATORS
@@ -104,6 +106,17 @@ def test_transfers_are_bound_by_bus_and_memory():
     assert timing.fetch_cycles(large, 16) == 16
 
 
-def test_post_visits_every_window_position_once():
-    assert timing.post_cycles(pixels=4, blocks=2, window=9) == 72
+def test_post_visits_new_columns_of_maximum_pools_and_whole_windows_of_averages():
+    visits = partial(timing.post_visits, out_rows=2, out_cols=4)
+    assert visits() == 8
+    assert visits(window=(3, 3)) == 2 * (9 + 3 * 3)
+    assert visits(window=(3, 3), out_cols=1) == 2 * 9
+    assert visits(window=(3, 3), stride_x=2) == 2 * (9 + 3 * 6)
+    assert visits(window=(3, 3), stride_x=3) == visits(window=(3, 3), stride_x=4) == 8 * 9
+    assert visits(window=(4, 4)) == 8 * 16, "three columns are not kept"
+    assert visits(window=(1, 1), stride_x=255) == 8
+    assert visits(window=(3, 3), kind=PoolKind.AVERAGE) == 8 * 9
+
+
+def test_copies_take_a_cycle_for_a_pixel_of_a_block():
     assert timing.copy_cycles(pixels=4, blocks=2) == 8

@@ -21,7 +21,7 @@ NETWORKS = (
     ("opu-light", "mobilenet_v1_025", 64),
     ("opu-light", "shufflenet_v2", 32),
 )
-MEMORIES = ((0, 1.0), (40, 1.0), (40, 0.5))
+MEMORIES = ((0, 0.5), (40, 1.0))
 """(latency, share of the bus's bandwidth)."""
 
 

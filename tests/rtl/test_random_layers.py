@@ -14,11 +14,13 @@ from benchmarks.ort_agreement import Agreement, by_operator, keeps_promise, onnx
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.pipeline import Options, Program, compile_model
 from tests.conftest import BASE_SEED
+from tests.networks.quantised_elsewhere import quantised_elsewhere
 from tests.networks.random_layers import draw
 from tests.networks.test_families import Executed, hold_against_golden
-from tests.rtl.session import hold_rtl_against_functional
+from tests.rtl.session import hold_bits, hold_rtl_against_functional
 
 FEW, MANY = 32, 200  # in the normal tier, at night
+QUANTISED = 40
 LAYERS = [
     pytest.param(1000 * BASE_SEED + n, marks=pytest.mark.rtl if n < FEW else pytest.mark.nightly)
     for n in range(FEW + MANY)
@@ -44,3 +46,18 @@ def test_a_random_layer_has_the_golden_models_bits_on_rtl(machine, layer, rtl):
         expected = onnxruntime(compiled.dfg, compiled.bundle, sample)
         for op, found in by_operator(compiled.dfg, expected, hw.numeric):
             assert keeps_promise(op, {"pow2": Agreement(), drawn.scales: found}), (op, found)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("layer", range(1000 * BASE_SEED, 1000 * BASE_SEED + QUANTISED))
+@pytest.mark.parametrize("machine", [m for m in spec_names() if m != "opu-classic"])
+def test_a_layer_that_came_quantised_has_the_golden_models_bits_on_rtl(machine, layer, rtl):
+    """With zero points; the published machine has no multipliers for its scales."""
+    hw = load_hw(machine)
+    drawn = draw(hw, layer)
+    inputs = {name: array[:1] for name, array in drawn.inputs.items()}
+    model = quantised_elsewhere(drawn.model, inputs)
+    compiled = compile_model(model, hw, Options(reuse_memory=False))
+    result = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
+    hold_bits(compiled.bundle, result, rtl(hw).run(compiled.bundle, inputs))
+    hold_against_golden(Executed(hw=hw, compiled=compiled, inputs=inputs, result=result))

@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from opu_fuse.errors import RunError
+from opu_fuse.errors import ProgramError, RunError
 from opu_fuse.hw import timing
+from opu_fuse.hw.asm import assemble
+from opu_fuse.hw.encoding import encode
 from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.load import load_hw
+from opu_fuse.sim.cycle_work import steps_of
 from tests.sim.cycle_programs import CONV, COPY, LATENCY, LOAD, POST, STORE, TINY, timeline
 
 FIRST_WORD = 4 + LATENCY  # start, address out, data back
@@ -49,7 +52,7 @@ def test_conv_copy_and_post_take_what_the_formulas_say():
     chain = (Stage.REQUANT, Stage.ACT)
     found = timeline(f"{COPY} signal=post\n{POST} order=requant,act wait=compute")
     assert found.lasts("compute") == timing.copy_alone_cycles(TINY, pixels=16, blocks=1) == 24
-    assert found.lasts("post") == timing.post_alone_cycles(pixels=16, blocks=1, stages=chain) == 32
+    assert found.lasts("post") == timing.post_alone_cycles(visits=16, blocks=1, stages=chain) == 32
     rows = 9 * 2
     assert timeline(CONV).lasts("compute") == 4 + 17 * 16 + 16 + 6
     assert timing.conv_alone_cycles(TINY, pixels=16, rows=rows) == 4 + 17 * 16 + 16 + 6
@@ -137,6 +140,11 @@ def test_cycles_of_an_engine_are_open_idle_or_after_its_last_instruction():
             idle = sum(v for k, v in found.counters.items() if k.startswith(f"idle_{engine}_"))
             assert found.counters[f"busy_{engine}"] + idle == spans[-1][1]
             assert found.counters[f"work_{engine}"] <= found.counters[f"busy_{engine}"]
+
+
+def test_a_program_without_an_end_is_refused():
+    with pytest.raises(ProgramError, match="has no `end`"):
+        steps_of(encode(assemble(LOAD)), TINY)
 
 
 def test_a_program_that_cannot_go_on_says_who_waits_for_whom():

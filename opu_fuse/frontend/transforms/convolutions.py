@@ -43,9 +43,11 @@ def _explicit(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _write(node: ir.Node, attributes: dict[str, Any]) -> bool:
-    before = {k: str(v) for k, v in node.attributes.items()}
+    wanted = {k: tuple(v) if isinstance(v, list) else v for k, v in attributes.items()}
+    if {k: a.value for k, a in node.attributes.items()} == wanted:
+        return False
     rewrite(node, node.op_type, node.inputs, attributes)
-    return before != {k: str(v) for k, v in node.attributes.items()}
+    return True
 
 
 def _transposed(node: ir.Node) -> bool:

@@ -1,0 +1,39 @@
+"""Whether constant folding has anything to do: the library that folds is slow to import.
+
+It computes operators on constants, operators that say something of a shape, and leaves out those
+that change nothing.
+"""
+
+from collections.abc import Collection
+
+import onnx_ir as ir
+
+PRESERVED = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""Never folded: they carry scales and zero points."""
+
+EVALUATED = frozenset(
+    {"Cast", "CastLike", "ConcatFromSequence", "Dropout", "Identity", "If", "SequenceAt"}
+    | {"SequenceConstruct", "Shape", "Size", "SplitToSequence"}
+)
+"""May be folded whatever they read."""
+SHAPING = frozenset({"Concat", "Expand", "Reshape"})
+"""May be folded when an operand is empty, or has the result's shape already."""
+
+
+def can_fold(model: ir.Model, untouchable: Collection[ir.Node] = ()) -> bool:
+    """Whether any node but the untouchable ones may be folded; True when in doubt."""
+    graphs = (model.graph, *(f.graph for f in model.functions.values()))
+    nodes = (node for graph in graphs for node in graph.all_nodes())
+    return any(node not in untouchable and _can_fold(node) for node in nodes)
+
+
+def _can_fold(node: ir.Node) -> bool:
+    if node.op_type in EVALUATED:
+        return True
+    operands = [v for v in node.inputs if v is not None]
+    if all(v.const_value is not None for v in operands):
+        return node.op_type not in PRESERVED
+    shapes = [v.shape for v in operands]
+    return node.op_type in SHAPING and any(
+        s is None or 0 in s or s == node.outputs[0].shape for s in shapes
+    )

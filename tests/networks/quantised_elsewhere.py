@@ -1,0 +1,35 @@
+"""Layers quantised by ONNX Runtime alone: zero points other than 0, a scale for every value."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+
+class _Sample(CalibrationDataReader):
+    def __init__(self, inputs: Mapping[str, np.ndarray]) -> None:
+        self._samples = iter([dict(inputs)])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._samples, None)
+
+
+def quantised_elsewhere(model: ir.Model, inputs: Mapping[str, np.ndarray]) -> ir.Model:
+    """The QDQ model; inputs: one sample, whose ranges become the scales."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "int8.onnx"
+        quantize_static(
+            ir.to_proto(model),
+            path,
+            _Sample(inputs),
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            extra_options={"ActivationSymmetric": False},
+        )
+        return ir.from_proto(onnx.load(path))

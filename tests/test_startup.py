@@ -1,0 +1,41 @@
+"""Compiling a quantised model loads no library that it has no work for: the command starts fast."""
+
+import subprocess
+import sys
+
+import onnx
+from onnxscript.optimizer import _constant_folding
+
+from opu_fuse.folding import EVALUATED, SHAPING
+from opu_fuse.frontend import prepare
+from opu_fuse.zoo import build
+
+SLOW = ("sympy.core", "onnxscript", "onnxruntime", "networkx", "scipy")
+
+COMPILE = f"""
+import sys
+from opu_fuse.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print("loaded:", [name for name in {SLOW!r} if name in sys.modules])
+"""
+
+
+def test_a_quantised_model_is_compiled_without_the_slow_libraries(tmp_path):
+    model, out = tmp_path / "qdq.onnx", tmp_path / "x.opu"
+    onnx.save(prepare(build("tiny_residual")).qdq, model)
+    command = [sys.executable, "-c", COMPILE, "compile", model, "--hw", "opu-tiny", "-o", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+# They pass on what Shape and Size make, or need symbolic shapes: alone they fold nothing.
+ONLY_WITH_SHAPES = {"Abs", "Add", "Gather", "Squeeze"}
+
+
+def test_every_operator_that_the_library_evaluates_is_known():
+    """An operator missing here would be left in models, unfolded."""
+    known = {name for _, name in _constant_folding.registry.op_evaluators}
+    assert known - ONLY_WITH_SHAPES == EVALUATED | SHAPING
