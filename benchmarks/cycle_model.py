@@ -3,8 +3,8 @@
     python benchmarks/cycle_model.py [--quick]
 
 Every program runs on both, at two latencies and two bandwidths of the memory. A row says how far
-the cycle engine is off in all, and in the group it knows worst. Exits with 1 when a network is off by
-more than 0.5 %, a group by more than 1 % and 20 cycles, or an engine retires in another order.
+the cycle engine is off in all, and in the group it knows worst. Exits with 1 when a network is off
+by more than 0.5 %, a group by more than 1 % and 20 cycles, or an engine retires in another order.
 """
 
 import argparse

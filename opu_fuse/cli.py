@@ -7,7 +7,8 @@ Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -169,7 +170,7 @@ def compile_(
     """Compile an ONNX model for a machine."""
     from opu_fuse.fuse.search import search_lines
     from opu_fuse.passes import PassOptions
-    from opu_fuse.pipeline import Options, Program, compile_model
+    from opu_fuse.pipeline import STAGES, Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
 
     spec = load_hw(hw)
@@ -188,8 +189,9 @@ def compile_(
         reuse_memory=not keep_tensors,
         passes=passes,
     )
-    with err.status("load") as status:
-        done = compile_model(model, spec, options, status.update, _print_plain)
+    with _bar(len(STAGES) + 1) as begin:
+        done = compile_model(model, spec, options, begin, _print_plain)
+        begin("write")
         Program(bundle=done.bundle, hw=spec).save(output)
     out.print(groups_table(done.bundle))
     search = done.partition.search
@@ -482,6 +484,20 @@ def _check_options(engine: Engine, options: list[tuple[str, object, tuple[Engine
     if wrong:
         why = "; it has no data" if engine is Engine.CYCLE else ""
         raise typer.BadParameter(f"{', '.join(wrong)}: not an option of the {engine} engine{why}")
+
+
+@contextmanager
+def _bar(stages: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal that moves on with every stage named to it."""
+    if not err.is_terminal:
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("load", total=stages, completed=-1)
+        yield lambda stage: bar.update(task, description=stage, advance=1)
 
 
 def _check(program: Any, arrays: Mapping[str, np.ndarray], result: Any, engine: Engine) -> Any:

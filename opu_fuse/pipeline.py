@@ -42,7 +42,6 @@ from opu_fuse.passes import (
 )
 from opu_fuse.schedule.plan import Misfit, Plan, TileCache, Tiling, schedule, tile
 from opu_fuse.schedule.tensors import misplaced
-from opu_fuse.sim.engine import run
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +53,15 @@ PASS_NAMES = ("unused", *STEPS, "optional", "canonical form")
 
 Progress = Callable[[str], None]
 """Told the name of every stage as it begins."""
+
+STAGES = (
+    "quantise",
+    "build the data-flow graph",
+    "fuse and tile",
+    "schedule",
+    "generate the program",
+)
+"""The stages of `compile_model`, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +194,8 @@ class Program:
 
     def run(self, inputs: Mapping[str, np.ndarray] | None = None, **options: Any) -> RunResult:
         """Run on an engine; options as in `sim.engine.run` (engine, shuffle, capture, rtl)."""
+        from opu_fuse.sim.engine import run  # slow to import, and compiling runs nothing
+
         return run(self.bundle, self.hw, inputs, **options)
 
 

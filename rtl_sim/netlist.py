@@ -46,14 +46,15 @@ class Module:
 
 def distinct_modules(rtlil: str) -> tuple[Module, ...]:
     """The modules of a design with its hierarchy kept, children before their parents."""
-    bodies = {m[1]: m[2] for m in _MODULE.finditer(_ORIGIN.sub("", rtlil))}
+    bodies = {m[1]: _numbered(m[2]) for m in _MODULE.finditer(_ORIGIN.sub("", rtlil))}
     names: dict[str, str] = {}
     merged: dict[str, str] = {}
 
     def rename(name: str) -> str:
         if name not in names:
             body = _INSTANCE.sub(lambda m: f"  cell \\{rename(m[1])} ", bodies[name])
-            names[name] = f"{name.partition('$')[0]}${_content_hash(body)}"
+            digest = hashlib.sha256(body.encode()).hexdigest()[:12]
+            names[name] = f"{name.partition('$')[0]}${digest}"
             merged.setdefault(names[name], body)
         return names[name]
 
@@ -63,8 +64,7 @@ def distinct_modules(rtlil: str) -> tuple[Module, ...]:
     )
 
 
-def _content_hash(body: str) -> str:
-    """Equal for bodies that differ in the numbers of unnamed things only."""
+def _numbered(body: str) -> str:
+    """Unnamed things numbered from 0 on, not on from those of the modules before."""
     numbers: dict[str, int] = {}
-    content = _NUMBER.sub(lambda m: f"${numbers.setdefault(m[1], len(numbers))}", body)
-    return hashlib.sha256(content.encode()).hexdigest()[:12]
+    return _NUMBER.sub(lambda m: f"${numbers.setdefault(m[1], len(numbers))}", body)

@@ -19,8 +19,6 @@ from opu_fuse.sim.cycle_work import steps_of
 from opu_fuse.sim.timed import group_counters
 
 ENGINE_NAME = "cycle"
-RATE_STEPS = 256
-"""Steps of a byte per cycle in which the memory of the RTL simulation takes its bandwidth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +61,9 @@ def _segment(
     memory = hw.dram
     latency = memory.latency if options.latency is None else options.latency
     speed = memory.bytes_per_cycle if options.bytes_per_cycle is None else options.bytes_per_cycle
-    rate = max(1, round(speed * RATE_STEPS)) / RATE_STEPS / memory.bus_bytes
-    machine = CycleMachine(steps, hw, base=segment.program_offset, latency=latency, rate=rate)
+    machine = CycleMachine(
+        steps, hw, base=segment.program_offset, latency=latency, bytes_per_cycle=speed
+    )
     cycles = machine.run()
     trace = tuple(_retired(machine, number, segment))
     counters = engine_counters(machine, cycles)

@@ -27,8 +27,8 @@ END_CYCLES = 4
 LOWEST_LATENCY = 2
 """Of the memory of the RTL simulation."""
 
-WRITE_DATA_CYCLES = 3
-"""From a burst of store to its first beat."""
+WRITE_GRANT_CYCLES, WRITE_DATA_CYCLES = 2, 3
+"""From a burst of store to the first grant of the memory, and to its first beat."""
 
 _BEAT, _LAST_BEAT = -2, -3
 """Reads of fetch; those of load have the instruction that they complete, or INSIDE."""
@@ -51,12 +51,18 @@ class Unit(Protocol):
 
 
 class CycleMachine:
-    """One run of one program at byte `base` of the memory window. latency: cycles, rate: beats per
-    cycle of the memory.
+    """One run of one program at byte `base` of the memory window, on a memory with `latency` cycles
+    and `bytes_per_cycle`.
     """
 
     def __init__(
-        self, steps: Sequence[Step], hw: HwSpec, *, base: int, latency: int, rate: float
+        self,
+        steps: Sequence[Step],
+        hw: HwSpec,
+        *,
+        base: int,
+        latency: int,
+        bytes_per_cycle: float,
     ) -> None:
         counters = Counters((1 << hw.counter_bits) - 1)
         depths = {
@@ -83,7 +89,7 @@ class CycleMachine:
             Engine.POST: PostUnit(),
             Engine.STORE: self._stores,
         }
-        self.memory = Memory(rate)
+        self.memory = Memory(bytes_per_cycle, hw.dram.bus_bytes)
         self._latency = max(latency, LOWEST_LATENCY)
         self._outstanding = hw.dram.outstanding
         self._open_reads = 0
@@ -130,13 +136,15 @@ class CycleMachine:
         self._open_reads += 1
         if self.fetch.wanted <= at:
             beats = self.fetch.take(at)
-            reads.extend((first + k, 1, _BEAT) for k in range(beats - 1))
-            reads.append((first + beats - 1, 1, _LAST_BEAT))
+            tags = [_BEAT] * (beats - 1) + [_LAST_BEAT]
+            added = [reads.add(first + k, first + k, 1, tag) for k, tag in enumerate(tags)]
+            current = added[0]
         else:
-            reads.append((first, *self._loads.take(at)))
+            current = reads.add(first, first, *self._loads.take(at))
             if self._loads.opened():
                 self._settle(Engine.LOAD)
-        self.memory.plan()
+        if current:
+            self.memory.plan()
 
     def _next_write(self) -> float:
         over = len(self._stores.taken) - self._outstanding
@@ -146,18 +154,21 @@ class CycleMachine:
 
     def _ask_write(self, at: int) -> None:
         """The address of a write goes out, its data follow."""
-        self.memory.writes.append((at + WRITE_DATA_CYCLES, *self._stores.take(at)))
-        self.memory.plan()
+        beats, completes = self._stores.take(at)
+        grant, data = at + WRITE_GRANT_CYCLES, at + WRITE_DATA_CYCLES
+        if self.memory.writes.add(grant, data, beats, completes):
+            self.memory.plan()
         if self._stores.opened():
             self._settle(Engine.STORE)
 
     def _move(self) -> None:
-        """Move beats to the next change, and see what has come to its end."""
-        read, write, end = self.memory.move()
+        """Let the memory go on to its next change, and see what has come to its end."""
+        memory = self.memory
+        read, write = memory.move()
         if read is not None:
-            self._finish_read(read, end)
+            self._finish_read(read, memory.reads.end)
         if write is not None:
-            answer = end + self._latency
+            answer = memory.writes.end + self._latency
             self._answers.append(answer)
             if write != INSIDE:
                 self.issues[Engine.STORE].dones.append(answer)

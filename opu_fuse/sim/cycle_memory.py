@@ -1,77 +1,164 @@
-"""DRAM behind the bus: reads and writes in order, one budget of beats for both.
+"""DRAM behind the bus: reads and writes in order, one budget of bytes for both.
 
-As the memory of the RTL simulation (`opu_axi_memory`), in stretches of constant speed: while budget
-is saved a direction moves a beat a cycle; without, those that move share what comes in.
+The memory of the RTL simulation (`opu_axi_memory`) to the cycle, but from change to change: what
+one direction moves alone is one step, and so is what both move turn by turn.
 """
 
 from collections import deque
-from math import ceil, inf
+from math import inf
 
-_EPSILON = 1e-6
-_SAVED_BEATS = 1.0
-"""Budget that is kept for later, at most."""
+RATE_STEPS = 256
+"""Steps of a byte per cycle in which the memory takes its bandwidth."""
+
+_NEVER = 1 << 60
+
+
+class Stream:
+    """One direction. at: cycle of the next grant at the earliest; data: cycle from which the beats
+    of the current burst are there; left: those to be granted; end: cycle behind the beat granted
+    last.
+    """
+
+    __slots__ = ("_bursts", "at", "data", "end", "left")
+
+    def __init__(self) -> None:
+        self._bursts: deque[tuple[int, int, int, int]] = deque()
+        self.at, self.data, self.left, self.end = _NEVER, 0, 0, 0
+
+    def add(self, at: int, data: int, beats: int, tag: int) -> bool:
+        """Add a burst behind the others; True if it is the current one."""
+        self._bursts.append((at, data, beats, tag))
+        if len(self._bursts) > 1:
+            return False
+        self.at, self.data, self.left = at, data, beats
+        return True
+
+    def granted(self, at: int, left: int) -> int | None:
+        """`left` beats are left after a grant at cycle `at`; tag of the burst if it has ended."""
+        self.at = self.end = max(at, self.data) + 1
+        self.left = left
+        if left:
+            return None
+        tag = self._bursts.popleft()[3]
+        at, self.data, self.left, _ = self._bursts[0] if self._bursts else (_NEVER, 0, 0, 0)
+        self.at = max(self.at, at)
+        return tag
 
 
 class Memory:
-    """reads, writes: current and waiting bursts as (cycle of the first beat at the earliest,
-    beats, tag), in order. next: cycle of the next change.
+    """A beat is granted in a cycle in which the budget holds one, and moves in it or as soon as its
+    data are there. next: cycle behind the next change, which `plan` finds and `move` makes.
     """
 
     __slots__ = (
         *("next", "reads", "writes"),
-        *("_moving", "_now", "_rate", "_read_left", "_saved", "_speed", "_write_left"),
+        *("_beat", "_budget", "_now", "_plan", "_rate", "_write_first"),
     )
 
-    def __init__(self, rate: float) -> None:
-        """rate: beats per cycle."""
-        self.reads: deque[tuple[int, int, int]] = deque()
-        self.writes: deque[tuple[int, int, int]] = deque()
-        self.next = inf
-        self._rate = rate
-        self._saved = 0.0
-        self._now = 0.0  # cycle up to which beats are moved
-        self._read_left = self._write_left = inf  # beats of the current burst, inf: none
-        self._moving = 0  # directions that move
-        self._speed = 1.0  # of each
+    def __init__(self, bytes_per_cycle: float, bus_bytes: int) -> None:
+        self.reads, self.writes = Stream(), Stream()
+        self.next: float = inf
+        self._beat = bus_bytes * RATE_STEPS
+        self._rate = max(1, round(bytes_per_cycle * RATE_STEPS))
+        self._now = 0  # next cycle to decide
+        self._budget = 0  # left by the cycle before
+        self._write_first = False
+        # Decided by `next`: last cycle, budget, whose turn; beats left of read and write.
+        self._plan = (0, 0, False, 0, 0)
 
     def plan(self) -> None:
-        """Find `next` after a burst was added or beats were moved."""
-        now = self._now
-        moving = self._moving = (self._read_left < inf) + (self._write_left < inf)
-        scarce = moving > self._rate
-        if scarce and self._saved < _EPSILON:
-            self._speed = self._rate / moving
-            at = now + min(self._read_left, self._write_left) / self._speed
+        """Find `next` after a burst was added or a change was made."""
+        begin = max(min(self.reads.at, self.writes.at), self._now)
+        if begin >= _NEVER:
+            self.next = inf
+        elif max(self.reads.at, self.writes.at) <= begin:
+            self._together(begin)
         else:
-            self._speed = 1.0
-            at = now + min(self._read_left, self._write_left)
-            if scarce:
-                at = min(at, now + self._saved / (moving - self._rate))
-        if self._read_left == inf and self.reads:
-            at = min(at, max(now, self.reads[0][0]))
-        if self._write_left == inf and self.writes:
-            at = min(at, max(now, self.writes[0][0]))
-        self.next = at
+            self._alone(begin)
 
-    def move(self) -> tuple[int | None, int | None, int]:
-        """Go on to `next`: tags of the read and of the write that moved their last beat, and the
-        cycle behind it.
-        """
-        cycles = self.next - self._now
-        moved = cycles * self._speed
-        saved = self._saved + cycles * self._rate - self._moving * moved
-        self._saved = min(saved, _SAVED_BEATS)
-        self._now = now = self.next
-        self._read_left -= moved
-        self._write_left -= moved
+    def move(self) -> tuple[int | None, int | None]:
+        """Make the change: tags of the read and the write burst that have ended."""
+        last, self._budget, self._write_first, read_left, write_left = self._plan
+        self._now = last + 1
         read = write = None
-        if self._read_left < _EPSILON:
-            self._read_left, read = inf, self.reads.popleft()[2]
-        if self._write_left < _EPSILON:
-            self._write_left, write = inf, self.writes.popleft()[2]
-        if self._read_left == inf and self.reads and self.reads[0][0] <= now:
-            self._read_left = self.reads[0][1]
-        if self._write_left == inf and self.writes and self.writes[0][0] <= now:
-            self._write_left = self.writes[0][1]
+        if read_left != self.reads.left:
+            read = self.reads.granted(last, read_left)
+        if write_left != self.writes.left:
+            write = self.writes.granted(last, write_left)
         self.plan()
-        return read, write, ceil(now - _EPSILON)
+        return read, write
+
+    def _filled(self, cycle: int) -> int:
+        """Budget in a cycle when nothing was granted since `_now`."""
+        saved = self._budget + self._rate * (cycle - self._now + 1)
+        return min(saved, self._beat + self._rate)
+
+    def _alone(self, begin: int) -> None:
+        """One direction, until its burst ends or the other one may join."""
+        reads, writes, rate, beat = self.reads, self.writes, self._rate, self._beat
+        reading = reads.at < writes.at
+        one, until = (reads, writes.at) if reading else (writes, reads.at)
+        budget, cycles = self._filled(begin), until - 1 - begin
+        count = one.left if one.data <= begin else 1
+        if rate >= beat:
+            count = min(count, cycles + 1)
+            last = begin + count - 1
+            budget = min(budget - beat + (count - 1) * (rate - beat), rate)
+        else:
+            count = min(count, cycles + 1, (budget + rate * cycles) // beat)
+            last = begin + max(count - 1, -(-(count * beat - budget) // rate))
+            budget += rate * (last - begin) - count * beat
+        if not count:  # the other one may join before
+            last = until - 1
+            budget = self._filled(last)
+            self._plan = (last, budget, self._write_first, reads.left, writes.left)
+            self.next = until
+            return
+        left = one.left - count
+        if reading:
+            self._plan = (last, budget, True, left, writes.left)
+        else:
+            self._plan = (last, budget, False, reads.left, left)
+        self.next = last + 1
+
+    def _together(self, cycle: int) -> None:
+        """Both directions, until a burst ends; when the budget is short they take turns."""
+        rate, beat = self._rate, self._beat
+        budget, write_first = self._filled(cycle), self._write_first
+        read_left, write_left = self.reads.left, self.writes.left
+        data, write_at = self.writes.data, cycle
+        while True:
+            if budget < beat:
+                wait = -(-(beat - budget) // rate)
+                cycle += wait
+                budget += rate * wait
+            wants = write_at <= cycle
+            if wants and rate <= beat and budget < 2 * beat:  # from here on turn by turn
+                turns = min(2 * write_left - write_first, 2 * read_left - (not write_first))
+                last = cycle + max(0, -(-(turns * beat - budget) // rate))
+                budget += rate * (last - cycle) - turns * beat
+                write_left -= (turns + write_first) // 2
+                read_left -= (turns + (not write_first)) // 2
+                write_first ^= bool(turns % 2)
+                cycle = last
+                break
+            if wants and write_first:
+                budget -= beat
+                write_left -= 1
+                wants = write_first = False
+                write_at = max(cycle, data) + 1
+            if budget >= beat:
+                budget -= beat
+                read_left -= 1
+                write_first = True
+            if wants and budget >= beat:
+                budget -= beat
+                write_left -= 1
+                write_first = False
+                write_at = max(cycle, data) + 1
+            if not (read_left and write_left):
+                break
+            cycle += 1
+            budget = min(budget + rate, beat + rate)
+        self._plan = (cycle, budget, write_first, read_left, write_left)
+        self.next = cycle + 1

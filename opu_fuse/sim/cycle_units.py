@@ -19,8 +19,9 @@ class ComputeUnit:
         self.worked = 0
         self._ready = 0
         self._stepped = -1  # last step issued
-        self._next_sweep = 0  # of conv and copy, by the sweeps before
-        self._window_free = 0  # the columns of depthwise are read
+        self._pixels_free = 0  # conv and copy may sweep
+        self._next_row = 0  # conv may, by the partial sums of its sweep before
+        self._window_free = 0  # depthwise may read its columns
 
     def ready(self) -> int:
         """Cycle from which the next instruction may start."""
@@ -39,12 +40,15 @@ class ComputeUnit:
         return self._stepped + self._drain - 1
 
     def _sweeps(self, work: Sweeps, start: int) -> None:
-        first = max(start + work.setup, self._next_sweep)
+        first = max(start + work.setup, self._pixels_free)
+        if work.gap:
+            first = max(first, self._next_row)
         if work.accumulate:
             first = max(first, self._drained())
         last = first + (work.count - 1) * work.period
         self._stepped = last + work.steps
-        self._next_sweep = last + max(work.steps, work.gap)
+        self._pixels_free = last + work.steps
+        self._next_row = last + work.gap
         self._window_free = self._stepped + 1
         self._ready = last + 1
         self.worked += work.count * work.steps
@@ -66,7 +70,7 @@ class ComputeUnit:
             busy=max(self._stepped - first, 0),
         )
         self._stepped = first + found.stepped
-        self._next_sweep = self._stepped + 1
+        self._pixels_free = self._stepped + 1
         self._window_free = first + found.read + 1
         self._ready = first + found.begun + 1
         self.worked += sum(work.parts) * work.out_rows * work.out_cols

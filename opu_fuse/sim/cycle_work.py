@@ -20,7 +20,7 @@ from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
 class Sweeps:
     """conv or copy: `count` sweeps over `steps` steps, `period` cycles apart.
 
-    setup: cycles from the start to the first sweep; gap: from a sweep to the next one at least;
+    setup: cycles from the start to the first sweep; gap: from a sweep of conv to the next at least;
     accumulate: the first sweep waits until the array is empty.
     """
 

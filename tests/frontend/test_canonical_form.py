@@ -58,39 +58,6 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
             "c: Reshape(c/conv, [1, 6, 5]) -> y [1x6x5]"
         ),
     ),
-    "a max pool behind a concatenation goes into its branches": (
-        graph(
-            "[a] u = Relu (x) [b] v = Neg (x) [j] w = Concat <axis = 1> (u, v) "
-            "[p] y = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (w)"
-        ),
-        {},
-        (
-            "a: Relu(x) -> u [1x4x9x8]\n"
-            "b: Neg(x) -> v [1x4x9x8]\n"
-            "p/0: MaxPool(u) -> p/0 [1x4x5x4] dilations=[1, 1] "
-            + POOL.format(pads="[1, 1, 1, 1]")
-            + "\np/1: MaxPool(v) -> p/1 [1x4x5x4] dilations=[1, 1] "
-            + POOL.format(pads="[1, 1, 1, 1]")
-            + "\np: Concat(p/0, p/1) -> y [1x8x5x4] axis=1"
-        ),
-    ),
-    "a max pool stays behind a concatenation whose branch somebody else reads": (
-        graph(
-            "[a] u = Relu (x) [j] w = Concat <axis = 1> (u, x) "
-            "[p] q = MaxPool <kernel_shape = [2, 2]> (w) [r] g = GlobalAveragePool (u) "
-            "[s] h = GlobalAveragePool (q) [t] y = Concat <axis = 1> (g, h)"
-        ),
-        {},
-        (
-            "a: Relu(x) -> u [1x4x9x8]\n"
-            "j: Concat(u, x) -> w [1x8x9x8] axis=1\n"
-            "p: MaxPool(w) -> q [1x8x8x7] dilations=[1, 1] kernel_shape=[2, 2] pads=[0, 0, 0, 0] "
-            "strides=[1, 1]\n"
-            "r: GlobalAveragePool(u) -> g [1x4x1x1]\n"
-            "s: GlobalAveragePool(q) -> h [1x8x1x1]\n"
-            "t: Concat(g, h) -> y [1x12x1x1] axis=1"
-        ),
-    ),
     "batch norm, per-channel factor and offset go into the convolution": (
         graph(
             "[c] a = Conv (x, w) [n] b = BatchNormalization (a, s, t, t, v) [m] d = Mul (b, f) "

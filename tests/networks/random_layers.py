@@ -5,6 +5,7 @@ finds the channels), sometimes an activation and a pool behind it. Sizes and wei
 that every tensor holds many values: `MANY` elements at least, of which few lie at an end.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -61,9 +62,11 @@ class Sketch:
         return self.number(1, word // 4 if self.chance(0.3) else 5 * word // 2)
 
     def input(self, channels: int | None = None, least: int = 4) -> Map:
-        """Noise around a mean per channel, so that averages differ."""
-        shape = (channels or self.channels(), self.number(least, 19), self.number(least, 19))
-        return self._input(shape, samples=1)
+        """Noise around a mean per channel, so that averages differ; sometimes several tiles."""
+        tile = math.isqrt(self.hw.buffers.psum.bank_words)
+        most = 2 * tile if self.chance(0.2) else 19
+        size = [self.number(least, max(most, 19)) for _ in range(2)]
+        return self._input((channels or self.channels(), *size), samples=1)
 
     def vector(self) -> Map:
         return self._input((self.number(MANY, 4 * MANY),), samples=3)

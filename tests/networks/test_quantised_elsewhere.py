@@ -9,8 +9,12 @@ from tests.networks.random_layers import draw, kinds_of
 from tests.networks.test_families import Executed, hold_against_golden
 
 HW = load_hw("opu-light")
-JOINS = {"concat", "split"}
-"""Kinds of layers whose concatenation gets operands of different scales."""
+HOST = {
+    "concat": "only moves values, but those are rounded to different scales",
+    "split": "only moves values, but those are rounded to different scales",  # joined at its end
+    "table": "int8 in the model",  # functions that the quantiser leaves alone
+}
+"""Kinds of layers of which a part may stay on the host, and why."""
 
 
 @pytest.mark.parametrize("seed", range(len(kinds_of(HW))))
@@ -18,8 +22,9 @@ def test_a_layer_that_came_quantised_has_the_golden_models_bits(seed):
     layer = draw(HW, seed)
     inputs = {name: array[:1] for name, array in layer.inputs.items()}
     compiled = compile_model(quantised_elsewhere(layer.model, inputs), HW)
-    host = [(compiled.dfg[op.node].op, op.reason) for op in compiled.partition.host]
-    assert [op for op, _ in host] == (["concat"] if layer.kind in JOINS else [])
-    assert all("only moves values, but those are rounded to different scales" in r for _, r in host)
+    host = compiled.partition.host
+    assert not host or layer.kind in HOST
+    assert all(HOST[layer.kind] in op.reason for op in host)
+    assert host or layer.kind not in {"concat", "split"}, "as if the scales were the same"
     result = Program(bundle=compiled.bundle, hw=HW).run(inputs, capture=True)
     hold_against_golden(Executed(hw=HW, compiled=compiled, inputs=inputs, result=result))

@@ -1,6 +1,4 @@
-"""The cycle engine against the RTL: groups within 1 % or 20 cycles, networks within 0.5 %,
-the same instructions retired in the same order.
-"""
+"""The cycle engine against the RTL: the same cycles of every group and every instruction."""
 
 import pytest
 
@@ -32,7 +30,7 @@ def program(request):
 
 
 @pytest.mark.parametrize(("latency", "share"), MEMORIES)
-def test_the_cycle_engine_knows_the_rtls_cycles(program, latency, share):
+def test_the_cycle_engine_has_the_rtls_counters_groups_and_records(program, latency, share):
     speed = share * program.hw.dram.bus_bytes
     rtl = program.run(
         noise(program.bundle),
@@ -42,28 +40,6 @@ def test_the_cycle_engine_knows_the_rtls_cycles(program, latency, share):
     cycle = program.run(
         engine="cycle", memory=MemoryOptions(latency=latency, bytes_per_cycle=speed)
     )
-    assert cycle.counters["cycles"] == pytest.approx(rtl.counters["cycles"], rel=0.005)
-    far = [
-        (theirs.index, theirs.cycles, mine.cycles)
-        for theirs, mine in zip(rtl.groups, cycle.groups, strict=True)
-        if abs(theirs.cycles - mine.cycles) > max(20, 0.01 * theirs.cycles)
-    ]
-    assert not far, "group, cycles of the RTL, of the cycle engine"
-    assert orders(cycle.trace) == orders(rtl.trace)
-    hold_counters(rtl.counters, cycle.counters)
-
-
-def orders(trace):
-    found = {}
-    for r in trace:
-        found.setdefault(r.engine, []).append(r.instruction)
-    return found
-
-
-def hold_counters(rtl, cycle):
-    """Bytes and instructions are equal, busy and stalled cycles as close as those of a network."""
-    for name, value in rtl.items():
-        if name.startswith(("dram_bytes", "instructions")):
-            assert cycle[name] == value, name
-        else:
-            assert abs(cycle[name] - value) <= 0.005 * rtl["cycles"], name
+    assert {name: cycle.counters[name] for name in rtl.counters} == rtl.counters
+    assert cycle.groups == rtl.groups
+    assert cycle.trace == rtl.trace

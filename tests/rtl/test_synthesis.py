@@ -99,11 +99,12 @@ def test_change_costs_the_modules_that_it_touches(monkeypatch, tmp_path):
         runs.append(re.findall(r"^module \\(\w+)", (folder / "design.il").read_text(), re.M))
         (folder / "check.txt").write_text("")
 
-    design = "module \\{0}$top.x\n  wire $1\n{1}end\n"
+    design = "module \\{0}$top.x\n  wire ${1}\n{2}end\n"
     monkeypatch.setenv("OPU_FUSE_CACHE", str(tmp_path))
     monkeypatch.setattr("rtl_sim.synth.yosys", fake)
-    for word in ("before", "after"):
-        text = design.format("touched", f"  wire \\{word}\n") + design.format("other", "")
+    for number, word in enumerate(("before", "after")):
+        touched = design.format("touched", 0, f"  wire \\{word}\n")
+        text = touched + design.format("other", number, "")
         for module in (modules := distinct_modules(text)):
             _run((module,), modules, ("synthesise",))
     assert runs == [["touched"], ["other"], ["touched"]]

@@ -41,8 +41,13 @@ def timeline(
 ) -> Timeline:
     """Run a program, `check` before and `end` behind it."""
     words = encode(assemble(f"fetch.check hash={hw.spec_hash:#x}\n{text}\nfetch.end\n"))
-    rate = (bytes_per_cycle or hw.dram.bus_bytes) / hw.dram.bus_bytes
-    machine = CycleMachine(steps_of(words, hw)[1], hw, base=base, latency=latency, rate=rate)
+    machine = CycleMachine(
+        steps_of(words, hw)[1],
+        hw,
+        base=base,
+        latency=latency,
+        bytes_per_cycle=bytes_per_cycle or hw.dram.bus_bytes,
+    )
     cycles = machine.run()
     names = {e: Engine(e).name.lower() for e in machine.issues}
     return Timeline(

@@ -15,7 +15,8 @@
 // variables that nothing else reads: each stage sees its predecessor's result of the cycle before, as registers do.
 // Loops stand in functions and, where their bodies are alike, stay rolled: a simulator's compiler then sees vectors, which
 // run an order of magnitude faster than an instance per multiplier. Where widths are exact (synthesis), `multiply` has
-// another body: two units that have the same operands in every mode share multipliers (opu_multiply_pair).
+// another body: two units that have the same operands in every mode share multipliers (opu_multiply_pair), others stand
+// alone (opu_multiply_unit).
 `include "opu_assert.svh"
 
 module opu_array
@@ -59,47 +60,60 @@ module opu_array
   logic [WORD_BITS-1:0] word;
   logic [WORD_BITS-1:0] window [WINDOW_SIDE][COLUMNS];
 
-  // Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and a pixel's units begin at whole pairs. The
-  // units of depthwise have operands of their own.
-  localparam bit PAIRED = EXACT && !HAS_DEPTHWISE && UNITS / MODE_PX_MAX % (2 * PARTS) == 0;
-  sum_t pair_sum [UNITS];
+  // Where widths are exact (synthesis). Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and a pixel's
+  // units begin at whole pairs. The units of depthwise have operands of their own.
+  localparam bit PAIRED = !HAS_DEPTHWISE && UNITS / MODE_PX_MAX % (2 * PARTS) == 0;
+  sum_t exact_sum [UNITS];
 
-  for (genvar u = 0; u < int'(UNITS); u++) begin : g_unit
-    if (!PAIRED) begin : g_alone
-      assign pair_sum[u] = '0;
-    end else if (u / PARTS % 2 == 0) begin : g_pair
-      logic [8*MULTIPLIERS-1:0] shared, low, high;
-      always_comb begin
-        shared = '0;
-        for (int unsigned m = 0; m < LAYOUTS; m++) begin
-          if (multiply_i.layout == layout_t'(m)) begin
-            for (int unsigned i = 0; i < MULTIPLIERS; i++) begin
-              shared[8*i+:8] = 8'(operand[u/(UNITS/32'(LAYOUT_PX[m]))*PARTS+u%(32'(LAYOUT_IC[m])/MULTIPLIERS)][i]);
+  if (!EXACT) begin : g_rolled
+    assign exact_sum = '{default: '0};
+  end else begin : g_exact
+    logic [8*MULTIPLIERS-1:0] weight [UNITS];
+    for (genvar u = 0; u < int'(UNITS); u++) begin : g_unit
+      // Chosen byte by byte: a dynamic index into `row` makes a multiplexer of a whole row, here one for every weight.
+      for (genvar i = 0; i < int'(MULTIPLIERS); i++) begin : g_weight
+        localparam int unsigned AT = u * MULTIPLIERS + i;
+        logic [ROWS-1:0][7:0] bytes;
+        for (genvar r = 0; r < int'(ROWS); r++) begin : g_row
+          assign bytes[r] = 8'(row[r][AT/WEIGHT_WIDTH][AT%WEIGHT_WIDTH]);
+        end
+        assign weight[u][8*i+:8] = bytes[multiply_i.row_select];
+      end
+
+      if (!PAIRED || u / PARTS % 2 == 0) begin : g_multiply
+        logic [8*MULTIPLIERS-1:0] operands;
+        always_comb begin
+          operands = '0;
+          for (int unsigned m = 0; m < LAYOUTS; m++) begin
+            automatic int unsigned pixel = u / (UNITS / 32'(LAYOUT_PX[m]));
+            automatic int unsigned part = u % (32'(LAYOUT_IC[m]) / MULTIPLIERS);
+            if (multiply_i.layout == layout_t'(m)) begin
+              for (int unsigned i = 0; i < MULTIPLIERS; i++) begin
+                operands[8*i+:8] = 8'(operand[(m == MODE_COUNT) ? u : pixel * PARTS + part][i]);
+              end
             end
           end
         end
-      end
-      // Chosen byte by byte: a dynamic index into `row` makes a multiplexer of a whole row, here one for every weight.
-      for (genvar i = 0; i < int'(MULTIPLIERS); i++) begin : g_weight
-        localparam int unsigned L = u * MULTIPLIERS + i;
-        localparam int unsigned H = L + PARTS * MULTIPLIERS;
-        logic [ROWS-1:0][7:0] lows, highs;
-        for (genvar r = 0; r < int'(ROWS); r++) begin : g_row
-          assign lows[r] = 8'(row[r][L/WEIGHT_WIDTH][L%WEIGHT_WIDTH]);
-          assign highs[r] = 8'(row[r][H/WEIGHT_WIDTH][H%WEIGHT_WIDTH]);
+        if (PAIRED) begin : g_pair
+          opu_multiply_pair #(
+              .TERMS(MULTIPLIERS)
+          ) u_pair (
+              .shared_i  (operands),
+              .low_i     (weight[u]),
+              .high_i    (weight[u+PARTS]),
+              .low_sum_o (exact_sum[u]),
+              .high_sum_o(exact_sum[u+PARTS])
+          );
+        end else begin : g_alone
+          opu_multiply_unit #(
+              .TERMS(MULTIPLIERS)
+          ) u_unit (
+              .operand_i(operands),
+              .weight_i (weight[u]),
+              .sum_o    (exact_sum[u])
+          );
         end
-        assign low[8*i+:8] = lows[multiply_i.row_select];
-        assign high[8*i+:8] = highs[multiply_i.row_select];
       end
-      opu_multiply_pair #(
-          .TERMS(MULTIPLIERS)
-      ) u_pair (
-          .shared_i  (shared),
-          .low_i     (low),
-          .high_i    (high),
-          .low_sum_o (pair_sum[u]),
-          .high_sum_o(pair_sum[u+PARTS])
-      );
     end
   end
 
@@ -158,7 +172,14 @@ module opu_array
       automatic int unsigned kx = t % WINDOW_SIDE;
       word = '0;
       if (ky < 32'(align_i.kernel_rows) && kx < 32'(align_i.kernel_cols)) begin
-        word = window[ky][align_i.column+COLUMN_BITS'(kx)] >> (32'(align_i.part) * 8 * PART_LANES);
+        if (EXACT) begin  // a multiplexer of this line, not of all
+          automatic logic [COLUMNS-1:0][WORD_BITS-1:0] line;
+          for (int unsigned c = 0; c < COLUMNS; c++) line[c] = window[ky][c];
+          word = line[align_i.column+COLUMN_BITS'(kx)];
+        end else begin
+          word = window[ky][align_i.column+COLUMN_BITS'(kx)];
+        end
+        word = word >> (32'(align_i.part) * 8 * PART_LANES);
       end
       /* verilator unroll_full */
       for (int unsigned u = 0; u < PART_LANES; u++) operand[u][t] = ELEMENT_BITS'(signed'(word[8*u+:8]));
@@ -166,9 +187,21 @@ module opu_array
   endfunction
 
   function automatic void enter();
-    window[enter_i.line][enter_i.column] = enter_i.first_inside ? feature_i : {WORD_CHANNELS{enter_i.pad}};
-    if (enter_i.both) begin
-      window[enter_i.line][enter_i.column+COLUMN_BITS'(1)] = enter_i.next_inside ? next_i : {WORD_CHANNELS{enter_i.pad}};
+    automatic logic [COLUMN_BITS-1:0] next_column = enter_i.column + COLUMN_BITS'(1);
+    automatic logic [WORD_BITS-1:0] first = enter_i.first_inside ? feature_i : {WORD_CHANNELS{enter_i.pad}};
+    automatic logic [WORD_BITS-1:0] next = enter_i.next_inside ? next_i : {WORD_CHANNELS{enter_i.pad}};
+    if (EXACT) begin  // a write enable a word, as in `fill`
+      for (int unsigned l = 0; l < WINDOW_SIDE; l++) begin
+        for (int unsigned c = 0; c < COLUMNS; c++) begin
+          if (enter_i.line == LINE_BITS'(l)) begin
+            if (enter_i.column == COLUMN_BITS'(c)) window[l][c] = first;
+            else if (enter_i.both && next_column == COLUMN_BITS'(c)) window[l][c] = next;
+          end
+        end
+      end
+    end else begin
+      window[enter_i.line][enter_i.column] = first;
+      if (enter_i.both) window[enter_i.line][next_column] = next;
     end
   endfunction
 
@@ -235,7 +268,7 @@ module opu_array
       for (int unsigned p = 0; p < PARTS; p++) copied[p] = operand[p];
     end
     if (multiply_i.valid && !multiply_i.copy) begin
-      if (PAIRED) unit_sum = pair_sum;
+      if (EXACT) unit_sum = exact_sum;
       else multiply(multiply_i.row_select, 32'(part_mask(multiply_i.layout)), 32'(row_words(multiply_i.layout)));
     end
 

@@ -1,6 +1,7 @@
 // POOL: the items of a window, from `first` to `last`, become one. Maximum over the present ones (-128 where there is
 // none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero). With slots_i (2 or 4, else 0)
 // an item holds that many pixels; before the maximum neighbours become one, in the half of the lanes that item_i.right names.
+// Windows of a maximum may have positions in common with the next two (item_i.again), which do not come again.
 // Latency 3 from the last item of the window, one item per cycle. Parameters are constant while items are inside.
 `include "opu_assert.svh"
 
@@ -27,23 +28,26 @@ module opu_pool
   logic [7:0] x [LANES];
   logic [7:0] y [LANES];
   pool_t window [LANES];
-  logic [7:0] later [2][LANES];  // maxima of the next two windows so far: -128 but between windows that share columns
+  logic [7:0] later [2][LANES];  // maxima of the next two windows so far; -128 when a row begins
   average_t product [LANES];
   item_t window_item_q, product_item_q;  // valid: the window is complete
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
+  function automatic void forget(logic n);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) later[n][l] = 8'h80;
+  endfunction
+
   function automatic void start(logic average);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) window[l] = average ? '0 : POOL_BITS'(signed'(later[0][l]));
-    /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) later[0][l] = later[1][l];
-    /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) later[1][l] = 8'h80;
+    later[0] = later[1];
+    forget(1'b1);
   endfunction
 
   function automatic void keep(logic n);
     /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) if (signed'(x[l]) > signed'(later[n][l])) later[n][l] = x[l];
+    for (int unsigned l = 0; l < LANES; l++) later[n][l] = (signed'(x[l]) > signed'(later[n][l])) ? x[l] : later[n][l];
   endfunction
 
   // Left neighbours to the lower half of the lanes, right ones to the upper half; then one half holds the larger ones.
@@ -132,11 +136,8 @@ module opu_pool
       if (item_i.again[1]) keep(1'b1);
     end
     if (!rst_ni) begin
-      /* verilator unroll_disable */
-      for (int unsigned l = 0; l < LANES; l++) begin
-        later[0][l] = 8'h80;
-        later[1][l] = 8'h80;
-      end
+      forget(1'b0);
+      forget(1'b1);
     end
   end
   /* verilator lint_on BLKSEQ */

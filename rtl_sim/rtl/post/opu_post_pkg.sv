@@ -48,7 +48,7 @@ package opu_post_pkg;
     logic           present;   // the window position lies in the tile
     logic           first;     // of its window
     logic           last;      // of its window
-    logic [1:0]     again;     // the next window of the row, the one after it have this position too and do not visit it
+    logic [1:0]     again;     // the next window, the one after it have this position too and do not visit it
     logic           right;     // in the last column of its window
     logic           final_one; // of its instruction
     residual_addr_t res_addr;

@@ -1,0 +1,27 @@
+"""Whoever waits for a compilation sees how far it is, on a terminal and nowhere else."""
+
+from opu_fuse import cli
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import STAGES, compile_model
+from opu_fuse.zoo import build
+
+
+def test_the_bar_knows_every_stage():
+    told = []
+    compile_model(build("tiny_residual"), load_hw("opu-tiny"), progress=told.append)
+    assert tuple(told) == STAGES
+
+
+def test_a_terminal_shows_the_stage(monkeypatch):
+    with cli.Console(stderr=True, force_terminal=True, record=True) as terminal:
+        monkeypatch.setattr(cli, "err", terminal)
+        with cli._bar(2) as begin:
+            begin("schedule")
+            terminal.print("between")
+    assert "schedule" in terminal.export_text()
+
+
+def test_a_file_gets_no_bar(capfd):
+    with cli._bar(2) as begin:
+        begin("schedule")
+    assert capfd.readouterr() == ("", "")
