@@ -20,7 +20,6 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.yamltree import KeyPath, Tree, parse_tree, read_tree
 from opu_fuse.resources import hw_specs_dir
 
-
 _SOUND: dict[str, HwSpec] = {}
 """Specs by their text: reading one takes a while, and whoever looks into a program asks for it."""
 

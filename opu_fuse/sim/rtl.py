@@ -68,9 +68,7 @@ class RtlRunner:
         )
         return SegmentRun(
             counters=_counters(found, self._hw, trace),
-            groups=group_counters(
-                program.instructions, segment, trace, found.cycles, self._hw
-            ),
+            groups=group_counters(program.instructions, segment, trace, found.cycles, self._hw),
             trace=trace if sample == 0 else (),
         )
 

@@ -203,8 +203,6 @@ def test_every_known_operator_has_a_kind():
     assert T not in HOST_PATTERNS.values()
 
 
-
-
 @st.composite
 def fusion_graphs(draw: st.DrawFn, most: int = 14) -> FusionGraph:
     size = draw(st.integers(2, most))

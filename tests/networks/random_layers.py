@@ -231,7 +231,7 @@ def avg_pool(s: Sketch) -> Map:
     x = s.input(least=6)
     if s.chance(0.3):
         x = convolve(s, x, kernel=3)
-    if s.chance(0.7):
+    if s.chance(0.7) or x.shape[1] * x.shape[2] > 19 * 19:  # the average of a map fits a tile
         return pool(s, x, "AveragePool", least=2)
     x = convolve(s, x, kernel=1, out=s.number(MANY, 2 * MANY))
     return s.node("GlobalAveragePool", x, shape=(x.shape[0], 1, 1))
