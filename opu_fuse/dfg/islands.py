@@ -6,7 +6,7 @@ from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias
 from opu_fuse.quant import META_KEY
 
-_MOVERS = frozenset({"concat", "split", "shuffle"})
+_MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample"})
 
 
 def float_reason(dfg: Dfg, index: int) -> str | None:

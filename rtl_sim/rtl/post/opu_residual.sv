@@ -85,7 +85,9 @@ module opu_residual
     end
   endfunction
 
-  // Where widths are exact (synthesis).
+  // Where widths are exact (synthesis). Three DSP slices a lane would be too many: with products a is scaled in tables.
+  localparam bit SOFT = EXACT && HAS_PRODUCT && MULT_BITS > 0;
+  scaled_t soft_a [LANES];
   logic [7:0] rounded [LANES];
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_round
@@ -101,6 +103,19 @@ module opu_residual
       );
     end else begin : g_none
       assign rounded[l] = '0;
+    end
+    if (SOFT) begin : g_soft
+      opu_multiply_soft #(
+          .X_BITS      (9),
+          .FACTOR_BITS (17),
+          .PRODUCT_BITS(SCALED_BITS)
+      ) u_scale_a (
+          .x_i      (9'(signed'(value_i[8*l+:8])) - 9'(a_zero_i)),
+          .factor_i ({1'b0, a_mult_i}),
+          .product_o(soft_a[l])
+      );
+    end else begin : g_slices
+      assign soft_a[l] = '0;
     end
   end
 
@@ -124,7 +139,8 @@ module opu_residual
     if (res_re_o) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) a[l] = value_i[8*l+:8];
-      scale_a(RESIDUAL_BITS'(a_zero_i), RESIDUAL_BITS'({1'b0, a_mult_i}), log2_of(a_mult_i));
+      if (SOFT) scaled_a = soft_a;
+      else scale_a(RESIDUAL_BITS'(a_zero_i), RESIDUAL_BITS'({1'b0, a_mult_i}), log2_of(a_mult_i));
     end
   end
   /* verilator lint_on BLKSEQ */
