@@ -27,6 +27,7 @@ from opu_fuse.cost.geometry import moves_nothing
 from opu_fuse.cost.lanes import LAYOUT
 from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.views import elements, follow_views
+from opu_fuse.hw.spec import HwSpec
 from opu_fuse.pipeline import Compilation, compile_model
 from opu_fuse.sim.cycle import MemoryOptions, run_cycle
 
@@ -49,6 +50,10 @@ PUBLISHED_AVERAGE = 91.0
 NINE = tuple(BARS)[:9]
 NINE_BAR = 93.0
 DRAM_BAR = 1.4
+OTHERS = {
+    "at 32 B/cycle": MemoryOptions(bytes_per_cycle=32),
+    "at latency 100": MemoryOptions(latency=100),
+}
 
 out = Console(width=150, highlight=False)
 
@@ -60,12 +65,18 @@ class Measured:
     """
 
     compiled: Compilation
+    hw: HwSpec
     run: RunResult
     macs: int
     cycles: int
     efficiency: float
     dram_bytes: int
     bound_bytes: int
+
+    def efficiency_with(self, memory: MemoryOptions) -> float:
+        """MAC efficiency in percent of the same program behind another memory."""
+        cycles = run_cycle(self.compiled.bundle, self.hw, memory).counters["cycles"]
+        return 100 * self.macs / (self.hw.macs * cycles)
 
 
 def main() -> int:
@@ -84,7 +95,7 @@ def main() -> int:
     table = Table(title=f"cycle engine, {_described(args)}", title_justify="left")
     for name in ("network", "machine", "operators on the host"):
         table.add_column(name)
-    for name in ("cycles", "MAC eff.", "bar", "DRAM MB", "bound MB", "ratio"):
+    for name in ("cycles", "MAC eff.", "bar", *OTHERS, "DRAM MB", "bound MB", "ratio"):
         table.add_column(name, justify="right")
     found: dict[str, float] = {}
     missed = 0
@@ -101,6 +112,7 @@ def main() -> int:
             str(m.cycles),
             f"{m.efficiency:.2f} %",
             f"{BARS[case]:.1f} %" if case in BARS else "",
+            *(f"{m.efficiency_with(other):.2f} %" for other in OTHERS.values()),
             f"{m.dram_bytes / 1e6:.1f}",
             f"{m.bound_bytes / 1e6:.1f}",
             f"{ratio:.2f}",
@@ -129,6 +141,7 @@ def measure(case: str, memory: MemoryOptions | None = None) -> Measured:
     counters = run.counters
     return Measured(
         compiled=compiled,
+        hw=hw,
         run=run,
         macs=macs,
         cycles=cycles,
@@ -158,7 +171,7 @@ def _bytes(node: Node) -> int:
 
 def _groups(case: str, m: Measured) -> Table:
     """What the engines did for each group, and the one that was busy longest."""
-    hw = opu_fuse.load_hw(case.split(":")[1])
+    hw = m.hw
     busy: Counter[tuple[int, str]] = Counter()
     for retired in m.run.trace:
         busy[retired.group, retired.engine] += retired.end - retired.start

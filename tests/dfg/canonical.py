@@ -91,9 +91,10 @@ def quantised(
     zero_points: bool = False,
     unrounded: tuple[str, ...] = (),
     opset: int = 17,
+    tied: bool = True,
 ) -> Quantised:
     """A text quantised with one calibration sample; values in `unrounded` get no rounding (float
-    islands).
+    islands). tied: operators that move values keep their scale.
     """
     proto = float_model(text, seed, opset)
     rng = np.random.default_rng(seed + 1)
@@ -105,17 +106,27 @@ def quantised(
         activations[name] = _activation_quant(
             values[name], pow2, int(rng.integers(-40, 40)) if zero_points else 0
         )
-    for node in proto.graph.node:
-        if (
-            node.op_type in SAME_SCALE
-            and node.input[0] in activations
-            and node.output[0] in activations
-        ):
-            activations |= dict.fromkeys(node.output, activations[node.input[0]])
+    if tied:
+        _tie(proto, activations)
     constants = _constant_quants(proto, activations, pow2)
     return Quantised(
         _annotate(proto, activations, constants), _qdq(proto, activations, constants), floats
     )
+
+
+def _tie(proto: onnx.ModelProto, activations: dict[str, QuantParams]) -> None:
+    """Operators that only move values keep their scale: the largest one of all they touch."""
+    changed = True
+    while changed:
+        changed = False
+        for node in (n for n in proto.graph.node if n.op_type in SAME_SCALE):
+            reads = node.input if node.op_type == "Concat" else node.input[:1]
+            if node.input[0] not in activations or node.output[0] not in activations:
+                continue
+            names = [n for n in (*reads, *node.output) if n in activations]
+            largest = max((activations[n] for n in names), key=lambda q: q.scale)
+            changed = changed or any(activations[n] != largest for n in names)
+            activations |= dict.fromkeys(names, largest)
 
 
 def reference(q: Quantised, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -309,10 +309,20 @@ def test_every_output_channel_of_a_transposed_convolution_has_its_own_scale(seed
 def test_concat_of_different_scales_goes_through_onnx_runtime(seed):
     source = """g (float[1,3,9,11] x, float[1,2,9,11] z) => (float[1,5,9,11] y) {
         [n] y = Concat<axis=1>(x, z) }"""
-    model = canonical.quantised(source, seed, zero_points=True)
+    model = canonical.quantised(source, seed, zero_points=True, tied=False)
     dfg = build_dfg(model.model)
     assert not runs_integer(dfg, dfg.calls[0].index)
     assert set(differences(model, seed).values()) == {(0.0, 0)}
+
+
+def test_a_max_pool_between_scales_goes_through_onnx_runtime():
+    source = """g (float[1,3,9,11] x) => (float[1,3,8,10] y) {
+        [n] y = MaxPool<kernel_shape=[2,2]>(x) }"""
+    for tied in (True, False):
+        model = canonical.quantised(source, zero_points=True, tied=tied)
+        dfg = build_dfg(model.model)
+        assert runs_integer(dfg, dfg.calls[0].index) == tied
+        assert set(differences(model, 0).values()) == {(0.0, 0)}
 
 
 def test_models_in_these_tests_are_valid():
