@@ -61,15 +61,20 @@ def hold_rtl_against_functional(bundle: Bundle, functional: RunResult, rtl: RunR
     values that prove something.
     """
     hold_bits(bundle, functional, rtl)
+    dull = dull_tensors(bundle, functional)
+    assert not dull, f"{dull} have too few values, or too many saturated"
+
+
+def dull_tensors(bundle: Bundle, functional: RunResult) -> list[str]:
+    """Tensors whose values prove little."""
     zeros = Reference(bundle).zero_points
-    dull = [
+    return [
         p.name
         for p in places(bundle)
         if p.name in functional.tensors
         and p.qdq_name in zeros
         and is_dull(_looked_at(functional, p.name), zeros[p.qdq_name])
     ]
-    assert not dull, f"{dull} have too few values, or too many saturated"
 
 
 def hold_bits(bundle: Bundle, functional: RunResult, rtl: RunResult) -> None:
