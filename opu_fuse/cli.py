@@ -199,6 +199,9 @@ def compile_(
         out.print(line, markup=False)
     for name, reason in done.copies.items():
         out.print(f"copy: {name}: {reason}", markup=False)
+    names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
+    for group, companion in done.plan.beside.items():
+        out.print(f"beside: {names[companion]}: between the tiles of {names[group]}", markup=False)
     for op in done.partition.host:
         out.print(f"host: {done.dfg[op.node].name}: {op.reason}", markup=False)
     out.print(

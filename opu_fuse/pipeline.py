@@ -40,8 +40,9 @@ from opu_fuse.passes import (
     module_pass,
     pass_context,
 )
-from opu_fuse.schedule.plan import Misfit, Plan, TileCache, Tiling, schedule, tile
+from opu_fuse.schedule.plan import Plan, schedule
 from opu_fuse.schedule.tensors import misplaced
+from opu_fuse.schedule.tiling import Misfit, TileCache, Tiling, tile
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,8 @@ from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.plan import HostWork, MachineProgram, Plan, PlannedLayer
+from opu_fuse.schedule.plan import HostWork, MachineProgram, Plan
+from opu_fuse.schedule.tiling import PlannedLayer
 
 BEFORE = -1
 

@@ -42,9 +42,11 @@ class Overflow:
         return self.needed - self.limit
 
 
-def choose_tile(name: str, shape: Shape, hw: HwSpec) -> tuple[Tile, Estimate]:
-    """The cheapest tile that fits. Raises DoesNotFit (with the smallest gap seen) when none
-    does.
+def choose_tile(
+    name: str, shape: Shape, hw: HwSpec, *, beside: bool = False
+) -> tuple[Tile, Estimate]:
+    """The cheapest tile that fits; beside another group, whose time is the larger one, the largest.
+    Raises DoesNotFit (with the smallest gap seen) when none does.
     """
     best: tuple[float, Tile, Estimate] | None = None
     nearest: Overflow | None = None
@@ -73,8 +75,9 @@ def choose_tile(name: str, shape: Shape, hw: HwSpec) -> tuple[Tile, Estimate]:
                 weights_outer=outer,
             )
             cost = estimate(shape, hw, tile)
-            if best is None or cost.total_cycles < best[0]:
-                best = (cost.total_cycles, tile, cost)
+            value = -rows * cols * blocks if beside else cost.total_cycles
+            if best is None or value < best[0]:
+                best = (value, tile, cost)
     if best is None:
         assert nearest is not None
         raise DoesNotFit(

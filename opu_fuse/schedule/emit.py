@@ -69,18 +69,19 @@ class Emitter:
 
     def layer(self, job: Job) -> Iterator[Step]:
         """All steps of one layer."""
-        shape, tile = job.layer.shape, job.tile
-        tiles = [
-            (row, rows, col, cols)
-            for row, rows in spans(shape.out_rows, tile.rows)
-            for col, cols in spans(shape.out_cols, tile.cols)
-        ]
-        if tile.weights_outer:
-            walk = [(r, t) for r in job.ranges for t in tiles]
-        else:
-            walk = [(r, t) for t in tiles for r in job.ranges]
-        for output_range, rect in walk:
+        for output_range, rect in _walk(job):
             yield from self._tile(job, output_range, rect)
+
+    def side_by_side(self, job: Job, companion: Job) -> Iterator[Step]:
+        """All steps of two layers, the companion's tiles spread evenly between the other's."""
+        ours, theirs = _walk(job), _walk(companion)
+        gaps, done = max(len(ours) - 1, 1), 0
+        for number, (output_range, rect) in enumerate(ours, 1):
+            yield from self._tile(job, output_range, rect)
+            due = min(ceil_div(number * len(theirs), gaps), len(theirs))
+            for companion_range, companion_rect in theirs[done:due]:
+                yield from self._tile(companion, companion_range, companion_rect)
+            done = due
 
     def _tile(self, job: Job, out: OutputRange, rect: tuple[int, int, int, int]) -> Iterator[Step]:
         mid = mid_tile(job.layer.shape, *rect)
@@ -361,3 +362,18 @@ class Emitter:
             layout.block_words,
         )
         return {"res": base, "res_row_pitch": cols, "res_block_pitch": rows * cols}
+
+
+def _walk(job: Job) -> list[tuple[OutputRange, tuple[int, int, int, int]]]:
+    """(output range, tile as first row, rows, first column, columns) of a layer in the order of its
+    schedule.
+    """
+    shape, tile = job.layer.shape, job.tile
+    tiles = [
+        (row, rows, col, cols)
+        for row, rows in spans(shape.out_rows, tile.rows)
+        for col, cols in spans(shape.out_cols, tile.cols)
+    ]
+    if tile.weights_outer:
+        return [(r, t) for r in job.ranges for t in tiles]
+    return [(r, t) for t in tiles for r in job.ranges]

@@ -50,16 +50,20 @@ def tensor_uses(
     lanes: LaneMap,
     slots: Mapping[int, int],
     shifts: Shifts,
+    beside: Collection[int] = (),
 ) -> dict[int, TensorUse]:
     """Every value that a machine group reads or writes, by DFG index. layers: group index ->
-    layer; joins: `find_joins`; slots: `packing.choose_slots`; shifts: `sharing.choose_shifts`.
+    layer; joins: `find_joins`; slots: `packing.choose_slots`; shifts: `sharing.choose_shifts`;
+    beside: groups that run in the same step as the group before them.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     machine = {*joins, *(join.home for join in joins.values())}
-    step = 0
+    same_step = set(beside)
+    step = BEFORE
     for segment in segments:
         for unit in segment.steps:
+            step += unit.group not in same_step
             if unit.group is not None and unit.group in layers:
                 layer = layers[unit.group]
                 reads = [layer.source] + ([] if layer.residual is None else [layer.residual])
@@ -72,9 +76,8 @@ def tensor_uses(
                 reads = []
             for node in reads:
                 last[node] = step
-            step += 1
     for output in dfg.outputs:
-        last[follow_views(dfg, output)] = step
+        last[follow_views(dfg, output)] = step + 1
     uses = {}
     for node in sorted(machine):
         join = joins.get(node, Join(home=node, block=0))

@@ -16,6 +16,7 @@ NETWORKS = (
     ("opu-tiny", "tiny_tiles", None),
     ("opu-tiny", "tiny_odd", None),
     ("opu-1024", "resnet20", None),
+    ("opu-1024", "googlenet", 64),
     ("opu-light", "mobilenet_v1_025", 64),
     ("opu-light", "shufflenet_v2", 32),
 )

@@ -28,8 +28,8 @@ from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement
 from opu_fuse.schedule.layer import Average, Layer
 from opu_fuse.schedule.memory import align
-from opu_fuse.schedule.plan import PlannedLayer
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
+from opu_fuse.schedule.tiling import PlannedLayer
 from opu_fuse.sim.functional import Machine
 
 ACT = {

@@ -1,0 +1,82 @@
+"""Groups that leave the array idle (a pool or an addition on its own) run beside one that keeps it
+busy: their tiles come between its tiles, so that copy path, post and memory work while the array
+multiplies.
+
+Two groups may run beside each other when neither waits for the other; the memory plan counts both
+as one step.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+
+from opu_fuse.cost.tiles import Estimate
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.fuse.order import Step, producers
+from opu_fuse.fuse.partition import Partition
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.order import SegmentSteps
+
+WINDOW = 64
+"""Steps looked at on each side of a group: a bound on the search, far above what networks need."""
+
+
+def find_companions(
+    dfg: Dfg,
+    partition: Partition,
+    steps: Sequence[Step],
+    idle: Mapping[int, Estimate],
+    busy: Mapping[int, Estimate],
+    hw: HwSpec,
+) -> dict[int, int]:
+    """Group that keeps the array busy -> group that runs beside it.
+
+    steps: of one machine segment; idle: groups without the array; busy: groups with it whose work
+    comes in several pieces. Of the groups between its last producer and its first reader, a group
+    goes to the one with the most time to spare, and alone when none has any.
+    """
+    at = {
+        m.node: position
+        for position, step in enumerate(steps)
+        if step.group is not None
+        for m in partition.groups[step.group].matches
+    }
+    sources: list[set[int]] = [set() for _ in steps]
+    readers: list[set[int]] = [set() for _ in steps]
+    for node, position in at.items():
+        for made in {at[p] for p in producers(dfg, node) if p in at} - {position}:
+            sources[position].add(made)
+            readers[made].add(position)
+    found: dict[int, int] = {}
+    place = [float(position) for position in range(len(steps))]
+    for position, step in enumerate(steps):
+        if step.group is None or step.group not in idle:
+            continue
+        after = max((place[i] for i in sources[position]), default=-1)
+        before = min((place[i] for i in readers[position]), default=len(steps))
+        near = range(max(int(after) + 1, position - WINDOW), min(ceil(before), position + WINDOW))
+        free = ((i, g) for i in near if (g := steps[i].group) in busy and g not in found)
+        spare = [(_spare(busy[g], hw), -i, g) for i, g in free if g is not None]
+        most, at_step, group = max(spare, default=(0, 0, -1))
+        if most > 0:
+            found[group] = step.group
+            place[position] = 0.5 - at_step
+    return found
+
+
+def _spare(cost: Estimate, hw: HwSpec) -> float:
+    """Cycles in which the array works and neither post nor memory has to."""
+    return cost.compute_cycles - max(cost.post_cycles, cost.dram_bytes / hw.dram.bytes_per_cycle)
+
+
+def side_by_side(segment: SegmentSteps, beside: Mapping[int, int]) -> SegmentSteps:
+    """The segment with every companion right behind the group that it runs beside."""
+    companions = set(beside.values())
+    steps = []
+    for step in segment.steps:
+        if step.group in companions:
+            continue
+        steps.append(step)
+        if step.group is not None and step.group in beside:
+            steps.append(Step(group=beside[step.group]))
+    return replace(segment, steps=tuple(steps))

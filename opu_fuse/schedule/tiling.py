@@ -1,0 +1,201 @@
+"""The tiles of a whole model: groups lowered to layers, their tiles chosen, pools put beside groups
+that keep the array busy.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from opu_fuse.cost.lanes import LAYOUT, map_lanes
+from opu_fuse.cost.layer import Shape
+from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
+from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.views import follow_views
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.fuse.partition import Group, Partition
+from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.chunks import OutputRange, output_ranges, weight_bytes
+from opu_fuse.schedule.companions import find_companions, side_by_side
+from opu_fuse.schedule.layer import Layer
+from opu_fuse.schedule.lower import lower_group
+from opu_fuse.schedule.memory import align
+from opu_fuse.schedule.order import SegmentSteps, order_segments
+from opu_fuse.schedule.packing import choose_slots
+from opu_fuse.schedule.sharing import choose_shifts
+from opu_fuse.schedule.tensors import CannotJoin, TensorUse, find_joins, tensor_uses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLayer:
+    """A layer with its tile and the place of its constants (byte offsets; `end` is behind them).
+
+    unfold: kernel columns per visit, side by side in the lanes (`cost.tiles.unfold`).
+    """
+
+    layer: Layer
+    tile: Tile
+    estimate: Estimate
+    ranges: tuple[OutputRange, ...]
+    weights: int
+    params: int
+    pre: int
+    table: int
+    end: int
+    unfold: int
+
+    @property
+    def pieces(self) -> int:
+        """Tiles times output ranges: what is computed between two uses of the post engine."""
+        shape, tile = self.layer.shape, self.tile
+        rows, cols = ceil_div(shape.out_rows, tile.rows), ceil_div(shape.out_cols, tile.cols)
+        return rows * cols * len(self.ranges)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """A group that has no tile: its DFG nodes, ascending, and the reason."""
+
+    nodes: tuple[int, ...]
+    error: DoesNotFit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiling:
+    """layers: group index -> layers with their tiles; beside: group -> the one whose tiles come
+    between its tiles; segments and uses: execution order and live ranges that follow from it.
+    """
+
+    layers: Mapping[int, tuple[PlannedLayer, ...]]
+    beside: Mapping[int, int]
+    segments: tuple[SegmentSteps, ...]
+    uses: Mapping[int, TensorUse]
+    joined: frozenset[int]
+    constants_bytes: int
+
+
+TileCache = dict[tuple[Shape, bool], tuple[Tile, Estimate]]
+"""Tiles of one machine by layer shape and whether they run beside another group: equal layers share
+a search, also over repeated partitions.
+"""
+
+
+def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling | Misfit:
+    """Lower every group and choose its tile; the first group that does not fit is returned as a
+    value.
+    """
+    lowered: dict[int, tuple[Layer, ...]] = {}
+    members = (m.node for g in partition.groups for m in g.matches)
+    joined = frozenset(i for i in members if dfg[i].op in LAYOUT)
+    shifts = choose_shifts(dfg, partition, joined, hw)
+    lanes = map_lanes(dfg, hw, joined, shifts)
+    try:
+        joins = find_joins(dfg, joined, lanes, hw.word_channels, shifts)
+    except CannotJoin as error:
+        return Misfit(nodes=(error.node,), error=error)
+    for group in partition.groups:
+        try:
+            found = lower_group(dfg, group, hw, lanes)
+        except DoesNotFit as error:
+            return _misfit(dfg, group, error)
+        if found:
+            lowered[group.index] = found
+    layers = {index: parts[0] for index, parts in lowered.items()}
+    stored = {n for layer in layers.values() for n in (layer.source, layer.residual, layer.output)}
+    free = {op.node for op in partition.host if _is_free(dfg, op.node, stored)}
+    segments = order_segments(dfg, partition, free)
+    steps = (t.group for s in segments for t in s.steps)
+    order = [g for g in steps if g is not None and g in layers]
+    fixed = {*joins, *(join.home for join in joins.values())}
+    slots = choose_slots(dfg, [layers[i] for i in order], fixed, hw)
+    planned: dict[int, tuple[PlannedLayer, ...]] = {}
+    offset = 0
+    for index in order:
+        parts = []
+        for part in lowered[index]:
+            try:
+                parts.append(_tile_layer(_packed(part, slots, hw), hw, offset, cache))
+            except DoesNotFit as error:
+                return _misfit(dfg, partition.groups[index], error)
+            offset = parts[-1].end
+        planned[index] = tuple(parts)
+    beside = _companions(dfg, partition, segments, planned, hw)
+    for index in beside.values():
+        (part,) = planned[index]
+        planned[index] = (_tile_layer(part.layer, hw, part.weights, cache, beside=True),)
+    segments = tuple(side_by_side(s, beside) for s in segments)
+    uses = tensor_uses(dfg, layers, segments, hw, joins, lanes, slots, shifts, beside.values())
+    return Tiling(
+        layers=planned,
+        beside=beside,
+        segments=segments,
+        uses=uses,
+        joined=joined,
+        constants_bytes=offset,
+    )
+
+
+def _companions(
+    dfg: Dfg,
+    partition: Partition,
+    segments: Iterable[SegmentSteps],
+    planned: Mapping[int, tuple[PlannedLayer, ...]],
+    hw: HwSpec,
+) -> dict[int, int]:
+    """Group -> the one that runs beside it; layers of several phases stay alone."""
+    single = {g: parts[0] for g, parts in planned.items() if len(parts) == 1}
+    idle = {g: p.estimate for g, p in single.items() if not p.layer.shape.array}
+    busy = {g: p.estimate for g, p in single.items() if p.layer.shape.array and p.pieces > 1}
+    return {
+        group: companion
+        for s in segments
+        if s.machine
+        for group, companion in find_companions(dfg, partition, s.steps, idle, busy, hw).items()
+    }
+
+
+def _packed(layer: Layer, slots: Mapping[int, int], hw: HwSpec) -> Layer:
+    """With the bytes its input's pixels take, and the pixels a word of its output holds."""
+    slot = slots.get(layer.source, hw.word_bytes)
+    px = hw.word_bytes // slots.get(layer.output, hw.word_bytes)
+    return replace(layer, shape=replace(layer.shape, slot=slot, px=px))
+
+
+def _is_free(dfg: Dfg, node: int, stored: Collection[int | None]) -> bool:
+    """A view on the host that nobody has to run: its bytes are those of a stored map."""
+    base = follow_views(dfg, node)
+    return base != node and base in stored
+
+
+def _misfit(dfg: Dfg, group: Group, error: DoesNotFit) -> Misfit:
+    """Without the views at the end, which join whatever group is made."""
+    last = max(i for i, m in enumerate(group.matches) if not dfg[m.node].is_virtual)
+    return Misfit(nodes=tuple(sorted(m.node for m in group.matches[: last + 1])), error=error)
+
+
+def _tile_layer(
+    layer: Layer, hw: HwSpec, offset: int, cache: TileCache, *, beside: bool = False
+) -> PlannedLayer:
+    key = layer.shape, beside
+    if key not in cache:
+        cache[key] = choose_tile(layer.name, layer.shape, hw, beside=beside)
+    tile, estimate = cache[key]
+    ranges = output_ranges(layer.shape, tile, hw)
+    block_bytes = PARAM_WORDS * hw.word_bytes
+    params = align(offset + weight_bytes(ranges, hw))
+    blocks = ceil_div(layer.shape.mid_channels, hw.word_channels) if layer.anchor is not None else 0
+    pre = align(params + blocks * block_bytes)
+    blocks = ceil_div(layer.shape.in_channels, hw.word_channels) if layer.pre else 0
+    table = align(pre + blocks * block_bytes)
+    return PlannedLayer(
+        layer=layer,
+        tile=tile,
+        estimate=estimate,
+        ranges=ranges,
+        weights=offset,
+        params=params,
+        pre=pre,
+        table=table,
+        end=align(table + (0 if layer.table is None else TABLE_WORDS * hw.word_bytes)),
+        unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
+    )
