@@ -10,7 +10,7 @@ from opu_fuse.cost.layer import POINT, Window
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.isa import Stage
+from opu_fuse.hw.isa import PoolKind, Stage
 from opu_fuse.hw.spec import HwSpec
 
 Pads = tuple[int, int, int, int]
@@ -40,6 +40,7 @@ class Draft:
     mid: Map
     window: Window = POINT
     pool: Window | None = None
+    pool_kind: PoolKind = PoolKind.MAX
     residual: int | None = None
     residual_at: str | None = None
     anchor: int | None = None
@@ -153,6 +154,7 @@ def _pool(draft: Draft, node: Node) -> None:
         return
     draft.stage(Stage.POOL, node)
     draft.pool = window
+    draft.pool_kind = PoolKind.MAX if node.op == "max_pool" else PoolKind.AVERAGE
     if draft.residual is not None:
         draft.residual_at = "mid"
 

@@ -137,6 +137,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         pre=bool(draft.pre),
         upsample=draft.upsample,
         first_lane=min(first for first, _ in outside) if anchored else 0,
+        pool_kind=draft.pool_kind,
     )
     parts = _phases(draft, shape) if draft.transposed else ((WHOLE, shape),)
     return Geometry(

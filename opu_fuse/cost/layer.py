@@ -7,6 +7,8 @@ Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are 
 
 from dataclasses import dataclass
 
+from opu_fuse.hw.isa import PoolKind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -53,7 +55,8 @@ class Shape:
     the copy path); pool: None without pooling; residual: None, "mid" (before the pool) or "final";
     broadcast: the residual is one pixel; pre: the input passes the pre chain; upsample: rows and
     columns stored per final pixel; px: neighbouring pixels in a partial-sum, output and residual
-    word; first_lane: of the first output channel. Channels are counted in lanes, holes included.
+    word; first_lane: of the first output channel; pool_kind: where there is a pool. Channels are
+    counted in lanes, holes included.
     """
 
     array: bool
@@ -76,6 +79,7 @@ class Shape:
     upsample: tuple[int, int] = (1, 1)
     px: int = 1
     first_lane: int = 0
+    pool_kind: PoolKind = PoolKind.MAX
 
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum or output words of one channel block of rows × cols pixels."""

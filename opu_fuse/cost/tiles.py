@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from opu_fuse.cost.layer import Shape
 from opu_fuse.hw.spec import HwSpec, Mode
-from opu_fuse.hw.timing import depthwise_cycles, row_cycles
+from opu_fuse.hw.timing import depthwise_cycles, post_visits, row_cycles
 
 STEP_OVERHEAD = 24
 """Cycles lost per instruction of the compute engine: fill of the row registers and drain of the
@@ -257,7 +257,17 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     if shape.broadcast:
         res_bytes = tiles * blocks * word
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes
-    post = tiles * blocks * shape.words(tile.rows, tile.cols) * pool.kernel[0] * pool.kernel[1]
+    post = (
+        tiles
+        * blocks
+        * post_visits(
+            out_rows=tile.rows,
+            out_cols=ceil_div(tile.cols, shape.px),
+            window=pool.kernel,
+            stride_x=pool.strides[1],
+            kind=shape.pool_kind,
+        )
+    )
     dram = total_bytes / hw.dram.bytes_per_cycle
     fill = one / hw.dram.bytes_per_cycle / max(1, chunks) + post / (tiles * ranges)
     return Estimate(
