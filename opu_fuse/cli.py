@@ -166,12 +166,17 @@ def compile_(
     verify_passes: Annotated[
         bool, typer.Option("--verify-passes", help="check the model after each pass")
     ] = False,
+    explain_tiles: Annotated[
+        str | None,
+        typer.Option(metavar="NODE", help="every tile tried for an operator's group, and its cost"),
+    ] = None,
 ) -> None:
     """Compile an ONNX model for a machine."""
     from opu_fuse.fuse.search import search_lines
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import STAGES, Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
+    from opu_fuse.schedule.explain import explain_tiles as tile_lines
 
     spec = load_hw(hw)
     passes = PassOptions(
@@ -191,6 +196,8 @@ def compile_(
     )
     with _bar(len(STAGES) + 1) as begin:
         done = compile_model(model, spec, options, begin, _print_plain)
+        found = done.dfg, done.partition, done.plan, spec
+        told = () if explain_tiles is None else tuple(tile_lines(*found, explain_tiles))
         begin("write")
         Program(bundle=done.bundle, hw=spec).save(output)
     out.print(groups_table(done.bundle))
@@ -214,6 +221,8 @@ def compile_(
         f"bytes (alive at one time: {memory.lower_bound_bytes})",
         markup=False,
     )
+    for line in told:
+        out.print(line, markup=False)
 
 
 @app.command()

@@ -42,14 +42,29 @@ class Overflow:
         return self.needed - self.limit
 
 
-def choose_tile(
-    name: str, shape: Shape, hw: HwSpec, *, beside: bool = False
-) -> tuple[Tile, Estimate]:
-    """The cheapest tile that fits; beside another group, whose time is the larger one, the largest.
-    Raises DoesNotFit (with the smallest gap seen) when none does.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A cut of a layer with what it costs in one array mode and loop order; without `tile`, why
+    it is refused.
     """
-    best: tuple[float, Tile, Estimate] | None = None
-    nearest: Overflow | None = None
+
+    rows: int
+    cols: int
+    blocks: int
+    tile: Tile | None = None
+    cost: Estimate | None = None
+    refused: Overflow | None = None
+
+    @property
+    def name(self) -> str:
+        """`14x28x2`: rows, columns and channel blocks of its tiles."""
+        return f"{self.rows}x{self.cols}x{self.blocks}"
+
+
+def candidates(shape: Shape, hw: HwSpec) -> Iterator[Candidate]:
+    """Every cut that is tried, the largest first. Of those that differ in columns only, the widest
+    that fit.
+    """
     fits: Counter[tuple[int, int]] = Counter()
     for rows, blocks, cols in _sizes(shape, hw):
         if fits[rows, blocks] == WIDTHS_TRIED:
@@ -60,8 +75,7 @@ def choose_tile(
             chunk if isinstance(chunk, Overflow) else _overflow(shape, hw, rows, cols, mid, blocks)
         )
         if problem is not None or isinstance(chunk, Overflow):
-            if nearest is None or (problem and problem.gap < nearest.gap):
-                nearest = problem
+            yield Candidate(rows=rows, cols=cols, blocks=blocks, refused=problem)
             continue
         fits[rows, blocks] += 1
         for mode, outer in _orders(shape, hw, blocks):
@@ -75,9 +89,25 @@ def choose_tile(
                 weights_outer=outer,
             )
             cost = estimate(shape, hw, tile)
-            value = -rows * cols * blocks if beside else cost.total_cycles
-            if best is None or value < best[0]:
-                best = (value, tile, cost)
+            yield Candidate(rows=rows, cols=cols, blocks=blocks, tile=tile, cost=cost)
+
+
+def choose_tile(
+    name: str, shape: Shape, hw: HwSpec, *, beside: bool = False
+) -> tuple[Tile, Estimate]:
+    """The cheapest tile that fits; beside another group, whose time is the larger one, the largest.
+    Raises DoesNotFit (with the smallest gap seen) when none does.
+    """
+    best: tuple[float, Tile, Estimate] | None = None
+    nearest: Overflow | None = None
+    for c in candidates(shape, hw):
+        if c.tile is None or c.cost is None:
+            if nearest is None or (c.refused and c.refused.gap < nearest.gap):
+                nearest = c.refused
+            continue
+        value = -c.rows * c.cols * c.blocks if beside else c.cost.total_cycles
+        if best is None or value < best[0]:
+            best = (value, c.tile, c.cost)
     if best is None:
         assert nearest is not None
         raise DoesNotFit(

@@ -22,15 +22,23 @@ def explain(dfg: Dfg, hw: HwSpec, partition: Partition, node: str | None = None)
     """
     if node is None:
         return tuple(_whole(dfg, hw, partition))
-    named = [n for n in dfg.calls if n.name == node] or [n for n in dfg.calls if node in n.source]
-    if not named:
-        names = sorted({s for n in dfg.calls for s in (n.name, *n.source)})
-        close = difflib.get_close_matches(node, names, n=3) or names[:3]
-        raise PartitionError(
-            "--explain", f"no operator is named {node!r}", f"did you mean {', '.join(close)}?"
-        )
+    named = operators_named(dfg, node, "--explain")
     scope = scope_of(dfg, hw, partition.misfits)
     return tuple(line for n in named for line in _one(scope, partition, n))
+
+
+def operators_named(dfg: Dfg, name: str, option: str) -> list[Node]:
+    """The operators that stand for a name: a DFG operator's, or a node's of the user's model.
+    Raises PartitionError, which blames the option, when there is none.
+    """
+    named = [n for n in dfg.calls if n.name == name] or [n for n in dfg.calls if name in n.source]
+    if not named:
+        names = sorted({s for n in dfg.calls for s in (n.name, *n.source)})
+        close = difflib.get_close_matches(name, names, n=3) or names[:3]
+        raise PartitionError(
+            option, f"no operator is named {name!r}", f"did you mean {', '.join(close)}?"
+        )
+    return named
 
 
 def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> Iterator[str]:

@@ -52,6 +52,41 @@ def test_explain_with_a_name_tells_the_story_of_that_operator(opu_fuse, model):
     ]
 
 
+def test_tiles_are_explained_with_what_they_cost_and_which_buffer_refused_them(opu_fuse, tmp_path):
+    model = tmp_path / "big.onnx"
+    weights = ", ".join(f"{i % 7 - 3}." for i in range(144))
+    text = MODEL.replace("8,8", "60,50").replace("WEIGHTS", weights)
+    onnx.save(onnx.parser.parse_model(text), model)
+    called = opu_fuse(*compiling(model), "--explain-tiles", "act")
+    assert called.code == 0
+    told = called.out.splitlines()
+    lines = told[next(i for i, line in enumerate(told) if line.startswith("conv + act: ")) :]
+    taken, *others = (line for line in lines if "cycles" in line)
+    assert taken.startswith("  taken ")
+    costs = [int(line.split(": ")[1].split()[0]) for line in (taken, *others)]
+    assert costs == sorted(costs)
+    assert len(costs) == 8
+    assert "  refused 5x13x1: needs 65 words of the psum buffer, a bank holds 64" in lines
+
+
+def test_an_operator_without_tiles_says_where_it_runs_instead(opu_fuse, model):
+    told = opu_fuse(*compiling(model), "--explain-tiles", "squash").out.splitlines()
+    assert told[-1] == "squash runs on the host: it has no tiles"
+
+
+def test_tiles_of_an_unknown_operator_leave_no_file(opu_fuse, model):
+    called = opu_fuse(*compiling(model), "--explain-tiles", "acts")
+    assert called.code == 1
+    assert called.err.splitlines()[-1] == (
+        "error: --explain-tiles: no operator is named 'acts'; did you mean act?"
+    )
+    assert not model.with_suffix(".opu").exists()
+
+
+def compiling(model):
+    return "compile", model, "--hw", "opu-tiny", "-o", model.with_suffix(".opu")
+
+
 def test_json_reasons_say_what_would_help(opu_fuse, model):
     document = json.loads(opu_fuse("partition", model, "--hw", "opu-tiny", "--json").out)
     assert document["host"] == [{"name": "squash", "op": "table", "reason": f"{HOST}; {HELP}"}]
