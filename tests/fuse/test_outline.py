@@ -72,8 +72,7 @@ def bits(arrays):
 def assert_same_bits(fused, original, inputs, apart=0.0):
     """Outputs as users run the models, and without optimisations all values between groups.
 
-    apart: by how much the optimised outputs may differ. ONNX Runtime rounds an average that it
-    merges with its neighbours another way, and may merge it in one of the two models only.
+    apart: how far the optimised outputs may be: averages merged in one model only round elsewhere.
     """
     optimised = (run(model, inputs, optimised=True) for model in (fused, original))
     for here, there in zip(*optimised, strict=True):
