@@ -46,6 +46,8 @@ BARS = {
     "mobilenet_v2:opu-light": 70.0,
 }
 """MAC efficiency in percent that the project promises, at the machines' own memory."""
+CONV_BARS = {"vgg16:opu-1024": 98.0}
+"""The same without the groups of dense layers."""
 PUBLISHED_AVERAGE = 91.0
 NINE = tuple(BARS)[:9]
 NINE_BAR = 93.0
@@ -55,7 +57,7 @@ OTHERS = {
     "at latency 100": MemoryOptions(latency=100),
 }
 
-out = Console(width=150, highlight=False)
+out = Console(width=170, highlight=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,14 @@ class Measured:
     efficiency: float
     dram_bytes: int
     bound_bytes: int
+
+    @property
+    def conv_efficiency(self) -> float:
+        """MAC efficiency in percent of the groups without a dense layer."""
+        timed = zip(self.compiled.bundle.groups, self.run.groups, strict=True)
+        convs = [(g.macs, c.cycles) for g, c in timed if all(op.op != "dense" for op in g.ops)]
+        macs, cycles = (sum(column) for column in zip(*convs, strict=True))
+        return 100 * macs / (self.hw.macs * cycles)
 
     def efficiency_with(self, memory: MemoryOptions) -> float:
         """MAC efficiency in percent of the same program behind another memory."""
@@ -95,7 +105,16 @@ def main() -> int:
     table = Table(title=f"cycle engine, {_described(args)}", title_justify="left")
     for name in ("network", "machine", "operators on the host"):
         table.add_column(name)
-    for name in ("cycles", "MAC eff.", "bar", *OTHERS, "DRAM MB", "bound MB", "ratio"):
+    for name in (
+        "cycles",
+        "MAC eff.",
+        "bar",
+        "without dense",
+        *OTHERS,
+        "DRAM MB",
+        "bound MB",
+        "ratio",
+    ):
         table.add_column(name, justify="right")
     found: dict[str, float] = {}
     missed = 0
@@ -104,6 +123,7 @@ def main() -> int:
         found[case] = m.efficiency
         ratio = m.dram_bytes / m.bound_bytes
         missed += m.efficiency < BARS.get(case, 0) or ratio > DRAM_BAR
+        missed += m.conv_efficiency < CONV_BARS.get(case, 0)
         network, machine = case.split(":")
         table.add_row(
             network,
@@ -112,6 +132,7 @@ def main() -> int:
             str(m.cycles),
             f"{m.efficiency:.2f} %",
             f"{BARS[case]:.1f} %" if case in BARS else "",
+            f"{m.conv_efficiency:.2f} %",
             *(f"{m.efficiency_with(other):.2f} %" for other in OTHERS.values()),
             f"{m.dram_bytes / 1e6:.1f}",
             f"{m.bound_bytes / 1e6:.1f}",
