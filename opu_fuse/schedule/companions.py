@@ -18,49 +18,45 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.order import SegmentSteps
 
 WINDOW = 64
-"""Steps looked at on each side of a group: a bound on the search, far above what networks need."""
+"""Groups looked at on each side of one: a bound on the search, far above what networks need."""
 
 
 def find_companions(
     dfg: Dfg,
     partition: Partition,
-    steps: Sequence[Step],
+    order: Sequence[int],
     idle: Mapping[int, Estimate],
     busy: Mapping[int, Estimate],
     hw: HwSpec,
 ) -> dict[int, int]:
     """Group that keeps the array busy -> group that runs beside it.
 
-    steps: of one machine segment; idle: groups without the array; busy: groups with it whose work
-    comes in several pieces. Of the groups between its last producer and its first reader, a group
-    goes to the one with the most time to spare, and alone when none has any.
+    order: groups of one machine segment as they are executed; idle: those without the array; busy:
+    those with it whose work comes in several pieces. Of the groups between its last producer and
+    its first reader, a group goes to the one with the most time to spare, and alone when none has
+    any.
     """
-    at = {
-        m.node: position
-        for position, step in enumerate(steps)
-        if step.group is not None
-        for m in partition.groups[step.group].matches
-    }
-    sources: list[set[int]] = [set() for _ in steps]
-    readers: list[set[int]] = [set() for _ in steps]
+    at = {m.node: i for i, group in enumerate(order) for m in partition.groups[group].matches}
+    sources: list[set[int]] = [set() for _ in order]
+    readers: list[set[int]] = [set() for _ in order]
     for node, position in at.items():
         for made in {at[p] for p in producers(dfg, node) if p in at} - {position}:
             sources[position].add(made)
             readers[made].add(position)
     found: dict[int, int] = {}
-    place = [float(position) for position in range(len(steps))]
-    for position, step in enumerate(steps):
-        if step.group is None or step.group not in idle:
+    place = [float(position) for position in range(len(order))]  # a companion's: behind its partner
+    for position, group in enumerate(order):
+        if group not in idle:
             continue
         after = max((place[i] for i in sources[position]), default=-1)
-        before = min((place[i] for i in readers[position]), default=len(steps))
+        before = min((place[i] for i in readers[position]), default=len(order))
         near = range(max(int(after) + 1, position - WINDOW), min(ceil(before), position + WINDOW))
-        free = ((i, g) for i in near if (g := steps[i].group) in busy and g not in found)
-        spare = [(_spare(busy[g], hw), -i, g) for i, g in free if g is not None]
-        most, at_step, group = max(spare, default=(0, 0, -1))
-        if most > 0:
-            found[group] = step.group
-            place[position] = 0.5 - at_step
+        spare = {i: _spare(busy[order[i]], hw) for i in near if order[i] in busy}
+        free = (i for i in spare if spare[i] > 0 and order[i] not in found)
+        best = max(free, key=lambda i: spare[i], default=None)
+        if best is not None:
+            found[order[best]] = group
+            place[position] = best + 0.5
     return found
 
 

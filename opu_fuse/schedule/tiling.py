@@ -146,12 +146,11 @@ def _companions(
     single = {g: parts[0] for g, parts in planned.items() if len(parts) == 1}
     idle = {g: p.estimate for g, p in single.items() if not p.layer.shape.array}
     busy = {g: p.estimate for g, p in single.items() if p.layer.shape.array and p.pieces > 1}
-    return {
-        group: companion
-        for s in segments
-        if s.machine
-        for group, companion in find_companions(dfg, partition, s.steps, idle, busy, hw).items()
-    }
+    beside: dict[int, int] = {}
+    for segment in segments:
+        order = [step.group for step in segment.steps if step.group is not None]
+        beside |= find_companions(dfg, partition, order, idle, busy, hw)
+    return beside
 
 
 def _packed(layer: Layer, slots: Mapping[int, int], hw: HwSpec) -> Layer:

@@ -108,7 +108,8 @@ def test_companions_never_wait_for_each_other(drawn):
     }
     idle, busy = ({g: c for g, c in costs.items() if (c.compute_cycles > 0) == b} for b in (0, 1))
     steps = execution_order(dfg, found)
-    beside = find_companions(dfg, found, steps, idle, busy, hw)
+    order = [step.group for step in steps]
+    beside = find_companions(dfg, found, order, idle, busy, hw)
     assert beside.keys() <= busy.keys()
     assert set(beside.values()) <= idle.keys()
     assert len(set(beside.values())) == len(beside)
