@@ -43,27 +43,31 @@ class Overflow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A cut of a layer with what it costs in one array mode and loop order; without `tile`, why
-    it is refused.
-    """
+class Fit:
+    """A tile that fits, with what it costs."""
 
-    rows: int
-    cols: int
-    blocks: int
-    tile: Tile | None = None
-    cost: Estimate | None = None
-    refused: Overflow | None = None
+    tile: Tile
+    cost: Estimate
 
-    @property
-    def name(self) -> str:
-        """`14x28x2`: rows, columns and channel blocks of its tiles."""
-        return f"{self.rows}x{self.cols}x{self.blocks}"
+    def rank(self, *, beside: bool) -> float:
+        """The lowest is taken: the cheapest; beside another group, whose time is the larger one,
+        the largest.
+        """
+        tile = self.tile
+        return -tile.rows * tile.cols * tile.blocks if beside else self.cost.total_cycles
 
 
-def candidates(shape: Shape, hw: HwSpec) -> Iterator[Candidate]:
-    """Every cut that is tried, the largest first. Of those that differ in columns only, the widest
-    that fit.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A cut whose tiles do not fit. size: their rows, columns and channel blocks."""
+
+    size: tuple[int, int, int]
+    why: Overflow
+
+
+def candidates(shape: Shape, hw: HwSpec) -> Iterator[Fit | Refused]:
+    """Every cut that is tried, the largest first, in all loop orders. Of those that differ in
+    columns only, the widest that fit.
     """
     fits: Counter[tuple[int, int]] = Counter()
     for rows, blocks, cols in _sizes(shape, hw):
@@ -71,11 +75,11 @@ def candidates(shape: Shape, hw: HwSpec) -> Iterator[Candidate]:
             continue
         mid = _mid_size(shape, rows, cols)
         chunk = _in_chunk(shape, hw, mid, blocks)
-        problem = (
-            chunk if isinstance(chunk, Overflow) else _overflow(shape, hw, rows, cols, mid, blocks)
-        )
-        if problem is not None or isinstance(chunk, Overflow):
-            yield Candidate(rows=rows, cols=cols, blocks=blocks, refused=problem)
+        if isinstance(chunk, Overflow):
+            yield Refused(size=(rows, cols, blocks), why=chunk)
+            continue
+        if problem := _overflow(shape, hw, rows, cols, mid, blocks):
+            yield Refused(size=(rows, cols, blocks), why=problem)
             continue
         fits[rows, blocks] += 1
         for mode, outer in _orders(shape, hw, blocks):
@@ -88,26 +92,20 @@ def candidates(shape: Shape, hw: HwSpec) -> Iterator[Candidate]:
                 kernel=chunk[1],
                 weights_outer=outer,
             )
-            cost = estimate(shape, hw, tile)
-            yield Candidate(rows=rows, cols=cols, blocks=blocks, tile=tile, cost=cost)
+            yield Fit(tile=tile, cost=estimate(shape, hw, tile))
 
 
 def choose_tile(
     name: str, shape: Shape, hw: HwSpec, *, beside: bool = False
 ) -> tuple[Tile, Estimate]:
-    """The cheapest tile that fits; beside another group, whose time is the larger one, the largest.
-    Raises DoesNotFit (with the smallest gap seen) when none does.
-    """
-    best: tuple[float, Tile, Estimate] | None = None
+    """The fit of the lowest rank. Raises DoesNotFit (with the smallest gap seen) when none does."""
+    best: Fit | None = None
     nearest: Overflow | None = None
     for c in candidates(shape, hw):
-        if c.tile is None or c.cost is None:
-            if nearest is None or (c.refused and c.refused.gap < nearest.gap):
-                nearest = c.refused
-            continue
-        value = -c.rows * c.cols * c.blocks if beside else c.cost.total_cycles
-        if best is None or value < best[0]:
-            best = (value, c.tile, c.cost)
+        if isinstance(c, Refused):
+            nearest = c.why if nearest is None or c.why.gap < nearest.gap else nearest
+        elif best is None or c.rank(beside=beside) < best.rank(beside=beside):
+            best = c
     if best is None:
         assert nearest is not None
         raise DoesNotFit(
@@ -116,7 +114,7 @@ def choose_tile(
             f"bank holds {nearest.limit}",
             f"raise buffers.{nearest.buffer}.words in the spec, or split the operator",
         )
-    return best[1], best[2]
+    return best.tile, best.cost
 
 
 def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int]]:

@@ -2,10 +2,9 @@
 verifying.
 """
 
-import gc
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 
+from opu_fuse.collector import no_collection
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.boundaries import boundaries
@@ -54,7 +53,7 @@ def partition(
     }
     forbidden = frozenset(misfits)
     scope = scope_of(dfg, hw, misfits)
-    with _no_collection():
+    with no_collection():
         return _partition(scope, strategy, forbidden)
 
 
@@ -75,23 +74,6 @@ def _partition(scope: Scope, strategy: str, forbidden: Forbid) -> Partition:
         search=found.search,
         misfits=scope.misfits,
     )
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """What is made here is kept: looking through ever more objects for garbage again and again
-    would take a third of the time. In the end all counts as old, looked through or not.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 def require_legal(dfg: Dfg, result: Partition) -> None:

@@ -20,9 +20,6 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.yamltree import KeyPath, Tree, parse_tree, read_tree
 from opu_fuse.resources import hw_specs_dir
 
-_SOUND: dict[str, HwSpec] = {}
-"""Specs by their text: reading one takes a while, and whoever looks into a program asks for it."""
-
 
 def spec_names() -> tuple[str, ...]:
     """Names of the machines that come with the package, sorted."""
@@ -37,13 +34,12 @@ def load_hw(name_or_path: str | Path) -> HwSpec:
     return _sound(*_read(find_spec(str(name_or_path))))
 
 
+@functools.cache
 def load_hw_text(text: str, where: str = "spec.yaml") -> HwSpec:
-    """A resolved spec (`HwSpec.to_yaml`) from its text, as a program file holds it. Raises
-    SpecError.
+    """A resolved spec (`HwSpec.to_yaml`) from its text, as a program file holds it. Read once: who
+    looks into a program asks for it. Raises SpecError.
     """
-    if text not in _SOUND:
-        _SOUND[text] = _sound(*_validate(parse_tree(text, where)))
-    return _SOUND[text]
+    return _sound(*_validate(parse_tree(text, where)))
 
 
 def problems(name_or_path: str | Path) -> tuple[SpecError, ...]:

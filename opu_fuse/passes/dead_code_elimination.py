@@ -24,7 +24,7 @@ def dead_code_elimination(model: ir.Model, _: PassContext) -> tuple[ir.Model, bo
 
 def _structure(model: ir.Model) -> list[object]:
     """Everything that elimination may change: functions, nodes, their operands and results,
-    attributes, constants.
+    attributes, constants. Much less than `measured_change` looks at, for the pass that runs most.
     """
     found: list[object] = [*model.functions]
     for graph in (model.graph, *(f.graph for f in model.functions.values())):

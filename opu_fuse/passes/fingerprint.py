@@ -4,8 +4,9 @@ Names count: renaming a value is a change. So do this project's own annotations 
 and `Node.meta`. Other libraries' notes there and the order of constants do not.
 """
 
+import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
@@ -110,6 +111,12 @@ def _properties(properties: Mapping[str, str]) -> str:
     return repr(sorted(properties.items()))
 
 
-def _annotations(meta: Mapping[str, object]) -> str:
+def _annotations(meta: Mapping[str, Hashable]) -> str:
     own = sorted(key for key in meta if isinstance(key, str) and key.startswith(_OWN_META))
-    return repr([(key, meta[key]) for key in own])
+    return repr([(key, _text(meta[key])) for key in own])
+
+
+@functools.lru_cache(maxsize=4096)
+def _text(annotation: Hashable) -> str:
+    """Scales of a thousand channels take long to write."""
+    return repr(annotation)

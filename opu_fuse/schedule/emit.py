@@ -73,9 +73,11 @@ class Emitter:
             yield from self._tile(job, output_range, rect)
 
     def side_by_side(self, job: Job, companion: Job) -> Iterator[Step]:
-        """All steps of two layers, the companion's tiles spread evenly between the other's."""
+        """All steps of two layers, the companion's tiles spread evenly between the several of the
+        other.
+        """
         ours, theirs = _walk(job), _walk(companion)
-        gaps, done = max(len(ours) - 1, 1), 0
+        gaps, done = len(ours) - 1, 0
         for number, (output_range, rect) in enumerate(ours, 1):
             yield from self._tile(job, output_range, rect)
             due = min(ceil_div(number * len(theirs), gaps), len(theirs))

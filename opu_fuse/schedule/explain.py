@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from opu_fuse.cost.tiles import Tile
-from opu_fuse.cost.tiling import Candidate, candidates
+from opu_fuse.cost.tiling import Fit, Refused, candidates
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.explain import operators_named
 from opu_fuse.fuse.partition import Partition
@@ -40,34 +40,32 @@ def explain_tiles(
 
 def _layer(planned: PlannedLayer, hw: HwSpec, *, beside: bool) -> Iterator[str]:
     tried = tuple(candidates(planned.layer.shape, hw))
-    fit = [c for c in tried if c.refused is None]
-    refused = [c for c in tried if c.refused is not None]
-    counts = f"{len(fit)} cuts fit, {len(refused)} do not"
+    fits = sorted((c for c in tried if isinstance(c, Fit)), key=lambda c: c.rank(beside=beside))
+    refused = sorted((c for c in tried if isinstance(c, Refused)), key=lambda c: c.why.gap)
+    counts = f"{len(fits)} cuts fit, {len(refused)} do not"
     yield f"{planned.layer.name}: {counts} (rows x columns x channel blocks of a tile)"
-    if beside:
-        fit.sort(key=lambda c: (c.tile != planned.tile, -c.rows * c.cols * c.blocks))
-    else:
-        fit.sort(key=lambda c: c.cost.total_cycles if c.cost else 0)
-    for c in fit[:SHOWN]:
-        yield f"  {'taken' if c.tile == planned.tile else 'fits'} {_fitting(c, planned, hw)}"
-    if len(fit) > SHOWN:
-        yield f"  ... and {len(fit) - SHOWN} more"
-    refused.sort(key=lambda c: c.refused.gap if c.refused else 0)
+    for fit in fits[:SHOWN]:
+        yield f"  {'taken' if fit.tile == planned.tile else 'fits'} {_fitting(fit, planned, hw)}"
+    if len(fits) > SHOWN:
+        yield f"  ... and {len(fits) - SHOWN} more"
     for c in refused[:SHOWN]:
-        assert c.refused is not None
-        need = f"{c.refused.needed} words of the {c.refused.buffer} buffer"
-        yield f"  refused {c.name}: needs {need}, a bank holds {c.refused.limit}"
+        need = f"{c.why.needed} words of the {c.why.buffer} buffer"
+        yield f"  refused {_size(*c.size)}: needs {need}, a bank holds {c.why.limit}"
     if len(refused) > SHOWN:
         yield f"  ... and {len(refused) - SHOWN} more"
 
 
-def _fitting(c: Candidate, planned: PlannedLayer, hw: HwSpec) -> str:
-    assert c.tile is not None
-    assert c.cost is not None
-    memory = round(c.cost.dram_bytes / hw.dram.bytes_per_cycle)
-    parts = f"array {c.cost.compute_cycles}, post {c.cost.post_cycles}, memory {memory}"
-    how = _order(c.tile, hw) if planned.layer.shape.array else ""
-    return f"{c.name}{how}: {round(c.cost.total_cycles)} cycles ({parts})"
+def _fitting(fit: Fit, planned: PlannedLayer, hw: HwSpec) -> str:
+    tile, cost = fit.tile, fit.cost
+    memory = round(cost.dram_bytes / hw.dram.bytes_per_cycle)
+    parts = f"array {cost.compute_cycles}, post {cost.post_cycles}, memory {memory}"
+    how = _order(tile, hw) if planned.layer.shape.array else ""
+    size = _size(tile.rows, tile.cols, tile.blocks)
+    return f"{size}{how}: {round(cost.total_cycles)} cycles ({parts})"
+
+
+def _size(rows: int, cols: int, blocks: int) -> str:
+    return f"{rows}x{cols}x{blocks}"
 
 
 def _order(tile: Tile, hw: HwSpec) -> str:

@@ -4,15 +4,14 @@ The program's own instructions go through models of fetch, issue, the engines an
 follow the RTL (docs/cycle-engine.md). There are no values: no inputs, no outputs.
 """
 
-import gc
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
 from opu_fuse.bundle.result import Retire, RunResult, Stall
+from opu_fuse.collector import no_collection
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim.cycle_counters import engine_counters, gaps
@@ -37,7 +36,7 @@ def run_cycle(bundle: Bundle, hw: HwSpec, options: MemoryOptions | None = None) 
     Host segments take no time. Raises ProgramError for words that are no program.
     """
     options = options or MemoryOptions()
-    with _no_collection():
+    with no_collection():
         found = [
             _segment(bundle, number, segment, hw, options)
             for number, segment in enumerate(bundle.segments)
@@ -54,20 +53,6 @@ def run_cycle(bundle: Bundle, hw: HwSpec, options: MemoryOptions | None = None) 
         trace=tuple(r for run in found for r in run.trace),
         stalls=tuple(stall for run in found for stall in run.stalls),
     )
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Nothing here refers to itself; a collector that looks through a large process again and
-    again would take a third of the time.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _segment(
