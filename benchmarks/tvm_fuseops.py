@@ -37,7 +37,7 @@ def version() -> str | None:
     """TVM's version and the dialect that is timed; None when it is not installed."""
     try:
         import tvm
-        from tvm import relax  # noqa: F401
+        from tvm import relax  # noqa: F401  whether it is there
     except ImportError:
         return None
     return f"{tvm.__version__}, Relax FuseOps"

@@ -163,12 +163,12 @@ class Chain:
 
     def forward(self, x: np.ndarray, *, training: bool) -> np.ndarray:
         for layer in self.layers.values():
-            x = layer.forward(x, training=training)  # type: ignore[attr-defined]
+            x = layer.forward(x, training=training)  # type: ignore[attr-defined]  # only layers with weights get here
         return x
 
     def backward(self, dy: np.ndarray) -> np.ndarray:
         for layer in reversed(self.layers.values()):
-            dy = layer.backward(dy)  # type: ignore[attr-defined]
+            dy = layer.backward(dy)  # type: ignore[attr-defined]  # only layers with weights get here
         return dy
 
     def leaves(self, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -224,8 +224,8 @@ class Adam:
     def step(self, rate: float) -> None:
         self._step += 1
         for name, layer in self._net.leaves():
-            for key, gradient in layer.gradients.items():  # type: ignore[attr-defined]
-                weight = layer.weights[key]  # type: ignore[attr-defined]
+            for key, gradient in layer.gradients.items():  # type: ignore[attr-defined]  # only layers with weights get here
+                weight = layer.weights[key]  # type: ignore[attr-defined]  # only layers with weights get here
                 m, v = self._moments.get((name, key), (np.zeros_like(weight),) * 2)
                 m = 0.9 * m + 0.1 * gradient
                 v = 0.999 * v + 0.001 * np.square(gradient)
@@ -233,7 +233,7 @@ class Adam:
                 m_hat, v_hat = m / (1.0 - 0.9**self._step), v / (1.0 - 0.999**self._step)
                 decay = WEIGHT_DECAY if key == "weight" else 0.0
                 step = m_hat / (np.sqrt(v_hat) + 1e-8) + decay * weight
-                layer.weights[key] = (weight - rate * step).astype(np.float32)  # type: ignore[attr-defined]
+                layer.weights[key] = (weight - rate * step).astype(np.float32)  # type: ignore[attr-defined]  # only layers with weights get here
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -290,18 +290,18 @@ def export(net: Chain) -> ir.Model:
         return value
 
     def add(op: str, name: str, *inputs: ir.Value, **attributes: object) -> ir.Value:
-        node = ir.node(op, list(inputs), attributes or None, name=name)  # type: ignore[arg-type]
+        node = ir.node(op, list(inputs), attributes or None, name=name)  # type: ignore[arg-type]  # ints and lists
         node.outputs[0].name = name
         nodes.append(node)
         return node.outputs[0]
 
     def conv_bn(x: ir.Value, conv: str, bn: str) -> ir.Value:
-        rows = layers[conv].weights["weight"]  # type: ignore[attr-defined]
+        rows = layers[conv].weights["weight"]  # type: ignore[attr-defined]  # only layers with weights get here
         weight = constant(
             f"{conv}.weight", rows.reshape(3, 3, -1, rows.shape[1]).transpose(3, 2, 0, 1)
         )
         x = add("Conv", conv, x, weight, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-        norm = {**layers[bn].weights, **layers[bn].statistics}  # type: ignore[attr-defined]
+        norm = {**layers[bn].weights, **layers[bn].statistics}  # type: ignore[attr-defined]  # only layers with weights get here
         parts = [constant(f"{bn}.{key}", norm[key]) for key in ("gamma", "beta", "mean", "var")]
         return add("BatchNormalization", bn, x, *parts, epsilon=EPSILON)
 
@@ -314,7 +314,7 @@ def export(net: Chain) -> ir.Model:
     y = add("Relu", "block.relu1", conv_bn(x, "block.conv1", "block.bn1"))
     y = add("Add", "block.add", conv_bn(y, "block.conv2", "block.bn2"), x)
     x = add("Flatten", "flatten", pool(add("Relu", "relu3", y), "pool2"))
-    fc = layers["fc"].weights  # type: ignore[attr-defined]
+    fc = layers["fc"].weights  # type: ignore[attr-defined]  # only layers with weights get here
     columns = fc["weight"].reshape(10, 2, 2, 16).transpose(0, 3, 1, 2).reshape(10, 64)
     weight, bias = constant("fc.weight", columns), constant("fc.bias", fc["bias"])
     logits = add("Gemm", "fc", x, weight, bias, transB=1)

@@ -76,7 +76,7 @@ def _layout(t: Tensor, hw: HwSpec) -> Iterator[str]:
         yield f"tensor {t.name} has shape {t.shape}, but lies as {sizes}"
 
 
-def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
+def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
     """Numbered in order; inputs and outputs are tensors; stage results in the chain."""
     known = {t.name for t in bundle.tensors}
     for number, group in enumerate(bundle.groups):
@@ -97,7 +97,7 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
             yield f"node {node} is in group {group} of {limit}"
 
 
-def _segments(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
+def _segments(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
     """Words inside the program; as many group numbers and tiles as instructions."""
     for number, segment in enumerate(bundle.segments):
         if isinstance(segment, MachineSegment):
@@ -122,7 +122,7 @@ def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int) -> It
         yield f"segment {number} has instructions of groups that do not exist"
 
 
-def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
+def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
     """Every value read by a host segment or an output port is made before."""
     yield from _twice("input", [p.name for p in bundle.inputs])
     yield from _twice("output", [p.name for p in bundle.outputs])
@@ -161,7 +161,7 @@ def _twice(kind: str, names: list[str]) -> Iterator[str]:
             yield f"{kind} {name} stands twice"
 
 
-def _debug_database(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
+def _debug_database(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
     """Instruction ranges of groups are those of the segments; operators run in one group; the fused
     model has its weights.
     """

@@ -14,7 +14,7 @@ from opu_fuse.hw.spec import HwSpec
 MODEL_SUFFIX = ".onnx"
 
 
-def host_mistakes(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001
+def host_mistakes(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
     """Every member is one piece's, and takes and gives what the piece says; every piece reads what
     is made before it, every result of a segment is made.
     """

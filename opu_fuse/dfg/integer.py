@@ -230,7 +230,7 @@ def tied_quant(dfg: Dfg, index: int) -> QuantParams:
 
 def is_tied(x: QuantParams | None, y: QuantParams | None) -> bool:
     """True when the same integers stand for the same numbers."""
-    return None not in {x, y} and (x.scale, x.zero_point) == (y.scale, y.zero_point)  # type: ignore[union-attr]
+    return None not in {x, y} and (x.scale, x.zero_point) == (y.scale, y.zero_point)  # type: ignore[union-attr]  # None is ruled out before
 
 
 def _moved(dfg: Dfg, node: Node) -> tuple[Node, ...]:

@@ -153,7 +153,7 @@ def _stack(value: ir.Value, where: str, array: np.ndarray) -> np.ndarray:
 
 def _shape(value: ir.Value) -> tuple[int, ...]:
     assert value.shape is not None
-    return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
+    return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]  # dimensions were fixed by `load`
 
 
 def _text(shape: tuple[int, ...]) -> str:

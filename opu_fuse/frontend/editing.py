@@ -63,7 +63,7 @@ def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     if value is None or value.shape is None:
         return None
     dims = tuple(value.shape)
-    return tuple(int(d) for d in dims) if all(isinstance(d, int) for d in dims) else None  # type: ignore[arg-type]
+    return tuple(int(d) for d in dims) if all(isinstance(d, int) for d in dims) else None  # type: ignore[arg-type]  # the condition rules symbols out
 
 
 def sole_reader(value: ir.Value) -> ir.Node | None:

@@ -13,7 +13,7 @@ Apart = Callable[[int, int], Refusal | None]
 """(source, target) -> reason of the strategy's own."""
 
 
-def no_reason(source: int, target: int) -> Refusal | None:  # noqa: ARG001
+def no_reason(source: int, target: int) -> Refusal | None:  # noqa: ARG001  as every strategy's reason
     """Of strategies that fuse whatever no rule forbids."""
     return None
 

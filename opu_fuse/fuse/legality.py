@@ -56,7 +56,7 @@ def single_reader(scope: Scope, source: Node, node: Node) -> Words | None:
     return {"source": source.name, "readers": listed(names, count)}
 
 
-def not_an_output(scope: Scope, source: Node, node: Node) -> Words | None:  # noqa: ARG001
+def not_an_output(scope: Scope, source: Node, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
     """{source} is an output of the model, so its value is needed in memory
 
     Change: take {source} out of the model's outputs

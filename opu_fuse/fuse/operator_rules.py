@@ -68,7 +68,7 @@ def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     return (shape[1], 1, 1) if len(shape) == 2 and shape[0] == 1 and shape[1] > 0 else None
 
 
-def known_form(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
+def known_form(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
     """{node}: machines run {op} only with {form}
 
     Change: give {node} that form
@@ -141,7 +141,7 @@ def feature_maps(scope: Scope, node: Node) -> Words | None:
     return None
 
 
-def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
+def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
     """{node} joins along axis {axis}; the machine joins channels (axis 1)
 
     Change: join along axis 1
@@ -153,7 +153,7 @@ def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
     )
 
 
-def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001
+def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
     """{node} pads channels; the machine pads rows and columns
 
     Change: let the layer before {node} have {count} more filters, of zeros

@@ -64,7 +64,7 @@ def verify(scope: Scope, groups: Sequence[Group], host: Sequence[HostOp]) -> tup
 
 
 def _violation(rule: object, words: Words, *nodes: int) -> Violation:
-    return _violated(refuse(rule, words), *nodes)  # pyright: ignore[reportArgumentType]
+    return _violated(refuse(rule, words), *nodes)  # pyright: ignore[reportArgumentType]  # every rule that is verified is a predicate
 
 
 def _violated(refusal: Refusal, *nodes: int) -> Violation:

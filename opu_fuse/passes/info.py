@@ -33,7 +33,7 @@ def names_of(names: object, what: str) -> tuple[str, ...]:
     """A collection of pass names as a tuple; TypeError for one bare string (a forgotten comma)."""
     if isinstance(names, str) or not hasattr(names, "__iter__"):
         raise TypeError(f"{what} is a list of pass names, got {names!r}")
-    found = tuple(names)  # pyright: ignore[reportArgumentType]
+    found = tuple(names)  # pyright: ignore[reportArgumentType]  # it has __iter__
     wrong = [name for name in found if not isinstance(name, str)]
     if wrong:
         raise TypeError(f"{what} is a list of pass names, got {wrong[0]!r} in it")

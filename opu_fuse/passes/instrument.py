@@ -35,7 +35,7 @@ class PassInstrument:
     def exit_pass_ctx(self) -> None:
         """The context is being left, normally or not."""
 
-    def should_run(self, model: ir.Model, info: PassInfo) -> bool:  # noqa: ARG002
+    def should_run(self, model: ir.Model, info: PassInfo) -> bool:  # noqa: ARG002  for others to override
         """False skips the pass."""
         return True
 

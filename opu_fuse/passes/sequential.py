@@ -39,7 +39,7 @@ class Sequential(Pass):
         self.passes = tuple(p if isinstance(p, Pass) else from_library(p) for p in passes)
         super().__init__(info, in_place=all(p.in_place for p in self.passes))
 
-    def apply(self, model: ir.Model, context: PassContext) -> PassResult:  # noqa: ARG002
+    def apply(self, model: ir.Model, context: PassContext) -> PassResult:  # noqa: ARG002  as every pass
         """Without the checks of a single pass: each pass in here gets its own."""
         return self.call(model)
 

@@ -62,16 +62,16 @@ class PassTiming(PassInstrument):
         if self._write is not None:
             write_to(self._write, self.render())
 
-    def run_before_pass(self, model: ir.Model, info: PassInfo) -> None:  # noqa: ARG002
+    def run_before_pass(self, model: ir.Model, info: PassInfo) -> None:  # noqa: ARG002  as every instrument
         profile = Profile(name=info.name, start=self._clock())
         outer = self._running[-1][1].inner if self._running else self._done_and_running
         outer.append(profile)
         self._running.append((info, profile))
 
-    def run_after_pass(self, model: ir.Model, info: PassInfo) -> None:  # noqa: ARG002
+    def run_after_pass(self, model: ir.Model, info: PassInfo) -> None:  # noqa: ARG002  as every instrument
         self._stop(info, failed=False)
 
-    def run_on_error(self, model: ir.Model, info: PassInfo, error: BaseException) -> None:  # noqa: ARG002
+    def run_on_error(self, model: ir.Model, info: PassInfo, error: BaseException) -> None:  # noqa: ARG002  as every instrument
         self._stop(info, failed=True)
 
     def _stop(self, info: PassInfo, *, failed: bool) -> None:

@@ -118,7 +118,7 @@ def _requant(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:
     return {"requant_zero": requant_params(dfg, item.node, hw.numeric).zero_point}
 
 
-def _act(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # noqa: ARG001
+def _act(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # noqa: ARG001  one signature for all stages
     p = act_params(dfg, item.node, hw.numeric)
     return {
         "act_pos": p.pos,
@@ -151,7 +151,7 @@ def _pre(dfg: Dfg, found: Geometry, hw: HwSpec) -> Registers:
     return registers
 
 
-def _table(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # noqa: ARG001
+def _table(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # noqa: ARG001  one signature for all stages
     return {}
 
 

@@ -27,7 +27,7 @@ class ComputeUnit:
         """Cycle from which the next instruction may start."""
         return self._ready
 
-    def run(self, number: int, work: Work, start: int) -> int:  # noqa: ARG002
+    def run(self, number: int, work: Work, start: int) -> int:  # noqa: ARG002  one signature for all units
         """Take an instruction at cycle `start`; the cycle in which it is done."""
         if isinstance(work, Windows):
             self._windows(work, start)
@@ -88,7 +88,7 @@ class PostUnit:
         """Cycle from which the next instruction may start."""
         return self._ready
 
-    def run(self, number: int, work: Work, start: int) -> int:  # noqa: ARG002
+    def run(self, number: int, work: Work, start: int) -> int:  # noqa: ARG002  one signature for all units
         """Take an instruction at cycle `start`; the cycle in which it is done."""
         assert isinstance(work, Chain)
         first = max(start + timing.POST_SETUP_CYCLES, self._empty + 1)

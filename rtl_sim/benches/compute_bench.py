@@ -155,6 +155,7 @@ async def instructions_in_a_row_lose_no_cycle_between_their_sweeps(dut):
     await bench.check()
 
 
+# Skipped where the array has no windows.
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step", skip=not SPEC.array.depthwise)
 async def a_window_takes_a_cycle_for_each_part_or_as_long_as_its_reads(dut):
     bench = Bench(dut)

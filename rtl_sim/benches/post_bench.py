@@ -142,6 +142,7 @@ async def a_window_position_takes_one_cycle(dut):
     await bench.check()
 
 
+# Skipped where the machine has no pool.
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step", skip=Stage.POOL not in STAGES)
 async def windows_of_a_row_share_columns_of_a_maximum_pool(dut):
     bench = Bench(dut)

@@ -172,7 +172,7 @@ def absorbed(rng: np.random.Generator) -> Callable[[onnx.ModelProto], ir.Model]:
         canonical = absorb(loaded)
         inputs = {}
         for value in loaded.graph.inputs:
-            dims = [int(d) for d in value.shape or ()]  # type: ignore[arg-type]
+            dims = [int(d) for d in value.shape or ()]  # type: ignore[arg-type]  # dimensions were fixed by `load`
             kind = value.dtype.numpy() if value.dtype else np.float32
             random = rng.standard_normal(dims) if kind == np.float32 else rng.integers(0, 100, dims)
             inputs[value.name or ""] = random.astype(kind)

@@ -49,7 +49,7 @@ def test_models_quantised_by_onnx_runtime_itself(
 ):
     source = prepare(zoo.build(name), quantised=False).canonical
     ir.save(source, tmp_path / "float.onnx")
-    shape = [int(d) for d in source.graph.inputs[0].shape or ()]  # type: ignore[arg-type]
+    shape = [int(d) for d in source.graph.inputs[0].shape or ()]  # type: ignore[arg-type]  # dimensions were fixed by `load`
     quantize_static(
         tmp_path / "float.onnx",
         tmp_path / "int8.onnx",

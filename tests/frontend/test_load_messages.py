@@ -22,7 +22,7 @@ WEIGHT = np.ones((4, 3, 3, 3), np.float32)
 
 def refused(model: object, message: str) -> None:
     with pytest.raises(ModelError) as caught:
-        load_model(model)  # type: ignore[arg-type]
+        load_model(model)  # type: ignore[arg-type]  # wrong types are what is tested
     text = str(caught.value)
     assert "\n" not in text
     assert re.search(message, text), text

@@ -46,7 +46,7 @@ def prepared() -> Callable[..., Prepared]:
 
 def image(model: ir.Model, seed: int = 9) -> dict[str, np.ndarray]:
     (value,) = model.graph.inputs
-    shape = [int(d) for d in value.shape or ()]  # type: ignore[arg-type]
+    shape = [int(d) for d in value.shape or ()]  # type: ignore[arg-type]  # dimensions were fixed by `load`
     return {value.name or "": np.random.default_rng(seed).standard_normal(shape, np.float32)}
 
 

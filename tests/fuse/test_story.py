@@ -165,4 +165,4 @@ def test_reasons_of_a_network_are_made_when_they_are_read(monkeypatch):
     assert isinstance(result, Partition)
     assert len(result.boundaries) > 20
     with pytest.raises(AssertionError, match="a sentence was made"):
-        result.boundaries[0].reason  # noqa: B018
+        result.boundaries[0].reason  # noqa: B018  reading it makes the sentence

@@ -142,7 +142,10 @@ def test_layer_of_the_large_machine(rng):
 @pytest.mark.parametrize("round_", range(25))
 def test_random_layers(round_, rng):
     hw = load_hw("opu-tiny")
-    pick = lambda *options: options[int(rng.integers(len(options)))]  # noqa: E731
+
+    def pick(*options):
+        return options[int(rng.integers(len(options)))]
+
     kernel = (pick(1, 2, 3, 5), pick(1, 2, 3, 5))
     groups = pick(1, 1, 1, 2, 5)
     geometry = {

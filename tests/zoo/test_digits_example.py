@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    pytest.importorskip("sklearn")
+    pytest.importorskip("sklearn", reason="extra `dev` is not installed")
     spec = importlib.util.spec_from_file_location("train_digits", EXAMPLES / "train_digits.py")
     assert spec is not None
     assert spec.loader is not None

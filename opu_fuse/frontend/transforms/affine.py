@@ -87,7 +87,7 @@ def _batch_norm(node: ir.Node) -> Affine | None:
     parts = [real_constant(operand(node, i)) for i in range(1, 5)]
     if any(p is None for p in parts):
         return None
-    gamma, beta, mean, var = (p.astype(np.float64) for p in parts)  # type: ignore[union-attr]
+    gamma, beta, mean, var = (p.astype(np.float64) for p in parts)  # type: ignore[union-attr]  # None is ruled out above
     scale = gamma / np.sqrt(var + node.attributes.get_float("epsilon", 1e-5))
     return Affine(scale=scale, shift=beta - mean * scale)
 

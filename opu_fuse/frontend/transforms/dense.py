@@ -47,14 +47,14 @@ def _gemm(graph: ir.Graph, node: ir.Node) -> bool:
     if b is not None and bias is None:
         return False
     done = node.op_type == "Gemm" and transposed and alpha == 1.0 and beta == 1.0
-    if done and (b is None or constant(b).shape == (outputs,)):  # type: ignore[union-attr]
+    if done and (b is None or constant(b).shape == (outputs,)):  # type: ignore[union-attr]  # `bias` came from it
         return False
     new_w = w
     if not transposed or alpha != 1.0:
         new_w = _weight(graph, w, weight, transposed=transposed, alpha=alpha)
     inputs = [x, new_w]
     if bias is not None and b is not None:
-        same = beta == 1.0 and constant(b).shape == (outputs,)  # type: ignore[union-attr]
+        same = beta == 1.0 and constant(b).shape == (outputs,)  # type: ignore[union-attr]  # `bias` came from it
         keep = b if same else add_constant(graph, f"{b.name}/vector", np.float32(beta) * bias)
         inputs.append(keep)
     rewrite(node, "Gemm", inputs, _CANONICAL)

@@ -34,7 +34,7 @@ def _sum(graph: ir.Graph, node: ir.Node) -> bool:
     total = node.inputs[0]
     shape = shapes[0]
     for step, value in enumerate(node.inputs[1:-1], start=1):
-        shape = np.broadcast_shapes(shape, shapes[step])  # type: ignore[arg-type]
+        shape = np.broadcast_shapes(shape, shapes[step])  # type: ignore[arg-type]  # None is ruled out before
         total = insert_before(node, "Add", [total, value], name=f"{node.name}/{step}", shape=shape)
     rewrite(node, "Add", [total, node.inputs[-1]])
     return True
@@ -111,7 +111,7 @@ def _max(graph: ir.Graph, node: ir.Node) -> bool:
 def _prelu(graph: ir.Graph, node: ir.Node) -> bool:
     del graph
     slope = constant(node.inputs[1])
-    if slope is None or quant_of(node.inputs[1]) or np.unique(slope).size != 1:  # type: ignore[arg-type]
+    if slope is None or quant_of(node.inputs[1]) or np.unique(slope).size != 1:  # type: ignore[arg-type]  # None is ruled out before
         return False
     rewrite(node, "LeakyRelu", node.inputs[:1], {"alpha": float(slope.flat[0])})
     return True

@@ -71,7 +71,7 @@ def _mean(graph: ir.Graph, node: ir.Node, size: tuple[int, ...]) -> bool:
 
 
 def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
-    kernel = tuple(node.attributes.get_ints("kernel_shape"))  # type: ignore[arg-type]
+    kernel = tuple(node.attributes.get_ints("kernel_shape"))  # type: ignore[arg-type]  # the checker requires it
     strides = tuple(node.attributes.get_ints("strides", (1, 1)))
     dilations = tuple(node.attributes.get_ints("dilations", (1, 1)))
     pads = explicit_pads(node, size, kernel, strides, dilations)

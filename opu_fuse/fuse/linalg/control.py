@@ -31,7 +31,7 @@ def one_use(candidate: Candidate) -> str | None:
     return f"{candidate.producer.name} has {candidate.readers} readers"
 
 
-def always(candidate: Candidate) -> str | None:  # noqa: ARG001
+def always(candidate: Candidate) -> str | None:  # noqa: ARG001  as every control function
     """Whatever is legal."""
     return None
 
