@@ -209,6 +209,8 @@ def compile_(
     names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
     for group, companion in done.plan.beside.items():
         out.print(f"beside: {names[companion]}: between the tiles of {names[group]}", markup=False)
+    if kept := len(done.plan.kept):
+        out.print(f"on chip: {kept} of {len(names)} groups pass their map to the next one")
     for op in done.partition.host:
         out.print(f"host: {done.dfg[op.node].name}: {op.reason}", markup=False)
     out.print(

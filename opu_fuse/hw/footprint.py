@@ -193,6 +193,14 @@ def _post(instruction: Instruction) -> tuple[Access, ...]:
         (blocks, p["out_block_pitch"]),
     )
     found.append(Access(space=Space.OUTPUT, intervals=written, write=True))
+    if p["keep"]:
+        words = _runs(
+            p["keep_at"],
+            p["out_cols"],
+            (p["out_rows"], p["keep_row_pitch"]),
+            (blocks, p["keep_block_pitch"]),
+        )
+        found.append(Access(space=Space.FEATURE, intervals=words, write=True))
     return tuple(found)
 
 

@@ -154,7 +154,9 @@ OPCODES: tuple[Opcode, ...] = (
         ("copy", "features (padded, strided) into partial sums, sign extended"),
         ("depthwise", "windows of a feature tile and weight rows into partial sums, lane by lane"),
     ),
-    *_opcodes(Engine.POST, ("run", "partial sums -> post chain -> output buffer")),
+    *_opcodes(
+        Engine.POST, ("run", "partial sums -> post chain -> output buffer (and feature buffer)")
+    ),
     *_opcodes(Engine.STORE, ("store", "output buffer -> DRAM")),
 )
 
@@ -255,6 +257,10 @@ REGISTERS: tuple[Register, ...] = (
         ("res_broadcast", 1, "1: one residual word a block, the same for every pixel"),
         ("table", 22, "table memory word of the entry for -128"),
         ("pool_slots", 3, "max: pixels of a word that pool among each other (0, 2 or 4)"),
+        ("keep", 1, "1: every output word goes into the feature buffer, too"),
+        ("keep_at", 22, "feature buffer word of output pixel (0, 0), block 0"),
+        ("keep_row_pitch", 16, "feature words from row to row"),
+        ("keep_block_pitch", 22, "feature words from block to block"),
     ),
     *_registers(
         Engine.STORE,

@@ -58,8 +58,12 @@ class Layout:
         return self.rows * self.row_words
 
     @property
+    def words(self) -> int:
+        return self.blocks * self.block_words
+
+    @property
     def size_bytes(self) -> int:
-        return self.blocks * self.block_words * self.word
+        return self.words * self.word
 
     def pack(self, chw: np.ndarray) -> np.ndarray:
         """int8 (channels, rows, cols) -> uint8 (size_bytes,); holes are zero."""

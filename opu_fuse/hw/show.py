@@ -22,6 +22,7 @@ def sizes_table(spec: HwSpec) -> Table:
         ("clock", f"{spec.clock_mhz:g} MHz"),
         ("array", f"{array.units} units x {array.multipliers} = {spec.macs} MAC per cycle"),
         ("modes (ic x oc x px)", modes),
+        ("maps kept on chip", "yes" if spec.post.keep else "no"),
         ("depthwise windows", f"up to {side} x {side}" if array.depthwise else "no"),
         ("feature word", f"{spec.word_channels} channels, {spec.word_bytes} bytes"),
         ("weight row", f"{array.row_bytes} bytes, {spec.row_words} words"),

@@ -162,9 +162,12 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Post:
-    """lanes: channels the post chain takes per cycle."""
+    """lanes: channels the post chain takes per cycle; keep: its words can go into the feature
+    buffer, too.
+    """
 
     lanes: Count
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)

@@ -126,6 +126,7 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
         ("PRE", spec.buffers.pre is not None, "pre chain"),
         ("DEPTHWISE", spec.array.depthwise, "opcode depthwise"),
         ("UPSAMPLE", spec.has(ModuleKind.UPSAMPLE), "store repeats"),
+        ("KEEP", spec.post.keep, "post may write to the feature buffer"),
     )
 
 

@@ -33,21 +33,27 @@ class Touches:
     positions: list[int] = field(default_factory=list)
     writes: list[bool] = field(default_factory=list)
 
+    def add(self, position: int, intervals: Sequence[Interval], *, write: bool) -> None:
+        """All intervals that the instruction at `position` touches."""
+        self.intervals += intervals
+        self.positions += [position] * len(intervals)
+        self.writes += [write] * len(intervals)
+
 
 def latest_conflicts(program: Sequence[Instruction], hw: HwSpec) -> list[Clock]:
     """For every instruction the latest one before it, of each other engine, that touches the same
-    words, one of the two writing.
+    words, one of the two writing, or needs the same write port.
     """
     memories = {space: Touches() for space in Space}
+    write_port = Touches()  # of the feature buffer, which load and post share
     for position, instruction in enumerate(program):
         for access in footprint(instruction, hw):
-            touches, count = memories[access.space], len(access.intervals)
-            touches.intervals += access.intervals
-            touches.positions += [position] * count
-            touches.writes += [access.write] * count
+            memories[access.space].add(position, access.intervals, write=access.write)
+            if access.space is Space.FEATURE and access.write:
+                write_port.add(position, ((0, 1),), write=True)
     engines = np.array([i.engine for i in program], np.int64)
     latest = np.full((len(program), len(Engine)), NONE)
-    for touches in memories.values():
+    for touches in (*memories.values(), write_port):
         if touches.intervals:
             _meet(touches, engines, latest)
     latest[np.arange(len(program)), engines] = NONE

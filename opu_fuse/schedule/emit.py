@@ -1,7 +1,8 @@
 """Tiles -> instructions: loads, compute, post and store of one layer, without tokens.
 
 Every on-chip buffer is used as banks in turn; a bank remembers what it holds, so that features
-stay while output ranges change and weights stay while tiles change. Instructions come in an
+stay while output ranges change, weights while tiles change, and small maps from one layer to the
+next. Instructions come in an
 order that is correct when executed one by one; overlap comes from the engines' queues, safety
 from `dependencies`.
 """
@@ -22,8 +23,10 @@ from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, pack_order,
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.schedule.job import Banks, Job, Step
+from opu_fuse.schedule.keeping import can_keep, input_banks, keeping
+from opu_fuse.schedule.reading import Mid, last_row, walk, window
 from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
-from opu_fuse.schedule.stores import stores
+from opu_fuse.schedule.stores import Rect, stores
 
 UNUSED_KERNEL = {
     "kernel_rows": 1,
@@ -67,16 +70,29 @@ class Emitter:
         self._registers[engine] = {**self._registers[engine], **params}
         return Instruction(engine=engine, opcode=opcode, params=self._registers[engine])
 
-    def layer(self, job: Job) -> Iterator[Step]:
-        """All steps of one layer."""
-        for output_range, rect in _walk(job):
-            yield from self._tile(job, output_range, rect)
+    def layer(self, job: Job, reader: Job | None = None) -> Iterator[Step]:
+        """All steps of one layer. reader: the layer emitted next; if it reads this one's output,
+        that stays on chip where it can.
+        """
+        banks, unfold = self._banks[Space.FEATURE], self._unfold(job)
+        keep = reader is not None and can_keep(job, reader, banks, self._hw, unfold)
+        tiles, rows = walk(job), job.source.layout.rows
+        first = rows
+        if keep and input_banks(job, banks, unfold) == banks.banks:
+            first = last_row(job, *tiles[0])
+            yield self._load_rows(job, 0, first)
+        for output_range, rect in tiles:
+            psum = yield from self._accumulate(job, output_range, rect)
+            if first < rows:  # now: post will need the write port of the buffer
+                yield self._load_rows(job, first, rows)
+                first = rows
+            yield from self._post(job, output_range, rect, psum, keep=keep)
 
     def side_by_side(self, job: Job, companion: Job) -> Iterator[Step]:
         """All steps of two layers, the companion's tiles spread evenly between the several of the
         other.
         """
-        ours, theirs = _walk(job), _walk(companion)
+        ours, theirs = walk(job), walk(companion)
         gaps, done = len(ours) - 1, 0
         for number, (output_range, rect) in enumerate(ours, 1):
             yield from self._tile(job, output_range, rect)
@@ -85,7 +101,28 @@ class Emitter:
                 yield from self._tile(companion, companion_range, companion_rect)
             done = due
 
-    def _tile(self, job: Job, out: OutputRange, rect: tuple[int, int, int, int]) -> Iterator[Step]:
+    def _load_rows(self, job: Job, first: int, behind: int) -> Step:
+        """Bring rows of a layer's input to their place in the whole map."""
+        layout = job.source.layout
+        base, _ = self._banks[Space.FEATURE].take(job.layer.source)
+        return self._load(
+            job,
+            Space.FEATURE,
+            job.source.offset + first * layout.row_words * layout.word,
+            base + first * layout.row_words * layout.blocks,
+            run=layout.row_words,
+            rows=layout.blocks,
+            row_pitch=layout.block_words,
+            blocks=behind - first,
+            block_pitch=layout.row_words,
+        )
+
+    def _tile(self, job: Job, out: OutputRange, rect: Rect) -> Iterator[Step]:
+        psum = yield from self._accumulate(job, out, rect)
+        yield from self._post(job, out, rect, psum, keep=False)
+
+    def _accumulate(self, job: Job, out: OutputRange, rect: Rect) -> Iterator[Step]:
+        """Loads and compute of a tile. Returns where its partial sums lie."""
         mid = mid_tile(job.layer.shape, *rect)
         psum, _ = self._banks[Space.PSUM].take(None)
         first = True
@@ -111,7 +148,7 @@ class Emitter:
                 where = {**geometry, **pre, "weight": weight, "psum": psum}
                 yield self._conv(job, chunk, part, base, out, where, accumulate=not first)
                 first = False
-        yield from self._post(job, out, rect, mid, psum)
+        return psum
 
     def _step(
         self,
@@ -148,49 +185,36 @@ class Emitter:
             },
         )
 
-    def _load_features(
-        self, job: Job, chunk: FeatureChunk, mid: tuple[int, int, int, int, int, int]
-    ) -> Iterator[Step]:
-        """Bring the input under a mid tile into a feature bank. Returns its base and the compute
-        registers of its geometry.
+    def _load_features(self, job: Job, chunk: FeatureChunk, mid: Mid) -> Iterator[Step]:
+        """Bring the input under a mid tile into a feature bank, unless the map was kept there.
+        Returns its base and the compute registers of its geometry.
         """
         shape, layout = job.layer.shape, job.source.layout
-        window = shape.window
-        y0, y1, origin_y = window.part_span(
-            0, mid[0], mid[1] - mid[0], shape.in_rows, chunk.ky[0], chunk.ky[0] + chunk.ky[1]
-        )
-        step = self._unfold(job)
-        left, right = chunk.kx[0] * step, (chunk.kx[0] + chunk.kx[1]) * step
-        x0, x1, origin_x = window.part_span(
-            1, mid[3], mid[4] - mid[3], shape.in_cols, left, min(right, window.kernel[1])
-        )
-        word0, word1 = x0 * layout.slot // layout.word, ceil_div(x1 * layout.slot, layout.word)
-        aligned = word0 * layout.word // layout.slot
-        rows, run = y1 - y0, word1 - word0
-        key = (job.layer.source, chunk.block, chunk.blocks, y0, y1, word0, word1)
-        base, held = self._banks[Space.FEATURE].take(key)
-        if not held:
-            first = chunk.block * layout.block_words + y0 * layout.row_words + word0
-            yield self._load(
-                job,
-                Space.FEATURE,
-                job.source.offset + first * layout.word,
-                base,
-                run,
-                rows,
-                layout.row_words,
-                chunk.blocks,
-                layout.block_words,
-            )
+        read = window(job, chunk, mid, self._unfold(job))
+        part, (rows, run) = read.part, read.part.words
+        kept = self._banks[Space.FEATURE].find(job.layer.source)
+        if kept is not None:
+            base, where = kept + part.block * layout.row_words, read.of_map(layout)
+        else:
+            base, held = self._banks[Space.FEATURE].take(part)
+            where = read.of_part(layout, shape.in_cols)
+            if not held:
+                first = part.block * layout.block_words + part.y0 * layout.row_words + part.word0
+                yield self._load(
+                    job,
+                    Space.FEATURE,
+                    job.source.offset + first * layout.word,
+                    base,
+                    run,
+                    rows,
+                    layout.row_words,
+                    part.blocks,
+                    layout.block_words,
+                )
         return base, {
-            "row_pitch": run,
-            "block_pitch": rows * run,
-            "in_rows": rows,
-            "in_cols": min(shape.in_cols, word1 * layout.word // layout.slot) - aligned,
-            "origin_y": origin_y,
-            "origin_x": origin_x + x0 - aligned,
-            "stride_y": window.strides[0],
-            "stride_x": window.strides[1],
+            **where,
+            "stride_y": shape.window.strides[0],
+            "stride_x": shape.window.strides[1],
             "out_rows": mid[1] - mid[0],
             "out_cols": ceil_div(mid[4] - mid[3], shape.px) * shape.px,
             "psum_block_pitch": shape.words(mid[1] - mid[0], mid[4] - mid[3]),
@@ -263,15 +287,17 @@ class Emitter:
         self,
         job: Job,
         out: OutputRange,
-        rect: tuple[int, int, int, int],
-        mid: tuple[int, int, int, int, int, int],
+        rect: Rect,
         psum: int,
+        *,
+        keep: bool,
     ) -> Iterator[Step]:
         """Post chain and store of a tile, as many channel blocks at a time as the output and
-        residual banks hold.
+        residual banks hold. keep: the feature buffer gets the words, too.
         """
         shape = job.layer.shape
         row, rows, col, cols = rect
+        mid = mid_tile(shape, *rect)
         mid_pixels = shape.words(mid[1] - mid[0], mid[4] - mid[3])
         cols, mid_cols = ceil_div(cols, shape.px), ceil_div(mid[4] - mid[3], shape.px)
         at_once = self._hw.buffers.output.bank_words // (rows * cols)
@@ -279,6 +305,7 @@ class Emitter:
             pixels = mid_pixels if shape.residual == "mid" else rows * cols
             pixels = 1 if shape.broadcast else pixels
             at_once = min(at_once, self._hw.buffers.residual.bank_words // pixels)
+        kept = self._banks[Space.FEATURE].take(job.layer.output)[0] if keep else None
         params = 0
         if job.layer.anchor is not None:
             offset = job.params + out.block * PARAM_WORDS * self._hw.word_bytes
@@ -315,6 +342,7 @@ class Emitter:
                         **average,
                         **sub_rectangle(job.layer, common, mid, y, x, cols),
                         "out": base + y * cols + x,
+                        **keeping(job, kept, out.block + at, row + y, col // shape.px + x),
                         "out_rows": yn,
                         "out_cols": xn,
                     },
@@ -337,8 +365,8 @@ class Emitter:
         job: Job,
         block: int,
         blocks: int,
-        rect: tuple[int, int, int, int],
-        mid: tuple[int, int, int, int, int, int],
+        rect: Rect,
+        mid: Mid,
     ) -> Iterator[Step]:
         if job.residual is None:
             return {}
@@ -364,18 +392,3 @@ class Emitter:
             layout.block_words,
         )
         return {"res": base, "res_row_pitch": cols, "res_block_pitch": rows * cols}
-
-
-def _walk(job: Job) -> list[tuple[OutputRange, tuple[int, int, int, int]]]:
-    """(output range, tile as first row, rows, first column, columns) of a layer in the order of its
-    schedule.
-    """
-    shape, tile = job.layer.shape, job.tile
-    tiles = [
-        (row, rows, col, cols)
-        for row, rows in spans(shape.out_rows, tile.rows)
-        for col, cols in spans(shape.out_cols, tile.cols)
-    ]
-    if tile.weights_outer:
-        return [(r, t) for r in job.ranges for t in tiles]
-    return [(r, t) for t in tiles for r in job.ranges]

@@ -50,8 +50,8 @@ class Job:
 
 @dataclass(slots=True)
 class Banks:
-    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load
-    put into it.
+    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load,
+    or of the last map kept, that was put into it.
     """
 
     words: int
@@ -63,6 +63,14 @@ class Banks:
         self.held = [None] * self.banks
         self.order = list(range(self.banks))
 
+    @property
+    def bank_words(self) -> int:
+        return self.words // self.banks
+
+    def find(self, key: Hashable) -> int | None:
+        """First word of the bank that holds `key`, which counts as used; None: none does."""
+        return self.take(key)[0] if key in self.held else None
+
     def take(self, key: Hashable) -> tuple[int, bool]:
         """(first word of the bank, whether it holds `key` already); the bank used longest ago is
         given away.
@@ -72,4 +80,4 @@ class Banks:
         self.order.remove(bank)
         self.order.append(bank)
         self.held[bank] = key
-        return bank * (self.words // self.banks), held
+        return bank * self.bank_words, held

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
@@ -62,6 +63,17 @@ class Plan:
     constants_bytes: int
     program_offset: int
     window_bytes: int
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """Groups whose output the next group reads on chip."""
+        return frozenset(
+            group
+            for program in self.segments
+            if isinstance(program, MachineProgram)
+            for x, group in zip(program.instructions, program.groups, strict=True)
+            if x.engine is Engine.POST and x.params["keep"]
+        )
 
 
 def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True) -> Plan:
@@ -140,13 +152,17 @@ def _emit(
     halves = {"hash_lo": spec_hash & ((1 << HASH_HALF) - 1), "hash_hi": spec_hash >> HASH_HALF}
     steps = [Step(instruction=emitter.instruction(Engine.FETCH, "check", halves), group=OUTSIDE)]
     companions = set(tiling.beside.values())
-    for group in groups:
-        jobs = [_job(planned, placements) for planned in tiling.layers[group]]
+    jobs = {g: [_job(planned, placements) for planned in tiling.layers[g]] for g in groups}
+    alone = [g for g in groups if g not in companions]
+    for group, following in zip_longest(alone, alone[1:]):
+        first, *others = jobs[group]
         if group in tiling.beside:
-            (companion,) = tiling.layers[tiling.beside[group]]
-            steps.extend(emitter.side_by_side(jobs[0], _job(companion, placements)))
-        elif group not in companions:
-            steps.extend(step for job in jobs for step in emitter.layer(job))
+            (companion,) = jobs[tiling.beside[group]]
+            steps.extend(emitter.side_by_side(first, companion))
+        elif others or following is None:
+            steps.extend(step for job in jobs[group] for step in emitter.layer(job))
+        else:
+            steps.extend(emitter.layer(first, reader=jobs[following][0]))
     steps.append(Step(instruction=emitter.instruction(Engine.FETCH, "end", {}), group=OUTSIDE))
     words = encode(synchronise([s.instruction for s in steps], hw))
     program, positions = decode_with_positions(words)

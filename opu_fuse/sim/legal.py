@@ -115,6 +115,7 @@ def _check_modules(instruction: Instruction, spec: HwSpec, number: int) -> None:
         (product, spec.has(K.SE), "a product of feature maps"),
         (Stage.RESIDUAL in stages and not product, spec.has(K.RES_ADDER), "a residual adder"),
         (repeats, spec.has(K.UPSAMPLE), "upsampling"),
+        (instruction.engine is Engine.POST and p["keep"], spec.post.keep, "a way to keep maps"),
     )
     for needed, there, name in needs:
         if needed and not there:

@@ -33,7 +33,9 @@ class StageValues:
 
 
 def run(mem: Memories, p: Params) -> tuple[StageValues, ...]:
-    """Partial sums through the chain to the output buffer; returns what every stage made."""
+    """Partial sums through the chain to the output buffer, and where `keep` says so to the feature
+    buffer; returns what every stage made.
+    """
     chain = unpack_order(p["order"])
     lanes, blocks = mem.spec.word_channels, p["blocks"]
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], p["in_rows"])
@@ -64,6 +66,10 @@ def run(mem: Memories, p: Params) -> tuple[StageValues, ...]:
     rows, cols = _outputs(p)
     target = _words(p["out"], blocks, p["out_block_pitch"], rows, p["out_row_pitch"], cols)
     mem.output[target, :lanes] = value
+    if p["keep"]:
+        pitches = p["keep_block_pitch"], p["keep_row_pitch"]
+        target = _words(p["keep_at"], blocks, pitches[0], rows, pitches[1], cols)
+        mem.feature[target, :lanes] = value
     return tuple(found)
 
 

@@ -1,4 +1,5 @@
-// Post engine with its memories, for tests: the bench writes the inputs and reads the output buffer word by word.
+// Post engine with its memories, for tests: the bench writes the inputs and reads the output buffer, or with read_kept_i the
+// feature buffer, word by word.
 //
 // load_*: one word per cycle into the memory named; only while the engine is idle.
 // hold_i: the partial sum memory refuses the post engine's reads, as when compute is busy on the same bank.
@@ -27,7 +28,8 @@ module opu_post_bench
     input  logic [PSUM_BITS-1:0]            load_data_i,
 
     input  logic                            read_re_i,
-    input  output_addr_t                    read_addr_i,
+    input  logic                            read_kept_i,
+    input  logic [VALUE_BITS-1:0]           read_addr_i,
     output logic [WORD_BITS-1:0]            read_data_o,
     output logic                            out_we_o
     /*verilator public_off*/
@@ -39,8 +41,10 @@ module opu_post_bench
   param_addr_t param_addr;
   residual_addr_t res_addr;
   output_addr_t out_addr;
+  logic keep_we, kept_q;
+  feature_addr_t keep_addr;
   logic [PSUM_BITS-1:0] psum_rdata, unused_rdata;
-  logic [WORD_BITS-1:0] param_rdata, res_rdata, table_rdata, out_wdata;
+  logic [WORD_BITS-1:0] param_rdata, res_rdata, table_rdata, out_wdata, out_rdata, kept_rdata;
 
   opu_post u_post (
       .clk_i,
@@ -67,7 +71,9 @@ module opu_post_bench
       .table_rdata_i (table_rdata),
       .out_we_o,
       .out_addr_o    (out_addr),
-      .out_wdata_o   (out_wdata)
+      .out_wdata_o   (out_wdata),
+      .keep_we_o     (keep_we),
+      .keep_addr_o   (keep_addr)
   );
 
   opu_psum u_psum (
@@ -135,8 +141,24 @@ module opu_post_bench
       .waddr_i(out_addr),
       .wdata_i(out_wdata),
       .re_i   (read_re_i),
-      .raddr_i(read_addr_i),
-      .rdata_o(read_data_o)
+      .raddr_i(output_addr_t'(read_addr_i)),
+      .rdata_o(out_rdata)
   );
+
+  opu_ram_1r1w #(
+      .WIDTH(WORD_BITS),
+      .DEPTH(FEATURE_WORDS)
+  ) u_feature (
+      .clk_i,
+      .we_i   (keep_we),
+      .waddr_i(keep_addr),
+      .wdata_i(out_wdata),
+      .re_i   (read_re_i),
+      .raddr_i(feature_addr_t'(read_addr_i)),
+      .rdata_o(kept_rdata)
+  );
+
+  always_ff @(posedge clk_i) kept_q <= read_kept_i;
+  assign read_data_o = kept_q ? kept_rdata : out_rdata;
 
 endmodule

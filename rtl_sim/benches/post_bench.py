@@ -55,27 +55,34 @@ class Bench:
         tables = buffers.table.words if buffers.table else 0
         self.table = self.rng.integers(-128, 128, (tables, W), np.int8)
         await self.driver.load("table", self.table)
-        # What the output buffer holds is known once every word is written.
+        # What the buffers hold is known once every word is written.
         self.output = np.zeros((buffers.output.words, W), np.int8)
-        for out in range(0, buffers.output.words, buffers.psum.words):
-            count = min(buffers.psum.words, buffers.output.words - out)
-            await self.run([self.line((), psum=0, out=out, count=count)], Pauses())
+        self.feature = np.zeros((buffers.feature.words, W), np.int8)
+        step = min(buffers.psum.words, buffers.output.words)
+        for out in range(0, buffers.output.words, step):
+            count = min(step, buffers.output.words - out)
+            await self.run([self.line((), psum=0, out=out, count=count, keep=0)], Pauses())
+        for at in range(0, buffers.feature.words if SPEC.post.keep else 0, step):
+            count = min(step, buffers.feature.words - at)
+            p = self.line((), psum=0, out=0, count=count, keep=1, keep_at=at)
+            await self.run([p], Pauses())
 
     def random(self, count, **limits):
         draw = post_model.random_instruction
         return [draw(SPEC, self.rng, **limits) for _ in range(count)]
 
-    def line(self, order, *, psum, out, count):
+    def line(self, order, *, psum, out, count, **more):
         """Neighbouring partial sum words to neighbouring output words."""
         [p] = self.random(1, order=order)
         p |= dict.fromkeys(ONE, 1) | {"origin_y": 0, "origin_x": 0, "psum": psum, "out": out}
-        return p | {"in_cols": count, "out_cols": count}
+        return p | {"in_cols": count, "out_cols": count} | more
 
     async def run(self, instructions, pauses):
         await self.driver.run([(RUN, p) for p in instructions], pauses)
         for p in instructions:
             memories = (self.residual, self.table)
-            post_model.run(SPEC, self.psum, self.param, memories, self.output, p)
+            results = (self.output, self.feature)
+            post_model.run(SPEC, self.psum, self.param, memories, results, p)
 
     async def run_counted(self, p):
         """An instruction alone takes its visits and the latency of its chain."""
@@ -87,8 +94,13 @@ class Bench:
         assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
 
     async def check(self, history=()):
-        got = await self.driver.read(SPEC.buffers.output.words, np.int8)
-        compare("output", self.output, got, [(RUN, p) for p in history])
+        kept = {"output": (0, self.output)}
+        if SPEC.post.keep:
+            kept["feature"] = (1, self.feature)
+        for kind, (select, expected) in kept.items():
+            self.dut.read_kept_i.value = select
+            got = await self.driver.read(len(expected), np.int8)
+            compare(kind, expected, got, [(RUN, p) for p in history])
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
@@ -184,6 +196,8 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
     wrong += [(RUN, slots | change) for change in ({"stride_x": 1}, {"stride_x": 3})]
     wrong.append((RUN, {"pool_slots": legal or 2}))
     residual = {"order": pack_order((Stage.RESIDUAL,))}
+    if not SPEC.post.keep:
+        wrong.append((RUN, {"keep": 1}))
     if Stage.RESIDUAL in STAGES and not SPEC.has(ModuleKind.SE):
         wrong.append((RUN, residual | {"res_kind": ResidualKind.MULTIPLY}))
     if Stage.RESIDUAL in STAGES and SPEC.numeric.multiplier_bits == 0:

@@ -1,7 +1,7 @@
 """The post engine as docs/machine.md tells it, and random legal instructions.
 
-Memories are numpy arrays: psum [words, W] int32; param [words, W] uint8; residual, table, output
-[words, W] int8.
+Memories are numpy arrays: psum [words, W] int32; param [words, W] uint8; residual, table, output,
+feature [words, W] int8.
 """
 
 import numpy as np
@@ -75,8 +75,9 @@ def stage_value(stage, p, v, lanes, memories, residual_at):
     return add_residual(v, other, shift=p["res_shift"], **mults, **zeros)
 
 
-def run(spec, psum, param, memories, output, p):
-    """Changes output in place. memories: residual, table."""
+def run(spec, psum, param, memories, results, p):
+    """Changes results in place. memories: residual, table; results: output, feature."""
+    output, feature = results
     chain = unpack_order(p["order"])
     pool = chain.index(Stage.POOL) if Stage.POOL in chain else len(chain)
     by_visit = Stage.RESIDUAL in chain and before_pool(chain)
@@ -105,6 +106,9 @@ def run(spec, psum, param, memories, output, p):
         for stage in chain[pool + 1 :]:
             v = stage_value(stage, p, v, lanes, memories, residual_at)
         output[p["out"] + b * p["out_block_pitch"] + oy * p["out_row_pitch"] + ox] = v
+        if p["keep"]:
+            word = b * p["keep_block_pitch"] + oy * p["keep_row_pitch"] + ox
+            feature[p["keep_at"] + word] = v
 
 
 def before_pool(chain):
@@ -236,18 +240,19 @@ def _shape(spec, rng, chain, largest):
         p["in_cols"] = p["origin_x"] + (p["out_cols"] - 1) * p["stride_x"] + more["cols"]
     tile, out = (p["in_rows"], p["in_cols"]), (p["out_rows"], p["out_cols"])
     by_visit = Stage.RESIDUAL in chain and before_pool(chain)
-    p |= _pitches(rng, "psum", *tile) | _pitches(rng, "out", *out)
+    p |= _pitches(rng, "psum", *tile) | _pitches(rng, "out", *out) | _pitches(rng, "keep", *out)
     p |= _pitches(rng, "res", *(tile if by_visit else out))
     free = {
         "psum": spec.buffers.psum.words - p["blocks"] * p["psum_block_pitch"],
         "out": spec.buffers.output.words - p["blocks"] * p["out_block_pitch"],
         "res": spec.buffers.residual.words - p["blocks"] * p["res_block_pitch"],
         "param": spec.buffers.param.words - p["blocks"] * PARAM_WORDS,
+        "keep_at": spec.buffers.feature.words - p["blocks"] * p["keep_block_pitch"],
     }
     if min(free.values()) < 0:
         return None
     places = draw(rng, **{name: (0, room) for name, room in free.items()})
-    return p | places | {"order": pack_order(chain)}
+    return p | places | {"order": pack_order(chain)} | draw(rng, keep=(0, int(spec.post.keep)))
 
 
 def _pitches(rng, name, rows, cols):

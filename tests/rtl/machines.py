@@ -51,7 +51,8 @@ def _every_module(tree: Tree) -> None:
 
 
 def _few_modules(tree: Tree) -> None:
-    """No pool, no residual adder."""
+    """No pool, no residual adder, no way to keep maps."""
+    tree["post"] |= {"keep": False}
     flow = tree["dataflow"]
     for name in ("pool", "res_add"):
         del flow["modules"][name], flow["edges"][name]

@@ -49,6 +49,7 @@ BARE = replace(
     name="bare",
     array=replace(TINY.array, depthwise=False),
     buffers=replace(TINY.buffers, pre=None, table=None),
+    post=replace(TINY.post, keep=False),
 )
 """Load, conv, copy, requantise and store only."""
 

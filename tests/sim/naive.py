@@ -202,8 +202,11 @@ class NaiveMachine:
             for oy in range(p["out_rows"]):
                 for ox in range(p["out_cols"]):
                     word = p["out"] + b * p["out_block_pitch"] + oy * p["out_row_pitch"] + ox
+                    kept = p["keep_at"] + b * p["keep_block_pitch"] + oy * p["keep_row_pitch"] + ox
                     for lane, value in enumerate(self.pixel(p, b, oy, ox)):
                         self.write(Space.OUTPUT, word, lane, value)
+                        if p["keep"]:
+                            self.write(Space.FEATURE, kept, lane, value)
 
     def pixel(self, p, b, oy, ox):
         chain = unpack_order(p["order"])

@@ -81,6 +81,7 @@ OUTSIDE = {
     "post sums": ("run", {"psum": 113}, "reads word 128 of the psum buffer"),
     "post parameters": ("run", {"param": 57}, "reads word 64 of the param buffer"),
     "post output": ("run", {"out": 125}, "writes word 128 of the output buffer"),
+    "post kept": ("run", {"keep": 1, "keep_at": 256}, "writes word 256 of the feature buffer"),
     "post residual": (
         "run",
         {"order": pack_order((Stage.POOL, Stage.RESIDUAL)), "res": 127, "res_row_pitch": 2},
@@ -281,6 +282,7 @@ ABSENT = {
     "factor of a sum": (SHIFTS, "run", {**ADD, "res_b_mult": 3}, "has res_b_mult = 3, full only"),
     "factor of a product": (SHIFTS, "run", {**MULTIPLY, "res_a_mult": 5}, "res_a_mult = 5, full"),
     "slots": (HW, "run", SLOTS, "has pool_slots = 2, the array packs up to 1 pixels"),
+    "keep": (BARE, "run", {"order": 0, "keep": 1, **ONE}, "needs a way to keep maps"),
     "repeated rows": (BARE, "store", {"repeat_rows": 1}, "needs upsampling"),
     "repeated columns": (BARE, "store", {"repeat_cols": 1}, "needs upsampling"),
 }

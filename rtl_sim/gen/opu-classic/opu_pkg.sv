@@ -53,7 +53,8 @@ package opu_pkg;
   localparam bit HAS_PRE = 1'b1;  // pre chain
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
-  localparam logic [43:0] SPEC_HASH = 44'h89c889b7a58;  // identity of the machine
+  localparam bit HAS_KEEP = 1'b0;  // post may write to the feature buffer
+  localparam logic [43:0] SPEC_HASH = 44'h163d133a104;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd32, 16'd64};
@@ -115,7 +116,7 @@ package opu_pkg;
   localparam logic [3:0] OP_COMPUTE_CONV = 4'd0;  // inner products of a feature tile and weight rows into partial sums
   localparam logic [3:0] OP_COMPUTE_COPY = 4'd1;  // features (padded, strided) into partial sums, sign extended
   localparam logic [3:0] OP_COMPUTE_DEPTHWISE = 4'd2;  // windows of a feature tile and weight rows into partial sums, lane by lane
-  localparam logic [3:0] OP_POST_RUN = 4'd0;  // partial sums -> post chain -> output buffer
+  localparam logic [3:0] OP_POST_RUN = 4'd0;  // partial sums -> post chain -> output buffer (and feature buffer)
   localparam logic [3:0] OP_STORE_STORE = 4'd0;  // output buffer -> DRAM
   localparam int unsigned OPCODES_FETCH = 2;
   localparam int unsigned OPCODES_LOAD = 6;
@@ -209,6 +210,10 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_RES_BROADCAST = 6'd42;  // 1: one residual word a block, the same for every pixel
   localparam logic [5:0] REG_POST_TABLE = 6'd43;  // table memory word of the entry for -128
   localparam logic [5:0] REG_POST_POOL_SLOTS = 6'd44;  // max: pixels of a word that pool among each other (0, 2 or 4)
+  localparam logic [5:0] REG_POST_KEEP = 6'd45;  // 1: every output word goes into the feature buffer, too
+  localparam logic [5:0] REG_POST_KEEP_AT = 6'd46;  // feature buffer word of output pixel (0, 0), block 0
+  localparam logic [5:0] REG_POST_KEEP_ROW_PITCH = 6'd47;  // feature words from row to row
+  localparam logic [5:0] REG_POST_KEEP_BLOCK_PITCH = 6'd48;  // feature words from block to block
   localparam logic [5:0] REG_STORE_DRAM_LO = 6'd0;  // byte offset in the memory window, bits 21:0
   localparam logic [5:0] REG_STORE_DRAM_HI = 6'd1;  // byte offset in the memory window, bits 31:22
   localparam logic [5:0] REG_STORE_SRC = 6'd2;  // first output buffer word read; words are read contiguously
@@ -458,6 +463,10 @@ package opu_pkg;
     logic        [0:0]   res_broadcast;
     logic        [21:0]  table_;
     logic        [2:0]   pool_slots;
+    logic        [0:0]   keep;
+    logic        [21:0]  keep_at;
+    logic        [15:0]  keep_row_pitch;
+    logic        [21:0]  keep_block_pitch;
   } post_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -509,12 +518,16 @@ package opu_pkg;
       6'd42: set_post.res_broadcast = value[0:0];
       6'd43: set_post.table_ = value[21:0];
       6'd44: set_post.pool_slots = value[2:0];
+      6'd45: set_post.keep = value[0:0];
+      6'd46: set_post.keep_at = value[21:0];
+      6'd47: set_post.keep_row_pitch = value[15:0];
+      6'd48: set_post.keep_block_pitch = value[21:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_post(logic [5:0] index);
-    has_post = index < 6'd45;
+    has_post = index < 6'd49;
   endfunction
 
   // The register exists and holds the value (upper bits are zero, or copies of the sign).
@@ -565,6 +578,10 @@ package opu_pkg;
       6'd42: fits_post = value[21:1] == '0;
       6'd43: fits_post = 1'b1;
       6'd44: fits_post = value[21:3] == '0;
+      6'd45: fits_post = value[21:1] == '0;
+      6'd46: fits_post = 1'b1;
+      6'd47: fits_post = value[21:16] == '0;
+      6'd48: fits_post = 1'b1;
       default: fits_post = 1'b0;
     endcase
   endfunction

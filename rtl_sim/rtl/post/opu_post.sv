@@ -1,10 +1,12 @@
-// Post engine: partial sums through the chain of `order` into the output buffer. Semantics: docs/machine.md.
+// Post engine: partial sums through the chain of `order` into the output buffer, with `keep` into the feature buffer as well.
+// Semantics: docs/machine.md.
 //
 // start_*: valid/ready, op and parameters taken at the handshake; up to OPEN instructions may be open, so the next one
 //          prepares while this one drains. illegal_o: see opu_post_walk; also for stages that the machine has not.
 // done_*:  valid/ready, one handshake per instruction, in order, after its last output word is written.
 // psum_*:  a read happens in a cycle with grant; without it the address is held. Other memories answer every read one
 //          cycle later.
+// keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
 // Throughput: one window position per cycle. One instance of every stage that the machine has; `order` sets the
 // multiplexers between them. From start to done an instruction alone takes its visits, 8 cycles, 6 more for the first
 // parameters of REQUANT, and 2 for ACT, 3 for POOL, 3 for RESIDUAL, 2 for TABLE. The parameters of further blocks are loaded meanwhile: a block takes max(visits, 9)
@@ -45,7 +47,9 @@ module opu_post
 
     output logic                 out_we_o,
     output output_addr_t         out_addr_o,
-    output logic [WORD_BITS-1:0] out_wdata_o
+    output logic [WORD_BITS-1:0] out_wdata_o,
+    output logic                 keep_we_o,
+    output feature_addr_t        keep_addr_o
 );
 
   localparam logic [1:0] OPEN = 2'd3;
@@ -245,9 +249,11 @@ module opu_post
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       out_we_o <= 1'b0;
+      keep_we_o <= 1'b0;
       retire <= 1'b0;
     end else begin
       out_we_o <= exit_item.valid;
+      keep_we_o <= HAS_KEEP && exit_item.valid && p_q.keep != '0;
       retire <= exit_item.valid && exit_item.final_one;
     end
   end
@@ -256,6 +262,7 @@ module opu_post
     if (exit_item.valid) begin
       out_addr_o <= exit_item.out_addr;
       out_wdata_o <= value[chain_q.from[AT_END]];
+      keep_addr_o <= exit_item.keep_addr;
     end
   end
 
@@ -264,6 +271,7 @@ module opu_post
   `OPU_ASSERT(ResidualInRange, res_re_o |-> 32'(res_addr_o) < RESIDUAL_WORDS)
   `OPU_ASSERT(TableInRange, table_re_o |-> 32'(p_q.table_) + 32'd256 <= TABLE_WORDS)
   `OPU_ASSERT(OutputInRange, out_we_o |-> 32'(out_addr_o) < OUTPUT_WORDS)
+  `OPU_ASSERT(KeptInRange, keep_we_o |-> 32'(keep_addr_o) < FEATURE_WORDS)
   `OPU_ASSERT(LaunchIntoEmpty, launch |-> !head_in_q.valid && !exit_item.valid && !out_we_o)
 
 endmodule

@@ -17,6 +17,7 @@ package opu_post_pkg;
   typedef logic [PARAM_ADDR_BITS-1:0] param_addr_t;
   typedef logic [RESIDUAL_ADDR_BITS-1:0] residual_addr_t;
   typedef logic [OUTPUT_ADDR_BITS-1:0] output_addr_t;
+  typedef logic [FEATURE_ADDR_BITS-1:0] feature_addr_t;
   typedef logic [TABLE_ADDR_BITS-1:0] table_addr_t;
 
   // Widths of the intermediates: exact where logic is built, where products and roundings are those of opu_multiply_soft and
@@ -53,6 +54,7 @@ package opu_post_pkg;
     logic           final_one; // of its instruction
     residual_addr_t res_addr;
     output_addr_t   out_addr;
+    feature_addr_t  keep_addr;
   } item_t;
 
   // A chain of stages. has[s]: stage s is in it. from[s]: the stage that feeds it (AT_END: none), from[AT_END]: the one at the

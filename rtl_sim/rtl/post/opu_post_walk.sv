@@ -76,6 +76,7 @@ module opu_post_walk
     if (params_i.pool_slots != '0 && !((params_i.pool_slots == 3'd2 || params_i.pool_slots == 3'd4)
         && 32'(params_i.pool_slots) <= MODE_PX_MAX && chain.has[AT_POOL] && params_i.pool_kind == POOL_MAX
         && params_i.win_cols == 8'd2 && params_i.stride_x == 8'd2)) legal = 1'b0;
+    if (!HAS_KEEP && params_i.keep != '0) legal = 1'b0;
     if (chain.has[AT_RESIDUAL]) begin
       if (!HAS_PRODUCT && params_i.res_kind == RESIDUAL_MULTIPLY) legal = 1'b0;
       if (!HAS_SUM && params_i.res_kind == RESIDUAL_ADD) legal = 1'b0;
@@ -95,6 +96,7 @@ module opu_post_walk
     residual_addr_t           res_block, res_window, res_row;           //   row 0, visited row
     residual_addr_t           res_x;                            // output column, when RESIDUAL does not stand before POOL
     output_addr_t             out_block, out_row, out;          // pixel (0, 0), column 0 of the row, this pixel
+    feature_addr_t            keep_block, keep_row, keep;       // the same
   } loop_t;
 
   loop_t loop_q, loop_d;
@@ -111,12 +113,15 @@ module opu_post_walk
   psum_addr_t next_psum_block, next_psum_window;
   residual_addr_t next_res_block, next_res_window;
   output_addr_t next_out_block, next_out_row;
+  feature_addr_t next_keep_block, next_keep_row;
   assign next_psum_block = loop_q.psum_block + psum_addr_t'(p_q.psum_block_pitch);
   assign next_psum_window = loop_q.psum_window + psum_stride_q;
   assign next_res_block = loop_q.res_block + residual_addr_t'(p_q.res_block_pitch);
   assign next_res_window = loop_q.res_window + res_stride_q;
   assign next_out_block = loop_q.out_block + output_addr_t'(p_q.out_block_pitch);
   assign next_out_row = loop_q.out_row + output_addr_t'(p_q.out_row_pitch);
+  assign next_keep_block = loop_q.keep_block + feature_addr_t'(p_q.keep_block_pitch);
+  assign next_keep_row = loop_q.keep_row + feature_addr_t'(p_q.keep_row_pitch);
 
   // Maximum pools keep up to 2 columns for the next windows of the row, which visit their new columns only.
   logic signed [8:0] common;                // columns that a window has in common with the next one
@@ -156,6 +161,9 @@ module opu_post_walk
       loop_d.out_block = output_addr_t'(p_q.out);
       loop_d.out_row = output_addr_t'(p_q.out);
       loop_d.out = output_addr_t'(p_q.out);
+      loop_d.keep_block = feature_addr_t'(p_q.keep_at);
+      loop_d.keep_row = feature_addr_t'(p_q.keep_at);
+      loop_d.keep = feature_addr_t'(p_q.keep_at);
     end else if (issue) begin
       loop_d.window_first = window_last;
       loop_d.y = loop_q.y + Y_BITS'(1);
@@ -175,6 +183,7 @@ module opu_post_walk
         loop_d.wx_left = more_cols_q;
         loop_d.res_x = loop_q.res_x + residual_addr_t'(1);
         loop_d.out = loop_q.out + output_addr_t'(1);
+        loop_d.keep = loop_q.keep + feature_addr_t'(1);
         loop_d.ox_left = loop_q.ox_left - 16'd1;
       end
       if (row_last) begin
@@ -189,6 +198,8 @@ module opu_post_walk
         loop_d.res_x = '0;
         loop_d.out_row = next_out_row;
         loop_d.out = next_out_row;
+        loop_d.keep_row = next_keep_row;
+        loop_d.keep = next_keep_row;
         loop_d.ox_left = p_q.out_cols - 16'd1;
         loop_d.oy_left = loop_q.oy_left - 16'd1;
       end
@@ -204,6 +215,9 @@ module opu_post_walk
         loop_d.out_block = next_out_block;
         loop_d.out_row = next_out_block;
         loop_d.out = next_out_block;
+        loop_d.keep_block = next_keep_block;
+        loop_d.keep_row = next_keep_block;
+        loop_d.keep = next_keep_block;
         loop_d.oy_left = p_q.out_rows - 16'd1;
         loop_d.b_left = loop_q.b_left - 16'd1;
       end
@@ -259,6 +273,7 @@ module opu_post_walk
     visit_item_o.res_addr = p_q.res_broadcast ? loop_q.res_block
         : loop_q.res_row + (by_visit ? residual_addr_t'(loop_q.x) : loop_q.res_x);
     visit_item_o.out_addr = loop_q.out;
+    visit_item_o.keep_addr = loop_q.keep;
     visit_bank_o = block_first_q ? load_bank_q : visit_bank_q;
   end
 

@@ -1,6 +1,9 @@
 // On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain, tables. Wiring
 // only; docs/machine.md says who reads and writes what. Words are read one cycle after their address; see opu_ram_1r1w and
-// opu_psum. Tables: one memory and one address a lane. What the machine has not is absent, its read data are 0.
+// opu_psum. Load and post share the feature buffer's write port. Tables: one memory and one address a lane. What the machine has
+// not is absent, its read data are 0.
+`include "opu_assert.svh"
+
 module opu_buffers
   import opu_pkg::*;
 #(
@@ -55,6 +58,8 @@ module opu_buffers
     input  logic                           out_we_i,
     input  logic [OUTPUT_ADDR_BITS-1:0]    out_waddr_i,
     input  logic [WORD_CHANNELS*8-1:0]     out_wdata_i,
+    input  logic                           keep_we_i,      // with out_wdata_i
+    input  logic [FEATURE_ADDR_BITS-1:0]   keep_addr_i,
 
     // store
     input  logic                           out_re_i,
@@ -65,9 +70,9 @@ module opu_buffers
   opu_feature u_feature (
       .clk_i,
       .rst_ni,
-      .we_i         (feature_we_i),
-      .waddr_i      (load_addr_i[FEATURE_ADDR_BITS-1:0]),
-      .wdata_i      (load_data_i[WORD_CHANNELS*8-1:0]),
+      .we_i         (feature_we_i || keep_we_i),
+      .waddr_i      (keep_we_i ? keep_addr_i : load_addr_i[FEATURE_ADDR_BITS-1:0]),
+      .wdata_i      (keep_we_i ? out_wdata_i : load_data_i[WORD_CHANNELS*8-1:0]),
       .first_re_i   (feature_re_i),
       .next_re_i    (feature_next_re_i),
       .raddr_i      (feature_addr_i),
@@ -185,5 +190,8 @@ module opu_buffers
   // Upper address bits: load refuses what lies beyond a buffer.
   logic unused;
   assign unused = &{load_addr_i, load_data_i};
+
+  // Programs order them by tokens.
+  `OPU_ASSERT(OneWriter, !(feature_we_i && keep_we_i))
 
 endmodule

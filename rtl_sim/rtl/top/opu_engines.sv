@@ -190,6 +190,8 @@ module opu_engines
   logic [PARAM_ADDR_BITS-1:0] param_addr;
   logic [RESIDUAL_ADDR_BITS-1:0] residual_addr;
   logic [OUTPUT_ADDR_BITS-1:0] out_waddr;
+  logic keep_we;
+  logic [FEATURE_ADDR_BITS-1:0] keep_addr;
   logic table_re;
   logic [WORD_CHANNELS-1:0][TABLE_ADDR_BITS-1:0] table_addr;
   logic [WORD_CHANNELS*8-1:0] param_rdata, residual_rdata, table_rdata, out_wdata;
@@ -219,7 +221,9 @@ module opu_engines
       .table_rdata_i(table_rdata),
       .out_we_o     (out_we),
       .out_addr_o   (out_waddr),
-      .out_wdata_o  (out_wdata)
+      .out_wdata_o  (out_wdata),
+      .keep_we_o    (keep_we),
+      .keep_addr_o  (keep_addr)
   );
   assign fault_o[ENGINE_POST] = post_illegal;
   assign fault_code_o[ENGINE_POST] = ERR_ILLEGAL_INSTRUCTION;
@@ -313,6 +317,8 @@ module opu_engines
       .out_we_i            (out_we),
       .out_waddr_i         (out_waddr),
       .out_wdata_i         (out_wdata),
+      .keep_we_i           (keep_we),
+      .keep_addr_i         (keep_addr),
       .out_re_i            (out_re),
       .out_raddr_i         (out_raddr),
       .out_rdata_o         (out_rdata)
