@@ -152,8 +152,8 @@ def prove_no_race(program: Sequence[Instruction], hw: HwSpec) -> None:
                     "race proof",
                     f"instruction {position} ({engine.name.lower()}.{instruction.opcode}) and "
                     f"instruction {at} "
-                    f"({Engine(other).name.lower()}.{program[at].opcode}) touch the same words "
-                    "in no fixed order",
+                    f"({Engine(other).name.lower()}.{program[at].opcode}) touch the same words, "
+                    "or need the same write port, in no fixed order",
                 )
         known.append(clock)
         last[engine] = position

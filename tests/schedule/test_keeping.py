@@ -1,0 +1,222 @@
+"""Small maps stay on chip: the next layer reads them where post has put them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opu_fuse.dfg.interpret import interpret
+from opu_fuse.errors import InternalError
+from opu_fuse.hw.isa import Engine, Space, registers_of
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import compile_model
+from opu_fuse.schedule.dependencies import synchronise
+from opu_fuse.schedule.plan import MachineProgram
+from opu_fuse.schedule.proofs import prove_no_race
+from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.sim.engine import run
+from opu_fuse.zoo.builder import Net
+from tests.sim.random_instructions import instruction
+
+TINY = load_hw("opu-tiny")
+MACHINES = {
+    "opu-tiny": TINY,
+    "opu-light": load_hw("opu-light"),
+    "opu-1024": load_hw("opu-1024"),
+    "three banks": replace(
+        TINY,
+        name="three-banks",
+        buffers=replace(TINY.buffers, feature=replace(TINY.buffers.feature, words=384, banks=3)),
+    ),
+}
+
+
+def chain(channels, size=10):
+    """Borders, strides, a pool, a residual; every layer but the last two on the one before."""
+    net = Net("chain", seed=5)
+    x = net.input("x", (1, channels, size, size))
+    x = net.relu(net.conv(x, "first", out=channels, kernel=3, pads=1), "first.relu")
+    y = net.conv(x, "second", out=channels, kernel=(1, 3), pads=(0, 0, 0, 2))
+    y = net.max_pool(net.relu(y, "second.relu"), "second.pool", kernel=2, stride=1)
+    y = net.conv(y, "third", out=2 * channels, kernel=2, stride=2, pads=1)
+    z = net.relu(net.conv(y, "fourth", out=2 * channels, kernel=1), "fourth.relu")
+    z = net.add(net.conv(z, "fifth", out=2 * channels, kernel=3, pads=1), y, "sum")
+    return net.finish(net.conv(z, "last", out=channels, kernel=1))
+
+
+def compiled(model, hw):
+    found = compile_model(model, hw)
+    (program,) = (s for s in found.plan.segments if isinstance(s, MachineProgram))
+    return found, program
+
+
+def feature_loads(found, program):
+    """Names of the groups that load features."""
+    names = {g: parts[0].layer.name for g, parts in found.plan.layers.items()}
+    steps = zip(program.instructions, program.groups, strict=True)
+    return [names[g] for x, g in steps if (x.engine, x.opcode) == (Engine.LOAD, "feature")]
+
+
+def kept(found):
+    return [found.plan.layers[g][0].layer.name for g in sorted(found.plan.kept)]
+
+
+def assert_exact(found, hw, rng, shuffles=(None, 1, 2, 3)):
+    """Every tensor as the golden model has it, in any order that the tokens allow."""
+    (port,) = found.bundle.inputs
+    x = {port.name: rng.normal(size=port.shape).astype(np.float32)}
+    golden = interpret(found.dfg, x, hw.numeric)
+    values = {n.value: golden[n.index] for n in found.dfg.nodes if n.index in golden}
+    for shuffle in shuffles:
+        result = run(found.bundle, hw, x, capture=True, shuffle=shuffle)
+        for tensor, got in result.tensors.items():
+            assert np.array_equal(got, values[tensor].reshape(got.shape)), (tensor, shuffle)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_chain_of_small_layers_loads_features_once(name, rng):
+    hw = MACHINES[name]
+    model = chain(13 if hw.word_channels == 8 else 100, 7 if hw.word_channels == 8 else 10)
+    found, program = compiled(model, hw)
+    first, *others = [parts[0].layer.name for _, parts in sorted(found.plan.layers.items())]
+    assert kept(found) == [first, *others[:-1]]
+    assert set(feature_loads(found, program)) == {first}
+    assert_exact(found, hw, rng)
+
+
+def test_it_saves_time_and_reads():
+    without = replace(TINY, name="without", post=replace(TINY.post, keep=False))
+    on_chip, through_memory = (
+        run_cycle(compile_model(chain(13, 7), hw).bundle, hw) for hw in (TINY, without)
+    )
+    for counter in ("cycles", "dram_bytes_read"):
+        before, now = through_memory.counters[counter], on_chip.counters[counter]
+        assert now < before, f"{counter}: {before} through memory, {now} on chip"
+
+
+def test_rows_of_a_map_in_several_tiles_are_loaded_once_the_first_tile_s_first():
+    found, program = compiled(chain(8, 11), TINY)  # 121 words: a bank holds them, one tile does not
+    first = min(found.plan.layers)
+    assert found.plan.layers[first][0].pieces > 1
+    steps = zip(program.instructions, program.groups, strict=True)
+    order = [x for x, g in steps if g == first]
+    loads = [x for x in order if x.opcode == "feature"]
+    rows = [x.params["blocks"] * x.params["rows"] * x.params["run"] // 11 for x in loads]
+    assert len(rows) == 2
+    assert sum(rows) == 11, "every row once"
+    assert order.index(loads[0]) < order.index(next(x for x in order if x.opcode == "conv"))
+    assert order.index(loads[1]) < order.index(next(x for x in order if x.engine is Engine.POST))
+
+
+def branch(net, x):
+    """The map of `first` is read by two layers; the second finds it where it was."""
+    x = net.conv(x, "first", out=8, kernel=1)
+    a = net.conv(x, "a", out=8, kernel=1)
+    return net.add(a, net.conv(x, "b", out=8, kernel=3, pads=1), "sum")
+
+
+def too_large(net, x):
+    return net.conv(net.conv(x, "first", out=24, kernel=1), "second", out=8, kernel=1)
+
+
+def shared_words(net, x):
+    """Two maps of 96 channels: the second begins in the middle of a word of 64."""
+    a = net.conv(x, "first", out=96, kernel=1)
+    b = net.conv(a, "second", out=96, kernel=1)
+    return net.conv(net.concat([a, b], "joined"), "third", out=8, kernel=1)
+
+
+def plain(net, x):
+    return net.conv(net.conv(x, "first", out=8, kernel=1), "second", out=8, kernel=1)
+
+
+ONE_BANK = replace(
+    TINY, buffers=replace(TINY.buffers, feature=replace(TINY.buffers.feature, banks=1))
+)
+CASES = {
+    "read twice": (branch, TINY, 1),
+    "larger than a bank": (too_large, TINY, 0),
+    "words shared with a neighbour": (shared_words, MACHINES["opu-1024"], 0),
+    "one bank": (plain, ONE_BANK, 0),
+    "a machine without": (plain, replace(TINY, post=replace(TINY.post, keep=False)), 0),
+    "the usual": (plain, TINY, 1),
+}
+
+
+@pytest.mark.parametrize(("build", "hw", "count"), CASES.values(), ids=CASES)
+def test_what_cannot_stay_goes_through_memory(build, hw, count, rng):
+    net = Net("case", seed=3)
+    found, _ = compiled(net.finish(build(net, net.input("x", (1, 8, 9, 9)))), hw)
+    assert len(found.plan.kept) == count, kept(found)
+    assert_exact(found, hw, rng)
+
+
+@st.composite
+def chains(draw):
+    """A model of up to six layers with windows of all kinds, and a machine."""
+    net = Net("drawn", seed=draw(st.integers(0, 99)))
+    x = net.input(
+        "x", (1, draw(st.integers(2, 20)), draw(st.integers(3, 11)), draw(st.integers(3, 11)))
+    )
+    for i in range(draw(st.integers(2, 6))):
+        if min(x.shape[2:]) < 3:
+            break
+        kernel = draw(st.integers(1, 3))
+        stride, pads = draw(st.integers(1, 2)), draw(st.integers(0, kernel - 1))
+        if draw(st.integers(0, 4)) == 0:
+            x = net.max_pool(x, f"n{i}", kernel=kernel, stride=stride, pads=pads)
+        else:
+            groups = x.channels if kernel > 1 and draw(st.booleans()) else 1
+            out = x.channels if groups > 1 else draw(st.integers(2, 20))
+            window = {"kernel": kernel, "stride": stride, "pads": pads, "groups": groups}
+            x = net.conv(x, f"n{i}", out=out, centred=False, **window)
+    return net.finish(x), draw(st.sampled_from(list(MACHINES)))
+
+
+@given(chains())
+@settings(max_examples=40, deadline=None)
+def test_any_chain_is_exact_in_any_order(drawn):
+    model, name = drawn
+    found = compile_model(model, MACHINES[name])
+    assert_exact(found, MACHINES[name], np.random.default_rng(0), shuffles=(None, 7))
+
+
+def test_every_token_of_a_kept_chain_is_needed_or_implied():
+    """Without any one of the tokens to or from compute and post the race proof refuses."""
+    _, program = compiled(chain(13, 7), TINY)
+    for at, x in enumerate(program.instructions):
+        for source in x.waits:
+            number = sum(
+                source in i.waits for i in program.instructions[:at] if i.engine is x.engine
+            )
+            mutant = list(program.instructions)
+            mutant[at] = replace(x, waits=tuple(e for e in x.waits if e is not source))
+            signals = [
+                n for n, i in enumerate(mutant) if i.engine is source and x.engine in i.signals
+            ]
+            sender = mutant[signals[number]]
+            left = tuple(e for e in sender.signals if e is not x.engine)
+            mutant[signals[number]] = replace(sender, signals=left)
+            with pytest.raises(InternalError, match="race proof"):
+                prove_no_race(mutant, TINY)
+
+
+def test_load_and_a_post_that_keeps_take_turns_at_the_write_port():
+    one = dict.fromkeys(("out_rows", "out_cols", "blocks", "win_rows", "win_cols"), 1)
+    one |= dict.fromkeys(("stride_y", "stride_x", "in_rows", "in_cols", "rows", "run"), 1)
+    known = {e: {r.name for r in registers_of(e)} for e in (Engine.POST, Engine.LOAD)}
+    post, load = (
+        instruction(engine, opcode, {n: v for n, v in (one | more).items() if n in known[engine]})
+        for engine, opcode, more in (
+            (Engine.POST, "run", {"keep": 1, "keep_at": 0}),
+            (Engine.LOAD, str(Space.FEATURE), {"dst": 200}),
+        )
+    )
+    for program in ([post, load], [load, post]):
+        with pytest.raises(InternalError, match="write port"):
+            prove_no_race(program, TINY)
+        ordered = synchronise(program, TINY)
+        assert ordered[1].waits == (program[0].engine,)
+        prove_no_race(ordered, TINY)
