@@ -16,15 +16,14 @@ from opu_fuse.cost.tiles import (
     parts_per_block,
     segments_per_block,
     spans,
-    unfold,
 )
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, pack_order, registers_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.schedule.job import Banks, Job, Step
-from opu_fuse.schedule.keeping import can_keep, input_banks, keeping
-from opu_fuse.schedule.reading import Mid, last_row, walk, window
+from opu_fuse.schedule.keeping import Keep
+from opu_fuse.schedule.reading import Mid, count_parts, last_row, walk, window
 from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
 from opu_fuse.schedule.stores import Rect, stores
 
@@ -70,15 +69,13 @@ class Emitter:
         self._registers[engine] = {**self._registers[engine], **params}
         return Instruction(engine=engine, opcode=opcode, params=self._registers[engine])
 
-    def layer(self, job: Job, reader: Job | None = None) -> Iterator[Step]:
-        """All steps of one layer. reader: the layer emitted next; if it reads this one's output,
-        that stays on chip where it can.
-        """
-        banks, unfold = self._banks[Space.FEATURE], self._unfold(job)
-        keep = reader is not None and can_keep(job, reader, banks, self._hw, unfold)
+    def layer(self, job: Job, keep: Keep | None = None) -> Iterator[Step]:
+        """All steps of one layer. keep: the map on chip that its output is part of."""
+        banks = self._banks[Space.FEATURE]
         tiles, rows = walk(job), job.source.layout.rows
         first = rows
-        if keep and input_banks(job, banks, unfold) == banks.banks:
+        there = banks.find(job.layer.source) is not None
+        if keep is not None and not there and count_parts(job, banks.banks) == banks.banks:
             first = last_row(job, *tiles[0])
             yield self._load_rows(job, 0, first)
         for output_range, rect in tiles:
@@ -86,7 +83,7 @@ class Emitter:
             if first < rows:  # now: post will need the write port of the buffer
                 yield self._load_rows(job, first, rows)
                 first = rows
-            yield from self._post(job, output_range, rect, psum, keep=keep)
+            yield from self._post(job, output_range, rect, psum, keep)
 
     def side_by_side(self, job: Job, companion: Job) -> Iterator[Step]:
         """All steps of two layers, the companion's tiles spread evenly between the several of the
@@ -119,7 +116,7 @@ class Emitter:
 
     def _tile(self, job: Job, out: OutputRange, rect: Rect) -> Iterator[Step]:
         psum = yield from self._accumulate(job, out, rect)
-        yield from self._post(job, out, rect, psum, keep=False)
+        yield from self._post(job, out, rect, psum, None)
 
     def _accumulate(self, job: Job, out: OutputRange, rect: Rect) -> Iterator[Step]:
         """Loads and compute of a tile. Returns where its partial sums lie."""
@@ -190,7 +187,7 @@ class Emitter:
         Returns its base and the compute registers of its geometry.
         """
         shape, layout = job.layer.shape, job.source.layout
-        read = window(job, chunk, mid, self._unfold(job))
+        read = window(job, chunk, mid)
         part, (rows, run) = read.part, read.part.words
         kept = self._banks[Space.FEATURE].find(job.layer.source)
         if kept is not None:
@@ -239,9 +236,6 @@ class Emitter:
             yield self._load(job, Space.PRE, offset, base, chunk.blocks * PARAM_WORDS)
         return {**job.layer.pre_registers, "pre_param": base}
 
-    def _unfold(self, job: Job) -> int:
-        return unfold(job.layer.shape, self._hw.array.modes[job.tile.mode], self._hw)
-
     def _conv(
         self,
         job: Job,
@@ -255,7 +249,7 @@ class Emitter:
     ) -> Step:
         mode = self._hw.array.modes[out.mode]
         dilations = job.layer.shape.window.dilations
-        across = dilations[1] * self._unfold(job)
+        across = dilations[1] * job.unfold
         depthwise = job.layer.shape.depthwise
         unit = parts_per_block(self._hw) if depthwise else segments_per_block(mode, self._hw)
         first = 0 if depthwise else part.group - out.block * groups_per_block(mode, self._hw)
@@ -289,8 +283,7 @@ class Emitter:
         out: OutputRange,
         rect: Rect,
         psum: int,
-        *,
-        keep: bool,
+        keep: Keep | None,
     ) -> Iterator[Step]:
         """Post chain and store of a tile, as many channel blocks at a time as the output and
         residual banks hold. keep: the feature buffer gets the words, too.
@@ -305,7 +298,7 @@ class Emitter:
             pixels = mid_pixels if shape.residual == "mid" else rows * cols
             pixels = 1 if shape.broadcast else pixels
             at_once = min(at_once, self._hw.buffers.residual.bank_words // pixels)
-        kept = self._banks[Space.FEATURE].take(job.layer.output)[0] if keep else None
+        kept = 0 if keep is None else self._banks[Space.FEATURE].take(keep.node)[0]
         params = 0
         if job.layer.anchor is not None:
             offset = job.params + out.block * PARAM_WORDS * self._hw.word_bytes
@@ -333,6 +326,10 @@ class Emitter:
                 "order": pack_order(job.layer.order),
             }
             for y, yn, x, xn, average in average_parts(job.layer, (row, rows, col, cols)):
+                place = {"keep": 0}
+                if keep is not None:
+                    word = col // shape.px + x
+                    place = keep.registers(kept, out.block + at, row + y, word)
                 yield self._step(
                     job,
                     Engine.POST,
@@ -342,7 +339,7 @@ class Emitter:
                         **average,
                         **sub_rectangle(job.layer, common, mid, y, x, cols),
                         "out": base + y * cols + x,
-                        **keeping(job, kept, out.block + at, row + y, col // shape.px + x),
+                        **place,
                         "out_rows": yn,
                         "out_cols": xn,
                     },

@@ -34,7 +34,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A tiled layer with the addresses of everything it touches."""
+    """A tiled layer with the addresses of everything it touches. unfold: kernel columns that a
+    visit covers.
+    """
 
     layer: Layer
     tile: Tile
@@ -46,6 +48,7 @@ class Job:
     params: int
     pre: int
     table: int
+    unfold: int
 
 
 @dataclass(slots=True)

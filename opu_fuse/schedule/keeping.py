@@ -1,57 +1,93 @@
-"""Maps that stay on chip: post writes a layer's output into a feature bank, where the layer emitted
-next reads it.
+"""Maps that stay on chip: post writes the outputs of layers into a feature bank, where the layer
+emitted next reads them.
 
 Such a map lies row by row, every row with all its channel blocks.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.job import Banks, Job
-from opu_fuse.schedule.reading import Part, parts
+from opu_fuse.schedule.job import Job, Placement
+from opu_fuse.schedule.reading import count_parts
+
+MOST_WRITERS = 8
+"""Layers whose outputs are concatenated to one map that is kept."""
 
 
-def can_keep(job: Job, reader: Job, banks: Banks, hw: HwSpec, unfold: int) -> bool:
-    """Whether a layer's output, as its reader wants it, fits into a feature bank beside all that
-    the layer reads.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """A layer's output is part of the map `node` (a DFG index), from channel block `block` on."""
+
+    node: int
+    layout: Layout
+    block: int
+
+    def registers(self, at: int, block: int, row: int, word: int) -> dict[str, int]:
+        """Of post, for an output that begins at a channel block, row and word of a row of the
+        layer's own. at: first feature buffer word of the map.
+        """
+        layout = self.layout
+        return {
+            "keep": 1,
+            "keep_at": at + (row * layout.blocks + self.block + block) * layout.row_words + word,
+            "keep_row_pitch": layout.blocks * layout.row_words,
+            "keep_block_pitch": layout.row_words,
+        }
+
+
+def find_kept(units: Sequence[Sequence[Job]], hw: HwSpec) -> list[Keep | None]:
+    """What stays on chip of layers emitted one after the other. A unit of several jobs (phases, a
+    companion) may read such a map but not make one.
     """
-    shape, layout = job.layer.shape, job.output.layout
-    plain = job.output.skips == (0, 0) and shape.upsample == job.layer.phase.apart == (1, 1)
-    return (
-        hw.post.keep
-        and banks.banks > 1
-        and reader.layer.source == job.layer.output
-        and plain
-        and layout.words <= banks.bank_words
-        and (
-            job.source.layout.words <= banks.bank_words
-            or input_banks(job, banks, unfold) < banks.banks
-        )
-    )
+    found: list[Keep | None] = [None] * len(units)
+    for first in range(len(units) if hw.post.keep else 0):
+        if found[first] is None:
+            kept = _kept_from(units[first : first + MOST_WRITERS + 1], hw)
+            found[first : first + len(kept)] = kept
+    return found
 
 
-def input_banks(job: Job, banks: Banks, unfold: int) -> int:
-    """Banks that a layer's input takes when each of its parts is loaded into one, counted up to all
-    there are.
-    """
-    if banks.find(job.layer.source) is not None:
-        return 1
-    needed: set[Part] = set()
-    for part in parts(job, unfold):
-        needed.add(part)
-        if len(needed) == banks.banks:
+def _kept_from(units: Sequence[Sequence[Job]], hw: HwSpec) -> list[Keep]:
+    """Of the first unit, and those behind it with which it makes the map that is read next."""
+    writers: list[Job] = []
+    for (writer, *others), (reader, *_) in pairwise(units):
+        writers.append(writer)
+        if others or writer.layer.source != writers[0].layer.source:
             break
-    return len(needed)
+        firsts = _first_blocks(writers, reader.source)
+        if firsts and _fits(writers, reader.source.layout, hw):
+            node, layout = reader.layer.source, reader.source.layout
+            return [Keep(node=node, layout=layout, block=block) for block in firsts]
+    return []
 
 
-def keeping(job: Job, at: int | None, block: int, row: int, word: int) -> dict[str, int]:
-    """Post registers of an output that begins at a channel block, row and word of a row. at:
-    feature buffer word from which the whole map is kept; None where it is not.
+def _first_blocks(writers: Sequence[Job], target: Placement) -> list[int]:
+    """The channel block of a map with which the output of each writer begins. None unless they
+    make all its channels, every block by one of them, stored word for word as post makes it.
     """
-    if at is None:
-        return {"keep": 0}
-    layout = job.output.layout
-    return {
-        "keep": 1,
-        "keep_at": at + (row * layout.blocks + block) * layout.row_words + word,
-        "keep_row_pitch": layout.blocks * layout.row_words,
-        "keep_block_pitch": layout.row_words,
-    }
+    layout = target.layout
+    if sum(job.output.layout.channels for job in writers) != layout.channels:
+        return []
+    firsts: list[int] = []
+    blocks: list[int] = []
+    for job in writers:
+        output, spread = job.output, (job.layer.shape.upsample, job.layer.phase.apart)
+        first, rest = divmod(output.offset - target.offset, layout.block_words * layout.word)
+        alike = (output.layout.rows, output.layout.row_words) == (layout.rows, layout.row_words)
+        if rest or not alike or spread != ((1, 1), (1, 1)):
+            return []
+        firsts.append(first)
+        blocks += range(first, first + output.layout.blocks)
+    return firsts if sorted(blocks) == list(range(layout.blocks)) else []
+
+
+def _fits(writers: Sequence[Job], layout: Layout, hw: HwSpec) -> bool:
+    """Whether a feature bank holds the map, while others hold all that its writers read."""
+    banks, source = hw.buffers.feature.banks, writers[0].source.layout
+    most = hw.buffers.feature.bank_words
+    if banks == 1 or layout.words > most:
+        return False
+    return source.words <= most or (len(writers) == 1 and count_parts(writers[0], banks) < banks)

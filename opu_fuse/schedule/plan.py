@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement, Step
+from opu_fuse.schedule.keeping import find_kept
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
 from opu_fuse.schedule.tensors import TensorUse
@@ -152,17 +152,14 @@ def _emit(
     halves = {"hash_lo": spec_hash & ((1 << HASH_HALF) - 1), "hash_hi": spec_hash >> HASH_HALF}
     steps = [Step(instruction=emitter.instruction(Engine.FETCH, "check", halves), group=OUTSIDE)]
     companions = set(tiling.beside.values())
-    jobs = {g: [_job(planned, placements) for planned in tiling.layers[g]] for g in groups}
     alone = [g for g in groups if g not in companions]
-    for group, following in zip_longest(alone, alone[1:]):
-        first, *others = jobs[group]
+    together = [[g, tiling.beside[g]] if g in tiling.beside else [g] for g in alone]
+    units = [[_job(p, placements) for g in pair for p in tiling.layers[g]] for pair in together]
+    for group, unit, keep in zip(alone, units, find_kept(units, hw), strict=True):
         if group in tiling.beside:
-            (companion,) = jobs[tiling.beside[group]]
-            steps.extend(emitter.side_by_side(first, companion))
-        elif others or following is None:
-            steps.extend(step for job in jobs[group] for step in emitter.layer(job))
+            steps.extend(emitter.side_by_side(*unit))
         else:
-            steps.extend(emitter.layer(first, reader=jobs[following][0]))
+            steps.extend(step for job in unit for step in emitter.layer(job, keep))
     steps.append(Step(instruction=emitter.instruction(Engine.FETCH, "end", {}), group=OUTSIDE))
     words = encode(synchronise([s.instruction for s in steps], hw))
     program, positions = decode_with_positions(words)
@@ -190,4 +187,5 @@ def _job(planned: PlannedLayer, placements: Mapping[int, Placement]) -> Job:
         params=planned.params,
         pre=planned.pre,
         table=planned.table,
+        unfold=planned.unfold,
     )

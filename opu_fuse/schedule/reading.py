@@ -1,6 +1,5 @@
 """Which part of its input map a tile reads, and how compute finds it in the feature buffer."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
@@ -68,14 +67,14 @@ class Window:
         }
 
 
-def window(job: Job, chunk: FeatureChunk, mid: Mid, unfold: int) -> Window:
-    """What a mid tile reads of some channel blocks. unfold: kernel columns per visit."""
+def window(job: Job, chunk: FeatureChunk, mid: Mid) -> Window:
+    """What a mid tile reads of some channel blocks."""
     shape, layout = job.layer.shape, job.source.layout
     kernel = shape.window
     y0, y1, y = kernel.part_span(
         0, mid[0], mid[1] - mid[0], shape.in_rows, chunk.ky[0], chunk.ky[0] + chunk.ky[1]
     )
-    left, right = chunk.kx[0] * unfold, (chunk.kx[0] + chunk.kx[1]) * unfold
+    left, right = chunk.kx[0] * job.unfold, (chunk.kx[0] + chunk.kx[1]) * job.unfold
     x0, x1, x = kernel.part_span(
         1, mid[3], mid[4] - mid[3], shape.in_cols, left, min(right, kernel.kernel[1])
     )
@@ -106,12 +105,16 @@ def walk(job: Job) -> list[tuple[OutputRange, Rect]]:
     return [(r, t) for t in tiles for r in job.ranges]
 
 
-def parts(job: Job, unfold: int) -> Iterator[Part]:
-    """The parts of its input that a layer reads, in the order of its schedule, repeats included."""
+def count_parts(job: Job, most: int) -> int:
+    """Different parts of its input that a layer reads, counted up to `most`."""
+    found: set[Part] = set()
     for out, rect in walk(job):
         mid = mid_tile(job.layer.shape, *rect)
         for chunk in out.features:
-            yield window(job, chunk, mid, unfold).part
+            found.add(window(job, chunk, mid).part)
+            if len(found) == most:
+                return most
+    return len(found)
 
 
 def last_row(job: Job, out: OutputRange, rect: Rect) -> int:

@@ -251,6 +251,7 @@ def run_layer(
         params=offsets["params"],
         pre=0,
         table=offsets["table"],
+        unfold=unfold(shape, hw.array.modes[tile.mode], hw),
     )
     program = _program(hw, job)
     Machine(hw, image).run(program)
@@ -303,6 +304,7 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         params=3 * step + align(weight_bytes(ranges, hw)),
         pre=0,
         table=0,
+        unfold=unfold(shape, hw.array.modes[tile.mode], hw),
     )
     return _program(hw, job)
 
