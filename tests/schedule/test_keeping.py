@@ -143,7 +143,7 @@ SIZES = ((1, 64), (3, 128), (5, 100))
 
 
 def grown(net, x):
-    """The last layer reads a word whose halves are made by two layers, which read different maps."""
+    """The last layer reads a word whose halves two layers make, from different maps."""
     a = net.conv(x, "first", out=32, kernel=1)
     b = net.conv(a, "second", out=32, kernel=3, pads=1)
     return net.conv(net.concat([a, b], "joined"), "last", out=8, kernel=1)
