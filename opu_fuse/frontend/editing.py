@@ -15,6 +15,8 @@ from opu_fuse.quant import META_KEY, QuantParams
 
 TENSOR_KEY = "opu_fuse.tensor"
 """Key in `Value.meta`: name of the int8 tensor (output of QuantizeLinear) in the QDQ model."""
+LARGE = 1000
+"""Bytes; constants that shapes are computed from are smaller."""
 SOURCE_KEY = "opu_fuse.source"
 """Key in `Node.metadata_props`: comma-joined names of the user's nodes a node stands for."""
 
@@ -95,14 +97,17 @@ def add_constant(
 
 
 def own_tensors(model: ir.Model) -> None:
-    """Make every numeric initialiser an array of its own.
+    """Make every numeric initialiser an array of its own, and put the large ones last.
 
     Tensors that still lie in a protobuf message are decoded anew at each look.
     """
-    for value in model.graph.initializers.values():
+    initializers = model.graph.initializers
+    for value in list(initializers.values()):
         tensor = value.const_value
         if tensor is not None and tensor.dtype != ir.DataType.STRING:
             value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+        if tensor is not None and tensor.nbytes > LARGE:
+            initializers.add(initializers.pop(value.name or ""))
 
 
 def rewrite(

@@ -2,17 +2,21 @@
 
 import logging
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.editing import static_shape
+from opu_fuse.frontend.editing import LARGE, static_shape
 
 _log = logging.getLogger(__name__)
+_INFERENCE = {"check_type": False, "strict_mode": False, "data_prop": True}
+"""Shapes that depend on data (behind NonZero, say) stay unknown."""
 
 
-def fix_input_shapes(model: ir.Model, where: str) -> None:
-    """Set a dynamic leading dimension to 1; forget inner shapes that depended on it.
+def fix_input_shapes(model: ir.Model, where: str) -> bool:
+    """Set a dynamic leading dimension to 1; forget inner shapes that depended on it, and return
+    whether there was one.
 
     Raises ModelError, naming input and dimension, for other dynamic dimensions, inputs without a
     shape, and images (four dimensions) with a batch other than 1.
@@ -45,6 +49,7 @@ def fix_input_shapes(model: ir.Model, where: str) -> None:
         value.shape = ir.Shape(dims)
     if changed:
         _forget_dynamic_shapes(model)
+    return changed
 
 
 def _forget_dynamic_shapes(model: ir.Model) -> None:
@@ -55,11 +60,50 @@ def _forget_dynamic_shapes(model: ir.Model) -> None:
 
 
 def infer_shapes(model: ir.Model) -> None:
-    """ONNX shape inference, values computed for shapes included; in place.
+    """ONNX shape inference, values computed for shapes included; in place."""
+    common.ShapeInferencePass(**_INFERENCE)(model)
 
-    Shapes that depend on data (behind NonZero, say) stay unknown.
+
+def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its weights as inputs, for the checker and for shape inference: what they
+    look at is copied several times on its way.
     """
-    common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    graph = proto.graph
+    inputs = {value.name: value for value in graph.input}
+    for weight in graph.initializer:
+        if weight.name not in inputs:
+            inputs[weight.name] = onnx.helper.make_tensor_value_info(
+                weight.name, weight.data_type, weight.dims
+            )
+    return onnx.ModelProto(
+        ir_version=proto.ir_version,
+        opset_import=proto.opset_import,
+        functions=proto.functions,
+        graph=onnx.GraphProto(
+            name=graph.name,
+            node=graph.node,
+            input=inputs.values(),
+            output=graph.output,
+            value_info=graph.value_info,
+            initializer=[w for w in graph.initializer if w.ByteSize() <= LARGE],
+            sparse_initializer=graph.sparse_initializer,
+        ),
+    )
+
+
+def add_inferred(model: ir.Model, proto: onnx.ModelProto) -> None:
+    """Set the shapes and types that `infer_shapes` would find; proto: the model without weights,
+    as it was read. Reading a model back from IR for inference takes longer than inferring.
+    """
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto, **_INFERENCE).graph
+    except Exception as error:  # inference raises classes of several libraries
+        _log.warning("shape inference failed: %s", error)
+        return
+    results = {value.name: value for node in model.graph for value in node.outputs}
+    for info in (*inferred.value_info, *inferred.output):
+        if info.name in results and info.type.HasField("tensor_type"):
+            ir.serde.deserialize_value_info_proto(info, results[info.name])
 
 
 def shapes_known(model: ir.Model) -> bool:

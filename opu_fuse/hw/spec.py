@@ -6,6 +6,7 @@ names). They refuse unknown keys and wrong types; whether the values make a mach
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -313,7 +314,12 @@ class HwSpec:
 
     def to_yaml(self) -> str:
         """The resolved spec as YAML; loading it gives an equal spec."""
-        return yaml.safe_dump(self.to_tree(), sort_keys=False, allow_unicode=True, width=100)
+        return _yaml(self)
+
+
+@functools.cache
+def _yaml(spec: HwSpec) -> str:
+    return yaml.safe_dump(spec.to_tree(), sort_keys=False, allow_unicode=True, width=100)
 
 
 def _plain(value: Any) -> Any:
