@@ -53,6 +53,12 @@ def absorb(qdq: ir.Model | onnx.ModelProto, drive: Drive = drive_plainly) -> ir.
     """
     model = qdq.clone() if isinstance(qdq, ir.Model) else ir.from_proto(qdq)
     own_tensors(model)
+    absorb_in_place(model, drive)
+    return model
+
+
+def absorb_in_place(model: ir.Model, drive: Drive = drive_plainly) -> None:
+    """`absorb` for a model of one's own, its tensors decoded."""
     if fold_constants(model) or not shapes_known(model):
         infer_shapes(model)
     name_everything(model)
@@ -70,7 +76,6 @@ def absorb(qdq: ir.Model | onnx.ModelProto, drive: Drive = drive_plainly) -> ir.
     spread_rounding(model)
     finish_biases(model)
     canonicalise(model, drive)
-    return model
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:

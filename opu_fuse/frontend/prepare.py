@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
-from opu_fuse.frontend.absorb import absorb
+from opu_fuse.frontend.absorb import absorb, absorb_in_place
 from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import SOURCE_KEY, TENSOR_KEY, quant_of, real_constant
 from opu_fuse.frontend.load import ModelLike, load
@@ -54,7 +54,8 @@ def prepare(
             warnings.append("the model is quantised already: the calibration data is not used")
             _log.warning(warnings[-1])
         qdq = ir.to_proto(model)
-        canonical = absorb(model, drive)
+        absorb_in_place(model, drive)
+        canonical = model
         if not quantised:
             _make_float(canonical)
     else:
