@@ -94,7 +94,7 @@ def measure(case: str, folder: Path, repeat: int) -> Measured:
     """Quantise a network here, compile it in processes of their own."""
     import onnx
 
-    from opu_fuse.frontend import prepare
+    from opu_fuse.frontend.prepare import prepare
 
     network, machine = case.split(":")
     model, program = folder / "model.onnx", folder / "model.opu"

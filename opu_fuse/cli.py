@@ -21,7 +21,6 @@ from rich.logging import RichHandler
 from opu_fuse import __version__
 from opu_fuse.errors import OpuFuseError, RunError
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, StrategyName
-from opu_fuse.hw.load import load_hw, problems, spec_names
 from opu_fuse.sim.files import (
     file_errors,
     read_inputs,
@@ -172,11 +171,10 @@ def compile_(
     ] = None,
 ) -> None:
     """Compile an ONNX model for a machine."""
-    from opu_fuse.fuse.search import search_lines
+    from opu_fuse.hw.load import load_hw
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import STAGES, Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
-    from opu_fuse.schedule.explain import explain_tiles as tile_lines
 
     spec = load_hw(hw)
     passes = PassOptions(
@@ -196,14 +194,15 @@ def compile_(
     )
     with _bar(len(STAGES) + 1) as begin:
         done = compile_model(model, spec, options, begin, _print_plain)
-        found = done.dfg, done.partition, done.plan, spec
-        told = () if explain_tiles is None else tuple(tile_lines(*found, explain_tiles))
+        told = () if explain_tiles is None else _tile_lines(done, spec, explain_tiles)
         begin("write")
         Program(bundle=done.bundle, hw=spec).save(output)
     out.print(groups_table(done.bundle))
-    search = done.partition.search
-    for line in () if search is None else search_lines(done.dfg, search):
-        out.print(line, markup=False)
+    if done.partition.search is not None:
+        from opu_fuse.fuse.search import search_lines
+
+        for line in search_lines(done.dfg, done.partition.search):
+            out.print(line, markup=False)
     for name, reason in done.copies.items():
         out.print(f"copy: {name}: {reason}", markup=False)
     names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
@@ -243,6 +242,7 @@ def partition(
     """Show how operators are grouped; an illegal grouping is shown with its violations."""
     from opu_fuse.fuse.explain import explain as explanation
     from opu_fuse.fuse.to_json import partition_to_json
+    from opu_fuse.hw.load import load_hw
     from opu_fuse.pipeline import partition_model
 
     if as_json and explain is not None:
@@ -297,6 +297,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a program on an engine."""
+    from opu_fuse.hw.load import load_hw
     from opu_fuse.pipeline import Program
     from opu_fuse.report import json as report_json
     from opu_fuse.report.tables import groups_table
@@ -409,6 +410,8 @@ def asm(
 @hw_app.command("list")
 def hw_list() -> None:
     """Specs that come with opu-fuse."""
+    from opu_fuse.hw.load import load_hw, spec_names
+
     for name in spec_names():
         spec = load_hw(name)
         out.print(f"{name:12} {spec.macs:5} MAC/cycle  {spec.description}", markup=False)
@@ -423,6 +426,7 @@ def hw_show(
 ) -> None:
     """Sizes of a machine, or what it can run."""
     from opu_fuse.hw import show
+    from opu_fuse.hw.load import load_hw
 
     loaded = load_hw(spec)
     if not operators:
@@ -436,6 +440,8 @@ def hw_show(
 @hw_app.command("check")
 def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a spec")]) -> None:
     """Explain every mistake of a spec; exit code 1 if there is one."""
+    from opu_fuse.hw.load import problems
+
     found = problems(file)
     for problem in found:
         err.print(f"error: {problem}", markup=False)
@@ -453,6 +459,7 @@ def hw_draw(
 ) -> None:
     """Draw the hardware data-flow graph."""
     from opu_fuse.hw import draw
+    from opu_fuse.hw.load import load_hw
 
     loaded = load_hw(spec)
     if output is None:
@@ -539,6 +546,12 @@ def _qdq_name(program: Any, name: str) -> str:
     stored = {t.name: t.qdq_name for t in program.bundle.tensors}
     inside = {s.name: s.qdq_name for g in program.bundle.groups for s in g.stages}
     return stored.get(name) or inside.get(name) or name
+
+
+def _tile_lines(done: Any, spec: Any, node: str) -> tuple[str, ...]:
+    from opu_fuse.schedule.explain import explain_tiles
+
+    return tuple(explain_tiles(done.dfg, done.partition, done.plan, spec, node))
 
 
 def _print_plain(text: str) -> None:

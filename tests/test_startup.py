@@ -7,7 +7,7 @@ import onnx
 from onnxscript.optimizer import _constant_folding
 
 from opu_fuse.folding import EVALUATED, SHAPING
-from opu_fuse.frontend import prepare
+from opu_fuse.frontend.prepare import prepare
 from opu_fuse.zoo import build
 
 SLOW = ("sympy.core", "onnxscript", "onnxruntime", "networkx", "scipy")

@@ -10,7 +10,7 @@ from opu_fuse.frontend.absorb import absorb, absorb_in_place
 from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import SOURCE_KEY, TENSOR_KEY, quant_of, real_constant
 from opu_fuse.frontend.load import ModelLike, load
-from opu_fuse.frontend.quantise import is_quantised, quantise_with
+from opu_fuse.frontend.qdq import is_quantised
 from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
 from opu_fuse.quant import META_KEY
 
@@ -62,6 +62,8 @@ def prepare(
         canonicalise(model, drive)
         qdq, canonical = None, model
         if quantised:
+            from opu_fuse.frontend.quantise import quantise_with  # quantised models need none
+
             found, warnings = samples(model, calibration)
             qdq = quantise_with(model, found, scales=scales)
             canonical = absorb(qdq, drive)

@@ -24,6 +24,11 @@ def is_dequantize(node: ir.Node | None) -> bool:
     return node is not None and node.domain in _DOMAINS and node.op_type == "DequantizeLinear"
 
 
+def is_quantised(model: ir.Model) -> bool:
+    """True when the model holds QuantizeLinear or DequantizeLinear: it is not quantised again."""
+    return any(node.op_type in {"QuantizeLinear", "DequantizeLinear"} for node in model.graph)
+
+
 def activation_params(node: ir.Node) -> QuantParams | None:
     """The annotation of the activation a Q or DQ node writes or reads, as int8.
 

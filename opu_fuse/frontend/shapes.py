@@ -97,7 +97,7 @@ def add_inferred(model: ir.Model, proto: onnx.ModelProto) -> None:
     """
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, **_INFERENCE).graph
-    except Exception as error:  # inference raises classes of several libraries
+    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError) as error:
         _log.warning("shape inference failed: %s", error)
         return
     results = {value.name: value for node in model.graph for value in node.outputs}
