@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.errors import DoesNotFit
+from opu_fuse.errors import DoesNotFit, InternalError
 from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.dependencies import synchronise
+from opu_fuse.schedule.dependencies import latest_conflicts, synchronise
 from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
@@ -148,10 +148,15 @@ def _emit(
         elif group not in companions:
             steps.extend(step for job in jobs for step in emitter.layer(job))
     steps.append(Step(instruction=emitter.instruction(Engine.FETCH, "end", {}), group=OUTSIDE))
-    words = encode(synchronise([s.instruction for s in steps], hw))
+    plain = [s.instruction for s in steps]
+    conflicts = latest_conflicts(plain, hw)
+    synchronised = synchronise(plain, hw, conflicts)
+    words = encode(synchronised)
     program, positions = decode_with_positions(words)
+    if program != synchronised:  # else what touches what is known: tokens touch nothing
+        raise InternalError("encoding proof", "the words hold other instructions than were emitted")
     prove_no_deadlock(program, positions, hw)
-    prove_no_race(program, hw)
+    prove_no_race(program, hw, conflicts)
     return MachineProgram(
         program_offset=program_offset,
         words=words,

@@ -16,7 +16,7 @@ from opu_fuse.errors import InternalError
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import SYNC_ENGINES, Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.dependencies import NONE, latest_conflicts
+from opu_fuse.schedule.dependencies import NONE, Clock, latest_conflicts
 
 FETCHED = {
     "load": Engine.LOAD,
@@ -124,11 +124,16 @@ class _Queues:
         return f"fetch stops at instruction {self._next}; " + "; ".join(heads)
 
 
-def prove_no_race(program: Sequence[Instruction], hw: HwSpec) -> None:
-    """Raises InternalError naming the first two instructions whose order nothing holds."""
+def prove_no_race(
+    program: Sequence[Instruction], hw: HwSpec, conflicts: Sequence[Clock] | None = None
+) -> None:
+    """Raises InternalError naming the first two instructions whose order nothing holds.
+
+    conflicts: its `latest_conflicts`, when they are known.
+    """
     signals: dict[tuple[Engine, Engine], deque[int]] = {}
-    conflicts = latest_conflicts(program, hw)
-    known: list[list[int]] = []
+    conflicts = latest_conflicts(program, hw) if conflicts is None else conflicts
+    known: list[Clock] = []
     last = [NONE] * len(Engine)
     for position, instruction in enumerate(program):
         engine = instruction.engine
@@ -144,7 +149,7 @@ def prove_no_race(program: Sequence[Instruction], hw: HwSpec) -> None:
                     "comes later",
                 )
             at = tokens.popleft()
-            clock = [max(a, b) for a, b in zip(clock, known[at], strict=True)]
+            clock = list(map(max, clock, known[at]))
             clock[source] = max(clock[source], at)
         for other, at in enumerate(conflicts[position]):
             if at > clock[other]:
