@@ -47,7 +47,7 @@ OPERATORS = (
 work and are never mapped.
 """
 
-_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 Count = Annotated[int, Field(ge=1)]
 
 
