@@ -4,6 +4,10 @@ Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback
 3 a bug of ours.
 """
 
+from opu_fuse.startup import start_quickly
+
+start_quickly()  # what is imported here counts too
+
 import json
 import logging
 import sys
@@ -29,7 +33,6 @@ from opu_fuse.sim.files import (
     write_bytes,
     write_text,
 )
-from opu_fuse.startup import start_quickly
 
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -79,7 +82,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of
 
 def main() -> None:
     """Entry point of the console command."""
-    start_quickly()
     try:
         app(args=_with_optional_value(sys.argv[1:]), standalone_mode=True)
     except OpuFuseError as error:

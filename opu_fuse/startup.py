@@ -16,12 +16,12 @@ from types import ModuleType
 
 _LATE = ("sympy", "onnx_ir._symbolic_shapes", "importlib.metadata._adapters")
 """Modules that are loaded when something of them is used."""
-_COLLECT_EVERY = 50_000
+_COLLECT_EVERY = 500_000
 """New objects between two runs of the garbage collector (Python's own choice is 700)."""
 
 
 def start_quickly() -> None:
-    """Call before the first import of onnx_ir and pydantic."""
+    """Call before the other imports of a command."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     gc.set_threshold(_COLLECT_EVERY)
     sys.meta_path.insert(0, _Late())
