@@ -53,15 +53,15 @@ def absorb(qdq: ir.Model | onnx.ModelProto, drive: Drive = drive_plainly) -> ir.
     """
     model = qdq.clone() if isinstance(qdq, ir.Model) else ir.from_proto(qdq)
     own_tensors(model)
+    if fold_constants(model) or not shapes_known(model):
+        infer_shapes(model)
+    name_everything(model)
     absorb_in_place(model, drive)
     return model
 
 
 def absorb_in_place(model: ir.Model, drive: Drive = drive_plainly) -> None:
-    """`absorb` for a model of one's own, its tensors decoded."""
-    if fold_constants(model) or not shapes_known(model):
-        infer_shapes(model)
-    name_everything(model)
+    """`absorb` for a model that nobody needs as it is, just loaded."""
     graph = model.graph
     _quantise_float_constants(graph)
     for node in list(graph):

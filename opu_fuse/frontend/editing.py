@@ -104,9 +104,12 @@ def own_tensors(model: ir.Model) -> None:
     initializers = model.graph.initializers
     for value in list(initializers.values()):
         tensor = value.const_value
-        if tensor is not None and tensor.dtype != ir.DataType.STRING:
-            value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
-        if tensor is not None and tensor.nbytes > LARGE:
+        if tensor is None:
+            continue
+        data = tensor.numpy()
+        if tensor.dtype != ir.DataType.STRING:
+            value.const_value = ir.Tensor(data, dtype=tensor.dtype, name=tensor.name)
+        if data.nbytes > LARGE:
             initializers.add(initializers.pop(value.name or ""))
 
 

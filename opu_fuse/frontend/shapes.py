@@ -92,21 +92,27 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def add_inferred(model: ir.Model, proto: onnx.ModelProto) -> None:
-    """Set the shapes and types that `infer_shapes` would find; proto: the model without weights,
-    as it was read. Reading a model back from IR for inference takes longer than inferring.
+    """Set the shapes and types that `infer_shapes` would find; what the file says of a value stays.
+
+    proto: the model without weights, as it was read. Turning IR into a model for inference, and
+    back, takes longer than inferring.
     """
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, **_INFERENCE).graph
     except (RuntimeError, ValueError, onnx.shape_inference.InferenceError) as error:
         _log.warning("shape inference failed: %s", error)
         return
-    results = {value.name: value for node in model.graph for value in node.outputs}
-    for info in (*inferred.value_info, *inferred.output):
-        if info.name in results and info.type.HasField("tensor_type"):
-            ir.serde.deserialize_value_info_proto(info, results[info.name])
+    found = {info.name: info for info in (*inferred.value_info, *inferred.output)}
+    for value in (value for node in model.graph for value in node.outputs):
+        if value.name in found and not _is_known(value):
+            ir.serde.deserialize_value_info_proto(found[value.name], value)
 
 
 def shapes_known(model: ir.Model) -> bool:
     """Whether inference has nothing to add: all results have a type and fixed dimensions."""
     results = (value for node in model.graph for value in node.outputs)
-    return all(v.dtype is not None and static_shape(v) is not None for v in results)
+    return all(map(_is_known, results))
+
+
+def _is_known(value: ir.Value) -> bool:
+    return value.dtype is not None and static_shape(value) is not None
