@@ -1,14 +1,14 @@
-"""The two proofs a program must pass before it is written (they read decoded words, not the
-schedule).
+"""The proofs a program must pass before it is written (they read decoded words, not the schedule).
 
-No deadlock: queues and counters are bounded channels with one producer and one consumer each, so
-whether the program finishes does not depend on timing; one untimed execution decides. No race:
-every two accesses to the same words of which one writes are ordered by one engine's queue or by
-tokens (vector clocks).
+The same: the words hold the instructions that were emitted. No deadlock: queues and counters are
+bounded channels with one producer and one consumer each, so whether the program finishes does not
+depend on timing; one untimed execution decides. No race: every two accesses to the same words of
+which one writes are ordered by one engine's queue or by tokens (vector clocks).
 """
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 
@@ -24,6 +24,14 @@ FETCHED = {
     "post": Engine.POST,
     "store": Engine.STORE,
 }
+
+
+def prove_same(program: Sequence[Instruction], emitted: Sequence[Instruction]) -> None:
+    """program: decoded. Raises InternalError naming the first instruction that became another."""
+    pairs = zip_longest(program, emitted)
+    wrong = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+    if wrong is not None:
+        raise InternalError("encoding proof", f"instruction {wrong} is not what was emitted")
 
 
 def prove_no_deadlock(
