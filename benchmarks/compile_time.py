@@ -12,6 +12,7 @@ installed (`pip install ethos-u-vela`). Exits with 1 when a network takes longer
 """
 
 import argparse
+import compileall
 import itertools
 import json
 import logging
@@ -74,6 +75,9 @@ def main() -> int:
     from rich.progress import track
 
     logging.disable(logging.WARNING)  # noise for calibration is as good as images here
+
+    package = Path(__file__).parent.parent / "opu_fuse"
+    compileall.compile_dir(package, quiet=1)  # as it is after installing, whatever Python may write
 
     cases = [*(args.networks or BARS), *([] if args.no_growth else GROWTH)]
     with tempfile.TemporaryDirectory() as folder:
