@@ -15,10 +15,10 @@ from opu_fuse.quant import META_KEY, QuantParams
 
 TENSOR_KEY = "opu_fuse.tensor"
 """Key in `Value.meta`: name of the int8 tensor (output of QuantizeLinear) in the QDQ model."""
-LARGE = 1000
-"""Bytes; constants that shapes are computed from are smaller."""
 SOURCE_KEY = "opu_fuse.source"
 """Key in `Node.metadata_props`: comma-joined names of the user's nodes a node stands for."""
+LARGE = 1000
+"""Bytes; constants that shapes are computed from are smaller."""
 
 
 def is_standard(node: ir.Node, *op_types: str) -> bool:
@@ -97,7 +97,8 @@ def add_constant(
 
 
 def own_tensors(model: ir.Model) -> None:
-    """Make every numeric initialiser an array of its own, and put the large ones last.
+    """Make every numeric initialiser an array of its own, and put the large ones last (the order
+    that program files have).
 
     Tensors that still lie in a protobuf message are decoded anew at each look.
     """

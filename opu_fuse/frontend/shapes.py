@@ -69,12 +69,12 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     look at is copied several times on its way.
     """
     graph = proto.graph
-    inputs = {value.name: value for value in graph.input}
-    for weight in graph.initializer:
-        if weight.name not in inputs:
-            inputs[weight.name] = onnx.helper.make_tensor_value_info(
-                weight.name, weight.data_type, weight.dims
-            )
+    named = {value.name for value in graph.input}
+    weights = [
+        onnx.helper.make_tensor_value_info(w.name, w.data_type, w.dims)
+        for w in graph.initializer
+        if w.name not in named
+    ]
     return onnx.ModelProto(
         ir_version=proto.ir_version,
         opset_import=proto.opset_import,
@@ -82,7 +82,7 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
         graph=onnx.GraphProto(
             name=graph.name,
             node=graph.node,
-            input=inputs.values(),
+            input=[*graph.input, *weights],
             output=graph.output,
             value_info=graph.value_info,
             initializer=[w for w in graph.initializer if w.ByteSize() <= LARGE],
