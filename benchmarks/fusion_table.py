@@ -17,7 +17,7 @@ from opu_fuse import zoo
 from opu_fuse.cost.groups import NOTHING, GroupCosts
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.frontend import prepare
+from opu_fuse.frontend.prepare import prepare
 from opu_fuse.fuse.strategies import STRATEGIES, partition
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec

@@ -4,6 +4,10 @@ Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback
 3 a bug of ours.
 """
 
+from opu_fuse.startup import start_quickly
+
+start_quickly()  # what is imported here counts too
+
 import json
 import logging
 import sys
@@ -21,7 +25,6 @@ from rich.logging import RichHandler
 from opu_fuse import __version__
 from opu_fuse.errors import OpuFuseError, RunError
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, StrategyName
-from opu_fuse.hw.load import load_hw, problems, spec_names
 from opu_fuse.sim.files import (
     file_errors,
     read_inputs,
@@ -30,7 +33,6 @@ from opu_fuse.sim.files import (
     write_bytes,
     write_text,
 )
-from opu_fuse.startup import start_quickly
 
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -80,7 +82,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of
 
 def main() -> None:
     """Entry point of the console command."""
-    start_quickly()
     try:
         app(args=_with_optional_value(sys.argv[1:]), standalone_mode=True)
     except OpuFuseError as error:
@@ -172,11 +173,10 @@ def compile_(
     ] = None,
 ) -> None:
     """Compile an ONNX model for a machine."""
-    from opu_fuse.fuse.search import search_lines
+    from opu_fuse.hw.load import load_hw
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import STAGES, Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
-    from opu_fuse.schedule.explain import explain_tiles as tile_lines
 
     spec = load_hw(hw)
     passes = PassOptions(
@@ -196,14 +196,15 @@ def compile_(
     )
     with _bar(len(STAGES) + 1) as begin:
         done = compile_model(model, spec, options, begin, _print_plain)
-        found = done.dfg, done.partition, done.plan, spec
-        told = () if explain_tiles is None else tuple(tile_lines(*found, explain_tiles))
+        told = () if explain_tiles is None else _tile_lines(done, spec, explain_tiles)
         begin("write")
         Program(bundle=done.bundle, hw=spec).save(output)
     out.print(groups_table(done.bundle))
-    search = done.partition.search
-    for line in () if search is None else search_lines(done.dfg, search):
-        out.print(line, markup=False)
+    if done.partition.search is not None:
+        from opu_fuse.fuse.search import search_lines
+
+        for line in search_lines(done.dfg, done.partition.search):
+            out.print(line, markup=False)
     for name, reason in done.copies.items():
         out.print(f"copy: {name}: {reason}", markup=False)
     names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
@@ -245,6 +246,7 @@ def partition(
     """Show how operators are grouped; an illegal grouping is shown with its violations."""
     from opu_fuse.fuse.explain import explain as explanation
     from opu_fuse.fuse.to_json import partition_to_json
+    from opu_fuse.hw.load import load_hw
     from opu_fuse.pipeline import partition_model
 
     if as_json and explain is not None:
@@ -299,6 +301,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a program on an engine."""
+    from opu_fuse.hw.load import load_hw
     from opu_fuse.pipeline import Program
     from opu_fuse.report import json as report_json
     from opu_fuse.report.tables import groups_table
@@ -411,6 +414,8 @@ def asm(
 @hw_app.command("list")
 def hw_list() -> None:
     """Specs that come with opu-fuse."""
+    from opu_fuse.hw.load import load_hw, spec_names
+
     for name in spec_names():
         spec = load_hw(name)
         out.print(f"{name:12} {spec.macs:5} MAC/cycle  {spec.description}", markup=False)
@@ -425,6 +430,7 @@ def hw_show(
 ) -> None:
     """Sizes of a machine, or what it can run."""
     from opu_fuse.hw import show
+    from opu_fuse.hw.load import load_hw
 
     loaded = load_hw(spec)
     if not operators:
@@ -438,6 +444,8 @@ def hw_show(
 @hw_app.command("check")
 def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a spec")]) -> None:
     """Explain every mistake of a spec; exit code 1 if there is one."""
+    from opu_fuse.hw.load import problems
+
     found = problems(file)
     for problem in found:
         err.print(f"error: {problem}", markup=False)
@@ -455,6 +463,7 @@ def hw_draw(
 ) -> None:
     """Draw the hardware data-flow graph."""
     from opu_fuse.hw import draw
+    from opu_fuse.hw.load import load_hw
 
     loaded = load_hw(spec)
     if output is None:
@@ -541,6 +550,12 @@ def _qdq_name(program: Any, name: str) -> str:
     stored = {t.name: t.qdq_name for t in program.bundle.tensors}
     inside = {s.name: s.qdq_name for g in program.bundle.groups for s in g.stages}
     return stored.get(name) or inside.get(name) or name
+
+
+def _tile_lines(done: Any, spec: Any, node: str) -> tuple[str, ...]:
+    from opu_fuse.schedule.explain import explain_tiles
+
+    return tuple(explain_tiles(done.dfg, done.partition, done.plan, spec, node))
 
 
 def _print_plain(text: str) -> None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
@@ -17,13 +17,12 @@ import onnx_ir as ir
 from opu_fuse import __version__
 from opu_fuse.bundle import file as bundle_file
 from opu_fuse.bundle.program import Bundle
-from opu_fuse.bundle.result import RunResult
 from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError
-from opu_fuse.frontend import Prepared, prepare
 from opu_fuse.frontend.copies import insert_copies
+from opu_fuse.frontend.prepare import Prepared, prepare
 from opu_fuse.frontend.transforms import STEPS, Step
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
 from opu_fuse.fuse.partition import Partition
@@ -43,6 +42,9 @@ from opu_fuse.passes import (
 from opu_fuse.schedule.plan import Plan, schedule
 from opu_fuse.schedule.tensors import misplaced
 from opu_fuse.schedule.tiling import Misfit, TileCache, Tiling, tile
+
+if TYPE_CHECKING:
+    from opu_fuse.bundle.result import RunResult  # compiling has none
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +195,7 @@ class Program:
         """Write the program file, whole or not at all."""
         bundle_file.save(self.bundle, path)
 
-    def run(self, inputs: Mapping[str, np.ndarray] | None = None, **options: Any) -> RunResult:
+    def run(self, inputs: Mapping[str, np.ndarray] | None = None, **options: Any) -> "RunResult":
         """Run on an engine; options as in `sim.engine.run` (engine, shuffle, capture, rtl)."""
         from opu_fuse.sim.engine import run  # slow to import, and compiling runs nothing
 

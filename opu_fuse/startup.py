@@ -1,11 +1,13 @@
 """What makes the command line start quickly. A process that only imports the package is left alone.
 
 onnx_ir imports sympy (half a second) for symbolic dimensions; networks with static shapes have
-none. Compiling makes many small objects that stay: a collector that looks at them again and again
-takes a fifth of the time.
+none. pydantic asks every installed package whether it is a plugin. Compiling makes many small
+objects that stay: a collector that looks at them again and again takes a fifth of the time.
 """
 
+import atexit
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -13,15 +15,17 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
 
-_LATE = ("sympy", "onnx_ir._symbolic_shapes")
+_LATE = ("sympy", "onnx_ir._symbolic_shapes", "importlib.metadata._adapters")
 """Modules that are loaded when something of them is used."""
-_COLLECT_EVERY = 50_000
+_COLLECT_EVERY = 500_000
 """New objects between two runs of the garbage collector (Python's own choice is 700)."""
 
 
 def start_quickly() -> None:
-    """Call before the first import of onnx_ir."""
+    """Call before the other imports of a command."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     gc.set_threshold(_COLLECT_EVERY)
+    atexit.register(gc.freeze)  # else leaving begins with one more look at everything
     sys.meta_path.insert(0, _Late())
 
 

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import onnx
 
-from opu_fuse.bundle.kernels import KERNEL_SUFFIX, kernel_from_json
 from opu_fuse.bundle.manifest import damaged
-from opu_fuse.bundle.program import Bundle, HostPiece, HostSegment
+from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, HostPiece, HostSegment
 from opu_fuse.errors import ProgramError
 from opu_fuse.hw.spec import HwSpec
 
@@ -58,6 +57,8 @@ def _member(piece: HostPiece, data: bytes) -> Iterator[str]:
 def _interface(member: str, data: bytes) -> tuple[set[str], set[str]]:
     """What a member itself says that it reads and makes. Raises ProgramError when it is damaged."""
     if member.endswith(KERNEL_SUFFIX):
+        from opu_fuse.bundle.kernels import kernel_from_json  # most programs have no kernels
+
         kernel = kernel_from_json(data, member)
         return set(kernel.reads), {r.value for r in kernel.op.results}
     if not member.endswith(MODEL_SUFFIX):

@@ -20,7 +20,6 @@ from opu_fuse.errors import InternalError
 from opu_fuse.kernel import DTYPES, GenericOp, Input, Instr, Iterator, Kernel, Loop, Result
 from opu_fuse.kernel_check import kernel_mistake
 
-KERNEL_SUFFIX = ".kernel.json"
 KERNEL_VERSION = 1
 _CONFIG = ConfigDict(strict=True, extra="forbid")
 _Natural = Annotated[int, Field(ge=0)]

@@ -16,6 +16,8 @@ import numpy as np
 from opu_fuse.hw.layout import Layout, Pieces
 
 SCHEMA_VERSION = 2
+KERNEL_SUFFIX = ".kernel.json"
+"""Of host pieces that are kernels; the others are models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

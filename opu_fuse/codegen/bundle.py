@@ -20,7 +20,6 @@ from opu_fuse.bundle.program import (
     Tensor,
 )
 from opu_fuse.bundle.ranges import instruction_ranges
-from opu_fuse.codegen.host_pieces import host_segment
 from opu_fuse.codegen.weights import (
     pack_params,
     pack_table,
@@ -36,7 +35,6 @@ from opu_fuse.dfg.integer import (
 )
 from opu_fuse.dfg.kernels import shuffle_channels
 from opu_fuse.dfg.scaling import affine_params
-from opu_fuse.dfg.tables import table_entries
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
 from opu_fuse.fuse.outline import outline
 from opu_fuse.fuse.partition import Partition
@@ -134,6 +132,8 @@ def _constants(dfg: Dfg, planned: PlannedLayer, hw: HwSpec) -> Iterator[tuple[in
         bias, mult, shift = _affine(dfg, planned)
         yield planned.pre, pack_params(bias, mult, shift, layer.in_pieces, hw)
     if layer.table is not None:
+        from opu_fuse.dfg.tables import table_entries  # what computes functions; few have tables
+
         yield planned.table, pack_table(table_entries(dfg, layer.table), hw)
 
 
@@ -215,6 +215,8 @@ def _segments(
     members: dict[str, bytes] = {}
     for segment in plan.segments:
         if isinstance(segment, HostWork):
+            from opu_fuse.codegen.host_pieces import host_segment  # most networks need none
+
             hosts = sum(isinstance(s, HostSegment) for s in segments)
             found, own = host_segment(dfg, segment.nodes, reasons, hosts)
             segments.append(found)

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import onnx
 
-from opu_fuse.bundle.kernels import KERNEL_SUFFIX, kernel_to_json
-from opu_fuse.bundle.program import HostPiece, HostSegment
+from opu_fuse.bundle.kernels import kernel_to_json
+from opu_fuse.bundle.program import KERNEL_SUFFIX, HostPiece, HostSegment
 from opu_fuse.codegen.host import HostModel, host_model
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.linalg.chain import fuse_host_chain

@@ -180,9 +180,9 @@ def feature_words(shape: Shape, hw: HwSpec, rows: int, cols: int, kernel: tuple[
     w = shape.window
     in_rows = min((rows - 1) * w.strides[0] + (kernel[0] - 1) * w.dilations[0] + 1, shape.in_rows)
     in_cols = min((cols - 1) * w.strides[1] + (kernel[1] - 1) * w.dilations[1] + 1, shape.in_cols)
-    unaligned = hw.word_bytes // shape.slot - 1
-    words = row_words(in_cols + unaligned, shape.slot, hw.word_bytes)
-    return in_rows * min(words, row_words(shape.in_cols, shape.slot, hw.word_bytes))
+    slot, word = shape.slot, hw.word_bytes
+    words = row_words(in_cols + word // slot - 1, slot, word)  # a row may start anywhere in a word
+    return in_rows * min(words, row_words(shape.in_cols, slot, word))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,10 +246,11 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     parts = ceil_div(shape.window.kernel[0], kernel[0]) * ceil_div(
         shape.window.kernel[1], kernel[1]
     )
-    one = feature_words(shape, hw, mid_rows, mid_cols, kernel) * parts * in_blocks * word
+    per_block = feature_words(shape, hw, mid_rows, mid_cols, kernel) * word
+    one = per_block * parts * in_blocks
     stay = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
     if shape.depthwise:  # every range reads its own blocks
-        one, ranges = feature_words(shape, hw, mid_rows, mid_cols, kernel) * blocks * word, 1
+        one, ranges = per_block * blocks, 1
     feature_bytes = tiles * one * (1 if stay or ranges == 1 else ranges)
     map_bytes = blocks * shape.words(shape.out_rows, shape.out_cols) * word
     out_bytes = map_bytes * shape.upsample[0] * shape.upsample[1]

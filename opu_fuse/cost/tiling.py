@@ -70,6 +70,7 @@ def candidates(shape: Shape, hw: HwSpec) -> Iterator[Fit | Refused]:
     columns only, the widest that fit.
     """
     fits: Counter[tuple[int, int]] = Counter()
+    orders: dict[int, list[tuple[int, bool]]] = {}
     for rows, blocks, cols in _sizes(shape, hw):
         if fits[rows, blocks] == WIDTHS_TRIED:
             continue
@@ -82,7 +83,9 @@ def candidates(shape: Shape, hw: HwSpec) -> Iterator[Fit | Refused]:
             yield Refused(size=(rows, cols, blocks), why=problem)
             continue
         fits[rows, blocks] += 1
-        for mode, outer in _orders(shape, hw, blocks):
+        if blocks not in orders:
+            orders[blocks] = list(_orders(shape, hw, blocks))
+        for mode, outer in orders[blocks]:
             tile = Tile(
                 rows=rows,
                 cols=cols,
@@ -120,10 +123,10 @@ def choose_tile(
 def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
     """Candidate (rows, blocks, cols), each an even cut of its extent, largest first."""
     blocks = ceil_div(shape.mid_channels, hw.word_channels)
-    block_cuts = _cuts(blocks)
+    block_cuts, col_cuts = _cuts(blocks), _cuts(ceil_div(shape.out_cols, shape.px))
     for rows in _cuts(shape.out_rows):
         for count in block_cuts:
-            for cols in _cuts(ceil_div(shape.out_cols, shape.px)):
+            for cols in col_cuts:
                 yield rows, count, min(cols * shape.px, shape.out_cols)
 
 

@@ -56,6 +56,12 @@ def absorb(qdq: ir.Model | onnx.ModelProto, drive: Drive = drive_plainly) -> ir.
     if fold_constants(model) or not shapes_known(model):
         infer_shapes(model)
     name_everything(model)
+    absorb_in_place(model, drive)
+    return model
+
+
+def absorb_in_place(model: ir.Model, drive: Drive = drive_plainly) -> None:
+    """`absorb` for a model that nobody needs as it is, just loaded."""
     graph = model.graph
     _quantise_float_constants(graph)
     for node in list(graph):
@@ -70,7 +76,6 @@ def absorb(qdq: ir.Model | onnx.ModelProto, drive: Drive = drive_plainly) -> ir.
     spread_rounding(model)
     finish_biases(model)
     canonicalise(model, drive)
-    return model
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:

@@ -17,7 +17,12 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import own_tensors
 from opu_fuse.frontend.fold import fold_constants
 from opu_fuse.frontend.naming import name_everything
-from opu_fuse.frontend.shapes import fix_input_shapes, infer_shapes
+from opu_fuse.frontend.shapes import (
+    add_inferred,
+    fix_input_shapes,
+    infer_shapes,
+    without_weights,
+)
 
 OLDEST_OPSET = 7
 TARGET_OPSET = 17
@@ -56,14 +61,17 @@ def load(model: ModelLike) -> Loaded:
     _check_opset(where, proto)
     _load_external_data(where, proto, folder)
     proto = _upgrade(where, proto)
+    weightless = without_weights(proto)
+    _check_graph(weightless, where)
     loaded = ir.from_proto(proto)
     own_tensors(loaded)
-    _check_graph(loaded, where)
+    add_inferred(loaded, weightless)
     name_everything(loaded)
     common.InlinePass()(loaded)
     common.RemoveInitializersFromInputsPass()(loaded)
-    fix_input_shapes(loaded, where)
-    infer_shapes(loaded)
+    dynamic = fix_input_shapes(loaded, where)
+    if dynamic or proto.functions:
+        infer_shapes(loaded)
     if fold_constants(loaded):
         infer_shapes(loaded)
     name_everything(loaded)
@@ -157,13 +165,13 @@ def _upgrade(where: str, proto: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def _check_graph(model: ir.Model, where: str) -> None:
+def _check_graph(proto: onnx.ModelProto, where: str) -> None:
     try:
-        common.CheckerPass()(model)
-    except Exception as error:  # the pass wraps the checker's own errors
+        onnx.checker.check_model(proto)
+    except Exception as error:  # the checker raises more than its own class
         raise ModelError(
             where,
-            f"the graph is invalid ({_first_line(error.__cause__ or error)})",
+            f"the graph is invalid ({_first_line(error)})",
             "check the export with onnx.checker",
         ) from error
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
-from opu_fuse.frontend.absorb import absorb
+from opu_fuse.frontend.absorb import absorb, absorb_in_place
 from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import SOURCE_KEY, TENSOR_KEY, quant_of, real_constant
 from opu_fuse.frontend.load import ModelLike, load
-from opu_fuse.frontend.quantise import is_quantised, quantise_with
+from opu_fuse.frontend.qdq import is_quantised
 from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
 from opu_fuse.quant import META_KEY
 
@@ -54,13 +54,16 @@ def prepare(
             warnings.append("the model is quantised already: the calibration data is not used")
             _log.warning(warnings[-1])
         qdq = ir.to_proto(model)
-        canonical = absorb(model, drive)
+        absorb_in_place(model, drive)
+        canonical = model
         if not quantised:
             _make_float(canonical)
     else:
         canonicalise(model, drive)
         qdq, canonical = None, model
         if quantised:
+            from opu_fuse.frontend.quantise import quantise_with  # quantised models need none
+
             found, warnings = samples(model, calibration)
             qdq = quantise_with(model, found, scales=scales)
             canonical = absorb(qdq, drive)

@@ -24,6 +24,11 @@ def is_dequantize(node: ir.Node | None) -> bool:
     return node is not None and node.domain in _DOMAINS and node.op_type == "DequantizeLinear"
 
 
+def is_quantised(model: ir.Model) -> bool:
+    """True when the model holds QuantizeLinear or DequantizeLinear: it is not quantised again."""
+    return any(node.op_type in {"QuantizeLinear", "DequantizeLinear"} for node in model.graph)
+
+
 def activation_params(node: ir.Node) -> QuantParams | None:
     """The annotation of the activation a Q or DQ node writes or reads, as int8.
 
@@ -58,9 +63,9 @@ def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
         data = (data.astype(np.int16) - _UINT8_SHIFT).astype(np.int8)
     elif data.dtype not in (np.int8, np.int32) or np.any(zero):
         return None
-    scales = tuple(float(s) for s in scale.reshape(-1))
-    if not all(0.0 < s < math.inf for s in scales):
+    if not np.all((scale > 0) & (scale < math.inf)):
         return None
+    scales = tuple(scale.reshape(-1).tolist())
     bits = 32 if data.dtype == np.int32 else 8
     if len(scales) == 1:
         return data, QuantParams(scale=scales, bits=bits)

@@ -122,11 +122,6 @@ def quantise_with(
     return qdq
 
 
-def is_quantised(model: ir.Model) -> bool:
-    """True when the model holds QuantizeLinear or DequantizeLinear: it is not quantised again."""
-    return any(node.op_type in {"QuantizeLinear", "DequantizeLinear"} for node in model.graph)
-
-
 def check_quantised(qdq: onnx.ModelProto) -> None:
     """Biases inside int32, weights not all at the ends of int8; InternalError otherwise."""
     for tensor in qdq.graph.initializer:

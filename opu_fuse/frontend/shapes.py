@@ -2,17 +2,21 @@
 
 import logging
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.editing import static_shape
+from opu_fuse.frontend.editing import LARGE, static_shape
 
 _log = logging.getLogger(__name__)
+_INFERENCE = {"check_type": False, "strict_mode": False, "data_prop": True}
+"""Shapes that depend on data (behind NonZero, say) stay unknown."""
 
 
-def fix_input_shapes(model: ir.Model, where: str) -> None:
-    """Set a dynamic leading dimension to 1; forget inner shapes that depended on it.
+def fix_input_shapes(model: ir.Model, where: str) -> bool:
+    """Set a dynamic leading dimension to 1; forget inner shapes that depended on it, and return
+    whether there was one.
 
     Raises ModelError, naming input and dimension, for other dynamic dimensions, inputs without a
     shape, and images (four dimensions) with a batch other than 1.
@@ -45,6 +49,7 @@ def fix_input_shapes(model: ir.Model, where: str) -> None:
         value.shape = ir.Shape(dims)
     if changed:
         _forget_dynamic_shapes(model)
+    return changed
 
 
 def _forget_dynamic_shapes(model: ir.Model) -> None:
@@ -55,14 +60,59 @@ def _forget_dynamic_shapes(model: ir.Model) -> None:
 
 
 def infer_shapes(model: ir.Model) -> None:
-    """ONNX shape inference, values computed for shapes included; in place.
+    """ONNX shape inference, values computed for shapes included; in place."""
+    common.ShapeInferencePass(**_INFERENCE)(model)
 
-    Shapes that depend on data (behind NonZero, say) stay unknown.
+
+def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its weights as inputs, for the checker and for shape inference: what they
+    look at is copied several times on its way.
     """
-    common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    graph = proto.graph
+    named = {value.name for value in graph.input}
+    weights = [
+        onnx.helper.make_tensor_value_info(w.name, w.data_type, w.dims)
+        for w in graph.initializer
+        if w.name not in named
+    ]
+    return onnx.ModelProto(
+        ir_version=proto.ir_version,
+        opset_import=proto.opset_import,
+        functions=proto.functions,
+        graph=onnx.GraphProto(
+            name=graph.name,
+            node=graph.node,
+            input=[*graph.input, *weights],
+            output=graph.output,
+            value_info=graph.value_info,
+            initializer=[w for w in graph.initializer if w.ByteSize() <= LARGE],
+            sparse_initializer=graph.sparse_initializer,
+        ),
+    )
+
+
+def add_inferred(model: ir.Model, proto: onnx.ModelProto) -> None:
+    """Set the shapes and types that `infer_shapes` would find; what the file says of a value stays.
+
+    proto: the model without weights, as it was read. Turning IR into a model for inference, and
+    back, takes longer than inferring.
+    """
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto, **_INFERENCE).graph
+    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError) as error:
+        _log.warning("shape inference failed: %s", error)
+        return
+    found = {info.name: info for info in (*inferred.value_info, *inferred.output)}
+    for value in (value for node in model.graph for value in node.outputs):
+        if value.name in found and not _is_known(value):
+            ir.serde.deserialize_value_info_proto(found[value.name], value)
 
 
 def shapes_known(model: ir.Model) -> bool:
     """Whether inference has nothing to add: all results have a type and fixed dimensions."""
     results = (value for node in model.graph for value in node.outputs)
-    return all(v.dtype is not None and static_shape(v) is not None for v in results)
+    return all(map(_is_known, results))
+
+
+def _is_known(value: ir.Value) -> bool:
+    return value.dtype is not None and static_shape(value) is not None

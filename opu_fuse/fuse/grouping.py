@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from opu_fuse.fuse.growth import Forbid
 from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.fuse.refusal import Refusal
 from opu_fuse.fuse.scope import Scope
-from opu_fuse.fuse.search import Search
+
+if TYPE_CHECKING:
+    from opu_fuse.fuse.search import Search  # of one strategy only
 
 Apart = Callable[[int, int], Refusal | None]
 """(source, target) -> reason of the strategy's own."""
@@ -27,7 +30,7 @@ class Grouping:
     groups: list[list[Match]]
     host: list[HostOp]
     apart: Apart = no_reason
-    search: Search | None = None
+    search: "Search | None" = None
 
 
 Strategy = Callable[[Scope, Forbid], Grouping]

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class StrategyName(StrEnum):
-    """How operators are grouped; `strategies.STRATEGIES` holds the function behind every name."""
+    """How operators are grouped; `strategies.STRATEGIES` says where every name's function is."""
 
     NONE = "none"
     """Every operator alone."""

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.refusal import Refusal
-from opu_fuse.fuse.search import Search
+
+if TYPE_CHECKING:
+    from opu_fuse.fuse.search import Search  # of one strategy only
 
 Misfits = Mapping[tuple[int, ...], DoesNotFit | None]
 """Groups that must not be formed, by their nodes (views left out), and what the scheduler said."""
@@ -91,7 +94,7 @@ class Partition:
     host: tuple[HostOp, ...]
     boundaries: tuple[Boundary, ...]
     violations: tuple[Violation, ...] = ()
-    search: Search | None = None
+    search: "Search | None" = None
     misfits: Misfits = field(default_factory=dict)
 
     @property

@@ -3,31 +3,29 @@ verifying.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
 
 from opu_fuse.collector import no_collection
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.boundaries import boundaries
-from opu_fuse.fuse.dominator import dominator
-from opu_fuse.fuse.greedy import greedy
 from opu_fuse.fuse.grouping import Strategy
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
-from opu_fuse.fuse.matched import matched, none
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, StrategyName
-from opu_fuse.fuse.optimal import optimal
 from opu_fuse.fuse.order import order_units
 from opu_fuse.fuse.partition import Group, Match, Partition
 from opu_fuse.fuse.scope import Scope, leaves, scope_of
 from opu_fuse.fuse.verify import verify
 from opu_fuse.hw.spec import HwSpec
 
-STRATEGIES: Mapping[str, Strategy] = {
-    StrategyName.NONE: none,
-    StrategyName.GREEDY: greedy,
-    StrategyName.MATCHED: matched,
-    StrategyName.OPTIMAL: optimal,
-    StrategyName.DOMINATOR: dominator,
+STRATEGIES: Mapping[str, str] = {
+    StrategyName.NONE: "matched",
+    StrategyName.GREEDY: "greedy",
+    StrategyName.MATCHED: "matched",
+    StrategyName.OPTIMAL: "optimal",
+    StrategyName.DOMINATOR: "dominator",
 }
+"""The module that holds the function of the strategy's name; loaded when it is chosen."""
 
 
 def partition(
@@ -57,9 +55,13 @@ def partition(
         return _partition(scope, strategy, forbidden)
 
 
+def _function(strategy: str) -> Strategy:
+    return getattr(import_module(f"opu_fuse.fuse.{STRATEGIES[strategy]}"), strategy)
+
+
 def _partition(scope: Scope, strategy: str, forbidden: Forbid) -> Partition:
     dfg = scope.dfg
-    found = STRATEGIES[strategy](scope, forbidden)
+    found = _function(strategy)(scope, forbidden)
     raw, host = found.groups, found.host
     steps, stuck = order_units(dfg, raw, host)
     ordered = [raw[s.group] for s in steps if s.group is not None] + [raw[g] for g in stuck]

@@ -14,6 +14,7 @@ multiply.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from functools import lru_cache
 
 from opu_fuse.errors import AsmError
 from opu_fuse.hw.encoding import pack_c, pack_u
@@ -37,6 +38,7 @@ _PAIRS = {"dram": ("dram_lo", "dram_hi"), "hash": ("hash_lo", "hash_hi")}
 
 _TOKENS = ("wait", "signal")
 _Symbol = tuple[Callable[[int], str], Callable[[str], int]]
+_ENGINES = {engine: engine.name.lower() for engine in Engine}
 _MNEMONICS = {f"{o.engine.name.lower()}.{o.name}": o for o in OPCODES}
 _REGISTERS = {engine: {r.name: r for r in registers_of(engine)} for engine in Engine}
 
@@ -61,14 +63,14 @@ def disassemble(
 def format_instruction(instruction: Instruction) -> str:
     """One line of assembly without comment; registers that are 0 are left out."""
     params = dict(instruction.params)
-    parts = [f"{instruction.engine.name.lower()}.{instruction.opcode}"]
+    parts = [f"{_ENGINES[instruction.engine]}.{instruction.opcode}"]
     for name, (low, high) in _PAIRS.items():
         if low in params:
             parts.append(f"{name}={params.pop(low) | params.pop(high) << VALUE_BITS:#x}")
-    parts += [f"{name}={_format_value(name, value)}" for name, value in params.items() if value]
+    parts += [_format(name, value) for name, value in params.items() if value]
     for name, engines in (("wait", instruction.waits), ("signal", instruction.signals)):
         if engines:
-            parts.append(f"{name}={','.join(e.name.lower() for e in engines)}")
+            parts.append(_format_tokens(name, engines))
     return " ".join(parts)
 
 
@@ -233,8 +235,15 @@ accepted).
 """
 
 
-def _format_value(name: str, value: int) -> str:
-    return _SYMBOLS[name][0](value) if name in _SYMBOLS else str(value)
+@lru_cache(maxsize=1 << 14)
+def _format(name: str, value: int) -> str:
+    """A register; most keep their value from one instruction to the next."""
+    return f"{name}={_SYMBOLS[name][0](value) if name in _SYMBOLS else value}"
+
+
+@lru_cache
+def _format_tokens(name: str, engines: tuple[Engine, ...]) -> str:
+    return f"{name}={','.join(e.name.lower() for e in engines)}"
 
 
 def _parse_value(name: str, text: str) -> int:

@@ -20,6 +20,9 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.yamltree import KeyPath, Tree, parse_tree, read_tree
 from opu_fuse.resources import hw_specs_dir
 
+_RESOLVED: dict[str, HwSpec] = {}
+"""Sound specs by their resolved text, read once: who looks into a program asks for its spec."""
+
 
 def spec_names() -> tuple[str, ...]:
     """Names of the machines that come with the package, sorted."""
@@ -31,15 +34,17 @@ def load_hw(name_or_path: str | Path) -> HwSpec:
 
     A text without a slash and without a `.yaml`/`.yml` ending is a name. Raises SpecError.
     """
-    return _sound(*_read(find_spec(str(name_or_path))))
+    spec = _sound(*_read(find_spec(str(name_or_path))))
+    return _RESOLVED.setdefault(spec.to_yaml(), spec)
 
 
-@functools.cache
 def load_hw_text(text: str, where: str = "spec.yaml") -> HwSpec:
-    """A resolved spec (`HwSpec.to_yaml`) from its text, as a program file holds it. Read once: who
-    looks into a program asks for it. Raises SpecError.
+    """A resolved spec (`HwSpec.to_yaml`) from its text, as a program file holds it. Raises
+    SpecError.
     """
-    return _sound(*_validate(parse_tree(text, where)))
+    if text not in _RESOLVED:
+        _RESOLVED[text] = _sound(*_validate(parse_tree(text, where)))
+    return _RESOLVED[text]
 
 
 def problems(name_or_path: str | Path) -> tuple[SpecError, ...]:

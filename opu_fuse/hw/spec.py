@@ -6,6 +6,7 @@ names). They refuse unknown keys and wrong types; whether the values make a mach
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -46,7 +47,7 @@ OPERATORS = (
 work and are never mapped.
 """
 
-_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -316,7 +317,12 @@ class HwSpec:
 
     def to_yaml(self) -> str:
         """The resolved spec as YAML; loading it gives an equal spec."""
-        return yaml.safe_dump(self.to_tree(), sort_keys=False, allow_unicode=True, width=100)
+        return _yaml(self)
+
+
+@functools.cache
+def _yaml(spec: HwSpec) -> str:
+    return yaml.safe_dump(spec.to_tree(), sort_keys=False, allow_unicode=True, width=100)
 
 
 def _plain(value: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from opu_fuse.bundle.facts import mac_efficiency, machine_of
-from opu_fuse.bundle.kernels import KERNEL_SUFFIX
-from opu_fuse.bundle.program import Bundle, GroupInfo, HostSegment
-from opu_fuse.bundle.result import RunResult
+from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, GroupInfo, HostSegment
+
+if TYPE_CHECKING:
+    from opu_fuse.bundle.result import RunResult  # compiling has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,17 +31,17 @@ class GroupRow:
         return " > ".join(dict.fromkeys(op.module for op in self.group.ops if op.module))
 
 
-def has_cycles(result: RunResult | None) -> bool:
+def has_cycles(result: "RunResult | None") -> bool:
     """True when the run has measured cycles (the functional engine has no time)."""
     return result is not None and result.counters.get("cycles", 0) > 0
 
 
-def per_sample(result: RunResult, counter: str) -> int:
+def per_sample(result: "RunResult", counter: str) -> int:
     """A total of a run divided by its samples, rounded."""
     return round(result.counters.get(counter, 0) / result.samples)
 
 
-def group_rows(bundle: Bundle, result: RunResult | None = None) -> tuple[GroupRow, ...]:
+def group_rows(bundle: Bundle, result: "RunResult | None" = None) -> tuple[GroupRow, ...]:
     """A row per group, in order; with a run: what it measured, per sample."""
     hw = machine_of(bundle)
     measured = {g.index: g for g in result.groups} if result is not None else {}

@@ -1,15 +1,19 @@
 """Tables for the terminal (rich renderables; cli.py prints them)."""
 
+from typing import TYPE_CHECKING
+
 from rich.table import Table
 from rich.text import Text
 
 from opu_fuse.bundle.facts import mac_efficiency, machine_of
 from opu_fuse.bundle.program import Bundle, HostSegment
-from opu_fuse.bundle.result import RunResult
 from opu_fuse.report.rows import group_rows, has_cycles, host_summary, per_sample
 
+if TYPE_CHECKING:
+    from opu_fuse.bundle.result import RunResult  # compiling has none
 
-def groups_table(bundle: Bundle, result: RunResult | None = None) -> Table:
+
+def groups_table(bundle: Bundle, result: "RunResult | None" = None) -> Table:
     """Every group: operators, modules, MACs, cycles, MAC efficiency, DRAM bytes, and their sum.
 
     The heading of the cycles says whether they were measured (and by which engine) or predicted;
@@ -95,7 +99,7 @@ def memory_table(bundle: Bundle) -> Table:
     return table
 
 
-def counters_table(result: RunResult) -> Table:
+def counters_table(result: "RunResult") -> Table:
     """All counters of a run, over all its samples."""
     table = _table(f"{result.engine} engine, {result.samples} sample{'s' * (result.samples != 1)}")
     table.add_column("counter")

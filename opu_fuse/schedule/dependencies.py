@@ -67,8 +67,9 @@ def _meet(touches: Touches, engines: np.ndarray, latest: np.ndarray) -> None:
     before an access is a running maximum, for each engine and for writes and all accesses.
     """
     ends = np.fromiter(chain.from_iterable(touches.intervals), np.int64).reshape(-1, 2)
-    cuts, pieces = np.unique(ends, return_inverse=True)
-    first, behind = pieces.reshape(ends.shape).T
+    cuts = np.sort(ends, axis=None)
+    cuts = cuts[np.diff(cuts, prepend=cuts[0] - 1) > 0]  # np.unique would import half of numpy
+    first, behind = np.searchsorted(cuts, ends).T
     counts = behind - first
     starts = np.cumsum(counts) - counts
     piece = np.arange(counts.sum()) + np.repeat(first - starts, counts)
@@ -82,7 +83,7 @@ def _meet(touches: Touches, engines: np.ndarray, latest: np.ndarray) -> None:
         return np.append(NONE, np.maximum(known[:-1] - floor[1:], NONE))
 
     found = np.empty_like(floor)
-    for engine in np.unique(engines[position]):
+    for engine in np.flatnonzero(np.bincount(engines[position])):
         ours = engines[at] == engine
         found[order] = np.where(write, last_before(ours), last_before(ours & write))
         np.maximum.at(latest[:, engine], position, np.maximum.reduceat(found, starts))
@@ -98,16 +99,18 @@ class Channel:
     waits: list[int] = field(default_factory=list)
 
 
-def synchronise(program: Sequence[Instruction], hw: HwSpec) -> list[Instruction]:
+def synchronise(
+    program: Sequence[Instruction], hw: HwSpec, conflicts: Sequence[Clock] | None = None
+) -> list[Instruction]:
     """The program with waits and signals such that all conflicting accesses happen in program
-    order.
+    order. conflicts: its `latest_conflicts`, when they are known.
 
     A wait that other waits imply already is left out. Where more tokens would be under way than
     a counter holds, two are merged (the earlier consumer then waits a little longer).
     """
     channels = {(a, b): Channel() for a in SYNC_ENGINES for b in SYNC_ENGINES if a is not b}
     capacity = (1 << hw.counter_bits) - 1
-    conflicts = latest_conflicts(program, hw)
+    conflicts = latest_conflicts(program, hw) if conflicts is None else conflicts
     known: list[Clock] = []
     last = [NONE] * len(Engine)
     for position, instruction in enumerate(program):
@@ -121,7 +124,7 @@ def synchronise(program: Sequence[Instruction], hw: HwSpec) -> list[Instruction]
             if at <= clock[other]:
                 continue
             _connect(channels[other, engine], at, position, capacity)
-            clock = [max(a, b) for a, b in zip(clock, known[at], strict=True)]
+            clock = list(map(max, clock, known[at]))
             clock[other] = max(clock[other], at)
         known.append(clock)
         last[engine] = position

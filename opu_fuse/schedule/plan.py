@@ -11,12 +11,12 @@ from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.dependencies import synchronise
+from opu_fuse.schedule.dependencies import latest_conflicts, synchronise
 from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.keeping import find_kept
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
-from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
+from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
 from opu_fuse.schedule.tensors import TensorUse
 from opu_fuse.schedule.tiling import PlannedLayer, Tiling
 
@@ -161,10 +161,14 @@ def _emit(
         else:
             steps.extend(step for job in unit for step in emitter.layer(job, keep))
     steps.append(Step(instruction=emitter.instruction(Engine.FETCH, "end", {}), group=OUTSIDE))
-    words = encode(synchronise([s.instruction for s in steps], hw))
+    plain = [s.instruction for s in steps]
+    conflicts = latest_conflicts(plain, hw)
+    synchronised = synchronise(plain, hw, conflicts)
+    words = encode(synchronised)
     program, positions = decode_with_positions(words)
+    prove_same(program, synchronised)  # so the conflicts are those of the words, too
     prove_no_deadlock(program, positions, hw)
-    prove_no_race(program, hw)
+    prove_no_race(program, hw, conflicts)
     return MachineProgram(
         program_offset=program_offset,
         words=words,

@@ -1,14 +1,14 @@
-"""The two proofs a program must pass before it is written (they read decoded words, not the
-schedule).
+"""The proofs a program must pass before it is written (they read decoded words, not the schedule).
 
-No deadlock: queues and counters are bounded channels with one producer and one consumer each, so
-whether the program finishes does not depend on timing; one untimed execution decides. No race:
-every two accesses to the same words of which one writes are ordered by one engine's queue or by
-tokens (vector clocks).
+The same: the words hold the instructions that were emitted. No deadlock: queues and counters are
+bounded channels with one producer and one consumer each, so whether the program finishes does not
+depend on timing; one untimed execution decides. No race: every two accesses to the same words of
+which one writes are ordered by one engine's queue or by tokens (vector clocks).
 """
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from opu_fuse.errors import InternalError
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import SYNC_ENGINES, Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.dependencies import NONE, latest_conflicts
+from opu_fuse.schedule.dependencies import NONE, Clock, latest_conflicts
 
 FETCHED = {
     "load": Engine.LOAD,
@@ -24,6 +24,14 @@ FETCHED = {
     "post": Engine.POST,
     "store": Engine.STORE,
 }
+
+
+def prove_same(program: Sequence[Instruction], emitted: Sequence[Instruction]) -> None:
+    """program: decoded. Raises InternalError naming the first instruction that became another."""
+    pairs = zip_longest(program, emitted)
+    wrong = next((i for i, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+    if wrong is not None:
+        raise InternalError("encoding proof", f"instruction {wrong} is not what was emitted")
 
 
 def prove_no_deadlock(
@@ -124,11 +132,16 @@ class _Queues:
         return f"fetch stops at instruction {self._next}; " + "; ".join(heads)
 
 
-def prove_no_race(program: Sequence[Instruction], hw: HwSpec) -> None:
-    """Raises InternalError naming the first two instructions whose order nothing holds."""
+def prove_no_race(
+    program: Sequence[Instruction], hw: HwSpec, conflicts: Sequence[Clock] | None = None
+) -> None:
+    """Raises InternalError naming the first two instructions whose order nothing holds.
+
+    conflicts: its `latest_conflicts`, when they are known.
+    """
     signals: dict[tuple[Engine, Engine], deque[int]] = {}
-    conflicts = latest_conflicts(program, hw)
-    known: list[list[int]] = []
+    conflicts = latest_conflicts(program, hw) if conflicts is None else conflicts
+    known: list[Clock] = []
     last = [NONE] * len(Engine)
     for position, instruction in enumerate(program):
         engine = instruction.engine
@@ -144,7 +157,7 @@ def prove_no_race(program: Sequence[Instruction], hw: HwSpec) -> None:
                     "comes later",
                 )
             at = tokens.popleft()
-            clock = [max(a, b) for a, b in zip(clock, known[at], strict=True)]
+            clock = list(map(max, clock, known[at]))
             clock[source] = max(clock[source], at)
         for other, at in enumerate(conflicts[position]):
             if at > clock[other]:

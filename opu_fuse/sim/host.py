@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from opu_fuse.bundle.kernels import KERNEL_SUFFIX, kernel_from_json
-from opu_fuse.bundle.program import Bundle, HostPiece, HostSegment
+from opu_fuse.bundle.kernels import kernel_from_json
+from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, HostPiece, HostSegment
 from opu_fuse.errors import InternalError
 from opu_fuse.kernel import Kernel
 from opu_fuse.sim.generic import run_kernel

@@ -8,9 +8,9 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from opu_fuse.frontend import absorb, reference
+from opu_fuse.frontend.absorb import absorb
 from opu_fuse.frontend.load import load_model
-from opu_fuse.frontend.reference import session
+from opu_fuse.frontend.reference import reference, session
 from opu_fuse.frontend.transforms import canonicalise
 from opu_fuse.quant import META_KEY
 

@@ -12,8 +12,8 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend import prepare
 from opu_fuse.frontend.calibration import samples
+from opu_fuse.frontend.prepare import prepare
 
 SHAPE = (1, 3, 12, 12)
 

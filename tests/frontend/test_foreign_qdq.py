@@ -10,7 +10,7 @@ import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from opu_fuse import zoo
-from opu_fuse.frontend import prepare
+from opu_fuse.frontend.prepare import prepare
 from opu_fuse.quant import META_KEY
 
 Absorbed = Callable[[onnx.ModelProto], ir.Model]

@@ -9,7 +9,8 @@ import onnx_ir as ir
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.frontend import load_model, prepare
+from opu_fuse.frontend.load import load_model
+from opu_fuse.frontend.prepare import prepare
 from opu_fuse.quant import META_KEY
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

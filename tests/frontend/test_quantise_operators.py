@@ -14,7 +14,8 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.interpret import interpret, runs_integer
 from opu_fuse.dfg.scaling import affine_params
-from opu_fuse.frontend import Prepared, prepare, reference
+from opu_fuse.frontend.prepare import Prepared, prepare
+from opu_fuse.frontend.reference import reference
 
 Text = Callable[..., onnx.ModelProto]
 NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from opu_fuse import zoo
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.frontend import prepare
+from opu_fuse.frontend.prepare import prepare
 from opu_fuse.fuse.explain import explain
 from opu_fuse.fuse.matched import matched
 from opu_fuse.fuse.optimal import optimal

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from opu_fuse import zoo
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.errors import PartitionError
-from opu_fuse.frontend import prepare
+from opu_fuse.frontend.prepare import prepare
 from opu_fuse.fuse.borders import COPIED, only_views
 from opu_fuse.fuse.outline import (
     DOMAIN,

@@ -15,7 +15,7 @@ from opu_fuse.cost.lanes import map_lanes
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.integer import residual_params
 from opu_fuse.errors import DoesNotFit, InternalError, ModelError, SpecError
-from opu_fuse.frontend import prepare
+from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec

@@ -21,7 +21,7 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Kind
 from opu_fuse.dfg.integer import average_params
 from opu_fuse.dfg.interpret import interpret
-from opu_fuse.frontend import prepare
+from opu_fuse.frontend.prepare import prepare
 from opu_fuse.fuse.strategies import STRATEGIES, partition
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec

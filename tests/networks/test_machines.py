@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.frontend import Prepared, prepare
+from opu_fuse.frontend.prepare import Prepared, prepare
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.pipeline import Program, compile_prepared
 from tests.networks.test_families import Executed, hold_against_golden

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opu_fuse.bundle.program import MachineSegment
-from opu_fuse.frontend import prepare
+from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, Program, compile_prepared
 from opu_fuse.zoo import efficientnet

@@ -10,7 +10,7 @@ from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.schedule.dependencies import synchronise
-from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
+from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
 from tests.schedule.single_layer import CASE_ORDER, emit_program, make_shape
 
 HW = load_hw("opu-tiny")
@@ -42,6 +42,14 @@ def positions_of(program):
 def test_sound_program_passes_both_proofs(program):
     prove_no_deadlock(program, positions_of(program), HW)
     prove_no_race(program, HW)
+    prove_same(decode_with_positions(encode(program))[0], program)
+
+
+def test_an_instruction_that_became_another_is_caught(program):
+    changed = replace(program[7], params={**program[7].params, "run": 99})
+    for mutant in ([*program[:7], changed, *program[8:]], program[:7]):
+        with pytest.raises(InternalError, match="encoding proof: instruction 7 is not what"):
+            prove_same(mutant, program)
 
 
 @pytest.mark.parametrize("machine", SIZES)
