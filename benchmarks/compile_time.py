@@ -41,7 +41,7 @@ STAGES = {
     "write": "write",
 }
 """Stages as the compiler calls them, and their columns. A quantised model is only loaded."""
-COMPILE = (sys.executable, "-c", "from opu_fuse.cli import main; main()", "compile")
+COMPILE = (sys.executable, "-m", "opu_fuse", "compile")
 VELA = ("vela", "--accelerator-config", "ethos-u85-1024")
 
 

@@ -4,10 +4,6 @@ Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback
 3 a bug of ours.
 """
 
-from opu_fuse.startup import start_quickly
-
-start_quickly()  # what is imported here counts too
-
 import json
 import logging
 import sys
@@ -81,7 +77,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of
 
 
 def main() -> None:
-    """Entry point of the console command."""
+    """The console command, once it has started (`__main__.py`)."""
     try:
         app(args=_with_optional_value(sys.argv[1:]), standalone_mode=True)
     except OpuFuseError as error:

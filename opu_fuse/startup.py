@@ -22,7 +22,7 @@ _COLLECT_EVERY = 500_000
 
 
 def start_quickly() -> None:
-    """Call before the other imports of a command."""
+    """Call before the other imports of a process that runs one command and ends."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     gc.set_threshold(_COLLECT_EVERY)
     atexit.register(gc.freeze)  # else leaving begins with one more look at everything

@@ -24,7 +24,7 @@ UNUSED = (
 
 COMPILE = f"""
 import sys
-from opu_fuse.cli import main
+from opu_fuse.__main__ import main
 try:
     main()
 except SystemExit as end:
