@@ -17,8 +17,6 @@ TENSOR_KEY = "opu_fuse.tensor"
 """Key in `Value.meta`: name of the int8 tensor (output of QuantizeLinear) in the QDQ model."""
 SOURCE_KEY = "opu_fuse.source"
 """Key in `Node.metadata_props`: comma-joined names of the user's nodes a node stands for."""
-LARGE = 1000
-"""Bytes; constants that shapes are computed from are smaller."""
 
 
 def is_standard(node: ir.Node, *op_types: str) -> bool:
@@ -97,21 +95,14 @@ def add_constant(
 
 
 def own_tensors(model: ir.Model) -> None:
-    """Make every numeric initialiser an array of its own, and put the large ones last (the order
-    that program files have).
+    """Make every numeric initialiser an array of its own.
 
     Tensors that still lie in a protobuf message are decoded anew at each look.
     """
-    initializers = model.graph.initializers
-    for value in list(initializers.values()):
+    for value in model.graph.initializers.values():
         tensor = value.const_value
-        if tensor is None:
-            continue
-        data = tensor.numpy()
-        if tensor.dtype != ir.DataType.STRING:
-            value.const_value = ir.Tensor(data, dtype=tensor.dtype, name=tensor.name)
-        if data.nbytes > LARGE:
-            initializers.add(initializers.pop(value.name or ""))
+        if tensor is not None and tensor.dtype != ir.DataType.STRING:
+            value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
 
 
 def rewrite(

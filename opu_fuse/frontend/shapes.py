@@ -7,9 +7,11 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.editing import LARGE, static_shape
+from opu_fuse.frontend.editing import static_shape
 
 _log = logging.getLogger(__name__)
+_LARGE = 1000
+"""Bytes; constants that shapes are computed from are smaller."""
 _INFERENCE = {"check_type": False, "strict_mode": False, "data_prop": True}
 """Shapes that depend on data (behind NonZero, say) stay unknown."""
 
@@ -85,7 +87,7 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
             input=[*graph.input, *weights],
             output=graph.output,
             value_info=graph.value_info,
-            initializer=[w for w in graph.initializer if w.ByteSize() <= LARGE],
+            initializer=[w for w in graph.initializer if w.ByteSize() <= _LARGE],
             sparse_initializer=graph.sparse_initializer,
         ),
     )
