@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.job import Job, Placement
@@ -15,6 +16,7 @@ from opu_fuse.schedule.reading import count_parts
 
 MOST_WRITERS = 8
 """Layers whose outputs are concatenated to one map that is kept."""
+_ROW_PITCH = REGISTER[Engine.POST, "keep_row_pitch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,13 @@ def _first_blocks(writers: Sequence[Job], target: Placement) -> list[int]:
 def _fits(writers: Sequence[Job], layout: Layout, hw: HwSpec) -> bool:
     """Whether a feature bank holds the map, while others hold all that its writers read."""
     banks, source = hw.buffers.feature.banks, writers[0].source.layout
-    most = hw.buffers.feature.bank_words
-    if banks == 1 or layout.words > most:
+    if banks == 1 or not _in_a_bank(layout, hw):
         return False
-    return source.words <= most or (len(writers) == 1 and count_parts(writers[0], banks) < banks)
+    parts = len(writers) == 1 and count_parts(writers[0], banks) < banks
+    return parts or _in_a_bank(source, hw)
+
+
+def _in_a_bank(layout: Layout, hw: HwSpec) -> bool:
+    """Whether a map fits, and compute and post can go from row to row of it."""
+    row = layout.blocks * layout.row_words
+    return layout.words <= hw.buffers.feature.bank_words and row <= _ROW_PITCH.highest

@@ -184,6 +184,15 @@ def test_what_cannot_stay_goes_through_memory(build, hw, count, rng):
     assert_exact(found, hw, rng)
 
 
+def test_rows_longer_than_a_register_counts_go_through_memory():
+    huge = replace(TINY.buffers, feature=replace(TINY.buffers.feature, words=1 << 18))
+    hw = replace(TINY, buffers=huge)
+    net = Net("wide", seed=3)
+    x = net.conv(net.input("x", (1, 8, 1, 1100)), "first", out=480, kernel=1)  # 66 000 words a row
+    found, _ = compiled(net.finish(net.conv(x, "second", out=8, kernel=1)), hw)
+    assert not found.plan.kept
+
+
 @st.composite
 def chains(draw):
     """A model of up to six layers with windows of all kinds, and a machine."""
