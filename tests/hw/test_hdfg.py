@@ -97,4 +97,4 @@ def test_the_table_names_sizes_with_their_units():
     console.print(sizes_table(load_hw("opu-1024")))
     text = console.file.getvalue()
     assert "64 units x 16 = 1024 MAC per cycle" in text
-    assert "2 x 1536 words of 64 bytes" in text
+    assert "2 x 2048 words of 64 bytes" in text
