@@ -97,12 +97,17 @@ def add_constant(
 def own_tensors(model: ir.Model) -> None:
     """Make every numeric initialiser an array of its own.
 
-    Tensors that still lie in a protobuf message are decoded anew at each look.
+    Tensors that still lie in a protobuf message are decoded anew at each look. Raises ValueError,
+    naming the initialiser, where the data do not fit type and shape.
     """
     for value in model.graph.initializers.values():
         tensor = value.const_value
         if tensor is not None and tensor.dtype != ir.DataType.STRING:
-            value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=tensor.name)
+            try:
+                data = tensor.numpy()
+            except ValueError as error:
+                raise ValueError(f"weight {value.name!r}: {error}") from error
+            value.const_value = ir.Tensor(data, dtype=tensor.dtype, name=tensor.name)
 
 
 def rewrite(

@@ -52,9 +52,9 @@ def load_model(model: ModelLike) -> ir.Model:
 def load(model: ModelLike) -> Loaded:
     """Read and normalise a model; the caller's object is not changed.
 
-    Raises ModelError: missing file, not ONNX, external data missing, opset below 7 or newer than
-    the installed onnx package, invalid graph, dynamic shape other than the batch, batch other than
-    1, float64 or float16 weights.
+    Raises ModelError: missing file, not ONNX, data missing inside or beside the file, opset below 7
+    or newer than the installed onnx package, invalid graph, dynamic shape other than the batch,
+    batch other than 1, float64 or float16 weights.
     """
     where, data, folder = _read(model)
     proto = _parse(where, data)
@@ -64,7 +64,7 @@ def load(model: ModelLike) -> Loaded:
     weightless = without_weights(proto)
     _check_graph(weightless, where)
     loaded = ir.from_proto(proto)
-    own_tensors(loaded)
+    _own_tensors(loaded, where)
     add_inferred(loaded, weightless)
     name_everything(loaded)
     common.InlinePass()(loaded)
@@ -173,6 +173,17 @@ def _check_graph(proto: onnx.ModelProto, where: str) -> None:
             where,
             f"the graph is invalid ({_first_line(error)})",
             "check the export with onnx.checker",
+        ) from error
+
+
+def _own_tensors(model: ir.Model, where: str) -> None:
+    try:
+        own_tensors(model)
+    except ValueError as error:
+        raise ModelError(
+            where,
+            f"data are missing or too many ({_first_line(error)})",
+            "copy or export the file again",
         ) from error
 
 

@@ -64,6 +64,21 @@ def test_an_opset_that_the_onnx_package_does_not_know(onnx_text: Callable[..., o
     )
 
 
+@pytest.mark.parametrize("lost", [4, 7])
+@pytest.mark.parametrize(
+    ("channels", "message"),
+    [(4, "the graph is invalid .*name: w.*432 bytes"), (400, "data are missing .*weight 'w'")],
+)
+def test_weights_with_data_missing(
+    channels: int, message: str, lost: int, onnx_text: Callable[..., onnx.ModelProto]
+):
+    text = CONV.replace("1, 4, 8, 8", f"1, {channels}, 8, 8")
+    model = onnx_text(text, w=np.ones((channels, 3, 3, 3), np.float32))
+    (weight,) = model.graph.initializer
+    weight.raw_data = weight.raw_data[:-lost]
+    refused(model, message)
+
+
 def test_external_data_that_is_not_there(tmp_path: Path, onnx_text: Callable[..., onnx.ModelProto]):
     path = tmp_path / "big.onnx"
     onnx.save(
