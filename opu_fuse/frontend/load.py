@@ -5,6 +5,7 @@ shapes, all nodes named, constants as initialisers, no functions, nothing comput
 """
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def load(model: ModelLike) -> Loaded:
     _check_opset(where, proto)
     _load_external_data(where, proto, folder)
     proto = _upgrade(where, proto)
+    _check_weights(proto.graph, where)
     weightless = without_weights(proto)
     _check_graph(weightless, where)
     loaded = ir.from_proto(proto)
@@ -163,6 +165,35 @@ def _upgrade(where: str, proto: onnx.ModelProto) -> onnx.ModelProto:
             f"opset {opset} cannot be upgraded to {TARGET_OPSET} ({_first_line(error)})",
             f"export it again with opset {TARGET_OPSET} or later",
         ) from error
+
+
+def _check_weights(graph: onnx.GraphProto, where: str) -> None:
+    """What the checker would say of weights if it saw them (`without_weights`)."""
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        raise ModelError(where, f"weight {name!r} is sparse", "export dense weights")
+    names: set[str] = set()
+    for weight in graph.initializer:
+        wrong = _mistake(weight, names)
+        if wrong is not None:
+            raise ModelError(where, wrong, "check the export with onnx.checker")
+        names.add(weight.name)
+
+
+def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
+    """names: of the weights before."""
+    if not weight.name:
+        return "a weight has no name"
+    if weight.name in names:
+        return f"two weights are called {weight.name!r}"
+    if any(size < 0 for size in weight.dims):
+        return f"weight {weight.name!r} has the shape {list(weight.dims)}"
+    if weight.data_type not in _KNOWN_TYPES:
+        return f"weight {weight.name!r} has data type {weight.data_type}, which ONNX has not"
+    return None
+
+
+_KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 
 
 def _check_graph(proto: onnx.ModelProto, where: str) -> None:

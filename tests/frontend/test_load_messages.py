@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from opu_fuse import zoo
 from opu_fuse.errors import ModelError
@@ -62,6 +63,37 @@ def test_an_opset_that_the_onnx_package_does_not_know(onnx_text: Callable[..., o
         onnx_text(CONV, opset=newest + 1, w=WEIGHT),
         rf"opset {newest + 1} is newer than {newest}, the newest that onnx .* knows; export it",
     )
+
+
+def _sparse(graph: onnx.GraphProto):
+    indices = numpy_helper.from_array(np.arange(WEIGHT.size, dtype=np.int64), "i")
+    values = numpy_helper.from_array(WEIGHT.reshape(-1), "w")
+    del graph.initializer[:]
+    graph.sparse_initializer.append(
+        onnx.helper.make_sparse_tensor(values, indices, list(WEIGHT.shape))
+    )
+
+
+def _twice(graph: onnx.GraphProto):
+    graph.initializer.append(graph.initializer[0])
+
+
+WRONG: dict[str, tuple[Callable[[onnx.GraphProto], None], str]] = {
+    "sparse": (_sparse, "weight 'w' is sparse; export dense weights"),
+    "twice": (_twice, "two weights are called 'w'; check the export"),
+    "unnamed": (lambda g: setattr(g.initializer[0], "name", ""), "a weight has no name"),
+    "negative": (lambda g: g.initializer[0].dims.__setitem__(0, -4), r"'w' has the shape \[-4, 3"),
+    "unknown type": (lambda g: setattr(g.initializer[0], "data_type", 99), "data type 99, which"),
+    "no type": (lambda g: setattr(g.initializer[0], "data_type", 0), "data type 0, which ONNX has"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_weights_that_are_none(kind: str, onnx_text: Callable[..., onnx.ModelProto]):
+    change, message = WRONG[kind]
+    model = onnx_text(CONV, w=WEIGHT)
+    change(model.graph)
+    refused(model, message)
 
 
 @pytest.mark.parametrize("lost", [4, 7])
