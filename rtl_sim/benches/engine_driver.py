@@ -87,11 +87,11 @@ class EngineDriver:
             await FallingEdge(self.dut.clk_i)
         enable.value = 0
 
-    async def read(self, count, dtype):
-        """Words 0 … count-1 of the memory that the engine writes: [count, lanes]."""
+    async def read(self, count, dtype, first=0):
+        """Words first … first+count-1 of the memory that the engine writes: [count, lanes]."""
         words = []
         self.dut.read_re_i.value = 1
-        for address in range(count):
+        for address in range(first, first + count):
             self.dut.read_addr_i.value = address
             await FallingEdge(self.dut.clk_i)
             signal = self.dut.read_data_o

@@ -94,13 +94,22 @@ class Bench:
         assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
 
     async def check(self, history=()):
-        kept = {"output": (0, self.output)}
+        """The output buffer, and of the feature buffer what instructions of a history keep."""
+        kept = [(p["keep_at"], p["blocks"] * p["keep_block_pitch"]) for p in history if p["keep"]]
+        await self._compare("output", self.output, 0, history)
+        for first, count in kept:
+            await self._compare("feature", self.feature[first : first + count], first, history)
+
+    async def check_all(self):
+        """Both buffers whole."""
+        await self._compare("output", self.output, 0, ())
         if SPEC.post.keep:
-            kept["feature"] = (1, self.feature)
-        for kind, (select, expected) in kept.items():
-            self.dut.read_kept_i.value = select
-            got = await self.driver.read(len(expected), np.int8)
-            compare(kind, expected, got, [(RUN, p) for p in history])
+            await self._compare("feature", self.feature, 0, ())
+
+    async def _compare(self, kind, expected, first, history):
+        self.dut.read_kept_i.value = int(kind == "feature")
+        got = await self.driver.read(len(expected), np.int8, first)
+        compare(kind, expected, got, [(RUN, p) for p in history])
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
@@ -115,6 +124,7 @@ async def every_chain_writes_what_the_page_says(dut):
             p |= pool
             await bench.run([p], Pauses())
             await bench.check([p])
+    await bench.check_all()
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
@@ -128,6 +138,7 @@ async def random_instructions_with_stalls_write_what_the_page_says(dut):
         await bench.run(instructions, Pauses(start=start, done=done, hold=hold))
         dut.hold_i.value = 0
         await bench.check(instructions)
+    await bench.check_all()
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
@@ -209,7 +220,7 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
     for _ in range(50):
         await FallingEdge(dut.clk_i)
     assert len(bench.driver.retired_at) == before
-    await bench.check()
+    await bench.check_all()
     await bench.run([values], Pauses())
     await bench.check()
 
