@@ -72,11 +72,12 @@ def bits(arrays):
 def assert_same_bits(fused, original, inputs, apart=0.0):
     """Outputs as users run the models, and without optimisations all values between groups.
 
-    apart: how far the optimised outputs may be: averages merged in one model only round elsewhere.
+    apart: how far the optimised outputs may be, as a share of the largest value (int8 has steps of
+    1 to 2 %): what is merged in one model only rounds elsewhere.
     """
     optimised = (run(model, inputs, optimised=True) for model in (fused, original))
     for here, there in zip(*optimised, strict=True):
-        np.testing.assert_allclose(here, there, rtol=0, atol=apart)
+        np.testing.assert_allclose(here, there, rtol=0, atol=apart * np.abs(there).max(initial=0))
     names = [o.name for o in original.graph.output]
     names += [o for n in fused.graph.node if n.domain == DOMAIN for o in n.output]
     names = list(dict.fromkeys(names))
@@ -397,4 +398,4 @@ def test_any_graph_any_strategy_the_same_bits_and_every_operator_once(
     assert {o for o in placed if not o.endswith("/q")} == {n.value for n in calls} | inside
     assert LEFT_KEY not in facts(fused)
     inputs = canonical.user_inputs(q.qdq, np.random.default_rng(0))
-    assert_same_bits(fused, q.qdq, inputs, apart=0.1)
+    assert_same_bits(fused, q.qdq, inputs, apart=0.05)
