@@ -72,8 +72,7 @@ def bits(arrays):
 def assert_same_bits(fused, original, inputs, apart=0.0):
     """Outputs as users run the models, and without optimisations all values between groups.
 
-    apart: how far the optimised outputs may be, as a share of the largest value (int8 has steps of
-    1 to 2 %): what is merged in one model only rounds elsewhere.
+    apart: how far optimised outputs may be, of the largest value: merged operators round elsewhere.
     """
     optimised = (run(model, inputs, optimised=True) for model in (fused, original))
     for here, there in zip(*optimised, strict=True):
