@@ -1,0 +1,5 @@
+"""All kinds of cases, by name. This imports the whole product, so that workers are forked warm."""
+
+from tests.fuzz.cases import Kind
+
+KINDS: dict[str, Kind] = {}

@@ -1,0 +1,184 @@
+"""Processes that judge cases, under limits of time and memory.
+
+Work comes as jobs: generators that give requests and are sent the verdicts. So a campaign and the
+shrinking of a find are loops that read straight on, while any number of them run side by side.
+"""
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from tests.fuzz.cases import Kind, Outcome, Verdict
+from tests.fuzz.worker import SHOW_STACK, Begun, Request, serve
+
+Job = Generator[Request, list[Verdict], None]
+
+REQUESTS_PER_PROCESS = 300
+SECONDS_PER_CASE = 20.0
+MIB_PER_CASE = 1024
+_POLL_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A process, and the job it works for. machine: which one it is at."""
+
+    process: Any
+    pipe: Connection
+    stack: BinaryIO
+    job: Job | None = None
+    machine: str = ""
+    since: float = 0.0
+    requests: int = 0
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    def give(self, job: Job, request: Request) -> None:
+        self.job, self.verdicts, self.since = job, [], time.monotonic()
+        self.machine = request.machine or ""
+        self.requests += 1
+        self.pipe.send(request)
+
+    def end(self) -> None:
+        self.pipe.close()
+        if self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.join()
+        self.stack.close()
+
+    def place(self) -> str:
+        """Where it is, or was when it died."""
+        if self.process.is_alive():
+            os.kill(self.process.pid, SHOW_STACK)
+            time.sleep(_POLL_SECONDS)
+        self.stack.seek(0)
+        lines = self.stack.read().decode(errors="replace").splitlines()
+        ours = [line.strip() for line in lines if "/opu_fuse/" in line]
+        return (ours or [line.strip() for line in lines if "File" in line] or ["?"])[0]
+
+
+class Pool:
+    """Runs jobs, `count` at a time. A context manager: its processes end with it."""
+
+    def __init__(self, kinds: dict[str, Kind], count: int) -> None:
+        self._kinds, self._count = kinds, count
+        self._context = multiprocessing.get_context("fork")
+        self._workers: list[_Worker] = []
+        self._urgent: list[Job] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.end()
+
+    def add(self, job: Job) -> None:
+        """A job to begin before all others that wait."""
+        self._urgent.append(job)
+
+    def run(self, jobs: Iterable[Job]) -> None:
+        """All jobs, and those that are added on the way, to their ends."""
+        waiting = iter(jobs)
+        while True:
+            busy = [w for w in self._workers if w.job is not None]
+            while len(busy) < self._count and (found := self._next(waiting)) is not None:
+                worker = self._idle()
+                worker.give(*found)
+                busy.append(worker)
+            if not busy:
+                return
+            for pipe in wait([w.pipe for w in busy], timeout=_POLL_SECONDS):
+                self._listen(next(w for w in busy if w.pipe is pipe))
+            for worker in busy:
+                self._hold_limits(worker)
+
+    def _next(self, waiting: Iterator[Job]) -> tuple[Job, Request] | None:
+        """A job and its first request; jobs that want nothing are done."""
+        while True:
+            job = self._urgent.pop() if self._urgent else next(waiting, None)
+            if job is None:
+                return None
+            request = next(job, None)
+            if request is not None:
+                return job, request
+
+    def _idle(self) -> _Worker:
+        for worker in self._workers:
+            if worker.job is None:
+                return worker
+        ours, theirs = self._context.Pipe()
+        stack = tempfile.TemporaryFile()  # noqa: SIM115 lives as long as the process
+        arguments = (self._kinds, theirs, stack)
+        process = self._context.Process(target=serve, args=arguments, daemon=True)
+        process.start()
+        theirs.close()
+        self._workers.append(_Worker(process=process, pipe=ours, stack=stack))
+        return self._workers[-1]
+
+    def _listen(self, worker: _Worker) -> None:
+        try:
+            said = worker.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            worker.process.join()
+            self._lost(worker, Outcome.CRASH, f"the process ended: {worker.process.exitcode}")
+            return
+        worker.since = time.monotonic()
+        if isinstance(said, Begun):
+            worker.machine = said.machine
+        elif said is None:
+            self._done(worker)
+        else:
+            worker.verdicts.append(_within_limits(said))
+
+    def _hold_limits(self, worker: _Worker) -> None:
+        if worker.job is None or worker not in self._workers:
+            return
+        seconds = time.monotonic() - worker.since
+        if seconds > SECONDS_PER_CASE:
+            self._lost(worker, Outcome.HANG, f"not done after {SECONDS_PER_CASE:g} seconds")
+        elif (mib := _resident_mib(worker.process.pid)) > 2 * MIB_PER_CASE:
+            self._lost(worker, Outcome.MEMORY, f"{mib} MiB and growing")
+
+    def _lost(self, worker: _Worker, outcome: Outcome, line: str) -> None:
+        """The process is given up; what it was working on is a find."""
+        line = f"{line} at {worker.place()}"
+        worker.verdicts.append(Verdict(outcome=outcome, line=line, machine=worker.machine))
+        self._workers.remove(worker)
+        worker.end()
+        self._done(worker)
+
+    def _done(self, worker: _Worker) -> None:
+        """Verdicts to the job; its next request goes to the same process, if that is still good."""
+        job, worker.job = worker.job, None
+        assert job is not None
+        if worker.requests >= REQUESTS_PER_PROCESS and worker in self._workers:
+            self._workers.remove(worker)
+            worker.end()
+        try:
+            request = job.send(worker.verdicts)
+        except StopIteration:
+            return
+        self._idle().give(job, request)
+
+
+def _within_limits(verdict: Verdict) -> Verdict:
+    """A case that was right but took too much is a find."""
+    if verdict.outcome.is_find or verdict.peak_mib <= MIB_PER_CASE:
+        return verdict
+    line = f"peak of {verdict.peak_mib} MiB"
+    return Verdict(outcome=Outcome.MEMORY, line=line, machine=verdict.machine)
+
+
+def _resident_mib(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 20

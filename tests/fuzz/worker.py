@@ -1,0 +1,106 @@
+"""The process that judges cases: forked from a parent that has imported everything.
+
+The parent holds the limits (`pool.py`): this side only works, and says what it begins. Between
+cases the process forgets its peak of memory, so that a peak belongs to one case.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import logging
+import os
+import resource
+import signal
+import time
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tests.fuzz.cases import Kind, Verdict, judged, outcome_of
+
+ADDRESS_SPACE_BYTES = 12 << 30
+SHOW_STACK = signal.SIGUSR1
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to judge: a case, or the seed of one. machine: None for all of the case."""
+
+    kind: str
+    seed: int
+    case: Any = None
+    machine: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """Said before each machine: its time begins."""
+
+    machine: str
+
+
+def serve(kinds: dict[str, Kind], pipe: Connection, stack: BinaryIO) -> None:
+    """Answer requests until there are none: `Begun` and `Verdict` by machine, then None.
+    stack: file for where it is, when asked or dying.
+    """
+    faulthandler.enable(stack, all_threads=False)
+    faulthandler.register(SHOW_STACK, stack, all_threads=False)
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent tells us
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    logging.disable(logging.CRITICAL)
+    _silence()
+    while True:
+        try:
+            request: Request = pipe.recv()
+        except EOFError:
+            return
+        for answer in _answers(kinds[request.kind], request, pipe):
+            pipe.send(answer)
+        pipe.send(None)
+        gc.collect()
+
+
+def _answers(kind: Kind, request: Request, pipe: Connection) -> Any:
+    pipe.send(Begun(machine=request.machine or ""))
+    forget_peak()
+    begun = time.monotonic()
+    try:
+        case = kind.draw(request.seed) if request.case is None else request.case
+        machines = kind.machines(case) if request.machine is None else [request.machine]
+    except Exception as error:  # noqa: BLE001 our own mistake, and a find like others
+        found = outcome_of(error)
+        yield replace(found, line="while drawing the case: " + found.line)
+        return
+    for machine in machines:
+        pipe.send(Begun(machine=machine))
+        verdict = judged(kind, case, machine)
+        yield _measured(verdict, begun)
+        begun = time.monotonic()
+
+
+def _measured(verdict: Verdict, begun: float) -> Verdict:
+    return replace(verdict, seconds=time.monotonic() - begun, peak_mib=peak_mib())
+
+
+def forget_peak() -> None:
+    """Make the peak of this process's memory what it holds now."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak_mib() -> int:
+    """Most resident memory since `forget_peak`."""
+    text = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(text.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+def _silence() -> None:
+    """Libraries in C++ write to the screen by themselves."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
