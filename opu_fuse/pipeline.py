@@ -234,7 +234,8 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> tuple[Partition, Tilin
         tiling = tile(dfg, found, hw, tiles)
         if isinstance(tiling, Tiling):
             return found, tiling
-        _forbid(tiling, forbidden)
+        for misfit in tiling:
+            _forbid(misfit, forbidden)
 
 
 def _forbid(misfit: Misfit, forbidden: dict[tuple[int, ...], DoesNotFit]) -> None:

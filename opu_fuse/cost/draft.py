@@ -7,7 +7,7 @@ import numpy as np
 
 from opu_fuse.cost.lanes import LAYOUT, is_depthwise
 from opu_fuse.cost.layer import POINT, Window
-from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa import PoolKind, Stage
@@ -58,6 +58,17 @@ class Draft:
     front: int = 0
 
     def stage(self, stage: Stage, node: Node) -> None:
+        """Raises DoesNotFit for what a pass cannot do: a stage twice, the array behind a stage."""
+        if any(found.stage is stage for found in self.stages):
+            raise DoesNotFit(
+                node.name,
+                f"it needs the stage {stage.name}, which its group has used already",
+                "end the group before it",
+            )
+        if stage is Stage.REQUANT and self.stages:
+            raise DoesNotFit(
+                node.name, "the array comes first in a pass", "end the group before it"
+            )
         self.stages.append(StageOf(stage=stage, node=node.index))
 
 
@@ -209,6 +220,7 @@ def _multiply(draft: Draft, node: Node) -> None:
             "the pipeline would carry the gate, which is one pixel",
             "let it end the group before",
         )
+    _computed(dfg, node, other)
     draft.swapped = at == 1
     draft.broadcast = feature_shape(dfg[other].shape)[1:] == (1, 1) != feature_shape(node.shape)[1:]
     draft.stage(Stage.RESIDUAL, node)
@@ -221,10 +233,22 @@ def _add(draft: Draft, node: Node) -> None:
     dfg = draft.dfg
     draft.swapped = follow_views(dfg, node.operands[0]) != follow_views(dfg, draft.value)
     other = node.operands[0 if draft.swapped else 1]
+    _computed(dfg, node, other)
     same_map(dfg, node, other)
     draft.stage(Stage.RESIDUAL, node)
     draft.residual = follow_views(dfg, other)
     draft.residual_at = "final"
+
+
+def _computed(dfg: Dfg, node: Node, other: int) -> None:
+    """The residual stage reads its second operand from the memory of feature maps."""
+    if dfg[other].kind is Kind.CONST:
+        raise DoesNotFit(
+            node.name,
+            f"its operand {dfg[other].name} is a constant, and no convolution of its group takes "
+            "it up",
+            "let it follow a convolution directly",
+        )
 
 
 def same_map(dfg: Dfg, node: Node, operand: int) -> None:

@@ -81,14 +81,20 @@ def joined_starts(
 ) -> dict[int, int]:
     """First channel block of every value inside a joined concatenation, by the value's base. width:
     lanes of a word.
+
+    A shifted value begins in the last block of the one before if that leaves its lanes free, and
+    has a shift too (else its stores write whole words).
     """
     end = 0  # lanes
     starts: dict[int, int] = {}
+    before: int | None = None
     for operand in elements(dfg, index):
         base = lanes[follow_views(dfg, operand)].base
         if base not in starts:
-            starts[base] = end // width if shifts.get(base) else -(-end // width)
+            free = shifts.get(base, 0) if before in shifts else 0
+            starts[base] = max(-(-(end - free) // width), 0)
             end = starts[base] * width + extent(lanes[base].pieces)
+            before = base
     return starts
 
 

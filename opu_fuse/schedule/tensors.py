@@ -7,7 +7,7 @@ from opu_fuse.cost.lanes import LAYOUT, NO_SHIFTS, LaneMap, Shifts, joined_start
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.layout import Layout, Pieces, extent, is_plain
+from opu_fuse.hw.layout import Layout, Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.order import SegmentSteps
@@ -112,14 +112,13 @@ def misplaced(dfg: Dfg, hw: HwSpec) -> dict[tuple[int, int], str]:
             if dfg[error.value].kind is Kind.CONST:
                 joined.discard(error.node)
             else:
-                elsewhere[error.node, error.value] = error.what
+                elsewhere |= {(error.node, k): error.what for k in error.positions}
         else:
             break
     return {
-        (concat, position): why
-        for (concat, value), why in elsewhere.items()
-        for position, operand in enumerate(elements(dfg, concat))
-        if lanes[follow_views(dfg, operand)].base == value and len(dfg[operand].shape) == MAP_RANK
+        (concat, k): why
+        for (concat, k), why in elsewhere.items()
+        if concat in joined and len(dfg[elements(dfg, concat)[k]].shape) == MAP_RANK
     }
 
 
@@ -132,38 +131,58 @@ def find_joins(
     elsewhere: Collection[tuple[int, int]] = (),
 ) -> dict[int, Join]:
     """Where the operands of joined concatenations lie, the concatenations inside others, and the
-    results of joined splits. width: lanes of a word; elsewhere: (concatenation, value) to leave
-    out.
+    results of joined splits. width: lanes of a word; elsewhere: (concatenation, position of an
+    operand) to leave out.
 
-    Raises CannotJoin when a value would have to lie in two places.
+    Raises CannotJoin when a value would have to lie in two places, or two values in one.
     """
     found: dict[int, Join] = {}
     for outer in sorted((i for i in joined if dfg[i].op == "concat"), reverse=True):
         starts = joined_starts(dfg, lanes, outer, width, shifts)
-        at = found.get(outer) or _part_of_another(found, starts)
-        if at is not None and all(i in found for i in starts):
+        at = found.get(outer) or _part_of_another(found, starts) or Join(home=outer, block=0)
+        if at.home != outer:
             found[outer] = at
-            continue
-        at = at or Join(home=outer, block=0)
-        for value, start in starts.items():
-            if (outer, value) in elsewhere:
-                continue
-            if value in found or dfg[value].kind is Kind.CONST:
-                where = "is a constant" if value not in found else "lies in another concatenation"
-                raise CannotJoin(
-                    dfg[outer].name,
-                    f"{dfg[value].name} {where}",
-                    "leave one of them to the host, or compute the value twice",
-                    node=outer,
-                    value=value,
-                )
-            found[value] = Join(home=at.home, block=at.block + start)
+        for value, positions in _lane_owners(dfg, outer, lanes, starts, width, elsewhere).items():
+            place = Join(home=at.home, block=at.block + starts[value])
+            if dfg[value].kind is Kind.CONST or found.get(value, place) != place:
+                constant = dfg[value].kind is Kind.CONST
+                why = "is a constant" if constant else "lies in another concatenation"
+                raise CannotJoin(dfg, outer, value, why, positions)
+            found[value] = place
     for split in (i for i in joined if dfg[i].op == "split"):
         for part in dfg.users[split]:
             base = lanes[part].base
             at = found.get(base, Join(home=base, block=0))
             found[part] = Join(home=at.home, block=at.block + lanes[part].block)
     return found
+
+
+def _lane_owners(
+    dfg: Dfg,
+    outer: int,
+    lanes: LaneMap,
+    starts: Mapping[int, int],
+    width: int,
+    elsewhere: Collection[tuple[int, int]],
+) -> dict[int, tuple[int, ...]]:
+    """The values in whose bytes the operands of a concatenation lie, with the operands' positions.
+
+    Raises CannotJoin for an operand whose channels stand at an earlier place of the concatenation
+    already: who reads a lane twice would need two weights for it.
+    """
+    owners: dict[int, tuple[int, ...]] = {}
+    taken: set[int] = set()
+    for position, operand in enumerate(elements(dfg, outer)):
+        if (outer, position) in elsewhere:
+            continue
+        place = lanes[follow_views(dfg, operand)]
+        own = lanes_of(place.pieces) + (starts[place.base] + place.block) * width
+        if not taken.isdisjoint(own.tolist()):
+            why = "stands in the same concatenation twice"
+            raise CannotJoin(dfg, outer, place.base, why, (position,))
+        taken.update(own.tolist())
+        owners[place.base] = (*owners.get(place.base, ()), position)
+    return owners
 
 
 def _part_of_another(found: Mapping[int, Join], starts: Mapping[int, int]) -> Join | None:
@@ -176,11 +195,16 @@ def _part_of_another(found: Mapping[int, Join], starts: Mapping[int, int]) -> Jo
 
 
 class CannotJoin(DoesNotFit):
-    """A concatenation (`node`) that would have to copy one of its values."""
+    """A concatenation (`node`) that would have to copy `value`, for its operands at `positions`."""
 
-    def __init__(self, where: str, what: str, fix: str, *, node: int, value: int) -> None:
-        super().__init__(where, what, fix)
-        self.node, self.value = node, value
+    def __init__(
+        self, dfg: Dfg, node: int, value: int, why: str, positions: tuple[int, ...]
+    ) -> None:
+        what = f"{dfg[value].name} {why}"
+        super().__init__(
+            dfg[node].name, what, "leave one of them to the host, or compute the value twice"
+        )
+        self.node, self.value, self.positions = node, value, positions
 
 
 def values_read(dfg: Dfg, node: int) -> list[int]:

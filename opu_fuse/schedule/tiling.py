@@ -80,10 +80,10 @@ a search, also over repeated partitions.
 """
 
 
-def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling | Misfit:
-    """Lower every group and choose its tile; the first group that does not fit is returned as a
-    value.
-    """
+def tile(
+    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache
+) -> Tiling | tuple[Misfit, ...]:
+    """Lower every group and choose its tile; the groups that do not fit are returned as a value."""
     lowered: dict[int, tuple[Layer, ...]] = {}
     members = (m.node for g in partition.groups for m in g.matches)
     joined = frozenset(i for i in members if dfg[i].op in LAYOUT)
@@ -92,14 +92,18 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
     try:
         joins = find_joins(dfg, joined, lanes, hw.word_channels, shifts)
     except CannotJoin as error:
-        return Misfit(nodes=(error.node,), error=error)
+        return (Misfit(nodes=(error.node,), error=error),)
+    misfits: list[Misfit] = []
     for group in partition.groups:
         try:
             found = lower_group(dfg, group, hw, lanes)
         except DoesNotFit as error:
-            return _misfit(dfg, group, error)
+            misfits.append(_misfit(dfg, group, error))
+            continue
         if found:
             lowered[group.index] = found
+    if misfits:
+        return tuple(misfits)
     layers = {index: parts[0] for index, parts in lowered.items()}
     stored = {n for layer in layers.values() for n in (layer.source, layer.residual, layer.output)}
     free = {op.node for op in partition.host if _is_free(dfg, op.node, stored)}
@@ -116,9 +120,12 @@ def tile(dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache) -> Tiling
             try:
                 parts.append(_tile_layer(_packed(part, slots, hw), hw, offset, cache))
             except DoesNotFit as error:
-                return _misfit(dfg, partition.groups[index], error)
+                misfits.append(_misfit(dfg, partition.groups[index], error))
+                break
             offset = parts[-1].end
         planned[index] = tuple(parts)
+    if misfits:
+        return tuple(misfits)
     beside = _companions(dfg, partition, segments, planned, hw)
     for index in beside.values():
         (part,) = planned[index]

@@ -1,6 +1,6 @@
 """Looking inside the functional engine: tensors that groups store or make on the way, and totals.
 
-A group's stored tensors are read from the memory window when its last instruction has retired;
+Stored tensors are read from the memory window when the last group that writes to them has ended;
 tensors inside the post chain are put together from the tiles of its post instructions.
 """
 
@@ -16,6 +16,7 @@ from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.layout import lanes_of
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.sim.complete import Whole
 from opu_fuse.sim.functional import Executed
 from opu_fuse.sim.post import StageValues
 
@@ -30,13 +31,16 @@ class Capture:
         segment: MachineSegment,
         program: Sequence[Instruction],
         window: np.ndarray,
+        wholes: Sequence[Whole],
     ) -> None:
+        """wholes: those that this segment makes whole."""
         self._bundle, self._lanes, self._segment, self._window = (
             bundle,
             hw.word_channels,
             segment,
             window,
         )
+        self._wholes = wholes
         posts = [i for i, x in enumerate(program) if x.engine is Engine.POST]
         self._tile = dict(zip(posts, segment.tiles, strict=True))
         self._left = Counter(segment.groups)
@@ -60,9 +64,13 @@ class Capture:
                 if not stage.stored and stage.stage in values:
                     self._place(stage, values[stage.stage], executed)
         if self._left[index] == 0:
-            for t in self._bundle.tensors:
-                if t.first_group == index:
-                    self.tensors[t.name] = read_tensor(self._window, t)
+            self._read_whole(index)
+
+    def _read_whole(self, ended: int) -> None:
+        """The tensors for which a group was the last to end."""
+        for whole in self._wholes:
+            if ended in whole.groups and not any(self._left[g] for g in whole.groups):
+                self.tensors[whole.tensor.name] = read_tensor(self._window, whole.tensor)
 
     def _place(self, stage: StageTensor, made: StageValues, executed: Executed) -> None:
         """Put one tile of a stage's results into its tensor."""

@@ -16,6 +16,7 @@ from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim import ports
 from opu_fuse.sim.capture import Capture, Totals
+from opu_fuse.sim.complete import INPUTS, surviving, whole_tensors
 from opu_fuse.sim.cycle import MemoryOptions, run_cycle
 from opu_fuse.sim.functional import Executed, Machine
 from opu_fuse.sim.host import Hosts, hosts_of
@@ -110,7 +111,8 @@ class FunctionalRunner:
         totals = Totals(segment.groups)
         inside = None
         if self._capture:
-            inside = Capture(self._bundle, self._hw, segment, program, self.window)
+            wholes = [w for w in whole_tensors(self._bundle) if w.segment == number]
+            inside = Capture(self._bundle, self._hw, segment, program, self.window, wholes)
         trace: list[Retire] = []
 
         def observe(executed: Executed) -> None:
@@ -194,11 +196,13 @@ class _Job:
         for port in self.bundle.inputs:
             inside = ports.to_value(port, inputs[port.name], inside_int8=port.value in maps)
             values.put(port.value, inside)
+        values.seen |= self._written_outside(INPUTS)
         for index, segment in enumerate(self.bundle.segments):
             if isinstance(segment, HostSegment):
                 feeds = {value: values.get(value) for _, value in segment.inputs}
                 for name, value in self.hosts.run(segment, feeds).items():
                     values.put(name, value)
+                values.seen |= self._written_outside(index)
             else:
                 values.seen |= self._machine_segment(index, segment, number)
         for port in self.bundle.outputs:
@@ -228,8 +232,15 @@ class _Job:
             self.masks |= done.masks
         if not self.capture or done.tensors:
             return done.tensors
-        kept = surviving(self.bundle, segment)
+        kept = surviving(whole_tensors(self.bundle), index)
         return {t.name: read_tensor(self.runner.window, t) for t in kept}
+
+    def _written_outside(self, segment: int) -> Mapping[str, np.ndarray]:
+        """Tensors that inputs or a host segment have made whole, as they lie in memory."""
+        if not self.capture:
+            return {}
+        wholes = (w for w in whole_tensors(self.bundle) if w.segment == segment)
+        return {w.tensor.name: read_tensor(self.runner.window, w.tensor) for w in wholes}
 
     def result(self, engine: str, samples: int) -> RunResult:
         """Everything collected, samples along the first axis."""
@@ -243,23 +254,6 @@ class _Job:
             trace=tuple(self.trace),
             samples=samples,
         )
-
-
-def surviving(bundle: Bundle, segment: MachineSegment) -> tuple[Tensor, ...]:
-    """Tensors made by a segment whose bytes no later group of the segment writes again."""
-    groups = {g for g in segment.groups if g >= 0}
-    made = [t for t in bundle.tensors if t.first_group in groups]
-
-    def overwritten(t: Tensor) -> bool:
-        return any(
-            u.first_group > t.first_group
-            and u.home != t.home
-            and u.offset < t.offset + t.layout.size_bytes
-            and t.offset < u.offset + u.layout.size_bytes
-            for u in made
-        )
-
-    return tuple(t for t in made if not overwritten(t))
 
 
 def _joined(found: list[np.ndarray]) -> np.ndarray:

@@ -28,7 +28,7 @@ def tiled(tile, **stage):
 def captured(bundle, made):
     program = decode(bundle.words)
     window = np.zeros(bundle.window_bytes, np.uint8)
-    capture = Capture(bundle, HW, bundle.segments[0], program, window)
+    capture = Capture(bundle, HW, bundle.segments[0], program, window, ())
     capture(Executed(number=POST, instruction=program[POST], accesses=(), stages=(made,)))
     return capture
 

@@ -7,7 +7,8 @@ import pytest
 
 from opu_fuse.errors import InternalError, ProgramError, RunError
 from opu_fuse.hw.load import load_hw
-from opu_fuse.sim.engine import run, surviving
+from opu_fuse.sim.complete import surviving, whole_tensors
+from opu_fuse.sim.engine import run
 from tests.bundle.sample import HW, OUT, SIZE, C, sample_bundle, sample_input
 
 NAMES = ["x", "conv", "relu", "pool"]
@@ -201,11 +202,38 @@ def test_an_instruction_outside_the_memories_is_named():
         run(edited("conv", feature=241), HW, sample_input())
 
 
-def test_tensors_overwritten_later_do_not_survive():
+def two_groups(*offsets, homes=("first", "second"), ends=(0, 1)):
+    """The sample's output made by group 0 as `first`; `second`, by group 1, lies at an offset."""
     bundle = sample_bundle()
     segment = replace(bundle.segments[0], groups=(-1, 0, 0, 0, 1, 1, 1, -1))
-    kept = bundle.tensors[1]
-    over = replace(kept, name="later", home="later", first_group=1)
-    apart = replace(over, offset=kept.offset + kept.layout.size_bytes)
-    assert surviving(replace(bundle, tensors=(kept, over)), segment) == (over,)
-    assert surviving(replace(bundle, tensors=(kept, apart)), segment) == (kept, apart)
+    out = bundle.tensors[1]
+    tensors = [
+        replace(out, name=name, home=home, offset=out.offset + offset)
+        for name, home, offset in zip(("first", "second"), homes, offsets, strict=True)
+    ]
+    groups = [
+        replace(bundle.groups[0], index=i, outputs=(t.name,))
+        for i, t in zip(ends, tensors, strict=True)
+    ]
+    return replace(bundle, tensors=tuple(tensors), groups=tuple(groups), segments=(segment,))
+
+
+def test_tensors_overwritten_later_do_not_survive():
+    size = sample_bundle().tensors[1].layout.size_bytes
+    over, apart = two_groups(0, 0), two_groups(0, size)
+    assert surviving(whole_tensors(over), 0) == (over.tensors[1],)
+    assert surviving(whole_tensors(apart), 0) == apart.tensors
+
+
+def test_a_joined_tensor_is_whole_behind_the_last_of_its_writers():
+    """Whatever the order in which they end; a tensor beside it waits for its own writer alone."""
+    size = sample_bundle().tensors[1].layout.size_bytes
+    bundle = two_groups(0, size, homes=("both", "both"))
+    layout = replace(bundle.tensors[0].layout, channels=2 * bundle.tensors[0].layout.channels)
+    both = replace(bundle.tensors[0], name="both", layout=layout)
+    found = whole_tensors(replace(bundle, tensors=(*bundle.tensors, both)))
+    assert [(w.tensor.name, w.groups) for w in found] == [
+        ("first", {0}),
+        ("second", {1}),
+        ("both", {0, 1}),
+    ]
