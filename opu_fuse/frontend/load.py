@@ -58,7 +58,8 @@ def load(model: ModelLike) -> Loaded:
     batch other than 1, float64 or float16 weights.
     """
     where, data, folder = _read(model)
-    proto = _parse(where, data)
+    proto, source_hash = _parse(where, data), hashlib.sha256(data).hexdigest()
+    del data  # as large as the weights, which are in `proto` now
     _check_opset(where, proto)
     _load_external_data(where, proto, folder)
     proto = _upgrade(where, proto)
@@ -78,7 +79,7 @@ def load(model: ModelLike) -> Loaded:
         infer_shapes(loaded)
     name_everything(loaded)
     _check_types(loaded, where)
-    return Loaded(model=loaded, where=where, source_hash=hashlib.sha256(data).hexdigest())
+    return Loaded(model=loaded, where=where, source_hash=source_hash)
 
 
 def _read(model: ModelLike) -> tuple[str, bytes, Path | None]:

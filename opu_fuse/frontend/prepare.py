@@ -12,6 +12,7 @@ from opu_fuse.frontend.editing import SOURCE_KEY, TENSOR_KEY, quant_of, real_con
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.qdq import is_quantised
 from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
+from opu_fuse.frontend.weights import release
 from opu_fuse.quant import META_KEY
 
 _log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ def prepare(
 
             found, warnings = samples(model, calibration)
             qdq = quantise_with(model, found, scales=scales)
+            release(model)  # its float weights: only its nodes' origins are still read
             canonical = absorb(qdq, drive)
             _restore_sources(canonical, model)
     return Prepared(

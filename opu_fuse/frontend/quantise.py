@@ -25,6 +25,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import activation_scales, round_normalisations, weight_scales
+from opu_fuse.frontend.weights import fill_in, lean_proto
 
 SCALES = ("pow2", "free")
 
@@ -82,10 +83,10 @@ def quantise_with(
         raise ModelError(f"scales {scales!r}", "there is no such choice", "use pow2 or free")
     _own_biases(model)
     nodes, values = _rounded(model.graph)
-    proto = ir.to_proto(model)
     if not values:
-        return proto
-    ranges = collect(proto, [v.name or "" for v in values], found)
+        return ir.to_proto(model)
+    proto, weights = lean_proto(model, nodes)
+    ranges = collect(proto, [v.name or "" for v in values], found, weights)
     chosen = activation_scales(model.graph, ranges, pow2=scales == "pow2")
     if scales == "pow2":
         round_normalisations(proto.graph, chosen)
@@ -116,6 +117,7 @@ def quantise_with(
     for name in chosen:  # by itself it leaves Relu and pooling behind a float operator alone
         quantizer.quantize_activation_tensor(name)
     qdq = quantizer.quantize_model()
+    fill_in(qdq, weights)
     _sort_nodes(qdq.graph)
     qdq.ClearField("metadata_props")
     check_quantised(qdq)
@@ -131,7 +133,8 @@ def check_quantised(qdq: onnx.ModelProto) -> None:
         if data.dtype == np.int32 and np.any((data == _INT32.min) | (data == _INT32.max)):
             raise InternalError(stage="quantise", what=f"bias {tensor.name!r} does not fit int32")
         row = np.atleast_1d(data)[:1]  # the fill of a Pad is a single number
-        if data.dtype == np.int8 and np.unique(row).size > 2 and _all_at_the_ends(data):
+        saturated = data.dtype == np.int8 and _all_at_the_ends(row) and _all_at_the_ends(data)
+        if saturated and np.unique(row).size > 2:
             raise InternalError(stage="quantise", what=f"weights {tensor.name!r} are saturated")
 
 

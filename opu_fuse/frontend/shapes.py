@@ -1,6 +1,7 @@
 """Static shapes: batch 1, everything else known or refused."""
 
 import logging
+import math
 
 import onnx
 import onnx_ir as ir
@@ -10,8 +11,8 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import static_shape
 
 _log = logging.getLogger(__name__)
-_LARGE = 1000
-"""Bytes; constants that shapes are computed from are smaller."""
+_LARGE = 125
+"""Elements; constants that shapes are computed from have fewer."""
 _INFERENCE = {"check_type": False, "strict_mode": False, "data_prop": True}
 """Shapes that depend on data (behind NonZero, say) stay unknown."""
 
@@ -87,7 +88,7 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
             input=[*graph.input, *weights],
             output=graph.output,
             value_info=graph.value_info,
-            initializer=[w for w in graph.initializer if w.ByteSize() <= _LARGE],
+            initializer=[w for w in graph.initializer if math.prod(w.dims) < _LARGE],
         ),
     )
 

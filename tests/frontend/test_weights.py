@@ -1,0 +1,63 @@
+"""Large weights that the quantiser never sees are rounded as it would round them."""
+
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.frontend import weights
+from opu_fuse.frontend.prepare import prepare
+from tests.frontend.conftest import parse
+
+
+def qdq_bytes(monkeypatch, model, scales: str, from_bytes: int) -> bytes:
+    monkeypatch.setattr(weights, "LARGE_BYTES", from_bytes)
+    qdq = prepare(model, scales=scales).qdq
+    assert qdq is not None
+    return qdq.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+@pytest.mark.parametrize("name", ["tiny_residual", "tiny_odd", "shufflenet_v2"])
+def test_stand_ins_make_the_model_that_the_quantiser_makes_of_whole_weights(
+    monkeypatch, name, scales
+):
+    model = zoo.build(name, image=64 if name == "shufflenet_v2" else None)
+    whole = qdq_bytes(monkeypatch, model, scales, sys.maxsize)
+    assert qdq_bytes(monkeypatch, model, scales, 1) == whole
+
+
+SHARED = """
+net (float[1, 4, 8, 8] x) => (float[1, 6, 8, 8] y, float[1, 6, 8, 8] z, float[6, 4, 1, 1] v) {
+  y = Conv(x, w)
+  a = Relu(x)
+  z = Conv(a, w)
+  v = Sin(w)
+}
+"""
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+def test_a_weight_of_several_readers_is_rounded_as_the_quantiser_does(monkeypatch, rng, scales):
+    model = parse(SHARED, w=rng.standard_normal((6, 4, 1, 1)).astype(np.float32))
+    whole = qdq_bytes(monkeypatch, model, scales, sys.maxsize)
+    assert qdq_bytes(monkeypatch, model, scales, 1) == whole
+
+
+def test_weights_beyond_the_ends_are_cut_and_halves_go_to_the_even_neighbour():
+    data = np.array([[-1000.0, 1.0, 3.0, 1000.0], [-0.25, 0.25, 0.75, 1.25]], np.float32)
+    found = weights._rounded(data, np.array([2.0, 0.5], np.float32))
+    assert found.tolist() == [[-128, 0, 2, 127], [0, 0, 2, 2]]
+
+
+def test_the_model_keeps_its_weights(rng):
+    data = rng.standard_normal((128, 128, 3, 3)).astype(np.float32)
+    model = parse(
+        "net (float[1, 128, 8, 8] x) => (float[1, 128, 6, 6] y) { y = Conv(x, w) }", w=data
+    )
+    before = model.SerializeToString()
+    prepare(model)
+    assert model.SerializeToString() == before
+    assert np.array_equal(onnx.numpy_helper.to_array(model.graph.initializer[0]), data)
