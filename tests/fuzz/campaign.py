@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fuzz.cases import Kind, Outcome, Verdict
-from tests.fuzz.finds import Finds, without_names
+from tests.fuzz.finds import Find, Finds, signature, without_names
 from tests.fuzz.pool import Job, Pool
 from tests.fuzz.worker import Request
 
@@ -107,7 +107,12 @@ def table(counts: Counts, finds: Finds) -> str:
     if counts.reasons:
         lines.append("refused because")
         lines += [f"  {n:6} {kind}: {why}" for (kind, why), n in counts.reasons.most_common(40)]
-    lines += [f"FIND {find.text.rstrip()}" for find in finds.found]
+    kinds_of_find: dict[str, list[Find]] = {}
+    for find in finds.found:
+        kinds_of_find.setdefault(f"{find.kind} {signature(find.verdict)}", []).append(find)
+    for alike in sorted(kinds_of_find.values(), key=len, reverse=True):
+        smallest = max(alike, key=lambda f: f.tries)
+        lines.append(f"FIND ×{len(alike)} {smallest.text.rstrip()}")
     return "\n".join(line.rstrip() for line in lines)
 
 

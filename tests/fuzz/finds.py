@@ -88,9 +88,19 @@ def shrunk(kind: Kind, find: Find) -> Generator[Request, list[Verdict], Find]:
 
 def alike(one: Verdict, other: Verdict) -> bool:
     """The same failure. A wrong bit may move to another tensor; an exception has its place."""
-    if one.outcome is not other.outcome:
-        return False
-    return one.outcome is not Outcome.INTERNAL or signature(one) == signature(other)
+    return one.outcome is other.outcome and _cause(one) == _cause(other)
+
+
+def _cause(verdict: Verdict) -> str:
+    """What is kept while a find is shrunk: of an exception the place, of wrong values only that
+    they are wrong.
+    """
+    if verdict.outcome is Outcome.INTERNAL:
+        return without_names(verdict.line)[:100]
+    if verdict.outcome is not Outcome.WRONG:
+        return ""
+    first = re.split(r"['\"\d]", verdict.line, maxsplit=1)[0].strip()
+    return "values" if first in {"memory", "captured", "output"} else first
 
 
 def signature(verdict: Verdict) -> str:

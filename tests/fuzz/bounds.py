@@ -1,0 +1,190 @@
+"""How far a machine may be from ONNX Runtime: the rule, and what follows from it for each tensor.
+
+The promise (docs/models.md, docs/decisions.md), in steps of the int8 result of one operator, on
+the same operands:
+
+* all scales powers of two: 0. An average over a count that is no power of two: 1. A batch
+  normalisation whose constants the product has not rounded itself: 1. A sum of products that
+  float32 cannot hold (2**24 and more): 1, since then ONNX Runtime rounds.
+* other scales: 1; but 0 for operators that only move or choose values of one scale.
+
+What is unknown between two tensors adds up: a difference passes through an operator as far as the
+operator can carry it (`_carried`), and is rounded up to whole steps by the next QuantizeLinear.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+_EXACT_SUM = 1 << 24
+_MOVES = frozenset(
+    (
+        *("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat", "Split", "Slice", "Pad"),
+        *("Identity", "Dropout", "Flatten", "Squeeze", "Unsqueeze", "GlobalMaxPool", "Expand"),
+        *("DepthToSpace", "SpaceToDepth", "Max", "Min", "ReduceMax", "Cast"),
+    )
+)
+_CARRY_AS_IS = _MOVES | {
+    *("LeakyRelu", "AveragePool", "GlobalAveragePool", "ReduceMean", "Resize", "Sigmoid", "Tanh"),
+    *("HardSigmoid", "Elu", "Softplus", "Softsign", "Abs", "Neg", "Sin", "ThresholdedRelu"),
+    *("QuantizeLinear", "DequantizeLinear", "PRelu"),
+}
+"""Operators by which no difference grows (slopes of at most 1)."""
+
+
+@dataclass
+class Bounds:
+    """Of a QDQ model. steps: of every QuantizeLinear's result; math.inf where nothing can be said.
+    real: of every other value, in its own unit. Values in `given` differ by nothing: they are the
+    machine's own.
+    """
+
+    model: onnx.ModelProto
+    shapes: Mapping[str, tuple[int, ...]]
+    given: frozenset[str]
+    own_batch_norms: bool
+    steps: dict[str, float] = field(default_factory=dict)
+    real: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        graph = self.model.graph
+        self._constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
+        self._ints: dict[str, np.ndarray] = {}
+        self._rough: set[str] = set()
+        """Values made with an operator that may be off, since the last rounding."""
+        self._scales: dict[str, frozenset[float]] = {}
+        """Of the roundings that a value comes from."""
+        for node in graph.node:
+            self._visit(node)
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        if node.op_type == "DequantizeLinear":
+            self._dequantize(node)
+        elif node.op_type == "QuantizeLinear" and node.input[0] not in self._constants:
+            self._quantize(node)
+        else:
+            operands = [v for v in node.input if v and v not in self._constants]
+            carried = self._carried(node, operands)
+            rough = any(v in self._rough for v in operands) or self._is_rough(node)
+            scales = frozenset().union(*(self._scales.get(v, frozenset()) for v in operands))
+            if node.op_type not in _MOVES:
+                scales |= {math.nan}  # computes: no result is the operand itself
+            for name in node.output:
+                self.real[name], self._scales[name] = carried, scales
+                if rough:
+                    self._rough.add(name)
+
+    def _dequantize(self, node: onnx.NodeProto) -> None:
+        source, name = node.input[0], node.output[0]
+        scale = self._constants.get(node.input[1])
+        if source in self._constants or scale is None:
+            self.real[name] = 0.0 if source in self._constants else math.inf
+            if scale is not None and source in self._constants:
+                self._constants[name] = self._real_constant(node, scale)
+            return
+        steps = 0.0 if source in self.given else self.steps.get(source, self.real.get(source, 0.0))
+        self.real[name] = steps * float(scale.max())
+        self._scales[name] = frozenset([float(scale.max())])
+
+    def _real_constant(self, node: onnx.NodeProto, scale: np.ndarray) -> np.ndarray:
+        data = self._constants[node.input[0]].astype(np.float64)
+        zero = self._constants.get(node.input[2]) if len(node.input) > 2 else None
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+        shape = [1] * data.ndim
+        if scale.size > 1:
+            shape[axis] = scale.size
+        offset = np.zeros(1) if zero is None else zero.astype(np.float64)
+        if offset.size > 1:
+            offset = np.reshape(offset, shape)
+        self._ints[node.output[0]] = data - offset
+        return (data - offset) * scale.astype(np.float64).reshape(shape if scale.size > 1 else ())
+
+    def _quantize(self, node: onnx.NodeProto) -> None:
+        source, name = node.input[0], node.output[0]
+        scale = self._constants.get(node.input[1])
+        if scale is None:
+            self.steps[name] = math.inf
+            return
+        unit = float(scale.min())
+        origins = self._scales.get(source, frozenset())
+        moved = all(s == unit for s in origins)
+        powers = _is_pow2(unit) and all(math.isnan(s) or _is_pow2(s) for s in origins)
+        own = 1.0 if source in self._rough or not (moved or powers) else 0.0
+        real = self.real.get(source, 0.0)
+        self.steps[name] = math.ceil(real / unit - 1e-9) + own if real < math.inf else math.inf
+
+    def _carried(self, node: onnx.NodeProto, operands: Iterable[str]) -> float:
+        """The difference of a result, from those of its operands."""
+        found = [self.real.get(v, 0.0) for v in operands]
+        largest = max(found, default=0.0)
+        if largest == 0.0:
+            return 0.0
+        if node.op_type in _CARRY_AS_IS:
+            return largest
+        if node.op_type in {"Add", "Sub", "Sum"}:
+            return sum(found)
+        factor = self._factor(node)
+        return largest * factor if factor is not None else math.inf
+
+    def _factor(self, node: onnx.NodeProto) -> float | None:
+        """The most by which a linear operator with constants can enlarge a difference."""
+        constants = [abs(self._constants[v]) for v in node.input if v in self._constants]
+        if not constants:
+            return None
+        match node.op_type:
+            case "Mul":
+                return float(constants[0].max())
+            case "Conv":
+                return float(constants[0].sum(axis=tuple(range(1, constants[0].ndim))).max())
+            case "Gemm" | "MatMul":
+                return float(max(constants[0].sum(axis=0).max(), constants[0].sum(axis=1).max()))
+            case _:
+                return None
+
+    def _is_rough(self, node: onnx.NodeProto) -> bool:
+        """Whether an operator alone may be off although all scales are powers of two."""
+        match node.op_type:
+            case "AveragePool" | "GlobalAveragePool" | "ReduceMean":
+                return not self._power_counts(node)
+            case "BatchNormalization":
+                return not self.own_batch_norms
+            case "Mean":
+                return len(node.input) & (len(node.input) - 1) != 0
+            case "Conv" | "Gemm" | "MatMul" | "ConvTranspose":
+                return self._overflows(node)
+            case _:
+                return False
+
+    def _power_counts(self, node: onnx.NodeProto) -> bool:
+        """Whether every average is over a power of two of values."""
+        form = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if node.op_type == "AveragePool":
+            shape = self.shapes.get(node.input[0], (0, 0, 0))
+            whole = list(shape[2:]) == list(form["kernel_shape"]) and not any(form.get("pads", ()))
+            inside = form.get("count_include_pad", 0) or not (
+                any(form.get("pads", ())) or form.get("ceil_mode") or form.get("auto_pad")
+            )
+            return _is_pow2(math.prod(form["kernel_shape"])) and (
+                whole or bool(inside and not form.get("ceil_mode"))
+            )
+        before, after = self.shapes.get(node.input[0]), self.shapes.get(node.output[0])
+        if not before or after is None:
+            return False
+        return _is_pow2(math.prod(before) / max(math.prod(after), 1))
+
+    def _overflows(self, node: onnx.NodeProto) -> bool:
+        """Whether a sum of weights × operands can leave what float32 holds exactly."""
+        weight = self._ints.get(node.input[1])
+        if weight is None:
+            return True
+        axes = tuple(range(1, weight.ndim)) if node.op_type == "Conv" else ()
+        sums = np.abs(weight).sum(axis=axes) if axes else np.abs(weight).sum(axis=0)
+        return float(sums.max(initial=0.0)) * 128 >= _EXACT_SUM
+
+
+def _is_pow2(x: float) -> bool:
+    return x > 0 and math.frexp(x)[0] == 0.5

@@ -1,0 +1,295 @@
+"""Whether a compiled network computes what ONNX Runtime computes, everywhere.
+
+The reference is the QDQ model in the program file, run by ONNX Runtime alone. Its int8 tensors are
+compared with what the functional engine leaves in the memory window (read by `layout.py`), and with
+what the engine shows of its post chain. Twice:
+
+* tensor by tensor: every tensor that the machine shows is put into the QDQ model in place of its
+  own, and what ONNX Runtime makes of it one operator further is compared with the machine's. So a
+  difference is the fault of one operator, and the bound is that operator's (`bounds.py`).
+* as a whole: the same without putting in anything, within the sum of all bounds.
+
+The product's own `--check` is asked as well: it must not fail where nothing is wrong, nor pass
+where something is.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from opu_fuse import pipeline
+from opu_fuse.bundle import file as program_file
+from opu_fuse.bundle.program import Bundle, HostSegment
+from opu_fuse.bundle.result import RunResult
+from opu_fuse.errors import UserError
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.pipeline import Compilation, Options
+from opu_fuse.sim import compare, engine
+from tests.fuzz import canonical, layout
+from tests.fuzz.bounds import Bounds
+from tests.fuzz.network_case import NetworkCase
+from tests.fuzz.onnxruntime_runs import Arrays, run, showing
+
+_SLACK = 1e-4
+"""Of floats that were computed by other operations: relative to the largest."""
+
+
+def judge(case: NetworkCase, hw: HwSpec) -> str | None:
+    """None, or what is wrong. Raises what compiling and running raise."""
+    bundle = _compiled(case, hw).bundle
+    if case.file:
+        bundle = _through_a_file(bundle)
+    inputs = case.inputs()
+    try:
+        result, window = _run(bundle, hw, inputs)
+    except UserError as error:
+        return f"compiles, and does not run: {error}"
+    seen = _seen(bundle, result, None if case.reuse_memory else window)
+    wrong = list(_differences(case, bundle, inputs, seen, result))
+    wrong += _check_disagrees(bundle, inputs, result, wrong, case)
+    wrong += _other_runs(case, bundle, hw, inputs, result)
+    if case.canonical and hw.name == case.machines[0]:
+        wrong += canonical.differences(case, inputs)
+    return "; ".join(wrong[:3]) or None
+
+
+_last: list[Any] = []
+"""The last quantised model, for the next machine: (its bytes, its scales, the result)."""
+
+
+def _compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
+    options = Options(
+        strategy=case.strategy,
+        scales=case.scales,
+        reuse_memory=case.reuse_memory,
+        calibration=None if case.quantised else case.inputs(salt=1),  # type: ignore[arg-type]
+    )
+    key = (case.model, case.scales)
+    if _last and _last[0] == key:
+        return pipeline.compile_prepared(_last[1], hw, options)
+    found = pipeline.compile_model(_ir(case), hw, options)
+    _last[:] = [key, found.prepared]
+    return found
+
+
+def _ir(case: NetworkCase) -> Any:
+    return case.proto()
+
+
+def _through_a_file(bundle: Bundle) -> Bundle:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.opu"
+        program_file.save(bundle, path)
+        return program_file.load(path)
+
+
+class _Watched(engine.FunctionalRunner):
+    """Keeps the memory window of the last run."""
+
+    last: np.ndarray
+
+    def close(self) -> None:
+        _Watched.last = self.window
+        super().close()
+
+
+def _run(bundle: Bundle, hw: HwSpec, inputs: Arrays) -> tuple[RunResult, np.ndarray]:
+    engine.FunctionalRunner = _Watched  # type: ignore[misc]
+    result = engine.run(bundle, hw, inputs, capture=True)
+    return result, _Watched.last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tensor:
+    """An int8 tensor of the machine or its host. where: it was read. mask: of what was made."""
+
+    name: str
+    qdq_name: str
+    where: str
+    data: np.ndarray
+    mask: np.ndarray | None = None
+
+
+def _seen(bundle: Bundle, result: RunResult, window: np.ndarray | None) -> list[_Tensor]:
+    """Everything that can be looked at; window: None where tensors share their bytes."""
+    named = {t.name: t.qdq_name for t in bundle.tensors}
+    for group in bundle.groups:
+        for stage in group.stages:
+            if not named.get(stage.name):
+                named[stage.name] = stage.qdq_name
+    for segment in bundle.segments:
+        if isinstance(segment, HostSegment):
+            for value, qdq_name in segment.rounded:
+                named.setdefault(value, qdq_name)
+    found = []
+    if window is not None and bundle.groups:
+        found += [
+            _Tensor(
+                name=t.name, qdq_name=named[t.name], where="memory", data=layout.read(window, t)
+            )
+            for t in bundle.tensors
+        ]
+    found += [
+        _Tensor(
+            name=name,
+            qdq_name=named.get(name, ""),
+            where="captured",
+            data=data,
+            mask=result.masks.get(name),
+        )
+        for name, data in result.tensors.items()
+    ]
+    return [t for t in found if t.qdq_name]
+
+
+def _differences(
+    case: NetworkCase, bundle: Bundle, inputs: Arrays, seen: list[_Tensor], result: RunResult
+) -> Iterator[str]:
+    qdq = onnx.load_from_string(bundle.qdq)
+    if case.quantised:
+        yield from _same_model(case, qdq, inputs)
+    names = _rounded(qdq)
+    outputs = [o.name for o in qdq.graph.output]
+    whole = run(showing(qdq, names), inputs, [*outputs, *names])
+    shapes = _shapes(qdq)
+    given: Arrays = {}
+    for tensor in seen:
+        if tensor.qdq_name in names and tensor.mask is None and tensor.qdq_name not in given:
+            like = whole[tensor.qdq_name]
+            if like.size == tensor.data.size:
+                given[tensor.qdq_name] = _as(like.dtype, tensor.data).reshape(like.shape)
+    local_model = _cut(qdq, given)
+    feeds = inputs | {f"{name}/machine": data for name, data in given.items()}
+    local = run(showing(local_model, names), feeds, [*outputs, *names])
+    own = not case.quantised
+    near = Bounds(model=qdq, shapes=shapes, given=frozenset(given), own_batch_norms=own)
+    far = Bounds(model=qdq, shapes=shapes, given=frozenset(), own_batch_norms=own)
+    for how, expected, bounds in (("one operator", local, near), ("whole network", whole, far)):
+        for tensor in seen:
+            if tensor.qdq_name in names:
+                bound = bounds.steps.get(tensor.qdq_name, np.inf)
+                yield from _compared(how, tensor, expected[tensor.qdq_name], bound)
+        for name, got in result.outputs.items():
+            bound = bounds.real.get(name, bounds.steps.get(name, 0.0))
+            yield from _outputs(how, name, expected[name], got, bound)
+
+
+def _rounded(qdq: onnx.ModelProto) -> list[str]:
+    constants = {i.name for i in qdq.graph.initializer}
+    return [
+        n.output[0]
+        for n in qdq.graph.node
+        if n.op_type == "QuantizeLinear" and n.input[0] not in constants
+    ]
+
+
+def _cut(qdq: onnx.ModelProto, given: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """The model with the machine's tensors as inputs; their own are still computed."""
+    cut = onnx.ModelProto()
+    cut.CopyFrom(qdq)
+    for node in cut.graph.node:
+        for i, name in enumerate(node.input):
+            if name in given:
+                node.input[i] = f"{name}/machine"
+    for name, data in given.items():
+        kind = onnx.helper.np_dtype_to_tensor_dtype(data.dtype)
+        info = onnx.helper.make_tensor_value_info(f"{name}/machine", kind, data.shape)
+        cut.graph.input.append(info)
+    return cut
+
+
+def _as(dtype: np.dtype, data: np.ndarray) -> np.ndarray:
+    """The machine has int8; a uint8 tensor of the model is 128 more."""
+    return (data.astype(np.int16) + 128).astype(np.uint8) if dtype == np.uint8 else data
+
+
+def _compared(how: str, tensor: _Tensor, expected: np.ndarray, bound: float) -> Iterator[str]:
+    where = f"{tensor.where} {tensor.name!r} ({how})"
+    if expected.size != tensor.data.size:
+        yield f"{where}: {tensor.data.shape} instead of {expected.shape}"
+        return
+    got = _as(expected.dtype, tensor.data).astype(np.int16).reshape(expected.shape)
+    gap = np.abs(got - expected.astype(np.int16))
+    if tensor.mask is not None:
+        gap = gap * tensor.mask.reshape(expected.shape)
+    if gap.max(initial=0) > bound:
+        count = int((gap > bound).sum())
+        yield (
+            f"{where}: {count} of {gap.size} values differ, by up to {gap.max()} "
+            f"where {bound:g} is allowed"
+        )
+
+
+def _outputs(
+    how: str, name: str, expected: np.ndarray, got: np.ndarray, bound: float
+) -> Iterator[str]:
+    where = f"output {name!r} ({how})"
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        yield f"{where}: {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
+    elif expected.dtype.kind not in "f":
+        if bound == 0 and not np.array_equal(expected, got):
+            yield f"{where}: {np.count_nonzero(expected != got)} of {got.size} values differ"
+    else:
+        gap = np.abs(expected.astype(np.float64) - got)
+        allowed = bound + (_SLACK * np.abs(expected).max(initial=0.0) if bound else 0.0)
+        if not (gap <= allowed).all() and not np.array_equal(expected, got, equal_nan=True):
+            yield (
+                f"{where}: {int((gap > allowed).sum())} of {got.size} values differ, by up to "
+                f"{gap.max():g} where {allowed:g} is allowed"
+            )
+
+
+def _same_model(case: NetworkCase, qdq: onnx.ModelProto, inputs: Arrays) -> Iterator[str]:
+    """A model that arrives quantised is the reference as it is."""
+    expected, got = run(case.proto(), inputs), run(qdq, inputs)
+    for name, array in expected.items():
+        if name not in got:
+            yield f"the reference has no output {name!r}"
+        elif not np.array_equal(array, got[name], equal_nan=True):
+            yield f"the reference {name!r} is not the model's"
+
+
+def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    bare.graph.ClearField("value_info")
+    graph = onnx.shape_inference.infer_shapes(bare).graph
+    return {
+        v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim)
+        for v in (*graph.input, *graph.output, *graph.value_info)
+    }
+
+
+def _check_disagrees(
+    bundle: Bundle, inputs: Arrays, result: RunResult, wrong: list[str], case: NetworkCase
+) -> list[str]:
+    found = compare.check(bundle, inputs, result)
+    if wrong:
+        return ["--check passes all the same"] if found.passed else []
+    if found.passed or not found.tensors or not case.exact:
+        return []
+    return [f"--check fails where nothing is wrong: {found.first}"]
+
+
+def _other_runs(
+    case: NetworkCase, bundle: Bundle, hw: HwSpec, inputs: Arrays, result: RunResult
+) -> list[str]:
+    """Another order, the cycle engine, the RTL: the same bits, or no error."""
+    wrong = []
+    runs = {}
+    if case.shuffle is not None:
+        runs["shuffled"] = engine.run(bundle, hw, inputs, shuffle=case.shuffle)
+    if case.rtl:
+        runs["RTL"] = engine.run(bundle, hw, inputs, engine="rtl")
+    for how, other in runs.items():
+        for name, array in result.outputs.items():
+            if not np.array_equal(array, other.outputs[name], equal_nan=True):
+                wrong.append(f"{how} run differs from the plain one in output {name!r}")
+    if case.cycle:
+        engine.run(bundle, hw, engine="cycle")
+    return wrong

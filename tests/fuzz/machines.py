@@ -1,0 +1,30 @@
+"""The machines that networks are compiled for: those of the package, and those of the RTL tests."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec import HwSpec
+from tests.rtl.machines import write_machine
+
+SHARES = {
+    "opu-tiny": 4.0,
+    "opu-micro": 4.0,
+    "opu-light": 5.0,
+    "opu-1024": 4.0,
+    "opu-classic": 3.0,
+    "every-module": 2.0,
+    "few-modules": 1.0,
+    "narrow-bus": 0.5,
+    "no-multipliers": 1.0,
+}
+SHIFTERS = ("opu-classic", "no-multipliers")
+"""Machines that take powers of two alone."""
+
+
+@cache
+def machine(name: str) -> HwSpec:
+    """A machine by its name."""
+    with tempfile.TemporaryDirectory() as folder:
+        return load_hw(write_machine(name, Path(folder)))

@@ -1,0 +1,142 @@
+"""What moves values and computes nothing: splits, slices, shuffles, pads, resizes, views."""
+
+import math
+
+import numpy as np
+
+from tests.fuzz.layers import pointwise, reshape
+from tests.fuzz.sketch import MOST_ELEMENTS, Sketch, Value
+
+
+def split(s: Sketch, x: Value) -> Value:
+    """Along the channels, into equal or unequal parts; some of them may stay unread."""
+    c = x.channels
+    if c < 2:
+        return x
+    count = s.number(2, min(3, c))
+    if s.chance(0.5) and c % count == 0:
+        sizes = [c // count] * count
+    else:
+        cuts = np.sort(s.rng.choice(np.arange(1, c), count - 1, replace=False))
+        sizes = [int(n) for n in np.diff([0, *cuts, c])]
+    shapes = [(1, n, *x.size) for n in sizes]
+    if len(set(sizes)) == 1 and s.chance(0.5):
+        form = {"num_outputs": count} if s.opset >= 18 else {}
+        parts = s.nodes("Split", (x,), shapes, axis=1, **form)
+    else:
+        parts = s.nodes("Split", (x, s.ints(*sizes)), shapes, axis=1)
+    s.maps += [p for p in parts if s.chance(0.7)]
+    if s.chance(0.3):  # and together again, one of them changed
+        parts[0] = s.same("Relu", parts[0])
+        order = list(s.rng.permutation(count))
+        return s.node("Concat", [parts[i] for i in order], x.shape, axis=1)
+    return s.pick(parts)
+
+
+def cut(s: Sketch, x: Value) -> Value:
+    """Slice of one axis, with a step or backwards now and then."""
+    axis = s.number(1, 3)
+    n = x.shape[axis]
+    first = s.number(0, n - 1)
+    last = s.number(first + 1, n)
+    step = s.number(1, 2) if s.chance(0.3) else 1
+    shape = [*x.shape]
+    shape[axis] = -(-(last - first) // step)
+    bounds = (first, last) if s.chance(0.7) else (first - n, last if last < n else 2**31 - 1)
+    if s.chance(0.05):
+        bounds, step = (last - 1, first - 1 - n if first == 0 else first - 1), -step
+    operands = [s.ints(v) for v in (*bounds, axis, step)]
+    return s.node("Slice", (x, *operands), shape)
+
+
+def shuffle(s: Sketch, x: Value) -> Value:
+    """Channels of groups interleaved: Reshape, Transpose, Reshape."""
+    groups = s.number(2, 4)
+    if x.channels % groups or x.channels == groups:
+        x = pointwise(s, x, groups * s.number(2, 12))
+    each = x.channels // groups
+    y = s.node("Reshape", (x, s.ints(1, groups, each, *x.size)), (1, groups, each, *x.size))
+    y = s.node("Transpose", (y,), (1, each, groups, *x.size), perm=[0, 2, 1, 3, 4])
+    return reshape(s, y, x.shape)
+
+
+def pad(s: Sketch, x: Value) -> Value:
+    """Rows and columns, seldom channels; zeros, another value, edge or reflected."""
+    amounts = [s.number(0, 2) for _ in range(4)]
+    channels = s.number(1, 3) if s.chance(0.06) else 0
+    pads = [0, channels, *amounts[:2], 0, 0, *amounts[2:]]
+    shape = [n + pads[i] + pads[i + 4] for i, n in enumerate(x.shape)]
+    mode = str(s.pick(("constant",) * 8 + ("edge", "reflect")))
+    if mode == "reflect" and (channels or any(n <= 2 for n in x.size)):
+        mode = "edge"
+    operands = [x, s.ints(*pads)]
+    if mode == "constant" and s.chance(0.5):
+        fill = 0.0 if s.chance(0.6) else float(s.rng.uniform(-1.0, 1.0))
+        operands.append(s.constant(np.array(fill, np.float32)))
+    return s.node("Pad", operands, shape, mode=mode)
+
+
+def resize(s: Sketch, x: Value) -> Value:
+    """Nearest as upsampling is written, or any other form."""
+    room = MOST_ELEMENTS / x.elements
+    factors = [s.number(1, 3), s.number(1, 3)]
+    if math.prod(factors) > room:
+        factors = [1, 1] if room < 2 else [1, 2]
+    scales = [1.0, 1.0, *map(float, factors)]
+    form: dict[str, object] = {"mode": "nearest"}
+    way = s.number(0, 9)
+    if way < 6:
+        form |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    elif way < 8:
+        form |= {"mode": "linear"}
+        ways = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
+        form |= {"coordinate_transformation_mode": str(s.pick(ways))}
+    else:
+        form |= {"coordinate_transformation_mode": "half_pixel"}
+    shape = (1, x.channels, *(n * f for n, f in zip(x.size, factors, strict=True)))
+    if s.chance(0.3):
+        return s.node("Resize", (x, "", "", s.ints(*shape)), shape, **form)
+    return s.node("Resize", (x, "", s.constant(np.array(scales, np.float32))), shape, **form)
+
+
+def turn(s: Sketch, x: Value) -> Value:
+    """Transposed and mostly turned back, with something in between."""
+    perm = list(s.pick(((0, 2, 3, 1), (0, 1, 3, 2), (0, 3, 1, 2), (0, 2, 1, 3))))
+    y = s.node("Transpose", (x,), [x.shape[i] for i in perm], perm=perm)
+    if s.chance(0.5):
+        y = s.same("Relu", y)
+    if s.chance(0.75):
+        back = [perm.index(i) for i in range(4)]
+        y = s.node("Transpose", (y,), x.shape, perm=back)
+    return y
+
+
+def view(s: Sketch, x: Value) -> Value:
+    """The same elements in another shape, or through Squeeze and Unsqueeze."""
+    c, (h, w) = x.channels, x.size
+    if 1 in x.size and s.chance(0.5):
+        axis = 2 if h == 1 else 3
+        flat = s.axes("Squeeze", x, (axis,), tuple(n for i, n in enumerate(x.shape) if i != axis))
+        return s.axes("Unsqueeze", flat, (axis,), x.shape)
+    shapes = [(1, c, h * w, 1), (1, c * h, w, 1), (1, c, w, h), (1, h, w, c)]
+    if c % 2 == 0:
+        shapes.append((1, c // 2, 2 * h, w))
+    return reshape(s, x, s.pick(shapes))
+
+
+def depth_space(s: Sketch, x: Value) -> Value:
+    c, (h, w) = x.channels, x.size
+    if c % 4 == 0 and s.chance(0.6):
+        mode = str(s.pick(("DCR", "CRD")))
+        return s.node("DepthToSpace", (x,), (1, c // 4, 2 * h, 2 * w), blocksize=2, mode=mode)
+    if h % 2 == 0 and w % 2 == 0:
+        return s.node("SpaceToDepth", (x,), (1, 4 * c, h // 2, w // 2), blocksize=2)
+    return x
+
+
+def expand(s: Sketch, x: Value) -> Value:
+    """One pixel to a map."""
+    if x.size != (1, 1):
+        return x
+    shape = (1, x.channels, s.number(1, 4), s.number(1, 4))
+    return s.node("Expand", (x, s.ints(*shape)), shape)

@@ -1,0 +1,169 @@
+"""A network with all that a run of it depends on, drawn from one seed."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tests.fuzz.machines import SHARES, SHIFTERS
+from tests.fuzz.onnxruntime_runs import values_of
+from tests.fuzz.quantised import by_onnxruntime, draw_style, quantised
+from tests.fuzz.random_network import draw_model
+
+_MARK = 0x0F05
+_SAMPLE_SEED = 7
+_ARRAYS = {
+    TensorProto.FLOAT: np.float32,
+    TensorProto.UINT8: np.uint8,
+    TensorProto.INT8: np.int8,
+    TensorProto.INT32: np.int32,
+    TensorProto.INT64: np.int64,
+    TensorProto.BOOL: np.bool_,
+}
+LONGEST_CONSTANT = 16
+"""Constants with more elements are written as their shapes alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkCase:
+    """model: as given to `compile`. exact: its scales, or those it will get, are powers of two.
+    quantised: it arrives as QDQ. reuse_memory, strategy, scales: options of compile. shuffle:
+    seed of another order to run in. cycle, rtl, file: on these engines too; through a program
+    file. canonical: the float graphs are compared as well.
+    """
+
+    seed: int
+    model: bytes
+    machines: tuple[str, ...]
+    scales: str = "pow2"
+    quantised: bool = False
+    exact: bool = True
+    reuse_memory: bool = True
+    strategy: str = "matched"
+    shuffle: int | None = None
+    cycle: bool = False
+    rtl: bool = False
+    file: bool = False
+    canonical: bool = False
+
+    def proto(self) -> onnx.ModelProto:
+        return onnx.load_from_string(self.model)
+
+    def inputs(self, samples: int = 1, salt: int = 0) -> dict[str, np.ndarray]:
+        """The same arrays for equal ports, whatever else is in the model."""
+        return sample_inputs(self.proto(), np.random.default_rng([self.seed, _SAMPLE_SEED, salt]))
+
+    def text(self) -> str:
+        """What a person needs: options, and the graph without the numbers of its weights."""
+        proto = self.proto()
+        lines = [
+            f"seed {self.seed}, machines {self.machines}, opset {proto.opset_import[0].version}",
+            f"scales {self.scales}, strategy {self.strategy}, reuse_memory {self.reuse_memory}",
+            f"shuffle {self.shuffle}, cycle {self.cycle}, rtl {self.rtl}, file {self.file}",
+        ]
+        lines += [f"input {_port(i)}" for i in proto.graph.input]
+        lines += [_node(n) for n in proto.graph.node]
+        lines += [f"output {_port(o)}" for o in proto.graph.output]
+        lines += [_constant(i) for i in proto.graph.initializer]
+        lines += [f"declared {_port(v)}" for v in proto.graph.value_info]
+        return "\n".join(lines) + "\n"
+
+
+def draw(seed: int) -> NetworkCase:
+    """The case of a seed. Networks that ONNX Runtime refuses, or whose values leave all bounds, are
+    drawn again.
+    """
+    for attempt in range(50):
+        rng = np.random.default_rng([seed, attempt, _MARK])
+        model = draw_model(rng)
+        if _runs(model, rng):
+            return _case(seed, model, rng)
+    raise AssertionError(f"seed {seed}: no network that ONNX Runtime runs")
+
+
+def _case(seed: int, model: onnx.ModelProto, rng: np.random.Generator) -> NetworkCase:
+    scales, is_quantised, exact = "pow2", False, True
+    way = rng.random()
+    if way < 0.25:
+        scales, exact = "free", False
+    elif way < 0.65:
+        style = draw_style(rng)
+        found = quantised(model, sample_inputs(model, rng), style)
+        if _runs(found, rng):
+            model, is_quantised, exact = found, True, style.pow2
+    elif way < 0.69:
+        unsigned, symmetric = rng.random(2) < 0.5
+        sample = sample_inputs(model, rng)
+        try:
+            found = by_onnxruntime(model, sample, unsigned=unsigned, symmetric=symmetric)
+        except Exception:  # noqa: BLE001 its quantiser knows fewer graphs than it says
+            found = model
+        if found is not model and _runs(found, rng):
+            model, is_quantised, exact = found, True, False
+    names = list(SHARES)
+    weights = np.array([SHARES[n] * (exact or n not in SHIFTERS) for n in names])
+    chosen = rng.choice(len(names), 3 if rng.random() < 0.5 else 2, False, weights / weights.sum())
+    strategies = ["matched"] * 14 + ["optimal", "optimal", "dominator", "none", "greedy"]
+    return NetworkCase(
+        seed=seed,
+        model=model.SerializeToString(),
+        machines=tuple(names[i] for i in chosen),
+        scales=scales,
+        quantised=is_quantised,
+        exact=exact,
+        reuse_memory=bool(rng.random() < 0.4),
+        strategy=str(rng.choice(strategies)),
+        shuffle=int(rng.integers(1000)) if rng.random() < 0.3 else None,
+        cycle=bool(rng.random() < 0.15),
+        rtl=bool(rng.random() < 0.03),
+        file=bool(rng.random() < 0.1),
+        canonical=bool(rng.random() < 0.25),
+    )
+
+
+def sample_inputs(model: onnx.ModelProto, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """One sample: noise around a mean per channel; integers as pixels are."""
+    found = {}
+    for port in model.graph.input:
+        kind = _ARRAYS[port.type.tensor_type.elem_type]
+        shape = [d.dim_value for d in port.type.tensor_type.shape.dim]
+        if kind is np.float32:
+            means = rng.normal(0.0, 0.5, (shape[:2] + [1] * (len(shape) - 2))[: len(shape)])
+            found[port.name] = (rng.normal(0.0, 0.8, shape) + means).astype(np.float32)
+        elif kind is np.bool_:
+            found[port.name] = rng.random(shape) < 0.5
+        else:
+            low, high = (0, 256) if kind is np.uint8 else (-100, 128)
+            found[port.name] = rng.integers(low, high, shape).astype(kind)
+    return found
+
+
+def _runs(model: onnx.ModelProto, rng: np.random.Generator) -> bool:
+    try:
+        values = values_of(model, sample_inputs(model, rng))
+    except Exception:  # noqa: BLE001 ONNX Runtime's classes are its own
+        return False
+    for output in model.graph.output:
+        shape = tuple(d.dim_value for d in output.type.tensor_type.shape.dim)
+        if values[output.name].shape != shape:
+            return False
+    floats = [a for a in values.values() if a.dtype == np.float32]
+    return all(np.isfinite(a).all() and np.abs(a).max(initial=0.0) < 1e4 for a in floats)
+
+
+def _port(info: onnx.ValueInfoProto) -> str:
+    kind = TensorProto.DataType.Name(info.type.tensor_type.elem_type).lower()
+    return f"{info.name}: {kind}{[d.dim_value for d in info.type.tensor_type.shape.dim]}"
+
+
+def _node(node: onnx.NodeProto) -> str:
+    form = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = "".join(f", {k}={v}" for k, v in form.items())
+    return f"{', '.join(node.output)} = {node.op_type}({', '.join(node.input)}{given})"
+
+
+def _constant(tensor: onnx.TensorProto) -> str:
+    data = onnx.numpy_helper.to_array(tensor)
+    numbers = f" = {data.reshape(-1).tolist()}" if data.size <= LONGEST_CONSTANT else ""
+    return f"constant {tensor.name}: {data.dtype}{list(data.shape)}{numbers}"

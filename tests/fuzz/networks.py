@@ -1,0 +1,37 @@
+"""Random networks: each compiled for some machines, run, and held against ONNX Runtime."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tests.fuzz import smaller_network
+from tests.fuzz.judge_network import judge
+from tests.fuzz.machines import machine
+from tests.fuzz.network_case import NetworkCase, draw
+
+
+class Networks:
+    """The kind `networks`."""
+
+    name, share = "networks", 0.4
+
+    def draw(self, seed: int) -> NetworkCase:
+        return draw(seed)
+
+    def machines(self, case: NetworkCase) -> Sequence[str]:
+        return case.machines
+
+    def judge(self, case: NetworkCase, machine_name: str) -> str | None:
+        return judge(case, machine(machine_name))
+
+    def smaller(self, case: NetworkCase, machine_name: str) -> Iterator[NetworkCase]:
+        return smaller_network.smaller(case)
+
+    def write(self, case: NetworkCase, folder: Path) -> None:
+        (folder / "model.onnx").write_bytes(case.model)
+        (folder / "graph.txt").write_text(case.text(), encoding="utf-8")
+        np.savez(folder / "inputs.npz", **case.inputs())
+
+
+KIND = Networks()

@@ -1,0 +1,266 @@
+"""QDQ models as others make them: every kind of scale, zero point and place of a rounding.
+
+`quantised` is the tests' own quantiser: it knows nothing of machines. Values get their scales from
+one run of the float model. `by_onnxruntime` is ONNX Runtime's.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.fuzz.onnxruntime_runs import values_of
+
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_SHARING = ("MaxPool", "Reshape", "Flatten", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze")
+_FLOAT_ONLY = ("Softmax", "ArgMax", "Erf", "Softplus", "Cast", "DequantizeLinear")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How a model is quantised. pow2: all scales powers of two. kind: np.int8 or np.uint8 for
+    activations; zeros: zero points other than the middle. per_channel: of weights. shared: values
+    that only move keep their scale. direct: no rounding between a Conv and its Relu. everywhere:
+    also what only floats should do. constants: those of Add, Mul … are rounded.
+    """
+
+    pow2: bool
+    kind: type[np.int8] | type[np.uint8]
+    zeros: bool
+    per_channel: bool
+    shared: bool
+    direct: bool
+    everywhere: bool
+    constants: bool
+
+
+def draw_style(rng: np.random.Generator) -> Style:
+    flags = iter(rng.random(8))
+    return Style(
+        pow2=bool(next(flags) < 0.6),
+        kind=np.uint8 if next(flags) < 0.3 else np.int8,
+        zeros=bool(next(flags) < 0.3),
+        per_channel=bool(next(flags) < 0.7),
+        shared=bool(next(flags) < 0.7),
+        direct=bool(next(flags) < 0.5),
+        everywhere=bool(next(flags) < 0.3),
+        constants=bool(next(flags) < 0.7),
+    )
+
+
+def quantised(
+    model: onnx.ModelProto, sample: Mapping[str, np.ndarray], style: Style
+) -> onnx.ModelProto:
+    """The QDQ form; the argument stays as it is. Float values that are no maps stay float."""
+    return _Quantiser(model, values_of(model, sample), style).model()
+
+
+class _Quantiser:
+    """Goes through the nodes in order; `_now` says by what name a value is read from here on."""
+
+    def __init__(
+        self, model: onnx.ModelProto, values: Mapping[str, np.ndarray], style: Style
+    ) -> None:
+        self._source, self._values, self._style = model, values, style
+        self._constants = {i.name: i for i in model.graph.initializer}
+        self._outputs = {o.name for o in model.graph.output}
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in model.graph.node:
+            for name in node.input:
+                self._readers.setdefault(name, []).append(node)
+        self._now: dict[str, str] = {}
+        self._params: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._nodes: list[onnx.NodeProto] = []
+        self._added: dict[str, onnx.TensorProto] = {}
+
+    def model(self) -> onnx.ModelProto:
+        for port in self._source.graph.input:
+            if port.type.tensor_type.elem_type == TensorProto.FLOAT:
+                self._round(port.name, None)
+        for node in self._source.graph.node:
+            self._node(node)
+        made = onnx.ModelProto()
+        made.CopyFrom(self._source)
+        graph = made.graph
+        for output in graph.output:
+            self._output(output.name)
+        graph.ClearField("node")
+        graph.ClearField("initializer")
+        graph.ClearField("value_info")
+        graph.node.extend(self._nodes)
+        read = {name for n in self._nodes for name in n.input}
+        tensors = {**self._constants, **self._added}
+        graph.initializer.extend(t for name, t in tensors.items() if name in read)
+        return made
+
+    def _node(self, node: onnx.NodeProto) -> None:
+        made = onnx.NodeProto()
+        made.CopyFrom(node)
+        for i, name in enumerate(node.input):
+            if name not in self._constants:
+                made.input[i] = self._now.get(name, name)
+            elif node.op_type in _WEIGHTED and i == 1:
+                made.input[i] = self._weight(node, name)
+            elif node.op_type in {"Conv", "ConvTranspose", "Gemm"} and i == 2:
+                made.input[i] = self._bias(node, name, made.input[1])
+            elif self._style.constants and node.op_type in {"Add", "Mul", "Sub", "Concat"}:
+                made.input[i] = self._constant(name)
+        for i, name in enumerate(node.output):
+            if name in self._outputs:  # an output keeps its name behind its rounding
+                made.output[i] = f"{name}/float"
+        self._nodes.append(made)
+        for name in node.output:
+            self._round(name, node)
+
+    def _round(self, name: str, node: onnx.NodeProto | None) -> None:
+        real = f"{name}/float" if node is not None and name in self._outputs else name
+        if not self._is_rounded(name, node):
+            if real != name:
+                self._now[name] = real
+            return
+        scale, zero = self._params_of(name, node)
+        self._params[name] = scale, zero
+        names = [self._tensor(f"{name}/scale", scale), self._tensor(f"{name}/zero", zero)]
+        q, dq = f"{name}/q", f"{name}/dq"
+        self._nodes.append(helper.make_node("QuantizeLinear", [real, *names], [q]))
+        self._nodes.append(helper.make_node("DequantizeLinear", [q, *names], [dq]))
+        self._now[name] = f"{name}/dq"
+
+    def _is_rounded(self, name: str, node: onnx.NodeProto | None) -> bool:
+        value = self._values.get(name)
+        if value is None or value.dtype != np.float32 or not np.isfinite(value).all():
+            return False
+        if node is None:
+            return True
+        if node.op_type in _FLOAT_ONLY and not self._style.everywhere:
+            return False
+        readers = self._readers.get(name, [])
+        fused = self._style.direct and len(readers) == 1 and name not in self._outputs
+        return not (fused and node.op_type in _WEIGHTED and readers[0].op_type in {"Relu", "Clip"})
+
+    def _params_of(
+        self, name: str, node: onnx.NodeProto | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        source = node.input[0] if node is not None else ""
+        shares = self._style.shared and node is not None and node.op_type in _SHARING
+        if shares and source in self._params:
+            return self._params[source]
+        data, kind = self._values[name], self._style.kind
+        middle = 128 if kind is np.uint8 else 0
+        if self._style.zeros:
+            low, high = min(float(data.min()), 0.0), max(float(data.max()), 0.0)
+            scale = self._scale((high - low) / 255)
+            zero = round(-low / scale) - 128 + middle
+        else:
+            scale, zero = self._scale(float(np.abs(data).max()) / 127), middle
+        return np.array(scale, np.float32), np.array(zero, kind)
+
+    def _scale(self, step: float) -> float:
+        step = step or 2.0**-7
+        return float(2.0 ** np.ceil(np.log2(step))) if self._style.pow2 else step
+
+    def _weight(self, node: onnx.NodeProto, name: str) -> str:
+        data = numpy_helper.to_array(self._constants[name])
+        axis = 1 if node.op_type in {"ConvTranspose", "MatMul"} else 0
+        if node.op_type == "Gemm" and not any(a.name == "transB" and a.i for a in node.attribute):
+            axis = 1
+        group = next((a.i for a in node.attribute if a.name == "group"), 1)
+        if not self._style.per_channel or (node.op_type == "ConvTranspose" and group > 1):
+            return self._integers(name, data, np.array(self._scale(np.abs(data).max() / 127)), 0)
+        others = tuple(i for i in range(data.ndim) if i != axis)
+        steps = [self._scale(float(n) / 127) for n in np.abs(data).max(axis=others)]
+        return self._integers(name, data, np.array(steps), axis)
+
+    def _bias(self, node: onnx.NodeProto, name: str, weight: str) -> str:
+        """int32 in the scale of the sums, where that is known; else float."""
+        x = self._params.get(node.input[0])
+        if x is None or f"{weight}/scale" not in self._added:
+            return name
+        scale = numpy_helper.to_array(self._added[f"{weight}/scale"]) * x[0]
+        data = numpy_helper.to_array(self._constants[name])
+        ints = np.clip(np.rint(data / scale), -(2**31) + 1, 2**31 - 1).astype(np.int32)
+        whole = f"{node.name}/bias"
+        names = [self._tensor(whole, ints), self._tensor(f"{whole}/scale", scale)]
+        self._nodes.append(helper.make_node("DequantizeLinear", names, [f"{whole}/dq"], axis=0))
+        return f"{whole}/dq"
+
+    def _constant(self, name: str) -> str:
+        data = numpy_helper.to_array(self._constants[name])
+        if data.dtype != np.float32:
+            return name
+        step = np.array(self._scale(float(np.abs(data).max()) / 127))
+        return self._integers(name, data, step, 0)
+
+    def _integers(self, name: str, data: np.ndarray, scale: np.ndarray, axis: int) -> str:
+        """int8 in this scale behind a DequantizeLinear; made once for a constant."""
+        whole = f"{name}/dq{axis}"
+        if f"{whole}/scale" in self._added:
+            return whole
+        shape = [1] * data.ndim
+        if scale.ndim:
+            shape[axis] = scale.size
+        ints = np.clip(np.rint(data / scale.reshape(shape)), -127, 127).astype(np.int8)
+        names = [
+            self._tensor(f"{name}/int{axis}", ints),
+            self._tensor(f"{whole}/scale", scale.astype(np.float32)),
+            self._tensor(f"{whole}/zero", np.zeros(scale.shape, np.int8)),
+        ]
+        form = {"axis": axis} if scale.ndim else {}
+        self._nodes.append(helper.make_node("DequantizeLinear", names, [whole], **form))
+        return whole
+
+    def _output(self, name: str) -> None:
+        """The last name of an output's value becomes its own again."""
+        now = self._now.get(name, name)
+        if now == name:
+            return
+        if name in self._values and any(i.name == name for i in self._source.graph.input):
+            self._nodes.append(helper.make_node("Identity", [now], [name]))
+            return
+        for node in self._nodes:
+            for names in (node.input, node.output):
+                for i, found in enumerate(names):
+                    if found == now:
+                        names[i] = name
+
+    def _tensor(self, name: str, data: np.ndarray) -> str:
+        kept = data.astype(np.float32) if data.dtype == np.float64 else data
+        self._added[name] = numpy_helper.from_array(np.asarray(kept), name)
+        return name
+
+
+def by_onnxruntime(
+    model: onnx.ModelProto, sample: Mapping[str, np.ndarray], *, unsigned: bool, symmetric: bool
+) -> onnx.ModelProto:
+    """What ONNX Runtime's static quantiser makes of it, alone."""
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
+
+    class Once(CalibrationDataReader):
+        def __init__(self) -> None:
+            self._left = iter([dict(sample)])
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self._left, None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "int8.onnx"
+        quantize_static(
+            model,
+            path,
+            Once(),
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QUInt8 if unsigned else QuantType.QInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            extra_options={"ActivationSymmetric": symmetric},
+        )
+        return onnx.load(path)
