@@ -73,6 +73,10 @@ class Kind(Protocol):
         """
         ...
 
+    def seconds(self, case: Any) -> float:
+        """How long one machine may take: `worker.SECONDS_PER_CASE`, unless something is built."""
+        ...
+
     def smaller(self, case: Any, machine: str) -> Iterator[Any]:
         """Cases a little smaller than this one, the most promising first; any number, lazily."""
         ...

@@ -9,6 +9,10 @@ from tests.fuzz import smaller_network
 from tests.fuzz.judge_network import judge
 from tests.fuzz.machines import machine
 from tests.fuzz.network_case import NetworkCase, draw
+from tests.fuzz.worker import SECONDS_PER_CASE
+
+BUILDING = 600.0
+"""Seconds that a case on RTL has: the first of a machine builds its simulator."""
 
 
 class Networks:
@@ -24,6 +28,9 @@ class Networks:
 
     def judge(self, case: NetworkCase, machine_name: str) -> str | None:
         return judge(case, machine(machine_name))
+
+    def seconds(self, case: NetworkCase) -> float:
+        return BUILDING if case.rtl else SECONDS_PER_CASE
 
     def smaller(self, case: NetworkCase, machine_name: str) -> Iterator[NetworkCase]:
         return smaller_network.smaller(case)

@@ -16,19 +16,20 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from tests.fuzz.cases import Kind, Outcome, Verdict
-from tests.fuzz.worker import SHOW_STACK, Begun, Request, serve
+from tests.fuzz.worker import SECONDS_PER_CASE, SHOW_STACK, Begun, Request, serve
 
 Job = Generator[Request, list[Verdict], None]
 
 REQUESTS_PER_PROCESS = 300
-SECONDS_PER_CASE = 20.0
 MIB_PER_CASE = 1024
 _POLL_SECONDS = 0.2
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A process, and the job it works for. machine: which one it is at."""
+    """A process, and the job it works for. machine: which one it is at, since when, how long it
+    may take.
+    """
 
     process: Any
     pipe: Connection
@@ -36,6 +37,7 @@ class _Worker:
     job: Job | None = None
     machine: str = ""
     since: float = 0.0
+    seconds: float = SECONDS_PER_CASE
     requests: int = 0
     verdicts: list[Verdict] = field(default_factory=list)
 
@@ -131,7 +133,7 @@ class Pool:
             return
         worker.since = time.monotonic()
         if isinstance(said, Begun):
-            worker.machine = said.machine
+            worker.machine, worker.seconds = said.machine, said.seconds
         elif said is None:
             self._done(worker)
         else:
@@ -141,8 +143,8 @@ class Pool:
         if worker.job is None or worker not in self._workers:
             return
         seconds = time.monotonic() - worker.since
-        if seconds > SECONDS_PER_CASE:
-            self._lost(worker, Outcome.HANG, f"not done after {SECONDS_PER_CASE:g} seconds")
+        if seconds > worker.seconds:
+            self._lost(worker, Outcome.HANG, f"not done after {worker.seconds:g} seconds")
         elif (mib := _resident_mib(worker.process.pid)) > 2 * MIB_PER_CASE:
             self._lost(worker, Outcome.MEMORY, f"{mib} MiB and growing")
 

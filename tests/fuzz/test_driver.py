@@ -60,6 +60,9 @@ class Deeds:
     def judge(self, case, machine):
         return DEEDS[case]()
 
+    def seconds(self, case):
+        return 3.0
+
     def smaller(self, case, machine):
         return iter(())
 
@@ -89,8 +92,7 @@ class Numbers(Deeds):
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_every_outcome_is_told_apart(deed, tmp_path, monkeypatch):
-    monkeypatch.setattr(pool, "SECONDS_PER_CASE", 3.0)
+def test_every_outcome_is_told_apart(deed, tmp_path):
     plan = Plan(kinds=[Deeds()], only_seed=list(DEEDS).index(deed), jobs=1, folder=tmp_path)
     counts, finds = run(plan)
     wanted = MEANT.get(deed, Outcome.INTERNAL)
@@ -109,7 +111,7 @@ def test_a_find_is_repeated_shrunk_and_written(tmp_path):
     folder = tmp_path / "numbers-299-b-wrong"
     assert int((folder / "case.txt").read_text()) == shrunk[299]
     assert "--kind numbers --only-seed 299 --machine b" in (folder / "find.txt").read_text()
-    assert "FIND wrong: 100 is large" in table(counts, finds)
+    assert "FIND ×3 wrong: 100 is large" in table(counts, finds)
 
 
 def test_the_same_seeds_give_the_same_cases_whoever_runs_them():

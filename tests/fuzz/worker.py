@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 from tests.fuzz.cases import Kind, Verdict, judged, outcome_of
 
 ADDRESS_SPACE_BYTES = 12 << 30
+SECONDS_PER_CASE = 20.0
 SHOW_STACK = signal.SIGUSR1
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
@@ -37,9 +38,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """Said before each machine: its time begins."""
+    """Said before each machine: its time begins. seconds: how much it has."""
 
     machine: str
+    seconds: float
 
 
 def serve(kinds: dict[str, Kind], pipe: Connection, stack: BinaryIO) -> None:
@@ -66,7 +68,7 @@ def serve(kinds: dict[str, Kind], pipe: Connection, stack: BinaryIO) -> None:
 
 
 def _answers(kind: Kind, request: Request, pipe: Connection) -> Any:
-    pipe.send(Begun(machine=request.machine or ""))
+    pipe.send(Begun(machine=request.machine or "", seconds=SECONDS_PER_CASE))
     forget_peak()
     begun = time.monotonic()
     try:
@@ -77,7 +79,7 @@ def _answers(kind: Kind, request: Request, pipe: Connection) -> Any:
         yield replace(found, line="while drawing the case: " + found.line)
         return
     for machine in machines:
-        pipe.send(Begun(machine=machine))
+        pipe.send(Begun(machine=machine, seconds=kind.seconds(case)))
         verdict = judged(kind, case, machine)
         yield _measured(verdict, begun)
         begun = time.monotonic()
