@@ -132,13 +132,17 @@ def compile_prepared(
     """The stages behind quantisation: a quantised model can be compiled for several machines."""
     options = options or Options()
     progress("build the data-flow graph")  # one node per operator, with indexing maps
-    dfg, copies = _laid_out(prepared.canonical, hw)
+    dfg, copies = _laid_out(prepared.canonical, hw, quantised=prepared.qdq is not None)
     progress("fuse and tile")  # groups that are legal, and that fit
     partition, tiling = fuse_and_tile(dfg, hw, options.strategy)
     progress("schedule")  # memory, instructions, tokens, proofs
     plan = schedule(dfg, tiling, hw, reuse_memory=options.reuse_memory)
     progress("generate the program")  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
+    if bundle.hosts:
+        from opu_fuse.sim.host import require_runnable  # starts ONNX Runtime
+
+        require_runnable(bundle)
     return Compilation(
         prepared=prepared,
         dfg=dfg,
@@ -149,25 +153,28 @@ def compile_prepared(
     )
 
 
-def _laid_out(canonical: ir.Model, hw: HwSpec) -> tuple[Dfg, dict[str, str]]:
+def _laid_out(
+    canonical: ir.Model, hw: HwSpec, *, quantised: bool
+) -> tuple[Dfg, dict[str, str]]:
     """The data-flow graph, and the copies in it (name -> why) of values that would have to lie in
     two concatenations.
     """
-    dfg = build_dfg(canonical)
+    dfg = build_dfg(canonical, quantised=quantised)
     if "max_pool" not in hw.dataflow.operators:  # what copies
         return dfg, {}
     reasons = {(dfg[node].name, at): why for (node, at), why in misplaced(dfg, hw).items()}
     if not reasons:
         return dfg, {}
     copied, names = insert_copies(canonical, reasons)
-    return build_dfg(copied), dict(zip(names, reasons.values(), strict=True))
+    return build_dfg(copied, quantised=quantised), dict(zip(names, reasons.values(), strict=True))
 
 
 def partition_model(
     model: str | Path | ir.Model, hw: HwSpec, strategy: str = DEFAULT_STRATEGY
 ) -> tuple[Dfg, Partition]:
     """The DFG of a model and its groups, legal or not; needs no quantisation."""
-    dfg, _ = _laid_out(prepare(model, quantised=False, drive=_run_passes).canonical, hw)
+    prepared = prepare(model, quantised=False, drive=_run_passes)
+    dfg, _ = _laid_out(prepared.canonical, hw, quantised=False)
     return dfg, fuse_partition(dfg, hw, strategy=strategy)
 
 
@@ -246,15 +253,9 @@ def _forbid(misfit: Misfit, forbidden: dict[tuple[int, ...], DoesNotFit]) -> Non
 
 
 def _origin(prepared: Prepared) -> Origin:
-    graph = prepared.canonical.graph
-    dtypes = {
-        v.name or "": "float32" if v.dtype is None else v.dtype.numpy().name
-        for v in (*graph.inputs, *graph.outputs)
-    }
     return Origin(
-        model=graph.name or "model",
+        model=prepared.canonical.graph.name or "model",
         model_hash=prepared.source_hash,
         tool_version=__version__,
         qdq=prepared.qdq,
-        dtypes=dtypes,
     )

@@ -12,13 +12,18 @@ import numpy as np
 
 from opu_fuse.bundle.check_host import host_mistakes
 from opu_fuse.bundle.manifest import damaged
-from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Port, Tensor
+from opu_fuse.bundle.program import (
+    UNKNOWN,
+    Bundle,
+    HostSegment,
+    MachineSegment,
+    Port,
+    Tensor,
+)
 from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.hw.isa import OPCODE, Engine
 from opu_fuse.hw.spec import HwSpec
-
-DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64", "bool")
-"""Element types a port may have."""
+from opu_fuse.kernel import DTYPES
 
 _POST_RUN = OPCODE[Engine.POST, "run"]
 
@@ -134,6 +139,9 @@ def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one s
                 if value not in known:
                     yield f"segment {number} reads {value}, which nothing makes"
             known.update(value for _, value in segment.outputs)
+    for port in bundle.inputs:
+        if UNKNOWN in port.shape:
+            yield f"input {port.name} has shape {port.shape}"
     for port in (*bundle.inputs, *bundle.outputs):
         if port.value not in known:
             yield f"port {port.name} stands for {port.value}, which nothing makes"
@@ -143,7 +151,7 @@ def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one s
 def _port(port: Port, tensor: Tensor | None) -> Iterator[str]:
     if port.dtype not in DTYPES:
         yield f"port {port.name} has dtype {port.dtype}"
-    if min(port.shape, default=1) < 1:
+    if min(port.shape, default=0) < UNKNOWN:
         yield f"port {port.name} has shape {port.shape}"
     if port.scale is not None and not (math.isfinite(port.scale) and port.scale > 0):
         yield f"port {port.name} has scale {port.scale}"

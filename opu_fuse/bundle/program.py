@@ -16,6 +16,8 @@ import numpy as np
 from opu_fuse.hw.layout import Layout, Pieces
 
 SCHEMA_VERSION = 2
+UNKNOWN = -1
+"""Size, in an output's shape, that depends on the data: the host knows it when it has run."""
 KERNEL_SUFFIX = ".kernel.json"
 """Of host pieces that are kernels; the others are models."""
 
@@ -165,8 +167,9 @@ Segment = MachineSegment | HostSegment
 class Port:
     """An input or output of the user's model.
 
-    value: value name; when scale is set, the value is int8 inside and the port is quantised on
-    entry / dequantised on exit (`quantised` ports of int8 models pass through).
+    shape: with UNKNOWN sizes only where the host makes an output. value: value name; when scale is
+    set, the value is int8 inside and the port is quantised on entry / dequantised on exit
+    (`quantised` ports of int8 models pass through).
     """
 
     name: str

@@ -28,6 +28,7 @@ from opu_fuse.codegen.weights import (
     spread_groups,
 )
 from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.host import real_data
 from opu_fuse.dfg.integer import (
     average_params,
     filters,
@@ -35,7 +36,9 @@ from opu_fuse.dfg.integer import (
 )
 from opu_fuse.dfg.kernels import shuffle_channels
 from opu_fuse.dfg.scaling import affine_params
+from opu_fuse.dfg.types import ValueType, type_of_data
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
+from opu_fuse.errors import ModelError
 from opu_fuse.fuse.outline import outline
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.footprint import moved_bytes
@@ -50,14 +53,13 @@ BEFORE = -1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """Where a program comes from: model name, hash of its file, version of this tool, quantised
-    model, and numpy dtype of every input and output of the model by name.
+    model.
     """
 
     model: str
     model_hash: str
     tool_version: str
     qdq: onnx.ModelProto | None
-    dtypes: Mapping[str, str]
 
 
 def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin: Origin) -> Bundle:
@@ -65,7 +67,8 @@ def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin:
     have no number.
     """
     number = _execution_order(plan)
-    segments, hosts = _segments(dfg, partition, plan, number)
+    types: dict[str, ValueType] = {}
+    segments, hosts = _segments(dfg, partition, plan, number, types)
     words = _words(plan)
     ranges = instruction_ranges(segments, words, plan.program_offset)
     qdq, fused = _models(dfg, partition, number, origin)
@@ -79,8 +82,8 @@ def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin:
         spec_hash=hw.spec_hash,
         tool_version=origin.tool_version,
         tensors=tuple(_tensors(dfg, plan, group_of)),
-        inputs=tuple(_port(dfg[i], origin.dtypes) for i in dfg.inputs),
-        outputs=tuple(_port(dfg[i], origin.dtypes) for i in dfg.outputs),
+        inputs=tuple(_port(dfg[i], types) for i in dfg.inputs),
+        outputs=tuple(_port(dfg[i], types) for i in dfg.outputs),
         groups=tuple(_groups(dfg, partition, plan, number, hw, ranges)),
         segments=segments,
         boundaries=tuple(
@@ -208,8 +211,13 @@ def _execution_order(plan: Plan) -> dict[int, int]:
 
 
 def _segments(
-    dfg: Dfg, partition: Partition, plan: Plan, number: Mapping[int, int]
+    dfg: Dfg,
+    partition: Partition,
+    plan: Plan,
+    number: Mapping[int, int],
+    types: dict[str, ValueType],
 ) -> tuple[tuple[Segment, ...], dict[str, bytes]]:
+    """types: see `codegen.host.host_model`."""
     reasons = {op.node: op.reason for op in partition.host}
     segments: list[Segment] = []
     members: dict[str, bytes] = {}
@@ -218,7 +226,7 @@ def _segments(
             from opu_fuse.codegen.host_pieces import host_segment  # most networks need none
 
             hosts = sum(isinstance(s, HostSegment) for s in segments)
-            found, own = host_segment(dfg, segment.nodes, reasons, hosts)
+            found, own = host_segment(dfg, segment.nodes, reasons, hosts, types)
             segments.append(found)
             members |= own
         else:
@@ -230,6 +238,14 @@ def _segments(
                     tiles=segment.tiles,
                 )
             )
+    constant = [i for i in dfg.outputs if dfg[i].kind is Kind.CONST]
+    if constant:
+        from opu_fuse.codegen.host_pieces import constant_segment
+
+        hosts = sum(isinstance(s, HostSegment) for s in segments)
+        found, own = constant_segment(dfg, constant, hosts)
+        segments.append(found)
+        members |= own
     return tuple(segments), members
 
 
@@ -286,12 +302,22 @@ def _made(
     return made
 
 
-def _port(node: Node, dtypes: Mapping[str, str]) -> Port:
-    quant = node.quant
+def _port(node: Node, types: Mapping[str, ValueType]) -> Port:
+    """types: of values that only ONNX Runtime knows the type of."""
+    quant = None if node.kind is Kind.CONST else node.quant
+    known = node.type or types.get(node.value)
+    if node.const is not None:
+        known = type_of_data(real_data(node))
+    if known is None or known.shape is None:
+        raise ModelError(
+            f"output {node.value!r}",
+            "has no static shape, not even its rank is known before the run",
+            "let what decides on its shape be constants",
+        )
     return Port(
         name=node.value,
-        dtype=dtypes[node.value],
-        shape=node.shape,
+        dtype=known.dtype.numpy().name,
+        shape=known.shape,
         value=node.value,
         scale=None if quant is None else quant.per_tensor,
         zero_point=0 if quant is None else quant.zero_point,

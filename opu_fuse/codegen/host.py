@@ -14,7 +14,10 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.host import body_of
+from opu_fuse.dfg.host import body_of, real_data, result_types, runnable_opsets
+from opu_fuse.dfg.types import ValueType
+from opu_fuse.errors import ModelError
+from opu_fuse.opsets import OLDEST
 from opu_fuse.quant import QuantParams
 
 IR_VERSION = 10
@@ -36,6 +39,7 @@ class HostModel:
 @dataclass(slots=True)
 class _Draft:
     dfg: Dfg
+    types: Mapping[str, ValueType]
     nodes: list[onnx.NodeProto]
     initializers: dict[str, onnx.TensorProto]
     inputs: dict[str, onnx.ValueInfoProto]
@@ -45,13 +49,19 @@ class _Draft:
     results: list[onnx.ValueInfoProto]
 
 
-def host_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
+def host_model(
+    dfg: Dfg, nodes: Sequence[int], name: str, types: dict[str, ValueType] | None = None
+) -> HostModel:
     """The model of one host segment: its nodes in order, values from outside as inputs, values
     read outside and rounded results as outputs.
+
+    types: of values that earlier segments have made and inference does not know, by name; those of
+    this one are added. Raises ModelError where nobody knows the type of an input.
     """
+    types = {} if types is None else types
     inside = set(nodes)
     parts = {u for n in nodes for u in dfg.users[n] if dfg[u].kind is Kind.TUPLE_GET}
-    draft = _Draft(dfg, [], {}, {}, {}, inside | parts, {}, [])
+    draft = _Draft(dfg, types, [], {}, {}, {}, inside | parts, {}, [])
     names: dict[ir.Node, tuple[str, ...]] = {}
     for index in nodes:
         node = dfg[index]
@@ -72,14 +82,32 @@ def host_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
         list(draft.initializers.values()),
         value_info=draft.results,
     )
-    opsets = [helper.make_opsetid(d, v) for d, v in _opsets(dfg, nodes).items()]
+    opsets = runnable_opsets(draft.nodes, _opsets(dfg, nodes))
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    if any(n.type is None for n in outputs):
+        types |= result_types(model)
     return HostModel(
         model=model,
         inputs=tuple(draft.names.items()),
         outputs=tuple((_outer(n), n.value) for n in outputs),
         rounded=tuple(draft.rounded.items()),
         nodes={n: names[ir_node] for n in nodes if (ir_node := dfg[n].ir_node) in names},
+    )
+
+
+def constant_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
+    """The model of outputs that are constants: it has no inputs and no operators."""
+    outputs = {dfg[i].value: real_data(dfg[i]) for i in nodes}
+    tensors = [numpy_helper.from_array(data, value) for value, data in outputs.items()]
+    shown = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors]
+    graph = helper.make_graph([], name, [], shown, tensors)
+    opsets = [helper.make_opsetid("", OLDEST)]
+    return HostModel(
+        model=helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION),
+        inputs=(),
+        outputs=tuple((value, value) for value in outputs),
+        rounded=(),
+        nodes={},
     )
 
 
@@ -125,27 +153,20 @@ def _bring_in(draft: _Draft, node: Node) -> None:
     """A constant becomes an initialiser of real numbers, a computed value an input."""
     draft.known.add(node.index)
     if node.kind is Kind.CONST:
-        assert node.const is not None
-        data = node.const if node.quant is None else node.quant.dequantize(node.const)
-        draft.initializers[node.value] = numpy_helper.from_array(
-            np.ascontiguousarray(data), node.value
-        )
+        draft.initializers[node.value] = numpy_helper.from_array(real_data(node), node.value)
         return
     name = _outer(node)
-    dtype = onnx.TensorProto.INT8 if node.quant is not None else _float_type(node)
-    draft.inputs[name] = helper.make_tensor_value_info(name, dtype, node.shape or None)
+    known = node.type or draft.types.get(node.value)
+    if known is None:
+        raise ModelError(
+            node.name,
+            f"the type of {node.value!r} is not known: neither onnx nor ONNX Runtime infers it",
+            "declare it in the model (value_info)",
+        )
+    draft.inputs[name] = known.info(name, None if node.quant is None else ir.DataType.INT8)
     draft.names[name] = node.value
     if node.quant is not None:
         _convert(draft, "DequantizeLinear", name, node.value, node.quant)
-
-
-def _float_type(node: Node) -> int:
-    """ONNX type of a value that is not int8: that of the model's value where known."""
-    if node.ir_node is not None:
-        for value in node.ir_node.outputs:
-            if value.name == node.value and value.dtype is not None:
-                return int(value.dtype)
-    return int(onnx.TensorProto.FLOAT)
 
 
 def _append(draft: _Draft, node: Node) -> None:
@@ -162,8 +183,8 @@ def _append(draft: _Draft, node: Node) -> None:
     draft.nodes += nodes
     for result in results:
         raw = result.value if result.quant is None else f"{result.value}:raw"
-        info = helper.make_tensor_value_info(raw, _float_type(result), result.shape or None)
-        draft.results.append(info)  # inference knows standard operators only
+        if result.type is not None:  # where kernels begin and end, inference may not know it
+            draft.results.append(result.type.info(raw))
         if result.quant is None:
             continue
         if result.tensor:

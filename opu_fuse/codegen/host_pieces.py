@@ -6,8 +6,9 @@ import onnx
 
 from opu_fuse.bundle.kernels import kernel_to_json
 from opu_fuse.bundle.program import KERNEL_SUFFIX, HostPiece, HostSegment
-from opu_fuse.codegen.host import HostModel, host_model
+from opu_fuse.codegen.host import HostModel, constant_model, host_model
 from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.types import ValueType
 from opu_fuse.fuse.linalg.chain import fuse_host_chain
 from opu_fuse.fuse.linalg.lower import generic_of
 from opu_fuse.fuse.linalg.pointwise import POINTWISE
@@ -23,14 +24,19 @@ ALONE = "nothing beside it may be fused with it"
 
 
 def host_segment(
-    dfg: Dfg, nodes: Sequence[int], reasons: Mapping[int, str], number: int
+    dfg: Dfg,
+    nodes: Sequence[int],
+    reasons: Mapping[int, str],
+    number: int,
+    types: dict[str, ValueType],
 ) -> tuple[HostSegment, dict[str, bytes]]:
     """The segment of some DFG nodes in order, and its members by name.
 
-    reasons: why a node is on the host; number: of the segment among those of the host.
+    reasons: why a node is on the host; number: of the segment among those of the host; types: see
+    `host_model`.
     """
     name = f"{number:03d}"
-    whole = host_model(dfg, nodes, f"host_{name}")
+    whole = host_model(dfg, nodes, f"host_{name}", types)
     parts = split_host_model(whole.model)
     members = [_member(f"host/{name}.{place}", part) for place, part in enumerate(parts)]
     why_not, cuts = _refusals(whole)
@@ -52,6 +58,18 @@ def host_segment(
         rounded=whole.rounded,
     )
     return segment, dict(members)
+
+
+def constant_segment(
+    dfg: Dfg, nodes: Sequence[int], number: int
+) -> tuple[HostSegment, dict[str, bytes]]:
+    """The segment that shows outputs of the model which are constants."""
+    whole = constant_model(dfg, nodes, f"host_{number:03d}")
+    member = f"host/{number:03d}.0.onnx"
+    names = tuple(name for name, _ in whole.outputs)
+    piece = HostPiece(member=member, inputs=(), outputs=names, ops=())
+    segment = HostSegment(inputs=(), outputs=whole.outputs, ops=(), pieces=(piece,))
+    return segment, {member: whole.model.SerializeToString(deterministic=True)}
 
 
 def _member(stem: str, part: Part) -> tuple[str, bytes]:

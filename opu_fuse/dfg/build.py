@@ -14,6 +14,7 @@ from opu_fuse.composites import composites
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.indexing import bias_map, derive_access
 from opu_fuse.dfg.lower import Lowered, const_array, lower, shape_of
+from opu_fuse.dfg.types import type_of
 from opu_fuse.errors import ModelError
 from opu_fuse.quant import META_KEY, QuantParams
 
@@ -25,12 +26,13 @@ operand's integers.
 """
 
 
-def build_dfg(canonical: ir.Model) -> Dfg:
+def build_dfg(canonical: ir.Model, *, quantised: bool = False) -> Dfg:
     """The DFG of a canonical model (quantised or float: the structure is the same).
 
-    Raises ModelError when an output of the model is computed by nothing.
+    quantised: it is one although none of its values may be rounded. Raises ModelError when an
+    output of the model is computed by nothing.
     """
-    return _Builder(canonical).build()
+    return _Builder(canonical).build(quantised)
 
 
 class _Builder:
@@ -46,7 +48,7 @@ class _Builder:
         self.lowered: dict[ir.Node, Lowered] = {}
         self.composites = composites(model.graph)
 
-    def build(self) -> Dfg:
+    def build(self, quantised: bool) -> Dfg:
         for output in self.graph.outputs:
             self._visit(output)
         for value in self.graph.inputs:
@@ -61,7 +63,7 @@ class _Builder:
             users=tuple(tuple(u) for u in users),
             inputs=tuple(self.index[v] for v in self.graph.inputs if self._is_var(v)),
             outputs=tuple(self.index[v] for v in self.graph.outputs),
-            quantised=any(n.quant is not None for n in self.nodes),
+            quantised=quantised or any(n.quant is not None for n in self.nodes),
         )
 
     def _is_var(self, value: ir.Value) -> bool:
@@ -107,7 +109,7 @@ class _Builder:
                     "nothing computes it",
                     "check the model with onnx.checker",
                 )
-            self._add(Kind.VAR, value, shape=shape_of(value))
+            self._add(Kind.VAR, value, shape=shape_of(value), type=type_of(value))
         elif len(producer.outputs) > 1:
             self._emit_part(value, producer)
         else:
@@ -124,7 +126,8 @@ class _Builder:
         if quant is None and call.op in KEEPS_INTEGERS:
             quant = self.nodes[call.operands[0]].quant
         part = {"operands": (call.index,), "attrs": {"index": value.index() or 0}}
-        self._add(Kind.TUPLE_GET, value, **part, shape=shape_of(value), quant=quant)
+        known = {"shape": shape_of(value), "type": type_of(value), "quant": quant}
+        self._add(Kind.TUPLE_GET, value, **part, **known)
 
     def _emit_call(self, value: ir.Value, producer: ir.Node) -> None:
         lowered = self.lowered[producer]
@@ -170,6 +173,7 @@ class _Builder:
             "operands": operands,
             "access": lowered.access,
             "shape": shape_of(single) if single else (),
+            "type": type_of(single) if single else None,
             "value": (single.name or "") if single else "",
             "attrs": lowered.attrs,
             "source": tuple(dict.fromkeys(source)),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.dfg.types import ValueType
 from opu_fuse.quant import QuantParams
 
 
@@ -43,8 +44,9 @@ class Node:
 
     name: name in the user's model (an owned bias is `<conv>/bias`); op: operator name ("" unless a
     call). operands: indices in operand order; access: how each operand is read (same length).
-    shape: of the (only) result, batch 1 included, e.g. (1, c, h, w); value names the result in the
-    canonical model (an owned bias takes the conv's value name, the conv then gets `<value>/acc`).
+    shape: of the (only) result, batch 1 included, e.g. (1, c, h, w); type: its type in the model,
+    None where inference does not know it; value names the result in the canonical model (an owned
+    bias takes the conv's value name, the conv then gets `<value>/acc`).
     quant: set when the result is rounded to int8 there; None on accumulators, floats and float
     models. tensor: name of the int8 tensor in the QDQ model (for comparisons with ONNX Runtime), ""
     without. const: data of a const (weights int8 or float, biases int32 or float). owner: index of
@@ -64,6 +66,7 @@ class Node:
     operands: tuple[int, ...] = ()
     access: tuple[Access, ...] = ()
     shape: tuple[int, ...] = ()
+    type: ValueType | None = None
     value: str = ""
     tensor: str = ""
     quant: QuantParams | None = None

@@ -4,7 +4,9 @@ The operator gets real numbers (int8 values dequantised) and its result is round
 rounds it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import functools
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,15 @@ from onnx import helper, numpy_helper
 from opu_fuse.composites import SHUFFLE
 from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.lower import const_array
+from opu_fuse.dfg.types import UNKNOWN, ValueType
 from opu_fuse.errors import ModelError
+from opu_fuse.opsets import OLDEST, needed_opsets
 from opu_fuse.quant import META_KEY, QuantParams
 
 MAX_IR_VERSION = 10
+_ELEMENTS = {f"tensor({t.name.lower()})": t for t in ir.DataType}
+
+log = logging.getLogger(__name__)
 
 
 def run_call(node: Node, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -97,23 +104,74 @@ def constant_inputs(node: ir.Node, known: Collection[str]) -> dict[str, np.ndarr
     return found
 
 
+def real_data(node: Node) -> np.ndarray:
+    """Real numbers of a constant."""
+    assert node.const is not None
+    data = node.const if node.quant is None else node.quant.dequantize(node.const)
+    return np.asarray(data, order="C")
+
+
 def run_graph(
     graph: onnx.GraphProto, opsets: Mapping[str, int], values: Mapping[str, np.ndarray]
 ) -> list[np.ndarray]:
     """A graph in ONNX Runtime, one operator after the other."""
+    imports = runnable_opsets(graph.node, opsets)
+    model = helper.make_model(graph, opset_imports=imports, ir_version=MAX_IR_VERSION)
+    return [np.asarray(found) for found in _session(model).run(None, dict(values))]
+
+
+def runnable_opsets(
+    nodes: Iterable[onnx.NodeProto], imports: Mapping[str, int]
+) -> list[onnx.OperatorSetIdProto]:
+    """Operator sets for a model of some nodes that ONNX Runtime will take, if there are any."""
+    needed = needed_opsets(nodes, imports, newest_opset)
+    return [helper.make_opsetid(domain, version) for domain, version in needed.items()]
+
+
+@functools.cache
+def newest_opset() -> int:
+    """The newest standard operator set that the installed ONNX Runtime takes. It does not say which
+    that is, so it is asked.
+    """
+    empty = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [])
+    node = helper.make_node("Neg", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [empty], [helper.make_empty_tensor_value_info("y")])
+    for version in range(onnx.defs.onnx_opset_version(), OLDEST, -1):
+        opsets = [helper.make_opsetid("", version)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=MAX_IR_VERSION)
+        try:
+            _session(model)
+        except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
+            log.debug("operator set %d: %s", version, error)
+        else:
+            return version
+    return OLDEST
+
+
+def result_types(model: onnx.ModelProto) -> dict[str, ValueType]:
+    """Types of a model's outputs as ONNX Runtime infers them: it knows operators that onnx does
+    not. What it calls no tensor is left out, as are all outputs of a model that it refuses.
+    """
+    try:
+        found = _session(model).get_outputs()
+    except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
+        log.debug("no types from ONNX Runtime: %s", error)
+        return {}
+    return {o.name: ValueType(dtype=_ELEMENTS[o.type], shape=_sizes(o.shape))
+            for o in found if o.type in _ELEMENTS}
+
+
+def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) else UNKNOWN for size in shape)
+
+
+def _session(model: onnx.ModelProto) -> Any:
     import onnxruntime as ort  # slow to import, and few models need it here
 
-    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=MAX_IR_VERSION)
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(
+    return ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return _results(session.run(None, dict(values)))
-
-
-def _results(outputs: Sequence[Any]) -> list[np.ndarray]:
-    return [np.asarray(o) for o in outputs]

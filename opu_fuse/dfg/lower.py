@@ -22,9 +22,7 @@ from opu_fuse.dfg.indexing import (
     elementwise_access,
     window_map,
 )
-
-UNKNOWN = -1
-"""Size of a dimension that is not known before the run (behind host operators such as NonZero)."""
+from opu_fuse.dfg.types import UNKNOWN
 
 _REAL = frozenset(
     {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT8, ir.DataType.UINT8, None}

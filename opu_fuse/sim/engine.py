@@ -10,7 +10,7 @@ import numpy as np
 from opu_fuse.bundle.image import initial_image, read_tensor, segment_words, write_tensor
 from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Tensor
 from opu_fuse.bundle.result import GroupCounters, Retire, RunResult
-from opu_fuse.errors import InternalError, ProgramError
+from opu_fuse.errors import InternalError, ProgramError, RunError
 from opu_fuse.hw.encoding import decode
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.spec import HwSpec
@@ -70,7 +70,7 @@ def run(
     try:
         job = _Job(bundle, runner, hosts_of(bundle), capture)
         for n in range(count):
-            job.sample(n, {name: array[n] for name, array in samples.items()})
+            job.sample(n, {name: array[n, ...] for name, array in samples.items()})
     finally:
         runner.close()
     return job.result(str(engine), count)
@@ -246,8 +246,8 @@ class _Job:
         """Everything collected, samples along the first axis."""
         return RunResult(
             engine=engine,
-            outputs={name: _joined(found) for name, found in self.outputs.items()},
-            tensors={name: _joined(found) for name, found in self.tensors.items()},
+            outputs={name: _joined(name, found) for name, found in self.outputs.items()},
+            tensors={name: _joined(name, found) for name, found in self.tensors.items()},
             masks=self.masks,
             counters=dict(self.counters),
             groups=tuple(GroupCounters(index=i, **self.groups[i]) for i in sorted(self.groups)),
@@ -256,9 +256,13 @@ class _Job:
         )
 
 
-def _joined(found: list[np.ndarray]) -> np.ndarray:
+def _joined(name: str, found: list[np.ndarray]) -> np.ndarray:
     if len(found) == 1:
         return found[0]
+    shapes = {array.shape for array in found}
+    if len(shapes) > 1:  # it depends on the data
+        what = f"has another shape for every sample ({', '.join(map(str, sorted(shapes)))})"
+        raise RunError(f"output {name}", what, "run the samples one by one")
     return np.concatenate(found) if found[0].ndim and found[0].shape[0] == 1 else np.stack(found)
 
 

@@ -1,5 +1,6 @@
 """Operators that stay on the host: fused kernels, and models in ONNX Runtime, values by name."""
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -8,12 +9,14 @@ import numpy as np
 
 from opu_fuse.bundle.kernels import kernel_from_json
 from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, HostPiece, HostSegment
-from opu_fuse.errors import InternalError
+from opu_fuse.errors import ModelError, RunError
 from opu_fuse.kernel import Kernel
 from opu_fuse.sim.generic import run_kernel
 
 KEPT = 4
 """Programs whose kernels and sessions wait for their next run."""
+_SHOWN = 3
+"""Operators named in a message."""
 
 
 class Hosts:
@@ -31,8 +34,8 @@ class Hosts:
         """Results by value name, what is rounded inside included, given the segment's inputs by
         value name.
 
-        Raises InternalError when ONNX Runtime refuses a model, or a kernel gets values that it does
-        not take: the compiler has made them.
+        Raises RunError when ONNX Runtime stops at the values it is given, InternalError when a
+        kernel gets values that it does not take: the compiler has made them.
         """
         known = {name: values[value] for name, value in segment.inputs}
         for piece in segment.pieces:
@@ -45,21 +48,28 @@ class Hosts:
         if piece.member.endswith(KERNEL_SUFFIX):
             return run_kernel(self._kernel(piece.member), known)
         feeds = {name: known[name] for name in piece.inputs}
+        running = self._session(piece)
         try:
-            found = self._session(piece.member).run(list(piece.outputs), feeds)
+            found = running.run(list(piece.outputs), feeds)
         except Exception as error:  # ONNX Runtime raises classes of its own
-            raise InternalError("host segment", f"{piece.member}: {error}") from error
-        return dict(zip(piece.outputs, found, strict=True))
+            what = f"ONNX Runtime cannot run it on these values: {_said(error)}"
+            raise RunError(_named(piece), what, "check the inputs that are given") from error
+        return {n: np.asarray(value) for n, value in zip(piece.outputs, found, strict=True)}
 
     def _kernel(self, member: str) -> Kernel:
         if member not in self._kernels:
             self._kernels[member] = kernel_from_json(self._members[member], member)
         return self._kernels[member]
 
-    def _session(self, member: str) -> Any:
-        if member not in self._sessions:
-            self._sessions[member] = session(self._members[member])
-        return self._sessions[member]
+    def _session(self, piece: HostPiece) -> Any:
+        if piece.member not in self._sessions:
+            try:
+                self._sessions[piece.member] = session(self._members[piece.member])
+            except Exception as error:  # ONNX Runtime raises classes of its own
+                what = f"ONNX Runtime cannot load it: {_said(error)}"
+                help_ = "compile the model again, for the ONNX Runtime that is installed"
+                raise RunError(_named(piece), what, help_) from error
+        return self._sessions[piece.member]
 
 
 def hosts_of(bundle: Bundle) -> Hosts:
@@ -70,6 +80,36 @@ def hosts_of(bundle: Bundle) -> Hosts:
 @lru_cache(maxsize=KEPT)
 def _hosts(members: tuple[tuple[str, bytes], ...]) -> Hosts:
     return Hosts(dict(members))
+
+
+def require_runnable(bundle: Bundle) -> None:
+    """Raises ModelError for operators that the installed ONNX Runtime does not know in their form:
+    what compiles, runs.
+    """
+    pieces = (p for s in bundle.segments if isinstance(s, HostSegment) for p in s.pieces)
+    for piece in pieces:
+        if piece.member.endswith(KERNEL_SUFFIX):
+            continue
+        try:
+            session(bundle.hosts[piece.member])
+        except Exception as error:  # ONNX Runtime raises classes of its own
+            what = f"ONNX Runtime cannot run it on the host: {_said(error)}"
+            help_ = "replace it by operators that ONNX Runtime runs"
+            raise ModelError(_named(piece), what, help_) from error
+
+
+def _named(piece: HostPiece) -> str:
+    names = [name for name, _ in piece.ops] or [piece.member]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"host operator {', '.join(names[:_SHOWN])}{more}"
+
+
+def _said(error: Exception) -> str:
+    """ONNX Runtime's complaint in one line, without its code and the places in its sources."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason given"]
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", lines[0])
+    text = text.removeprefix("Exception during initialization: ")
+    return re.sub(r"^/\S+:\d+ .*?\) ", "", text).strip(" .")
 
 
 def session(model: bytes) -> Any:

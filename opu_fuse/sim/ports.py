@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from opu_fuse.bundle.program import Bundle, Port
+from opu_fuse.bundle.program import UNKNOWN, Bundle, Port
 from opu_fuse.errors import RunError
 from opu_fuse.quant import QuantParams
 
@@ -67,6 +67,7 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
 
     inside_int8: the value lies in the memory window. It, and that of a port with a scale, is int8
     inside: floats are quantised, uint8 shifted by 128, int8 left alone. Others stay as given.
+    Raises RunError for a NaN that would have to be quantised.
     """
     if port.scale is None and not inside_int8:
         return array
@@ -74,12 +75,16 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
         return (array.astype(np.int16) - _UINT8_SHIFT).astype(np.int8)
     if array.dtype == np.int8:
         return array
+    if np.isnan(array).any():
+        what = "holds NaN, which no int8 stands for"
+        raise RunError(f"input {port.name}", what, "clean the data")
     return _params(port).quantize(array)
 
 
 def from_value(port: Port, value: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     """The value inside -> an output in the model's dtype and shape; the inverse of `to_value`."""
-    value = value.reshape(port.shape)
+    if UNKNOWN not in port.shape:
+        value = value.reshape(port.shape)
     if value.dtype != np.int8 or (port.scale is None and not inside_int8):
         return value.astype(port.dtype, copy=False)
     if port.dtype == "uint8":

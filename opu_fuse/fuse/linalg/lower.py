@@ -12,7 +12,7 @@ from opu_fuse.fuse.linalg.pointwise import POINTWISE
 from opu_fuse.fuse.linalg.site import Site, TensorType, site_of
 from opu_fuse.fuse.linalg.views import VIEWS
 from opu_fuse.kernel import DTYPES, GenericOp, Input, Iterator, Loop, Result
-from opu_fuse.kernel_check import checked, first_mistake
+from opu_fuse.kernel_check import first_mistake
 
 
 def generic_of(
@@ -49,14 +49,14 @@ def _pointwise(site: Site, dtypes: list[str]) -> GenericOp | None:
     per_channel = site.node.op_type in ("QuantizeLinear", "DequantizeLinear")
     spread = operands[:1] if per_channel else operands
     if _broadcast([site.shape(n) for n in spread]) != site.result_shape:
-        return None  # types that do not go together come from a model that declares them wrong
+        return None  # declared wrong
     payload = Payload([*dtypes, site.result.dtype])
     value = POINTWISE[site.node.op_type].lower(site, payload, tuple(range(len(operands))))
     if value is None:
         return None
     maps = [_channel_map(site, n) if n and per_channel else site.spread(n) for n in operands]
     inputs = tuple(_input(site, n, m) for n, m in zip(operands, maps, strict=True))
-    return checked(_generic(site, inputs, payload, value))
+    return _meaningful(_generic(site, inputs, payload, value))
 
 
 def _view(site: Site, index: AffineMap | None) -> GenericOp | None:
@@ -65,8 +65,12 @@ def _view(site: Site, index: AffineMap | None) -> GenericOp | None:
     if index is None or any(site.has(n) and site.constant(n) is None for n in others):
         return None
     inputs = (_input(site, 0, index),)
-    op = _generic(site, inputs, Payload([site.result.dtype] * 2), 0)
-    return op if first_mistake(op) is None else None  # as above: declared wrong
+    return _meaningful(_generic(site, inputs, Payload([site.result.dtype] * 2), 0))
+
+
+def _meaningful(op: GenericOp) -> GenericOp | None:
+    """None for types that do not go together: they come from a model that declares them wrong."""
+    return op if first_mistake(op) is None else None
 
 
 def _input(site: Site, n: int, index: AffineMap) -> Input:

@@ -13,6 +13,7 @@ import numpy as np
 
 from opu_fuse.fuse.linalg.payload import Payload
 from opu_fuse.fuse.linalg.site import Site
+from opu_fuse.kernel import SCALAR_OPS
 
 Lowering = Callable[[Site, Payload, tuple[int, ...]], int | None]
 
@@ -33,9 +34,13 @@ class Pointwise:
 
 
 def _plain(op: str) -> Lowering:
-    """One scalar operation, over two operands at a time where there are more."""
+    """One scalar operation, over two operands at a time where there are more; of a single one where
+    the operation takes two, that one (Sum).
+    """
 
     def lower(_: Site, body: Payload, args: tuple[int, ...]) -> int:
+        if len(args) < SCALAR_OPS[op].arity:
+            return args[0]
         total = body.emit(op, *args[:2])
         for arg in args[2:]:
             total = body.emit(op, total, arg)

@@ -1,0 +1,64 @@
+"""ONNX types of values: what inference has found, never a guess.
+
+The model's own shape inference knows standard operators. What an operator of another library makes
+is asked of ONNX Runtime, which has to run it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from opu_fuse.errors import ModelError
+
+UNKNOWN = -1
+"""Size of a dimension that is not known before the run (behind host operators such as NonZero)."""
+
+_NO_NUMBERS = frozenset({ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX128})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueType:
+    """dtype: of the elements; shape: None where not even the rank is known, UNKNOWN for single
+    dimensions.
+    """
+
+    dtype: ir.DataType
+    shape: tuple[int, ...] | None
+
+    def info(self, name: str, dtype: ir.DataType | None = None) -> onnx.ValueInfoProto:
+        """Declares a value of this shape, and of this dtype if none is given."""
+        shape = self.shape and [None if d == UNKNOWN else d for d in self.shape]
+        return helper.make_tensor_value_info(name, int(dtype or self.dtype), shape)
+
+
+def type_of(value: ir.Value) -> ValueType | None:
+    """The type that the model's inference has found; None without one.
+
+    Raises ModelError for what is no tensor of numbers: sequences, optionals, strings.
+    """
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        what = f"is a {type(value.type).__name__.removesuffix('Type').lower()}"
+        raise _no_tensor(value, what)
+    if value.dtype is None or value.dtype == ir.DataType.UNDEFINED:
+        return None
+    if value.dtype in _NO_NUMBERS:
+        raise _no_tensor(value, f"holds elements of type {value.dtype.name.lower()}")
+    dims = None if value.shape is None else value.shape.dims
+    shape = None if dims is None else tuple(d if type(d) is int else UNKNOWN for d in dims)
+    return ValueType(dtype=value.dtype, shape=shape)
+
+
+def type_of_data(data: np.ndarray) -> ValueType:
+    """The type of a constant."""
+    return ValueType(dtype=ir.DataType.from_numpy(data.dtype), shape=data.shape)
+
+
+def _no_tensor(value: ir.Value, what: str) -> ModelError:
+    return ModelError(
+        f"value {value.name!r}",
+        f"{what}, programs carry tensors of numbers only",
+        "leave that part of the model out of the export",
+    )

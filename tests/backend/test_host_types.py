@@ -1,0 +1,128 @@
+"""Host segments carry tensors of every numeric type and shape, and say so where they cannot."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from opu_fuse.bundle.file import load, save
+from opu_fuse.bundle.program import UNKNOWN
+from opu_fuse.errors import ModelError, RunError
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.sim.engine import run
+from tests.fuse_linalg.sketch import same_bits
+
+HW = load_hw("opu-tiny")
+OF_ONNX = {"float32": "float", "float64": "double"}
+NUMBERS = (
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("bool", "float32"),
+)
+
+
+def outputs_of(text, inputs, tmp_path):
+    """What the saved and loaded program computes."""
+    model = onnx.parser.parse_model(text)
+    compiled = compile_model(ir.from_proto(model), HW, calibration_of(inputs))
+    save(compiled.bundle, tmp_path / "p.opu")
+    return run(load(tmp_path / "p.opu"), HW, inputs).outputs
+
+
+def calibration_of(inputs):
+    return Options(calibration=inputs)
+
+
+def graph(signature, body, opset=17):
+    return f'<ir_version: 10, opset_import: ["" : {opset}]>\ng {signature} {{ {body} }}'
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_values_of_any_type_and_shape_pass_through_the_host(dtype, rng, tmp_path):
+    kind, shapes = OF_ONNX.get(dtype, dtype), {"a": (), "b": (3,), "c": (1, 4, 2, 3), "d": (2, 0)}
+    dims = {n: f"[{','.join(map(str, s))}]" if s else "" for n, s in shapes.items()}
+    inputs = ", ".join(f"{kind}{dims[n]} {n}" for n in shapes)
+    outputs = ", ".join(f"{kind}{dims[n]} {n}_out" for n in shapes)
+    body = " ".join(f"{n}_out = Identity({n})" for n in shapes)
+    x = {n: np.asarray(rng.integers(0, 100, s).astype(dtype)) for n, s in shapes.items()}
+    found = outputs_of(graph(f"({inputs}) => ({outputs})", body), x, tmp_path)
+    assert all(same_bits(found[f"{n}_out"], x[n]) for n in shapes)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64"])
+def test_integer_operators_run_as_integers(dtype, tmp_path):
+    text = graph(f"({dtype}[2,3] a, {dtype}[2,3] b) => ({dtype}[2,3] y)", "y = Add(a, b)", 14)
+    a = np.arange(6, dtype=dtype).reshape(2, 3)
+    found = outputs_of(text, {"a": a, "b": a + a}, tmp_path)
+    assert same_bits(found["y"], a * np.array(3, dtype))
+
+
+def test_results_of_different_types_leave_one_operator(rng, tmp_path):
+    text = graph(
+        "(float[1,3,4,5] x) => (float[1,3,4,2] y, int64[1,3,4,2] i)",
+        "k = Constant<value = int64[1] {2}>() y, i = TopK(x, k)",
+    )
+    x = rng.permutation(60).reshape(1, 3, 4, 5).astype(np.float32)
+    found = outputs_of(text, {"x": x}, tmp_path)
+    order = np.argsort(-x, axis=3)[..., :2]
+    assert same_bits(found["i"], order)
+    assert same_bits(found["y"], np.take_along_axis(x, order, 3))
+
+
+def test_outputs_that_are_constants_are_shown(tmp_path):
+    text = graph(
+        "(float[1,3,4,5] x) => (int64[4] s, float c)",
+        "s = Shape(x) c = Constant<value = float {2.5}>()",
+    )
+    found = outputs_of(text, {"x": np.zeros((1, 3, 4, 5), np.float32)}, tmp_path)
+    assert same_bits(found["s"], np.array([1, 3, 4, 5]))
+    assert same_bits(found["c"], np.array(2.5, np.float32))
+
+
+def test_an_output_may_have_as_many_rows_as_the_data_say(tmp_path):
+    text = graph("(float[1,6] x) => (int64[2,n] y)", "y = NonZero(x)")
+    x = np.array([[0, 3, 0, 1, 0, 2]], np.float32)
+    compiled = compile_model(ir.from_proto(onnx.parser.parse_model(text)), HW)
+    assert compiled.bundle.outputs[0].shape == (2, UNKNOWN)
+    assert outputs_of(text, {"x": x}, tmp_path)["y"].tolist() == [[0, 0, 0], [1, 3, 5]]
+    two = np.concatenate([x, np.ones_like(x)])
+    with pytest.raises(RunError, match=r"output y: has another shape for every sample"):
+        run(compiled.bundle, HW, {"x": two})
+
+
+def test_an_operator_set_newer_than_the_runtime_is_lowered_where_nothing_changed(rng, tmp_path):
+    newest = onnx.defs.onnx_opset_version()
+    text = graph("(float[3,4] x) => (float[3,4] y)", "y = Sinh(x)", newest)
+    x = rng.normal(size=(3, 4)).astype(np.float32)
+    found = outputs_of(text, {"x": x}, tmp_path)["y"]
+    np.testing.assert_allclose(found, np.sinh(x), rtol=1e-6)
+
+
+def test_a_model_that_the_runtime_cannot_load_is_refused_when_it_is_compiled():
+    text = graph("(float[3,1,4] x, float[1,4,4] w, float[1,4,4] r) => (float[3,1,1,4] y)", "")
+    node = onnx.helper.make_node(
+        "RNN", ["x", "w", "r"], ["y"], name="rnn", hidden_size=4, layout=1
+    )
+    model = onnx.parser.parse_model(text)
+    model.graph.node.append(node)
+    with pytest.raises(ModelError, match=r"host operator rnn: ONNX Runtime cannot run it"):
+        compile_model(ir.from_proto(model), HW)
+
+
+def test_values_at_which_the_runtime_stops_are_the_users(tmp_path):
+    text = graph("(float[4,2] x, int64[3] i) => (float[3,2] y)", "[pick] y = Gather(x, i)")
+    x = np.zeros((4, 2), np.float32)
+    inputs = {"x": x, "i": np.array([0, 1, 3])}
+    compiled = compile_model(
+        ir.from_proto(onnx.parser.parse_model(text)), HW, calibration_of(inputs)
+    )
+    run(compiled.bundle, HW, inputs)
+    with pytest.raises(RunError, match=r"host operator pick: .*indices element out of data bounds"):
+        run(compiled.bundle, HW, {"x": x, "i": np.array([0, 1, 4])})
+
+
+def test_a_nan_that_would_have_to_be_quantised_is_refused():
+    text = graph("(float[1,4,2,2] x) => (float[1,4,2,2] y)", "y = Relu(x)")
+    bundle = compile_model(ir.from_proto(onnx.parser.parse_model(text)), HW).bundle
+    with pytest.raises(RunError, match=r"input x: holds NaN"):
+        run(bundle, HW, {"x": np.full((1, 4, 2, 2), np.nan, np.float32)})
