@@ -74,10 +74,7 @@ def test_a_compilation_holds_the_weights_twice_at_most(tmp_path, rng, op, weight
 def test_calibrating_holds_the_feature_maps_of_one_sample(tmp_path):
     depth, shape = 16, (1, 32, 320, 320)
     names = ["x", *(f"t{i}" for i in range(depth - 1)), "y"]
-    nodes = [
-        helper.make_node("LeakyRelu", [a], [b], alpha=0.125)
-        for a, b in pairwise(names)
-    ]
+    nodes = [helper.make_node("LeakyRelu", [a], [b], alpha=0.125) for a, b in pairwise(names)]
     save(tmp_path / "m.onnx", nodes, {}, {"x": shape, "y": shape})
     maps_mib = depth * np.prod(shape) * 4 / MIB
     assert peak_mib(tmp_path / "m.onnx") <= 1.5 * maps_mib + PROGRAM_MIB
