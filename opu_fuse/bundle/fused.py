@@ -24,21 +24,28 @@ _GRAPH, _INITIALIZER, _NAME, _RAW_DATA = 7, 5, 8, 9
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-def by_reference(fused: onnx.ModelProto, qdq: bytes) -> bytes:
-    """Serialise a model whose large initialisers are those of the serialised model `qdq`; they
-    become references in `fused` itself. Initialisers that are not there stay whole.
+def serialised(model: onnx.ModelProto) -> tuple[bytes, tuple[TensorProto, ...]]:
+    """A model's bytes, and its initialisers: the large ones as references to where they lie there,
+    so that their data are not copied once more.
     """
-    places = raw_places(qdq)
-    for tensor in fused.graph.initializer:
-        offset, length = places.get(tensor.name, (0, 0))
-        if length < BY_REFERENCE_BYTES or tensor.raw_data != qdq[offset : offset + length]:
-            continue
-        tensor.ClearField("raw_data")
-        tensor.data_location = TensorProto.EXTERNAL
-        facts = {"location": QDQ, "offset": str(offset), "length": str(length)}
-        for key, value in facts.items():
-            tensor.external_data.add(key=key, value=value)
-    return fused.SerializeToString(deterministic=True)
+    data = model.SerializeToString(deterministic=True)
+    places = raw_places(data)
+    return data, tuple(_referring(t, *places.get(t.name, (0, 0))) for t in model.graph.initializer)
+
+
+def _referring(tensor: TensorProto, offset: int, length: int) -> TensorProto:
+    if length < BY_REFERENCE_BYTES:
+        return tensor
+    found = TensorProto(
+        name=tensor.name,
+        data_type=tensor.data_type,
+        dims=tensor.dims,
+        data_location=TensorProto.EXTERNAL,
+    )
+    facts = {"location": QDQ, "offset": str(offset), "length": str(length)}
+    for key, value in facts.items():
+        found.external_data.add(key=key, value=value)
+    return found
 
 
 def load_fused(bundle: Bundle) -> onnx.ModelProto:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from opu_fuse.bundle.fused import by_reference
+from opu_fuse.bundle.fused import serialised
 from opu_fuse.bundle.program import (
     Bundle,
     GroupInfo,
@@ -44,6 +44,7 @@ from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.chunks import weight_bytes
 from opu_fuse.schedule.plan import HostWork, MachineProgram, Plan
 from opu_fuse.schedule.tiling import PlannedLayer
 
@@ -106,21 +107,27 @@ def _models(
     """The quantised model, and the same with groups as functions."""
     if origin.qdq is None:
         return b"", b""
-    qdq = origin.qdq.SerializeToString(deterministic=True)
-    return qdq, by_reference(outline(dfg, partition, origin.qdq, number), qdq)
+    qdq, tensors = serialised(origin.qdq)
+    fused = outline(dfg, partition, origin.qdq, number, tensors)
+    return qdq, fused.SerializeToString(deterministic=True)
 
 
 def pack_constants(dfg: Dfg, plan: Plan, hw: HwSpec) -> np.ndarray:
     """uint8 image of all weights and parameters, from offset 0 of the window."""
     image = np.zeros(plan.constants_bytes, np.uint8)
     for planned in (part for parts in plan.layers.values() for part in parts):
-        for offset, data in _constants(dfg, planned, hw):
+        for offset, data in _constants(dfg, planned, hw, image):
             image[offset : offset + data.size] = data
     return image
 
 
-def _constants(dfg: Dfg, planned: PlannedLayer, hw: HwSpec) -> Iterator[tuple[int, np.ndarray]]:
-    """(byte offset, uint8 data) of weights, parameters, pre chain and table of a layer."""
+def _constants(
+    dfg: Dfg, planned: PlannedLayer, hw: HwSpec, image: np.ndarray
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(byte offset, uint8 data) of windows, parameters, pre chain and table of a layer. Its
+    weights, which may be as large as all others', are packed into the image, without a copy
+    between.
+    """
     layer = planned.layer
     if layer.anchor is not None:
         weight, bias, mult, shift = _numbers(dfg, planned, hw)
@@ -128,7 +135,8 @@ def _constants(dfg: Dfg, planned: PlannedLayer, hw: HwSpec) -> Iterator[tuple[in
             yield planned.weights, pack_windows(planned, weight, hw)
         else:
             groups = feature_shape(dfg[layer.source].shape)[0] // weight.shape[1]
-            yield planned.weights, pack_weights(planned, spread_groups(weight, groups), hw)
+            rows = image[planned.weights :][: weight_bytes(planned.ranges, hw)]
+            pack_weights(planned, spread_groups(weight, groups), hw, rows)
         params = pack_params(bias, mult, shift, layer.out_pieces, hw, layer.shape.px)
         yield planned.params, params
     if layer.pre:

@@ -8,17 +8,22 @@ from opu_fuse.schedule.chunks import weight_bytes
 from opu_fuse.schedule.tiling import PlannedLayer
 
 
-def pack_weights(planned: PlannedLayer, dense: np.ndarray, hw: HwSpec) -> np.ndarray:
+def pack_weights(
+    planned: PlannedLayer, dense: np.ndarray, hw: HwSpec, image: np.ndarray | None = None
+) -> np.ndarray:
     """int8 (oc, ic, kh, kw), groups already spread out -> uint8 weight rows of all chunks.
 
     A row holds [output channel of the mode][input channel of the mode]; rows of a chunk follow
-    [segment][kernel row][kernel col][output group]. Lanes without a channel are zero.
+    [segment][kernel row][kernel col][output group]. Lanes without a channel are zero. image: bytes
+    to pack them into, zero before (default: a new array).
     """
     layer = planned.layer
     dense = to_lanes(to_lanes(dense, layer.out_pieces, 0), layer.in_pieces, 1)
     dense = unfold_columns(dense, planned.unfold, planned.layer.shape.slot)
     rows = {r.mode: _weight_rows(dense, hw.array.modes[r.mode]) for r in planned.ranges}
-    out = np.zeros(weight_bytes(planned.ranges, hw), np.int8)
+    if image is None:
+        image = np.zeros(weight_bytes(planned.ranges, hw), np.uint8)
+    out = image.view(np.int8)
     for mode, chunk in ((r.mode, w) for r in planned.ranges for f in r.features for w in f.weights):
         y, x = chunk.ky, chunk.kx
         part = rows[mode][
@@ -27,8 +32,8 @@ def pack_weights(planned: PlannedLayer, dense: np.ndarray, hw: HwSpec) -> np.nda
             x[0] : x[0] + x[1],
             chunk.group : chunk.group + chunk.groups,
         ]
-        out[chunk.offset : chunk.offset + part.size] = part.reshape(-1)
-    return out.view(np.uint8)
+        out[chunk.offset : chunk.offset + part.size].reshape(part.shape)[...] = part
+    return image
 
 
 def _weight_rows(dense: np.ndarray, mode: Mode) -> np.ndarray:
@@ -37,8 +42,10 @@ def _weight_rows(dense: np.ndarray, mode: Mode) -> np.ndarray:
     """
     oc, ic, kh, kw = dense.shape
     groups, segments = -(-oc // mode.oc), -(-ic // mode.ic)
-    padded = np.zeros((groups * mode.oc, segments * mode.ic, kh, kw), np.int8)
-    padded[:oc, :ic] = dense
+    padded = dense
+    if (oc, ic) != (groups * mode.oc, segments * mode.ic):
+        padded = np.zeros((groups * mode.oc, segments * mode.ic, kh, kw), np.int8)
+        padded[:oc, :ic] = dense
     return padded.reshape(groups, mode.oc, segments, mode.ic, kh, kw).transpose(2, 4, 5, 0, 1, 3)
 
 

@@ -62,12 +62,14 @@ def outline(
     partition: Partition,
     model: onnx.ModelProto,
     numbers: Mapping[int, int] | None = None,
+    tensors: Sequence[onnx.TensorProto] | None = None,
 ) -> onnx.ModelProto:
     """A new model with the groups of a partition as functions; the argument is not changed.
 
     model: what the DFG stands for, as QDQ model (`Prepared.qdq`) or as float canonical model.
     numbers: group index -> number in the program, -1 without one (default: place among the groups
-    that are not just views). Raises PartitionError for an illegal partition.
+    that are not just views). tensors: what stands for the model's initialisers in the new one
+    (default: they themselves). Raises PartitionError for an illegal partition.
     """
     require_legal(dfg, partition)
     groups = {g.index: g for g in partition.groups if not only_views(dfg, g)}
@@ -91,7 +93,8 @@ def outline(
         for (index, body), f in zip(found.bodies.items(), functions, strict=True)
     ]
     left = [f"{group_name(dfg, groups[i])}: {reason}" for i, reason in found.left.items()]
-    return _assemble(model, [*_outside(dfg, partition, model, found), *calls], functions, left)
+    items = [*_outside(dfg, partition, model, found), *calls]
+    return _assemble(model, items, functions, left, tensors or model.graph.initializer)
 
 
 def group_name(dfg: Dfg, group: Group) -> str:
@@ -177,6 +180,7 @@ def _assemble(
     items: Sequence[_Item],
     functions: Sequence[onnx.FunctionProto],
     left: Sequence[str],
+    tensors: Iterable[onnx.TensorProto],
 ) -> onnx.ModelProto:
     new = onnx.ModelProto()
     new.ir_version = max(model.ir_version, IR_VERSION)
@@ -193,7 +197,7 @@ def _assemble(
     graph.node.extend(_in_order(items))
     made = {name for node in graph.node for name in node.output}
     used = {name for node in graph.node for name in reads(node)} | {o.name for o in graph.output}
-    graph.initializer.extend(t for t in old.initializer if t.name in used)
+    graph.initializer.extend(t for t in tensors if t.name in used)
     graph.value_info.extend(v for v in old.value_info if v.name in made)
     return new
 
