@@ -5,6 +5,9 @@ PYTHON ?= python3
 # Options for both pytest tiers; one process a core, a file's tests stay together. make test PYTEST_FLAGS=-x runs in one.
 PYTEST_FLAGS ?= -n auto --dist loadfile
 
+# How long `make fuzz` looks for mistakes.
+MINUTES ?= 10
+
 # The machine that `make synth` synthesises.
 SPEC ?= opu-tiny
 
@@ -15,13 +18,14 @@ STAMP := $(VENV)/.installed
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
-.PHONY: help venv demo test lint test-python test-rtl nightly synth generate wheel clean
+.PHONY: help venv demo test lint test-python test-rtl nightly fuzz synth generate wheel clean
 
 help:
 	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
 	@echo "make test       install, then lint, type check, fast tests, RTL tests"
 	@echo "make lint       ruff and pyright"
 	@echo "make nightly    200 random layers per machine on RTL, and what else is too long for make test"
+	@echo "make fuzz MINUTES=10   random networks, damaged models, specs, programs: right or refused (docs/testing.md)"
 	@echo "make synth SPEC=opu-tiny   resources of a machine on a Xilinx 7-series FPGA, from Yosys"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make wheel      build dist/*.whl, machines and RTL inside"
@@ -65,6 +69,10 @@ test-rtl: venv
 # Other layers: OPU_FUSE_SEED=2 make nightly
 nightly: venv
 	$(BIN)/pytest -m nightly $(PYTEST_FLAGS)
+
+# Other cases: make fuzz MINUTES=60 FUZZ_FLAGS='--seed 5000'
+fuzz: venv
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $$(nproc) $(FUZZ_FLAGS)
 
 synth: venv
 	$(BIN)/python -m rtl_sim.synth $(SPEC)

@@ -3,4 +3,4 @@
 from tests.fuzz import networks
 from tests.fuzz.cases import Kind
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (networks.KIND,)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (networks.KIND, networks.RTL)}

@@ -116,7 +116,6 @@ def _case(seed: int, model: onnx.ModelProto, rng: np.random.Generator) -> Networ
         strategy=str(rng.choice(strategies)),
         shuffle=int(rng.integers(1000)) if rng.random() < 0.3 else None,
         cycle=bool(rng.random() < 0.15),
-        rtl=bool(rng.random() < 0.03),
         file=bool(rng.random() < 0.1),
         canonical=bool(rng.random() < 0.25),
     )

@@ -1,6 +1,7 @@
 """Random networks: each compiled for some machines, run, and held against ONNX Runtime."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,16 @@ BUILDING = 600.0
 """Seconds that a case on RTL has: the first of a machine builds its simulator."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Networks:
-    """The kind `networks`."""
+    """The kinds `networks` and, where every one runs on RTL as well, `rtl`."""
 
-    name, share = "networks", 0.4
+    name: str = "networks"
+    share: float = 0.4
+    rtl: bool = False
 
     def draw(self, seed: int) -> NetworkCase:
-        return draw(seed)
+        return replace(draw(seed), rtl=self.rtl)
 
     def machines(self, case: NetworkCase) -> Sequence[str]:
         return case.machines
@@ -42,3 +46,4 @@ class Networks:
 
 
 KIND = Networks()
+RTL = Networks(name="rtl", share=0.012, rtl=True)
