@@ -6,7 +6,7 @@ from opu_fuse.startup import start_quickly
 def main() -> None:
     """Start quickly, then do what the command line says."""
     start_quickly()
-    from opu_fuse.cli import main as command  # only now: what it imports takes time, too
+    from opu_fuse.cli.main import main as command  # only now: what it imports takes time, too
 
     command()
 

@@ -47,9 +47,7 @@ DISTRIBUTIONS = {"yaml": "pyyaml", "onnx_ir": "onnx-ir", "cocotb_tools": "cocotb
 
 # Files that may exceed MAX_LINES, with the reason.
 MAX_LINES = 400
-LONG_FILES: dict[str, str] = {
-    "opu_fuse/cli.py": "the whole command line, in the only file that may print",
-}
+LONG_FILES: dict[str, str] = {}
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -66,7 +64,7 @@ def allowed_for(part: str) -> set[str]:
     if part in FIRST_ROW:
         return set(FIRST_ROW[: FIRST_ROW.index(part)])
     if part in TOP_FILES:
-        return {*FIRST_ROW, *FOLDERS, *TOP_FILES[: TOP_FILES.index(part)]}
+        return {*FIRST_ROW, *FOLDERS, *TOP_FILES[: TOP_FILES.index(part)], part}
     return {*FIRST_ROW, *MAY_IMPORT[part], part}
 
 
@@ -189,7 +187,7 @@ def test_only_cli_prints():
     wrong = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in python_files(PACKAGE)
-        if path != PACKAGE / "cli.py"
+        if part_of(path) != "cli"
         for line in prints(path.read_text(encoding="utf-8"))
     ]
     assert not wrong, wrong

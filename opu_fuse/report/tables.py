@@ -1,4 +1,4 @@
-"""Tables for the terminal (rich renderables; cli.py prints them)."""
+"""Tables for the terminal (rich renderables; cli/ prints them)."""
 
 from typing import TYPE_CHECKING
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opu_fuse import cli, zoo
+from opu_fuse import zoo
+from opu_fuse.cli.main import main
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile as compile_program
 
@@ -29,7 +30,7 @@ def opu_fuse(monkeypatch, capsys) -> Callable[..., Called]:
         monkeypatch.setattr(sys, "argv", ["opu-fuse", *map(str, arguments)])
         code = 0
         try:
-            cli.main()
+            main()
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
         captured = capsys.readouterr()

@@ -1,6 +1,8 @@
 """Whoever waits for a compilation sees how far it is, on a terminal and nowhere else."""
 
-from opu_fuse import cli
+from rich.console import Console
+
+from opu_fuse.cli import console
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import STAGES, compile_model
 from opu_fuse.zoo import build
@@ -13,15 +15,15 @@ def test_the_bar_knows_every_stage():
 
 
 def test_a_terminal_shows_the_stage(monkeypatch):
-    with cli.Console(stderr=True, force_terminal=True, record=True) as terminal:
-        monkeypatch.setattr(cli, "err", terminal)
-        with cli._bar(2) as begin:
+    with Console(stderr=True, force_terminal=True, record=True) as terminal:
+        monkeypatch.setattr(console, "err", terminal)
+        with console.progress_bar(2) as begin:
             begin("schedule")
             terminal.print("between")
     assert "schedule" in terminal.export_text()
 
 
 def test_a_file_gets_no_bar(capfd):
-    with cli._bar(2) as begin:
+    with console.progress_bar(2) as begin:
         begin("schedule")
     assert capfd.readouterr() == ("", "")

@@ -1,0 +1,24 @@
+"""`opu-fuse asm`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opu_fuse.cli.console import out
+from opu_fuse.sim.files import read_text, write_bytes
+
+
+def asm(
+    source: Annotated[Path, typer.Argument(metavar="PROGRAM.asm", help="assembly text")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="PROGRAM.bin", help="words to write")
+    ],
+) -> None:
+    """Assemble text into program words (little-endian)."""
+    from opu_fuse.hw.asm import assemble
+    from opu_fuse.hw.encoding import encode
+
+    words = encode(assemble(read_text(source), str(source)))
+    write_bytes(output, words.astype("<u4").tobytes())
+    out.print(f"{output}: {len(words)} words", markup=False)

@@ -1,0 +1,122 @@
+"""`opu-fuse compile`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opu_fuse.cli.arguments import Hw, Model, Strategy
+from opu_fuse.cli.console import out, print_plain, progress_bar
+from opu_fuse.fuse.names import DEFAULT_STRATEGY
+
+
+class Scales(StrEnum):
+    """Scales of a quantised float model."""
+
+    POW2 = "pow2"
+    FREE = "free"
+
+
+def compile_(
+    model: Model,
+    hw: Hw,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="OUT.opu", help="program file to write")
+    ],
+    strategy: Strategy = DEFAULT_STRATEGY,
+    calibration: Annotated[
+        Path | None, typer.Option(help="directory of .npy/.npz, or .npz, with real inputs")
+    ] = None,
+    scales: Annotated[Scales, typer.Option(help="scales of a float model")] = Scales.POW2,
+    keep_tensors: Annotated[
+        bool,
+        typer.Option(
+            "--keep-tensors", help="do not reuse feature map memory (to compare every tensor)"
+        ),
+    ] = False,
+    level: Annotated[int, typer.Option("-O", min=0, max=3, help="level of the passes")] = 2,
+    disable_pass: Annotated[
+        list[str] | None, typer.Option("--disable-pass", metavar="NAME", help="leave a pass out")
+    ] = None,
+    print_ir_before: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--print-ir-before", metavar="NAME", help="show the model before a pass, or *"
+        ),
+    ] = None,
+    print_ir_after: Annotated[
+        list[str] | None,
+        typer.Option("--print-ir-after", metavar="NAME", help="show the model after a pass, or *"),
+    ] = None,
+    time_passes: Annotated[
+        bool, typer.Option("--time-passes", help="how long each pass took")
+    ] = False,
+    verify_passes: Annotated[
+        bool, typer.Option("--verify-passes", help="check the model after each pass")
+    ] = False,
+    explain_tiles: Annotated[
+        str | None,
+        typer.Option(metavar="NODE", help="every tile tried for an operator's group, and its cost"),
+    ] = None,
+) -> None:
+    """Compile an ONNX model for a machine."""
+    from opu_fuse.hw.load import load_hw
+    from opu_fuse.passes import PassOptions
+    from opu_fuse.pipeline import STAGES, Options, Program, compile_model
+    from opu_fuse.report.tables import groups_table
+
+    spec = load_hw(hw)
+    passes = PassOptions(
+        opt_level=level,
+        disable=tuple(disable_pass or ()),
+        print_before=tuple(print_ir_before or ()),
+        print_after=tuple(print_ir_after or ()),
+        time_passes=time_passes,
+        verify=verify_passes,
+    )
+    options = Options(
+        strategy=strategy,
+        calibration=calibration,
+        scales=scales,
+        reuse_memory=not keep_tensors,
+        passes=passes,
+    )
+    with progress_bar(len(STAGES) + 1) as begin:
+        done = compile_model(model, spec, options, begin, print_plain)
+        told = () if explain_tiles is None else _tile_lines(done, spec, explain_tiles)
+        begin("write")
+        Program(bundle=done.bundle, hw=spec).save(output)
+    out.print(groups_table(done.bundle))
+    if done.partition.search is not None:
+        from opu_fuse.fuse.search import search_lines
+
+        for line in search_lines(done.dfg, done.partition.search):
+            out.print(line, markup=False)
+    for name, reason in done.copies.items():
+        out.print(f"copy: {name}: {reason}", markup=False)
+    names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
+    for group, companion in done.plan.beside.items():
+        out.print(f"beside: {names[companion]}: between the tiles of {names[group]}", markup=False)
+    if kept := len(done.plan.kept):
+        out.print(f"on chip: {kept} of {len(names)} groups pass their map to the next one")
+    for op in done.partition.host:
+        out.print(f"host: {done.dfg[op.node].name}: {op.reason}", markup=False)
+    out.print(
+        f"{output}: {output.stat().st_size} bytes, {len(done.bundle.words)} program words",
+        markup=False,
+    )
+    memory = done.plan.memory
+    out.print(
+        f"DRAM: constants {done.plan.constants_bytes} bytes, feature maps {memory.total_bytes} "
+        f"bytes (alive at one time: {memory.lower_bound_bytes})",
+        markup=False,
+    )
+    for line in told:
+        out.print(line, markup=False)
+
+
+def _tile_lines(done: Any, spec: Any, node: str) -> tuple[str, ...]:
+    from opu_fuse.schedule.explain import explain_tiles
+
+    return tuple(explain_tiles(done.dfg, done.partition, done.plan, spec, node))

@@ -1,0 +1,75 @@
+"""`opu-fuse hw …`: hardware specs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opu_fuse.cli.console import err, out
+from opu_fuse.sim.files import write_text
+
+app = typer.Typer(no_args_is_help=True, help="Hardware specs.")
+
+
+@app.command("list")
+def hw_list() -> None:
+    """Specs that come with opu-fuse."""
+    from opu_fuse.hw.load import load_hw, spec_names
+
+    for name in spec_names():
+        spec = load_hw(name)
+        out.print(f"{name:12} {spec.macs:5} MAC/cycle  {spec.description}", markup=False)
+
+
+@app.command("show")
+def hw_show(
+    spec: Annotated[str, typer.Argument(help="name or path")],
+    operators: Annotated[
+        bool, typer.Option("--operators", help="which module runs which operator, and its limits")
+    ] = False,
+) -> None:
+    """Sizes of a machine, or what it can run."""
+    from opu_fuse.hw import show
+    from opu_fuse.hw.load import load_hw
+
+    loaded = load_hw(spec)
+    if not operators:
+        out.print(show.sizes_table(loaded))
+        return
+    from opu_fuse.fuse.operators import operators_table
+
+    out.print(operators_table(loaded))
+
+
+@app.command("check")
+def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a spec")]) -> None:
+    """Explain every mistake of a spec; exit code 1 if there is one."""
+    from opu_fuse.hw.load import problems
+
+    found = problems(file)
+    for problem in found:
+        err.print(f"error: {problem}", markup=False)
+    if found:
+        raise typer.Exit(1)
+    out.print(f"{file}: no mistakes found", markup=False)
+
+
+@app.command("draw")
+def hw_draw(
+    spec: Annotated[str, typer.Argument(help="name or path")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help=".svg or .dot file; without: text")
+    ] = None,
+) -> None:
+    """Draw the hardware data-flow graph."""
+    from opu_fuse.hw import draw
+    from opu_fuse.hw.load import load_hw
+
+    loaded = load_hw(spec)
+    if output is None:
+        out.print(draw.draw_text(loaded), markup=False)
+        return
+    drawers = {".svg": draw.draw_svg, ".dot": draw.draw_dot}
+    if output.suffix not in drawers:
+        raise typer.BadParameter(f"{output}: the suffix must be one of {', '.join(drawers)}")
+    write_text(output, drawers[output.suffix](loaded))

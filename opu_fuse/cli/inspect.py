@@ -1,0 +1,47 @@
+"""`opu-fuse inspect`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opu_fuse.cli.arguments import AsJson, ProgramFile
+from opu_fuse.cli.console import out, print_json
+from opu_fuse.sim.files import write_bytes
+
+
+def inspect(
+    program: ProgramFile,
+    asm: Annotated[bool, typer.Option("--asm", help="commented assembly")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="memory map")] = False,
+    groups: Annotated[bool, typer.Option("--groups", help="groups (default)")] = False,
+    fused: Annotated[
+        Path | None,
+        typer.Option("--fused", metavar="F.onnx", help="write the model with groups as functions"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look into a program file."""
+    from opu_fuse.bundle.listing import program_listing
+    from opu_fuse.pipeline import Program
+    from opu_fuse.report import json as report_json
+    from opu_fuse.report.tables import groups_table, memory_table
+
+    if as_json and asm:
+        raise typer.BadParameter("--asm is text: leave --json out")
+    loaded = Program.load(program)
+    if fused is not None:
+        from opu_fuse.bundle.fused import load_fused
+
+        write_bytes(fused, load_fused(loaded.bundle).SerializeToString(deterministic=True))
+    if as_json:
+        print_json(report_json.inspect_json(loaded.bundle, memory=memory))
+        return
+    if asm:
+        out.print(program_listing(loaded.bundle, loaded.hw), markup=False)
+    if memory:
+        out.print(memory_table(loaded.bundle))
+    if fused is not None:
+        out.print(f"{fused}: {fused.stat().st_size} bytes", markup=False)
+    if groups or not (asm or memory or fused):
+        out.print(groups_table(loaded.bundle))

@@ -1,0 +1,74 @@
+"""The command line: the only folder that prints, a file a verb.
+
+Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback), 2 wrong usage,
+3 a bug of ours.
+"""
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+from rich.logging import RichHandler
+
+from opu_fuse import __version__
+from opu_fuse.cli import hw, zoo
+from opu_fuse.cli.asm import asm
+from opu_fuse.cli.compile import compile_
+from opu_fuse.cli.console import err, out
+from opu_fuse.cli.inspect import inspect
+from opu_fuse.cli.partition import partition, with_optional_value
+from opu_fuse.cli.run import run
+from opu_fuse.errors import OpuFuseError
+
+app = typer.Typer(
+    name="opu-fuse",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Compile CNNs for OPU-style overlays and run them on simulators and RTL.",
+)
+app.command("compile")(compile_)
+for verb in (partition, run, inspect, asm):
+    app.command()(verb)
+app.add_typer(hw.app, name="hw")
+app.add_typer(zoo.app, name="zoo")
+
+
+def main() -> None:
+    """The console command, once it has started (`__main__.py`)."""
+    try:
+        app(args=with_optional_value(sys.argv[1:]), standalone_mode=True)
+    except OpuFuseError as error:
+        err.print(f"error: {error}", markup=False)
+        for note in getattr(error, "__notes__", ()):
+            err.print(f"  {note}", markup=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        sys.exit(130)
+    except Exception as error:
+        logging.getLogger(__name__).debug("traceback", exc_info=True)
+        err.print(
+            f"internal error: {type(error).__name__}: {error} (please report this; -v shows the "
+            "traceback)",
+            markup=False,
+        )
+        sys.exit(3)
+
+
+@app.callback(invoke_without_command=True)
+def _global(
+    version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="say what is being done")
+    ] = False,
+) -> None:
+    """Options before the verb."""
+    if version:
+        out.print(f"opu-fuse {__version__}")
+        raise typer.Exit
+    level = logging.DEBUG if verbose else logging.WARNING
+    handler = RichHandler(console=err, show_time=False, show_path=False, markup=False)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
+    logging.getLogger("opu_fuse").setLevel(level)

@@ -1,0 +1,56 @@
+"""`opu-fuse partition`."""
+
+from typing import Annotated
+
+import typer
+
+from opu_fuse.cli.arguments import AsJson, Hw, Model, Strategy
+from opu_fuse.cli.console import out, print_json
+from opu_fuse.fuse.names import DEFAULT_STRATEGY
+
+EVERYTHING = "*"
+"""Value of a bare `--explain`."""
+
+
+def partition(
+    model: Model,
+    hw: Hw,
+    strategy: Strategy = DEFAULT_STRATEGY,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="[NODE]",
+            help="say why at every boundary, or all about one operator",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how operators are grouped; an illegal grouping is shown with its violations."""
+    from opu_fuse.fuse.explain import explain as explanation
+    from opu_fuse.fuse.to_json import partition_to_json
+    from opu_fuse.hw.load import load_hw
+    from opu_fuse.pipeline import partition_model
+
+    if as_json and explain is not None:
+        raise typer.BadParameter("--json holds all reasons already; leave --explain out")
+    spec = load_hw(hw)
+    dfg, found = partition_model(model, spec, strategy)
+    if as_json:
+        print_json(partition_to_json(dfg, spec, found))
+        return
+    lines = explanation(dfg, spec, found, None if explain in (None, EVERYTHING) else explain)
+    reasons = ("  before", "host")
+    for line in lines:
+        if explain is not None or not line.startswith(reasons):
+            out.print(line, markup=False)
+
+
+def with_optional_value(arguments: list[str]) -> list[str]:
+    """`--explain` may stand without a value: then it explains everything."""
+    found = []
+    for i, argument in enumerate(arguments):
+        following = arguments[i + 1] if i + 1 < len(arguments) else "-"
+        bare = argument == "--explain" and following.startswith("-")
+        found.append(f"--explain={EVERYTHING}" if bare else argument)
+    return found

@@ -1,0 +1,157 @@
+"""`opu-fuse run`."""
+
+import logging
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from opu_fuse.cli.arguments import AsJson, ProgramFile
+from opu_fuse.cli.console import err, out, print_json
+from opu_fuse.errors import RunError
+from opu_fuse.sim.files import read_inputs, write_arrays, write_text
+
+
+class Engine(StrEnum):
+    """What a program runs on."""
+
+    FUNCTIONAL = "functional"
+    CYCLE = "cycle"
+    RTL = "rtl"
+
+
+TIMED = (Engine.CYCLE, Engine.RTL)
+WITH_DATA = (Engine.FUNCTIONAL, Engine.RTL)
+
+
+def run(
+    program: ProgramFile,
+    engine: Annotated[Engine, typer.Option(help="what to run on")] = Engine.FUNCTIONAL,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=X.npy", help="input tensor; else seeded noise"),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="write outputs as .npy")
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="compare: rtl with functional, functional with ONNX Runtime"),
+    ] = False,
+    dump_tensors: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="write the quantised tensors as .npy")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="T.json", help="write a Perfetto trace (cycle, rtl)")
+    ] = None,
+    waves: Annotated[Path | None, typer.Option(metavar="F.fst", help="write waves (rtl)")] = None,
+    latency: Annotated[
+        int | None, typer.Option(min=0, help="memory latency in cycles (cycle, rtl)")
+    ] = None,
+    bytes_per_cycle: Annotated[
+        float | None, typer.Option(min=0.01, help="memory bandwidth (cycle, rtl)")
+    ] = None,
+    shuffle: Annotated[
+        int | None, typer.Option(metavar="SEED", help="any order the counters allow (functional)")
+    ] = None,
+    hw: Annotated[
+        str | None,
+        typer.Option("--hw", metavar="SPEC", help="refuse programs of other machines than this"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a program on an engine."""
+    from opu_fuse.hw.load import load_hw
+    from opu_fuse.pipeline import Program
+    from opu_fuse.report import json as report_json
+    from opu_fuse.report.tables import groups_table
+    from opu_fuse.report.trace import trace_json
+    from opu_fuse.sim.cycle import MemoryOptions
+    from opu_fuse.sim.runner import RtlOptions
+
+    _check_options(
+        engine,
+        [
+            ("--trace", trace, TIMED),
+            ("--latency", latency, TIMED),
+            ("--bytes-per-cycle", bytes_per_cycle, TIMED),
+            ("--waves", waves, (Engine.RTL,)),
+            ("--shuffle", shuffle, (Engine.FUNCTIONAL,)),
+            ("--input", inputs, WITH_DATA),
+            ("--output", output, WITH_DATA),
+            ("--dump-tensors", dump_tensors, WITH_DATA),
+            ("--check", check or None, WITH_DATA),
+        ],
+    )
+    loaded = Program.load(program)
+    if hw is not None:
+        loaded = Program(bundle=loaded.bundle, hw=load_hw(hw))
+    arrays = read_inputs(inputs) or {}
+    if not arrays and engine in WITH_DATA:
+        from opu_fuse.sim.ports import noise
+
+        logging.getLogger("opu_fuse").warning("no --input given: running on seeded noise")
+        arrays = noise(loaded.bundle)
+    capture = check or dump_tensors is not None
+    options: dict[str, Any] = {"capture": capture, "shuffle": shuffle}
+    if engine is Engine.CYCLE:
+        options = {"memory": MemoryOptions(latency=latency, bytes_per_cycle=bytes_per_cycle)}
+    elif engine is Engine.RTL:
+        options["rtl"] = RtlOptions(waves=waves, latency=latency, bytes_per_cycle=bytes_per_cycle)
+    with err.status(f"run on the {engine} engine"):
+        result = loaded.run(arrays or None, engine=engine, **options)
+        checked = _check(loaded, arrays, result, engine) if check else None
+    if output is not None:
+        write_arrays(output, result.outputs)
+    if dump_tensors is not None:
+        write_arrays(dump_tensors, {_qdq_name(loaded, n): a for n, a in result.tensors.items()})
+    if trace is not None:
+        write_text(trace, trace_json(loaded.bundle, result))
+    if as_json:
+        print_json(report_json.run_json(loaded.bundle, loaded.hw, result, checked))
+    else:
+        out.print(groups_table(loaded.bundle, result))
+        for name, array in result.outputs.items():
+            out.print(f"{name}: {array.dtype}{list(array.shape)}", markup=False)
+    if checked is not None:
+        _report_check(checked, quiet=as_json)
+
+
+def _check_options(engine: Engine, options: list[tuple[str, object, tuple[Engine, ...]]]) -> None:
+    """options: name, value (None: not given), engines that have it."""
+    wrong = [name for name, value, has in options if value is not None and engine not in has]
+    if wrong:
+        why = "; it has no data" if engine is Engine.CYCLE else ""
+        raise typer.BadParameter(f"{', '.join(wrong)}: not an option of the {engine} engine{why}")
+
+
+def _check(program: Any, arrays: Mapping[str, np.ndarray], result: Any, engine: Engine) -> Any:
+    """RTL against functional, functional against ONNX Runtime."""
+    from opu_fuse.sim.compare import check, compare
+
+    if engine is Engine.RTL:
+        return compare(program.bundle, program.run(arrays, capture=True), result)
+    return check(program.bundle, arrays, result)
+
+
+def _report_check(checked: Any, *, quiet: bool) -> None:
+    if not quiet:
+        out.print(
+            f"check against {checked.reference}: {checked.mismatches} of {checked.elements} "
+            "values differ "
+            f"in {checked.tensors} tensors, largest difference {checked.max_abs_diff}",
+            markup=False,
+        )
+    if not checked.passed:
+        raise RunError(
+            "check", str(checked.first or "nothing could be compared"), "see --dump-tensors"
+        )
+
+
+def _qdq_name(program: Any, name: str) -> str:
+    stored = {t.name: t.qdq_name for t in program.bundle.tensors}
+    inside = {s.name: s.qdq_name for g in program.bundle.groups for s in g.stages}
+    return stored.get(name) or inside.get(name) or name

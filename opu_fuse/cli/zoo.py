@@ -1,0 +1,37 @@
+"""`opu-fuse zoo …`: standard networks."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opu_fuse.cli.console import out
+from opu_fuse.sim.files import file_errors
+
+app = typer.Typer(no_args_is_help=True, help="Standard networks with seeded weights.")
+
+
+@app.command("list")
+def zoo_list() -> None:
+    """Networks that can be exported."""
+    from opu_fuse import zoo
+
+    for name in zoo.names():
+        out.print(f"{name:14} {zoo.description(name)}", markup=False)
+
+
+@app.command("export")
+def zoo_export(
+    name: Annotated[str, typer.Argument(help="network")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="F.onnx", help="file to write")],
+    seed: Annotated[int, typer.Option(help="seed of the weights")] = 0,
+    image: Annotated[int | None, typer.Option(min=1, help="input height and width")] = None,
+) -> None:
+    """Write a network as float ONNX."""
+    import onnx_ir as ir
+
+    from opu_fuse import zoo
+
+    with file_errors(output):
+        ir.save(zoo.build(name, seed=seed, image=image), output)
+    out.print(f"{output}: {output.stat().st_size} bytes", markup=False)
