@@ -219,6 +219,7 @@ def _arguments(design: Design) -> tuple[str, ...]:
         *("-cc", "--exe", "--vpi", "--timing", "--timescale", "1ns/1ns"),
         *("--prefix", "Vtop", "-o", design.top, "--top-module", design.top),
         "-Wno-fatal",  # lint tests hold the RTL clean; another Verilator's new warnings stop nobody
+        "-Werror-USERERROR",  # but what the RTL itself refuses (OPU_ASSERT_STATIC) is not built
         "--assert",  # costs nothing that can be measured
         *(("--public-flat-rw",) if design.public else ()),
         *(("-O3", "--x-assign", "fast", "--x-initial", "fast") if design.fast else ()),

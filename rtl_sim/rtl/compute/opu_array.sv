@@ -42,8 +42,9 @@ module opu_array
 
   localparam int unsigned PARTS = WORD_CHANNELS / MULTIPLIERS;
 
-  // A chunk of a row is part of one weight word and one unit's share.
-  localparam int unsigned CHUNK = (WEIGHT_WIDTH < MULTIPLIERS) ? WEIGHT_WIDTH : MULTIPLIERS;
+  // A chunk of a row is part of one weight word and one unit's share: as long as the largest power of two that divides both.
+  localparam int unsigned SHARE_CHUNK = MULTIPLIERS & (~MULTIPLIERS + 1);
+  localparam int unsigned CHUNK = (WEIGHT_WIDTH < SHARE_CHUNK) ? WEIGHT_WIDTH : SHARE_CHUNK;
   localparam int unsigned UNIT_CHUNKS = MULTIPLIERS / CHUNK;
   localparam int unsigned WORD_CHUNKS = WEIGHT_WIDTH / CHUNK;
   `OPU_ASSERT_STATIC(WordsAndUnitsAlign, MULTIPLIERS % CHUNK == 0 && WEIGHT_WIDTH % CHUNK == 0)

@@ -1,0 +1,52 @@
+"""Machines that nobody drew, but `hw check` accepts: their RTL has the functional engine's bits."""
+
+import numpy as np
+import pytest
+
+from opu_fuse import zoo
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.sim.engine import run
+from tests.rtl.session import hold_rtl_against_functional
+
+pytestmark = pytest.mark.rtl
+
+SIX = {
+    "12 by 6": """\
+word_channels: 24
+array: {units: 12, multipliers: 6, modes: [{ic: 6, oc: 12, px: 1}]}
+buffers: {weight: {words: 144, banks: 2, width: 8}}
+dram: {bus_bytes: 8}
+post: {lanes: 24}
+""",
+    "8 by 6": """\
+word_channels: 24
+array: {units: 8, multipliers: 6, modes: [{ic: 6, oc: 8, px: 1}]}
+buffers: {weight: {words: 144, banks: 2, width: 8}}
+post: {lanes: 24}
+""",
+}
+"""Units whose share of a weight word is no whole number of words, nor of units a word."""
+
+
+def hold(hw, rtl, rng, names=("tiny_odd", "tiny_residual")):
+    for name in names:
+        bundle = compile_model(zoo.build(name), hw, Options(reuse_memory=False)).bundle
+        inputs = {
+            p.name: rng.standard_normal((1, *p.shape[1:])).astype(np.float32) for p in bundle.inputs
+        }
+        functional = run(bundle, hw, inputs, capture=True)
+        hold_rtl_against_functional(bundle, functional, rtl(hw).run(bundle, inputs))
+
+
+def machine(text, folder):
+    path = folder / "odd.yaml"
+    path.write_text("extends: opu-tiny\nname: odd\n" + text)
+    return load_hw(path)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[] if c == "12 by 6" else pytest.mark.nightly) for c in SIX]
+)
+def test_multipliers_that_are_no_power_of_two(case, rtl, rng, tmp_path):
+    hold(machine(SIX[case], tmp_path), rtl, rng)
