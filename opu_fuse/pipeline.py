@@ -17,6 +17,7 @@ import onnx_ir as ir
 from opu_fuse import __version__
 from opu_fuse.bundle import file as bundle_file
 from opu_fuse.bundle.program import Bundle
+from opu_fuse.bundle.selfcheck import self_check
 from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
@@ -39,7 +40,7 @@ from opu_fuse.passes import (
     module_pass,
     pass_context,
 )
-from opu_fuse.schedule.plan import Plan, schedule
+from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tensors import misplaced
 from opu_fuse.schedule.tiling import Misfit, TileCache, Tiling, tile
 
@@ -139,6 +140,8 @@ def compile_prepared(
     plan = schedule(dfg, tiling, hw, reuse_memory=options.reuse_memory)
     progress("generate the program")  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
+    programs = [s.instructions for s in plan.segments if isinstance(s, MachineProgram)]
+    self_check(bundle, hw, programs)  # what compiles, runs
     if bundle.hosts:
         from opu_fuse.sim.host import require_runnable  # starts ONNX Runtime
 

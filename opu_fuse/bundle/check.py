@@ -28,11 +28,16 @@ from opu_fuse.kernel import DTYPES
 _POST_RUN = OPCODE[Engine.POST, "run"]
 
 
+def mistakes(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
+    """Broken promises. Only the first one may be asked for: each rule relies on those before it."""
+    for rule in RULES:
+        yield from rule(bundle, hw)
+
+
 def check_bundle(bundle: Bundle, hw: HwSpec, where: str) -> None:
     """Raises ProgramError with the first broken promise. where: the file, for the message."""
-    for rule in RULES:
-        for what in rule(bundle, hw):
-            raise damaged(where, what)
+    for what in mistakes(bundle, hw):
+        raise damaged(where, what)
 
 
 def _memory(bundle: Bundle, hw: HwSpec) -> Iterator[str]:

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from opu_fuse.bundle import manifest as manifests
-from opu_fuse.bundle.check import check_bundle
+from opu_fuse.bundle.check import check_bundle, mistakes
 from opu_fuse.bundle.listing import program_listing
 from opu_fuse.bundle.manifest import Manifest, Member, damaged
 from opu_fuse.bundle.program import Bundle
-from opu_fuse.errors import ProgramError, SpecError
+from opu_fuse.errors import InternalError, ProgramError, SpecError
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
 
@@ -41,11 +41,13 @@ _LARGEST_MANIFEST = 1 << 28
 def save(bundle: Bundle, path: str | Path) -> None:
     """Write a program file. The file appears whole or not at all, replacing an older one.
 
-    Raises ProgramError when the bundle breaks its own promises or the file cannot be written.
+    Raises InternalError when the bundle breaks its own promises, ProgramError when the file cannot
+    be written.
     """
     path = Path(path)
     hw = _spec_of(bundle.spec_yaml, str(path))
-    check_bundle(bundle, hw, str(path))
+    for what in mistakes(bundle, hw):
+        raise InternalError("writing the program", what)
     members = _members(bundle, hw)
     facts = {name: _member(data) for name, data in members.items()}
     text = manifests.to_text(manifests.manifest_of(bundle, hw.name, facts))

@@ -33,7 +33,8 @@ class MemoryOptions:
 def run_cycle(bundle: Bundle, hw: HwSpec, options: MemoryOptions | None = None) -> RunResult:
     """Time one sample of a program: counters, groups, retire records and stalls.
 
-    Host segments take no time. Raises ProgramError for words that are no program.
+    Host segments take no time. Raises ProgramError for words that are no program, RunError
+    where the machine stops.
     """
     options = options or MemoryOptions()
     with no_collection():
@@ -59,7 +60,7 @@ def _segment(
     bundle: Bundle, number: int, segment: MachineSegment, hw: HwSpec, options: MemoryOptions
 ) -> RunResult:
     """One machine segment."""
-    instructions, steps = steps_of(segment_words(bundle, segment), hw)
+    instructions, steps = steps_of(segment_words(bundle, segment), hw, bundle.window_bytes)
     memory = hw.dram
     latency = memory.latency if options.latency is None else options.latency
     speed = memory.bytes_per_cycle if options.bytes_per_cycle is None else options.bytes_per_cycle

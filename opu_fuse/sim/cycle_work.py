@@ -12,8 +12,10 @@ from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine, PoolKind, Space, Stage, unpack_order
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.stops import Stops
 from opu_fuse.hw.sweep import sweep
 from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
+from opu_fuse.sim.stop import stop_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +80,18 @@ class Step:
     work: Work
 
 
-def steps_of(words: np.ndarray, hw: HwSpec) -> tuple[list[Instruction], list[Step]]:
+def steps_of(
+    words: np.ndarray, hw: HwSpec, window_bytes: int
+) -> tuple[list[Instruction], list[Step]]:
     """The decoded program, and its steps in program order. Raises ProgramError for words that are
-    no instructions or do not end.
+    no instructions or do not end, RunError for instructions at which the machine stops.
     """
     instructions, positions = decode_with_positions(words)
-    steps, before = [], -1
+    steps, before, stops = [], -1, Stops(hw, window_bytes)
     for number, (x, pc) in enumerate(zip(instructions, positions.tolist(), strict=True)):
+        why = stops.reason(x)
+        if why is not None:
+            raise stop_error(x, number, why)
         steps.append(
             Step(
                 number=number,

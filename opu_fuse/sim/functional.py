@@ -6,25 +6,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.footprint import Access, moved_bytes
+from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.sim import compute, legal, order, post, transfer
+from opu_fuse.hw.stops import Stops
+from opu_fuse.sim import compute, order, post, transfer
 from opu_fuse.sim.memories import Memories
+from opu_fuse.sim.stop import stop_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
     """One executed instruction.
 
-    number: in its program; accesses: what it touched; stages: what the post chain made (post only);
-    dram_read, dram_written: bytes transferred, every word as often as it moves.
+    number: in its program; stages: what the post chain made (post only); dram_read, dram_written:
+    bytes transferred, every word as often as it moves.
     """
 
     number: int
     instruction: Instruction
-    accesses: tuple[Access, ...]
     stages: tuple[post.StageValues, ...] = ()
     dram_read: int = 0
     dram_written: int = 0
@@ -45,7 +46,7 @@ class Machine:
         self.spec = spec
         self.memories = Memories(spec, dram)
         self._hash = spec.spec_hash
-        self._checked: dict[int, tuple[Instruction, tuple[Access, ...]]] = {}
+        self._stops = Stops(spec, dram.size)
 
     def run(
         self,
@@ -82,7 +83,9 @@ class Machine:
     def execute(self, instruction: Instruction, number: int = 0) -> Executed:
         """Execute one instruction now; waits and signals are the caller's business."""
         mem, p = self.memories, instruction.params
-        accesses = self._check(instruction, number)
+        why = self._stops.reason(instruction)
+        if why is not None:
+            raise stop_error(instruction, number, why)
         stages: tuple[post.StageValues, ...] = ()
         read = written = 0
         match instruction.engine, instruction.opcode:
@@ -101,23 +104,14 @@ class Machine:
         return Executed(
             number=number,
             instruction=instruction,
-            accesses=accesses,
             stages=stages,
             dram_read=read,
             dram_written=written,
         )
-
-    def _check(self, instruction: Instruction, number: int) -> tuple[Access, ...]:
-        """`legal.check`, once for every instruction object (kept, so that its id stays its own)."""
-        known = self._checked.get(id(instruction))
-        if known is None:
-            found = legal.check(instruction, self.spec, self.memories.dram.size, number)
-            known = self._checked[id(instruction)] = (instruction, found)
-        return known[1]
 
     def _check_hash(self, instruction: Instruction, number: int) -> None:
         p = instruction.params
         asked = p["hash_lo"] | p["hash_hi"] << 22
         if asked != self._hash:
             what = f"was made for spec {asked:011x}, {self.spec.name} is {self._hash:011x}"
-            raise legal.error(instruction, number, what)
+            raise stop_error(instruction, number, what)

@@ -8,7 +8,7 @@ import numpy as np
 from opu_fuse.errors import RunError
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import SYNC_ENGINES, Engine
-from opu_fuse.sim.legal import error
+from opu_fuse.sim.stop import stop_error
 
 Execute = Callable[[int, Instruction], None]
 Tokens = Counter[tuple[Engine, Engine]]
@@ -22,7 +22,7 @@ def in_order(program: Sequence[Instruction], execute: Execute) -> None:
         for other in instruction.waits:
             if not tokens[other, me]:
                 what = f"waits for {other.name.lower()}, which has not signalled before it"
-                raise error(instruction, number, what)
+                raise stop_error(instruction, number, what)
             tokens[other, me] -= 1
         execute(number, instruction)
         tokens.update((me, other) for other in instruction.signals)

@@ -12,7 +12,7 @@ from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.check import check_bundle
 from opu_fuse.bundle.file import load, save
 from opu_fuse.bundle.listing import program_listing
-from opu_fuse.errors import ProgramError
+from opu_fuse.errors import InternalError, ProgramError
 from opu_fuse.hw.asm import assemble
 from opu_fuse.hw.encoding import encode
 from tests.bundle.sample import HW, host_kernel, sample_bundle
@@ -353,7 +353,7 @@ def test_a_host_member_is_a_kernel_or_a_model():
 def test_a_bundle_that_breaks_its_promises_is_not_written(tmp_path):
     bundle = sample_bundle()
     wrong = replace(bundle.tensors[0], offset=1 << 30)
-    with pytest.raises(ProgramError, match="lies outside the feature maps"):
+    with pytest.raises(InternalError, match="lies outside the feature maps"):
         save(replace(bundle, tensors=(wrong, bundle.tensors[1])), tmp_path / "x.opu")
     assert list(tmp_path.iterdir()) == []
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from opu_fuse import zoo
 from opu_fuse.bundle.file import load, save
 from opu_fuse.bundle.fused import BY_REFERENCE_BYTES, load_fused, raw_places, serialised
-from opu_fuse.errors import ProgramError
+from opu_fuse.errors import InternalError, ProgramError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from tests.bundle.sample import sample_bundle
@@ -106,7 +106,7 @@ def test_a_program_without_it_says_so():
 
 
 def test_a_program_whose_weights_are_gone_is_not_written(bundle, tmp_path):
-    with pytest.raises(ProgramError, match=r"weights in qdq\.onnx, which is missing"):
+    with pytest.raises(InternalError, match=r"weights in qdq\.onnx, which is missing"):
         save(replace(bundle, qdq=b""), tmp_path / "x.opu")
 
 

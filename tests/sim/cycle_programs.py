@@ -42,7 +42,7 @@ def timeline(
     """Run a program, `check` before and `end` behind it."""
     words = encode(assemble(f"fetch.check hash={hw.spec_hash:#x}\n{text}\nfetch.end\n"))
     machine = CycleMachine(
-        steps_of(words, hw)[1],
+        steps_of(words, hw, hw.dram.capacity)[1],
         hw,
         base=base,
         latency=latency,

@@ -29,7 +29,7 @@ def captured(bundle, made):
     program = decode(bundle.words)
     window = np.zeros(bundle.window_bytes, np.uint8)
     capture = Capture(bundle, HW, bundle.segments[0], program, window, ())
-    capture(Executed(number=POST, instruction=program[POST], accesses=(), stages=(made,)))
+    capture(Executed(number=POST, instruction=program[POST], stages=(made,)))
     return capture
 
 

@@ -144,7 +144,7 @@ def test_cycles_of_an_engine_are_open_idle_or_after_its_last_instruction():
 
 def test_a_program_without_an_end_is_refused():
     with pytest.raises(ProgramError, match="has no `end`"):
-        steps_of(encode(assemble(LOAD)), TINY)
+        steps_of(encode(assemble(LOAD)), TINY, TINY.dram.capacity)
 
 
 def test_a_program_that_cannot_go_on_says_who_waits_for_whom():

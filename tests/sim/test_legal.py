@@ -8,9 +8,9 @@ import pytest
 from opu_fuse.errors import RunError
 from opu_fuse.hw.instruction import split_address
 from opu_fuse.hw.isa import Engine, ResidualKind, Stage, pack_order
+from opu_fuse.hw.legal import COUNTS
 from opu_fuse.hw.spec import ModuleKind
 from opu_fuse.sim.functional import Machine
-from opu_fuse.sim.legal import COUNTS
 from tests.bundle.sample import HW, program, sample_bundle
 from tests.sim.machines import BARE, MACHINES, without
 from tests.sim.random_instructions import instruction
@@ -364,3 +364,9 @@ def test_a_program_begins_with_check_and_ends_with_end():
         machine.run(program()[1:])
     with pytest.raises(RunError, match="has no `end`"):
         machine.run(program()[:-1])
+
+
+def test_an_instruction_that_outlasts_the_watchdog_is_refused():
+    """The machine would stop by itself; simulators would not end within a day."""
+    forever = {"out_rows": 65535, "out_cols": 65535, "win_rows": 255, "win_cols": 255}
+    refuse(with_params("run", **forever), "takes .* cycles, the watchdog stops .* 16777215")

@@ -1,0 +1,213 @@
+"""What makes an instruction illegal.
+
+The RTL stops with an error code in the same cases; here it is said in words. Addresses are no
+matter of these rules: whether accesses stay inside their memories is looked at in `hw/stops.py`.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from opu_fuse.hw.footprint import moved_bytes
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.isa import OPCODE, SYNC_ENGINES, Engine, PoolKind, ResidualKind, Stage
+from opu_fuse.hw.regmap import WATCHDOG_RESET
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec import ModuleKind as K
+from opu_fuse.hw.sweep import sweep
+from opu_fuse.hw.timing import post_visits
+
+_TRANSFER = ("run", "rows", "blocks")
+_STRIDES = ("stride_y", "stride_x")
+_WINDOW = (
+    *("out_rows", "out_cols", *_STRIDES, "dilation_y", "dilation_x"),
+    *("kernel_rows", "kernel_cols", "ic_steps"),
+)
+COUNTS: dict[tuple[Engine, str], tuple[str, ...]] = {
+    (Engine.LOAD, "feature"): _TRANSFER,
+    (Engine.LOAD, "weight"): _TRANSFER,
+    (Engine.LOAD, "param"): _TRANSFER,
+    (Engine.LOAD, "residual"): _TRANSFER,
+    (Engine.LOAD, "pre"): _TRANSFER,
+    (Engine.LOAD, "table"): _TRANSFER,
+    (Engine.COMPUTE, "conv"): (*_WINDOW, "oc_steps"),
+    (Engine.COMPUTE, "depthwise"): _WINDOW,
+    (Engine.COMPUTE, "copy"): ("out_rows", "out_cols", *_STRIDES, "ic_steps"),
+    (Engine.POST, "run"): ("out_rows", "out_cols", *_STRIDES, "win_rows", "win_cols", "blocks"),
+    (Engine.STORE, "store"): _TRANSFER,
+}
+"""Registers that must not be zero when the instruction starts."""
+
+
+def illegal(instruction: Instruction, spec: HwSpec) -> str | None:
+    """Why the machine refuses an instruction wherever its addresses point, None if it does not."""
+    return next(_mistakes(instruction, spec), None)  # each rule relies on those before it
+
+
+def _mistakes(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+    key = (instruction.engine, instruction.opcode)
+    p = instruction.params
+    if key not in OPCODE:
+        yield "is no instruction of this machine"
+    for other in (*instruction.waits, *instruction.signals):
+        if other not in SYNC_ENGINES or other is instruction.engine:
+            yield f"waits on or signals {other.name.lower()}"
+    if (instruction.waits or instruction.signals) and instruction.engine not in SYNC_ENGINES:
+        yield "waits or signals, but fetch has no counters"
+    yield from _missing_modules(instruction, spec)
+    for name in COUNTS.get(key, ()):
+        if p[name] == 0:
+            yield f"has {name} = 0, at least 1 is needed"
+    if instruction.engine is Engine.STORE:
+        yield from _store(instruction, spec)
+    elif instruction.engine is Engine.COMPUTE:
+        yield from _compute(instruction, spec)
+    elif instruction.engine is Engine.POST:
+        yield from _post(instruction, spec)
+    cycles = least_cycles(instruction, spec)
+    if cycles > WATCHDOG_RESET:
+        yield f"takes {cycles} cycles, the watchdog stops the machine after {WATCHDOG_RESET}"
+
+
+def _missing_modules(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+    p = instruction.params
+    stages = set(_chain(p)) if instruction.engine is Engine.POST else ()
+    product = Stage.RESIDUAL in stages and p["res_kind"] == ResidualKind.MULTIPLY
+    repeats = instruction.engine is Engine.STORE and (p["repeat_rows"] or p["repeat_cols"])
+    pre = instruction.opcode == "pre" or (instruction.opcode == "conv" and p["pre"])
+    table = instruction.opcode == "table" or Stage.TABLE in stages
+    needs = (
+        (pre, spec.buffers.pre, "a pre chain"),
+        (table, spec.buffers.table, "tables"),
+        (instruction.opcode == "depthwise", spec.array.depthwise, "depthwise windows"),
+        (Stage.ACT in stages, spec.has(K.COMPARATOR), "a comparator"),
+        (Stage.POOL in stages, spec.has(K.POOL), "a pool"),
+        (product, spec.has(K.SE), "a product of feature maps"),
+        (Stage.RESIDUAL in stages and not product, spec.has(K.RES_ADDER), "a residual adder"),
+        (repeats, spec.has(K.UPSAMPLE), "upsampling"),
+        (instruction.engine is Engine.POST and p["keep"], spec.post.keep, "a way to keep maps"),
+    )
+    for needed, there, name in needs:
+        if needed and not there:
+            yield f"needs {name}, {spec.name} has none"
+
+
+def _store(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+    skipped = instruction.params["skip_low"] + instruction.params["skip_high"]
+    if skipped >= spec.word_bytes:
+        yield f"skips {skipped} bytes of words of {spec.word_bytes}"
+
+
+def _compute(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+    p = instruction.params
+    slot = 1 << p["slot_log2"]
+    if slot > spec.word_bytes:
+        yield f"has slot_log2 = {p['slot_log2']}, a word has {spec.word_bytes} bytes"
+    if instruction.opcode == "conv":
+        yield from _mode(instruction, spec)
+    elif p["pre"]:
+        yield "has pre = 1, only conv passes the pre chain"
+    if instruction.opcode == "depthwise":
+        side = spec.array.window_side
+        if slot < spec.word_bytes:
+            yield f"has slots of {slot} bytes, it reads whole words"
+        if max(p["kernel_rows"], p["kernel_cols"]) > side:
+            window = f"{p['kernel_rows']} x {p['kernel_cols']}"
+            yield f"has a window of {window}, at most {side} x {side}"
+    if slot < spec.word_bytes:
+        yield from _slotted(instruction, spec)
+    s = sweep(instruction.opcode, p, spec)
+    pixels, pitch = p["out_rows"] * p["out_cols"], p["psum_block_pitch"]
+    if len(s.psum_blocks) > 1 and pitch < pixels:
+        yield f"has psum_block_pitch = {pitch}, but {pixels} pixels a block: blocks overlap"
+
+
+def _slotted(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+    """Slots fill whole words; what lies in them is one segment of one block."""
+    p, word = instruction.params, spec.word_bytes
+    if word != spec.word_channels:
+        yield f"has slots in words of {spec.word_channels} channels, which take {word} bytes"
+    if p["ic_steps"] > 1 or (instruction.opcode == "conv" and p["ic_first"]):
+        what = f"has ic_first = {p['ic_first']}, ic_steps = {p['ic_steps']}"
+        yield f"{what}: a slotted tile is one segment"
+
+
+def _mode(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+    p, modes, word = instruction.params, spec.array.modes, spec.word_bytes
+    if p["mode"] >= len(modes):
+        yield f"has mode {p['mode']}, the array has {len(modes)}"
+    mode, slot = modes[p["mode"]], 1 << p["slot_log2"]
+    if p["pre"] and (slot < word or mode.px > 1):
+        what = f"passes the pre chain {mode.px} pixels at a time in slots of {slot} bytes"
+        yield f"{what}, it takes one pixel a word"
+    if mode.px == 1:
+        return
+    if p["out_cols"] % mode.px:
+        yield f"has {p['out_cols']} columns in a mode of {mode.px} pixels"
+    lanes = (p["oc_first"] + p["oc_steps"]) * mode.oc
+    if lanes > spec.word_channels // mode.px:
+        yield f"packs {lanes} lanes a pixel, {mode.px} pixels a word of {spec.word_channels}"
+    apart = (mode.px - 1) * p["stride_x"]
+    if apart > 1 if slot == word else apart * slot + mode.ic > word + slot:
+        yield f"reads {mode.px} pixels {p['stride_x']} apart, more than two neighbouring words"
+
+
+def _chain(p: Mapping[str, int]) -> list[int]:
+    """Stage codes up to END, known or not."""
+    codes = [p["order"] >> (4 * i) & 15 for i in range(5)]
+    return codes[: codes.index(0)] if 0 in codes else codes
+
+
+def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+    p = instruction.params
+    chain = _chain(p)
+    known = all(code in tuple(Stage) for code in chain)
+    if not known or p["order"] >> (4 * len(chain)) or len(set(chain)) < len(chain):
+        yield f"has order {p['order']:#x}: unknown, repeated or interrupted stages"
+    if Stage.REQUANT in chain[1:]:
+        yield "has REQUANT behind another stage"
+    if Stage.RESIDUAL in chain and not spec.numeric.multiplier_bits:
+        product = p["res_kind"] == ResidualKind.MULTIPLY
+        for name in ("res_a_mult",) if product else ("res_a_mult", "res_b_mult"):
+            if p[name] & (p[name] - 1):
+                yield f"has {name} = {p[name]}, {spec.name} only shifts"
+    if p["pool_slots"]:
+        yield from _slots(instruction, spec)
+    if Stage.POOL in chain:
+        return
+    if (p["win_rows"], p["win_cols"]) != (1, 1):
+        yield "has a window, but no POOL in its chain"
+    for axis, outputs, limit in (
+        ("y", p["out_rows"], p["in_rows"]),
+        ("x", p["out_cols"], p["in_cols"]),
+    ):
+        first = p[f"origin_{axis}"]
+        last = first + (outputs - 1) * p[f"stride_{axis}"]
+        if first < 0 or last >= limit:
+            yield f"reads {axis} {first}..{last} of a tile of {limit} without POOL in its chain"
+
+
+def _slots(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+    """Packed pixels pool two columns by two, by maximum."""
+    p, largest = instruction.params, max(mode.px for mode in spec.array.modes)
+    slots = p["pool_slots"]
+    if slots not in (2, 4) or slots > largest:
+        yield f"has pool_slots = {slots}, the array packs up to {largest} pixels into a word"
+    if Stage.POOL not in _chain(p) or p["pool_kind"] != PoolKind.MAX:
+        yield "has pool_slots, but no maximum in its chain"
+    if (p["win_cols"], p["stride_x"]) != (2, 2):
+        yield f"folds windows of {p['win_cols']} columns, {p['stride_x']} apart, only 2 by 2"
+
+
+def least_cycles(instruction: Instruction, spec: HwSpec) -> int:
+    """Cycles that a legal instruction takes at least, without waiting for anything."""
+    p = instruction.params
+    if instruction.engine in (Engine.LOAD, Engine.STORE):
+        return moved_bytes(instruction, spec) // spec.dram.bus_bytes
+    if instruction.engine is Engine.COMPUTE:
+        s, pixels = sweep(instruction.opcode, p, spec), p["out_rows"] * p["out_cols"]
+        return max(s.weight_rows, len(s.steps)) * pixels // s.px
+    if instruction.engine is Engine.POST:
+        window = (p["win_rows"], p["win_cols"])
+        shape = {"out_rows": p["out_rows"], "out_cols": p["out_cols"], "stride_x": p["stride_x"]}
+        kind = PoolKind(p["pool_kind"])
+        return p["blocks"] * post_visits(**shape, window=window, kind=kind)
+    return 0

@@ -1,0 +1,123 @@
+"""What stops a machine: illegal instructions, and accesses that leave their memory.
+
+Tiles of a layer differ in their addresses only. So an instruction is looked at with all addresses
+zero, once for all that are alike; then each of them costs a few comparisons.
+"""
+
+from dataclasses import dataclass, replace
+from operator import itemgetter
+
+from opu_fuse.hw.footprint import dram_word_bytes, footprint, space_limit
+from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.isa import Engine, Space, registers_of
+from opu_fuse.hw.legal import illegal
+from opu_fuse.hw.spec import HwSpec
+
+BASES: dict[Engine, dict[Space, str]] = {
+    Engine.FETCH: {},
+    Engine.LOAD: dict.fromkeys(Space, "dst"),
+    Engine.COMPUTE: {
+        Space.FEATURE: "feature",
+        Space.WEIGHT: "weight",
+        Space.PRE: "pre_param",
+        Space.PSUM: "psum",
+    },
+    Engine.POST: {
+        Space.PSUM: "psum",
+        Space.PARAM: "param",
+        Space.RESIDUAL: "res",
+        Space.TABLE: "table",
+        Space.OUTPUT: "out",
+        Space.FEATURE: "keep_at",
+    },
+    Engine.STORE: {Space.OUTPUT: "src"},
+}
+"""The register that moves an access to a memory as a whole; DRAM has its own two."""
+
+_ADDRESSES = {
+    engine: {name for space, name in bases.items() if space is not Space.DRAM}
+    | ({"dram_lo", "dram_hi"} if engine in (Engine.LOAD, Engine.STORE) else set())
+    for engine, bases in BASES.items()
+}
+_SHAPES = {
+    engine: itemgetter(*(r.name for r in registers_of(engine) if r.name not in addresses))
+    for engine, addresses in _ADDRESSES.items()
+}
+"""Params -> values of all other registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """Words (bytes of DRAM) from `start` to `end` behind the base in a register; limit: of the
+    memory.
+    """
+
+    space: Space
+    start: int
+    end: int
+    limit: int
+    write: bool
+
+
+class Stops:
+    """What stops one machine with one memory window."""
+
+    def __init__(self, spec: HwSpec, window_bytes: int) -> None:
+        self._spec, self._window = spec, window_bytes
+        self._known: dict[tuple[object, ...], str | tuple[_Reach, ...]] = {}
+
+    def reason(self, instruction: Instruction) -> str | None:
+        """Why the machine stops at an instruction (a text to follow its name), None if it does not:
+        an illegal register, or the memory, address and limit.
+        """
+        engine, p = instruction.engine, instruction.params
+        shape = (instruction.opcode, instruction.waits, instruction.signals, _SHAPES[engine](p))
+        found = self._known.get(shape)
+        if found is None:
+            found = self._known[shape] = self._look_at(instruction)
+        if isinstance(found, str):
+            return found
+        return self._misplaced(instruction) or self._outside(instruction, found)
+
+    def _look_at(self, instruction: Instruction) -> str | tuple[_Reach, ...]:
+        """What is wrong whatever the addresses, else all accesses with addresses of zero."""
+        wrong = illegal(instruction, self._spec)
+        if wrong is not None:
+            return wrong
+        zeros = dict.fromkeys(_ADDRESSES[instruction.engine], 0)
+        plain = replace(instruction, params={**instruction.params, **zeros})
+        return tuple(
+            _Reach(
+                space=access.space,
+                start=access.intervals[0][0],
+                end=access.intervals[-1][1],
+                limit=self._limit(access.space),
+                write=access.write,
+            )
+            for access in footprint(plain, self._spec)
+        )
+
+    def _limit(self, space: Space) -> int:
+        return self._window if space is Space.DRAM else space_limit(space, self._spec)
+
+    def _misplaced(self, x: Instruction) -> str | None:
+        if x.engine not in (Engine.LOAD, Engine.STORE):
+            return None
+        space = Space.OUTPUT if x.engine is Engine.STORE else Space(x.opcode)
+        word = dram_word_bytes(space, self._spec)
+        if x.dram % word:
+            return f"has DRAM address {x.dram:#x}, not a multiple of {word} bytes"
+        return None
+
+    def _outside(self, x: Instruction, reaches: tuple[_Reach, ...]) -> str | None:
+        bases = BASES[x.engine]
+        for r in reaches:
+            base = x.dram if r.space is Space.DRAM else x.params[bases[r.space]]
+            start, end = base + r.start, base + r.end
+            if end > r.limit or start < 0:
+                verb = "writes" if r.write else "reads"
+                dram = r.space is Space.DRAM
+                unit, home = ("byte", "memory window") if dram else ("word", f"{r.space} buffer")
+                bad = start if start < 0 else max(start, r.limit)
+                return f"{verb} {unit} {bad} of the {home}, which holds {r.limit} {unit}s"
+        return None

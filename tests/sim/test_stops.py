@@ -1,0 +1,65 @@
+"""What stops a machine is found for whole programs at once, as it is for one instruction."""
+
+from dataclasses import replace
+
+import pytest
+
+from opu_fuse.errors import RunError
+from opu_fuse.hw.encoding import decode, encode
+from opu_fuse.hw.footprint import footprint
+from opu_fuse.hw.instruction import split_address
+from opu_fuse.hw.isa import Engine, Space
+from opu_fuse.hw.stops import BASES, Stops
+from opu_fuse.sim.cycle_work import steps_of
+from tests.bundle.sample import HW, program, sample_bundle
+from tests.sim.machines import MACHINES
+from tests.sim.random_instructions import instruction
+
+WINDOW = 1024
+GOOD = {x.opcode: x for x in program()}
+FULL = MACHINES["full"]
+
+
+def with_params(opcode, **changes):
+    x = GOOD[opcode]
+    return replace(x, params={**x.params, **changes})
+
+
+def test_instructions_that_differ_in_addresses_are_told_apart():
+    stops = Stops(HW, WINDOW)
+    good, bad = GOOD["feature"], with_params("feature", dst=250)
+    assert stops.reason(good) is None
+    assert "writes word 256 of the feature buffer" in (stops.reason(bad) or "")
+    assert stops.reason(good) is None
+    crooked = with_params("feature", **split_address(4))
+    assert "not a multiple of 8 bytes" in (stops.reason(crooked) or "")
+    assert "reads byte 1024" in (stops.reason(with_params("feature", **split_address(1024))) or "")
+
+
+@pytest.mark.parametrize("engine", [e for e in Engine if e is not Engine.FETCH])
+def test_every_access_has_the_register_that_moves_it(engine):
+    """An access that `BASES` forgets would be looked at where it does not lie."""
+    for x in GOOD.values():
+        if x.engine is not engine:
+            continue
+        everything = {"order": 0x54321, "keep": 1} if engine is Engine.POST else {}
+        full = instruction(engine, x.opcode, {**x.params, **everything})
+        moved = {a.space: a for a in footprint(full, FULL)}
+        for space, name in BASES[engine].items():
+            if space in moved and space is not Space.DRAM:
+                shifted = instruction(
+                    engine, x.opcode, {**full.params, name: full.params[name] + 3}
+                )
+                there = {a.space: a for a in footprint(shifted, FULL)}[space]
+                assert there.intervals[0][0] == moved[space].intervals[0][0] + 3
+        assert {s for s in moved if s is not Space.DRAM} <= set(BASES[engine])
+
+
+def test_the_cycle_engine_stops_where_the_functional_one_does():
+    bundle = sample_bundle()
+    program = decode(bundle.words)
+    post = next(i for i, x in enumerate(program) if x.engine is Engine.POST)
+    program[post] = replace(program[post], params={**program[post].params, "order": 0x7})
+    words = encode(program)
+    with pytest.raises(RunError, match=r"instruction \d+ \(post.run\): has order 0x7"):
+        steps_of(words, HW, bundle.window_bytes)
