@@ -116,7 +116,7 @@ def random_inputs(bundle: Bundle, rng: np.random.Generator) -> dict[str, np.ndar
 
 def onnxruntime(dfg: Dfg, bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> Values:
     """int8 of every value that the quantised model rounds, by node index."""
-    found = Reference(bundle).run(inputs)
+    found = Reference(bundle).run(inputs).tensors
     return {n.index: found[n.tensor] for n in dfg.nodes if n.tensor in found}
 
 

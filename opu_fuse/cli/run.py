@@ -138,17 +138,19 @@ def _check(program: Any, arrays: Mapping[str, np.ndarray], result: Any, engine: 
 
 
 def _report_check(checked: Any, *, quiet: bool) -> None:
+    from opu_fuse.report.tables import check_lines
+
     if not quiet:
-        out.print(
-            f"check against {checked.reference}: {checked.mismatches} of {checked.elements} "
-            "values differ "
-            f"in {checked.tensors} tensors, largest difference {checked.max_abs_diff}",
-            markup=False,
+        for line in check_lines(checked):
+            out.print(line, markup=False)
+    if not checked.compared:
+        raise RunError(
+            "check",
+            "nothing was compared: the run shows none of the quantised tensors",
+            "compile with --keep-tensors",
         )
     if not checked.passed:
-        raise RunError(
-            "check", str(checked.first or "nothing could be compared"), "see --dump-tensors"
-        )
+        raise RunError("check", str(checked.first), "see --dump-tensors")
 
 
 def _qdq_name(program: Any, name: str) -> str:

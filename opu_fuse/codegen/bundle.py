@@ -363,21 +363,20 @@ def _groups(
 
 
 def _stages(dfg: Dfg, planned: PlannedLayer) -> Iterator[StageTensor]:
-    shape = planned.layer.shape
     for interior in planned.layer.interiors:
         node = dfg[interior.node]
-        pooled = interior.pooled
+        channels, rows, cols = feature_shape(node.shape)
         yield StageTensor(
             stage=interior.stage,
             name=node.value,
             qdq_name=node.tensor,
-            pooled=pooled,
+            pooled=interior.pooled,
             stored=interior.node == planned.layer.output,
-            channels=feature_shape(node.shape)[0],
+            channels=channels,
             pieces=planned.layer.out_pieces,
-            px=shape.px,
-            rows=shape.out_rows if pooled else shape.mid_rows,
-            cols=shape.out_cols if pooled else shape.mid_cols,
+            px=planned.layer.shape.px,
+            rows=rows,
+            cols=cols,
         )
 
 

@@ -119,6 +119,12 @@ def _conv(draft: Draft, node: Node) -> None:
 
 
 def _transposed(draft: Draft, node: Node) -> None:
+    if draft.window.pads != NO_PADS:
+        raise DoesNotFit(
+            node.name,
+            "a transposed convolution reads its input in phases, without a padding before",
+            "end the group before it",
+        )
     draft.transposed = node
     draft.groups = node.attrs["group"]
     draft.depthwise = draft.hw.array.depthwise and draft.groups > 1
@@ -136,8 +142,8 @@ def _shuffle(draft: Draft, node: Node) -> None:
 
 
 def _dense(draft: Draft, node: Node) -> None:
-    """The flattened map as a convolution without padding over the whole map."""
-    draft.window = Window(kernel=draft.mid[1:])
+    """The flattened map as a convolution over the whole map, padded if a pad is in front."""
+    draft.window = Window(kernel=draft.mid[1:], pads=draft.window.pads)
     _array(draft, node)
 
 
@@ -192,7 +198,7 @@ def _pool_on_array(draft: Draft, node: Node, window: Window) -> None:
             "raise buffers.psum.words in the spec, or set numeric.multiplier_bits",
         )
     draft.anchor = node.index
-    draft.window = window
+    draft.window = replace(window, pads=_sum_pads(draft.window.pads, window.pads))
     draft.groups = draft.mid[0]
     draft.depthwise = draft.hw.array.depthwise
     draft.mid = feature_shape(node.shape)

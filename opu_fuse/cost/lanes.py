@@ -67,6 +67,7 @@ def map_lanes(
     other, and splits whose results are read where their operand lies.
     """
     found: list[Lanes] = []
+    joined = {i for i in joined if reads_as_stored(dfg, i)}
     for node in dfg.nodes:
         lanes = _lanes(dfg, hw, joined, shifts, found, node)
         if shifts.get(node.index):
@@ -96,6 +97,16 @@ def joined_starts(
             end = starts[base] * width + extent(lanes[base].pieces)
             before = base
     return starts
+
+
+def reads_as_stored(dfg: Dfg, index: int) -> bool:
+    """Whether a concatenation or split finds its operands as they lie in memory: a change of view
+    in between may keep channels, rows and columns only.
+    """
+    return all(
+        feature_shape(dfg[i].shape) == feature_shape(dfg[follow_views(dfg, i)].shape)
+        for i in elements(dfg, index)
+    )
 
 
 def is_depthwise(dfg: Dfg, node: Node) -> bool:

@@ -6,6 +6,7 @@ memory exactly when an access does); within a row an interval also covers the wo
 Which entries of a table are read depends on the data: all 256 count.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -173,35 +174,29 @@ def _post(instruction: Instruction) -> tuple[Access, ...]:
         words = _blocks(p["param"], range(blocks))
         found.append(Access(space=Space.PARAM, intervals=words, write=False))
     if Stage.RESIDUAL in chain:
-        rows, per_block = (p["out_rows"], p["res_row_pitch"]), (blocks, p["res_block_pitch"])
         if not reads(Stage.RESIDUAL):
             words = ()
         elif p["res_broadcast"]:
-            words = _runs(p["res"], 1, per_block)
+            words = _runs(p["res"], 1, (blocks, p["res_block_pitch"]))
         elif before_pool(Stage.RESIDUAL):
             words = tile(p["res"], p["res_row_pitch"], p["res_block_pitch"])
         else:
-            words = _runs(p["res"], p["out_cols"], rows, per_block)
+            words = _outputs(p, p["res"], "res")
         found.append(Access(space=Space.RESIDUAL, intervals=words, write=False))
     if Stage.TABLE in chain:
         words = _runs(p["table"], TABLE_WORDS) if reads(Stage.TABLE) else ()
         found.append(Access(space=Space.TABLE, intervals=words, write=False))
-    written = _runs(
-        p["out"],
-        p["out_cols"],
-        (p["out_rows"], p["out_row_pitch"]),
-        (blocks, p["out_block_pitch"]),
-    )
-    found.append(Access(space=Space.OUTPUT, intervals=written, write=True))
+    found.append(Access(space=Space.OUTPUT, intervals=_outputs(p, p["out"], "out"), write=True))
     if p["keep"]:
-        words = _runs(
-            p["keep_at"],
-            p["out_cols"],
-            (p["out_rows"], p["keep_row_pitch"]),
-            (blocks, p["keep_block_pitch"]),
-        )
+        words = _outputs(p, p["keep_at"], "keep")
         found.append(Access(space=Space.FEATURE, intervals=words, write=True))
     return tuple(found)
+
+
+def _outputs(p: Mapping[str, int], base: int, name: str) -> tuple[Interval, ...]:
+    """A word for every output pixel of post, at the pitches of `name`."""
+    rows = (p["out_rows"], p[f"{name}_row_pitch"])
+    return _runs(base, p["out_cols"], rows, (p["blocks"], p[f"{name}_block_pitch"]))
 
 
 @lru_cache(maxsize=4096)

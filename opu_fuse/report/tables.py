@@ -1,5 +1,6 @@
 """Tables for the terminal (rich renderables; cli/ prints them)."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -10,7 +11,7 @@ from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.report.rows import group_rows, has_cycles, host_summary, per_sample
 
 if TYPE_CHECKING:
-    from opu_fuse.bundle.result import RunResult  # compiling has none
+    from opu_fuse.bundle.result import CheckResult, RunResult  # compiling has none
 
 
 def groups_table(bundle: Bundle, result: "RunResult | None" = None) -> Table:
@@ -124,3 +125,21 @@ def _number(value: int) -> str:
 
 def _share(value: float, macs: int) -> str:
     return f"{100 * value:.1f} %" if macs else ""
+
+
+def check_lines(checked: "CheckResult") -> Iterator[str]:
+    """What was compared, and how much each tensor was allowed to differ."""
+    yield (
+        f"check against {checked.reference}: {checked.mismatches} of {checked.elements} values "
+        f"differ in {checked.tensors} tensors, largest difference {checked.max_abs_diff}; "
+        f"{checked.outputs} outputs compared"
+    )
+    loose = sum(checked.loose.values())
+    if checked.tensors:
+        yield f"  allowed: no difference in {checked.tensors - loose} tensors"
+    for why, count in checked.loose.items():
+        yield f"  allowed: one step from what its operands give in {count} tensors ({why})"
+    if not checked.tensors and not checked.uncompared:
+        yield "  no tensor is quantised: everything runs on the host"
+    if checked.uncompared:
+        yield f"  not shown by the run: {len(checked.uncompared)} tensors"

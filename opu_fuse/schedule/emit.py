@@ -21,9 +21,9 @@ from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, pack_order, registers_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
-from opu_fuse.schedule.job import Banks, Job, Step
+from opu_fuse.schedule.job import Banks, Job, Placement, Step
 from opu_fuse.schedule.keeping import Keep
-from opu_fuse.schedule.reading import Mid, count_parts, last_row, walk, window
+from opu_fuse.schedule.reading import Mid, Span, count_parts, rows_read, walk, window
 from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
 from opu_fuse.schedule.stores import Rect, stores
 
@@ -76,7 +76,7 @@ class Emitter:
         first = rows
         there = banks.find(job.layer.source) is not None
         if keep is not None and not there and count_parts(job, banks.banks) == banks.banks:
-            first = last_row(job, *tiles[0])
+            first = rows_read(job, *tiles[0])
             yield self._load_rows(job, 0, first)
         for output_range, rect in tiles:
             psum = yield from self._accumulate(job, output_range, rect)
@@ -116,7 +116,7 @@ class Emitter:
 
     def _tile(self, job: Job, out: OutputRange, rect: Rect) -> Iterator[Step]:
         psum = yield from self._accumulate(job, out, rect)
-        yield from self._post(job, out, rect, psum, None)
+        yield from self._post(job, out, rect, psum)
 
     def _accumulate(self, job: Job, out: OutputRange, rect: Rect) -> Iterator[Step]:
         """Loads and compute of a tile. Returns where its partial sums lie."""
@@ -182,31 +182,47 @@ class Emitter:
             },
         )
 
+    def _load_part(
+        self,
+        job: Job,
+        space: Space,
+        place: Placement,
+        base: int,
+        blocks: Span,
+        rows: Span,
+        words: Span,
+    ) -> Step:
+        """Bring channel blocks, rows and words of a row, each (first, count), of a map."""
+        layout = place.layout
+        first = blocks[0] * layout.block_words + rows[0] * layout.row_words + words[0]
+        return self._load(
+            job,
+            space,
+            place.offset + first * layout.word,
+            base,
+            words[1],
+            rows[1],
+            layout.row_words,
+            blocks[1],
+            layout.block_words,
+        )
+
     def _load_features(self, job: Job, chunk: FeatureChunk, mid: Mid) -> Iterator[Step]:
         """Bring the input under a mid tile into a feature bank, unless the map was kept there.
         Returns its base and the compute registers of its geometry.
         """
         shape, layout = job.layer.shape, job.source.layout
         read = window(job, chunk, mid)
-        part, (rows, run) = read.part, read.part.words
         kept = self._banks[Space.FEATURE].find(job.layer.source)
         if kept is not None:
-            base, where = kept + part.block * layout.row_words, read.of_map(layout)
+            base, where = kept + chunk.block * layout.row_words, read.of_map(layout)
         else:
-            base, held = self._banks[Space.FEATURE].take(part)
+            base, held = self._banks[Space.FEATURE].take(read.part)
             where = read.of_part(layout, shape.in_cols)
             if not held:
-                first = part.block * layout.block_words + part.y0 * layout.row_words + part.word0
-                yield self._load(
-                    job,
-                    Space.FEATURE,
-                    job.source.offset + first * layout.word,
-                    base,
-                    run,
-                    rows,
-                    layout.row_words,
-                    part.blocks,
-                    layout.block_words,
+                part = read.part
+                yield self._load_part(
+                    job, Space.FEATURE, job.source, base, part.blocks, part.rows, part.words
                 )
         return base, {
             **where,
@@ -283,7 +299,7 @@ class Emitter:
         out: OutputRange,
         rect: Rect,
         psum: int,
-        keep: Keep | None,
+        keep: Keep | None = None,
     ) -> Iterator[Step]:
         """Post chain and store of a tile, as many channel blocks at a time as the output and
         residual banks hold. keep: the feature buffer gets the words, too.
@@ -326,10 +342,7 @@ class Emitter:
                 "order": pack_order(job.layer.order),
             }
             for y, yn, x, xn, average in average_parts(job.layer, (row, rows, col, cols)):
-                place = {"keep": 0}
-                if keep is not None:
-                    word = col // shape.px + x
-                    place = keep.registers(kept, out.block + at, row + y, word)
+                here = (out.block + at, row + y, col // shape.px + x)
                 yield self._step(
                     job,
                     Engine.POST,
@@ -339,7 +352,7 @@ class Emitter:
                         **average,
                         **sub_rectangle(job.layer, common, mid, y, x, cols),
                         "out": base + y * cols + x,
-                        **place,
+                        **({"keep": 0} if keep is None else keep.registers(kept, *here)),
                         "out_rows": yn,
                         "out_cols": xn,
                     },
@@ -374,18 +387,8 @@ class Emitter:
             row, rows, col, cols = mid[0], mid[1] - mid[0], mid[3], mid[4] - mid[3]
         px = job.layer.shape.px
         col, cols = col // px, ceil_div(cols, px)
-        layout = job.residual.layout
         base, _ = self._banks[Space.RESIDUAL].take(None)
-        first = block * layout.block_words + row * layout.row_words + col
-        yield self._load(
-            job,
-            Space.RESIDUAL,
-            job.residual.offset + first * layout.word,
-            base,
-            cols,
-            rows,
-            layout.row_words,
-            blocks,
-            layout.block_words,
+        yield self._load_part(
+            job, Space.RESIDUAL, job.residual, base, (block, blocks), (row, rows), (col, cols)
         )
         return {"res": base, "res_row_pitch": cols, "res_block_pitch": rows * cols}

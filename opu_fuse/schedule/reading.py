@@ -1,5 +1,6 @@
 """Which part of its input map a tile reads, and how compute finds it in the feature buffer."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
@@ -8,28 +9,22 @@ from opu_fuse.schedule.chunks import FeatureChunk, OutputRange
 from opu_fuse.schedule.job import Job
 from opu_fuse.schedule.stores import Rect
 
+Span = tuple[int, int]
+"""First, count."""
 Mid = tuple[int, int, int, int, int, int]
 """Mid rectangle of a tile, see `cost.tiles.mid_tile`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Channel blocks, rows and column words [word0, word1) of the map `source` (a DFG index): what
-    one load brings, and by equality whether a bank holds it already.
+    """Channel blocks, rows and words of a row, each (first, count), of the map `source` (a DFG
+    index): what one load brings, and by equality whether a bank holds it already.
     """
 
     source: int
-    block: int
-    blocks: int
-    y0: int
-    y1: int
-    word0: int
-    word1: int
-
-    @property
-    def words(self) -> tuple[int, int]:
-        """Rows, words of a row."""
-        return self.y1 - self.y0, self.word1 - self.word0
+    blocks: Span
+    rows: Span
+    words: Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +39,14 @@ class Window:
 
     def of_part(self, layout: Layout, in_cols: int) -> dict[str, int]:
         """Compute registers where the part was loaded alone, its words without gaps."""
-        part, px = self.part, layout.word // layout.slot
-        rows, run = part.words
+        (row, rows), (word, words), px = self.part.rows, self.part.words, layout.word // layout.slot
         return {
-            "row_pitch": run,
-            "block_pitch": rows * run,
+            "row_pitch": words,
+            "block_pitch": rows * words,
             "in_rows": rows,
-            "in_cols": min(in_cols, part.word1 * px) - part.word0 * px,
-            "origin_y": self.y - part.y0,
-            "origin_x": self.x - part.word0 * px,
+            "in_cols": min(in_cols, (word + words) * px) - word * px,
+            "origin_y": self.y - row,
+            "origin_x": self.x - word * px,
         }
 
     def of_map(self, layout: Layout) -> dict[str, int]:
@@ -78,14 +72,12 @@ def window(job: Job, chunk: FeatureChunk, mid: Mid) -> Window:
     x0, x1, x = kernel.part_span(
         1, mid[3], mid[4] - mid[3], shape.in_cols, left, min(right, kernel.kernel[1])
     )
+    word = x0 * layout.slot // layout.word
     part = Part(
         source=job.layer.source,
-        block=chunk.block,
-        blocks=chunk.blocks,
-        y0=y0,
-        y1=y1,
-        word0=x0 * layout.slot // layout.word,
-        word1=ceil_div(x1 * layout.slot, layout.word),
+        blocks=(chunk.block, chunk.blocks),
+        rows=(y0, y1 - y0),
+        words=(word, ceil_div(x1 * layout.slot, layout.word) - word),
     )
     return Window(part=part, y=y + y0, x=x + x0)
 
@@ -105,21 +97,22 @@ def walk(job: Job) -> list[tuple[OutputRange, Rect]]:
     return [(r, t) for t in tiles for r in job.ranges]
 
 
+def parts(job: Job, out: OutputRange, rect: Rect) -> Iterator[Part]:
+    """The parts of its input that a tile reads, in the order of its schedule."""
+    mid = mid_tile(job.layer.shape, *rect)
+    return (window(job, chunk, mid).part for chunk in out.features)
+
+
 def count_parts(job: Job, most: int) -> int:
     """Different parts of its input that a layer reads, counted up to `most`."""
     found: set[Part] = set()
     for out, rect in walk(job):
-        mid = mid_tile(job.layer.shape, *rect)
-        for chunk in out.features:
-            found.add(window(job, chunk, mid).part)
-            if len(found) == most:
-                return most
+        found.update(parts(job, out, rect))
+        if len(found) >= most:
+            return most
     return len(found)
 
 
-def last_row(job: Job, out: OutputRange, rect: Rect) -> int:
-    """Row behind the last one of the input that a tile reads."""
-    shape = job.layer.shape
-    row0, row1, *_ = mid_tile(shape, *rect)
-    kernel = max(sum(chunk.ky) for chunk in out.features)
-    return shape.window.part_span(0, row0, row1 - row0, shape.in_rows, 0, kernel)[1]
+def rows_read(job: Job, out: OutputRange, rect: Rect) -> int:
+    """Rows of its input up to the last one that a tile reads."""
+    return max(sum(part.rows) for part in parts(job, out, rect))

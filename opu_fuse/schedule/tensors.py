@@ -3,7 +3,15 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from opu_fuse.cost.lanes import LAYOUT, NO_SHIFTS, LaneMap, Shifts, joined_starts, map_lanes
+from opu_fuse.cost.lanes import (
+    LAYOUT,
+    NO_SHIFTS,
+    LaneMap,
+    Shifts,
+    joined_starts,
+    map_lanes,
+    reads_as_stored,
+)
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
@@ -109,7 +117,7 @@ def misplaced(dfg: Dfg, hw: HwSpec) -> dict[tuple[int, int], str]:
         try:
             find_joins(dfg, joined, lanes, hw.word_channels, NO_SHIFTS, elsewhere)
         except CannotJoin as error:
-            if dfg[error.value].kind is Kind.CONST:
+            if dfg[error.value].kind is Kind.CONST or not error.positions:
                 joined.discard(error.node)
             else:
                 elsewhere |= {(error.node, k): error.what for k in error.positions}
@@ -134,9 +142,14 @@ def find_joins(
     results of joined splits. width: lanes of a word; elsewhere: (concatenation, position of an
     operand) to leave out.
 
-    Raises CannotJoin when a value would have to lie in two places, or two values in one.
+    Raises CannotJoin when a value would have to lie in two places, or two values in one; with no
+    positions when an operand is a map in another shape than the one that is stored.
     """
     found: dict[int, Join] = {}
+    for node in sorted(joined):
+        if not reads_as_stored(dfg, node):
+            why = "keeps its values, read in another shape, in blocks of channels"
+            raise CannotJoin(dfg, node, follow_views(dfg, elements(dfg, node)[0]), why, ())
     for outer in sorted((i for i in joined if dfg[i].op == "concat"), reverse=True):
         starts = joined_starts(dfg, lanes, outer, width, shifts)
         at = found.get(outer) or _part_of_another(found, starts) or Join(home=outer, block=0)

@@ -63,18 +63,21 @@ def run(mem: Memories, p: Params) -> tuple[StageValues, ...]:
                 value = mem.table[p["table"] + 128 + value.astype(np.int64), np.arange(lanes)]
         found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=value))
 
-    rows, cols = _outputs(p)
-    target = _words(p["out"], blocks, p["out_block_pitch"], rows, p["out_row_pitch"], cols)
-    mem.output[target, :lanes] = value
+    mem.output[_target(p, p["out"], "out"), :lanes] = value
     if p["keep"]:
-        pitches = p["keep_block_pitch"], p["keep_row_pitch"]
-        target = _words(p["keep_at"], blocks, pitches[0], rows, pitches[1], cols)
-        mem.feature[target, :lanes] = value
+        mem.feature[_target(p, p["keep_at"], "keep"), :lanes] = value
     return tuple(found)
 
 
 def _outputs(p: Params) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(p["out_rows"]), np.arange(p["out_cols"])
+
+
+def _target(p: Params, base: int, name: str) -> np.ndarray:
+    """(blocks, out_rows, out_cols) word numbers that outputs are written to."""
+    rows, cols = _outputs(p)
+    block_pitch, row_pitch = p[f"{name}_block_pitch"], p[f"{name}_row_pitch"]
+    return _words(base, p["blocks"], block_pitch, rows, row_pitch, cols)
 
 
 @lru_cache(maxsize=1024)

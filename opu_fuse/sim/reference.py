@@ -1,4 +1,5 @@
-"""What ONNX Runtime makes of the quantised model: every tensor that a QuantizeLinear gives.
+"""What ONNX Runtime makes of the quantised model: every tensor that a QuantizeLinear gives, and the
+outputs.
 
 Optimisations are off, so the model is computed as it is written: with power-of-two scales,
 float32 sums of int8 products are exact below 2**24 and QuantizeLinear rounds them once, as the
@@ -6,7 +7,8 @@ machine does. Nothing is fused into 8-bit kernels, whose intermediate saturation
 processor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -16,6 +18,16 @@ from opu_fuse.errors import ProgramError
 from opu_fuse.sim.host import session
 
 NAME = "onnxruntime (QDQ model, optimisations off)"
+_OWN = ":own"
+"""Suffix of what is computed from given operands, beside the given tensor itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """tensors: int8 by name of QuantizeLinear's output; outputs: of the model, in its own types."""
+
+    tensors: Mapping[str, np.ndarray]
+    outputs: Mapping[str, np.ndarray]
 
 
 class Reference:
@@ -26,15 +38,39 @@ class Reference:
             raise ProgramError(
                 bundle.model, "holds no quantised model to check against", "compile it again"
             )
-        model = onnx.load_from_string(bundle.qdq)
-        self.zero_points = _expose(model)
-        self.names = tuple(self.zero_points)
-        self._session = session(model.SerializeToString())
+        self.model = onnx.load_from_string(bundle.qdq)
+        self._types = _rounded_types(self.model)
+        self.zero_points = {name: zero for name, (zero, _) in self._types.items()}
+        self.names = tuple(self._types)
+        self._session = session(_showing(self.model, self._types).SerializeToString())
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """One sample -> int8 by name of QuantizeLinear's output; uint8 is shifted by 128."""
-        found = self._session.run(list(self.names), dict(inputs))
-        return {n: as_int8(a) for n, a in zip(self.names, found, strict=True)}
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Expected:
+        """One sample -> everything; uint8 tensors are shifted by 128."""
+        names = [o.name for o in self._session.get_outputs()]
+        found = dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+        outputs = {o.name: found[o.name] for o in self.model.graph.output}
+        return Expected(tensors={n: as_int8(found[n]) for n in self.names}, outputs=outputs)
+
+    def from_operands(
+        self, inputs: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]
+    ) -> Expected:
+        """As `run`, but whatever reads a tensor that is given (int8, by name) reads the given one.
+
+        So each operator is looked at by itself: a difference does not spread to what follows.
+        """
+        model = _cut(self.model, self._types, tensors.keys())
+        feeds = dict(inputs)
+        for name, array in tensors.items():
+            feeds[name] = _from_int8(array, self._types[name][1])
+        names = [o.name for o in model.graph.output]
+        found = session(model.SerializeToString()).run(names, feeds)
+        made = dict(zip(names, found, strict=True))
+        own = {n: made[n + _OWN] if n in tensors else made[n] for n in self.names}
+        outputs = {
+            o.name: made[o.name + _OWN if o.name in tensors else o.name]
+            for o in self.model.graph.output
+        }
+        return Expected(tensors={n: as_int8(a) for n, a in own.items()}, outputs=outputs)
 
 
 def as_int8(array: np.ndarray) -> np.ndarray:
@@ -44,16 +80,19 @@ def as_int8(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _expose(model: onnx.ModelProto) -> dict[str, int]:
-    """Make every 8-bit QuantizeLinear output of an activation a graph output.
+def _from_int8(array: np.ndarray, kind: int) -> np.ndarray:
+    if kind == onnx.TensorProto.UINT8:
+        return (array.astype(np.int16) + 128).astype(np.uint8)
+    return array
 
-    Returns their zero points (as int8) by name, in graph order.
+
+def _rounded_types(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:
+    """(zero point as int8, ONNX type) of every 8-bit QuantizeLinear output of an activation, by
+    name in graph order.
     """
-    graph = model.graph
-    constants = {i.name: i for i in graph.initializer}
-    outputs = {o.name for o in graph.output}
-    found: dict[str, int] = {}
-    for node in graph.node:
+    constants = {i.name: i for i in model.graph.initializer}
+    found: dict[str, tuple[int, int]] = {}
+    for node in model.graph.node:
         if node.op_type != "QuantizeLinear" or node.input[0] in constants:
             continue
         zero = constants.get(node.input[2]) if len(node.input) > 2 else None
@@ -61,7 +100,37 @@ def _expose(model: onnx.ModelProto) -> dict[str, int]:
         if kind not in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8):
             continue
         value = onnx.numpy_helper.to_array(zero) if zero is not None else np.zeros(1, np.uint8)
-        found[node.output[0]] = int(as_int8(value).reshape(-1)[0])
-        if node.output[0] not in outputs:
-            graph.output.append(onnx.helper.make_tensor_value_info(node.output[0], kind, None))
+        found[node.output[0]] = int(as_int8(value).reshape(-1)[0]), kind
     return found
+
+
+def _showing(
+    model: onnx.ModelProto, types: Mapping[str, tuple[int, int]], hidden: Collection[str] = ()
+) -> onnx.ModelProto:
+    """A copy that has all rounded tensors but the hidden among its
+    outputs.
+    """
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    outputs = {o.name for o in shown.graph.output}
+    for name, (_, kind) in types.items():
+        if name not in outputs and name not in hidden:
+            shown.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, None))
+    return shown
+
+
+def _cut(
+    model: onnx.ModelProto, types: Mapping[str, tuple[int, int]], given: Collection[str]
+) -> onnx.ModelProto:
+    """The model with the given tensors as inputs; what computes them gives `<name>:own`."""
+    cut = _showing(model, types, given)
+    graph = cut.graph
+    for node in graph.node:
+        if node.op_type == "QuantizeLinear" and node.output[0] in given:
+            node.output[0] += _OWN
+    kept = [o for o in graph.output if o.name not in given]
+    own = [onnx.helper.make_tensor_value_info(n + _OWN, types[n][1], None) for n in given]
+    graph.ClearField("output")
+    graph.output.extend([*kept, *own])
+    graph.input.extend(onnx.helper.make_tensor_value_info(n, types[n][1], None) for n in given)
+    return cut

@@ -26,7 +26,8 @@ from opu_fuse.fuse.strategies import STRATEGIES, partition
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.pipeline import Compilation, Program, compile_model, partition_model
-from opu_fuse.sim.compare import is_dull, places
+from opu_fuse.sim.compare import is_dull
+from opu_fuse.sim.places import places
 from opu_fuse.sim.reference import Reference
 from opu_fuse.zoo.builder import Net
 
@@ -144,7 +145,7 @@ def hold_against_golden(run: Executed) -> None:
 
 def hold_against_onnxruntime(run: Executed) -> None:
     reference = Reference(run.compiled.bundle)
-    expected = reference.run(run.inputs)
+    expected = reference.run(run.inputs).tensors
     shown = {
         p.qdq_name: p.name
         for p in places(run.compiled.bundle)

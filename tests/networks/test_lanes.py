@@ -6,10 +6,9 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from opu_fuse.dfg.interpret import interpret
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
-from opu_fuse.sim.engine import run
+from tests.exact import assert_exact
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 
@@ -124,20 +123,7 @@ def test_channels_are_found_where_they_are(build, machine, rng):
     found = compiled(build, rng, machine)
     assert not found.partition.host
     assert not found.copies
-    assert_bits(found, machine, rng)
-
-
-def assert_bits(found, machine, rng):
-    """The functional engine gives what the data-flow graph says, in every value."""
-    hw = load_hw(machine)
-    x = {"x": rng.normal(size=(1, 5, 6, 7)).astype(np.float32)}
-    result = run(found.bundle, hw, x, capture=True)
-    golden = interpret(found.dfg, x, hw.numeric)
-    for node in (n for n in found.dfg.nodes if n.value in result.tensors):
-        got = result.tensors[node.value]
-        made = result.masks.get(node.value, np.ones(got.shape, np.bool_))
-        assert made.any(), node.name
-        assert np.array_equal(got[made], golden[node.index].reshape(got.shape)[made]), node.name
+    assert_exact(found, load_hw(machine), rng)
 
 
 def test_a_joined_concatenation_moves_no_byte(rng):
@@ -172,7 +158,7 @@ def twice(net):
 @pytest.mark.parametrize("machine", ["opu-1024", "opu-micro"])
 def test_a_value_in_two_places_is_copied_with_the_reason(machine, rng):
     found = compiled(twice, rng, machine)
-    assert_bits(found, machine, rng)
+    assert_exact(found, load_hw(machine), rng)
     assert not found.partition.host
     assert found.copies
     names = {group.name for group in found.bundle.groups}

@@ -33,6 +33,25 @@ RIGHT = {
     "n302_min": ("opu-1024", "opu-light"),
     "concat_prelu2": ("opu-1024", "opu-classic"),
 }
+HEADER = '<ir_version: 10, opset_import: ["" : 17]> g '
+TEXTS = {
+    "a padding before a flattened map": """(float[1,6,4,4] x) => (float[1,7] y)
+    <int64[8] pads = {0,0,1,0,0,0,2,0}, float[168,7] w, int64[2] flat = {1,168}>
+    { p = Pad(x, pads)  f = Reshape(p, flat)  y = MatMul(f, w) }""",
+    "a padding before a transposed convolution": """(float[1,4,5,6] x) => (float[1,3,17,19] y)
+    <int64[8] pads = {0,0,1,2,0,0,2,1}, float[4,3,3,3] w>
+    { p = Pad(x, pads)  y = ConvTranspose<strides=[2,2]>(p, w) }""",
+    "a padding before an average that exceeds a tile": """
+    (float[1,4,60,60] x) => (float[1,4,2,3] y) <int64[8] pads = {0,0,1,2,0,0,2,1}>
+    { p = Pad(x, pads)  y = AveragePool<kernel_shape=[58,58], strides=[4,2]>(p) }""",
+    "a concatenation of a reshaped map": """
+    (float[1,1,2,9] x, float[1,9,5,2] v) => (float[1,3,2,9] y)
+    <int64[4] shape = {1,5,2,9}, float[3,6,1,1] w>
+    { r = Reshape(v, shape)  c = Concat<axis=1>(x, r)  y = Conv(c, w) }""",
+    "a split of a reshaped map": """(float[1,9,5,2] x) => (float[1,3,2,9] y)
+    <int64[4] shape = {1,5,2,9}, int64[2] parts = {2,3}, float[3,3,1,1] w>
+    { r = Reshape(x, shape)  a, b = Split<axis=1>(r, parts)  y = Conv(b, w) }""",
+}
 
 
 def reference(qdq, inputs):
@@ -51,12 +70,34 @@ def reference(qdq, inputs):
     return dict(zip(names, session.run(names, inputs), strict=True))
 
 
+def written(text):
+    """The model of a text, weights without values being noise."""
+    model = onnx.parser.parse_model(HEADER + text)
+    rng = np.random.default_rng(3)
+    for weight in model.graph.value_info:
+        data = rng.normal(size=[d.dim_value for d in weight.type.tensor_type.shape.dim])
+        tensor = onnx.numpy_helper.from_array(data.astype(np.float32), weight.name)
+        model.graph.initializer.append(tensor)
+    model.graph.ClearField("value_info")
+    return model
+
+
 @pytest.mark.parametrize(
     ("model", "machine"), [(m, machine) for m, machines in RIGHT.items() for machine in machines]
 )
 def test_what_was_wrong_once_is_right_in_every_tensor(model, machine):
+    hold_against_onnxruntime(FOLDER / f"{model}.onnx", machine)
+
+
+@pytest.mark.parametrize("machine", ["opu-1024", "opu-light"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_case_found_by_fuzzing_is_right_in_every_tensor(text, machine):
+    hold_against_onnxruntime(written(TEXTS[text]), machine)
+
+
+def hold_against_onnxruntime(model, machine):
     hw = opu_fuse.load_hw(machine)
-    program = opu_fuse.compile(FOLDER / f"{model}.onnx", hw)
+    program = opu_fuse.compile(model, hw)
     inputs = noise(program.bundle)
     result = program.run(inputs, capture=True)
     expected = reference(program.bundle.qdq, inputs)

@@ -7,9 +7,10 @@ import pytest
 
 from opu_fuse.hw.encoding import decode
 from opu_fuse.sim.capture import Capture, positions
-from opu_fuse.sim.compare import places, writer
 from opu_fuse.sim.functional import Executed
+from opu_fuse.sim.places import places
 from opu_fuse.sim.post import StageValues
+from opu_fuse.sim.writer import writer
 from tests.bundle.sample import HW, sample_bundle
 
 CHANNELS, ROWS, COLS, POST = 12, 5, 6, 5

@@ -1,0 +1,121 @@
+"""How far a rounded tensor may be from ONNX Runtime's, in steps, when both read the same operands.
+
+With power-of-two scales the machine rounds as ONNX Runtime does, bit for bit (docs/models.md). One
+step is allowed behind (1) an average over a count that is no power of two, whose reciprocal has no
+exact multiplier; (2) scales that are no powers of two, for the same reason; (3) a normalisation
+whose constants are finer than the machine's 16-bit multipliers.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+AVERAGES = "an average over a count that is no power of two"
+SCALES = "scales that are no powers of two"
+CONSTANTS = "normalisation constants finer than 16 bits"
+_MOVERS = frozenset(
+    {"Concat", "Flatten", "Identity", "MaxPool", "Pad", "Relu", "Reshape", "Resize", "Slice"}
+    | {"Split", "Squeeze", "Transpose", "Unsqueeze"}
+)
+"""Give values of their operands: with one scale throughout nothing is rounded."""
+_GLOBAL = frozenset({"GlobalAveragePool", "ReduceMean"})
+_CONSTANT_BITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """steps: largest difference; why: the reason where it is not zero."""
+
+    steps: int
+    why: str = ""
+
+
+EXACT = Allowed(steps=0)
+
+
+def allowed_differences(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Allowed]:
+    """For every result of a QuantizeLinear, by name. shapes: of those results."""
+    graph = _Graph(model)
+    return {
+        node.output[0]: graph.allowed(node, shapes)
+        for node in model.graph.node
+        if node.op_type == "QuantizeLinear"
+    }
+
+
+class _Graph:
+    """The operators between two roundings: what lies before a QuantizeLinear, up to the
+    DequantizeLinears that it is computed from.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.producer = {name: node for node in model.graph.node for name in node.output}
+        self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def allowed(self, rounding: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> Allowed:
+        between = list(self._between(rounding))
+        operators = [n for n in between if n.op_type != "DequantizeLinear"]
+        scales = [self._constant(n.input[1]) for n in [rounding, *between] if n not in operators]
+        if not all(scale is not None and _is_power_of_two(scale) for scale in scales):
+            moved = all(n.op_type in _MOVERS for n in operators)
+            tied = moved and len({s.tobytes() for s in scales if s is not None}) == 1
+            return EXACT if tied else Allowed(steps=1, why=SCALES)
+        if any(not self._divides_exactly(n, shapes) for n in operators):
+            return Allowed(steps=1, why=AVERAGES)
+        if any(not self._is_coarse(n) for n in operators):
+            return Allowed(steps=1, why=CONSTANTS)
+        return EXACT
+
+    def _between(self, rounding: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+        stack, seen = [rounding.input[0]], set()
+        while stack:
+            node = self.producer.get(stack.pop())
+            if node is None or id(node) in seen:
+                continue
+            seen.add(id(node))
+            yield node
+            if node.op_type != "DequantizeLinear":
+                stack.extend(node.input)
+
+    def _constant(self, name: str) -> np.ndarray | None:
+        tensor = self.constants.get(name)
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def _divides_exactly(self, node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        if node.op_type in _GLOBAL:
+            source = self.producer.get(node.input[0])
+            shape = shapes.get(source.input[0], (1, 1, 3)) if source else (1, 1, 3)
+            return _is_power_of_two(np.prod(shape[2:], dtype=np.float64))
+        if node.op_type != "AveragePool":
+            return True
+        padded = any(attributes.get("pads", ())) or attributes.get("auto_pad", b"") in {
+            b"SAME_UPPER",
+            b"SAME_LOWER",
+        }
+        uneven = attributes.get("ceil_mode", 0) or (
+            padded and not attributes.get("count_include_pad", 0)
+        )
+        count = np.prod(attributes["kernel_shape"], dtype=np.float64)
+        return _is_power_of_two(count) and (not uneven or count == 1)
+
+    def _is_coarse(self, node: onnx.NodeProto) -> bool:
+        if node.op_type != "BatchNormalization":
+            return True
+        scale, _, mean, variance = (self._constant(name) for name in node.input[1:5])
+        if scale is None or mean is None or variance is None or mean.any():
+            return False
+        epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
+        factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
+        mantissa, _ = np.frexp(factor.astype(np.float32).astype(np.float64))
+        return bool(np.all(np.ldexp(mantissa, _CONSTANT_BITS) % 1 == 0))
+
+
+def _is_power_of_two(value: np.ndarray | np.floating) -> bool:
+    mantissa, _ = np.frexp(np.asarray(value, np.float64))
+    return bool(np.all(mantissa == 0.5))

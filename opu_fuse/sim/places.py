@@ -1,0 +1,55 @@
+"""Where every quantised tensor of a program comes from."""
+
+from dataclasses import dataclass
+
+from opu_fuse.bundle.program import Bundle, MachineSegment, StageTensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a quantised tensor comes from.
+
+    stage: its StageTensor when it is made by a post chain, else None; group: -1 for inputs and host
+    values.
+    """
+
+    name: str
+    qdq_name: str
+    group: int
+    stage: StageTensor | None
+
+
+def places(bundle: Bundle) -> tuple[Place, ...]:
+    """Every quantised tensor of a program, each once, in the order in which they are made."""
+    found: dict[str, Place] = {}
+    for group in bundle.groups:
+        for stage in group.stages:
+            found[stage.name] = Place(
+                name=stage.name, qdq_name=stage.qdq_name, group=group.index, stage=stage
+            )
+    for t in bundle.tensors:
+        known = found.get(t.name)
+        if known is None or not known.qdq_name:
+            found[t.name] = Place(
+                name=t.name,
+                qdq_name=t.qdq_name,
+                group=t.first_group,
+                stage=known.stage if known else None,
+            )
+
+    made_after: dict[str, float] = {}
+    last = -1
+    for segment in bundle.segments:
+        if isinstance(segment, MachineSegment):
+            last = max((last, *segment.groups))
+            continue
+        for name, qdq_name in segment.rounded:
+            made_after[name] = last + 0.5
+            place = Place(name=name, qdq_name=qdq_name, group=-1, stage=None)
+            found.setdefault(name, place)
+
+    def order(place: Place) -> tuple[float, int]:
+        stage = place.stage.stage if place.stage else 0
+        return made_after.get(place.name, place.group), stage
+
+    return tuple(sorted(found.values(), key=order))

@@ -1,0 +1,69 @@
+"""Which instruction made an element of a tensor."""
+
+import numpy as np
+
+from opu_fuse.bundle.image import segment_words
+from opu_fuse.bundle.program import Bundle, MachineSegment
+from opu_fuse.hw.encoding import decode
+from opu_fuse.hw.isa import Engine, Stage, unpack_order
+from opu_fuse.hw.layout import lanes_of
+from opu_fuse.sim.places import Place
+
+
+def writer(bundle: Bundle, place: Place, shape: tuple[int, ...], index: tuple[int, ...]) -> int:
+    """C-type number of the last post.run that makes an element of a tensor; -1 if none does."""
+    if place.group < 0 or place.group >= len(bundle.groups):
+        return -1
+    _, channels, rows, cols = _sizes(bundle, place, shape)
+    flat = int(np.ravel_multi_index((0, *index[1:]), (1, *shape[1:])))
+    channel, rest = divmod(flat, rows * cols)
+    row, col = divmod(rest, cols)
+    assert channel < channels
+    for segment in bundle.segments:
+        if isinstance(segment, MachineSegment) and place.group in segment.groups:
+            return _writer(bundle, segment, place, (channel, row, col))
+    return -1
+
+
+def _sizes(bundle: Bundle, place: Place, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    if place.stage is not None:
+        return 1, place.stage.channels, place.stage.rows, place.stage.cols
+    for t in bundle.tensors:
+        if t.name == place.name:
+            return 1, t.layout.channels, t.layout.rows, t.layout.cols
+    return 1, int(np.prod(shape[1:])), 1, 1
+
+
+def _writer(bundle: Bundle, segment: MachineSegment, place: Place, at: tuple[int, int, int]) -> int:
+    program = decode(segment_words(bundle, segment))
+    lanes = next(t.layout.lanes for t in bundle.tensors)
+    lane, px = _lane(bundle, place, at[0])
+    in_tile = place.stage is not None and not place.stage.pooled and not place.stage.stored
+    tiles = iter(segment.tiles)
+    found = -1
+    for number, instruction in enumerate(program):
+        if instruction.engine is not Engine.POST:
+            continue
+        tile_row, tile_col, out_row, out_col, block = next(tiles)
+        p = instruction.params
+        if segment.groups[number] != place.group or not (0 <= lane // lanes - block < p["blocks"]):
+            continue
+        windowed = Stage.POOL in unpack_order(p["order"])
+        if in_tile and windowed:
+            rows, cols, row, col = p["in_rows"], p["in_cols"], tile_row, tile_col
+        else:
+            rows, cols, row, col = p["out_rows"], p["out_cols"], out_row, out_col
+        if 0 <= at[1] - row < rows and 0 <= at[2] - col < cols * px:
+            found = number
+    return found
+
+
+def _lane(bundle: Bundle, place: Place, channel: int) -> tuple[int, int]:
+    """Lane of a channel, and the neighbouring pixels that a word of its post chain holds."""
+    if place.stage is not None:
+        return int(lanes_of(place.stage.pieces)[channel]), place.stage.px
+    layout = next((t.layout for t in bundle.tensors if t.name == place.name), None)
+    if layout is None:
+        return channel, 1
+    lane = int(lanes_of(layout.pieces)[channel]) if layout.pieces else channel
+    return lane, layout.word // layout.slot

@@ -1,0 +1,150 @@
+"""`--check` says how far each tensor may be from ONNX Runtime's, and fails beyond it."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+import opu_fuse
+from opu_fuse.report.tables import check_lines
+from opu_fuse.sim.bounds import AVERAGES, CONSTANTS, EXACT, SCALES, allowed_differences
+from opu_fuse.sim.compare import check
+from opu_fuse.sim.ports import noise
+
+HW = opu_fuse.load_hw("opu-1024")
+HEADER = '<ir_version: 10, opset_import: ["" : 17]>'
+CONV = f"""{HEADER} g (float[1,3,12,12] x) => (float[1,8,12,12] y)
+<float[8,3,1,1] w, float[8,8,1,1] v> {{ a = Conv(x, w)  r = Relu(a)  y = Conv(r, v) }}"""
+AVERAGE = f"{HEADER} g (float[1,8,6,7] x) => (float[1,8,1,1] y) {{ y = GlobalAveragePool(x) }}"
+ON_HOST = f"{HEADER} g (float[1,5] x) => (float[1,5] y) {{ y = Softmax(x) }}"
+
+
+def checked(text, change=lambda result: result, **options):
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(5)
+    for weight in model.graph.value_info:
+        data = rng.normal(size=[d.dim_value for d in weight.type.tensor_type.shape.dim])
+        tensor = onnx.numpy_helper.from_array(data.astype(np.float32), weight.name)
+        model.graph.initializer.append(tensor)
+    model.graph.ClearField("value_info")
+    program = opu_fuse.compile(model, HW, **options)
+    inputs = noise(program.bundle)
+    return check(program.bundle, inputs, change(program.run(inputs, capture=True)))
+
+
+def moved(name, by):
+    """One element of a tensor in memory off by some steps, and of the output made from it."""
+
+    def change(result):
+        tensor = result.tensors[name].copy()
+        at = np.unravel_index(np.argmax(np.abs(tensor.astype(int))), tensor.shape)
+        tensor[at] -= by * np.sign(tensor[at])
+        outputs = dict(result.outputs)
+        if name in outputs:
+            step = outputs[name][at] / result.tensors[name][at]
+            outputs[name] = (tensor * step).astype(np.float32)
+        return replace(result, tensors={**result.tensors, name: tensor}, outputs=outputs)
+
+    return change
+
+
+def test_with_powers_of_two_nothing_may_differ():
+    found = checked(CONV)
+    assert found.passed
+    assert (found.mismatches, found.outputs, found.loose) == (0, 1, {})
+    assert list(check_lines(found))[1] == "  allowed: no difference in 4 tensors"
+
+
+@pytest.mark.parametrize("name", ["x", "a", "r"])
+def test_one_step_where_none_is_allowed_fails_and_names_the_tensor(name):
+    found = checked(CONV, moved(name, 1))
+    assert not found.passed
+    assert found.first.tensor == name
+    assert found.first.mismatches == 1
+
+
+def test_an_output_beside_its_tensor_is_compared_too():
+    found = checked(CONV, lambda r: replace(r, outputs={"y": r.outputs["y"] * 1.01}))
+    assert not found.passed
+    assert found.first.tensor == "output y"
+    assert found.mismatches == 0, "the tensor in memory is right"
+
+
+@pytest.mark.parametrize(("by", "passed"), [(0, True), (1, True), (-1, True), (2, False)])
+def test_an_average_over_42_values_may_be_one_step_off(by, passed):
+    found = checked(AVERAGE, moved("y", by))
+    assert found.passed is passed
+    assert found.loose == {AVERAGES: 1}
+    assert any("one step" in line and AVERAGES in line for line in check_lines(found))
+
+
+@pytest.mark.parametrize(("by", "passed"), [(1, True), (3, False)])
+def test_free_scales_may_be_one_step_off_for_each_operator(by, passed):
+    """One more than the convolution made of its own rounding: two could be one."""
+    found = checked(CONV, moved("y", by), scales="free")
+    assert found.passed is passed
+    assert found.loose == {SCALES: 2}, "a relu with one scale rounds nothing, nor does the input"
+
+
+def test_nothing_quantised_is_no_failure_and_nothing_shown_is_one():
+    found = checked(ON_HOST)
+    assert found.passed
+    assert (found.tensors, found.outputs) == (0, 1)
+    assert "  no tensor is quantised: everything runs on the host" in check_lines(found)
+    hidden = checked(CONV, lambda r: replace(r, tensors={}))
+    assert not hidden.compared
+    assert not hidden.passed
+
+
+Q = "QuantizeLinear(f, s, z)"
+THREE = (
+    "p = MaxPool<kernel_shape=[2,2]>(d)  q = QuantizeLinear(p, s, z)  e = DequantizeLinear(q, s, z)"
+)
+ODD = "q = QuantizeLinear(x, u, z)  e = DequantizeLinear(q, u, z)"
+BOUNDS = {
+    "a convolution": (f"f = Conv(d, w)  t = {Q}", EXACT.why),
+    "9 values": (f"f = AveragePool<kernel_shape=[3,3]>(d)  t = {Q}", AVERAGES),
+    "4 values": (f"f = AveragePool<kernel_shape=[2,2]>(d)  t = {Q}", EXACT.why),
+    "4 values, fewer at the border": (
+        f"f = AveragePool<kernel_shape=[2,2], pads=[1,1,1,1]>(d)  t = {Q}",
+        AVERAGES,
+    ),
+    "4 values, padding counted": (
+        f"f = AveragePool<kernel_shape=[2,2], pads=[1,1,1,1], count_include_pad=1>(d)  t = {Q}",
+        EXACT.why,
+    ),
+    "a whole map of 16": (f"f = GlobalAveragePool(d)  t = {Q}", EXACT.why),
+    "a map of 3 x 3": (
+        f"{THREE}  f = GlobalAveragePool(e)  t = {Q}",
+        AVERAGES,
+    ),
+    "another scale": ("f = Relu(d)  t = QuantizeLinear(f, u, z)", SCALES),
+    "one odd scale throughout": (
+        f"{ODD}  f = Relu(e)  t = QuantizeLinear(f, u, z)",
+        EXACT.why,
+    ),
+    "a fine normalisation": (
+        f"f = BatchNormalization<epsilon=0.0>(d, fine, zeros, zeros, ones)  t = {Q}",
+        CONSTANTS,
+    ),
+    "a coarse normalisation": (
+        f"f = BatchNormalization<epsilon=0.0>(d, coarse, zeros, zeros, ones)  t = {Q}",
+        EXACT.why,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BOUNDS)
+def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
+    body, why = BOUNDS[case]
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,2,4,4] x) => (int8[1,2,4,4] t)
+        <float s = {{0.25}}, float u = {{0.3}}, int8 z = {{0}}, float[2,2,1,1] w = {{1,2,3,4}},
+         float[2] fine = {{0.1,1}}, float[2] coarse = {{0.75,1}}, float[2] zeros = {{0,0}},
+         float[2] ones = {{1,1}}>
+        {{ i = QuantizeLinear(x, s, z)  d = DequantizeLinear(i, s, z)  {body} }}"""
+    )
+    shapes = {"i": (1, 2, 4, 4), "q": (1, 2, 3, 3)}
+    found = allowed_differences(model, shapes)["t"]
+    assert (found.steps, found.why) == (int(bool(why)), why)
