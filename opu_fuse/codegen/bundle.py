@@ -20,22 +20,9 @@ from opu_fuse.bundle.program import (
     Tensor,
 )
 from opu_fuse.bundle.ranges import instruction_ranges
-from opu_fuse.codegen.weights import (
-    pack_params,
-    pack_table,
-    pack_weights,
-    pack_windows,
-    spread_groups,
-)
+from opu_fuse.codegen.constants import pack_constants
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.host import real_data
-from opu_fuse.dfg.integer import (
-    average_params,
-    filters,
-    requant_params,
-)
-from opu_fuse.dfg.kernels import shuffle_channels
-from opu_fuse.dfg.scaling import affine_params
 from opu_fuse.dfg.types import ValueType, type_of_data
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
 from opu_fuse.errors import ModelError
@@ -44,7 +31,6 @@ from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.chunks import weight_bytes
 from opu_fuse.schedule.plan import HostWork, MachineProgram, Plan
 from opu_fuse.schedule.tiling import PlannedLayer
 
@@ -110,89 +96,6 @@ def _models(
     qdq, tensors = serialised(origin.qdq)
     fused = outline(dfg, partition, origin.qdq, number, tensors)
     return qdq, fused.SerializeToString(deterministic=True)
-
-
-def pack_constants(dfg: Dfg, plan: Plan, hw: HwSpec) -> np.ndarray:
-    """uint8 image of all weights and parameters, from offset 0 of the window."""
-    image = np.zeros(plan.constants_bytes, np.uint8)
-    for planned in (part for parts in plan.layers.values() for part in parts):
-        for offset, data in _constants(dfg, planned, hw, image):
-            image[offset : offset + data.size] = data
-    return image
-
-
-def _constants(
-    dfg: Dfg, planned: PlannedLayer, hw: HwSpec, image: np.ndarray
-) -> Iterator[tuple[int, np.ndarray]]:
-    """(byte offset, uint8 data) of windows, parameters, pre chain and table of a layer. Its
-    weights, which may be as large as all others', are packed into the image, without a copy
-    between.
-    """
-    layer = planned.layer
-    if layer.anchor is not None:
-        weight, bias, mult, shift = _numbers(dfg, planned, hw)
-        if layer.shape.depthwise:
-            yield planned.weights, pack_windows(planned, weight, hw)
-        else:
-            groups = feature_shape(dfg[layer.source].shape)[0] // weight.shape[1]
-            rows = image[planned.weights :][: weight_bytes(planned.ranges, hw)]
-            pack_weights(planned, spread_groups(weight, groups), hw, rows)
-        params = pack_params(bias, mult, shift, layer.out_pieces, hw, layer.shape.px)
-        yield planned.params, params
-    if layer.pre:
-        bias, mult, shift = _affine(dfg, planned)
-        yield planned.pre, pack_params(bias, mult, shift, layer.in_pieces, hw)
-    if layer.table is not None:
-        from opu_fuse.dfg.tables import table_entries  # what computes functions; few have tables
-
-        yield planned.table, pack_table(table_entries(dfg, layer.table), hw)
-
-
-def _numbers(
-    dfg: Dfg, planned: PlannedLayer, hw: HwSpec
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Weights (oc, ic / groups, kh, kw), and bias, multiplier, shift per output channel of what
-    runs on the array.
-    """
-    layer = planned.layer
-    assert layer.anchor is not None
-    node, kernel = dfg[layer.anchor], layer.shape.window.kernel
-    channels = feature_shape(node.shape)[0]
-    if node.op == "shuffle" or node.index in layer.pre:
-        order = np.arange(channels).reshape(1, -1, 1, 1)
-        if node.op == "shuffle":
-            order = shuffle_channels(order, node.attrs["groups"])
-        weight = np.eye(channels, dtype=np.int8)[order.reshape(-1), :, None, None]
-        zero = np.zeros(channels, np.int64)
-        return weight, zero, zero + 1, zero
-    if node.op == "avg_pool":
-        p = average_params(dfg, node.index, hw.numeric)
-        ((_, only),) = p.mults
-        bias = np.full(channels, -p.x_zero * kernel[0] * kernel[1], np.int64)
-        mult, shift = np.full(channels, only.mult), np.full(channels, only.shift)
-        return np.ones((channels, 1, *kernel), np.int8), bias, mult, shift
-    q = requant_params(dfg, node.index, hw.numeric)
-    weight = filters(dfg, node.index)
-    if (taps := layer.phase.taps) is None:
-        return weight.reshape(channels, -1, *kernel), q.bias, q.mult, q.shift
-    part = weight
-    for axis, (first, step, count) in zip((2, 3), taps, strict=True):
-        part = np.flip(part.take(range(first, first + step * count, step), axis), axis)
-    outside = weight.sum(axis=(1, 2, 3), dtype=np.int64) - part.sum(axis=(1, 2, 3), dtype=np.int64)
-    missing = [(0, k - n) for k, n in zip(kernel, part.shape[2:], strict=True)]
-    part = np.pad(part, ((0, 0), (0, 0), *missing))
-    return part, q.bias + q.pad_value * outside, q.mult, q.shift
-
-
-def _affine(dfg: Dfg, planned: PlannedLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Bias, multiplier and shift per input channel of the pre chain."""
-    first = planned.layer.pre[0]
-    if dfg[first].op == "batch_norm":
-        p = affine_params(dfg, first)
-        return p.bias, p.mult, p.shift
-    channels = feature_shape(dfg[first].shape)[0]
-    zero = np.zeros(channels, np.int64)
-    return zero, zero + 1, zero
 
 
 def _words(plan: Plan) -> np.ndarray:
