@@ -71,13 +71,15 @@ STAGES = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """strategy: how operators are grouped; calibration: directory, .npz or None (synthetic);
-    scales: pow2 or free; reuse_memory: give dead feature maps' memory to later ones (False keeps
-    every tensor for comparing); passes: levels, names and instruments.
+    scales: pow2 or free; budget: how many times the usual size the network may have; reuse_memory:
+    give dead feature maps' memory to later ones (False keeps every tensor for comparing); passes:
+    levels, names and instruments.
     """
 
     strategy: str = DEFAULT_STRATEGY
     calibration: str | Path | None = None
     scales: str = "pow2"
+    budget: float = 1.0
     reuse_memory: bool = True
     passes: PassOptions = field(default_factory=PassOptions)
 
@@ -122,7 +124,11 @@ def compile_model(
     progress("quantise")  # float ONNX -> QDQ -> canonical int8 graph
     with pass_context(options.passes, write=write, extra_names=PASS_NAMES):
         prepared = prepare(
-            model, calibration=options.calibration, scales=options.scales, drive=_run_passes
+            model,
+            calibration=options.calibration,
+            scales=options.scales,
+            budget=options.budget,
+            drive=_run_passes,
         )
     return compile_prepared(prepared, hw, options, progress)
 
@@ -173,10 +179,14 @@ def _laid_out(
 
 
 def partition_model(
-    model: str | Path | ir.Model, hw: HwSpec, strategy: str = DEFAULT_STRATEGY
+    model: str | Path | ir.Model,
+    hw: HwSpec,
+    strategy: str = DEFAULT_STRATEGY,
+    *,
+    budget: float = 1.0,
 ) -> tuple[Dfg, Partition]:
     """The DFG of a model and its groups, legal or not; needs no quantisation."""
-    prepared = prepare(model, quantised=False, drive=_run_passes)
+    prepared = prepare(model, quantised=False, budget=budget, drive=_run_passes)
     dfg, _ = _laid_out(prepared.canonical, hw, quantised=False)
     return dfg, fuse_partition(dfg, hw, strategy=strategy)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from opu_fuse.cli.arguments import Hw, Model, Strategy
+from opu_fuse.cli.arguments import Budget, Hw, Model, Strategy
 from opu_fuse.cli.console import out, print_plain, progress_bar
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
 
@@ -29,6 +29,7 @@ def compile_(
         Path | None, typer.Option(help="directory of .npy/.npz, or .npz, with real inputs")
     ] = None,
     scales: Annotated[Scales, typer.Option(help="scales of a float model")] = Scales.POW2,
+    budget: Budget = 1.0,
     keep_tensors: Annotated[
         bool,
         typer.Option(
@@ -79,6 +80,7 @@ def compile_(
         strategy=strategy,
         calibration=calibration,
         scales=scales,
+        budget=budget,
         reuse_memory=not keep_tensors,
         passes=passes,
     )

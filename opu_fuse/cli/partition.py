@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from opu_fuse.cli.arguments import AsJson, Hw, Model, Strategy
+from opu_fuse.cli.arguments import AsJson, Budget, Hw, Model, Strategy
 from opu_fuse.cli.console import out, print_json
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
 
@@ -24,6 +24,7 @@ def partition(
             help="say why at every boundary, or all about one operator",
         ),
     ] = None,
+    budget: Budget = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Show how operators are grouped; an illegal grouping is shown with its violations."""
@@ -35,7 +36,7 @@ def partition(
     if as_json and explain is not None:
         raise typer.BadParameter("--json holds all reasons already; leave --explain out")
     spec = load_hw(hw)
-    dfg, found = partition_model(model, spec, strategy)
+    dfg, found = partition_model(model, spec, strategy, budget=budget)
     if as_json:
         print_json(partition_to_json(dfg, spec, found))
         return

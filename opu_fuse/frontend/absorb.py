@@ -53,7 +53,8 @@ def absorb(qdq: ir.Model | onnx.ModelProto, drive: Drive = drive_plainly) -> ir.
     """
     model = qdq.clone() if isinstance(qdq, ir.Model) else ir.from_proto(qdq)
     own_tensors(model)
-    if fold_constants(model) or not shapes_known(model):
+    fold_constants(model)
+    if not shapes_known(model):
         infer_shapes(model)
     name_everything(model)
     absorb_in_place(model, drive)

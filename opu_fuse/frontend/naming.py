@@ -5,7 +5,14 @@ from collections import Counter
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import SOURCE_KEY
+
+_QUANTISER = (
+    *("_quantized", "_scale", "_zero_point", "_quantized_scale", "_quantized_zero_point"),
+    *("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output"),
+)
+"""What ONNX Runtime's quantiser appends to a value's name, for those that it adds."""
 
 
 def name_everything(model: ir.Model) -> None:
@@ -24,3 +31,28 @@ def name_everything(model: ir.Model) -> None:
         seen.add(name)
         node.metadata_props.setdefault(SOURCE_KEY, name)
     common.NameFixPass()(model)
+
+
+def free_names(model: ir.Model) -> None:
+    """Give other names to values that are called as the quantiser would call its own.
+
+    Raises ModelError for inputs and outputs of the model: their names are the user's.
+    """
+    graph = model.graph
+    values = [*graph.inputs, *graph.initializers.values(), *(v for n in graph for v in n.outputs)]
+    taken = {value.name or "" for value in values}
+    wanted = {name + suffix for name in taken for suffix in _QUANTISER} & taken
+    for value in values:
+        name = value.name or ""
+        if name not in wanted:
+            continue
+        if value.is_graph_input() or value.is_graph_output():
+            kind = "input" if value.is_graph_input() else "output"
+            raise ModelError(
+                f"{kind} {name!r}", "quantising needs this name for itself", f"rename the {kind}"
+            )
+        count = 0
+        while (new := f"{name}.{count}") in taken or new in wanted:
+            count += 1
+        taken.add(new)
+        value.name = new

@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.frontend.absorb import absorb, absorb_in_place
-from opu_fuse.frontend.calibration import Calibration, samples
+from opu_fuse.frontend.calibration import Calibration
 from opu_fuse.frontend.editing import SOURCE_KEY, TENSOR_KEY, quant_of, real_constant
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.qdq import is_quantised
@@ -39,17 +39,19 @@ def prepare(
     calibration: Calibration = None,
     scales: str = "pow2",
     quantised: bool = True,
+    budget: float = 1.0,
     drive: Drive = drive_plainly,
 ) -> Prepared:
     """Load, clean up, quantise (unless it is quantised already) and bring into canonical form.
 
     model_or_path: an ONNX file, or a model as onnx_ir or onnx object. calibration: see
     `calibration.py`. scales: "pow2" or "free". quantised=False gives the same graph with float
-    weights and no annotations. drive: what runs the steps of the canonical form. Raises
+    weights and no annotations. budget: how many times the usual size the network may have
+    (`budget.py`). drive: what runs the steps of the canonical form. Raises
     ModelError when the input cannot be handled.
     """
-    loaded = load(model_or_path)
-    model, warnings = loaded.model, []
+    loaded = load(model_or_path, budget=budget)
+    model, warnings = loaded.model, list(loaded.warnings)
     if is_quantised(model):
         if calibration is not None:
             warnings.append("the model is quantised already: the calibration data is not used")
@@ -65,8 +67,8 @@ def prepare(
         if quantised:
             from opu_fuse.frontend.quantise import quantise_with  # quantised models need none
 
-            found, warnings = samples(model, calibration)
-            qdq = quantise_with(model, found, scales=scales)
+            qdq, more = quantise_with(model, calibration, scales=scales)
+            warnings += more
             release(model)  # its float weights: only its nodes' origins are still read
             canonical = absorb(qdq, drive)
             _restore_sources(canonical, model)

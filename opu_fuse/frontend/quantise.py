@@ -14,7 +14,8 @@ import onnx_ir as ir
 
 from opu_fuse.composites import composites
 from opu_fuse.errors import InternalError, ModelError
-from opu_fuse.frontend.calibration import Calibration, Sample, samples
+from opu_fuse.frontend.budget import effort
+from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
@@ -23,6 +24,7 @@ from opu_fuse.frontend.editing import (
     operand,
     static_shape,
 )
+from opu_fuse.frontend.naming import free_names
 from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import activation_scales, round_normalisations, weight_scales
 from opu_fuse.frontend.weights import fill_in, lean_proto
@@ -66,14 +68,13 @@ def quantise(
     scales: "pow2" or "free". Raises ModelError for unusable calibration data and for values that
     cannot be quantised (NaN, infinity).
     """
-    found, _ = samples(model, calibration)
-    return quantise_with(model, found, scales=scales)
+    return quantise_with(model, calibration, scales=scales)[0]
 
 
 def quantise_with(
-    model: ir.Model, found: Sequence[Sample], *, scales: str = "pow2"
-) -> onnx.ModelProto:
-    """As `quantise`, with the samples already read."""
+    model: ir.Model, calibration: Calibration, *, scales: str = "pow2"
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """As `quantise`, with the warnings that were given."""
     from onnxruntime.quantization import QuantType  # slow to import
     from onnxruntime.quantization.calibrate import TensorData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -82,11 +83,16 @@ def quantise_with(
     if scales not in SCALES:
         raise ModelError(f"scales {scales!r}", "there is no such choice", "use pow2 or free")
     _own_biases(model)
+    free_names(model)
     nodes, values = _rounded(model.graph)
+    if not values and calibration is None:  # all on the host: nothing to choose scales for
+        return ir.to_proto(model), ()
+    found, warnings = samples(model, calibration)
     if not values:
-        return ir.to_proto(model)
+        return ir.to_proto(model), warnings
     proto, weights = lean_proto(model, nodes)
-    ranges = collect(proto, [v.name or "" for v in values], found, weights)
+    sizes = {v.name or "": static_shape(v) or () for v in values}
+    ranges = collect(proto, sizes, found, weights, seconds=_patience(model, len(found)))
     chosen = activation_scales(model.graph, ranges, pow2=scales == "pow2")
     if scales == "pow2":
         round_normalisations(proto.graph, chosen)
@@ -103,9 +109,10 @@ def quantise_with(
             name: TensorData(lowest=np.float32(r.low), highest=np.float32(r.high))
             for name, r in ranges.items()
         },
-        nodes_to_quantize=[n.name for n in nodes],
+        nodes_to_quantize={n.name for n in nodes},  # sought in it once a node
         nodes_to_exclude=[],
-        op_types_to_quantize=list(QUANTISED_TYPES),
+        # No node to quantise would mean all of them.
+        op_types_to_quantize=list(QUANTISED_TYPES) if nodes else [],
         extra_options={
             "ActivationSymmetric": True,
             "WeightSymmetric": True,
@@ -121,7 +128,13 @@ def quantise_with(
     _sort_nodes(qdq.graph)
     qdq.ClearField("metadata_props")
     check_quantised(qdq)
-    return qdq
+    return qdq, warnings
+
+
+def _patience(model: ir.Model, count: int) -> float:
+    """Seconds that ONNX Runtime may take for `count` samples, even on a slow and busy machine."""
+    elements, products = effort(model)
+    return 10.0 + count * (elements / 2e6 + products / 2e8)
 
 
 def check_quantised(qdq: onnx.ModelProto) -> None:
@@ -147,6 +160,7 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
     nodes = list(graph.node)
     producer = {name: i for i, node in enumerate(nodes) for name in node.output}
     order: dict[int, None] = {}
+    begun: set[int] = set()
     stack = [(i, False) for i in reversed(range(len(nodes)))]
     while stack:
         index, ready = stack.pop()
@@ -155,6 +169,9 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
         if ready:
             order[index] = None
             continue
+        if index in begun:
+            raise InternalError(stage="quantise", what=f"{nodes[index].name!r} reads its own result")
+        begun.add(index)
         stack.append((index, True))
         stack.extend((producer[i], False) for i in reversed(nodes[index].input) if i in producer)
     copies = [onnx.NodeProto.FromString(nodes[i].SerializeToString()) for i in order]

@@ -1,21 +1,26 @@
 """What values occur: one pass over the calibration samples with every float tensor shown.
 
 The extremes are exact; a regular subset of each tensor is kept, from which the error of any scale
-can be estimated afterwards.
+can be estimated afterwards. ONNX Runtime works in a child process (`foreign.py`); the subsets come
+back through memory that both share.
 """
 
-from collections.abc import Sequence
+import mmap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from opu_fuse.errors import ModelError
+from opu_fuse.foreign import ForeignError, complaints, in_child
 from opu_fuse.frontend.calibration import Sample
 from opu_fuse.frontend.reference import session
 from opu_fuse.frontend.weights import Weights, weights_as_inputs
 
 KEPT_PER_TENSOR = 1 << 17
+
+Sizes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,52 +39,98 @@ class Range:
 
 def collect(
     model: onnx.ModelProto,
-    tensors: Sequence[str],
+    tensors: Sizes,
     samples: Sequence[Sample],
     weights: Weights | None = None,
+    *,
+    seconds: float,
 ) -> dict[str, Range]:
     """Ranges of the named float tensors (inputs and outputs of the model among them).
 
-    weights: those for which the model holds a stand-in (`weights.py`); they are read where they
-    are. Raises ModelError, naming the tensor, when the float model computes NaN or infinity.
+    tensors: their shapes. weights: those for which the model holds a stand-in (`weights.py`); they
+    are read where they are. seconds: how long ONNX Runtime may take. Raises ModelError, naming the
+    tensor, when the float model computes NaN or infinity or another shape, and with what ONNX
+    Runtime says when it cannot run the model.
     """
-    weights = weights or {}
+    share = max(KEPT_PER_TENSOR // max(len(samples), 1), 64)
+    counts = [len(range(0, n, _step(n, share))) for n in map(_elements, tensors.values())]
+    kept = _shared(sum(counts) * len(samples))
+    ends = np.cumsum(np.multiply(counts, len(samples)))
+    parts = dict(zip(tensors, np.split(kept, ends[:-1]), strict=True))
+    try:
+        extremes = in_child(
+            lambda: _measure(model, tensors, samples, weights or {}, parts, share),
+            seconds=seconds,
+        )
+    except ForeignError as error:
+        raise ModelError(
+            "calibration",
+            f"ONNX Runtime cannot run the model ({error})",
+            "try it in ONNX Runtime with the same inputs",
+        ) from error
+    return {
+        name: Range(low=low, high=high, kept=parts[name]) for name, (low, high) in extremes.items()
+    }
+
+
+def _measure(
+    model: onnx.ModelProto,
+    tensors: Sizes,
+    samples: Sequence[Sample],
+    weights: Weights,
+    parts: Mapping[str, np.ndarray],
+    share: int,
+) -> dict[str, tuple[float, float]]:
+    """Fills `parts`; returns the extremes of each tensor."""
     inputs = {i.name for i in model.graph.input}
     outputs = {o.name for o in model.graph.output}
     computed = [t for t in tensors if t not in inputs]
-    run = session(weights_as_inputs(model, weights), [t for t in computed if t not in outputs])
-    share = max(KEPT_PER_TENSOR // max(len(samples), 1), 64)
-    found: dict[str, list[Range]] = {t: [] for t in tensors}
-    for sample in samples:
-        values = run.run(computed, sample | weights) if computed else []
+    with complaints():
+        model = weights_as_inputs(model, weights)
+        run = session(model, [t for t in computed if t not in outputs])
+    lows = dict.fromkeys(tensors, np.inf)
+    highs = dict.fromkeys(tensors, -np.inf)
+    for index, sample in enumerate(samples):
+        with complaints():
+            values = run.run(computed, sample | weights) if computed else []
         arrays = sample | dict(zip(computed, values, strict=True))
-        for name in tensors:
-            found[name].append(_range(name, np.asarray(arrays[name]).reshape(-1), share))
+        for name, shape in tensors.items():
+            array = np.asarray(arrays[name])
+            low, high = _extremes(name, array, shape)
+            lows[name], highs[name] = min(lows[name], low), max(highs[name], high)
+            flat = array.reshape(-1)[:: _step(array.size, share)]
+            parts[name][index * len(flat) : (index + 1) * len(flat)] = flat
         del values, arrays  # before the next run makes as much again
-    return {name: _joined(found.pop(name)) for name in tensors}
+    return {name: (lows[name], highs[name]) for name in tensors}
 
 
-def _range(name: str, flat: np.ndarray, share: int) -> Range:
-    """Of one sample."""
-    low, high = float(flat.min()), float(flat.max())
+def _extremes(name: str, array: np.ndarray, shape: tuple[int, ...]) -> tuple[float, float]:
+    if array.shape != shape:
+        computed, expected = ("x".join(map(str, s)) for s in (array.shape, shape))
+        raise ModelError(
+            f"tensor {name!r}",
+            f"ONNX Runtime computes {computed} there, the model says {expected}",
+            "let the exporter infer shapes again",
+        )
+    low, high = float(array.min()), float(array.max())
     if not np.isfinite(low) or not np.isfinite(high):
         raise ModelError(
             f"tensor {name!r}",
             "the float model computes NaN or infinity there",
             "check weights and calibration data",
         )
-    return Range(low=low, high=high, kept=_subset(flat, share))
+    return low, high
 
 
-def _joined(parts: Sequence[Range]) -> Range:
-    return Range(
-        low=min(p.low for p in parts),
-        high=max(p.high for p in parts),
-        kept=np.concatenate([p.kept for p in parts]),
-    )
+def _shared(count: int) -> np.ndarray:
+    """Numbers that a child process can write and this one read."""
+    return np.frombuffer(mmap.mmap(-1, max(count, 1) * 4), np.float32)[:count]
 
 
-def _subset(flat: np.ndarray, count: int) -> np.ndarray:
+def _elements(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _step(size: int, count: int) -> int:
     """About `count` elements at odd, hence unaligned, steps."""
-    step = max(len(flat) // count, 1) | 1 if len(flat) > count else 1
-    return flat[::step].astype(np.float32, copy=True)
+    return max(size // count, 1) | 1 if size > count else 1

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from opu_fuse.errors import ModelError
+from opu_fuse.foreign import ForeignError, complaints
 
 if TYPE_CHECKING:
     import onnxruntime as ort  # slow to import: only those who run something do
@@ -34,18 +35,23 @@ class Reference:
         self.tensors = quantised_tensors(qdq)
         self._outputs = [o.name for o in qdq.graph.output]
         extra = [name for name in self.tensors if name not in self._outputs]
-        self._session = session(qdq, extra)
+        try:
+            with complaints():
+                self._session = session(qdq, extra)
+        except ForeignError as error:
+            raise ModelError(
+                "reference", f"ONNX Runtime cannot load the model ({error})", "check the model"
+            ) from error
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """See `reference`."""
-        from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
-
         names = [o.name for o in self._session.get_outputs()]
         try:
-            values = self._session.run(names, dict(inputs))
-        except (ValueError, InvalidArgument) as error:
+            with complaints():
+                values = self._session.run(names, dict(inputs))
+        except ForeignError as error:
             raise ModelError(
-                "reference run", str(error).splitlines()[0], "pass arrays of the model's own shapes"
+                "reference run", str(error), "pass arrays of the model's own shapes"
             ) from error
         return {n: np.asarray(v) for n, v in zip(names, values, strict=True)}
 

@@ -1,120 +1,93 @@
-"""Static shapes: batch 1, everything else known or refused."""
+"""Static shapes: what inference says, and what the file says where inference cannot tell.
+
+A declared shape is only believed where nothing is inferred (behind operators of other domains, or
+where a shape depends on data). Where the two contradict each other the user is told.
+"""
 
 import logging
-import math
 
-import onnx
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
+from opu_fuse.foreign import ForeignError
 from opu_fuse.frontend.editing import static_shape
+from opu_fuse.inference import Shapes, adopt, dims
+from opu_fuse.inference import infer_shapes as infer
 
 _log = logging.getLogger(__name__)
-_LARGE = 125
-"""Elements; constants that shapes are computed from have fewer."""
-_INFERENCE = {"check_type": False, "strict_mode": False, "data_prop": True}
-"""Shapes that depend on data (behind NonZero, say) stay unknown."""
 
 
-def fix_input_shapes(model: ir.Model, where: str) -> bool:
-    """Set a dynamic leading dimension to 1; forget inner shapes that depended on it, and return
-    whether there was one.
-
-    Raises ModelError, naming input and dimension, for other dynamic dimensions, inputs without a
-    shape, and images (four dimensions) with a batch other than 1.
-    """
-    changed = False
-    for value in model.graph.inputs:
-        shape = value.shape
-        if shape is None:
-            raise ModelError(
-                where, f"input {value.name!r} has no shape", "export it with a fixed input shape"
-            )
-        dims = list(shape)
-        if dims and not isinstance(dims[0], int):
-            dims[0] = 1
-            changed = True
-        for axis, dim in enumerate(dims):
-            if not isinstance(dim, int):
-                label = f" ({dim.value!r})" if dim.value else ""
-                raise ModelError(
-                    where,
-                    f"dimension {axis}{label} of input {value.name!r} is dynamic",
-                    "export it with fixed sizes; only the batch may be dynamic",
-                )
-        if len(dims) == 4 and dims[0] != 1:
-            raise ModelError(
-                where,
-                f"input {value.name!r} has batch {dims[0]}, networks are compiled for batch 1",
-                "export it with batch 1 or a dynamic batch",
-            )
-        value.shape = ir.Shape(dims)
-    if changed:
-        _forget_dynamic_shapes(model)
-    return changed
+def infer_shapes(model: ir.Model, where: str = "model") -> None:
+    """Types and shapes of all results, in place. Raises ModelError where the model is wrong."""
+    try:
+        infer(model)
+    except ForeignError as error:
+        raise ModelError(
+            where, f"the graph is invalid ({error})", "check the export with onnx.checker"
+        ) from error
 
 
-def _forget_dynamic_shapes(model: ir.Model) -> None:
+def set_inferred(model: ir.Model, shapes: Shapes) -> None:
+    """Forget what the file declares of results, and write what was inferred."""
     for node in model.graph:
         for value in node.outputs:
-            if value.shape is not None and any(not isinstance(d, int) for d in value.shape):
-                value.shape = None
+            value.shape = None
+            if value.name in shapes:
+                adopt(value, shapes[value.name])
 
 
-def infer_shapes(model: ir.Model) -> None:
-    """ONNX shape inference, values computed for shapes included; in place."""
-    common.ShapeInferencePass(**_INFERENCE)(model)
+def believe_declared(model: ir.Model, declared: Shapes) -> bool:
+    """Take the declared shape of results whose shape is not known; returns whether there was one."""
+    believed = False
+    for node in model.graph:
+        for value in node.outputs:
+            kind = declared.get(value.name or "")
+            if kind is None or is_known(value) or dims(kind) is None:
+                continue
+            if _may_be(value, dims(kind)):
+                adopt(value, kind)
+                believed = True
+    return believed
 
 
-def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its weights as inputs, for the checker and for shape inference: what they
-    look at is copied several times on its way.
-    """
-    graph = proto.graph
-    named = {value.name for value in graph.input}
-    weights = [
-        onnx.helper.make_tensor_value_info(w.name, w.data_type, w.dims)
-        for w in graph.initializer
-        if w.name not in named
+def _may_be(value: ir.Value, size: tuple[int, ...] | None) -> bool:
+    """Whether a declared shape contradicts nothing that is known."""
+    if size is None or value.shape is None:
+        return size is not None
+    same = len(value.shape) == len(size)
+    return same and all(not isinstance(a, int) or a == b for a, b in zip(value.shape, size))
+
+
+def contradictions(declared: Shapes, shapes: Shapes) -> tuple[str, ...]:
+    """A warning where the file declares other shapes than its operators make."""
+    wrong = [
+        (name, size, right)
+        for name, kind in declared.items()
+        if name in shapes
+        and (size := dims(kind)) is not None
+        and (right := dims(shapes[name])) is not None
+        and size != right
     ]
-    return onnx.ModelProto(
-        ir_version=proto.ir_version,
-        opset_import=proto.opset_import,
-        functions=proto.functions,
-        graph=onnx.GraphProto(
-            name=graph.name,
-            node=graph.node,
-            input=[*graph.input, *weights],
-            output=graph.output,
-            value_info=graph.value_info,
-            initializer=[w for w in graph.initializer if math.prod(w.dims) < _LARGE],
-        ),
+    if not wrong:
+        return ()
+    name, size, right = wrong[0]
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    return (
+        f"the file declares {name!r} as {_text(size)}, its operators make {_text(right)}{more}: "
+        "what they make is used",
     )
 
 
-def add_inferred(model: ir.Model, proto: onnx.ModelProto) -> None:
-    """Set the shapes and types that `infer_shapes` would find; what the file says of a value stays.
-
-    proto: the model without weights, as it was read. Turning IR into a model for inference, and
-    back, takes longer than inferring.
-    """
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto, **_INFERENCE).graph
-    except Exception as error:  # noqa: BLE001  it raises whatever its C++ raises
-        _log.warning("shape inference failed: %s", error)
-        return
-    found = {info.name: info for info in (*inferred.value_info, *inferred.output)}
-    for value in (value for node in model.graph for value in node.outputs):
-        if value.name in found and not _is_known(value):
-            ir.serde.deserialize_value_info_proto(found[value.name], value)
+def _text(size: tuple[int, ...]) -> str:
+    return "x".join(map(str, size)) or "a single number"
 
 
 def shapes_known(model: ir.Model) -> bool:
     """Whether inference has nothing to add: all results have a type and fixed dimensions."""
     results = (value for node in model.graph for value in node.outputs)
-    return all(map(_is_known, results))
+    return all(map(is_known, results))
 
 
-def _is_known(value: ir.Value) -> bool:
+def is_known(value: ir.Value) -> bool:
+    """Whether type and shape are known."""
     return value.dtype is not None and static_shape(value) is not None

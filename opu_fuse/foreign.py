@@ -1,0 +1,162 @@
+"""Where libraries run that may abort, never end, or ask for all memory.
+
+onnx's shape inference and version conversion, and ONNX Runtime, are C++: on a damaged model they
+may end the whole process. So they work in a fork of it, which sees all that lies in memory (weights
+travel nowhere) and sends back the little that was found out. It lives no longer than its time.
+"""
+
+import faulthandler
+import logging
+import os
+import pickle
+import resource
+import select
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import astuple
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from opu_fuse.errors import InternalError, UserError
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+_CHUNK = 1 << 20
+
+
+class ForeignError(Exception):
+    """A library failed; the text is one line, in its words or ours."""
+
+
+class _Outcome(StrEnum):
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+    BROKEN = "broken"
+
+
+def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None) -> _T:
+    """What `work` returns, computed in a fork of this process; small, since it is copied.
+
+    seconds: of real time. memory_bytes: address space that the fork may ask for. Raises the
+    UserErrors and ForeignErrors of `work`, ForeignError when it crashes or takes too long, and
+    InternalError for any other exception (a bug of ours: libraries are called inside `complaints`).
+    """
+    end = time.monotonic() + seconds
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():  # of Python 3.12 on: no thread of ours is needed in the fork
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _work(work, writer, seconds, memory_bytes)
+    os.close(writer)
+    answer = None
+    try:
+        answer = _read(reader, end)
+    finally:  # Ctrl-C passes through here too
+        os.close(reader)
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    if answer is None:
+        raise ForeignError(f"stopped after {seconds:.0f} s without an end")
+    return _result(answer, status)
+
+
+class complaints:  # noqa: N801  reads as a statement: `with complaints():`
+    """Turns whatever a library raises into a ForeignError of one line."""
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ForeignError | UserError):
+            raise ForeignError(first_line(error)) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What a library complained about, without the places in its own sources."""
+    text = str(error).strip()
+    line = text.splitlines()[0].rstrip(".") if text else type(error).__name__
+    return line.rsplit("failed: ", 1)[-1]
+
+
+def _read(reader: int, end: float) -> bytes | None:
+    """All that the child says; None when the time is over."""
+    poll, chunks = select.poll(), []
+    poll.register(reader, select.POLLIN)
+    while poll.poll(max(end - time.monotonic(), 0.0) * 1000.0):
+        chunk = os.read(reader, _CHUNK)
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)
+    return None
+
+
+def _result(answer: bytes, status: int) -> Any:
+    try:
+        outcome, value = pickle.loads(answer)  # noqa: S301  our own child wrote it
+    except (EOFError, pickle.UnpicklingError):
+        raise ForeignError(_end(status)) from None
+    match outcome:
+        case _Outcome.DONE:
+            return value
+        case _Outcome.REFUSED:
+            kind, fields = value
+            raise kind(*fields)
+        case _Outcome.FAILED:
+            raise ForeignError(value)
+    _log.debug("in a child process:\n%s", value)
+    raise InternalError(stage="a child process", what=value.strip().splitlines()[-1])
+
+
+def _end(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"crashed ({signal.Signals(os.WTERMSIG(status)).name})"
+    return f"ended with exit code {os.waitstatus_to_exitcode(status)}"
+
+
+def _work(
+    work: Callable[[], Any], writer: int, seconds: float, memory_bytes: int | None
+) -> NoReturn:
+    """The life of the child; nothing of the parent's is cleaned up, flushed or printed in it."""
+    try:
+        _settle(seconds, memory_bytes)
+        answer: tuple[_Outcome, Any]
+        try:
+            answer = (_Outcome.DONE, work())
+        except UserError as error:
+            answer = (_Outcome.REFUSED, (type(error), astuple(error)))
+        except ForeignError as error:
+            answer = (_Outcome.FAILED, str(error))
+        except BaseException:  # noqa: BLE001  raised again in the parent
+            answer = (_Outcome.BROKEN, traceback.format_exc())
+        with open(writer, "wb") as pipe:  # noqa: PTH123  a descriptor
+            pickle.dump(answer, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+    finally:
+        os._exit(0)
+
+
+def _settle(seconds: float, memory_bytes: int | None) -> None:
+    """Silent, without a core file; Ctrl-C ends it, and without a parent it ends by itself."""
+    faulthandler.disable()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    logging.disable()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_CPU, int(seconds + 1.0) * (os.cpu_count() or 1))
+    if memory_bytes is not None:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
+
+
+def _limit(what: int, amount: int) -> None:
+    with suppress(ValueError, OSError):  # a lower limit holds already
+        resource.setrlimit(what, (amount, resource.getrlimit(what)[1]))

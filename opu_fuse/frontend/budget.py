@@ -1,0 +1,76 @@
+"""How large a network may be: what would take hours, or more memory than there is, ends at once.
+
+Three usual limits, which `--budget` multiplies: elements of one value, elements of all values, and
+multiplications (of convolutions, dense layers, products of matrices, windows of pools). YOLOv3
+with 416 rows takes a quarter of the second and an eighth of the third.
+"""
+
+import math
+
+import onnx_ir as ir
+
+from opu_fuse.errors import ModelError
+from opu_fuse.frontend.editing import is_standard, operand, static_shape
+
+VALUE_ELEMENTS = 1 << 27
+ALL_ELEMENTS = 1 << 29
+MULTIPLICATIONS = 1 << 38
+
+_LARGE_BUDGET = 1 << 40
+
+
+def check_budget(model: ir.Model, where: str, factor: float) -> None:
+    """Raises ModelError, naming the node, where a network is larger than `factor` usual ones."""
+    elements = products = 0
+    for value in model.graph.inputs:
+        _require(f"{where}: input {value.name!r}", _size(value), VALUE_ELEMENTS, factor)
+        elements += _size(value)
+    for node in model.graph:
+        place = f"{where}: node {node.name!r} ({node.op_type})"
+        sizes = [_size(value) for value in node.outputs]
+        _require(place, max(sizes, default=0), VALUE_ELEMENTS, factor)
+        elements += sum(sizes)
+        _require(place, elements, ALL_ELEMENTS, factor, "in all values up to here")
+        products += multiplications(node)
+        _require(place, products, MULTIPLICATIONS, factor, "up to here", "multiplications")
+
+
+def effort(model: ir.Model) -> tuple[int, int]:
+    """(elements of all results, multiplications) of one run."""
+    results = (v for node in model.graph for v in node.outputs)
+    return sum(map(_size, results)), sum(map(multiplications, model.graph))
+
+
+def multiplications(node: ir.Node) -> int:
+    """Of one run of a node; 0 where that is no more than a few for each element."""
+    if not node.outputs:
+        return 0
+    result, window = _size(node.outputs[0]), static_shape(operand(node, 1))
+    source = static_shape(operand(node, 0))
+    if is_standard(node, "Conv") and window:
+        return result * math.prod(window[1:])
+    if is_standard(node, "ConvTranspose") and window and source:
+        return math.prod(source) * math.prod(window[1:])
+    if is_standard(node, "MatMul", "Gemm") and source:
+        return result * source[0 if node.attributes.get_int("transA", 0) else -1]
+    if is_standard(node, "MaxPool", "AveragePool", "LpPool"):
+        return result * math.prod(node.attributes.get_ints("kernel_shape", ()))
+    return 0
+
+
+def _size(value: ir.Value) -> int:
+    """Elements; what is not known counts as one, or as none."""
+    return 0 if value.shape is None else math.prod(d if isinstance(d, int) else 1 for d in value.shape)
+
+
+def _require(
+    place: str, count: int, usual: int, factor: float, scope: str = "", what: str = "elements"
+) -> None:
+    if count <= usual * factor:
+        return
+    needed = max(math.ceil(count / usual), 2)
+    help_ = f"use a smaller network, or raise the limit with --budget {needed}"
+    if needed > _LARGE_BUDGET:
+        help_ = "check the sizes in the model"
+    counted = f"{count:,} {what}{' ' if scope else ''}{scope}"
+    raise ModelError(place, f"{counted} are more than the {int(usual * factor):,} allowed", help_)

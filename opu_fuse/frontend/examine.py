@@ -1,0 +1,111 @@
+"""What onnx finds out of a file: whether it is valid, the same at a later opset, all shapes.
+
+All in one child process (`foreign.py`), which sees the model without its weights: the checker, the
+version converter and inference copy what they look at several times, and may abort.
+"""
+
+import math
+from dataclasses import dataclass
+
+import onnx
+
+from opu_fuse.errors import ModelError
+from opu_fuse.foreign import ForeignError, complaints, first_line, in_child
+from opu_fuse.frontend.validate import TARGET_OPSET, opset_of
+from opu_fuse.inference import (
+    LARGE,
+    MEMORY_BYTES,
+    Shapes,
+    infer,
+    packed,
+    patience,
+    unpacked,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """shapes: types of all that nodes write, as far as they can be inferred. declared: what the
+    file says of inner values and outputs."""
+
+    shapes: Shapes
+    declared: Shapes
+
+
+def examine(proto: onnx.ModelProto, where: str) -> Findings:
+    """Check a model, bring it to TARGET_OPSET at least (in place), infer its shapes.
+
+    Raises ModelError where onnx finds the model wrong, crashes, or comes to no end.
+    """
+    weightless = without_weights(proto)
+    declared = {v.name: v.type for v in (*proto.graph.value_info, *proto.graph.output)}
+    try:
+        converted, shapes = in_child(
+            lambda: _examine(weightless, where),
+            seconds=patience(len(proto.graph.node)),
+            memory_bytes=MEMORY_BYTES,
+        )
+    except ForeignError as error:
+        raise ModelError(
+            where, f"the graph is invalid ({error})", "check the export with onnx.checker"
+        ) from error
+    if converted:
+        _take(proto, onnx.ModelProto.FromString(converted))
+    return Findings(shapes=unpacked(shapes), declared=declared)
+
+
+def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with all but small weights as inputs."""
+    graph = proto.graph
+    named = {value.name for value in graph.input}
+    weights = [
+        onnx.helper.make_tensor_value_info(w.name, w.data_type, w.dims)
+        for w in graph.initializer
+        if w.name not in named
+    ]
+    return onnx.ModelProto(
+        ir_version=proto.ir_version,
+        opset_import=proto.opset_import,
+        functions=proto.functions,
+        graph=onnx.GraphProto(
+            name=graph.name,
+            node=graph.node,
+            input=[*graph.input, *weights],
+            output=graph.output,
+            value_info=graph.value_info,
+            initializer=[w for w in graph.initializer if math.prod(w.dims) < LARGE],
+        ),
+    )
+
+
+def _examine(proto: onnx.ModelProto, where: str) -> tuple[bytes, bytes]:
+    """(the converted model where it was old, `packed` shapes)."""
+    with complaints():
+        onnx.checker.check_model(proto)
+    opset, converted = opset_of(proto), b""
+    if opset is not None and opset < TARGET_OPSET:
+        proto = _converted(proto, where, opset)
+        converted = proto.SerializeToString()
+    return converted, packed(infer(proto))
+
+
+def _converted(proto: onnx.ModelProto, where: str, opset: int) -> onnx.ModelProto:
+    try:
+        return onnx.version_converter.convert_version(proto, TARGET_OPSET)
+    except Exception as error:  # its C++ raises what it likes
+        raise ModelError(
+            where,
+            f"opset {opset} cannot be upgraded to {TARGET_OPSET} ({first_line(error)})",
+            f"export it again with opset {TARGET_OPSET} or later",
+        ) from error
+
+
+def _take(proto: onnx.ModelProto, converted: onnx.ModelProto) -> None:
+    """The converted nodes, and constants that they need, in place of the old ones."""
+    graph, known = proto.graph, {w.name for w in proto.graph.initializer}
+    graph.ClearField("node")
+    graph.node.extend(converted.graph.node)
+    graph.initializer.extend(w for w in converted.graph.initializer if w.name not in known)
+    proto.ClearField("opset_import")
+    proto.opset_import.extend(converted.opset_import)
+    proto.ir_version = converted.ir_version

@@ -1,0 +1,196 @@
+"""What a model must be before anything else reads it; every rule is one line for the user.
+
+`check_file` looks at the message as it was read: operators' version, inputs, weights. onnx's own
+checker and its inference come next (`examine.py`). `check_network` looks at what is left when
+constants are computed: kinds of values, shapes, attributes of windows, sizes (`budget.py`).
+"""
+
+from collections.abc import Collection
+
+import onnx
+import onnx_ir as ir
+
+from opu_fuse.errors import ModelError
+from opu_fuse.frontend.budget import check_budget
+from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
+from opu_fuse.frontend.windowed import mistake_of_window
+
+OLDEST_OPSET = 7
+TARGET_OPSET = 17
+"""Models below are converted upwards to this; newer ones keep their opset."""
+
+_KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
+_STANDARD = {"", "ai.onnx"}
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+_WIDE = {
+    ir.DataType.DOUBLE: "float64",
+    ir.DataType.FLOAT16: "float16",
+    ir.DataType.BFLOAT16: "bfloat16",
+}
+
+
+def check_file(proto: onnx.ModelProto, where: str) -> None:
+    """Raises ModelError for what onnx need not look at any more. A dynamic batch becomes 1."""
+    if not proto.HasField("graph") or not proto.opset_import or not proto.graph.output:
+        raise not_onnx(where, "it holds no ONNX graph")
+    _check_opset(proto, where)
+    weights = {weight.name for weight in proto.graph.initializer}
+    for value in proto.graph.input:
+        if value.name not in weights:
+            _fix_input(value, where)
+    _check_weights(proto.graph, where)
+
+
+def not_onnx(where: str, reason: str) -> ModelError:
+    """The file is something else."""
+    return ModelError(where, f"this is not an ONNX model, {reason}", "export the network to ONNX")
+
+
+def opset_of(proto: onnx.ModelProto) -> int | None:
+    """The version of the standard operators."""
+    return next((o.version for o in proto.opset_import if o.domain in _STANDARD), None)
+
+
+def _check_opset(proto: onnx.ModelProto, where: str) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    opset = opset_of(proto)
+    if opset is None:
+        raise not_onnx(where, "it imports no standard operators")
+    if opset < OLDEST_OPSET:
+        raise ModelError(
+            where,
+            f"opset {opset} is older than {OLDEST_OPSET}, the oldest that is supported",
+            f"export it again with opset {TARGET_OPSET}",
+        )
+    if opset > newest:
+        raise ModelError(
+            where,
+            f"opset {opset} is newer than {newest}, the newest that onnx {onnx.__version__} knows",
+            f"export it with opset {newest} or lower, or upgrade the onnx package",
+        )
+
+
+def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
+    kind = value.type.WhichOneof("value")
+    tensor = value.type.tensor_type
+    if kind != "tensor_type" or tensor.elem_type == onnx.TensorProto.STRING:
+        what = "string tensor" if kind == "tensor_type" else str(kind).removesuffix("_type")
+        raise ModelError(
+            where, f"input {value.name!r} is a {what}", "only tensors of numbers can be compiled"
+        )
+    if not tensor.HasField("shape"):
+        raise ModelError(
+            where, f"input {value.name!r} has no shape", "export it with a fixed input shape"
+        )
+    for axis, dim in enumerate(tensor.shape.dim):
+        if not dim.HasField("dim_value") and axis == 0:
+            dim.dim_value = 1
+        if not dim.HasField("dim_value"):
+            label = f" ({dim.dim_param!r})" if dim.dim_param else ""
+            raise ModelError(
+                where,
+                f"dimension {axis}{label} of input {value.name!r} is dynamic",
+                "export it with fixed sizes; only the batch may be dynamic",
+            )
+        if dim.dim_value < 0:
+            raise ModelError(
+                where,
+                f"dimension {axis} of input {value.name!r} is {dim.dim_value}",
+                "export it with fixed sizes",
+            )
+
+
+def _check_weights(graph: onnx.GraphProto, where: str) -> None:
+    """What the checker would say of weights if it saw them."""
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        raise ModelError(where, f"weight {name!r} is sparse", "export dense weights")
+    names: set[str] = set()
+    for weight in graph.initializer:
+        wrong = _mistake(weight, names)
+        if wrong is not None:
+            raise ModelError(where, wrong, "check the export with onnx.checker")
+        names.add(weight.name)
+
+
+def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
+    """names: of the weights before."""
+    if not weight.name:
+        return "a weight has no name"
+    if weight.name in names:
+        return f"two weights are called {weight.name!r}"
+    if any(size < 0 for size in weight.dims):
+        return f"weight {weight.name!r} has the shape {list(weight.dims)}"
+    if weight.data_type not in _KNOWN_TYPES:
+        return f"weight {weight.name!r} has data type {weight.data_type}, which ONNX has not"
+    return None
+
+
+def check_network(model: ir.Model, where: str, budget: float) -> None:
+    """Raises ModelError, naming the node, for what neither a machine nor the host can run, or what
+    is larger than `budget` usual networks.
+    """
+    for node in model.graph:
+        place = f"{where}: node {node.name!r} ({node.op_type})"
+        for value in node.outputs:
+            if value.name and (value.uses() or value.is_graph_output()):
+                _check_value(value, place)
+        _check_node(node, place)
+    check_budget(model, where, budget)
+    _check_machine_operators(model, where)
+
+
+def _check_value(value: ir.Value, place: str) -> None:
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        kind = type(value.type).__name__.removesuffix("Type").lower()
+        raise _only_tensors(place, f"its result {value.name!r} is a {kind}")
+    if value.dtype == ir.DataType.STRING:
+        raise _only_tensors(place, f"its result {value.name!r} holds strings")
+    dims = [d for d in value.shape or () if isinstance(d, int)]
+    if min(dims, default=0) < 0:
+        text = "x".join(map(str, value.shape or ()))
+        raise ModelError(
+            place,
+            f"its result {value.name!r} would be {text}",
+            "check sizes and attributes (a window larger than its map?)",
+        )
+
+
+def _only_tensors(place: str, what: str) -> ModelError:
+    return ModelError(place, what, "only tensors of numbers can be compiled")
+
+
+def _check_node(node: ir.Node, place: str) -> None:
+    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    if any(a.type in kinds for a in node.attributes.values()):
+        raise ModelError(
+            place, "control flow cannot be compiled", "export the model without conditions and loops"
+        )
+    strings = (v for v in node.inputs if v is not None and v.dtype == ir.DataType.STRING)
+    for value in strings:
+        raise _only_tensors(place, f"its operand {value.name!r} holds strings")
+    wrong = mistake_of_window(node)
+    if wrong is not None:
+        raise ModelError(place, wrong, "check the export with onnx.checker")
+
+
+def _check_machine_operators(model: ir.Model, where: str) -> None:
+    """A network of convolutions that would run on the host alone, and need not, is refused."""
+    convolutions = [n for n in model.graph if is_standard(n, *_CONVOLUTIONS)]
+    weights = [w for n in convolutions if constant(w := operand(n, 1)) is not None]
+    for value in weights:
+        wide = None if value is None or value.dtype is None else _WIDE.get(value.dtype)
+        if value is not None and wide is not None:
+            raise ModelError(
+                where,
+                f"weight {value.name!r} is {wide}, only float32 is supported",
+                "cast the model to float32 before the export",
+            )
+    for value in model.graph.inputs if weights else ():
+        shape = static_shape(value)
+        if shape is not None and len(shape) == 4 and shape[0] != 1:
+            raise ModelError(
+                where,
+                f"input {value.name!r} has batch {shape[0]}, networks are compiled for batch 1",
+                "export it with batch 1 or a dynamic batch",
+            )
