@@ -15,8 +15,8 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from enum import StrEnum
 from pathlib import Path
@@ -68,15 +68,15 @@ def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None
     return _result(answer, status)
 
 
-class complaints:  # noqa: N801  reads as a statement: `with complaints():`
+@contextmanager
+def complaints() -> Iterator[None]:
     """Turns whatever a library raises into a ForeignError of one line."""
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, ForeignError | UserError):
-            raise ForeignError(first_line(error)) from error
+    try:
+        yield
+    except (ForeignError, UserError):
+        raise
+    except Exception as error:
+        raise ForeignError(first_line(error)) from error
 
 
 def first_line(error: BaseException) -> str:
@@ -136,7 +136,7 @@ def _work(
             answer = (_Outcome.FAILED, str(error))
         except BaseException:  # noqa: BLE001  raised again in the parent
             answer = (_Outcome.BROKEN, traceback.format_exc())
-        with open(writer, "wb") as pipe:  # noqa: PTH123  a descriptor
+        with open(writer, "wb") as pipe:
             pickle.dump(answer, pipe, protocol=pickle.HIGHEST_PROTOCOL)
     finally:
         os._exit(0)

@@ -59,8 +59,10 @@ def multiplications(node: ir.Node) -> int:
 
 
 def _size(value: ir.Value) -> int:
-    """Elements; what is not known counts as one, or as none."""
-    return 0 if value.shape is None else math.prod(d if isinstance(d, int) else 1 for d in value.shape)
+    """Elements; a dimension that is not known counts as one."""
+    if value.shape is None:
+        return 0
+    return math.prod(d if isinstance(d, int) else 1 for d in value.shape)
 
 
 def _require(

@@ -170,7 +170,8 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
             order[index] = None
             continue
         if index in begun:
-            raise InternalError(stage="quantise", what=f"{nodes[index].name!r} reads its own result")
+            what = f"node {nodes[index].name!r} reads its own result"
+            raise InternalError(stage="quantise", what=what)
         begun.add(index)
         stack.append((index, True))
         stack.extend((producer[i], False) for i in reversed(nodes[index].input) if i in producer)

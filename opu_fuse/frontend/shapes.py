@@ -37,7 +37,7 @@ def set_inferred(model: ir.Model, shapes: Shapes) -> None:
 
 
 def believe_declared(model: ir.Model, declared: Shapes) -> bool:
-    """Take the declared shape of results whose shape is not known; returns whether there was one."""
+    """Take the declared shape of results that have none; returns whether there was one."""
     believed = False
     for node in model.graph:
         for value in node.outputs:
@@ -54,8 +54,10 @@ def _may_be(value: ir.Value, size: tuple[int, ...] | None) -> bool:
     """Whether a declared shape contradicts nothing that is known."""
     if size is None or value.shape is None:
         return size is not None
-    same = len(value.shape) == len(size)
-    return same and all(not isinstance(a, int) or a == b for a, b in zip(value.shape, size))
+    if len(value.shape) != len(size):
+        return False
+    pairs = zip(value.shape, size, strict=True)
+    return all(a == b for a, b in pairs if isinstance(a, int))
 
 
 def contradictions(declared: Shapes, shapes: Shapes) -> tuple[str, ...]:
@@ -72,10 +74,8 @@ def contradictions(declared: Shapes, shapes: Shapes) -> tuple[str, ...]:
         return ()
     name, size, right = wrong[0]
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    return (
-        f"the file declares {name!r} as {_text(size)}, its operators make {_text(right)}{more}: "
-        "what they make is used",
-    )
+    made = f"its operators make {_text(right)}{more}: what they make is used"
+    return (f"the file declares {name!r} as {_text(size)}, {made}",)
 
 
 def _text(size: tuple[int, ...]) -> str:

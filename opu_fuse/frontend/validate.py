@@ -164,7 +164,7 @@ def _check_node(node: ir.Node, place: str) -> None:
     kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
     if any(a.type in kinds for a in node.attributes.values()):
         raise ModelError(
-            place, "control flow cannot be compiled", "export the model without conditions and loops"
+            place, "control flow cannot be compiled", "export it without conditions and loops"
         )
     strings = (v for v in node.inputs if v is not None and v.dtype == ir.DataType.STRING)
     for value in strings:

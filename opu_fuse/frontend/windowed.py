@@ -75,7 +75,8 @@ def _weight(node: ir.Node, size: Sequence[int]) -> str | None:
     else:
         channels, outputs = weight[0], weight[1] * group
     if channels != size[1] or channels % group or outputs % group:
-        return f"its weight is {_text(weight)} in {group} groups, its operand has {size[1]} channels"
+        groups = f"its weight is {_text(weight)} in {group} groups"
+        return f"{groups}, its operand has {size[1]} channels"
     if bias is not None and bias != (outputs,):
         return f"its bias is {_text(bias)}, it has {outputs} output channels"
     return None
