@@ -166,7 +166,7 @@ def _weightless(model: ir.Model) -> Iterator[onnx.ModelProto]:
     for value in constants:
         tensor = value.const_value
         if tensor is not None and tensor.size >= LARGE:
-            value.shape, value.dtype = ir.Shape(tensor.shape.dims), tensor.dtype
+            value.shape, value.dtype = ir.Shape(tensor.numpy().shape), tensor.dtype
             del graph.initializers[str(value.name)]
             graph.inputs.append(value)
     try:
