@@ -9,9 +9,7 @@ Public API (loaded on first use, so that importing the package stays cheap)::
     partition = opu_fuse.partition("model.onnx", hw)        # -> Partition
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # that of `typing`, without importing it: see `__main__.py`
 if TYPE_CHECKING:
     from opu_fuse.hw.load import load_hw
     from opu_fuse.pipeline import Program, compile, partition  # noqa: A004  public name
@@ -27,7 +25,9 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    import importlib
+
     if name not in _HOMES:
         raise AttributeError(f"module 'opu_fuse' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,20 +1,23 @@
-"""The console command, and `python -m opu_fuse`."""
+"""The console command, and `python -m opu_fuse`.
+
+Nothing is imported above `main` that Python has not loaded already: Ctrl-C is heard from there on.
+"""
 
 import os
-
-from opu_fuse.startup import start_quickly
+import sys
 
 
 def main() -> None:
     """Start quickly, then do what the command line says."""
     try:
+        from opu_fuse.startup import start_quickly
+
         start_quickly()
         from opu_fuse.cli.main import main as command  # only now: what it imports takes time, too
-
-        command()
-    except KeyboardInterrupt:  # while importing; later the command line itself says so
+    except KeyboardInterrupt:
         os.write(2, b"interrupted\n")
-        raise SystemExit(130) from None
+        sys.exit(130)
+    command()
 
 
 if __name__ == "__main__":

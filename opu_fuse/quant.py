@@ -58,7 +58,8 @@ class QuantParams:
         """Real numbers -> int8, halves to even, as ONNX QuantizeLinear computes it (float32
         division).
         """
-        scaled = x.astype(np.float32) / np.float32(self.per_tensor)
+        with np.errstate(over="ignore"):  # what is too large for a float32 saturates
+            scaled = x.astype(np.float32) / np.float32(self.per_tensor)
         return np.clip(np.rint(scaled) + self.zero_point, -128, 127).astype(np.int8)
 
     def dequantize(self, q: np.ndarray) -> np.ndarray:

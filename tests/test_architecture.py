@@ -18,7 +18,7 @@ PACKAGE = ROOT / "opu_fuse"
 FIRST_ROW = (
     *("errors", "fixedpoint", "quant", "resources", "affine", "kernel", "kernel_check"),
     *("composites", "folding", "collector", "startup", "opsets"),
-    *("foreign", "inference"),
+    *("foreign", "inference", "writing"),
 )
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {

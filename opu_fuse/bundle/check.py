@@ -18,14 +18,19 @@ from opu_fuse.bundle.program import (
     HostSegment,
     MachineSegment,
     Port,
+    StageTensor,
     Tensor,
 )
 from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.hw.isa import OPCODE, Engine
+from opu_fuse.hw.layout import Pieces
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.kernel import DTYPES
 
 _POST_RUN = OPCODE[Engine.POST, "run"]
+
+LARGEST_PORT = 1 << 28
+"""Values of an input or output."""
 
 
 def mistakes(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
@@ -82,13 +87,17 @@ def _layout(t: Tensor, hw: HwSpec) -> Iterator[str]:
         yield f"tensor {t.name} has slots of {y.slot} bytes in words of {y.word}"
     elif y.slot < y.word and y.channels > y.slot:
         yield f"tensor {t.name} has {y.channels} channels in slots of {y.slot}"
+    elif y.pieces and not _lanes_fit(y.pieces, y.channels, hw.dram.capacity):
+        yield f"tensor {t.name} has lanes {y.pieces} for {y.channels} channels"
     if math.prod(sizes) != math.prod(t.shape) or min(t.shape, default=1) < 1:
         yield f"tensor {t.name} has shape {t.shape}, but lies as {sizes}"
 
 
-def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
+def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
     """Numbered in order; inputs and outputs are tensors; stage results in the chain."""
     known = {t.name for t in bundle.tensors}
+    posts = sum(len(s.tiles) for s in bundle.segments if isinstance(s, MachineSegment))
+    most = posts * hw.buffers.psum.words * hw.word_channels
     for number, group in enumerate(bundle.groups):
         if group.index != number:
             yield f"group {group.index} stands at place {number}"
@@ -96,7 +105,7 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one s
             if name not in known:
                 yield f"group {number} ({group.name}) names {name}, which is no tensor"
         for stage in group.stages:
-            if not 0 <= stage.stage < 5 or min(stage.channels, stage.rows, stage.cols) < 1:
+            if not _possible(stage, most):
                 yield f"group {number} has an impossible stage tensor {stage.name}"
     limit = len(bundle.groups)
     for t in bundle.tensors:
@@ -105,6 +114,24 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one s
     for node, (_, group) in bundle.source_map.items():
         if not -1 <= group < limit:
             yield f"node {node} is in group {group} of {limit}"
+
+
+def _possible(stage: StageTensor, most: int) -> bool:
+    """most: values that all post instructions can read from the partial sums."""
+    sizes = (stage.channels, stage.rows, stage.cols, stage.px)
+    if not 0 <= stage.stage < 5 or min(sizes) < 1 or math.prod(sizes[:3]) > most:
+        return False
+    return _lanes_fit(stage.pieces, stage.channels, most)
+
+
+def _lanes_fit(pieces: Pieces, channels: int, most: int) -> bool:
+    """Whether every channel has a lane of its own, below `most`."""
+    end = 0
+    for first, count in sorted(pieces):
+        if count < 1 or first < end:
+            return False
+        end = first + count
+    return sum(count for _, count in pieces) == channels and end <= most
 
 
 def _segments(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
@@ -158,6 +185,8 @@ def _port(port: Port, tensor: Tensor | None) -> Iterator[str]:
         yield f"port {port.name} has dtype {port.dtype}"
     if min(port.shape, default=0) < UNKNOWN:
         yield f"port {port.name} has shape {port.shape}"
+    if math.prod(abs(size) for size in port.shape) > LARGEST_PORT:
+        yield f"port {port.name} has shape {port.shape}, more than {LARGEST_PORT} values"
     if port.scale is not None and not (math.isfinite(port.scale) and port.scale > 0):
         yield f"port {port.name} has scale {port.scale}"
     if tensor is None:

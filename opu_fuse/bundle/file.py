@@ -4,10 +4,7 @@ A ZIP without compression, members sorted, times fixed: the same bundle gives th
 members are hashed and written from where they lie, without copies.
 """
 
-import contextlib
 import hashlib
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -24,6 +21,7 @@ from opu_fuse.bundle.program import Bundle
 from opu_fuse.errors import InternalError, ProgramError, SpecError
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.writing import whole_file
 
 SPEC, PROGRAM, LISTING, DRAM, QDQ, FUSED = (
     "spec.yaml",
@@ -52,7 +50,7 @@ def save(bundle: Bundle, path: str | Path) -> None:
     facts = {name: _member(data) for name, data in members.items()}
     text = manifests.to_text(manifests.manifest_of(bundle, hw.name, facts))
     try:
-        _write_atomically(path, {**members, manifests.NAME: text.encode()})
+        _write(path, {**members, manifests.NAME: text.encode()})
     except OSError as error:
         raise ProgramError(
             str(path), f"cannot be written ({error.strerror})", "choose another output file"
@@ -66,6 +64,9 @@ def load(path: str | Path) -> Bundle:
     """
     path = Path(path)
     where = str(path)
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        what = "cannot be read (it is no file)"
+        raise ProgramError(where, what, "give the file that compile wrote")
     try:
         with zipfile.ZipFile(path) as archive:
             sizes = _sizes(archive, path)
@@ -142,31 +143,16 @@ def _member(data: Any) -> Member:
     return Member(bytes=view.nbytes, sha256=hashlib.sha256(view).hexdigest())
 
 
-def _write_atomically(path: Path, members: Mapping[str, Any]) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-            for member in sorted(members):
-                view = memoryview(members[member]).cast("B")
-                info = zipfile.ZipInfo(member, _EPOCH)
-                info.create_system = 3
-                info.external_attr = _REGULAR_FILE
-                info.file_size = view.nbytes
-                with archive.open(info, "w") as target:
-                    target.write(view)
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise
-
-
-def _umask() -> int:
-    """The process's file mode mask (mkstemp ignores it: it makes private files)."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _write(path: Path, members: Mapping[str, Any]) -> None:
+    with whole_file(path) as beside, zipfile.ZipFile(beside, "w") as archive:
+        for member in sorted(members):
+            view = memoryview(members[member]).cast("B")
+            info = zipfile.ZipInfo(member, _EPOCH)
+            info.create_system = 3
+            info.external_attr = _REGULAR_FILE
+            info.file_size = view.nbytes
+            with archive.open(info, "w") as target:
+                target.write(view)
 
 
 def _sizes(archive: zipfile.ZipFile, path: Path) -> dict[str, int]:

@@ -22,6 +22,9 @@ from opu_fuse.errors import ProgramError
 
 NAME = "manifest.json"
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_LARGEST = 1 << 44
+"""The spec hash is the longest number of a manifest."""
+_MOST_DIGITS = 20
 _Natural = Annotated[int, Field(ge=0)]
 
 
@@ -98,7 +101,7 @@ def _lines(tree: dict[str, Any]) -> Iterator[str]:
 def from_text(text: bytes, where: str) -> Manifest:
     """Parse and check against the schema. Raises ProgramError with the first mistake."""
     try:
-        tree = json.loads(text)
+        tree = json.loads(text, parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise damaged(where, f"{NAME} is no JSON ({error})") from None
     version = tree.get("schema_version") if isinstance(tree, dict) else None
@@ -114,6 +117,14 @@ def from_text(text: bytes, where: str) -> Manifest:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise damaged(where, f"{NAME}, {place}: {first['msg']}") from None
+
+
+def _integer(digits: str) -> int:
+    """Larger numbers than any file, map or machine has would not fit what computes with them."""
+    value = int(digits) if len(digits) < _MOST_DIGITS else _LARGEST + 1
+    if abs(value) > _LARGEST:
+        raise ValueError(f"the number {digits[:_MOST_DIGITS]} is larger than any program needs")
+    return value
 
 
 def damaged(where: str, what: str) -> ProgramError:

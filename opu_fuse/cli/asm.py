@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from opu_fuse.cli.console import out
-from opu_fuse.sim.files import read_text, write_bytes
+from opu_fuse.sim.files import read_text, require_targets, write_bytes
 
 
 def asm(
@@ -19,6 +19,7 @@ def asm(
     from opu_fuse.hw.asm import assemble
     from opu_fuse.hw.encoding import encode
 
+    require_targets(output)
     words = encode(assemble(read_text(source), str(source)))
     write_bytes(output, words.astype("<u4").tobytes())
     out.print(f"{output}: {len(words)} words", markup=False)

@@ -9,6 +9,7 @@ import typer
 from opu_fuse.cli.arguments import Budget, Hw, Model, Strategy
 from opu_fuse.cli.console import out, print_plain, progress_bar
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
+from opu_fuse.sim.files import require_targets
 
 
 class Scales(StrEnum):
@@ -67,6 +68,7 @@ def compile_(
     from opu_fuse.pipeline import STAGES, Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
 
+    require_targets(output)
     spec = load_hw(hw)
     passes = PassOptions(
         opt_level=level,

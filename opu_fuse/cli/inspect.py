@@ -7,7 +7,7 @@ import typer
 
 from opu_fuse.cli.arguments import AsJson, ProgramFile
 from opu_fuse.cli.console import out, print_json
-from opu_fuse.sim.files import write_bytes
+from opu_fuse.sim.files import require_targets, write_bytes
 
 
 def inspect(
@@ -29,6 +29,7 @@ def inspect(
 
     if as_json and asm:
         raise typer.BadParameter("--asm is text: leave --json out")
+    require_targets(fused)
     loaded = Program.load(program)
     if fused is not None:
         from opu_fuse.bundle.fused import load_fused

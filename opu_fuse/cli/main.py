@@ -4,6 +4,8 @@ Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback
 3 a bug of ours.
 """
 
+import errno
+import io
 import logging
 import sys
 from typing import Annotated
@@ -35,8 +37,14 @@ app.add_typer(hw.app, name="hw")
 app.add_typer(zoo.app, name="zoo")
 
 
+_NO_SCREEN = {errno.ENOSPC, errno.EIO, errno.EPIPE, errno.EBADF}
+
+
 def main() -> None:
     """The console command, once it has started (`__main__.py`)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(args=with_optional_value(sys.argv[1:]), standalone_mode=True)
     except OpuFuseError as error:
@@ -48,6 +56,9 @@ def main() -> None:
         err.print("interrupted")
         sys.exit(130)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NO_SCREEN and error.filename is None:
+            err.print(f"error: what is printed cannot be written: {error.strerror}", markup=False)
+            sys.exit(1)
         logging.getLogger(__name__).debug("traceback", exc_info=True)
         err.print(
             f"internal error: {type(error).__name__}: {error} (please report this; -v shows the "

@@ -1,6 +1,7 @@
 """`opu-fuse run`."""
 
 import logging
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from opu_fuse.cli.arguments import AsJson, ProgramFile
 from opu_fuse.cli.console import err, out, print_json
 from opu_fuse.errors import RunError
-from opu_fuse.sim.files import read_inputs, write_arrays, write_text
+from opu_fuse.sim.files import read_inputs, require_targets, write_arrays, write_text
 
 
 class Engine(StrEnum):
@@ -25,6 +26,18 @@ class Engine(StrEnum):
 
 TIMED = (Engine.CYCLE, Engine.RTL)
 WITH_DATA = (Engine.FUNCTIONAL, Engine.RTL)
+
+
+MAX_LATENCY = 65_535
+MIN_SPEED, MAX_SPEED = 0.01, 1024.0
+"""Of a memory that somebody may have."""
+
+
+def _number(value: float | None) -> float | None:
+    """Ranges say nothing about what is no number."""
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is not a number")
+    return value
 
 
 def run(
@@ -49,13 +62,20 @@ def run(
     ] = None,
     waves: Annotated[Path | None, typer.Option(metavar="F.fst", help="write waves (rtl)")] = None,
     latency: Annotated[
-        int | None, typer.Option(min=0, help="memory latency in cycles (cycle, rtl)")
+        int | None,
+        typer.Option(min=0, max=MAX_LATENCY, help="memory latency in cycles (cycle, rtl)"),
     ] = None,
     bytes_per_cycle: Annotated[
-        float | None, typer.Option(min=0.01, help="memory bandwidth (cycle, rtl)")
+        float | None,
+        typer.Option(
+            min=MIN_SPEED, max=MAX_SPEED, callback=_number, help="memory bandwidth (cycle, rtl)"
+        ),
     ] = None,
     shuffle: Annotated[
-        int | None, typer.Option(metavar="SEED", help="any order the counters allow (functional)")
+        int | None,
+        typer.Option(
+            min=0, metavar="SEED", help="any order the counters allow (functional)"
+        ),
     ] = None,
     hw: Annotated[
         str | None,
@@ -86,6 +106,7 @@ def run(
             ("--check", check or None, WITH_DATA),
         ],
     )
+    require_targets(trace, waves)
     loaded = Program.load(program)
     if hw is not None:
         loaded = Program(bundle=loaded.bundle, hw=load_hw(hw))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from opu_fuse.cli.console import out
-from opu_fuse.sim.files import file_errors
+from opu_fuse.sim.files import require_targets, write_file
 
 app = typer.Typer(no_args_is_help=True, help="Standard networks with seeded weights.")
 
@@ -24,14 +24,17 @@ def zoo_list() -> None:
 def zoo_export(
     name: Annotated[str, typer.Argument(help="network")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="F.onnx", help="file to write")],
-    seed: Annotated[int, typer.Option(help="seed of the weights")] = 0,
-    image: Annotated[int | None, typer.Option(min=1, help="input height and width")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="seed of the weights")] = 0,
+    image: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="input height and width")
+    ] = None,
 ) -> None:
     """Write a network as float ONNX."""
     import onnx_ir as ir
 
     from opu_fuse import zoo
 
-    with file_errors(output):
-        ir.save(zoo.build(name, seed=seed, image=image), output)
+    require_targets(output)
+    model = zoo.build(name, seed=seed, image=image)
+    write_file(output, lambda beside: ir.save(model, beside))
     out.print(f"{output}: {output.stat().st_size} bytes", markup=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from opu_fuse.bundle.manifest import damaged
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.result import CheckResult, Difference, RunResult
 from opu_fuse.sim import ports
@@ -174,6 +175,9 @@ def _compare(
     loose: Counter[str] = Counter()
     for pair in pairs:
         got, shape = pair.got, pair.got.shape
+        if pair.expected.size != got.size:
+            what = f"{pair.place.name} has {got.size} values, {reference} makes "
+            raise damaged(bundle.model, f"{what}{pair.expected.size}")
         wanted = pair.expected.reshape(shape).astype(np.int16)
         gap = np.abs(got.astype(np.int16) - wanted)
         if pair.mask is not None:

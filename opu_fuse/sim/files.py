@@ -1,12 +1,24 @@
 """Files of a run: arrays in and out, texts; every failure is one RunError that names the path."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from opu_fuse.errors import RunError
+from opu_fuse.writing import require_target, whole_file, whole_folder
+
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError),
+    *(NotImplementedError, KeyError, SyntaxError, OverflowError, UnicodeError, TypeError),
+)
+"""What numpy and the archive reader raise for files that are cut, foreign, encrypted or damaged."""
+
+_NUMPY_FILE = "give a .npy file written by numpy.save"
 
 
 def read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
@@ -22,22 +34,52 @@ def read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
                 "is not NAME=FILE.npy, or its name stands twice",
                 "name every input once",
             )
-        try:
-            found[name] = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise RunError(
-                path, f"cannot be read: {error}", "give a .npy file written by numpy.save"
-            ) from error
+        found[name] = read_array(Path(path))
     return found
 
 
+def read_array(path: Path) -> np.ndarray:
+    """The array of a .npy file, or the only one of an .npz file. RunError for whatever is none."""
+    if not path.is_file():
+        raise RunError(str(path), "no such file", _NUMPY_FILE)
+    try:
+        with warnings.catch_warnings(), path.open("rb") as file:
+            warnings.simplefilter("ignore")  # of headers by older versions: they are read all right
+            return _only(np.load(file, allow_pickle=False), path)
+    except MemoryError:
+        raise RunError(
+            str(path), "holds an array larger than memory", "give the model's shape"
+        ) from None
+    except _UNREADABLE as error:
+        first = str(error).splitlines()[0] if str(error) else "it ends too early"
+        raise RunError(str(path), f"cannot be read: {first}", _NUMPY_FILE) from error
+
+
+def _only(found: object, path: Path) -> np.ndarray:
+    if isinstance(found, np.ndarray):
+        return found
+    assert isinstance(found, np.lib.npyio.NpzFile)
+    with found as archive:
+        names = list(archive.files)
+        if len(names) != 1:
+            raise RunError(
+                str(path),
+                f"is an archive of {len(names)} arrays, an input is one",
+                "save them one by one with numpy.save",
+            )
+        return archive[names[0]]
+
+
 def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """One .npy per array, named as the array; a slash in a name is written %2F."""
-    with file_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    """One .npy per array, named as the array (`file_name`); all of them or none."""
+    with file_errors(folder), whole_folder(folder) as fresh:
         for name, array in arrays.items():
-            plain = name.replace("%", "%25").replace("/", "%2F")
-            np.save(folder / f"{plain}.npy", array)
+            np.save(fresh / f"{file_name(name)}.npy", array)
+
+
+def file_name(name: str) -> str:
+    """A tensor's name as that of a file: slashes, percent signs and control characters as %XX."""
+    return "".join(f"%{ord(c):02X}" if c in "/%" or not c.isprintable() else c for c in name)
 
 
 @contextlib.contextmanager
@@ -50,19 +92,33 @@ def file_errors(path: Path) -> Iterator[None]:
         raise RunError(str(path), what, "choose another path") from error
 
 
+def require_targets(*paths: Path | None) -> None:
+    """RunError for the first file that could not be written: before the work, not after it."""
+    for path in paths:
+        if path is not None:
+            with file_errors(path):
+                require_target(path)
+
+
 def read_text(path: Path) -> str:
     """A UTF-8 text file."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+        raise RunError(str(path), "is no file", "give a text file")
     with file_errors(path):
         return path.read_text(encoding="utf-8")
 
 
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
+    """The file that `write` writes to the path it is given, whole or not at all."""
+    with file_errors(path), whole_file(path) as beside:
+        write(beside)
+
+
 def write_text(path: Path, text: str) -> None:
     """A UTF-8 text file, replaced when it exists."""
-    with file_errors(path):
-        path.write_text(text, encoding="utf-8")
+    write_file(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """A binary file, replaced when it exists."""
-    with file_errors(path):
-        path.write_bytes(data)
+    write_file(path, lambda beside: beside.write_bytes(data))

@@ -78,6 +78,8 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     if np.isnan(array).any():
         what = "holds NaN, which no int8 stands for"
         raise RunError(f"input {port.name}", what, "clean the data")
+    if np.isnan(array).any():
+        raise RunError(f"input {port.name}", "holds NaN, no int8 stands for it", "clean the data")
     return _params(port).quantize(array)
 
 

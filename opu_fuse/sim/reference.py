@@ -7,12 +7,14 @@ machine does. Nothing is fused into 8-bit kernels, whose intermediate saturation
 processor.
 """
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
+from opu_fuse.bundle.file import QDQ
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.errors import ProgramError
 from opu_fuse.sim.host import session
@@ -38,16 +40,19 @@ class Reference:
             raise ProgramError(
                 bundle.model, "holds no quantised model to check against", "compile it again"
             )
-        self.model = onnx.load_from_string(bundle.qdq)
-        self._types = _rounded_types(self.model)
+        self._where = f"{bundle.model}: {QDQ}"
+        with _sound(self._where, "is no model that ONNX Runtime can load"):
+            self.model = onnx.load_from_string(bundle.qdq)
+            self._types = _rounded_types(self.model)
+            self._session = session(_showing(self.model, self._types).SerializeToString())
         self.zero_points = {name: zero for name, (zero, _) in self._types.items()}
         self.names = tuple(self._types)
-        self._session = session(_showing(self.model, self._types).SerializeToString())
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Expected:
         """One sample -> everything; uint8 tensors are shifted by 128."""
         names = [o.name for o in self._session.get_outputs()]
-        found = dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+        with _sound(self._where, "does not run in ONNX Runtime on the program's inputs"):
+            found = dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
         outputs = {o.name: found[o.name] for o in self.model.graph.output}
         return Expected(tensors={n: as_int8(found[n]) for n in self.names}, outputs=outputs)
 
@@ -63,7 +68,8 @@ class Reference:
         for name, array in tensors.items():
             feeds[name] = _from_int8(array, self._types[name][1])
         names = [o.name for o in model.graph.output]
-        found = session(model.SerializeToString()).run(names, feeds)
+        with _sound(self._where, "does not run in ONNX Runtime on the program's tensors"):
+            found = session(model.SerializeToString()).run(names, feeds)
         made = dict(zip(names, found, strict=True))
         own = {n: made[n + _OWN] if n in tensors else made[n] for n in self.names}
         outputs = {
@@ -71,6 +77,16 @@ class Reference:
             for o in self.model.graph.output
         }
         return Expected(tensors={n: as_int8(a) for n, a in own.items()}, outputs=outputs)
+
+
+@contextlib.contextmanager
+def _sound(where: str, what: str) -> Iterator[None]:
+    """What the compiler wrote runs; what does not was changed."""
+    try:
+        yield
+    except Exception as error:  # protobuf and ONNX Runtime have error classes of their own
+        help_ = "give inputs that the model takes, or compile it again"
+        raise ProgramError(where, what, help_) from error
 
 
 def as_int8(array: np.ndarray) -> np.ndarray:

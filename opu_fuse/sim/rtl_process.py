@@ -98,6 +98,7 @@ class RtlMachine:
         watchdog: int = WATCHDOG_RESET,
     ) -> None:
         _check_waves(waves)
+        self._waves = waves
         self.spec = spec
         self._watchdog = watchdog
         self._folder = Path(tempfile.mkdtemp(prefix="opu_fuse-rtl-"))
@@ -116,7 +117,7 @@ class RtlMachine:
                 "--bytes-per-cycle",
                 str(spec.dram.bytes_per_cycle if bytes_per_cycle is None else bytes_per_cycle),
                 *("--seed", str(seed)),
-                *(("--waves", str(waves.resolve())) if waves else ()),
+                *(("--waves", str(self._waves_beside())) if waves else ()),
             ]
             self._child = _start(arguments, self._folder, cache)
         except BaseException:
@@ -186,7 +187,8 @@ class RtlMachine:
 
     def close(self) -> None:
         """End the simulation and remove its files; `window` must not be used any more."""
-        if self._working:  # interrupted: nobody waits for the rest
+        interrupted = self._working
+        if interrupted:  # nobody waits for the rest
             _end(self._child)
         if self._child.stdin and not self._child.stdin.closed:
             try:
@@ -200,6 +202,7 @@ class RtlMachine:
         self._reader.join(timeout=10)
         if self._child.stdout:
             self._child.stdout.close()
+        self._place_waves(whole=not interrupted)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _share(self, image: np.ndarray) -> np.ndarray:
@@ -210,6 +213,20 @@ class RtlMachine:
         window = np.memmap(path, np.uint8, "w+", shape=(self._window_bytes,))[: image.size]
         window[:] = image
         return np.asarray(window)
+
+    def _waves_beside(self) -> Path:
+        """Where the simulator writes waves: they get their name when they are complete."""
+        assert self._waves is not None
+        place = Path(os.path.realpath(self._waves))
+        return place.with_name(f".{self._folder.name}{place.suffix}")
+
+    def _place_waves(self, *, whole: bool) -> None:
+        if self._waves is None or not self._waves_beside().exists():
+            return
+        if whole:
+            self._waves_beside().replace(os.path.realpath(self._waves))
+        else:
+            self._waves_beside().unlink()
 
     def _write_spec(self) -> Path:
         path = self._folder / f"{self.spec.name}.yaml"

@@ -1,0 +1,82 @@
+"""Files appear whole or not at all: written under another name beside, then renamed.
+
+What stands under the name already is replaced if it is a regular file, followed if it is a link,
+and left alone if it is anything else: a renamed file would take the place of a device.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_BESIDE = ".opu-fuse-"
+
+
+def require_target(path: Path) -> None:
+    """Raises OSError, worded for people, where no file can be written: found out before the work
+    that makes its content.
+    """
+    if not path.name:
+        raise OSError(errno.EISDIR, "is a folder, not a file")
+    place = Path(os.path.realpath(path))
+    if not place.parent.is_dir():
+        raise OSError(errno.ENOENT, f"the folder {place.parent} does not exist")
+    if not os.access(place.parent, os.W_OK):
+        raise OSError(errno.EACCES, f"the folder {place.parent} cannot be written to")
+    try:
+        mode = place.stat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, "is a folder, not a file")
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is a device or pipe, not a file")
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """The name under which to write; in the end the file becomes `path`, after an error nothing is
+    left of it. Raises OSError.
+    """
+    require_target(path)
+    place = Path(os.path.realpath(path))
+    handle, name = tempfile.mkstemp(prefix=_BESIDE, suffix=place.suffix, dir=place.parent)
+    os.close(handle)
+    beside = Path(name)
+    try:
+        yield beside
+        beside.chmod(_mode(place))
+        beside.replace(place)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        raise
+
+
+def _mode(place: Path) -> int:
+    """That of the file that is replaced, else of a new one (mkstemp makes private ones)."""
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_IMODE(place.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+@contextlib.contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into; in the end its files move into `folder`, after an error none does.
+    Raises OSError.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise OSError(errno.ENOTDIR, "is a file, not a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=_BESIDE, dir=folder) as name:
+        yield Path(name)
+        files = sorted(Path(name).iterdir())
+        for file in files:
+            require_target(folder / file.name)
+        for file in files:
+            file.replace(Path(os.path.realpath(folder / file.name)))
