@@ -13,14 +13,14 @@ import argparse
 import sys
 from dataclasses import dataclass
 
+import onnx_ir as ir
+
 from opu_fuse import zoo
 from opu_fuse.cost.groups import NOTHING, GroupCosts
-from opu_fuse.dfg.build import build_dfg
-from opu_fuse.dfg.graph import Dfg
-from opu_fuse.frontend.prepare import prepare
-from opu_fuse.fuse.strategies import STRATEGIES, partition
+from opu_fuse.fuse.strategies import STRATEGIES
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.pipeline import partition_model
 
 CLASSIC = "opu-classic"
 PUBLISHED = {"tiny_yolo": 9, "resnet20": 22, "yolov3": 75}
@@ -51,26 +51,23 @@ def main() -> int:
     parser.add_argument("--hw", nargs="+", default=[CLASSIC, "opu-1024"])
     parser.add_argument("--image", type=int)
     args = parser.parse_args()
-    dfgs = {
-        name: build_dfg(prepare(zoo.build(name, image=args.image), quantised=False).canonical)
-        for name in args.networks
-    }
     wrong = 0
     for machine in args.hw:
         hw = load_hw(machine)
         print(f"\n{machine}: groups, operators on the host, MB\n")
         print(f"| network | {' | '.join(STRATEGIES)} |")
         print("|---" * (len(STRATEGIES) + 1) + "|")
-        for name, dfg in dfgs.items():
-            cells = {strategy: _cell(dfg, hw, strategy) for strategy in STRATEGIES}
+        for name in args.networks:
+            model = zoo.build(name, image=args.image)
+            cells = {strategy: _cell(model, hw, strategy) for strategy in STRATEGIES}
             print(f"| {name} | {' | '.join(map(str, cells.values()))} |", flush=True)
             if machine == CLASSIC and name in PUBLISHED:
                 wrong += not _as_published(name, cells)
     return int(wrong > 0)
 
 
-def _cell(dfg: Dfg, hw: HwSpec, strategy: str) -> Cell:
-    found = partition(dfg, hw, strategy)
+def _cell(model: ir.Model, hw: HwSpec, strategy: str) -> Cell:
+    dfg, found = partition_model(model, hw, strategy)
     moved = None
     if found.legal:
         costs = GroupCosts(dfg, hw)

@@ -6,8 +6,8 @@ way.
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,9 @@ from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError
-from opu_fuse.frontend.copies import insert_copies
 from opu_fuse.frontend.prepare import Prepared, prepare
-from opu_fuse.frontend.transforms import STEPS, Step
-from opu_fuse.fuse.names import DEFAULT_STRATEGY
+from opu_fuse.frontend.transforms import REWRITES, STEPS, Drive, Step
+from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
@@ -40,9 +39,9 @@ from opu_fuse.passes import (
     module_pass,
     pass_context,
 )
+from opu_fuse.schedule.copies import Fitted, named, needed_copies, tile_with_copies
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
-from opu_fuse.schedule.tensors import misplaced
-from opu_fuse.schedule.tiling import Misfit, TileCache, Tiling, tile
+from opu_fuse.schedule.tiling import Misfit, TileCache
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.result import RunResult  # compiling has none
@@ -53,7 +52,7 @@ OPTIONAL_PASSES = ("FoldConstant", "EliminateCommonSubexpr", "DeadCodeEliminatio
 STEP_LEVEL = {"affine": 1}
 """Steps that only make faster: folding batch norm and scales into weights."""
 
-PASS_NAMES = ("unused", *STEPS, "optional", "canonical form")
+PASS_NAMES = ("unused", *STEPS, *REWRITES, "optional", "canonical form")
 
 Progress = Callable[[str], None]
 """Told the name of every stage as it begins."""
@@ -86,8 +85,8 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """Results of all stages, for reports and tests. copies: operators that the compiler added, and
-    why.
+    """Results of all stages, for reports and tests. dfg: with the copies that the compiler added
+    behind the strategy (`Partition.copies`).
     """
 
     prepared: Prepared
@@ -95,7 +94,6 @@ class Compilation:
     partition: Partition
     plan: Plan
     bundle: Bundle
-    copies: Mapping[str, str] = field(default_factory=dict)
 
 
 def compile_model(
@@ -128,7 +126,7 @@ def compile_model(
             calibration=options.calibration,
             scales=options.scales,
             budget=options.budget,
-            drive=_run_passes,
+            drive=_drive(options.strategy),
         )
     return compile_prepared(prepared, hw, options, progress)
 
@@ -139,11 +137,12 @@ def compile_prepared(
     """The stages behind quantisation: a quantised model can be compiled for several machines."""
     options = options or Options()
     progress("build the data-flow graph")  # one node per operator, with indexing maps
-    dfg, copies = _laid_out(prepared.canonical, hw, quantised=prepared.qdq is not None)
-    progress("fuse and tile")  # groups that are legal, and that fit
-    partition, tiling = fuse_and_tile(dfg, hw, options.strategy)
+    dfg = build_dfg(prepared.canonical, quantised=prepared.qdq is not None)
+    progress("fuse and tile")  # groups that are legal, copies behind them, tiles that fit
+    fitted = fuse_and_tile(dfg, hw, options.strategy)
+    dfg, partition = fitted.dfg, replace(fitted.partition, rewrites=prepared.rewrites)
     progress("schedule")  # memory, instructions, tokens, proofs
-    plan = schedule(dfg, tiling, hw, reuse_memory=options.reuse_memory)
+    plan = schedule(dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory)
     progress("generate the program")  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
     programs = [s.instructions for s in plan.segments if isinstance(s, MachineProgram)]
@@ -158,24 +157,7 @@ def compile_prepared(
         partition=partition,
         plan=plan,
         bundle=bundle,
-        copies=copies,
     )
-
-
-def _laid_out(
-    canonical: ir.Model, hw: HwSpec, *, quantised: bool
-) -> tuple[Dfg, dict[str, str]]:
-    """The data-flow graph, and the copies in it (name -> why) of values that would have to lie in
-    two concatenations.
-    """
-    dfg = build_dfg(canonical, quantised=quantised)
-    if "max_pool" not in hw.dataflow.operators:  # what copies
-        return dfg, {}
-    reasons = {(dfg[node].name, at): why for (node, at), why in misplaced(dfg, hw).items()}
-    if not reasons:
-        return dfg, {}
-    copied, names = insert_copies(canonical, reasons)
-    return build_dfg(copied, quantised=quantised), dict(zip(names, reasons.values(), strict=True))
 
 
 def partition_model(
@@ -185,10 +167,15 @@ def partition_model(
     *,
     budget: float = 1.0,
 ) -> tuple[Dfg, Partition]:
-    """The DFG of a model and its groups, legal or not; needs no quantisation."""
-    prepared = prepare(model, quantised=False, budget=budget, drive=_run_passes)
-    dfg, _ = _laid_out(prepared.canonical, hw, quantised=False)
-    return dfg, fuse_partition(dfg, hw, strategy=strategy)
+    """The DFG of a model and its groups, legal or not; needs no quantisation. Copies that `compile`
+    would add are named, and are in no group.
+    """
+    prepared = prepare(model, quantised=False, budget=budget, drive=_drive(strategy))
+    dfg = build_dfg(prepared.canonical, quantised=False)
+    found = fuse_partition(dfg, hw, strategy=strategy)
+    if found.legal:
+        found = named(dfg, found, needed_copies(dfg, found, hw))
+    return dfg, replace(found, rewrites=prepared.rewrites)
 
 
 def partition(
@@ -227,6 +214,14 @@ def compile(model: str | Path | ir.Model, hw: HwSpec, **options: Any) -> Program
     return Program(bundle=compile_model(model, hw, Options(**options)).bundle, hw=hw)
 
 
+def _drive(strategy: str) -> Drive:
+    """The canonical form that a strategy is given: of the user's graph, or of one rewritten for
+    fusing.
+    """
+    rewrites = REWRITES if strategy in REWRITING else {}
+    return lambda model, steps: _run_passes(model, {**steps, **rewrites})
+
+
 def _run_passes(model: ir.Model, steps: Mapping[str, Step]) -> None:
     """The steps of the canonical form as passes, behind the optional transforms, until all rest."""
     optional = [lookup(name) for name in OPTIONAL_PASSES]
@@ -242,27 +237,29 @@ def _as_transform(step: Step) -> Callable[[ir.Model, PassContext], bool]:
     return lambda model, _: step(model)
 
 
-def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> tuple[Partition, Tiling]:
-    """Partition, tile, and fuse again without the groups that fit nowhere. Raises PartitionError
-    for an illegal partition.
+def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> Fitted:
+    """Partition, add copies, tile, and fuse again without the groups that fit nowhere. Raises
+    PartitionError for an illegal partition.
     """
     forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     tiles: TileCache = {}
     while True:
         found = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
         require_legal(dfg, found)
-        tiling = tile(dfg, found, hw, tiles)
-        if isinstance(tiling, Tiling):
-            return found, tiling
-        for misfit in tiling:
-            _forbid(misfit, forbidden)
+        fitted = tile_with_copies(dfg, found, hw, tiles)
+        if isinstance(fitted, Fitted):
+            return fitted
+        _forbid(fitted, forbidden)
 
 
-def _forbid(misfit: Misfit, forbidden: dict[tuple[int, ...], DoesNotFit]) -> None:
-    if misfit.nodes in forbidden:
-        raise misfit.error
-    log.info("fusing again: %s", misfit.error)
-    forbidden[misfit.nodes] = misfit.error
+def _forbid(misfits: Sequence[Misfit], forbidden: dict[tuple[int, ...], DoesNotFit]) -> None:
+    """Raises what the scheduler says of groups that are forbidden already, if it says no more."""
+    new = {m.nodes: m.error for m in misfits if m.nodes not in forbidden}
+    if not new:
+        raise misfits[0].error
+    for error in new.values():
+        log.info("fusing again: %s", error)
+    forbidden |= new
 
 
 def _origin(prepared: Prepared) -> Origin:

@@ -63,6 +63,7 @@ def compile_(
     ] = None,
 ) -> None:
     """Compile an ONNX model for a machine."""
+    from opu_fuse.fuse.explain import added_lines
     from opu_fuse.hw.load import load_hw
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import STAGES, Options, Program, compile_model
@@ -97,8 +98,8 @@ def compile_(
 
         for line in search_lines(done.dfg, done.partition.search):
             out.print(line, markup=False)
-    for name, reason in done.copies.items():
-        out.print(f"copy: {name}: {reason}", markup=False)
+    for line in added_lines(done.partition):
+        out.print(line, markup=False)
     names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
     for group, companion in done.plan.beside.items():
         out.print(f"beside: {names[companion]}: between the tiles of {names[group]}", markup=False)

@@ -11,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from opu_fuse.composites import composites
-from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node, users_of
 from opu_fuse.dfg.indexing import bias_map, derive_access
 from opu_fuse.dfg.lower import Lowered, const_array, lower, shape_of
 from opu_fuse.dfg.types import type_of
@@ -53,14 +53,10 @@ class _Builder:
             self._visit(output)
         for value in self.graph.inputs:
             self._visit(value)
-        users: list[list[int]] = [[] for _ in self.nodes]
-        for node in self.nodes:
-            for operand in dict.fromkeys(node.operands):
-                users[operand].append(node.index)
         return Dfg(
             name=self.graph.name or "model",
             nodes=tuple(self.nodes),
-            users=tuple(tuple(u) for u in users),
+            users=users_of(self.nodes),
             inputs=tuple(self.index[v] for v in self.graph.inputs if self._is_var(v)),
             outputs=tuple(self.index[v] for v in self.graph.outputs),
             quantised=quantised or any(n.quant is not None for n in self.nodes),

@@ -5,7 +5,7 @@ position). Operator names are those of the hardware spec's operator map (`conv`,
 `relu`, …), `reshape` for changes of view, and `host:<OpType>` for everything else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -113,3 +113,12 @@ class Dfg:
     @property
     def calls(self) -> tuple[Node, ...]:
         return tuple(n for n in self.nodes if n.kind is Kind.CALL)
+
+
+def users_of(nodes: Sequence[Node]) -> tuple[tuple[int, ...], ...]:
+    """Per node the indices of those that read it, ascending, each once."""
+    users: list[list[int]] = [[] for _ in nodes]
+    for node in nodes:
+        for operand in dict.fromkeys(node.operands):
+            users[operand].append(node.index)
+    return tuple(tuple(u) for u in users)

@@ -1,14 +1,21 @@
 """The whole front half: file -> canonical model, quantised on request."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import onnx
 import onnx_ir as ir
 
 from opu_fuse.frontend.absorb import absorb, absorb_in_place
 from opu_fuse.frontend.calibration import Calibration
-from opu_fuse.frontend.editing import SOURCE_KEY, TENSOR_KEY, quant_of, real_constant
+from opu_fuse.frontend.editing import (
+    REWRITE_KEY,
+    SOURCE_KEY,
+    TENSOR_KEY,
+    quant_of,
+    real_constant,
+)
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.qdq import is_quantised
 from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
@@ -24,13 +31,15 @@ class Prepared:
 
     qdq: the QDQ model that ONNX Runtime computes the reference with; None when not quantised.
     warnings: what the user should know, each was logged too. source_hash: sha256 of the input
-    model's bytes.
+    model's bytes. rewrites: operators that a rewrite for fusing changed (`transforms.REWRITES`,
+    where `drive` runs any), and why.
     """
 
     canonical: ir.Model
     qdq: onnx.ModelProto | None
     warnings: tuple[str, ...]
     source_hash: str
+    rewrites: Mapping[str, str] = field(default_factory=dict)
 
 
 def prepare(
@@ -77,15 +86,27 @@ def prepare(
         qdq=qdq if quantised else None,
         warnings=tuple(warnings),
         source_hash=loaded.source_hash,
+        rewrites=_rewrites(canonical),
     )
 
 
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
     """The quantiser keeps the names of the nodes; their origins come back by name."""
     sources = {n.name: n.metadata_props.get(SOURCE_KEY, n.name or "") for n in floating.graph}
+    rewrites = _rewrites(floating)
     for node in canonical.graph:
         if node.name in sources:
             node.metadata_props[SOURCE_KEY] = sources[node.name]
+        if node.name in rewrites:
+            node.metadata_props[REWRITE_KEY] = rewrites[node.name]
+
+
+def _rewrites(model: ir.Model) -> dict[str, str]:
+    return {
+        node.name or "": node.metadata_props[REWRITE_KEY]
+        for node in model.graph
+        if REWRITE_KEY in node.metadata_props
+    }
 
 
 def _make_float(model: ir.Model) -> None:

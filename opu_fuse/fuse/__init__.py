@@ -11,7 +11,8 @@ Read in this order; a file needs only those before it.
    `matched` with `none`, `greedy`; `chains`, `optimal_reasons`, `optimal`; `patterns`, `postdom`,
    `fuseops`, `dominator`.
 5. Around them: `order` in which groups run, `boundaries` (a reason for every open edge), `verify`
-   (the one verifier), `strategies` (all of this behind one function).
+   (the one verifier), `strategies` (all of this behind one function), `copies` (a partition
+   carried over to a graph with copies).
 6. What people see: `story`, `explain`, `to_json`; `rulebook` and `operators` make the page of all
    rules; `borders` and `outline` write groups as ONNX functions.
 

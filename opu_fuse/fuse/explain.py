@@ -56,6 +56,13 @@ def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> Iterator[str]:
     for op in partition.host:
         yield f"host {dfg[op.node].name}: {op.reason}"
     yield from (f"violation {v.rule}: {v.text}" for v in partition.violations)
+    yield from added_lines(partition)
+
+
+def added_lines(partition: Partition) -> Iterator[str]:
+    """What the compiler changed before the groups, and adds behind them, with the reasons."""
+    yield from (f"rewrite: {name}: {reason}" for name, reason in partition.rewrites.items())
+    yield from (f"copy: {name}: {reason}" for name, reason in partition.copies.items())
 
 
 def _one(scope: Scope, partition: Partition, node: Node) -> Iterator[str]:

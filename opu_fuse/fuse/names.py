@@ -19,3 +19,6 @@ class StrategyName(StrEnum):
 
 
 DEFAULT_STRATEGY = StrategyName.MATCHED
+
+REWRITING = frozenset({StrategyName.MATCHED, StrategyName.OPTIMAL})
+"""Strategies that may be given a graph rewritten for fusing; the others see the user's own."""

@@ -86,7 +86,8 @@ class Violation:
 class Partition:
     """groups in an order in which they can execute (if legal); every call node is in exactly one
     group or on the host. search: what a strategy that looks for the best grouping has gained;
-    misfits: groups that the scheduler forbade.
+    misfits: groups that the scheduler forbade. copies: operators that the compiler adds behind
+    these groups, rewrites: operators it changed before them; by name, with the reason.
     """
 
     strategy: str
@@ -96,6 +97,8 @@ class Partition:
     violations: tuple[Violation, ...] = ()
     search: "Search | None" = None
     misfits: Misfits = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
+    rewrites: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def legal(self) -> bool:

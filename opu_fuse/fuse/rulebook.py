@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from opu_fuse.fuse import (
     boundaries,
+    copies,
     dominator,
     greedy,
     legality,
@@ -69,6 +70,7 @@ RULEBOOK = (
             optimal.costs_more,
             optimal.goes_on,
             dominator.other_function,
+            copies.copied,
         ),
     ),
     Section(

@@ -13,7 +13,7 @@ from opu_fuse.fuse.grouping import Strategy
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, StrategyName
 from opu_fuse.fuse.order import order_units
-from opu_fuse.fuse.partition import Group, Match, Partition
+from opu_fuse.fuse.partition import Group, HostOp, Match, Partition
 from opu_fuse.fuse.scope import Scope, leaves, scope_of
 from opu_fuse.fuse.verify import verify
 from opu_fuse.hw.spec import HwSpec
@@ -60,13 +60,9 @@ def _function(strategy: str) -> Strategy:
 
 
 def _partition(scope: Scope, strategy: str, forbidden: Forbid) -> Partition:
-    dfg = scope.dfg
     found = _function(strategy)(scope, forbidden)
-    raw, host = found.groups, found.host
-    steps, stuck = order_units(dfg, raw, host)
-    ordered = [raw[s.group] for s in steps if s.group is not None] + [raw[g] for g in stuck]
-    groups = tuple(_describe(scope, i, matches) for i, matches in enumerate(ordered))
-    host_ops = tuple(sorted(host, key=lambda h: h.node))
+    groups = in_order(scope, found.groups, found.host)
+    host_ops = tuple(sorted(found.host, key=lambda h: h.node))
     return Partition(
         strategy=strategy,
         groups=groups,
@@ -85,6 +81,15 @@ def require_legal(dfg: Dfg, result: Partition) -> None:
     first, more = result.violations[0], len(result.violations) - 1
     what = f"{first.text}{f' (and {more} more violations)' if more else ''}"
     raise PartitionError(f"{dfg.name}, strategy {result.strategy}", what, "use --strategy matched")
+
+
+def in_order(
+    scope: Scope, raw: Sequence[Sequence[Match]], host: Sequence[HostOp]
+) -> tuple[Group, ...]:
+    """Groups in an order in which they can execute, with what they read and give."""
+    steps, stuck = order_units(scope.dfg, raw, host)
+    ordered = [raw[s.group] for s in steps if s.group is not None] + [raw[g] for g in stuck]
+    return tuple(_describe(scope, i, matches) for i, matches in enumerate(ordered))
 
 
 def _describe(scope: Scope, index: int, matches: Sequence[Match]) -> Group:

@@ -2,7 +2,7 @@
 are part of the interface).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opu_fuse.dfg.graph import Dfg
@@ -15,7 +15,8 @@ SCHEMA_VERSION = 1
 
 def partition_to_json(dfg: Dfg, hw: HwSpec, partition: Partition) -> dict[str, Any]:
     """A partition by names: operators by node name, `inputs` and `outputs` of groups by value
-    name. `search` is there only when the strategy searched.
+    name. `search` is there only when the strategy searched, `copies` and `rewrites` only where the
+    compiler adds or changed operators; these stand apart from the groups.
     """
     found = {
         "schema_version": SCHEMA_VERSION,
@@ -48,9 +49,17 @@ def partition_to_json(dfg: Dfg, hw: HwSpec, partition: Partition) -> dict[str, A
             for b in partition.boundaries
         ],
     }
+    if partition.copies:
+        found["copies"] = _with_reasons(partition.copies)
+    if partition.rewrites:
+        found["rewrites"] = _with_reasons(partition.rewrites)
     if partition.search is not None:
         found["search"] = search_json(dfg, partition.search)
     return found
+
+
+def _with_reasons(reasons: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "reason": reason} for name, reason in reasons.items()]
 
 
 def _names(dfg: Dfg, nodes: Sequence[int]) -> list[str]:

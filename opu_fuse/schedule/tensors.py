@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from opu_fuse.cost.lanes import (
-    LAYOUT,
     NO_SHIFTS,
     LaneMap,
     Shifts,
@@ -105,12 +104,11 @@ def _skips(pieces: Pieces, width: int) -> tuple[int, int]:
     return pieces[0][0], -extent(pieces) % width
 
 
-def misplaced(dfg: Dfg, hw: HwSpec) -> dict[tuple[int, int], str]:
+def misplaced(dfg: Dfg, hw: HwSpec, layouts: Collection[int]) -> dict[tuple[int, int], str]:
     """(concatenation, position of an operand): why it cannot lie there, for every map that would
-    have to be in two places if the machine did all concatenations and splits that it knows.
+    have to be in two places. layouts: the concatenations and splits that the machine does.
     """
-    known = hw.dataflow.operators.keys() & LAYOUT
-    joined = {n.index for n in dfg.calls if n.op in known}
+    joined = set(layouts)
     lanes = map_lanes(dfg, hw, joined)
     elsewhere: dict[tuple[int, int], str] = {}
     while True:
@@ -152,7 +150,9 @@ def find_joins(
             raise CannotJoin(dfg, node, follow_views(dfg, elements(dfg, node)[0]), why, ())
     for outer in sorted((i for i in joined if dfg[i].op == "concat"), reverse=True):
         starts = joined_starts(dfg, lanes, outer, width, shifts)
-        at = found.get(outer) or _part_of_another(found, starts) or Join(home=outer, block=0)
+        whole = all((outer, k) not in elsewhere for k in range(len(elements(dfg, outer))))
+        inside = _part_of_another(found, starts) if whole else None  # its copies lie nowhere yet
+        at = found.get(outer) or inside or Join(home=outer, block=0)
         if at.home != outer:
             found[outer] = at
         for value, positions in _lane_owners(dfg, outer, lanes, starts, width, elsewhere).items():

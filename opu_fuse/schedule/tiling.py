@@ -85,14 +85,13 @@ def tile(
 ) -> Tiling | tuple[Misfit, ...]:
     """Lower every group and choose its tile; the groups that do not fit are returned as a value."""
     lowered: dict[int, tuple[Layer, ...]] = {}
-    members = (m.node for g in partition.groups for m in g.matches)
-    joined = frozenset(i for i in members if dfg[i].op in LAYOUT)
+    joined = layouts(dfg, partition)
     shifts = choose_shifts(dfg, partition, joined, hw)
     lanes = map_lanes(dfg, hw, joined, shifts)
     try:
         joins = find_joins(dfg, joined, lanes, hw.word_channels, shifts)
     except CannotJoin as error:
-        return (Misfit(nodes=(error.node,), error=error),)
+        return not_here(dfg, partition, error.node, error)
     misfits: list[Misfit] = []
     for group in partition.groups:
         try:
@@ -142,6 +141,12 @@ def tile(
     )
 
 
+def layouts(dfg: Dfg, partition: Partition) -> frozenset[int]:
+    """Concatenations and splits that the machine does."""
+    members = (m.node for g in partition.groups for m in g.matches)
+    return frozenset(i for i in members if dfg[i].op in LAYOUT)
+
+
 def _companions(
     dfg: Dfg,
     partition: Partition,
@@ -171,6 +176,12 @@ def _is_free(dfg: Dfg, node: int, stored: Collection[int | None]) -> bool:
     """A view on the host that nobody has to run: its bytes are those of a stored map."""
     base = follow_views(dfg, node)
     return base != node and base in stored
+
+
+def not_here(dfg: Dfg, partition: Partition, node: int, error: DoesNotFit) -> tuple[Misfit, ...]:
+    """An operator that the machine cannot begin a group with: alone, and with what follows now."""
+    group = next(g for g in partition.groups if any(m.node == node for m in g.matches))
+    return Misfit(nodes=(node,), error=error), _misfit(dfg, group, error)
 
 
 def _misfit(dfg: Dfg, group: Group, error: DoesNotFit) -> Misfit:

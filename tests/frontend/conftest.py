@@ -11,7 +11,7 @@ import pytest
 from opu_fuse.frontend.absorb import absorb
 from opu_fuse.frontend.load import load_model
 from opu_fuse.frontend.reference import reference, session
-from opu_fuse.frontend.transforms import canonicalise
+from opu_fuse.frontend.transforms import Step, canonicalise, drive_plainly
 from opu_fuse.quant import META_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
@@ -132,12 +132,15 @@ def onnx_text() -> Callable[..., onnx.ModelProto]:
 
 
 @pytest.fixture
-def canonical() -> Callable[[onnx.ModelProto], ir.Model]:
-    """Load and canonicalise a float model; checks that the outputs stay the same."""
+def canonical() -> Callable[..., ir.Model]:
+    """Load and canonicalise a float model, with rewrites or without; checks that the outputs stay
+    the same.
+    """
 
-    def run(model: onnx.ModelProto) -> ir.Model:
+    def run(model: onnx.ModelProto, rewrites: Mapping[str, Step] | None = None) -> ir.Model:
         result = load_model(model)
-        canonicalise(result)
+        more = rewrites or {}
+        canonicalise(result, lambda model, steps: drive_plainly(model, {**steps, **more}))
         rng = np.random.default_rng(3)
         inputs = {}
         for value in model.graph.input:

@@ -82,7 +82,7 @@ def test_the_pipeline_says_which_buffer_was_too_small_and_what_to_raise():
     }
     hw = dataclasses.replace(hw, buffers=dataclasses.replace(hw.buffers, **small))
     dfg = build_dfg(canonical.quantised(text).model)
-    result, _ = fuse_and_tile(dfg, hw, "matched")
+    result = fuse_and_tile(dfg, hw, "matched").partition
     assert groups(dfg, result) == ["add:res_add", "gap:pool"]
     (boundary,) = result.boundaries
     assert boundary.reason == (

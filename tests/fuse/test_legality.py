@@ -19,6 +19,7 @@ ELSEWHERE = {
     **dict.fromkeys(("interior_value", "one_operator", "search_order", "owner_on_host"), "below"),
     **dict.fromkeys(("costs_more", "goes_on", "fits_no_tile"), "test_optimal.py"),
     "other_function": "test_dominator.py",
+    "copied": "test_copies.py",
     "unreachable": "below",
     "model_input": "test_story.py",
     **dict.fromkeys(

@@ -122,7 +122,7 @@ def compiled(build, rng, machine):
 def test_channels_are_found_where_they_are(build, machine, rng):
     found = compiled(build, rng, machine)
     assert not found.partition.host
-    assert not found.copies
+    assert not found.partition.copies
     assert_exact(found, load_hw(machine), rng)
 
 
@@ -160,8 +160,8 @@ def test_a_value_in_two_places_is_copied_with_the_reason(machine, rng):
     found = compiled(twice, rng, machine)
     assert_exact(found, load_hw(machine), rng)
     assert not found.partition.host
-    assert found.copies
+    assert found.partition.copies
     names = {group.name for group in found.bundle.groups}
-    for name, reason in found.copies.items():
+    for name, reason in found.partition.copies.items():
         assert name in names
         assert reason.endswith("lies in another concatenation")

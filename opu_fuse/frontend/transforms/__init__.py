@@ -48,8 +48,13 @@ STEPS: Mapping[str, Step] = {
     "elementwise": elementwise.run,  # before affine: constants stand second, without batch
     "affine": affine.run,
     "padding": padding.run,  # after pools and convolutions: automatic padding is resolved there
+}
+REWRITES: Mapping[str, Step] = {
     "branches": branches.run,  # after padding: a pool has what belongs to it
 }
+"""Steps that give fusing another graph than the user's, behind the others. They run for strategies
+that ask for them, and say in `REWRITE_KEY` what they did.
+"""
 ROUNDS = 4
 """Two suffice for all networks seen; a step that still fires after these is a bug."""
 

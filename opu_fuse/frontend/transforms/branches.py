@@ -1,12 +1,14 @@
 """MaxPool(Concat(a, b, …)) -> Concat(MaxPool(a), MaxPool(b), …), along channels.
 
 Where nobody else reads the operands, each pool can join the operator that makes its branch, and the
-larger map is never stored. A maximum may be taken before or after a rounding to other scales.
+larger map is never stored. A maximum may be taken before or after a rounding to other scales. The
+user's graph has one pool there: only strategies that ask for it see the other one.
 """
 
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
+    REWRITE_KEY,
     detach,
     insert_before,
     is_standard,
@@ -48,6 +50,10 @@ def _pool(node: ir.Node) -> bool:
         pooled.append(pool)
     merge_sources(node, [concat])
     rewrite(node, "Concat", pooled, {"axis": 1})
+    node.metadata_props[REWRITE_KEY] = (
+        f"moved into the branches of {concat.name}: each part can join the operator that makes "
+        "its branch"
+    )
     detach(concat)
     return True
 
