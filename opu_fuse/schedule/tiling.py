@@ -9,7 +9,7 @@ from opu_fuse.cost.lanes import LAYOUT, map_lanes
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.partition import Group, Partition
@@ -105,7 +105,8 @@ def tile(
         return tuple(misfits)
     layers = {index: parts[0] for index, parts in lowered.items()}
     stored = {n for layer in layers.values() for n in (layer.source, layer.residual, layer.output)}
-    free = {op.node for op in partition.host if _is_free(dfg, op.node, stored)}
+    on_host = {op.node for op in partition.host}
+    free = {node for node in on_host if _is_free(dfg, node, stored, on_host)}
     segments = order_segments(dfg, partition, free)
     steps = (t.group for s in segments for t in s.steps)
     order = [g for g in steps if g is not None and g in layers]
@@ -172,10 +173,16 @@ def _packed(layer: Layer, slots: Mapping[int, int], hw: HwSpec) -> Layer:
     return replace(layer, shape=replace(layer.shape, slot=slot, px=px))
 
 
-def _is_free(dfg: Dfg, node: int, stored: Collection[int | None]) -> bool:
-    """A view on the host that nobody has to run: its bytes are those of a stored map."""
+def _is_free(
+    dfg: Dfg, node: int, stored: Collection[int | None], on_host: Collection[int]
+) -> bool:
+    """A view on the host that nobody has to run: its bytes are those of a stored map. Not of one
+    that the host makes: whoever reads the view may run in the same segment, before the map is
+    written to memory.
+    """
     base = follow_views(dfg, node)
-    return base != node and base in stored
+    made_by = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
+    return base != node and base in stored and made_by not in on_host
 
 
 def not_here(dfg: Dfg, partition: Partition, node: int, error: DoesNotFit) -> tuple[Misfit, ...]:

@@ -48,6 +48,10 @@ TEXTS = {
     (float[1,1,2,9] x, float[1,9,5,2] v) => (float[1,3,2,9] y)
     <int64[4] shape = {1,5,2,9}, float[3,6,1,1] w>
     { r = Reshape(v, shape)  c = Concat<axis=1>(x, r)  y = Conv(c, w) }""",
+    "a view of a value of the host, read there and on the machine": """
+    (float[1,1,8,5] x) => (float[1,1,8,5] y, float[1,2,5,8] z)
+    <int64[4] shape = {1,1,5,8}, float[1,1,1,1] w, float[2,1,1,1] u>
+    { h = Tanh(x)  v = Reshape(h, shape)  y = Conv(h, w)  z = Conv(v, u) }""",
     "a split of a reshaped map": """(float[1,9,5,2] x) => (float[1,3,2,9] y)
     <int64[4] shape = {1,5,2,9}, int64[2] parts = {2,3}, float[3,3,1,1] w>
     { r = Reshape(x, shape)  a, b = Split<axis=1>(r, parts)  y = Conv(b, w) }""",
