@@ -8,7 +8,8 @@
    uint8 keeps its DequantizeLinear, a host operator whose result is annotated (it is exact).
 4. A QuantizeLinear whose result is a model output stays, a host operator; what it reads is rounded.
 5. All other pairs stay as host operators (a value rounded to several scales, or read unrounded
-   too). What a remaining DequantizeLinear writes is annotated, as in 3.
+   too, or rounded behind a change of view to another scale than in front of it). What a remaining
+   DequantizeLinear writes is annotated, as in 3.
 """
 
 import numpy as np
@@ -39,6 +40,7 @@ from opu_fuse.frontend.qdq import (
 from opu_fuse.frontend.rounding import finish_biases, spread_rounding
 from opu_fuse.frontend.shapes import infer_shapes, shapes_known
 from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
+from opu_fuse.frontend.transforms.views import is_view
 from opu_fuse.quant import META_KEY, QuantParams
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -172,13 +174,25 @@ def _absorb_activation(value: ir.Value) -> None:
         return
     params = {activation_params(n) for n in readers}
     quant = params.pop() if len(params) == 1 else None
-    old = quant_of(value)
-    if quant is None or (old is not None and old != quant):
+    known = {quant_of(value), _of_viewed(value)} - {None}
+    if quant is None or known - {quant}:
         return
     value.meta[META_KEY] = quant
     value.meta[TENSOR_KEY] = readers[0].outputs[0].name
     for quantize in readers:
         _remove_pair(value, quantize, quant)
+
+
+def _of_viewed(value: ir.Value) -> QuantParams | None:
+    """The rounding of what a change of view reads; it moves no byte, so it cannot round anew."""
+    view = value.producer()
+    source = view.inputs[0] if view is not None and is_view(view) else None
+    if source is None:
+        return None
+    made_by = source.producer()
+    if made_by is not None and is_dequantize(made_by):
+        return activation_params(made_by)
+    return quant_of(source)
 
 
 def _remove_pair(value: ir.Value, quantize: ir.Node, quant: QuantParams) -> None:

@@ -28,7 +28,7 @@ def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     changed = False
     for node in model.graph:
-        if not _is_view(node):
+        if not is_view(node):
             continue
         changed |= _to_reshape(model.graph, node)  # Case 1
         changed |= _merge(node)  # Case 2
@@ -37,7 +37,8 @@ def run(model: ir.Model) -> bool:
     return changed
 
 
-def _is_view(node: ir.Node) -> bool:
+def is_view(node: ir.Node) -> bool:
+    """Whether a node moves no value of a map of known shape."""
     if len(node.inputs) == 0:
         return False
     source, target = static_shape(node.inputs[0]), static_shape(node.outputs[0])
