@@ -1,6 +1,7 @@
 """python -m tests.fuzz: run a campaign, or one case again. See docs/testing.md."""
 
 import argparse
+import logging
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.minutes is None and args.count is None and args.only_seed is None:
         parser.error("give --minutes, --count or --only-seed")
+    logging.disable(logging.WARNING)  # ONNX Runtime's quantiser has advice
     plan = Plan(
         kinds=[KINDS[name] for name in args.kind],
         minutes=args.minutes,

@@ -7,6 +7,7 @@ the same operands:
   normalisation whose constants the product has not rounded itself: 1. A sum of products that
   float32 cannot hold (2**24 and more): 1, since then ONNX Runtime rounds.
 * other scales: 1; but 0 for operators that only move or choose values of one scale.
+* values that are not rounded before they are summed: 1, and in floats a rounding of float32.
 
 What is unknown between two tensors adds up: a difference passes through an operator as far as the
 operator can carry it (`_carried`), and is rounded up to whole steps by the next QuantizeLinear.
@@ -27,6 +28,9 @@ _MOVES = frozenset(
         *("Identity", "Dropout", "Flatten", "Squeeze", "Unsqueeze", "GlobalMaxPool", "Expand"),
         *("DepthToSpace", "SpaceToDepth", "Max", "Min", "ReduceMax", "Cast"),
     )
+)
+_SUMS = frozenset(
+    ("Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceMean", "AveragePool", "GlobalAveragePool")
 )
 _CARRY_AS_IS = _MOVES | {
     *("LeakyRelu", "AveragePool", "GlobalAveragePool", "ReduceMean", "Resize", "Sigmoid", "Tanh"),
@@ -70,6 +74,7 @@ class Bounds:
             operands = [v for v in node.input if v and v not in self._constants]
             carried = self._carried(node, operands)
             rough = any(v in self._rough for v in operands) or self._is_rough(node)
+            rough |= node.op_type in _SUMS and not all(self._is_rounded(v) for v in operands)
             scales = frozenset().union(*(self._scales.get(v, frozenset()) for v in operands))
             if node.op_type not in _MOVES:
                 scales |= {math.nan}  # computes: no result is the operand itself
@@ -77,6 +82,15 @@ class Bounds:
                 self.real[name], self._scales[name] = carried, scales
                 if rough:
                     self._rough.add(name)
+
+    def _is_rounded(self, name: str) -> bool:
+        """Whether a value comes straight from int8."""
+        origins = self._scales.get(name, frozenset())
+        return len(origins) == 1 and not any(map(math.isnan, origins))
+
+    def is_rough(self, name: str) -> bool:
+        """Whether a float may differ by the rounding of float32, not only by `real`."""
+        return name in self._rough
 
     def _dequantize(self, node: onnx.NodeProto) -> None:
         source, name = node.input[0], node.output[0]

@@ -23,6 +23,8 @@ Job = Generator[Request, list[Verdict], None]
 REQUESTS_PER_PROCESS = 300
 MIB_PER_CASE = 1024
 _POLL_SECONDS = 0.2
+_PATIENCE = 6
+"""Limits are of processor time; of time on the wall a case has so many times as much."""
 
 
 @dataclass(slots=True)
@@ -37,15 +39,20 @@ class _Worker:
     job: Job | None = None
     machine: str = ""
     since: float = 0.0
+    used: float = 0.0
     seconds: float = SECONDS_PER_CASE
     requests: int = 0
     verdicts: list[Verdict] = field(default_factory=list)
 
     def give(self, job: Job, request: Request) -> None:
-        self.job, self.verdicts, self.since = job, [], time.monotonic()
+        self.job, self.verdicts = job, []
+        self.start_clocks()
         self.machine = request.machine or ""
         self.requests += 1
         self.pipe.send(request)
+
+    def start_clocks(self) -> None:
+        self.since, self.used = time.monotonic(), _processor_seconds(self.process.pid)
 
     def end(self) -> None:
         self.pipe.close()
@@ -131,7 +138,7 @@ class Pool:
             worker.process.join()
             self._lost(worker, Outcome.CRASH, f"the process ended: {worker.process.exitcode}")
             return
-        worker.since = time.monotonic()
+        worker.start_clocks()
         if isinstance(said, Begun):
             worker.machine, worker.seconds = said.machine, said.seconds
         elif said is None:
@@ -142,8 +149,9 @@ class Pool:
     def _hold_limits(self, worker: _Worker) -> None:
         if worker.job is None or worker not in self._workers:
             return
-        seconds = time.monotonic() - worker.since
-        if seconds > worker.seconds:
+        waited = time.monotonic() - worker.since
+        used = _processor_seconds(worker.process.pid) - worker.used
+        if used > worker.seconds or waited > _PATIENCE * worker.seconds:
             self._lost(worker, Outcome.HANG, f"not done after {worker.seconds:g} seconds")
         elif (mib := _resident_mib(worker.process.pid)) > 2 * MIB_PER_CASE:
             self._lost(worker, Outcome.MEMORY, f"{mib} MiB and growing")
@@ -176,6 +184,15 @@ def _within_limits(verdict: Verdict) -> Verdict:
         return verdict
     line = f"peak of {verdict.peak_mib} MiB"
     return Verdict(outcome=Outcome.MEMORY, line=line, machine=verdict.machine)
+
+
+def _processor_seconds(pid: int) -> float:
+    """Time that a process has run, which other work of the computer does not count into."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident_mib(pid: int) -> int:

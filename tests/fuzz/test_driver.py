@@ -13,6 +13,12 @@ from tests.fuzz.campaign import Plan, run, table
 from tests.fuzz.cases import Outcome
 
 
+def _spin():
+    end = time.process_time() + 20
+    while time.process_time() < end:
+        pass
+
+
 def _numpy_warning():
     np.log(np.zeros(1))
 
@@ -32,7 +38,8 @@ DEEDS = {
     "exit": lambda: _fails(SystemExit(3)),
     "no memory": lambda: _fails(MemoryError()),
     "big": lambda: len(bytearray(os.urandom(1 << 20)) * 1100) and None,
-    "hang": lambda: time.sleep(60),
+    "hang": _spin,
+    "wait": lambda: time.sleep(60),
     "crash": os.abort,
 }
 MEANT = {
@@ -42,6 +49,7 @@ MEANT = {
     "no memory": Outcome.MEMORY,
     "big": Outcome.MEMORY,
     "hang": Outcome.HANG,
+    "wait": Outcome.HANG,
     "crash": Outcome.CRASH,
 }
 
@@ -61,7 +69,7 @@ class Deeds:
         return DEEDS[case]()
 
     def seconds(self, case):
-        return 3.0
+        return 2.0
 
     def smaller(self, case, machine):
         return iter(())
