@@ -7,7 +7,9 @@ the same operands:
   normalisation whose constants the product has not rounded itself: 1. A sum of products that
   float32 cannot hold (2**24 and more): 1, since then ONNX Runtime rounds.
 * other scales: 1; but 0 for operators that only move or choose values of one scale.
-* values that are not rounded before they are summed: 1, and in floats a rounding of float32.
+* values that are not rounded before they are summed: 1.
+* floats that are not rounded at the end: a rounding of float32, since the front end puts constants
+  together.
 
 What is unknown between two tensors adds up: a difference passes through an operator as far as the
 operator can carry it (`_carried`), and is rounded up to whole steps by the next QuantizeLinear.
@@ -90,7 +92,7 @@ class Bounds:
 
     def is_rough(self, name: str) -> bool:
         """Whether a float may differ by the rounding of float32, not only by `real`."""
-        return name in self._rough
+        return not self._is_rounded(name)
 
     def _dequantize(self, node: onnx.NodeProto) -> None:
         source, name = node.input[0], node.output[0]
