@@ -92,15 +92,15 @@ def alike(one: Verdict, other: Verdict) -> bool:
 
 
 def _cause(verdict: Verdict) -> str:
-    """What is kept while a find is shrunk: of an exception the place, of wrong values only that
-    they are wrong.
+    """What is kept while a find is shrunk: of an exception the place, of wrong values only whether
+    an output is among them.
     """
     if verdict.outcome is Outcome.INTERNAL:
         return without_names(verdict.line)[:100]
     if verdict.outcome is not Outcome.WRONG:
         return ""
     first = re.split(r"['\"\d]", verdict.line, maxsplit=1)[0].strip()
-    return "values" if first in {"memory", "captured", "output"} else first
+    return "values" if first in {"memory", "captured"} else first
 
 
 def signature(verdict: Verdict) -> str:

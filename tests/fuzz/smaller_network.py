@@ -69,10 +69,12 @@ def _later_inputs(model: onnx.ModelProto, shapes: dict) -> Iterator[onnx.ModelPr
     """A value inside as an input, the latest that fails."""
     for node in reversed(model.graph.node):
         for name in node.output:
+            if name.endswith("/un"):  # an input already
+                continue
             if name in shapes and shapes[name][0] == TensorProto.FLOAT:
                 made = _copy(model)
                 for other in made.graph.node:
-                    other.output[:] = [f"{v}/unused" if v == name else v for v in other.output]
+                    other.output[:] = [f"{v}/un" if v == name else v for v in other.output]
                 made.graph.input.append(helper.make_tensor_value_info(name, *shapes[name]))
                 yield made
 
