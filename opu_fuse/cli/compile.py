@@ -63,7 +63,7 @@ def compile_(
     ] = None,
 ) -> None:
     """Compile an ONNX model for a machine."""
-    from opu_fuse.fuse.explain import added_lines
+    from opu_fuse.fuse.partition import added_lines
     from opu_fuse.hw.load import load_hw
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import STAGES, Options, Program, compile_model

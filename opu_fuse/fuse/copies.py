@@ -6,6 +6,7 @@ stay what they were; only the edges that a copy interrupts are new.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from opu_fuse.dfg.copies import Copied
 from opu_fuse.fuse.growth import Growth, place
@@ -14,10 +15,12 @@ from opu_fuse.fuse.order import producers
 from opu_fuse.fuse.partition import Boundary, Match, Partition
 from opu_fuse.fuse.refusal import Refusal, Words, refuse
 from opu_fuse.fuse.scope import Scope, scope_of
-from opu_fuse.fuse.search import Search
 from opu_fuse.fuse.strategies import in_order
 from opu_fuse.fuse.verify import verify
 from opu_fuse.hw.spec import HwSpec
+
+if TYPE_CHECKING:
+    from opu_fuse.fuse.search import Search  # of one strategy only
 
 
 def copied(words: Words) -> Words | None:
@@ -84,6 +87,6 @@ def _reason(scope: Scope, copy: int, concat: int, partition: Partition) -> Refus
     return refuse(copied, words)
 
 
-def _search(search: Search, moved: Sequence[int]) -> Search:
+def _search(search: "Search", moved: Sequence[int]) -> "Search":
     regions = (replace(r, nodes=tuple(sorted(moved[n] for n in r.nodes))) for r in search.regions)
     return replace(search, regions=tuple(regions))

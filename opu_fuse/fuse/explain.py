@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.errors import PartitionError
-from opu_fuse.fuse.partition import Group, Partition
+from opu_fuse.fuse.partition import Group, Partition, added_lines
 from opu_fuse.fuse.scope import Scope, scope_of
 from opu_fuse.fuse.search import search_lines
 from opu_fuse.fuse.story import Attempt, Trial, story
@@ -57,12 +57,6 @@ def _whole(dfg: Dfg, hw: HwSpec, partition: Partition) -> Iterator[str]:
         yield f"host {dfg[op.node].name}: {op.reason}"
     yield from (f"violation {v.rule}: {v.text}" for v in partition.violations)
     yield from added_lines(partition)
-
-
-def added_lines(partition: Partition) -> Iterator[str]:
-    """What the compiler changed before the groups, and adds behind them, with the reasons."""
-    yield from (f"rewrite: {name}: {reason}" for name, reason in partition.rewrites.items())
-    yield from (f"copy: {name}: {reason}" for name, reason in partition.copies.items())
 
 
 def _one(scope: Scope, partition: Partition, node: Node) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What fusing produces: groups of DFG nodes, host operators, and a reason at every boundary."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -103,3 +103,9 @@ class Partition:
     @property
     def legal(self) -> bool:
         return not self.violations
+
+
+def added_lines(partition: Partition) -> Iterator[str]:
+    """What the compiler changed before the groups, and adds behind them, with the reasons."""
+    yield from (f"rewrite: {name}: {reason}" for name, reason in partition.rewrites.items())
+    yield from (f"copy: {name}: {reason}" for name, reason in partition.copies.items())
