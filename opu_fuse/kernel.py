@@ -13,6 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from opu_fuse.affine import AffineMap
+from opu_fuse.dtypes import NATIVE
 
 
 class Iterator(StrEnum):
@@ -76,10 +77,7 @@ SCALAR_OPS: Mapping[str, ScalarOp] = {
     "select": ScalarOp(arity=3, typing=Typing.SELECT, meaning="a if condition else b"),
 }
 INDEX_DTYPE = "int64"
-DTYPES = (
-    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
-    *("float16", "float32", "float64"),
-)
+DTYPES = NATIVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

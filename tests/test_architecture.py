@@ -16,7 +16,7 @@ PACKAGE = ROOT / "opu_fuse"
 
 # Importable by everybody; each of these may import those before it.
 FIRST_ROW = (
-    *("errors", "fixedpoint", "quant", "resources", "affine", "kernel", "kernel_check"),
+    *("errors", "fixedpoint", "quant", "resources", "affine", "dtypes", "kernel", "kernel_check"),
     *("composites", "folding", "collector", "startup", "opsets"),
     *("foreign", "inference", "writing"),
 )
@@ -44,7 +44,10 @@ RTL_MAY_IMPORT = ("hw", "bundle", "sim")
 ONNXRUNTIME_IN = ("frontend", "dfg", "sim")
 
 # Import name -> distribution, where they differ.
-DISTRIBUTIONS = {"yaml": "pyyaml", "onnx_ir": "onnx-ir", "cocotb_tools": "cocotb"}
+DISTRIBUTIONS = {
+    "yaml": "pyyaml", "onnx_ir": "onnx-ir", "cocotb_tools": "cocotb",
+    "ml_dtypes": "ml-dtypes",
+}
 
 # Files that may exceed MAX_LINES, with the reason.
 MAX_LINES = 400

@@ -22,10 +22,10 @@ from opu_fuse.bundle.program import (
     Tensor,
 )
 from opu_fuse.bundle.ranges import instruction_ranges
+from opu_fuse.dtypes import DTYPES
 from opu_fuse.hw.isa import OPCODE, Engine
 from opu_fuse.hw.layout import Pieces
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.kernel import DTYPES
 
 _POST_RUN = OPCODE[Engine.POST, "run"]
 

@@ -2,7 +2,7 @@
 
 Inside such a model values are real numbers under their own names; int8 values enter and leave as
 `<name>:int8` through DequantizeLinear and QuantizeLinear, and a result the model rounds is
-rounded, and shown, there too.
+rounded, and shown, there too. Values of types that numpy has not enter and leave as `<name>:wide`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.host import body_of, real_data, result_types, runnable_opsets
 from opu_fuse.dfg.types import ValueType
+from opu_fuse.dtypes import carried
 from opu_fuse.errors import ModelError
 from opu_fuse.opsets import OLDEST
 from opu_fuse.quant import QuantParams
@@ -73,6 +74,10 @@ def host_model(
         names[node.ir_node] = (*(part.name or "" for part in node.body[:-1]), node.name)
         _append(draft, node)
     outputs = [dfg[i] for i in sorted(inside | parts) if _leaves(dfg, i, inside)]
+    for node in outputs:
+        if _is_narrow(node):
+            assert node.type is not None
+            _cast(draft, node.value, _outer(node), node.type.carried)
     shown = dict.fromkeys([*map(_outer, outputs), *(f"{value}:int8" for value in draft.rounded)])
     graph = helper.make_graph(
         draft.nodes,
@@ -98,7 +103,10 @@ def host_model(
 def constant_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
     """The model of outputs that are constants: it has no inputs and no operators."""
     outputs = {dfg[i].value: real_data(dfg[i]) for i in nodes}
-    tensors = [numpy_helper.from_array(data, value) for value, data in outputs.items()]
+    tensors = [
+        numpy_helper.from_array(data.astype(carried(data.dtype.name)), value)
+        for value, data in outputs.items()
+    ]
     shown = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors]
     graph = helper.make_graph([], name, [], shown, tensors)
     opsets = [helper.make_opsetid("", OLDEST)]
@@ -125,7 +133,13 @@ def _operands(dfg: Dfg, node: Node) -> Iterable[int]:
 
 
 def _outer(node: Node) -> str:
-    return f"{node.value}:int8" if node.quant is not None else node.value
+    if node.quant is not None:
+        return f"{node.value}:int8"
+    return f"{node.value}:wide" if _is_narrow(node) else node.value
+
+
+def _is_narrow(node: Node) -> bool:
+    return node.quant is None and node.type is not None and node.type.is_narrow
 
 
 def _is_last_of(dfg: Dfg, node: Node, inside: Collection[int]) -> bool:
@@ -163,10 +177,14 @@ def _bring_in(draft: _Draft, node: Node) -> None:
             f"the type of {node.value!r} is not known: neither onnx nor ONNX Runtime infers it",
             "declare it in the model (value_info)",
         )
-    draft.inputs[name] = known.info(name, None if node.quant is None else ir.DataType.INT8)
     draft.names[name] = node.value
     if node.quant is not None:
+        draft.inputs[name] = known.info(name, ir.DataType.INT8)
         _convert(draft, "DequantizeLinear", name, node.value, node.quant)
+        return
+    draft.inputs[name] = known.info(name, known.carried)
+    if _is_narrow(node):
+        _cast(draft, name, node.value, known.dtype)
 
 
 def _append(draft: _Draft, node: Node) -> None:
@@ -203,6 +221,14 @@ def _convert(draft: _Draft, op: str, source: str, target: str, quant: QuantParam
     }
     draft.initializers |= {name: numpy_helper.from_array(v, name) for name, v in values.items()}
     draft.nodes.append(helper.make_node(op, [source, scale, zero], [target], name=f"{target}:{op}"))
+
+
+def _cast(draft: _Draft, source: str, target: str, dtype: ir.DataType) -> None:
+    """Exact, both ways; infinities of 8-bit floats stay infinities."""
+    node = helper.make_node("Cast", [source], [target], name=f"{target}:Cast", to=int(dtype))
+    if dtype.name.startswith("FLOAT8"):
+        node.attribute.append(helper.make_attribute("saturate", 0))
+    draft.nodes.append(node)
 
 
 def _opsets(dfg: Dfg, nodes: Sequence[int]) -> dict[str, int]:

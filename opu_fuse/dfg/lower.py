@@ -248,7 +248,9 @@ def _scalar(node: ir.Node, position: int, default: float) -> float | None:
 
 def _clip(node: ir.Node) -> Lowered | None:
     low, high = _scalar(node, 1, -np.inf), _scalar(node, 2, np.inf)
-    return None if low is None or high is None else _unary(node, "clip", min=low, max=high)
+    if low is None or high is None or not low <= high:  # NaN; bounds in the wrong order
+        return None
+    return _unary(node, "clip", min=low, max=high)
 
 
 def _pad(node: ir.Node) -> Lowered | None:

@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
+from opu_fuse.dtypes import carried
 from opu_fuse.errors import ModelError
 
 UNKNOWN = -1
@@ -27,6 +28,16 @@ class ValueType:
 
     dtype: ir.DataType
     shape: tuple[int, ...] | None
+
+    @property
+    def carried(self) -> ir.DataType:
+        """Dtype in which such a value crosses borders (`dtypes.py`)."""
+        return ir.DataType.from_numpy(np.dtype(carried(self.dtype.numpy().name)))
+
+    @property
+    def is_narrow(self) -> bool:
+        """True when that is another one."""
+        return self.carried != self.dtype
 
     def info(self, name: str, dtype: ir.DataType | None = None) -> onnx.ValueInfoProto:
         """Declares a value of this shape, and of this dtype if none is given."""

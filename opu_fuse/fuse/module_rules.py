@@ -133,7 +133,7 @@ def limits(scope: Scope, node: Node, name: str) -> Words | None:
     Change: {smaller}
     Change: raise `dataflow.modules.{module}.limits.{axis}` to {needed}
     """
-    return next(excesses(scope, node, name), None) if name in scope.modules.bounded else None
+    return next(excesses(scope, node, name), None)
 
 
 def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:
@@ -191,18 +191,21 @@ def _side_operands(dfg: Dfg, node: Node) -> tuple[int, ...]:
 
 
 def excesses(scope: Scope, node: Node, name: str) -> Iterator[Words]:
-    """The facts of `limits`, for every axis on which the operator exceeds the module."""
+    """The facts of `limits`, for every axis on which the operator exceeds the module, or what an
+    instruction can say.
+    """
     module = scope.modules.by_name[name]
     pool = module.kind is ModuleKind.POOL
     limit, attrs = module.limits, node.attrs
+    reach = ("window", limit.window) if pool else ("kernel", limit.kernel)
     for axis, values, most in (
-        ("window", attrs.get("kernel"), limit.window if pool else None),
-        ("kernel", attrs.get("kernel"), None if pool else limit.kernel),
+        (reach[0], attrs.get("kernel"), reach[1]),
         ("stride", attrs.get("strides"), limit.stride),
         ("dilation", attrs.get("dilations"), limit.dilation),
         ("padding", attrs.get("pads"), limit.padding),
     ):
-        if most is None or not values or max(values) <= most:
+        most = largest(axis) if most is None else most
+        if not values or max(values) <= most:
             continue
         per_side = axis == "padding"
         yield {

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from opu_fuse.hw.spec import HwSpec, Limits, Module, ModuleKind
+from opu_fuse.hw.spec import HwSpec, Module, ModuleKind
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -55,8 +55,6 @@ class Modules:
         self.edges = {name: flow.edges.get(name, ()) for name in flow.modules}
         self._operators = dict(flow.operators)
         self._runners = {op: self._with_kind(op) for op in flow.operators}
-        self.bounded = frozenset(n for n, m in self.by_name.items() if _is_bounded(m.limits))
-        """Modules with a largest kernel, stride …"""
         self._ends = {name: self._reaches_exit(name) for name in flow.modules}
         self._positions: dict[tuple[str | None, frozenset[tuple[str, int]]], Position] = {}
         self.start = self.position(None, {})
@@ -122,8 +120,3 @@ class Modules:
         return any(
             self.by_name[m].exit and self.passable(m) for m in self.search(module, frozenset())
         )
-
-
-def _is_bounded(limits: Limits) -> bool:
-    sizes = (limits.kernel, limits.stride, limits.dilation, limits.window, limits.padding)
-    return any(size is not None for size in sizes)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from opu_fuse.bundle.program import UNKNOWN, Bundle, Port
+from opu_fuse.dtypes import NARROW, carried, numpy_dtype
 from opu_fuse.errors import RunError
 from opu_fuse.quant import QuantParams
 
@@ -50,27 +51,36 @@ def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     made: dict[str, np.ndarray] = {}
     for port in bundle.inputs:
-        dtype = np.dtype(port.dtype)
+        dtype = np.dtype(carried(port.dtype))
         if dtype.kind == "f":
-            made[port.name] = rng.standard_normal(port.shape).astype(dtype)
+            data = rng.standard_normal(port.shape)
         elif dtype.kind == "b":
-            made[port.name] = rng.integers(0, 2, port.shape).astype(dtype)
+            data = rng.integers(0, 2, port.shape)
         else:
-            info = np.iinfo(dtype)
-            low, high = max(info.min, -128), min(info.max, 255)
-            made[port.name] = rng.integers(low, high + 1, port.shape).astype(dtype)
+            low, high = _integers(port.dtype)
+            data = rng.integers(max(low, -128), min(high, 255) + 1, port.shape)
+        made[port.name] = np.asarray(data).astype(dtype).astype(numpy_dtype(port.dtype))
     return made
+
+
+def _integers(dtype: str) -> tuple[int, int]:
+    """Least and largest; the two and four bits of narrow types stand in their names."""
+    if dtype not in NARROW:
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    count = 1 << int(dtype[-1])
+    return (0, count - 1) if dtype.startswith("u") else (-count // 2, count // 2 - 1)
 
 
 def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     """One sample of an input -> the value inside.
 
     inside_int8: the value lies in the memory window. It, and that of a port with a scale, is int8
-    inside: floats are quantised, uint8 shifted by 128, int8 left alone. Others stay as given.
+    inside: floats are quantised, uint8 shifted by 128, int8 left alone. Others stay as given, in
+    a type that numpy has.
     Raises RunError for a NaN that would have to be quantised.
     """
     if port.scale is None and not inside_int8:
-        return array
+        return array.astype(carried(port.dtype), copy=False)
     if array.dtype == np.uint8:
         return (array.astype(np.int16) - _UINT8_SHIFT).astype(np.int8)
     if array.dtype == np.int8:
@@ -88,7 +98,7 @@ def from_value(port: Port, value: np.ndarray, *, inside_int8: bool) -> np.ndarra
     if UNKNOWN not in port.shape:
         value = value.reshape(port.shape)
     if value.dtype != np.int8 or (port.scale is None and not inside_int8):
-        return value.astype(port.dtype, copy=False)
+        return value.astype(numpy_dtype(port.dtype), copy=False)
     if port.dtype == "uint8":
         return (value.astype(np.int16) + _UINT8_SHIFT).astype(np.uint8)
     if port.dtype == "int8":
@@ -102,6 +112,9 @@ def _params(port: Port) -> QuantParams:
 
 
 def _checked(port: Port, array: np.ndarray) -> tuple[np.ndarray, int]:
+    if array.dtype.name.startswith("void") and port.dtype in NARROW:  # so .npy files name them
+        same = array.dtype.itemsize == numpy_dtype(port.dtype).itemsize
+        array = array.view(numpy_dtype(port.dtype)) if same else array
     if str(array.dtype) != port.dtype:
         what = f"has dtype {array.dtype}, expected {_text(port.dtype, port.shape)}"
         raise RunError(f"input {port.name}", what, f"convert it with .astype({port.dtype!r})")

@@ -1,16 +1,20 @@
 """Host segments carry tensors of every numeric type and shape, and say so where they cannot."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
 
 from opu_fuse.bundle.file import load, save
-from opu_fuse.bundle.program import UNKNOWN
+from opu_fuse.bundle.program import UNKNOWN, Port
+from opu_fuse.dtypes import numpy_dtype
 from opu_fuse.errors import ModelError, RunError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
+from opu_fuse.sim.ports import samples_of, to_value
 from tests.fuse_linalg.sketch import same_bits
 
 HW = load_hw("opu-tiny")
@@ -126,3 +130,63 @@ def test_a_nan_that_would_have_to_be_quantised_is_refused():
     bundle = compile_model(ir.from_proto(onnx.parser.parse_model(text)), HW).bundle
     with pytest.raises(RunError, match=r"input x: holds NaN"):
         run(bundle, HW, {"x": np.full((1, 4, 2, 2), np.nan, np.float32)})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint2"])
+def test_a_value_of_a_type_that_numpy_has_not_comes_out_exactly(dtype, tmp_path):
+    narrow = numpy_dtype(dtype)
+    x = np.array([0, 1, 1, 0, 1], np.float32)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(narrow)
+    node = onnx.helper.make_node("Cast", ["x"], ["y"], to=kind)
+    model = onnx.parser.parse_model(graph("(float[1,5] x) => (float[1,5] y)", "", 25))
+    model.graph.node.append(node)
+    model.graph.output[0].type.tensor_type.elem_type = kind
+    bundle = compile_model(ir.from_proto(model), HW).bundle
+    save(bundle, tmp_path / "p.opu")
+    found = run(load(tmp_path / "p.opu"), HW, {"x": x.reshape(1, -1)}).outputs["y"]
+    assert found.dtype == narrow
+    assert found.astype(np.float32).tolist() == [x.tolist()]
+
+
+def test_a_map_between_two_host_segments_may_be_narrower_than_numpys_types(rng, tmp_path):
+    text = graph(
+        "(float[1,2,4,4] x) => (float[1,2,4,4] y, float[1,2,4,4] z)",
+        "b = Cast<to = 16>(x) r = Relu(x) s = Softmax(r) c = Cast<to = 1>(b) y = Add(c, s)"
+        " z = Cast<to = 1>(b)",
+    )
+    x = rng.integers(-16, 17, (1, 2, 4, 4)).astype(np.float32) / 16  # int8 and bfloat16 hold it
+    assert same_bits(outputs_of(text, {"x": x}, tmp_path)["z"], x)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<float low = {1.0}, float high = {-1.0}>",
+        "<float low = {nan}, float high = {1.0}>",
+    ],
+)
+def test_bounds_without_an_order_stay_on_the_host(body, rng):
+    text = f"""<ir_version: 10, opset_import: ["" : 17]>
+        g (float[1,2,3,3] x) => (float[1,2,3,3] y) {body} {{ y = Clip(x, low, high) }}"""
+    compiled = compile_model(ir.from_proto(onnx.parser.parse_model(text)), load_hw("opu-light"))
+    assert [compiled.dfg[h.node].op for h in compiled.partition.host] == ["host:Clip"]
+    run(compiled.bundle, load_hw("opu-light"), {"x": rng.normal(size=(1, 2, 3, 3)).astype("f")})
+
+
+def test_a_padding_that_no_instruction_can_say_keeps_the_operator_on_the_host():
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+        g (float[1,1,4,4] x) => (float[1,1,70004,4] y) <int64[8] p = {0,0,70000,0,0,0,0,0}>
+        { [far] y = Pad(x, p) }"""
+    compiled = compile_model(ir.from_proto(onnx.parser.parse_model(text)), HW)
+    (op,) = compiled.partition.host
+    assert "padding 70000" in op.reason
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int4"])
+def test_narrow_arrays_may_come_from_files_that_cannot_name_their_type(dtype):
+    port = Port(name="x", dtype=dtype, shape=(3,), value="x", scale=None, zero_point=0)
+    data = np.array([1, 0, 1], np.float32).astype(numpy_dtype(dtype))
+    nameless = data.view(f"V{data.itemsize}")
+    found, count = samples_of(SimpleNamespace(inputs=(port,)), {"x": nameless})
+    assert count == 1
+    assert to_value(port, found["x"][0], inside_int8=False).tolist() == [1, 0, 1]

@@ -10,7 +10,7 @@ from onnx import helper
 from opu_fuse.fuse.linalg.chain import KernelStep, RuntimeStep, fuse_host_chain, names_read
 from opu_fuse.fuse.linalg.control import Control
 from opu_fuse.fuse.linalg.site import TensorType, constants_of, types_of
-from opu_fuse.kernel import Kernel
+from opu_fuse.kernel import DTYPES, Kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ def split_host_model(
     (exact) as ONNX Runtime running it node by node.
 
     The model comes back as one piece where nothing is fused, where a value that would cross a
-    border has no known type, and where a result is an input or a constant as it is. Options: as in
-    `fuse_host_chain`.
+    border has no known type, or one that numpy has not, and where a result is an input or a
+    constant as it is. Options: as in `fuse_host_chain`.
     """
     graph = model.graph
     constants, types = constants_of(graph), types_of(model)
@@ -52,7 +52,8 @@ def split_host_model(
         min_nodes=min_nodes,
         exact=exact,
     )
-    typed = {v for step in plan.steps for v in step.reads} <= set(types)
+    crossing = {v for step in plan.steps for v in step.reads}
+    typed = all(value in types and types[value].dtype in DTYPES for value in crossing)
     complete = set(outputs) <= {v for step in plan.steps for v in step.writes}
     fused = any(isinstance(step, KernelStep) for step in plan.steps)
     if not (typed and complete and fused):
