@@ -24,7 +24,7 @@ from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError
 from opu_fuse.frontend.prepare import Prepared, prepare
 from opu_fuse.frontend.transforms import REWRITES, STEPS, Drive, Step
-from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING
+from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
@@ -41,7 +41,7 @@ from opu_fuse.passes import (
 )
 from opu_fuse.schedule.copies import Fitted, named, needed_copies, tile_with_copies
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
-from opu_fuse.schedule.tiling import Misfit, TileCache
+from opu_fuse.schedule.tiling import Misfit, TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.result import RunResult  # compiling has none
@@ -167,12 +167,21 @@ def partition_model(
     *,
     budget: float = 1.0,
 ) -> tuple[Dfg, Partition]:
-    """The DFG of a model and its groups, legal or not; needs no quantisation. Copies that `compile`
-    would add are named, and are in no group.
+    """The DFG of a model and its groups, legal or not; needs no quantisation. Groups that the
+    machine cannot run are fused again as `compile` does, but for `greedy`, which is shown as
+    published. Copies that `compile` would add are named, and are in no group.
     """
     prepared = prepare(model, quantised=False, budget=budget, drive=_drive(strategy))
     dfg = build_dfg(prepared.canonical, quantised=False)
-    found = fuse_partition(dfg, hw, strategy=strategy)
+    forbidden: dict[tuple[int, ...], DoesNotFit] = {}
+    tiles: TileCache = {}
+    while True:
+        found = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
+        if not (found.legal and hw.build) or strategy == StrategyName.GREEDY:
+            break
+        misfits = misfits_by_structure(dfg, found, hw, tiles)
+        if not _newly_forbidden(misfits, forbidden):
+            break
     if found.legal:
         found = named(dfg, found, needed_copies(dfg, found, hw))
     return dfg, replace(found, rewrites=prepared.rewrites)
@@ -254,12 +263,19 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> Fitted:
 
 def _forbid(misfits: Sequence[Misfit], forbidden: dict[tuple[int, ...], DoesNotFit]) -> None:
     """Raises what the scheduler says of groups that are forbidden already, if it says no more."""
-    new = {m.nodes: m.error for m in misfits if m.nodes not in forbidden}
-    if not new:
+    if not _newly_forbidden(misfits, forbidden):
         raise misfits[0].error
+
+
+def _newly_forbidden(
+    misfits: Sequence[Misfit], forbidden: dict[tuple[int, ...], DoesNotFit]
+) -> bool:
+    """Adds the groups that do not fit; whether there are any that were not known."""
+    new = {m.nodes: m.error for m in misfits if m.nodes not in forbidden}
     for error in new.values():
         log.info("fusing again: %s", error)
     forbidden |= new
+    return bool(new)
 
 
 def _origin(prepared: Prepared) -> Origin:

@@ -27,7 +27,9 @@ def read_tensor(window: np.ndarray, tensor: Tensor) -> np.ndarray:
 
 
 def write_tensor(window: np.ndarray, tensor: Tensor, value: np.ndarray) -> None:
-    """int8 value into the memory window; lanes of channels that do not exist become 0."""
+    """int8 value into the memory window. What lies in the holes of its layout belongs to others and
+    stays; lanes behind the last channel become 0.
+    """
     y = tensor.layout
-    packed = y.pack(value.reshape(y.channels, y.rows, y.cols))
-    window[tensor.offset : tensor.offset + packed.size] = packed
+    there = window[tensor.offset : tensor.offset + y.size_bytes]
+    there[:] = y.pack(value.reshape(y.channels, y.rows, y.cols), under=there)

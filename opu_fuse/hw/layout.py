@@ -65,14 +65,21 @@ class Layout:
     def size_bytes(self) -> int:
         return self.words * self.word
 
-    def pack(self, chw: np.ndarray) -> np.ndarray:
-        """int8 (channels, rows, cols) -> uint8 (size_bytes,); holes are zero."""
-        if self.pieces:
-            spread = np.zeros((extent(self.pieces), *chw.shape[1:]), np.int8)
-            spread[lanes_of(self.pieces)] = chw
-            chw = spread
+    def pack(self, chw: np.ndarray, under: np.ndarray | None = None) -> np.ndarray:
+        """int8 (channels, rows, cols) -> uint8 (size_bytes,). under: the bytes that lie there, which
+        show through the holes; without them holes are zero.
+        """
         per_word = self.word // self.slot if self.slot < self.word else 1
-        out = np.zeros((self.blocks, self.rows, self.row_words * per_word, self.slot), np.int8)
+        shape = (self.blocks, self.rows, self.row_words * per_word, self.slot)
+        out = np.zeros(shape, np.int8)
+        if self.pieces:
+            if under is not None:
+                out[:] = under.view(np.int8).reshape(shape)
+            blocks, lanes = np.divmod(lanes_of(self.pieces), self.lanes)
+            for b in range(self.blocks):
+                here = blocks == b
+                out[b][:, : self.cols, lanes[here]] = chw[here].transpose(1, 2, 0)
+            return out.reshape(-1).view(np.uint8)
         step = self.channels if self.slot < self.word else self.lanes
         for b in range(self.blocks):
             part = chw[b * step : (b + 1) * step]

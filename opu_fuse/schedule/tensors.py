@@ -228,8 +228,6 @@ def values_read(dfg: Dfg, node: int) -> list[int]:
         operand = dfg[stack.pop()]
         if operand.kind is Kind.TUPLE:
             stack.extend(reversed(operand.operands))
-        elif operand.kind is Kind.TUPLE_GET:
-            found.append(operand.operands[0])
         elif operand.kind is not Kind.CONST:
             found.append(operand.index)
     return found

@@ -5,6 +5,7 @@ that keep the array busy.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from opu_fuse.cost.geometry import group_geometry
 from opu_fuse.cost.lanes import LAYOUT, map_lanes
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
@@ -148,6 +149,24 @@ def layouts(dfg: Dfg, partition: Partition) -> frozenset[int]:
     return frozenset(i for i in members if dfg[i].op in LAYOUT)
 
 
+def misfits_by_structure(
+    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache
+) -> tuple[Misfit, ...]:
+    """The groups that no pass of the machine can run, or no tile fits, whatever the scales are; for
+    float models too.
+    """
+    lanes = map_lanes(dfg, hw, layouts(dfg, partition))
+    misfits = []
+    for group in partition.groups:
+        try:
+            found = group_geometry(dfg, [m.node for m in group.matches], hw, lanes)
+            for _, shape in found.phases if found else ():
+                _tile_of("", shape, hw, cache)
+        except DoesNotFit as error:
+            misfits.append(_misfit(dfg, group, error))
+    return tuple(misfits)
+
+
 def _companions(
     dfg: Dfg,
     partition: Partition,
@@ -173,9 +192,7 @@ def _packed(layer: Layer, slots: Mapping[int, int], hw: HwSpec) -> Layer:
     return replace(layer, shape=replace(layer.shape, slot=slot, px=px))
 
 
-def _is_free(
-    dfg: Dfg, node: int, stored: Collection[int | None], on_host: Collection[int]
-) -> bool:
+def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Collection[int]) -> bool:
     """A view on the host that nobody has to run: its bytes are those of a stored map. Not of one
     that the host makes: whoever reads the view may run in the same segment, before the map is
     written to memory.
@@ -197,13 +214,19 @@ def _misfit(dfg: Dfg, group: Group, error: DoesNotFit) -> Misfit:
     return Misfit(nodes=tuple(sorted(m.node for m in group.matches[: last + 1])), error=error)
 
 
+def _tile_of(
+    name: str, shape: Shape, hw: HwSpec, cache: TileCache, *, beside: bool = False
+) -> tuple[Tile, Estimate]:
+    key = shape, beside
+    if key not in cache:
+        cache[key] = choose_tile(name, shape, hw, beside=beside)
+    return cache[key]
+
+
 def _tile_layer(
     layer: Layer, hw: HwSpec, offset: int, cache: TileCache, *, beside: bool = False
 ) -> PlannedLayer:
-    key = layer.shape, beside
-    if key not in cache:
-        cache[key] = choose_tile(layer.name, layer.shape, hw, beside=beside)
-    tile, estimate = cache[key]
+    tile, estimate = _tile_of(layer.name, layer.shape, hw, cache, beside=beside)
     ranges = output_ranges(layer.shape, tile, hw)
     block_bytes = PARAM_WORDS * hw.word_bytes
     params = align(offset + weight_bytes(ranges, hw))

@@ -2,8 +2,8 @@
 
 With power-of-two scales the machine rounds as ONNX Runtime does, bit for bit (docs/models.md). One
 step is allowed behind (1) an average over a count that is no power of two, whose reciprocal has no
-exact multiplier; (2) scales that are no powers of two, for the same reason; (3) a normalisation
-whose constants are finer than the machine's 16-bit multipliers.
+exact multiplier; (2) scales that are no powers of two, for the same reason; (3) constants in floats
+that the machine's integers do not hold: of a normalisation, a bias, a sum or a product.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,15 @@ from onnx import numpy_helper
 
 AVERAGES = "an average over a count that is no power of two"
 SCALES = "scales that are no powers of two"
-CONSTANTS = "normalisation constants finer than 16 bits"
+CONSTANTS = "constants in floats that the machine's integers do not hold"
 _MOVERS = frozenset(
     {"Concat", "Flatten", "Identity", "MaxPool", "Pad", "Relu", "Reshape", "Resize", "Slice"}
     | {"Split", "Squeeze", "Transpose", "Unsqueeze"}
 )
 """Give values of their operands: with one scale throughout nothing is rounded."""
 _GLOBAL = frozenset({"GlobalAveragePool", "ReduceMean"})
+_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub", "Sum"})
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm"})
 _CONSTANT_BITS = 16
 
 
@@ -67,7 +69,7 @@ class _Graph:
             return EXACT if tied else Allowed(steps=1, why=SCALES)
         if any(not self._divides_exactly(n, shapes) for n in operators):
             return Allowed(steps=1, why=AVERAGES)
-        if any(not self._is_coarse(n) for n in operators):
+        if not all(self._holds_constants(n) for n in operators):
             return Allowed(steps=1, why=CONSTANTS)
         return EXACT
 
@@ -104,9 +106,30 @@ class _Graph:
         count = np.prod(attributes["kernel_shape"], dtype=np.float64)
         return _is_power_of_two(count) and (not uneven or count == 1)
 
-    def _is_coarse(self, node: onnx.NodeProto) -> bool:
-        if node.op_type != "BatchNormalization":
+    def _holds_constants(self, node: onnx.NodeProto) -> bool:
+        if node.op_type in _ARITHMETIC:
+            return all(self._constant(name) is None for name in node.input)
+        if node.op_type == "BatchNormalization":
+            return self._is_coarse(node)
+        bias = (
+            self._constant(node.input[2]) if node.op_type in _WEIGHTED and node.input[2:] else None
+        )
+        if bias is None:
             return True
+        scales = [self._scale_of(name) for name in node.input[:2]]
+        if scales[0] is None or scales[1] is None:
+            return False
+        return bool(np.all(bias / (scales[0] * scales[1]) % 1 == 0))
+
+    def _scale_of(self, name: str) -> np.ndarray | None:
+        made_by = self.producer.get(name)
+        if made_by is None or made_by.op_type != "DequantizeLinear":
+            return None
+        scale = self._constant(made_by.input[1])
+        return None if scale is None else scale.astype(np.float64)
+
+    def _is_coarse(self, node: onnx.NodeProto) -> bool:
+        """Whether a normalisation is a shift by 16-bit multiples of a power of two."""
         scale, _, mean, variance = (self._constant(name) for name in node.input[1:5])
         if scale is None or mean is None or variance is None or mean.any():
             return False

@@ -52,6 +52,16 @@ TEXTS = {
     (float[1,1,8,5] x) => (float[1,1,8,5] y, float[1,2,5,8] z)
     <int64[4] shape = {1,1,5,8}, float[1,1,1,1] w, float[2,1,1,1] u>
     { h = Tanh(x)  v = Reshape(h, shape)  y = Conv(h, w)  z = Conv(v, u) }""",
+    "a part of a split that the host reads late": """
+    (float[1,32,6,6] x) => (float[1,8,6,6] y, float[1,16,6,6] z)
+    <int64[2] parts = {24,8}, float[16,32,1,1] w, float[16,16,1,1] v>
+    { h = Tanh(x)  a, b = Split<axis=1>(h, parts)  c = Conv(h, w)  s = Selu(c)  z = Conv(s, v)
+      t = Conv(z, v)  p = GlobalAveragePool(t)  m = ReduceMax<keepdims=1>(p)  y = Mul(b, m) }""",
+    "a split of which a view of a concatenation holds a part": """
+    (float[1,35,1,1] x, float[1,70,1,1] v) => (float[1,35,1,1] y, float[1,3,1,1] z)
+    <int64[2] parts = {35,35}, int64[4] shape = {1,35,2,1}, float[3,35,1,1] w>
+    { a, b = Split<axis=1>(v, parts)  c = Concat<axis=1>(x, b)  r = Reshape(c, shape)
+      y = GlobalAveragePool(r)  z = Conv(a, w) }""",
     "a split of a reshaped map": """(float[1,9,5,2] x) => (float[1,3,2,9] y)
     <int64[4] shape = {1,5,2,9}, int64[2] parts = {2,3}, float[3,3,1,1] w>
     { r = Reshape(x, shape)  a, b = Split<axis=1>(r, parts)  y = Conv(b, w) }""",

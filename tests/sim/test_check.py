@@ -128,6 +128,9 @@ BOUNDS = {
         f"f = BatchNormalization<epsilon=0.0>(d, fine, zeros, zeros, ones)  t = {Q}",
         CONSTANTS,
     ),
+    "a bias on the accumulator's grid": (f"f = Conv(d, v, on)  t = {Q}", EXACT.why),
+    "a bias between its steps": (f"f = Conv(d, v, off)  t = {Q}", CONSTANTS),
+    "a sum with a constant": (f"f = Add(d, on)  t = {Q}", CONSTANTS),
     "a coarse normalisation": (
         f"f = BatchNormalization<epsilon=0.0>(d, coarse, zeros, zeros, ones)  t = {Q}",
         EXACT.why,
@@ -142,8 +145,9 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
         f"""{HEADER} g (float[1,2,4,4] x) => (int8[1,2,4,4] t)
         <float s = {{0.25}}, float u = {{0.3}}, int8 z = {{0}}, float[2,2,1,1] w = {{1,2,3,4}},
          float[2] fine = {{0.1,1}}, float[2] coarse = {{0.75,1}}, float[2] zeros = {{0,0}},
-         float[2] ones = {{1,1}}>
-        {{ i = QuantizeLinear(x, s, z)  d = DequantizeLinear(i, s, z)  {body} }}"""
+         float[2] ones = {{1,1}}, float[2] on = {{0.125,1}}, float[2] off = {{0.3,1}},
+         int8[2,2,1,1] wq = {{1,2,3,4}}, float half = {{0.5}}>
+        {{ v = DequantizeLinear(wq, half, z)  i = QuantizeLinear(x, s, z)  d = DequantizeLinear(i, s, z)  {body} }}"""
     )
     shapes = {"i": (1, 2, 4, 4), "q": (1, 2, 3, 3)}
     found = allowed_differences(model, shapes)["t"]
