@@ -66,8 +66,8 @@ class Layout:
         return self.words * self.word
 
     def pack(self, chw: np.ndarray, under: np.ndarray | None = None) -> np.ndarray:
-        """int8 (channels, rows, cols) -> uint8 (size_bytes,). under: the bytes that lie there, which
-        show through the holes; without them holes are zero.
+        """int8 (channels, rows, cols) -> uint8 (size_bytes,). under: the bytes that lie
+        there, which show through the holes; without them holes are zero.
         """
         per_word = self.word // self.slot if self.slot < self.word else 1
         shape = (self.blocks, self.rows, self.row_words * per_word, self.slot)

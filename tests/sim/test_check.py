@@ -147,7 +147,8 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
          float[2] fine = {{0.1,1}}, float[2] coarse = {{0.75,1}}, float[2] zeros = {{0,0}},
          float[2] ones = {{1,1}}, float[2] on = {{0.125,1}}, float[2] off = {{0.3,1}},
          int8[2,2,1,1] wq = {{1,2,3,4}}, float half = {{0.5}}>
-        {{ v = DequantizeLinear(wq, half, z)  i = QuantizeLinear(x, s, z)  d = DequantizeLinear(i, s, z)  {body} }}"""
+        {{ v = DequantizeLinear(wq, half, z)  i = QuantizeLinear(x, s, z)
+           d = DequantizeLinear(i, s, z)  {body} }}"""
     )
     shapes = {"i": (1, 2, 4, 4), "q": (1, 2, 3, 3)}
     found = allowed_differences(model, shapes)["t"]
