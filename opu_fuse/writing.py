@@ -36,6 +36,12 @@ def require_target(path: Path) -> None:
         raise OSError(errno.EINVAL, "is a device or pipe, not a file")
 
 
+def require_folder(folder: Path) -> None:
+    """Raises OSError where no folder is and none can be made."""
+    if folder.exists() and not folder.is_dir():
+        raise OSError(errno.ENOTDIR, "is a file, not a folder")
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """The name under which to write; in the end the file becomes `path`, after an error nothing is
@@ -70,8 +76,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into; in the end its files move into `folder`, after an error none does.
     Raises OSError.
     """
-    if folder.exists() and not folder.is_dir():
-        raise OSError(errno.ENOTDIR, "is a file, not a folder")
+    require_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_BESIDE, dir=folder) as name:
         yield Path(name)

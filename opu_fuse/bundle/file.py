@@ -64,10 +64,10 @@ def load(path: str | Path) -> Bundle:
     """
     path = Path(path)
     where = str(path)
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        what = "cannot be read (it is no file)"
-        raise ProgramError(where, what, "give the file that compile wrote")
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            what = "cannot be read (it is no file)"
+            raise ProgramError(where, what, "give the file that compile wrote")
         with zipfile.ZipFile(path) as archive:
             sizes = _sizes(archive, path)
             if sizes.get(manifests.NAME, 0) > _LARGEST_MANIFEST:

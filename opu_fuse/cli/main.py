@@ -56,8 +56,8 @@ def main() -> None:
         err.print("interrupted")
         sys.exit(130)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _NO_SCREEN and error.filename is None:
-            err.print(f"error: what is printed cannot be written: {error.strerror}", markup=False)
+        if isinstance(error, OSError) and (what := _about_files(error)) is not None:
+            err.print(f"error: {what}", markup=False)
             sys.exit(1)
         logging.getLogger(__name__).debug("traceback", exc_info=True)
         err.print(
@@ -66,6 +66,15 @@ def main() -> None:
             markup=False,
         )
         sys.exit(3)
+
+
+def _about_files(error: OSError) -> str | None:
+    """What the file system refused to do; None where it is not that."""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}; choose another path"
+    if error.errno in _NO_SCREEN:
+        return f"what is printed cannot be written: {error.strerror}"
+    return None
 
 
 @app.callback(invoke_without_command=True)
@@ -83,3 +92,5 @@ def _global(
     handler = RichHandler(console=err, show_time=False, show_path=False, markup=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
     logging.getLogger("opu_fuse").setLevel(level)
+    logging.captureWarnings(capture=True)  # of libraries: they say nothing to users
+    logging.getLogger("py.warnings").setLevel(logging.DEBUG if verbose else logging.ERROR)

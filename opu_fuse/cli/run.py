@@ -13,7 +13,13 @@ import typer
 from opu_fuse.cli.arguments import AsJson, ProgramFile
 from opu_fuse.cli.console import err, out, print_json
 from opu_fuse.errors import RunError
-from opu_fuse.sim.files import read_inputs, require_targets, write_arrays, write_text
+from opu_fuse.sim.files import (
+    read_inputs,
+    require_folders,
+    require_targets,
+    write_arrays,
+    write_text,
+)
 
 
 class Engine(StrEnum):
@@ -107,6 +113,7 @@ def run(
         ],
     )
     require_targets(trace, waves)
+    require_folders(output, dump_tensors)
     loaded = Program.load(program)
     if hw is not None:
         loaded = Program(bundle=loaded.bundle, hw=load_hw(hw))

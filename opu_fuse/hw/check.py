@@ -20,6 +20,9 @@ from opu_fuse.hw.isa import (
 from opu_fuse.hw.problem import Problem, bad
 from opu_fuse.hw.spec import Buffer, HwSpec
 
+LARGEST_ON_CHIP = 1 << 28
+"""Bytes of all buffers."""
+
 _LIMIT_BITS: dict[str, int] = {
     "kernel": REGISTER[Engine.COMPUTE, "kernel_rows"].bits,
     "stride": REGISTER[Engine.COMPUTE, "stride_y"].bits,
@@ -99,6 +102,30 @@ def _buffers(spec: HwSpec) -> Iterator[Problem]:
             )
 
 
+def _on_chip(spec: HwSpec) -> Iterator[Problem]:
+    """All buffers together fit an FPGA (and the memory of who simulates them)."""
+    word, buffers = spec.word_bytes, spec.buffers
+    sizes = {
+        "feature": buffers.feature.words * word,
+        "weight": buffers.weight.words * buffers.weight.width,
+        "param": buffers.param.words * word,
+        "residual": buffers.residual.words * word,
+        "psum": buffers.psum.words * 4 * spec.word_channels,
+        "output": buffers.output.words * word,
+        "pre": buffers.pre.words * word if buffers.pre else 0,
+        "table": buffers.table.words * word if buffers.table else 0,
+    }
+    total = sum(sizes.values())
+    if total > LARGEST_ON_CHIP:
+        name = max(sizes, key=lambda n: sizes[n])
+        yield bad(
+            ("buffers", name, "words"),
+            f"the buffers take {total} bytes together, {sizes[name]} of them for {name}: no FPGA "
+            f"has more than {LARGEST_ON_CHIP}",
+            f"use at least {total - LARGEST_ON_CHIP} bytes less",
+        )
+
+
 def _encodings(spec: HwSpec) -> Iterator[Problem]:
     """Module limits, multipliers and the memory fit the instruction fields that carry them."""
     for name, module in spec.dataflow.modules.items():
@@ -158,4 +185,11 @@ def _bus(spec: HwSpec) -> Iterator[Problem]:
 
 
 Rule = Callable[[HwSpec], Iterator[Problem]]
-RULES: tuple[Rule, ...] = (*GRAPH_RULES, _array, _buffers, _encodings, _bus)
+RULES: tuple[Rule, ...] = (
+    *GRAPH_RULES,
+    _array,
+    _buffers,
+    _on_chip,
+    _encodings,
+    _bus,
+)

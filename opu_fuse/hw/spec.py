@@ -49,6 +49,7 @@ work and are never mapped.
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 Count = Annotated[int, Field(ge=1)]
+QueueDepth = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class ModuleKind(StrEnum):
@@ -175,10 +176,10 @@ class Post:
 class Queues:
     """Instruction queue depths in 32-bit words."""
 
-    load: Count
-    compute: Count
-    post: Count
-    store: Count
+    load: QueueDepth
+    compute: QueueDepth
+    post: QueueDepth
+    store: QueueDepth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
@@ -191,8 +192,8 @@ class Dram:
     capacity: Count
     max_burst: Annotated[int, Field(ge=1, le=256)]
     outstanding: Annotated[int, Field(ge=1, le=64)]
-    bytes_per_cycle: Annotated[float, Field(gt=0)]
-    latency: Annotated[int, Field(ge=0)]
+    bytes_per_cycle: Annotated[float, Field(ge=0.01)]
+    latency: Annotated[int, Field(ge=0, le=65_535)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
@@ -261,7 +262,7 @@ class HwSpec:
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     description: str
     build: bool
-    clock_mhz: Annotated[float, Field(gt=0)]
+    clock_mhz: Annotated[float, Field(ge=0.001, le=100_000)]
     word_channels: Count
     array: Array
     buffers: Buffers

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from opu_fuse.errors import RunError
-from opu_fuse.writing import require_target, whole_file, whole_folder
+from opu_fuse.writing import require_folder, require_target, whole_file, whole_folder
 
 _UNREADABLE = (
     *(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError),
@@ -40,9 +40,9 @@ def read_inputs(pairs: list[str] | None) -> dict[str, np.ndarray] | None:
 
 def read_array(path: Path) -> np.ndarray:
     """The array of a .npy file, or the only one of an .npz file. RunError for whatever is none."""
-    if not path.is_file():
-        raise RunError(str(path), "no such file", _NUMPY_FILE)
     try:
+        if not path.is_file():
+            raise RunError(str(path), "no such file", _NUMPY_FILE)
         with warnings.catch_warnings(), path.open("rb") as file:
             warnings.simplefilter("ignore")  # of headers by older versions: they are read all right
             return _only(np.load(file, allow_pickle=False), path)
@@ -100,11 +100,19 @@ def require_targets(*paths: Path | None) -> None:
                 require_target(path)
 
 
+def require_folders(*folders: Path | None) -> None:
+    """RunError for the first folder that could not be one: before the work, not after it."""
+    for folder in folders:
+        if folder is not None:
+            with file_errors(folder):
+                require_folder(folder)
+
+
 def read_text(path: Path) -> str:
     """A UTF-8 text file."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-        raise RunError(str(path), "is no file", "give a text file")
     with file_errors(path):
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+            raise RunError(str(path), "is no file", "give a text file")
         return path.read_text(encoding="utf-8")
 
 

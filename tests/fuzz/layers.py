@@ -77,9 +77,7 @@ def _window(
         for i in range(4)
     ]
     form["pads"] = pads
-    made = [
-        (n + pads[i] + pads[i + 2] - reach[i]) // step[i] + 1 for i, n in enumerate(size)
-    ]
+    made = [(n + pads[i] + pads[i + 2] - reach[i]) // step[i] + 1 for i, n in enumerate(size)]
     return form, made
 
 

@@ -117,8 +117,8 @@ def change_tree(rng: np.random.Generator, tree: Any) -> None:
     value = parent[key]
     match int(rng.integers(7)):
         case 0 | 1 if isinstance(value, int | float) and not isinstance(value, bool):
-            number = odd_number(rng, int(value))
-            parent[key] = number if isinstance(value, int) else float(number)
+            number = odd_number(rng, int(min(max(value, -1e18), 1e18)))
+            parent[key] = number if isinstance(value, int) else float(np.clip(number, -1e30, 1e30))
         case 0 | 1 | 2:
             parent[key] = copy.deepcopy(one_of(rng, ODD_VALUES))
         case 3:

@@ -38,6 +38,7 @@ from opu_fuse.sim.compare import check
 from opu_fuse.sim.ports import noise
 from tests.bundle.sample import sample_bundle
 from tests.fuzz.mutations import change_bytes, change_text, change_tree, odd_number, one_of, rng_of
+from tests.fuzz.worker import SECONDS_PER_CASE
 from tests.networks import random_layers
 
 BASES = (
@@ -276,6 +277,9 @@ class Programs:
 
     def machines(self, case: Case) -> Sequence[str]:
         return [""]
+
+    def seconds(self, case: Case) -> float:
+        return SECONDS_PER_CASE
 
     def judge(self, case: Case, machine: str) -> str | None:
         with tempfile.TemporaryDirectory() as folder:

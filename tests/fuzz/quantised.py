@@ -142,9 +142,7 @@ class _Quantiser:
         fused = self._style.direct and len(readers) == 1 and name not in self._outputs
         return not (fused and node.op_type in _WEIGHTED and readers[0].op_type in {"Relu", "Clip"})
 
-    def _params_of(
-        self, name: str, node: onnx.NodeProto | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _params_of(self, name: str, node: onnx.NodeProto | None) -> tuple[np.ndarray, np.ndarray]:
         source = node.input[0] if node is not None else ""
         shares = self._style.shared and node is not None and node.op_type in _SHARING
         if shares and source in self._params:

@@ -179,6 +179,27 @@ SIZES = {
         "mine.yaml:3: bus of 24 bytes: AXI data widths are powers of two",
         "",
     ),
+    "more on-chip memory than any chip has": (
+        "buffers: {psum: {words: 4194304}, feature: {words: 4194304}, output: {words: 4194304},\n"
+        + "  residual: {words: 4194304}, param: {words: 4194304}}\n",
+        "mine.yaml:3: the buffers take 268",
+        "no FPGA has more than 268435456; use at least",
+    ),
+    "memory that never answers": (
+        "dram: {latency: 65536}\n",
+        "mine.yaml:3: dram.latency 65536: input should be less than or equal to 65535",
+        "",
+    ),
+    "memory that hardly moves": (
+        "dram: {bytes_per_cycle: 1.0e-300}\n",
+        "mine.yaml:3: dram.bytes_per_cycle 1e-300: input should be greater than or equal to ",
+        "0.01",
+    ),
+    "a queue longer than any": (
+        "queues: {load: 70000}\n",
+        "mine.yaml:3: queues.load 70000: input should be less than or equal to 65536",
+        "",
+    ),
     "memory faster than its bus": (
         "dram: {bytes_per_cycle: 17}\n",
         "mine.yaml:3: 17 bytes per cycle exceed what reads and writes of a 8-byte bus carry",
