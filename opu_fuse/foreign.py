@@ -134,6 +134,8 @@ def _work(
             answer = (_Outcome.REFUSED, (type(error), astuple(error)))
         except ForeignError as error:
             answer = (_Outcome.FAILED, str(error))
+        except MemoryError:
+            answer = (_Outcome.FAILED, "asked for more memory than it may have")
         except BaseException:  # noqa: BLE001  raised again in the parent
             answer = (_Outcome.BROKEN, traceback.format_exc())
         with open(writer, "wb") as pipe:

@@ -66,8 +66,8 @@ def _inferred(proto: onnx.ModelProto, *, strict: bool) -> onnx.GraphProto:
 
 
 def _plain(text: str) -> str:
-    """(op_type:Conv, node name: c): [ShapeInferenceError] Attribute strides has ..."""
-    line = " ".join(text.split()).split(_NESTED, 1)[-1]
+    """The first complaint: (op_type:Conv, node name: c): [ShapeInferenceError] Attribute ..."""
+    line = text.split(_NESTED, 1)[-1].splitlines()[0]
     for noise in ("[ShapeInferenceError] ", "[TypeInferenceError] "):
         line = line.replace(noise, "")
     return line.rstrip(".")

@@ -41,6 +41,25 @@ def test_a_quantised_model_is_compiled_without_the_slow_libraries(tmp_path):
     assert done.stdout.splitlines()[-1] == "loaded: []"
 
 
+INTERRUPTED = """
+import builtins, signal, sys
+real = builtins.__import__
+def interrupted(name, *args, **kwargs):
+    if name == "rich.console":
+        signal.raise_signal(signal.SIGINT)
+    return real(name, *args, **kwargs)
+builtins.__import__ = interrupted
+from opu_fuse.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_command_is_starting_says_one_word():
+    command = [sys.executable, "-c", INTERRUPTED, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 # They pass on what Shape and Size make, or need symbolic shapes: alone they fold nothing.
 ONLY_WITH_SHAPES = {"Abs", "Add", "Gather", "Squeeze"}
 

@@ -6,7 +6,7 @@ one sample of the input's shape, or many stacked along the first axis.
 """
 
 import logging
-import zipfile
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
+from opu_fuse.foreign import ForeignError, complaints
 
 Calibration = str | Path | Mapping[str, np.ndarray] | None
 Sample = dict[str, np.ndarray]
@@ -32,7 +33,7 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
     """One mapping of input name -> array per sample, and the warnings that were given.
 
     Raises ModelError, naming expected and got, for missing or unreadable files, wrong names, shapes
-    or types, values that are not finite, and inputs that noise cannot stand for.
+    or types, and values that are not finite.
     """
     if calibration is None:
         _log.warning(NOISE_WARNING)
@@ -50,18 +51,23 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
 
 
 def _noise(model: ir.Model) -> list[Sample]:
-    for value in model.graph.inputs:
-        if value.dtype != ir.DataType.FLOAT:
-            raise ModelError(
-                f"input {value.name!r}",
-                f"is {_type_name(value)}, noise can only stand for float32",
-                "pass calibration data",
-            )
     rng = np.random.default_rng(NOISE_SEED)
     return [
-        {v.name or "": rng.standard_normal(_shape(v), np.float32) for v in model.graph.inputs}
+        {v.name or "": _random(rng, _shape(v), _dtype(v)) for v in model.graph.inputs}
         for _ in range(NOISE_SAMPLES)
     ]
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """What an input of this type may hold: a normalised image, bytes of one, else small numbers
+    that can be counts, places or switches.
+    """
+    if dtype in (np.int8, np.uint8):
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    if dtype.kind in "iub":
+        return rng.integers(0, 2, shape).astype(dtype)
+    return rng.standard_normal(shape, np.float32).astype(dtype, copy=False)
 
 
 def _sources(
@@ -83,26 +89,29 @@ def _sources(
 
 
 def _read(model: ir.Model, file: Path) -> Mapping[str, np.ndarray]:
-    try:
-        data = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    found = _load(file)
+    if not isinstance(found, np.ndarray):
+        return found
+    if len(model.graph.inputs) != 1:
+        names = ", ".join(repr(v.name) for v in model.graph.inputs)
         raise ModelError(
-            str(file), "is no numpy file (.npy or .npz)", "write it with numpy.save or numpy.savez"
-        ) from error
-    if isinstance(data, np.ndarray):
-        if len(model.graph.inputs) != 1:
-            names = ", ".join(repr(v.name) for v in model.graph.inputs)
-            raise ModelError(
-                str(file),
-                f"one array cannot feed {len(model.graph.inputs)} inputs",
-                f"write a .npz file with arrays {names}",
-            )
-        return {model.graph.inputs[0].name or "": data}
-    with data:
-        try:
-            return {name: data[name] for name in data.files}
-        except (ValueError, zipfile.BadZipFile, OSError) as error:
-            raise ModelError(str(file), "is damaged", "write it again with numpy.savez") from error
+            str(file),
+            f"one array cannot feed {len(model.graph.inputs)} inputs",
+            f"write a .npz file with arrays {names}",
+        )
+    return {model.graph.inputs[0].name or "": found}
+
+
+def _load(file: Path) -> np.ndarray | dict[str, np.ndarray]:
+    """What a .npy or .npz file holds: it may be cut, encrypted, smaller than it says, anything."""
+    what, advice = "is no numpy file (.npy or .npz)", "write it with numpy.save or numpy.savez"
+    try:
+        with complaints(), warnings.catch_warnings(action="ignore"), file.open("rb") as stream:
+            data = np.load(stream, allow_pickle=False)
+            what, advice = "is damaged", "write it again with numpy.savez"
+            return data if isinstance(data, np.ndarray) else {n: data[n] for n in data.files}
+    except ForeignError as error:
+        raise ModelError(str(file), what, advice) from error
 
 
 def _split(model: ir.Model, where: str, arrays: Mapping[str, np.ndarray]) -> list[Sample]:
@@ -127,11 +136,12 @@ def _split(model: ir.Model, where: str, arrays: Mapping[str, np.ndarray]) -> lis
 def _stack(value: ir.Value, where: str, array: np.ndarray) -> np.ndarray:
     """[samples, *input shape] in the input's type."""
     shape = _shape(value)
-    wanted = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
-    if array.dtype.kind not in "fiub" or (wanted.kind != "f" and array.dtype != wanted):
+    wanted, got = _dtype(value), getattr(array, "dtype", type(array).__name__)
+    fits = wanted.kind == "f" and isinstance(got, np.dtype) and got.kind in "fiub"
+    if got != wanted and not fits:
         raise ModelError(
             where,
-            f"input {value.name!r} expects {wanted}, got {array.dtype}",
+            f"input {value.name!r} expects {wanted}, got {got}",
             "convert the data",
         )
     if tuple(array.shape) == shape:
@@ -145,7 +155,8 @@ def _stack(value: ir.Value, where: str, array: np.ndarray) -> np.ndarray:
             f"(or samples stacked along the first axis), got {_text(array.shape)}",
             "reshape the calibration data",
         )
-    array = np.ascontiguousarray(array, wanted)
+    with np.errstate(over="ignore"):  # infinite then, which is told below
+        array = np.ascontiguousarray(array, wanted)
     if wanted.kind == "f" and not np.all(np.isfinite(array)):
         raise ModelError(where, f"input {value.name!r} holds NaN or infinity", "clean the data")
     return array
@@ -160,5 +171,5 @@ def _text(shape: tuple[int, ...]) -> str:
     return "x".join(str(n) for n in shape)
 
 
-def _type_name(value: ir.Value) -> str:
-    return value.dtype.name.lower() if value.dtype is not None else "of unknown type"
+def _dtype(value: ir.Value) -> np.dtype:
+    return np.dtype(np.float32) if value.dtype is None else value.dtype.numpy()

@@ -59,4 +59,4 @@ def _bound(node: ir.Node) -> float:
             bound *= max(data.size, 1)
             if is_standard(node, *_ENLARGING) and data.size <= _FEW and data.dtype.kind in "iuf":
                 bound *= float(np.prod(np.maximum(np.abs(data.astype(np.float64)), 1.0)))
-    return max(bound, *known)
+    return max([bound, *known])

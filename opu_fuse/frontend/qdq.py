@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.frontend.editing import constant, operand
+from opu_fuse.frontend.editing import constant, operand, static_shape
 from opu_fuse.quant import QuantParams
 
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
@@ -27,6 +27,25 @@ def is_dequantize(node: ir.Node | None) -> bool:
 def is_quantised(model: ir.Model) -> bool:
     """True when the model holds QuantizeLinear or DequantizeLinear: it is not quantised again."""
     return any(node.op_type in {"QuantizeLinear", "DequantizeLinear"} for node in model.graph)
+
+
+def mistake_of_scales(node: ir.Node) -> str | None:
+    """What is wrong with the scales of a Q or DQ node; None when nothing is, and for others."""
+    if not (is_quantize(node) or is_dequantize(node)):
+        return None
+    size, scale = static_shape(node.inputs[0]), static_shape(operand(node, 1))
+    zero = static_shape(operand(node, 2))
+    if size is None or scale is None or node.attributes.get_int("block_size", 0):
+        return None
+    if zero is not None and math.prod(zero) != math.prod(scale):
+        return f"it has {math.prod(scale)} scales and {math.prod(zero)} zero points"
+    if math.prod(scale) == 1:
+        return None
+    axis = node.attributes.get_int("axis", 1)
+    if len(scale) != 1 or not -len(size) <= axis < len(size) or size[axis] != scale[0]:
+        text = "x".join(map(str, size))
+        return f"it has {math.prod(scale)} scales for axis {axis} of a value of {text}"
+    return None
 
 
 def activation_params(node: ir.Node) -> QuantParams | None:

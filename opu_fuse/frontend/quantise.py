@@ -188,6 +188,8 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
     values: dict[ir.Value, None] = {}
     for node in graph:
         read = [v for v in node.inputs if v is not None]
+        if any(0 in (static_shape(v) or ()) for v in (*read, *node.outputs)):
+            continue  # there is nothing to round
         if node in wholes:
             source = wholes[node].source
             if not (source in values or source.is_graph_input()) or not _is_map(node.outputs[0]):

@@ -66,7 +66,7 @@ def collect(
         raise ModelError(
             "calibration",
             f"ONNX Runtime cannot run the model ({error})",
-            "try it in ONNX Runtime with the same inputs",
+            "pass calibration data that fits, or try the model in ONNX Runtime",
         ) from error
     return {
         name: Range(low=low, high=high, kept=parts[name]) for name, (low, high) in extremes.items()

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.budget import check_budget
 from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
+from opu_fuse.frontend.qdq import mistake_of_scales
 from opu_fuse.frontend.windowed import mistake_of_window
 
 OLDEST_OPSET = 7
@@ -169,7 +170,7 @@ def _check_node(node: ir.Node, place: str) -> None:
     strings = (v for v in node.inputs if v is not None and v.dtype == ir.DataType.STRING)
     for value in strings:
         raise _only_tensors(place, f"its operand {value.name!r} holds strings")
-    wrong = mistake_of_window(node)
+    wrong = mistake_of_window(node) or mistake_of_scales(node)
     if wrong is not None:
         raise ModelError(place, wrong, "check the export with onnx.checker")
 

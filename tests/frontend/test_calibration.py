@@ -2,6 +2,7 @@
 
 import logging
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,17 +113,17 @@ def test_one_array_cannot_feed_two_inputs(
         prepare(two, calibration={"a": np.zeros((2, 1, 4)), "b": np.zeros((3, 1, 4))})
 
 
-def test_noise_cannot_stand_for_integers(onnx_text: Callable[..., onnx.ModelProto]):
+def test_given_integers_are_taken_as_they_are(onnx_text: Callable[..., onnx.ModelProto]):
     text = """
     agraph (int32[1, 4] a) => (float[1, 4] y) {
         f = Cast <to = 1> (a)
         y = Relu (f)
     }
     """
-    with pytest.raises(ModelError, match="input 'a': is int32, noise can only stand for float32"):
-        prepare(onnx_text(text))
     prepared = prepare(onnx_text(text), calibration={"a": np.asarray([[1, 2, 3, 4]], np.int32)})
     assert [n.op_type for n in prepared.canonical.graph] == ["Cast", "Relu"]
+    with pytest.raises(ModelError, match="input 'a' expects int32, got int64; convert"):
+        prepare(onnx_text(text), calibration={"a": np.asarray([[1, 2, 3, 4]], np.int64)})
 
 
 def test_a_choice_of_scales_that_does_not_exist(model: ir.Model):
@@ -130,3 +131,57 @@ def test_a_choice_of_scales_that_does_not_exist(model: ir.Model):
         ModelError, match="scales 'exact': there is no such choice; use pow2 or free"
     ):
         prepare(model, scales="exact")
+
+
+def _npz(path: Path) -> bytes:
+    np.savez_compressed(path, input=images(2))
+    return path.read_bytes()
+
+
+DAMAGED: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "cut at its end": lambda data: data[:-10],
+    "another byte": lambda data: data[:200] + bytes([data[200] ^ 255]) + data[201:],
+    # bit 0 of the flags of the member, and of its entry in the directory
+    "encrypted": lambda data: _member_field(data, local=6, central=8, value=1),
+    "packed in an unknown way": lambda data: _member_field(data, local=8, central=10, value=77),
+}
+
+
+def _member_field(data: bytes, *, local: int, central: int, value: int) -> bytes:
+    place = data.rindex(b"PK\x01\x02")
+    changed = bytearray(data)
+    changed[local], changed[place + central] = value, value
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_archive(model: ir.Model, tmp_path: Path, kind: str):
+    path = tmp_path / "x.npz"
+    path.write_bytes(DAMAGED[kind](_npz(path)))
+    with pytest.raises(ModelError, match=r"x\.npz: is (no numpy file|damaged).*; write it"):
+        prepare(model, calibration=path)
+
+
+def test_an_archive_of_other_things(model: ir.Model, tmp_path: Path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("input", "no array")
+    with pytest.raises(ModelError, match="input 'input' expects float32, got bytes; convert"):
+        prepare(model, calibration=tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("shape", [(1 << 50,), (1 << 40, 1 << 40), (-1,)])
+def test_an_array_that_says_it_is_larger_than_the_file(
+    model: ir.Model, tmp_path: Path, shape: tuple[int, ...]
+):
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    with (tmp_path / "x.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+    with pytest.raises(ModelError, match="is no numpy file"):
+        prepare(model, calibration=tmp_path / "x.npy")
+
+
+def test_numbers_too_large_for_float32(model: ir.Model):
+    with pytest.raises(ModelError, match="holds NaN or infinity"):
+        prepare(model, calibration={"input": np.full(SHAPE, 1e300)})

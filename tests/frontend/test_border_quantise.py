@@ -1,0 +1,95 @@
+"""The quantiser is ONNX Runtime's: what it does with names, with nothing, and with bad values."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from opu_fuse.errors import InternalError, ModelError
+from opu_fuse.frontend.prepare import Prepared, prepare
+from opu_fuse.frontend.quantise import _sort_nodes
+from opu_fuse.frontend.reference import reference
+from opu_fuse.quant import META_KEY
+
+Text = Callable[..., onnx.ModelProto]
+REGRESSIONS = Path(__file__).resolve().parent.parent / "regressions"
+
+
+def close_to_float(model: onnx.ModelProto, prepared: Prepared, tolerance: float) -> None:
+    rng = np.random.default_rng(7)
+    inputs = {}
+    for value in model.graph.input:
+        dims = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        inputs[value.name] = rng.standard_normal(dims, np.float32)
+    assert prepared.qdq is not None
+    got, wanted = reference(prepared.qdq, inputs), reference(model, inputs)
+    for name in (o.name for o in model.graph.output):
+        np.testing.assert_allclose(got[name], wanted[name], atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["swish", "xtanh", "bn_deconv"])
+def test_a_table_alone_is_rounded_and_nothing_else_is(name: str):
+    """Nothing to quantise is said to the library by no operator types: no nodes would mean all."""
+    model = onnx.load(REGRESSIONS / f"{name}.onnx")
+    prepared = prepare(model)
+    results = {n.op_type: n.outputs[0].meta.get(META_KEY) for n in prepared.canonical.graph}
+    inside = {"swish": ["Sigmoid"], "xtanh": ["Tanh"], "bn_deconv": ["ConvTranspose"]}
+    assert [op for op, quant in results.items() if quant is None] == inside[name]
+    close_to_float(model, prepared, 0.1)
+
+
+SUFFIXES = (
+    *("_QuantizeLinear_Output", "_DequantizeLinear_Output", "_QuantizeLinear_Input"),
+    *("_scale", "_zero_point"),
+)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_values_may_be_called_like_those_of_the_quantiser(suffix: str, onnx_text: Text):
+    text = f"""g (float[1,4,6,6] x) => (float[1,4,6,6] y)
+    {{ r = Relu(x)  r{suffix} = Abs(r)  x{suffix} = Add(r{suffix}, r)  y = Mul(x{suffix}, r) }}"""
+    model = onnx_text(text)
+    close_to_float(model, prepare(model), 0.6)
+
+
+def test_weights_may_be_called_like_those_of_the_quantiser(onnx_text: Text):
+    text = """g (float[1,4,6,6] x) => (float[1,4,6,6] y)
+    { c = Conv(x, w)  d = Conv(c, w_quantized)  y = Conv(d, w_scale) }"""
+    rng = np.random.default_rng(5)
+    names = ("w", "w_quantized", "w_scale")
+    weights = {n: rng.normal(size=(4, 4, 1, 1)).astype(np.float32) * 0.3 for n in names}
+    model = onnx_text(text, **weights)
+    close_to_float(model, prepare(model), 0.2)
+
+
+def test_an_input_keeps_its_name_or_is_refused(onnx_text: Text):
+    text = "g (float[1,4] x, float[1,4] x_scale) => (float[1,4] y) { y = Add(x, x_scale) }"
+    with pytest.raises(ModelError, match=r"input 'x_scale': quantising needs .*rename the"):
+        prepare(onnx_text(text))
+
+
+def test_sorting_ends_on_a_cycle():
+    a, b = (helper.make_node("Relu", [x], [y], name=y) for x, y in ("ab", "ba"))
+    graph = helper.make_graph([a, b], "g", [], [])
+    with pytest.raises(InternalError, match="reads its own result"):
+        _sort_nodes(graph)
+
+
+def test_what_onnx_runtime_cannot_run_is_one_line(onnx_text: Text):
+    text = """g (float[1,4] x, int64[2] i) => (float[1,2] y)
+    { r = Relu(x)  t = Gather<axis=1>(r, i)  y = Relu(t) }"""
+    data = {"x": np.ones((1, 4), np.float32), "i": np.array([0, 99])}
+    with pytest.raises(ModelError, match=r"cannot run the model \(.*Gather.*\); pass") as caught:
+        prepare(onnx_text(text), calibration=data)
+    assert "\n" not in str(caught.value)
+
+
+def test_integers_stand_for_themselves_in_noise(onnx_text: Text):
+    text = """g (uint8[1,3,6,6] x, int64[1] i) => (float[1,2,6,6] y)
+    { f = Cast<to=1>(x)  g = Gather<axis=1>(f, i)  y = Concat<axis=1>(g, g) }"""
+    prepared = prepare(onnx_text(text))
+    quant = prepared.canonical.graph.outputs[0].meta[META_KEY]
+    assert quant.per_tensor == 2.0, "bytes of an image reach 255"

@@ -1,0 +1,105 @@
+"""Shapes come from what operators do; what a file declares is believed where nobody can tell."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from opu_fuse.errors import ModelError
+from opu_fuse.frontend.load import load
+from opu_fuse.frontend.prepare import prepare
+from opu_fuse.frontend.reference import session
+
+Text = Callable[..., onnx.ModelProto]
+REGRESSIONS = Path(__file__).resolve().parent.parent / "regressions"
+
+CHAIN = """g (float[1,4,8,8] x) => (float[1,4,4,4] y)
+{ c = Conv(x, w)  y = MaxPool<kernel_shape=[3,3]>(c) }"""
+WEIGHT = np.ones((4, 4, 3, 3), np.float32)
+
+
+def declare(model: onnx.ModelProto, name: str, shape: list[int]) -> onnx.ModelProto:
+    for output in model.graph.output:
+        if output.name == name:
+            output.CopyFrom(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+            return model
+    model.graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+    return model
+
+
+def shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
+    return {v.name: list(v.shape) for node in load(model).model.graph for v in node.outputs}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [("c", [1, 4, 9, 9], "1x4x6x6"), ("y", [1, 4, 1, 1], "1x4x4x4"), ("c", [4], "1x4x6x6")],
+)
+def test_a_wrong_declaration_is_told_and_not_believed(
+    name: str, wrong: list[int], right: str, onnx_text: Text
+):
+    model = declare(onnx_text(CHAIN, w=WEIGHT), name, wrong)
+    assert shapes(model) == {"c": [1, 4, 6, 6], "y": [1, 4, 4, 4]}
+    (warning,) = load(model).warnings
+    assert f"{name!r} as {'x'.join(map(str, wrong))}, its operators make {right}" in warning
+    assert warning in prepare(model).warnings
+
+
+def test_right_declarations_are_no_news(onnx_text: Text):
+    model = declare(onnx_text(CHAIN, w=WEIGHT), "c", [1, 4, 6, 6])
+    assert load(model).warnings == ()
+
+
+def test_the_stale_shapes_of_the_regression_are_not_believed():
+    model = onnx.load(REGRESSIONS / "fl.onnx")
+    fresh = onnx.ModelProto.FromString(model.SerializeToString())
+    fresh.graph.ClearField("value_info")
+    assert shapes(model) == shapes(fresh)
+    del fresh.graph.output[0].type.tensor_type.shape.dim[:]
+    inputs = {"input": np.zeros((1, 3, 12, 12), np.float32)}
+    (made,) = session(fresh).run(None, inputs)
+    assert list(made.shape) == shapes(model)[model.graph.output[0].name]
+
+
+def test_a_declaration_is_believed_behind_an_operator_that_onnx_does_not_know(onnx_text: Text):
+    model = onnx_text("g (float[1,4] x) => (float[1,4] y) { r = foo.Bar(x)  y = Relu(r) }")
+    model.opset_import.append(helper.make_opsetid("foo", 1))
+    assert shapes(declare(model, "r", [1, 4])) == {"r": [1, 4], "y": [1, 4]}
+
+
+def test_a_declaration_is_believed_where_a_shape_depends_on_data(onnx_text: Text):
+    text = "g (float[1,4] x, int64[2] s) => (float[2,2] y) { r = Reshape(x, s)  y = Relu(r) }"
+    model = onnx_text(text)
+    assert shapes(model)["y"] == [2, 2]
+    assert shapes(declare(model, "r", [2, 2])) == {"r": [2, 2], "y": [2, 2]}
+
+
+def test_calibration_finds_out_a_declaration_that_nobody_could_check(onnx_text: Text):
+    text = "g (float[1,4] x, int64[2] s) => (float[1,4] y) { r = Expand(x, s)  y = Relu(r) }"
+    model = declare(onnx_text(text), "r", [1, 4])
+    data = {"x": np.ones((1, 4), np.float32), "s": np.array([2, 4])}
+    message = r"ONNX Runtime computes 2x4 there, the model says 1x4; let the exporter infer"
+    with pytest.raises(ModelError, match=message):
+        prepare(model, calibration=data)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "pad"), [(4, 2, 3, 1), (6, 3, 4, 2), (5, 2, 2, 0)]
+)
+def test_pools_that_round_up_have_the_windows_that_onnx_runtime_computes(
+    op: str, size: int, kernel: int, stride: int, pad: int, onnx_text: Text
+):
+    """onnx's inference counts one more, that starts in the end padding."""
+    text = f"""g (float[1,1,{size},{size}] x) => (float[1,1,h,h] z) {{
+        y = {op}<kernel_shape=[{kernel},{kernel}], strides=[{stride},{stride}], ceil_mode=1,
+                 pads=[{pad},{pad},{pad},{pad}]>(x)
+        z = Exp(y)
+    }}"""
+    model = onnx_text(text, opset=18)
+    (made,) = session(model).run(["z"], {"x": np.zeros((1, 1, size, size), np.float32)})
+    assert set(map(tuple, shapes(model).values())) == {made.shape}
+    assert load(model).warnings == ()
