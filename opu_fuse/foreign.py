@@ -9,6 +9,7 @@ import faulthandler
 import logging
 import os
 import pickle
+import re
 import resource
 import select
 import signal
@@ -83,7 +84,8 @@ def first_line(error: BaseException) -> str:
     """What a library complained about, without the places in its own sources."""
     text = str(error).strip()
     line = text.splitlines()[0].rstrip(".") if text else type(error).__name__
-    return line.rsplit("failed: ", 1)[-1]
+    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", line.rsplit("failed: ", 1)[-1])
+    return re.sub(r"^/\S+:\d+ .*?\) ", "", line)
 
 
 def _read(reader: int, end: float) -> bytes | None:

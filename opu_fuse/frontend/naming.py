@@ -1,6 +1,7 @@
 """Names and origins: every node gets a unique name and remembers itself as its origin."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -33,15 +34,16 @@ def name_everything(model: ir.Model) -> None:
     common.NameFixPass()(model)
 
 
-def free_names(model: ir.Model) -> None:
-    """Give other names to values that are called as the quantiser would call its own.
+def free_names(model: ir.Model, quantised: Iterable[ir.Value]) -> None:
+    """Give other names to values that are called as the quantiser would call what it makes for
+    `quantised` ones.
 
     Raises ModelError for inputs and outputs of the model: their names are the user's.
     """
     graph = model.graph
     values = [*graph.inputs, *graph.initializers.values(), *(v for n in graph for v in n.outputs)]
     taken = {value.name or "" for value in values}
-    wanted = {name + suffix for name in taken for suffix in _QUANTISER} & taken
+    wanted = {f"{value.name}{suffix}" for value in quantised for suffix in _QUANTISER} & taken
     for value in values:
         name = value.name or ""
         if name not in wanted:

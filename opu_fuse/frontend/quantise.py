@@ -55,6 +55,8 @@ whose constants stay float, and of composites (`composites.py`) that read a roun
 """
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
+_BY_NUMBERS = ("Clip", "Pad", "Reshape", "Resize", "Split")
+"""What they do stands in further operands; no machine does it where these are computed."""
 _MOVERS = ("Reshape", "Transpose")
 """Rounded at any rank when their operand is: nothing is lost, and channel shuffles stay exact."""
 _INT32 = np.iinfo(np.int32)
@@ -83,8 +85,8 @@ def quantise_with(
     if scales not in SCALES:
         raise ModelError(f"scales {scales!r}", "there is no such choice", "use pow2 or free")
     _own_biases(model)
-    free_names(model)
     nodes, values = _rounded(model.graph)
+    free_names(model, (*values, *(v for node in nodes for v in node.inputs if v is not None)))
     if not values and calibration is None:  # all on the host: nothing to choose scales for
         return ir.to_proto(model), ()
     found, warnings = samples(model, calibration)
@@ -199,7 +201,7 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
             continue
         elif (is_standard(node, *_MOVERS) and node.inputs[0] in values) or _is_quantised(node):
             nodes.append(node)
-        elif not (is_standard(node, "BatchNormalization") and _is_map(node.outputs[0])):
+        elif not _is_normalisation(node):
             continue
         computed = [v for v in (*read, *node.outputs) if v.const_value is None]
         values.update(dict.fromkeys(v for v in computed if v.dtype == ir.DataType.FLOAT))
@@ -217,7 +219,15 @@ def _is_quantised(node: ir.Node) -> bool:
         return constant(x) is None and (group == 1 or (group, 1) == w.shape[:2])
     if node.op_type in _WEIGHTED:
         return w is not None and constant(x) is None
+    if node.op_type in _BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
+        return False
     return _is_map(node.outputs[0])
+
+
+def _is_normalisation(node: ir.Node) -> bool:
+    """With numbers that are known: only these can be rounded."""
+    known = all(constant(v) is not None for v in node.inputs[1:])
+    return is_standard(node, "BatchNormalization") and known and _is_map(node.outputs[0])
 
 
 def _is_map(value: ir.Value) -> bool:

@@ -93,3 +93,27 @@ def test_integers_stand_for_themselves_in_noise(onnx_text: Text):
     prepared = prepare(onnx_text(text))
     quant = prepared.canonical.graph.outputs[0].meta[META_KEY]
     assert quant.per_tensor == 2.0, "bytes of an image reach 255"
+
+
+COMPUTED = {
+    "Resize": "y = Resize(x, none, n)",
+    "Clip": "y = Clip(x, n)",
+    "BatchNormalization": "y = BatchNormalization(x, n, n, n, n)",
+}
+
+
+@pytest.mark.parametrize("op", COMPUTED)
+def test_operators_whose_numbers_are_inputs_are_not_rounded(op: str, onnx_text: Text):
+    """No machine runs them; noise would stand for scales, bounds and variances."""
+    size = {"Clip": "", "BatchNormalization": "[2]"}.get(op, "[4]")
+    text = f"g (float[1,2,3,3] x, float{size} n) => (float[1,2,3,3] y) {{ {COMPUTED[op]} }}"
+    prepared = prepare(onnx_text(text, none=np.zeros(0, np.float32)))
+    assert prepared.warnings == (), "nothing is calibrated"
+    assert not any(v.meta for node in prepared.canonical.graph for v in node.outputs)
+
+
+def test_inputs_of_integers_keep_the_names_that_go_with_them(onnx_text: Text):
+    text = """g (uint8[1,1,3,3] x, uint8[1] x_zero_point) => (int32[1,1,2,2] y)
+    { y = ConvInteger(x, w, x_zero_point) }"""
+    prepared = prepare(onnx_text(text, w=np.ones((1, 1, 2, 2), np.uint8)))
+    assert [v.name for v in prepared.canonical.graph.inputs] == ["x", "x_zero_point"]
