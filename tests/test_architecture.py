@@ -17,7 +17,7 @@ PACKAGE = ROOT / "opu_fuse"
 # Importable by everybody; each of these may import those before it.
 FIRST_ROW = (
     *("errors", "fixedpoint", "quant", "resources", "affine", "dtypes", "kernel", "kernel_check"),
-    *("composites", "folding", "collector", "startup", "opsets"),
+    *("composites", "folding", "unused", "collector", "startup", "opsets"),
     *("foreign", "inference", "writing"),
 )
 

@@ -1,11 +1,12 @@
 """What the verbs print with."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.control import strip_control_codes
 
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -30,6 +31,12 @@ def print_plain(text: str) -> None:
     err.print(text, markup=False, end="" if text.endswith("\n") else "\n")
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Lines of any number on stdout, as they are: the console would look at every character."""
+    text = "".join(f"{line}\n" for line in lines)
+    out.file.write(strip_control_codes(text))
+
+
 def print_json(value: Any) -> None:
     """One JSON object on stdout."""
-    out.print(json.dumps(value, indent=2), markup=False)
+    out.file.write(json.dumps(value, indent=2) + "\n")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from opu_fuse.cli.arguments import AsJson, Budget, Hw, Model, Strategy
-from opu_fuse.cli.console import out, print_json
+from opu_fuse.cli.console import print_json, print_lines
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
 
 EVERYTHING = "*"
@@ -42,9 +42,7 @@ def partition(
         return
     lines = explanation(dfg, spec, found, None if explain in (None, EVERYTHING) else explain)
     reasons = ("  before", "host")
-    for line in lines:
-        if explain is not None or not line.startswith(reasons):
-            out.print(line, markup=False)
+    print_lines(line for line in lines if explain is not None or not line.startswith(reasons))
 
 
 def with_optional_value(arguments: list[str]) -> list[str]:

@@ -79,9 +79,7 @@ def run(
     ] = None,
     shuffle: Annotated[
         int | None,
-        typer.Option(
-            min=0, metavar="SEED", help="any order the counters allow (functional)"
-        ),
+        typer.Option(min=0, metavar="SEED", help="any order the counters allow (functional)"),
     ] = None,
     hw: Annotated[
         str | None,

@@ -26,12 +26,19 @@ def check_budget(model: ir.Model, where: str, factor: float) -> None:
         _require(f"{where}: input {value.name!r}", _size(value), VALUE_ELEMENTS, factor)
         elements += _size(value)
     for node in model.graph:
-        place = f"{where}: node {node.name!r} ({node.op_type})"
         sizes = [_size(value) for value in node.outputs]
-        _require(place, max(sizes, default=0), VALUE_ELEMENTS, factor)
+        largest = max(sizes, default=0)
         elements += sum(sizes)
-        _require(place, elements, ALL_ELEMENTS, factor, "in all values up to here")
         products += multiplications(node)
+        if (
+            largest <= VALUE_ELEMENTS * factor
+            and elements <= ALL_ELEMENTS * factor
+            and products <= MULTIPLICATIONS * factor
+        ):
+            continue
+        place = f"{where}: node {node.name!r} ({node.op_type})"
+        _require(place, largest, VALUE_ELEMENTS, factor)
+        _require(place, elements, ALL_ELEMENTS, factor, "in all values up to here")
         _require(place, products, MULTIPLICATIONS, factor, "up to here", "multiplications")
 
 
@@ -62,7 +69,7 @@ def _size(value: ir.Value) -> int:
     """Elements; a dimension that is not known counts as one."""
     if value.shape is None:
         return 0
-    return math.prod(d if isinstance(d, int) else 1 for d in value.shape)
+    return math.prod([d if isinstance(d, int) else 1 for d in value.shape.dims])
 
 
 def _require(

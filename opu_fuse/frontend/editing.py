@@ -64,8 +64,8 @@ def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     """The shape when every dimension is a known number, else None."""
     if value is None or value.shape is None:
         return None
-    dims = tuple(value.shape)
-    return tuple(int(d) for d in dims) if all(isinstance(d, int) for d in dims) else None  # type: ignore[arg-type]  # the condition rules symbols out
+    dims = tuple([d for d in value.shape.dims if isinstance(d, int)])
+    return dims if len(dims) == len(value.shape.dims) else None
 
 
 def sole_reader(value: ir.Value) -> ir.Node | None:
@@ -122,9 +122,10 @@ def rewrite(
     node.op_type = op_type
     node.resize_inputs(len(inputs))
     for index, value in enumerate(inputs):
-        node.replace_input_with(index, value)
+        if node.inputs[index] is not value:
+            node.replace_input_with(index, value)
     node.attributes.clear()
-    for attribute in ir.convenience.convert_attributes(attributes or {}):
+    for attribute in _attributes(attributes):
         node.attributes[attribute.name] = attribute
 
 
@@ -138,7 +139,7 @@ def insert_before(
     shape: Sequence[int],
 ) -> ir.Value:
     """A new float node in front of another one, of the same origin; returns its result."""
-    new = ir.node(op_type, inputs, attributes, name=name)
+    new = ir.Node("", op_type, inputs, _attributes(attributes), name=name)
     result = new.outputs[0]
     result.name, result.dtype, result.shape = name, ir.DataType.FLOAT, ir.Shape(shape)
     merge_sources(new, [node])
@@ -146,6 +147,21 @@ def insert_before(
     assert graph is not None
     graph.insert_before(node, new)
     return result
+
+
+def _attributes(values: dict[str, Any] | None) -> list[ir.Attr]:
+    """Python values as attributes. The library's conversion looks at one value for milliseconds to
+    find out its kind; ours are almost all integers.
+    """
+    return [_attribute(name, value) for name, value in (values or {}).items()]
+
+
+def _attribute(name: str, value: Any) -> ir.Attr:
+    if type(value) is int:
+        return ir.AttrInt64(name, value)
+    if type(value) in (list, tuple) and value and all(type(v) is int for v in value):
+        return ir.AttrInt64s(name, value)
+    return ir.convenience.convert_attribute(name, value)
 
 
 def bypass(node: ir.Node, *, index: int = 0) -> bool:

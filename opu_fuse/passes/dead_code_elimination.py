@@ -7,6 +7,7 @@ from opu_fuse.passes.base import is_skipped
 from opu_fuse.passes.context import PassContext
 from opu_fuse.passes.decorators import module_pass
 from opu_fuse.passes.registry import register
+from opu_fuse.unused import anything_unused
 
 
 @register
@@ -17,6 +18,8 @@ def dead_code_elimination(model: ir.Model, _: PassContext) -> tuple[ir.Model, bo
     Inputs of the model stay, read or not. Skipped functions keep their nodes, but an uncalled one
     goes as a whole.
     """
+    if not anything_unused(model):
+        return model, False
     before = _structure(model)
     _remove_unused(model)
     return model, _structure(model) != before

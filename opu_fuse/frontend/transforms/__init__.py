@@ -23,6 +23,7 @@ from opu_fuse.frontend.transforms import (
     pools,
     views,
 )
+from opu_fuse.unused import anything_unused
 
 Step = Callable[[ir.Model], bool]
 """Changes a model in place; says whether it changed anything."""
@@ -89,4 +90,4 @@ def _shapes_forgotten(model: ir.Model) -> bool:
 
 
 def _remove_unused(model: ir.Model) -> bool:
-    return bool(common.RemoveUnusedNodesPass()(model).modified)
+    return anything_unused(model) and bool(common.RemoveUnusedNodesPass()(model).modified)
