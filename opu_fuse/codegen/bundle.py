@@ -161,7 +161,10 @@ def _segments(
 
 
 def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tensor]:
-    """Stored values, and every change of view of one under its own name."""
+    """Stored values, and every change of view of one under its own name; not those that the host
+    runs: they are values of its own, and their bytes may be given away.
+    """
+    on_host = {n for work in plan.segments if isinstance(work, HostWork) for n in work.nodes}
     readers: dict[int, list[int]] = {node: [] for node in plan.placements}
     for planned in (parts[0] for parts in plan.layers.values()):
         layer = planned.layer
@@ -173,7 +176,8 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
     last_group = max(group_of.values(), default=BEFORE)
     for node in dfg.nodes:
         base = follow_views(dfg, node.index) if node.kind is Kind.CALL else node.index
-        if base not in plan.placements or not node.value:
+        viewed = base != node.index and node.index in on_host
+        if base not in plan.placements or not node.value or viewed:
             continue
         place, quant = plan.placements[base], dfg[base].quant
         assert quant is not None
