@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.load import load_hw, problems
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
-from tests.rtl.session import hold_rtl_against_functional
+from tests.fuzz.specs import KIND, spec_text
+from tests.rtl.session import Session, hold_rtl_against_functional
 
 pytestmark = pytest.mark.rtl
 
@@ -50,3 +51,42 @@ def machine(text, folder):
 )
 def test_multipliers_that_are_no_power_of_two(case, rtl, rng, tmp_path):
     hold(machine(SIX[case], tmp_path), rtl, rng)
+
+
+ODD = 20
+LARGEST_MACS = 256
+"""Of a machine whose simulator is built in a minute or so."""
+
+
+def odd_specs(folder):
+    """The first accepted machines of the fuzzer's mutations that no other one before is like."""
+    seen = set()
+    for seed in range(1, 2000):
+        case = KIND.draw(seed)
+        path = folder / f"{seed}.yaml"
+        path.write_bytes(spec_text(case).encode(errors="surrogatepass"))
+        if not case.whole or problems(str(path)):
+            continue
+        hw = load_hw(path)
+        shape = (hw.array, hw.word_channels, hw.dram.bus_bytes, hw.buffers.weight.width)
+        if hw.build and hw.macs <= LARGEST_MACS and shape not in seen:
+            seen.add(shape)
+            yield seed, hw
+
+
+@pytest.fixture(scope="module")
+def odd_machines(tmp_path_factory):
+    found = odd_specs(tmp_path_factory.mktemp("odd"))
+    return [next(found) for _ in range(ODD)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("place", range(ODD))
+def test_odd_machines_that_are_accepted(place, odd_machines, rng):
+    seed, hw = odd_machines[place]
+    session = Session(hw)
+    print(f"mutation {seed}: {hw.array}, words of {hw.word_channels}")
+    try:
+        hold(hw, lambda _: session, rng)
+    finally:
+        session.close()
