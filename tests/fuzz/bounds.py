@@ -7,7 +7,8 @@ the same operands:
   normalisation whose constants the product has not rounded itself: 1. A sum of products that
   float32 cannot hold (2**24 and more): 1, since then ONNX Runtime rounds.
 * other scales: 1; but 0 for operators that only move or choose values of one scale.
-* values that are not rounded before they are summed: 1.
+* values that are not rounded before they are summed, and constants that arrive as floats in a QDQ
+  model (the machine rounds a bias to int32): 1.
 * floats that are not rounded at the end: a rounding of float32, since the front end puts constants
   together.
 
@@ -34,6 +35,7 @@ _MOVES = frozenset(
 _SUMS = frozenset(
     ("Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceMean", "AveragePool", "GlobalAveragePool")
 )
+_READ_CONSTANTS = _SUMS | {"Add", "Sub", "Mul", "Div", "PRelu"}
 _CARRY_AS_IS = _MOVES | {
     *("LeakyRelu", "AveragePool", "GlobalAveragePool", "ReduceMean", "Resize", "Sigmoid", "Tanh"),
     *("HardSigmoid", "Elu", "Softplus", "Softsign", "Abs", "Neg", "Sin", "ThresholdedRelu"),
@@ -45,14 +47,14 @@ _CARRY_AS_IS = _MOVES | {
 @dataclass
 class Bounds:
     """Of a QDQ model. steps: of every QuantizeLinear's result; math.inf where nothing can be said.
-    real: of every other value, in its own unit. Values in `given` differ by nothing: they are the
+    real: of every other value, in its own unit. own: the product quantised it. Values in `given` differ by nothing: they are the
     machine's own.
     """
 
     model: onnx.ModelProto
     shapes: Mapping[str, tuple[int, ...]]
     given: frozenset[str]
-    own_batch_norms: bool
+    own: bool
     steps: dict[str, float] = field(default_factory=dict)
     real: dict[str, float] = field(default_factory=dict)
 
@@ -77,6 +79,7 @@ class Bounds:
             carried = self._carried(node, operands)
             rough = any(v in self._rough for v in operands) or self._is_rough(node)
             rough |= node.op_type in _SUMS and not all(self._is_rounded(v) for v in operands)
+            rough |= node.op_type in _READ_CONSTANTS and self._reads_floats(node)
             scales = frozenset().union(*(self._scales.get(v, frozenset()) for v in operands))
             if node.op_type not in _MOVES:
                 scales |= {math.nan}  # computes: no result is the operand itself
@@ -84,6 +87,10 @@ class Bounds:
                 self.real[name], self._scales[name] = carried, scales
                 if rough:
                     self._rough.add(name)
+
+    def _reads_floats(self, node: onnx.NodeProto) -> bool:
+        constants = [v for v in node.input if v in self._constants]
+        return not self.own and any(v not in self._ints for v in constants)
 
     def _is_rounded(self, name: str) -> bool:
         """Whether a value comes straight from int8."""
@@ -167,7 +174,7 @@ class Bounds:
             case "AveragePool" | "GlobalAveragePool" | "ReduceMean":
                 return not self._power_counts(node)
             case "BatchNormalization":
-                return not self.own_batch_norms
+                return not self.own
             case "Mean":
                 return len(node.input) & (len(node.input) - 1) != 0
             case "Conv" | "Gemm" | "MatMul" | "ConvTranspose":

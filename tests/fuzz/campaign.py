@@ -72,7 +72,10 @@ def run(plan: Plan, tell: Callable[[str], None] = log.info) -> tuple[Counts, Fin
                     tell(f"{kind.name} {seed} {v.machine} {v.outcome}: {v.line}")
                     pool.add(finds.follow(kind, seed, v))
 
-        pool.run(case(kind, seed) for kind, seed in _order(plan))
+        try:
+            pool.run(case(kind, seed) for kind, seed in _order(plan))
+        except KeyboardInterrupt:
+            tell("stopped: what was judged until then")
     return counts, finds
 
 

@@ -170,8 +170,8 @@ def _differences(
     feeds = inputs | {f"{name}/machine": data for name, data in given.items()}
     local = run(showing(local_model, names), feeds, [*outputs, *names])
     own = not case.quantised
-    near = Bounds(model=qdq, shapes=shapes, given=frozenset(given), own_batch_norms=own)
-    far = Bounds(model=qdq, shapes=shapes, given=frozenset(), own_batch_norms=own)
+    near = Bounds(model=qdq, shapes=shapes, given=frozenset(given), own=own)
+    far = Bounds(model=qdq, shapes=shapes, given=frozenset(), own=own)
     for how, expected, bounds in (("one operator", local, near), ("whole network", whole, far)):
         for tensor in seen:
             if tensor.qdq_name in names:

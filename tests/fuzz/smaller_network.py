@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.fuzz.network_case import NetworkCase
+from tests.fuzz.network_case import NetworkCase, rounds
 from tests.fuzz.sketch import needed
 
 _PLAIN = {
@@ -30,7 +30,7 @@ def smaller(case: NetworkCase) -> Iterator[NetworkCase]:
     for proto in _models(model):
         finished = _finished(proto)
         if finished is not None and finished != case.model:
-            yield replace(case, model=finished)
+            yield replace(case, model=finished, quantised=case.quantised and rounds(proto))
 
 
 def _models(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
