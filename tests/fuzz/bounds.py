@@ -47,8 +47,8 @@ _CARRY_AS_IS = _MOVES | {
 @dataclass
 class Bounds:
     """Of a QDQ model. steps: of every QuantizeLinear's result; math.inf where nothing can be said.
-    real: of every other value, in its own unit. own: the product quantised it. Values in `given` differ by nothing: they are the
-    machine's own.
+    real: of every other value, in its own unit. own: the product quantised it. Values in `given`
+    differ by nothing: they are the machine's own.
     """
 
     model: onnx.ModelProto

@@ -53,8 +53,8 @@ def judge(case: NetworkCase, hw: HwSpec) -> str | None:
         return f"compiles, and does not run: {error}"
     seen = _seen(bundle, result, None if case.reuse_memory else window)
     wrong = list(_differences(case, bundle, inputs, seen, result))
-    wrong.sort(key=lambda line: not line.startswith("output"))  # what the user sees comes first
     wrong += _check_disagrees(bundle, inputs, result, wrong)
+    wrong.sort(key=lambda line: not line.startswith(("output", "--check")))  # what users see first
     wrong += _other_runs(case, bundle, hw, inputs, result)
     if case.canonical and hw.name == case.machines[0]:
         wrong += canonical.differences(case, inputs)
