@@ -104,7 +104,7 @@ def _case(seed: int, model: onnx.ModelProto, rng: np.random.Generator) -> Networ
     names = list(SHARES)
     weights = np.array([SHARES[n] * (exact or n not in SHIFTERS) for n in names])
     chosen = rng.choice(len(names), 3 if rng.random() < 0.5 else 2, False, weights / weights.sum())
-    strategies = ["matched"] * 14 + ["optimal", "optimal", "dominator", "none", "greedy"]
+    strategies = ["matched"] * 30 + ["optimal"] * 4 + ["dominator", "dominator", "none", "greedy"]
     return NetworkCase(
         seed=seed,
         model=model.SerializeToString(),
