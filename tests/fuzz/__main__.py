@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 from tests.fuzz.campaign import Plan, run, table
-from tests.fuzz.kinds import KINDS
+from tests.fuzz.kinds import HOMES, kind
 
 
 def main() -> int:
     """1 when anything was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--kind", "--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--kind", "--kinds", nargs="+", choices=list(HOMES), default=list(HOMES))
     parser.add_argument("--minutes", type=float, help="time for all kinds together")
     parser.add_argument("--count", type=int, help="cases of each kind")
     parser.add_argument("--seed", type=int, default=1, help="of the first case")
@@ -27,7 +27,7 @@ def main() -> int:
         parser.error("give --minutes, --count or --only-seed")
     logging.disable(logging.WARNING)  # ONNX Runtime's quantiser has advice
     plan = Plan(
-        kinds=[KINDS[name] for name in args.kind],
+        kinds=[kind(name) for name in args.kind],
         minutes=args.minutes,
         cases=args.count,
         seed=args.seed,

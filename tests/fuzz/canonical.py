@@ -14,10 +14,11 @@ _RELATIVE = 2e-4
 
 def differences(case: NetworkCase, inputs: Arrays) -> Iterator[str]:
     """What is wrong with the canonical float form of a model that arrives as floats."""
-    if case.quantised:
-        return
-    expected = run(case.proto(), inputs)
-    got = run(ir.to_proto(prepare(case.proto(), quantised=False).canonical), inputs)
+    proto = case.proto()
+    if any(n.op_type == "DequantizeLinear" for n in proto.graph.node):
+        return  # quantised in part
+    expected = run(proto, inputs)
+    got = run(ir.to_proto(prepare(proto, quantised=False).canonical), inputs)
     for name, array in expected.items():
         if name not in got:
             yield f"the canonical form has no output {name!r}"

@@ -5,9 +5,9 @@ import os
 import pytest
 
 from tests.fuzz.campaign import Plan, run, table
-from tests.fuzz.kinds import KINDS
+from tests.fuzz.kinds import HOMES, kind
 
-CASES = {"networks": 40}
+CASES = {"networks": 25}
 """Of the kinds that run with every change; what is not named here: 30."""
 NEEDS_RTL = {"rtl"}
 MINUTES = float(os.environ.get("OPU_FUSE_FUZZ_MINUTES", "60"))
@@ -20,21 +20,21 @@ def finds_of(**plan):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(KINDS) - NEEDS_RTL))
+@pytest.mark.parametrize("name", sorted(set(HOMES) - NEEDS_RTL))
 def test_a_fixed_share_is_right_or_refused(name, tmp_path):
     cases = CASES.get(name, 30)
-    finds_of(kinds=[KINDS[name]], cases=cases, jobs=1, folder=tmp_path, shrink=False)
+    finds_of(kinds=[kind(name)], cases=cases, jobs=1, folder=tmp_path, shrink=False)
 
 
 @pytest.mark.rtl
 @pytest.mark.slow
 def test_rtl_runs_networks_as_the_functional_engine_does(tmp_path):
-    kind = KINDS["rtl"]
-    finds_of(kinds=[kind], cases=3, machine="opu-tiny", jobs=1, folder=tmp_path, shrink=False)
+    kinds = [kind("rtl")]
+    finds_of(kinds=kinds, cases=3, machine="opu-tiny", jobs=1, folder=tmp_path, shrink=False)
 
 
 @pytest.mark.nightly
 def test_an_hour_finds_nothing(seed, tmp_path):
     jobs = os.cpu_count() or 1
     plan = {"minutes": MINUTES, "jobs": jobs, "folder": tmp_path, "seed": seed}
-    finds_of(kinds=list(KINDS.values()), **plan)
+    finds_of(kinds=[kind(name) for name in HOMES], **plan)
