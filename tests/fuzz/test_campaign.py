@@ -1,4 +1,6 @@
-"""A small fixed share of every kind of cases, and an hour of all kinds by night."""
+"""A small fixed share of random networks (`test_mutants.py` has the other kinds), and an hour of
+all kinds by night.
+"""
 
 import os
 
@@ -7,9 +9,6 @@ import pytest
 from tests.fuzz.campaign import Plan, run, table
 from tests.fuzz.kinds import HOMES, kind
 
-CASES = {"networks": 25}
-"""Of the kinds that run with every change; what is not named here: 30."""
-NEEDS_RTL = {"rtl"}
 MINUTES = float(os.environ.get("OPU_FUSE_FUZZ_MINUTES", "60"))
 
 
@@ -20,21 +19,18 @@ def finds_of(**plan):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(HOMES) - NEEDS_RTL))
-def test_a_fixed_share_is_right_or_refused(name, tmp_path):
-    cases = CASES.get(name, 30)
-    finds_of(kinds=[kind(name)], cases=cases, jobs=1, folder=tmp_path, shrink=False)
+def test_a_fixed_share_of_networks_is_right_or_refused(tmp_path):
+    finds_of(kinds=[kind("networks")], cases=25, jobs=1, folder=tmp_path, shrink=False)
 
 
 @pytest.mark.rtl
 @pytest.mark.slow
 def test_rtl_runs_networks_as_the_functional_engine_does(tmp_path):
-    kinds = [kind("rtl")]
-    finds_of(kinds=kinds, cases=3, machine="opu-tiny", jobs=1, folder=tmp_path, shrink=False)
+    machine = "opu-tiny"
+    finds_of(kinds=[kind("rtl")], cases=3, machine=machine, jobs=1, folder=tmp_path, shrink=False)
 
 
 @pytest.mark.nightly
 def test_an_hour_finds_nothing(seed, tmp_path):
-    jobs = os.cpu_count() or 1
-    plan = {"minutes": MINUTES, "jobs": jobs, "folder": tmp_path, "seed": seed}
-    finds_of(kinds=[kind(name) for name in HOMES], **plan)
+    kinds, jobs = [kind(name) for name in HOMES], os.cpu_count() or 1
+    finds_of(kinds=kinds, minutes=MINUTES, jobs=jobs, folder=tmp_path, seed=seed)
