@@ -171,7 +171,7 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
         for node in (layer.source, layer.residual):
             if node is not None:
                 readers[node].append(group_of[layer.output])
-    made = _made(dfg, plan, group_of, readers)
+    made = _made(dfg, plan, group_of)
     ends = {follow_views(dfg, o) for o in dfg.outputs}
     last_group = max(group_of.values(), default=BEFORE)
     for node in dfg.nodes:
@@ -196,11 +196,9 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
         )
 
 
-def _made(
-    dfg: Dfg, plan: Plan, group_of: Mapping[int, int], readers: Mapping[int, list[int]]
-) -> dict[int, int]:
-    """The group after which a stored value is there, by DFG index; none for what the host made. A
-    joined value of which the host makes a part is surely there when the first group has read it.
+def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
+    """The last group that makes a stored value, or a part of it, by DFG index; none for what the
+    host made.
     """
     outputs = [parts[0].layer.output for parts in plan.layers.values()]
     made = {output: group_of[output] for output in outputs}
@@ -211,9 +209,7 @@ def _made(
             inside = elements(dfg, node.index)
         else:
             continue
-        parts = [made.get(follow_views(dfg, i), BEFORE) for i in inside]
-        late = readers.get(node.index, []) if BEFORE in parts else []
-        made[node.index] = max(*parts, min(late, default=BEFORE))
+        made[node.index] = max(made.get(follow_views(dfg, i), BEFORE) for i in inside)
     return made
 
 

@@ -43,12 +43,14 @@ LAYOUT = frozenset({"concat", "split"})
 class Lanes:
     """Where a value's channels are. base: DFG index of the value in whose bytes it lies (the
     operand of a split, else itself); block: its first channel block there; pieces: lanes from that
-    block on.
+    block on; span: lanes that it keeps from others (a concatenation of parts of splits holds the
+    whole operands).
     """
 
     base: int
     block: int
     pieces: Pieces
+    span: int
 
 
 LaneMap = Sequence[Lanes]
@@ -72,7 +74,7 @@ def map_lanes(
         lanes = _lanes(dfg, hw, joined, shifts, found, node)
         if shifts.get(node.index):
             pieces = ((shifts[node.index], feature_shape(node.shape)[0]),)
-            lanes = replace(lanes, pieces=pieces)
+            lanes = replace(lanes, pieces=pieces, span=extent(pieces))
         found.append(lanes)
     return tuple(found)
 
@@ -94,7 +96,7 @@ def joined_starts(
         if base not in starts:
             free = shifts.get(base, 0) if before in shifts else 0
             starts[base] = max(-(-(end - free) // width), 0)
-            end = starts[base] * width + extent(lanes[base].pieces)
+            end = starts[base] * width + lanes[base].span
             before = base
     return starts
 
@@ -128,7 +130,7 @@ def _lanes(
     if node.kind is Kind.TUPLE_GET and node.operands[0] in joined:
         return _part(dfg, hw, found, node)
     plain: Pieces = ((0, feature_shape(node.shape)[0]),)
-    whole = Lanes(base=node.index, block=0, pieces=plain)
+    whole = Lanes(base=node.index, block=0, pieces=plain, span=extent(plain))
     if node.kind is not Kind.CALL:
         return whole
     keeps = node.op in KEEPS_LANES or (
@@ -139,12 +141,14 @@ def _lanes(
     if not keeps:
         return whole
     read = [found[i].pieces for i in node.operands if dfg[i].shape[:2] == node.shape[:2]]
-    return replace(whole, pieces=max(read, key=_holes, default=plain))
+    pieces = max(read, key=_holes, default=plain)
+    return replace(whole, pieces=pieces, span=extent(pieces))
 
 
 def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node: Node) -> Lanes:
     starts = joined_starts(dfg, found, node.index, hw.word_channels, shifts)
     pieces: list[tuple[int, int]] = []
+    span = max(at * hw.word_channels + found[base].span for base, at in starts.items())
     for operand in elements(dfg, node.index):
         lanes = found[follow_views(dfg, operand)]
         at = (starts[lanes.base] + lanes.block) * hw.word_channels
@@ -153,7 +157,7 @@ def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node
                 count += pieces[-1][1]
                 first = pieces.pop()[0] - at
             pieces.append((at + first, count))
-    return Lanes(base=node.index, block=0, pieces=tuple(pieces))
+    return Lanes(base=node.index, block=0, pieces=tuple(pieces), span=span)
 
 
 def _part(dfg: Dfg, hw: HwSpec, found: list[Lanes], node: Node) -> Lanes:
@@ -167,7 +171,7 @@ def _part(dfg: Dfg, hw: HwSpec, found: list[Lanes], node: Node) -> Lanes:
     breaks = np.flatnonzero(np.diff(channels) != 1) + 1
     runs = np.split(channels - block * hw.word_channels, breaks)
     pieces = tuple((int(run[0]), len(run)) for run in runs)
-    return Lanes(base=whole.base, block=whole.block + block, pieces=pieces)
+    return Lanes(base=whole.base, block=whole.block + block, pieces=pieces, span=extent(pieces))
 
 
 def _holes(pieces: Pieces) -> tuple[int, int]:

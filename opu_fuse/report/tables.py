@@ -138,7 +138,7 @@ def check_lines(checked: "CheckResult") -> Iterator[str]:
     if checked.tensors:
         yield f"  allowed: no difference in {checked.tensors - loose} tensors"
     for why, count in checked.loose.items():
-        yield f"  allowed: one step from what its operands give in {count} tensors ({why})"
+        yield f"  allowed: a step from what its operands give in {count} tensors ({why})"
     if not checked.tensors and not checked.uncompared:
         yield "  no tensor is quantised: everything runs on the host"
     if checked.uncompared:

@@ -91,9 +91,10 @@ def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior,
 def _pad_value(dfg: Dfg, found: Geometry) -> int:
     """What data fetch reads outside the input: the fill of an explicit pad, or the zero point."""
     own = None
-    phased = len(found.phases) > 1  # their windows reach beyond the input
-    if found.anchor is not None and (phased or any(dfg[found.anchor].attrs.get("pads", ()))):
-        own = quant_of(dfg[dfg[found.anchor].operands[0]]).zero_point
+    anchor = None if found.anchor is None else dfg[found.anchor]
+    if anchor is not None and (anchor.op == "transposed_conv" or any(anchor.attrs.get("pads", ()))):
+        # the windows of a transposed convolution's phases reach beyond its input
+        own = quant_of(dfg[anchor.operands[0]]).zero_point
     if found.pad is None:
         return own or 0
     tied_quant(dfg, found.pad)

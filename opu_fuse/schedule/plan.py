@@ -82,8 +82,7 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     memory = plan_memory(_live_ranges(uses.values()), reuse=reuse_memory)
     placements = {}
     for node, use in uses.items():
-        blocks = use.block * use.layout.block_words * use.layout.word
-        offset = constants + memory.offsets[use.home] + blocks
+        offset = constants + memory.offsets[use.home] + _offset_at_home(use)
         placements[node] = Placement(offset=offset, layout=use.layout, skips=use.skips)
     program_offset = align(constants + memory.total_bytes)
     emitted: list[MachineProgram | HostWork] = []
@@ -123,15 +122,20 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     )
 
 
+def _offset_at_home(use: TensorUse) -> int:
+    """Bytes from the start of the value in which it lies."""
+    return use.block * use.layout.block_words * use.layout.word
+
+
 def _live_ranges(uses: Iterable[TensorUse]) -> list[LiveRange]:
-    """One per home: as large as it is, alive as long as anything in it."""
+    """One per home: as large as it and all that lies in it, alive as long as anything of that."""
     inside: dict[int, list[TensorUse]] = {}
     for use in uses:
         inside.setdefault(use.home, []).append(use)
     return [
         LiveRange(
             key=home,
-            size_bytes=max(u.layout.size_bytes for u in found),
+            size_bytes=max(_offset_at_home(u) + u.layout.size_bytes for u in found),
             first=min(u.first for u in found),
             last=max(u.last for u in found),
         )

@@ -6,7 +6,7 @@ exact multiplier; (2) scales that are no powers of two, for the same reason; (3)
 that the machine's integers do not hold: of a normalisation, a bias, a sum or a product.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,11 @@ _MOVERS = frozenset(
 _GLOBAL = frozenset({"GlobalAveragePool", "ReduceMean"})
 _ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub", "Sum"})
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+_CONTRACTIONS = _MOVERS | {"Add", "AveragePool", "Clip", "GlobalAveragePool", "Sub", "Sum"}
+"""Do not enlarge differences."""
 _CONSTANT_BITS = 16
+_ANY = 255
+"""Steps between the ends of int8."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +43,21 @@ EXACT = Allowed(steps=0)
 
 
 def allowed_differences(
-    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]
+    model: onnx.ModelProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    shown: Collection[str] | None = None,
 ) -> dict[str, Allowed]:
-    """For every result of a QuantizeLinear, by name. shapes: of those results."""
+    """For every result of a QuantizeLinear, by name. shapes: of those results; shown: those whose
+    values are known (None: all). What a hidden one may be off by is carried to what reads it.
+    """
     graph = _Graph(model)
-    return {
-        node.output[0]: graph.allowed(node, shapes)
-        for node in model.graph.node
-        if node.op_type == "QuantizeLinear"
-    }
+    found: dict[str, Allowed] = {}
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear":
+            own = graph.allowed(node, shapes)
+            hidden = {} if shown is None else graph.hidden_before(node, found, shown)
+            found[node.output[0]] = graph.carried(node, own, hidden)
+    return found
 
 
 class _Graph:
@@ -72,6 +82,54 @@ class _Graph:
         if not all(self._holds_constants(n) for n in operators):
             return Allowed(steps=1, why=CONSTANTS)
         return EXACT
+
+    def hidden_before(
+        self, rounding: onnx.NodeProto, found: Mapping[str, Allowed], shown: Collection[str]
+    ) -> dict[str, Allowed]:
+        """The tensors that a result is computed from and that are not shown."""
+        read = [n.input[0] for n in self._between(rounding) if n.op_type == "DequantizeLinear"]
+        return {name: found[name] for name in read if name in found and name not in shown}
+
+    def carried(
+        self, rounding: onnx.NodeProto, own: Allowed, hidden: Mapping[str, Allowed]
+    ) -> Allowed:
+        """What a result may be off by if the hidden ones before it are off by theirs."""
+        between = list(self._between(rounding))
+        loose = [
+            n
+            for n in between
+            if n.op_type == "DequantizeLinear" and n.input[0] in hidden and hidden[n.input[0]].steps
+        ]
+        if not loose:
+            return own
+        gain = np.prod([self._gain(n) for n in between])
+        step = self._constant(rounding.input[1])
+        scales = [self._constant(n.input[1]) for n in loose]
+        if step is None or any(scale is None for scale in scales):
+            return Allowed(steps=_ANY, why=hidden[loose[0].input[0]].why)
+        off = sum(
+            hidden[n.input[0]].steps * float(scale.max())
+            for n, scale in zip(loose, scales, strict=True)
+            if scale is not None
+        )
+        steps = own.steps + min(_ANY, int(np.ceil(off * gain / float(step.min()))))
+        return Allowed(steps=min(_ANY, steps), why=own.why or hidden[loose[0].input[0]].why)
+
+    def _gain(self, node: onnx.NodeProto) -> float:
+        """By how much an operator enlarges a difference of one in what it reads, at most."""
+        if node.op_type in _CONTRACTIONS or node.op_type == "DequantizeLinear":
+            return 1.0
+        made_by = self.producer.get(node.input[1]) if node.input[1:] else None
+        weight = None if made_by is None else self._constant(made_by.input[0])
+        if node.op_type not in _WEIGHTED or weight is None or made_by is None:
+            return float(_ANY)
+        scale = self._constant(made_by.input[1])
+        transposed = node.op_type == "ConvTranspose" or (
+            node.op_type == "Gemm" and not any(a.name == "transB" and a.i for a in node.attribute)
+        )
+        rows = np.abs(np.moveaxis(weight.astype(np.float64), int(transposed), 0))
+        sums = rows.reshape(len(rows), -1).sum(axis=1)
+        return float((sums * (1.0 if scale is None else scale.max())).max())
 
     def _between(self, rounding: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         stack, seen = [rounding.input[0]], set()

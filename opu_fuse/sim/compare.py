@@ -50,13 +50,17 @@ def check(
     feeds = [{name: array[n] for name, array in samples.items()} for n in range(count)]
     expected = [reference.run(feed) for feed in feeds]
     shapes = {name: array.shape for name, array in expected[0].tensors.items()}
-    allowed = allowed_differences(reference.model, shapes)
-    here = [p for p in places(bundle) if p.name in result.tensors and p.qdq_name in reference.names]
+    here = [
+        p
+        for p in places(bundle)
+        if p.name in result.tensors and p.qdq_name in reference.zero_points
+    ]
+    shown = {p.qdq_name for p in here}
+    allowed = allowed_differences(reference.model, shapes, shown)
     pairs = [
         replace(pair, zero_point=reference.zero_points[p.qdq_name], allowed=allowed[p.qdq_name])
         for p, pair in zip(here, _tensor_pairs(here, expected, result), strict=True)
     ]
-    shown = {p.qdq_name for p in here}
     left = tuple(name for name in reference.names if name not in shown)
     whole = _compare(bundle, NAME, pairs, left)
     if whole.mismatches:

@@ -32,6 +32,12 @@ RIGHT = {
     # a joined concatenation was looked at before its last part was there
     "n302_min": ("opu-1024", "opu-light"),
     "concat_prelu2": ("opu-1024", "opu-classic"),
+    # a split's operand reaches beyond the part that a concatenation reads
+    "split_part_in_nested_concat": LAYOUT,
+    "split_in_concat_lifetime": LAYOUT,
+    # one phase of a transposed convolution saw zero, not the zero point, outside its input
+    "transposed_one_phase": ("opu-1024", "opu-light"),
+    "transposed_behind_batch_norm": ("opu-1024",),
     # the host wrote its view of a map to memory that another map had got meanwhile
     "host_view_overwrites": ("opu-1024",),
 }
@@ -128,6 +134,9 @@ def hold_against_onnxruntime(model, machine):
     for name in compared:
         made = result.masks.get(name, np.array(True))
         got = result.tensors[name]
-        wrong = made & (got != expected[shown[name]].reshape(got.shape))
+        wanted = expected[shown[name]].reshape(got.shape)
+        if wanted.dtype == np.uint8:  # the machine keeps it as int8, 128 less
+            wanted = wanted.astype(np.int16) - 128
+        wrong = made & (got != wanted)
         assert not wrong.any(), f"{name}: {np.count_nonzero(wrong)} of {wrong.size}"
     assert check(program.bundle, inputs, result).passed
