@@ -13,6 +13,7 @@ from opu_fuse.dfg.graph import Node
 from opu_fuse.fuse.legality import pipeline_path, used_once
 from opu_fuse.fuse.module_rules import fits, module_refusals
 from opu_fuse.fuse.modules import Modules, Position
+from opu_fuse.fuse.operator_rules import known_operator
 from opu_fuse.fuse.partition import Match
 from opu_fuse.fuse.refusal import Refusal, Words, refuse
 from opu_fuse.fuse.scope import Scope
@@ -21,7 +22,7 @@ from opu_fuse.fuse.scope import Scope
 def no_module(scope: Scope, position: Position, node: Node) -> Refusal:
     """What stops every module that could run the operator behind this position.
 
-    The operator map names at least one (`known_operator` holds).
+    The operator map names at least one (`known_operator` holds), but perhaps none for a bias.
     """
     key = (position, scope.forms[node.index])
     found = scope.dead_ends.get(key)
@@ -35,6 +36,8 @@ def no_module(scope: Scope, position: Position, node: Node) -> Refusal:
 def _no_module(scope: Scope, position: Position, node: Node) -> Refusal:
     reached = position.candidates(node.op)
     modules = dict.fromkeys((*reached, *scope.modules.runners(node.op)))
+    if not modules:  # a bias is not asked the rules for operators, its convolution is
+        return refuse(known_operator, known_operator(scope, node) or {})
     cases = [tuple(objections(scope, position, node, module)) for module in modules]
     first, *joint = nearest = cases[0] if len(cases) == 1 else min(cases, key=_distance)
     others = [case for case in cases[: len(reached)] if case is not nearest]
