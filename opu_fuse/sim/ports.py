@@ -1,6 +1,7 @@
 """Between the user's arrays and the values of the program: checking, quantising, dequantising."""
 
 import logging
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -96,6 +97,9 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
 def from_value(port: Port, value: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     """The value inside -> an output in the model's dtype and shape; the inverse of `to_value`."""
     if UNKNOWN not in port.shape:
+        if value.size != math.prod(port.shape):
+            what = f"has shape {list(value.shape)}, the program says {list(port.shape)}"
+            raise RunError(f"output {port.name}", what, "compile the model again")
         value = value.reshape(port.shape)
     if value.dtype != np.int8 or (port.scale is None and not inside_int8):
         return value.astype(numpy_dtype(port.dtype), copy=False)

@@ -1,4 +1,4 @@
-"""A convolution with a bias stays on the host of a machine that maps no addition, with the reason."""
+"""Where no addition is mapped, a convolution with a bias stays on the host, with the reason."""
 
 import pytest
 

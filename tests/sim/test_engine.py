@@ -195,6 +195,15 @@ def test_a_host_model_that_does_not_load_ends_in_one_line():
         run(bundle, HW, sample_input())
 
 
+def test_a_host_model_of_another_size_than_its_port_ends_in_one_line():
+    """Sizes of what the host makes are known when it has run: a damaged file can say any."""
+    bundle = sample_bundle()
+    port = replace(bundle.outputs[0], shape=(1, 8, 2, 3))
+    wrong = replace(bundle, outputs=(port,))
+    with pytest.raises(RunError, match=r"output y: has shape .*, the program says \[1, 8, 2, 3\]"):
+        run(wrong, HW)
+
+
 def test_an_instruction_outside_the_memories_is_named():
     with pytest.raises(
         RunError, match=r"instruction 4 \(compute.conv\): reads word 256 of the feature"
