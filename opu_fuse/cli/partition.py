@@ -28,6 +28,7 @@ def partition(
     as_json: AsJson = False,
 ) -> None:
     """Show how operators are grouped; an illegal grouping is shown with its violations."""
+    from opu_fuse.collector import no_collection
     from opu_fuse.fuse.explain import explain as explanation
     from opu_fuse.fuse.to_json import partition_to_json
     from opu_fuse.hw.load import load_hw
@@ -36,13 +37,14 @@ def partition(
     if as_json and explain is not None:
         raise typer.BadParameter("--json holds all reasons already; leave --explain out")
     spec = load_hw(hw)
-    dfg, found = partition_model(model, spec, strategy, budget=budget)
-    if as_json:
-        print_json(partition_to_json(dfg, spec, found))
-        return
-    lines = explanation(dfg, spec, found, None if explain in (None, EVERYTHING) else explain)
-    reasons = ("  before", "host")
-    print_lines(line for line in lines if explain is not None or not line.startswith(reasons))
+    with no_collection():
+        dfg, found = partition_model(model, spec, strategy, budget=budget)
+        if as_json:
+            print_json(partition_to_json(dfg, spec, found))
+            return
+        lines = explanation(dfg, spec, found, None if explain in (None, EVERYTHING) else explain)
+        reasons = ("  before", "host")
+        print_lines(line for line in lines if explain is not None or not line.startswith(reasons))
 
 
 def with_optional_value(arguments: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from opu_fuse.composites import composites
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node, users_of
-from opu_fuse.dfg.indexing import bias_map, derive_access
+from opu_fuse.dfg.indexing import bias_access
 from opu_fuse.dfg.lower import Lowered, const_array, lower, shape_of
 from opu_fuse.dfg.types import type_of
 from opu_fuse.errors import ModelError
@@ -144,7 +144,7 @@ class _Builder:
             "name": f"{producer.name}/bias",
             "op": "add",
             "operands": (conv, self.index[lowered.bias]),
-            "access": (Access.FULL, derive_access(bias_map(shape_of(value)), const=True)),
+            "access": (Access.FULL, bias_access(shape_of(value))),
             "attrs": {},
         }
         self.index[value] = self._append(**call | bias, quant=quant, tensor=tensor, owner=conv)

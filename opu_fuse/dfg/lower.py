@@ -15,8 +15,8 @@ import onnx_ir as ir
 from opu_fuse.composites import const_array
 from opu_fuse.dfg.graph import Access
 from opu_fuse.dfg.indexing import (
-    bias_map,
-    conv_maps,
+    bias_access,
+    conv_access,
     dense_maps,
     derive_access,
     elementwise_access,
@@ -126,8 +126,7 @@ def _conv(node: ir.Node) -> Lowered | None:
         "group": node.attributes.get_int("group", 1),
     }
     geometry = {name: value for name, value in attrs.items() if name != "kernel"}
-    maps = conv_maps(shape_of(x), weight.shape, shape_of(node.outputs[0]), **geometry)
-    access = tuple(derive_access(m, const=i == 1) for i, m in enumerate(maps))
+    access = conv_access(shape_of(x), weight.shape, shape_of(node.outputs[0]), **geometry)
     return Lowered(op="conv", operands=(x, w), access=access, attrs=attrs, bias=bias)
 
 
@@ -165,7 +164,7 @@ def _batch_norm(node: ir.Node) -> Lowered | None:
     plain = not np.any(data[2]) and np.all(data[3] == 1.0)
     if not plain or node.attributes.get_float("epsilon", 1e-5) or len(shape_of(x)) not in {2, 4}:
         return None
-    vector = derive_access(bias_map(shape_of(node.outputs[0])), const=True)
+    vector = bias_access(shape_of(node.outputs[0]))
     access = (Access.FULL, vector, vector)
     return Lowered(op="batch_norm", operands=(x, scale, shift), access=access)
 

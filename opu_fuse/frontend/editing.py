@@ -5,6 +5,7 @@ rounded at the same place, a model's inputs and outputs keep their names, a node
 nodes of the user's model it stands for.
 """
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -159,9 +160,15 @@ def _attributes(values: dict[str, Any] | None) -> list[ir.Attr]:
 def _attribute(name: str, value: Any) -> ir.Attr:
     if type(value) is int:
         return ir.AttrInt64(name, value)
-    if type(value) in (list, tuple) and value and all(type(v) is int for v in value):
-        return ir.AttrInt64s(name, value)
+    if type(value) in (list, tuple) and value and {type(v) for v in value} == {int}:
+        return _integers(name, tuple(value))
     return ir.convenience.convert_attribute(name, value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _integers(name: str, value: tuple[int, ...]) -> ir.Attr:
+    """Networks repeat few of them often; an attribute is never changed."""
+    return ir.AttrInt64s(name, value)
 
 
 def bypass(node: ir.Node, *, index: int = 0) -> bool:

@@ -10,6 +10,7 @@ from onnx_ir.passes import common
 from opu_fuse.folding import PRESERVED, can_fold
 from opu_fuse.foreign import complaints
 from opu_fuse.frontend.editing import constant, is_standard, static_shape
+from opu_fuse.unused import anything_unused
 
 _ENLARGING = (
     *("AffineGrid", "BlackmanWindow", "CenterCropPad", "Col2Im", "ConstantOfShape", "DFT"),
@@ -42,9 +43,10 @@ def fold_constants(model: ir.Model, *, largest: int = _SIZE_LIMIT) -> bool:
                 output_size_limit=_SIZE_LIMIT,
                 should_fold=lambda node: node.op_type not in PRESERVED and _bound(node) <= largest,
             )
-    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    common.RemoveUnusedNodesPass()(model)
-    common.RemoveUnusedFunctionsPass()(model)
+    if folded or anything_unused(model):  # Constant nodes may be folded
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        common.RemoveUnusedNodesPass()(model)
+        common.RemoveUnusedFunctionsPass()(model)
     return folded
 
 

@@ -76,7 +76,6 @@ def load(model: ModelLike, *, budget: float = 1.0) -> Loaded:
         infer_shapes(loaded, where)
     check_budget(loaded, where, budget)  # before anything is computed
     _fold(loaded, where, budget, findings)
-    name_everything(loaded)
     check_network(loaded, where, budget)
     warnings = contradictions(findings.declared, findings.shapes)
     for warning in warnings:
@@ -159,6 +158,8 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> Non
         raise ModelError(
             where, f"its constants cannot be computed ({error})", "check the export"
         ) from error
+    if folded:
+        name_everything(model)
     if folded and not shapes_known(model):
         infer_shapes(model, where)
     if not shapes_known(model) and believe_declared(model, findings.declared):

@@ -32,6 +32,8 @@ class FoldConstant:
     largest_output: int = 512 * 512
 
     def transform_module(self, model: ir.Model, _: PassContext) -> tuple[ir.Model, bool]:
+        if not can_fold(model):
+            return model, False
         untouchable = _untouchable(model)
         if not can_fold(model, untouchable):
             return model, False
