@@ -80,8 +80,10 @@ def outline(
     names = _function_names(dfg, outlined.values())
     reasons = _reasons(dfg, partition)
     facts = {i: _facts(dfg, g, numbers.get(i, -1), reasons) for i, g in outlined.items()}
+    constants = {t.name for t in model.graph.initializer}
     functions = [
-        _function(model, body, names[index], facts[index]) for index, body in found.bodies.items()
+        _function(model, body, names[index], facts[index], constants)
+        for index, body in found.bodies.items()
     ]
     calls = [
         _Item(
@@ -140,7 +142,7 @@ def _reasons(dfg: Dfg, partition: Partition) -> dict[int, list[str]]:
 
 
 def _function(
-    model: onnx.ModelProto, body: Body, name: str, facts: Mapping[str, str]
+    model: onnx.ModelProto, body: Body, name: str, facts: Mapping[str, str], constants: set[str]
 ) -> onnx.FunctionProto:
     nodes = [model.graph.node[i] for i in body.nodes]
     versions = {o.domain: o.version for o in model.opset_import}
@@ -148,7 +150,7 @@ def _function(
     function = helper.make_function(
         DOMAIN,
         name,
-        _parameters(nodes, {t.name for t in model.graph.initializer}),
+        _parameters(nodes, constants),
         body.results,
         nodes,
         [helper.make_opsetid(d, versions[d]) for d in domains],
