@@ -80,6 +80,7 @@ synth: venv
 generate: venv
 	$(BIN)/python -m opu_fuse.hw.generate
 	$(BIN)/python -m opu_fuse.fuse.operators
+	$(BIN)/python -m tests.backend.node_cases
 
 wheel: venv
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

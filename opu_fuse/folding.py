@@ -11,6 +11,14 @@ import onnx_ir as ir
 PRESERVED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Never folded: they carry scales and zero points."""
 
+
+def is_preserved(node: ir.Node) -> bool:
+    """Whether a node must not be folded: as above, and casts that keep infinities (the library
+    would make casts of them that do not).
+    """
+    return node.op_type in PRESERVED or node.attributes.get_int("saturate", 1) == 0
+
+
 EVALUATED = frozenset(
     {"Cast", "CastLike", "ConcatFromSequence", "Dropout", "Identity", "If", "SequenceAt"}
     | {"SequenceConstruct", "Shape", "Size", "SplitToSequence"}
@@ -28,11 +36,13 @@ def can_fold(model: ir.Model, untouchable: Collection[ir.Node] = ()) -> bool:
 
 
 def _can_fold(node: ir.Node) -> bool:
+    if is_preserved(node):
+        return False
     if node.op_type in EVALUATED:
         return True
     operands = [v for v in node.inputs if v is not None]
     if all(v.const_value is not None for v in operands):
-        return node.op_type not in PRESERVED
+        return True
     shapes = [v.shape for v in operands]
     return node.op_type in SHAPING and any(
         s is None or 0 in s or s == node.outputs[0].shape for s in shapes

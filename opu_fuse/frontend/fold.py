@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from opu_fuse.folding import PRESERVED, can_fold
+from opu_fuse.folding import can_fold, is_preserved
 from opu_fuse.foreign import complaints
 from opu_fuse.frontend.editing import constant, is_standard, static_shape
 from opu_fuse.unused import anything_unused
@@ -41,7 +41,7 @@ def fold_constants(model: ir.Model, *, largest: int = _SIZE_LIMIT) -> bool:
                 onnx_shape_inference=False,
                 input_size_limit=_SIZE_LIMIT,
                 output_size_limit=_SIZE_LIMIT,
-                should_fold=lambda node: node.op_type not in PRESERVED and _bound(node) <= largest,
+                should_fold=lambda node: not is_preserved(node) and _bound(node) <= largest,
             )
     if folded or anything_unused(model):  # Constant nodes may be folded
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)

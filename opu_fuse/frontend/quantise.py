@@ -231,7 +231,9 @@ def _is_normalisation(node: ir.Node) -> bool:
 
 
 def _is_map(value: ir.Value) -> bool:
-    return len(static_shape(value) or ()) in {2, 4}
+    """One image, or one row: what a machine can hold."""
+    shape = static_shape(value) or ()
+    return len(shape) in {2, 4} and shape[:1] == (1,)
 
 
 def _own_biases(model: ir.Model) -> None:

@@ -102,6 +102,36 @@ def test_an_operator_set_newer_than_the_runtime_is_lowered_where_nothing_changed
     np.testing.assert_allclose(found, np.sinh(x), rtol=1e-6)
 
 
+def test_an_operator_that_takes_more_types_since_keeps_what_it_did(tmp_path):
+    newest = onnx.defs.onnx_opset_version()
+    text = graph(
+        "(uint8[1,3] x, uint8[1,3] n) => (uint8[1,3] y)",
+        'y = BitShift<direction = "RIGHT">(x, n)',
+        newest,
+    )
+    x, n = np.array([[200, 7, 16]], np.uint8), np.array([[1, 2, 4]], np.uint8)
+    assert outputs_of(text, {"x": x, "n": n}, tmp_path)["y"].tolist() == [[100, 1, 1]]
+
+
+def test_infinities_stay_where_a_cast_says_so(tmp_path):
+    e5m2 = onnx.TensorProto.FLOAT8E5M2
+    like = onnx.helper.make_tensor("like", e5m2, [0], [])
+    node = onnx.helper.make_node("CastLike", ["x", "like"], ["y"], saturate=0)
+    model = onnx.parser.parse_model(graph("(float[1,2] x) => (float[1,2] y)", "", 19))
+    model.graph.node.append(node)
+    model.graph.initializer.append(like)
+    model.graph.output[0].type.tensor_type.elem_type = e5m2
+    bundle = compile_model(ir.from_proto(model), HW).bundle
+    found = run(bundle, HW, {"x": np.array([[1e6, 1.0]], np.float32)}).outputs["y"]
+    assert found.astype(np.float32).tolist() == [[np.inf, 1.0]]
+
+
+def test_only_single_images_and_rows_are_rounded(rng, tmp_path):
+    text = graph("(float[3,4] x) => (float[3,4] y)", "y = Add(x, x)")
+    x = rng.normal(size=(3, 4)).astype(np.float32)
+    assert same_bits(outputs_of(text, {"x": x}, tmp_path)["y"], x + x)
+
+
 def test_a_model_that_the_runtime_cannot_load_is_refused_when_it_is_compiled():
     text = graph("(float[3,1,4] x, float[1,4,4] w, float[1,4,4] r) => (float[3,1,1,4] y)", "")
     node = onnx.helper.make_node(
