@@ -12,11 +12,15 @@ def follow_views(dfg: Dfg, index: int) -> int:
     """The node whose bytes a value shares: changes of view are looked through.
 
     Not beyond the last map a machine can hold: behind a value of another rank, which only the host
-    makes, the view is made there too and has bytes of its own.
+    makes, the view is made there too and has bytes of its own. So has a view of floats that is
+    rounded behind it.
     """
     base = index
     while dfg[index].is_virtual:
-        index = dfg[index].operands[0]
+        source = dfg[index].operands[0]
+        if dfg[index].quant is not None and dfg[source].quant is None:
+            break
+        index = source
         if _is_map(dfg[index].shape):
             base = index
     return base

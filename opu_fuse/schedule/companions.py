@@ -40,7 +40,8 @@ def find_companions(
     sources: list[set[int]] = [set() for _ in order]
     readers: list[set[int]] = [set() for _ in order]
     for node, position in at.items():
-        for made in {at[p] for p in producers(dfg, node) if p in at} - {position}:
+        made_by = (_behind_views(dfg, p, at) for p in producers(dfg, node))
+        for made in {at[p] for p in made_by if p in at} - {position}:
             sources[position].add(made)
             readers[made].add(position)
     found: dict[int, int] = {}
@@ -58,6 +59,13 @@ def find_companions(
             found[order[best]] = group
             place[position] = best + 0.5
     return found
+
+
+def _behind_views(dfg: Dfg, call: int, at: Mapping[int, int]) -> int:
+    """The call that makes what a view shows, when the view is in no group: nobody runs it."""
+    while call not in at and dfg[call].is_virtual and (made_by := producers(dfg, call)):
+        (call,) = made_by
+    return call
 
 
 def _spare(cost: Estimate, hw: HwSpec) -> float:

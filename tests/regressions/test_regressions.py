@@ -38,6 +38,10 @@ RIGHT = {
     # one phase of a transposed convolution saw zero, not the zero point, outside its input
     "transposed_one_phase": ("opu-1024", "opu-light"),
     "transposed_behind_batch_norm": ("opu-1024",),
+    # a pool or an activation ran beside the group that waits for it, through a view of the host
+    "reader_beside_its_source": ("opu-tiny", "opu-micro"),
+    # floats that are rounded behind a view of them only
+    "flatten_of_float_input": ("opu-tiny", "opu-1024"),
     # the host wrote its view of a map to memory that another map had got meanwhile
     "host_view_overwrites": ("opu-1024",),
 }
