@@ -100,6 +100,7 @@ def quantise_with(
         round_normalisations(proto.graph, chosen)
     overrides = {name: [_override(scale)] for name, scale in chosen.items()}
     overrides |= _constant_overrides(nodes, chosen, pow2=scales == "pow2")
+    outputs = _take_inputs_out_of_outputs(proto.graph)
     add_infer_metadata(proto)  # all shapes are known: spares a way through the disk
     quantizer = QDQQuantizer(
         proto,
@@ -127,10 +128,27 @@ def quantise_with(
         quantizer.quantize_activation_tensor(name)
     qdq = quantizer.quantize_model()
     fill_in(qdq, weights)
+    _give_outputs_back(qdq.graph, outputs)
     _sort_nodes(qdq.graph)
     qdq.ClearField("metadata_props")
     check_quantised(qdq)
     return qdq, warnings
+
+
+def _take_inputs_out_of_outputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """All outputs as they were. An input that is handed out is left to nobody: the quantiser would
+    give its rounded form the same name.
+    """
+    outputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in graph.output]
+    inputs = {value.name for value in graph.input}
+    graph.ClearField("output")
+    graph.output.extend(value for value in outputs if value.name not in inputs)
+    return outputs
+
+
+def _give_outputs_back(graph: onnx.GraphProto, outputs: Sequence[onnx.ValueInfoProto]) -> None:
+    graph.ClearField("output")
+    graph.output.extend(outputs)
 
 
 def _patience(model: ir.Model, count: int) -> float:
