@@ -209,6 +209,8 @@ def _read_only_by(value: ir.Value, nodes: set[ir.Node]) -> bool:
 
 def _shuffle(last: ir.Node) -> Composite | None:
     """[1, g*n, h, w] -> Reshape [(1,) g, n, h, w] -> Transpose [(1,) n, g, h, w] -> Reshape."""
+    if last.op_type != "Reshape":
+        return None
     nodes = [last]
     for _ in range(2):
         value = nodes[-1].inputs[0] if nodes[-1].inputs else None

@@ -79,7 +79,7 @@ def dims(kind: onnx.TypeProto) -> tuple[int, ...] | None:
         return None
     sizes = kind.tensor_type.shape.dim
     known = all(d.HasField("dim_value") for d in sizes)
-    return tuple(d.dim_value for d in sizes) if known else None
+    return tuple([d.dim_value for d in sizes]) if known else None
 
 
 def _cut_behind_pool(graph: onnx.GraphProto, found: Shapes) -> bool:
@@ -151,6 +151,11 @@ def unpacked(data: bytes) -> Shapes:
 
 def adopt(value: ir.Value, kind: onnx.TypeProto) -> None:
     """Type and shape of one value, where inference knows any."""
+    known = dims(kind)
+    if known is not None and kind.tensor_type.elem_type:  # the usual case, quicker than the rest
+        value.type = ir.TensorType(ir.DataType(kind.tensor_type.elem_type))
+        value.shape = ir.Shape(known)
+        return
     inferred = ir.serde.deserialize_type_proto_for_type(kind)
     shape = ir.serde.deserialize_type_proto_for_shape(kind)
     value.type = inferred if inferred is not None else value.type

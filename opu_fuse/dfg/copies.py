@@ -75,6 +75,7 @@ def _copy(dfg: Dfg, concat: int, position: int, value: int, index: int) -> Node:
         operands=(value,),
         access=(Access.FULL,),
         shape=dfg[value].shape,
+        type=dfg[value].type,
         value=name,
         quant=dfg[value].quant,
         attrs=ONE_ELEMENT,

@@ -33,6 +33,7 @@ TWO_PLACES = f"""g (float[1,4,6,6] x, float[8,4,1,1] wa, float[13,4,1,1] wb, flo
     [cr] z = {CONV}(r, wr) }}"""
 COPIES = ["left/copy0", "left/copy1"]
 """The later concatenation keeps its values."""
+SAME = ("index", "kind", "op", "operands", "access", "shape", "type", "attrs", "owner")
 
 LEGAL = [name for name in STRATEGIES if name != "greedy"]
 
@@ -55,7 +56,7 @@ def test_a_graph_with_copies_is_the_one_that_a_model_with_pools_gives():
     renamed = {"p": COPIES[0], "q": COPIES[1]}
     for got, wanted in zip(added.dfg.nodes, expected.nodes, strict=True):
         assert got.name == renamed.get(wanted.name, wanted.name)
-        for name in ("index", "kind", "op", "operands", "access", "shape", "attrs", "owner"):
+        for name in SAME:
             assert getattr(got, name) == getattr(wanted, name), (got.name, name)
     assert added.dfg.users == expected.users
     assert (added.dfg.inputs, added.dfg.outputs) == (expected.inputs, expected.outputs)
