@@ -162,6 +162,7 @@ class _Values:
         """A value made on the host; into the machine's memory as well if it reads it."""
         if name in self.maps:
             _must_be_int8(name, value)
+            ports.require_shape(f"value {name}", value, self.maps[name].shape)
             write_tensor(self.window, self.maps[name], value)
             value = value.reshape(self.maps[name].shape)
         self.host[name] = value

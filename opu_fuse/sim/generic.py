@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opu_fuse.errors import InternalError
+from opu_fuse.errors import InternalError, RunError
 from opu_fuse.kernel import GenericOp, Iterator, Kernel, Result, scalar
 from opu_fuse.kernel_check import results_read
 from opu_fuse.sim.gather import gather
@@ -23,7 +23,8 @@ def run_kernel(kernel: Kernel, values: Mapping[str, np.ndarray]) -> dict[str, np
     """Results by name. values: at least what `kernel.reads` names, of the shapes and dtypes the
     kernel states; they are not changed.
 
-    Raises InternalError for values that are something else.
+    Raises RunError for values of another shape, where the data decide it and the compiler has
+    believed what the model declares; InternalError for those of another dtype.
     """
     op = kernel.op
     known = {**values, **kernel.constants}
@@ -53,9 +54,11 @@ def _expect(
     data = values.get(name)
     if data is None:
         raise InternalError("host kernel", f"{op.name} needs {name}, which nothing has made")
-    if (data.shape, data.dtype) != (shape, np.dtype(dtype)):
-        what = f"{name} is {data.dtype}{list(data.shape)}, {op.name} reads {dtype}{list(shape)}"
+    what = f"{name} is {data.dtype}{list(data.shape)}, {op.name} reads {dtype}{list(shape)}"
+    if data.dtype != np.dtype(dtype):
         raise InternalError("host kernel", what)
+    if data.shape != shape:
+        raise RunError("host kernel", what, "give inputs that lead to the declared shape")
     return data
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -108,6 +108,17 @@ def from_value(port: Port, value: np.ndarray, *, inside_int8: bool) -> np.ndarra
     if port.dtype == "int8":
         return value
     return _params(port).dequantize(value).astype(port.dtype, copy=False)
+
+
+def require_shape(where: str, value: np.ndarray, declared: Sequence[int]) -> None:
+    """Raises RunError for a value the host has made in another shape: where the data decide, the
+    compiler has believed what the model declares.
+    """
+    sizes = zip(value.shape, declared, strict=False)
+    if value.ndim == len(declared) and all(d in (size, UNKNOWN) for size, d in sizes):
+        return
+    what = f"has shape {list(value.shape)} with these inputs, the model declares {list(declared)}"
+    raise RunError(where, what, "give inputs that lead to that shape")
 
 
 def _params(port: Port) -> QuantParams:

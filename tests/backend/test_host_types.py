@@ -14,7 +14,7 @@ from opu_fuse.errors import ModelError, RunError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
-from opu_fuse.sim.ports import samples_of, to_value
+from opu_fuse.sim.ports import from_value, samples_of, to_value
 from tests.fuse_linalg.sketch import same_bits
 
 HW = load_hw("opu-tiny")
@@ -153,6 +153,28 @@ def test_values_at_which_the_runtime_stops_are_the_users(tmp_path):
     run(compiled.bundle, HW, inputs)
     with pytest.raises(RunError, match=r"host operator pick: .*indices element out of data bounds"):
         run(compiled.bundle, HW, {"x": x, "i": np.array([0, 1, 4])})
+
+
+def test_a_declared_shape_that_the_data_contradict_is_the_users():
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+        g (float[1,2,3,2] x, int64[4] n) => (float[1,2,3,4] y) <float[1,2,3,4] a>
+        { a = Tile(x, n) b = Abs(a) c = Neg(b) y = Sub(c, a) }"""
+    inputs = {"x": np.ones((1, 2, 3, 2), np.float32), "n": np.array([1, 1, 1, 2])}
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    bundle = compile_model(model, HW, calibration_of(inputs)).bundle
+    assert run(bundle, HW, inputs).outputs["y"].shape == (1, 2, 3, 4)
+    for times in ([1, 1, 2, 1], [1, 1, 1, 3]):
+        with pytest.raises(RunError, match=r"^host kernel: .* reads float32\[1, 2, 3, 4\]"):
+            run(bundle, HW, inputs | {"n": np.array(times)})
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2, 1), (6,)], ids=str)
+def test_an_output_of_another_shape_than_declared_is_the_users(shape):
+    port = Port(name="y", dtype="float32", shape=(3, 2), value="y", scale=None, zero_point=0)
+    value = np.zeros((3, 2), np.float32)
+    assert same_bits(from_value(port, value, inside_int8=False), value)
+    with pytest.raises(RunError, match=r"output y: has shape .*, the model declares \[3, 2\]"):
+        from_value(port, value.reshape(shape), inside_int8=False)
 
 
 def test_a_nan_that_would_have_to_be_quantised_is_refused():
