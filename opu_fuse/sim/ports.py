@@ -1,7 +1,6 @@
 """Between the user's arrays and the values of the program: checking, quantising, dequantising."""
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -96,10 +95,9 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
 
 def from_value(port: Port, value: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     """The value inside -> an output in the model's dtype and shape; the inverse of `to_value`."""
+    if not inside_int8:
+        require_shape(f"output {port.name}", value, port.shape)
     if UNKNOWN not in port.shape:
-        if value.size != math.prod(port.shape):
-            what = f"has shape {list(value.shape)}, the program says {list(port.shape)}"
-            raise RunError(f"output {port.name}", what, "compile the model again")
         value = value.reshape(port.shape)
     if value.dtype != np.int8 or (port.scale is None and not inside_int8):
         return value.astype(numpy_dtype(port.dtype), copy=False)
@@ -112,12 +110,12 @@ def from_value(port: Port, value: np.ndarray, *, inside_int8: bool) -> np.ndarra
 
 def require_shape(where: str, value: np.ndarray, declared: Sequence[int]) -> None:
     """Raises RunError for a value the host has made in another shape: where the data decide, the
-    compiler has believed what the model declares.
+    compiler has believed what the model declares. (A damaged host model does so, too.)
     """
     sizes = zip(value.shape, declared, strict=False)
     if value.ndim == len(declared) and all(d in (size, UNKNOWN) for size, d in sizes):
         return
-    what = f"has shape {list(value.shape)} with these inputs, the model declares {list(declared)}"
+    what = f"has shape {list(value.shape)} with these inputs, the program says {list(declared)}"
     raise RunError(where, what, "give inputs that lead to that shape")
 
 

@@ -173,7 +173,7 @@ def test_an_output_of_another_shape_than_declared_is_the_users(shape):
     port = Port(name="y", dtype="float32", shape=(3, 2), value="y", scale=None, zero_point=0)
     value = np.zeros((3, 2), np.float32)
     assert same_bits(from_value(port, value, inside_int8=False), value)
-    with pytest.raises(RunError, match=r"output y: has shape .*, the model declares \[3, 2\]"):
+    with pytest.raises(RunError, match=r"output y: has shape .*, the program says \[3, 2\]"):
         from_value(port, value.reshape(shape), inside_int8=False)
 
 
