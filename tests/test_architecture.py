@@ -41,7 +41,7 @@ TOP_FILES = ("pipeline", "sweep", "__init__", "cli", "__main__")
 RTL_MAY_IMPORT = ("hw", "bundle", "sim")
 
 # DESIGN: quantising, host operators and reference results; nobody else starts ONNX Runtime.
-ONNXRUNTIME_IN = ("frontend", "dfg", "sim")
+ONNXRUNTIME_IN = ("frontend", "dfg", "sim", "opsets")
 
 # Import name -> distribution, where they differ.
 DISTRIBUTIONS = {

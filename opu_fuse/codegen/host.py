@@ -14,11 +14,11 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.host import body_of, real_data, result_types, runnable_opsets
+from opu_fuse.dfg.host import body_of, real_data, result_types
 from opu_fuse.dfg.types import ValueType
 from opu_fuse.dtypes import carried
 from opu_fuse.errors import ModelError
-from opu_fuse.opsets import OLDEST
+from opu_fuse.opsets import KNOWN
 from opu_fuse.quant import QuantParams
 
 IR_VERSION = 10
@@ -87,7 +87,7 @@ def host_model(
         list(draft.initializers.values()),
         value_info=draft.results,
     )
-    opsets = runnable_opsets(draft.nodes, _opsets(dfg, nodes))
+    opsets = [helper.make_opsetid(d, v) for d, v in _opsets(dfg, nodes).items()]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
     if any(n.type is None for n in outputs):
         types |= result_types(model)
@@ -109,7 +109,7 @@ def constant_model(dfg: Dfg, nodes: Sequence[int], name: str) -> HostModel:
     ]
     shown = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in tensors]
     graph = helper.make_graph([], name, [], shown, tensors)
-    opsets = [helper.make_opsetid("", OLDEST)]
+    opsets = [helper.make_opsetid("", KNOWN)]
     return HostModel(
         model=helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION),
         inputs=(),

@@ -4,9 +4,8 @@ The operator gets real numbers (int8 values dequantised) and its result is round
 rounds it.
 """
 
-import functools
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.lower import const_array
 from opu_fuse.dfg.types import UNKNOWN, ValueType
 from opu_fuse.errors import ModelError
-from opu_fuse.opsets import OLDEST, needed_opsets
 from opu_fuse.quant import META_KEY, QuantParams
 
 MAX_IR_VERSION = 10
@@ -115,37 +113,9 @@ def run_graph(
     graph: onnx.GraphProto, opsets: Mapping[str, int], values: Mapping[str, np.ndarray]
 ) -> list[np.ndarray]:
     """A graph in ONNX Runtime, one operator after the other."""
-    imports = runnable_opsets(graph.node, opsets)
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=MAX_IR_VERSION)
     return [np.asarray(found) for found in _session(model).run(None, dict(values))]
-
-
-def runnable_opsets(
-    nodes: Iterable[onnx.NodeProto], imports: Mapping[str, int]
-) -> list[onnx.OperatorSetIdProto]:
-    """Operator sets for a model of some nodes that ONNX Runtime will take, if there are any."""
-    needed = needed_opsets(nodes, imports, newest_opset)
-    return [helper.make_opsetid(domain, version) for domain, version in needed.items()]
-
-
-@functools.cache
-def newest_opset() -> int:
-    """The newest standard operator set that the installed ONNX Runtime takes. It does not say which
-    that is, so it is asked.
-    """
-    empty = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [])
-    node = helper.make_node("Neg", ["x"], ["y"])
-    graph = helper.make_graph([node], "g", [empty], [helper.make_empty_tensor_value_info("y")])
-    for version in range(onnx.defs.onnx_opset_version(), OLDEST, -1):
-        opsets = [helper.make_opsetid("", version)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=MAX_IR_VERSION)
-        try:
-            _session(model)
-        except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
-            log.debug("operator set %d: %s", version, error)
-        else:
-            return version
-    return OLDEST
 
 
 def result_types(model: onnx.ModelProto) -> dict[str, ValueType]:

@@ -29,6 +29,7 @@ from opu_fuse.frontend.shapes import (
     shapes_known,
 )
 from opu_fuse.frontend.validate import check_file, check_network, not_onnx
+from opu_fuse.opsets import IR_VERSION, runnable_opsets
 
 ModelLike = str | Path | ir.Model | onnx.ModelProto
 _log = logging.getLogger(__name__)
@@ -76,11 +77,21 @@ def load(model: ModelLike, *, budget: float = 1.0) -> Loaded:
         infer_shapes(loaded, where)
     check_budget(loaded, where, budget)  # before anything is computed
     _fold(loaded, where, budget, findings)
+    _stamp(loaded)
     check_network(loaded, where, budget)
     warnings = contradictions(findings.declared, findings.shapes)
     for warning in warnings:
         _log.warning("%s: %s", where, warning)
     return Loaded(model=loaded, where=where, warnings=warnings, source_hash=source_hash)
+
+
+def _stamp(model: ir.Model) -> None:
+    """Ask for nothing newer than ONNX Runtime takes."""
+    operators = [(node.domain, node.op_type) for node in model.graph]
+    opsets = runnable_opsets(operators, model.opset_imports)
+    model.opset_imports.clear()
+    model.opset_imports.update(opsets)
+    model.ir_version = min(model.ir_version, IR_VERSION)
 
 
 def _read(model: ModelLike) -> tuple[str, bytes, Path | None]:

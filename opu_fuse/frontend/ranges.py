@@ -17,11 +17,8 @@ from opu_fuse.foreign import ForeignError, complaints, in_child
 from opu_fuse.frontend.calibration import Sample
 from opu_fuse.frontend.reference import session
 from opu_fuse.frontend.weights import Weights, weights_as_inputs
-from opu_fuse.opsets import needed_opsets
 
 KEPT_PER_TENSOR = 1 << 17
-_IR_VERSION = 10
-"""Newer ones brought nothing that inference needs."""
 
 Sizes = Mapping[str, tuple[int, ...]]
 
@@ -89,7 +86,7 @@ def _measure(
     outputs = {o.name for o in model.graph.output}
     computed = [t for t in tensors if t not in inputs]
     with complaints():
-        model = _as_old_as_possible(weights_as_inputs(model, weights))
+        model = weights_as_inputs(model, weights)
         run = session(model, [t for t in computed if t not in outputs])
     lows = dict.fromkeys(tensors, np.inf)
     highs = dict.fromkeys(tensors, -np.inf)
@@ -105,16 +102,6 @@ def _measure(
             parts[name][index * len(flat) : (index + 1) * len(flat)] = flat
         del values, arrays  # before the next run makes as much again
     return {name: (lows[name], highs[name]) for name in tensors}
-
-
-def _as_old_as_possible(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Stamped, in place, so that an ONNX Runtime older than the onnx package takes it."""
-    imports = {o.domain: o.version for o in model.opset_import}
-    needed = needed_opsets(model.graph.node, imports, onnx.defs.onnx_opset_version)
-    model.ClearField("opset_import")
-    model.opset_import.extend(onnx.helper.make_opsetid(d, v) for d, v in needed.items())
-    model.ir_version = min(model.ir_version, _IR_VERSION)
-    return model
 
 
 def _extremes(name: str, array: np.ndarray, shape: tuple[int, ...]) -> tuple[float, float]:

@@ -47,7 +47,7 @@ def check(
     """
     reference = Reference(bundle)
     samples, count = ports.samples_of(bundle, inputs)
-    feeds = [{name: array[n] for name, array in samples.items()} for n in range(count)]
+    feeds = [{name: array[n, ...] for name, array in samples.items()} for n in range(count)]
     expected = [reference.run(feed) for feed in feeds]
     shapes = {name: array.shape for name, array in expected[0].tensors.items()}
     here = [

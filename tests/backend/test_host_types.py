@@ -13,6 +13,7 @@ from opu_fuse.dtypes import numpy_dtype
 from opu_fuse.errors import ModelError, RunError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import from_value, samples_of, to_value
 from tests.fuse_linalg.sketch import same_bits
@@ -102,6 +103,21 @@ def test_an_operator_set_newer_than_the_runtime_is_lowered_where_nothing_changed
     np.testing.assert_allclose(found, np.sinh(x), rtol=1e-6)
 
 
+def test_a_network_of_the_newest_operator_set_is_the_network_of_an_older_one(rng):
+    text = """<ir_version: 10, opset_import: ["" : {}]>
+        g (float[1,2,4,4] x) => (float[1,1,4,4] y) <float[1,2,1,1] w = {{0.5, -0.25}}>
+        {{ c = Conv(x, w) y = Relu(c) }}"""
+    opsets = (17, onnx.defs.onnx_opset_version())
+    old, new = (
+        compile_model(ir.from_proto(onnx.parser.parse_model(text.format(v))), HW).bundle
+        for v in opsets
+    )
+    assert np.array_equal(old.words, new.words)
+    x = {"x": rng.normal(size=(1, 2, 4, 4)).astype(np.float32)}
+    result = run(new, HW, x, capture=True)
+    assert check(new, x, result).passed
+
+
 def test_an_operator_that_takes_more_types_since_keeps_what_it_did(tmp_path):
     newest = onnx.defs.onnx_opset_version()
     text = graph(
@@ -175,6 +191,13 @@ def test_an_output_of_another_shape_than_declared_is_the_users(shape):
     assert same_bits(from_value(port, value, inside_int8=False), value)
     with pytest.raises(RunError, match=r"output y: has shape .*, the program says \[3, 2\]"):
         from_value(port, value.reshape(shape), inside_int8=False)
+
+
+def test_a_single_number_can_be_checked():
+    text = graph("(float x) => (float y)", "y = Relu(x)")
+    bundle = compile_model(ir.from_proto(onnx.parser.parse_model(text)), HW).bundle
+    x = {"x": np.array(-2.0, np.float32)}
+    assert check(bundle, x, run(bundle, HW, x, capture=True)).passed
 
 
 def test_a_nan_that_would_have_to_be_quantised_is_refused():
