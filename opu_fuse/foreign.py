@@ -6,6 +6,7 @@ travel nowhere) and sends back the little that was found out. It lives no longer
 """
 
 import faulthandler
+import gc
 import logging
 import os
 import pickle
@@ -54,6 +55,7 @@ def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
+        gc.freeze()  # what is to be freed of the parent's may wait for threads of the parent
         os.close(reader)
         _work(work, writer, seconds, memory_bytes)
     os.close(writer)

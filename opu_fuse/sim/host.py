@@ -1,7 +1,8 @@
 """Operators that stay on the host: fused kernels, and models in ONNX Runtime, values by name."""
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -74,12 +75,23 @@ class Hosts:
 
 def hosts_of(bundle: Bundle) -> Hosts:
     """The same object for equal host members, while at most `KEPT` other programs ran since."""
-    return _hosts(tuple(sorted(bundle.hosts.items())))
+    return _caches[-1](tuple(sorted(bundle.hosts.items())))
 
 
-@lru_cache(maxsize=KEPT)
 def _hosts(members: tuple[tuple[str, bytes], ...]) -> Hosts:
     return Hosts(dict(members))
+
+
+def _begin_cache() -> None:
+    """In a fork the sessions of the parent are neither used nor freed: one ends by its threads,
+    which only the parent has.
+    """
+    _caches.append(lru_cache(maxsize=KEPT)(_hosts))
+
+
+_caches: list[Callable[[tuple[tuple[str, bytes], ...]], Hosts]] = []
+_begin_cache()
+os.register_at_fork(after_in_child=_begin_cache)
 
 
 def require_runnable(bundle: Bundle) -> None:

@@ -48,6 +48,7 @@ def serve(kinds: dict[str, Kind], pipe: Connection, stack: BinaryIO) -> None:
     """Answer requests until there are none: `Begun` and `Verdict` by machine, then None.
     stack: file for where it is, when asked or dying.
     """
+    gc.freeze()  # the parent's sessions of ONNX Runtime cannot end here: their threads are there
     faulthandler.enable(stack, all_threads=False)
     faulthandler.register(SHOW_STACK, stack, all_threads=False)
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
