@@ -121,7 +121,7 @@ def test_operators_behind_one_of_another_domain_are_fused_although_inference_end
 
 
 def test_sessions_are_made_once_for_all_runs_of_a_program(compiled, monkeypatch):
-    host._hosts.cache_clear()
+    host._begin_cache()
     made = []
     plain = host.session
     monkeypatch.setattr(host, "session", lambda model: made.append(model) or plain(model))
