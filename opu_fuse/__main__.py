@@ -10,14 +10,17 @@ import sys
 def main() -> None:
     """Start quickly, then do what the command line says."""
     try:
+        from opu_fuse import interrupts
+    except KeyboardInterrupt:
+        os.write(2, b"interrupted\n")
+        sys.exit(130)
+    with interrupts.noted():
         from opu_fuse.startup import start_quickly
 
         start_quickly()
         from opu_fuse.cli.main import main as command  # only now: what it imports takes time, too
-    except KeyboardInterrupt:
-        os.write(2, b"interrupted\n")
-        sys.exit(130)
-    command()
+
+        command()
 
 
 if __name__ == "__main__":

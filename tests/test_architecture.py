@@ -18,7 +18,7 @@ PACKAGE = ROOT / "opu_fuse"
 FIRST_ROW = (
     *("errors", "fixedpoint", "quant", "resources", "affine", "dtypes", "kernel", "kernel_check"),
     *("composites", "folding", "unused", "collector", "startup", "opsets"),
-    *("foreign", "inference", "writing"),
+    *("foreign", "inference", "writing", "interrupts"),
 )
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {

@@ -8,12 +8,12 @@ import errno
 import io
 import logging
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.logging import RichHandler
 
-from opu_fuse import __version__
+from opu_fuse import __version__, interrupts
 from opu_fuse.cli import hw, zoo
 from opu_fuse.cli.asm import asm
 from opu_fuse.cli.compile import compile_
@@ -47,25 +47,28 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         app(args=with_optional_value(sys.argv[1:]), standalone_mode=True)
-    except OpuFuseError as error:
+    except Exception as error:
+        if interrupts.heard():
+            raise
+        _refuse(error)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    if isinstance(error, OpuFuseError):
         err.print(f"error: {error}", markup=False)
         for note in getattr(error, "__notes__", ()):
             err.print(f"  {note}", markup=False)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        err.print("interrupted")
-        sys.exit(130)
-    except Exception as error:
-        if isinstance(error, OSError) and (what := _about_files(error)) is not None:
-            err.print(f"error: {what}", markup=False)
-            sys.exit(1)
-        logging.getLogger(__name__).debug("traceback", exc_info=True)
-        err.print(
-            f"internal error: {type(error).__name__}: {error} (please report this; -v shows the "
-            "traceback)",
-            markup=False,
-        )
-        sys.exit(3)
+    if isinstance(error, OSError) and (what := _about_files(error)) is not None:
+        err.print(f"error: {what}", markup=False)
+        sys.exit(1)
+    logging.getLogger(__name__).debug("traceback", exc_info=error)
+    err.print(
+        f"internal error: {type(error).__name__}: {error} (please report this; -v shows the "
+        "traceback)",
+        markup=False,
+    )
+    sys.exit(3)
 
 
 def _about_files(error: OSError) -> str | None:
