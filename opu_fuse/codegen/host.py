@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.host import body_of, real_data, result_types
 from opu_fuse.dfg.types import ValueType
+from opu_fuse.dfg.views import follow_views
 from opu_fuse.dtypes import carried
 from opu_fuse.errors import ModelError
 from opu_fuse.opsets import KNOWN
@@ -73,7 +74,9 @@ def host_model(
             continue
         names[node.ir_node] = (*(part.name or "" for part in node.body[:-1]), node.name)
         _append(draft, node)
-    outputs = [dfg[i] for i in sorted(inside | parts) if _leaves(dfg, i, inside)]
+    leaving = {i for i in inside | parts if _leaves(dfg, i, inside)}
+    leaving |= {follow_views(dfg, i) for i in leaving} & (inside | parts)  # the machine reads these
+    outputs = [dfg[i] for i in sorted(leaving)]
     for node in outputs:
         if _is_narrow(node):
             assert node.type is not None

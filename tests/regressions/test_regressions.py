@@ -42,6 +42,8 @@ RIGHT = {
     "reader_beside_its_source": ("opu-tiny", "opu-micro"),
     # floats that are rounded behind a view of them only
     "flatten_of_float_input": ("opu-tiny", "opu-1024"),
+    # the host rounds a pool of floats, and a group reads it through a view that the host makes too
+    "float_pool_flattened": ("opu-tiny", "opu-light"),
     # the host wrote its view of a map to memory that another map had got meanwhile
     "host_view_overwrites": ("opu-1024",),
 }
