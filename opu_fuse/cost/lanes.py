@@ -140,7 +140,8 @@ def _lanes(
         keeps = feature_shape(dfg[node.operands[0]].shape) == feature_shape(node.shape)
     if not keeps:
         return whole
-    read = [found[i].pieces for i in node.operands if dfg[i].shape[:2] == node.shape[:2]]
+    channels = feature_shape(node.shape)[0]
+    read = [found[i].pieces for i in node.operands if feature_shape(dfg[i].shape)[0] == channels]
     pieces = max(read, key=_holes, default=plain)
     return replace(whole, pieces=pieces, span=extent(pieces))
 
