@@ -222,6 +222,8 @@ def _shuffle(last: ir.Node) -> Composite | None:
     source, split = nodes[-1].inputs[0] if nodes[-1].inputs else None, _dims(nodes[-1].outputs[0])
     if kinds != ["Reshape", "Transpose", "Reshape"] or source is None:
         return None
+    if any(const_array(n.inputs[1]) is None for n in nodes[::2]):
+        return None
     lead = len(split) - 4
     order = tuple(nodes[1].attributes.get_ints("perm", ()))
     swap = (*range(lead), lead + 1, lead, lead + 2, lead + 3)

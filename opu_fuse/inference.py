@@ -46,8 +46,10 @@ def infer(proto: onnx.ModelProto) -> Shapes:
 
 def _infer(proto: onnx.ModelProto) -> Shapes:
     del proto.graph.value_info[:]
+    inputs = {value.name for value in proto.graph.input}
     for output in proto.graph.output:
-        if output.type.HasField("tensor_type"):
+        # What onnx knows of an output hides what it knows of an input of that name.
+        if output.name not in inputs and output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
     with complaints():
         try:

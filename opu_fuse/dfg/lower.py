@@ -27,6 +27,10 @@ from opu_fuse.dfg.types import UNKNOWN
 _REAL = frozenset(
     {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT8, ir.DataType.UINT8, None}
 )
+_BY_NUMBERS = ("Reshape", "Resize", "Split")
+"""What they do is read off the shapes of their results; where their further operands are computed,
+these are only what the file declares.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,8 @@ def lower(node: ir.Node) -> Lowered:
     form.
     """
     rule = LOWERINGS.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
+    if node.op_type in _BY_NUMBERS and any(v and const_array(v) is None for v in node.inputs[1:]):
+        rule = None
     lowered = rule(node) if rule and _are_feature_maps(node) else None
     if lowered is not None:
         return lowered

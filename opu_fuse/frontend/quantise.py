@@ -25,8 +25,14 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.naming import free_names
+from opu_fuse.frontend.numbers import in_range
 from opu_fuse.frontend.ranges import collect
-from opu_fuse.frontend.scales import activation_scales, round_normalisations, weight_scales
+from opu_fuse.frontend.scales import (
+    BIAS_LIMIT,
+    activation_scales,
+    round_normalisations,
+    weight_scales,
+)
 from opu_fuse.frontend.weights import fill_in, lean_proto
 
 SCALES = ("pow2", "free")
@@ -60,6 +66,8 @@ _BY_NUMBERS = ("Clip", "Pad", "Reshape", "Resize", "Split")
 _MOVERS = ("Reshape", "Transpose")
 """Rounded at any rank when their operand is: nothing is lost, and channel shuffles stay exact."""
 _INT32 = np.iinfo(np.int32)
+_TINY = 2.0**-60
+"""Constants below are zeros, to any scale."""
 
 
 def quantise(
@@ -208,8 +216,8 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
     values: dict[ir.Value, None] = {}
     for node in graph:
         read = [v for v in node.inputs if v is not None]
-        if any(0 in (static_shape(v) or ()) for v in (*read, *node.outputs)):
-            continue  # there is nothing to round
+        if any(0 in (static_shape(v) or (0,)) for v in (*read, *node.outputs)):
+            continue  # there is nothing to round, or nobody knows how much
         if node in wholes:
             source = wholes[node].source
             if not (source in values or source.is_graph_input()) or not _is_map(node.outputs[0]):
@@ -271,6 +279,7 @@ def _constant_overrides(
     overrides: dict[str, list[dict[str, Any]]] = {}
     for node in nodes:
         if node.op_type in _WEIGHTED:
+            _check_bias(node, chosen)
             if pow2:
                 name, rows = _weight_override(node, chosen)
                 overrides[name] = _wider(overrides.get(name), rows)
@@ -281,9 +290,22 @@ def _constant_overrides(
                 continue
             largest = float(np.abs(data).max())
             if pow2 and np.isfinite(largest):
-                exponent = np.ceil(np.log2(largest / 127.0)) if largest > 0.0 else -7
+                exponent = np.ceil(np.log2(largest / 127.0)) if largest >= _TINY else -7
                 overrides[value.name or ""] = [_override(2.0**exponent)]
     return overrides
+
+
+def _check_bias(node: ir.Node, chosen: dict[str, float]) -> None:
+    """In int32 steps of the accumulator: the weight's scale makes up for it, as far as it can."""
+    x, bias = node.inputs[0], constant(operand(node, 2))
+    assert x is not None
+    scale = chosen[x.name or ""]
+    if bias is not None and not in_range(bias / np.float64(scale * BIAS_LIMIT)):
+        raise ModelError(
+            f"node {node.name!r} ({node.op_type})",
+            f"its bias {np.abs(bias).max():.3g} is too large for an operand of scale {scale:.3g}",
+            "check weights and calibration data",
+        )
 
 
 def _weight_override(node: ir.Node, chosen: dict[str, float]) -> tuple[str, list[dict[str, Any]]]:

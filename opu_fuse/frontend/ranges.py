@@ -106,7 +106,9 @@ def _measure(
 
 def _extremes(name: str, array: np.ndarray, shape: tuple[int, ...]) -> tuple[float, float]:
     if array.shape != shape:
-        computed, expected = ("x".join(map(str, s)) for s in (array.shape, shape))
+        computed, expected = (
+            "x".join(map(str, s)) or "a single number" for s in (array.shape, shape)
+        )
         raise ModelError(
             f"tensor {name!r}",
             f"ONNX Runtime computes {computed} there, the model says {expected}",

@@ -158,7 +158,7 @@ def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarra
     dead = scales == 0.0
     least = np.full(len(rows), y_scale / x_scale * 2.0**-MAX_SHIFT)
     if bias is not None:
-        least = np.maximum(least, np.abs(bias) / (x_scale * BIAS_LIMIT))
+        least = np.maximum(least, np.abs(bias.astype(np.float64)) / (x_scale * BIAS_LIMIT))
     least = np.exp2(np.ceil(np.log2(least)))
     # A channel without weights is its bias alone: the finest scale keeps it best.
     return np.where(dead, least, np.maximum(scales, least))
@@ -189,8 +189,9 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
     for node in graph.node:
         if node.op_type != "BatchNormalization" or node.input[0] not in scales:
             continue
-        scale, shift = (numpy_helper.to_array(tensors[n]) for n in node.input[1:3])
-        steps = shift.astype(np.float64) / scales[node.input[0]]
+        constants = (numpy_helper.to_array(tensors[n]) for n in node.input[1:3])
+        scale, shift = (c.astype(np.float64) for c in constants)
+        steps = shift / scales[node.input[0]]
         with np.errstate(divide="ignore"):
             room = np.minimum(np.log2(_INT16_MAX / abs(scale)), NORM_BITS - np.log2(abs(steps)))
         fine = np.exp2(np.where(np.isfinite(room), np.floor(room), 0.0))

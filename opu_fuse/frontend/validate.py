@@ -5,6 +5,7 @@ checker and its inference come next (`examine.py`). `check_network` looks at wha
 constants are computed: kinds of values, shapes, attributes of windows, sizes (`budget.py`).
 """
 
+from collections import Counter
 from collections.abc import Collection
 
 import onnx
@@ -13,6 +14,7 @@ import onnx_ir as ir
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.budget import check_budget
 from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
+from opu_fuse.frontend.numbers import mistake_of_numbers
 from opu_fuse.frontend.qdq import mistake_of_scales
 from opu_fuse.frontend.windowed import mistake_of_window
 
@@ -39,6 +41,12 @@ def check_file(proto: onnx.ModelProto, where: str) -> None:
     for value in proto.graph.input:
         if value.name not in weights:
             _fix_input(value, where)
+    outputs = Counter(value.name for value in proto.graph.output)
+    name, times = outputs.most_common(1)[0]
+    if times > 1:
+        raise ModelError(
+            where, f"output {name!r} stands {times} times among its outputs", "list it once"
+        )
     _check_weights(proto.graph, where)
 
 
@@ -170,7 +178,7 @@ def _check_node(node: ir.Node, place: str) -> None:
     strings = (v for v in node.inputs if v is not None and v.dtype == ir.DataType.STRING)
     for value in strings:
         raise _only_tensors(place, f"its operand {value.name!r} holds strings")
-    wrong = mistake_of_window(node) or mistake_of_scales(node)
+    wrong = mistake_of_window(node) or mistake_of_scales(node) or mistake_of_numbers(node)
     if wrong is not None:
         raise ModelError(place, wrong, "check the export with onnx.checker")
 

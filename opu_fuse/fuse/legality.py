@@ -117,7 +117,7 @@ def group_exit(words: Words) -> Words | None:
 
 
 def forbidden(words: Words) -> Words | None:
-    """{nodes} together do not fit the machine{what}
+    """{nodes} {do} not fit the machine{what}
 
     Change: {help}
     """

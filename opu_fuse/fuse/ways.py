@@ -59,7 +59,8 @@ def forbidden_words(scope: Scope, matches: Sequence[Match]) -> Words:
     names = [scope.dfg[m.node].name for m in matches]
     nodes = tuple(sorted(m.node for m in matches if m.module is not None))
     error = scope.misfits.get(nodes)
-    words: Words = {"nodes": " + ".join(names), "what": "", "help": None}
+    do = "together do" if len(names) > 1 else "does"
+    words: Words = {"nodes": " + ".join(names), "do": do, "what": "", "help": None}
     return words if error is None else {**words, "what": f": {error.what}", "help": error.help}
 
 

@@ -132,8 +132,10 @@ GRAPHS: dict[str, tuple[Callable[[onnx.GraphProto], object], str]] = {
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_graphs_that_are_none(kind: str, onnx_text: Text):
     change, message = GRAPHS[kind]
-    model = onnx_text("g (float[1,4] x) => (float[1,4] y) { r = Relu(x)  y = Add(r, w) }",
-                      w=np.ones((1, 4), np.float32))
+    model = onnx_text(
+        "g (float[1,4] x) => (float[1,4] y) { r = Relu(x)  y = Add(r, w) }",
+        w=np.ones((1, 4), np.float32),
+    )
     change(model.graph)
     refused(model, message)
 
@@ -256,3 +258,10 @@ def test_scales_that_do_not_fit(scales: int, zeros: int, axis: int, message: str
         "z": np.zeros(zeros, np.int8),
     }
     refused(onnx_text(text, **weights), message)
+
+
+def test_an_output_that_is_listed_twice(onnx_text: Text):
+    text = "g (float[1,4] x) => (float[1,4] y, float[1,4] z) { y = Relu(x) z = Abs(x) }"
+    model = onnx_text(text)
+    model.graph.output.append(model.graph.output[0])
+    refused(model, "output 'y' stands 2 times among its outputs; list it once$")

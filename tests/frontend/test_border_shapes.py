@@ -86,6 +86,15 @@ def test_calibration_finds_out_a_declaration_that_nobody_could_check(onnx_text: 
         prepare(model, calibration=data)
 
 
+def test_a_computed_target_is_not_taken_for_the_declared_shape(onnx_text: Text):
+    text = """g (float[1,4,2,2] x, int64[4] s) => (float[1,4,2,2] y)
+    { r = Reshape(x, s)  y = Relu(r) }"""
+    model = declare(onnx_text(text), "r", [1, 4, 2, 2])
+    data = {"x": np.ones((1, 4, 2, 2), np.float32), "s": np.array([1, 1, 4, 4])}
+    with pytest.raises(ModelError, match="computes 1x1x4x4 there, the model says 1x4x2x2; let"):
+        prepare(model, calibration=data)
+
+
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize(
     ("size", "kernel", "stride", "pad"), [(4, 2, 3, 1), (6, 3, 4, 2), (5, 2, 2, 0)]
@@ -103,3 +112,9 @@ def test_pools_that_round_up_have_the_windows_that_onnx_runtime_computes(
     (made,) = session(model).run(["z"], {"x": np.zeros((1, 1, size, size), np.float32)})
     assert set(map(tuple, shapes(model).values())) == {made.shape}
     assert load(model).warnings == ()
+
+
+def test_an_input_that_is_an_output_keeps_its_shape(onnx_text: Text):
+    text = """g (float[1,2,4,4] x) => (float[1,8,4,4] y, float[1,2,4,4] x)
+    { y = Concat<axis=1>(x, x, x, x) }"""
+    assert all(v.shape is not None for v in prepare(onnx_text(text)).canonical.graph.outputs)

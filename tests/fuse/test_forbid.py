@@ -55,6 +55,13 @@ def test_an_operator_that_may_not_even_stand_alone_goes_to_the_host():
     assert on_host(dfg, result)["conv"] == "conv + conv/bias together do not fit the machine"
 
 
+def test_a_single_operator_does_not_fit_by_itself():
+    text = "g (float[1,4,8,8] x) => (float[1,4,8,8] y) { [r] y = Relu(x) }"
+    dfg = build_dfg(canonical.quantised(text).model)
+    result = partition(dfg, machine("opu-tiny"), forbid=frozenset({nodes(dfg, "r")}))
+    assert on_host(dfg, result)["r"] == "r does not fit the machine"
+
+
 def test_forbidding_again_and_again_ends_with_single_operators():
     dfg, hw = worked("G5"), machine("opu-tiny")
     forbid: set[tuple[int, ...]] = set()

@@ -9,7 +9,8 @@
    BatchNormalization, unless both scale and shift by single numbers.
 
 One sweep in graph order does chains (Conv, BatchNormalization, Mul, Add): each step finds the
-convolution, or the BatchNormalization, that swallowed the step before.
+convolution, or the BatchNormalization, that swallowed the step before. What float32 cannot hold as
+one number stays two steps.
 """
 
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     static_shape,
 )
+from opu_fuse.frontend.numbers import in_range
 
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 
@@ -53,8 +55,8 @@ def run(model: ir.Model) -> bool:
             continue
         if _fold(model.graph, node, affine):  # Cases 1 and 2
             changed = True
-        elif (before := _affine_before(node)) is not None:  # Case 4
-            _merge(model.graph, node, *before, affine)
+        elif (pair := _with_step_before(node, affine)) is not None:  # Case 4
+            _merge(model.graph, node, *pair)
             changed = True
         elif is_standard(node, "BatchNormalization") and not _is_plain(node):  # Case 3
             _spell_out(model.graph, node, node.inputs[0], affine)
@@ -64,7 +66,7 @@ def run(model: ir.Model) -> bool:
 
 def _affine(node: ir.Node) -> Affine | None:
     """The per-channel function of a node on axis 1 of its first operand, None when it is not
-    one."""
+    one, or none of usual numbers."""
     shape = static_shape(node.outputs[0]) if node.outputs else None
     if shape is None or len(shape) not in {2, 4} or shape != static_shape(operand(node, 0)):
         return None
@@ -73,7 +75,7 @@ def _affine(node: ir.Node) -> Affine | None:
     if not is_standard(node, "Mul", "Add"):
         return None
     data = real_constant(node.inputs[1])
-    vector = None if data is None else _per_channel(data, shape)
+    vector = None if data is None or not in_range(data) else _per_channel(data, shape)
     if vector is None:
         return None
     if node.op_type == "Mul":
@@ -88,8 +90,12 @@ def _batch_norm(node: ir.Node) -> Affine | None:
     if any(p is None for p in parts):
         return None
     gamma, beta, mean, var = (p.astype(np.float64) for p in parts)  # type: ignore[union-attr]  # None is ruled out above
-    scale = gamma / np.sqrt(var + node.attributes.get_float("epsilon", 1e-5))
-    return Affine(scale=scale, shift=beta - mean * scale)
+    var += node.attributes.get_float("epsilon", 1e-5)
+    if not np.all(var > 0.0):
+        return None
+    scale = gamma / np.sqrt(var)
+    shift = beta - mean * scale
+    return Affine(scale=scale, shift=shift) if in_range(scale) and in_range(shift) else None
 
 
 def _per_channel(data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -120,13 +126,18 @@ def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
     scaled = not np.all(affine.scale == 1.0)
     if scaled and (quant_of(w) is not None or weight.dtype != np.float32):
         return False
+    old = np.zeros_like(affine.shift) if bias is None else bias.astype(np.float64)
+    shift = old * affine.scale + affine.shift
     if scaled:
         dims = [-1 if i == axis else 1 for i in range(weight.ndim)]
-        factor = affine.scale.reshape(dims).astype(np.float32)
-        conv.replace_input_with(1, _renewed(graph, w, weight * factor))
-    old = np.zeros_like(affine.shift) if bias is None else bias.astype(np.float64)
+        with np.errstate(over="ignore"):  # infinite then, which is out of range
+            weight = weight * affine.scale.reshape(dims).astype(np.float32)
+    if not (in_range(weight) and in_range(shift)):
+        return False
+    if scaled:
+        conv.replace_input_with(1, _renewed(graph, w, weight))
     name = f"{conv.name}/bias" if b is None or b.name is None else b.name
-    new_bias = add_constant(graph, name, (old * affine.scale + affine.shift).astype(np.float32))
+    new_bias = add_constant(graph, name, shift.astype(np.float32))
     if b is None:
         conv.resize_inputs(3)
     conv.replace_input_with(2, new_bias)
@@ -143,23 +154,25 @@ def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray) -> ir.Value:
     return w
 
 
-def _affine_before(node: ir.Node) -> tuple[ir.Node, Affine] | None:
-    """The per-channel function that a node goes on with, when the two can become one."""
+def _with_step_before(node: ir.Node, affine: Affine) -> tuple[ir.Node, Affine] | None:
+    """The step that a node goes on with, and what both do, when the two can become one."""
     x = node.inputs[0]
     before = None if x is None else x.producer()
     if x is None or before is None or sole_reader(x) is not node or quant_of(x) is not None:
         return None
-    affine = _affine(before)
+    first = _affine(before)
     numbers = all(
         (c := constant(operand(n, 1))) is not None and c.size == 1 for n in (before, node)
     )
-    return None if affine is None or numbers else (before, affine)
+    if first is None or numbers:
+        return None
+    scale, shift = first.scale * affine.scale, first.shift * affine.scale + affine.shift
+    both = Affine(scale=scale, shift=shift)
+    return (before, both) if in_range(scale) and in_range(shift) else None
 
 
-def _merge(graph: ir.Graph, node: ir.Node, before: ir.Node, first: Affine, second: Affine) -> None:
-    shift = first.shift * second.scale + second.shift
+def _merge(graph: ir.Graph, node: ir.Node, before: ir.Node, both: Affine) -> None:
     merge_sources(node, [before])
-    both = Affine(scale=first.scale * second.scale, shift=shift)
     _spell_out(graph, node, before.inputs[0], both)
     detach(before)
 

@@ -34,6 +34,8 @@ def generic_of(
     if site is None or site.result.dtype not in DTYPES:
         return None
     if proto.op_type in VIEWS:
+        if any(site.has(n) and site.constant(n) is None for n in range(1, len(site.inputs))):
+            return None  # the shape of its result is what the file declares, true or not
         return _view(site, VIEWS[proto.op_type](site))
     known = POINTWISE.get(proto.op_type)
     if known is None or (exact and not known.exact) or not site.inputs:

@@ -1,0 +1,72 @@
+"""Numbers of operators that onnx's checker and inference let pass: they see no weights."""
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import constant, is_standard, operand
+
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization")
+LARGEST = 2.0**120
+"""Weights up to here can be added up and scaled without leaving float32."""
+
+
+def mistake_of_numbers(node: ir.Node) -> str | None:
+    """What is wrong with the constants of a node, None when nothing is.
+
+    Infinity is welcome where it says something: bounds of Clip, masks that are added.
+    """
+    if is_standard(node, *_WEIGHTED):
+        return _beyond(node) or _normalised(node)
+    if is_standard(node, "Div", "Mod"):
+        return _divisor(node)
+    return None
+
+
+def _beyond(node: ir.Node) -> str | None:
+    for value in node.inputs:
+        data = constant(value)
+        if value is not None and data is not None and _is_real(value) and not in_range(data):
+            return f"its constant {value.name!r} holds {_worst(data)}"
+    return None
+
+
+def in_range(data: np.ndarray) -> bool:
+    """Whether these are numbers, none of them beyond LARGEST."""
+    # The extremes take no memory; NaN is both.
+    return not data.size or (float(data.min()) >= -LARGEST and float(data.max()) <= LARGEST)
+
+
+def _worst(data: np.ndarray) -> str:
+    ends = (float(data.min()), float(data.max()))
+    worst = ends[0] if math.isnan(ends[0]) else max(ends, key=abs)
+    return f"{worst:.3g}, numbers up to {LARGEST:.1g} are allowed"
+
+
+def _normalised(node: ir.Node) -> str | None:
+    """Its scale and shift, as one function of its operand, must be in range too."""
+    parts = [constant(operand(node, i)) for i in range(1, 5)]
+    if node.op_type != "BatchNormalization" or any(p is None or not p.size for p in parts):
+        return None
+    gamma, beta, mean, var = (p.astype(np.float64) for p in parts if p is not None)
+    var += (epsilon := node.attributes.get_float("epsilon", 1e-5))
+    if not var.min() > 0.0:
+        return f"its variance is {var.min() - epsilon:g}, epsilon {epsilon:g}"
+    scale = gamma / np.sqrt(var)
+    for data in (scale, beta - mean * scale):
+        if not in_range(data):
+            return f"it scales or shifts by {_worst(data)}"
+    return None
+
+
+def _divisor(node: ir.Node) -> str | None:
+    if _is_real(node.outputs[0]):
+        modulo = node.op_type == "Mod" and not node.attributes.get_int("fmod", 0)
+        return "it takes integers, of real numbers it needs fmod=1" if modulo else None
+    divisors = constant(operand(node, 1))
+    return None if divisors is None or np.all(divisors) else "it divides integers by zero"
+
+
+def _is_real(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
