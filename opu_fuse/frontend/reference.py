@@ -73,5 +73,5 @@ def session(model: onnx.ModelProto, extra: Sequence[str] = ()) -> "ort.Inference
         del model.graph.output[count:]
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])

@@ -7,6 +7,7 @@ constants are computed: kinds of values, shapes, attributes of windows, sizes (`
 
 from collections import Counter
 from collections.abc import Collection
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -36,6 +37,7 @@ def check_file(proto: onnx.ModelProto, where: str) -> None:
     """Raises ModelError for what onnx need not look at any more. A dynamic batch becomes 1."""
     if not proto.HasField("graph") or not proto.opset_import or not proto.graph.output:
         raise not_onnx(where, "it holds no ONNX graph")
+    _check_texts(proto, where)
     _check_opset(proto, where)
     weights = {weight.name for weight in proto.graph.initializer}
     for value in proto.graph.input:
@@ -53,6 +55,22 @@ def check_file(proto: onnx.ModelProto, where: str) -> None:
 def not_onnx(where: str, reason: str) -> ModelError:
     """The file is something else."""
     return ModelError(where, f"this is not an ONNX model, {reason}", "export the network to ONNX")
+
+
+def _check_texts(message: Any, where: str) -> None:
+    """All names of a message are UTF-8: what is not is read as bytes, and can never be written.
+
+    Looks at no weights, which it would copy.
+    """
+    for field, value in message.ListFields():
+        if field.type not in {field.TYPE_STRING, field.TYPE_MESSAGE} or field.name == "initializer":
+            continue
+        single = isinstance(value, str | bytes) or hasattr(value, "ListFields")
+        for one in (value,) if single else value:
+            if isinstance(one, bytes):
+                raise not_onnx(where, f"{one!r} in it is no text")
+            if not isinstance(one, str):
+                _check_texts(one, where)
 
 
 def opset_of(proto: onnx.ModelProto) -> int | None:
@@ -126,6 +144,10 @@ def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
     """names: of the weights before."""
     if not weight.name:
         return "a weight has no name"
+    if isinstance(weight.name, bytes) or isinstance(weight.doc_string, bytes):
+        return f"weight {weight.name!r} has a name or a description that is no text"
+    if isinstance(weight.name, bytes) or isinstance(weight.doc_string, bytes):
+        return f"the name of a weight is no text ({weight.name!r})"
     if weight.name in names:
         return f"two weights are called {weight.name!r}"
     if any(size < 0 for size in weight.dims):

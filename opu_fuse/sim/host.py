@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from opu_fuse.bundle.kernels import kernel_from_json
 from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, HostPiece, HostSegment
 from opu_fuse.errors import ModelError, RunError
+from opu_fuse.foreign import complaints, in_child
 from opu_fuse.kernel import Kernel
 from opu_fuse.sim.generic import run_kernel
 
@@ -18,6 +19,12 @@ KEPT = 4
 """Programs whose kernels and sessions wait for their next run."""
 _SHOWN = 3
 """Operators named in a message."""
+_PATIENCE = 3600.0
+"""Seconds for what runs in a child process."""
+_DIVISIONS = (b"\x22\x03Div", b"\x22\x03Mod")
+"""How a node of the kind is written in a model's bytes; others may hold them, too."""
+
+_Runner = Callable[[list[str], Mapping[str, np.ndarray]], list[Any]]
 
 
 class Hosts:
@@ -29,7 +36,7 @@ class Hosts:
     def __init__(self, members: Mapping[str, bytes]) -> None:
         self._members = members
         self._kernels: dict[str, Kernel] = {}
-        self._sessions: dict[str, Any] = {}
+        self._runners: dict[str, _Runner] = {}
 
     def run(self, segment: HostSegment, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Results by value name, what is rounded inside included, given the segment's inputs by
@@ -49,9 +56,9 @@ class Hosts:
         if piece.member.endswith(KERNEL_SUFFIX):
             return run_kernel(self._kernel(piece.member), known)
         feeds = {name: known[name] for name in piece.inputs}
-        running = self._session(piece)
+        run = self._runner(piece)
         try:
-            found = running.run(list(piece.outputs), feeds)
+            found = run(list(piece.outputs), feeds)
         except Exception as error:  # ONNX Runtime raises classes of its own
             what = f"ONNX Runtime cannot run it on these values: {_said(error)}"
             raise RunError(_named(piece), what, "check the inputs that are given") from error
@@ -62,15 +69,47 @@ class Hosts:
             self._kernels[member] = kernel_from_json(self._members[member], member)
         return self._kernels[member]
 
-    def _session(self, piece: HostPiece) -> Any:
-        if piece.member not in self._sessions:
+    def _runner(self, piece: HostPiece) -> _Runner:
+        if piece.member not in self._runners:
+            model = self._members[piece.member]
             try:
-                self._sessions[piece.member] = session(self._members[piece.member])
+                run = session(model).run
             except Exception as error:  # ONNX Runtime raises classes of its own
                 what = f"ONNX Runtime cannot load it: {_said(error)}"
                 help_ = "compile the model again, for the ONNX Runtime that is installed"
                 raise RunError(_named(piece), what, help_) from error
-        return self._sessions[piece.member]
+            self._runners[piece.member] = partial(_run_in_child, model) if may_trap(model) else run
+        return self._runners[piece.member]
+
+
+def may_trap(model: bytes) -> bool:
+    """Whether it divides integers by what may be -1: with the least one, that ends the process."""
+    if not any(name in model for name in _DIVISIONS):
+        return False
+    import onnx  # no other model needs it
+
+    graph = onnx.ModelProto.FromString(model).graph
+    constants = {t.name: t for t in graph.initializer}
+    kinds = {v.name: v.type.tensor_type.elem_type for v in graph.input}
+    kinds |= {name: t.data_type for name, t in constants.items()}
+    for node in graph.node:
+        if node.op_type in ("Div", "Mod"):
+            known = {kinds[name] for name in node.input if name in kinds}
+            divisor = constants.get(node.input[1])
+            computed = divisor is None or np.any(onnx.numpy_helper.to_array(divisor) == -1)
+            if computed and known <= {onnx.TensorProto.INT32, onnx.TensorProto.INT64}:
+                return True
+    return False
+
+
+def _run_in_child(
+    model: bytes, outputs: list[str], feeds: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    def work() -> list[np.ndarray]:
+        with complaints():
+            return session(model).run(outputs, feeds)
+
+    return in_child(work, seconds=_PATIENCE)
 
 
 def hosts_of(bundle: Bundle) -> Hosts:
@@ -130,5 +169,5 @@ def session(model: bytes) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what it complains about is raised, too
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

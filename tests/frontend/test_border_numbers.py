@@ -91,8 +91,9 @@ def test_infinity_is_welcome_where_it_is_a_bound(onnx_text: Text):
 
 
 @pytest.mark.parametrize("op", ["Div", "Mod"])
-def test_division_of_integers_by_zero(op: str, onnx_text: Text):
-    text = f"{INTEGERS} {{ y = {op}(x, d) }}"
+@pytest.mark.parametrize("by", ["y = {}(x, d)", "c = {}(d, d)  y = Add(x, c)"])
+def test_division_of_integers_by_zero(op: str, by: str, onnx_text: Text):
+    text = f"{INTEGERS} {{ {by.format(op)} }}"
     load_model(onnx_text(text, d=np.array([1, 2, 3, -4], np.int32)))
     with pytest.raises(ModelError, match=rf"\({op}\): it divides integers by zero"):
         load_model(onnx_text(text, d=np.array([1, 2, 0, 4], np.int32)))

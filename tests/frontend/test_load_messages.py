@@ -51,6 +51,20 @@ def test_a_truncated_model(tmp_path: Path, onnx_text: Callable[..., onnx.ModelPr
     refused(path, "this is not an ONNX model")
 
 
+@pytest.mark.parametrize("name", ["thenode", "theweight", "theinput", "thelabel"])
+def test_names_that_are_no_text(
+    name: str, tmp_path: Path, onnx_text: Callable[..., onnx.ModelProto]
+):
+    """protobuf reads them as bytes, and refuses to write them."""
+    text = "g (float[1, 4] theinput) => (float[1, 4] y) { [thenode] y = Add(theinput, theweight) }"
+    model = onnx_text(text, theweight=np.ones(4, np.float32))
+    model.metadata_props.add(key="k", value="thelabel")
+    path = tmp_path / "odd.onnx"
+    odd = name.encode().replace(b"the", b"th\xcb")
+    path.write_bytes(model.SerializeToString().replace(name.encode(), odd))
+    refused(path, r"odd\.onnx: .*'th\\xcb")
+
+
 def test_an_opset_older_than_seven(onnx_text: Callable[..., onnx.ModelProto]):
     refused(
         onnx_text(CONV, opset=6, w=WEIGHT), "opset 6 is older than 7.*export it again with opset"
