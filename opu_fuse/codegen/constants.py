@@ -9,7 +9,6 @@ from opu_fuse.codegen.weights import (
     pack_table,
     pack_weights,
     pack_windows,
-    spread_groups,
 )
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import average_params, filters, requant_params
@@ -46,7 +45,8 @@ def _constants(
         else:
             groups = feature_shape(dfg[layer.source].shape)[0] // weight.shape[1]
             rows = image[planned.weights :][: weight_bytes(planned.ranges, hw)]
-            pack_weights(planned, spread_groups(weight, groups), hw, rows)
+            order = _shuffled(dfg, layer.anchor)
+            pack_weights(planned, weight, hw, rows, groups=groups, inputs=order)
         params = pack_params(bias, mult, shift, layer.out_pieces, hw, layer.shape.px)
         yield planned.params, params
     if layer.pre:
@@ -69,12 +69,8 @@ def _numbers(
     node, kernel = dfg[layer.anchor], layer.shape.window.kernel
     channels = feature_shape(node.shape)[0]
     if node.op == "shuffle" or node.index in layer.pre:
-        order = np.arange(channels).reshape(1, -1, 1, 1)
-        if node.op == "shuffle":
-            order = shuffle_channels(order, node.attrs["groups"])
-        weight = np.eye(channels, dtype=np.int8)[order.reshape(-1), :, None, None]
         zero = np.zeros(channels, np.int64)
-        return weight, zero, zero + 1, zero
+        return np.ones((channels, 1, 1, 1), np.int8), zero, zero + 1, zero
     if node.op == "avg_pool":
         p = average_params(dfg, node.index, hw.numeric)
         ((_, only),) = p.mults
@@ -92,6 +88,15 @@ def _numbers(
     missing = [(0, k - n) for k, n in zip(kernel, part.shape[2:], strict=True)]
     part = np.pad(part, ((0, 0), (0, 0), *missing))
     return part, q.bias + q.pad_value * outside, q.mult, q.shift
+
+
+def _shuffled(dfg: Dfg, anchor: int) -> np.ndarray | None:
+    """Where a shuffle puts each channel of its operand; None for all others."""
+    node = dfg[anchor]
+    if node.op != "shuffle":
+        return None
+    numbers = np.arange(feature_shape(node.shape)[0]).reshape(1, -1, 1, 1)
+    return np.argsort(shuffle_channels(numbers, node.attrs["groups"]).reshape(-1))
 
 
 def _affine(dfg: Dfg, planned: PlannedLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

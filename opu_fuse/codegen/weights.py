@@ -9,30 +9,44 @@ from opu_fuse.schedule.tiling import PlannedLayer
 
 
 def pack_weights(
-    planned: PlannedLayer, dense: np.ndarray, hw: HwSpec, image: np.ndarray | None = None
+    planned: PlannedLayer,
+    weight: np.ndarray,
+    hw: HwSpec,
+    image: np.ndarray | None = None,
+    *,
+    groups: int = 1,
+    inputs: np.ndarray | None = None,
 ) -> np.ndarray:
-    """int8 (oc, ic, kh, kw), groups already spread out -> uint8 weight rows of all chunks.
+    """int8 (oc, ic / groups, kh, kw) -> uint8 weight rows of all chunks.
 
     A row holds [output channel of the mode][input channel of the mode]; rows of a chunk follow
     [segment][kernel row][kernel col][output group]. Lanes without a channel are zero. image: bytes
-    to pack them into, zero before (default: a new array).
+    to pack them into, zero before (default: a new array). inputs: which of the weight's input
+    channels each channel of the operand is (default: itself).
     """
     layer = planned.layer
-    dense = to_lanes(to_lanes(dense, layer.out_pieces, 0), layer.in_pieces, 1)
-    dense = unfold_columns(dense, planned.unfold, planned.layer.shape.slot)
-    rows = {r.mode: _weight_rows(dense, hw.array.modes[r.mode]) for r in planned.ranges}
     if image is None:
         image = np.zeros(weight_bytes(planned.ranges, hw), np.uint8)
     out = image.view(np.int8)
-    for mode, chunk in ((r.mode, w) for r in planned.ranges for f in r.features for w in f.weights):
-        y, x = chunk.ky, chunk.kx
-        part = rows[mode][
-            chunk.segment : chunk.segment + chunk.segments,
-            y[0] : y[0] + y[1],
-            x[0] : x[0] + x[1],
-            chunk.group : chunk.group + chunk.groups,
-        ]
-        out[chunk.offset : chunk.offset + part.size].reshape(part.shape)[...] = part
+    if not is_plain(layer.out_pieces):
+        whole = spread_groups(weight, groups, 0, len(weight))
+        weight, groups = to_lanes(whole, layer.out_pieces, 0), 1
+    for r in planned.ranges:  # one after the other: spread out, many groups would fill the memory
+        first, mode = r.block * hw.word_channels, hw.array.modes[r.mode]
+        dense = spread_groups(weight, groups, first, first + r.blocks * hw.word_channels)
+        dense = dense if inputs is None else dense[:, inputs]
+        dense = to_lanes(dense, layer.in_pieces, 1)
+        rows = _weight_rows(unfold_columns(dense, planned.unfold, layer.shape.slot), mode)
+        for chunk in (w for f in r.features for w in f.weights):
+            (y, yn), (x, xn) = chunk.ky, chunk.kx
+            group = chunk.group - first // mode.oc
+            part = rows[
+                chunk.segment : chunk.segment + chunk.segments,
+                y : y + yn,
+                x : x + xn,
+                group : group + chunk.groups,
+            ]
+            out[chunk.offset : chunk.offset + part.size].reshape(part.shape)[...] = part
     return image
 
 
@@ -99,19 +113,17 @@ def unfold_columns(dense: np.ndarray, columns: int, slot: int) -> np.ndarray:
     return out
 
 
-def spread_groups(weight: np.ndarray, groups: int) -> np.ndarray:
-    """Weights of a grouped convolution (oc, ic / groups, kh, kw) as one dense tensor (oc, ic,
-    kh, kw) with zeros between.
+def spread_groups(weight: np.ndarray, groups: int, first: int, end: int) -> np.ndarray:
+    """Weights of a grouped convolution (oc, ic / groups, kh, kw) as a dense tensor (oc, ic, kh, kw)
+    with zeros between: its output channels from `first` on, before `end`.
     """
+    part = weight[first:end]
     if groups == 1:
-        return weight
+        return part
     oc, per_group, kh, kw = weight.shape
-    out = np.zeros((oc, per_group * groups, kh, kw), weight.dtype)
-    step = oc // groups
-    for g in range(groups):
-        out[g * step : (g + 1) * step, g * per_group : (g + 1) * per_group] = weight[
-            g * step : (g + 1) * step
-        ]
+    group = np.arange(oc)[first:end, None] // (oc // groups)
+    out = np.zeros((len(part), per_group * groups, kh, kw), weight.dtype)
+    out[np.arange(len(part))[:, None], group * per_group + np.arange(per_group)] = part
     return out
 
 

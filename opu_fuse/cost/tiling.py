@@ -134,7 +134,8 @@ def _cuts(extent: int) -> list[int]:
     """Sizes of even cuts of `extent` into 1 .. 16 parts, then into powers of two and single
     elements, without repeats.
     """
-    parts = [*range(1, 17), 20, 24, 32, 48, 64, 128, 256, extent]
+    doubled = (1 << n for n in range(6, extent.bit_length()))
+    parts = [*range(1, 17), 20, 24, 32, 48, *doubled, extent]
     return sorted({ceil_div(extent, p) for p in parts if p <= extent}, reverse=True)
 
 

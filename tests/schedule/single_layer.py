@@ -234,7 +234,7 @@ def run_layer(
     if shape.depthwise:
         put("weights", pack_windows(planned, weight, hw))
     elif shape.array:
-        put("weights", pack_weights(planned, spread_groups(weight, shape.groups), hw))
+        put("weights", pack_weights(planned, weight, hw, groups=shape.groups))
     if shape.array:
         put("params", pack_params(bias, mult, shift, layer.out_pieces, hw, shape.px))
     put("table", pack_table(table, hw))
@@ -353,7 +353,7 @@ def _conv(shape, x, weight):
     w = shape.window
     t, left, b, r = w.pads
     padded = np.pad(x.astype(np.int64), ((0, 0), (t, b), (left, r)), constant_values=-7)
-    dense = spread_groups(weight, shape.groups).astype(np.int64)
+    dense = spread_groups(weight, shape.groups, 0, len(weight)).astype(np.int64)
     total = np.zeros((shape.mid_channels, shape.mid_rows, shape.mid_cols), np.int64)
     for ky in range(w.kernel[0]):
         for kx in range(w.kernel[1]):

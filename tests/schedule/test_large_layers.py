@@ -1,0 +1,44 @@
+"""Layers far larger than any network's: time and memory grow with the layer, not with its square."""
+
+import tracemalloc
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from opu_fuse.codegen.constants import pack_constants
+from opu_fuse.cost.tiling import _cuts
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import Compilation, compile_model
+from tests.frontend.conftest import parse
+
+HW = load_hw("opu-tiny")
+
+
+@pytest.mark.parametrize("extent", [1, 2, 255, 256, 300, 600, 70_000])
+def test_cuts_halve_down_to_single_elements(extent: int):
+    """From a 256th of the rows to single rows would be a step from few tiles to very many."""
+    sizes = _cuts(extent)
+    assert sizes[0] == extent
+    assert sizes[-1] == 1
+    assert all(b < a <= 2 * b for a, b in zip(sizes, sizes[1:], strict=False))
+
+
+def compiled(text: str, **weights: np.ndarray) -> Compilation:
+    return compile_model(ir.from_proto(parse(text, **weights)), HW)
+
+
+def test_a_tall_map_is_cut_into_tiles_of_many_rows():
+    text = "g (float[1,4,20000,1] x) => (float[1,4,20000,1] y) { y = Add(x, x) }"
+    assert len(compiled(text).bundle.words) < 20_000
+
+
+def test_many_groups_are_not_spread_out_at_once():
+    text = "g (float[1,9000,1,1] x) => (float[1,9000,1,1] y) { y = Conv<group=9000>(x, w) }"
+    made = compiled(text, w=np.ones((9000, 1, 1, 1), np.float32))
+    tracemalloc.start()
+    try:
+        pack_constants(made.dfg, made.plan, HW)
+        assert tracemalloc.get_traced_memory()[1] < 9000**2 / 4
+    finally:
+        tracemalloc.stop()
