@@ -23,7 +23,7 @@ from opu_fuse.cost.draft import (
     lost_pad,
     same_map,
 )
-from opu_fuse.cost.lanes import LAYOUT, LaneMap, is_depthwise
+from opu_fuse.cost.lanes import LAYOUT, LaneMap
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.phases import WHOLE, Phase, phases
 from opu_fuse.dfg.graph import Dfg, Node
@@ -92,6 +92,12 @@ def group_geometry(dfg: Dfg, members: Iterable[int], hw: HwSpec, lanes: LaneMap)
         draft.value = node.index
     if draft.pool_pads != NO_PADS:
         raise lost_pad(nodes[-1])
+    if draft.depthwise and draft.pre:
+        raise DoesNotFit(
+            nodes[draft.front].name,
+            "depthwise windows do not pass the pre chain",
+            "end the group before the convolution",
+        )
     return _finished(draft, read, nodes[-1], lanes)
 
 
@@ -199,16 +205,6 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node]) -> int:
         raise DoesNotFit(
             nodes[0].name,
             f"{' and '.join(front)} cannot pass before the array together",
-            "end the group before the convolution",
-        )
-    if (
-        draft.hw.array.depthwise
-        and nodes[array].op == "conv"
-        and is_depthwise(draft.dfg, nodes[array])
-    ):
-        raise DoesNotFit(
-            nodes[array].name,
-            "depthwise windows do not pass the pre chain",
             "end the group before the convolution",
         )
     draft.pre = [node.index for node in nodes[:count]]

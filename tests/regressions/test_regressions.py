@@ -44,6 +44,8 @@ RIGHT = {
     "flatten_of_float_input": ("opu-tiny", "opu-1024"),
     # the host rounds a pool of floats, and a group reads it through a view that the host makes too
     "float_pool_flattened": ("opu-tiny", "opu-light"),
+    # windows of a transposed convolution, one a channel, behind a clamp in front of the array
+    "clamped_depthwise_transposed": ("opu-light",),
     # a constant of three columns was taken for three channels of the map that it is subtracted from
     "columns_in_concat": ("opu-classic", "opu-tiny"),
     # the host wrote its view of a map to memory that another map had got meanwhile
