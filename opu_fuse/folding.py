@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 PRESERVED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Never folded: they carry scales and zero points."""
+_GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
 
 
 def is_preserved(node: ir.Node) -> bool:
@@ -28,22 +29,26 @@ SHAPING = frozenset({"Concat", "Expand", "Reshape"})
 """May be folded when an operand is empty, or has the result's shape already."""
 
 
+def holds_graphs(node: ir.Node) -> bool:
+    """Whether a node has graphs inside (If, Loop, Scan)."""
+    attributes = node.attributes.data.values()  # of the dict inside: the other view is slow
+    return not _GRAPHS.isdisjoint([a.type for a in attributes])
+
+
 def can_fold(model: ir.Model, untouchable: Collection[ir.Node] = ()) -> bool:
-    """Whether any node but the untouchable ones may be folded; True when in doubt."""
+    """Whether any node but the untouchable ones may be folded; True when in doubt (subgraphs)."""
     graphs = (model.graph, *(f.graph for f in model.functions.values()))
-    nodes = (node for graph in graphs for node in graph.all_nodes())
-    return any(node not in untouchable and _can_fold(node) for node in nodes)
+    return any(
+        holds_graphs(node) or (_can_fold(node) and node not in untouchable)
+        for graph in graphs
+        for node in graph
+    )
 
 
 def _can_fold(node: ir.Node) -> bool:
-    if is_preserved(node):
-        return False
-    if node.op_type in EVALUATED:
-        return True
     operands = [v for v in node.inputs if v is not None]
-    if all(v.const_value is not None for v in operands):
-        return True
-    shapes = [v.shape for v in operands]
-    return node.op_type in SHAPING and any(
-        s is None or 0 in s or s == node.outputs[0].shape for s in shapes
-    )
+    may = node.op_type in EVALUATED or all(v.const_value is not None for v in operands)
+    if not may and node.op_type in SHAPING:
+        shapes = [v.shape for v in operands]
+        may = any(s is None or 0 in s or s == node.outputs[0].shape for s in shapes)
+    return may and not is_preserved(node)

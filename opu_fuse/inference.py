@@ -31,20 +31,31 @@ def patience(nodes: int) -> float:
     return 10.0 + nodes / 200.0
 
 
-def infer(proto: onnx.ModelProto) -> Shapes:
-    """Types of all that the nodes write; what the model declares of inner values and outputs is
-    dropped. proto: without weights, changed on the way. Raises ForeignError, naming the node, where
-    the model is wrong.
+def infer(proto: onnx.ModelProto) -> bytes:
+    """Types of all that the nodes write, packed; what the model declares of inner values and
+    outputs is dropped. proto: without weights, changed on the way. Raises ForeignError, naming the
+    node, where the model is wrong.
 
     For a child process (`in_child`), whose memory may be changed and whose end does no harm.
     """
     found = _infer(proto)
     while _cut_behind_pool(proto.graph, found):
         found = _infer(proto)
-    return found
+    for field in ("node", "initializer"):
+        found.ClearField(field)
+    return found.SerializeToString()
 
 
-def _infer(proto: onnx.ModelProto) -> Shapes:
+def unpacked(data: bytes) -> Shapes:
+    """What `infer` packed."""
+    return _types(onnx.GraphProto.FromString(data))
+
+
+def _types(graph: onnx.GraphProto) -> Shapes:
+    return {info.name: info.type for info in (*graph.input, *graph.value_info, *graph.output)}
+
+
+def _infer(proto: onnx.ModelProto) -> onnx.GraphProto:
     del proto.graph.value_info[:]
     inputs = {value.name for value in proto.graph.input}
     for output in proto.graph.output:
@@ -53,13 +64,12 @@ def _infer(proto: onnx.ModelProto) -> Shapes:
             output.type.tensor_type.ClearField("shape")
     with complaints():
         try:
-            graph = _inferred(proto, strict=True)
+            return _inferred(proto, strict=True)
         except onnx.shape_inference.InferenceError as error:
             # A complaint of the body of a function that defines an operator is onnx's mistake.
             if str(error).count(_NESTED) < 2:
                 raise ForeignError(_plain(str(error))) from error
-            graph = _inferred(proto, strict=False)
-    return {info.name: info.type for info in (*graph.input, *graph.value_info, *graph.output)}
+            return _inferred(proto, strict=False)
 
 
 def _inferred(proto: onnx.ModelProto, *, strict: bool) -> onnx.GraphProto:
@@ -80,17 +90,19 @@ def dims(kind: onnx.TypeProto) -> tuple[int, ...] | None:
     if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
         return None
     sizes = kind.tensor_type.shape.dim
-    known = all(d.HasField("dim_value") for d in sizes)
-    return tuple([d.dim_value for d in sizes]) if known else None
+    known = tuple([d.dim_value for d in sizes if d.HasField("dim_value")])
+    return known if len(known) == len(sizes) else None
 
 
-def _cut_behind_pool(graph: onnx.GraphProto, found: Shapes) -> bool:
+def _cut_behind_pool(graph: onnx.GraphProto, found: onnx.GraphProto) -> bool:
     """Make the results of the first pool with a window too many inputs of their right shape."""
-    for node in graph.node:
-        right = _pooled(node, found)
-        if right is not None and right != dims(found[node.output[0]]):
+    pools = [node for node in graph.node if node.op_type in _ROUNDING_UP]
+    types = _types(found) if pools else {}
+    for node in pools:
+        right = _pooled(node, types)
+        if right is not None and right != dims(types[node.output[0]]):
             for name in filter(None, node.output):
-                kind = found[name].tensor_type.elem_type
+                kind = types[name].tensor_type.elem_type
                 graph.input.append(onnx.helper.make_tensor_value_info(name, kind, right))
             graph.node.remove(node)
             return True
@@ -99,7 +111,7 @@ def _cut_behind_pool(graph: onnx.GraphProto, found: Shapes) -> bool:
 
 def _pooled(node: onnx.NodeProto, found: Shapes) -> tuple[int, ...] | None:
     """The shape that a pool rounding up makes, of windows that start before the end padding."""
-    if node.op_type not in _ROUNDING_UP or node.domain not in _STANDARD:
+    if node.domain not in _STANDARD:
         return None
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     automatic = given.get("auto_pad", b"NOTSET") not in {b"NOTSET", b""}
@@ -132,23 +144,12 @@ def infer_shapes(model: ir.Model) -> None:
 
 def infer_in_child(proto: onnx.ModelProto) -> Shapes:
     """`infer`, where it does no harm; the model stays."""
-    graph = in_child(
-        lambda: packed(infer(proto)),
+    found = in_child(
+        lambda: infer(proto),
         seconds=patience(len(proto.graph.node)),
         memory_bytes=MEMORY_BYTES,
     )
-    return unpacked(graph)
-
-
-def packed(found: Shapes) -> bytes:
-    """For the way out of a child process."""
-    infos = [onnx.ValueInfoProto(name=name, type=kind) for name, kind in found.items()]
-    return onnx.GraphProto(value_info=infos).SerializeToString()
-
-
-def unpacked(data: bytes) -> Shapes:
-    """What `packed` packed."""
-    return {info.name: info.type for info in onnx.GraphProto.FromString(data).value_info}
+    return unpacked(found)
 
 
 def adopt(value: ir.Value, kind: onnx.TypeProto) -> None:

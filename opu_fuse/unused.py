@@ -4,7 +4,7 @@ and its schema, and most of the time there is nothing.
 
 import onnx_ir as ir
 
-_GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+from opu_fuse.folding import holds_graphs
 
 
 def anything_unused(model: ir.Model) -> bool:
@@ -21,9 +21,7 @@ def anything_unused(model: ir.Model) -> bool:
 def _in_doubt(node: ir.Node, shown: frozenset[ir.Value]) -> bool:
     if not node.outputs or (node.inputs and node.inputs[-1] is None):
         return True
-    if any(_unread(value, shown) for value in node.outputs):
-        return True
-    return any(a.type in _GRAPHS for a in node.attributes.values())
+    return holds_graphs(node) or any(_unread(value, shown) for value in node.outputs)
 
 
 def _unread(value: ir.Value, shown: frozenset[ir.Value]) -> bool:

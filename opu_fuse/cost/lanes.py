@@ -129,8 +129,9 @@ def _lanes(
         return _concatenated(dfg, hw, shifts, found, node)
     if node.kind is Kind.TUPLE_GET and node.operands[0] in joined:
         return _part(dfg, hw, found, node)
-    plain: Pieces = ((0, feature_shape(node.shape)[0]),)
-    whole = Lanes(base=node.index, block=0, pieces=plain, span=extent(plain))
+    channels = feature_shape(node.shape)[0]
+    plain: Pieces = ((0, channels),)
+    whole = Lanes(base=node.index, block=0, pieces=plain, span=channels)
     if node.kind is not Kind.CALL:
         return whole
     keeps = node.op in KEEPS_LANES or (
@@ -143,7 +144,7 @@ def _lanes(
     channels = feature_shape(node.shape)[0]
     read = [found[i].pieces for i in node.operands if feature_shape(dfg[i].shape)[0] == channels]
     pieces = max(read, key=_holes, default=plain)
-    return replace(whole, pieces=pieces, span=extent(pieces))
+    return whole if pieces == plain else replace(whole, pieces=pieces, span=extent(pieces))
 
 
 def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node: Node) -> Lanes:

@@ -6,6 +6,7 @@ order, operands visited in operand order). Values that no output needs do not ap
 inputs, which come last.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -115,7 +116,7 @@ class _Builder:
         """One result of an operator with several: a tuple_get on its call."""
         if producer not in self.calls:
             self.calls[producer] = self._append(
-                **self._call(producer, self._operand_indices(producer))
+                self._call(producer, self._operand_indices(producer))
             )
         call = self.nodes[self.calls[producer]]
         quant = _quant(value)
@@ -130,15 +131,16 @@ class _Builder:
         operands = self._operand_indices(producer)
         if lowered.op == "concat":
             name = f"{producer.name}/operands"
-            operands = (self._append(kind=Kind.TUPLE, name=name, operands=operands),)
-        quant, tensor = _quant(value), value.meta.get(TENSOR_KEY, "")
+            operands = (self._append({"kind": Kind.TUPLE, "name": name, "operands": operands}),)
+        quant = _quant(value)
         if quant is None and lowered.op in KEEPS_INTEGERS:
             quant = self.nodes[operands[0]].quant
+        rounded = {"quant": quant, "tensor": value.meta.get(TENSOR_KEY, "")}
         call = self._call(producer, operands)
         if lowered.bias is None:
-            self.index[value] = self._append(**call, quant=quant, tensor=tensor)
+            self.index[value] = self._append(call | rounded)
             return
-        conv = self._append(**call | {"value": f"{value.name}/acc"})
+        conv = self._append(call | {"value": f"{value.name}/acc"})
         self._visit(lowered.bias)
         bias = {
             "name": f"{producer.name}/bias",
@@ -147,7 +149,7 @@ class _Builder:
             "access": (Access.FULL, bias_access(shape_of(value))),
             "attrs": {},
         }
-        self.index[value] = self._append(**call | bias, quant=quant, tensor=tensor, owner=conv)
+        self.index[value] = self._append(call | bias | rounded | {"owner": conv})
 
     def _operand_indices(self, producer: ir.Node) -> tuple[int, ...]:
         return tuple(self.index[v] for v in self.lowered[producer].operands)
@@ -180,9 +182,11 @@ class _Builder:
     def _add(self, kind: Kind, value: ir.Value, **fields: Any) -> None:
         name = value.name or ""
         known = {"quant": _quant(value), "tensor": value.meta.get(TENSOR_KEY, "")}
-        self.index[value] = self._append(kind=kind, name=name, value=name, **known | fields)
+        self.index[value] = self._append(
+            {"kind": kind, "name": name, "value": name} | known | fields
+        )
 
-    def _append(self, **fields: Any) -> int:
+    def _append(self, fields: Mapping[str, Any]) -> int:
         self.nodes.append(Node(index=len(self.nodes), **fields))
         return len(self.nodes) - 1
 

@@ -16,6 +16,8 @@ VALUE_ELEMENTS = 1 << 27
 ALL_ELEMENTS = 1 << 29
 MULTIPLICATIONS = 1 << 38
 
+_POOLS = ("MaxPool", "AveragePool", "LpPool")
+_MULTIPLYING = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", *_POOLS})
 _LARGE_BUDGET = 1 << 40
 
 
@@ -50,7 +52,7 @@ def effort(model: ir.Model) -> tuple[int, int]:
 
 def multiplications(node: ir.Node) -> int:
     """Of one run of a node; 0 where that is no more than a few for each element."""
-    if not node.outputs:
+    if node.op_type not in _MULTIPLYING or not node.outputs:
         return 0
     result, window = _size(node.outputs[0]), static_shape(operand(node, 1))
     source = static_shape(operand(node, 0))
@@ -60,7 +62,7 @@ def multiplications(node: ir.Node) -> int:
         return math.prod(source) * math.prod(window[1:])
     if is_standard(node, "MatMul", "Gemm") and source:
         return result * source[0 if node.attributes.get_int("transA", 0) else -1]
-    if is_standard(node, "MaxPool", "AveragePool", "LpPool"):
+    if is_standard(node, *_POOLS):
         return result * math.prod(node.attributes.get_ints("kernel_shape", ()))
     return 0
 

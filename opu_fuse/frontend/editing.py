@@ -24,7 +24,7 @@ REWRITE_KEY = "opu_fuse.rewrite"
 
 def is_standard(node: ir.Node, *op_types: str) -> bool:
     """True when the node is one of these operators of the ONNX standard."""
-    return node.domain in {"", "ai.onnx"} and node.op_type in op_types
+    return node.op_type in op_types and node.domain in {"", "ai.onnx"}
 
 
 def operand(node: ir.Node, index: int) -> ir.Value | None:
@@ -65,8 +65,9 @@ def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     """The shape when every dimension is a known number, else None."""
     if value is None or value.shape is None:
         return None
-    dims = tuple([d for d in value.shape.dims if isinstance(d, int)])
-    return dims if len(dims) == len(value.shape.dims) else None
+    dims = value.shape.dims
+    known = tuple([d for d in dims if isinstance(d, int)])
+    return known if len(known) == len(dims) else None
 
 
 def sole_reader(value: ir.Value) -> ir.Node | None:

@@ -17,7 +17,6 @@ from opu_fuse.inference import (
     MEMORY_BYTES,
     Shapes,
     infer,
-    packed,
     patience,
     unpacked,
 )
@@ -79,14 +78,14 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _examine(proto: onnx.ModelProto, where: str) -> tuple[bytes, bytes]:
-    """(the converted model where it was old, `packed` shapes)."""
+    """(the converted model where it was old, shapes as `infer` packs them)."""
     with complaints():
         onnx.checker.check_model(proto)
     opset, converted = opset_of(proto), b""
     if opset is not None and opset < TARGET_OPSET:
         proto = _converted(proto, where, opset)
         converted = proto.SerializeToString()
-    return converted, packed(infer(proto))
+    return converted, infer(proto)
 
 
 def _converted(proto: onnx.ModelProto, where: str, opset: int) -> onnx.ModelProto:

@@ -76,9 +76,11 @@ def load(model: ModelLike, *, budget: float = 1.0) -> Loaded:
         name_everything(loaded)
         infer_shapes(loaded, where)
     check_budget(loaded, where, budget)  # before anything is computed
-    _fold(loaded, where, budget, findings)
+    more_known = _fold(loaded, where, budget, findings)
     _stamp(loaded)
-    check_network(loaded, where, budget)
+    check_network(loaded, where)
+    if more_known:
+        check_budget(loaded, where, budget)
     warnings = contradictions(findings.declared, findings.shapes)
     for warning in warnings:
         _log.warning("%s: %s", where, warning)
@@ -161,8 +163,8 @@ def _from_proto(proto: onnx.ModelProto, where: str) -> ir.Model:
     return model
 
 
-def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> None:
-    """Compute constants, and the shapes that depended on them."""
+def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> bool:
+    """Compute constants, and the shapes that depended on them; whether sizes may be others now."""
     try:
         folded = fold_constants(model, largest=int(budget * VALUE_ELEMENTS))
     except ForeignError as error:
@@ -173,5 +175,7 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> Non
         name_everything(model)
     if folded and not shapes_known(model):
         infer_shapes(model, where)
-    if not shapes_known(model) and believe_declared(model, findings.declared):
+    believed = not shapes_known(model) and believe_declared(model, findings.declared)
+    if believed:
         infer_shapes(model, where)
+    return folded or believed

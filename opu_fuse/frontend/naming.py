@@ -7,6 +7,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
+from opu_fuse.folding import holds_graphs
 from opu_fuse.frontend.editing import SOURCE_KEY
 
 _QUANTISER = (
@@ -31,7 +32,23 @@ def name_everything(model: ir.Model) -> None:
         node.name = name
         seen.add(name)
         node.metadata_props.setdefault(SOURCE_KEY, name)
-    common.NameFixPass()(model)
+    fix_names(model)
+
+
+def fix_names(model: ir.Model) -> None:
+    """Unique names for all nodes and values. The library's pass looks long at each: it runs where
+    one has none, where two are equal, and when in doubt (functions and subgraphs).
+    """
+    graph, nodes = model.graph, list(model.graph)
+    values = [v.name for n in nodes for v in n.outputs]
+    values += [v.name for v in (*graph.inputs, *graph.initializers.values())]
+    right = all(_are_unique(names) for names in ([n.name for n in nodes], values))
+    if not right or model.functions or any(map(holds_graphs, nodes)):
+        common.NameFixPass()(model)
+
+
+def _are_unique(names: list[str | None]) -> bool:
+    return all(names) and len(set(names)) == len(names)
 
 
 def free_names(model: ir.Model, quantised: Iterable[ir.Value]) -> None:

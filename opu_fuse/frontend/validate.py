@@ -2,7 +2,7 @@
 
 `check_file` looks at the message as it was read: operators' version, inputs, weights. onnx's own
 checker and its inference come next (`examine.py`). `check_network` looks at what is left when
-constants are computed: kinds of values, shapes, attributes of windows, sizes (`budget.py`).
+constants are computed: kinds of values, shapes, attributes of windows. `budget.py`: sizes.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.budget import check_budget
+from opu_fuse.folding import holds_graphs
 from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
 from opu_fuse.frontend.numbers import mistake_of_numbers
 from opu_fuse.frontend.qdq import mistake_of_scales
@@ -25,6 +25,7 @@ TARGET_OPSET = 17
 
 _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 _STANDARD = {"", "ai.onnx"}
+_ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _WIDE = {
     ir.DataType.DOUBLE: "float64",
@@ -157,52 +158,46 @@ def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
     return None
 
 
-def check_network(model: ir.Model, where: str, budget: float) -> None:
-    """Raises ModelError, naming the node, for what neither a machine nor the host can run, or what
-    is larger than `budget` usual networks.
-    """
+def check_network(model: ir.Model, where: str) -> None:
+    """Raises ModelError, naming the node, for what neither a machine nor the host can run."""
     for node in model.graph:
-        place = f"{where}: node {node.name!r} ({node.op_type})"
-        for value in node.outputs:
-            if value.name and (value.uses() or value.is_graph_output()):
-                _check_value(value, place)
-        _check_node(node, place)
-    check_budget(model, where, budget)
+        wrong = _mistake_of_results(node) or _mistake_of_node(node)
+        if wrong is not None:
+            raise ModelError(_place(node, where), *wrong)
+    for value in model.graph.initializers.values():
+        if value.dtype == ir.DataType.STRING and (uses := [*value.uses()]):
+            what = f"its operand {value.name!r} holds strings"
+            raise ModelError(_place(uses[0].node, where), what, _ONLY_TENSORS)
     _check_machine_operators(model, where)
 
 
-def _check_value(value: ir.Value, place: str) -> None:
-    if value.type is not None and not isinstance(value.type, ir.TensorType):
-        kind = type(value.type).__name__.removesuffix("Type").lower()
-        raise _only_tensors(place, f"its result {value.name!r} is a {kind}")
-    if value.dtype == ir.DataType.STRING:
-        raise _only_tensors(place, f"its result {value.name!r} holds strings")
-    dims = [d for d in value.shape or () if isinstance(d, int)]
-    if min(dims, default=0) < 0:
-        text = "x".join(map(str, value.shape or ()))
-        raise ModelError(
-            place,
-            f"its result {value.name!r} would be {text}",
-            "check sizes and attributes (a window larger than its map?)",
-        )
+def _place(node: ir.Node, where: str) -> str:
+    return f"{where}: node {node.name!r} ({node.op_type})"
 
 
-def _only_tensors(place: str, what: str) -> ModelError:
-    return ModelError(place, what, "only tensors of numbers can be compiled")
+def _mistake_of_results(node: ir.Node) -> tuple[str, str] | None:
+    """What is wrong with results that are used, and what would help."""
+    for value in node.outputs:
+        if not (value.uses() or value.is_graph_output()):
+            continue
+        if value.type is not None and not isinstance(value.type, ir.TensorType):
+            kind = type(value.type).__name__.removesuffix("Type").lower()
+            return f"its result {value.name!r} is a {kind}", _ONLY_TENSORS
+        if value.dtype == ir.DataType.STRING:
+            return f"its result {value.name!r} holds strings", _ONLY_TENSORS
+        dims = () if value.shape is None else value.shape.dims
+        if min([d for d in dims if isinstance(d, int)], default=0) < 0:
+            text = "x".join(map(str, dims))
+            help_ = "check sizes and attributes (a window larger than its map?)"
+            return f"its result {value.name!r} would be {text}", help_
+    return None
 
 
-def _check_node(node: ir.Node, place: str) -> None:
-    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    if any(a.type in kinds for a in node.attributes.values()):
-        raise ModelError(
-            place, "control flow cannot be compiled", "export it without conditions and loops"
-        )
-    strings = (v for v in node.inputs if v is not None and v.dtype == ir.DataType.STRING)
-    for value in strings:
-        raise _only_tensors(place, f"its operand {value.name!r} holds strings")
+def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
+    if holds_graphs(node):
+        return "control flow cannot be compiled", "export it without conditions and loops"
     wrong = mistake_of_window(node) or mistake_of_scales(node) or mistake_of_numbers(node)
-    if wrong is not None:
-        raise ModelError(place, wrong, "check the export with onnx.checker")
+    return None if wrong is None else (wrong, "check the export with onnx.checker")
 
 
 def _check_machine_operators(model: ir.Model, where: str) -> None:

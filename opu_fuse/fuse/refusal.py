@@ -85,7 +85,7 @@ class Refusal:
     @property
     def reason(self) -> str:
         """What is the matter, and what would help: one sentence."""
-        return f"{self.text}; {self.help}" if self.help else self.text
+        return "; ".join(filter(None, (self.text, self.help)))
 
     def __str__(self) -> str:
         return self.text
@@ -137,6 +137,7 @@ def first_refusal(rules: Iterable[Rule], *facts: object) -> Refusal | None:
     return None
 
 
+@functools.cache
 def gaps(text: str) -> tuple[str, ...]:
     """Names of the gaps of a message or change."""
     return tuple(name for _, name, _, _ in string.Formatter().parse(text) if name)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.errors import InternalError
+from opu_fuse.frontend.naming import fix_names
 from opu_fuse.frontend.shapes import infer_shapes
 from opu_fuse.frontend.transforms import (
     affine,
@@ -82,7 +83,7 @@ def canonicalise(model: ir.Model, drive: Drive = drive_plainly) -> None:
     them as passes).
     """
     drive(model, {"unused": _remove_unused, **STEPS})
-    common.NameFixPass()(model)
+    fix_names(model)
 
 
 def _shapes_forgotten(model: ir.Model) -> bool:

@@ -67,13 +67,13 @@ def run(model: ir.Model) -> bool:
 def _affine(node: ir.Node) -> Affine | None:
     """The per-channel function of a node on axis 1 of its first operand, None when it is not
     one, or none of usual numbers."""
+    if not is_standard(node, "BatchNormalization", "Mul", "Add"):
+        return None
     shape = static_shape(node.outputs[0]) if node.outputs else None
     if shape is None or len(shape) not in {2, 4} or shape != static_shape(operand(node, 0)):
         return None
-    if is_standard(node, "BatchNormalization"):
+    if node.op_type == "BatchNormalization":
         return _batch_norm(node)
-    if not is_standard(node, "Mul", "Add"):
-        return None
     data = real_constant(node.inputs[1])
     vector = None if data is None or not in_range(data) else _per_channel(data, shape)
     if vector is None:

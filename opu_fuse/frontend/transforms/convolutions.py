@@ -25,8 +25,8 @@ from opu_fuse.quant import META_KEY
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed = [_explicit(model.graph, node) for node in model.graph if is_standard(node, "Conv")]
-    changed += [_transposed(node) for node in model.graph if is_standard(node, "ConvTranspose")]
+    rules = {"Conv": _explicit, "ConvTranspose": _transposed}
+    changed = [rules[n.op_type](model.graph, n) for n in model.graph if is_standard(n, *rules)]
     return any(changed)
 
 
@@ -43,14 +43,14 @@ def _explicit(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _write(node: ir.Node, attributes: dict[str, Any]) -> bool:
-    wanted = {k: tuple(v) if isinstance(v, list) else v for k, v in attributes.items()}
-    if {k: a.value for k, a in node.attributes.items()} == wanted:
+    if {name: a.value for name, a in node.attributes.data.items()} == attributes:
         return False
     rewrite(node, node.op_type, node.inputs, attributes)
     return True
 
 
-def _transposed(node: ir.Node) -> bool:
+def _transposed(graph: ir.Graph, node: ir.Node) -> bool:
+    del graph
     weight, source, target = (
         constant(operand(node, 1)),
         *map(static_shape, (node.inputs[0], node.outputs[0])),
@@ -74,11 +74,11 @@ def _transposed(node: ir.Node) -> bool:
         large = [t - s for t, s in zip(totals, small, strict=True)]
         pads = [*small, *large] if mode == "SAME_UPPER" else [*large, *small]
     attributes = {
-        "kernel_shape": list(kernel),
-        "strides": list(strides),
-        "dilations": list(dilations),
-        "pads": list(pads),
-        "output_padding": list(extra),
+        "kernel_shape": tuple(kernel),
+        "strides": tuple(strides),
+        "dilations": tuple(dilations),
+        "pads": tuple(pads),
+        "output_padding": tuple(extra),
         "group": node.attributes.get_int("group", 1),
     }
     return _write(node, attributes)
@@ -93,10 +93,10 @@ def explicit_attributes(
     dilations = tuple(node.attributes.get_ints("dilations", ones))
     pads = explicit_pads(node, size, kernel, strides, dilations)
     return {
-        "kernel_shape": list(kernel),
-        "strides": list(strides),
-        "dilations": list(dilations),
-        "pads": list(pads),
+        "kernel_shape": kernel,
+        "strides": strides,
+        "dilations": dilations,
+        "pads": pads,
         "group": node.attributes.get_int("group", 1),
     }
 
@@ -119,12 +119,12 @@ def _widen(graph: ir.Graph, node: ir.Node, attributes: dict[str, Any]) -> None:
         data.meta[META_KEY] = quant
     filters = add_constant(graph, f"{w.name}/wide", weight[:, :, None, :], quant_of(w))
     explicit = {
-        name: [{"pads": 0}.get(name, 1), *values] if isinstance(values, list) else values
+        name: (1, *values) if isinstance(values, tuple) else values
         for name, values in attributes.items()
         if name != "pads"
     }
     begin, end = attributes["pads"]
-    explicit["pads"] = [0, begin, 0, end]
+    explicit["pads"] = (0, begin, 0, end)
     result = insert_before(
         node,
         "Conv",

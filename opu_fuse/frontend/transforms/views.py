@@ -23,6 +23,8 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.quant import META_KEY
 
+_VIEWS = ("Flatten", "Squeeze", "Unsqueeze", "Reshape")
+
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
@@ -40,16 +42,18 @@ def run(model: ir.Model) -> bool:
 def is_view(node: ir.Node) -> bool:
     """Whether a node moves no value of a map of known shape. One whose numbers are computed may do
     something else than the file declares."""
-    if len(node.inputs) == 0 or any(v and constant(v) is None for v in node.inputs[1:]):
+    if not is_standard(node, "Transpose", *_VIEWS) or not node.inputs:
+        return False
+    if any(v and constant(v) is None for v in node.inputs[1:]):
         return False
     source, target = static_shape(node.inputs[0]), static_shape(node.outputs[0])
     if source is None or target is None or 0 in source:
         return False
-    if is_standard(node, "Transpose"):
+    if node.op_type == "Transpose":
         order = node.attributes.get_ints("perm", tuple(reversed(range(len(source)))))
         moved = [axis for axis in order if source[axis] != 1]
         return moved == sorted(moved)
-    return is_standard(node, "Flatten", "Squeeze", "Unsqueeze", "Reshape")
+    return True
 
 
 def _to_reshape(graph: ir.Graph, node: ir.Node) -> bool:
