@@ -10,17 +10,20 @@ from opu_fuse.folding import EVALUATED, SHAPING
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.zoo import build
 
-SLOW = ("sympy.core", "onnxscript", "onnxruntime", "networkx", "scipy", "numpy.ma")
+SLOW = ("sympy.core", "onnxscript", "onnxruntime", "networkx", "scipy", "numpy.ma", "numpy.random")
 UNUSED = (
     "opu_fuse.bundle.kernels",
     "opu_fuse.bundle.result",
     "opu_fuse.codegen.host",
+    "opu_fuse.dfg.host",
+    "opu_fuse.frontend.calibration",
     "opu_fuse.frontend.quantise",
     "opu_fuse.fuse.dominator",
     "opu_fuse.fuse.story",
+    "opu_fuse.hw.regmap",
     "opu_fuse.sim.engine",
 )
-"""Of our own modules: host kernels, runs, quantising, other strategies, explanations."""
+"""Of our own modules: host operators, runs, quantising, other strategies, explanations, drivers."""
 
 COMPILE = f"""
 import sys

@@ -21,8 +21,7 @@ from opu_fuse.bundle.program import (
 )
 from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.codegen.constants import pack_constants
-from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.host import real_data
+from opu_fuse.dfg.graph import Dfg, Kind, Node, real_data
 from opu_fuse.dfg.types import ValueType, type_of_data
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
 from opu_fuse.errors import ModelError

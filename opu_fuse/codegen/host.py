@@ -13,8 +13,8 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.host import body_of, real_data, result_types
+from opu_fuse.dfg.graph import Dfg, Kind, Node, real_data
+from opu_fuse.dfg.host import body_of, result_types
 from opu_fuse.dfg.types import ValueType
 from opu_fuse.dfg.views import follow_views
 from opu_fuse.dtypes import carried

@@ -93,6 +93,13 @@ class Node:
         return self.op == "reshape"
 
 
+def real_data(node: Node) -> np.ndarray:
+    """Real numbers of a constant."""
+    assert node.const is not None
+    data = node.const if node.quant is None else node.quant.dequantize(node.const)
+    return np.asarray(data, order="C")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dfg:
     """nodes in post-DFS order; users[i]: indices of the calls and tuples that read node i

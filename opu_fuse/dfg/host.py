@@ -102,13 +102,6 @@ def constant_inputs(node: ir.Node, known: Collection[str]) -> dict[str, np.ndarr
     return found
 
 
-def real_data(node: Node) -> np.ndarray:
-    """Real numbers of a constant."""
-    assert node.const is not None
-    data = node.const if node.quant is None else node.quant.dequantize(node.const)
-    return np.asarray(data, order="C")
-
-
 def run_graph(
     graph: onnx.GraphProto, opsets: Mapping[str, int], values: Mapping[str, np.ndarray]
 ) -> list[np.ndarray]:
@@ -127,8 +120,11 @@ def result_types(model: onnx.ModelProto) -> dict[str, ValueType]:
     except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
         log.debug("no types from ONNX Runtime: %s", error)
         return {}
-    return {o.name: ValueType(dtype=_ELEMENTS[o.type], shape=_sizes(o.shape))
-            for o in found if o.type in _ELEMENTS}
+    return {
+        o.name: ValueType(dtype=_ELEMENTS[o.type], shape=_sizes(o.shape))
+        for o in found
+        if o.type in _ELEMENTS
+    }
 
 
 def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:

@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
 from opu_fuse.frontend.absorb import absorb, absorb_in_place
-from opu_fuse.frontend.calibration import Calibration
 from opu_fuse.frontend.editing import (
     REWRITE_KEY,
     SOURCE_KEY,
@@ -21,6 +21,9 @@ from opu_fuse.frontend.qdq import is_quantised
 from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
 from opu_fuse.frontend.weights import release
 from opu_fuse.quant import META_KEY
+
+if TYPE_CHECKING:
+    from opu_fuse.frontend.calibration import Calibration  # quantised models need none
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +48,7 @@ class Prepared:
 def prepare(
     model_or_path: ModelLike,
     *,
-    calibration: Calibration = None,
+    calibration: "Calibration" = None,
     scales: str = "pow2",
     quantised: bool = True,
     budget: float = 1.0,

@@ -20,6 +20,8 @@ VALUE_BITS = 22
 REGISTERS_PER_ENGINE = 64
 MASK_BITS = 8
 DRAM_ADDRESS_BITS = 32
+WATCHDOG_RESET = 0x00FF_FFFF
+"""Cycles without a retirement after which a machine stops that was told no other number."""
 
 
 class Engine(IntEnum):

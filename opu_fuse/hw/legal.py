@@ -8,8 +8,15 @@ from collections.abc import Iterator, Mapping
 
 from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import OPCODE, SYNC_ENGINES, Engine, PoolKind, ResidualKind, Stage
-from opu_fuse.hw.regmap import WATCHDOG_RESET
+from opu_fuse.hw.isa import (
+    OPCODE,
+    SYNC_ENGINES,
+    WATCHDOG_RESET,
+    Engine,
+    PoolKind,
+    ResidualKind,
+    Stage,
+)
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.spec import ModuleKind as K
 from opu_fuse.hw.sweep import sweep

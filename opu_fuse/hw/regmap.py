@@ -8,12 +8,11 @@ refused when the module loads (`_check`).
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.isa import WATCHDOG_RESET, Engine
 
 ADDRESS_BITS = 12
 ID_VALUE = 0x4F50_5546  # "OPUF"
 VERSION_VALUE = 0x0001_0000  # register map version, major << 16 | minor
-WATCHDOG_RESET = 0x00FF_FFFF
 
 
 class AccessKind(StrEnum):

@@ -9,6 +9,7 @@ from opu_fuse.hw.isa import (
     OPCODES,
     PARAM_WORDS,
     VALUE_BITS,
+    WATCHDOG_RESET,
     Engine,
     PoolKind,
     Register,
@@ -21,7 +22,6 @@ from opu_fuse.hw.regmap import (
     CONTROL_REGISTERS,
     ID_VALUE,
     VERSION_VALUE,
-    WATCHDOG_RESET,
     ErrorCode,
 )
 from opu_fuse.hw.spec import SPEC_HASH_BITS, HwSpec, ModuleKind
