@@ -13,23 +13,25 @@ LARGEST = 2.0**120
 
 
 def mistake_of_numbers(node: ir.Node) -> str | None:
-    """What is wrong with the constants of a node, None when nothing is.
-
-    Infinity is welcome where it says something: bounds of Clip, masks that are added.
-    """
-    if is_standard(node, *_WEIGHTED):
-        return _beyond(node) or _normalised(node)
+    """What is wrong with what a node makes of its constants, None when nothing is."""
+    if is_standard(node, "BatchNormalization"):
+        return _normalised(node)
     if is_standard(node, "Div", "Mod"):
         return _divisor(node)
     return None
 
 
-def _beyond(node: ir.Node) -> str | None:
-    for value in node.inputs:
-        data = constant(value)
-        if value is not None and data is not None and _is_real(value) and not in_range(data):
-            return f"its constant {value.name!r} holds {_worst(data)}"
-    return None
+def mistake_of_constant(value: ir.Value) -> tuple[ir.Node, str] | None:
+    """A node whose weight holds no numbers that it can compute with, and what it holds; None when
+    there is none. Looked at once, however many nodes read it.
+
+    Infinity is welcome where it says something: bounds of Clip, masks that are added.
+    """
+    reader = next((use.node for use in value.uses() if is_standard(use.node, *_WEIGHTED)), None)
+    data = constant(value)
+    if reader is None or data is None or not _is_real(value) or in_range(data):
+        return None
+    return reader, f"its constant {value.name!r} holds {_worst(data)}"
 
 
 def in_range(data: np.ndarray) -> bool:
@@ -47,7 +49,7 @@ def _worst(data: np.ndarray) -> str:
 def _normalised(node: ir.Node) -> str | None:
     """Its scale and shift, as one function of its operand, must be in range too."""
     parts = [constant(operand(node, i)) for i in range(1, 5)]
-    if node.op_type != "BatchNormalization" or any(p is None or not p.size for p in parts):
+    if any(p is None or not p.size for p in parts):
         return None
     gamma, beta, mean, var = (p.astype(np.float64) for p in parts if p is not None)
     var += (epsilon := node.attributes.get_float("epsilon", 1e-5))

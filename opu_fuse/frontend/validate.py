@@ -15,7 +15,7 @@ import onnx_ir as ir
 from opu_fuse.errors import ModelError
 from opu_fuse.folding import holds_graphs
 from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
-from opu_fuse.frontend.numbers import mistake_of_numbers
+from opu_fuse.frontend.numbers import mistake_of_constant, mistake_of_numbers
 from opu_fuse.frontend.qdq import mistake_of_scales
 from opu_fuse.frontend.windowed import mistake_of_window
 
@@ -26,6 +26,7 @@ TARGET_OPSET = 17
 _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 _STANDARD = {"", "ai.onnx"}
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
+_CHECK = "check the export with onnx.checker"
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 _WIDE = {
     ir.DataType.DOUBLE: "float64",
@@ -160,14 +161,16 @@ def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
 
 def check_network(model: ir.Model, where: str) -> None:
     """Raises ModelError, naming the node, for what neither a machine nor the host can run."""
-    for node in model.graph:
-        wrong = _mistake_of_results(node) or _mistake_of_node(node)
-        if wrong is not None:
-            raise ModelError(_place(node, where), *wrong)
     for value in model.graph.initializers.values():
         if value.dtype == ir.DataType.STRING and (uses := [*value.uses()]):
             what = f"its operand {value.name!r} holds strings"
             raise ModelError(_place(uses[0].node, where), what, _ONLY_TENSORS)
+        if (found := mistake_of_constant(value)) is not None:
+            raise ModelError(_place(found[0], where), found[1], _CHECK)
+    for node in model.graph:
+        wrong = _mistake_of_results(node) or _mistake_of_node(node)
+        if wrong is not None:
+            raise ModelError(_place(node, where), *wrong)
     _check_machine_operators(model, where)
 
 
@@ -197,7 +200,7 @@ def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
     if holds_graphs(node):
         return "control flow cannot be compiled", "export it without conditions and loops"
     wrong = mistake_of_window(node) or mistake_of_scales(node) or mistake_of_numbers(node)
-    return None if wrong is None else (wrong, "check the export with onnx.checker")
+    return None if wrong is None else (wrong, _CHECK)
 
 
 def _check_machine_operators(model: ir.Model, where: str) -> None:
