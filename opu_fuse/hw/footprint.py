@@ -204,6 +204,10 @@ def _visited(
     origin: int, outputs: int, stride: int, kernel: int, dilation: int, limit: int, width: int = 1
 ) -> tuple[Interval, ...]:
     """Positions `origin + o*stride + k*dilation + w` inside [0, limit), as merged intervals."""
+    if dilation <= width:  # without gaps
+        kernel, width = 1, (kernel - 1) * dilation + width
+    if stride <= width:
+        outputs, width = 1, (outputs - 1) * stride + width
     starts = sorted(
         {origin + o * stride + k * dilation for o in range(outputs) for k in range(kernel)}
     )

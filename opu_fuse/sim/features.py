@@ -49,6 +49,7 @@ def gather(mem: Memories, p: Params, s: Sweep) -> np.ndarray:
 def _pre_chain(mem: Memories, p: Params, blocks: range, rows: range, cols: range) -> np.ndarray:
     """int8 (blocks * rows * cols + 1, lanes): a part of the tile behind the pre chain."""
     lanes = mem.spec.word_channels
+    mem.require_room("pre chain", len(blocks) * len(rows) * len(cols))
     c, y, x = (np.arange(r.start, r.stop) for r in (blocks, rows, cols))
     word = p["feature"] + c[:, None, None] * p["block_pitch"] + y[:, None] * p["row_pitch"] + x
     first = p["pre_param"] + PARAM_WORDS * blocks.start

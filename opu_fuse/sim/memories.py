@@ -16,6 +16,10 @@ from opu_fuse.hw.isa import PARAM_WORDS, Space
 from opu_fuse.hw.spec import HwSpec
 
 _UNWRITTEN = 0xA5
+_MOST_VALUES, _ROOM = 1 << 24, 4
+"""How many values an instruction may work on at once: so many, or so many times what a memory holds
+(windows reach into the padding).
+"""
 _RECORD = {
     space: np.dtype([("bias", "<i4"), ("mult", mult), ("shift", "i1"), ("zero", "i1")])
     for space, mult in ((Space.PARAM, "<u2"), (Space.PRE, "<i2"))
@@ -56,6 +60,15 @@ class Memories:
     def buffer(self, space: Space) -> np.ndarray:
         """The array of an on-chip space, indexed by its words."""
         return getattr(self, space.value)
+
+    def require_room(self, where: str, words: int) -> None:
+        """Raises RunError where an instruction works on far more words at once than memories hold:
+        with pitches of zero it can. The machine, which takes one after the other, goes on.
+        """
+        most = max(_MOST_VALUES, _ROOM * self.psum.size, _ROOM * self.feature.size)
+        if words * self.spec.word_channels > most:
+            what = f"works on {words:,} words at once, more than the functional engine can"
+            raise RunError(where, what, "compile the model again for this machine")
 
     def parameters(self, space: Space, first: int, blocks: int) -> Parameters:
         """Parameters of consecutive blocks from word `first` of PARAM or PRE.

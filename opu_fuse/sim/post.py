@@ -7,6 +7,7 @@ gathered into windows; the machine computes them on every visit, with the same r
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -38,6 +39,7 @@ def run(mem: Memories, p: Params) -> tuple[StageValues, ...]:
     """
     chain = unpack_order(p["order"])
     lanes, blocks = mem.spec.word_channels, p["blocks"]
+    mem.require_room("post", blocks * prod(_framed(p)))
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], p["in_rows"])
     xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], p["in_cols"])
     words = _words(p["psum"], blocks, p["psum_block_pitch"], ys, p["psum_row_pitch"], xs)
@@ -143,8 +145,7 @@ def _pool(p: Params, value: np.ndarray, ys: np.ndarray, xs: np.ndarray) -> np.nd
     absent, reduce = (0, np.add) if average else (fixedpoint.INT8_MIN, np.maximum)
     if p["pool_slots"]:
         value = _fold(value, p["pool_slots"])
-    rows = (p["out_rows"] - 1) * p["stride_y"] + p["win_rows"]
-    cols = (p["out_cols"] - 1) * p["stride_x"] + p["win_cols"]
+    rows, cols = _framed(p)
     framed = np.full((value.shape[0], rows, cols, value.shape[3]), absent, np.int32)
     present = value - np.int32(p["pool_x_zero"]) if average else value
     framed[:, (ys - p["origin_y"])[:, None], (xs - p["origin_x"])[None, :]] = present
@@ -164,6 +165,12 @@ def _pool(p: Params, value: np.ndarray, ys: np.ndarray, xs: np.ndarray) -> np.nd
     return fixedpoint.average(
         total, mult=p["pool_mult"], shift=p["pool_shift"], y_zero=p["pool_y_zero"]
     )
+
+
+def _framed(p: Params) -> tuple[int, int]:
+    """Rows and columns from the first window to the last, absent ones included."""
+    rows = (p["out_rows"] - 1) * p["stride_y"] + p["win_rows"]
+    return rows, (p["out_cols"] - 1) * p["stride_x"] + p["win_cols"]
 
 
 def _fold(value: np.ndarray, slots: int) -> np.ndarray:

@@ -1,6 +1,7 @@
-"""Layers far larger than any network's: time and memory grow with the layer, not with its square."""
+"""Layers far larger than any network's: time and memory grow with the layer, not its square."""
 
 import tracemalloc
+from itertools import pairwise
 
 import numpy as np
 import onnx_ir as ir
@@ -21,7 +22,7 @@ def test_cuts_halve_down_to_single_elements(extent: int):
     sizes = _cuts(extent)
     assert sizes[0] == extent
     assert sizes[-1] == 1
-    assert all(b < a <= 2 * b for a, b in zip(sizes, sizes[1:], strict=False))
+    assert all(b < a <= 2 * b for a, b in pairwise(sizes))
 
 
 def compiled(text: str, **weights: np.ndarray) -> Compilation:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from opu_fuse.errors import RunError
@@ -11,6 +12,7 @@ from opu_fuse.hw.instruction import split_address
 from opu_fuse.hw.isa import Engine, Space
 from opu_fuse.hw.stops import BASES, Stops
 from opu_fuse.sim.cycle_work import steps_of
+from opu_fuse.sim.functional import Machine
 from tests.bundle.sample import HW, program, sample_bundle
 from tests.sim.machines import MACHINES
 from tests.sim.random_instructions import instruction
@@ -34,6 +36,32 @@ def test_instructions_that_differ_in_addresses_are_told_apart():
     crooked = with_params("feature", **split_address(4))
     assert "not a multiple of 8 bytes" in (stops.reason(crooked) or "")
     assert "reads byte 1024" in (stops.reason(with_params("feature", **split_address(1024))) or "")
+
+
+_ALL = {"in_rows": 65_535, "in_cols": 100}
+_ONES = ("blocks", "win_rows", "win_cols", "stride_y", "stride_x", "dilation_y", "dilation_x")
+_COUNTS = ("kernel_rows", "kernel_cols", "ic_steps", "oc_steps")
+_SLOT = {"slot_log2": GOOD["conv"].params["slot_log2"]}
+ENDLESS = {
+    "pixels": ("run", _ALL | {"out_rows": 65_535, "out_cols": 100}),
+    "gaps": ("run", {"out_rows": 4000, "out_cols": 100, "stride_y": 255, "order": 3}),
+    "pre": ("conv", _ALL | _SLOT | {"out_rows": 60, "out_cols": 2, "stride_y": 255,
+                                    "stride_x": 90, "kernel_rows": 60, "dilation_y": 250,
+                                    "pre": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_one_word_over_and_over_ends_in_one_line(kind):
+    """The machine would go on; numpy would ask for all memory."""
+    opcode, sizes = ENDLESS[kind]
+    zeros = dict.fromkeys(GOOD[opcode].params, 0)
+    ones = {name: 1 for name in (*_ONES, *_COUNTS, "in_rows", "in_cols") if name in zeros}
+    x = replace(GOOD[opcode], params=zeros | ones | sizes)
+    machine = Machine(FULL, np.zeros(WINDOW, np.uint8))
+    assert machine._stops.reason(x) is None
+    with pytest.raises(RunError, match=r": works on [0-9,]+ words at once, more than the"):
+        machine.execute(x)
 
 
 @pytest.mark.parametrize("engine", [e for e in Engine if e is not Engine.FETCH])

@@ -106,6 +106,8 @@ def types_of(model: onnx.ModelProto) -> dict[str, TensorType]:
     for output in draft.graph.output:
         if not output.type.tensor_type.elem_type:  # "of no type" also says "of no dimensions"
             output.ClearField("type")
+    # In this process: these nodes have passed inference in a child's when the model was loaded, and
+    # a child for every host segment would take longer than all else that is done with it.
     graph = onnx.shape_inference.infer_shapes(draft, data_prop=True).graph
     found: dict[str, TensorType] = {}
     for info in (*graph.value_info, *graph.output, *graph.input):
