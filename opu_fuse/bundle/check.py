@@ -97,6 +97,7 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
     """Numbered in order; inputs and outputs are tensors; stage results in the chain."""
     known = {t.name for t in bundle.tensors}
     posts = sum(len(s.tiles) for s in bundle.segments if isinstance(s, MachineSegment))
+    packed = {1, *(mode.px for mode in hw.array.modes)}
     most = posts * hw.buffers.psum.words * hw.word_channels
     for number, group in enumerate(bundle.groups):
         if group.index != number:
@@ -105,7 +106,7 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
             if name not in known:
                 yield f"group {number} ({group.name}) names {name}, which is no tensor"
         for stage in group.stages:
-            if not _possible(stage, most):
+            if not _possible(stage, most) or stage.px not in packed:
                 yield f"group {number} has an impossible stage tensor {stage.name}"
     limit = len(bundle.groups)
     for t in bundle.tensors:
@@ -118,8 +119,8 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
 
 def _possible(stage: StageTensor, most: int) -> bool:
     """most: values that all post instructions can read from the partial sums."""
-    sizes = (stage.channels, stage.rows, stage.cols, stage.px)
-    if not 0 <= stage.stage < 5 or min(sizes) < 1 or math.prod(sizes[:3]) > most:
+    sizes = (stage.channels, stage.rows, stage.cols)
+    if not 0 <= stage.stage < 5 or min(sizes) < 1 or math.prod(sizes) > most:
         return False
     return _lanes_fit(stage.pieces, stage.channels, most)
 

@@ -279,7 +279,7 @@ def _constant_overrides(
     overrides: dict[str, list[dict[str, Any]]] = {}
     for node in nodes:
         if node.op_type in _WEIGHTED:
-            _check_bias(node, chosen)
+            _check_sums(node, chosen)
             if pow2:
                 name, rows = _weight_override(node, chosen)
                 overrides[name] = _wider(overrides.get(name), rows)
@@ -295,17 +295,23 @@ def _constant_overrides(
     return overrides
 
 
-def _check_bias(node: ir.Node, chosen: dict[str, float]) -> None:
-    """In int32 steps of the accumulator: the weight's scale makes up for it, as far as it can."""
-    x, bias = node.inputs[0], constant(operand(node, 2))
+def _check_sums(node: ir.Node, chosen: dict[str, float]) -> None:
+    """Products, and the bias in int32 steps of them, have scales that float32 holds."""
+    x = node.inputs[0]
     assert x is not None
     scale = chosen[x.name or ""]
-    if bias is not None and not in_range(bias / np.float64(scale * BIAS_LIMIT)):
-        raise ModelError(
-            f"node {node.name!r} ({node.op_type})",
-            f"its bias {np.abs(bias).max():.3g} is too large for an operand of scale {scale:.3g}",
-            "check weights and calibration data",
-        )
+    factors = {"weight": scale, "bias": 1.0 / (scale * BIAS_LIMIT)}
+    for (what, factor), value in zip(factors.items(), node.inputs[1:], strict=False):
+        data = constant(value)
+        if data is None or not data.size:
+            continue
+        ends = np.array([data.min(), data.max()], np.float64)
+        if not in_range(ends * factor):
+            raise ModelError(
+                f"node {node.name!r} ({node.op_type})",
+                f"its {what} {np.abs(ends).max():.3g} is too large for a scale of {scale:.3g}",
+                "check weights and calibration data",
+            )
 
 
 def _weight_override(node: ir.Node, chosen: dict[str, float]) -> tuple[str, list[dict[str, Any]]]:

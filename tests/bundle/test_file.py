@@ -239,6 +239,10 @@ BROKEN = {
     ),
     "group out of order": (lambda t: t["groups"][0].update(index=3), "group 3 stands at place 0"),
     "unknown group input": (lambda t: t["groups"][0].update(inputs=["q"]), "names q, which is no"),
+    "pixels that no mode packs": (
+        lambda t: t["groups"][0]["stages"][0].update(px=3),
+        "group 0 has an impossible stage tensor conv",
+    ),
     "unknown host member": (
         lambda t: t["segments"][1]["pieces"][1].update(member="host/009.onnx"),
         "a host segment runs host/009.onnx, which is missing",

@@ -71,9 +71,20 @@ def test_steps_that_overflow_only_together_stay_two(onnx_text: Text):
 def test_a_bias_too_large_for_its_operand(onnx_text: Text):
     text = f"{HEAD} {{ c = Mul(x, t)  y = Conv(c, w, b) }}"
     weights = {"t": constant(1e-18, 4, 1, 1), "w": W, "b": constant(1e36, 4)}
-    message = r"node 'Conv_0' \(Conv\): its bias 1e.36 is too large for an operand of scale"
+    message = r"node 'Conv_0' \(Conv\): its bias 1e.36 is too large for a scale of"
     with pytest.raises(ModelError, match=message):
         prepare(onnx_text(text, **weights))
+
+
+def test_a_weight_too_large_for_its_operand_where_that_is_zero(onnx_text: Text):
+    text = f"{HEAD} {{ c = Mul(x, t)  y = Conv(c, w) }}"
+    data = np.ones((1, 4, 4, 4), np.float32) * np.array([1, 0, 0, 0], np.float32)[:, None, None]
+    weight = W.copy()
+    weight[:, 1:] = 1e33
+    model = onnx_text(text, t=constant(1e30, 4, 1, 1), w=weight)
+    message = r"node 'Conv_0' \(Conv\): its weight 1e.33 is too large for a scale of"
+    with pytest.raises(ModelError, match=message):
+        prepare(model, calibration={"x": data})
 
 
 @pytest.mark.parametrize("op", ["Add", "Mul"])
