@@ -140,14 +140,20 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def _usable(value: ir.Value, params: QuantParams) -> bool:
-    """Integers are kept for weights (a ConvTranspose's with scales along its output channels),
-    biases and operands of Add and Mul; elsewhere reals serve.
+    """Integers are kept for weights with scales along their output channels, biases and operands of
+    Add and Mul; elsewhere reals serve.
     """
     for use in value.uses():
-        turned = is_standard(use.node, "ConvTranspose") and use.idx == 1
-        if turned and params.axis not in {None, filter_axis(use.node)}:
+        weight = is_standard(use.node, *_WEIGHTED) and use.idx == 1
+        if weight and params.axis not in {None, _output_axis(use.node)}:
             return False
     return all(is_standard(u.node, *_WEIGHTED, "Add", "Mul") for u in value.uses())
+
+
+def _output_axis(node: ir.Node) -> int:
+    """Axis of the output channels of a weight, as it stands in the model."""
+    plain = is_standard(node, "Gemm") and not node.attributes.get_int("transB", 0)
+    return 1 if plain or is_standard(node, "MatMul") else filter_axis(node)
 
 
 def _is_weight(value: ir.Value) -> bool:

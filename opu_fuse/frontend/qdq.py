@@ -30,9 +30,16 @@ def is_quantised(model: ir.Model) -> bool:
 
 
 def mistake_of_scales(node: ir.Node) -> str | None:
-    """What is wrong with the scales of a Q or DQ node; None when nothing is, and for others."""
+    """What is wrong with the scales of a Q or DQ node; None when nothing is, and for others.
+
+    Constants with scales of zero, which exporters write for dead channels, are zeros.
+    """
     if not (is_quantize(node) or is_dequantize(node)):
         return None
+    steps = constant(operand(node, 1))
+    of_constants = is_dequantize(node) and constant(node.inputs[0]) is not None
+    if steps is not None and not of_constants and not _is_positive(steps):
+        return f"it has a scale of {float(steps.min()):g}, scales are positive numbers"
     size, scale = static_shape(node.inputs[0]), static_shape(operand(node, 1))
     zero = static_shape(operand(node, 2))
     if size is None or scale is None or node.attributes.get_int("block_size", 0):
@@ -46,6 +53,10 @@ def mistake_of_scales(node: ir.Node) -> str | None:
         text = "x".join(map(str, size))
         return f"it has {math.prod(scale)} scales for axis {axis} of a value of {text}"
     return None
+
+
+def _is_positive(scale: np.ndarray) -> bool:
+    return bool(np.all((scale > 0) & (scale < math.inf)))
 
 
 def activation_params(node: ir.Node) -> QuantParams | None:
@@ -82,7 +93,7 @@ def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
         data = (data.astype(np.int16) - _UINT8_SHIFT).astype(np.int8)
     elif data.dtype not in (np.int8, np.int32) or np.any(zero):
         return None
-    if not np.all((scale > 0) & (scale < math.inf)):
+    if not _is_positive(scale):
         return None
     scales = tuple(scale.reshape(-1).tolist())
     bits = 32 if data.dtype == np.int32 else 8

@@ -77,12 +77,13 @@ class Capture:
         ys, xs, block = positions(stage, made, self._tile[executed.number])
         values = made.values
         if stage.px > 1:
-            xs = xs[0] + np.arange(len(xs) * stage.px)
-            values = values.reshape(*values.shape[:2], len(xs), -1)
+            xs = xs[:1] + np.arange(len(xs) * stage.px)
+            values = values.reshape(*values.shape[:2], len(xs), values.shape[3] // stage.px)
         shape = (1, stage.channels, stage.rows, stage.cols)
         tensor = self.tensors.setdefault(stage.name, np.zeros(shape, np.int8))
         mask = self._masks.setdefault(stage.name, np.zeros(shape, np.bool_))
-        made_lanes = values.transpose(0, 3, 1, 2).reshape(-1, len(ys), len(xs))
+        lanes = values.shape[0] * values.shape[3]
+        made_lanes = values.transpose(0, 3, 1, 2).reshape(lanes, len(ys), len(xs))
         lanes = lanes_of(stage.pieces) - block * self._lanes
         channels = np.flatnonzero((lanes >= 0) & (lanes < len(made_lanes)))
         keep_y, keep_x = (ys >= 0) & (ys < stage.rows), (xs >= 0) & (xs < stage.cols)

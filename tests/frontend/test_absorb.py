@@ -335,3 +335,20 @@ def test_sixteen_bits_are_left_to_the_host(onnx_text: Text, absorbed: Absorbed):
     )
     assert types(model) == ["QuantizeLinear", "DequantizeLinear", "Relu"]
     assert quant(model, "x") is None
+
+
+def test_scales_along_the_input_channels_of_a_square_weight(onnx_text: Text, absorbed: Absorbed):
+    """They look like those of its output channels: opset 13 to 20 mean axis 1 without a word."""
+    model = absorbed(
+        onnx_text(
+            text(
+                qdq("x")
+                + "w_r = DequantizeLinear (w, ws) c = Conv (x_r, w_r)"
+                + qdq("c")
+                + "y = Identity (c_r)"
+            ),
+            **scalars(w=weights(4, 4, 1, 1), ws=np.float32([1, 2, 4, 8]) / 64),
+        )
+    )
+    (conv,) = (node for node in model.graph if node.op_type == "Conv")
+    assert META_KEY not in conv.inputs[1].meta, "no machine takes it"

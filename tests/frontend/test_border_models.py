@@ -265,3 +265,11 @@ def test_an_output_that_is_listed_twice(onnx_text: Text):
     model = onnx_text(text)
     model.graph.output.append(model.graph.output[0])
     refused(model, "output 'y' stands 2 times among its outputs; list it once$")
+
+
+@pytest.mark.parametrize("scale", [-1.0, 0.0, np.nan, np.inf])
+def test_scales_that_are_no_positive_numbers(scale: float, onnx_text: Text):
+    text = """g (float[1,4] x) => (float[1,4] y) { q = QuantizeLinear(x, s, z)
+    y = DequantizeLinear(q, s, z) }"""
+    model = onnx_text(text, s=np.float32(scale), z=np.int8(0))
+    refused(model, r"\(QuantizeLinear\): it has a scale of \S+, scales are positive numbers;")

@@ -39,7 +39,11 @@ def values(ys, xs, blocks, *, pooled=False):
     data = np.arange(1, size + 1).astype(np.int8)
     shape = (blocks, len(ys), len(xs), HW.word_channels)
     return StageValues(
-        stage=0, pooled=pooled, ys=np.array(ys), xs=np.array(xs), values=data.reshape(shape)
+        stage=0,
+        pooled=pooled,
+        ys=np.array(ys, int),
+        xs=np.array(xs, int),
+        values=data.reshape(shape),
     )
 
 
@@ -65,6 +69,13 @@ def test_positions_outside_the_tensor_are_dropped():
     assert np.array_equal(
         found[0, 0, :, 5], [made.values[0, 1, 0, 0], made.values[0, 2, 0, 0], 0, 0, 0]
     )
+
+
+def test_a_tile_of_absent_positions_shows_nothing():
+    """Every window of a crafted program may lie in the padding."""
+    capture = captured(tiled((0, 0, 0, 0, 0)), values([], [0, 1], 1))
+    assert not capture.tensors["conv"].any()
+    assert not capture.masks["conv"].any()
 
 
 @pytest.mark.parametrize(
