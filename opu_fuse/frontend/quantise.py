@@ -216,7 +216,8 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
     values: dict[ir.Value, None] = {}
     for node in graph:
         read = [v for v in node.inputs if v is not None]
-        if any(0 in (static_shape(v) or (0,)) for v in (*read, *node.outputs)):
+        shapes = [static_shape(v) for v in (*read, *node.outputs)]
+        if any(shape is None or 0 in shape for shape in shapes):
             continue  # there is nothing to round, or nobody knows how much
         if node in wholes:
             source = wholes[node].source

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
@@ -118,3 +119,13 @@ def test_an_input_that_is_an_output_keeps_its_shape(onnx_text: Text):
     text = """g (float[1,2,4,4] x) => (float[1,8,4,4] y, float[1,2,4,4] x)
     { y = Concat<axis=1>(x, x, x, x) }"""
     assert all(v.shape is not None for v in prepare(onnx_text(text)).canonical.graph.outputs)
+
+
+def test_an_activation_between_single_numbers_is_rounded():
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 17]> g (float[1,4,8,8] x) => (float[1,4,8,8] y)'
+        "<float low = {-1}, float high = {1}> { c = Clip(x, low, high)  y = Relu(c) }"
+    )
+    qdq = prepare(ir.from_proto(model)).qdq
+    rounded = {node.input[0] for node in qdq.graph.node if node.op_type == "QuantizeLinear"}
+    assert len(rounded) == 3, rounded  # x, c and y
