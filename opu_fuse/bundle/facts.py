@@ -25,4 +25,5 @@ def mac_efficiency(units: int, macs: int, cycles: int) -> float:
 
 def instruction_texts(bundle: Bundle, segment: MachineSegment) -> tuple[str, ...]:
     """Assembly text of every instruction of a machine segment, in program order."""
-    return tuple(format_instruction(x) for x in decode(segment_words(bundle, segment)))
+    hw = machine_of(bundle)
+    return tuple(format_instruction(x, hw) for x in decode(segment_words(bundle, segment)))

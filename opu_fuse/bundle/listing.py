@@ -19,7 +19,7 @@ def program_listing(bundle: Bundle, hw: HwSpec) -> str:
         if isinstance(segment, HostSegment):
             parts.append("".join(f"# {line}\n" for line in _host_segment(segment, number)))
         else:
-            parts.append(_machine_segment(bundle, segment, number))
+            parts.append(_machine_segment(bundle, segment, number, hw))
     return "\n".join(parts)
 
 
@@ -33,7 +33,7 @@ def _host_segment(segment: HostSegment, number: int) -> Iterator[str]:
         yield f"  {producer} not fused into {consumer}: {reason}"
 
 
-def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int) -> str:
+def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int, hw: HwSpec) -> str:
     instructions, positions = decode_with_positions(segment_words(bundle, segment))
     comments: dict[int, str] = {}
     last = -1
@@ -49,7 +49,7 @@ def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int) -> st
         if lines:
             comments[index] = "\n".join(lines)
     head = f"# segment {number}: machine, {segment.words} words at {segment.program_offset:#x}\n"
-    return head + disassemble(instructions, comments, positions.tolist())
+    return head + disassemble(instructions, comments, positions.tolist(), hw)
 
 
 def group_title(group: GroupInfo) -> str:

@@ -14,12 +14,18 @@ def asm(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="PROGRAM.bin", help="words to write")
     ],
+    hw: Annotated[
+        str | None,
+        typer.Option("--hw", metavar="SPEC", help="the machine, where `order` names stages"),
+    ] = None,
 ) -> None:
     """Assemble text into program words (little-endian)."""
     from opu_fuse.hw.asm import assemble
     from opu_fuse.hw.encoding import encode
+    from opu_fuse.hw.load import load_hw
 
     require_targets(output)
-    words = encode(assemble(read_text(source), str(source)))
+    spec = None if hw is None else load_hw(hw)
+    words = encode(assemble(read_text(source), str(source), spec))
     write_bytes(output, words.astype("<u4").tobytes())
     out.print(f"{output}: {len(words)} words", markup=False)

@@ -17,7 +17,7 @@ class Position:
     what is remembered here holds for every group that comes by.
 
     tail: the module that ran last, None before the first; used: operators run per module; full:
-    modules with no use left.
+    modules with no use left, by themselves or by one that shares their unit.
     """
 
     tail: str | None
@@ -56,6 +56,7 @@ class Modules:
         self._operators = dict(flow.operators)
         self._runners = {op: self._with_kind(op) for op in flow.operators}
         self._ends = {name: self._reaches_exit(name) for name in flow.modules}
+        self._sharing = {name: self._with_unit(name) for name in flow.modules}
         self._positions: dict[tuple[str | None, frozenset[tuple[str, int]]], Position] = {}
         self.start = self.position(None, {})
         """Where every group begins."""
@@ -64,7 +65,12 @@ class Modules:
         """The one position with these facts."""
         key = (tail, frozenset(used.items()))
         if key not in self._positions:
-            full = frozenset(m for m, uses in used.items() if uses >= self.by_name[m].uses)
+            full = frozenset(
+                other
+                for m, uses in used.items()
+                if uses >= self.by_name[m].uses
+                for other in self._sharing[m]
+            )
             self._positions[key] = Position(tail=tail, used=dict(used), full=full, modules=self)
         return self._positions[key]
 
@@ -92,6 +98,11 @@ class Modules:
 
     def _with_kind(self, op: str) -> tuple[str, ...]:
         return tuple(n for n, m in self.by_name.items() if m.kind in self._operators[op])
+
+    def _with_unit(self, name: str) -> tuple[str, ...]:
+        """The modules that share the hardware of one, itself included."""
+        units = {n: m.unit or n for n, m in self.by_name.items()}
+        return tuple(n for n, unit in units.items() if unit == units[name])
 
     def passable(self, module: str) -> bool:
         return self.by_name[module].bypass or self.by_name[module].kind is ModuleKind.MEM_RD

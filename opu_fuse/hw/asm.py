@@ -8,8 +8,8 @@
 
 `engine.opcode`, then `register=value` (decimal, 0x…, negative where signed; a register that is not
 named is 0), then the engines whose token is awaited and those that get one. `dram` and `hash` stand
-for their LO/HI pairs, `order` takes stage names, `pool_kind` max or average, `res_kind` add or
-multiply.
+for their LO/HI pairs, `order` takes names of stages of a machine (`hw/chain.py`), `pool_kind` max
+or average, `res_kind` add or multiply.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +17,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from opu_fuse.errors import AsmError
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.encoding import pack_c, pack_u
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import (
@@ -26,12 +27,10 @@ from opu_fuse.hw.isa import (
     Opcode,
     PoolKind,
     ResidualKind,
-    Stage,
-    pack_order,
     registers_of,
-    unpack_order,
 )
 from opu_fuse.hw.problem import did_you_mean
+from opu_fuse.hw.spec import HwSpec
 
 _PAIRS = {"dram": ("dram_lo", "dram_hi"), "hash": ("hash_lo", "hash_hi")}
 """Names that stand for two registers, lower 22 bits first."""
@@ -47,26 +46,31 @@ def disassemble(
     instructions: Iterable[Instruction],
     comments: Mapping[int, str] | None = None,
     positions: Sequence[int] | None = None,
+    spec: HwSpec | None = None,
 ) -> str:
     """Instructions -> text. comments: lines put before an instruction, by its index; positions:
-    word indices shown behind.
+    word indices shown behind; spec: the machine, for the names of its stages.
     """
     lines: list[str] = []
     for number, instruction in enumerate(instructions):
         if comments and number in comments:
             lines += [f"# {line}" for line in comments[number].splitlines()]
-        text = format_instruction(instruction)
+        text = format_instruction(instruction, spec)
         lines.append(text if positions is None else f"{text}  # word {positions[number]}")
     return "\n".join(lines) + "\n" * bool(lines)
 
 
-def format_instruction(instruction: Instruction) -> str:
-    """One line of assembly without comment; registers that are 0 are left out."""
+def format_instruction(instruction: Instruction, spec: HwSpec | None = None) -> str:
+    """One line of assembly without comment; registers that are 0 are left out. spec: the machine,
+    for the names of its stages.
+    """
     params = dict(instruction.params)
     parts = [f"{_ENGINES[instruction.engine]}.{instruction.opcode}"]
     for name, (low, high) in _PAIRS.items():
         if low in params:
             parts.append(f"{name}={params.pop(low) | params.pop(high) << VALUE_BITS:#x}")
+    if spec is not None and params.get("order"):
+        parts.append(f"order={_order_names(params.pop('order'), spec)}")
     parts += [_format(name, value) for name, value in params.items() if value]
     for name, engines in (("wait", instruction.waits), ("signal", instruction.signals)):
         if engines:
@@ -74,15 +78,19 @@ def format_instruction(instruction: Instruction) -> str:
     return " ".join(parts)
 
 
-def assemble(text: str, where: str = "program.asm") -> list[Instruction]:
-    """Text -> instructions. Raises AsmError with `where:line` for the first line that is wrong."""
+def assemble(
+    text: str, where: str = "program.asm", spec: HwSpec | None = None
+) -> list[Instruction]:
+    """Text -> instructions. spec: the machine whose stages `order` names. Raises AsmError with
+    `where:line` for the first line that is wrong.
+    """
     instructions = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         try:
-            instructions.append(_instruction(words))
+            instructions.append(_instruction(words, spec))
         except _LineError as error:
             raise AsmError(f"{where}:{number}", error.what, error.help) from None
     return instructions
@@ -97,7 +105,7 @@ class _LineError(Exception):
         self.help = help_
 
 
-def _instruction(words: list[str]) -> Instruction:
+def _instruction(words: list[str], spec: HwSpec | None) -> Instruction:
     opcode = _mnemonic(words[0])
     engine = opcode.engine
     params = dict.fromkeys(_REGISTERS[engine], 0)
@@ -113,7 +121,7 @@ def _instruction(words: list[str]) -> Instruction:
         if name in tokens:
             tokens[name] = _engines(name, value)
         else:
-            params.update(_registers(engine, name, value))
+            params.update(_registers(engine, name, value, spec))
     _refuse_overlap(named)
     instruction = Instruction(
         engine=engine,
@@ -139,7 +147,7 @@ def _mnemonic(word: str) -> Opcode:
     return opcode
 
 
-def _registers(engine: Engine, name: str, text: str) -> dict[str, int]:
+def _registers(engine: Engine, name: str, text: str, spec: HwSpec | None) -> dict[str, int]:
     """Register values that one `name=text` sets."""
     registers = _REGISTERS[engine]
     pair = _PAIRS.get(name)
@@ -149,7 +157,7 @@ def _registers(engine: Engine, name: str, text: str) -> dict[str, int]:
             raise _LineError(f"{name} is negative", "it is an unsigned number")
         parts = {pair[0]: value & ((1 << VALUE_BITS) - 1), pair[1]: value >> VALUE_BITS}
     elif name in registers:
-        parts = {name: _parse_value(name, text)}
+        parts = {name: _parse_value(name, text, spec)}
     else:
         known = [*(n for n, p in _PAIRS.items() if p[0] in registers), *registers, *_TOKENS]
         raise _LineError(
@@ -161,6 +169,8 @@ def _registers(engine: Engine, name: str, text: str) -> dict[str, int]:
             pack_u(registers[register], value)
         except ValueError as error:
             raise _LineError(str(error), "correct the value") from None
+    if name == "order" and spec is not None:
+        _refuse_order(text, parts[name], spec)
     return parts
 
 
@@ -193,24 +203,38 @@ def _integer(name: str, text: str) -> int:
         raise _LineError(f"{name}: {text!r} is not a number", "write 12, -3 or 0x1f") from None
 
 
-def _format_order(value: int) -> str:
-    try:
-        stages = unpack_order(value)
-    except ValueError:
+def _order_names(value: int, spec: HwSpec) -> str:
+    """Stages by name; a number where the machine has no such order."""
+    chain = chain_of(spec)
+    if chain.mistake(value) is not None:
         return f"{value:#x}"
-    return (
-        ",".join(s.name.lower() for s in stages) if pack_order(stages) == value else f"{value:#x}"
-    )
+    return ",".join(stage.name for stage in chain.unpack(value))
 
 
-def _parse_order(text: str) -> int:
-    names = text.upper().split(",")
-    if not all(n in Stage.__members__ for n in names):
-        known = ", ".join(s.name.lower() for s in Stage)
-        raise _LineError(f"order: {text!r} names an unknown stage", f"stages: {known}")
-    if len(names) > 5:
-        raise _LineError(f"order: {len(names)} stages, the register holds 5", "remove some")
-    return pack_order(tuple(Stage[n] for n in names))
+def _parse_order(text: str, spec: HwSpec | None) -> int:
+    if text[0].isdigit() or text[0] == "-":
+        return _integer("order", text)
+    if spec is None:
+        raise _LineError(
+            f"order: {text!r} names stages of a machine", "name the machine, too: --hw SPEC"
+        )
+    names, chain = text.split(","), chain_of(spec)
+    for name in names:
+        if name not in chain.by_name:
+            known = ", ".join(chain.by_name)
+            hint = did_you_mean(name, chain.by_name)
+            raise _LineError(f"order: unknown stage {name!r}", f"stages: {known}{hint}")
+    try:
+        return chain.pack(names)
+    except ValueError as error:
+        raise _LineError(f"order: {error}", "remove some") from None
+
+
+def _refuse_order(text: str, order: int, spec: HwSpec) -> None:
+    mistake = chain_of(spec).mistake(order)
+    if mistake is not None:
+        what = f"order: {text} is none of {spec.name}: {mistake}"
+        raise _LineError(what, "follow the edges of its graph")
 
 
 def _kinds(name: str, kinds: type[IntEnum]) -> _Symbol:
@@ -226,7 +250,6 @@ def _kinds(name: str, kinds: type[IntEnum]) -> _Symbol:
 
 
 _SYMBOLS: dict[str, _Symbol] = {
-    "order": (_format_order, _parse_order),
     "pool_kind": _kinds("pool_kind", PoolKind),
     "res_kind": _kinds("res_kind", ResidualKind),
 }
@@ -246,7 +269,9 @@ def _format_tokens(name: str, engines: tuple[Engine, ...]) -> str:
     return f"{name}={','.join(e.name.lower() for e in engines)}"
 
 
-def _parse_value(name: str, text: str) -> int:
+def _parse_value(name: str, text: str, spec: HwSpec | None) -> int:
+    if name == "order":
+        return _parse_order(text, spec)
     if name in _SYMBOLS and not text[0].isdigit() and text[0] != "-":
         return int(_SYMBOLS[name][1](text))
     return _integer(name, text)

@@ -6,6 +6,7 @@ documentation.
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from opu_fuse.hw.isa import HEAD_NAME
 from opu_fuse.hw.problem import Problem, bad, did_you_mean
 from opu_fuse.hw.spec import OPERATORS, Access, HwSpec, ModuleKind
 from opu_fuse.quant import Domain
@@ -40,6 +41,22 @@ OPERAND_KINDS: dict[ModuleKind, tuple[Access, ...]] = {
     K.SE: (Access.PER_CHANNEL, Access.FULL),
 }
 """Module kinds with a second operand, and how each may read it."""
+
+
+def _names(spec: HwSpec) -> Iterator[Problem]:
+    """Modules have names that assembly can say: letters, digits and _, no digit first; one name is
+    the requantiser's, which is no module.
+    """
+    for name in spec.dataflow.modules:
+        if name == HEAD_NAME:
+            what = f"module name {name!r} stands for the requantiser in programs"
+            yield bad(("dataflow", "modules", name), what, "use another name")
+        if not (name.isascii() and name.isidentifier()):
+            yield bad(
+                ("dataflow", "modules", name),
+                f"module name {name!r} is no identifier",
+                "use letters, digits and _, and begin with a letter",
+            )
 
 
 def _edges(spec: HwSpec) -> Iterator[Problem]:
@@ -209,4 +226,4 @@ def _missing_module(path: tuple[str | int, ...], what: str, modules: Iterable[st
     )
 
 
-GRAPH_RULES = (_edges, _root, _reachable, _domains, _operands, _operators)
+GRAPH_RULES = (_names, _edges, _root, _reachable, _domains, _operands, _operators)

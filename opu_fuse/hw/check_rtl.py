@@ -1,6 +1,7 @@
 """What the RTL can build: rules for `build: true`, in addition to those of `check.py`."""
 
 from collections.abc import Callable, Iterator
+from itertools import combinations
 
 from opu_fuse.hw.check_graph import predecessors, reachable
 from opu_fuse.hw.problem import Problem
@@ -207,6 +208,18 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
             )
 
 
+def _units(spec: HwSpec) -> Iterator[Problem]:
+    """Residual adder and product are one unit, every other module is its own."""
+    for (name, module), (other, twin) in combinations(spec.dataflow.modules.items(), 2):
+        one = {module.kind, twin.kind} == {K.RES_ADDER, K.SE}
+        if one != ((module.unit or name) == (twin.unit or other)):
+            yield _no(
+                ("dataflow", "modules", other, "unit"),
+                f"{name!r} and {other!r} are {'one unit' if one else 'units of their own'} there",
+                "give both the same `unit`" if one else "give them no common `unit`",
+            )
+
+
 def _order(spec: HwSpec) -> Iterator[Problem]:
     """Edges follow memory -> pre chain -> pad -> ipa -> multiplier, adder -> post chain ->
     upsample; inside pre chain and post chain any order.
@@ -245,6 +258,7 @@ RTL_RULES: tuple[Callable[[HwSpec], Iterator[Problem]], ...] = (
     _widths,
     _extras,
     _modules,
+    _units,
     _order,
     _operators,
 )

@@ -9,7 +9,6 @@ from opu_fuse.hw.isa import (
     Engine,
     PoolKind,
     ResidualKind,
-    Stage,
     registers_of,
 )
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, ERROR_DOC, ControlRegister, ErrorCode
@@ -54,6 +53,19 @@ the next start begins from a clean state.
 """
 
 
+_ORDER = """\
+`order` holds five codes of four bits, first stage lowest; 0 ends the chain. Code 1 is the
+requantiser (`requant`), with the multiplier and adder of accumulators; it is there when the array
+ran, and first. The codes from 2 on are the modules of the spec behind the array that are
+comparators, pools, residual adders, products or tables, in the spec's order. Legal are the orders
+that the graph has: a stage is reached from the one before along edges over modules with `bypass`,
+the last one is an exit or reaches one in that way; modules that name the same `unit` are one stage
+of a pass together. Multiplier and adder of accumulators behind the array, paddings (which join the
+window of the pool) and the upsample (which the store does) are passed like modules with `bypass`.
+All else stops the machine.
+"""
+
+
 def isa_page() -> str:
     """docs/isa.md: word formats, engines, opcodes, registers."""
     parts = [
@@ -62,8 +74,7 @@ def isa_page() -> str:
         "## Engines\n",
         _table(("number", "engine"), [(int(e), f"`{e.name.lower()}`") for e in Engine]),
         "## Post chain\n",
-        "`order` holds five stage codes of four bits, first stage lowest; 0 ends the chain.\n",
-        _table(("code", "stage"), [(int(s), f"`{s.name.lower()}`") for s in Stage]),
+        _ORDER,
         _table(("`pool_kind`", "pooling"), [(int(k), k.name.lower()) for k in PoolKind]),
         _table(("`res_kind`", "residual"), [(int(k), k.name.lower()) for k in ResidualKind]),
         *(_engine_section(engine) for engine in Engine),

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, Stage, unpack_order
+from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, Stage
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.sweep import sweep
 
@@ -44,7 +45,7 @@ def footprint(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
         case Engine.COMPUTE:
             found = _compute(instruction, spec)
         case Engine.POST:
-            found = _post(instruction)
+            found = _post(instruction, spec)
         case _:
             return ()
     return tuple(access for access in found if access.intervals)
@@ -143,9 +144,9 @@ def _blocks(first: int, blocks: range) -> tuple[Interval, ...]:
     return ((first + PARAM_WORDS * blocks.start, first + PARAM_WORDS * blocks.stop),)
 
 
-def _post(instruction: Instruction) -> tuple[Access, ...]:
+def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     p = instruction.params
-    chain = unpack_order(p["order"])
+    chain = chain_of(spec).stages(p["order"])
     blocks = p["blocks"]
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], 1, p["in_rows"])
     xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], 1, p["in_cols"])

@@ -57,9 +57,10 @@ class Space(StrEnum):
 
 
 class Stage(IntEnum):
-    """Codes of the post chain, lowest four bits of `order` first; END fills the rest."""
+    """What a stage of the post chain does. Which module has which code in `order` is a matter of
+    the spec (`hw/chain.py`).
+    """
 
-    END = 0
     REQUANT = 1
     ACT = 2
     POOL = 3
@@ -235,7 +236,7 @@ REGISTERS: tuple[Register, ...] = (
         ("res", 22, "residual buffer word of pixel (0, 0), block 0"),
         ("res_row_pitch", 16, "residual words from row to row"),
         ("res_block_pitch", 22, "residual words from block to block"),
-        ("order", 20, "post chain: five stage codes of four bits, first stage lowest"),
+        ("order", 20, "post chain: codes of five modules, four bits each, first stage lowest"),
         ("requant_zero", -8, "zero point after REQUANT"),
         ("pool_kind", 1, "0 max, 1 average"),
         ("pool_mult", 16, "average: multiplier"),
@@ -282,6 +283,11 @@ PARAM_WORDS = 8
 int8 shift, zero byte).
 """
 
+ORDER_CODE_BITS, ORDER_STAGES = 4, 5
+"""`order` holds so many codes of so many bits; 0 behind the last stage."""
+HEAD, HEAD_NAME = 1, "requant"
+"""Code of the requantiser, which is no module of a spec, and what it is called."""
+
 TABLE_WORDS = 256
 """Table memory words of one unary function: an entry for every int8, every lane its own."""
 
@@ -315,19 +321,3 @@ REGISTER: dict[tuple[Engine, str], Register] = {(r.engine, r.name): r for r in R
 def registers_of(engine: Engine) -> tuple[Register, ...]:
     """The registers of one engine in index order."""
     return tuple(r for r in REGISTERS if r.engine is engine)
-
-
-def pack_order(stages: tuple[Stage, ...]) -> int:
-    """Stage codes -> value of POST `order`."""
-    if len(stages) > 5:
-        raise ValueError(f"{len(stages)} post stages, the register holds 5")
-    return sum(int(s) << (4 * i) for i, s in enumerate(stages))
-
-
-def unpack_order(value: int) -> tuple[Stage, ...]:
-    """Value of POST `order` -> stages up to END."""
-    stages = []
-    while value & 15:
-        stages.append(Stage(value & 15))
-        value >>= 4
-    return tuple(stages)

@@ -6,6 +6,7 @@ matter of these rules: whether accesses stay inside their memories is looked at 
 
 from collections.abc import Iterator, Mapping
 
+from opu_fuse.hw.chain import PostModule, chain_of
 from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import (
@@ -42,6 +43,10 @@ COUNTS: dict[tuple[Engine, str], tuple[str, ...]] = {
     (Engine.STORE, "store"): _TRANSFER,
 }
 """Registers that must not be zero when the instruction starts."""
+_FACTORS = {
+    ResidualKind.ADD: ("res_a_mult", "res_b_mult"),
+    ResidualKind.MULTIPLY: ("res_a_mult",),
+}
 
 
 def illegal(instruction: Instruction, spec: HwSpec) -> str | None:
@@ -76,19 +81,12 @@ def _mistakes(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 
 def _missing_modules(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     p = instruction.params
-    stages = set(_chain(p)) if instruction.engine is Engine.POST else ()
-    product = Stage.RESIDUAL in stages and p["res_kind"] == ResidualKind.MULTIPLY
     repeats = instruction.engine is Engine.STORE and (p["repeat_rows"] or p["repeat_cols"])
     pre = instruction.opcode == "pre" or (instruction.opcode == "conv" and p["pre"])
-    table = instruction.opcode == "table" or Stage.TABLE in stages
     needs = (
         (pre, spec.buffers.pre, "a pre chain"),
-        (table, spec.buffers.table, "tables"),
+        (instruction.opcode == "table", spec.buffers.table, "tables"),
         (instruction.opcode == "depthwise", spec.array.depthwise, "depthwise windows"),
-        (Stage.ACT in stages, spec.has(K.COMPARATOR), "a comparator"),
-        (Stage.POOL in stages, spec.has(K.POOL), "a pool"),
-        (product, spec.has(K.SE), "a product of feature maps"),
-        (Stage.RESIDUAL in stages and not product, spec.has(K.RES_ADDER), "a residual adder"),
         (repeats, spec.has(K.UPSAMPLE), "upsampling"),
         (instruction.engine is Engine.POST and p["keep"], spec.post.keep, "a way to keep maps"),
     )
@@ -157,28 +155,19 @@ def _mode(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
         yield f"reads {mode.px} pixels {p['stride_x']} apart, more than two neighbouring words"
 
 
-def _chain(p: Mapping[str, int]) -> list[int]:
-    """Stage codes up to END, known or not."""
-    codes = [p["order"] >> (4 * i) & 15 for i in range(5)]
-    return codes[: codes.index(0)] if 0 in codes else codes
-
-
 def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
-    p = instruction.params
-    chain = _chain(p)
-    known = all(code in tuple(Stage) for code in chain)
-    if not known or p["order"] >> (4 * len(chain)) or len(set(chain)) < len(chain):
-        yield f"has order {p['order']:#x}: unknown, repeated or interrupted stages"
-    if Stage.REQUANT in chain[1:]:
-        yield "has REQUANT behind another stage"
-    if Stage.RESIDUAL in chain and not spec.numeric.multiplier_bits:
-        product = p["res_kind"] == ResidualKind.MULTIPLY
-        for name in ("res_a_mult",) if product else ("res_a_mult", "res_b_mult"):
-            if p[name] & (p[name] - 1):
-                yield f"has {name} = {p[name]}, {spec.name} only shifts"
+    p, chain = instruction.params, chain_of(spec)
+    mistake = chain.mistake(p["order"])
+    if mistake is not None:
+        yield f"has order {p['order']:#x}, which the graph of {spec.name} has not: {mistake}"
+    stages = chain.unpack(p["order"])
+    for stage in stages:
+        if stage.stage is Stage.RESIDUAL:
+            yield from _residual(p, stage, spec)
+    pools = any(stage.stage is Stage.POOL for stage in stages)
     if p["pool_slots"]:
-        yield from _slots(instruction, spec)
-    if Stage.POOL in chain:
+        yield from _slots(p, spec, pools=pools)
+    if pools:
         return
     if (p["win_rows"], p["win_cols"]) != (1, 1):
         yield "has a window, but no POOL in its chain"
@@ -192,13 +181,23 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
             yield f"reads {axis} {first}..{last} of a tile of {limit} without POOL in its chain"
 
 
-def _slots(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+def _residual(p: Mapping[str, int], stage: PostModule, spec: HwSpec) -> Iterator[str]:
+    """The module does what its kind says; without multipliers factors are powers of two."""
+    kind = ResidualKind.MULTIPLY if stage.product else ResidualKind.ADD
+    if p["res_kind"] != kind:
+        yield f"has res_kind = {p['res_kind']}, but {stage.name} does {kind.name.lower()}"
+    for name in _FACTORS[kind] if not spec.numeric.multiplier_bits else ():
+        if p[name] & (p[name] - 1):
+            yield f"has {name} = {p[name]}, {spec.name} only shifts"
+
+
+def _slots(p: Mapping[str, int], spec: HwSpec, *, pools: bool) -> Iterator[str]:
     """Packed pixels pool two columns by two, by maximum."""
-    p, largest = instruction.params, max(mode.px for mode in spec.array.modes)
+    largest = max(mode.px for mode in spec.array.modes)
     slots = p["pool_slots"]
     if slots not in (2, 4) or slots > largest:
         yield f"has pool_slots = {slots}, the array packs up to {largest} pixels into a word"
-    if Stage.POOL not in _chain(p) or p["pool_kind"] != PoolKind.MAX:
+    if not pools or p["pool_kind"] != PoolKind.MAX:
         yield "has pool_slots, but no maximum in its chain"
     if (p["win_cols"], p["stride_x"]) != (2, 2):
         yield f"folds windows of {p['win_cols']} columns, {p['stride_x']} apart, only 2 by 2"

@@ -227,7 +227,8 @@ class Module:
     """One module instance of the HDFG.
 
     domain_in / domain_out: domains of the value that comes in and goes out (a requantiser sits on
-    every edge acc -> act). operand: how the second operand is read, None without one. uses:
+    every edge acc -> act). operand: how the second operand is read, None without one. unit: the
+    hardware, shared with the modules that name the same one and used once per pass. uses:
     operators it can run per pass. bypass: data may pass it unused. exit: a group may end here. tap:
     its value can be stored besides the exit value.
     """
@@ -236,6 +237,7 @@ class Module:
     domain_in: Domain = Domain.ACT
     domain_out: Domain = Domain.ACT
     operand: Access | None = None
+    unit: Annotated[str, Field(min_length=1)] | None = None
     uses: Count = 1
     bypass: bool = False
     exit: bool = False

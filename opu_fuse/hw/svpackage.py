@@ -5,8 +5,10 @@ Written so that Verilator (`-Wall`) and Yosys' slang front end read the same tex
 module needs to know about a machine is here; the RTL itself holds no size and no encoding.
 """
 
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import (
     OPCODES,
+    ORDER_CODE_BITS,
     PARAM_WORDS,
     VALUE_BITS,
     WATCHDOG_RESET,
@@ -38,6 +40,7 @@ def sv_package(spec: HwSpec) -> str:
         _modes(spec),
         _words(),
         _opcodes(),
+        _chain(spec),
         _register_indices(),
         *(_params(engine) for engine in Engine),
         _control_registers(),
@@ -120,7 +123,6 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
         ("ACT", spec.has(ModuleKind.COMPARATOR), "stage ACT"),
         ("POOL", spec.has(ModuleKind.POOL), "stage POOL"),
         ("RESIDUAL", spec.has(ModuleKind.RES_ADDER, ModuleKind.SE), "stage RESIDUAL"),
-        ("SUM", spec.has(ModuleKind.RES_ADDER), "res_kind 0"),
         ("PRODUCT", spec.has(ModuleKind.SE), "res_kind 1"),
         ("TABLE", spec.buffers.table is not None, "stage TABLE"),
         ("PRE", spec.buffers.pre is not None, "pre chain"),
@@ -128,6 +130,38 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
         ("UPSAMPLE", spec.has(ModuleKind.UPSAMPLE), "store repeats"),
         ("KEEP", spec.post.keep, "post may write to the feature buffer"),
     )
+
+
+def _chain(spec: HwSpec) -> str:
+    """The stages of the post chain and the orders that the graph has, as tables by code."""
+    chain = chain_of(spec)
+    stages = ["3'd0"] * (1 << ORDER_CODE_BITS)
+    products, follow = 0, [0] * len(stages)
+    for m in chain.modules:
+        stages[m.code] = f"STAGE_{m.stage.name}"
+        products |= m.product << m.code
+    for code, targets in chain.follow.items():
+        follow[code] = sum(1 << target for target in targets)
+    ends = sum(1 << code for code in chain.ends)
+    width = len(stages)
+
+    def row(kind: str, name: str, values: list[str]) -> str:
+        return f"  localparam {kind} {name} = {{{', '.join(reversed(values))}}};"
+
+    def bits(value: int) -> str:
+        return f"{width}'h{value:0{width // 4}x}"
+
+    codes = ", ".join(f"{m.code} {m.name}" for m in chain.modules)
+    mask = f"logic [{width - 1}:0]"
+    lines = [
+        f"  // Codes of `order`: {codes}. Element c of a table, bit c of a mask: code c;",
+        "  // POST_FOLLOW: what may come next, element 0 for the start without the array.",
+        row(f"{mask}[2:0]", "POST_STAGE", stages),
+        row(f"{mask}[{width - 1}:0]", "POST_FOLLOW", [bits(value) for value in follow]),
+        _localparam(mask, "POST_PRODUCT", bits(products), ""),
+        _localparam(mask, "POST_END", bits(ends), ""),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _modes(spec: HwSpec) -> str:
@@ -165,7 +199,7 @@ def _opcodes() -> str:
     counts = {e: sum(o.engine is e for o in OPCODES) for e in Engine}
     lines = [
         _enum("engine_e", 3, {f"ENGINE_{e.name}": int(e) for e in Engine}),
-        _enum("stage_e", 4, {f"STAGE_{s.name}": int(s) for s in Stage}),
+        _enum("stage_e", 3, {"STAGE_NONE": 0, **{f"STAGE_{s.name}": int(s) for s in Stage}}),
         _enum("pool_kind_e", 1, {f"POOL_{k.name}": int(k) for k in PoolKind}),
         _enum("residual_kind_e", 1, {f"RESIDUAL_{k.name}": int(k) for k in ResidualKind}),
     ]

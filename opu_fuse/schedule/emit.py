@@ -17,8 +17,9 @@ from opu_fuse.cost.tiles import (
     segments_per_block,
     spans,
 )
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, pack_order, registers_of
+from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, registers_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.schedule.job import Banks, Job, Placement, Step
@@ -339,7 +340,7 @@ class Emitter:
                 "out_row_pitch": cols,
                 "out_block_pitch": rows * cols,
                 "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,
-                "order": pack_order(job.layer.order),
+                "order": chain_of(self._hw).pack(job.layer.order),
             }
             for y, yn, x, xn, average in average_parts(job.layer, (row, rows, col, cols)):
                 here = (out.block + at, row + y, col // shape.px + x)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.phases import Phase
-from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.layout import Pieces
 
 
@@ -37,7 +36,8 @@ class Layer:
 
     source / residual: DFG indices of the tensors read (after following changes of view); output:
     DFG index of the stored value. anchor: DFG index of what runs on the array (conv, dense, an
-    average pool too large for a tile), None on the copy path. order: post chain; post: constant
+    average pool too large for a tile), None on the copy path. order: names of the
+    post chain's stages (`hw.chain`); post: constant
     post registers; pad_value: int8 outside the input; average: set for uncounted padding.
     """
 
@@ -48,7 +48,7 @@ class Layer:
     residual: int | None
     output: int
     anchor: int | None
-    order: tuple[Stage, ...]
+    order: tuple[str, ...]
     post: Mapping[str, int]
     pad_value: int
     macs: int

@@ -20,7 +20,8 @@ from opu_fuse.dfg.scaling import affine_params, product_params
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.fuse.partition import Group
-from opu_fuse.hw.isa import PoolKind, ResidualKind, Stage
+from opu_fuse.hw.chain import chain_of
+from opu_fuse.hw.isa import HEAD_NAME, PoolKind, ResidualKind, Stage
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Average, Interior, Layer
 
@@ -54,7 +55,7 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         residual=found.residual,
         output=found.output,
         anchor=found.anchor,
-        order=tuple(s.stage for s in found.stages),
+        order=_order(dfg, group, found, hw),
         post=post,
         pad_value=_pad_value(dfg, found),
         macs=found.macs,
@@ -68,6 +69,37 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
     )
     rest = (replace(whole, phase=p, shape=s, macs=0) for p, s in found.phases[1:])
     return (whole, *rest)
+
+
+def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[str, ...]:
+    """The modules on which the group was matched, in the order of its stages; in place of those in
+    front of the array, which convolutions alone pass, the same kind behind it. What the graph has
+    not, or another kind of module than the stage needs, is no program.
+    """
+    chain, modules = chain_of(hw), {m.node: m.module for m in group.matches}
+    kinds = {name: module.kind for name, module in hw.dataflow.modules.items()}
+    names: list[str] = []
+    for item in found.stages:
+        name = HEAD_NAME if item.stage is Stage.REQUANT else str(modules[item.node])
+        if name not in chain.by_name:
+            name = next(
+                (n for n in chain.by_name if n in kinds and kinds[n] is kinds.get(name)), name
+            )
+        if name not in chain.by_name or chain.by_name[name].stage is not item.stage:
+            raise DoesNotFit(
+                dfg[item.node].name,
+                f"it was matched on module {name}, which is no stage {item.stage.name}",
+                "end the group before it",
+            )
+        names.append(name)
+    mistake = chain.mistake(chain.pack(names))
+    if mistake is not None:
+        raise DoesNotFit(
+            dfg[found.output].name,
+            f"its pass would be {' -> '.join(names) or 'a copy'}, but {mistake}",
+            "end the group earlier",
+        )
+    return tuple(names)
 
 
 def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior, ...]:

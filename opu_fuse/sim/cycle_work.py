@@ -7,10 +7,11 @@ import numpy as np
 
 from opu_fuse.errors import ProgramError
 from opu_fuse.hw import timing
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.encoding import decode_with_positions
 from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine, PoolKind, Space, Stage, unpack_order
+from opu_fuse.hw.isa import Engine, PoolKind, Space, Stage
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.stops import Stops
 from opu_fuse.hw.sweep import sweep
@@ -119,7 +120,7 @@ def _work(x: Instruction, hw: HwSpec) -> Work:
         case Engine.COMPUTE, opcode:
             return _sweeps(opcode, x.params, hw)
         case Engine.POST, _:
-            return _chain(x.params)
+            return _chain(x.params, hw)
     return None
 
 
@@ -184,8 +185,8 @@ def _windows(p: Mapping[str, int], hw: HwSpec) -> Windows:
     )
 
 
-def _chain(p: Mapping[str, int]) -> Chain:
-    stages = unpack_order(p["order"])
+def _chain(p: Mapping[str, int], hw: HwSpec) -> Chain:
+    stages = chain_of(hw).stages(p["order"])
     requant = Stage.REQUANT in stages
     visits = timing.post_visits(
         out_rows=p["out_rows"],

@@ -12,7 +12,8 @@ from math import prod
 import numpy as np
 
 from opu_fuse import fixedpoint
-from opu_fuse.hw.isa import PoolKind, ResidualKind, Space, Stage, unpack_order
+from opu_fuse.hw.chain import chain_of
+from opu_fuse.hw.isa import PoolKind, ResidualKind, Space, Stage
 from opu_fuse.sim.memories import Memories
 
 Params = Mapping[str, int]
@@ -37,7 +38,7 @@ def run(mem: Memories, p: Params) -> tuple[StageValues, ...]:
     """Partial sums through the chain to the output buffer, and where `keep` says so to the feature
     buffer; returns what every stage made.
     """
-    chain = unpack_order(p["order"])
+    chain = chain_of(mem.spec).stages(p["order"])
     lanes, blocks = mem.spec.word_channels, p["blocks"]
     mem.require_room("post", blocks * prod(_framed(p)))
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], p["in_rows"])

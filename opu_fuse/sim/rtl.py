@@ -54,7 +54,7 @@ class RtlRunner:
         found = self._machine.run(segment.program_offset, segment.words)
         if isinstance(found, MachineStop):
             where = f"{self._bundle.model}, segment {number}"
-            raise stop_error(found, where, _offender(program, segment, found.pc))
+            raise stop_error(found, where, _offender(program, segment, found.pc, self._hw))
         trace = tuple(
             Retire(
                 segment=number,
@@ -87,13 +87,13 @@ class RtlRunner:
         return self._programs[number]
 
 
-def _offender(program: _Program, segment: MachineSegment, pc: int) -> str:
+def _offender(program: _Program, segment: MachineSegment, pc: int, hw: HwSpec) -> str:
     """The instruction a word belongs to: its own, or for a parameter the next one."""
     later = [at for at in program.numbers if at >= pc]
     if not later:
         return "behind the last instruction"
     n = program.numbers[min(later)]
-    return f"group {segment.groups[n]}, {format_instruction(program.instructions[n])}"
+    return f"group {segment.groups[n]}, {format_instruction(program.instructions[n], hw)}"
 
 
 def _counters(run: ProgramRun, hw: HwSpec, trace: Sequence[Retire]) -> dict[str, int]:

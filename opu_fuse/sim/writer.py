@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from opu_fuse.bundle.facts import machine_of
 from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.isa import Engine, Stage, unpack_order
+from opu_fuse.hw.isa import Engine, Stage
 from opu_fuse.hw.layout import lanes_of
 from opu_fuse.sim.places import Place
 
@@ -36,6 +38,7 @@ def _sizes(bundle: Bundle, place: Place, shape: tuple[int, ...]) -> tuple[int, i
 
 def _writer(bundle: Bundle, segment: MachineSegment, place: Place, at: tuple[int, int, int]) -> int:
     program = decode(segment_words(bundle, segment))
+    chain = chain_of(machine_of(bundle))
     lanes = next(t.layout.lanes for t in bundle.tensors)
     lane, px = _lane(bundle, place, at[0])
     in_tile = place.stage is not None and not place.stage.pooled and not place.stage.stored
@@ -48,7 +51,7 @@ def _writer(bundle: Bundle, segment: MachineSegment, place: Place, at: tuple[int
         p = instruction.params
         if segment.groups[number] != place.group or not (0 <= lane // lanes - block < p["blocks"]):
             continue
-        windowed = Stage.POOL in unpack_order(p["order"])
+        windowed = Stage.POOL in chain.stages(p["order"])
         if in_tile and windowed:
             rows, cols, row, col = p["in_rows"], p["in_cols"], tile_row, tile_col
         else:

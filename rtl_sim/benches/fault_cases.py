@@ -1,10 +1,10 @@
 """Faulty words, instructions and accesses, with the engine that must meet them."""
 
-from opu_fuse.hw.isa import OPCODE, Engine, Stage, pack_order, registers_of
+from opu_fuse.hw.isa import OPCODE, Engine, Stage, registers_of
 from opu_fuse.hw.regmap import ErrorCode
 from opu_fuse.hw.spec import ModuleKind
 from rtl_sim.benches.axi_window import WINDOW
-from rtl_sim.benches.post_model import stages_of
+from rtl_sim.benches.graph_orders import orders_of
 from rtl_sim.benches.small_programs import RESULT, SPEC, W
 
 ENGINES = (Engine.LOAD, Engine.COMPUTE, Engine.POST, Engine.STORE)
@@ -72,13 +72,14 @@ def bad_instructions():
         yield f"{name} 0", Engine.POST, explicit(Engine.POST, "run", **POST | {name: 0})
     if not SPEC.array.depthwise:
         yield "no depthwise", Engine.COMPUTE, explicit(Engine.COMPUTE, "depthwise", **UNIT)
-    if not SPEC.has(ModuleKind.SE):
-        product = POST | {"order": pack_order((Stage.RESIDUAL,)), "res_kind": 1}
-        yield "no product", Engine.POST, explicit(Engine.POST, "run", **product)
-    absent = [s for s in Stage if s not in (Stage.END, Stage.REQUANT, *stages_of(SPEC))]
-    for order in ((Stage.ACT, Stage.ACT), (Stage.ACT, Stage.REQUANT), *((s,) for s in absent)):
-        post = POST | {"order": pack_order(order)}
-        yield f"order {order}", Engine.POST, explicit(Engine.POST, "run", **post)
+    for order in (0xF, 0x11, 0x12, 0x22, 0x201):  # no machine has one of these
+        post = POST | {"order": order}
+        yield f"order {order:#x}", Engine.POST, explicit(Engine.POST, "run", **post)
+    found = orders_of(SPEC)
+    for order in found.every:
+        if found.kinds(order) == (Stage.RESIDUAL,):
+            post = POST | {"order": order, "res_kind": not found.is_product(order)}
+            yield "another res_kind", Engine.POST, explicit(Engine.POST, "run", **post)
 
 
 def outside(rng):

@@ -3,35 +3,29 @@
 Environment: OPU_BENCH_SPEC names the machine, OPU_BENCH_ROUNDS sets the amount of work.
 """
 
-import itertools
 import os
 
 import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge
 
-from opu_fuse.hw.isa import Engine, PoolKind, ResidualKind, Stage, pack_order, unpack_order
+from opu_fuse.hw.isa import Engine, PoolKind, Stage
 from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import ModuleKind
 from rtl_sim.benches import post_model
 from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare
+from rtl_sim.benches.graph_orders import REQUANT, orders_of
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
 RUN = 0
-STAGES = post_model.stages_of(SPEC)
+ORDERS = orders_of(SPEC)
+POOLING = [order for order in ORDERS.every if Stage.POOL in ORDERS.kinds(order)]
+RESIDUAL = [order for order in ORDERS.every if ORDERS.kinds(order) == (Stage.RESIDUAL,)]
 LATENCY = {Stage.REQUANT: 0, Stage.ACT: 2, Stage.POOL: 3, Stage.RESIDUAL: 3, Stage.TABLE: 2}
 PREPARE, PARAMETERS = 2, 8  # start to the cycle before the first visit, without and with REQUANT
 DRAIN = 6  # last visit to done, stages of LATENCY apart
 OVERLAPS = ((3, 3, 1), (3, 3, 2), (2, 2, 1), (3, 2, 1), (1, 4, 2), (2, 4, 1), (5, 5, 1))
 ONE = ("in_rows", "out_rows", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
-
-
-def all_chains():
-    for count in range(len(STAGES) + 1):
-        for stages in itertools.permutations(STAGES, count):
-            yield stages
-            yield Stage.REQUANT, *stages
 
 
 class Bench:
@@ -61,10 +55,10 @@ class Bench:
         step = min(buffers.psum.words, buffers.output.words)
         for out in range(0, buffers.output.words, step):
             count = min(step, buffers.output.words - out)
-            await self.run([self.line((), psum=0, out=out, count=count, keep=0)], Pauses())
+            await self.run([self.line(0, psum=0, out=out, count=count, keep=0)], Pauses())
         for at in range(0, buffers.feature.words if SPEC.post.keep else 0, step):
             count = min(step, buffers.feature.words - at)
-            p = self.line((), psum=0, out=0, count=count, keep=1, keep_at=at)
+            p = self.line(0, psum=0, out=0, count=count, keep=1, keep_at=at)
             await self.run([p], Pauses())
 
     def random(self, count, **limits):
@@ -88,7 +82,7 @@ class Bench:
         """An instruction alone takes its visits and the latency of its chain."""
         await self.run([p], Pauses())
         took = self.driver.retired_at[-1] - self.driver.started_at[-1]
-        chain = unpack_order(p["order"])
+        chain = ORDERS.kinds(p["order"])
         first = PARAMETERS if Stage.REQUANT in chain else PREPARE
         expected = first + post_model.visits(p) + DRAIN + sum(LATENCY[s] for s in chain)
         assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
@@ -116,11 +110,11 @@ class Bench:
 async def every_chain_writes_what_the_page_says(dut):
     bench = Bench(dut)
     await bench.begin()
-    for chain in all_chains():
+    for order in ORDERS.every:
         plain = [{"pool_slots": 0, "pool_kind": kind} for kind in PoolKind]
         pools = [*plain, *(post_model.packed(slots) for slots in post_model.slots_of(SPEC))]
-        for pool in pools if Stage.POOL in chain else plain[:1]:
-            [p] = bench.random(1, order=chain)
+        for pool in pools if order in POOLING else plain[:1]:
+            [p] = bench.random(1, order=order)
             p |= pool
             await bench.run([p], Pauses())
             await bench.check([p])
@@ -147,7 +141,7 @@ async def requantised_outputs_have_many_values_and_few_at_the_limits(dut):
     await bench.begin()
     size = SPEC.buffers.output.words
     for first in range(0, SPEC.buffers.psum.words - 32, 32):
-        p = bench.line((Stage.REQUANT,), psum=first, out=first % size, count=32)
+        p = bench.line(ORDERS.pack([REQUANT]), psum=first, out=first % size, count=32)
         await bench.run([p], Pauses())
     assert_alive("outputs", bench.output, distinct=200, lowest=-128, highest=127, saturated=0.5)
     await bench.check([p])
@@ -157,8 +151,8 @@ async def requantised_outputs_have_many_values_and_few_at_the_limits(dut):
 async def a_window_position_takes_one_cycle(dut):
     bench = Bench(dut)
     await bench.begin()
-    for chain in all_chains():
-        [p] = bench.random(1, order=chain)
+    for order in ORDERS.every:
+        [p] = bench.random(1, order=order)
         if post_model.visits(p) // p["blocks"] <= PARAMETERS:
             p["blocks"] = 1  # else the parameters of the next block may be awaited
         await bench.run_counted(p)
@@ -166,17 +160,15 @@ async def a_window_position_takes_one_cycle(dut):
 
 
 # Skipped where the machine has no pool.
-@cocotb.test(timeout_time=50_000_000, timeout_unit="step", skip=Stage.POOL not in STAGES)
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step", skip=not POOLING)
 async def windows_of_a_row_share_columns_of_a_maximum_pool(dut):
     bench = Bench(dut)
     await bench.begin()
-    chains = [chain for chain in all_chains() if Stage.POOL in chain]
     for rows, cols, stride in OVERLAPS:
         pool = {"pool_kind": PoolKind.MAX, "pool_slots": 0, "stride_x": stride}
         pool |= {"win_rows": rows, "win_cols": cols}
-        for index in bench.rng.integers(len(chains), size=ROUNDS // 4 + 1):
-            chain = chains[index]
-            first, second = (p | pool for p in bench.random(2, order=chain))
+        for order in bench.rng.choice(POOLING, size=ROUNDS // 4 + 1):
+            first, second = (p | pool for p in bench.random(2, order=int(order)))
             await bench.run_counted(first | {"blocks": 1})
             await bench.run([first, second], Pauses(hold=0.3))
             dut.hold_i.value = 0
@@ -187,32 +179,26 @@ async def windows_of_a_row_share_columns_of_a_maximum_pool(dut):
 async def illegal_instructions_are_refused_and_change_nothing(dut):
     bench = Bench(dut)
     await bench.begin()
-    [values] = bench.random(1, order=(Stage.REQUANT, Stage.ACT))
+    [values] = bench.random(1, order=ORDERS.pack_kinds((Stage.REQUANT, Stage.ACT)))
     zero = ("out_rows", "out_cols", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
-    orders = (
-        *((Stage.ACT, Stage.REQUANT), (Stage.POOL, Stage.POOL), (Stage.ACT, Stage.ACT)),
-        *((Stage.ACT, Stage.END, Stage.ACT), (Stage.RESIDUAL, Stage.ACT, Stage.RESIDUAL)),
-        *((Stage.END, Stage.REQUANT), (Stage.ACT, 6), (8,), (15,), (Stage.REQUANT,) * 5),
-        *((s,) for s in Stage if s not in (Stage.END, Stage.REQUANT, *STAGES)),
-    )
     wrong = [
         *((RUN, {name: 0}) for name in zero),
-        *((RUN, {"order": pack_order(order)}) for order in orders),
         *((RUN, {"win_rows": 2}), (RUN, {"win_cols": 2}), (1, {}), (15, {})),
     ]
     legal = max(post_model.slots_of(SPEC), default=0)
-    slots = {"order": pack_order((Stage.POOL,))} | post_model.packed(legal or 2)
+    slots = {"order": next(iter(POOLING), 0)} | post_model.packed(legal or 2)
     wrong += [(RUN, slots | {"pool_slots": n}) for n in range(1, 8) if n % 2 or n > legal]
     wrong += [(RUN, slots | change) for change in ({"pool_kind": 1}, {"win_cols": 1})]
     wrong += [(RUN, slots | change) for change in ({"stride_x": 1}, {"stride_x": 3})]
     wrong.append((RUN, {"pool_slots": legal or 2}))
-    residual = {"order": pack_order((Stage.RESIDUAL,))}
     if not SPEC.post.keep:
         wrong.append((RUN, {"keep": 1}))
-    if Stage.RESIDUAL in STAGES and not SPEC.has(ModuleKind.SE):
-        wrong.append((RUN, residual | {"res_kind": ResidualKind.MULTIPLY}))
-    if Stage.RESIDUAL in STAGES and SPEC.numeric.multiplier_bits == 0:
-        wrong += [(RUN, residual | {"res_kind": 0, f"res_{n}_mult": 3}) for n in "ab"]
+    for order in RESIDUAL:
+        product = ORDERS.is_product(order)
+        wrong.append((RUN, {"order": order, "res_kind": not product}))
+        if SPEC.numeric.multiplier_bits == 0:
+            odd = [{f"res_{n}_mult": 3} for n in ("a" if product else "ab")]
+            wrong += [(RUN, {"order": order, "res_kind": product} | factor) for factor in odd]
     before = len(bench.driver.retired_at)
     for count, (code, change) in enumerate(wrong, 1):
         await bench.driver.run([(code, values | change)], Pauses())
@@ -226,10 +212,25 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def orders_run_exactly_where_the_graph_has_them(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    pixel = bench.line(0, psum=0, out=0, count=1, keep=0)
+    runs = []
+    for order in ORDERS.candidates():
+        change = {"order": order, "res_kind": ORDERS.is_product(order)}
+        before = bench.driver.illegal
+        await bench.driver.run([(RUN, pixel | change)], Pauses())
+        if bench.driver.illegal == before:
+            runs.append(order)
+    assert runs == [*ORDERS.every]
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
 async def a_position_outside_the_tile_without_a_pool_is_refused(dut):
     bench = Bench(dut)
     await bench.begin()
-    [values] = bench.random(1, order=(Stage.ACT,))
+    [values] = bench.random(1, order=ORDERS.pack_kinds([Stage.ACT]))
     values |= {"origin_x": 0, "in_cols": 1, "out_cols": 2, "stride_x": 1}
     await bench.driver.run([(RUN, values)], Pauses())
     assert bench.driver.illegal == 1

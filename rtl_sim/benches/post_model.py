@@ -13,12 +13,10 @@ from opu_fuse.hw.isa import (
     PoolKind,
     ResidualKind,
     Stage,
-    pack_order,
-    unpack_order,
 )
-from opu_fuse.hw.spec import ModuleKind
 from opu_fuse.hw.timing import post_visits
 from rtl_sim.benches.engine_driver import draw
+from rtl_sim.benches.graph_orders import orders_of
 
 POWERS = tuple(1 << n for n in range(16))
 LANE = np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "u1")])
@@ -29,17 +27,6 @@ def lane_parameters(spec, param, p, block):
     first = p["param"] + PARAM_WORDS * block
     records = param[first : first + PARAM_WORDS].tobytes()
     return np.frombuffer(records, LANE)[: spec.word_channels]
-
-
-def stages_of(spec):
-    """Stages of the machine that may stand behind REQUANT."""
-    kinds = {
-        Stage.ACT: (ModuleKind.COMPARATOR,),
-        Stage.POOL: (ModuleKind.POOL,),
-        Stage.RESIDUAL: (ModuleKind.RES_ADDER, ModuleKind.SE),
-        Stage.TABLE: (ModuleKind.TABLE,),
-    }
-    return tuple(stage for stage, found in kinds.items() if spec.has(*found))
 
 
 def slots_of(spec):
@@ -78,7 +65,7 @@ def stage_value(stage, p, v, lanes, memories, residual_at):
 def run(spec, psum, param, memories, results, p):
     """Changes results in place. memories: residual, table; results: output, feature."""
     output, feature = results
-    chain = unpack_order(p["order"])
+    chain = orders_of(spec).kinds(p["order"])
     pool = chain.index(Stage.POOL) if Stage.POOL in chain else len(chain)
     by_visit = Stage.RESIDUAL in chain and before_pool(chain)
     lanes = None
@@ -161,22 +148,17 @@ def random_psum(spec, rng):
     return (rng.uniform(-1, 1, shape) * scale).astype(np.int32)
 
 
-def random_order(spec, rng):
-    """Any permutation of any subset; REQUANT only first."""
-    rest = [*stages_of(spec)]
-    rng.shuffle(rest)
-    stages = rest[: rng.integers(0, len(rest) + 1)]
-    return (Stage.REQUANT, *stages) if rng.random() < 0.7 else tuple(stages)
-
-
 def random_instruction(spec, rng, *, order=None, largest=5):
-    """Values of a legal instruction that fits the memories of a machine."""
-    while True:
-        chain = random_order(spec, rng) if order is None else order
+    """Values of a legal instruction that fits the memories of a machine, by default of any order
+    that it has.
+    """
+    found, values = orders_of(spec), None
+    while values is None:
+        chosen = found.draw(rng) if order is None else order
+        chain = found.kinds(chosen)
         values = _shape(spec, rng, chain, largest)
-        if values is not None:
-            break
-    values |= _arithmetic(spec, rng) | {"pool_slots": 0}
+    values |= {"order": chosen, "pool_slots": 0}
+    values |= _arithmetic(spec, rng, product=found.is_product(chosen))
     if Stage.POOL in chain and slots_of(spec) and rng.random() < 0.5:
         values |= packed(int(rng.choice(slots_of(spec))))
     return values
@@ -202,7 +184,7 @@ def _slope(rng, shift):
     return min((1 << 16) - 1, round(rng.uniform(0.1, 1.3) * (1 << shift)))
 
 
-def _arithmetic(spec, rng):
+def _arithmetic(spec, rng, *, product):
     zeros = ("requant_zero", "pool_x_zero", "pool_y_zero", "act_x_zero", "act_y_zero")
     zeros += ("res_a_zero", "res_b_zero", "res_y_zero")
     p = draw(rng, **dict.fromkeys(zeros, (-20, 20)), pool_kind=(0, 1), pool_mult=(1, 65535))
@@ -219,8 +201,8 @@ def _arithmetic(spec, rng):
         p |= dict.fromkeys(("act_pos", "act_neg", "res_a_mult", "res_b_mult"), 65535)
     if spec.numeric.multiplier_bits == 0:
         p |= {name: int(rng.choice([0, *POWERS])) for name in ("res_a_mult", "res_b_mult")}
-    p |= draw(rng, res_kind=(0, int(spec.has(ModuleKind.SE))), res_broadcast=(0, 1))
-    if p["res_kind"] == ResidualKind.MULTIPLY and p["res_shift"] < 16:
+    p |= {"res_kind": ResidualKind(product)} | draw(rng, res_broadcast=(0, 1))
+    if product and p["res_shift"] < 16:
         p["res_shift"] += 7  # a product is that much larger
     tables = spec.buffers.table.words - TABLE_WORDS if spec.buffers.table else 0
     return p | draw(rng, table=(0, tables))
@@ -252,7 +234,7 @@ def _shape(spec, rng, chain, largest):
     if min(free.values()) < 0:
         return None
     places = draw(rng, **{name: (0, room) for name, room in free.items()})
-    return p | places | {"order": pack_order(chain)} | draw(rng, keep=(0, int(spec.post.keep)))
+    return p | places | draw(rng, keep=(0, int(spec.post.keep)))
 
 
 def _pitches(rng, name, rows, cols):

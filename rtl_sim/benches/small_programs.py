@@ -19,7 +19,7 @@ MAP, WEIGHTS, PARAMS, RESULT = 0x0, 0x400, 0xC00, 0x1000
 
 def program(text):
     """Assembly to words, `check` before and `end` behind it."""
-    return [int(w) for w in encode(assemble(f"{CHECK}{text}\nfetch.end\n"))]
+    return [int(w) for w in encode(assemble(f"{CHECK}{text}\nfetch.end\n", spec=SPEC))]
 
 
 COPY = f"""

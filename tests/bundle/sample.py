@@ -24,9 +24,10 @@ from opu_fuse.bundle.program import (
     StageTensor,
     Tensor,
 )
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.encoding import encode
 from opu_fuse.hw.instruction import split_address
-from opu_fuse.hw.isa import Engine, Stage, pack_order
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.load import load_hw
 from opu_fuse.kernel import GenericOp, Input, Instr, Iterator, Kernel, Loop, Result
@@ -36,7 +37,7 @@ HW = load_hw("opu-tiny")
 C, SIZE, OUT = 8, 4, 2
 X_SCALE, W_SCALE, Y_SCALE = 2.0**-4, 2.0**-6, 1.0
 WEIGHTS, PARAMS, INPUT, OUTPUT, PROGRAM = 0, 576, 640, 768, 832
-ORDER = (Stage.REQUANT, Stage.ACT, Stage.POOL)
+ORDER = ("requant", "compare", "pool")
 
 
 def sample_bundle(seed=0, **changes):
@@ -154,7 +155,7 @@ def program():
         "out_cols": OUT,
         "out_row_pitch": OUT,
         "out_block_pitch": OUT * OUT,
-        "order": pack_order(ORDER),
+        "order": chain_of(HW).pack(ORDER),
         "act_pos": 1,
         "act_neg": 0,
         "act_lo": -128,

@@ -83,7 +83,7 @@ def test_the_listing_assembles_to_the_program(path):
         text = archive.read("program.asm").decode()
         words = np.frombuffer(archive.read("program.bin"), "<u4")
     assert "# group 0 conv: conv (conv on ipa), relu (relu on compare)" in text
-    assert np.array_equal(encode(assemble(text)), words)
+    assert np.array_equal(encode(assemble(text, spec=HW)), words)
 
 
 def test_the_listing_says_what_the_host_runs_and_what_kept_it_apart():

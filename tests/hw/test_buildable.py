@@ -91,6 +91,15 @@ NOT_BUILT = {
         + "  edges: {res_add: [compare, pool, relu2]}\n",
         "'compare' and 'relu2' are both comparator, the RTL has one",
     ),
+    "a product beside the residual adder": (
+        "dataflow:\n  modules: {se: {kind: se, operand: full, exit: true}}\n"
+        + "  edges: {res_add: [compare, pool, se]}\n",
+        "'res_add' and 'se' are one unit there; give both the same `unit`",
+    ),
+    "a unit of two kinds": (
+        "dataflow: {modules: {compare: {unit: pool}}}\n",
+        "'compare' and 'pool' are units of their own there; give them no common `unit`",
+    ),
     "an adder on activations": (
         "dataflow: {modules: {add: {domain_in: act, domain_out: act}}}\n",
         "module 'add' (adder) gives act; set domain: acc",
@@ -162,7 +171,8 @@ BUILT = {
     "tables, products and upsampling": (
         "buffers: {table: {words: 256, banks: 1}}\n"
         "dataflow:\n  modules:\n    lut: {kind: table, exit: true}\n"
-        "    se: {kind: se, operand: full, exit: true}\n"
+        "    res_add: {unit: sums}\n"
+        "    se: {kind: se, operand: full, unit: sums, exit: true}\n"
         "    up: {kind: upsample, exit: true}\n"
         "  edges: {res_add: [compare, pool, lut], lut: [se], se: [up, pool]}\n"
         "  operators: {table: [table], multiply: [se], upsample: [upsample]}\n"

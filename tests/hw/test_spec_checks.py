@@ -14,6 +14,16 @@ def has(messages, start, inside=""):
 
 
 GRAPH = {
+    "a name that assembly cannot say": (
+        "dataflow:\n  modules:\n    relu-6: {kind: comparator, exit: true}\n",
+        "mine.yaml:5: module name 'relu-6' is no identifier",
+        "use letters, digits and _, and begin with a letter",
+    ),
+    "the name of the requantiser": (
+        "dataflow:\n  modules:\n    requant: {kind: comparator, exit: true}\n",
+        "mine.yaml:5: module name 'requant' stands for the requantiser in programs",
+        "use another name",
+    ),
     "an edge to a missing module": (
         "dataflow:\n  edges:\n    add: [compare, pol, res_add]\n",
         "mine.yaml:5: edge add -> pol: module 'pol' does not exist; modules: concat, ",

@@ -30,10 +30,11 @@ from opu_fuse.hw.isa import (
     SYNC_ENGINES,
     Engine,
     Opcode,
-    Stage,
-    pack_order,
     registers_of,
 )
+from opu_fuse.hw.load import load_hw
+
+LIGHT = load_hw("opu-light")
 
 
 def make(engine, opcode, waits=(), signals=(), **params):
@@ -231,18 +232,19 @@ def test_assembly_reads_like_the_machine():
         # first tile
         load.feature dram=0x500010 dst=0 run=16 rows=2 blocks=1 wait=compute signal=compute
         compute.conv origin_y=-1 pad_value=-3   # halo above
-        post.run order=requant,act,pool pool_kind=average wait=compute signal=compute,store
-        post.run order=table,residual res_kind=multiply
+        post.run order=requant,compare,pool pool_kind=average wait=compute signal=compute,store
+        post.run order=table,se res_kind=multiply
     """
-    load, conv, post, product = assemble(text)
+    load, conv, post, product = assemble(text, spec=LIGHT)
     assert (load.dram, load.params["run"], load.waits) == (0x500010, 16, (Engine.COMPUTE,))
     assert (conv.params["origin_y"], conv.params["pad_value"]) == (-1, -3)
-    assert post.params["order"] == pack_order((Stage.REQUANT, Stage.ACT, Stage.POOL))
+    assert post.params["order"] == 0x321
     assert post.params["pool_kind"] == 1
     assert post.signals == (Engine.COMPUTE, Engine.STORE)
-    assert product.params["order"] == pack_order((Stage.TABLE, Stage.RESIDUAL))
+    assert product.params["order"] == 0x65
     assert product.params["res_kind"] == 1
-    assert "order=table,residual res_kind=multiply" in disassemble([product])
+    assert "order=table,se res_kind=multiply" in disassemble([product], spec=LIGHT)
+    assert "order=101 " in disassemble([product])
 
 
 def test_disassembly_shows_comments_and_positions():
@@ -277,8 +279,18 @@ BROKEN_LINES = {
     "load.feature wait=fetch": "load.feature waits on fetch: no such counter",
     "load.feature wait=stor": "wait: unknown engine 'stor'; known: fetch, load, compute, post",
     "load.feature signal=post,post": "load.feature signals post: no such counter, or named twice",
-    "post.run order=act,relu": "order: 'act,relu' names an unknown stage; stages: end, requant, ",
-    "post.run order=act,act,act,act,act,act": "order: 6 stages, the register holds 5",
+    "post.run order=requant,relu": "order: unknown stage 'relu'; stages: requant, compare, pool, ",
+    "post.run order=tabel": "order: unknown stage 'tabel'; stages: requant, compare, pool, "
+    "res_add, table, se (did you mean 'table'?)",
+    "post.run order=pool,pool,pool,pool,pool,pool": "order: 6 post stages, the register holds 5",
+    "post.run order=se,res_add": "order: se,res_add is none of opu-light: res_add shares its unit",
+    "post.run order=compare,table": "order: compare,table is none of opu-light: compare does not "
+    "lead to table; follow the edges of its graph",
+    "post.run order=0x12": "order: 0x12 is none of opu-light: compare does not lead to requant",
+    "post.run order=15": "order: 15 is none of opu-light: unknown stage 15",
+    "post.run order=0x1000000": "post.order = 16777216 is outside 0..1048575 (20 bits)",
+    "post.run order=0x201": "order: 0x201 is none of opu-light: codes behind its end",
+    "post.run order=-1": "post.order = -1 is outside 0..1048575 (20 bits)",
     "post.run pool_kind=mean": "pool_kind: 'mean' is not known; max or average",
     "post.run res_kind=sum": "res_kind: 'sum' is not known; add or multiply",
     "post.run hash=1": "post has no register 'hash'",
@@ -288,8 +300,22 @@ BROKEN_LINES = {
 @pytest.mark.parametrize("line", BROKEN_LINES)
 def test_a_wrong_line_of_assembly_is_refused_with_its_number(line):
     with pytest.raises(AsmError) as error:
-        assemble(f"# comment\n\nload.param run=1\n{line}\n", where="mine.asm")
+        assemble(f"# comment\n\nload.param run=1\n{line}\n", where="mine.asm", spec=LIGHT)
     assert str(error.value).startswith(f"mine.asm:4: {BROKEN_LINES[line]}")
+
+
+def test_stages_have_names_on_a_machine_only():
+    with pytest.raises(AsmError) as error:
+        assemble("post.run order=requant", where="mine.asm")
+    assert str(error.value) == (
+        "mine.asm:1: order: 'requant' names stages of a machine; name the machine, too: --hw SPEC"
+    )
+    assert [x.params["order"] for x in assemble("post.run order=0x7\npost.run order=7")] == [7, 7]
+
+
+def test_an_order_that_the_machine_does_not_have_is_listed_as_a_number():
+    odd = make(Engine.POST, "run", order=0x66)
+    assert "order=0x66" in disassemble([odd], spec=LIGHT)
 
 
 def test_a_misspelt_register_gets_a_suggestion():

@@ -23,6 +23,8 @@ from opu_fuse.dfg.integer import average_params
 from opu_fuse.dfg.interpret import interpret
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.fuse.strategies import STRATEGIES, partition
+from opu_fuse.hw.encoding import decode
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.pipeline import Compilation, Program, compile_model, partition_model
@@ -30,6 +32,7 @@ from opu_fuse.sim.compare import is_dull
 from opu_fuse.sim.places import places
 from opu_fuse.sim.reference import Reference
 from opu_fuse.zoo.builder import Net
+from rtl_sim.benches.graph_orders import orders_of
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
@@ -191,6 +194,20 @@ def test_a_model_of_the_onnx_package_comes_to_life(name, rng):
     hold_against_onnxruntime(run)
     unchanged = partition_model(path, run.hw)[1]
     assert unchanged == run.compiled.partition, "the weights have changed the partition"
+
+
+def test_an_activation_without_a_convolution_runs_behind_the_array(rng):
+    """The nearest comparator stands in front of it, where only convolutions pass."""
+    net = Net("lone", seed=0)
+    run = execute(net.finish(net.relu(net.input("input", (1, 8, 8, 8)), "relu")), rng)
+    hold_against_golden(run)
+    assert {str(m.module) for g in run.compiled.partition.groups for m in g.matches} == {
+        "compare_pre"
+    }
+    orders = {
+        x.params["order"] for x in decode(run.compiled.bundle.words) if x.engine is Engine.POST
+    }
+    assert orders == {orders_of(run.hw).pack(["compare"])}
 
 
 def test_a_vector_that_becomes_a_map_goes_through_the_host(rng):

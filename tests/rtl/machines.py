@@ -41,7 +41,8 @@ def _every_module(tree: Tree) -> None:
         "pre_mul": {"kind": "multiplier", "operand": "per_channel", "bypass": True},
         "pre_add": {"kind": "adder", "operand": "per_channel", "bypass": True},
         "table": {"kind": "table", "exit": True},
-        "se": {"kind": "se", "operand": "per_channel", "exit": True},
+        "res_add": flow["modules"]["res_add"] | {"unit": "residual"},
+        "se": {"kind": "se", "operand": "per_channel", "unit": "residual", "exit": True},
         "upsample": {"kind": "upsample", "exit": True},
     }
     flow["edges"] |= {"concat": ["pre_mul"], "pre_mul": ["pre_add"], "pre_add": ["pad"]}

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.rtl
 CASES = {
     "tiny": ("opu-tiny", 80, ()),
     "tiny, widths as synthesised": ("opu-tiny", 80, ("OPU_EXACT_WIDTHS",)),
+    "micro": ("opu-micro", 40, ()),
     "1024": ("opu-1024", 15, ()),
     "light": ("opu-light", 30, ()),
     "every module": ("every-module", 80, ()),

@@ -31,6 +31,7 @@ from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
 from opu_fuse.schedule.tiling import PlannedLayer
 from opu_fuse.sim.functional import Machine
+from rtl_sim.benches.graph_orders import orders_of
 
 ACT = {
     "act_pos": 4,
@@ -192,7 +193,7 @@ def run_layer(
         residual=1 if shape.residual else None,
         output=2,
         anchor=0 if shape.array else None,
-        order=order,
+        order=_names(hw, order, product=product),
         post=post,
         pad_value=-7,
         macs=0,
@@ -283,7 +284,7 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         residual=1 if shape.residual else None,
         output=2,
         anchor=0,
-        order=order,
+        order=_names(hw, order),
         post={},
         pad_value=0,
         macs=0,
@@ -307,6 +308,11 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         unfold=unfold(shape, hw.array.modes[tile.mode], hw),
     )
     return _program(hw, job)
+
+
+def _names(hw: HwSpec, order: tuple[Stage, ...], *, product=False) -> tuple[str, ...]:
+    found = orders_of(hw)
+    return found.names(found.pack_kinds(order, product=product))
 
 
 def _program(hw: HwSpec, job: Job):

@@ -8,8 +8,9 @@ import pytest
 from opu_fuse.cost.layer import Window
 from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import Buffer, Module, ModuleKind
+from opu_fuse.hw.spec import Buffer
 from tests.schedule.single_layer import make_shape, run_layer
+from tests.sim.machines import EVERY_MODULE
 
 R, A, P, S, T = Stage.REQUANT, Stage.ACT, Stage.POOL, Stage.RESIDUAL, Stage.TABLE
 POOL_2 = Window(kernel=(2, 2), strides=(2, 2))
@@ -18,19 +19,12 @@ POOL_2 = Window(kernel=(2, 2), strides=(2, 2))
 def light(*, units=8):
     """opu-tiny with every module; fewer units give several parts a block."""
     hw = load_hw("opu-tiny")
-    modules = {
-        **hw.dataflow.modules,
-        "se": Module(kind=ModuleKind.SE, exit=True),
-        "table": Module(kind=ModuleKind.TABLE, exit=True),
-        "upsample": Module(kind=ModuleKind.UPSAMPLE, exit=True),
-    }
     array = replace(hw.array, depthwise=True)
     if units < 8:
         modes = tuple(replace(m, oc=m.oc * units // 8) for m in hw.array.modes)
         array = replace(array, units=units, modes=modes)
     buffers = replace(hw.buffers, table=Buffer(words=512), pre=Buffer(words=64))
-    dataflow = replace(hw.dataflow, modules=modules)
-    return replace(hw, array=array, buffers=buffers, dataflow=dataflow)
+    return replace(hw, array=array, buffers=buffers, dataflow=EVERY_MODULE)
 
 
 DEPTHWISE = {

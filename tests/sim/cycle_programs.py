@@ -40,7 +40,8 @@ def timeline(
     base: int = 0,
 ) -> Timeline:
     """Run a program, `check` before and `end` behind it."""
-    words = encode(assemble(f"fetch.check hash={hw.spec_hash:#x}\n{text}\nfetch.end\n"))
+    program = f"fetch.check hash={hw.spec_hash:#x}\n{text}\nfetch.end\n"
+    words = encode(assemble(program, spec=hw))
     machine = CycleMachine(
         steps_of(words, hw, hw.dram.capacity)[1],
         hw,

@@ -3,20 +3,43 @@
 from dataclasses import replace
 
 from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import Access, Array, Buffer, HwSpec, Mode, Module, ModuleKind, WeightBuffer
+from opu_fuse.hw.spec import (
+    Access,
+    Array,
+    Buffer,
+    Dataflow,
+    HwSpec,
+    Mode,
+    Module,
+    ModuleKind,
+    WeightBuffer,
+)
 
 K = ModuleKind
 TINY = load_hw("opu-tiny")
 
 
-def machine(name: str, lanes: int, array: Array, width: int) -> HwSpec:
-    """opu-tiny with every module, another array and words of other sizes."""
+def _every_module() -> Dataflow:
+    """The graph of opu-tiny with every module, behind the array from each to each."""
     flow = TINY.dataflow
     more = {
+        "res_add": replace(flow.modules["res_add"], unit="residual"),
         "table": Module(kind=K.TABLE, exit=True),
-        "se": Module(kind=K.SE, operand=Access.FULL, exit=True),
+        "se": Module(kind=K.SE, operand=Access.FULL, unit="residual", exit=True),
         "upsample": Module(kind=K.UPSAMPLE, exit=True),
     }
+    post = ("compare", "pool", "res_add", "table", "se")
+    edges = {name: (*(n for n in post if n != name), "upsample") for name in post}
+    return replace(
+        flow, modules={**flow.modules, **more}, edges={**flow.edges, "add": post, **edges}
+    )
+
+
+EVERY_MODULE = _every_module()
+
+
+def machine(name: str, lanes: int, array: Array, width: int) -> HwSpec:
+    """opu-tiny with every module, another array and words of other sizes."""
     buffers = replace(
         TINY.buffers,
         weight=WeightBuffer(words=512, width=width),
@@ -29,7 +52,7 @@ def machine(name: str, lanes: int, array: Array, width: int) -> HwSpec:
         word_channels=lanes,
         array=array,
         buffers=buffers,
-        dataflow=replace(flow, modules={**flow.modules, **more}),
+        dataflow=EVERY_MODULE,
     )
 
 

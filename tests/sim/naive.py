@@ -8,7 +8,8 @@ from collections import defaultdict
 import numpy as np
 
 from opu_fuse.hw.footprint import dram_word_bytes, space_limit
-from opu_fuse.hw.isa import Engine, PoolKind, ResidualKind, Space, Stage, unpack_order
+from opu_fuse.hw.isa import Engine, PoolKind, ResidualKind, Space, Stage
+from rtl_sim.benches.graph_orders import orders_of
 
 LANE_BYTES = 8
 
@@ -196,7 +197,7 @@ class NaiveMachine:
 
     def post(self, p):
         for b in range(p["blocks"]):
-            if Stage.REQUANT in unpack_order(p["order"]):
+            if Stage.REQUANT in orders_of(self.spec).kinds(p["order"]):
                 for word in range(p["param"] + 8 * b, p["param"] + 8 * b + 8):
                     self.read(Space.PARAM, word)
             for oy in range(p["out_rows"]):
@@ -209,7 +210,7 @@ class NaiveMachine:
                             self.write(Space.FEATURE, kept, lane, value)
 
     def pixel(self, p, b, oy, ox):
-        chain = unpack_order(p["order"])
+        chain = orders_of(self.spec).kinds(p["order"])
         at = chain.index(Stage.POOL) if Stage.POOL in chain else len(chain)
         visits = []
         for wy in range(p["win_rows"]):

@@ -11,41 +11,12 @@ from opu_fuse.hw.isa import (
     ResidualKind,
     Space,
     Stage,
-    pack_order,
     registers_of,
 )
 from opu_fuse.hw.spec import ModuleKind
+from rtl_sim.benches.graph_orders import orders_of
 
 WINDOW_BYTES = 4096
-CHAINS = (
-    (),
-    (Stage.REQUANT,),
-    (Stage.REQUANT, Stage.ACT),
-    (Stage.REQUANT, Stage.ACT, Stage.POOL),
-    (Stage.REQUANT, Stage.POOL, Stage.ACT),
-    (Stage.REQUANT, Stage.RESIDUAL, Stage.ACT),
-    (Stage.REQUANT, Stage.RESIDUAL, Stage.ACT, Stage.POOL),
-    (Stage.REQUANT, Stage.POOL, Stage.RESIDUAL, Stage.ACT),
-    (Stage.POOL,),
-    (Stage.ACT, Stage.POOL, Stage.RESIDUAL),
-    (Stage.RESIDUAL, Stage.POOL),
-    (Stage.ACT,),
-    (Stage.REQUANT, Stage.TABLE),
-    (Stage.REQUANT, Stage.TABLE, Stage.POOL, Stage.RESIDUAL),
-    (Stage.POOL, Stage.TABLE, Stage.ACT),
-    (Stage.REQUANT, Stage.RESIDUAL, Stage.TABLE, Stage.POOL, Stage.ACT),
-)
-MODULES = {
-    Stage.ACT: (ModuleKind.COMPARATOR,),
-    Stage.POOL: (ModuleKind.POOL,),
-    Stage.RESIDUAL: (ModuleKind.RES_ADDER, ModuleKind.SE),
-    Stage.TABLE: (ModuleKind.TABLE,),
-}
-
-
-def chains(spec):
-    """Post chains of modules that the machine has."""
-    return [c for c in CHAINS if all(spec.has(*MODULES[s]) for s in c if s in MODULES)]
 
 
 def instruction(engine, opcode, params, **tokens):
@@ -198,10 +169,11 @@ def int8(rng):
     return pick(rng, -128, 127)
 
 
-def post(rng, spec, chain=None):
-    if chain is None:
-        chain = chains(spec)[pick(rng, 0, len(chains(spec)) - 1)]
-    pool = Stage.POOL in chain
+def post(rng, spec, order=None):
+    """Any order that the machine has, if none is given."""
+    found = orders_of(spec)
+    order = found.draw(rng) if order is None else order
+    pool = Stage.POOL in found.kinds(order)
     rows, cols = pick(rng, 1, 6), pick(rng, 1, 6)
     out_rows, out_cols = pick(rng, 1, 3), pick(rng, 1, 3)
     shape = {
@@ -235,8 +207,8 @@ def post(rng, spec, chain=None):
         "res": pick(rng, 0, 20),
         "res_row_pitch": pick(rng, 1, 6),
         "res_block_pitch": pick(rng, 1, 20),
-        "order": pack_order(chain),
-        "res_kind": residual_kind(rng, spec),
+        "order": order,
+        "res_kind": ResidualKind.MULTIPLY if found.is_product(order) else ResidualKind.ADD,
         "res_broadcast": pick(rng, 0, 1),
         "table": pick(rng, 0, max(0, space_limit(Space.TABLE, spec) - TABLE_WORDS)),
         **stage_params(rng),
@@ -245,11 +217,6 @@ def post(rng, spec, chain=None):
     if slots and pool:
         params |= {"pool_slots": slots, "pool_kind": PoolKind.MAX, "win_cols": 2, "stride_x": 2}
     return instruction(Engine.POST, "run", params)
-
-
-def residual_kind(rng, spec):
-    kinds = {ResidualKind.ADD: ModuleKind.RES_ADDER, ResidualKind.MULTIPLY: ModuleKind.SE}
-    return int(rng.choice([kind for kind, module in kinds.items() if spec.has(module)] or [0]))
 
 
 def stage_params(rng):

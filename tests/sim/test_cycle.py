@@ -50,7 +50,7 @@ def test_gaps_of_a_store_are_beats():
 
 def test_conv_copy_and_post_take_what_the_formulas_say():
     chain = (Stage.REQUANT, Stage.ACT)
-    found = timeline(f"{COPY} signal=post\n{POST} order=requant,act wait=compute")
+    found = timeline(f"{COPY} signal=post\n{POST} order=requant,compare wait=compute")
     assert found.lasts("compute") == timing.copy_alone_cycles(TINY, pixels=16, blocks=1) == 24
     assert found.lasts("post") == timing.post_alone_cycles(visits=16, blocks=1, stages=chain) == 32
     rows = 9 * 2
@@ -74,7 +74,7 @@ def test_the_next_convolution_hides_its_first_fill_unless_it_accumulates():
 
 
 def test_post_instructions_fill_the_chain_again():
-    found = timeline(f"{POST} order=act\n{POST} order=act").spans["post"]
+    found = timeline(f"{POST} order=compare\n{POST} order=compare").spans["post"]
     assert found[1][1] - found[0][1] == 16 + timing.post_drain_cycles((Stage.ACT,))
 
 

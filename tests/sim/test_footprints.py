@@ -8,14 +8,16 @@ import pytest
 from opu_fuse.errors import InternalError
 from opu_fuse.hw.footprint import footprint, moved_bytes
 from opu_fuse.hw.instruction import split_address
-from opu_fuse.hw.isa import Engine, Space, Stage, pack_order
+from opu_fuse.hw.isa import Engine, Space
 from opu_fuse.schedule.proofs import prove_no_race
 from opu_fuse.sim.functional import Machine
+from rtl_sim.benches.graph_orders import orders_of
 from tests.bundle.sample import program
 from tests.sim.machines import MACHINES
 from tests.sim.random_instructions import instruction
 
 FULL = MACHINES["full"]
+CHAIN = orders_of(FULL)
 SAMPLE = {x.opcode: x for x in program()}
 
 
@@ -43,12 +45,12 @@ RACES = {
     ),
     "table": (
         load("table", 300),
-        user("run", order=pack_order((Stage.POOL, Stage.TABLE)), table=50),
+        user("run", order=CHAIN.pack(["pool", "table"]), table=50),
     ),
     "depthwise weights": (load("weight", 4), depthwise()),
     "broadcast residual": (
         load("residual", 9),
-        user("run", order=pack_order((Stage.POOL, Stage.RESIDUAL)), res=9, res_broadcast=1),
+        user("run", order=CHAIN.pack(["pool", "res_add"]), res=9, res_broadcast=1),
     ),
     "word of which only other bytes are written": (STORE, load("feature", 0, 1, 512)),
     "repeated row": (
@@ -80,7 +82,7 @@ APART = {
     "conv without pre chain": (load("pre", 0), user("conv")),
     "another table": (
         load("table", 256),
-        user("run", order=pack_order((Stage.POOL, Stage.TABLE)), table=0),
+        user("run", order=CHAIN.pack(["pool", "table"]), table=0),
     ),
     "word inside a gap": (
         user("store", word_gap=5, **split_address(0)),

@@ -7,10 +7,11 @@ import pytest
 
 from opu_fuse.errors import RunError
 from opu_fuse.hw.instruction import split_address
-from opu_fuse.hw.isa import Engine, ResidualKind, Stage, pack_order
+from opu_fuse.hw.isa import Engine, ResidualKind
 from opu_fuse.hw.legal import COUNTS
 from opu_fuse.hw.spec import ModuleKind
 from opu_fuse.sim.functional import Machine
+from rtl_sim.benches.graph_orders import orders_of
 from tests.bundle.sample import HW, program, sample_bundle
 from tests.sim.machines import BARE, MACHINES, without
 from tests.sim.random_instructions import instruction
@@ -24,6 +25,11 @@ GOOD["depthwise"] = instruction(
 for opcode in ("residual", "pre", "table"):
     GOOD[opcode] = instruction(Engine.LOAD, opcode, dict(GOOD["feature"].params))
 FULL = MACHINES["full"]
+CHAIN = orders_of(FULL)
+REQUANT, ACT, POOL, ADD_MAPS, MULTIPLY_MAPS = (
+    CHAIN.pack([name]) for name in ("requant", "compare", "pool", "res_add", "se")
+)
+"""Orders of a single stage."""
 
 
 def with_params(opcode, **changes):
@@ -84,7 +90,7 @@ OUTSIDE = {
     "post kept": ("run", {"keep": 1, "keep_at": 256}, "writes word 256 of the feature buffer"),
     "post residual": (
         "run",
-        {"order": pack_order((Stage.POOL, Stage.RESIDUAL)), "res": 127, "res_row_pitch": 2},
+        {"order": CHAIN.pack(["pool", "res_add"]), "res": 127, "res_row_pitch": 2},
         "reads word 128 of the residual buffer",
     ),
 }
@@ -96,7 +102,7 @@ NEW_OUTSIDE = {
     "pre chain": ("conv", {"pre": 1, "pre_param": 57}, "reads word 64 of the pre buffer"),
     "table entries": (
         "run",
-        {"order": pack_order((Stage.POOL, Stage.TABLE)), "table": 345},
+        {"order": CHAIN.pack(["pool", "table"]), "table": 345},
         "reads word 600 of the table buffer, which holds 600",
     ),
     "a later segment": (
@@ -113,7 +119,7 @@ NEW_OUTSIDE = {
     "depthwise sums": ("depthwise", {"psum": 113}, "writes word 128 of the psum buffer"),
     "broadcast": (
         "run",
-        {"order": pack_order((Stage.POOL, Stage.RESIDUAL)), "res": 128, "res_broadcast": 1},
+        {"order": CHAIN.pack(["pool", "res_add"]), "res": 128, "res_broadcast": 1},
         "reads word 128 of the residual buffer",
     ),
     "the last repeated row": (
@@ -150,10 +156,14 @@ ILLEGAL = {
         {"oc_steps": 4, "psum_block_pitch": 15},
         "psum_block_pitch = 15, but 16 pixels",
     ),
-    "unknown stage": ("run", {"order": 0x9}, "order 0x9: unknown, repeated or interrupted"),
-    "stage twice": ("run", {"order": 0x22}, "order 0x22: unknown, repeated or interrupted"),
-    "gap in the chain": ("run", {"order": 0x201}, "order 0x201: unknown, repeated or interrupted"),
-    "late requant": ("run", {"order": 0x12}, "has REQUANT behind another stage"),
+    "unknown stage": ("run", {"order": 0x9}, "0x9, which .* opu-tiny has not: unknown stage 9"),
+    "stage twice": (
+        "run",
+        {"order": 0x22},
+        "0x22, .*: compare shares its unit .*, or stands twice",
+    ),
+    "gap in the chain": ("run", {"order": 0x201}, "0x201, .*: codes behind its end"),
+    "late requant": ("run", {"order": 0x12}, "0x12, .*: compare does not lead to requant"),
     "window without pool": ("run", {"order": 0x1}, "has a window, but no POOL"),
     "outside without pool": (
         "run",
@@ -171,7 +181,7 @@ def test_an_illegal_instruction_is_named(kind):
 
 PACKED = {"mode": 2, "oc_steps": 1}
 """Two pixels of four channels, in words of eight lanes."""
-SLOTS = {"pool_slots": 2, "order": Stage.POOL, "out_rows": 1, "out_cols": 1}
+SLOTS = {"pool_slots": 2, "order": POOL, "out_rows": 1, "out_cols": 1}
 FULL_ILLEGAL = {
     "all bytes skipped": ("store", {"skip_low": 5, "skip_high": 3}, "skips 8 bytes of words of 8"),
     "later groups overlap": (
@@ -211,7 +221,7 @@ FULL_ILLEGAL = {
     "three slots": ("run", SLOTS | {"pool_slots": 3}, "pool_slots = 3, the array packs up to 4"),
     "slots without pool": (
         "run",
-        SLOTS | {"order": Stage.ACT, "win_rows": 1, "win_cols": 1},
+        SLOTS | {"order": ACT, "win_rows": 1, "win_cols": 1},
         "has pool_slots, but no maximum in its chain",
     ),
     "average of slots": ("run", SLOTS | {"pool_kind": 1}, "has pool_slots, but no maximum"),
@@ -266,19 +276,17 @@ def test_what_is_just_legal_runs(kind):
 
 
 ONE = {"win_rows": 1, "win_cols": 1}
-ADD, MULTIPLY = ({"order": Stage.RESIDUAL, "res_kind": k, **ONE} for k in ResidualKind)
+ADD = {"order": ADD_MAPS, "res_kind": ResidualKind.ADD, **ONE}
+MULTIPLY = {"order": MULTIPLY_MAPS, "res_kind": ResidualKind.MULTIPLY, **ONE}
 SHIFTS = replace(FULL, numeric=replace(FULL.numeric, multiplier_bits=0))
 ABSENT = {
     "load.pre": (BARE, "pre", {}, "needs a pre chain, bare has none"),
     "load.table": (BARE, "table", {}, "needs tables, bare has none"),
     "pre": (BARE, "conv", {"pre": 1}, "needs a pre chain"),
     "depthwise": (BARE, "depthwise", {}, "needs depthwise windows"),
-    "act": (BARE, "run", {"order": Stage.ACT, **ONE}, "needs a comparator"),
-    "pool": (BARE, "run", {"order": Stage.POOL}, "needs a pool"),
-    "table": (BARE, "run", {"order": Stage.TABLE, **ONE}, "needs tables"),
-    "residual": (BARE, "run", ADD, "needs a residual adder"),
-    "sum": (without(FULL, ModuleKind.RES_ADDER), "run", ADD, "needs a residual adder"),
-    "product": (without(FULL, ModuleKind.SE), "run", MULTIPLY, "needs a product of feature maps"),
+    "any stage": (BARE, "run", {"order": ACT, **ONE}, "0x2, .* bare has not: unknown stage 2"),
+    "sum": (FULL, "run", ADD | {"res_kind": 1}, "res_kind = 1, but res_add does add"),
+    "product": (FULL, "run", MULTIPLY | {"res_kind": 0}, "res_kind = 0, but se does multiply"),
     "factor of a sum": (SHIFTS, "run", {**ADD, "res_b_mult": 3}, "has res_b_mult = 3, full only"),
     "factor of a product": (SHIFTS, "run", {**MULTIPLY, "res_a_mult": 5}, "res_a_mult = 5, full"),
     "slots": (HW, "run", SLOTS, "has pool_slots = 2, the array packs up to 1 pixels"),
@@ -295,9 +303,11 @@ def test_what_a_machine_does_not_have_is_illegal(kind):
 
 
 def test_the_other_residual_still_runs():
-    for kind, params in ((ModuleKind.RES_ADDER, MULTIPLY), (ModuleKind.SE, ADD)):
-        machine = Machine(without(FULL, kind), np.zeros(WINDOW, np.uint8))
-        machine.execute(with_params("run", out_rows=1, out_cols=1, **params))
+    pairs = ((ModuleKind.RES_ADDER, "se", MULTIPLY), (ModuleKind.SE, "res_add", ADD))
+    for kind, name, params in pairs:
+        spec = without(FULL, kind)
+        one = {"out_rows": 1, "out_cols": 1, "order": orders_of(spec).pack([name])}
+        Machine(spec, np.zeros(WINDOW, np.uint8)).execute(with_params("run", **params | one))
 
 
 def test_a_machine_that_only_shifts_takes_powers_of_two():
@@ -312,7 +322,7 @@ def run_with_record(spec, mult, shift, pre=False):
     machine = Machine(spec, np.zeros(WINDOW, np.uint8))
     memory = machine.memories.pre if pre else machine.memories.param
     memory.reshape(-1, 8)[:] = (0, 0, 0, 0, mult, 0, shift & 255, 0)
-    one = {"order": Stage.REQUANT, **ONE, "out_rows": 1, "out_cols": 1}
+    one = {"order": REQUANT, **ONE, "out_rows": 1, "out_cols": 1}
     machine.execute(with_params("conv", pre=1) if pre else with_params("run", **one))
 
 

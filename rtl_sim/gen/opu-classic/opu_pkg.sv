@@ -47,14 +47,13 @@ package opu_pkg;
   localparam bit HAS_ACT = 1'b1;  // stage ACT
   localparam bit HAS_POOL = 1'b1;  // stage POOL
   localparam bit HAS_RESIDUAL = 1'b1;  // stage RESIDUAL
-  localparam bit HAS_SUM = 1'b1;  // res_kind 0
   localparam bit HAS_PRODUCT = 1'b0;  // res_kind 1
   localparam bit HAS_TABLE = 1'b0;  // stage TABLE
   localparam bit HAS_PRE = 1'b1;  // pre chain
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
   localparam bit HAS_KEEP = 1'b0;  // post may write to the feature buffer
-  localparam logic [43:0] SPEC_HASH = 44'h163d133a104;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'h212c767920e;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd32, 16'd64};
@@ -86,13 +85,13 @@ package opu_pkg;
     ENGINE_STORE = 3'd4
   } engine_e;
 
-  typedef enum logic [3:0] {
-    STAGE_END = 4'd0,
-    STAGE_REQUANT = 4'd1,
-    STAGE_ACT = 4'd2,
-    STAGE_POOL = 4'd3,
-    STAGE_RESIDUAL = 4'd4,
-    STAGE_TABLE = 4'd5
+  typedef enum logic [2:0] {
+    STAGE_NONE = 3'd0,
+    STAGE_REQUANT = 3'd1,
+    STAGE_ACT = 3'd2,
+    STAGE_POOL = 3'd3,
+    STAGE_RESIDUAL = 3'd4,
+    STAGE_TABLE = 3'd5
   } stage_e;
 
   typedef enum logic [0:0] {
@@ -123,6 +122,13 @@ package opu_pkg;
   localparam int unsigned OPCODES_COMPUTE = 3;
   localparam int unsigned OPCODES_POST = 1;
   localparam int unsigned OPCODES_STORE = 1;
+
+  // Codes of `order`: 1 requant, 2 compare, 3 pool, 4 res_add. Element c of a table, bit c of a mask: code c;
+  // POST_FOLLOW: what may come next, element 0 for the start without the array.
+  localparam logic [15:0][2:0] POST_STAGE = {3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, 3'd0};
+  localparam logic [15:0][15:0] POST_FOLLOW = {16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h000c, 16'h0014, 16'h0018, 16'h001c, 16'h001c};
+  localparam logic [15:0] POST_PRODUCT = 16'h0000;
+  localparam logic [15:0] POST_END = 16'h001f;
 
   localparam logic [5:0] REG_FETCH_HASH_LO = 6'd0;  // bits 21:0 of the spec hash the program was made for
   localparam logic [5:0] REG_FETCH_HASH_HI = 6'd1;  // bits 43:22 of the spec hash
@@ -186,7 +192,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_RES = 6'd18;  // residual buffer word of pixel (0, 0), block 0
   localparam logic [5:0] REG_POST_RES_ROW_PITCH = 6'd19;  // residual words from row to row
   localparam logic [5:0] REG_POST_RES_BLOCK_PITCH = 6'd20;  // residual words from block to block
-  localparam logic [5:0] REG_POST_ORDER = 6'd21;  // post chain: five stage codes of four bits, first stage lowest
+  localparam logic [5:0] REG_POST_ORDER = 6'd21;  // post chain: codes of five modules, four bits each, first stage lowest
   localparam logic [5:0] REG_POST_REQUANT_ZERO = 6'd22;  // zero point after REQUANT
   localparam logic [5:0] REG_POST_POOL_KIND = 6'd23;  // 0 max, 1 average
   localparam logic [5:0] REG_POST_POOL_MULT = 6'd24;  // average: multiplier

@@ -58,10 +58,10 @@ package opu_post_pkg;
   } item_t;
 
   // A chain of stages. has[s]: stage s is in it. from[s]: the stage that feeds it (AT_END: none), from[AT_END]: the one at the
-  // exit. REQUANT stands for the head of the chain, also when it only narrows.
+  // exit. product: the residual stage is one of products. REQUANT stands for the head of the chain, also when it only narrows.
   localparam int unsigned STAGES = 6;
   typedef logic [2:0] place_t;
-  localparam place_t AT_END = place_t'(STAGE_END);
+  localparam place_t AT_END = place_t'(STAGE_NONE);
   localparam place_t AT_HEAD = place_t'(STAGE_REQUANT);
   localparam place_t AT_ACT = place_t'(STAGE_ACT);
   localparam place_t AT_POOL = place_t'(STAGE_POOL);
@@ -69,44 +69,41 @@ package opu_post_pkg;
   localparam place_t AT_TABLE = place_t'(STAGE_TABLE);
   typedef struct packed {
     logic                legal;
+    logic                product;
     logic                residual_before_pool;
     logic   [STAGES-1:0] has;
     place_t [STAGES-1:0] from;
   } chain_t;
 
-  function automatic logic machine_has(logic [3:0] stage);
-    case (stage)
-      STAGE_REQUANT: machine_has = 1'b1;
-      STAGE_ACT: machine_has = HAS_ACT;
-      STAGE_POOL: machine_has = HAS_POOL;
-      STAGE_RESIDUAL: machine_has = HAS_RESIDUAL;
-      STAGE_TABLE: machine_has = HAS_TABLE;
-      default: machine_has = 1'b0;
-    endcase
-  endfunction
-
+  // Follows the codes through the graph of the machine (opu_pkg). Two codes may be one stage: modules that share a unit.
   function automatic chain_t decode_chain(logic [19:0] order);
     place_t feeder, stage;
+    logic [3:0] code, at;
     logic ended;
     decode_chain = '0;
     decode_chain.legal = 1'b1;
     feeder = AT_HEAD;
+    at = '0;
     ended = 1'b0;
     for (int i = 0; i < 5; i++) begin
-      stage = order[4*i+:3];
-      if (order[4*i+:4] == STAGE_END) begin
+      code = order[4*i+:4];
+      stage = POST_STAGE[code];
+      if (code == '0) begin
         ended = 1'b1;
-      end else if (ended || !machine_has(order[4*i+:4]) || decode_chain.has[stage]
-          || (stage == AT_HEAD && i != 0)) begin
+      end else if (ended || stage == AT_END || decode_chain.has[stage]
+          || !(POST_FOLLOW[at][code] || (stage == AT_HEAD && i == 0))) begin
         decode_chain.legal = 1'b0;
       end else begin
         if (stage == AT_POOL) decode_chain.residual_before_pool = decode_chain.has[AT_RESIDUAL];
+        if (stage == AT_RESIDUAL) decode_chain.product = POST_PRODUCT[code];
         decode_chain.has[stage] = 1'b1;
         decode_chain.from[stage] = feeder;
         feeder = stage;
+        at = code;
       end
     end
     decode_chain.from[AT_END] = feeder;
+    if (!POST_END[at]) decode_chain.legal = 1'b0;
   endfunction
 
   // lo and hi lie in int8.

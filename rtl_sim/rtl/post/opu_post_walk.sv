@@ -78,8 +78,7 @@ module opu_post_walk
         && params_i.win_cols == 8'd2 && params_i.stride_x == 8'd2)) legal = 1'b0;
     if (!HAS_KEEP && params_i.keep != '0) legal = 1'b0;
     if (chain.has[AT_RESIDUAL]) begin
-      if (!HAS_PRODUCT && params_i.res_kind == RESIDUAL_MULTIPLY) legal = 1'b0;
-      if (!HAS_SUM && params_i.res_kind == RESIDUAL_ADD) legal = 1'b0;
+      if (chain.product != (params_i.res_kind == RESIDUAL_MULTIPLY)) legal = 1'b0;
       if (MULT_BITS == 0 && !(is_power(params_i.res_a_mult)
           && (is_power(params_i.res_b_mult) || params_i.res_kind == RESIDUAL_MULTIPLY))) legal = 1'b0;
     end

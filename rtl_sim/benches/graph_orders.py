@@ -1,0 +1,133 @@
+"""The orders of the post chain that the graph of a machine has: every way through it, edge by edge.
+
+A judge of engines and compiler: made from the spec alone, with nothing of `hw/chain.py`.
+"""
+
+import itertools
+
+from opu_fuse.hw.isa import Stage
+from opu_fuse.hw.spec import ModuleKind
+from opu_fuse.quant import Domain
+
+K = ModuleKind
+REQUANT = "requant"
+LONGEST = 5
+SHIFTS = tuple(range(0, 4 * LONGEST, 4))
+KINDS = {
+    K.COMPARATOR: Stage.ACT,
+    K.POOL: Stage.POOL,
+    K.RES_ADDER: Stage.RESIDUAL,
+    K.SE: Stage.RESIDUAL,
+    K.TABLE: Stage.TABLE,
+}
+_REMEMBERED = {}
+
+
+def orders_of(spec):
+    """The orders of a machine, made once for each."""
+    if id(spec) not in _REMEMBERED:
+        _REMEMBERED[id(spec)] = spec, GraphOrders(spec)  # the spec, too: ids are given again
+    return _REMEMBERED[id(spec)][1]
+
+
+class GraphOrders:
+    """codes: of stages by name; every: orders that are legal, as values of the register."""
+
+    def __init__(self, spec):
+        self.flow = spec.dataflow
+        self.arrays = [n for n, m in self.flow.modules.items() if m.kind is K.IPA]
+        behind = [n for n in self.flow.modules if not self._leads_to_array(n)]
+        stages = [n for n in behind if self.flow.modules[n].kind in KINDS]
+        self.codes = {name: code for code, name in enumerate([REQUANT, *stages], 1)}
+        self._names = {code: name for name, code in self.codes.items()}
+        self._found = set()
+        self._walk(self.flow.root, (), set())
+        for array in self.arrays:
+            self._walk(array, (REQUANT,), set())
+        self.every = tuple(sorted(self.pack(names) for names in self._found))
+        lengths = sorted({len(names) for names in self._found})
+        self._by_length = [
+            [order for order in self.every if len(self.names(order)) == length]
+            for length in lengths
+        ]
+
+    def draw(self, rng):
+        """An order; short ones are as likely as long ones."""
+        return int(rng.choice(self._by_length[rng.integers(len(self._by_length))]))
+
+    def pack(self, names):
+        """Stages by name -> value of the register."""
+        return sum(self.codes[name] << 4 * place for place, name in enumerate(names))
+
+    def pack_kinds(self, kinds, *, product=False):
+        """Stages by what they do -> value of the register: the first modules that do it, of the
+        residual ones that which multiplies if `product`.
+        """
+        other = K.RES_ADDER if product else K.SE
+        fit = [n for n in self.codes if n == REQUANT or self.flow.modules[n].kind is not other]
+        return self.pack([next(n for n in fit if self._kind(n) is kind) for kind in kinds])
+
+    def kinds(self, order):
+        """Value of the register -> what its stages do, up to the first 0."""
+        return tuple(self._kind(name) for name in self.names(order))
+
+    def names(self, order):
+        """Value of the register -> names of its stages, up to the first 0."""
+        names = []
+        while order & 15:
+            names.append(self._names[order & 15])
+            order >>= 4
+        return tuple(names)
+
+    def is_product(self, order):
+        """Its (first) residual stage multiplies."""
+        names = [self._names.get(order >> shift & 15) for shift in SHIFTS]
+        kinds = [self.flow.modules[n].kind for n in names if n not in (None, REQUANT)]
+        return next((kind is K.SE for kind in kinds if KINDS[kind] is Stage.RESIDUAL), False)
+
+    def candidates(self):
+        """All orders of three codes, and of five codes all that the machine has and one more."""
+        known = range(len(self.codes) + 2)
+        long = (
+            sum(c << s for c, s in zip(codes, SHIFTS, strict=True))
+            for codes in itertools.product(known, repeat=LONGEST)
+        )
+        return sorted({*range(1 << 12), *long})
+
+    def _kind(self, name):
+        return Stage.REQUANT if name == REQUANT else KINDS[self.flow.modules[name].kind]
+
+    def _next(self, name):
+        return [n for n in self.flow.edges.get(name, ()) if n in self.flow.modules]
+
+    def _leads_to_array(self, name):
+        seen, todo = {name}, [name]
+        while todo:
+            new = set(self._next(todo.pop())) - seen
+            seen |= new
+            todo += new
+        return not seen.isdisjoint(self.arrays)
+
+    def _walk(self, at, used, passed):
+        """All ways on from a module that data left; used: stages so far; passed: modules behind the
+        last of them, which one way passes once.
+        """
+        if self.flow.modules[at].exit:
+            self._found.add(used)
+        for name in self._next(at):
+            if name in self.codes and len(used) < LONGEST and not self._shares(name, used):
+                self._walk(name, (*used, name), {name})
+            if name not in passed and self._lets_pass(name, array=REQUANT in used):
+                self._walk(name, used, {*passed, name})
+
+    def _shares(self, name, used):
+        units = {self.flow.modules[n].unit or n for n in used if n != REQUANT}
+        return (self.flow.modules[name].unit or name) in units
+
+    def _lets_pass(self, name, *, array):
+        """Without being a stage: behind the array sums pass its arithmetic, and everywhere paddings
+        and what the store does are passed.
+        """
+        module = self.flow.modules[name]
+        carried = module.kind in (K.PAD, K.UPSAMPLE) or (array and module.domain_in is Domain.ACC)
+        return module.bypass or carried

@@ -1,0 +1,54 @@
+"""Instructions go the ways that the graph of their machine has, and no others."""
+
+import pytest
+
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.legal import illegal
+from opu_fuse.hw.load import load_hw, spec_names
+from rtl_sim.benches.graph_orders import orders_of
+from tests.sim.random_instructions import instruction
+
+TILE = ("in_rows", "in_cols", "out_rows", "out_cols", "blocks")
+PIXEL = dict.fromkeys((*TILE, "win_rows", "win_cols", "stride_y", "stride_x"), 1)
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_exactly_the_orders_of_the_graph_are_legal(name):
+    """All candidates, against ways through the graph that are walked edge by edge."""
+    spec = load_hw(name)
+    found = orders_of(spec)
+    for order in found.candidates():
+        change = {"order": order, "res_kind": int(found.is_product(order))}
+        why = illegal(instruction(Engine.POST, "run", PIXEL | change), spec)
+        if order in found.every:
+            assert why is None
+        else:
+            assert why is not None, f"{name} takes order {order:#x}"
+            assert f"has order {order:#x}, which the graph of {name} has not: " in why
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        (0x7, "unknown stage 7"),
+        (0x201, "codes behind its end"),
+        (0x52, "compare does not lead to table"),
+        (0x12, "compare does not lead to requant"),
+        (0x11, "requant shares its unit with a stage before it, or stands twice"),
+        (0x46, "res_add shares its unit with a stage before it, or stands twice"),
+    ],
+)
+def test_why_an_order_is_none_names_machine_and_stage(order, why):
+    x = instruction(Engine.POST, "run", PIXEL | {"order": order})
+    expected = f"has order {order:#x}, which the graph of opu-light has not: {why}"
+    assert illegal(x, load_hw("opu-light")) == expected
+
+
+def test_a_few_ways_written_down():
+    """What the walk itself finds on the smallest graph: add -> pool -> compare, pool passable."""
+    found = orders_of(load_hw("opu-micro"))
+    assert {found.names(order) for order in found.every} == {
+        head + rest
+        for head in ((), ("requant",))
+        for rest in ((), ("pool",), ("compare",), ("pool", "compare"))
+    }
