@@ -18,7 +18,10 @@ _REALS = (
 )
 NARROW: Mapping[str, str] = {
     **dict.fromkeys(_REALS, "float32"),
-    "int4": "int8", "uint4": "uint8", "int2": "int8", "uint2": "uint8",
+    "int4": "int8",
+    "uint4": "uint8",
+    "int2": "int8",
+    "uint2": "uint8",
 }
 """Narrow type -> the one in which its values travel."""
 DTYPES = (*NATIVE, *NARROW)

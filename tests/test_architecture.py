@@ -45,7 +45,9 @@ ONNXRUNTIME_IN = ("frontend", "dfg", "sim", "opsets")
 
 # Import name -> distribution, where they differ.
 DISTRIBUTIONS = {
-    "yaml": "pyyaml", "onnx_ir": "onnx-ir", "cocotb_tools": "cocotb",
+    "yaml": "pyyaml",
+    "onnx_ir": "onnx-ir",
+    "cocotb_tools": "cocotb",
     "ml_dtypes": "ml-dtypes",
 }
 

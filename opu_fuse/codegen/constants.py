@@ -13,8 +13,9 @@ from opu_fuse.codegen.weights import (
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import average_params, filters, requant_params
 from opu_fuse.dfg.kernels import shuffle_channels
-from opu_fuse.dfg.scaling import affine_params
+from opu_fuse.dfg.scaling import affine_params, is_affine, pre_slots
 from opu_fuse.dfg.views import feature_shape
+from opu_fuse.hw.isa import PARAM_WORDS
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import weight_bytes
 from opu_fuse.schedule.plan import Plan
@@ -50,8 +51,10 @@ def _constants(
         params = pack_params(bias, mult, shift, layer.out_pieces, hw, layer.shape.px)
         yield planned.params, params
     if layer.pre:
-        bias, mult, shift = _affine(dfg, planned)
-        yield planned.pre, pack_params(bias, mult, shift, layer.in_pieces, hw)
+        slots = pre_slots(dfg, layer.pre)
+        units = [pack_params(*_affine(dfg, slot[0]), layer.in_pieces, hw) for slot in slots]
+        block = PARAM_WORDS * hw.word_bytes  # the units of a block follow each other
+        yield planned.pre, np.stack([u.reshape(-1, block) for u in units], axis=1).reshape(-1)
     if layer.table is not None:
         from opu_fuse.dfg.tables import table_entries  # what computes functions; few have tables
 
@@ -99,10 +102,11 @@ def _shuffled(dfg: Dfg, anchor: int) -> np.ndarray | None:
     return np.argsort(shuffle_channels(numbers, node.attrs["groups"]).reshape(-1))
 
 
-def _affine(dfg: Dfg, planned: PlannedLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Bias, multiplier and shift per input channel of the pre chain."""
-    first = planned.layer.pre[0]
-    if dfg[first].op == "batch_norm":
+def _affine(dfg: Dfg, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bias, multiplier and shift per input channel of a unit before the array. first: its first
+    operator, which perhaps only clamps.
+    """
+    if is_affine(dfg, first):
         p = affine_params(dfg, first)
         return p.bias, p.mult, p.shift
     channels = feature_shape(dfg[first].shape)[0]

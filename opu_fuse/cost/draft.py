@@ -58,8 +58,10 @@ class Draft:
     front: int = 0
 
     def stage(self, stage: Stage, node: Node) -> None:
-        """Raises DoesNotFit for what a pass cannot do: a stage twice, the array behind a stage."""
-        if any(found.stage is stage for found in self.stages):
+        """Raises DoesNotFit for what a pass cannot do: one walk, residual buffer or table used
+        twice, the array behind a stage. How many comparators there are, the match knows.
+        """
+        if stage is not Stage.ACT and any(found.stage is stage for found in self.stages):
             raise DoesNotFit(
                 node.name,
                 f"it needs the stage {stage.name}, which its group has used already",

@@ -11,7 +11,7 @@ front are the pre chain. Later operators become post stages, an upsample at the 
 store.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from opu_fuse.cost.draft import (
@@ -28,17 +28,13 @@ from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.phases import WHOLE, Phase, phases
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import ACCUMULATING
+from opu_fuse.dfg.scaling import CLAMPS, is_affine, pre_slots
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec import HwSpec
-
-_CLAMPS = ("relu", "clip")
-PRE_CHAINS = frozenset(
-    {("batch_norm",), *((op,) for op in _CLAMPS), *(("batch_norm", op) for op in _CLAMPS)}
-)
-"""What the pre chain can do in one pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +60,16 @@ class Geometry:
     out_pieces: Pieces
 
 
-def group_geometry(dfg: Dfg, members: Iterable[int], hw: HwSpec, lanes: LaneMap) -> Geometry | None:
+def group_geometry(
+    dfg: Dfg,
+    members: Iterable[int],
+    hw: HwSpec,
+    lanes: LaneMap,
+    front: Collection[int] | None = None,
+) -> Geometry | None:
     """The geometry of a group, members in pipeline order; None when nothing in it computes. lanes:
-    `lanes.map_lanes` of the DFG.
+    `lanes.map_lanes` of the DFG; front: members matched on modules before the array (default: as
+    many as may be).
 
     Raises DoesNotFit when the machine's layout or tiles cannot express it.
     """
@@ -79,7 +82,7 @@ def group_geometry(dfg: Dfg, members: Iterable[int], hw: HwSpec, lanes: LaneMap)
     draft = Draft(dfg=dfg, hw=hw, source=source, value=operand, mid=read)
     if nodes[0].op != "dense":
         same_map(dfg, nodes[0], operand)
-    draft.front = _pre_chain(draft, nodes)
+    draft.front = _pre_chain(draft, nodes, front)
     for node in nodes[draft.front :]:
         if draft.upsample != (1, 1):
             raise DoesNotFit(
@@ -140,7 +143,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         out_cols=out[2] // draft.upsample[1],
         residual=draft.residual_at,
         broadcast=draft.broadcast,
-        pre=bool(draft.pre),
+        pre=len(pre_slots(draft.dfg, draft.pre)),
         upsample=draft.upsample,
         first_lane=min(first for first, _ in outside) if anchored else 0,
         pool_kind=draft.pool_kind,
@@ -185,28 +188,44 @@ def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
     )
 
 
-def _pre_chain(draft: Draft, nodes: Sequence[Node]) -> int:
-    """Takes the channel affine and the activation in front of the array; their number.
+def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | None) -> int:
+    """Takes the operators in front of the array; their number.
 
     A channel affine that no convolution follows passes the array as it is.
     """
     array = next((i for i, n in enumerate(nodes) if n.op in ACCUMULATING), 0)
     count = array - (array > 0 and nodes[array - 1].op == "pad")
     if not count:
-        if nodes[0].op != "batch_norm":
+        count = _front_alone(draft, nodes, front)
+        if not count:
             return 0
-        count = 2 if len(nodes) > 1 and nodes[1].op in _CLAMPS else 1
         draft.anchor = nodes[count - 1].index
         if draft.mid[0] % draft.hw.word_channels == 0:
             draft.groups = draft.mid[0] // draft.hw.word_channels  # each block meets itself alone
         draft.stage(Stage.REQUANT, nodes[count - 1])
-    front = [node.op for node in nodes[:count]]
-    if tuple(front) not in PRE_CHAINS:
+    for node in nodes[:count]:
+        if node.op not in CLAMPS and not is_affine(draft.dfg, node.index):
+            raise DoesNotFit(
+                node.name,
+                f"{node.op} cannot pass before the array",
+                "end the group before the convolution",
+            )
+    draft.pre = [node.index for node in nodes[:count]]
+    units, limit = len(pre_slots(draft.dfg, draft.pre)), chain_of(draft.hw).pre_units
+    if units > limit:
         raise DoesNotFit(
             nodes[0].name,
-            f"{' and '.join(front)} cannot pass before the array together",
+            f"what stands before the array takes {units} units of {limit}",
             "end the group before the convolution",
         )
-    draft.pre = [node.index for node in nodes[:count]]
     draft.value = nodes[count - 1].index
     return count
+
+
+def _front_alone(draft: Draft, nodes: Sequence[Node], front: Collection[int] | None) -> int:
+    """Operators before an array that nothing needs; a clamp alone does not need it either."""
+    if not is_affine(draft.dfg, nodes[0].index):
+        return 0
+    if front is None:
+        return 2 if len(nodes) > 1 and nodes[1].op in CLAMPS else 1
+    return next((i for i, node in enumerate(nodes) if node.index not in front), len(nodes))

@@ -53,10 +53,10 @@ class Shape:
     array: whether the inner-product array runs (else the copy path); depthwise: one filter per
     lane, by windows; groups: of the convolution; window: of the convolution (stride and padding of
     the copy path); pool: None without pooling; residual: None, "mid" (before the pool) or "final";
-    broadcast: the residual is one pixel; pre: the input passes the pre chain; upsample: rows and
-    columns stored per final pixel; px: neighbouring pixels in a partial-sum, output and residual
-    word; first_lane: of the first output channel; pool_kind: where there is a pool. Channels are
-    counted in lanes, holes included.
+    broadcast: the residual is one pixel; pre: units before the array that the input passes;
+    upsample: rows and columns stored per final pixel; px: neighbouring pixels in a partial-sum,
+    output and residual word; first_lane: of the first output channel; pool_kind: where there is a
+    pool. Channels are counted in lanes, holes included.
     """
 
     array: bool
@@ -75,7 +75,7 @@ class Shape:
     residual: str | None
     depthwise: bool = False
     broadcast: bool = False
-    pre: bool = False
+    pre: int = 0
     upsample: tuple[int, int] = (1, 1)
     px: int = 1
     first_lane: int = 0

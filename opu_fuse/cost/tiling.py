@@ -165,7 +165,7 @@ def _in_chunk(
     if one <= limit:
         most = limit // one
         if shape.pre and hw.buffers.pre is not None:
-            most = min(most, hw.buffers.pre.bank_words // PARAM_WORDS)
+            most = min(most, hw.buffers.pre.bank_words // (PARAM_WORDS * shape.pre))
         return min(most, max(last - first, 1)), kernel
     if mid == (1, 1):
         narrow = min(hw.word_bytes // shape.slot, kernel[1])

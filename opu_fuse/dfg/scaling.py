@@ -5,6 +5,7 @@ and parameter words.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MIN, MAX_SHIFT, MIN_SHIFT
 
 _INT16_MAX, _INT32_MAX = (1 << 15) - 1, (1 << 31) - 1
+CLAMPS = ("relu", "clip")
+"""Activations that the pre chain can do."""
 _BIAS_MAX = _INT32_MAX + INT8_MIN * (1 << 15)
 """What the bias may take before the operand's zero point is folded into it."""
 
@@ -72,6 +75,20 @@ def is_affine(dfg: Dfg, index: int) -> bool:
         for i, access in zip(node.operands, node.access, strict=True)
     }
     return kinds == {(False, True), (True, False)} and Access.UNSUPPORTED not in node.access
+
+
+def pre_slots(dfg: Dfg, nodes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Operators before the array, those together that one unit does: a channel affine and the clamp
+    behind it, or one of them.
+    """
+    slots: list[tuple[int, ...]] = []
+    for node in nodes:
+        clamp = dfg[node].op in CLAMPS
+        if clamp and slots and dfg[slots[-1][-1]].op not in CLAMPS:
+            slots[-1] = (*slots[-1], node)
+        else:
+            slots.append((node,))
+    return tuple(slots)
 
 
 def affine_params(dfg: Dfg, index: int) -> AffineParams:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from opu_fuse.hw.chain import exclusive
 from opu_fuse.hw.spec import HwSpec, Module, ModuleKind
 
 
@@ -17,7 +18,7 @@ class Position:
     what is remembered here holds for every group that comes by.
 
     tail: the module that ran last, None before the first; used: operators run per module; full:
-    modules with no use left, by themselves or by one that shares their unit.
+    modules with no use left, by themselves or by one that is used in turn with them.
     """
 
     tail: str | None
@@ -56,7 +57,7 @@ class Modules:
         self._operators = dict(flow.operators)
         self._runners = {op: self._with_kind(op) for op in flow.operators}
         self._ends = {name: self._reaches_exit(name) for name in flow.modules}
-        self._sharing = {name: self._with_unit(name) for name in flow.modules}
+        self._sharing = {name: (name,) for name in flow.modules} | exclusive(hw)
         self._positions: dict[tuple[str | None, frozenset[tuple[str, int]]], Position] = {}
         self.start = self.position(None, {})
         """Where every group begins."""
@@ -98,11 +99,6 @@ class Modules:
 
     def _with_kind(self, op: str) -> tuple[str, ...]:
         return tuple(n for n, m in self.by_name.items() if m.kind in self._operators[op])
-
-    def _with_unit(self, name: str) -> tuple[str, ...]:
-        """The modules that share the hardware of one, itself included."""
-        units = {n: m.unit or n for n, m in self.by_name.items()}
-        return tuple(n for n, unit in units.items() if unit == units[name])
 
     def passable(self, module: str) -> bool:
         return self.by_name[module].bypass or self.by_name[module].kind is ModuleKind.MEM_RD

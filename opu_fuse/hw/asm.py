@@ -22,12 +22,19 @@ from opu_fuse.hw.encoding import pack_c, pack_u
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import (
     OPCODES,
+    ORDER_CODE_BITS,
+    ORDER_REGISTERS,
+    ORDER_STAGES,
+    UNITS_PER_STAGE,
     VALUE_BITS,
     Engine,
     Opcode,
     PoolKind,
+    Register,
     ResidualKind,
-    registers_of,
+    order_of,
+    order_registers,
+    parameters_of,
 )
 from opu_fuse.hw.problem import did_you_mean
 from opu_fuse.hw.spec import HwSpec
@@ -39,7 +46,7 @@ _TOKENS = ("wait", "signal")
 _Symbol = tuple[Callable[[int], str], Callable[[str], int]]
 _ENGINES = {engine: engine.name.lower() for engine in Engine}
 _MNEMONICS = {f"{o.engine.name.lower()}.{o.name}": o for o in OPCODES}
-_REGISTERS = {engine: {r.name: r for r in registers_of(engine)} for engine in Engine}
+_REGISTERS = {engine: {r.name: r for r in parameters_of(engine)} for engine in Engine}
 
 
 def disassemble(
@@ -69,8 +76,10 @@ def format_instruction(instruction: Instruction, spec: HwSpec | None = None) -> 
     for name, (low, high) in _PAIRS.items():
         if low in params:
             parts.append(f"{name}={params.pop(low) | params.pop(high) << VALUE_BITS:#x}")
-    if spec is not None and params.get("order"):
-        parts.append(f"order={_order_names(params.pop('order'), spec)}")
+    if "order" in params:
+        order = order_of(params)
+        parts += [f"order={_order_text(order, spec)}"] * bool(order)
+        params = {k: v for k, v in params.items() if k not in ORDER_REGISTERS}
     parts += [_format(name, value) for name, value in params.items() if value]
     for name, engines in (("wait", instruction.waits), ("signal", instruction.signals)):
         if engines:
@@ -156,8 +165,13 @@ def _registers(engine: Engine, name: str, text: str, spec: HwSpec | None) -> dic
         if value < 0:
             raise _LineError(f"{name} is negative", "it is an unsigned number")
         parts = {pair[0]: value & ((1 << VALUE_BITS) - 1), pair[1]: value >> VALUE_BITS}
+    elif name == "order" and name in registers:
+        parts = order_registers(_parse_order(text, spec))
     elif name in registers:
-        parts = {name: _parse_value(name, text, spec)}
+        parts = {name: _parse_value(name, text)}
+    elif _further(registers, name):
+        value = _parse_value(name.partition("@")[0], text)
+        parts = {name: value} if value else {}
     else:
         known = [*(n for n, p in _PAIRS.items() if p[0] in registers), *registers, *_TOKENS]
         raise _LineError(
@@ -166,12 +180,19 @@ def _registers(engine: Engine, name: str, text: str, spec: HwSpec | None) -> dic
         )
     for register, value in parts.items():
         try:
-            pack_u(registers[register], value)
+            pack_u(registers[register.partition("@")[0]], value)
         except ValueError as error:
             raise _LineError(str(error), "correct the value") from None
     if name == "order" and spec is not None:
-        _refuse_order(text, parts[name], spec)
+        _refuse_order(text, order_of(parts), spec)
     return parts
+
+
+def _further(registers: Mapping[str, Register], name: str) -> bool:
+    """`act_pos@1`: a register of a further unit."""
+    plain, _, bank = name.partition("@")
+    known = plain in registers and registers[plain].stage is not None
+    return known and bank in {str(i) for i in range(1, UNITS_PER_STAGE)}
 
 
 def _refuse_overlap(named: set[str]) -> None:
@@ -203,17 +224,20 @@ def _integer(name: str, text: str) -> int:
         raise _LineError(f"{name}: {text!r} is not a number", "write 12, -3 or 0x1f") from None
 
 
-def _order_names(value: int, spec: HwSpec) -> str:
-    """Stages by name; a number where the machine has no such order."""
-    chain = chain_of(spec)
-    if chain.mistake(value) is not None:
-        return f"{value:#x}"
-    return ",".join(stage.name for stage in chain.unpack(value))
+def _order_text(order: int, spec: HwSpec | None) -> str:
+    """Stages by name; a number where nobody knows the machine, or it has no such order."""
+    if spec is None or chain_of(spec).mistake(order) is not None:
+        return f"{order:#x}"
+    return ",".join(stage.name for stage in chain_of(spec).unpack(order))
 
 
 def _parse_order(text: str, spec: HwSpec | None) -> int:
     if text[0].isdigit() or text[0] == "-":
-        return _integer("order", text)
+        order = _integer("order", text)
+        if not 0 <= order < 1 << ORDER_CODE_BITS * ORDER_STAGES:
+            what = f"order: {text} holds more than {ORDER_STAGES} codes, or is negative"
+            raise _LineError(what, "correct the value")
+        return order
     if spec is None:
         raise _LineError(
             f"order: {text!r} names stages of a machine", "name the machine, too: --hw SPEC"
@@ -261,7 +285,8 @@ accepted).
 @lru_cache(maxsize=1 << 14)
 def _format(name: str, value: int) -> str:
     """A register; most keep their value from one instruction to the next."""
-    return f"{name}={_SYMBOLS[name][0](value) if name in _SYMBOLS else value}"
+    plain = name.partition("@")[0]
+    return f"{name}={_SYMBOLS[plain][0](value) if plain in _SYMBOLS else value}"
 
 
 @lru_cache
@@ -269,9 +294,7 @@ def _format_tokens(name: str, engines: tuple[Engine, ...]) -> str:
     return f"{name}={','.join(e.name.lower() for e in engines)}"
 
 
-def _parse_value(name: str, text: str, spec: HwSpec | None) -> int:
-    if name == "order":
-        return _parse_order(text, spec)
+def _parse_value(name: str, text: str) -> int:
     if name in _SYMBOLS and not text[0].isdigit() and text[0] != "-":
         return int(_SYMBOLS[name][1](text))
     return _integer(name, text)

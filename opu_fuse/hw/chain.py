@@ -6,11 +6,21 @@ head (code 1) is in every machine: the requantiser, with the multiplier and adde
 Paddings are part of the pool behind them, an upsample of the store.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from opu_fuse.hw.check_graph import predecessors, reachable, successors
-from opu_fuse.hw.isa import HEAD, HEAD_NAME, ORDER_CODE_BITS, ORDER_STAGES, Stage
+from opu_fuse.hw.isa import (
+    HEAD,
+    HEAD_NAME,
+    ORDER_CODE_BITS,
+    ORDER_STAGES,
+    PRE_UNITS,
+    PoolKind,
+    Stage,
+    order_of,
+    unit_params,
+)
 from opu_fuse.hw.spec import HwSpec, ModuleKind
 from opu_fuse.quant import Domain
 
@@ -19,6 +29,8 @@ START = 0
 """Stands for the place before the first stage where the array did not run."""
 
 _REMEMBERED = 64
+PRE_KINDS = (K.ADDER, K.MULTIPLIER, K.COMPARATOR)
+"""Kinds of modules before the array."""
 
 STAGE_OF = {
     K.COMPARATOR: Stage.ACT,
@@ -32,15 +44,21 @@ STAGE_OF = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostModule:
-    """A stage of one machine. code: in `order`; name: in the spec; unit: what it shares with the
-    modules that name the same one, a pass goes through it once; product: of two maps.
+    """A stage of one machine. code: in `order`; name: in the spec; unit: the hardware, by the
+    first module that uses it; bank: of the unit's registers; product: of two maps.
     """
 
     code: int
     name: str
     stage: Stage
     unit: str
+    bank: int = 0
     product: bool = False
+
+    @property
+    def resource(self) -> str:
+        """What a pass uses once: the unit, or the walk or memory that units of its kind share."""
+        return self.unit if self.stage is Stage.ACT else self.stage.name
 
 
 class PostChain:
@@ -50,9 +68,9 @@ class PostChain:
 
     def __init__(self, spec: HwSpec) -> None:
         flow = spec.dataflow
-        head = PostModule(code=HEAD, name=HEAD_NAME, stage=Stage.REQUANT, unit="")
+        head = PostModule(code=HEAD, name=HEAD_NAME, stage=Stage.REQUANT, unit=HEAD_NAME)
         stages = [name for name in behind_array(spec) if flow.modules[name].kind in STAGE_OF]
-        self.modules = (head, *(_module(spec, i, n) for i, n in enumerate(stages, HEAD + 1)))
+        self.modules = (head, *_modules(spec, stages))
         self.by_code = {m.code: m for m in self.modules}
         self.by_name = {m.name: m for m in self.modules}
         ways = _Ways(spec, frozenset(stages))
@@ -67,7 +85,15 @@ class PostChain:
             code: frozenset(self.by_name[name].code for name in next_)
             for code, (next_, _) in found.items()
         }
+        self.pre_units = _pre_units(spec)
+        self.front = frozenset(flow.modules) - set(behind_array(spec)) - set(arrays)
         self.ends = frozenset(code for code, (_, ends) in found.items() if ends)
+
+    def banks(self, stage: Stage | None) -> int:
+        """Units that do a kind of stage."""
+        if stage is Stage.PRE:
+            return self.pre_units
+        return len({m.unit for m in self.modules if m.stage is stage})
 
     def pack(self, names: Iterable[str]) -> int:
         """Names of stages -> value of `order`. Raises ValueError for too many."""
@@ -86,14 +112,19 @@ class PostChain:
         codes = codes_of(order)
         if order >> (ORDER_CODE_BITS * len(codes)):
             return "codes behind its end"
-        at, units = START, set[str]()
+        at, used = START, dict[str, str]()
         for code in codes:
             module = self.by_code.get(code)
             if module is None:
                 return f"unknown stage {code}"
-            if module.unit in units:
-                return f"{module.name} shares its unit with a stage before it, or stands twice"
-            units.add(module.unit)
+            if module.resource in used:
+                other = used[module.resource]
+                return (
+                    f"{module.name} stands twice"
+                    if other == module.name
+                    else (f"{other} and {module.name} are used in turn, not in one pass")
+                )
+            used[module.resource] = module.name
             if code == HEAD and at == START:
                 at = HEAD
                 continue
@@ -160,11 +191,62 @@ def chain_of(spec: HwSpec) -> PostChain:
     return found[1]
 
 
+def pool_kind(params: Mapping[str, int], spec: HwSpec) -> PoolKind:
+    """What the pool of a legal pass does; without one as the first unit is set."""
+    pools = [m for m in chain_of(spec).unpack(order_of(params)) if m.stage is Stage.POOL]
+    return PoolKind(unit_params(params, pools[0].bank if pools else 0)["pool_kind"])
+
+
+def exclusive(spec: HwSpec) -> dict[str, tuple[str, ...]]:
+    """Stages by name -> those, itself included, of which a pass uses one. Machines that are not
+    built have only the limits that they name.
+    """
+    modules = chain_of(spec).modules[1:]
+    used = {m.name: m.resource if spec.build else m.unit for m in modules}
+    return {
+        name: tuple(n for n, other in used.items() if other == own) for name, own in used.items()
+    }
+
+
 def behind_array(spec: HwSpec) -> list[str]:
     """Modules from which data cannot reach the array, in the spec's order."""
     arrays = [n for n, m in spec.dataflow.modules.items() if m.kind is K.IPA]
     before = reachable(predecessors(spec), arrays)
     return [name for name in spec.dataflow.modules if name not in before]
+
+
+def pre_units(clamps: Sequence[bool]) -> int:
+    """Units of the pre chain that modules before the array take, in their order. clamps: which of
+    them only clamp: a unit scales and shifts every channel, then clamps.
+    """
+    units, clamped = 0, True
+    for clamp in clamps:
+        units += clamped or not clamp
+        clamped = clamp
+    return units
+
+
+def _pre_units(spec: HwSpec) -> int:
+    """Of the longest way through the modules before the array."""
+    flow, edges = spec.dataflow, successors(spec)
+    behind = set(behind_array(spec))
+    names = [n for n in flow.modules if n not in behind and flow.modules[n].kind in PRE_KINDS]
+    most = 0
+
+    def walk(name: str, used: tuple[str, ...], passed: frozenset[str]) -> None:
+        nonlocal most
+        most = max(most, pre_units([flow.modules[n].kind is K.COMPARATOR for n in used]))
+        for target in edges[name]:
+            if target in behind or target in passed or flow.modules[target].kind is K.IPA:
+                continue
+            if target in names:
+                walk(target, (*used, target), passed | {target})
+            if target not in names or flow.modules[target].bypass:
+                walk(target, used, passed | {target})
+
+    if spec.buffers.pre is not None and flow.root in edges and len(names) <= PRE_UNITS:
+        walk(flow.root, (), frozenset())
+    return most
 
 
 def codes_of(order: int) -> list[int]:
@@ -177,16 +259,25 @@ def codes_of(order: int) -> list[int]:
 def pack_codes(codes: Sequence[int]) -> int:
     """Codes -> value of `order`, first stage lowest."""
     if len(codes) > ORDER_STAGES:
-        raise ValueError(f"{len(codes)} post stages, the register holds {ORDER_STAGES}")
+        raise ValueError(f"{len(codes)} post stages, an order holds {ORDER_STAGES}")
     return sum(code << (ORDER_CODE_BITS * i) for i, code in enumerate(codes))
 
 
-def _module(spec: HwSpec, code: int, name: str) -> PostModule:
-    module = spec.dataflow.modules[name]
-    return PostModule(
-        code=code,
-        name=name,
-        stage=STAGE_OF[module.kind],
-        unit=module.unit or name,
-        product=module.kind is K.SE,
-    )
+def _modules(spec: HwSpec, names: Sequence[str]) -> Iterator[PostModule]:
+    units: dict[Stage, list[str]] = {}
+    first: dict[str, str] = {}
+    for code, name in enumerate(names, HEAD + 1):
+        module = spec.dataflow.modules[name]
+        stage = STAGE_OF[module.kind]
+        unit = name if module.unit is None else first.setdefault(module.unit, name)
+        known = units.setdefault(stage, [])
+        if unit not in known:
+            known.append(unit)
+        yield PostModule(
+            code=code,
+            name=name,
+            stage=stage,
+            unit=unit,
+            bank=known.index(unit),
+            product=module.kind is K.SE,
+        )

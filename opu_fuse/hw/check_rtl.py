@@ -1,9 +1,10 @@
 """What the RTL can build: rules for `build: true`, in addition to those of `check.py`."""
 
 from collections.abc import Callable, Iterator
-from itertools import combinations
 
+from opu_fuse.hw.chain import STAGE_OF
 from opu_fuse.hw.check_graph import predecessors, reachable
+from opu_fuse.hw.isa import PRE_UNITS, UNITS_PER_STAGE
 from opu_fuse.hw.problem import Problem
 from opu_fuse.hw.spec import Access, HwSpec, ModuleKind
 from opu_fuse.quant import Domain
@@ -164,7 +165,7 @@ def _extras(spec: HwSpec) -> Iterator[Problem]:
 
 
 def _modules(spec: HwSpec) -> Iterator[Problem]:
-    """One module of each kind per place, with the domains and operands that the RTL has."""
+    """One module of each kind outside the chains, domains and operands that the RTL has."""
     flow = spec.dataflow
     seen: dict[tuple[ModuleKind, int], str] = {}
     for name, module in flow.modules.items():
@@ -175,7 +176,7 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
             yield _no((*path, "kind"), what, f"keep to the order {ORDER}")
             continue
         other = seen.setdefault((module.kind, rank), name)
-        if other != name:
+        if other != name and rank not in (_PRE, _POST):
             yield _no(
                 path,
                 f"{other!r} and {name!r} are both {module.kind}, the RTL has one there",
@@ -208,15 +209,34 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
             )
 
 
-def _units(spec: HwSpec) -> Iterator[Problem]:
-    """Residual adder and product are one unit, every other module is its own."""
-    for (name, module), (other, twin) in combinations(spec.dataflow.modules.items(), 2):
-        one = {module.kind, twin.kind} == {K.RES_ADDER, K.SE}
-        if one != ((module.unit or name) == (twin.unit or other)):
+def _chains(spec: HwSpec) -> Iterator[Problem]:
+    """The pre chain has at most 6 modules, the post chain 12; those that name one unit do the same
+    kind of stage.
+    """
+    flow = spec.dataflow
+    pre = [n for n in flow.modules if _rank(spec, n) == _PRE]
+    post = [n for n, m in flow.modules.items() if _rank(spec, n) == _POST and m.kind in STAGE_OF]
+    for chain, names, most in (("pre", pre, PRE_UNITS), ("post", post, UNITS_PER_STAGE)):
+        if len(names) > most:
             yield _no(
-                ("dataflow", "modules", other, "unit"),
-                f"{name!r} and {other!r} are {'one unit' if one else 'units of their own'} there",
-                "give both the same `unit`" if one else "give them no common `unit`",
+                ("dataflow", "modules", names[most]),
+                f"{len(names)} modules in the {chain} chain, at most {most}",
+                "remove some",
+            )
+    first: dict[str, str] = {}
+    for name, module in flow.modules.items():
+        if module.unit is None:
+            continue
+        path = ("dataflow", "modules", name, "unit")
+        if name not in post:
+            yield _no(path, f"module {name!r} is no stage of the post chain", "remove `unit`")
+            continue
+        other = flow.modules[first.setdefault(module.unit, name)]
+        if STAGE_OF[other.kind] is not STAGE_OF[module.kind]:
+            yield _no(
+                path,
+                f"a {other.kind} and a {module.kind} share no unit ({module.unit!r})",
+                "give them two",
             )
 
 
@@ -258,7 +278,7 @@ RTL_RULES: tuple[Callable[[HwSpec], Iterator[Problem]], ...] = (
     _widths,
     _extras,
     _modules,
-    _units,
+    _chains,
     _order,
     _operators,
 )

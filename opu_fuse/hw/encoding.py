@@ -13,9 +13,11 @@ import numpy as np
 from opu_fuse.errors import InternalError, ProgramError
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import (
+    BANK,
     MASK_BITS,
     OPCODE,
     OPCODES,
+    REGISTER,
     REGISTERS,
     REGISTERS_PER_ENGINE,
     SYNC_ENGINES,
@@ -23,7 +25,9 @@ from opu_fuse.hw.isa import (
     Engine,
     Opcode,
     Register,
+    parameters_of,
     registers_of,
+    unit_register,
 )
 
 _VALUE_MASK = (1 << VALUE_BITS) - 1
@@ -112,30 +116,48 @@ def encode(instructions: Iterable[Instruction]) -> np.ndarray:
     not fit.
     """
     words: list[int] = []
-    last = {engine: {r.name: 0 for r in registers_of(engine)} for engine in Engine}
+    last: dict[Engine, Mapping[str, int]] = {
+        engine: {r.name: 0 for r in parameters_of(engine)} for engine in Engine
+    }
+    banks = dict.fromkeys(Engine, 0)
     for number, instruction in enumerate(instructions):
+        engine = instruction.engine
         try:
-            words += _words_of(instruction, last[instruction.engine])
+            new, banks[engine] = _words_of(instruction, last[engine], banks[engine])
         except ValueError as error:
             raise InternalError("encode", f"instruction {number}: {error}") from None
-        last[instruction.engine] = dict(instruction.params)
+        words += new
+        last[engine] = dict(instruction.params)
     return np.array(words, np.uint32)
 
 
-def _words_of(instruction: Instruction, before: Mapping[str, int]) -> list[int]:
-    """U-types of the registers that differ from `before`, then the C-type."""
+def _words_of(
+    instruction: Instruction, before: Mapping[str, int], bank: int
+) -> tuple[list[int], int]:
+    """U-types of the registers that differ from `before`, then the C-type. bank: the unit that
+    is selected; returned as it is left.
+    """
     engine, params = instruction.engine, instruction.params
-    if params.keys() != before.keys():
-        raise ValueError(_register_names(params.keys() ^ before.keys(), before.keys()))
+    further = {key for key in (*params, *before) if "@" in key}
+    plain, known = params.keys() - further, {r.name for r in _PARAMETERS[engine]}
+    if plain != known:
+        raise ValueError(_register_names(plain ^ known, known))
     opcode = OPCODE.get((engine, instruction.opcode))
     if opcode is None:
         raise ValueError(f"{engine.name.lower()} has no opcode {instruction.opcode!r}")
-    words = [
-        pack_u(register, int(params[register.name]))
-        for register in _REGISTERS_OF[engine]
-        if params[register.name] != before[register.name]
+    words: list[int] = []
+    changes = [
+        (0, r, params[r.name]) for r in _PARAMETERS[engine] if params[r.name] != before[r.name]
     ]
-    return [*words, pack_c(opcode, instruction.waits, instruction.signals)]
+    for key in sorted(key for key in further if params.get(key, 0) != before.get(key, 0)):
+        name, _, unit = key.partition("@")
+        changes.append((int(unit), REGISTER[engine, name], params.get(key, 0)))
+    for wanted, register, value in changes:
+        if register.stage is not None and wanted != bank:
+            words.append(pack_u(REGISTER[engine, BANK], wanted))
+            bank = wanted
+        words.append(pack_u(register, int(value)))
+    return [*words, pack_c(opcode, instruction.waits, instruction.signals)], bank
 
 
 def decode(words: np.ndarray) -> list[Instruction]:
@@ -150,15 +172,22 @@ def decode_with_positions(words: np.ndarray) -> tuple[list[Instruction], np.ndar
     if fault is not None:
         raise _program_error(*fault)
     positions = np.flatnonzero(words >> 31)
-    params = {engine: {r.name: 0 for r in registers_of(engine)} for engine in Engine}
+    params = {engine: {r.name: 0 for r in parameters_of(engine)} for engine in Engine}
+    banks = dict.fromkeys(Engine, 0)
     pending: dict[int, int] = {}
     instructions: list[Instruction] = []
     values = _signed_values(words)
     for index, (word, value) in enumerate(zip(words.tolist(), values.tolist(), strict=True)):
         engine = _ENGINE_AT[word >> 28 & 7]
         if not word >> 31:
-            params[engine][_NAMES[engine][word >> 22 & 63]] = value
+            name = _NAMES[engine][word >> 22 & 63]
             pending.setdefault(engine, index)
+            if name == BANK:
+                banks[engine] = value
+            elif banks[engine] and _staged(engine, name):
+                _set_of_unit(params[engine], unit_register(name, banks[engine]), value)
+            else:
+                params[engine][name] = value
             continue
         pending.pop(engine, None)
         instruction = Instruction(
@@ -176,6 +205,18 @@ def decode_with_positions(words: np.ndarray) -> tuple[list[Instruction], np.ndar
             min(pending.values()), "sets a parameter, but no instruction of its engine follows"
         )
     return instructions, positions
+
+
+def _staged(engine: Engine, name: str) -> bool:
+    return REGISTER[engine, name].stage is not None
+
+
+def _set_of_unit(params: dict[str, int], key: str, value: int) -> None:
+    """Registers of further units are there when they are not 0."""
+    if value:
+        params[key] = value
+    else:
+        params.pop(key, None)
 
 
 def _signed_values(words: np.ndarray) -> np.ndarray:
@@ -251,7 +292,7 @@ def _table(fill: int | bool, field: str, dtype: type) -> np.ndarray:
 
 
 _ENGINE_AT = dict(enumerate(Engine))
-_REGISTERS_OF: dict[Engine, tuple[Register, ...]] = {e: registers_of(e) for e in Engine}
+_PARAMETERS: dict[Engine, tuple[Register, ...]] = {e: parameters_of(e) for e in Engine}
 _NAMES = {e: tuple(r.name for r in registers_of(e)) for e in Engine}
 _OPCODE_AT: dict[Engine, Sequence[Opcode]] = {
     e: [o for o in OPCODES if o.engine is e] for e in Engine

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, Stage
+from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, Stage, order_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.sweep import sweep
 
@@ -132,21 +132,22 @@ def _compute(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
         ),
         Access(
             space=Space.PRE,
-            intervals=_blocks(p["pre_param"], s.blocks) if p["pre"] else (),
+            intervals=_blocks(p["pre_param"], s.blocks, p["pre"]) if p["pre"] else (),
             write=False,
         ),
         Access(space=Space.PSUM, intervals=psums, write=True),
     )
 
 
-def _blocks(first: int, blocks: range) -> tuple[Interval, ...]:
+def _blocks(first: int, blocks: range, units: int = 1) -> tuple[Interval, ...]:
     """Parameter words of some blocks."""
-    return ((first + PARAM_WORDS * blocks.start, first + PARAM_WORDS * blocks.stop),)
+    words = PARAM_WORDS * units
+    return ((first + words * blocks.start, first + words * blocks.stop),)
 
 
 def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     p = instruction.params
-    chain = chain_of(spec).stages(p["order"])
+    chain = chain_of(spec).stages(order_of(p))
     blocks = p["blocks"]
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], 1, p["in_rows"])
     xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], 1, p["in_cols"])

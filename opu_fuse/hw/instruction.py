@@ -11,8 +11,9 @@ class Instruction:
     """A started engine.
 
     params: value of every register of the engine (names of `isa.REGISTERS`; all present, unused
-    ones 0). waits / signals: engines whose token is popped before the start / that get a token
-    at retirement. Equality is by value; the order of a program is the order of fetching.
+    ones 0), and under `name@bank` those of further units that are not 0. waits / signals: engines
+    whose token is popped before the start / that get a token at retirement. Equality is by value;
+    the order of a program is the order of fetching.
     """
 
     engine: Engine

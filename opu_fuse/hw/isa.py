@@ -13,6 +13,7 @@ Bit e of `wait` pops one token of counter (engine e -> this engine) before the s
 `signal` pushes one token of counter (this engine -> engine e) at retirement.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -57,8 +58,8 @@ class Space(StrEnum):
 
 
 class Stage(IntEnum):
-    """What a stage of the post chain does. Which module has which code in `order` is a matter of
-    the spec (`hw/chain.py`).
+    """What a stage of the post chain does, and PRE for those before the array. Which module has
+    which code in `order` is a matter of the spec (`hw/chain.py`).
     """
 
     REQUANT = 1
@@ -66,6 +67,7 @@ class Stage(IntEnum):
     POOL = 3
     RESIDUAL = 4
     TABLE = 5
+    PRE = 6
 
 
 class PoolKind(IntEnum):
@@ -94,7 +96,9 @@ class Opcode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Register:
-    """One parameter register. bits <= 22; a DRAM address takes `dram_lo` and `dram_hi`."""
+    """One parameter register. bits <= 22; a DRAM address takes `dram_lo` and `dram_hi`. stage:
+    of those that every unit of the post chain has for itself, what the unit does.
+    """
 
     engine: Engine
     name: str
@@ -102,6 +106,7 @@ class Register:
     bits: int
     signed: bool
     doc: str
+    stage: Stage | None = None
 
     @property
     def lowest(self) -> int:
@@ -119,10 +124,34 @@ def _opcodes(engine: Engine, *rows: tuple[str, str]) -> tuple[Opcode, ...]:
 def _registers(engine: Engine, *rows: tuple[str, int, str]) -> tuple[Register, ...]:
     """Rows of (name, bits, doc); negative bits mean signed; the index is the position."""
     return tuple(
-        Register(engine=engine, name=n, index=i, bits=abs(b), signed=b < 0, doc=d)
+        Register(
+            engine=engine,
+            name=n,
+            index=i,
+            bits=abs(b),
+            signed=b < 0,
+            doc=d,
+            stage=_UNIT_REGISTERS.get(n),
+        )
         for i, (n, b, d) in enumerate(rows)
     )
 
+
+_UNIT_REGISTERS = {
+    f"{prefix}_{name}": stage
+    for stage, prefix, names in (
+        (Stage.ACT, "act", ("pos", "neg", "shift", "x_zero", "y_zero", "lo", "hi")),
+        (Stage.POOL, "pool", ("kind", "mult", "shift", "x_zero", "y_zero")),
+        (
+            Stage.RESIDUAL,
+            "res",
+            ("a_mult", "b_mult", "shift", "a_zero", "b_zero", "y_zero", "kind"),
+        ),
+        (Stage.PRE, "pre", ("zero", "lo", "hi")),
+    )
+    for name in names
+}
+"""Registers that a machine has once for each unit that does such a stage; `bank` selects it."""
 
 _DRAM = (
     ("dram_lo", 22, "byte offset in the memory window, bits 21:0"),
@@ -207,11 +236,12 @@ REGISTERS: tuple[Register, ...] = (
         ("slot_log2", 4, "log2 of the bytes a pixel takes in a feature word"),
         ("ic_first", 16, "first input segment visited"),
         ("oc_first", 16, "first output channel group visited"),
-        ("pre", 1, "1: features pass the pre chain"),
-        ("pre_param", 22, "pre chain parameter word of block 0 (8 words a block)"),
-        ("pre_zero", -8, "zero point after the pre chain"),
-        ("pre_lo", -8, "lower clamp of the pre chain"),
-        ("pre_hi", -8, "upper clamp of the pre chain"),
+        ("pre", 3, "units of the pre chain that features pass"),
+        ("pre_param", 22, "pre chain parameter word of block 0 (8 words a block and unit)"),
+        ("pre_zero", -8, "zero point after the unit"),
+        ("pre_lo", -8, "lower clamp of the unit"),
+        ("pre_hi", -8, "upper clamp of the unit"),
+        ("bank", 4, "unit of the pre chain whose registers are written from here on"),
     ),
     *_registers(
         Engine.POST,
@@ -236,7 +266,7 @@ REGISTERS: tuple[Register, ...] = (
         ("res", 22, "residual buffer word of pixel (0, 0), block 0"),
         ("res_row_pitch", 16, "residual words from row to row"),
         ("res_block_pitch", 22, "residual words from block to block"),
-        ("order", 20, "post chain: codes of five modules, four bits each, first stage lowest"),
+        ("order", 20, "post chain: codes of modules, four bits each, first stage lowest"),
         ("requant_zero", -8, "zero point after REQUANT"),
         ("pool_kind", 1, "0 max, 1 average"),
         ("pool_mult", 16, "average: multiplier"),
@@ -264,6 +294,9 @@ REGISTERS: tuple[Register, ...] = (
         ("keep_at", 22, "feature buffer word of output pixel (0, 0), block 0"),
         ("keep_row_pitch", 16, "feature words from row to row"),
         ("keep_block_pitch", 22, "feature words from block to block"),
+        ("bank", 4, "unit whose registers are written from here on, among those of its stage"),
+        ("order_2", 20, "post chain: sixth to tenth stage"),
+        ("order_3", 20, "post chain: eleventh to fifteenth stage"),
     ),
     *_registers(
         Engine.STORE,
@@ -283,10 +316,20 @@ PARAM_WORDS = 8
 int8 shift, zero byte).
 """
 
-ORDER_CODE_BITS, ORDER_STAGES = 4, 5
-"""`order` holds so many codes of so many bits; 0 behind the last stage."""
 HEAD, HEAD_NAME = 1, "requant"
 """Code of the requantiser, which is no module of a spec, and what it is called."""
+
+BANK = "bank"
+"""The register that selects units; instructions have the registers of all units instead of it."""
+
+UNITS_PER_STAGE = 12
+"""Units of a machine that do the same kind of stage of the post chain, at most."""
+PRE_UNITS = 6
+"""Modules of a machine before the array, at most."""
+
+ORDER_REGISTERS = ("order", "order_2", "order_3")
+ORDER_BITS, ORDER_CODE_BITS, ORDER_STAGES = 20, 4, 15
+"""Of each of these registers and of a code; codes in all of them, 0 behind the last stage."""
 
 TABLE_WORDS = 256
 """Table memory words of one unary function: an entry for every int8, every lane its own."""
@@ -321,3 +364,32 @@ REGISTER: dict[tuple[Engine, str], Register] = {(r.engine, r.name): r for r in R
 def registers_of(engine: Engine) -> tuple[Register, ...]:
     """The registers of one engine in index order."""
     return tuple(r for r in REGISTERS if r.engine is engine)
+
+
+def parameters_of(engine: Engine) -> tuple[Register, ...]:
+    """The registers of one engine that an instruction latches: all but `bank`."""
+    return tuple(r for r in registers_of(engine) if r.name != BANK)
+
+
+def order_of(params: Mapping[str, int]) -> int:
+    """The codes of all stages, first stage lowest."""
+    return sum(params[name] << (ORDER_BITS * i) for i, name in enumerate(ORDER_REGISTERS))
+
+
+def order_registers(order: int) -> dict[str, int]:
+    """The registers that hold the codes of an order."""
+    mask = (1 << ORDER_BITS) - 1
+    return {name: order >> (ORDER_BITS * i) & mask for i, name in enumerate(ORDER_REGISTERS)}
+
+
+def unit_register(name: str, bank: int) -> str:
+    """What a register of a unit is called in the parameters of an instruction."""
+    return name if bank == 0 else f"{name}@{bank}"
+
+
+def unit_params(params: Mapping[str, int], bank: int) -> Mapping[str, int]:
+    """Parameters with the stage registers of one unit under their plain names."""
+    if bank == 0:
+        return params
+    own = {n: params.get(unit_register(n, bank), 0) for n in _UNIT_REGISTERS if n in params}
+    return {**params, **own}

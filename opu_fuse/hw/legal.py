@@ -6,17 +6,20 @@ matter of these rules: whether accesses stay inside their memories is looked at 
 
 from collections.abc import Iterator, Mapping
 
-from opu_fuse.hw.chain import PostModule, chain_of
+from opu_fuse.hw.chain import PostModule, chain_of, pool_kind
 from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import (
     OPCODE,
+    REGISTER,
     SYNC_ENGINES,
     WATCHDOG_RESET,
     Engine,
     PoolKind,
     ResidualKind,
     Stage,
+    order_of,
+    unit_params,
 )
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.spec import ModuleKind as K
@@ -64,6 +67,7 @@ def _mistakes(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
             yield f"waits on or signals {other.name.lower()}"
     if (instruction.waits or instruction.signals) and instruction.engine not in SYNC_ENGINES:
         yield "waits or signals, but fetch has no counters"
+    yield from _missing_units(instruction, spec)
     yield from _missing_modules(instruction, spec)
     for name in COUNTS.get(key, ()):
         if p[name] == 0:
@@ -77,6 +81,14 @@ def _mistakes(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     cycles = least_cycles(instruction, spec)
     if cycles > WATCHDOG_RESET:
         yield f"takes {cycles} cycles, the watchdog stops the machine after {WATCHDOG_RESET}"
+
+
+def _missing_units(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
+    for name in instruction.params:
+        register, _, bank = name.partition("@")
+        stage = REGISTER[instruction.engine, register].stage
+        if bank and int(bank) >= chain_of(spec).banks(stage):
+            yield f"sets {name}, which {spec.name} has not"
 
 
 def _missing_modules(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
@@ -106,10 +118,13 @@ def _compute(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     slot = 1 << p["slot_log2"]
     if slot > spec.word_bytes:
         yield f"has slot_log2 = {p['slot_log2']}, a word has {spec.word_bytes} bytes"
+    units = chain_of(spec).banks(Stage.PRE)
+    if p["pre"] > units:
+        yield f"passes {p['pre']} units of the pre chain, {spec.name} has {units}"
     if instruction.opcode == "conv":
         yield from _mode(instruction, spec)
     elif p["pre"]:
-        yield "has pre = 1, only conv passes the pre chain"
+        yield f"has pre = {p['pre']}, only conv passes the pre chain"
     if instruction.opcode == "depthwise":
         side = spec.array.window_side
         if slot < spec.word_bytes:
@@ -157,16 +172,18 @@ def _mode(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 
 def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     p, chain = instruction.params, chain_of(spec)
-    mistake = chain.mistake(p["order"])
+    order = order_of(p)
+    mistake = chain.mistake(order)
     if mistake is not None:
-        yield f"has order {p['order']:#x}, which the graph of {spec.name} has not: {mistake}"
-    stages = chain.unpack(p["order"])
+        yield f"has order {order:#x}, which the graph of {spec.name} has not: {mistake}"
+    stages = chain.unpack(order)
     for stage in stages:
         if stage.stage is Stage.RESIDUAL:
-            yield from _residual(p, stage, spec)
-    pools = any(stage.stage is Stage.POOL for stage in stages)
+            yield from _residual(unit_params(p, stage.bank), stage, spec)
+    pools = [stage for stage in stages if stage.stage is Stage.POOL]
     if p["pool_slots"]:
-        yield from _slots(p, spec, pools=pools)
+        own = unit_params(p, pools[0].bank) if pools else p
+        yield from _slots(own, spec, pools=bool(pools))
     if pools:
         return
     if (p["win_rows"], p["win_cols"]) != (1, 1):
@@ -214,6 +231,6 @@ def least_cycles(instruction: Instruction, spec: HwSpec) -> int:
     if instruction.engine is Engine.POST:
         window = (p["win_rows"], p["win_cols"])
         shape = {"out_rows": p["out_rows"], "out_cols": p["out_cols"], "stride_x": p["stride_x"]}
-        kind = PoolKind(p["pool_kind"])
+        kind = pool_kind(p, spec)
         return p["blocks"] * post_visits(**shape, window=window, kind=kind)
     return 0

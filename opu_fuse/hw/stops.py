@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from opu_fuse.hw.footprint import dram_word_bytes, footprint, space_limit
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine, Space, registers_of
+from opu_fuse.hw.isa import Engine, Space, parameters_of
 from opu_fuse.hw.legal import illegal
 from opu_fuse.hw.spec import HwSpec
 
@@ -40,10 +40,12 @@ _ADDRESSES = {
     for engine, bases in BASES.items()
 }
 _SHAPES = {
-    engine: itemgetter(*(r.name for r in registers_of(engine) if r.name not in addresses))
+    engine: itemgetter(*(r.name for r in parameters_of(engine) if r.name not in addresses))
     for engine, addresses in _ADDRESSES.items()
 }
 """Params -> values of all other registers."""
+_COUNT = max(len(parameters_of(engine)) for engine in Engine)
+"""Instructions with more have registers of further units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ class Stops:
         an illegal register, or the memory, address and limit.
         """
         engine, p = instruction.engine, instruction.params
-        shape = (instruction.opcode, instruction.waits, instruction.signals, _SHAPES[engine](p))
+        further = tuple(item for item in p.items() if "@" in item[0]) if len(p) > _COUNT else ()
+        registers = (_SHAPES[engine](p), further)
+        shape = (instruction.opcode, instruction.waits, instruction.signals, registers)
         found = self._known.get(shape)
         if found is None:
             found = self._known[shape] = self._look_at(instruction)

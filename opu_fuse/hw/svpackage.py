@@ -5,10 +5,9 @@ Written so that Verilator (`-Wall`) and Yosys' slang front end read the same tex
 module needs to know about a machine is here; the RTL itself holds no size and no encoding.
 """
 
-from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import (
+    BANK,
     OPCODES,
-    ORDER_CODE_BITS,
     PARAM_WORDS,
     VALUE_BITS,
     WATCHDOG_RESET,
@@ -27,6 +26,7 @@ from opu_fuse.hw.regmap import (
     ErrorCode,
 )
 from opu_fuse.hw.spec import SPEC_HASH_BITS, HwSpec, ModuleKind
+from opu_fuse.hw.svchain import sv_chain, units_of
 
 KEYWORDS = frozenset({"table"})
 """Register names that SystemVerilog keeps for itself."""
@@ -40,9 +40,9 @@ def sv_package(spec: HwSpec) -> str:
         _modes(spec),
         _words(),
         _opcodes(),
-        _chain(spec),
+        sv_chain(spec),
         _register_indices(),
-        *(_params(engine) for engine in Engine),
+        *(_params(engine, spec) for engine in Engine),
         _control_registers(),
     )
     closing = (
@@ -132,38 +132,6 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
     )
 
 
-def _chain(spec: HwSpec) -> str:
-    """The stages of the post chain and the orders that the graph has, as tables by code."""
-    chain = chain_of(spec)
-    stages = ["3'd0"] * (1 << ORDER_CODE_BITS)
-    products, follow = 0, [0] * len(stages)
-    for m in chain.modules:
-        stages[m.code] = f"STAGE_{m.stage.name}"
-        products |= m.product << m.code
-    for code, targets in chain.follow.items():
-        follow[code] = sum(1 << target for target in targets)
-    ends = sum(1 << code for code in chain.ends)
-    width = len(stages)
-
-    def row(kind: str, name: str, values: list[str]) -> str:
-        return f"  localparam {kind} {name} = {{{', '.join(reversed(values))}}};"
-
-    def bits(value: int) -> str:
-        return f"{width}'h{value:0{width // 4}x}"
-
-    codes = ", ".join(f"{m.code} {m.name}" for m in chain.modules)
-    mask = f"logic [{width - 1}:0]"
-    lines = [
-        f"  // Codes of `order`: {codes}. Element c of a table, bit c of a mask: code c;",
-        "  // POST_FOLLOW: what may come next, element 0 for the start without the array.",
-        row(f"{mask}[2:0]", "POST_STAGE", stages),
-        row(f"{mask}[{width - 1}:0]", "POST_FOLLOW", [bits(value) for value in follow]),
-        _localparam(mask, "POST_PRODUCT", bits(products), ""),
-        _localparam(mask, "POST_END", bits(ends), ""),
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def _modes(spec: HwSpec) -> str:
     lines = ["  // Array modes: element m is mode m."]
     for name in ("ic", "oc", "px"):
@@ -221,15 +189,15 @@ def _register_indices() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _params(engine: Engine) -> str:
+def _params(engine: Engine, spec: HwSpec) -> str:
     registers = registers_of(engine)
     name = engine.name.lower()
     kind = f"{name}_params_t"
-    fields = "\n".join(f"    {_field_type(r)} {_field(r)};" for r in registers)
-    sets = "\n".join(
-        f"      6'd{r.index}: set_{name}.{_field(r)} = value[{r.bits - 1}:0];" for r in registers
-    )
-    fits = "\n".join(f"      6'd{r.index}: fits_{name} = {_fits(r)};" for r in registers)
+    fields = "\n".join(f"    {_field_type(r, spec)} {_field(r)};" for r in registers)
+    sets = "\n".join(f"      6'd{r.index}: {_set(r, name, spec)}" for r in registers)
+    fits = "\n".join(f"      6'd{r.index}: fits_{name} = {_fits(r, spec)};" for r in registers)
+    banked = any(r.stage is not None for r in registers)
+    bank = ", logic [3:0] bank" if banked else ""
     return f"""\
   typedef struct packed {{
 {fields}
@@ -248,8 +216,9 @@ def _params(engine: Engine) -> str:
     has_{name} = index < 6'd{len(registers)};
   endfunction
 
-  // The register exists and holds the value (upper bits are zero, or copies of the sign).
-  function automatic logic fits_{name}(logic [5:0] index, logic [21:0] value);
+  // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
+  // or copies of the sign.
+  function automatic logic fits_{name}(logic [5:0] index, logic [21:0] value{bank});
     case (index)
 {fits}
       default: fits_{name} = 1'b0;
@@ -258,17 +227,38 @@ def _params(engine: Engine) -> str:
 """
 
 
+def _set(register: Register, name: str, spec: HwSpec) -> str:
+    field, value = f"set_{name}.{_field(register)}", f"value[{register.bits - 1}:0]"
+    units = 1 if register.stage is None else units_of(spec, register.stage)
+    if units == 1:
+        return f"{field} = {value};"
+    arms = " ".join(f"4'd{u}: {field}[{u}] = {value};" for u in range(units))
+    return f"case (params.bank) {arms} default: ; endcase"
+
+
 def _field(register: Register) -> str:
     """Its name; SystemVerilog's own words get an underscore."""
     return f"{register.name}_" if register.name in KEYWORDS else register.name
 
 
-def _field_type(register: Register) -> str:
+def _field_type(register: Register, spec: HwSpec) -> str:
     sign = "signed" if register.signed else ""
+    if register.stage is not None:  # an element for each unit
+        return f"logic [{units_of(spec, register.stage) - 1}:0][{register.bits - 1}:0]"
     return f"logic {sign:6} [{register.bits - 1}:0]".ljust(20)
 
 
-def _fits(register: Register) -> str:
+def _fits(register: Register, spec: HwSpec) -> str:
+    if register.name == BANK:
+        stages = {r.stage for r in registers_of(register.engine) if r.stage is not None}
+        most = max(units_of(spec, stage) for stage in stages)
+        return f"value < 22'd{most}"
+    if register.stage is not None:
+        return f"bank < 4'd{units_of(spec, register.stage)} && ({_holds(register)})"
+    return _holds(register)
+
+
+def _holds(register: Register) -> str:
     if register.bits == VALUE_BITS:
         return "1'b1"
     if register.signed:

@@ -4,6 +4,7 @@ Cost model, cycle engine and RTL benches share these numbers; none of them conta
 other engines or for memory. First the steady rates, then one instruction to the cycle.
 """
 
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import PARAM_WORDS, PoolKind, Stage
 from opu_fuse.hw.spec import HwSpec
 
@@ -114,18 +115,18 @@ STAGE_CYCLES = {
 
 def drain_cycles(hw: HwSpec) -> int:
     """From the last step of a compute instruction to its retirement."""
-    return 6 if hw.buffers.pre is None else 8
+    return 6 + 2 * chain_of(hw).pre_units
 
 
-def conv_setup_cycles(hw: HwSpec, *, px: int = 1, pre: bool = False) -> int:
+def conv_setup_cycles(hw: HwSpec, *, px: int = 1, pre: int = 0) -> int:
     """From the start of a compute.conv to its first sweep: its first weight row, and the first
-    parameters of the pre chain, come in.
+    parameters of `pre` units before the array, come in.
     """
     fill = -(-hw.array.row_bytes // px // hw.buffers.weight.width)
-    return max(fill, SWEEP_SETUP_CYCLES, PARAM_WORDS if pre else 0)
+    return max(fill, SWEEP_SETUP_CYCLES, PARAM_WORDS * pre)
 
 
-def conv_alone_cycles(hw: HwSpec, *, pixels: int, rows: int, px: int = 1, pre: bool = False) -> int:
+def conv_alone_cycles(hw: HwSpec, *, pixels: int, rows: int, px: int = 1, pre: int = 0) -> int:
     """A compute.conv from start to retirement when nothing runs before it."""
     before = conv_setup_cycles(hw, px=px, pre=pre)
     return before + (rows - 1) * row_cycles(hw, pixels, px) + pixels // px + drain_cycles(hw)

@@ -19,7 +19,7 @@ from opu_fuse.cost.tiles import (
 )
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, registers_of
+from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, order_registers, parameters_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.schedule.job import Banks, Job, Placement, Step
@@ -61,13 +61,16 @@ class Emitter:
             )
             if buffer is not None
         }
-        self._registers: dict[Engine, dict[str, int]] = {
-            engine: {r.name: 0 for r in registers_of(engine)} for engine in Engine
-        }
+        zeros = {engine: {r.name: 0 for r in parameters_of(engine)} for engine in Engine}
+        self._registers: dict[Engine, dict[str, int]] = zeros
+        self._count = {engine: len(names) for engine, names in zeros.items()}
 
     def instruction(self, engine: Engine, opcode: str, params: Mapping[str, int]) -> Instruction:
         """An instruction whose unnamed registers keep their last value."""
-        self._registers[engine] = {**self._registers[engine], **params}
+        registers = {**self._registers[engine], **params}
+        if len(registers) > self._count[engine]:  # further units have the registers that are not 0
+            registers = {k: v for k, v in registers.items() if v or "@" not in k}
+        self._registers[engine] = registers
         return Instruction(engine=engine, opcode=opcode, params=self._registers[engine])
 
     def layer(self, job: Job, keep: Keep | None = None) -> Iterator[Step]:
@@ -247,10 +250,11 @@ class Emitter:
         """Bring the pre chain's parameters of a chunk's blocks. Returns the compute registers."""
         if not job.layer.pre:
             return {"pre": 0}
-        offset = job.pre + chunk.block * PARAM_WORDS * self._hw.word_bytes
+        words = PARAM_WORDS * job.layer.shape.pre
+        offset = job.pre + chunk.block * words * self._hw.word_bytes
         base, held = self._banks[Space.PRE].take((offset, chunk.blocks))
         if not held:
-            yield self._load(job, Space.PRE, offset, base, chunk.blocks * PARAM_WORDS)
+            yield self._load(job, Space.PRE, offset, base, chunk.blocks * words)
         return {**job.layer.pre_registers, "pre_param": base}
 
     def _conv(
@@ -272,7 +276,8 @@ class Emitter:
         first = 0 if depthwise else part.group - out.block * groups_per_block(mode, self._hw)
         block = part.segment // unit - chunk.block
         if geometry["pre"]:
-            geometry = {**geometry, "pre_param": geometry["pre_param"] + block * PARAM_WORDS}
+            words = PARAM_WORDS * geometry["pre"]
+            geometry = {**geometry, "pre_param": geometry["pre_param"] + block * words}
         return self._step(
             job,
             Engine.COMPUTE,
@@ -340,7 +345,7 @@ class Emitter:
                 "out_row_pitch": cols,
                 "out_block_pitch": rows * cols,
                 "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,
-                "order": chain_of(self._hw).pack(job.layer.order),
+                **order_registers(chain_of(self._hw).pack(job.layer.order)),
             }
             for y, yn, x, xn, average in average_parts(job.layer, (row, rows, col, cols)):
                 here = (out.block + at, row + y, col // shape.px + x)

@@ -38,7 +38,8 @@ class Layer:
     DFG index of the stored value. anchor: DFG index of what runs on the array (conv, dense, an
     average pool too large for a tile), None on the copy path. order: names of the
     post chain's stages (`hw.chain`); post: constant
-    post registers; pad_value: int8 outside the input; average: set for uncounted padding.
+    post registers; pad_value: int8 outside the input; average: set for uncounted padding;
+    pool_bank: of the unit that pools.
     """
 
     group: int
@@ -59,4 +60,5 @@ class Layer:
     pre_registers: Mapping[str, int] = field(default_factory=dict)
     table: int | None = None
     average: Average | None = None
+    pool_bank: int = 0
     interiors: tuple[Interior, ...] = field(default=())

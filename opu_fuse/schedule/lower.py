@@ -16,12 +16,20 @@ from opu_fuse.dfg.integer import (
     residual_params,
     tied_quant,
 )
-from opu_fuse.dfg.scaling import affine_params, product_params
+from opu_fuse.dfg.scaling import CLAMPS, affine_params, pre_slots, product_params
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.fuse.partition import Group
-from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.isa import HEAD_NAME, PoolKind, ResidualKind, Stage
+from opu_fuse.hw.chain import PostModule, chain_of
+from opu_fuse.hw.isa import (
+    HEAD_NAME,
+    REGISTER,
+    Engine,
+    PoolKind,
+    ResidualKind,
+    Stage,
+    unit_register,
+)
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Average, Interior, Layer
 
@@ -33,17 +41,18 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
     `cost.lanes.map_lanes`. Raises DoesNotFit and ModelError.
     """
     members = [m.node for m in group.matches]
-    found = group_geometry(dfg, members, hw, lanes)
+    found = geometry_of(dfg, group, hw, lanes)
     if found is None:
         return ()
     post: Registers = {}
     average: Average | None = None
-    for item in found.stages:
+    order = _order(dfg, group, found, hw)
+    for item, module in zip(found.stages, order, strict=True):
         if item.stage is Stage.POOL:
             registers, average = _pool(dfg, dfg[item.node], hw)
         else:
             registers = _STAGES[item.stage](dfg, found, item, hw)
-        post |= registers
+        post |= {_register(name, module.bank): value for name, value in registers.items()}
     whole = Layer(
         group=group.index,
         name=" + ".join(
@@ -55,7 +64,7 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         residual=found.residual,
         output=found.output,
         anchor=found.anchor,
-        order=_order(dfg, group, found, hw),
+        order=tuple(module.name for module in order),
         post=post,
         pad_value=_pad_value(dfg, found),
         macs=found.macs,
@@ -65,13 +74,27 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         pre_registers=_pre(dfg, found, hw),
         table=next((s.node for s in found.stages if s.stage is Stage.TABLE), None),
         average=average,
+        pool_bank=next((m.bank for m in order if m.stage is Stage.POOL), 0),
         interiors=_interiors(dfg, members, found),
     )
     rest = (replace(whole, phase=p, shape=s, macs=0) for p, s in found.phases[1:])
     return (whole, *rest)
 
 
-def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[str, ...]:
+def geometry_of(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> Geometry | None:
+    """The geometry of a matched group: what runs before the array, the match says. Raises
+    DoesNotFit.
+    """
+    front = {m.node for m in group.matches if m.module in chain_of(hw).front}
+    return group_geometry(dfg, [m.node for m in group.matches], hw, lanes, front)
+
+
+def _register(name: str, bank: int) -> str:
+    staged = REGISTER[Engine.POST, name].stage is not None
+    return unit_register(name, bank) if staged else name
+
+
+def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[PostModule, ...]:
     """The modules on which the group was matched, in the order of its stages; in place of those in
     front of the array, which convolutions alone pass, the same kind behind it. What the graph has
     not, or another kind of module than the stage needs, is no program.
@@ -81,10 +104,9 @@ def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[str, ..
     names: list[str] = []
     for item in found.stages:
         name = HEAD_NAME if item.stage is Stage.REQUANT else str(modules[item.node])
-        if name not in chain.by_name:
-            name = next(
-                (n for n in chain.by_name if n in kinds and kinds[n] is kinds.get(name)), name
-            )
+        if name in chain.front:
+            behind = (n for n in chain.by_name if n in kinds and kinds[n] is kinds[name])
+            name = next(behind, name)
         if name not in chain.by_name or chain.by_name[name].stage is not item.stage:
             raise DoesNotFit(
                 dfg[item.node].name,
@@ -99,7 +121,7 @@ def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[str, ..
             f"its pass would be {' -> '.join(names) or 'a copy'}, but {mistake}",
             "end the group earlier",
         )
-    return tuple(names)
+    return tuple(chain.by_name[name] for name in names)
 
 
 def _interiors(dfg: Dfg, members: list[int], found: Geometry) -> tuple[Interior, ...]:
@@ -168,20 +190,29 @@ def _pre(dfg: Dfg, found: Geometry, hw: HwSpec) -> Registers:
     """Registers of the pre chain; the activation only clamps, its scales are tied."""
     if not found.pre:
         return {}
-    registers = {"pre": 1, "pre_zero": 0, "pre_lo": INT8_MIN, "pre_hi": INT8_MAX}
-    for index in found.pre:
-        if dfg[index].op == "batch_norm":
-            registers["pre_zero"] = affine_params(dfg, index).y_zero
-            continue
-        act = act_params(dfg, index, hw.numeric)
-        if (act.pos, act.neg, act.shift, act.x_zero) != (1, 1, 0, act.y_zero):
-            raise DoesNotFit(
-                dfg[index].name,
-                "before the array an activation only clamps, its scales differ",
-                "quantise its input and output with one scale, or end the group before it",
-            )
-        registers |= {"pre_lo": act.lo, "pre_hi": act.hi}
+    slots = pre_slots(dfg, found.pre)
+    registers = {"pre": len(slots)}
+    for unit, nodes in enumerate(slots):
+        own = {"pre_zero": 0, "pre_lo": INT8_MIN, "pre_hi": INT8_MAX}
+        for index in nodes:
+            own |= _clamp(dfg, index, hw) if dfg[index].op in CLAMPS else _shifted(dfg, index)
+        registers |= {unit_register(name, unit): value for name, value in own.items()}
     return registers
+
+
+def _shifted(dfg: Dfg, index: int) -> Registers:
+    return {"pre_zero": affine_params(dfg, index).y_zero}
+
+
+def _clamp(dfg: Dfg, index: int, hw: HwSpec) -> Registers:
+    act = act_params(dfg, index, hw.numeric)
+    if (act.pos, act.neg, act.shift, act.x_zero) != (1, 1, 0, act.y_zero):
+        raise DoesNotFit(
+            dfg[index].name,
+            "before the array an activation only clamps, its scales differ",
+            "quantise its input and output with one scale, or end the group before it",
+        )
+    return {"pre_lo": act.lo, "pre_hi": act.hi}
 
 
 def _table(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # noqa: ARG001  one signature for all stages

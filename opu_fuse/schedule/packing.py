@@ -15,7 +15,7 @@ from opu_fuse.cost.phases import WHOLE
 from opu_fuse.cost.tiles import can_fetch
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import feature_shape
-from opu_fuse.hw.isa import PoolKind
+from opu_fuse.hw.isa import PoolKind, unit_register
 from opu_fuse.hw.layout import is_plain
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.layer import Layer
@@ -105,7 +105,7 @@ def _pools_slots(layer: Layer) -> bool:
     if pool is None:
         return True
     halves = pool.kernel[1] == pool.strides[1] == 2 and shape.mid_cols == 2 * shape.out_cols
-    is_max = layer.post.get("pool_kind") == PoolKind.MAX
+    is_max = layer.post.get(unit_register("pool_kind", layer.pool_bank)) == PoolKind.MAX
     return is_max and halves and not (pool.pads[1] or pool.pads[3] or shape.residual)
 
 

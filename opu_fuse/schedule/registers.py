@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from opu_fuse.hw.isa import unit_register
 from opu_fuse.schedule.layer import Layer
 
 
@@ -58,6 +59,7 @@ def average_parts(
         yield 0, rows, 0, cols, {}
         return
     pool, shape = layer.shape.pool_window, layer.shape
+    mults, shifts = (unit_register(f"pool_{name}", layer.pool_bank) for name in ("mult", "shift"))
     for y, yn, inside_y in _equal_counts(
         pool.kernel[0], pool.strides[0], pool.pads[0], row, rows, shape.mid_rows
     ):
@@ -65,7 +67,7 @@ def average_parts(
             pool.kernel[1], pool.strides[1], pool.pads[1], col, cols, shape.mid_cols
         ):
             mult, shift = layer.average.by_count[inside_y, inside_x]
-            yield y, yn, x, xn, {"pool_mult": mult, "pool_shift": shift}
+            yield y, yn, x, xn, {mults: mult, shifts: shift}
 
 
 def _equal_counts(

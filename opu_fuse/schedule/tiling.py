@@ -5,7 +5,6 @@ that keep the array busy.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from opu_fuse.cost.geometry import group_geometry
 from opu_fuse.cost.lanes import LAYOUT, map_lanes
 from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
@@ -19,7 +18,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.chunks import OutputRange, output_ranges, weight_bytes
 from opu_fuse.schedule.companions import find_companions, side_by_side
 from opu_fuse.schedule.layer import Layer
-from opu_fuse.schedule.lower import lower_group
+from opu_fuse.schedule.lower import geometry_of, lower_group
 from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.order import SegmentSteps, order_segments
 from opu_fuse.schedule.packing import choose_slots
@@ -159,7 +158,7 @@ def misfits_by_structure(
     misfits = []
     for group in partition.groups:
         try:
-            found = group_geometry(dfg, [m.node for m in group.matches], hw, lanes)
+            found = geometry_of(dfg, group, hw, lanes)
             for _, shape in found.phases if found else ():
                 _tile_of("", shape, hw, cache)
         except DoesNotFit as error:
@@ -233,7 +232,7 @@ def _tile_layer(
     blocks = ceil_div(layer.shape.mid_channels, hw.word_channels) if layer.anchor is not None else 0
     pre = align(params + blocks * block_bytes)
     blocks = ceil_div(layer.shape.in_channels, hw.word_channels) if layer.pre else 0
-    table = align(pre + blocks * block_bytes)
+    table = align(pre + blocks * block_bytes * layer.shape.pre)
     return PlannedLayer(
         layer=layer,
         tile=tile,

@@ -7,11 +7,11 @@ import numpy as np
 
 from opu_fuse.errors import ProgramError
 from opu_fuse.hw import timing
-from opu_fuse.hw.chain import chain_of
+from opu_fuse.hw.chain import chain_of, pool_kind
 from opu_fuse.hw.encoding import decode_with_positions
 from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine, PoolKind, Space, Stage
+from opu_fuse.hw.isa import Engine, Space, Stage, order_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.stops import Stops
 from opu_fuse.hw.sweep import sweep
@@ -159,7 +159,7 @@ def _sweeps(opcode: str, p: Mapping[str, int], hw: HwSpec) -> Sweeps:
         )
     s = sweep(opcode, p, hw)
     return Sweeps(
-        setup=timing.conv_setup_cycles(hw, px=s.px, pre=bool(p["pre"])),
+        setup=timing.conv_setup_cycles(hw, px=s.px, pre=p["pre"]),
         count=s.weight_rows,
         steps=pixels // s.px,
         period=timing.row_cycles(hw, pixels, s.px),
@@ -186,14 +186,14 @@ def _windows(p: Mapping[str, int], hw: HwSpec) -> Windows:
 
 
 def _chain(p: Mapping[str, int], hw: HwSpec) -> Chain:
-    stages = chain_of(hw).stages(p["order"])
+    stages = chain_of(hw).stages(order_of(p))
     requant = Stage.REQUANT in stages
     visits = timing.post_visits(
         out_rows=p["out_rows"],
         out_cols=p["out_cols"],
         window=(p["win_rows"], p["win_cols"]),
         stride_x=p["stride_x"],
-        kind=PoolKind(p["pool_kind"]),
+        kind=pool_kind(p, hw),
     )
     return Chain(
         blocks=p["blocks"],

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from opu_fuse import fixedpoint
-from opu_fuse.hw.isa import PARAM_WORDS, Space
+from opu_fuse.hw.isa import PARAM_WORDS, Space, unit_params
 from opu_fuse.hw.sweep import Sweep
 from opu_fuse.sim.memories import Memories
 
@@ -52,17 +52,21 @@ def _pre_chain(mem: Memories, p: Params, blocks: range, rows: range, cols: range
     mem.require_room("pre chain", len(blocks) * len(rows) * len(cols))
     c, y, x = (np.arange(r.start, r.stop) for r in (blocks, rows, cols))
     word = p["feature"] + c[:, None, None] * p["block_pitch"] + y[:, None] * p["row_pitch"] + x
-    first = p["pre_param"] + PARAM_WORDS * blocks.start
-    found = mem.parameters(Space.PRE, first, len(blocks))
-    made = fixedpoint.channel_affine(
-        mem.feature.take(word, axis=0)[..., :lanes],
-        mult=found.mult[:, None, None],
-        bias=found.bias[:, None, None],
-        shift=found.shift[:, None, None],
-        y_zero=p["pre_zero"],
-        lo=p["pre_lo"],
-        hi=p["pre_hi"],
-    )
+    units = p["pre"]
+    first = p["pre_param"] + PARAM_WORDS * units * blocks.start
+    found = mem.parameters(Space.PRE, first, len(blocks) * units)
+    made = mem.feature.take(word, axis=0)[..., :lanes]
+    for unit in range(units):
+        own, of_unit = unit_params(p, unit), slice(unit, None, units)
+        made = fixedpoint.channel_affine(
+            made,
+            mult=found.mult[of_unit, None, None],
+            bias=found.bias[of_unit, None, None],
+            shift=found.shift[of_unit, None, None],
+            y_zero=own["pre_zero"],
+            lo=own["pre_lo"],
+            hi=own["pre_hi"],
+        )
     return np.append(made.reshape(-1, lanes), np.zeros((1, lanes), np.int8), axis=0)
 
 

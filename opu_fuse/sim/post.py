@@ -13,7 +13,7 @@ import numpy as np
 
 from opu_fuse import fixedpoint
 from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.isa import PoolKind, ResidualKind, Space, Stage
+from opu_fuse.hw.isa import PoolKind, ResidualKind, Space, Stage, order_of, unit_params
 from opu_fuse.sim.memories import Memories
 
 Params = Mapping[str, int]
@@ -38,30 +38,32 @@ def run(mem: Memories, p: Params) -> tuple[StageValues, ...]:
     """Partial sums through the chain to the output buffer, and where `keep` says so to the feature
     buffer; returns what every stage made.
     """
-    chain = chain_of(mem.spec).stages(p["order"])
+    chain = chain_of(mem.spec).unpack(order_of(p))
+    stages = [module.stage for module in chain]
     lanes, blocks = mem.spec.word_channels, p["blocks"]
     mem.require_room("post", blocks * prod(_framed(p)))
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], p["in_rows"])
     xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], p["in_cols"])
     words = _words(p["psum"], blocks, p["psum_block_pitch"], ys, p["psum_row_pitch"], xs)
     value = mem.psum.take(words, axis=0)
-    if not chain or chain[0] is not Stage.REQUANT:
+    if Stage.REQUANT not in stages:
         value = value.astype(np.int8)
 
     found: list[StageValues] = []
     pooled = False
-    for number, stage in enumerate(chain):
-        match stage:
+    for number, module in enumerate(chain):
+        own = unit_params(p, module.bank)
+        match module.stage:
             case Stage.REQUANT:
                 value = _requantize(mem, p, value)
             case Stage.ACT:
-                value = _activate(p, value)
+                value = _activate(own, value)
             case Stage.POOL:
-                value = _pool(p, value, ys, xs)
+                value = _pool(own, value, ys, xs)
                 ys, xs, pooled = np.arange(p["out_rows"]), np.arange(p["out_cols"]), True
             case Stage.RESIDUAL:
-                rows, cols = (ys, xs) if Stage.POOL in chain[number:] else _outputs(p)
-                value = _residual(mem, p, value, rows, cols)
+                rows, cols = (ys, xs) if Stage.POOL in stages[number:] else _outputs(p)
+                value = _residual(mem, own, value, rows, cols)
             case Stage.TABLE:
                 value = mem.table[p["table"] + 128 + value.astype(np.int64), np.arange(lanes)]
         found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=value))

@@ -7,7 +7,7 @@ from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.isa import Engine, Stage
+from opu_fuse.hw.isa import Engine, Stage, order_of
 from opu_fuse.hw.layout import lanes_of
 from opu_fuse.sim.places import Place
 
@@ -51,7 +51,7 @@ def _writer(bundle: Bundle, segment: MachineSegment, place: Place, at: tuple[int
         p = instruction.params
         if segment.groups[number] != place.group or not (0 <= lane // lanes - block < p["blocks"]):
             continue
-        windowed = Stage.POOL in chain.stages(p["order"])
+        windowed = Stage.POOL in chain.stages(order_of(p))
         if in_tile and windowed:
             rows, cols, row, col = p["in_rows"], p["in_cols"], tile_row, tile_col
         else:

@@ -9,6 +9,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge, ReadOnly
 
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from rtl_sim.benches import compute_model
@@ -23,7 +24,8 @@ from rtl_sim.benches.engine_driver import (
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
-DRAIN = 6 + (2 if SPEC.buffers.pre else 0)  # last step to done
+PRE_UNITS = chain_of(SPEC).pre_units
+DRAIN = 6 + 2 * PRE_UNITS  # last step to done
 
 
 class Bench:
@@ -33,7 +35,7 @@ class Bench:
         cocotb.log.warning("seed %d", cocotb.RANDOM_SEED)
         self.dut = dut
         self.rng = np.random.default_rng(cocotb.RANDOM_SEED)
-        self.driver = EngineDriver(dut, Engine.COMPUTE, self.rng)
+        self.driver = EngineDriver(dut, SPEC, Engine.COMPUTE, self.rng)
 
     async def begin(self):
         W, buffers, integers = SPEC.word_channels, SPEC.buffers, self.rng.integers
@@ -104,8 +106,8 @@ def kinds():
         yield DEPTHWISE, 0, 0
     for number, mode in enumerate(SPEC.array.modes):
         yield CONV, number, 0
-        if SPEC.buffers.pre and mode.px == 1:
-            yield CONV, number, 1
+        if mode.px == 1:
+            yield from ((CONV, number, units) for units in range(1, PRE_UNITS + 1))
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
@@ -199,6 +201,7 @@ def wrong_instructions():
     whole = {"slot_log2": int(np.log2(W)), "pre": 0}
     if SPEC.buffers.pre:
         yield CONV, whole | {"pre": 1, "slot_log2": 0}
+        yield CONV, whole | {"pre": PRE_UNITS + 1}
     else:
         yield CONV, whole | {"pre": 1}
     small = whole | {"kernel_rows": 1, "kernel_cols": 1, "ic_first": 0, "ic_steps": 1, "pre": 0}

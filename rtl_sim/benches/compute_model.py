@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opu_fuse.fixedpoint import channel_affine
+from opu_fuse.hw.chain import chain_of
 from rtl_sim.benches.engine_driver import draw
 
 CONV, COPY, DEPTHWISE = 0, 1, 2
@@ -46,22 +47,24 @@ def pixel(spec, mem, p, y, x, block):
         if 0 <= y < p["in_rows"] and 0 <= column < p["in_cols"]:
             position = column * slot + byte
             found[lane] = mem.feature[row + position // padded][position % padded]
-            if p["pre"]:
-                found[lane] = _pre(mem, p, found[lane], block, lane)
+            for unit in range(p["pre"]):
+                found[lane] = _pre(mem, p, found[lane], block, lane, unit)
     return found
 
 
-def _pre(mem, p, value, block, lane):
+def _pre(mem, p, value, block, lane, unit):
     per_word = mem.pre.shape[1]
-    record = mem.pre[p["pre_param"] + PRE_WORDS * block + lane // per_word, lane % per_word]
+    first = p["pre_param"] + PRE_WORDS * (block * p["pre"] + unit)
+    record = mem.pre[first + lane // per_word, lane % per_word]
+    own = f"@{unit}" if unit else ""
     return channel_affine(
         value,
         mult=int(record["mult"]),
         bias=int(record["bias"]),
         shift=int(record["shift"]),
-        y_zero=p["pre_zero"],
-        lo=p["pre_lo"],
-        hi=p["pre_hi"],
+        y_zero=p[f"pre_zero{own}"],
+        lo=p[f"pre_lo{own}"],
+        hi=p[f"pre_hi{own}"],
     )
 
 
@@ -138,7 +141,7 @@ def fill(spec, opcode, p):
     if opcode == COPY:
         return 2
     words = spec.mode_row_words(spec.array.modes[p["mode"]])
-    return max(words, 2, PRE_WORDS if p["pre"] else 0)
+    return max(words, 2, PRE_WORDS * p["pre"])
 
 
 def cycles(spec, opcode, p):
@@ -153,7 +156,7 @@ def cycles(spec, opcode, p):
     for s in range(p["ic_first"], p["ic_first"] + p["ic_steps"]):
         if s % (spec.word_channels // mode.ic) == 0 and s > p["ic_first"]:
             if p["pre"]:  # its parameters follow those of the block before
-                begin = max(begin, entered + PRE_WORDS)
+                begin = max(begin, entered + PRE_WORDS * p["pre"])
             entered = begin
         begin += rows * row
     return begin - row + pixels
@@ -196,7 +199,7 @@ def _draw(spec, rng, opcode, largest):
     p = _tile(spec, rng, largest) | draw(rng, mode=(0, len(spec.array.modes) - 1))
     single = opcode == CONV and spec.array.modes[p["mode"]].px == 1
     if single and spec.buffers.pre and rng.random() < 0.4:
-        p |= {"pre": 1, "slot_log2": int(math.log2(W))}
+        p |= {"slot_log2": int(math.log2(W))} | draw(rng, pre=(1, chain_of(spec).pre_units))
     if opcode == DEPTHWISE:
         side = (1, spec.array.window_side)
         p |= {"slot_log2": int(math.log2(W))} | draw(rng, kernel_rows=side, kernel_cols=side)
@@ -242,10 +245,11 @@ def _tile(spec, rng, largest):
         out_cols=(1, largest),
         pad_value=(-128, 127),
         accumulate=(0, 1),
-        pre_zero=(-128, 127),
-        pre_lo=(-128, 0),
-        pre_hi=(0, 127),
     )
+    for unit in range(max(1, chain_of(spec).pre_units)):
+        of = f"@{unit}" if unit else ""
+        limits = {"zero": (-128, 127), "lo": (-128, 0), "hi": (0, 127)}
+        p |= draw(rng, **{f"pre_{name}{of}": between for name, between in limits.items()})
     if rng.random() < 0.6:
         p["slot_log2"] = full
     if rng.random() < 0.15:

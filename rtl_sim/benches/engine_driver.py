@@ -11,7 +11,9 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
-from opu_fuse.hw.isa import registers_of
+from opu_fuse.hw.isa import registers_of, unit_register
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.svchain import units_of
 
 PATIENCE = 100_000  # cycles without a retirement
 INPUTS = (
@@ -28,13 +30,17 @@ def draw(rng, **ranges):
     return {name: int(rng.integers(low, high + 1)) for name, (low, high) in ranges.items()}
 
 
-def pack(engine, values):
-    """The parameter struct of an engine: registers in index order, the first in the top bits."""
+def pack(spec, engine, values):
+    """The parameter struct of an engine: registers in index order, the first in the top bits; of
+    those that every unit has, the last unit's.
+    """
     word = 0
     for register in registers_of(engine):
-        value = int(values[register.name])
-        assert register.lowest <= value <= register.highest, f"{register.name} = {value}"
-        word = word << register.bits | value & ((1 << register.bits) - 1)
+        units = 1 if register.stage is None else units_of(spec, register.stage)
+        for unit in reversed(range(units)):
+            value = int(values.get(unit_register(register.name, unit), 0))
+            assert register.lowest <= value <= register.highest, f"{register.name} = {value}"
+            word = word << register.bits | value & ((1 << register.bits) - 1)
     return word
 
 
@@ -57,6 +63,7 @@ class EngineDriver:
     """One engine in its bench. `illegal` counts refused starts; cycle 0 is the end of reset."""
 
     dut: object
+    spec: HwSpec
     engine: object
     rng: np.random.Generator
     cycle: int = 0
@@ -114,7 +121,7 @@ class EngineDriver:
             if waiting and not offered and self.rng.random() < pauses.start:
                 opcode, values = waiting[0]
                 dut.op_i.value = opcode
-                dut.params_i.value = pack(self.engine, values)
+                dut.params_i.value = pack(self.spec, self.engine, values)
                 offered = True
             dut.start_valid_i.value = int(offered)
             if offered and int(dut.start_ready_o.value):

@@ -35,7 +35,7 @@ class Bench:
         cocotb.log.warning("seed %d", cocotb.RANDOM_SEED)
         self.dut = dut
         self.rng = np.random.default_rng(cocotb.RANDOM_SEED)
-        self.driver = EngineDriver(dut, Engine.POST, self.rng)
+        self.driver = EngineDriver(dut, SPEC, Engine.POST, self.rng)
 
     async def begin(self):
         W, buffers = SPEC.word_channels, SPEC.buffers

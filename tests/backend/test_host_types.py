@@ -150,9 +150,7 @@ def test_only_single_images_and_rows_are_rounded(rng, tmp_path):
 
 def test_a_model_that_the_runtime_cannot_load_is_refused_when_it_is_compiled():
     text = graph("(float[3,1,4] x, float[1,4,4] w, float[1,4,4] r) => (float[3,1,1,4] y)", "")
-    node = onnx.helper.make_node(
-        "RNN", ["x", "w", "r"], ["y"], name="rnn", hidden_size=4, layout=1
-    )
+    node = onnx.helper.make_node("RNN", ["x", "w", "r"], ["y"], name="rnn", hidden_size=4, layout=1)
     model = onnx.parser.parse_model(text)
     model.graph.node.append(node)
     with pytest.raises(ModelError, match=r"host operator rnn: ONNX Runtime cannot run it"):

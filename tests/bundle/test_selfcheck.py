@@ -34,7 +34,7 @@ def test_a_sound_program_passes():
         (
             "order",
             0x22,
-            "has order 0x22, which the graph of opu-tiny has not: compare shares its unit ",
+            "has order 0x22, which the graph of opu-tiny has not: compare stands twice",
         ),
         ("blocks", 0, "has blocks = 0, at least 1 is needed"),
         ("out", 127, "writes word 128 of the output buffer, which holds 128 words"),

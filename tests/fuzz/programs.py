@@ -28,7 +28,7 @@ from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.errors import UserError
 from opu_fuse.hw.encoding import decode, encode
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import OPCODES, SYNC_ENGINES, registers_of
+from opu_fuse.hw.isa import OPCODES, SYNC_ENGINES, parameters_of
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.report.json import inspect_json, run_json
@@ -201,7 +201,7 @@ def _change_instruction(rng: np.random.Generator, program: list[Instruction]) ->
 
 
 def _with_odd_register(rng: np.random.Generator, x: Instruction) -> dict[str, int]:
-    register = one_of(rng, registers_of(x.engine))
+    register = one_of(rng, parameters_of(x.engine))
     value = x.params[register.name]
     if register.name == "order" and rng.random() < 0.5:
         new = int(sum(int(rng.integers(7)) << 4 * i for i in range(5)))

@@ -86,19 +86,26 @@ NOT_BUILT = {
         + "  edges: {concat: [early], early: [pad]}\n",
         "mine.yaml:4: the RTL cannot build this: module 'early': no pool there",
     ),
-    "two modules of a kind": (
-        "dataflow:\n  modules: {relu2: {kind: comparator, exit: true}}\n"
-        + "  edges: {res_add: [compare, pool, relu2]}\n",
-        "'compare' and 'relu2' are both comparator, the RTL has one",
-    ),
-    "a product beside the residual adder": (
-        "dataflow:\n  modules: {se: {kind: se, operand: full, exit: true}}\n"
-        + "  edges: {res_add: [compare, pool, se]}\n",
-        "'res_add' and 'se' are one unit there; give both the same `unit`",
+    "two paddings in front of the array": (
+        "dataflow:\n  modules: {pad2: {kind: pad, bypass: true}}\n"
+        + "  edges: {concat: [pad, pad2], pad2: [ipa]}\n",
+        "'pad' and 'pad2' are both pad, the RTL has one there",
     ),
     "a unit of two kinds": (
-        "dataflow: {modules: {compare: {unit: pool}}}\n",
-        "'compare' and 'pool' are units of their own there; give them no common `unit`",
+        "dataflow: {modules: {compare: {unit: one}, pool: {unit: one}}}\n",
+        "a comparator and a pool share no unit ('one'); give them two",
+    ),
+    "a unit before the array": (
+        "dataflow: {modules: {pad: {unit: one}}}\n",
+        "module 'pad' is no stage of the post chain; remove `unit`",
+    ),
+    "thirteen stages": (
+        "dataflow:\n  modules: {"
+        + ", ".join(f"c{i}: {{kind: comparator, exit: true}}" for i in range(10))
+        + "}\n  edges: {compare: ["
+        + ", ".join(f"c{i}" for i in range(10))
+        + "]}\n",
+        "13 modules in the post chain, at most 12; remove some",
     ),
     "an adder on activations": (
         "dataflow: {modules: {add: {domain_in: act, domain_out: act}}}\n",

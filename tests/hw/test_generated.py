@@ -86,9 +86,14 @@ def test_every_opcode_register_and_error_has_its_code_in_the_package():
 def test_a_parameter_struct_lists_the_registers_in_table_order(engine):
     text = sv_package(load_hw("opu-tiny"))
     body = re.search(rf"struct packed {{([^}}]*)}} {engine.name.lower()}_params_t;", text)[1]
-    fields = re.findall(r"logic\s+(signed)?\s*\[(\d+):0\]\s+(\w+);", body)
-    assert [(s == "signed", int(top) + 1, name) for s, top, name in fields] == [
-        (r.signed, r.bits, f"{r.name}_" if r.name in KEYWORDS else r.name)
+    found = re.findall(r"logic\s+(signed)?\s*((?:\[\d+:0\])+)\s+(\w+);", body)
+    fields = [(s == "signed", tuple(map(int, re.findall(r"(\d+):0", d))), n) for s, d, n in found]
+    assert fields == [
+        (
+            r.signed and r.stage is None,
+            (r.bits - 1,) if r.stage is None else (0, r.bits - 1),  # an element for each unit
+            f"{r.name}_" if r.name in KEYWORDS else r.name,
+        )
         for r in registers_of(engine)
     ]
 

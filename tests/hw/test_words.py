@@ -30,6 +30,7 @@ from opu_fuse.hw.isa import (
     SYNC_ENGINES,
     Engine,
     Opcode,
+    parameters_of,
     registers_of,
 )
 from opu_fuse.hw.load import load_hw
@@ -38,7 +39,7 @@ LIGHT = load_hw("opu-light")
 
 
 def make(engine, opcode, waits=(), signals=(), **params):
-    zeros = {r.name: 0 for r in registers_of(engine)}
+    zeros = {r.name: 0 for r in parameters_of(engine)}
     assert params.keys() <= zeros.keys()
     return Instruction(
         engine=engine, opcode=opcode, params=zeros | params, waits=waits, signals=signals
@@ -53,7 +54,7 @@ def instructions(draw, opcodes: tuple[Opcode, ...] = OPCODES[1:]):
     tokens = st.sets(st.sampled_from(partners)) if opcode.engine in SYNC_ENGINES else st.just(set())
     params = {
         r.name: draw(st.just(0) | st.integers(r.lowest, r.highest))
-        for r in registers_of(opcode.engine)
+        for r in parameters_of(opcode.engine)
     }
     return Instruction(
         engine=opcode.engine,
@@ -244,7 +245,32 @@ def test_assembly_reads_like_the_machine():
     assert product.params["order"] == 0x65
     assert product.params["res_kind"] == 1
     assert "order=table,se res_kind=multiply" in disassemble([product], spec=LIGHT)
-    assert "order=101 " in disassemble([product])
+    assert "order=0x65 " in disassemble([product])
+
+
+def test_units_have_registers_of_their_own():
+    text = "post.run order=0x1 act_lo=-7 act_lo@1=-7 pool_kind@11=average act_pos@1=3"
+    (post,) = assemble(text)
+    assert post.params["act_lo"] == post.params["act_lo@1"] == -7
+    assert {name for name in post.params if "@" in name} == {
+        *("act_lo@1", "act_pos@1", "pool_kind@11")
+    }
+    program = [post, replace(post, params=post.params | {"act_lo": 1}), END]
+    assert decode(encode(program)) == program
+    assert assemble(disassemble(program)) == program
+    without = {k: v for k, v in post.params.items() if k != "act_pos@1"}
+    program = [post, replace(post, params=without), END]  # back to 0
+    assert decode(encode(program)) == program
+
+
+def test_a_unit_is_selected_before_its_registers_are_written():
+    post = make(Engine.POST, "run", act_pos=5, psum=2)
+    post = replace(post, params=post.params | {"act_pos@1": 6})
+    index = {name: REGISTER[Engine.POST, name].index for name in ("psum", "act_pos", "bank")}
+    written = [(w >> 22 & 63, w & 0x3FFFFF) for w in encode([post]).tolist() if not w >> 31]
+    assert written == [
+        *((index["psum"], 2), (index["act_pos"], 5), (index["bank"], 1), (index["act_pos"], 6))
+    ]
 
 
 def test_disassembly_shows_comments_and_positions():
@@ -282,15 +308,20 @@ BROKEN_LINES = {
     "post.run order=requant,relu": "order: unknown stage 'relu'; stages: requant, compare, pool, ",
     "post.run order=tabel": "order: unknown stage 'tabel'; stages: requant, compare, pool, "
     "res_add, table, se (did you mean 'table'?)",
-    "post.run order=pool,pool,pool,pool,pool,pool": "order: 6 post stages, the register holds 5",
-    "post.run order=se,res_add": "order: se,res_add is none of opu-light: res_add shares its unit",
+    f"post.run order={'pool,' * 15}pool": "order: 16 post stages, an order holds 15",
+    "post.run order=se,res_add": "order: se,res_add is none of opu-light: se and res_add are used "
+    "in turn, not in one pass",
     "post.run order=compare,table": "order: compare,table is none of opu-light: compare does not "
     "lead to table; follow the edges of its graph",
     "post.run order=0x12": "order: 0x12 is none of opu-light: compare does not lead to requant",
     "post.run order=15": "order: 15 is none of opu-light: unknown stage 15",
-    "post.run order=0x1000000": "post.order = 16777216 is outside 0..1048575 (20 bits)",
+    "post.run order=0x1000000": "order: 0x1000000 is none of opu-light: codes behind its end",
+    f"post.run order={1 << 60:#x}": "order: 0x1000000000000000 holds more than 15 codes",
     "post.run order=0x201": "order: 0x201 is none of opu-light: codes behind its end",
-    "post.run order=-1": "post.order = -1 is outside 0..1048575 (20 bits)",
+    "post.run order=-1": "order: -1 holds more than 15 codes, or is negative",
+    "post.run act_pos@12=1": "post has no register 'act_pos@12'",
+    "post.run psum@1=1": "post has no register 'psum@1'",
+    "post.run bank=1": "post has no register 'bank'",
     "post.run pool_kind=mean": "pool_kind: 'mean' is not known; max or average",
     "post.run res_kind=sum": "res_kind: 'sum' is not known; add or multiply",
     "post.run hash=1": "post has no register 'hash'",

@@ -17,6 +17,19 @@ buffers:
   {pre}
 post: {{lanes: {lanes}}}
 """
+TWO_BEFORE = """\
+dataflow:
+  modules:
+    shift: {kind: adder, operand: per_channel, bypass: true}
+    early: {kind: comparator, bypass: true}
+    scale: {kind: multiplier, operand: per_channel, bypass: true}
+  edges:
+    concat: [shift]
+    shift: [early]
+    early: [scale]
+    scale: [pad]
+"""
+"""Two units before the array: `early` is the clamp of `shift`."""
 
 
 def machine(folder, name, *, lanes, units, multipliers, modes, depthwise=True, pre=True):
@@ -31,7 +44,7 @@ def machine(folder, name, *, lanes, units, multipliers, modes, depthwise=True, p
         modes=", ".join(f"{{ic: {ic}, oc: {oc}, px: {px}}}" for ic, oc, px in modes),
         pre="pre: {words: 64, banks: 2}" if pre else "",
     )
-    path.write_text(text)
+    path.write_text(text + TWO_BEFORE * pre)
     return str(path)
 
 

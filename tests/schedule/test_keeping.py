@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.isa import Engine, Space, registers_of
+from opu_fuse.hw.isa import Engine, Space, parameters_of
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule.dependencies import synchronise
@@ -220,7 +220,7 @@ def test_every_token_of_a_kept_chain_is_needed():
 def test_load_and_a_post_that_keeps_take_turns_at_the_write_port():
     one = dict.fromkeys(("out_rows", "out_cols", "blocks", "win_rows", "win_cols"), 1)
     one |= dict.fromkeys(("stride_y", "stride_x", "in_rows", "in_cols", "rows", "run"), 1)
-    known = {e: {r.name for r in registers_of(e)} for e in (Engine.POST, Engine.LOAD)}
+    known = {e: {r.name for r in parameters_of(e)} for e in (Engine.POST, Engine.LOAD)}
     post, load = (
         instruction(engine, opcode, {n: v for n, v in (one | more).items() if n in known[engine]})
         for engine, opcode, more in (

@@ -27,15 +27,23 @@ def _every_module() -> Dataflow:
         "table": Module(kind=K.TABLE, exit=True),
         "se": Module(kind=K.SE, operand=Access.FULL, unit="residual", exit=True),
         "upsample": Module(kind=K.UPSAMPLE, exit=True),
+        "shift": Module(kind=K.ADDER, operand=Access.PER_CHANNEL, bypass=True),
+        "early": Module(kind=K.COMPARATOR, bypass=True),
+        "scale": Module(kind=K.MULTIPLIER, operand=Access.PER_CHANNEL, bypass=True),
     }
+    front = {"concat": ("shift",), "shift": ("early",), "early": ("scale",), "scale": ("pad",)}
     post = ("compare", "pool", "res_add", "table", "se")
     edges = {name: (*(n for n in post if n != name), "upsample") for name in post}
     return replace(
-        flow, modules={**flow.modules, **more}, edges={**flow.edges, "add": post, **edges}
+        flow,
+        modules={**flow.modules, **more},
+        edges={**flow.edges, **front, "add": post, **edges},
     )
 
 
 EVERY_MODULE = _every_module()
+PRE_UNITS = 2
+"""Before the array: `early` is the clamp of `shift`."""
 
 
 def machine(name: str, lanes: int, array: Array, width: int) -> HwSpec:

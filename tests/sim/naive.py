@@ -111,12 +111,16 @@ class NaiveMachine:
         at, size = column * slot + byte, self.spec.word_bytes
         word = p["feature"] + c * p["block_pitch"] + y * p["row_pitch"] + at // size
         value = int(self.read(Space.FEATURE, word)[at % size])
-        return self.pre_chain(p, c, i, value) if p["pre"] else value
+        for unit in range(p["pre"]):
+            value = self.pre_unit(p, unit, c, i, value)
+        return value
 
-    def pre_chain(self, p, c, lane, v):
-        record = self.record(Space.PRE, p["pre_param"] + 8 * c, lane)
+    def pre_unit(self, p, unit, c, lane, v):
+        record = self.record(Space.PRE, p["pre_param"] + 8 * (c * p["pre"] + unit), lane)
         B, A, s = wrap(record & 0xFFFFFFFF, 32), wrap(record >> 32 & 0xFFFF, 16), record >> 48 & 255
-        return clamp(rne(v * A + B, wrap(s, 8)) + p["pre_zero"], p["pre_lo"], p["pre_hi"])
+        own = f"@{unit}" if unit else ""
+        zero, lo, hi = (p.get(f"pre_{name}{own}", 0) for name in ("zero", "lo", "hi"))
+        return clamp(rne(v * A + B, wrap(s, 8)) + zero, lo, hi)
 
     def record(self, space, first, lane):
         """Eight little-endian bytes of a lane."""
@@ -134,8 +138,8 @@ class NaiveMachine:
         row = p["weight"]
         for s in range(p["ic_first"], p["ic_first"] + p["ic_steps"]):
             if p["pre"]:
-                for word in range(8):
-                    self.read(Space.PRE, p["pre_param"] + 8 * (s // S) + word)
+                for word in range(8 * p["pre"]):
+                    self.read(Space.PRE, p["pre_param"] + 8 * p["pre"] * (s // S) + word)
             for ky in range(p["kernel_rows"]):
                 for kx in range(p["kernel_cols"]):
                     for g in range(p["oc_first"], p["oc_first"] + p["oc_steps"]):

@@ -11,17 +11,18 @@ from opu_fuse.hw.isa import (
     ResidualKind,
     Space,
     Stage,
-    registers_of,
+    parameters_of,
 )
 from opu_fuse.hw.spec import ModuleKind
 from rtl_sim.benches.graph_orders import orders_of
+from tests.sim.machines import PRE_UNITS
 
 WINDOW_BYTES = 4096
 
 
 def instruction(engine, opcode, params, **tokens):
     """An instruction whose missing registers are 0."""
-    full = {r.name: 0 for r in registers_of(engine)} | params
+    full = {r.name: 0 for r in parameters_of(engine)} | params
     return Instruction(engine=engine, opcode=opcode, params=full, **tokens)
 
 
@@ -140,8 +141,12 @@ def conv(rng, spec):
             return None
     if spec.buffers.pre and mode.px == 1 and not slotted and rng.random() < 0.5:
         lo = int8(rng)
-        params |= {"pre": 1, "pre_param": pick(rng, 0, 40), "pre_zero": int8(rng)}
+        units = pick(rng, 1, PRE_UNITS)
+        params |= {"pre": units, "pre_param": pick(rng, 0, 40), "pre_zero": int8(rng)}
         params |= {"pre_lo": lo, "pre_hi": pick(rng, lo, 127)}
+        if units > 1:
+            further = {"pre_zero@1": int8(rng), "pre_lo@1": lo, "pre_hi@1": pick(rng, lo, 127)}
+            params |= {name: value for name, value in further.items() if value}
     return instruction(Engine.COMPUTE, "conv", params)
 
 

@@ -34,8 +34,8 @@ def test_exactly_the_orders_of_the_graph_are_legal(name):
         (0x201, "codes behind its end"),
         (0x52, "compare does not lead to table"),
         (0x12, "compare does not lead to requant"),
-        (0x11, "requant shares its unit with a stage before it, or stands twice"),
-        (0x46, "res_add shares its unit with a stage before it, or stands twice"),
+        (0x11, "requant stands twice"),
+        (0x46, "se and res_add are used in turn, not in one pass"),
     ],
 )
 def test_why_an_order_is_none_names_machine_and_stage(order, why):

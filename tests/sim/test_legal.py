@@ -160,7 +160,7 @@ ILLEGAL = {
     "stage twice": (
         "run",
         {"order": 0x22},
-        "0x22, .*: compare shares its unit .*, or stands twice",
+        "0x22, .*: compare stands twice",
     ),
     "gap in the chain": ("run", {"order": 0x201}, "0x201, .*: codes behind its end"),
     "late requant": ("run", {"order": 0x12}, "0x12, .*: compare does not lead to requant"),

@@ -91,7 +91,8 @@ package opu_pkg;
     STAGE_ACT = 3'd2,
     STAGE_POOL = 3'd3,
     STAGE_RESIDUAL = 3'd4,
-    STAGE_TABLE = 3'd5
+    STAGE_TABLE = 3'd5,
+    STAGE_PRE = 3'd6
   } stage_e;
 
   typedef enum logic [0:0] {
@@ -123,12 +124,27 @@ package opu_pkg;
   localparam int unsigned OPCODES_POST = 1;
   localparam int unsigned OPCODES_STORE = 1;
 
-  // Codes of `order`: 1 requant, 2 compare, 3 pool, 4 res_add. Element c of a table, bit c of a mask: code c;
-  // POST_FOLLOW: what may come next, element 0 for the start without the array.
-  localparam logic [15:0][2:0] POST_STAGE = {3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, 3'd0};
+  // Codes of `order`: 1 requant, 2 compare, 3 pool, 4 res_add.
+  // Element c of POST_PLACE, bit c of a mask: code c. POST_FOLLOW: what may come next,
+  // element 0 at the start without the array.
+  localparam int unsigned PLACE_BITS = 3;
+  localparam logic [15:0][2:0] POST_PLACE = {3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd4, 3'd3, 3'd2, 3'd1, 3'd0};
   localparam logic [15:0][15:0] POST_FOLLOW = {16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h000c, 16'h0014, 16'h0018, 16'h001c, 16'h001c};
   localparam logic [15:0] POST_PRODUCT = 16'h0000;
   localparam logic [15:0] POST_END = 16'h001f;
+  // Places of the chain: 0 its exit, 1 the requantiser, then the units; element p is
+  // place p. PLACE_FEED: places from which it takes values.
+  localparam int unsigned POST_PLACES = 5;
+  localparam logic [4:0][2:0] PLACE_STAGE = {STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, STAGE_NONE};
+  localparam logic [4:0][3:0] PLACE_BANK = {4'd0, 4'd0, 4'd0, 4'd0, 4'd0};
+  localparam logic [4:0][4:0] PLACE_FEED = {5'b01110, 5'b10110, 5'b11010, 5'b00000, 5'b11110};
+  // Units of a stage that have registers.
+  localparam int unsigned REQUANT_UNITS = 1;
+  localparam int unsigned ACT_UNITS = 1;
+  localparam int unsigned POOL_UNITS = 1;
+  localparam int unsigned RESIDUAL_UNITS = 1;
+  localparam int unsigned TABLE_UNITS = 1;
+  localparam int unsigned PRE_UNITS = 1;
 
   localparam logic [5:0] REG_FETCH_HASH_LO = 6'd0;  // bits 21:0 of the spec hash the program was made for
   localparam logic [5:0] REG_FETCH_HASH_HI = 6'd1;  // bits 43:22 of the spec hash
@@ -166,11 +182,12 @@ package opu_pkg;
   localparam logic [5:0] REG_COMPUTE_SLOT_LOG2 = 6'd23;  // log2 of the bytes a pixel takes in a feature word
   localparam logic [5:0] REG_COMPUTE_IC_FIRST = 6'd24;  // first input segment visited
   localparam logic [5:0] REG_COMPUTE_OC_FIRST = 6'd25;  // first output channel group visited
-  localparam logic [5:0] REG_COMPUTE_PRE = 6'd26;  // 1: features pass the pre chain
-  localparam logic [5:0] REG_COMPUTE_PRE_PARAM = 6'd27;  // pre chain parameter word of block 0 (8 words a block)
-  localparam logic [5:0] REG_COMPUTE_PRE_ZERO = 6'd28;  // zero point after the pre chain
-  localparam logic [5:0] REG_COMPUTE_PRE_LO = 6'd29;  // lower clamp of the pre chain
-  localparam logic [5:0] REG_COMPUTE_PRE_HI = 6'd30;  // upper clamp of the pre chain
+  localparam logic [5:0] REG_COMPUTE_PRE = 6'd26;  // units of the pre chain that features pass
+  localparam logic [5:0] REG_COMPUTE_PRE_PARAM = 6'd27;  // pre chain parameter word of block 0 (8 words a block and unit)
+  localparam logic [5:0] REG_COMPUTE_PRE_ZERO = 6'd28;  // zero point after the unit
+  localparam logic [5:0] REG_COMPUTE_PRE_LO = 6'd29;  // lower clamp of the unit
+  localparam logic [5:0] REG_COMPUTE_PRE_HI = 6'd30;  // upper clamp of the unit
+  localparam logic [5:0] REG_COMPUTE_BANK = 6'd31;  // unit of the pre chain whose registers are written from here on
   localparam logic [5:0] REG_POST_PSUM = 6'd0;  // partial sum word of tile pixel (0, 0), block 0
   localparam logic [5:0] REG_POST_PSUM_ROW_PITCH = 6'd1;  // partial sum words from tile row to tile row
   localparam logic [5:0] REG_POST_PSUM_BLOCK_PITCH = 6'd2;  // partial sum words from block to block
@@ -192,7 +209,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_RES = 6'd18;  // residual buffer word of pixel (0, 0), block 0
   localparam logic [5:0] REG_POST_RES_ROW_PITCH = 6'd19;  // residual words from row to row
   localparam logic [5:0] REG_POST_RES_BLOCK_PITCH = 6'd20;  // residual words from block to block
-  localparam logic [5:0] REG_POST_ORDER = 6'd21;  // post chain: codes of five modules, four bits each, first stage lowest
+  localparam logic [5:0] REG_POST_ORDER = 6'd21;  // post chain: codes of modules, four bits each, first stage lowest
   localparam logic [5:0] REG_POST_REQUANT_ZERO = 6'd22;  // zero point after REQUANT
   localparam logic [5:0] REG_POST_POOL_KIND = 6'd23;  // 0 max, 1 average
   localparam logic [5:0] REG_POST_POOL_MULT = 6'd24;  // average: multiplier
@@ -220,6 +237,9 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_KEEP_AT = 6'd46;  // feature buffer word of output pixel (0, 0), block 0
   localparam logic [5:0] REG_POST_KEEP_ROW_PITCH = 6'd47;  // feature words from row to row
   localparam logic [5:0] REG_POST_KEEP_BLOCK_PITCH = 6'd48;  // feature words from block to block
+  localparam logic [5:0] REG_POST_BANK = 6'd49;  // unit whose registers are written from here on, among those of its stage
+  localparam logic [5:0] REG_POST_ORDER_2 = 6'd50;  // post chain: sixth to tenth stage
+  localparam logic [5:0] REG_POST_ORDER_3 = 6'd51;  // post chain: eleventh to fifteenth stage
   localparam logic [5:0] REG_STORE_DRAM_LO = 6'd0;  // byte offset in the memory window, bits 21:0
   localparam logic [5:0] REG_STORE_DRAM_HI = 6'd1;  // byte offset in the memory window, bits 31:22
   localparam logic [5:0] REG_STORE_SRC = 6'd2;  // first output buffer word read; words are read contiguously
@@ -253,7 +273,8 @@ package opu_pkg;
     has_fetch = index < 6'd2;
   endfunction
 
-  // The register exists and holds the value (upper bits are zero, or copies of the sign).
+  // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
+  // or copies of the sign.
   function automatic logic fits_fetch(logic [5:0] index, logic [21:0] value);
     case (index)
       6'd0: fits_fetch = 1'b1;
@@ -293,7 +314,8 @@ package opu_pkg;
     has_load = index < 6'd8;
   endfunction
 
-  // The register exists and holds the value (upper bits are zero, or copies of the sign).
+  // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
+  // or copies of the sign.
   function automatic logic fits_load(logic [5:0] index, logic [21:0] value);
     case (index)
       6'd0: fits_load = 1'b1;
@@ -335,11 +357,12 @@ package opu_pkg;
     logic        [3:0]   slot_log2;
     logic        [15:0]  ic_first;
     logic        [15:0]  oc_first;
-    logic        [0:0]   pre;
+    logic        [2:0]   pre;
     logic        [21:0]  pre_param;
-    logic signed [7:0]   pre_zero;
-    logic signed [7:0]   pre_lo;
-    logic signed [7:0]   pre_hi;
+    logic [0:0][7:0] pre_zero;
+    logic [0:0][7:0] pre_lo;
+    logic [0:0][7:0] pre_hi;
+    logic        [3:0]   bank;
   } compute_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -372,21 +395,23 @@ package opu_pkg;
       6'd23: set_compute.slot_log2 = value[3:0];
       6'd24: set_compute.ic_first = value[15:0];
       6'd25: set_compute.oc_first = value[15:0];
-      6'd26: set_compute.pre = value[0:0];
+      6'd26: set_compute.pre = value[2:0];
       6'd27: set_compute.pre_param = value[21:0];
       6'd28: set_compute.pre_zero = value[7:0];
       6'd29: set_compute.pre_lo = value[7:0];
       6'd30: set_compute.pre_hi = value[7:0];
+      6'd31: set_compute.bank = value[3:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_compute(logic [5:0] index);
-    has_compute = index < 6'd31;
+    has_compute = index < 6'd32;
   endfunction
 
-  // The register exists and holds the value (upper bits are zero, or copies of the sign).
-  function automatic logic fits_compute(logic [5:0] index, logic [21:0] value);
+  // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
+  // or copies of the sign.
+  function automatic logic fits_compute(logic [5:0] index, logic [21:0] value, logic [3:0] bank);
     case (index)
       6'd0: fits_compute = 1'b1;
       6'd1: fits_compute = value[21:16] == '0;
@@ -414,11 +439,12 @@ package opu_pkg;
       6'd23: fits_compute = value[21:4] == '0;
       6'd24: fits_compute = value[21:16] == '0;
       6'd25: fits_compute = value[21:16] == '0;
-      6'd26: fits_compute = value[21:1] == '0;
+      6'd26: fits_compute = value[21:3] == '0;
       6'd27: fits_compute = 1'b1;
-      6'd28: fits_compute = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd29: fits_compute = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd30: fits_compute = (value[21:7] == '0) || (value[21:7] == '1);
+      6'd28: fits_compute = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd29: fits_compute = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd30: fits_compute = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd31: fits_compute = value < 22'd1;
       default: fits_compute = 1'b0;
     endcase
   endfunction
@@ -447,25 +473,25 @@ package opu_pkg;
     logic        [21:0]  res_block_pitch;
     logic        [19:0]  order;
     logic signed [7:0]   requant_zero;
-    logic        [0:0]   pool_kind;
-    logic        [15:0]  pool_mult;
-    logic        [5:0]   pool_shift;
-    logic signed [7:0]   pool_x_zero;
-    logic signed [7:0]   pool_y_zero;
-    logic        [15:0]  act_pos;
-    logic        [15:0]  act_neg;
-    logic        [5:0]   act_shift;
-    logic signed [7:0]   act_x_zero;
-    logic signed [7:0]   act_y_zero;
-    logic signed [7:0]   act_lo;
-    logic signed [7:0]   act_hi;
-    logic        [15:0]  res_a_mult;
-    logic        [15:0]  res_b_mult;
-    logic        [5:0]   res_shift;
-    logic signed [7:0]   res_a_zero;
-    logic signed [7:0]   res_b_zero;
-    logic signed [7:0]   res_y_zero;
-    logic        [0:0]   res_kind;
+    logic [0:0][0:0] pool_kind;
+    logic [0:0][15:0] pool_mult;
+    logic [0:0][5:0] pool_shift;
+    logic [0:0][7:0] pool_x_zero;
+    logic [0:0][7:0] pool_y_zero;
+    logic [0:0][15:0] act_pos;
+    logic [0:0][15:0] act_neg;
+    logic [0:0][5:0] act_shift;
+    logic [0:0][7:0] act_x_zero;
+    logic [0:0][7:0] act_y_zero;
+    logic [0:0][7:0] act_lo;
+    logic [0:0][7:0] act_hi;
+    logic [0:0][15:0] res_a_mult;
+    logic [0:0][15:0] res_b_mult;
+    logic [0:0][5:0] res_shift;
+    logic [0:0][7:0] res_a_zero;
+    logic [0:0][7:0] res_b_zero;
+    logic [0:0][7:0] res_y_zero;
+    logic [0:0][0:0] res_kind;
     logic        [0:0]   res_broadcast;
     logic        [21:0]  table_;
     logic        [2:0]   pool_slots;
@@ -473,6 +499,9 @@ package opu_pkg;
     logic        [21:0]  keep_at;
     logic        [15:0]  keep_row_pitch;
     logic        [21:0]  keep_block_pitch;
+    logic        [3:0]   bank;
+    logic        [19:0]  order_2;
+    logic        [19:0]  order_3;
   } post_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -528,16 +557,20 @@ package opu_pkg;
       6'd46: set_post.keep_at = value[21:0];
       6'd47: set_post.keep_row_pitch = value[15:0];
       6'd48: set_post.keep_block_pitch = value[21:0];
+      6'd49: set_post.bank = value[3:0];
+      6'd50: set_post.order_2 = value[19:0];
+      6'd51: set_post.order_3 = value[19:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_post(logic [5:0] index);
-    has_post = index < 6'd49;
+    has_post = index < 6'd52;
   endfunction
 
-  // The register exists and holds the value (upper bits are zero, or copies of the sign).
-  function automatic logic fits_post(logic [5:0] index, logic [21:0] value);
+  // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
+  // or copies of the sign.
+  function automatic logic fits_post(logic [5:0] index, logic [21:0] value, logic [3:0] bank);
     case (index)
       6'd0: fits_post = 1'b1;
       6'd1: fits_post = value[21:16] == '0;
@@ -562,25 +595,25 @@ package opu_pkg;
       6'd20: fits_post = 1'b1;
       6'd21: fits_post = value[21:20] == '0;
       6'd22: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd23: fits_post = value[21:1] == '0;
-      6'd24: fits_post = value[21:16] == '0;
-      6'd25: fits_post = value[21:6] == '0;
-      6'd26: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd27: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd28: fits_post = value[21:16] == '0;
-      6'd29: fits_post = value[21:16] == '0;
-      6'd30: fits_post = value[21:6] == '0;
-      6'd31: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd32: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd33: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd34: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd35: fits_post = value[21:16] == '0;
-      6'd36: fits_post = value[21:16] == '0;
-      6'd37: fits_post = value[21:6] == '0;
-      6'd38: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd39: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd40: fits_post = (value[21:7] == '0) || (value[21:7] == '1);
-      6'd41: fits_post = value[21:1] == '0;
+      6'd23: fits_post = bank < 4'd1 && (value[21:1] == '0);
+      6'd24: fits_post = bank < 4'd1 && (value[21:16] == '0);
+      6'd25: fits_post = bank < 4'd1 && (value[21:6] == '0);
+      6'd26: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd27: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd28: fits_post = bank < 4'd1 && (value[21:16] == '0);
+      6'd29: fits_post = bank < 4'd1 && (value[21:16] == '0);
+      6'd30: fits_post = bank < 4'd1 && (value[21:6] == '0);
+      6'd31: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd32: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd33: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd34: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd35: fits_post = bank < 4'd1 && (value[21:16] == '0);
+      6'd36: fits_post = bank < 4'd1 && (value[21:16] == '0);
+      6'd37: fits_post = bank < 4'd1 && (value[21:6] == '0);
+      6'd38: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd39: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd40: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd41: fits_post = bank < 4'd1 && (value[21:1] == '0);
       6'd42: fits_post = value[21:1] == '0;
       6'd43: fits_post = 1'b1;
       6'd44: fits_post = value[21:3] == '0;
@@ -588,6 +621,9 @@ package opu_pkg;
       6'd46: fits_post = 1'b1;
       6'd47: fits_post = value[21:16] == '0;
       6'd48: fits_post = 1'b1;
+      6'd49: fits_post = value < 22'd1;
+      6'd50: fits_post = value[21:20] == '0;
+      6'd51: fits_post = value[21:20] == '0;
       default: fits_post = 1'b0;
     endcase
   endfunction
@@ -633,7 +669,8 @@ package opu_pkg;
     has_store = index < 6'd13;
   endfunction
 
-  // The register exists and holds the value (upper bits are zero, or copies of the sign).
+  // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
+  // or copies of the sign.
   function automatic logic fits_store(logic [5:0] index, logic [21:0] value);
     case (index)
       6'd0: fits_store = 1'b1;

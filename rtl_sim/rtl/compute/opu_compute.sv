@@ -7,10 +7,10 @@
 // Memories: feature, weight and pre words arrive one cycle after their address; partial sums see opu_psum. Machines without a
 //          pre chain do not read pre words.
 // Throughput: one (weight row, pixels of the mode) step per cycle. A row of conv takes max(pixels / px, ROW_WORDS / px, 4)
-// cycles, with pre a block at least 8; a copied block its pixels; a block of depthwise at most one cycle more than the
+// cycles, with pre a block at least 8 for each unit; a copied block its pixels; a block of depthwise at most one cycle more than the
 // largest of its steps (pixels * parts), its reads (see opu_compute_window) and the words of the next block's weight rows.
-// From start to done an instruction alone takes its steps (the last row: its pixels only) and 6 cycles, 8 with a pre chain in
-// the machine; before its first step conv takes max(ROW_WORDS / px, 2, 8 with pre), copy 2, depthwise max(parts of the first
+// From start to done an instruction alone takes its steps (the last row: its pixels only) and 6 cycles, 2 more for each unit of
+// the pre chain in the machine; before its first step conv takes max(ROW_WORDS / px, 2, 8 for each unit it passes), copy 2, depthwise max(parts of the first
 // block * ROW_WORDS, 2) and the reads of its first window. Behind another instruction all of that hides under the other's last
 // sweep, except that an instruction with accumulate waits for the other's last steps, as does depthwise for conv or copy
 // and the other way round.
@@ -162,42 +162,51 @@ module opu_compute
   assign feature_next_re_o = window_idle ? pixels_next_re : window_next_re;
   assign feature_addr_o = window_idle ? pixels_addr : window_addr;
 
-  // Feature words arrive; the pre chain delays them and all that belongs to them.
+  // Feature words arrive; every unit of the pre chain delays them and all that belongs to them. Element u enters unit u.
   step_t fetched_q, align_step, multiply_q, combine_q, add_q;
-  enter_t align_enter;
-  fill_t align_fill;
-  logic [WEIGHT_BITS-1:0] align_fill_data;
-  logic [WORD_BITS-1:0] align_feature, align_next;
-  logic pre_drained;
+  localparam int unsigned DELAYS = HAS_PRE ? PRE_UNITS : 0;
+  step_t pre_step [DELAYS+1];
+  enter_t pre_enter [DELAYS+1];
+  fill_t pre_fill [DELAYS+1];
+  logic [WEIGHT_BITS-1:0] pre_fill_data [DELAYS+1];
+  logic [WORD_BITS-1:0] pre_feature [DELAYS+1], pre_next [DELAYS+1];
+  logic [DELAYS:0] pre_drained;  // unit u and all before it
 
-  if (HAS_PRE) begin : g_pre
-    opu_pre u_pre (
+  assign pre_step[0] = fetched_q;
+  assign pre_enter[0] = enter;
+  assign pre_fill[0] = fill;
+  assign pre_fill_data[0] = weight_rdata_i;
+  assign pre_feature[0] = feature_rdata_i;
+  assign pre_next[0] = feature_next_rdata_i;
+  assign pre_drained[0] = 1'b1;
+
+  for (genvar u = 0; u < int'(DELAYS); u++) begin : g_pre
+    logic unit_drained;
+    opu_pre #(
+        .UNIT(u)
+    ) u_pre (
         .clk_i,
         .rst_ni,
         .load_i     (pre_load),
         .load_data_i(pre_rdata_i),
-        .step_i     (fetched_q),
-        .enter_i    (enter),
-        .feature_i  (feature_rdata_i),
-        .next_i     (feature_next_rdata_i),
-        .fill_i     (fill),
-        .fill_data_i(weight_rdata_i),
-        .drained_o  (pre_drained),
-        .step_o     (align_step),
-        .enter_o    (align_enter),
-        .feature_o  (align_feature),
-        .next_o     (align_next),
-        .fill_o     (align_fill),
-        .fill_data_o(align_fill_data)
+        .step_i     (pre_step[u]),
+        .enter_i    (pre_enter[u]),
+        .feature_i  (pre_feature[u]),
+        .next_i     (pre_next[u]),
+        .fill_i     (pre_fill[u]),
+        .fill_data_i(pre_fill_data[u]),
+        .drained_o  (unit_drained),
+        .step_o     (pre_step[u+1]),
+        .enter_o    (pre_enter[u+1]),
+        .feature_o  (pre_feature[u+1]),
+        .next_o     (pre_next[u+1]),
+        .fill_o     (pre_fill[u+1]),
+        .fill_data_o(pre_fill_data[u+1])
     );
-  end else begin : g_no_pre
-    assign pre_drained = 1'b1;
-    assign align_step = fetched_q;
-    assign align_enter = enter;
-    assign align_feature = feature_rdata_i;
-    assign align_next = feature_next_rdata_i;
-    assign align_fill = fill;
-    assign align_fill_data = weight_rdata_i;
+    assign pre_drained[u+1] = pre_drained[u] && unit_drained && !(u > 0 && pre_step[u].valid);
+  end
+  assign align_step = pre_step[DELAYS];
+  if (!HAS_PRE) begin : g_no_pre
     logic unused;
     assign unused = &{pre_rdata_i, pre_load};
   end
@@ -215,21 +224,21 @@ module opu_compute
     end
   end
 
-  assign drained = window_idle && pre_drained
+  assign drained = window_idle && pre_drained[DELAYS]
       && !(issue.valid || fetched_q.valid || align_step.valid || multiply_q.valid || combine_q.valid || add_q.valid);
 
   logic [PSUM_BITS-1:0] sums;
 
   opu_array u_array (
       .clk_i,
-      .fill_i     (align_fill),
-      .fill_data_i(align_fill_data),
+      .fill_i     (pre_fill[DELAYS]),
+      .fill_data_i(pre_fill_data[DELAYS]),
       .align_i    (align_step),
       .multiply_i (multiply_q),
       .combine_i  (combine_q),
-      .enter_i    (align_enter),
-      .feature_i  (align_feature),
-      .next_i     (align_next),
+      .enter_i    (pre_enter[DELAYS]),
+      .feature_i  (pre_feature[DELAYS]),
+      .next_i     (pre_next[DELAYS]),
       .sums_o     (sums)
   );
 
@@ -250,7 +259,7 @@ module opu_compute
 
   `OPU_STABLE(DoneHeld, done_valid_o, done_ready_i, 1'b1)
   `OPU_ASSERT(RetiresOpen, retire |-> open_q > written_q)
-  `OPU_ASSERT(FillAway, align_fill.valid && multiply_q.valid && !multiply_q.copy
-      |-> align_fill.row_select != multiply_q.row_select || align_fill.word == '0)
+  `OPU_ASSERT(FillAway, pre_fill[DELAYS].valid && multiply_q.valid && !multiply_q.copy
+      |-> pre_fill[DELAYS].row_select != multiply_q.row_select || pre_fill[DELAYS].word == '0)
 
 endmodule

@@ -62,11 +62,11 @@ package opu_compute_pkg;
 
   // The pre chain of an instruction, and the bank with the parameters of its block.
   typedef struct packed {
-    logic              enable;
-    logic              bank;
-    logic signed [7:0] zero;
-    logic signed [7:0] lo;
-    logic signed [7:0] hi;
+    logic [2:0]                units;  // that the features pass
+    logic                      bank;
+    logic [PRE_UNITS-1:0][7:0] zero;
+    logic [PRE_UNITS-1:0][7:0] lo;
+    logic [PRE_UNITS-1:0][7:0] hi;
   } pre_t;
 
   // What the loops need to know about a layout.
@@ -235,6 +235,7 @@ package opu_compute_pkg;
   typedef struct packed {
     logic       valid;
     logic       bank;
+    logic [2:0] unit;
     logic [2:0] word;
   } pre_load_t;
 

@@ -60,7 +60,7 @@ module opu_compute_rows
   // ---- acceptance ----------------------------------------------------------------------------------------------------
 
   logic [FILL_BITS-1:0] fill_left_q, fill_left_d;  // reads until the weight row registers are full
-  logic [3:0] pre_left_q;                          // reads until the parameters are there
+  logic [5:0] pre_left_q;                          // reads until the parameters are there
   logic pre_bank;                                  // bank of those that were loaded last
   logic held_q;                                    // a sweep of depthwise was taken, its steps have not begun
   logic start, legal_q, refused, is_copy, is_conv, is_depthwise;
@@ -70,7 +70,7 @@ module opu_compute_rows
   assign is_depthwise = HAS_DEPTHWISE && op_i == OP_COMPUTE_DEPTHWISE;
   assign layout = is_depthwise ? DEPTHWISE : layout_t'(params_i.mode);
   // Only an illegal instruction leaves a fill behind.
-  assign start_ready_o = state_q == IDLE && room_i && fill_left_q <= FILL_BITS'(1) && pre_left_q <= 4'd1 && !held_q;
+  assign start_ready_o = state_q == IDLE && room_i && fill_left_q <= FILL_BITS'(1) && pre_left_q <= 6'd1 && !held_q;
   assign start = start_valid_i && start_ready_o;
   assign accept_o = state_q == PREPARE && legal_q && !refused;
   assign illegal_o = state_q == PREPARE && !(legal_q && !refused);
@@ -79,7 +79,7 @@ module opu_compute_rows
     automatic logic whole = 32'(params_i.slot_log2) == WORD_SHIFT;  // one pixel a word
     legal = params_i.out_rows != '0 && params_i.out_cols != '0 && params_i.stride_y != '0 && params_i.stride_x != '0
         && params_i.ic_steps != '0 && 32'(params_i.slot_log2) <= WORD_SHIFT && (is_copy || is_conv || is_depthwise)
-        && (params_i.pre == '0 || (HAS_PRE && is_conv && whole))
+        && (params_i.pre == '0 || (HAS_PRE && is_conv && whole && 32'(params_i.pre) <= PRE_UNITS))
         && (whole || (!is_depthwise && WORD_BYTES == WORD_CHANNELS  // a slotted tile is one segment
                       && 32'(params_i.ic_steps) == 1 && (is_copy || params_i.ic_first == '0)));
     if (!is_copy) begin
@@ -286,19 +286,19 @@ module opu_compute_rows
     assign pre_bank = bank_q;
 
     always_ff @(posedge clk_i) begin
-      pre_load_o <= '{valid: pre_re_o && rst_ni, bank: bank_q, word: 3'(4'd8 - pre_left_q)};
+      pre_load_o <= {pre_re_o && rst_ni, bank_q, {p_q.pre, 3'd0} - pre_left_q};  // unit and word are its place
       if (!rst_ni) begin
         pre_left_q <= '0;
         bank_q <= 1'b0;
       end else begin
-        if (load_start) pre_left_q <= 4'd8;
-        else if (pre_re_o) pre_left_q <= pre_left_q - 4'd1;
+        if (load_start) pre_left_q <= {start ? params_i.pre : p_q.pre, 3'd0};
+        else if (pre_re_o) pre_left_q <= pre_left_q - 6'd1;
         if (load_start) bank_q <= !bank_q;
       end
       if (pre_re_o) addr_q <= addr_q + pre_addr_t'(1);
       if (start) begin
         addr_q <= pre_addr_t'(params_i.pre_param)
-            + pre_addr_t'({input_place(layout, params_i.ic_first).word, 3'd0});
+            + pre_addr_t'(input_place(layout, params_i.ic_first).word) * pre_addr_t'({params_i.pre, 3'd0});
       end
     end
   end else begin : g_no_pre
@@ -310,7 +310,7 @@ module opu_compute_rows
   logic rows_here, sums_here, pre_here;
   assign rows_here = fill_left_q <= FILL_BITS'(1) && gap_q == '0 && !held_q;
   assign sums_here = !loop_q.fresh || p_q.accumulate == '0 || drained_i;
-  assign pre_here = p_q.pre == '0 || !loop_q.enters || pre_left_q <= 4'd1;
+  assign pre_here = p_q.pre == '0 || !loop_q.enters || pre_left_q <= 6'd1;
   assign sweep_valid_o = state_q == SWEEP && (copy_q || (rows_here && sums_here && pre_here));
 
   always_comb begin
@@ -343,7 +343,7 @@ module opu_compute_rows
     sweep_o.dilation_pitch = dilation_pitch_q;
     sweep_o.kernel_rows = SIDE_BITS'(p_q.kernel_rows);
     sweep_o.kernel_cols = SIDE_BITS'(p_q.kernel_cols);
-    sweep_o.pre = '{enable: p_q.pre != '0, bank: loop_q.pre_bank, zero: p_q.pre_zero, lo: p_q.pre_lo, hi: p_q.pre_hi};
+    sweep_o.pre = '{units: p_q.pre, bank: loop_q.pre_bank, zero: p_q.pre_zero, lo: p_q.pre_lo, hi: p_q.pre_hi};
   end
 
   always_comb begin

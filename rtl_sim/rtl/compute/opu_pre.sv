@@ -1,5 +1,5 @@
-// Pre chain: clamp(rne((v * A + B) / 2**s) + zero, lo, hi) on every lane of the feature words of steps that ask for it;
-// everything else passes. Latency 2, one word per cycle.
+// A unit of the pre chain: clamp(rne((v * A + B) / 2**s) + zero, lo, hi) on every lane of the feature words of steps that pass
+// more than UNIT units; everything else passes unchanged. Latency 2, one word per cycle.
 //
 // load_*: one parameter word into one of the two banks; the word holds 8 bytes for each of WORD_CHANNELS / 8 lanes: int32 B,
 //         int16 A, int8 s (-16..47), zero. A bank may be loaded from the cycle on in which the last step that uses it is in
@@ -12,7 +12,9 @@
 module opu_pre
   import opu_pkg::*;
   import opu_compute_pkg::*;
-(
+#(
+    parameter int unsigned UNIT = 0
+) (
     input  logic                   clk_i,
     input  logic                   rst_ni,
 
@@ -92,9 +94,9 @@ module opu_pre
       ) u_round (
           .value_i ({product[l], 16'd0}),
           .shift_i (amount),
-          .zero_i  (step_q.pre.zero),
-          .lo_i    (step_q.pre.lo),
-          .hi_i    (step_q.pre.hi),
+          .zero_i  (step_q.pre.zero[UNIT]),
+          .lo_i    (step_q.pre.lo[UNIT]),
+          .hi_i    (step_q.pre.hi[UNIT]),
           .result_o(rounded[l])
       );
     end else begin : g_none
@@ -106,19 +108,20 @@ module opu_pre
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     feature_o <= feature_q;
-    if (step_q.valid && step_q.pre.enable) begin
+    if (step_q.valid && step_q.pre.units > 3'(UNIT)) begin
       if (EXACT) result = rounded;
-      else scale(step_q.pre.bank, AFFINE_BITS'(step_q.pre.zero), AFFINE_BITS'(step_q.pre.lo), AFFINE_BITS'(step_q.pre.hi));
+      else scale(step_q.pre.bank, AFFINE_BITS'(signed'(step_q.pre.zero[UNIT])), AFFINE_BITS'(signed'(step_q.pre.lo[UNIT])),
+          AFFINE_BITS'(signed'(step_q.pre.hi[UNIT])));
       /* verilator unroll_full */
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) feature_o[8*l+:8] <= result[l];
     end
-    if (step_i.valid && step_i.pre.enable) begin
+    if (step_i.valid && step_i.pre.units > 3'(UNIT)) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) value[l] = AFFINE_BITS'(signed'(feature_i[8*l+:8]));
       if (EXACT) product = sum;
       else affine(step_i.pre.bank);
     end
-    if (load_i.valid) begin
+    if (load_i.valid && load_i.unit == 3'(UNIT)) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < LOAD_LANES; i++) begin
         add[load_i.bank][32'(load_i.word)*LOAD_LANES+i] = AFFINE_BITS'(signed'(load_data_i[64*i+:32]));

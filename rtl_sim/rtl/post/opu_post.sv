@@ -7,8 +7,8 @@
 // psum_*:  a read happens in a cycle with grant; without it the address is held. Other memories answer every read one
 //          cycle later.
 // keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
-// Throughput: one window position per cycle. One instance of every stage that the machine has; `order` sets the
-// multiplexers between them. From start to done an instruction alone takes its visits, 8 cycles, 6 more for the first
+// Throughput: one window position per cycle. The units and the edges between them are those of the spec's graph (PLACE_* in
+// opu_pkg); `order` sets the multiplexers. From start to done an instruction alone takes its visits, 8 cycles, 6 more for the first
 // parameters of REQUANT, and 2 for ACT, 3 for POOL, 3 for RESIDUAL, 2 for TABLE. The parameters of further blocks are loaded meanwhile: a block takes max(visits, 9)
 // cycles with REQUANT.
 `include "opu_assert.svh"
@@ -117,25 +117,20 @@ module opu_post
   always_ff @(posedge clk_i) begin
     if (launch) begin
       p_q <= launched;
-      chain_q <= decode_chain(launched.order);
+      chain_q <= decode_chain({launched.order_3, launched.order_2, launched.order});
     end
     head_in_q <= visit;
     head_bank_q <= visit_bank;
     if (!rst_ni) head_in_q.valid <= 1'b0;
   end
 
-  // ---- stages ------------------------------------------------------------------------------------------------------------
+  // ---- units -------------------------------------------------------------------------------------------------------------
 
-  // Output of every stage; nothing comes from those that the machine has not.
-  item_t item [STAGES];
-  logic [WORD_BITS-1:0] value [STAGES];
-  assign item[AT_END] = '0;
-  assign value[AT_END] = '0;
-
-  /* verilator lint_off UNUSEDSIGNAL */  // some fields end here
-  item_t exit_item;
-  /* verilator lint_on UNUSEDSIGNAL */
-  assign exit_item = item[chain_q.from[AT_END]];
+  // What leaves every place. Place 0, the exit, gives nothing.
+  item_t item [PLACES];
+  logic [WORD_BITS-1:0] value [PLACES];
+  assign item[AT_EXIT] = '0;
+  assign value[AT_EXIT] = '0;
 
   opu_requant u_requant (
       .clk_i,
@@ -144,7 +139,7 @@ module opu_post
       .load_bank_i(load_bank),
       .load_word_i(load_word),
       .load_data_i(param_rdata_i),
-      .requant_i  (chain_q.has[AT_HEAD]),
+      .requant_i  (chain_q.requant),
       .zero_i     (p_q.requant_zero),
       .item_i     (head_in_q),
       .bank_i     (head_bank_q),
@@ -153,96 +148,132 @@ module opu_post
       .value_o    (value[AT_HEAD])
   );
 
-  if (HAS_ACT) begin : g_act
-    opu_activate u_activate (
-        .clk_i,
-        .rst_ni,
-        .pos_i   (p_q.act_pos),
-        .neg_i   (p_q.act_neg),
-        .shift_i (p_q.act_shift),
-        .x_zero_i(p_q.act_x_zero),
-        .y_zero_i(p_q.act_y_zero),
-        .lo_i    (p_q.act_lo),
-        .hi_i    (p_q.act_hi),
-        .item_i  (item[chain_q.from[AT_ACT]]),
-        .value_i (value[chain_q.from[AT_ACT]]),
-        .item_o  (item[AT_ACT]),
-        .value_o (value[AT_ACT])
-    );
-  end else begin : g_no_act
-    assign item[AT_ACT] = '0;
-    assign value[AT_ACT] = '0;
+  // What enters every place: an edge of the graph is an input of its multiplexer. The one of place 0 leaves the chain.
+  item_t item_in [PLACES];
+  logic [WORD_BITS-1:0] value_in [PLACES];
+  for (genvar p = 0; p < int'(PLACES); p++) begin : g_feed
+    always_comb begin
+      item_in[p] = '0;
+      value_in[p] = '0;
+      for (int unsigned f = 1; f < PLACES; f++) begin
+        if (PLACE_FEED[p][f] && chain_q.from[p] == place_t'(f)) begin
+          item_in[p] = item[f];
+          value_in[p] = value[f];
+        end
+      end
+    end
   end
 
-  if (HAS_POOL) begin : g_pool
-    opu_pool u_pool (
-        .clk_i,
-        .rst_ni,
-        .average_i(p_q.pool_kind == POOL_AVERAGE),
-        .slots_i  (p_q.pool_slots),
-        .mult_i   (p_q.pool_mult),
-        .shift_i  (p_q.pool_shift),
-        .x_zero_i (p_q.pool_x_zero),
-        .y_zero_i (p_q.pool_y_zero),
-        .item_i   (item[chain_q.from[AT_POOL]]),
-        .value_i  (value[chain_q.from[AT_POOL]]),
-        .item_o   (item[AT_POOL]),
-        .value_o  (value[AT_POOL])
-    );
-  end else begin : g_no_pool
-    assign item[AT_POOL] = '0;
-    assign value[AT_POOL] = '0;
+  // One residual and one table unit of a pass read their memory.
+  logic [PLACES-1:0] res_re, table_re;
+  residual_addr_t res_addr [PLACES];
+  table_addr_t [LANES-1:0] table_addr [PLACES];
+  always_comb begin
+    res_re_o = 1'b0;
+    res_addr_o = '0;
+    table_re_o = 1'b0;
+    table_addr_o = '0;
+    for (int unsigned p = 2; p < PLACES; p++) begin
+      if (res_re[p]) begin
+        res_re_o = 1'b1;
+        res_addr_o = res_addr[p];
+      end
+      if (table_re[p]) begin
+        table_re_o = 1'b1;
+        table_addr_o = table_addr[p];
+      end
+    end
   end
 
-  if (HAS_RESIDUAL) begin : g_residual
-    opu_residual u_residual (
-        .clk_i,
-        .rst_ni,
-        .product_i(p_q.res_kind == RESIDUAL_MULTIPLY),
-        .a_mult_i (p_q.res_a_mult),
-        .b_mult_i (p_q.res_b_mult),
-        .shift_i  (p_q.res_shift),
-        .a_zero_i (p_q.res_a_zero),
-        .b_zero_i (p_q.res_b_zero),
-        .y_zero_i (p_q.res_y_zero),
-        .res_re_o,
-        .res_addr_o,
-        .res_rdata_i,
-        .item_i   (item[chain_q.from[AT_RESIDUAL]]),
-        .value_i  (value[chain_q.from[AT_RESIDUAL]]),
-        .item_o   (item[AT_RESIDUAL]),
-        .value_o  (value[AT_RESIDUAL])
-    );
-  end else begin : g_no_residual
-    assign item[AT_RESIDUAL] = '0;
-    assign value[AT_RESIDUAL] = '0;
-    assign res_re_o = 1'b0;
-    assign res_addr_o = '0;
-    logic unused;
-    assign unused = &{res_rdata_i};
+  for (genvar p = 2; p < int'(PLACES); p++) begin : g_unit
+    localparam int unsigned BANK = int'(PLACE_BANK[p]);
+    if (PLACE_STAGE[p] == STAGE_ACT) begin : g_act
+      opu_activate u_activate (
+          .clk_i,
+          .rst_ni,
+          .pos_i   (p_q.act_pos[BANK]),
+          .neg_i   (p_q.act_neg[BANK]),
+          .shift_i (p_q.act_shift[BANK]),
+          .x_zero_i(p_q.act_x_zero[BANK]),
+          .y_zero_i(p_q.act_y_zero[BANK]),
+          .lo_i    (p_q.act_lo[BANK]),
+          .hi_i    (p_q.act_hi[BANK]),
+          .item_i  (item_in[p]),
+          .value_i (value_in[p]),
+          .item_o  (item[p]),
+          .value_o (value[p])
+      );
+    end
+    if (PLACE_STAGE[p] == STAGE_POOL) begin : g_pool
+      opu_pool u_pool (
+          .clk_i,
+          .rst_ni,
+          .average_i(p_q.pool_kind[BANK] == POOL_AVERAGE),
+          .slots_i  (p_q.pool_slots),
+          .mult_i   (p_q.pool_mult[BANK]),
+          .shift_i  (p_q.pool_shift[BANK]),
+          .x_zero_i (p_q.pool_x_zero[BANK]),
+          .y_zero_i (p_q.pool_y_zero[BANK]),
+          .item_i   (item_in[p]),
+          .value_i  (value_in[p]),
+          .item_o   (item[p]),
+          .value_o  (value[p])
+      );
+    end
+    if (PLACE_STAGE[p] == STAGE_RESIDUAL) begin : g_residual
+      opu_residual u_residual (
+          .clk_i,
+          .rst_ni,
+          .product_i(p_q.res_kind[BANK] == RESIDUAL_MULTIPLY),
+          .a_mult_i (p_q.res_a_mult[BANK]),
+          .b_mult_i (p_q.res_b_mult[BANK]),
+          .shift_i  (p_q.res_shift[BANK]),
+          .a_zero_i (p_q.res_a_zero[BANK]),
+          .b_zero_i (p_q.res_b_zero[BANK]),
+          .y_zero_i (p_q.res_y_zero[BANK]),
+          .res_re_o (res_re[p]),
+          .res_addr_o(res_addr[p]),
+          .res_rdata_i,
+          .item_i   (item_in[p]),
+          .value_i  (value_in[p]),
+          .item_o   (item[p]),
+          .value_o  (value[p])
+      );
+    end else begin : g_no_residual
+      assign res_re[p] = 1'b0;
+      assign res_addr[p] = '0;
+    end
+    if (PLACE_STAGE[p] == STAGE_TABLE) begin : g_table
+      opu_table u_table (
+          .clk_i,
+          .rst_ni,
+          .base_i       (table_addr_t'(p_q.table_)),
+          .table_re_o   (table_re[p]),
+          .table_addr_o (table_addr[p]),
+          .table_rdata_i,
+          .item_i       (item_in[p]),
+          .value_i      (value_in[p]),
+          .item_o       (item[p]),
+          .value_o      (value[p])
+      );
+    end else begin : g_no_table
+      assign table_re[p] = 1'b0;
+      assign table_addr[p] = '0;
+    end
+  end
+  for (genvar p = 0; p < 2; p++) begin : g_no_memory
+    assign res_re[p] = 1'b0;
+    assign res_addr[p] = '0;
+    assign table_re[p] = 1'b0;
+    assign table_addr[p] = '0;
   end
 
-  if (HAS_TABLE) begin : g_table
-    opu_table u_table (
-        .clk_i,
-        .rst_ni,
-        .base_i (table_addr_t'(p_q.table_)),
-        .table_re_o,
-        .table_addr_o,
-        .table_rdata_i,
-        .item_i (item[chain_q.from[AT_TABLE]]),
-        .value_i(value[chain_q.from[AT_TABLE]]),
-        .item_o (item[AT_TABLE]),
-        .value_o(value[AT_TABLE])
-    );
-  end else begin : g_no_table
-    assign item[AT_TABLE] = '0;
-    assign value[AT_TABLE] = '0;
-    assign table_re_o = 1'b0;
-    assign table_addr_o = '0;
-    logic unused;
-    assign unused = &{table_rdata_i};
-  end
+  /* verilator lint_off UNUSEDSIGNAL */  // some fields end here; machines without such a unit read no such memory
+  item_t exit_item;
+  logic unused;
+  assign unused = &{res_rdata_i, table_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD], res_re[1:0], table_re[1:0]};
+  /* verilator lint_on UNUSEDSIGNAL */
+  assign exit_item = item_in[AT_EXIT];
 
   // ---- exit --------------------------------------------------------------------------------------------------------------
 
@@ -261,7 +292,7 @@ module opu_post
   always_ff @(posedge clk_i) begin
     if (exit_item.valid) begin
       out_addr_o <= exit_item.out_addr;
-      out_wdata_o <= value[chain_q.from[AT_END]];
+      out_wdata_o <= value_in[AT_EXIT];
       keep_addr_o <= exit_item.keep_addr;
     end
   end

@@ -57,53 +57,70 @@ package opu_post_pkg;
     feature_addr_t  keep_addr;
   } item_t;
 
-  // A chain of stages. has[s]: stage s is in it. from[s]: the stage that feeds it (AT_END: none), from[AT_END]: the one at the
-  // exit. product: the residual stage is one of products. REQUANT stands for the head of the chain, also when it only narrows.
-  localparam int unsigned STAGES = 6;
-  typedef logic [2:0] place_t;
-  localparam place_t AT_END = place_t'(STAGE_NONE);
-  localparam place_t AT_HEAD = place_t'(STAGE_REQUANT);
-  localparam place_t AT_ACT = place_t'(STAGE_ACT);
-  localparam place_t AT_POOL = place_t'(STAGE_POOL);
-  localparam place_t AT_RESIDUAL = place_t'(STAGE_RESIDUAL);
-  localparam place_t AT_TABLE = place_t'(STAGE_TABLE);
+  // A pass through the chain. from[p]: the place that feeds the unit at place p, where it is in the pass; from[AT_EXIT]: the last
+  // one. pool, residual: places of the units of these stages, AT_EXIT without one. product: the residual stage is one of
+  // products. The requantiser stands at the head of every pass, also when it only narrows.
+  localparam int unsigned PLACES = POST_PLACES;
+  typedef logic [PLACE_BITS-1:0] place_t;
+  localparam place_t AT_EXIT = place_t'(0);
+  localparam place_t AT_HEAD = place_t'(1);
   typedef struct packed {
     logic                legal;
     logic                product;
     logic                residual_before_pool;
-    logic   [STAGES-1:0] has;
-    place_t [STAGES-1:0] from;
+    logic                requant;
+    place_t              pool;
+    place_t              residual;
+    place_t [PLACES-1:0] from;
   } chain_t;
 
-  // Follows the codes through the graph of the machine (opu_pkg). Two codes may be one stage: modules that share a unit.
-  function automatic chain_t decode_chain(logic [19:0] order);
-    place_t feeder, stage;
+  // No unit is used twice, so that no legal order is longer.
+  localparam int LONGEST = (int'(PLACES) - 1 < 15) ? int'(PLACES) - 1 : 15;
+
+  // Follows the codes through the graph of the machine (opu_pkg). A unit, the walk of a pool, the residual buffer and the
+  // table memory are used once.
+  function automatic chain_t decode_chain(logic [59:0] order);
+    place_t feeder, place;
     logic [3:0] code, at;
+    logic [2:0] stage;
     logic ended;
+    logic [PLACES-1:0] units;
+    logic [7:0] stages;
     decode_chain = '0;
     decode_chain.legal = 1'b1;
     feeder = AT_HEAD;
     at = '0;
     ended = 1'b0;
-    for (int i = 0; i < 5; i++) begin
+    units = '0;
+    stages = '0;
+    for (int i = 0; i < LONGEST; i++) begin
       code = order[4*i+:4];
-      stage = POST_STAGE[code];
+      place = POST_PLACE[code];
+      stage = PLACE_STAGE[place];
       if (code == '0) begin
         ended = 1'b1;
-      end else if (ended || stage == AT_END || decode_chain.has[stage]
-          || !(POST_FOLLOW[at][code] || (stage == AT_HEAD && i == 0))) begin
+      end else if (ended || place == AT_EXIT || units[place] || (stage != STAGE_ACT && stages[stage])
+          || !(POST_FOLLOW[at][code] || (place == AT_HEAD && i == 0))) begin
         decode_chain.legal = 1'b0;
       end else begin
-        if (stage == AT_POOL) decode_chain.residual_before_pool = decode_chain.has[AT_RESIDUAL];
-        if (stage == AT_RESIDUAL) decode_chain.product = POST_PRODUCT[code];
-        decode_chain.has[stage] = 1'b1;
-        decode_chain.from[stage] = feeder;
-        feeder = stage;
+        if (stage == STAGE_REQUANT) decode_chain.requant = 1'b1;
+        if (stage == STAGE_POOL) begin
+          decode_chain.pool = place;
+          decode_chain.residual_before_pool = decode_chain.residual != AT_EXIT;
+        end
+        if (stage == STAGE_RESIDUAL) begin
+          decode_chain.residual = place;
+          decode_chain.product = POST_PRODUCT[code];
+        end
+        units[place] = 1'b1;
+        stages[stage] = 1'b1;
+        decode_chain.from[place] = feeder;
+        feeder = place;
         at = code;
       end
     end
-    decode_chain.from[AT_END] = feeder;
-    if (!POST_END[at]) decode_chain.legal = 1'b0;
+    decode_chain.from[AT_EXIT] = feeder;
+    if (!POST_END[at] || (order >> 4 * LONGEST) != '0) decode_chain.legal = 1'b0;
   endfunction
 
   // lo and hi lie in int8.

@@ -61,26 +61,46 @@ module opu_post_walk
   assign start_ready_o = state_q == IDLE && room_i;
   assign start = start_valid_i && start_ready_o;
   assign accept_o = start && legal;
-  assign chain = decode_chain(params_i.order);
+  assign chain = decode_chain({params_i.order_3, params_i.order_2, params_i.order});
 
   function automatic logic is_power(logic [15:0] mult);  // of two, or 0
     is_power = (mult & (mult - 16'd1)) == '0;
   endfunction
+
+  // What the units of the pass are set to.
+  logic maximum, maximum_q, product;
+  logic [15:0] a_mult, b_mult;
+  always_comb begin
+    maximum = 1'b0;
+    for (int unsigned u = 0; u < POOL_UNITS; u++) begin
+      if (PLACE_BANK[chain.pool] == 4'(u)) maximum = params_i.pool_kind[u] == POOL_MAX;
+    end
+    product = 1'b0;
+    a_mult = '0;
+    b_mult = '0;
+    for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+      if (PLACE_BANK[chain.residual] == 4'(u)) begin
+        product = params_i.res_kind[u] == RESIDUAL_MULTIPLY;
+        a_mult = params_i.res_a_mult[u];
+        b_mult = params_i.res_b_mult[u];
+      end
+    end
+  end
 
   always_comb begin
     legal = op_i == OP_POST_RUN && chain.legal
         && params_i.out_rows != '0 && params_i.out_cols != '0
         && params_i.win_rows != '0 && params_i.win_cols != '0
         && params_i.stride_y != '0 && params_i.stride_x != '0 && params_i.blocks != '0;
-    if (!chain.has[AT_POOL] && (params_i.win_rows != 8'd1 || params_i.win_cols != 8'd1)) legal = 1'b0;
+    if (chain.pool == AT_EXIT && (params_i.win_rows != 8'd1 || params_i.win_cols != 8'd1)) legal = 1'b0;
     if (params_i.pool_slots != '0 && !((params_i.pool_slots == 3'd2 || params_i.pool_slots == 3'd4)
-        && 32'(params_i.pool_slots) <= MODE_PX_MAX && chain.has[AT_POOL] && params_i.pool_kind == POOL_MAX
+        && 32'(params_i.pool_slots) <= MODE_PX_MAX && chain.pool != AT_EXIT && maximum
         && params_i.win_cols == 8'd2 && params_i.stride_x == 8'd2)) legal = 1'b0;
     if (!HAS_KEEP && params_i.keep != '0) legal = 1'b0;
-    if (chain.has[AT_RESIDUAL]) begin
-      if (chain.product != (params_i.res_kind == RESIDUAL_MULTIPLY)) legal = 1'b0;
-      if (MULT_BITS == 0 && !(is_power(params_i.res_a_mult)
-          && (is_power(params_i.res_b_mult) || params_i.res_kind == RESIDUAL_MULTIPLY))) legal = 1'b0;
+    if (chain.residual != AT_EXIT) begin
+      if (chain.product != product) legal = 1'b0;
+      if (MULT_BITS == 0 && !(is_power(a_mult)
+          && (is_power(b_mult) || chain.product))) legal = 1'b0;
     end
   end
 
@@ -128,7 +148,7 @@ module opu_post_walk
   logic [7:0] more_cols_q;                  // columns but one that a window visits, unless it is the first of its row
   logic signed [Y_BITS-1:0] window_step_q;  // from the last column of a window to the first one visited of the next
   assign common = signed'({1'b0, p_q.win_cols}) - signed'({1'b0, p_q.stride_x});
-  assign kept = (p_q.pool_kind == POOL_MAX && (common == 9'sd1 || common == 9'sd2)) ? common[1:0] : '0;
+  assign kept = (maximum_q && (common == 9'sd1 || common == 9'sd2)) ? common[1:0] : '0;
 
   logic window_last, row_last, block_last, all_last;
   assign window_last = loop_q.wy_left == '0 && loop_q.wx_left == '0;
@@ -232,8 +252,8 @@ module opu_post_walk
   param_addr_t param_addr_q;
 
   assign block_begins = issue && block_first_q;
-  assign load_start = (accept_o && chain.has[AT_HEAD])
-      || (block_begins && chain_q.has[AT_HEAD] && loop_q.b_left != '0);
+  assign load_start = (accept_o && chain.requant)
+      || (block_begins && chain_q.requant && loop_q.b_left != '0);
   assign param_re_o = load_left_q != '0;
   assign param_addr_o = param_addr_q;
 
@@ -258,7 +278,7 @@ module opu_post_walk
   assign may_visit = state_q == VISIT && !(block_first_q && param_re_o);
   assign psum_re_o = may_visit && in_tile;
   assign psum_addr_o = loop_q.psum_row + psum_addr_t'(loop_q.x);
-  assign issue = may_visit && (in_tile ? psum_grant_i : chain_q.has[AT_POOL]);
+  assign issue = may_visit && (in_tile ? psum_grant_i : (chain_q.pool != AT_EXIT));
 
   always_comb begin
     visit_item_o.valid = issue;
@@ -298,7 +318,7 @@ module opu_post_walk
       load_bank_q <= 1'b0;
     end else begin
       state_q <= state_d;
-      illegal_o <= (start && !legal) || (may_visit && !in_tile && !chain_q.has[AT_POOL]);
+      illegal_o <= (start && !legal) || (may_visit && !in_tile && !(chain_q.pool != AT_EXIT));
       load_left_q <= load_left_d;
       load_we_o <= param_re_o;
       if (load_start) load_bank_q <= !load_bank_q;
@@ -310,6 +330,7 @@ module opu_post_walk
     if (accept_o) begin
       p_q <= params_i;
       chain_q <= chain;
+      maximum_q <= maximum;
     end
     if (state_q == PREPARE) begin
       psum_origin_q <= psum_origin;

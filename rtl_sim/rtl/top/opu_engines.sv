@@ -67,8 +67,8 @@ module opu_engines
   post_params_t post_params_q;
   store_params_t store_params_q;
   assign set_legal_o[ENGINE_LOAD] = fits_load(set_index_i[ENGINE_LOAD], set_value_i[ENGINE_LOAD]);
-  assign set_legal_o[ENGINE_COMPUTE] = fits_compute(set_index_i[ENGINE_COMPUTE], set_value_i[ENGINE_COMPUTE]);
-  assign set_legal_o[ENGINE_POST] = fits_post(set_index_i[ENGINE_POST], set_value_i[ENGINE_POST]);
+  assign set_legal_o[ENGINE_COMPUTE] = fits_compute(set_index_i[ENGINE_COMPUTE], set_value_i[ENGINE_COMPUTE], compute_params_q.bank);
+  assign set_legal_o[ENGINE_POST] = fits_post(set_index_i[ENGINE_POST], set_value_i[ENGINE_POST], post_params_q.bank);
   assign set_legal_o[ENGINE_STORE] = fits_store(set_index_i[ENGINE_STORE], set_value_i[ENGINE_STORE]);
 
   always_ff @(posedge clk_i) begin
