@@ -49,7 +49,9 @@ def _before_array(spec: HwSpec) -> set[str]:
 
 
 def _modes(spec: HwSpec) -> Iterator[Problem]:
-    """Modes share the adder trees: ic = multipliers × a power of two; both divide a word."""
+    """Modes share the adder trees: ic = multipliers × a power of two; both divide a word. One of
+    them makes one pixel per cycle: most operators have no other.
+    """
     word = spec.word_channels
     for index, mode in enumerate(spec.array.modes):
         trees, rest = divmod(mode.ic, spec.array.multipliers)
@@ -76,6 +78,8 @@ def _modes(spec: HwSpec) -> Iterator[Problem]:
                 "choose a multiple",
             )
         yield from _pixels(spec, index)
+    if all(mode.px > 1 for mode in spec.array.modes):
+        yield _no(("array", "modes"), "no mode of one pixel per cycle", "add one that has no `px`")
 
 
 def _pixels(spec: HwSpec, index: int) -> Iterator[Problem]:

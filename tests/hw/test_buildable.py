@@ -30,6 +30,10 @@ NOT_BUILT = {
         + "array: {units: 6, multipliers: 4, modes: [{ic: 4, oc: 3, px: 2}]}\n",
         "mode 0: 2 pixels per cycle in words of 12 channels; use px: 1, or a power of two",
     ),
+    "several pixels per cycle only": (
+        "array: {modes: [{ic: 4, oc: 4, px: 2}]}\n",
+        "mine.yaml:3: the RTL cannot build this: no mode of one pixel per cycle; add one that has",
+    ),
     "a mode between adder trees": (
         "array: {modes: [{ic: 2, oc: 16}]}\n",
         "mode 0: ic 2 is not 4 multipliers times a power of two",
