@@ -43,7 +43,7 @@ _FLOAT32 = 1e-5
 
 def judge(case: NetworkCase, hw: HwSpec) -> str | None:
     """None, or what is wrong. Raises what compiling and running raise."""
-    bundle = _compiled(case, hw).bundle
+    bundle = compiled(case, hw).bundle
     if case.file:
         bundle = _through_a_file(bundle)
     inputs = case.inputs()
@@ -65,7 +65,8 @@ _last: list[Any] = []
 """The last quantised model, for the next machine: (its bytes, its scales, the result)."""
 
 
-def _compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
+def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
+    """The program of a case. Raises what compiling raises."""
     options = Options(
         strategy=case.strategy,
         scales=case.scales,

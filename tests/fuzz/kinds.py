@@ -11,6 +11,8 @@ from tests.fuzz.cases import Kind
 HOMES = {
     "networks": "networks:KIND",
     "rtl": "networks:RTL",
+    "pipelines": "pipelines:KIND",
+    "pipelines-rtl": "pipelines:RTL",
     "models": "models:KIND",
     "specs": "specs:KIND",
     "programs": "programs:KIND",

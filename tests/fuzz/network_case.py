@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from tests.fuzz.machines import SHARES, SHIFTERS
 from tests.fuzz.onnxruntime_runs import values_of
 from tests.fuzz.quantised import by_onnxruntime, draw_style, quantised
-from tests.fuzz.random_network import draw_model
+from tests.fuzz.random_network import STEPS, Steps, draw_model
 
 _MARK = 0x0F05
 _SAMPLE_SEED = 7
@@ -70,13 +70,13 @@ class NetworkCase:
         return "\n".join(lines) + "\n"
 
 
-def draw(seed: int) -> NetworkCase:
+def draw(seed: int, steps: Steps = STEPS) -> NetworkCase:
     """The case of a seed. Networks that ONNX Runtime refuses, or whose values leave all bounds, are
-    drawn again.
+    drawn again. steps: as for `draw_model`.
     """
     for attempt in range(50):
         rng = np.random.default_rng([seed, attempt, _MARK])
-        model = draw_model(rng)
+        model = draw_model(rng, steps)
         if _runs(model, rng):
             return _case(seed, model, rng)
     raise AssertionError(f"seed {seed}: no network that ONNX Runtime runs")

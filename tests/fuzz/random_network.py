@@ -1,6 +1,6 @@
 """A whole random network: inputs, a number of steps, outputs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -10,7 +10,8 @@ from tests.fuzz import joins, layers, moves
 from tests.fuzz.pointwise import activate
 from tests.fuzz.sketch import MOST_ELEMENTS, Sketch, Value
 
-STEPS: dict[Callable[[Sketch, Value], Value], float] = {
+Steps = Mapping[Callable[[Sketch, Value], Value], float]
+STEPS: Steps = {
     layers.conv: 9.0,
     layers.conv_transpose: 1.0,
     layers.pool: 2.5,
@@ -40,14 +41,14 @@ STALE_SHARE = 0.01
 """Networks that declare a wrong shape for a value inside."""
 
 
-def draw_model(rng: np.random.Generator) -> onnx.ModelProto:
-    """A float model, or one with integer inputs."""
+def draw_model(rng: np.random.Generator, steps: Steps = STEPS) -> onnx.ModelProto:
+    """A float model, or one with integer inputs. steps: how often each is drawn."""
     s = Sketch(rng, int(rng.choice(OPSETS)))
     _inputs(s)
-    weights = np.array(list(STEPS.values()))
-    steps = list(STEPS)
+    weights = np.array(list(steps.values()))
+    kinds = list(steps)
     for _ in range(s.number(1, 4) if s.chance(0.35) else s.number(3, 11)):
-        step = steps[rng.choice(len(steps), p=weights / weights.sum())]
+        step = kinds[rng.choice(len(kinds), p=weights / weights.sum())]
         made = step(s, _operand(s))
         if made.elements <= 2 * MOST_ELEMENTS and len(made.shape) == 4:
             s.maps.append(made)

@@ -1,0 +1,99 @@
+"""Random machines, each with a random network: what every strategy groups legally compiles, runs
+along the machine's graph, and has the bits of ONNX Runtime.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from opu_fuse.errors import PartitionError, UserError
+from opu_fuse.fuse.names import StrategyName
+from opu_fuse.hw.load import load_hw_text
+from opu_fuse.hw.spec import HwSpec
+from tests.fuzz import network_case, smaller_machine
+from tests.fuzz.chains import CHAINS
+from tests.fuzz.judge_network import compiled, judge
+from tests.fuzz.mutations import one_of, rng_of
+from tests.fuzz.network_case import NetworkCase
+from tests.fuzz.networks import BUILDING, Networks
+from tests.fuzz.orders import order_mistake
+from tests.fuzz.random_machine import NAME, draw_machine, dumped
+from tests.fuzz.random_network import STEPS
+from tests.fuzz.worker import SECONDS_PER_CASE
+
+STRATEGIES = tuple(str(name) for name in StrategyName)
+_MARK = 0x91BE
+_NETWORKS = Networks()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineCase:
+    """machine: YAML. network: judged on it with its strategy; the others only compile it."""
+
+    machine: str
+    network: NetworkCase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelines:
+    """The kinds `pipelines` and, where the machine is built and runs as RTL, `pipelines-rtl`."""
+
+    name: str = "pipelines"
+    share: float = 0.3
+    rtl: bool = False
+
+    def draw(self, seed: int) -> PipelineCase:
+        rng = rng_of(seed, _MARK)
+        network = network_case.draw(seed, CHAINS if rng.random() < 0.8 else STEPS)
+        network = replace(
+            network, machines=(NAME,), strategy=str(one_of(rng, STRATEGIES)), rtl=self.rtl
+        )
+        return PipelineCase(
+            machine=draw_machine(seed, multipliers=not network.exact), network=network
+        )
+
+    def machines(self, case: PipelineCase) -> Sequence[str]:
+        return [NAME]
+
+    def judge(self, case: PipelineCase, machine: str) -> str | None:
+        hw = load_hw_text(case.machine)
+        refused = None
+        try:
+            wrong = judge(case.network, hw)
+        except UserError as error:
+            wrong, refused = None, error
+        for strategy in STRATEGIES:
+            wrong = wrong or _compiles_along_the_graph(case.network, hw, strategy)
+        if wrong is None and refused is not None:
+            raise refused
+        return wrong
+
+    def seconds(self, case: PipelineCase) -> float:
+        return BUILDING if self.rtl else SECONDS_PER_CASE
+
+    def smaller(self, case: PipelineCase, machine: str) -> Iterator[PipelineCase]:
+        for tree in smaller_machine.smaller(yaml.safe_load(case.machine)):
+            yield replace(case, machine=dumped(tree))
+        for network in _NETWORKS.smaller(case.network, machine):
+            yield replace(case, network=network)
+
+    def write(self, case: PipelineCase, folder: Path) -> None:
+        (folder / "machine.yaml").write_text(case.machine, encoding="utf-8")
+        _NETWORKS.write(case.network, folder)
+
+
+def _compiles_along_the_graph(case: NetworkCase, hw: HwSpec, strategy: str) -> str | None:
+    """What is wrong with the program of a strategy; None as well where its groups are illegal."""
+    case = replace(case, strategy=strategy)
+    try:
+        bundle = compiled(case, hw).bundle
+    except PartitionError as error:
+        return None if strategy == StrategyName.GREEDY else f"{strategy} is illegal: {error}"
+    wrong = order_mistake(bundle, hw)
+    return wrong and f"{strategy}: {wrong}"
+
+
+KIND = Pipelines()
+RTL = Pipelines(name="pipelines-rtl", share=0.003, rtl=True)
