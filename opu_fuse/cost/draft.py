@@ -248,6 +248,16 @@ def _add(draft: Draft, node: Node) -> None:
     draft.residual_at = "final"
 
 
+def _batch_norm(draft: Draft, node: Node) -> None:  # noqa: ARG001  one signature for all operators
+    """One that leads its group is the pre chain's (`geometry`)."""
+    raise DoesNotFit(
+        node.name,
+        "in front of the array a channel affine comes first, its group has begun with another "
+        "operator",
+        "end the group before it",
+    )
+
+
 def _computed(dfg: Dfg, node: Node, other: int) -> None:
     """The residual stage reads its second operand from the memory of feature maps."""
     if dfg[other].kind is Kind.CONST:
@@ -285,9 +295,10 @@ HANDLERS: dict[str, Callable[[Draft, Node], None]] = {
     "transposed_conv": _transposed,
     "shuffle": _shuffle,
     "upsample": _upsample,
+    "batch_norm": _batch_norm,
     **dict.fromkeys(("relu", "clip", "leaky_relu"), _activation),
     **dict.fromkeys(("max_pool", "avg_pool"), _pool),
 }
 
-OPERATORS = frozenset({*HANDLERS, "batch_norm", *LAYOUT})
+OPERATORS = frozenset({*HANDLERS, *LAYOUT})
 """Operators that `group_geometry` knows."""
