@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from opu_fuse.bundle.program import Bundle, GroupInfo, MachineSegment
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.isa import OPCODE, ORDER_REGISTERS, REGISTER, Engine
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.plan import MachineProgram, Plan
 
 _ARRAY = "the array"
 _IN_FRONT = ("ipa", "adder", "multiplier", "comparator")
@@ -20,45 +22,41 @@ _ORDER_REGISTERS = [REGISTER[Engine.POST, name].index for name in ORDER_REGISTER
 _RUN = OPCODE[Engine.POST, "run"].code
 
 
-def order_mistake(bundle: Bundle, hw: HwSpec) -> str | None:
-    """None, or the first group whose way is none."""
-    orders = _orders(bundle, hw)
-    for group in bundle.groups:
-        used = [op.module for op in group.ops if op.module is not None]
-        wrong = _way_mistake(hw, used) if used else None
+def order_mistake(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec) -> str | None:
+    """None, or the first group whose way is none. dfg: that of the partition, with copies."""
+    orders = _orders(plan, hw)
+    for group in partition.groups:
+        used = [(dfg[m.node].op, m.module) for m in group.matches if m.module is not None]
+        names = [name for _, name in used]
+        what = f"group {' + '.join(dfg[m.node].name for m in group.matches)!r} on {names}"
+        wrong = _way_mistake(hw, names) if names else None
         if wrong is not None:
-            return f"group {group.name!r} on {' -> '.join(used)}: {wrong}"
-        wanted = _wanted(hw, group)
-        for names in orders[group.index] - wanted:
-            return f"group {group.name!r} is emitted as {names}, matched as {sorted(wanted)}"
+            return f"{what}: {wrong}"
+        for emitted in orders[group.index] - _wanted(hw, used):
+            return f"{what} is emitted as {emitted}"
     return None
 
 
-def _wanted(hw: HwSpec, group: GroupInfo) -> set[tuple[str, ...]]:
-    """What it was matched on, of that what an order says: the array and the stages behind it. The
-    array may stand for the first of them: an average whose window exceeds a tile.
+def _wanted(hw: HwSpec, used: Sequence[tuple[str, str]]) -> set[tuple[str, ...]]:
+    """What operators were matched on, of that what an order says: the array and the stages behind
+    it. The array may stand for the first of them: an average whose window exceeds a tile.
     """
     chain = _chain(hw)
-    modules = {op.module: hw.dataflow.modules[op.module] for op in group.ops if op.module}
-    array = any(m.kind in _IN_FRONT and name not in chain for name, m in modules.items())
-    used = [op for op in group.ops if op.module in chain]
-    names = tuple(str(op.module) for op in used)
-    if array:
+    names = tuple(name for _, name in used if name in chain)
+    if any(hw.dataflow.modules[n].kind in _IN_FRONT and n not in chain for _, n in used):
         return {(_ARRAY, *names)}
-    averages = used and used[0].op == "avg_pool"
-    return {names, (_ARRAY, *names[1:]) if averages else names}
+    averages = any(op == "avg_pool" and name == names[0] for op, name in used)
+    return {names, (_ARRAY, *names[1:])} if averages else {names}
 
 
-def _orders(bundle: Bundle, hw: HwSpec) -> Mapping[int, set[tuple[str, ...]]]:
+def _orders(plan: Plan, hw: HwSpec) -> Mapping[int, set[tuple[str, ...]]]:
     """Group -> what its passes go through."""
     by_code = dict(enumerate((_ARRAY, *_chain(hw)), 1))
     found: dict[int, set[tuple[str, ...]]] = defaultdict(set)
-    for segment in bundle.segments:
-        if isinstance(segment, MachineSegment):
-            begin = (segment.program_offset - bundle.program_offset) // 4
-            words = bundle.words[begin : begin + segment.words]
-            for number, codes in _runs(words):
-                found[segment.groups[number]].add(tuple(by_code[code] for code in codes))
+    for program in plan.segments:
+        if isinstance(program, MachineProgram):
+            for number, codes in _runs(program.words):
+                found[program.groups[number]].add(tuple(by_code[code] for code in codes))
     return found
 
 
@@ -90,16 +88,19 @@ def _chain(hw: HwSpec) -> list[str]:
 
 
 def _way_mistake(hw: HwSpec, used: Sequence[str]) -> str | None:
-    """Why data cannot go from memory over these modules and out, passing only what has `bypass`."""
+    """Why data cannot go from memory over these modules and out, past what has `bypass` and is not
+    used yet.
+    """
     modules = hw.dataflow.modules
     passable = {name for name, module in modules.items() if module.bypass} | {hw.dataflow.root}
     at, rest = [hw.dataflow.root], list(used)
     if rest[0] == hw.dataflow.root:
         rest = rest[1:]
     for name in rest:
-        if name not in _reached(hw, at, passable - set(used)):
+        if name not in _reached(hw, at, passable):
             return f"{at[0]} does not lead to {name}"
         at = [name]
+        passable.discard(name)
     if len(used) != len(set(used)):
         return "a module is used twice"
     units = [modules[n].unit for n in used if modules[n].unit is not None]

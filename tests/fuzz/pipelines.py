@@ -8,10 +8,13 @@ from pathlib import Path
 
 import yaml
 
+from opu_fuse.dfg.build import build_dfg
 from opu_fuse.errors import PartitionError, UserError
 from opu_fuse.fuse.names import StrategyName
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.pipeline import fuse_and_tile
+from opu_fuse.schedule.plan import schedule
 from tests.fuzz import network_case, smaller_machine
 from tests.fuzz.chains import CHAINS
 from tests.fuzz.judge_network import compiled, judge
@@ -59,13 +62,11 @@ class Pipelines:
 
     def judge(self, case: PipelineCase, machine: str) -> str | None:
         hw = load_hw_text(case.machine)
-        refused = None
         try:
-            wrong = judge(case.network, hw)
+            wrong, refused = judge(case.network, hw), None
         except UserError as error:
             wrong, refused = None, error
-        for strategy in STRATEGIES:
-            wrong = wrong or _compiles_along_the_graph(case.network, hw, strategy)
+        wrong = wrong or _strategies_wrong(case.network, hw)
         if wrong is None and refused is not None:
             raise refused
         return wrong
@@ -84,15 +85,22 @@ class Pipelines:
         _NETWORKS.write(case.network, folder)
 
 
-def _compiles_along_the_graph(case: NetworkCase, hw: HwSpec, strategy: str) -> str | None:
-    """What is wrong with the program of a strategy; None as well where its groups are illegal."""
-    case = replace(case, strategy=strategy)
-    try:
-        bundle = compiled(case, hw).bundle
-    except PartitionError as error:
-        return None if strategy == StrategyName.GREEDY else f"{strategy} is illegal: {error}"
-    wrong = order_mistake(bundle, hw)
-    return wrong and f"{strategy}: {wrong}"
+def _strategies_wrong(case: NetworkCase, hw: HwSpec) -> str | None:
+    """Which strategy has groups that are illegal (`greedy` may) or leave the machine's graph."""
+    prepared = compiled(replace(case, strategy=StrategyName.NONE), hw).prepared
+    dfg = build_dfg(prepared.canonical, quantised=True)
+    for strategy in STRATEGIES:
+        try:
+            fitted = fuse_and_tile(dfg, hw, strategy)
+        except PartitionError as error:
+            if strategy == StrategyName.GREEDY:
+                continue
+            return f"{strategy} is illegal: {error}"
+        plan = schedule(fitted.dfg, fitted.tiling, hw, reuse_memory=case.reuse_memory)
+        wrong = order_mistake(fitted.dfg, fitted.partition, plan, hw)
+        if wrong is not None:
+            return f"{strategy}: {wrong}"
+    return None
 
 
 KIND = Pipelines()

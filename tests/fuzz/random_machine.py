@@ -13,8 +13,8 @@ from tests.fuzz.mutations import one_of, rng_of
 from tests.fuzz.random_graph import Tree, draw_dataflow
 
 NAME = "drawn"
-MOST_MACS = 128
-"""Of an array, so that its simulator is built soon."""
+LEAST_MACS, MOST_MACS = 16, 128
+"""Of an array, so that programs are short and its simulator is built soon."""
 _MARK = 0x3A7E
 
 
@@ -91,7 +91,7 @@ def _array(rng: np.random.Generator, word: int) -> tuple[Tree, list[int]]:
             if _fits(word, units, multipliers * k, units // (k * px), px, units % (k * px))
         ]
         plain = [m for m in modes if m["px"] == 1]
-        if not plain or units * multipliers > MOST_MACS:
+        if not plain or not LEAST_MACS <= units * multipliers <= MOST_MACS:
             continue
         some = [m for m in modes if m["px"] > 1 and rng.random() < 0.4]
         chosen = [*(m for m in plain if rng.random() < 0.7), *some] or plain
@@ -120,7 +120,7 @@ def _buffers(rng: np.random.Generator, flow: Tree, word: int, array: Tree, width
 
     buffers: dict[str, Any] = {
         "feature": buffer(32, 4, 8, 16),
-        "weight": {**buffer(block, 1, 3, 9), "width": width},
+        "weight": {**buffer(block, 2, 4, 12), "width": width},
         "param": buffer(8, 1, 2, 4),
         "residual": buffer(32, 2, 4) if kinds & {"res_adder", "se"} else buffer(1, 1),
         "psum": buffer(32, 2, 4, 8),

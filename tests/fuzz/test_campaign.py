@@ -23,6 +23,18 @@ def test_a_fixed_share_of_networks_is_right_or_refused(tmp_path):
     finds_of(kinds=[kind("networks")], cases=25, jobs=1, folder=tmp_path, shrink=False)
 
 
+@pytest.mark.slow
+def test_a_fixed_share_of_machines_runs_along_its_graph(tmp_path):
+    finds_of(kinds=[kind("pipelines")], cases=50, jobs=1, folder=tmp_path, shrink=False)
+
+
+@pytest.mark.rtl
+@pytest.mark.slow
+@pytest.mark.parametrize("cases", [3, pytest.param(20, marks=pytest.mark.nightly)])
+def test_rtl_of_random_machines_does_what_the_functional_engine_does(cases, tmp_path):
+    finds_of(kinds=[kind("pipelines-rtl")], cases=cases, jobs=1, folder=tmp_path, shrink=False)
+
+
 @pytest.mark.rtl
 @pytest.mark.slow
 def test_rtl_runs_networks_as_the_functional_engine_does(tmp_path):
