@@ -148,8 +148,6 @@ def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
         return "a weight has no name"
     if isinstance(weight.name, bytes) or isinstance(weight.doc_string, bytes):
         return f"weight {weight.name!r} has a name or a description that is no text"
-    if isinstance(weight.name, bytes) or isinstance(weight.doc_string, bytes):
-        return f"the name of a weight is no text ({weight.name!r})"
     if weight.name in names:
         return f"two weights are called {weight.name!r}"
     if any(size < 0 for size in weight.dims):
