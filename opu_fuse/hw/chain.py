@@ -1,9 +1,10 @@
-"""The post chain of a machine: the modules of its graph behind the array, as instructions say.
+"""The chains of a machine: the modules of its graph behind and before the array.
 
 A code of `order` is a module. What may follow what is what the graph says: a stage is reached along
 edges over modules that data may pass unused, and the last one is an exit or reaches one so. The
 head (code 1) is in every machine: the requantiser, with the multiplier and adder of accumulators.
-Paddings are part of the pool behind them, an upsample of the store.
+Paddings are part of the pool behind them, an upsample of the store. Before the array modules need
+no codes: each unit there does the same, the first ones are used.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,7 +59,7 @@ class PostModule:
     @property
     def resource(self) -> str:
         """What a pass uses once: the unit, or the walk or memory that units of its kind share."""
-        return self.unit if self.stage is Stage.ACT else self.stage.name
+        return self.unit if self.stage is Stage.ACT else f"any {self.stage.name}"
 
 
 class PostChain:
@@ -119,11 +120,9 @@ class PostChain:
                 return f"unknown stage {code}"
             if module.resource in used:
                 other = used[module.resource]
-                return (
-                    f"{module.name} stands twice"
-                    if other == module.name
-                    else (f"{other} and {module.name} are used in turn, not in one pass")
-                )
+                if other == module.name:
+                    return f"{module.name} stands twice"
+                return f"{other} and {module.name} are used in turn, not in one pass"
             used[module.resource] = module.name
             if code == HEAD and at == START:
                 at = HEAD
