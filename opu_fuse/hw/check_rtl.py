@@ -266,11 +266,19 @@ def _order(spec: HwSpec) -> Iterator[Problem]:
 
 
 def _operators(spec: HwSpec) -> Iterator[Problem]:
-    """Averages run in the post chain; the compiler moves those too large for it to the array."""
-    if K.IPA in spec.dataflow.operators.get("avg_pool", ()):
-        yield _no(
-            ("dataflow", "operators", "avg_pool"), "avg_pool mapped to the ipa", "map it to pool"
-        )
+    """Averages run in the post chain; the compiler moves those too large for it to the array.
+    Activations are the comparators'; a table has the functions that these cannot do.
+    """
+    for operator, kind, instead in (
+        ("avg_pool", K.IPA, K.POOL),
+        *((name, K.TABLE, K.COMPARATOR) for name in ("relu", "clip", "leaky_relu")),
+    ):
+        if kind in spec.dataflow.operators.get(operator, ()):
+            yield _no(
+                ("dataflow", "operators", operator),
+                f"{operator} mapped to the {kind}",
+                f"map it to {instead}",
+            )
 
 
 def _no(path: tuple[str | int, ...], what: str, fix: str) -> Problem:

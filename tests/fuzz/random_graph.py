@@ -192,10 +192,13 @@ def _closure(edges: Mapping[str, Iterable[str]], starts: Iterable[str]) -> set[s
 
 
 def _operators(rng: np.random.Generator, present: set[str]) -> dict[str, list[str]]:
-    """The convolution always, nearly all others, on some of their kinds."""
+    """The convolution always, nearly all others, on some of their kinds. Averages are the pool's,
+    activations the comparator's.
+    """
+    others = {"avg_pool": "ipa", **dict.fromkeys(("relu", "clip", "leaky_relu"), "table")}
     found: dict[str, list[str]] = {}
     for operator, kinds in RUNS.items():
-        able = [str(k) for k in kinds if k in present and (operator, k) != ("avg_pool", "ipa")]
+        able = [str(k) for k in kinds if k in present and k != others.get(operator)]
         if able and (operator == "conv" or rng.random() < 0.95):
             count = len(able) if rng.random() < 0.6 else 1
             found[operator] = [able[i] for i in rng.permutation(len(able))[:count]]

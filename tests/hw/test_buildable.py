@@ -163,6 +163,12 @@ NOT_BUILT = {
         "dataflow: {operators: {avg_pool: [ipa]}}\n",
         "avg_pool mapped to the ipa; map it to pool",
     ),
+    "activations by table": (
+        "dataflow:\n  modules: {lut: {kind: table, exit: true}}\n"
+        + "  edges: {res_add: [compare, pool, lut]}\n  operators: {relu: [table, comparator]}\n"
+        + "buffers: {table: {words: 512}}\n",
+        "mine.yaml:6: the RTL cannot build this: relu mapped to the table; map it to comparator",
+    ),
 }
 
 BUILT = {
