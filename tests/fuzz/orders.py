@@ -88,9 +88,7 @@ def _chain(hw: HwSpec) -> list[str]:
 
 
 def _way_mistake(hw: HwSpec, used: Sequence[str]) -> str | None:
-    """Why data cannot go from memory over these modules and out, past what has `bypass` and is not
-    used yet.
-    """
+    """Why data cannot go from memory over these modules and out, past what has `bypass`."""
     modules = hw.dataflow.modules
     passable = {name for name, module in modules.items() if module.bypass} | {hw.dataflow.root}
     at, rest = [hw.dataflow.root], list(used)
@@ -100,7 +98,6 @@ def _way_mistake(hw: HwSpec, used: Sequence[str]) -> str | None:
         if name not in _reached(hw, at, passable):
             return f"{at[0]} does not lead to {name}"
         at = [name]
-        passable.discard(name)
     if len(used) != len(set(used)):
         return "a module is used twice"
     units = [modules[n].unit for n in used if modules[n].unit is not None]
