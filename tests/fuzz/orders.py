@@ -16,7 +16,9 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.plan import MachineProgram, Plan
 
 _ARRAY = "the array"
-_IN_FRONT = ("ipa", "adder", "multiplier", "comparator")
+_ON_ARRAY = ("ipa", "adder", "multiplier")
+_PASSED = ("pad", "adder", "multiplier", "upsample")
+"""What an order does not name."""
 _STAGES = ("comparator", "pool", "res_adder", "se", "table")
 _ORDER_REGISTERS = [REGISTER[Engine.POST, name].index for name in ORDER_REGISTERS]
 _RUN = OPCODE[Engine.POST, "run"].code
@@ -32,21 +34,33 @@ def order_mistake(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec) -> str
         wrong = _way_mistake(hw, names) if names else None
         if wrong is not None:
             return f"{what}: {wrong}"
-        for emitted in orders[group.index] - _wanted(hw, used):
-            return f"{what} is emitted as {emitted}"
+        for emitted in sorted(orders[group.index]):
+            way = [_array(hw) if name == _ARRAY else name for name in emitted]
+            wrong = _way_mistake(hw, way, _PASSED) if _alike(hw, used, emitted) else "not the same"
+            if wrong is not None:
+                return f"{what} is emitted as {list(emitted)}: {wrong}"
     return None
 
 
-def _wanted(hw: HwSpec, used: Sequence[tuple[str, str]]) -> set[tuple[str, ...]]:
-    """What operators were matched on, of that what an order says: the array and the stages behind
-    it. The array may stand for the first of them: an average whose window exceeds a tile.
+def _alike(hw: HwSpec, used: Sequence[tuple[str, str]], emitted: Sequence[str]) -> bool:
+    """Whether an order names what its operators were matched on: the array and the stages behind
+    it. Two things may stand for others: the array for the first stage (an average whose window
+    exceeds a tile), and a comparator behind the array for one before it where no array runs.
     """
-    chain = _chain(hw)
-    names = tuple(name for _, name in used if name in chain)
-    if any(hw.dataflow.modules[n].kind in _IN_FRONT and n not in chain for _, n in used):
-        return {(_ARRAY, *names)}
-    averages = any(op == "avg_pool" and name == names[0] for op, name in used)
-    return {names, (_ARRAY, *names[1:])} if averages else {names}
+    kinds, chain = {n: m.kind for n, m in hw.dataflow.modules.items()}, _chain(hw)
+    array = any(kinds[name] in _ON_ARRAY for _, name in used)
+    run = [(op, n) for op, n in used if n in chain or (not array and kinds[n] == "comparator")]
+    wanted = [_ARRAY] * array + [name for _, name in run]
+    if run and not array and run[0][0] == "avg_pool" and emitted[0] == _ARRAY:
+        wanted[0] = _ARRAY
+    return len(wanted) == len(emitted) and all(
+        one == other or (one not in (*chain, _ARRAY) and kinds[other] == "comparator")
+        for one, other in zip(wanted, emitted, strict=True)
+    )
+
+
+def _array(hw: HwSpec) -> str:
+    return next(name for name, module in hw.dataflow.modules.items() if module.kind == "ipa")
 
 
 def _orders(plan: Plan, hw: HwSpec) -> Mapping[int, set[tuple[str, ...]]]:
@@ -87,12 +101,14 @@ def _chain(hw: HwSpec) -> list[str]:
     ]
 
 
-def _way_mistake(hw: HwSpec, used: Sequence[str]) -> str | None:
-    """Why data cannot go from memory over these modules and out, past what has `bypass`."""
+def _way_mistake(hw: HwSpec, used: Sequence[str], passed: Sequence[str] = ()) -> str | None:
+    """Why data cannot go from memory over these modules and out, past what has `bypass` or is of a
+    kind in `passed`.
+    """
     modules = hw.dataflow.modules
-    passable = {name for name, module in modules.items() if module.bypass} | {hw.dataflow.root}
+    passable = {n for n, m in modules.items() if m.bypass or m.kind in passed} | {hw.dataflow.root}
     at, rest = [hw.dataflow.root], list(used)
-    if rest[0] == hw.dataflow.root:
+    if rest[:1] == [hw.dataflow.root]:
         rest = rest[1:]
     for name in rest:
         if name not in _reached(hw, at, passable):

@@ -15,7 +15,7 @@ from opu_fuse.hw.check_graph import RUNS
 from tests.fuzz.mutations import one_of
 
 Tree = dict[str, Any]
-MOST_STAGES = 12
+MOST_STAGES, MOST_BEFORE = 12, 6
 ROOT = "fetch"
 
 _LAYERS = ("root", "pre", "pad", "array", "acc", "post", "up")
@@ -44,8 +44,9 @@ def _modules(rng: np.random.Generator) -> tuple[dict[str, Tree], dict[str, str]]
     """Modules by name in an order of the spec, and the layer of each."""
     chance = _chances(rng)
     found: list[tuple[str, str, Tree]] = [("root", ROOT, {"kind": "mem_rd"})]
-    pre = [kind for kind in ("multiplier", "adder", "comparator") if chance(0.3)]
-    found += [("pre", f"{kind}_pre", _of_kind(rng, kind)) for kind in pre]
+    for n in range(int(rng.integers(MOST_BEFORE + 1)) if chance(0.4) else 0):
+        kind = str(rng.choice(("multiplier", "adder", "comparator")))
+        found.append(("pre", f"{kind}_pre_{n}", _of_kind(rng, kind)))
     if chance(0.7):
         found.append(("pad", "pad", _of_kind(rng, "pad")))
     array = {"kind": "ipa", "domain_out": "acc", "limits": _limits(rng, "ipa")}

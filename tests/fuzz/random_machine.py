@@ -126,8 +126,8 @@ def _buffers(rng: np.random.Generator, flow: Tree, word: int, array: Tree, width
         "psum": buffer(32, 2, 4, 8),
         "output": buffer(32, 1, 2, 4),
     }
-    if any(name.endswith("_pre") for name in flow["modules"]):
-        buffers["pre"] = buffer(8, 1, 2, 4)
+    if any("_pre_" in name for name in flow["modules"]):
+        buffers["pre"] = buffer(48, 1, 2)
     if "table" in kinds:
         buffers["table"] = buffer(256, 1, 2)
     return buffers
