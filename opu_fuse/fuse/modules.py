@@ -5,11 +5,16 @@ stays near-linear.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opu_fuse.hw.chain import exclusive
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.fuse.partition import Match
+from opu_fuse.hw.chain import chain_of, exclusive
 from opu_fuse.hw.spec import HwSpec, Module, ModuleKind
+
+_MOVED = (ModuleKind.COMPARATOR, ModuleKind.PAD, ModuleKind.MEM_RD)
+"""Kinds in front of the array that mean the same without it; of these only comparators move."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -47,7 +52,9 @@ class Position:
 
 
 class Modules:
-    """Search over the HDFG of one spec. edges: successors by name; root: where data enters."""
+    """Search over the HDFG of one spec. edges: successors by name; root: where data enters; front:
+    modules before the array of a machine that is built.
+    """
 
     def __init__(self, hw: HwSpec) -> None:
         flow = hw.dataflow
@@ -56,6 +63,7 @@ class Modules:
         self.edges = {name: flow.edges.get(name, ()) for name in flow.modules}
         self._operators = dict(flow.operators)
         self._runners = {op: self._with_kind(op) for op in flow.operators}
+        self.front = chain_of(hw).front if hw.build else frozenset()
         self._ends = {name: self._reaches_exit(name) for name in flow.modules}
         self._sharing = {name: (name,) for name in flow.modules} | exclusive(hw)
         self._positions: dict[tuple[str | None, frozenset[tuple[str, int]]], Position] = {}
@@ -100,6 +108,10 @@ class Modules:
     def _with_kind(self, op: str) -> tuple[str, ...]:
         return tuple(n for n, m in self.by_name.items() if m.kind in self._operators[op])
 
+    def kind(self, match: Match) -> ModuleKind | None:
+        """Of the module on which an operator was matched; None for views."""
+        return None if match.module is None else self.by_name[match.module].kind
+
     def passable(self, module: str) -> bool:
         return self.by_name[module].bypass or self.by_name[module].kind is ModuleKind.MEM_RD
 
@@ -127,3 +139,29 @@ class Modules:
         return any(
             self.by_name[m].exit and self.passable(m) for m in self.search(module, frozenset())
         )
+
+
+def behind_array(modules: Modules, dfg: Dfg, group: Sequence[Match]) -> Sequence[Match]:
+    """The matches of a group, activations in front of an array that the group does not use moved to
+    comparators behind it: what stands in front serves convolutions and channel affines alone. The
+    group as it is where the graph has no such way.
+    """
+    front = [m for m in group if m.module is not None and m.module in modules.front]
+    if any(modules.kind(m) is ModuleKind.IPA for m in group) or any(
+        modules.kind(m) not in _MOVED for m in front
+    ):
+        return group
+    moved = [m for m in front if modules.kind(m) is ModuleKind.COMPARATOR]
+    placed: list[Match] = []
+    position = modules.start
+    for match in group if moved else ():
+        module = match.module
+        if module is not None:
+            if match in moved:
+                found = position.candidates(dfg[match.node].op)
+                module = next((n for n in found if n not in modules.front), None)
+            if module is None or module not in modules.search(position.tail, position.full):
+                return group
+            position = position.after(module)
+        placed.append(Match(node=match.node, module=module))
+    return placed or group

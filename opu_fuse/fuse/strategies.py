@@ -11,6 +11,7 @@ from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.boundaries import boundaries
 from opu_fuse.fuse.grouping import Strategy
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid
+from opu_fuse.fuse.modules import behind_array
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, StrategyName
 from opu_fuse.fuse.order import order_units
 from opu_fuse.fuse.partition import Group, HostOp, Match, Partition
@@ -60,8 +61,9 @@ def _function(strategy: str) -> Strategy:
 
 
 def _partition(scope: Scope, strategy: str, forbidden: Forbid) -> Partition:
-    found = _function(strategy)(scope, forbidden)
-    groups = in_order(scope, found.groups, found.host)
+    dfg, found = scope.dfg, _function(strategy)(scope, forbidden)
+    placed = [behind_array(scope.modules, dfg, group) for group in found.groups]
+    groups = in_order(scope, placed, found.host)
     host_ops = tuple(sorted(found.host, key=lambda h: h.node))
     return Partition(
         strategy=strategy,

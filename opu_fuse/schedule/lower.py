@@ -95,18 +95,13 @@ def _register(name: str, bank: int) -> str:
 
 
 def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[PostModule, ...]:
-    """The modules on which the group was matched, in the order of its stages; in place of those in
-    front of the array, which convolutions alone pass, the same kind behind it. What the graph has
+    """The modules on which the group was matched, in the order of its stages. What the graph has
     not, or another kind of module than the stage needs, is no program.
     """
     chain, modules = chain_of(hw), {m.node: m.module for m in group.matches}
-    kinds = {name: module.kind for name, module in hw.dataflow.modules.items()}
     names: list[str] = []
     for item in found.stages:
         name = HEAD_NAME if item.stage is Stage.REQUANT else str(modules[item.node])
-        if name in chain.front:
-            behind = (n for n in chain.by_name if n in kinds and kinds[n] is kinds[name])
-            name = next(behind, name)
         if name not in chain.by_name or chain.by_name[name].stage is not item.stage:
             raise DoesNotFit(
                 dfg[item.node].name,
