@@ -23,7 +23,7 @@ from opu_fuse.bundle.program import (
 )
 from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.dtypes import DTYPES
-from opu_fuse.hw.isa import OPCODE, Engine
+from opu_fuse.hw.isa import OPCODE, ORDER_STAGES, Engine
 from opu_fuse.hw.layout import Pieces
 from opu_fuse.hw.spec import HwSpec
 
@@ -120,7 +120,7 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
 def _possible(stage: StageTensor, most: int) -> bool:
     """most: values that all post instructions can read from the partial sums."""
     sizes = (stage.channels, stage.rows, stage.cols)
-    if not 0 <= stage.stage < 5 or min(sizes) < 1 or math.prod(sizes) > most:
+    if not 0 <= stage.stage < ORDER_STAGES or min(sizes) < 1 or math.prod(sizes) > most:
         return False
     return _lanes_fit(stage.pieces, stage.channels, most)
 

@@ -72,6 +72,22 @@ dataflow:
   operators:
     table: [table]
 """,
+    "six stages": """
+extends: opu-tiny
+name: six-stages
+description: five comparators in a row
+dataflow:
+  modules:
+    second: {kind: comparator, exit: true}
+    third:  {kind: comparator, exit: true}
+    fourth: {kind: comparator, exit: true}
+    fifth:  {kind: comparator, exit: true}
+  edges:
+    compare: [second]
+    second:  [third]
+    third:   [fourth]
+    fourth:  [fifth]
+""",
 }
 NETWORKS = {
     "two comparators": """(float[1,8,9,9] x) => (float[1,8,4,4] y)
@@ -89,6 +105,10 @@ NETWORKS = {
       y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(a)
       d = Conv(x, v)  p = MaxPool<kernel_shape=[2,2], pads=[0,0,1,1]>(d)  q = Add(p, u)
       z = Tanh(q) }""",
+    "six stages": """(float[1,8,5,5] x) => (float[1,8,5,5] y)
+    <float[8,8,1,1] w, float lo = {-2}, float hi = {2}>
+    { c = Conv(x, w)  d = LeakyRelu<alpha=0.5>(c)  e = Clip(d, lo, hi)  f = LeakyRelu<alpha=0.25>(e)
+      g = Clip(f, lo, hi)  y = Relu(g) }""",
 }
 PASSES = {
     "two comparators": {"y": "ipa compare res_add second pool"},
@@ -100,6 +120,7 @@ PASSES = {
         "y": "ipa early_table res_add late_pool",
         "z": "ipa pool res_add late_table",
     },
+    "six stages": {"y": "ipa compare second third fourth fifth"},
 }
 
 
