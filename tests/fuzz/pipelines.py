@@ -75,10 +75,10 @@ class Pipelines:
         return BUILDING if self.rtl else SECONDS_PER_CASE
 
     def smaller(self, case: PipelineCase, machine: str) -> Iterator[PipelineCase]:
-        for tree in smaller_machine.smaller(yaml.safe_load(case.machine)):
-            yield replace(case, machine=dumped(tree))
         for network in _NETWORKS.smaller(case.network, machine):
             yield replace(case, network=network)
+        for tree in smaller_machine.smaller(yaml.safe_load(case.machine)):
+            yield replace(case, machine=dumped(tree))
 
     def write(self, case: PipelineCase, folder: Path) -> None:
         (folder / "machine.yaml").write_text(case.machine, encoding="utf-8")
