@@ -5,7 +5,7 @@ spec's modules and edges.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from opu_fuse.schedule.plan import MachineProgram, Plan
 
 _ARRAY = "the array"
 _ON_ARRAY = ("ipa", "adder", "multiplier")
-_PASSED = ("pad", "adder", "multiplier", "upsample")
-"""What an order does not name."""
 _STAGES = ("comparator", "pool", "res_adder", "se", "table")
 _ORDER_REGISTERS = [REGISTER[Engine.POST, name].index for name in ORDER_REGISTERS]
 _RUN = OPCODE[Engine.POST, "run"].code
@@ -36,7 +34,8 @@ def order_mistake(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec) -> str
             return f"{what}: {wrong}"
         for emitted in sorted(orders[group.index]):
             way = [_array(hw) if name == _ARRAY else name for name in emitted]
-            wrong = _way_mistake(hw, way, _PASSED) if _alike(hw, used, emitted) else "not the same"
+            unnamed = set(hw.dataflow.modules) - {*_chain(hw), _array(hw)}
+            wrong = _way_mistake(hw, way, unnamed) if _alike(hw, used, emitted) else "not the same"
             if wrong is not None:
                 return f"{what} is emitted as {list(emitted)}: {wrong}"
     return None
@@ -44,19 +43,15 @@ def order_mistake(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec) -> str
 
 def _alike(hw: HwSpec, used: Sequence[tuple[str, str]], emitted: Sequence[str]) -> bool:
     """Whether an order names what its operators were matched on: the array and the stages behind
-    it. Two things may stand for others: the array for the first stage (an average whose window
-    exceeds a tile), and a comparator behind the array for one before it where no array runs.
+    it. The array may stand for the first stage: an average whose window exceeds a tile.
     """
     kinds, chain = {n: m.kind for n, m in hw.dataflow.modules.items()}, _chain(hw)
     array = any(kinds[name] in _ON_ARRAY for _, name in used)
-    run = [(op, n) for op, n in used if n in chain or (not array and kinds[n] == "comparator")]
-    wanted = [_ARRAY] * array + [name for _, name in run]
-    if run and not array and run[0][0] == "avg_pool" and emitted[0] == _ARRAY:
+    stages = [(op, name) for op, name in used if name in chain]
+    wanted = [_ARRAY] * array + [name for _, name in stages]
+    if not array and stages and stages[0][0] == "avg_pool" and emitted[0] == _ARRAY:
         wanted[0] = _ARRAY
-    return len(wanted) == len(emitted) and all(
-        one == other or (one not in (*chain, _ARRAY) and kinds[other] == "comparator")
-        for one, other in zip(wanted, emitted, strict=True)
-    )
+    return wanted == list(emitted)
 
 
 def _array(hw: HwSpec) -> str:
@@ -101,12 +96,12 @@ def _chain(hw: HwSpec) -> list[str]:
     ]
 
 
-def _way_mistake(hw: HwSpec, used: Sequence[str], passed: Sequence[str] = ()) -> str | None:
-    """Why data cannot go from memory over these modules and out, past what has `bypass` or is of a
-    kind in `passed`.
+def _way_mistake(hw: HwSpec, used: Sequence[str], passed: Collection[str] = ()) -> str | None:
+    """Why data cannot go from memory over these modules and out, past what has `bypass` or is in
+    `passed`.
     """
     modules = hw.dataflow.modules
-    passable = {n for n, m in modules.items() if m.bypass or m.kind in passed} | {hw.dataflow.root}
+    passable = {n for n, m in modules.items() if m.bypass} | {hw.dataflow.root, *passed}
     at, rest = [hw.dataflow.root], list(used)
     if rest[:1] == [hw.dataflow.root]:
         rest = rest[1:]
