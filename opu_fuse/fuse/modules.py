@@ -12,6 +12,7 @@ from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.partition import Match
 from opu_fuse.hw.chain import chain_of, exclusive
 from opu_fuse.hw.spec import HwSpec, Module, ModuleKind
+from opu_fuse.quant import Domain
 
 _MOVED = (ModuleKind.COMPARATOR, ModuleKind.PAD, ModuleKind.MEM_RD)
 """Kinds in front of the array that mean the same without it; of these only comparators move."""
@@ -112,6 +113,15 @@ class Modules:
         """Of the module on which an operator was matched; None for views."""
         return None if match.module is None else self.by_name[match.module].kind
 
+    def takes_over(self, module: str, match: Match, group: Sequence[Match]) -> bool:
+        """Whether a module does behind the array what a match of a group does in front of it."""
+        last = all(m.module is None for m in group[group.index(match) + 1 :])
+        return (
+            module not in self.front
+            and self.by_name[module].domain_in is Domain.ACT
+            and (self.can_end(module) or not last)
+        )
+
     def passable(self, module: str) -> bool:
         return self.by_name[module].bypass or self.by_name[module].kind is ModuleKind.MEM_RD
 
@@ -159,7 +169,7 @@ def behind_array(modules: Modules, dfg: Dfg, group: Sequence[Match]) -> Sequence
         if module is not None:
             if match in moved:
                 found = position.candidates(dfg[match.node].op)
-                module = next((n for n in found if n not in modules.front), None)
+                module = next((n for n in found if modules.takes_over(n, match, group)), None)
             if module is None or module not in modules.search(position.tail, position.full):
                 return group
             position = position.after(module)
