@@ -32,7 +32,7 @@ module user import opu_pkg::*; (
       params_q <= set_post(params_q, word.index, word.value);
   end
   assign params_o = params_q;
-  assign legal_o = has_post(word.index) && fits_post(word.index, word.value);
+  assign legal_o = has_post(word.index) && fits_post(word.index, word.value, params_q.bank);
   always_comb begin
     ic_o = '0;
     for (int m = 0; m < int'(MODE_COUNT); m++) if (mode_i == 4'(m)) ic_o = MODE_IC[m];
