@@ -15,7 +15,7 @@ where something is.
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.bundle.result import RunResult
 from opu_fuse.errors import UserError
+from opu_fuse.frontend.prepare import Prepared
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.pipeline import Compilation, Options
 from opu_fuse.sim import compare, engine
@@ -73,12 +74,18 @@ def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
         reuse_memory=case.reuse_memory,
         calibration=None if case.quantised else case.inputs(salt=1),  # type: ignore[arg-type]
     )
-    key = (case.model, case.scales)
-    if _last and _last[0] == key:
+    if _last and _last[0] == (case.model, case.scales):
         return pipeline.compile_prepared(_last[1], hw, options)
     found = pipeline.compile_model(_ir(case), hw, options)
-    _last[:] = [key, found.prepared]
+    _last[:] = [(case.model, case.scales), found.prepared]
     return found
+
+
+def prepared(case: NetworkCase, hw: HwSpec) -> Prepared:
+    """The quantised network of a case. Raises what compiling raises."""
+    if not _last or _last[0] != (case.model, case.scales):
+        compiled(replace(case, strategy="none"), hw)
+    return _last[1]
 
 
 def _ir(case: NetworkCase) -> Any:
