@@ -92,6 +92,7 @@ def _strategies_wrong(case: NetworkCase, hw: HwSpec) -> str | None:
     sizes) or leave the machine's graph.
     """
     dfg = build_dfg(prepared(case, hw).canonical, quantised=True)
+    seen = set()
     for strategy in STRATEGIES:
         try:
             fitted = fuse_and_tile(dfg, hw, strategy)
@@ -99,6 +100,9 @@ def _strategies_wrong(case: NetworkCase, hw: HwSpec) -> str | None:
             if strategy == StrategyName.GREEDY:
                 continue
             return f"{strategy} does not compile: {error}"
+        if fitted.partition.groups in seen:
+            continue
+        seen.add(fitted.partition.groups)
         plan = schedule(fitted.dfg, fitted.tiling, hw, reuse_memory=case.reuse_memory)
         wrong = order_mistake(fitted.dfg, fitted.partition, plan, hw)
         if wrong is not None:
