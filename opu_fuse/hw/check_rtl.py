@@ -106,10 +106,16 @@ def _pixels(spec: HwSpec, index: int) -> Iterator[Problem]:
 
 
 def _widths(spec: HwSpec) -> Iterator[Problem]:
-    """Bus, weight words and rows divide each other, depthwise parts and post lanes a word; partial
-    sums lie in two equal memories.
+    """Eights divide a word, bus, weight words and rows each other, depthwise parts and post lanes a
+    word; partial sums lie in two equal memories.
     """
     width, bus = spec.buffers.weight.width, spec.dram.bus_bytes
+    if spec.word_channels % 8:
+        yield _no(
+            ("word_channels",),
+            f"words of {spec.word_channels} channels, whose parameters fill no whole words",
+            "use a multiple of 8",
+        )
     if bus > spec.word_bytes:
         yield _no(
             ("dram", "bus_bytes"),

@@ -48,7 +48,7 @@ def machine_of(text: str) -> HwSpec:
 
 def _tree(rng: np.random.Generator, *, multipliers: bool) -> Tree:
     flow = draw_dataflow(rng)
-    word = int(one_of(rng, (4, 8, 8, 16)))
+    word = int(one_of(rng, (8, 8, 8, 16, 24)))
     array, rows = _array(rng, word)
     bus = int(one_of(rng, [n for n in (4, 8, 16) if n <= word and math.gcd(*rows) % n == 0]))
     widths = [n for n in (4, 8, 16, 32) if n % bus == 0 and math.gcd(*rows) % n == 0]
@@ -105,7 +105,8 @@ def _fits(word: int, units: int, ic: int, oc: int, px: int, rest: int) -> bool:
     """Whether a mode is one that the RTL has; rows of weights have four bytes at least."""
     if rest or not oc or word % ic or word % oc or ic * oc % 4:
         return False
-    return px == 1 or (px * max(ic, oc) <= word and units % px == 0)
+    packed = word & (word - 1) == 0 and px * max(ic, oc) <= word and units % px == 0
+    return px == 1 or packed
 
 
 def _buffers(rng: np.random.Generator, flow: Tree, word: int, array: Tree, width: int) -> Tree:

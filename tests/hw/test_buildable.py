@@ -25,6 +25,11 @@ NOT_BUILT = {
         "array: {units: 2, multipliers: 4, modes: [{ic: 2, oc: 1, px: 4}]}\n",
         "mode 0: 4 pixels of 2 and 1 channels exceed",
     ),
+    "words of half as many lanes as a parameter has bytes": (
+        "word_channels: 4\npost: {lanes: 4}\ndram: {bus_bytes: 4}\n"
+        + "array: {modes: [{ic: 4, oc: 4, px: 2}, {ic: 4, oc: 8}]}\n",
+        "mine.yaml:3: the RTL cannot build this: words of 4 channels, whose parameters fill no",
+    ),
     "several pixels in a padded word": (
         "word_channels: 12\npost: {lanes: 12}\nbuffers: {weight: {words: 512}}\n"
         + "array: {units: 6, multipliers: 4, modes: [{ic: 4, oc: 3, px: 2}]}\n",
