@@ -291,7 +291,7 @@ def _check_disagrees(
 def _other_runs(
     case: NetworkCase, bundle: Bundle, hw: HwSpec, inputs: Arrays, result: RunResult
 ) -> list[str]:
-    """Another order, the cycle engine, the RTL: the same bits, or no error."""
+    """Another order, the cycle engine, the RTL: the same bits and cycles, or no error."""
     wrong = []
     runs = {}
     if case.shuffle is not None:
@@ -302,6 +302,8 @@ def _other_runs(
         for name, array in result.outputs.items():
             if not np.array_equal(array, other.outputs[name], equal_nan=True):
                 wrong.append(f"{how} run differs from the plain one in output {name!r}")
-    if case.cycle:
-        engine.run(bundle, hw, engine="cycle")
+    if case.cycle or case.rtl:
+        cycles = engine.run(bundle, hw, engine="cycle").counters.get("cycles")
+        if case.rtl and cycles != runs["RTL"].counters.get("cycles"):
+            wrong.append(f"{cycles} cycles, RTL {runs['RTL'].counters.get('cycles')}")
     return wrong
