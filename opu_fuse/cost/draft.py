@@ -93,6 +93,12 @@ def _pad(draft: Draft, node: Node) -> None:
             )
         draft.pool_pads = node.attrs["pads"]
         return
+    if draft.pad is not None:
+        raise DoesNotFit(
+            node.name,
+            f"a pass pads once in front of its first stage, and {draft.dfg[draft.pad].name} does",
+            "end the group before it",
+        )
     draft.window = replace(draft.window, pads=node.attrs["pads"])
     draft.pad = node.index
     draft.mid = feature_shape(node.shape)

@@ -62,6 +62,9 @@ TEXTS = {
     "a padding before an average that exceeds a tile": """
     (float[1,4,60,60] x) => (float[1,4,2,3] y) <int64[8] pads = {0,0,1,2,0,0,2,1}>
     { p = Pad(x, pads)  y = AveragePool<kernel_shape=[58,58], strides=[4,2]>(p) }""",
+    "one padding behind another": """(float[1,5,4,6] x) => (float[1,5,6,12] y)
+    <int64[8] pads = {0,0,1,2,0,0,1,2}, int64[8] more = {0,0,0,1,0,0,0,1}>
+    { r = Relu(x)  p = Pad(r, pads)  y = Pad(p, more) }""",
     "a concatenation of a reshaped map": """
     (float[1,1,2,9] x, float[1,9,5,2] v) => (float[1,3,2,9] y)
     <int64[4] shape = {1,5,2,9}, float[3,6,1,1] w>
@@ -121,7 +124,7 @@ def test_what_was_wrong_once_is_right_in_every_tensor(model, machine):
     hold_against_onnxruntime(FOLDER / f"{model}.onnx", machine)
 
 
-@pytest.mark.parametrize("machine", ["opu-1024", "opu-light"])
+@pytest.mark.parametrize("machine", ["opu-1024", "opu-light", "opu-classic"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_case_found_by_fuzzing_is_right_in_every_tensor(text, machine):
     hold_against_onnxruntime(written(TEXTS[text]), machine)
