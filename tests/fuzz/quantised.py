@@ -249,10 +249,11 @@ def by_onnxruntime(
         def get_next(self) -> dict[str, np.ndarray] | None:
             return next(self._left, None)
 
+    given = onnx.load_from_string(model.SerializeToString())  # it moves weights to files
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
         quantize_static(
-            model,
+            given,
             path,
             Once(),
             quant_format=QuantFormat.QDQ,
