@@ -54,7 +54,7 @@ def _modules(rng: np.random.Generator) -> tuple[dict[str, Tree], dict[str, str]]
     for kind, share in (("multiplier", 0.3), ("adder", 0.9)):
         if chance(share):
             found.append(("acc", f"{kind}_acc", {**_of_kind(rng, kind), "domain": "acc"}))
-    for n in range(int(rng.integers(MOST_STAGES + 1))):
+    for n in range(int(rng.integers(MOST_STAGES + 1, size=2).max())):
         kind = str(rng.choice(_STAGES, p=(0.36, 0.2, 0.17, 0.12, 0.15)))
         found.append(("post", f"{kind}_{n}", _of_kind(rng, kind)))
         if kind == "pool" and chance(0.3):
@@ -62,7 +62,7 @@ def _modules(rng: np.random.Generator) -> tuple[dict[str, Tree], dict[str, str]]
     if chance(0.4):
         found.append(("up", "upsample", _of_kind(rng, "upsample")))
     for layer, _, module in found:
-        module["bypass"] = chance(0.6 if layer == "post" else 0.95)
+        module["bypass"] = chance(0.7 if layer == "post" else 0.95)
         module["exit"] = chance(0.3 if layer in {"root", "pre", "pad"} else 0.8)
         if layer == "post" and chance(0.02):
             module["domain_in"] = "acc"
@@ -124,7 +124,7 @@ def _edges(
     rng: np.random.Generator, modules: Mapping[str, Tree], layers: Mapping[str, str]
 ) -> dict[str, list[str]]:
     """A way through the places before the array, with short cuts; any edges behind it."""
-    dense = one_of(rng, (0.05, 0.15, 0.4, 0.8))
+    dense = one_of(rng, (0.1, 0.3, 0.6, 0.9))
     rank = {name: _LAYERS.index(layer) for name, layer in layers.items()}
     front = sorted((n for n in modules if layers[n] != "post"), key=lambda n: rank[n])
     edges: dict[str, list[str]] = {name: [] for name in modules}
