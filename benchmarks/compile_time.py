@@ -146,7 +146,7 @@ def stages(model: str, machine: str, output: str) -> dict[str, Any]:
     def begin(stage: str) -> None:
         marks.append((stage, time.process_time()))
 
-    from opu_fuse.startup import start_quickly
+    from opu_fuse.process.startup import start_quickly
 
     start_quickly()
     from opu_fuse import load_hw

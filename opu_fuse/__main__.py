@@ -10,12 +10,12 @@ import sys
 def main() -> None:
     """Start quickly, then do what the command line says."""
     try:
-        from opu_fuse import interrupts
+        from opu_fuse.process import interrupts
     except KeyboardInterrupt:
         os.write(2, b"interrupted\n")
         sys.exit(130)
     with interrupts.noted():
-        from opu_fuse.startup import start_quickly
+        from opu_fuse.process.startup import start_quickly
 
         start_quickly()
         from opu_fuse.cli.main import main as command  # only now: what it imports takes time, too

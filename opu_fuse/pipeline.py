@@ -148,7 +148,7 @@ def compile_prepared(
     programs = [s.instructions for s in plan.segments if isinstance(s, MachineProgram)]
     self_check(bundle, hw, programs)  # what compiles, runs
     if bundle.hosts:
-        from opu_fuse.sim.host import require_runnable  # starts ONNX Runtime
+        from opu_fuse.host.run.segment import require_runnable  # starts ONNX Runtime
 
         require_runnable(bundle)
     return Compilation(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opu_fuse.errors import InternalError, ModelError
-from opu_fuse.foreign import ForeignError, complaints, in_child
+from opu_fuse.process.foreign import ForeignError, complaints, in_child
 
 
 def _complain() -> None:

@@ -35,7 +35,9 @@ finally:
 
 def run(text: str) -> subprocess.CompletedProcess[str]:
     body = "\n".join(f"    {line}" for line in text.splitlines())
-    code = f"{SIGNAL}from opu_fuse.interrupts import noted\nwith noted():\n{body}\n    pass\n"
+    code = (
+        f"{SIGNAL}from opu_fuse.process.interrupts import noted\nwith noted():\n{body}\n    pass\n"
+    )
     return subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
     )
@@ -53,7 +55,7 @@ def test_other_errors_stay_what_they_are():
 
 
 def test_a_finished_command_is_not_interrupted():
-    code = f"{SIGNAL}from opu_fuse.interrupts import noted\nwith noted(): pass\nctrl_c()"
+    code = f"{SIGNAL}from opu_fuse.process.interrupts import noted\nwith noted(): pass\nctrl_c()"
     done = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
     )

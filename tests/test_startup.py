@@ -6,15 +6,15 @@ import sys
 import onnx
 from onnxscript.optimizer import _constant_folding
 
-from opu_fuse.folding import EVALUATED, SHAPING
 from opu_fuse.frontend.prepare import prepare
+from opu_fuse.model.folding import EVALUATED, SHAPING
 from opu_fuse.zoo import build
 
 SLOW = ("sympy.core", "onnxscript", "onnxruntime", "networkx", "scipy", "numpy.ma", "numpy.random")
 UNUSED = (
     "opu_fuse.bundle.kernels",
     "opu_fuse.bundle.result",
-    "opu_fuse.codegen.host",
+    "opu_fuse.host.build.segment",
     "opu_fuse.dfg.host",
     "opu_fuse.frontend.calibration",
     "opu_fuse.frontend.quantise",

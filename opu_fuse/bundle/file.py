@@ -21,7 +21,7 @@ from opu_fuse.bundle.program import Bundle
 from opu_fuse.errors import InternalError, ProgramError, SpecError
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.writing import whole_file
+from opu_fuse.process.writing import whole_file
 
 SPEC, PROGRAM, LISTING, DRAM, QDQ, FUSED = (
     "spec.yaml",

@@ -17,8 +17,8 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from opu_fuse.affine import parse_map
 from opu_fuse.bundle.manifest import damaged
 from opu_fuse.errors import InternalError
-from opu_fuse.kernel import DTYPES, GenericOp, Input, Instr, Iterator, Kernel, Loop, Result
-from opu_fuse.kernel_check import kernel_mistake
+from opu_fuse.host.kernel import DTYPES, GenericOp, Input, Instr, Iterator, Kernel, Loop, Result
+from opu_fuse.host.kernel_check import kernel_mistake
 
 KERNEL_VERSION = 1
 _CONFIG = ConfigDict(strict=True, extra="forbid")

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.logging import RichHandler
 
-from opu_fuse import __version__, interrupts
+from opu_fuse import __version__
 from opu_fuse.cli import hw, zoo
 from opu_fuse.cli.asm import asm
 from opu_fuse.cli.compile import compile_
@@ -22,6 +22,7 @@ from opu_fuse.cli.inspect import inspect
 from opu_fuse.cli.partition import partition, with_optional_value
 from opu_fuse.cli.run import run
 from opu_fuse.errors import OpuFuseError
+from opu_fuse.process import interrupts
 
 app = typer.Typer(
     name="opu-fuse",

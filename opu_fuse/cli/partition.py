@@ -28,11 +28,11 @@ def partition(
     as_json: AsJson = False,
 ) -> None:
     """Show how operators are grouped; an illegal grouping is shown with its violations."""
-    from opu_fuse.collector import no_collection
     from opu_fuse.fuse.explain import explain as explanation
     from opu_fuse.fuse.to_json import partition_to_json
     from opu_fuse.hw.load import load_hw
     from opu_fuse.pipeline import partition_model
+    from opu_fuse.process.collector import no_collection
 
     if as_json and explain is not None:
         raise typer.BadParameter("--json holds all reasons already; leave --explain out")

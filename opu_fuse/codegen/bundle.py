@@ -133,7 +133,7 @@ def _segments(
     members: dict[str, bytes] = {}
     for segment in plan.segments:
         if isinstance(segment, HostWork):
-            from opu_fuse.codegen.host_pieces import host_segment  # most networks need none
+            from opu_fuse.host.build.pieces import host_segment  # most networks need none
 
             hosts = sum(isinstance(s, HostSegment) for s in segments)
             found, own = host_segment(dfg, segment.nodes, reasons, hosts, types)
@@ -150,7 +150,7 @@ def _segments(
             )
     constant = [i for i in dfg.outputs if dfg[i].kind is Kind.CONST]
     if constant:
-        from opu_fuse.codegen.host_pieces import constant_segment
+        from opu_fuse.host.build.pieces import constant_segment
 
         hosts = sum(isinstance(s, HostSegment) for s in segments)
         found, own = constant_segment(dfg, constant, hosts)

@@ -13,11 +13,11 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from opu_fuse.composites import SHUFFLE
 from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.lower import const_array
 from opu_fuse.dfg.types import UNKNOWN, ValueType
 from opu_fuse.errors import ModelError
+from opu_fuse.model.composites import SHUFFLE
 from opu_fuse.quant import META_KEY, QuantParams
 
 MAX_IR_VERSION = 10

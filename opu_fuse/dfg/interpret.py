@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
-from opu_fuse.composites import slope_shift
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.host import run_call
 from opu_fuse.dfg.integer import (
@@ -44,6 +43,7 @@ from opu_fuse.fixedpoint import (
     multiply_residual,
     requantize,
 )
+from opu_fuse.model.composites import slope_shift
 
 Values = dict[int, np.ndarray]
 Rule = Callable[[Dfg, Node, Mapping[int, np.ndarray], Numeric], np.ndarray]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.composites import const_array
 from opu_fuse.dfg.graph import Access
 from opu_fuse.dfg.indexing import (
     bias_access,
@@ -23,6 +22,7 @@ from opu_fuse.dfg.indexing import (
     window_map,
 )
 from opu_fuse.dfg.types import UNKNOWN
+from opu_fuse.model.composites import const_array
 
 _REAL = frozenset(
     {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT8, ir.DataType.UINT8, None}

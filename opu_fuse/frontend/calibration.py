@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.foreign import ForeignError, complaints
+from opu_fuse.process.foreign import ForeignError, complaints
 
 Calibration = str | Path | Mapping[str, np.ndarray] | None
 Sample = dict[str, np.ndarray]

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import onnx
 
 from opu_fuse.errors import ModelError
-from opu_fuse.foreign import ForeignError, complaints, first_line, in_child
 from opu_fuse.frontend.validate import TARGET_OPSET, opset_of
-from opu_fuse.inference import (
+from opu_fuse.model.inference import (
     LARGE,
     MEMORY_BYTES,
     Shapes,
@@ -20,6 +19,7 @@ from opu_fuse.inference import (
     patience,
     unpacked,
 )
+from opu_fuse.process.foreign import ForeignError, complaints, first_line, in_child
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from opu_fuse.folding import can_fold, is_preserved
-from opu_fuse.foreign import complaints
 from opu_fuse.frontend.editing import constant, is_standard, static_shape
 from opu_fuse.frontend.numbers import mistake_of_numbers
-from opu_fuse.unused import anything_unused
+from opu_fuse.model.folding import can_fold, is_preserved
+from opu_fuse.model.unused import anything_unused
+from opu_fuse.process.foreign import complaints
 
 _ENLARGING = (
     *("AffineGrid", "BlackmanWindow", "CenterCropPad", "Col2Im", "ConstantOfShape", "DFT"),

@@ -15,7 +15,6 @@ from onnx import external_data_helper
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
-from opu_fuse.foreign import ForeignError, complaints, first_line
 from opu_fuse.frontend.budget import VALUE_ELEMENTS, check_budget
 from opu_fuse.frontend.editing import own_tensors
 from opu_fuse.frontend.examine import Findings, examine
@@ -29,7 +28,8 @@ from opu_fuse.frontend.shapes import (
     shapes_known,
 )
 from opu_fuse.frontend.validate import check_file, check_network, not_onnx
-from opu_fuse.opsets import IR_VERSION, runnable_opsets
+from opu_fuse.model.opsets import IR_VERSION, runnable_opsets
+from opu_fuse.process.foreign import ForeignError, complaints, first_line
 
 ModelLike = str | Path | ir.Model | onnx.ModelProto
 _log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
-from opu_fuse.folding import holds_graphs
 from opu_fuse.frontend.editing import SOURCE_KEY
+from opu_fuse.model.folding import holds_graphs
 
 _QUANTISER = (
     *("_quantized", "_scale", "_zero_point", "_quantized_scale", "_quantized_zero_point"),

@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from opu_fuse.composites import composites
 from opu_fuse.errors import InternalError, ModelError
 from opu_fuse.frontend.budget import effort
 from opu_fuse.frontend.calibration import Calibration, samples
@@ -34,6 +33,7 @@ from opu_fuse.frontend.scales import (
     weight_scales,
 )
 from opu_fuse.frontend.weights import fill_in, lean_proto
+from opu_fuse.model.composites import composites
 
 SCALES = ("pow2", "free")
 

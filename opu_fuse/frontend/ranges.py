@@ -13,10 +13,10 @@ import numpy as np
 import onnx
 
 from opu_fuse.errors import ModelError
-from opu_fuse.foreign import ForeignError, complaints, in_child
 from opu_fuse.frontend.calibration import Sample
 from opu_fuse.frontend.reference import session
 from opu_fuse.frontend.weights import Weights, weights_as_inputs
+from opu_fuse.process.foreign import ForeignError, complaints, in_child
 
 KEPT_PER_TENSOR = 1 << 17
 

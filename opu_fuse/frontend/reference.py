@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from opu_fuse.errors import ModelError
-from opu_fuse.foreign import ForeignError, complaints
+from opu_fuse.process.foreign import ForeignError, complaints
 
 if TYPE_CHECKING:
     import onnxruntime as ort  # slow to import: only those who run something do

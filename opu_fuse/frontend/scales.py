@@ -17,9 +17,9 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
 
-from opu_fuse.composites import SHUFFLE, composites
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand
 from opu_fuse.frontend.ranges import Range
+from opu_fuse.model.composites import SHUFFLE, composites
 
 MAX_CLIPPED = 0.01
 MAX_SHIFT = 31

@@ -9,10 +9,10 @@ import logging
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.foreign import ForeignError
 from opu_fuse.frontend.editing import static_shape
-from opu_fuse.inference import Shapes, adopt, dims
-from opu_fuse.inference import infer_shapes as infer
+from opu_fuse.model.inference import Shapes, adopt, dims
+from opu_fuse.model.inference import infer_shapes as infer
+from opu_fuse.process.foreign import ForeignError
 
 _log = logging.getLogger(__name__)
 

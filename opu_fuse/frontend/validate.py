@@ -13,11 +13,11 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.folding import holds_graphs
 from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
 from opu_fuse.frontend.numbers import mistake_of_constant, mistake_of_numbers
 from opu_fuse.frontend.qdq import mistake_of_scales
 from opu_fuse.frontend.windowed import mistake_of_window
+from opu_fuse.model.folding import holds_graphs
 
 OLDEST_OPSET = 7
 TARGET_OPSET = 17

@@ -15,6 +15,4 @@ Read in this order; a file needs only those before it.
    carried over to a graph with copies).
 6. What people see: `story`, `explain`, `to_json`; `rulebook` and `operators` make the page of all
    rules; `borders` and `outline` write groups as ONNX functions.
-
-`linalg/` fuses what stays on the host.
 """

@@ -5,7 +5,6 @@ verifying.
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 
-from opu_fuse.collector import no_collection
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.boundaries import boundaries
@@ -18,6 +17,7 @@ from opu_fuse.fuse.partition import Group, HostOp, Match, Partition
 from opu_fuse.fuse.scope import Scope, leaves, scope_of
 from opu_fuse.fuse.verify import verify
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.process.collector import no_collection
 
 STRATEGIES: Mapping[str, str] = {
     StrategyName.NONE: "matched",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from opu_fuse.folding import can_fold
+from opu_fuse.model.folding import can_fold
 from opu_fuse.passes.base import is_skipped
 from opu_fuse.passes.context import PassContext
 from opu_fuse.passes.decorators import module_pass

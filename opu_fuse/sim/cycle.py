@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
 from opu_fuse.bundle.result import Retire, RunResult, Stall
-from opu_fuse.collector import no_collection
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.process.collector import no_collection
 from opu_fuse.sim.cycle_counters import engine_counters, gaps
 from opu_fuse.sim.cycle_machine import CycleMachine
 from opu_fuse.sim.cycle_work import steps_of

@@ -11,6 +11,7 @@ from opu_fuse.bundle.image import initial_image, read_tensor, segment_words, wri
 from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Tensor
 from opu_fuse.bundle.result import GroupCounters, Retire, RunResult
 from opu_fuse.errors import InternalError, ProgramError, RunError
+from opu_fuse.host.run.segment import Hosts, hosts_of
 from opu_fuse.hw.encoding import decode
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.spec import HwSpec
@@ -19,7 +20,6 @@ from opu_fuse.sim.capture import Capture, Totals
 from opu_fuse.sim.complete import INPUTS, surviving, whole_tensors
 from opu_fuse.sim.cycle import MemoryOptions, run_cycle
 from opu_fuse.sim.functional import Executed, Machine
-from opu_fuse.sim.host import Hosts, hosts_of
 from opu_fuse.sim.runner import RtlOptions, Runner, SegmentRun
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from opu_fuse.errors import RunError
-from opu_fuse.writing import require_folder, require_target, whole_file, whole_folder
+from opu_fuse.process.writing import require_folder, require_target, whole_file, whole_folder
 
 _UNREADABLE = (
     *(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError),

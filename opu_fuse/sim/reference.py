@@ -17,7 +17,7 @@ import onnx
 from opu_fuse.bundle.file import QDQ
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.errors import ProgramError
-from opu_fuse.sim.host import session
+from opu_fuse.host.run.segment import session
 
 NAME = "onnxruntime (QDQ model, optimisations off)"
 _OWN = ":own"

@@ -175,7 +175,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 def _runtime(model: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
     """What ONNX Runtime makes of the case, None when it cannot."""
-    from opu_fuse.sim.host import session
+    from opu_fuse.host.run.segment import session
 
     try:
         running = session(model.SerializeToString())

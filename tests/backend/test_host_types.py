@@ -16,7 +16,7 @@ from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import from_value, samples_of, to_value
-from tests.fuse_linalg.sketch import same_bits
+from tests.host.sketch import same_bits
 
 HW = load_hw("opu-tiny")
 OF_ONNX = {"float32": "float", "float64": "double"}

@@ -24,13 +24,13 @@ from opu_fuse.bundle.program import (
     StageTensor,
     Tensor,
 )
+from opu_fuse.host.kernel import GenericOp, Input, Instr, Iterator, Kernel, Loop, Result
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.encoding import encode
 from opu_fuse.hw.instruction import split_address
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.load import load_hw
-from opu_fuse.kernel import GenericOp, Input, Instr, Iterator, Kernel, Loop, Result
 from tests.sim.random_instructions import instruction
 
 HW = load_hw("opu-tiny")

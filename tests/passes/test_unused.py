@@ -6,7 +6,7 @@ import pytest
 from onnx_ir.passes import common
 
 from opu_fuse.frontend import transforms
-from opu_fuse.unused import anything_unused
+from opu_fuse.model.unused import anything_unused
 
 HEAD = (
     '<ir_version: 8, opset_import: ["" : 17]> g (float[1,4,6,6] x, bool c) => (float[1,4,6,6] y) '

@@ -7,11 +7,11 @@ import numpy as np
 from opu_fuse.bundle.image import initial_image
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.result import RunResult
+from opu_fuse.host.run.segment import hosts_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim import ports
 from opu_fuse.sim.compare import compare, is_dull
 from opu_fuse.sim.engine import _Job
-from opu_fuse.sim.host import hosts_of
 from opu_fuse.sim.places import places
 from opu_fuse.sim.reference import Reference
 from opu_fuse.sim.rtl import RtlRunner

@@ -12,7 +12,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim import engine
 from opu_fuse.sim.compare import check
-from tests.fuse_linalg.sketch import same_bits
+from tests.host.sketch import same_bits
 
 # Host and machine in turn; both host segments read a, and the machine and the last one read s.
 MODEL = """

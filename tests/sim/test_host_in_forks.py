@@ -8,7 +8,7 @@ import pytest
 
 import opu_fuse
 from opu_fuse.errors import RunError
-from opu_fuse.sim.host import KEPT, may_trap
+from opu_fuse.host.run.segment import KEPT, may_trap
 from opu_fuse.sim.ports import noise
 
 HW = opu_fuse.load_hw("opu-tiny")

@@ -24,7 +24,7 @@ from opu_fuse.frontend.transforms import (
     pools,
     views,
 )
-from opu_fuse.unused import anything_unused
+from opu_fuse.model.unused import anything_unused
 
 Step = Callable[[ir.Model], bool]
 """Changes a model in place; says whether it changed anything."""

@@ -1,0 +1,7 @@
+"""Operators that stay on the host.
+
+kernel        a generic operator: loop nest, affine maps, scalar payload
+kernel_check  what makes one meaningful
+build/        host operators of a network to kernels and ONNX models (imported by `codegen`)
+run/          executing them (imported by `sim`)
+"""

@@ -1,0 +1,215 @@
+"""A host segment's ONNX nodes -> generic kernels, and what stays with ONNX Runtime.
+
+The plan's steps are in the order in which they run. ONNX Runtime's nodes are gathered into as few
+steps as the dependencies allow.
+"""
+
+import heapq
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from opu_fuse.host.build.linalg.control import Control, at_most_ops
+from opu_fuse.host.build.linalg.driver import (
+    Fused,
+    Member,
+    Opaque,
+    fuse_greedily,
+    reads_of,
+    writes_of,
+)
+from opu_fuse.host.build.linalg.lower import generic_of
+from opu_fuse.host.build.linalg.rules import Refusal
+from opu_fuse.host.build.linalg.site import TensorType
+from opu_fuse.host.kernel import GenericOp, Kernel
+
+MAX_PAYLOAD = 64
+"""Instructions of a payload the driver stops at, so that a kernel stays readable and fusing a long
+chain takes time in proportion to its length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelStep:
+    """A fused chain. nodes: positions of the ONNX nodes it stands for."""
+
+    kernel: Kernel
+    nodes: tuple[int, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Values it needs."""
+        return self.kernel.reads
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Values it makes."""
+        return tuple(r.value for r in self.kernel.op.results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeStep:
+    """Nodes for ONNX Runtime, by position, ascending. reads, writes: values that cross its border,
+    constants left out.
+    """
+
+    nodes: tuple[int, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """steps in running order; refusals: (producer, consumer, why not fused), by node names joined
+    with `+`.
+    """
+
+    steps: tuple[KernelStep | RuntimeStep, ...]
+    refusals: tuple[tuple[str, str, Refusal], ...]
+
+
+def fuse_host_chain(
+    nodes: Sequence[onnx.NodeProto],
+    *,
+    types: Mapping[str, TensorType],
+    constants: Mapping[str, np.ndarray],
+    outputs: Collection[str],
+    control: Control | None = None,
+    min_nodes: int = 2,
+    exact: bool = True,
+) -> HostPlan:
+    """Plan for nodes given in an order in which each stands after those it reads.
+
+    types: of all values, where known (`types_of`); constants: by name (`constants_of`); outputs:
+    values needed afterwards. control: at most `MAX_PAYLOAD` instructions if None. A kernel that
+    stands for fewer than min_nodes nodes is not worth one: they stay. exact: as in `generic_of`.
+    """
+    control = control or at_most_ops(MAX_PAYLOAD)
+    kept = [i for i, node in enumerate(nodes) if not _known(node, constants, outputs)]
+    members: list[Member] = []
+    for i in kept:
+        op = generic_of(nodes[i], types, constants, exact=exact)
+        members.append(op or _opaque(nodes[i]))
+    while True:
+        fused = fuse_greedily(members, outputs, control=control, constants=constants)
+        single = _too_small(fused, min_nodes)
+        if not single:
+            break
+        for at in single:
+            members[at] = _opaque(nodes[kept[at]])
+    return HostPlan(
+        steps=_steps(fused, kept, constants, outputs),
+        refusals=fused.refusals,
+    )
+
+
+def _known(
+    node: onnx.NodeProto, constants: Mapping[str, np.ndarray], outputs: Collection[str]
+) -> bool:
+    name = node.output[0]
+    return node.op_type == "Constant" and name in constants and name not in outputs
+
+
+def _opaque(node: onnx.NodeProto) -> Opaque:
+    return Opaque(
+        name=node.name or f"{node.op_type}:{node.output[0]}",
+        reads=names_read(node),
+        writes=tuple(name for name in node.output if name),
+    )
+
+
+def names_read(node: onnx.NodeProto) -> tuple[str, ...]:
+    """Names a node reads, each once, those its subgraphs capture included."""
+    read, inner = dict.fromkeys(node.input), {""}
+    graphs = _subgraphs(node)
+    while graphs:
+        graph = graphs.pop()
+        inner.update(x.name for x in (*graph.input, *graph.initializer))
+        read |= dict.fromkeys(o.name for o in graph.output)
+        for part in graph.node:
+            inner.update(part.output)
+            read |= dict.fromkeys(part.input)
+            graphs += _subgraphs(part)
+    return tuple(name for name in read if name not in inner)  # ONNX forbids equal names inside
+
+
+def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    found = [graph for a in node.attribute for graph in a.graphs]
+    return found + [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+
+
+def _too_small(fused: Fused, min_nodes: int) -> list[int]:
+    """Positions of members whose kernel stands for too few nodes."""
+    found = set()
+    for member, made_of in zip(fused.members, fused.made_of, strict=True):
+        if isinstance(member, GenericOp) and len(made_of) < min_nodes:
+            found.update(made_of)
+    return sorted(found)
+
+
+def _steps(
+    fused: Fused,
+    kept: Sequence[int],
+    constants: Mapping[str, np.ndarray],
+    outputs: Collection[str],
+) -> tuple[KernelStep | RuntimeStep, ...]:
+    """All kernels that can run, one step each; then all nodes that can run, one step; and so on."""
+    order = _alternating(fused.members)
+    step_of = {at: number for number, group in enumerate(order) for at in group}
+    read_by: dict[str, set[int]] = {}
+    for at, member in enumerate(fused.members):
+        for value in reads_of(member):
+            read_by.setdefault(value, set()).add(step_of[at])
+    steps: list[KernelStep | RuntimeStep] = []
+    for number, group in enumerate(order):
+        member = fused.members[group[0]]
+        nodes = tuple(sorted(kept[i] for at in group for i in fused.made_of[at]))
+        if isinstance(member, GenericOp):
+            own = {n: constants[n] for n in reads_of(member) if n in constants}
+            steps.append(KernelStep(kernel=Kernel(op=member, constants=own), nodes=nodes))
+            continue
+        inside = [fused.members[at] for at in group]
+        made = dict.fromkeys(v for m in inside for v in writes_of(m))
+        read = dict.fromkeys(v for m in inside for v in reads_of(m))
+        needed = {v for v in made if v in outputs or read_by.get(v, set()) - {number}}
+        steps.append(
+            RuntimeStep(
+                nodes=nodes,
+                reads=tuple(v for v in read if v not in made and v not in constants),
+                writes=tuple(v for v in made if v in needed),
+            )
+        )
+    return tuple(steps)
+
+
+def _alternating(members: Sequence[Member]) -> list[list[int]]:
+    """Positions by step: kernels that can run, alone; then all other nodes that can run, together;
+    and so on.
+    """
+    maker = {v: at for at, m in enumerate(members) for v in writes_of(m)}
+    readers: dict[int, list[int]] = {}
+    waiting = []
+    for at, member in enumerate(members):
+        makers = {maker[v] for v in reads_of(member) if v in maker}
+        waiting.append(len(makers))
+        for m in makers:
+            readers.setdefault(m, []).append(at)
+    ready: dict[bool, list[int]] = {True: [], False: []}
+    for at, member in enumerate(members):
+        if waiting[at] == 0:
+            ready[isinstance(member, GenericOp)].append(at)
+    order: list[list[int]] = []
+    kernels = True
+    while ready[True] or ready[False]:
+        now = []
+        while ready[kernels]:
+            at = heapq.heappop(ready[kernels])
+            now.append(at)
+            for reader in readers.get(at, ()):
+                waiting[reader] -= 1
+                if waiting[reader] == 0:
+                    heapq.heappush(ready[isinstance(members[reader], GenericOp)], reader)
+        order += [[at] for at in now] if kernels else [now] if now else []
+        kernels = not kernels
+    return order

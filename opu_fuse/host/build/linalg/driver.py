@@ -1,0 +1,250 @@
+"""The greedy driver: fuses producers into consumers until no rule and no control allows more.
+
+Consumers are taken in order; each takes in its producers, operand by operand, and then their
+producers. Operators that are no generic ones (`Opaque`) stay, and nothing is fused across them that
+would have to wait for itself.
+"""
+
+import heapq
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from opu_fuse.errors import InternalError
+from opu_fuse.host.build.linalg.control import Candidate, Control, one_use
+from opu_fuse.host.build.linalg.fusion import fuse_pair
+from opu_fuse.host.build.linalg.pair import Pair, operand_value
+from opu_fuse.host.build.linalg.rewrites import (
+    drop_results,
+    fill_literal,
+    fold_fill,
+    fold_splats,
+    simplify,
+)
+from opu_fuse.host.build.linalg.rules import Refusal, refusal
+from opu_fuse.host.kernel import GenericOp
+from opu_fuse.host.kernel_check import checked
+
+SEARCH_LIMIT = 1000
+"""Operators looked at for a path around a fusion; with more, it is refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opaque:
+    """An operator that is not fused: what it reads and writes."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+Member = GenericOp | Opaque
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fused:
+    """What the driver leaves. members: operators, each after those it reads; made_of: per member
+    the positions of the given operators it stands for; refusals: (producer, consumer, why not).
+    """
+
+    members: tuple[Member, ...]
+    made_of: tuple[tuple[int, ...], ...]
+    refusals: tuple[tuple[str, str, Refusal], ...]
+
+
+def fuse_greedily(
+    members: Sequence[Member],
+    outputs: Collection[str],
+    *,
+    control: Control = one_use,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> Fused:
+    """Fuse operators given in an order in which each stands after those it reads.
+
+    outputs: values needed outside; operators that lead to none of them go. constants: values known
+    now; those of one value everywhere move into the payloads.
+    """
+    graph = _Graph(members, outputs)
+    graph.drop_dead()
+    for key in sorted(graph.members):
+        member = graph.members[key]
+        if isinstance(member, GenericOp):
+            needed = [value for value in writes_of(member) if graph.needed(value)]
+            graph.put(key, simplify(fold_splats(drop_results(member, needed), constants or {})))
+            _take_in_producers(graph, key, control)
+    order = graph.order()
+    names = {graph.members[key].name for key in order}
+    return Fused(
+        members=tuple(graph.members[key] for key in order),
+        made_of=tuple(tuple(sorted(graph.made_of[key])) for key in order),
+        refusals=tuple(r for r in graph.refusals.values() if {r[0], r[1]} <= names),
+    )
+
+
+def reads_of(member: Member) -> tuple[str, ...]:
+    """Values a member reads, each once."""
+    if isinstance(member, Opaque):
+        return tuple(dict.fromkeys(member.reads))
+    names = [x.value for x in member.inputs]
+    names += [r.init for r in member.results if r.init is not None]
+    return tuple(dict.fromkeys(names))
+
+
+def writes_of(member: Member) -> tuple[str, ...]:
+    """Values a member writes."""
+    if isinstance(member, Opaque):
+        return member.writes
+    return tuple(r.value for r in member.results)
+
+
+class _Graph:
+    """Operators by key, with who makes and who reads every value kept current."""
+
+    def __init__(self, members: Sequence[Member], outputs: Collection[str]) -> None:
+        self.members: dict[int, Member] = {}
+        self.made_of: dict[int, set[int]] = {}
+        self.maker: dict[str, int] = {}
+        self.readers: dict[str, set[int]] = {}
+        self.outputs = frozenset(outputs)
+        self.refusals: dict[tuple[str, str], tuple[str, str, Refusal]] = {}
+        for key, member in enumerate(members):
+            for value in writes_of(member):
+                if value in self.maker or value in self.readers:
+                    raise InternalError("linalg fusion", f"{value} is made twice or read before")
+            self.made_of[key] = {key}
+            self.put(key, member)
+
+    def put(self, key: int, member: Member) -> None:
+        """Set or replace a member."""
+        if key in self.members:
+            self.remove(key)
+        self.members[key] = member
+        for value in reads_of(member):
+            self.readers.setdefault(value, set()).add(key)
+        for value in writes_of(member):
+            self.maker[value] = key
+
+    def remove(self, key: int) -> None:
+        member = self.members.pop(key)
+        for value in reads_of(member):
+            self.readers[value].discard(key)
+        for value in writes_of(member):
+            if self.maker.get(value) == key:
+                del self.maker[value]
+
+    def drop_dead(self) -> None:
+        """Members whose results nobody needs go."""
+        for key in sorted(self.members, reverse=True):
+            if not any(self.needed(value) for value in writes_of(self.members[key])):
+                self.remove(key)
+
+    def needed(self, value: str) -> bool:
+        return value in self.outputs or bool(self.readers.get(value))
+
+    def outside(self, value: str, key: int) -> set[int]:
+        """Members besides `key` that read a value."""
+        return self.readers.get(value, set()) - {key}
+
+    def uses(self, member: Member) -> int:
+        """Members that read a result of this one, and the outside if it does."""
+        values = writes_of(member)
+        readers = {r for v in values for r in self.readers.get(v, ())}
+        return len(readers) + any(v in self.outputs for v in values)
+
+    def refuse(self, producer: Member, consumer: Member, why: Refusal) -> None:
+        self.refusals[producer.name, consumer.name] = (producer.name, consumer.name, why)
+
+    def order(self) -> list[int]:
+        """Keys, each after those it reads; the given order where that leaves a choice."""
+        waiting = {
+            key: len({self.maker[v] for v in reads_of(m) if v in self.maker})
+            for key, m in self.members.items()
+        }
+        ready = [key for key, count in waiting.items() if count == 0]
+        heapq.heapify(ready)
+        found: list[int] = []
+        while ready:
+            key = heapq.heappop(ready)
+            found.append(key)
+            values = writes_of(self.members[key])
+            for reader in {r for v in values for r in self.readers.get(v, ())}:
+                waiting[reader] -= 1
+                if waiting[reader] == 0:
+                    heapq.heappush(ready, reader)
+        if len(found) != len(self.members):
+            raise InternalError("linalg fusion", "operators wait for each other")
+        return found
+
+
+def _take_in_producers(graph: _Graph, key: int, control: Control) -> None:
+    operand = 0
+    while True:
+        consumer = graph.members[key]
+        assert isinstance(consumer, GenericOp)
+        if operand >= len(consumer.inputs) + len(consumer.results):
+            return
+        operand = 0 if _try(graph, key, consumer, operand, control) else operand + 1
+
+
+def _try(graph: _Graph, key: int, consumer: GenericOp, operand: int, control: Control) -> bool:
+    """True when the consumer has changed."""
+    value = operand_value(consumer, operand)
+    maker = graph.maker.get(value) if value is not None else None
+    producer = graph.members[maker] if maker is not None else None
+    if maker is None or not isinstance(producer, GenericOp):
+        return False
+    if fill_literal(producer) is not None:
+        folded = fold_fill(consumer, producer)
+        if folded != consumer:
+            _replace(graph, key, maker, simplify(folded))
+            return True
+    kept = frozenset(
+        r.value for r in producer.results if r.value in graph.outputs or graph.outside(r.value, key)
+    )
+    pair = Pair(producer=producer, consumer=consumer, operand=operand, kept=kept)
+    no = refusal(pair) or _waits_for_itself(graph, key, pair)
+    if no is None:
+        fused = checked(simplify(fuse_pair(pair)))
+        candidate = Candidate(
+            producer=producer, consumer=consumer, readers=graph.uses(producer), fused=fused
+        )
+        text = control(candidate)
+        if text is None:
+            _replace(graph, key, maker, fused)
+            return True
+        no = Refusal(rule="control", text=text)
+    graph.refuse(producer, consumer, no)
+    return False
+
+
+def _replace(graph: _Graph, key: int, maker: int, fused: GenericOp) -> None:
+    """Put what was fused; the producer shrinks to what is still read from it."""
+    producer = graph.members[maker]
+    assert isinstance(producer, GenericOp)
+    made_now = {r.value for r in fused.results}
+    graph.put(key, fused)
+    graph.made_of[key] |= graph.made_of[maker]
+    left = [r.value for r in producer.results if r.value not in made_now and graph.needed(r.value)]
+    if left:
+        graph.put(maker, drop_results(producer, left))
+    else:
+        graph.remove(maker)
+
+
+def _waits_for_itself(graph: _Graph, key: int, pair: Pair) -> Refusal | None:
+    """A preserved result reaches the consumer through others: fused, that would be a circle."""
+    stack = sorted({r for value in pair.kept for r in graph.outside(value, key)})
+    seen = set(stack)
+    while stack:
+        at = graph.members[stack.pop()]
+        behind = {r for value in writes_of(at) for r in graph.readers.get(value, ())}
+        if key in behind:
+            text = f"{pair.consumer.name} needs {at.name}, which needs {pair.producer.name}"
+            return Refusal(rule="waits_for_itself", text=f"{text}: fused, they would wait forever")
+        stack += sorted(behind - seen)
+        seen |= behind
+        if len(seen) > SEARCH_LIMIT:
+            text = f"more than {SEARCH_LIMIT} operators lie behind {pair.producer.name}"
+            return Refusal(rule="waits_for_itself", text=text)
+    return None
