@@ -11,15 +11,18 @@ if TYPE_CHECKING:
 
 _SVG_HEAD = """\
 <svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"
- font-family="Helvetica, sans-serif" font-size="13">
+ font-family="DejaVu Sans, Helvetica, Arial, sans-serif" font-size="12" text-anchor="middle">
 <title>{title}</title>
-<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8"
- orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>"""
-_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 150, 44, 40, 46, 20
+<rect x="0" y="0" width="{width}" height="{height}" fill="white"/>"""
+_BOX_WIDTH, _BOX_HEIGHT, _GAP, _LANE, _MARGIN = 150, 42, 24, 14, 16
+_COLOURS = ("#0b5fa5", "#c0392b", "#1e7d34", "#7d3c98", "#b9770e", "#117a8b", "#555555")
+
+Line = tuple[int, int]  # from which module to which, by their places in the column
+Point = tuple[float, float]
 
 
 def draw_text(spec: HwSpec) -> str:
-    """One line per module in breadth-first order: name, kind, domains, marks, successors."""
+    """One line per module along the pipeline: name, kind, domains, marks, successors."""
     graph = build_hdfg(spec)
     names = max(len(name) for name in graph)
     kinds = max(len(module_of(graph, name).kind) for name in graph)
@@ -53,30 +56,34 @@ def draw_dot(spec: HwSpec) -> str:
 
 
 def draw_svg(spec: HwSpec) -> str:
-    """The HDFG as SVG: columns by distance from the root; dashed: may be bypassed, double: a group
-    may end.
+    """The HDFG as SVG, top down; dashed: may be bypassed, double: a group may end, shaded: works on
+    accumulators. Edges that pass modules run on the right, those of a cycle that lead back on the
+    left; edges from one module share a line until they branch off.
     """
     graph = build_hdfg(spec)
-    layers = _layers(graph)
-    tallest = max(len(layer) for layer in layers)
-    height = 2 * _MARGIN + tallest * (_BOX_HEIGHT + _GAP_Y) + _GAP_Y
-    width = 2 * _MARGIN + len(layers) * (_BOX_WIDTH + _GAP_X)
-    places: dict[str, tuple[float, float]] = {}
-    for column, layer in enumerate(layers):
-        free = height - 2 * _MARGIN - len(layer) * _BOX_HEIGHT
-        gap = free / (len(layer) + 1)
-        for row, name in enumerate(layer):
-            places[name] = (
-                _MARGIN + column * (_BOX_WIDTH + _GAP_X),
-                _MARGIN + gap + row * (_BOX_HEIGHT + gap),
-            )
-    parts = [
-        _SVG_HEAD.format(width=width, height=height, title=escape(spec.name)),
-        *(_svg_edge(places[source], places[target]) for source, target in graph.edges),
-        *(_svg_box(name, module_of(graph, name), places[name]) for name in _ordered(graph)),
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
+    names = _ordered(graph)
+    lines = sorted((names.index(source), names.index(target)) for source, target in graph.edges)
+    ahead = [line for line in lines if line[1] > line[0] + 1]
+    back = [line for line in lines if line[1] < line[0]]
+    right, left = _lanes(ahead), _lanes(back)
+    x = _MARGIN + _LANE * (1 + max(left.values(), default=-1))
+    width = x + _BOX_WIDTH + _LANE * (1 + max(right.values(), default=-1)) + _MARGIN
+    height = 2 * _MARGIN + len(names) * (_BOX_HEIGHT + _GAP) - _GAP
+    parts = [_SVG_HEAD.format(width=width, height=height, title=escape(spec.name))]
+    points: list[Point]
+    for source, target in lines:
+        colour = _COLOURS[source % len(_COLOURS)]
+        if target == source + 1:
+            middle = x + _BOX_WIDTH / 2
+            points = [(middle, _top(source) + _BOX_HEIGHT), (middle, _top(target))]
+        elif target > source:
+            side = x + _BOX_WIDTH
+            points = _around(side, side + _LANE * (1 + right[source]), (source, target), ahead)
+        else:
+            points = _around(x, x - _LANE * (1 + left[source]), (source, target), back)
+        parts.append(_svg_line(points, colour))
+    parts += [_svg_box(name, module_of(graph, name), x, _top(i)) for i, name in enumerate(names)]
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _marks(module: Module) -> str:
@@ -88,43 +95,87 @@ def _marks(module: Module) -> str:
 
 
 def _ordered(graph: "nx.DiGraph[str]") -> list[str]:
-    return [name for layer in _layers(graph) for name in layer]
-
-
-def _layers(graph: "nx.DiGraph[str]") -> list[list[str]]:
-    """Modules by distance from the root; a spec that was checked has no unreachable ones."""
+    """Modules so that only edges of a cycle lead back; else the nearest to the root first."""
     import networkx as nx
 
-    return [list(layer) for layer in nx.bfs_layers(graph, graph.graph["root"])]
+    distance = nx.single_source_shortest_path_length(graph, graph.graph["root"])
+    nearest = sorted(graph, key=lambda name: distance[name])
+    cycles = nx.condensation(graph)  # a node of it: modules that lead to each other
+    order = nx.lexicographical_topological_sort(
+        cycles,
+        key=lambda cycle: min(nearest.index(name) for name in cycles.nodes[cycle]["members"]),
+    )
+    place = {name: i for i, cycle in enumerate(order) for name in cycles.nodes[cycle]["members"]}
+    return sorted(nearest, key=lambda name: place[name])
 
 
-def _svg_box(name: str, module: Module, place: tuple[float, float]) -> str:
-    x, y = place
-    dash = ' stroke-dasharray="5 3"' if module.bypass else ""
-    outer = f'width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" fill="white" stroke="black"{dash}'
-    inner = f'width="{_BOX_WIDTH - 6}" height="{_BOX_HEIGHT - 6}" fill="none" stroke="black"'
-    parts = [f'<rect x="{x:.1f}" y="{y:.1f}" {outer}/>']
-    if module.exit:
-        parts.append(f'<rect x="{x + 3:.1f}" y="{y + 3:.1f}" {inner}/>')
-    text = f'<text x="{x + _BOX_WIDTH / 2:.1f}" text-anchor="middle"'
-    parts.append(f'{text} y="{y + 19:.1f}">{escape(name)}</text>')
-    parts.append(f'{text} y="{y + 34:.1f}" fill="#555">{module.kind}</text>')
-    return "".join(parts)
+def _top(place: int) -> float:
+    return _MARGIN + place * (_BOX_HEIGHT + _GAP)
 
 
-def _svg_edge(source: tuple[float, float], target: tuple[float, float]) -> str:
-    """Forward edges run from side to side; the others bend around the boxes.
+def _lanes(lines: list[Line]) -> dict[int, int]:
+    """For each module the distance at which its line passes the boxes; short ones run inside."""
+    spans = {
+        source: (min(ends), max(ends))
+        for source in {source for source, _ in lines}
+        if (ends := [source, *(target for start, target in lines if start == source)])
+    }
+    lanes: dict[int, int] = {}
+    for source, (low, high) in sorted(spans.items(), key=lambda s: (s[1][1] - s[1][0], s)):
+        taken = {
+            lane
+            for other, lane in lanes.items()
+            if spans[other][0] < high and low < spans[other][1]
+        }
+        lanes[source] = next(lane for lane in range(len(spans)) if lane not in taken)
+    return lanes
 
-    Downwards on the right side, upwards on the left, so that a pair of edges stays apart.
+
+def _around(side: float, lane: float, line: Line, lines: list[Line]) -> list[Point]:
+    """Out of a box's side, along a lane, into another box; lines: all on that side.
+
+    On the way down lines enter above where one leaves, the nearest source on top; on the way up it
+    is the other way round. So lines that run inside of others do not cross them.
     """
-    if target[0] > source[0]:
-        leave, arrive, bend = _BOX_WIDTH, 0.0, (target[0] - source[0] - _BOX_WIDTH) / 2
-        bends = (bend, -bend)
-    else:
-        leave = arrive = float(_BOX_WIDTH if target[1] > source[1] else 0)
-        bends = (_GAP_X * (0.9 if leave else -0.9),) * 2
-    x0, y0 = source[0] + leave, source[1] + _BOX_HEIGHT / 2
-    x1, y1 = target[0] + arrive, target[1] + _BOX_HEIGHT / 2
-    curve = f"{x0 + bends[0]:.1f} {y0:.1f} {x1 + bends[1]:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
-    path = f"M{x0:.1f} {y0:.1f}C{curve}"
-    return f'<path d="{path}" fill="none" stroke="black" marker-end="url(#arrow)"/>'
+    source, target = line
+    down = target > source
+
+    def port(place: int, name: int) -> float:
+        others = sorted({s for s, t in lines if t == place and s != place}, reverse=True)
+        leaves = any(s == place for s, _ in lines)
+        ports = [*others, place] if down else [place, *others]
+        if not leaves:
+            ports.remove(place)
+        return _top(place) + _BOX_HEIGHT * (ports.index(name) + 1) / (len(ports) + 1)
+
+    start, end = port(source, source), port(target, source)
+    return [(side, start), (lane, start), (lane, end), (side, end)]
+
+
+def _svg_line(points: list[Point], colour: str) -> str:
+    """A line through points with a head at its end."""
+    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    (x0, y0), (x, y) = points[-2:]
+    dx, dy = (x > x0) - (x < x0), (y > y0) - (y < y0)
+    base = (x - 7 * dx, y - 7 * dy)
+    head = [(x, y), (base[0] + 3 * dy, base[1] + 3 * dx), (base[0] - 3 * dy, base[1] - 3 * dx)]
+    corners = " ".join(f"{u:.1f},{v:.1f}" for u, v in head)
+    return (
+        f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.3"/>'
+        f'<polygon points="{corners}" fill="{colour}"/>'
+    )
+
+
+def _svg_box(name: str, module: Module, x: float, y: float) -> str:
+    fill = "#f3e9d2" if "acc" in (module.domain_in, module.domain_out) else "white"
+    dash = ' stroke-dasharray="5 3"' if module.bypass else ""
+    box = f'<rect x="{x}" y="{y}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}"'
+    parts = [f'{box} fill="{fill}" stroke="black"{dash}/>']
+    if module.exit:
+        inner = f'width="{_BOX_WIDTH - 6}" height="{_BOX_HEIGHT - 6}"'
+        parts.append(f'<rect x="{x + 3}" y="{y + 3}" {inner} fill="none" stroke="black"/>')
+    middle = x + _BOX_WIDTH / 2
+    about = f"{module.kind}, {module.operand}" if module.operand else module.kind
+    parts.append(f'<text x="{middle}" y="{y + 18}" font-weight="bold">{escape(name)}</text>')
+    parts.append(f'<text x="{middle}" y="{y + 33}" fill="#444" font-size="11">{about}</text>')
+    return "".join(parts)

@@ -1,6 +1,7 @@
 """The data-flow graph of a machine: searched as published, drawn as written."""
 
 import io
+import itertools
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -80,16 +81,28 @@ def test_drawings_show_every_module_and_edge(name):
         assert 0 <= y <= height - h
 
 
-def test_boxes_of_a_drawing_do_not_overlap():
+def test_only_edges_of_a_cycle_lead_back_in_a_drawing():
+    lines = draw_text(load_hw("opu-1024")).splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [
+        "concat", "mul_pre", "compare_pre", "pad", "ipa", "add", "compare", "pool", "res_add",
+        "upsample",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", spec_names())
+def test_lines_of_a_drawing_share_a_place_only_with_lines_from_the_same_module(name):
     space = "{http://www.w3.org/2000/svg}"
-    boxes = [
-        tuple(float(box.get(key)) for key in ("x", "y", "width", "height"))
-        for box in ET.fromstring(draw_svg(load_hw("opu-classic"))).findall(f"{space}rect")
-        if box.get("fill") == "white"
-    ]
-    for i, (x, y, w, h) in enumerate(boxes):
-        for u, v, _, _ in boxes[i + 1 :]:
-            assert abs(x - u) >= w or abs(y - v) >= h
+    stretches = set()  # x, upper and lower end, colour; a colour is one module's near by
+    for path in ET.fromstring(draw_svg(load_hw(name))).findall(f"{space}path"):
+        points = [tuple(map(float, p.split())) for p in path.get("d")[1:].split("L")]
+        stretches |= {
+            (x, *sorted((y, v)), path.get("stroke"))
+            for (x, y), (u, v) in itertools.pairwise(points)
+            if x == u
+        }
+    for x, low, high, colour in stretches:
+        for u, other_low, other_high, other in stretches:
+            assert other == colour or x != u or low >= other_high or other_low >= high
 
 
 def test_the_table_names_sizes_with_their_units():
