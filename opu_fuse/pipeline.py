@@ -22,23 +22,14 @@ from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError
-from opu_fuse.frontend.prepare import Prepared, prepare
-from opu_fuse.frontend.transforms import REWRITES, STEPS, Drive, Step
+from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.passes import (
-    FixedPoint,
-    PassContext,
-    PassOptions,
-    Sequential,
-    lookup,
-    module_pass,
-    pass_context,
-)
+from opu_fuse.passes import PassOptions, pass_context
 from opu_fuse.schedule.copies import Fitted, named, needed_copies, tile_with_copies
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tiling import Misfit, TileCache, misfits_by_structure
@@ -47,12 +38,6 @@ if TYPE_CHECKING:
     from opu_fuse.bundle.result import RunResult  # compiling has none
 
 log = logging.getLogger(__name__)
-
-OPTIONAL_PASSES = ("FoldConstant", "EliminateCommonSubexpr", "DeadCodeElimination")
-STEP_LEVEL = {"affine": 1}
-"""Steps that only make faster: folding batch norm and scales into weights."""
-
-PASS_NAMES = ("unused", *STEPS, *REWRITES, "optional", "canonical form")
 
 Progress = Callable[[str], None]
 """Told the name of every stage as it begins."""
@@ -120,13 +105,13 @@ def compile_model(
             "compile with --scales pow2, or for another machine",
         )
     progress("quantise")  # float ONNX -> QDQ -> canonical int8 graph
-    with pass_context(options.passes, write=write, extra_names=PASS_NAMES):
+    with pass_context(options.passes, write=write, more=ALL_PASSES):
         prepared = prepare(
             model,
             calibration=options.calibration,
             scales=options.scales,
             budget=options.budget,
-            drive=_drive(options.strategy),
+            rewriting=options.strategy in REWRITING,
         )
     return compile_prepared(prepared, hw, options, progress)
 
@@ -171,7 +156,7 @@ def partition_model(
     machine cannot run are fused again as `compile` does, but for `greedy`, which is shown as
     published. Copies that `compile` would add are named, and are in no group.
     """
-    prepared = prepare(model, quantised=False, budget=budget, drive=_drive(strategy))
+    prepared = prepare(model, quantised=False, budget=budget, rewriting=strategy in REWRITING)
     dfg = build_dfg(prepared.canonical, quantised=False)
     forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     tiles: TileCache = {}
@@ -221,29 +206,6 @@ class Program:
 def compile(model: str | Path | ir.Model, hw: HwSpec, **options: Any) -> Program:  # noqa: A001 public name
     """ONNX model -> program; options are the fields of `Options`."""
     return Program(bundle=compile_model(model, hw, Options(**options)).bundle, hw=hw)
-
-
-def _drive(strategy: str) -> Drive:
-    """The canonical form that a strategy is given: of the user's graph, or of one rewritten for
-    fusing.
-    """
-    rewrites = REWRITES if strategy in REWRITING else {}
-    return lambda model, steps: _run_passes(model, {**steps, **rewrites})
-
-
-def _run_passes(model: ir.Model, steps: Mapping[str, Step]) -> None:
-    """The steps of the canonical form as passes, behind the optional transforms, until all rest."""
-    optional = [lookup(name) for name in OPTIONAL_PASSES]
-    canonical = [
-        module_pass(name=name, opt_level=STEP_LEVEL.get(name, 0))(_as_transform(step))
-        for name, step in steps.items()
-    ]
-    Sequential(optional, name="optional")(model)
-    FixedPoint(canonical, name="canonical form")(model)
-
-
-def _as_transform(step: Step) -> Callable[[ir.Model, PassContext], bool]:
-    return lambda model, _: step(model)
 
 
 def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> Fitted:

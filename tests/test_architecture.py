@@ -21,8 +21,8 @@ FIRST_ROW = ("errors", "fixedpoint", "quant", "resources", "affine", "dtypes", "
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "hw": (),
     "zoo": (),
-    "frontend": (),
     "passes": (),
+    "frontend": ("passes",),
     "dfg": (),
     "cost": ("hw", "dfg"),
     "fuse": ("hw", "dfg", "cost"),

@@ -44,12 +44,14 @@ def compile_(
     print_ir_before: Annotated[
         list[str] | None,
         typer.Option(
-            "--print-ir-before", metavar="NAME", help="show the model before a pass, or *"
+            "--print-ir-before", metavar="NAME", help="show the model before a pass, or all"
         ),
     ] = None,
     print_ir_after: Annotated[
         list[str] | None,
-        typer.Option("--print-ir-after", metavar="NAME", help="show the model after a pass, or *"),
+        typer.Option(
+            "--print-ir-after", metavar="NAME", help="show the model after a pass, or all"
+        ),
     ] = None,
     time_passes: Annotated[
         bool, typer.Option("--time-passes", help="how long each pass took")

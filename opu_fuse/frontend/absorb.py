@@ -13,7 +13,6 @@
 """
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
@@ -39,32 +38,38 @@ from opu_fuse.frontend.qdq import (
 )
 from opu_fuse.frontend.rounding import finish_biases, spread_rounding
 from opu_fuse.frontend.shapes import infer_shapes, shapes_known
-from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
+from opu_fuse.frontend.steps import step
+from opu_fuse.frontend.transforms import canonicalise
 from opu_fuse.frontend.transforms.views import is_view
 from opu_fuse.quant import META_KEY, QuantParams
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
-def absorb(qdq: ir.Model | onnx.ModelProto, drive: Drive = drive_plainly) -> ir.Model:
-    """The canonical int8 model of a QDQ model (ours or a foreign one); the argument is not changed.
-
-    Expects what `load_model` gives: static shapes, unique names, constants as initialisers. Values
-    keep the name of their int8 tensor in `Value.meta["opu_fuse.tensor"]`. drive: see
-    `canonicalise`.
-    """
-    model = qdq.clone() if isinstance(qdq, ir.Model) else ir.from_proto(qdq)
+def ready(model: ir.Model) -> ir.Model:
+    """A QDQ model that a library has made, as `absorb` wants it (the same object)."""
     own_tensors(model)
     fold_constants(model)
     if not shapes_known(model):
         infer_shapes(model)
     name_everything(model)
-    absorb_in_place(model, drive)
     return model
 
 
-def absorb_in_place(model: ir.Model, drive: Drive = drive_plainly) -> None:
-    """`absorb` for a model that nobody needs as it is, just loaded."""
+def absorb(model: ir.Model, *, rewriting: bool = False) -> None:
+    """Make a QDQ model (ours or a foreign one) the canonical int8 model, in place.
+
+    Expects what `load_model` gives: static shapes, unique names, constants as initialisers. Values
+    keep the name of their int8 tensor in `Value.meta["opu_fuse.tensor"]`. rewriting: see
+    `canonicalise`.
+    """
+    step("absorb", model, _absorb)
+    canonicalise(model, rewriting=rewriting)
+    step("rounding", model, _finish)
+    canonicalise(model, rewriting=rewriting)
+
+
+def _absorb(model: ir.Model) -> None:
     graph = model.graph
     _quantise_float_constants(graph)
     for node in list(graph):
@@ -75,10 +80,11 @@ def absorb_in_place(model: ir.Model, drive: Drive = drive_plainly) -> None:
     for node in list(graph):
         if is_dequantize(node):
             _absorb_input(node)  # Cases 3 and 5
-    canonicalise(model, drive)
+
+
+def _finish(model: ir.Model) -> None:
     spread_rounding(model)
     finish_biases(model)
-    canonicalise(model, drive)
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:

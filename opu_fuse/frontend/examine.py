@@ -25,14 +25,17 @@ from opu_fuse.process.foreign import ForeignError, complaints, first_line, in_ch
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """shapes: types of all that nodes write, as far as they can be inferred. declared: what the
-    file says of inner values and outputs."""
+    file says of inner values and outputs. converted: the model without weights at TARGET_OPSET,
+    where it was older (`take`).
+    """
 
     shapes: Shapes
     declared: Shapes
+    converted: onnx.ModelProto | None
 
 
 def examine(proto: onnx.ModelProto, where: str) -> Findings:
-    """Check a model, bring it to TARGET_OPSET at least (in place), infer its shapes.
+    """Check a model, convert it to TARGET_OPSET if it is older, infer its shapes.
 
     Raises ModelError where onnx finds the model wrong, crashes, or comes to no end.
     """
@@ -48,9 +51,11 @@ def examine(proto: onnx.ModelProto, where: str) -> Findings:
         raise ModelError(
             where, f"the graph is invalid ({error})", "check the export with onnx.checker"
         ) from error
-    if converted:
-        _take(proto, onnx.ModelProto.FromString(converted))
-    return Findings(shapes=unpacked(shapes), declared=declared)
+    return Findings(
+        shapes=unpacked(shapes),
+        declared=declared,
+        converted=onnx.ModelProto.FromString(converted) if converted else None,
+    )
 
 
 def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -99,8 +104,8 @@ def _converted(proto: onnx.ModelProto, where: str, opset: int) -> onnx.ModelProt
         ) from error
 
 
-def _take(proto: onnx.ModelProto, converted: onnx.ModelProto) -> None:
-    """The converted nodes, and constants that they need, in place of the old ones."""
+def take(proto: onnx.ModelProto, converted: onnx.ModelProto) -> None:
+    """Put the converted nodes, and constants that they need, in place of the old ones."""
     graph, known = proto.graph, {w.name for w in proto.graph.initializer}
     graph.ClearField("node")
     graph.node.extend(converted.graph.node)

@@ -17,7 +17,7 @@ from onnx_ir.passes import common
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.budget import VALUE_ELEMENTS, check_budget
 from opu_fuse.frontend.editing import own_tensors
-from opu_fuse.frontend.examine import Findings, examine
+from opu_fuse.frontend.examine import Findings, examine, take
 from opu_fuse.frontend.fold import fold_constants
 from opu_fuse.frontend.naming import name_everything
 from opu_fuse.frontend.shapes import (
@@ -27,6 +27,7 @@ from opu_fuse.frontend.shapes import (
     set_inferred,
     shapes_known,
 )
+from opu_fuse.frontend.steps import nothing, step, telling_step
 from opu_fuse.frontend.validate import check_file, check_network, not_onnx
 from opu_fuse.model.opsets import IR_VERSION, runnable_opsets
 from opu_fuse.process.foreign import ForeignError, complaints, first_line
@@ -61,30 +62,45 @@ def load(model: ModelLike, *, budget: float = 1.0) -> Loaded:
     file cannot be read, is not valid ONNX, or holds what neither a machine nor the host can run
     (docs/models.md has the list).
     """
-    where, data, folder = _read(model)
+    return telling_step("load", nothing(), lambda _: _load(model, budget))[1]
+
+
+def _load(given: ModelLike, budget: float) -> tuple[ir.Model, Loaded]:
+    where, data, folder = _read(given)
     proto, source_hash = _parse(where, data), hashlib.sha256(data).hexdigest()
     del data  # as large as the weights, which are in `proto` now
     check_file(proto, where)
     _load_external_data(where, proto, folder)
     findings = examine(proto, where)
-    loaded = _from_proto(proto, where)
-    set_inferred(loaded, findings.shapes)
-    name_everything(loaded)
-    common.RemoveInitializersFromInputsPass()(loaded)
+    model = _from_proto(proto, where)
+    if findings.converted is not None:
+        take(proto, findings.converted)
+        model = step("upgrade", model, lambda _: _from_proto(proto, where))
+    _own(model, where)
+    set_inferred(model, findings.shapes)
+    name_everything(model)
+    common.RemoveInitializersFromInputsPass()(model)
     if proto.functions:
-        common.InlinePass()(loaded)
-        name_everything(loaded)
-        infer_shapes(loaded, where)
-    check_budget(loaded, where, budget)  # before anything is computed
-    more_known = _fold(loaded, where, budget, findings)
-    _stamp(loaded)
-    check_network(loaded, where)
+        step("inline", model, lambda model: _inline(model, where))
+    check_budget(model, where, budget)  # before anything is computed
+    _, more_known = telling_step(
+        "constants", model, lambda model: (model, _fold(model, where, budget, findings))
+    )
+    _stamp(model)
+    check_network(model, where)
     if more_known:
-        check_budget(loaded, where, budget)
+        check_budget(model, where, budget)
     warnings = contradictions(findings.declared, findings.shapes)
     for warning in warnings:
         _log.warning("%s: %s", where, warning)
-    return Loaded(model=loaded, where=where, warnings=warnings, source_hash=source_hash)
+    loaded = Loaded(model=model, where=where, warnings=warnings, source_hash=source_hash)
+    return model, loaded
+
+
+def _inline(model: ir.Model, where: str) -> None:
+    common.InlinePass()(model)
+    name_everything(model)
+    infer_shapes(model, where)
 
 
 def _stamp(model: ir.Model) -> None:
@@ -144,14 +160,17 @@ def _load_external_data(where: str, proto: onnx.ModelProto, folder: Path | None)
 
 
 def _from_proto(proto: onnx.ModelProto, where: str) -> ir.Model:
-    """The model with arrays of its own."""
     try:
         with complaints():
-            model = ir.from_proto(proto)
+            return ir.from_proto(proto)
     except ForeignError as error:
         raise ModelError(
             where, f"the graph is invalid ({error})", "check the export with onnx.checker"
         ) from error
+
+
+def _own(model: ir.Model, where: str) -> None:
+    """Give the model arrays of its own."""
     try:
         own_tensors(model)
     except ValueError as error:
@@ -160,7 +179,6 @@ def _from_proto(proto: onnx.ModelProto, where: str) -> ir.Model:
             f"data are missing or too many ({first_line(error)})",
             "copy or export the file again",
         ) from error
-    return model
 
 
 def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> bool:

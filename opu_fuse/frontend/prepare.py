@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import onnx
 import onnx_ir as ir
 
-from opu_fuse.frontend.absorb import absorb, absorb_in_place
+from opu_fuse.frontend.absorb import absorb, ready
 from opu_fuse.frontend.editing import (
     REWRITE_KEY,
     SOURCE_KEY,
@@ -18,14 +18,19 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.qdq import is_quantised
-from opu_fuse.frontend.transforms import Drive, canonicalise, drive_plainly
+from opu_fuse.frontend.steps import NAMES, step, telling_step
+from opu_fuse.frontend.transforms import PASSES, canonicalise
 from opu_fuse.frontend.weights import release
+from opu_fuse.passes import PassInfo
 from opu_fuse.quant import META_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
 
 _log = logging.getLogger(__name__)
+
+ALL_PASSES = (*(PassInfo(name=name, always=True) for name in NAMES), *PASSES)
+"""All that runs here besides registered passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +39,8 @@ class Prepared:
 
     qdq: the QDQ model that ONNX Runtime computes the reference with; None when not quantised.
     warnings: what the user should know, each was logged too. source_hash: sha256 of the input
-    model's bytes. rewrites: operators that a rewrite for fusing changed (`transforms.REWRITES`,
-    where `drive` runs any), and why.
+    model's bytes. rewrites: operators that a rewrite for fusing changed (`transforms.REWRITES`),
+    and why.
     """
 
     canonical: ir.Model
@@ -52,15 +57,15 @@ def prepare(
     scales: str = "pow2",
     quantised: bool = True,
     budget: float = 1.0,
-    drive: Drive = drive_plainly,
+    rewriting: bool = False,
 ) -> Prepared:
     """Load, clean up, quantise (unless it is quantised already) and bring into canonical form.
 
     model_or_path: an ONNX file, or a model as onnx_ir or onnx object. calibration: see
     `calibration.py`. scales: "pow2" or "free". quantised=False gives the same graph with float
     weights and no annotations. budget: how many times the usual size the network may have
-    (`budget.py`). drive: what runs the steps of the canonical form. Raises
-    ModelError when the input cannot be handled.
+    (`budget.py`). rewriting: bring it into the form for fusing (`transforms.REWRITES`). All is run
+    as passes. Raises ModelError when the input cannot be handled.
     """
     loaded = load(model_or_path, budget=budget)
     model, warnings = loaded.model, list(loaded.warnings)
@@ -69,20 +74,19 @@ def prepare(
             warnings.append("the model is quantised already: the calibration data is not used")
             _log.warning(warnings[-1])
         qdq = ir.to_proto(model)
-        absorb_in_place(model, drive)
+        absorb(model, rewriting=rewriting)
         canonical = model
         if not quantised:
-            _make_float(canonical)
+            step("float", model, _make_float)
     else:
-        canonicalise(model, drive)
+        canonicalise(model, rewriting=rewriting)
         qdq, canonical = None, model
         if quantised:
-            from opu_fuse.frontend.quantise import quantise_with  # quantised models need none
-
-            qdq, more = quantise_with(model, calibration, scales=scales)
+            canonical, (qdq, more) = telling_step(
+                "quantise", model, lambda model: _quantise(model, calibration, scales)
+            )
             warnings += more
-            release(model)  # its float weights: only its nodes' origins are still read
-            canonical = absorb(qdq, drive)
+            absorb(canonical, rewriting=rewriting)
             _restore_sources(canonical, model)
     return Prepared(
         canonical=canonical,
@@ -91,6 +95,17 @@ def prepare(
         source_hash=loaded.source_hash,
         rewrites=_rewrites(canonical),
     )
+
+
+def _quantise(
+    model: ir.Model, calibration: "Calibration", scales: str
+) -> tuple[ir.Model, tuple[onnx.ModelProto, tuple[str, ...]]]:
+    """The QDQ model, for us and for ONNX Runtime, and warnings; uses up the float one."""
+    from opu_fuse.frontend.quantise import quantise_with  # quantised models need none
+
+    qdq, warnings = quantise_with(model, calibration, scales=scales)
+    release(model)  # its float weights: only its nodes' origins are still read
+    return ready(ir.from_proto(qdq)), (qdq, warnings)
 
 
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:

@@ -17,6 +17,7 @@ from opu_fuse.passes.options import PassOptions, pass_context
 from opu_fuse.passes.print_ir import EVERY, PrintIR, model_text
 from opu_fuse.passes.registry import lookup, register, registered
 from opu_fuse.passes.sequential import FixedPoint, Sequential
+from opu_fuse.passes.step import RunStep, Step
 from opu_fuse.passes.timing import PassTiming
 from opu_fuse.passes.verify_ir import VerifyIR
 
@@ -39,7 +40,9 @@ __all__ = [
     "PassOptions",
     "PassTiming",
     "PrintIR",
+    "RunStep",
     "Sequential",
+    "Step",
     "VerifyIR",
     "from_library",
     "function_pass",

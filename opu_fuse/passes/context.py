@@ -60,6 +60,8 @@ class PassContext:
 
     def enabled(self, info: PassInfo) -> bool:
         """Whether a `Sequential` runs this pass here."""
+        if info.always:
+            return True
         if info.name in self.disabled_pass:
             return False
         return info.name in self.required_pass or info.opt_level <= self.opt_level
@@ -98,8 +100,8 @@ class PassContext:
     # What `Pass.__call__` needs.
 
     def should_run(self, model: ir.Model, info: PassInfo) -> bool:
-        """Ask the instruments, unless the pass is required here."""
-        if info.name in self.required_pass:
+        """Ask the instruments, unless the pass always runs or is required here."""
+        if info.always or info.name in self.required_pass:
             return True
         return hooks.all_agree(self._instruments, model, info)
 

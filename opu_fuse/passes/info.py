@@ -13,13 +13,14 @@ class PassInfo:
 
     name: unique among the registered passes. opt_level: lowest level of a `PassContext` at which a
     `Sequential` runs the pass (0: always). required: names of registered passes that a
-    `Sequential` runs immediately before it. Raises TypeError or ValueError for values of another
-    kind.
+    `Sequential` runs immediately before it. always: nothing leaves it out (`step.py`). Raises
+    TypeError or ValueError for values of another kind.
     """
 
     name: str
     opt_level: int = LOWEST_LEVEL
     required: tuple[str, ...] = ()
+    always: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from opu_fuse.errors import UserError
 from opu_fuse.passes.config import CHECK_WORD, suggestion
 from opu_fuse.passes.context import PassContext
-from opu_fuse.passes.info import DEFAULT_LEVEL, HIGHEST_LEVEL, LOWEST_LEVEL
+from opu_fuse.passes.info import DEFAULT_LEVEL, HIGHEST_LEVEL, LOWEST_LEVEL, PassInfo
 from opu_fuse.passes.instrument import Writer
 from opu_fuse.passes.print_ir import EVERY, PrintIR
 from opu_fuse.passes.registry import registered
@@ -32,14 +32,14 @@ class PassOptions:
 
 
 def pass_context(
-    options: PassOptions, *, write: Writer, extra_names: Iterable[str] = ()
+    options: PassOptions, *, write: Writer, more: Iterable[PassInfo] = ()
 ) -> PassContext:
     """A context, not entered yet, that does what the options say.
 
-    write: gets printed IR as it comes and the time profile when the context is left. extra_names:
-    passes that may be named besides the registered ones (those of a pipeline that are not
-    registered). Raises UserError for a level outside 0..3 and for a name nobody has, with the
-    nearest one.
+    write: gets printed IR as it comes and the time profile when the context is left. more: passes
+    that may be named besides the registered ones (those of a pipeline that are not registered).
+    Raises UserError for a level outside 0..3, for a name nobody has, with the nearest one, and
+    where a pass is to be left out that always runs.
     """
     if not LOWEST_LEVEL <= options.opt_level <= HIGHEST_LEVEL:
         raise UserError(
@@ -47,7 +47,7 @@ def pass_context(
             "there is no such optimisation level",
             f"levels are -O{LOWEST_LEVEL} to -O{HIGHEST_LEVEL}",
         )
-    known = {info.name: info for info in registered()} | dict.fromkeys(extra_names)
+    known = {info.name: info for info in (*registered(), *more)}
     for option, names in _named_passes(options).items():
         for name in names:
             if name not in known and not (name == EVERY and option.startswith("--print")):
@@ -56,6 +56,13 @@ def pass_context(
                     f"there is no pass {name!r}",
                     suggestion(name, known, "passes"),
                 )
+    for name in options.disable:
+        if known[name].always:
+            raise UserError(
+                f"--disable-pass {name}",
+                "nothing compiles without it",
+                "see it with --print-ir-before and --print-ir-after, or leave out another pass",
+            )
     return PassContext(
         opt_level=options.opt_level,
         required_pass=options.require,

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from opu_fuse.passes.info import PassInfo, names_of
 from opu_fuse.passes.instrument import PassInstrument, Writer, write_to
 
-EVERY = "*"
+EVERY = "all"
 """Stands for all passes where names of passes are given."""
 
 LARGEST_CONSTANT = 16

@@ -8,10 +8,10 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from opu_fuse.frontend.absorb import absorb
+from opu_fuse.frontend.absorb import absorb, ready
 from opu_fuse.frontend.load import load_model
 from opu_fuse.frontend.reference import reference, session
-from opu_fuse.frontend.transforms import Step, canonicalise, drive_plainly
+from opu_fuse.frontend.transforms import canonicalise
 from opu_fuse.quant import META_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
@@ -137,10 +137,9 @@ def canonical() -> Callable[..., ir.Model]:
     the same.
     """
 
-    def run(model: onnx.ModelProto, rewrites: Mapping[str, Step] | None = None) -> ir.Model:
+    def run(model: onnx.ModelProto, *, rewriting: bool = False) -> ir.Model:
         result = load_model(model)
-        more = rewrites or {}
-        canonicalise(result, lambda model, steps: drive_plainly(model, {**steps, **more}))
+        canonicalise(result, rewriting=rewriting)
         rng = np.random.default_rng(3)
         inputs = {}
         for value in model.graph.input:
@@ -172,7 +171,8 @@ def absorbed(rng: np.random.Generator) -> Callable[[onnx.ModelProto], ir.Model]:
 
     def run(model: onnx.ModelProto) -> ir.Model:
         loaded = load_model(model)
-        canonical = absorb(loaded)
+        canonical = ready(loaded.clone())
+        absorb(canonical)
         inputs = {}
         for value in loaded.graph.inputs:
             dims = [int(d) for d in value.shape or ()]  # type: ignore[arg-type]  # dimensions were fixed by `load`

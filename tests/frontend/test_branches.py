@@ -6,7 +6,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from opu_fuse.frontend.transforms import REWRITES
 from opu_fuse.fuse.names import REWRITING, StrategyName
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import partition_model
@@ -41,7 +40,7 @@ def test_it_goes_into_the_branches(
     canonical: Callable[..., ir.Model],
     print_nodes: Callable[[ir.Model], str],
 ):
-    model = canonical(onnx_text(NODES.format(MOVED)), REWRITES)
+    model = canonical(onnx_text(NODES.format(MOVED)), rewriting=True)
     assert print_nodes(model) == (
         "a: Relu(x) -> u [1x4x9x8]\n"
         "b: Neg(x) -> v [1x4x9x8]\n"
@@ -57,7 +56,7 @@ def test_it_stays_where(
     onnx_text: Callable[..., onnx.ModelProto],
     canonical: Callable[..., ir.Model],
 ):
-    model = canonical(onnx_text(NODES.format(STAYS[name])), REWRITES)
+    model = canonical(onnx_text(NODES.format(STAYS[name])), rewriting=True)
     (pool,) = (n for n in model.graph if n.op_type == "MaxPool")
     assert pool.inputs[0] is not None
     assert pool.inputs[0].name == "w"

@@ -67,7 +67,9 @@ def _place(rng: np.random.Generator) -> str:
 
 
 def _word(rng: np.random.Generator) -> str:
-    return str(one_of(rng, ("opu-tiny", "opu-classic", "pow2", "free", "greedy", "*", "conv", "")))
+    return str(
+        one_of(rng, ("opu-tiny", "opu-classic", "pow2", "free", "greedy", "all", "conv", ""))
+    )
 
 
 def _input(rng: np.random.Generator) -> str:

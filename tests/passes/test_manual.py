@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from opu_fuse.frontend.prepare import ALL_PASSES
+from opu_fuse.frontend.steps import NAMES
 from opu_fuse.passes import SKIP_KEY, PassContext, known_keys, lookup, registered
 from tests.passes.recorder import model_of
 
@@ -21,6 +23,12 @@ def rows(header):
 def test_every_transform_has_its_row():
     table = {name.strip("`"): int(level) for name, level, _ in rows("| pass | level |")}
     assert table == {info.name: info.opt_level for info in registered()}
+
+
+def test_every_step_of_the_front_end_has_its_row():
+    assert [name for name, _ in rows("| step | what")] == [f"`{name}`" for name in NAMES]
+    missing = [p.name for p in ALL_PASSES if f"`{p.name}`" not in MANUAL]
+    assert not missing
 
 
 def test_every_key_has_its_row():

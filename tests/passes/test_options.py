@@ -6,6 +6,7 @@ from opu_fuse.errors import UserError
 from opu_fuse.passes import (
     EVERY,
     PassContext,
+    PassInfo,
     PassOptions,
     Sequential,
     lookup,
@@ -97,7 +98,7 @@ def test_a_name_like_no_other_gets_all_names():
 
 
 def test_every_pass_cannot_be_disabled_at_once():
-    with pytest.raises(UserError, match=r"there is no pass '\*'"):
+    with pytest.raises(UserError, match=r"there is no pass 'all'"):
         pass_context(PassOptions(disable=(EVERY,)), write=[].append)
 
 
@@ -105,7 +106,7 @@ def test_passes_of_a_pipeline_may_be_named_without_being_registered():
     options = PassOptions(disable=("Views",))
     with pytest.raises(UserError):
         pass_context(options, write=[].append)
-    context = pass_context(options, write=[].append, extra_names=["Views"])
+    context = pass_context(options, write=[].append, more=[PassInfo(name="Views")])
     assert context.disabled_pass == {"Views"}
 
 

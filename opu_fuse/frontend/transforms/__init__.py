@@ -4,15 +4,14 @@ All steps work with and without quantisation annotations and keep operator names
 is rounded where.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from opu_fuse.errors import InternalError
 from opu_fuse.frontend.naming import fix_names
 from opu_fuse.frontend.shapes import infer_shapes
+from opu_fuse.frontend.steps import step
 from opu_fuse.frontend.transforms import (
     affine,
     branches,
@@ -25,12 +24,11 @@ from opu_fuse.frontend.transforms import (
     views,
 )
 from opu_fuse.model.unused import anything_unused
+from opu_fuse.passes import FixedPoint, Pass, Sequential, lookup, module_pass
+from opu_fuse.passes.info import LOWEST_LEVEL
 
 Step = Callable[[ir.Model], bool]
 """Changes a model in place; says whether it changed anything."""
-
-Drive = Callable[[ir.Model, Mapping[str, Step]], None]
-"""Runs steps in their order, again and again until none changes anything."""
 
 
 def _pools_step(model: ir.Model) -> bool:
@@ -41,7 +39,12 @@ def _pools_step(model: ir.Model) -> bool:
     return changed
 
 
+def _remove_unused(model: ir.Model) -> bool:
+    return anything_unused(model) and bool(common.RemoveUnusedNodesPass()(model).modified)
+
+
 STEPS: Mapping[str, Step] = {
+    "unused": _remove_unused,
     "identities": identities.run,  # so that the others see neighbours, not wrappers
     "pools": _pools_step,  # before all that write shapes: it may correct them
     "views": views.run,
@@ -57,38 +60,41 @@ REWRITES: Mapping[str, Step] = {
 """Steps that give fusing another graph than the user's, behind the others. They run for strategies
 that ask for them, and say in `REWRITE_KEY` what they did.
 """
-ROUNDS = 4
-"""Two suffice for all networks seen; a step that still fires after these is a bug."""
+STEP_LEVEL = {"affine": 1}
+"""Steps that only make faster: folding batch norm and scales into weights."""
 
-_log = logging.getLogger(__name__)
-
-
-def drive_plainly(model: ir.Model, steps: Mapping[str, Step]) -> None:
-    """All steps, at most ROUNDS times. Raises InternalError when one still changes something."""
-    firing: list[str] = []
-    for _ in range(ROUNDS):
-        firing = [name for name, step in steps.items() if step(model)]
-        if not firing:
-            return
-        _log.debug("changed by %s", ", ".join(firing))
-    raise InternalError(
-        stage="canonical form", what=f"{', '.join(firing)} still fires after {ROUNDS} rounds"
-    )
+_OPTIONAL = Sequential(
+    [lookup(n) for n in ("FoldConstant", "EliminateCommonSubexpr", "DeadCodeElimination")],
+    name="optional",
+)
 
 
-def canonicalise(model: ir.Model, drive: Drive = drive_plainly) -> None:
+def _until_rest(steps: Mapping[str, Step]) -> FixedPoint:
+    return FixedPoint([_as_pass(*item) for item in steps.items()], name="canonical form")
+
+
+def _as_pass(name: str, run: Step) -> Pass:
+    level = STEP_LEVEL.get(name, LOWEST_LEVEL)
+    return module_pass(name=name, opt_level=level)(lambda model, _: run(model))
+
+
+_CANONICAL = _until_rest(STEPS)
+_FOR_FUSING = _until_rest({**STEPS, **REWRITES})
+
+PASSES = tuple(p.info for p in (_OPTIONAL, _FOR_FUSING, *_FOR_FUSING.passes))
+"""All that may be named besides registered passes and steps of the front end."""
+
+
+def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
     """Bring a model (float, or int8 with annotations) into canonical form, in place.
 
-    Expects static shapes and unique names. drive: what runs the steps (the compiler's own runs
-    them as passes).
+    Expects static shapes and unique names. rewriting: for fusing, too (`REWRITES`). Raises
+    InternalError when a step still changes something after many rounds.
     """
-    drive(model, {"unused": _remove_unused, **STEPS})
-    fix_names(model)
+    _OPTIONAL(model)
+    (_FOR_FUSING if rewriting else _CANONICAL)(model)
+    step("names", model, fix_names)
 
 
 def _shapes_forgotten(model: ir.Model) -> bool:
     return any(v.shape is None for node in model.graph for v in node.outputs)
-
-
-def _remove_unused(model: ir.Model) -> bool:
-    return anything_unused(model) and bool(common.RemoveUnusedNodesPass()(model).modified)
