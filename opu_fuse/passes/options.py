@@ -16,14 +16,14 @@ from opu_fuse.passes.verify_ir import VerifyIR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassOptions:
-    """What a user may say about passes; the option of the command line stands beside each.
+    """What a user may say about passes; the option of the command line beside it, if there is one.
 
     config: values of registered keys. print_before, print_after: names, or EVERY for all.
     """
 
     opt_level: int = DEFAULT_LEVEL  # -O0..3
     disable: tuple[str, ...] = ()  # --disable-pass
-    require: tuple[str, ...] = ()  # --require-pass
+    require: tuple[str, ...] = ()  # from Python only
     print_before: tuple[str, ...] = ()  # --print-ir-before
     print_after: tuple[str, ...] = ()  # --print-ir-after
     time_passes: bool = False  # --time-passes
@@ -75,7 +75,7 @@ def pass_context(
 def _named_passes(options: PassOptions) -> dict[str, tuple[str, ...]]:
     return {
         "--disable-pass": options.disable,
-        "--require-pass": options.require,
+        "require": options.require,
         "--print-ir-before": options.print_before,
         "--print-ir-after": options.print_after,
     }

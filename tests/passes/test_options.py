@@ -74,7 +74,7 @@ def test_verifying_checks_the_word_and_the_ir(model):
 
 OPTIONS = {
     "disable": "--disable-pass",
-    "require": "--require-pass",
+    "require": "require",
     "print_before": "--print-ir-before",
     "print_after": "--print-ir-after",
 }

@@ -1,0 +1,181 @@
+"""What README, CONTRIBUTING and docs/ name is there: files, options, commands, names, links."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from opu_fuse.cli.main import app
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+# Folders whose files a page calls by their bare names; opu_fuse/ and the project's own are for all.
+FOLDERS = {
+    "host-kernels.md": ("opu_fuse/host/build/linalg", "opu_fuse/host/run"),
+    "models.md": ("opu_fuse/frontend", "examples/digits"),
+    "scheduling.md": ("opu_fuse/schedule",),
+    "testing.md": ("tests/fuzz",),
+    "tutorial.md": ("examples/digits",),
+}
+# Files that are not in the project. Names in capitals (OUT.opu) stand for any file and need no row.
+FOREIGN_FILES = {
+    "program-file.md": {  # members of a program file
+        "manifest.json", "spec.yaml", "dram.bin", "program.bin", "program.asm", "qdq.onnx",
+        "fused.onnx", "name.opu", "host/NNN.M.kernel.json", "host/NNN.M.onnx",
+    },
+    "testing.md": {"find.txt", "graph.txt", "inputs.npz", "machine.yaml", "model.onnx"},  # a find
+}  # fmt: skip
+FOREIGN_FOLDERS = {".venv", "out", "sim_build"}  # made by commands
+FOREIGN_OPTIONS = {"--short"}  # git's
+KEYS_OF_MODELS = {"opu_fuse.source", "opu_fuse.skip_optimization"}
+
+FILE = re.compile(
+    r"(?<![\w./<>*…-])[\w./-]+\.(?:py|md|yaml|sv|h|cpp|json|onnx|npz|opu|bin|asm|toml|txt)\b(?![\w(])"
+)
+FOLDER = re.compile(r"(?<![\w./<>*…-])[\w.][\w./-]*/(?=$|[\s,])")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+
+def code_of(text):
+    """What stands in backticks, blocks included."""
+    return re.findall(r"^```.*\n((?:.*\n)*?)```$|`([^`\n]+)`", text, flags=re.MULTILINE)
+
+
+def inline(page):
+    return [short for _, short in code_of(TEXTS[page.name]) if short]
+
+
+def lines_of_code(page):
+    return [
+        line for block, short in code_of(TEXTS[page.name]) for line in (block or short).split("\n")
+    ]
+
+
+def is_there(name, page):
+    places = ["", "opu_fuse", "docs", *FOLDERS.get(page.name, ())]
+    return any((ROOT / place / name).exists() for place in places)
+
+
+@EACH_PAGE
+def test_files_are_there(page):
+    named = {name for code in inline(page) for name in [*FILE.findall(code), *FOLDER.findall(code)]}
+    foreign = FOREIGN_FILES.get(page.name, set())
+    missing = {
+        name
+        for name in named - foreign
+        if not name.rpartition("/")[2].partition(".")[0].isupper()
+        and name.split("/")[0] not in FOREIGN_FOLDERS
+        and not is_there(name, page)
+    }
+    assert not missing, sorted(missing)
+    assert foreign <= named, "an exception that the page no longer needs"
+
+
+def verbs(command=None, words=()):
+    """Words of a command -> its options."""
+    command = command or typer.main.get_command(app)
+    yield words, {option for p in command.params for option in p.opts} | {"--help"}
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from verbs(inner, (*words, name))
+
+
+VERBS = dict(verbs())
+
+
+def verb_of(words):
+    """The longest command that these words begin with."""
+    return next(v for n in (2, 1, 0) if (v := tuple(words[:n])) in VERBS)
+
+
+@EACH_PAGE
+def test_commands_have_the_options_named(page):
+    for line in lines_of_code(page):
+        for call in re.findall(r"(?<![\w/.-])opu-fuse ([^#|]*)", line.replace("\\|", "/")):
+            words = re.findall(r"\S+", call)
+            verb = verb_of(words)
+            assert verb or words[0] in {"…"} | {v[0] for v in VERBS if v}, line
+            assert set(OPTION.findall(call)) <= VERBS[verb], line
+
+
+def test_options_named_alone_are_options_of_something():
+    scripts = [
+        path for name in ("benchmarks", "examples", "rtl_sim") for path in ROOT.glob(f"{name}/*.py")
+    ]
+    scripts += [ROOT / "tests/conftest.py", ROOT / "tests/fuzz/__main__.py"]
+    sources = [path.read_text(encoding="utf-8") for path in scripts]
+    known = {o for options in VERBS.values() for o in options} | FOREIGN_OPTIONS
+    known |= {f"--{o}" for text in sources for o in re.findall(r'"--([a-z-]+)"', text)}
+    wrong = {
+        f"{page.name}: {option}"
+        for page in PAGES
+        for line in lines_of_code(page)
+        for option in OPTION.findall(line)
+        if option not in known
+    }
+    assert not wrong, sorted(wrong)
+
+
+@EACH_PAGE
+def test_names_of_the_package_are_there(page):
+    for name, call in re.findall(r"\b(opu_fuse(?:\.\w+)+)(\(?)", "\n".join(inline(page))):
+        found = import_module("opu_fuse")
+        for part in name.split(".")[1:] if name not in KEYS_OF_MODELS else ():
+            if not hasattr(found, part):
+                import_module(f"{found.__name__}.{part}")
+            found = getattr(found, part)
+        assert callable(found) or not call, name
+
+
+def test_targets_of_make_are_there():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    named = {
+        target
+        for page in PAGES
+        for line in lines_of_code(page)
+        for target in re.findall(r"^(?:\$ )?make ([a-z-]+)", line)
+    }
+    assert named <= targets
+
+
+def anchors(text):
+    """Of all headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@EACH_PAGE
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", TEXTS[page.name]):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file) if file else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found.read_text(encoding="utf-8")), target
+
+
+@EACH_PAGE
+def test_rows_have_the_cells_of_their_table(page):
+    cells = 0
+    for line in re.sub(r"^```.*?^```", "", TEXTS[page.name], flags=re.S | re.M).splitlines():
+        found = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert line.endswith("|") or not found, line
+        assert not (cells and found) or cells == found, line
+        cells = found
+
+
+def test_every_page_is_reached_from_the_readme():
+    links = set(re.findall(r"\]\(docs/([\w-]+\.md)", TEXTS["README.md"]))
+    assert links == {page.name for page in PAGES if page.parent.name == "docs"}
+
+
+def test_the_glossary_is_in_order():
+    terms = re.findall(r"^\| ([^|]+) \|", TEXTS["glossary.md"], flags=re.MULTILINE)[1:]
+    assert terms == sorted(terms, key=str.lower)
+    assert len(terms) == len(set(terms)) > 50
