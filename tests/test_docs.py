@@ -179,3 +179,11 @@ def test_the_glossary_is_in_order():
     terms = re.findall(r"^\| ([^|]+) \|", TEXTS["glossary.md"], flags=re.MULTILINE)[1:]
     assert terms == sorted(terms, key=str.lower)
     assert len(terms) == len(set(terms)) > 50
+
+
+def test_the_layout_of_the_readme_is_that_of_the_project():
+    rows = TEXTS["README.md"].split("## Layout")[1].split("## ")[0].splitlines()
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+)/`", row.split(" | ")[0])}
+    made = FOREIGN_FOLDERS | {"build", "dist", "__pycache__"}
+    folders = {p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith(".")}
+    assert named == folders - made
