@@ -21,7 +21,7 @@ from opu_fuse.bundle.selfcheck import self_check
 from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.errors import DoesNotFit, SpecError
+from opu_fuse.errors import DoesNotFit, SpecError, UserError
 from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.fuse.partition import Partition
@@ -29,7 +29,7 @@ from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.passes import PassOptions, pass_context
+from opu_fuse.passes import EVERY, PassOptions, pass_context
 from opu_fuse.schedule.copies import Fitted, named, needed_copies, tile_with_copies
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tiling import Misfit, TileCache, misfits_by_structure
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-"""Told the name of every stage as it begins."""
+"""Told what every stage does as it begins."""
 
-STAGES = (
-    "quantise",
-    "build the data-flow graph",
-    "fuse and tile",
-    "schedule",
-    "generate the program",
-)
-"""The stages of `compile_model`, in order."""
+STAGES = {
+    "model": "quantise",
+    "dfg": "build the data-flow graph",
+    "partition": "fuse and tile",
+    "plan": "schedule",
+    "program": "generate the program",
+}
+"""The stages of `compile_model` in order, by what they make, and what they do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Options:
     """strategy: how operators are grouped; calibration: directory, .npz or None (synthetic);
     scales: pow2 or free; budget: how many times the usual size the network may have; reuse_memory:
     give dead feature maps' memory to later ones (False keeps every tensor for comparing); passes:
-    levels, names and instruments.
+    levels, names and instruments; print_after: stages (or EVERY) whose results are written as text.
     """
 
     strategy: str = DEFAULT_STRATEGY
@@ -66,6 +66,7 @@ class Options:
     budget: float = 1.0
     reuse_memory: bool = True
     passes: PassOptions = field(default_factory=PassOptions)
+    print_after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,8 @@ def compile_model(
             "it has shifters for multipliers (multiplier_bits 0), free scales need multipliers",
             "compile with --scales pow2, or for another machine",
         )
-    progress("quantise")  # float ONNX -> QDQ -> canonical int8 graph
+    _require_stages(options.print_after)
+    progress(STAGES["model"])  # float ONNX -> QDQ -> canonical int8 graph
     with pass_context(options.passes, write=write, more=ALL_PASSES):
         prepared = prepare(
             model,
@@ -113,24 +115,41 @@ def compile_model(
             budget=options.budget,
             rewriting=options.strategy in REWRITING,
         )
-    return compile_prepared(prepared, hw, options, progress)
+    return compile_prepared(prepared, hw, options, progress, write)
 
 
 def compile_prepared(
-    prepared: Prepared, hw: HwSpec, options: Options | None = None, progress: Progress = log.debug
+    prepared: Prepared,
+    hw: HwSpec,
+    options: Options | None = None,
+    progress: Progress = log.debug,
+    write: Progress = log.info,
 ) -> Compilation:
     """The stages behind quantisation: a quantised model can be compiled for several machines."""
     options = options or Options()
-    progress("build the data-flow graph")  # one node per operator, with indexing maps
+    _require_stages(options.print_after)
+
+    def show(stage: str, *made: Any) -> None:
+        if not {stage, EVERY}.isdisjoint(options.print_after):
+            from opu_fuse.texts import TEXTS  # few ask for it
+
+            write("\n".join([f"# after {stage}", *TEXTS[stage](*made)]))
+
+    show("model", prepared)
+    progress(STAGES["dfg"])  # one node per operator, with indexing maps
     dfg = build_dfg(prepared.canonical, quantised=prepared.qdq is not None)
-    progress("fuse and tile")  # groups that are legal, copies behind them, tiles that fit
+    show("dfg", dfg)
+    progress(STAGES["partition"])  # groups that are legal, copies behind them, tiles that fit
     fitted = fuse_and_tile(dfg, hw, options.strategy)
     dfg, partition = fitted.dfg, replace(fitted.partition, rewrites=prepared.rewrites)
-    progress("schedule")  # memory, instructions, tokens, proofs
+    show("partition", dfg, hw, partition, fitted.tiling)
+    progress(STAGES["plan"])  # memory, instructions, tokens, proofs
     plan = schedule(dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory)
-    progress("generate the program")  # weights in load order, host models, manifest
+    show("plan", dfg, plan)
+    progress(STAGES["program"])  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
     programs = [s.instructions for s in plan.segments if isinstance(s, MachineProgram)]
+    show("program", bundle, hw)
     self_check(bundle, hw, programs)  # what compiles, runs
     if bundle.hosts:
         from opu_fuse.host.run.segment import require_runnable  # starts ONNX Runtime
@@ -206,6 +225,16 @@ class Program:
 def compile(model: str | Path | ir.Model, hw: HwSpec, **options: Any) -> Program:  # noqa: A001 public name
     """ONNX model -> program; options are the fields of `Options`."""
     return Program(bundle=compile_model(model, hw, Options(**options)).bundle, hw=hw)
+
+
+def _require_stages(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in (*STAGES, EVERY):
+            raise UserError(
+                f"--print-after {name}",
+                f"there is no stage {name!r}",
+                f"stages are {', '.join(STAGES)}, or {EVERY} for each",
+            )
 
 
 def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> Fitted:

@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 FOLDERS = tuple(MAY_IMPORT)
 # The files that tie the folders together, each may import those before it and all folders.
-TOP_FILES = ("pipeline", "__init__", "cli", "__main__")
+TOP_FILES = ("texts", "pipeline", "__init__", "cli", "__main__")
 RTL_MAY_IMPORT = ("hw", "bundle", "sim", "host/run")
 
 # DESIGN: quantising, host operators and reference results; nobody else starts ONNX Runtime.

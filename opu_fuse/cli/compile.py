@@ -53,6 +53,10 @@ def compile_(
             "--print-ir-after", metavar="NAME", help="show the model after a pass, or all"
         ),
     ] = None,
+    print_after: Annotated[
+        list[str] | None,
+        typer.Option("--print-after", metavar="STAGE", help="show what a stage makes, or all"),
+    ] = None,
     time_passes: Annotated[
         bool, typer.Option("--time-passes", help="how long each pass took")
     ] = False,
@@ -88,6 +92,7 @@ def compile_(
         budget=budget,
         reuse_memory=not keep_tensors,
         passes=passes,
+        print_after=tuple(print_after or ()),
     )
     with progress_bar(len(STAGES) + 1) as begin:
         done = compile_model(model, spec, options, begin, print_plain)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from opu_fuse.cost.tiles import Tile
+from opu_fuse.cost.layer import Shape
+from opu_fuse.cost.tiles import Estimate, Tile
 from opu_fuse.cost.tiling import Fit, Refused, candidates
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.explain import operators_named
@@ -45,27 +46,29 @@ def _layer(planned: PlannedLayer, hw: HwSpec, *, beside: bool) -> Iterator[str]:
     counts = f"{len(fits)} cuts fit, {len(refused)} do not"
     yield f"{planned.layer.name}: {counts} (rows x columns x channel blocks of a tile)"
     for fit in fits[:SHOWN]:
-        yield f"  {'taken' if fit.tile == planned.tile else 'fits'} {_fitting(fit, planned, hw)}"
+        verdict = "taken" if fit.tile == planned.tile else "fits"
+        yield f"  {verdict} {cost_text(fit.tile, fit.cost, planned.layer.shape, hw)}"
     if len(fits) > SHOWN:
         yield f"  ... and {len(fits) - SHOWN} more"
     for c in refused[:SHOWN]:
         need = f"{c.why.needed} words of the {c.why.buffer} buffer"
-        yield f"  refused {_size(*c.size)}: needs {need}, a bank holds {c.why.limit}"
+        yield f"  refused {size_text(*c.size)}: needs {need}, a bank holds {c.why.limit}"
     if len(refused) > SHOWN:
         yield f"  ... and {len(refused) - SHOWN} more"
 
 
-def _fitting(fit: Fit, planned: PlannedLayer, hw: HwSpec) -> str:
-    tile, cost = fit.tile, fit.cost
+def cost_text(tile: Tile, cost: Estimate, shape: Shape, hw: HwSpec) -> str:
+    """A tile of a layer, in which order tiles are walked, and cycles."""
     memory = round(cost.dram_bytes / hw.dram.bytes_per_cycle)
     parts = f"array {cost.compute_cycles}, post {cost.post_cycles}, memory {memory}"
-    how = _order(tile, hw) if planned.layer.shape.array else ""
-    size = _size(tile.rows, tile.cols, tile.blocks)
+    how = _order(tile, hw) if shape.array else ""
+    size = size_text(tile.rows, tile.cols, tile.blocks)
     return f"{size}{how}: {round(cost.total_cycles)} cycles ({parts})"
 
 
-def _size(rows: int, cols: int, blocks: int) -> str:
-    return f"{rows}x{cols}x{blocks}"
+def size_text(*sizes: int) -> str:
+    """`4x8x2`"""
+    return "x".join(map(str, sizes))
 
 
 def _order(tile: Tile, hw: HwSpec) -> str:

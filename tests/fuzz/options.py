@@ -68,7 +68,9 @@ def _place(rng: np.random.Generator) -> str:
 
 def _word(rng: np.random.Generator) -> str:
     return str(
-        one_of(rng, ("opu-tiny", "opu-classic", "pow2", "free", "greedy", "all", "conv", ""))
+        one_of(
+            rng, ("opu-tiny", "opu-classic", "pow2", "free", "greedy", "all", "plan", "conv", "")
+        )
     )
 
 
@@ -91,6 +93,7 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Draw | None]]] = {
             "--time-passes": None,
             "--disable-pass": _word,
             "--print-ir-after": _word,
+            "--print-after": _word,
             "--explain-tiles": _word,
         },
     ),

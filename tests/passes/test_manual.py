@@ -6,6 +6,7 @@ from pathlib import Path
 from opu_fuse.frontend.prepare import ALL_PASSES
 from opu_fuse.frontend.steps import NAMES
 from opu_fuse.passes import SKIP_KEY, PassContext, known_keys, lookup, registered
+from opu_fuse.pipeline import STAGES
 from tests.passes.recorder import model_of
 
 MANUAL = (Path(__file__).parents[2] / "docs" / "passes.md").read_text(encoding="utf-8")
@@ -29,6 +30,10 @@ def test_every_step_of_the_front_end_has_its_row():
     assert [name for name, _ in rows("| step | what")] == [f"`{name}`" for name in NAMES]
     missing = [p.name for p in ALL_PASSES if f"`{p.name}`" not in MANUAL]
     assert not missing
+
+
+def test_every_stage_has_its_row():
+    assert [name for name, _ in rows("| stage | text")] == [f"`{name}`" for name in STAGES]
 
 
 def test_every_key_has_its_row():

@@ -1,0 +1,69 @@
+"""Tiles and the plan as text, in the order in which groups run."""
+
+from collections.abc import Iterator
+
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.explain import cost_text, size_text
+from opu_fuse.schedule.plan import OUTSIDE, HostWork, Plan
+from opu_fuse.schedule.tensors import BEFORE
+from opu_fuse.schedule.tiling import PlannedLayer, Tiling
+
+
+def tiling_lines(tiling: Tiling, hw: HwSpec) -> Iterator[str]:
+    """The tile of every layer (rows x columns x channel blocks) and what it is thought to cost."""
+    partner = {companion: group for group, companion in tiling.beside.items()}
+    for index, parts in tiling.layers.items():
+        beside = f", between the tiles of group {partner[index]}" if index in partner else ""
+        for p in parts:
+            cost = cost_text(p.tile, p.estimate, p.layer.shape, hw)
+            yield f"tiles of group {index}: {p.pieces} of {cost}{beside}"
+
+
+def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
+    """Places in the memory window, then segments with what their groups read and write."""
+    memory = plan.memory
+    yield (
+        f"memory window: {plan.window_bytes} bytes; constants from 0x0, {plan.constants_bytes} "
+        f"bytes; feature maps behind them, {memory.total_bytes} bytes; programs from "
+        f"{plan.program_offset:#x}"
+    )
+    for node, use in sorted(plan.uses.items(), key=lambda item: plan.placements[item[0]].offset):
+        y = use.layout
+        first = "the start" if use.first == BEFORE else f"step {use.first}"
+        yield (
+            f"map {_at(dfg, plan, node)}: {y.size_bytes} bytes, {y.channels}x{y.rows}x{y.cols}, "
+            f"slots of {y.slot}, alive from {first} to step {use.last}"
+        )
+    for number, segment in enumerate(plan.segments):
+        if isinstance(segment, HostWork):
+            yield f"segment {number}: host: {', '.join(dfg[n].name for n in segment.nodes)}"
+            continue
+        words = f"{len(segment.words)} words at {segment.program_offset:#x}"
+        yield f"segment {number}: machine, {len(segment.instructions)} instructions, {words}"
+        for group in dict.fromkeys(segment.groups):
+            if group != OUTSIDE:
+                orders = f"{segment.groups.count(group)} instructions"
+                yield f"  group {group} {plan.layers[group][0].layer.name}: {orders}"
+                for planned in plan.layers[group]:
+                    yield from (f"    {line}" for line in _layer(dfg, plan, planned))
+
+
+def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
+    layer, tile = planned.layer, planned.tile
+    yield f"reads {_at(dfg, plan, layer.source)}"
+    if layer.residual is not None:
+        yield f"adds {_at(dfg, plan, layer.residual)}"
+    kept = ", kept on chip" if layer.group in plan.kept else ""
+    yield f"writes {_at(dfg, plan, layer.output)}{kept}"
+    if planned.end > planned.weights:
+        places = ("weights", "params", "pre", "table", "end")
+        yield "constants: " + ", ".join(f"{name} {getattr(planned, name):#x}" for name in places)
+    chunk = f", {tile.in_blocks} input blocks by {size_text(*tile.kernel)} of the kernel at a time"
+    size = size_text(tile.rows, tile.cols, tile.blocks)
+    yield f"tiles: {planned.pieces} of {size}{chunk if layer.shape.array else ''}"
+    yield f"post: {' '.join(layer.order) or 'none'}"
+
+
+def _at(dfg: Dfg, plan: Plan, node: int) -> str:
+    return f"{dfg[node].name} at {plan.placements[node].offset:#x}"
