@@ -24,10 +24,10 @@ import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.bundle.result import RunResult
 from opu_fuse.cost.geometry import moves_nothing
-from opu_fuse.cost.lanes import LAYOUT
 from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.views import elements, follow_views
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.lanes import LAYOUT
 from opu_fuse.pipeline import Compilation, compile_model
 from opu_fuse.sim.cycle import MemoryOptions, run_cycle
 

@@ -187,7 +187,7 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
             shape=node.shape,
             layout=place.layout,
             offset=place.offset,
-            home=dfg[plan.uses[base].home].value,
+            home=dfg[plan.uses[base].place.home].value,
             scale=quant.per_tensor,
             zero_point=quant.zero_point,
             first_group=first,
@@ -202,9 +202,9 @@ def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
     outputs = [parts[0].layer.output for parts in plan.layers.values()]
     made = {output: group_of[output] for output in outputs}
     for node in dfg.nodes:
-        if node.kind is Kind.TUPLE_GET and node.operands[0] in plan.joined:
+        if node.kind is Kind.TUPLE_GET and node.operands[0] in plan.layout.joined:
             inside = dfg[node.operands[0]].operands
-        elif node.op == "concat" and node.index in plan.joined:
+        elif node.op == "concat" and node.index in plan.layout.joined:
             inside = elements(dfg, node.index)
         else:
             continue

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from opu_fuse.cost.lanes import LAYOUT, is_depthwise
-from opu_fuse.cost.layer import POINT, Window
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa import PoolKind, Stage
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.lanes import LAYOUT, is_depthwise
+from opu_fuse.layout.shape import POINT, Window
 
 Pads = tuple[int, int, int, int]
 NO_PADS: Pads = (0, 0, 0, 0)

@@ -23,8 +23,6 @@ from opu_fuse.cost.draft import (
     lost_pad,
     same_map,
 )
-from opu_fuse.cost.lanes import LAYOUT, LaneMap
-from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.phases import WHOLE, Phase, phases
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import ACCUMULATING
@@ -35,6 +33,8 @@ from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.lanes import LAYOUT, LaneMap
+from opu_fuse.layout.shape import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,11 @@ class Geometry:
     phases: tuple[tuple[Phase, Shape], ...]
     in_pieces: Pieces
     out_pieces: Pieces
+
+    @property
+    def in_phases(self) -> bool:
+        """Whether its map is made in several passes."""
+        return self.phases[0][0] != WHOLE
 
 
 def group_geometry(

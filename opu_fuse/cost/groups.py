@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from opu_fuse.cost.draft import OPERATORS
 from opu_fuse.cost.geometry import Geometry, group_geometry
-from opu_fuse.cost.lanes import LAYOUT, map_lanes
-from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
@@ -21,6 +19,8 @@ from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.views import feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.lanes import LAYOUT, map_lanes
+from opu_fuse.layout.shape import Shape
 
 STAGES = OPERATORS - {*LAYOUT, "batch_norm"}
 POOLS = frozenset({"max_pool", "avg_pool"})

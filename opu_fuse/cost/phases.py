@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opu_fuse.cost.layer import Window
+from opu_fuse.layout.shape import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

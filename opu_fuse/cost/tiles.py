@@ -8,9 +8,9 @@ may be fed in several feature chunks, a chunk's weights in several weight chunks
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from opu_fuse.cost.layer import Shape
 from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.hw.timing import depthwise_cycles, post_visits, row_cycles
+from opu_fuse.layout.shape import Shape
 
 STEP_OVERHEAD = 24
 """Cycles lost per instruction of the compute engine: fill of the row registers and drain of the
@@ -122,20 +122,6 @@ def depthwise_parts(shape: Shape, hw: HwSpec, first: int, count: int) -> int:
     lanes = hw.word_channels
     channels = min((first + count) * lanes, shape.mid_channels) - first * lanes
     return ceil_div(channels, min(hw.array.units, lanes))
-
-
-def can_fetch(shape: Shape, mode: Mode, hw: HwSpec) -> bool:
-    """Whether data fetch can feed a mode from a layer's input, and its sums be packed as the layer
-    wants them: the segments of all pixels lie in two neighbouring words.
-    """
-    if mode.px != shape.px:
-        return False
-    apart = (mode.px - 1) * shape.window.strides[1]
-    if shape.slot == hw.word_bytes:
-        return apart <= 1
-    return mode.ic >= shape.in_channels and apart * shape.slot + mode.ic <= (
-        hw.word_bytes + shape.slot
-    )
 
 
 def first_group(shape: Shape, mode: Mode, hw: HwSpec, block: int) -> int:

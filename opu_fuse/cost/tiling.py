@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import (
     Estimate,
     Tile,
-    can_fetch,
     ceil_div,
     estimate,
     feature_words,
@@ -22,6 +20,8 @@ from opu_fuse.cost.tiles import (
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa import PARAM_WORDS
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.packing import can_fetch
+from opu_fuse.layout.shape import Shape
 
 WIDTHS_TRIED = 2
 """Widest tiles tried per height and channel count: narrower ones move more halo for the same

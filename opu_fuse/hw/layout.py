@@ -61,6 +61,10 @@ class Layout:
     def words(self) -> int:
         return self.blocks * self.block_words
 
+    def word_at(self, block: int, row: int = 0, word: int = 0) -> int:
+        """Number of a word of the map: a channel block, a row and a word of the row."""
+        return block * self.block_words + row * self.row_words + word
+
     @property
     def size_bytes(self) -> int:
         return self.words * self.word

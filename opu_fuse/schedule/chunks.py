@@ -5,7 +5,6 @@ weight packing share.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import (
     Tile,
     ceil_div,
@@ -22,6 +21,7 @@ from opu_fuse.cost.tiles import (
     weight_chunks,
 )
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.shape import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,9 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.copies import with_copies
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.tensors import misplaced
-from opu_fuse.schedule.tiling import Misfit, TileCache, Tiling, layouts, not_here, tile
+from opu_fuse.layout.decided import layouts
+from opu_fuse.layout.joins import misplaced
+from opu_fuse.schedule.tiling import Misfit, TileCache, Tiling, members, not_here, tile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ def needed_copies(dfg: Dfg, partition: Partition, hw: HwSpec) -> dict[tuple[int,
     """(concatenation, position of an operand): why the machine needs a copy there."""
     if "max_pool" not in hw.dataflow.operators:  # what copies
         return {}
-    joined = layouts(dfg, partition)
+    joined = layouts(dfg, members(partition))
     return misplaced(dfg, hw, joined) if joined else {}
 
 

@@ -109,7 +109,7 @@ class Emitter:
         return self._load(
             job,
             Space.FEATURE,
-            job.source.offset + first * layout.row_words * layout.word,
+            job.source.offset + layout.word_at(0, first) * layout.word,
             base + first * layout.row_words * layout.blocks,
             run=layout.row_words,
             rows=layout.blocks,
@@ -198,7 +198,7 @@ class Emitter:
     ) -> Step:
         """Bring channel blocks, rows and words of a row, each (first, count), of a map."""
         layout = place.layout
-        first = blocks[0] * layout.block_words + rows[0] * layout.row_words + words[0]
+        first = layout.word_at(blocks[0], rows[0], words[0])
         return self._load(
             job,
             space,

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import Estimate, Tile
 from opu_fuse.cost.tiling import Fit, Refused, candidates
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.explain import operators_named
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.plan import Plan
 from opu_fuse.schedule.tiling import PlannedLayer
 

@@ -7,9 +7,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from opu_fuse.cost.layer import Shape
-from opu_fuse.cost.phases import Phase
+from opu_fuse.cost.phases import WHOLE, Phase
 from opu_fuse.hw.layout import Pieces
+from opu_fuse.layout.shape import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +62,8 @@ class Layer:
     average: Average | None = None
     pool_bank: int = 0
     interiors: tuple[Interior, ...] = field(default=())
+
+    @property
+    def in_phases(self) -> bool:
+        """Whether it makes a part of its map's rows and columns only."""
+        return self.phase != WHOLE

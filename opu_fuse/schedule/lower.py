@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from opu_fuse.cost.draft import StageOf
 from opu_fuse.cost.geometry import Geometry, group_geometry, moves_nothing
-from opu_fuse.cost.lanes import LaneMap
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import (
     act_params,
@@ -31,6 +30,7 @@ from opu_fuse.hw.isa import (
     unit_register,
 )
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.schedule.layer import Average, Interior, Layer
 
 Registers = dict[str, int]
@@ -38,7 +38,7 @@ Registers = dict[str, int]
 
 def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Layer, ...]:
     """The layer of a group, one per phase; none when nothing in it computes. lanes:
-    `cost.lanes.map_lanes`. Raises DoesNotFit and ModelError.
+    `layout.lanes.map_lanes`. Raises DoesNotFit and ModelError.
     """
     members = [m.node for m in group.matches]
     found = geometry_of(dfg, group, hw, lanes)

@@ -11,6 +11,7 @@ from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.decided import DataLayout
 from opu_fuse.schedule.dependencies import latest_conflicts, synchronise
 from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement, Step
@@ -49,15 +50,14 @@ class HostWork:
 class Plan:
     """layers: group index -> planned layers, one per phase (groups of views only have none);
     beside: group -> the one whose instructions come between its own; placements: DFG index -> place
-    in memory; uses: their live ranges; joined: concatenations and
-    splits that are a matter of layout; memory: the plan that the placements came from.
+    in memory; uses: their live ranges; layout, memory: what they follow from.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
     beside: Mapping[int, int]
     uses: Mapping[int, TensorUse]
     placements: Mapping[int, Placement]
-    joined: frozenset[int]
+    layout: DataLayout
     segments: tuple[MachineProgram | HostWork, ...]
     memory: MemoryPlan
     constants_bytes: int
@@ -82,8 +82,9 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     memory = plan_memory(_live_ranges(uses.values()), reuse=reuse_memory)
     placements = {}
     for node, use in uses.items():
-        offset = constants + memory.offsets[use.home] + _offset_at_home(use)
-        placements[node] = Placement(offset=offset, layout=use.layout, skips=use.skips)
+        place = use.place
+        offset = constants + memory.offsets[place.home] + place.offset
+        placements[node] = Placement(offset=offset, layout=place.layout, skips=place.skips)
     program_offset = align(constants + memory.total_bytes)
     emitted: list[MachineProgram | HostWork] = []
     at = program_offset
@@ -113,7 +114,7 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
         beside=tiling.beside,
         uses=uses,
         placements=placements,
-        joined=tiling.joined,
+        layout=tiling.layout,
         segments=tuple(emitted),
         memory=memory,
         constants_bytes=constants,
@@ -122,20 +123,15 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     )
 
 
-def _offset_at_home(use: TensorUse) -> int:
-    """Bytes from the start of the value in which it lies."""
-    return use.block * use.layout.block_words * use.layout.word
-
-
 def _live_ranges(uses: Iterable[TensorUse]) -> list[LiveRange]:
     """One per home: as large as it and all that lies in it, alive as long as anything of that."""
     inside: dict[int, list[TensorUse]] = {}
     for use in uses:
-        inside.setdefault(use.home, []).append(use)
+        inside.setdefault(use.place.home, []).append(use)
     return [
         LiveRange(
             key=home,
-            size_bytes=max(_offset_at_home(u) + u.layout.size_bytes for u in found),
+            size_bytes=max(u.place.offset + u.place.layout.size_bytes for u in found),
             first=min(u.first for u in found),
             last=max(u.last for u in found),
         )

@@ -32,9 +32,11 @@ def _store(
     (up_y, up_x), phase = job.layer.shape.upsample, job.layer.phase
     layout, px = job.output.layout, job.layer.shape.px
     row, rows, col, cols = rect
-    first = block * layout.block_words
-    first += (row * up_y * phase.apart[0] + phase.first[0]) * layout.row_words
-    first += col // px * up_x * phase.apart[1] + phase.first[1]
+    first = layout.word_at(
+        block,
+        row * up_y * phase.apart[0] + phase.first[0],
+        col // px * up_x * phase.apart[1] + phase.first[1],
+    )
     pitch = phase.apart[0] * layout.row_words
     transfer = (ceil_div(cols, px), rows, pitch, blocks, layout.block_words)
     return {

@@ -29,7 +29,7 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
         f"{plan.program_offset:#x}"
     )
     for node, use in sorted(plan.uses.items(), key=lambda item: plan.placements[item[0]].offset):
-        y = use.layout
+        y = use.place.layout
         first = "the start" if use.first == BEFORE else f"step {use.first}"
         yield (
             f"map {_at(dfg, plan, node)}: {y.size_bytes} bytes, {y.channels}x{y.rows}x{y.cols}, "

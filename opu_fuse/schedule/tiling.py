@@ -5,8 +5,6 @@ that keep the array busy.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from opu_fuse.cost.lanes import LAYOUT, map_lanes
-from opu_fuse.cost.layer import Shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Dfg, Kind
@@ -15,15 +13,17 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.decided import DataLayout, lay_out, layouts, pack
+from opu_fuse.layout.joins import CannotJoin
+from opu_fuse.layout.lanes import map_lanes
+from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.chunks import OutputRange, output_ranges, weight_bytes
 from opu_fuse.schedule.companions import find_companions, side_by_side
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower import geometry_of, lower_group
 from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.order import SegmentSteps, order_segments
-from opu_fuse.schedule.packing import choose_slots
-from opu_fuse.schedule.sharing import choose_shifts
-from opu_fuse.schedule.tensors import CannotJoin, TensorUse, find_joins, tensor_uses
+from opu_fuse.schedule.tensors import TensorUse, tensor_uses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Tiling:
     beside: Mapping[int, int]
     segments: tuple[SegmentSteps, ...]
     uses: Mapping[int, TensorUse]
-    joined: frozenset[int]
+    layout: DataLayout
     constants_bytes: int
 
 
@@ -85,17 +85,15 @@ def tile(
 ) -> Tiling | tuple[Misfit, ...]:
     """Lower every group and choose its tile; the groups that do not fit are returned as a value."""
     lowered: dict[int, tuple[Layer, ...]] = {}
-    joined = layouts(dfg, partition)
-    shifts = choose_shifts(dfg, partition, joined, hw)
-    lanes = map_lanes(dfg, hw, joined, shifts)
+    on_host = {op.node for op in partition.host}
     try:
-        joins = find_joins(dfg, joined, lanes, hw.word_channels, shifts)
+        layout = lay_out(dfg, members(partition), on_host, hw)
     except CannotJoin as error:
         return not_here(dfg, partition, error.node, error)
     misfits: list[Misfit] = []
     for group in partition.groups:
         try:
-            found = lower_group(dfg, group, hw, lanes)
+            found = lower_group(dfg, group, hw, layout.lanes)
         except DoesNotFit as error:
             misfits.append(_misfit(dfg, group, error))
             continue
@@ -105,20 +103,18 @@ def tile(
         return tuple(misfits)
     layers = {index: parts[0] for index, parts in lowered.items()}
     stored = {n for layer in layers.values() for n in (layer.source, layer.residual, layer.output)}
-    on_host = {op.node for op in partition.host}
     free = {node for node in on_host if _is_free(dfg, node, stored, on_host)}
     segments = order_segments(dfg, partition, free)
     steps = (t.group for s in segments for t in s.steps)
     order = [g for g in steps if g is not None and g in layers]
-    fixed = {*joins, *(join.home for join in joins.values())}
-    slots = choose_slots(dfg, [layers[i] for i in order], fixed, hw)
+    layout = pack(dfg, layout, [layers[i] for i in order], hw)
     planned: dict[int, tuple[PlannedLayer, ...]] = {}
     offset = 0
     for index in order:
         parts = []
         for part in lowered[index]:
             try:
-                parts.append(_tile_layer(_packed(part, slots, hw), hw, offset, cache))
+                parts.append(_tile_layer(_packed(part, layout.slots, hw), hw, offset, cache))
             except DoesNotFit as error:
                 misfits.append(_misfit(dfg, partition.groups[index], error))
                 break
@@ -131,21 +127,20 @@ def tile(
         (part,) = planned[index]
         planned[index] = (_tile_layer(part.layer, hw, part.weights, cache, beside=True),)
     segments = tuple(side_by_side(s, beside) for s in segments)
-    uses = tensor_uses(dfg, layers, segments, hw, joins, lanes, slots, shifts, beside.values())
+    uses = tensor_uses(dfg, layers, segments, hw, layout, beside.values())
     return Tiling(
         layers=planned,
         beside=beside,
         segments=segments,
         uses=uses,
-        joined=joined,
+        layout=layout,
         constants_bytes=offset,
     )
 
 
-def layouts(dfg: Dfg, partition: Partition) -> frozenset[int]:
-    """Concatenations and splits that the machine does."""
-    members = (m.node for g in partition.groups for m in g.matches)
-    return frozenset(i for i in members if dfg[i].op in LAYOUT)
+def members(partition: Partition) -> list[list[int]]:
+    """The nodes of every group, in pipeline order."""
+    return [[m.node for m in group.matches] for group in partition.groups]
 
 
 def misfits_by_structure(
@@ -154,7 +149,7 @@ def misfits_by_structure(
     """The groups that no pass of the machine can run, or no tile fits, whatever the scales are; for
     float models too.
     """
-    lanes = map_lanes(dfg, hw, layouts(dfg, partition))
+    lanes = map_lanes(dfg, hw, layouts(dfg, members(partition)))
     misfits = []
     for group in partition.groups:
         try:

@@ -11,7 +11,6 @@ import pytest
 from opu_fuse import zoo
 from opu_fuse.cost.geometry import group_geometry
 from opu_fuse.cost.groups import NOTHING, GroupCosts
-from opu_fuse.cost.lanes import map_lanes
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.integer import residual_params
 from opu_fuse.errors import DoesNotFit, InternalError, ModelError, SpecError
@@ -19,6 +18,7 @@ from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.lanes import map_lanes
 from opu_fuse.pipeline import Options, Program, compile_model, partition_model
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.proofs import prove_no_race

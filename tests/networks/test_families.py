@@ -16,7 +16,6 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.bundle.result import RunResult
-from opu_fuse.cost.lanes import LAYOUT
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Kind
 from opu_fuse.dfg.integer import average_params
@@ -27,6 +26,7 @@ from opu_fuse.hw.encoding import decode
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.lanes import LAYOUT
 from opu_fuse.pipeline import Compilation, Program, compile_model, partition_model
 from opu_fuse.sim.compare import is_dull
 from opu_fuse.sim.places import places

@@ -14,7 +14,6 @@ from opu_fuse.codegen.weights import (
     pack_windows,
     spread_groups,
 )
-from opu_fuse.cost.layer import POINT, Shape, Window
 from opu_fuse.cost.phases import WHOLE
 from opu_fuse.cost.tiles import unfold
 from opu_fuse.cost.tiling import choose_tile
@@ -22,6 +21,7 @@ from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa import PARAM_WORDS, Engine, PoolKind, Stage
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.shape import POINT, Shape, Window
 from opu_fuse.schedule.chunks import output_ranges, weight_bytes
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.emit import Emitter

@@ -6,25 +6,29 @@ the neighbours. So narrow maps (DenseNet's 32 channels in words of 64) leave no 
 readers would multiply by zero.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from opu_fuse.cost.lanes import is_depthwise
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
-from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.lanes import is_depthwise
 
 
 def choose_shifts(
-    dfg: Dfg, partition: Partition, joined: Collection[int], hw: HwSpec
+    dfg: Dfg,
+    groups: Sequence[Sequence[int]],
+    on_host: Collection[int],
+    joined: Collection[int],
+    hw: HwSpec,
 ) -> dict[int, int]:
     """First lane, inside its first word, of every value that may share words (0: it begins one), by
-    DFG index. joined: concatenations and splits that are a matter of layout.
+    DFG index. groups: their nodes in pipeline order; on_host: the other operators; joined:
+    concatenations and splits that are a matter of layout.
     """
     concats = [i for i in joined if dfg[i].op == "concat"]
     if hw.word_bytes != hw.word_channels or not concats:
         return {}
-    movable = _movable(dfg, partition, joined, hw)
+    movable = _movable(dfg, groups, on_host, joined, hw)
     width, step = hw.word_channels, min(m.oc for m in hw.array.modes if m.px == 1)
     shifts: dict[int, int] = {}
     for outer in sorted(concats, reverse=True):  # the larger before those it contains
@@ -40,16 +44,21 @@ def choose_shifts(
     return shifts
 
 
-def _movable(dfg: Dfg, partition: Partition, joined: Collection[int], hw: HwSpec) -> frozenset[int]:
+def _movable(
+    dfg: Dfg,
+    groups: Sequence[Sequence[int]],
+    on_host: Collection[int],
+    joined: Collection[int],
+    hw: HwSpec,
+) -> frozenset[int]:
     """Values that the array makes in any lanes, and that only the array and the host read."""
     found = set()
-    for group in partition.groups:
-        nodes = [dfg[m.node] for m in group.matches if not dfg[m.node].is_virtual]
+    for group in groups:
+        nodes = [dfg[i] for i in group if not dfg[i].is_virtual]
         made = [n for n in nodes if n.op == "conv" and _any_lanes(dfg, n, hw)]
         sideways = any(n.op in {"add", "multiply"} and n.owner is None for n in nodes)
         if made and not sideways and nodes[-1].op != "upsample":
             found.add(nodes[-1].index)
-    on_host = {op.node for op in partition.host}
 
     def reads_any_lanes(user: Node) -> bool:
         return (

@@ -9,22 +9,41 @@ starting from the most and taking back what does not hold, until nothing changes
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from opu_fuse.cost.layer import Shape
-from opu_fuse.cost.phases import WHOLE
-from opu_fuse.cost.tiles import can_fetch
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import feature_shape
-from opu_fuse.hw.isa import PoolKind, unit_register
-from opu_fuse.hw.layout import is_plain
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.layer import Layer
+from opu_fuse.hw.isa import PoolKind
+from opu_fuse.hw.layout import Pieces, is_plain
+from opu_fuse.hw.spec import HwSpec, Mode
+from opu_fuse.layout.shape import Shape
 
 MIN_SLOT = 4
 
 
+class Pass(Protocol):
+    """What packing asks about a group. source, residual: DFG indices of the maps it reads, output:
+    of the one it stores, with the lanes of their channels; in_phases: made in several passes.
+    """
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def source(self) -> int: ...
+    @property
+    def residual(self) -> int | None: ...
+    @property
+    def output(self) -> int: ...
+    @property
+    def in_pieces(self) -> Pieces: ...
+    @property
+    def out_pieces(self) -> Pieces: ...
+    @property
+    def in_phases(self) -> bool: ...
+
+
 def choose_slots(
-    dfg: Dfg, layers: Iterable[Layer], fixed: Collection[int], hw: HwSpec
+    dfg: Dfg, layers: Iterable[Pass], fixed: Collection[int], hw: HwSpec
 ) -> dict[int, int]:
     """Bytes that a pixel takes, by DFG index; a word for the values that are not named.
 
@@ -43,7 +62,7 @@ def choose_slots(
 
 
 def _pack_pixels(
-    layers: Sequence[Layer], slots: Mapping[int, int], fixed: Collection[int], hw: HwSpec
+    layers: Sequence[Pass], slots: Mapping[int, int], fixed: Collection[int], hw: HwSpec
 ) -> dict[int, int]:
     """Pixels per word of every layer's output. slots: of the network's inputs."""
     px = {layer.output: _most(layer, hw) for layer in layers}
@@ -68,7 +87,7 @@ def _pack_pixels(
     return px
 
 
-def _reads_slots(layer: Layer, hw: HwSpec) -> bool:
+def _reads_slots(layer: Pass, hw: HwSpec) -> bool:
     """Whether the array can take a layer's pixels from slots: its channels fit one segment of some
     mode.
     """
@@ -80,15 +99,15 @@ def _reads_slots(layer: Layer, hw: HwSpec) -> bool:
     return shape.in_channels <= max(m.ic for m in hw.array.modes if m.px == 1)
 
 
-def _most(layer: Layer, hw: HwSpec) -> int:
+def _most(layer: Pass, hw: HwSpec) -> int:
     """The most pixels of a layer's output that some mode packs into a word."""
     shape = layer.shape
     plain = shape.array and not (shape.depthwise or shape.pre or shape.broadcast)
     if (
         not plain
-        or layer.phase != WHOLE
+        or layer.in_phases
         or shape.upsample != (1, 1)
-        or not _pools_slots(layer)
+        or not _pools_slots(shape)
         or not is_plain(layer.out_pieces)
     ):
         return 1
@@ -97,15 +116,15 @@ def _most(layer: Layer, hw: HwSpec) -> int:
     )
 
 
-def _pools_slots(layer: Layer) -> bool:
+def _pools_slots(shape: Shape) -> bool:
     """Whether a layer's pool, if any, can work on packed pixels: the larger of two neighbours
     (`pool_slots`).
     """
-    shape, pool = layer.shape, layer.shape.pool
+    pool = shape.pool
     if pool is None:
         return True
     halves = pool.kernel[1] == pool.strides[1] == 2 and shape.mid_cols == 2 * shape.out_cols
-    is_max = layer.post.get(unit_register("pool_kind", layer.pool_bank)) == PoolKind.MAX
+    is_max = shape.pool_kind is PoolKind.MAX
     return is_max and halves and not (pool.pads[1] or pool.pads[3] or shape.residual)
 
 
@@ -115,3 +134,17 @@ def _fitting(shape: Shape, most: int, hw: HwSpec) -> int:
         if px <= most and any(can_fetch(replace(shape, px=px), m, hw) for m in hw.array.modes):
             return px
     return 1
+
+
+def can_fetch(shape: Shape, mode: Mode, hw: HwSpec) -> bool:
+    """Whether data fetch can feed a mode from a layer's input, and its sums be packed as the layer
+    wants them: the segments of all pixels lie in two neighbouring words.
+    """
+    if mode.px != shape.px:
+        return False
+    apart = (mode.px - 1) * shape.window.strides[1]
+    if shape.slot == hw.word_bytes:
+        return apart <= 1
+    return mode.ic >= shape.in_channels and apart * shape.slot + mode.ic <= (
+        hw.word_bytes + shape.slot
+    )
