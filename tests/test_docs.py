@@ -32,6 +32,7 @@ FOREIGN_FILES = {
 }  # fmt: skip
 FOREIGN_FOLDERS = {".venv", "out", "sim_build"}  # made by commands
 FOREIGN_OPTIONS = {"--short"}  # git's
+FOREIGN_NAMES = {"x_QuantizeLinear_Output", "float8_"}  # ONNX Runtime's, ml_dtypes'
 KEYS_OF_MODELS = {"opu_fuse.source", "opu_fuse.skip_optimization"}
 
 FILE = re.compile(
@@ -79,7 +80,7 @@ def test_files_are_there(page):
 def verbs(command=None, words=()):
     """Words of a command -> its options."""
     command = command or typer.main.get_command(app)
-    yield words, {option for p in command.params for option in p.opts} | {"--help"}
+    yield words, {"--help"} | {o for p in command.params for o in p.opts if o.startswith("-")}
     for name, inner in getattr(command, "commands", {}).items():
         yield from verbs(inner, (*words, name))
 
@@ -98,8 +99,16 @@ def test_commands_have_the_options_named(page):
         for call in re.findall(r"(?<![\w/.-])opu-fuse ([^#|]*)", line.replace("\\|", "/")):
             words = re.findall(r"\S+", call)
             verb = verb_of(words)
-            assert verb or words[0] in {"…"} | {v[0] for v in VERBS if v}, line
+            assert verb or words[0] == "…", line
             assert set(OPTION.findall(call)) <= VERBS[verb], line
+
+
+def test_the_readme_has_every_option_of_every_command():
+    rows = re.findall(r"^\| `opu-fuse ((\w+).*)\|$", TEXTS["README.md"], flags=re.MULTILINE)
+    assert {name for _, name in rows} == {verb[0] for verb in VERBS if verb}
+    for row, name in rows:
+        options = {o for verb in VERBS if verb[:1] == (name,) for o in VERBS[verb] if len(o) > 2}
+        assert {*OPTION.findall(row), "--help", "--output"} == {*options, "--output"}, row
 
 
 def test_options_named_alone_are_options_of_something():
@@ -129,6 +138,26 @@ def test_names_of_the_package_are_there(page):
                 import_module(f"{found.__name__}.{part}")
             found = getattr(found, part)
         assert callable(found) or not call, name
+
+
+def test_identifiers_are_somewhere_in_the_sources():
+    folders = ("opu_fuse", "rtl_sim", "tests", "hw_specs", "benchmarks")
+    sources = [
+        path.read_text(encoding="utf-8")
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.*"))
+        if path.suffix in {".py", ".sv", ".h", ".yaml"} and path != Path(__file__)
+    ]
+    known = {word for text in sources for word in re.findall(r"[A-Za-z_]\w*", text)}
+    wrong = {
+        f"{page.name}: {word}"
+        for page in PAGES
+        if "<!-- Generated" not in TEXTS[page.name]
+        for code in inline(page)
+        for word in re.findall(r"(?<![\w*/])[A-Za-z]\w*_\w+(?![\w*])", code)
+        if word not in known | FOREIGN_NAMES
+    }
+    assert not wrong, sorted(wrong)
 
 
 def test_targets_of_make_are_there():
