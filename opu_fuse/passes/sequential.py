@@ -47,12 +47,16 @@ class Sequential(Pass):
         model, changed_by = self.run_once(model)
         return PassResult(model, bool(changed_by))
 
-    def run_once(self, model: ir.Model) -> tuple[ir.Model, list[str]]:
-        """The model after all passes, and the names of those that changed it."""
+    def run_once(
+        self, model: ir.Model, enough: int | None = None
+    ) -> tuple[ir.Model, dict[str, int]]:
+        """The model after all passes, and the names of those that changed it, each with how many
+        passes of the list had run then. enough: of the list, if none of them changes anything.
+        """
         context = PassContext.current()
-        changed_by: list[str] = []
+        changed_by: dict[str, int] = {}
         ran: list[str] = []
-        for pass_ in self.passes:
+        for count, pass_ in enumerate(self.passes, 1):
             if not context.enabled(pass_.info):
                 continue
             for step in _with_required(pass_, context):
@@ -60,7 +64,9 @@ class Sequential(Pass):
                 model = result.model
                 ran.append(step.info.name)
                 if result.modified:
-                    changed_by.append(step.info.name)
+                    changed_by[step.info.name] = count
+            if count == enough and not changed_by:
+                break
         return model, changed_by
 
     def _run(self, step: Pass, model: ir.Model, ran: list[str]) -> PassResult:
@@ -73,7 +79,8 @@ class Sequential(Pass):
 
 
 class FixedPoint(Sequential):
-    """Repeats its passes until a round changes nothing.
+    """Repeats its passes until a round changes nothing. That round ends with the pass that changed
+    the model last: those behind it have seen the model already.
 
     cap: rounds after which that is an InternalError naming the passes that still change the model
     (default: config key passes.fixed_point_cap). The last, quiet round counts.
@@ -95,17 +102,15 @@ class FixedPoint(Sequential):
 
     def call(self, model: ir.Model) -> PassResult:
         cap = self.cap or int(PassContext.current().get_config(FIXED_POINT_CAP.name))
-        changed = False
-        firing: list[str] = []
-        for _ in range(cap):
-            model, firing = self.run_once(model)
+        firing: dict[str, int] = {}
+        for round_ in range(cap):
+            model, firing = self.run_once(model, max(firing.values(), default=None))
             if not firing:
-                return PassResult(model, changed)
-            changed = True
+                return PassResult(model, round_ > 0)
             _log.debug("%s: changed by %s", self.info.name, ", ".join(firing))
         raise InternalError(
             stage=f"pass {self.info.name}",
-            what=f"{', '.join(dict.fromkeys(firing))} still changes the model after {cap} rounds",
+            what=f"{', '.join(firing)} still changes the model after {cap} rounds",
         )
 
 
