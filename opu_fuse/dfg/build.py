@@ -17,7 +17,7 @@ from opu_fuse.dfg.lower import Lowered, const_array, lower, shape_of
 from opu_fuse.dfg.types import type_of
 from opu_fuse.errors import ModelError
 from opu_fuse.model.composites import composites
-from opu_fuse.quant import META_KEY, QuantParams
+from opu_fuse.quant import META_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
 SOURCE_KEY = "opu_fuse.source"
@@ -119,12 +119,15 @@ class _Builder:
                 self._call(producer, self._operand_indices(producer))
             )
         call = self.nodes[self.calls[producer]]
-        quant = _quant(value)
-        if quant is None and call.op in KEEPS_INTEGERS:
-            quant = self.nodes[call.operands[0]].quant
-        part = {"operands": (call.index,), "attrs": {"index": value.index() or 0}}
-        known = {"shape": shape_of(value), "type": type_of(value), "quant": quant}
-        self._add(Kind.TUPLE_GET, value, **part, **known)
+        self._add(
+            Kind.TUPLE_GET,
+            value,
+            operands=(call.index,),
+            attrs={"index": value.index() or 0},
+            shape=shape_of(value),
+            type=type_of(value),
+            **self._rounding(value, call.op, call.operands),
+        )
 
     def _emit_call(self, value: ir.Value, producer: ir.Node) -> None:
         lowered = self.lowered[producer]
@@ -132,13 +135,10 @@ class _Builder:
         if lowered.op == "concat":
             name = f"{producer.name}/operands"
             operands = (self._append({"kind": Kind.TUPLE, "name": name, "operands": operands}),)
-        quant = _quant(value)
-        if quant is None and lowered.op in KEEPS_INTEGERS:
-            quant = self.nodes[operands[0]].quant
-        rounded = {"quant": quant, "tensor": value.meta.get(TENSOR_KEY, "")}
         call = self._call(producer, operands)
+        rounding = self._rounding(value, lowered.op, operands)
         if lowered.bias is None:
-            self.index[value] = self._append(call | rounded)
+            self.index[value] = self._append(call | rounding)
             return
         conv = self._append(call | {"value": f"{value.name}/acc"})
         self._visit(lowered.bias)
@@ -146,13 +146,21 @@ class _Builder:
             "name": f"{producer.name}/bias",
             "op": "add",
             "operands": (conv, self.index[lowered.bias]),
-            "access": (Access.FULL, bias_access(shape_of(value))),
+            "access": (Access.FULL, bias_access(call["shape"])),
             "attrs": {},
+            "owner": conv,
         }
-        self.index[value] = self._append(call | bias | rounded | {"owner": conv})
+        self.index[value] = self._append(call | bias | rounding)
+
+    def _rounding(self, value: ir.Value, op: str, operands: tuple[int, ...]) -> dict[str, Any]:
+        """Fields about the integers that a value computed from these operands stands for."""
+        found = _rounding(value)
+        if found["quant"] is None and op in KEEPS_INTEGERS:
+            found["quant"] = self.nodes[operands[0]].quant
+        return found
 
     def _operand_indices(self, producer: ir.Node) -> tuple[int, ...]:
-        return tuple(self.index[v] for v in self.lowered[producer].operands)
+        return tuple([self.index[v] for v in self.lowered[producer].operands])
 
     def _call(self, producer: ir.Node, operands: tuple[int, ...]) -> dict[str, Any]:
         """Fields of the call that stands for a canonical node, all but the quantisation."""
@@ -160,10 +168,8 @@ class _Builder:
         single = producer.outputs[0] if len(producer.outputs) == 1 else None
         whole = self.composites.get(producer)
         body = whole.nodes if whole else ()
-        sources = (
-            n.metadata_props.get(SOURCE_KEY, "") or n.name or "" for n in body or (producer,)
-        )
-        source = (s for names in sources for s in names.split(",") if s)
+        sources = [n.metadata_props.get(SOURCE_KEY) or n.name or "" for n in body or (producer,)]
+        source = [s for names in sources for s in names.split(",") if s]
         return {
             "kind": Kind.CALL,
             "name": producer.name or "",
@@ -181,15 +187,15 @@ class _Builder:
 
     def _add(self, kind: Kind, value: ir.Value, **fields: Any) -> None:
         name = value.name or ""
-        known = {"quant": _quant(value), "tensor": value.meta.get(TENSOR_KEY, "")}
-        self.index[value] = self._append(
-            {"kind": kind, "name": name, "value": name} | known | fields
-        )
+        known = {"kind": kind, "name": name, "value": name}
+        self.index[value] = self._append(known | _rounding(value) | fields)
 
     def _append(self, fields: Mapping[str, Any]) -> int:
         self.nodes.append(Node(index=len(self.nodes), **fields))
         return len(self.nodes) - 1
 
 
-def _quant(value: ir.Value) -> QuantParams | None:
-    return value.meta.get(META_KEY)
+def _rounding(value: ir.Value) -> dict[str, Any]:
+    """What is written down of a value's integers."""
+    known = value.meta.data  # the dict inside: the other view is slow
+    return {"quant": known.get(META_KEY), "tensor": known.get(TENSOR_KEY, "")}

@@ -21,7 +21,7 @@ from opu_fuse.dfg.indexing import (
     elementwise_access,
     window_map,
 )
-from opu_fuse.dfg.types import UNKNOWN
+from opu_fuse.dfg.types import known_dims
 from opu_fuse.model.composites import const_array
 
 _REAL = frozenset(
@@ -66,16 +66,15 @@ def shape_of(value: ir.Value) -> tuple[int, ...]:
     """Static shape of a value, UNKNOWN for dimensions (() for ranks) that are not known before the
     run.
     """
-    if value.shape is None:
-        return ()
-    return tuple([d if type(d) is int else UNKNOWN for d in value.shape.dims])
+    return () if value.shape is None else known_dims(value.shape.dims)
 
 
 def _are_feature_maps(node: ir.Node) -> bool:
     """Results (one, unless it is a Split) of known shape, standing for real numbers."""
-    if len(node.outputs) > 1 and node.op_type != "Split":
+    results = node.outputs
+    if len(results) > 1 and node.op_type != "Split":
         return False
-    return all(min(shape_of(r), default=0) > 0 and r.dtype in _REAL for r in node.outputs)
+    return all(min(shape_of(r), default=0) > 0 and r.dtype in _REAL for r in results)
 
 
 def _captured(node: ir.Node) -> tuple[ir.Value, ...]:

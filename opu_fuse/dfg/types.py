@@ -4,6 +4,7 @@ The model's own shape inference knows standard operators. What an operator of an
 is asked of ONNX Runtime, which has to run it.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from opu_fuse.errors import ModelError
 UNKNOWN = -1
 """Size of a dimension that is not known before the run (behind host operators such as NonZero)."""
 
+_Dims = tuple[int | ir.SymbolicDim, ...]
 _NO_NUMBERS = frozenset({ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX128})
 
 
@@ -53,13 +55,24 @@ def type_of(value: ir.Value) -> ValueType | None:
     if value.type is not None and not isinstance(value.type, ir.TensorType):
         what = f"is a {type(value.type).__name__.removesuffix('Type').lower()}"
         raise _no_tensor(value, what)
-    if value.dtype is None or value.dtype == ir.DataType.UNDEFINED:
+    dtype = value.dtype
+    if dtype is None or dtype == ir.DataType.UNDEFINED:
         return None
-    if value.dtype in _NO_NUMBERS:
-        raise _no_tensor(value, f"holds elements of type {value.dtype.name.lower()}")
-    dims = None if value.shape is None else value.shape.dims
-    shape = None if dims is None else tuple(d if type(d) is int else UNKNOWN for d in dims)
-    return ValueType(dtype=value.dtype, shape=shape)
+    if dtype in _NO_NUMBERS:
+        raise _no_tensor(value, f"holds elements of type {dtype.name.lower()}")
+    return _tensor(dtype, None if value.shape is None else value.shape.dims)
+
+
+@functools.lru_cache(maxsize=1024)
+def _tensor(dtype: ir.DataType, dims: _Dims | None) -> ValueType:
+    """Networks repeat few of them often."""
+    return ValueType(dtype=dtype, shape=None if dims is None else known_dims(dims))
+
+
+@functools.lru_cache(maxsize=1024)
+def known_dims(dims: _Dims) -> tuple[int, ...]:
+    """Sizes of dimensions, UNKNOWN where there is none before the run."""
+    return tuple(d if type(d) is int else UNKNOWN for d in dims)
 
 
 def type_of_data(data: np.ndarray) -> ValueType:
