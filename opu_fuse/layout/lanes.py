@@ -132,19 +132,22 @@ def _lanes(
     channels = feature_shape(node.shape)[0]
     plain: Pieces = ((0, channels),)
     whole = Lanes(base=node.index, block=0, pieces=plain, span=channels)
-    if node.kind is not Kind.CALL:
+    read = [(i, pieces) for i in node.operands if (pieces := found[i].pieces) != plain]
+    alike = [pieces for i, pieces in read if feature_shape(dfg[i].shape)[0] == channels]
+    if not alike or not _keeps_lanes(dfg, hw, node):
         return whole
-    keeps = node.op in KEEPS_LANES or (
+    pieces = max(alike, key=_holes)
+    return replace(whole, pieces=pieces, span=extent(pieces))
+
+
+def _keeps_lanes(dfg: Dfg, hw: HwSpec, node: Node) -> bool:
+    if node.kind is not Kind.CALL:
+        return False
+    if node.is_virtual:
+        return feature_shape(dfg[node.operands[0]].shape) == feature_shape(node.shape)
+    return node.op in KEEPS_LANES or (
         node.op in {"conv", "transposed_conv"} and hw.array.depthwise and is_depthwise(dfg, node)
     )
-    if node.is_virtual:
-        keeps = feature_shape(dfg[node.operands[0]].shape) == feature_shape(node.shape)
-    if not keeps:
-        return whole
-    channels = feature_shape(node.shape)[0]
-    read = [found[i].pieces for i in node.operands if feature_shape(dfg[i].shape)[0] == channels]
-    pieces = max(read, key=_holes, default=plain)
-    return whole if pieces == plain else replace(whole, pieces=pieces, span=extent(pieces))
 
 
 def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node: Node) -> Lanes:
