@@ -47,12 +47,13 @@ def _json(value: Any, end: str = "\n") -> str:
     """`json.dumps(value, indent=2)` in half its time: with an indent that walks in generators. end:
     of the line, and how far the next one is indented.
     """
-    if isinstance(value, str):
-        return encode_basestring_ascii(value)
-    inner = f"{end}  "
+    text, inner = encode_basestring_ascii, f"{end}  "
     if isinstance(value, dict) and value:
-        items = [f"{encode_basestring_ascii(k)}: {_json(v, inner)}" for k, v in value.items()]
+        items = [
+            f"{text(k)}: {text(v) if type(v) is str else _json(v, inner)}" for k, v in value.items()
+        ]
         return f"{{{inner}{f',{inner}'.join(items)}{end}}}"
     if isinstance(value, list | tuple) and value:
-        return f"[{inner}{f',{inner}'.join([_json(v, inner) for v in value])}{end}]"
+        items = [text(v) if type(v) is str else _json(v, inner) for v in value]
+        return f"[{inner}{f',{inner}'.join(items)}{end}]"
     return json.dumps(value)

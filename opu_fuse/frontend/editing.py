@@ -27,6 +27,12 @@ def is_standard(node: ir.Node, *op_types: str) -> bool:
     return node.op_type in op_types and node.domain in {"", "ai.onnx"}
 
 
+def standard_nodes(graph: ir.Graph, *op_types: str) -> list[ir.Node]:
+    """The nodes that are one of these, in graph order."""
+    types = frozenset(op_types)
+    return [n for n in graph if n.op_type in types and is_standard(n, *op_types)]
+
+
 def operand(node: ir.Node, index: int) -> ir.Value | None:
     """An input by position, None when it is absent."""
     return node.inputs[index] if index < len(node.inputs) else None
@@ -63,10 +69,13 @@ def real_constant(value: ir.Value | None) -> np.ndarray | None:
 
 def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     """The shape when every dimension is a known number, else None."""
-    if value is None or value.shape is None:
-        return None
-    dims = value.shape.dims
-    known = tuple([d for d in dims if isinstance(d, int)])
+    return None if value is None or value.shape is None else _numbers(value.shape.dims)
+
+
+@functools.lru_cache(maxsize=1024)
+def _numbers(dims: tuple[int | ir.SymbolicDim, ...]) -> tuple[int, ...] | None:
+    """Networks repeat few of them often."""
+    known = tuple(d for d in dims if isinstance(d, int))
     return known if len(known) == len(dims) else None
 
 

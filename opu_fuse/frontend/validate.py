@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
+from opu_fuse.frontend.editing import constant, operand, standard_nodes, static_shape
 from opu_fuse.frontend.numbers import mistake_of_constant, mistake_of_numbers
 from opu_fuse.frontend.qdq import mistake_of_scales
 from opu_fuse.frontend.windowed import mistake_of_window
@@ -203,7 +203,7 @@ def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
 
 def _check_machine_operators(model: ir.Model, where: str) -> None:
     """A network of convolutions that would run on the host alone, and need not, is refused."""
-    convolutions = [n for n in model.graph if is_standard(n, *_CONVOLUTIONS)]
+    convolutions = standard_nodes(model.graph, *_CONVOLUTIONS)
     weights = [w for n in convolutions if constant(w := operand(n, 1)) is not None]
     for value in weights:
         wide = None if value is None or value.dtype is None else _WIDE.get(value.dtype)

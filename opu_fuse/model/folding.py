@@ -31,8 +31,8 @@ SHAPING = frozenset({"Concat", "Expand", "Reshape"})
 
 def holds_graphs(node: ir.Node) -> bool:
     """Whether a node has graphs inside (If, Loop, Scan)."""
-    attributes = node.attributes.data.values()  # of the dict inside: the other view is slow
-    return not _GRAPHS.isdisjoint([a.type for a in attributes])
+    attributes = node.attributes.data  # the dict inside: the other view is slow
+    return bool(attributes) and not _GRAPHS.isdisjoint([a.type for a in attributes.values()])
 
 
 def can_fold(model: ir.Model, untouchable: Collection[ir.Node] = ()) -> bool:

@@ -5,6 +5,7 @@ weights, and works where it may abort (`foreign.py`). onnx counts a pooling wind
 the end padding; its own definition and ONNX Runtime do not, and that is put right here.
 """
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -154,16 +155,27 @@ def infer_in_child(proto: onnx.ModelProto) -> Shapes:
 
 def adopt(value: ir.Value, kind: onnx.TypeProto) -> None:
     """Type and shape of one value, where inference knows any."""
-    known = dims(kind)
-    if known is not None and kind.tensor_type.elem_type:  # the usual case, quicker than the rest
-        value.type = ir.TensorType(ir.DataType(kind.tensor_type.elem_type))
-        value.shape = ir.Shape(known)
+    static = _static(kind.SerializeToString())
+    if static is not None:
+        value.type, value.shape = ir.TensorType(static[0]), static[1]
         return
     inferred = ir.serde.deserialize_type_proto_for_type(kind)
     shape = ir.serde.deserialize_type_proto_for_shape(kind)
     value.type = inferred if inferred is not None else value.type
     if shape is not None and (shape.is_static() or value.shape is None):
         value.shape = shape
+
+
+@functools.lru_cache(maxsize=1024)
+def _static(packed: bytes) -> tuple[ir.DataType, ir.Shape] | None:
+    """Element type and shape of a packed TypeProto that tells both, else None. Networks repeat few
+    of them often; a frozen shape may belong to many values.
+    """
+    kind = onnx.TypeProto.FromString(packed)
+    known = dims(kind)
+    if known is None or not kind.tensor_type.elem_type:
+        return None
+    return ir.DataType(kind.tensor_type.elem_type), ir.Shape(known, frozen=True)
 
 
 @contextmanager

@@ -35,6 +35,18 @@ def test_a_dynamic_batch_becomes_one_everywhere(onnx_text: Callable[..., onnx.Mo
     assert [shape(v) for n in model.graph for v in n.outputs] == [[1, 4, 8, 8]] * len(model.graph)
 
 
+def test_values_share_a_shape_that_nobody_changes_and_no_type(
+    onnx_text: Callable[..., onnx.ModelProto],
+):
+    nodes = list(load_model(onnx_text(CONV, w=WEIGHT)).graph)
+    first, second = (node.outputs[0] for node in nodes[:2])
+    assert first.shape is second.shape
+    with pytest.raises(TypeError, match="frozen"):
+        first.shape[0] = 2  # type: ignore[index]  # known after `load`
+    first.dtype = ir.DataType.FLOAT16
+    assert second.dtype == ir.DataType.FLOAT
+
+
 def test_unnamed_nodes_get_unique_names_and_know_themselves(
     onnx_text: Callable[..., onnx.ModelProto],
 ):

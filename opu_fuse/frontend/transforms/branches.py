@@ -16,6 +16,7 @@ from opu_fuse.frontend.editing import (
     quant_of,
     rewrite,
     sole_reader,
+    standard_nodes,
     static_shape,
 )
 from opu_fuse.quant import META_KEY
@@ -23,7 +24,7 @@ from opu_fuse.quant import META_KEY
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    pools = [n for n in model.graph if is_standard(n, "MaxPool") and len(n.outputs) == 1]
+    pools = [n for n in standard_nodes(model.graph, "MaxPool") if len(n.outputs) == 1]
     changed = [_pool(node) for node in pools]
     return any(changed)
 

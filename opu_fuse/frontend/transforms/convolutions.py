@@ -13,10 +13,10 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_before,
-    is_standard,
     operand,
     quant_of,
     rewrite,
+    standard_nodes,
     static_shape,
 )
 from opu_fuse.frontend.transforms.windows import explicit_pads
@@ -26,7 +26,7 @@ from opu_fuse.quant import META_KEY
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     rules = {"Conv": _explicit, "ConvTranspose": _transposed}
-    changed = [rules[n.op_type](model.graph, n) for n in model.graph if is_standard(n, *rules)]
+    changed = [rules[n.op_type](model.graph, n) for n in standard_nodes(model.graph, *rules)]
     return any(changed)
 
 

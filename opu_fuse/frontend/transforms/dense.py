@@ -13,11 +13,11 @@ import onnx_ir as ir
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
-    is_standard,
     operand,
     quant_of,
     real_constant,
     rewrite,
+    standard_nodes,
     static_shape,
 )
 from opu_fuse.quant import QuantParams
@@ -27,7 +27,7 @@ _CANONICAL = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1}
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed = [_gemm(model.graph, n) for n in model.graph if is_standard(n, "MatMul", "Gemm")]
+    changed = [_gemm(model.graph, n) for n in standard_nodes(model.graph, "MatMul", "Gemm")]
     return any(changed)
 
 

@@ -12,17 +12,17 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_before,
-    is_standard,
     operand,
     quant_of,
     rewrite,
+    standard_nodes,
     static_shape,
 )
 
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed = [_RULES[n.op_type](model.graph, n) for n in model.graph if is_standard(n, *_RULES)]
+    changed = [_RULES[n.op_type](model.graph, n) for n in standard_nodes(model.graph, *_RULES)]
     return any(changed)
 
 

@@ -20,13 +20,14 @@ from opu_fuse.frontend.editing import (
     operand,
     rewrite,
     sole_reader,
+    standard_nodes,
     static_shape,
 )
 
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed = [_pad(model.graph, node) for node in model.graph if is_standard(node, "Pad")]
+    changed = [_pad(model.graph, node) for node in standard_nodes(model.graph, "Pad")]
     return any(changed)
 
 

@@ -18,10 +18,10 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_before,
-    is_standard,
     operand,
     quant_of,
     rewrite,
+    standard_nodes,
     static_shape,
 )
 from opu_fuse.frontend.transforms.windows import ceil_pads, explicit_pads
@@ -30,13 +30,12 @@ from opu_fuse.quant import META_KEY
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed = [_pool(model.graph, node) for node in model.graph]
+    pools = standard_nodes(model.graph, "GlobalMaxPool", "ReduceMean", "MaxPool", "AveragePool")
+    changed = [_pool(model.graph, node) for node in pools]
     return any(changed)
 
 
 def _pool(graph: ir.Graph, node: ir.Node) -> bool:
-    if not is_standard(node, "GlobalMaxPool", "ReduceMean", "MaxPool", "AveragePool"):
-        return False
     size = static_shape(node.inputs[0])
     if size is None or len(size) != 4:
         return False
