@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 import onnx
+import onnx.inliner
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.validate import TARGET_OPSET, opset_of
@@ -35,7 +36,8 @@ class Findings:
 
 
 def examine(proto: onnx.ModelProto, where: str) -> Findings:
-    """Check a model, convert it to TARGET_OPSET if it is older, infer its shapes.
+    """Check a model, convert it to TARGET_OPSET if it is older, infer its shapes. Its functions
+    get its operator sets, in place.
 
     Raises ModelError where onnx finds the model wrong, crashes, or comes to no end.
     """
@@ -51,6 +53,7 @@ def examine(proto: onnx.ModelProto, where: str) -> Findings:
         raise ModelError(
             where, f"the graph is invalid ({error})", "check the export with onnx.checker"
         ) from error
+    _share_opsets(proto)
     return Findings(
         shapes=unpacked(shapes),
         declared=declared,
@@ -88,9 +91,22 @@ def _examine(proto: onnx.ModelProto, where: str) -> tuple[bytes, bytes]:
         onnx.checker.check_model(proto)
     opset, converted = opset_of(proto), b""
     if opset is not None and opset < TARGET_OPSET:
+        if proto.functions:  # conversion would leave them as they are
+            _share_opsets(proto)
+            proto = onnx.inliner.inline_local_functions(proto)
         proto = _converted(proto, where, opset)
         converted = proto.SerializeToString()
     return converted, infer(proto)
+
+
+def _share_opsets(proto: onnx.ModelProto) -> None:
+    """Give functions the operator sets of a model in which the checker has found their operators
+    to be the same: inlining wants equal numbers.
+    """
+    opsets = {opset.domain: opset.version for opset in proto.opset_import}
+    for function in proto.functions:
+        for opset in function.opset_import:
+            opset.version = opsets.get(opset.domain, opset.version)
 
 
 def _converted(proto: onnx.ModelProto, where: str, opset: int) -> onnx.ModelProto:
@@ -105,7 +121,10 @@ def _converted(proto: onnx.ModelProto, where: str, opset: int) -> onnx.ModelProt
 
 
 def take(proto: onnx.ModelProto, converted: onnx.ModelProto) -> None:
-    """Put the converted nodes, and constants that they need, in place of the old ones."""
+    """Put the converted nodes, and constants that they need, in place of the old ones; these have
+    no functions.
+    """
+    proto.ClearField("functions")
     graph, known = proto.graph, {w.name for w in proto.graph.initializer}
     graph.ClearField("node")
     graph.node.extend(converted.graph.node)

@@ -103,6 +103,20 @@ def test_opset_seven_with_batch_norm_sum_and_dropout(
     assert model.graph.opset_imports[""] == 17
 
 
+@pytest.mark.parametrize(("opset", "of_functions"), [(11, 11), (12, 11), (17, 14), (17, 18)])
+def test_functions_may_have_another_opset_than_the_model(opset: int, of_functions: int):
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}, "f" : 1]>
+    g (float[1,4] x) => (float[1,4] y) {{ a = f.both (x)  y = f.rise (a) }}
+    <domain: "f", opset_import: ["" : {of_functions}, "f" : 1]>
+    both (v) => (w) {{ a = f.rise (v)  w = Abs (a) }}
+    <domain: "f", opset_import: ["" : {of_functions}]>
+    rise (v) => (w) {{ w = Exp (v) }}"""
+    model = load_model(onnx.parser.parse_model(text))
+    assert [n.op_type for n in model.graph] == ["Exp", "Abs", "Exp"]
+    assert not model.functions
+    assert [shape(n.outputs[0]) for n in model.graph] == [[1, 4]] * 3
+
+
 def test_shape_arithmetic_is_computed(
     onnx_text: Callable[..., onnx.ModelProto], canonical: Callable[..., ir.Model]
 ):
