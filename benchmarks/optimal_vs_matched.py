@@ -16,7 +16,7 @@ import warnings
 import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.fuse.names import StrategyName
-from opu_fuse.pipeline import Compilation, Options, compile_model
+from opu_fuse.pipeline import STAGES, Compilation, Options, compile_model
 from opu_fuse.sim.cycle import run_cycle
 
 MACHINES = ("opu-1024", "opu-light")
@@ -52,7 +52,7 @@ def _row(case: str) -> int:
     groups: list[str] = []
     predicted, seconds = 0.0, 0.0
     for strategy in (StrategyName.MATCHED, StrategyName.OPTIMAL):
-        fusing = _Stopwatch("fuse and tile")
+        fusing = _Stopwatch(STAGES["partition"])
         found = compile_model(model, hw, Options(strategy=strategy), fusing.stage)
         cycles.append(run_cycle(found.bundle, hw).counters["cycles"])
         groups.append(str(len(found.partition.groups)))
@@ -67,11 +67,8 @@ def _row(case: str) -> int:
 
 
 def _predicted(found: Compilation) -> float:
-    search = found.partition.search
-    assert search is not None or found.partition.strategy == StrategyName.MATCHED
-    if search is None or not search.matched.cycles:
-        return 0.0
-    return 100 * (search.best.cycles / search.matched.cycles - 1)
+    timed = found.partition.search and found.partition.search.timed
+    return 100 * (timed.best / timed.before - 1) if timed else 0.0
 
 
 class _Stopwatch:

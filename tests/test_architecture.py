@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bundle": ("hw", "host"),
     "host/build": ("dfg", "host", "bundle"),
     "host/run": ("host", "bundle"),
-    "codegen": ("hw", "dfg", "layout", "fuse", "schedule", "bundle", "host/build"),
+    "codegen": ("hw", "dfg", "layout", "cost", "fuse", "schedule", "bundle", "host/build"),
     "sim": ("hw", "bundle", "host/run"),
     "report": ("bundle",),
 }

@@ -10,6 +10,7 @@ from opu_fuse.codegen.weights import (
     pack_weights,
     pack_windows,
 )
+from opu_fuse.cost.chunks import weight_bytes
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import average_params, filters, requant_params
 from opu_fuse.dfg.kernels import shuffle_channels
@@ -17,7 +18,6 @@ from opu_fuse.dfg.scaling import affine_params, is_affine, pre_slots
 from opu_fuse.dfg.views import feature_shape
 from opu_fuse.hw.isa import PARAM_WORDS
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.chunks import weight_bytes
 from opu_fuse.schedule.plan import Plan
 from opu_fuse.schedule.tiling import PlannedLayer
 

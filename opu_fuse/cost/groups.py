@@ -57,6 +57,10 @@ class Cost:
             groups=self.groups - other.groups,
         )
 
+    def runs_more_than(self, other: "Cost") -> bool:
+        """Whether fewer groups fit no tile or, as many, fewer operators stay on the host."""
+        return (self.misfits, self.host) < (other.misfits, other.host)
+
 
 NOTHING = Cost()
 ON_HOST = Cost(host=1)

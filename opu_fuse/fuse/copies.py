@@ -88,5 +88,11 @@ def _reason(scope: Scope, copy: int, concat: int, partition: Partition) -> Refus
 
 
 def _search(search: "Search", moved: Sequence[int]) -> "Search":
-    regions = (replace(r, nodes=tuple(sorted(moved[n] for n in r.nodes))) for r in search.regions)
-    return replace(search, regions=tuple(regions))
+    def there(nodes: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sorted(moved[n] for n in nodes))
+
+    regions = tuple(replace(r, nodes=there(r.nodes)) for r in search.regions)
+    timed = search.timed
+    if timed is not None:
+        timed = replace(timed, taken=tuple(replace(c, nodes=there(c.nodes)) for c in timed.taken))
+    return replace(search, regions=regions, timed=timed)

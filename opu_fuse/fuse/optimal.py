@@ -1,8 +1,10 @@
-"""Strategy `optimal`: of all legal groupings the one with the least predicted cost.
+"""Strategy `optimal`: the groups with which the whole network is predicted to take the fewest
+cycles, of those that were looked at.
 
-A value that leaves a group lies in memory, so only the single reader of a value can continue its
-group: the edges that may be fused form a forest (towards the outputs), a legal group is a path in
-it, and costs of groups add up. The best grouping therefore follows from one walk, operands first:
+First the groups that are the cheapest one by one. A value that leaves a group lies in memory, so
+only the single reader of a value can continue its group: the edges that may be fused form a forest
+(towards the outputs), a legal group is a path in it, and costs of groups add up. The best grouping
+therefore follows from one walk, operands first:
 
 1. every path that can run in one pass and reaches an operator is kept open (`chains`), together
    with the cost of what hangs off it;
@@ -13,9 +15,13 @@ This is exact for any number of decisions. The walk gives up only where more tha
 reach one operator, or a group grows beyond `MOST_OPERATORS`: that region is grouped as `matched`
 would, and the search says so. A group that fits no tile costs more than any that do; operators stay
 on the host only if no grouping runs more of them.
+
+Then whole partitions, with their layout (`refine`): from the groups of `matched` (those above where
+they run more operators), changed where the network is faster for it.
 """
 
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from opu_fuse.cost.groups import NOTHING, ON_HOST, Cost, GroupCosts
@@ -27,6 +33,7 @@ from opu_fuse.fuse.matched import levels, matched
 from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.optimal_reasons import apart, host_ops
 from opu_fuse.fuse.partition import Match
+from opu_fuse.fuse.refine import refine
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.search import Region, Search
 
@@ -40,9 +47,7 @@ MOST_OPERATORS = 256
 def optimal(
     scope: Scope, forbid: Forbid = NOTHING_FORBIDDEN, *, most_open: int = MOST_OPEN
 ) -> Grouping:
-    """The legal groups with the fewest misfits, host operators, cycles, DRAM bytes and groups, in
-    this order.
-    """
+    """Legal groups with the fewest misfits, then host operators, then cycles."""
     costs = GroupCosts(scope.dfg, scope.hw)
     walk = _Walk(scope, costs, forbid, most_open)
     walk.run()
@@ -50,15 +55,33 @@ def optimal(
     longest = matched(scope, forbid)
     other = _priced(costs, roots, longest)
     kept = {r for r, spot in walk.spots.items() if r in other and not spot.beats(other[r])}
-    groups, on_host = walk.read_off(longest, {n for n, root in roots.items() if root in kept})
-    host = host_ops(scope, costs, forbid, groups, on_host)
-    best = _priced(costs, roots, Grouping(groups=groups, host=host))
-    return Grouping(
-        groups=groups,
-        host=host,
-        apart=apart(scope, costs, forbid, groups),
-        search=_search(walk, roots, best, other),
-    )
+    summed = _grouping(walk, costs, longest, roots, kept)
+    best = _priced(costs, roots, summed)
+    search = _search(walk, roots, best, other)
+    refined = None
+    if scope.hw.build:  # others have no plan
+        as_matched = {r for r in other if r in kept or not best[r].runs_more_than(other[r])}
+        first = _grouping(walk, costs, longest, roots, as_matched)
+        regions = [[g for g in summed.groups if roots[g[-1].node] == r] for r in other]
+        refined = refine(scope, costs, forbid, first, regions)
+    if refined is not None:
+        summed = refined.grouping
+        search = replace(search, timed=refined.timed)
+    return replace(summed, apart=apart(scope, costs, forbid, summed, refined), search=search)
+
+
+def _grouping(
+    walk: "_Walk",
+    costs: GroupCosts,
+    longest: Grouping,
+    roots: Mapping[int, int],
+    kept: Collection[int],
+) -> Grouping:
+    """That of the walk, but for the regions (by their last spots) that stay as in `longest`."""
+    nodes = {n for n, root in roots.items() if root in kept}
+    groups, on_host = walk.read_off(longest, nodes)
+    host = host_ops(walk.scope, costs, walk.forbid, groups, on_host)
+    return Grouping(groups=groups, host=host)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from opu_fuse.cost.groups import GroupCosts
 from opu_fuse.dfg.graph import Node
-from opu_fuse.fuse.grouping import Apart
+from opu_fuse.fuse.grouping import Apart, Grouping
 from opu_fuse.fuse.growth import Forbid, Growth, extend, grown, place
 from opu_fuse.fuse.legality import no_group
 from opu_fuse.fuse.matched import on_host
 from opu_fuse.fuse.operator_rules import operator_refusal
 from opu_fuse.fuse.partition import HostOp, Match
+from opu_fuse.fuse.refine import Refined
 from opu_fuse.fuse.refusal import Refusal, Words, refuse
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.search import cost_text
@@ -71,21 +72,21 @@ def _why_on_host(
 
 
 def apart(
-    scope: Scope,
-    costs: GroupCosts,
-    forbid: Forbid,
-    groups: Sequence[Sequence[Match]],
+    scope: Scope, costs: GroupCosts, forbid: Forbid, found: Grouping, refined: Refined | None
 ) -> Apart:
     """Why the group that begins with a target does not continue the one that ends in a source."""
-    by_head = {g[0].node: g for g in groups}
-    by_tail = {g[-1].node: g for g in groups}
-    return lambda source, target: _why_apart(scope, costs, forbid, by_tail[source], by_head[target])
+    by_head = {g[0].node: g for g in found.groups}
+    by_tail = {g[-1].node: g for g in found.groups}
+    return lambda source, target: _why_apart(
+        scope, costs, forbid, refined, by_tail[source], by_head[target]
+    )
 
 
 def _why_apart(
     scope: Scope,
     costs: GroupCosts,
     forbid: Forbid,
+    refined: Refined | None,
     group: Sequence[Match],
     behind: Sequence[Match],
 ) -> Refusal:
@@ -101,6 +102,10 @@ def _why_apart(
             return refuse(goes_on, {**words, "next": node.name, "why": longer})
         for placed in longer:
             growth.take(placed)
+    whole = refined and refined.with_joined(group, behind, growth.matches)
+    if refined is not None and whole is not None:
+        together = f"{whole} cycles with all other groups"
+        return refuse(costs_more, {**words, "together": together, "apart": refined.timed.best})
     members = [m.node for m in growth.matches]
     here, there = costs.of([m.node for m in group]), costs.of([m.node for m in behind])
     what = costs.misfit(members)

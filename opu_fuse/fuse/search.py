@@ -1,5 +1,6 @@
 """What a searching strategy found: region by region, against what `matched` makes of it."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,14 +25,37 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Other groups of some operators (DFG indices, ascending), and the cycles that they saved."""
+
+    nodes: tuple[int, ...]
+    saved: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Whole partitions, timed with their layout. before: predicted cycles of `matched`, with fewer
+    operators on the host where there are such groups; best: with all changes taken; tried: changes
+    timed.
+    """
+
+    before: int
+    best: int
+    tried: int
+    taken: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
     """regions: those with something to decide, in DFG order; best, matched: cost of the whole
-    model.
+    model, as a sum of what each group costs by itself. timed: how the groups were chosen, None
+    where they are those of the least sum.
     """
 
     regions: tuple[Region, ...]
     best: Cost
     matched: Cost
+    timed: Timed | None = None
 
     @property
     def exact(self) -> bool:
@@ -43,18 +67,13 @@ def search_lines(dfg: Dfg, search: Search) -> list[str]:
     regions = search.regions
     most = max((r.decisions for r in regions), default=0)
     reach = "the best of all legal groupings" if search.exact else "not everywhere exactly"
-    gain = _gain(search.best, search.matched)
+    summed = "" if search.timed is None else ", group by group"
+    given_up = "grouped as matched" if search.timed is None else "only changes to matched"
     return [
-        f"searched {len(regions)} regions, up to {most} decisions each: {reach}",
-        f"predicted {cost_text(search.best)}; matched {cost_text(search.matched)}{gain}",
+        f"searched {len(regions)} regions, up to {most} decisions each: {reach}{summed}",
+        *(_summed(dfg, search) if search.timed is None else _timed(dfg, search.timed)),
         *(
-            f"  better than matched: {_span(dfg, r)}: {cost_text(r.best)} "
-            f"instead of {cost_text(r.matched)}"
-            for r in regions
-            if r.best < r.matched
-        ),
-        *(
-            f"  grouped as matched: {_span(dfg, r)}: {r.decisions} decisions leave too many "
+            f"  {given_up}: {_span(dfg, r.nodes)}: {r.decisions} decisions leave too many "
             "groups open"
             for r in regions
             if not r.exact
@@ -62,9 +81,30 @@ def search_lines(dfg: Dfg, search: Search) -> list[str]:
     ]
 
 
+def _summed(dfg: Dfg, search: Search) -> Iterator[str]:
+    gain = _gain(search.best, search.matched)
+    yield f"predicted {cost_text(search.best)}; matched {cost_text(search.matched)}{gain}"
+    for r in search.regions:
+        if r.best < r.matched:
+            best, matched = cost_text(r.best), cost_text(r.matched)
+            yield f"  better than matched: {_span(dfg, r.nodes)}: {best} instead of {matched}"
+
+
+def _timed(dfg: Dfg, timed: Timed) -> Iterator[str]:
+    gain = f" ({100 * (timed.best / timed.before - 1):+.2f} %)" if timed.before else ""
+    yield (
+        f"predicted {timed.best} cycles; without changes to matched {timed.before}{gain}; "
+        f"{timed.tried} changes timed"
+    )
+    for change in timed.taken:
+        yield f"  better than matched: {_span(dfg, change.nodes)}: {change.saved} cycles less"
+
+
 def search_json(dfg: Dfg, search: Search) -> dict[str, Any]:
     """The search as plain dicts and lists, operators by name."""
+    timed = search.timed
     return {
+        "timed": timed and {**asdict(timed), "taken": [_change(dfg, c) for c in timed.taken]},
         "exact": search.exact,
         "best": asdict(search.best),
         "matched": asdict(search.matched),
@@ -97,6 +137,10 @@ def _gain(best: Cost, matched: Cost) -> str:
     return f" ({100 * (best.cycles / matched.cycles - 1):+.2f} % cycles)"
 
 
-def _span(dfg: Dfg, region: Region) -> str:
-    names = [dfg[i].name for i in region.nodes if dfg[i].owner is None]
+def _change(dfg: Dfg, change: Change) -> dict[str, Any]:
+    return {"nodes": [dfg[i].name for i in change.nodes], "saved": change.saved}
+
+
+def _span(dfg: Dfg, nodes: Sequence[int]) -> str:
+    names = [dfg[i].name for i in nodes if dfg[i].owner is None]
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"

@@ -5,9 +5,10 @@ Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are 
 (partial sums), *final* pixels leave the post chain. Without pooling mid and final are the same.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opu_fuse.hw.isa import PoolKind
+from opu_fuse.hw.spec import HwSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,10 @@ class Shape:
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum or output words of one channel block of rows × cols pixels."""
         return rows * -(-cols // self.px)
+
+    def packed(self, hw: HwSpec, read: int, written: int) -> "Shape":
+        """With slots of `read` and `written` bytes for its pixels in memory."""
+        return replace(self, slot=read, px=hw.word_bytes // written)
 
     @property
     def pool_window(self) -> Window:

@@ -2,13 +2,15 @@
 
 Every on-chip buffer is used as banks in turn; a bank remembers what it holds, so that features
 stay while output ranges change, weights while tiles change, and small maps from one layer to the
-next. Instructions come in an
-order that is correct when executed one by one; overlap comes from the engines' queues, safety
-from `dependencies`.
+next. Instructions come in an order that is correct when executed one by one; overlap comes from the
+engines' queues, safety from `dependencies`.
 """
 
 from collections.abc import Iterator, Mapping
 
+from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
+from opu_fuse.cost.keeping import Keep
+from opu_fuse.cost.reading import Mid, Rect, Span, count_parts, rows_read, walk, window
 from opu_fuse.cost.tiles import (
     ceil_div,
     groups_per_block,
@@ -17,16 +19,14 @@ from opu_fuse.cost.tiles import (
     segments_per_block,
     spans,
 )
+from opu_fuse.cost.work import Banks
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, order_registers, parameters_of
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.chunks import FeatureChunk, OutputRange, WeightChunk
-from opu_fuse.schedule.job import Banks, Job, Placement, Step
-from opu_fuse.schedule.keeping import Keep
-from opu_fuse.schedule.reading import Mid, Span, count_parts, rows_read, walk, window
+from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
-from opu_fuse.schedule.stores import Rect, stores
+from opu_fuse.schedule.stores import stores
 
 UNUSED_KERNEL = {
     "kernel_rows": 1,
@@ -76,11 +76,11 @@ class Emitter:
     def layer(self, job: Job, keep: Keep | None = None) -> Iterator[Step]:
         """All steps of one layer. keep: the map on chip that its output is part of."""
         banks = self._banks[Space.FEATURE]
-        tiles, rows = walk(job), job.source.layout.rows
+        tiles, rows = walk(job.work), job.source.layout.rows
         first = rows
         there = banks.find(job.layer.source) is not None
-        if keep is not None and not there and count_parts(job, banks.banks) == banks.banks:
-            first = rows_read(job, *tiles[0])
+        if keep is not None and not there and count_parts(job.work, banks.banks) == banks.banks:
+            first = rows_read(job.work, *tiles[0])
             yield self._load_rows(job, 0, first)
         for output_range, rect in tiles:
             psum = yield from self._accumulate(job, output_range, rect)
@@ -93,7 +93,7 @@ class Emitter:
         """All steps of two layers, the companion's tiles spread evenly between the several of the
         other.
         """
-        ours, theirs = walk(job), walk(companion)
+        ours, theirs = walk(job.work), walk(companion.work)
         gaps, done = len(ours) - 1, 0
         for number, (output_range, rect) in enumerate(ours, 1):
             yield from self._tile(job, output_range, rect)
@@ -216,7 +216,7 @@ class Emitter:
         Returns its base and the compute registers of its geometry.
         """
         shape, layout = job.layer.shape, job.source.layout
-        read = window(job, chunk, mid)
+        read = window(job.work, chunk, mid)
         kept = self._banks[Space.FEATURE].find(job.layer.source)
         if kept is not None:
             base, where = kept + chunk.block * layout.row_words, read.of_map(layout)
@@ -270,7 +270,7 @@ class Emitter:
     ) -> Step:
         mode = self._hw.array.modes[out.mode]
         dilations = job.layer.shape.window.dilations
-        across = dilations[1] * job.unfold
+        across = dilations[1] * job.work.unfold
         depthwise = job.layer.shape.depthwise
         unit = parts_per_block(self._hw) if depthwise else segments_per_block(mode, self._hw)
         first = 0 if depthwise else part.group - out.block * groups_per_block(mode, self._hw)

@@ -1,12 +1,10 @@
-"""What is emitted: a tiled layer with its addresses, its instructions, the banks it uses."""
+"""What is emitted: a tiled layer with its addresses, its instructions."""
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from opu_fuse.cost.tiles import Tile
+from opu_fuse.cost.work import Work
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.layout import Layout
-from opu_fuse.schedule.chunks import OutputRange
 from opu_fuse.schedule.layer import Layer
 
 
@@ -34,13 +32,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A tiled layer with the addresses of everything it touches. unfold: kernel columns that a
-    visit covers.
-    """
+    """A tiled layer (as a piece of work) with the addresses of everything it touches."""
 
     layer: Layer
-    tile: Tile
-    ranges: tuple[OutputRange, ...]
+    work: Work
     source: Placement
     residual: Placement | None
     output: Placement
@@ -48,39 +43,3 @@ class Job:
     params: int
     pre: int
     table: int
-    unfold: int
-
-
-@dataclass(slots=True)
-class Banks:
-    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load,
-    or of the last map kept, that was put into it.
-    """
-
-    words: int
-    banks: int
-    held: list[Hashable] = field(default_factory=list)
-    order: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.held = [None] * self.banks
-        self.order = list(range(self.banks))
-
-    @property
-    def bank_words(self) -> int:
-        return self.words // self.banks
-
-    def find(self, key: Hashable) -> int | None:
-        """First word of the bank that holds `key`, which counts as used; None: none does."""
-        return self.take(key)[0] if key in self.held else None
-
-    def take(self, key: Hashable) -> tuple[int, bool]:
-        """(first word of the bank, whether it holds `key` already); the bank used longest ago is
-        given away.
-        """
-        held = key is not None and key in self.held
-        bank = self.held.index(key) if held else self.order[0]
-        self.order.remove(bank)
-        self.order.append(bank)
-        self.held[bank] = key
-        return bank * self.bank_words, held

@@ -7,8 +7,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from opu_fuse.cost.chunks import OutputRange
 from opu_fuse.cost.phases import WHOLE, Phase
+from opu_fuse.cost.tiles import Tile
+from opu_fuse.cost.work import Work
 from opu_fuse.hw.layout import Pieces
+from opu_fuse.layout.decided import Place
 from opu_fuse.layout.shape import Shape
 
 
@@ -62,6 +66,25 @@ class Layer:
     average: Average | None = None
     pool_bank: int = 0
     interiors: tuple[Interior, ...] = field(default=())
+
+    def work(
+        self, tile: Tile, ranges: tuple[OutputRange, ...], unfold: int, reads: Place, writes: Place
+    ) -> Work:
+        """With its tile, and the places of its source and its output."""
+        return Work(
+            shape=self.shape,
+            source=self.source,
+            residual=self.residual,
+            output=self.output,
+            tile=tile,
+            ranges=ranges,
+            unfold=unfold,
+            reads=reads,
+            writes=writes,
+            apart=self.phase.apart,
+            params=self.anchor is not None,
+            table=self.table is not None,
+        )
 
     @property
     def in_phases(self) -> bool:

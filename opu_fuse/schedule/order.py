@@ -1,7 +1,7 @@
 """Segments: runs of machine groups and of host operators, as few as the dependencies allow."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.order import Step, execution_order, producers
@@ -64,3 +64,16 @@ def _nodes(partition: Partition, step: Step) -> list[int]:
         return [m.node for m in partition.groups[step.group].matches]
     assert step.node is not None
     return [step.node]
+
+
+def side_by_side(segment: SegmentSteps, beside: Mapping[int, int]) -> SegmentSteps:
+    """The segment with every companion right behind the group that it runs beside."""
+    companions = set(beside.values())
+    steps = []
+    for step in segment.steps:
+        if step.group in companions:
+            continue
+        steps.append(step)
+        if step.group is not None and step.group in beside:
+            steps.append(Step(group=beside[step.group]))
+    return replace(segment, steps=tuple(steps))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opu_fuse.cost.keeping import find_kept
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.encoding import decode_with_positions, encode
@@ -15,7 +16,6 @@ from opu_fuse.layout.decided import DataLayout
 from opu_fuse.schedule.dependencies import latest_conflicts, synchronise
 from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement, Step
-from opu_fuse.schedule.keeping import find_kept
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
 from opu_fuse.schedule.tensors import TensorUse
@@ -154,8 +154,11 @@ def _emit(
     companions = set(tiling.beside.values())
     alone = [g for g in groups if g not in companions]
     together = [[g, tiling.beside[g]] if g in tiling.beside else [g] for g in alone]
-    units = [[_job(p, placements) for g in pair for p in tiling.layers[g]] for pair in together]
-    for group, unit, keep in zip(alone, units, find_kept(units, hw), strict=True):
+    units = [
+        [_job(p, tiling, placements) for g in pair for p in tiling.layers[g]] for pair in together
+    ]
+    kept = find_kept([[job.work for job in unit] for unit in units], hw)
+    for group, unit, keep in zip(alone, units, kept, strict=True):
         if group in tiling.beside:
             steps.extend(emitter.side_by_side(*unit))
         else:
@@ -178,12 +181,12 @@ def _emit(
     )
 
 
-def _job(planned: PlannedLayer, placements: Mapping[int, Placement]) -> Job:
-    layer = planned.layer
+def _job(planned: PlannedLayer, tiling: Tiling, placements: Mapping[int, Placement]) -> Job:
+    layer, uses = planned.layer, tiling.uses
+    reads, writes = uses[layer.source].place, uses[layer.output].place
     return Job(
         layer=layer,
-        tile=planned.tile,
-        ranges=planned.ranges,
+        work=layer.work(planned.tile, planned.ranges, planned.unfold, reads, writes),
         source=placements[layer.source],
         residual=None if layer.residual is None else placements[layer.residual],
         output=placements[layer.output],
@@ -191,5 +194,4 @@ def _job(planned: PlannedLayer, placements: Mapping[int, Placement]) -> Job:
         params=planned.params,
         pre=planned.pre,
         table=planned.table,
-        unfold=planned.unfold,
     )

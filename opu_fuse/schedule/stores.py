@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+from opu_fuse.cost.reading import Rect
 from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.hw.instruction import split_address
 from opu_fuse.schedule.job import Job
 from opu_fuse.schedule.registers import transfer_shape
-
-Rect = tuple[int, int, int, int]
-"""First row, rows, first column, columns, in final pixels."""
 
 
 def stores(job: Job, base: int, rect: Rect, block: int, blocks: int) -> Iterator[dict[str, int]]:

@@ -5,11 +5,13 @@ that keep the array busy.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from opu_fuse.cost.chunks import OutputRange, output_ranges, weight_bytes
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import follow_views
 from opu_fuse.errors import DoesNotFit
+from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS
 from opu_fuse.hw.spec import HwSpec
@@ -17,12 +19,10 @@ from opu_fuse.layout.decided import DataLayout, lay_out, layouts, pack
 from opu_fuse.layout.joins import CannotJoin
 from opu_fuse.layout.lanes import map_lanes
 from opu_fuse.layout.shape import Shape
-from opu_fuse.schedule.chunks import OutputRange, output_ranges, weight_bytes
-from opu_fuse.schedule.companions import find_companions, side_by_side
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower import geometry_of, lower_group
 from opu_fuse.schedule.memory import align
-from opu_fuse.schedule.order import SegmentSteps, order_segments
+from opu_fuse.schedule.order import SegmentSteps, order_segments, side_by_side
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
 
 
@@ -175,15 +175,14 @@ def _companions(
     beside: dict[int, int] = {}
     for segment in segments:
         order = [step.group for step in segment.steps if step.group is not None]
-        beside |= find_companions(dfg, partition, order, idle, busy, hw)
+        beside |= find_companions(dfg, members(partition), order, idle, busy, hw)
     return beside
 
 
 def _packed(layer: Layer, slots: Mapping[int, int], hw: HwSpec) -> Layer:
     """With the bytes its input's pixels take, and the pixels a word of its output holds."""
-    slot = slots.get(layer.source, hw.word_bytes)
-    px = hw.word_bytes // slots.get(layer.output, hw.word_bytes)
-    return replace(layer, shape=replace(layer.shape, slot=slot, px=px))
+    read, written = (slots.get(i, hw.word_bytes) for i in (layer.source, layer.output))
+    return replace(layer, shape=layer.shape.packed(hw, read, written))
 
 
 def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Collection[int]) -> bool:

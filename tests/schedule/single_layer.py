@@ -14,15 +14,17 @@ from opu_fuse.codegen.weights import (
     pack_windows,
     spread_groups,
 )
+from opu_fuse.cost.chunks import output_ranges, weight_bytes
 from opu_fuse.cost.phases import WHOLE
-from opu_fuse.cost.tiles import unfold
+from opu_fuse.cost.tiles import Tile, unfold
 from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.cost.work import Work
 from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa import PARAM_WORDS, Engine, PoolKind, Stage
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.decided import Place
 from opu_fuse.layout.shape import POINT, Shape, Window
-from opu_fuse.schedule.chunks import output_ranges, weight_bytes
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement
@@ -243,8 +245,7 @@ def run_layer(
     put("res", res_layout.pack(res))
     job = Job(
         layer=layer,
-        tile=tile,
-        ranges=ranges,
+        work=_work(hw, layer, tile, source, target),
         source=Placement(offset=offsets["x"], layout=source),
         residual=Placement(offset=offsets["res"], layout=res_layout) if shape.residual else None,
         output=Placement(offset=offsets["y"], layout=target),
@@ -252,7 +253,6 @@ def run_layer(
         params=offsets["params"],
         pre=0,
         table=offsets["table"],
-        unfold=unfold(shape, hw.array.modes[tile.mode], hw),
     )
     program = _program(hw, job)
     Machine(hw, image).run(program)
@@ -296,8 +296,7 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
     ranges = output_ranges(shape, tile, hw)
     job = Job(
         layer=layer,
-        tile=tile,
-        ranges=ranges,
+        work=_work(hw, layer, tile, layout, layout),
         source=Placement(offset=0, layout=layout),
         residual=Placement(offset=step, layout=layout),
         output=Placement(offset=2 * step, layout=layout),
@@ -305,9 +304,14 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         params=3 * step + align(weight_bytes(ranges, hw)),
         pre=0,
         table=0,
-        unfold=unfold(shape, hw.array.modes[tile.mode], hw),
     )
     return _program(hw, job)
+
+
+def _work(hw: HwSpec, layer: Layer, tile: Tile, x: Layout, y: Layout) -> Work:
+    reads, writes = (Place(layout=at, home=i, block=0) for i, at in enumerate((x, y)))
+    across = unfold(layer.shape, hw.array.modes[tile.mode], hw)
+    return layer.work(tile, output_ranges(layer.shape, tile, hw), across, reads, writes)
 
 
 def _names(hw: HwSpec, order: tuple[Stage, ...], *, product=False) -> tuple[str, ...]:

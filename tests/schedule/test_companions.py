@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from opu_fuse.cost.tiles import Estimate
 from opu_fuse.dfg.build import build_dfg
+from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.order import execution_order, producers
 from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule import tiling
-from opu_fuse.schedule.companions import find_companions, side_by_side
-from opu_fuse.schedule.order import SegmentSteps
+from opu_fuse.schedule.order import SegmentSteps, side_by_side
+from opu_fuse.schedule.tiling import members
 from opu_fuse.sim.cycle import run_cycle
 from opu_fuse.zoo.builder import Net
 from tests.dfg import canonical
@@ -102,7 +103,7 @@ def test_companions_never_wait_for_each_other(drawn):
     idle, busy = ({g: c for g, c in costs.items() if (c.compute_cycles > 0) == b} for b in (0, 1))
     steps = execution_order(dfg, found)
     order = [step.group for step in steps]
-    beside = find_companions(dfg, found, order, idle, busy, hw)
+    beside = find_companions(dfg, members(found), order, idle, busy, hw)
     assert beside.keys() <= busy.keys()
     assert set(beside.values()) <= idle.keys()
     assert len(set(beside.values())) == len(beside)

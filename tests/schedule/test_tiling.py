@@ -4,12 +4,12 @@ what would help.
 
 import pytest
 
+from opu_fuse.cost.chunks import output_ranges
 from opu_fuse.cost.tiles import ceil_div, weight_chunks
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.load import load_hw
 from opu_fuse.layout.shape import Window
-from opu_fuse.schedule.chunks import output_ranges
 from tests.schedule.single_layer import make_shape
 
 LAYERS = {

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from opu_fuse.cost.reading import count_parts
+from opu_fuse.cost.work import Work
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.job import Job, Placement
-from opu_fuse.schedule.reading import count_parts
+from opu_fuse.layout.decided import Place
 
 MOST_WRITERS = 8
 """Layers whose outputs are concatenated to one map that is kept."""
@@ -40,8 +41,8 @@ class Keep:
         }
 
 
-def find_kept(units: Sequence[Sequence[Job]], hw: HwSpec) -> list[Keep | None]:
-    """What stays on chip of layers emitted one after the other. A unit of several jobs (phases, a
+def find_kept(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep | None]:
+    """What stays on chip of layers emitted one after the other. A unit of several works (phases, a
     companion) may read such a map but not make one.
     """
     found: list[Keep | None] = [None] * len(units)
@@ -52,43 +53,42 @@ def find_kept(units: Sequence[Sequence[Job]], hw: HwSpec) -> list[Keep | None]:
     return found
 
 
-def _kept_from(units: Sequence[Sequence[Job]], hw: HwSpec) -> list[Keep]:
+def _kept_from(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep]:
     """Of the first unit, and those behind it with which it makes the map that is read next."""
-    writers: list[Job] = []
+    writers: list[Work] = []
     for (writer, *others), (reader, *_) in pairwise(units):
         writers.append(writer)
-        if others or writer.layer.source != writers[0].layer.source:
+        if others or writer.source != writers[0].source:
             break
-        firsts = _first_blocks(writers, reader.source)
-        if firsts and _fits(writers, reader.source.layout, hw):
-            node, layout = reader.layer.source, reader.source.layout
+        firsts = _first_blocks(writers, reader.reads)
+        if firsts and _fits(writers, reader.reads.layout, hw):
+            node, layout = reader.source, reader.reads.layout
             return [Keep(node=node, layout=layout, block=block) for block in firsts]
     return []
 
 
-def _first_blocks(writers: Sequence[Job], target: Placement) -> list[int]:
+def _first_blocks(writers: Sequence[Work], target: Place) -> list[int]:
     """The channel block of a map with which the output of each writer begins. None unless they
     make all its channels, every block by one of them, stored word for word as post makes it.
     """
     layout = target.layout
-    if sum(job.output.layout.channels for job in writers) != layout.channels:
+    if sum(work.writes.layout.channels for work in writers) != layout.channels:
         return []
     firsts: list[int] = []
     blocks: list[int] = []
-    for job in writers:
-        output, spread = job.output, (job.layer.shape.upsample, job.layer.phase.apart)
-        first, rest = divmod(output.offset - target.offset, layout.block_words * layout.word)
-        alike = (output.layout.rows, output.layout.row_words) == (layout.rows, layout.row_words)
-        if rest or not alike or spread != ((1, 1), (1, 1)):
+    for work in writers:
+        made, spread = work.writes, (work.shape.upsample, work.apart)
+        alike = (made.layout.rows, made.layout.row_words) == (layout.rows, layout.row_words)
+        if made.home != target.home or not alike or spread != ((1, 1), (1, 1)):
             return []
-        firsts.append(first)
-        blocks += range(first, first + output.layout.blocks)
+        firsts.append(made.block - target.block)
+        blocks += range(firsts[-1], firsts[-1] + made.layout.blocks)
     return firsts if sorted(blocks) == list(range(layout.blocks)) else []
 
 
-def _fits(writers: Sequence[Job], layout: Layout, hw: HwSpec) -> bool:
+def _fits(writers: Sequence[Work], layout: Layout, hw: HwSpec) -> bool:
     """Whether a feature bank holds the map, while others hold all that its writers read."""
-    banks, source = hw.buffers.feature.banks, writers[0].source.layout
+    banks, source = hw.buffers.feature.banks, writers[0].reads.layout
     if banks == 1 or not _in_a_bank(layout, hw):
         return False
     parts = len(writers) == 1 and count_parts(writers[0], banks) < banks

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from opu_fuse.cost.chunks import FeatureChunk, OutputRange
 from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
+from opu_fuse.cost.work import Work
 from opu_fuse.hw.layout import Layout
-from opu_fuse.schedule.chunks import FeatureChunk, OutputRange
-from opu_fuse.schedule.job import Job
-from opu_fuse.schedule.stores import Rect
 
+Rect = tuple[int, int, int, int]
+"""First row, rows, first column, columns, in final pixels."""
 Span = tuple[int, int]
 """First, count."""
 Mid = tuple[int, int, int, int, int, int]
@@ -61,20 +62,20 @@ class Window:
         }
 
 
-def window(job: Job, chunk: FeatureChunk, mid: Mid) -> Window:
+def window(work: Work, chunk: FeatureChunk, mid: Mid) -> Window:
     """What a mid tile reads of some channel blocks."""
-    shape, layout = job.layer.shape, job.source.layout
+    shape, layout = work.shape, work.reads.layout
     kernel = shape.window
     y0, y1, y = kernel.part_span(
         0, mid[0], mid[1] - mid[0], shape.in_rows, chunk.ky[0], chunk.ky[0] + chunk.ky[1]
     )
-    left, right = chunk.kx[0] * job.unfold, (chunk.kx[0] + chunk.kx[1]) * job.unfold
+    left, right = chunk.kx[0] * work.unfold, (chunk.kx[0] + chunk.kx[1]) * work.unfold
     x0, x1, x = kernel.part_span(
         1, mid[3], mid[4] - mid[3], shape.in_cols, left, min(right, kernel.kernel[1])
     )
     word = x0 * layout.slot // layout.word
     part = Part(
-        source=job.layer.source,
+        source=work.source,
         blocks=(chunk.block, chunk.blocks),
         rows=(y0, y1 - y0),
         words=(word, ceil_div(x1 * layout.slot, layout.word) - word),
@@ -82,37 +83,37 @@ def window(job: Job, chunk: FeatureChunk, mid: Mid) -> Window:
     return Window(part=part, y=y + y0, x=x + x0)
 
 
-def walk(job: Job) -> list[tuple[OutputRange, Rect]]:
+def walk(work: Work) -> list[tuple[OutputRange, Rect]]:
     """(output range, tile as first row, rows, first column, columns) of a layer in the order of its
     schedule.
     """
-    shape, tile = job.layer.shape, job.tile
+    shape, tile = work.shape, work.tile
     tiles = [
         (row, rows, col, cols)
         for row, rows in spans(shape.out_rows, tile.rows)
         for col, cols in spans(shape.out_cols, tile.cols)
     ]
     if tile.weights_outer:
-        return [(r, t) for r in job.ranges for t in tiles]
-    return [(r, t) for t in tiles for r in job.ranges]
+        return [(r, t) for r in work.ranges for t in tiles]
+    return [(r, t) for t in tiles for r in work.ranges]
 
 
-def parts(job: Job, out: OutputRange, rect: Rect) -> Iterator[Part]:
+def parts(work: Work, out: OutputRange, rect: Rect) -> Iterator[Part]:
     """The parts of its input that a tile reads, in the order of its schedule."""
-    mid = mid_tile(job.layer.shape, *rect)
-    return (window(job, chunk, mid).part for chunk in out.features)
+    mid = mid_tile(work.shape, *rect)
+    return (window(work, chunk, mid).part for chunk in out.features)
 
 
-def count_parts(job: Job, most: int) -> int:
+def count_parts(work: Work, most: int) -> int:
     """Different parts of its input that a layer reads, counted up to `most`."""
     found: set[Part] = set()
-    for out, rect in walk(job):
-        found.update(parts(job, out, rect))
+    for out, rect in walk(work):
+        found.update(parts(work, out, rect))
         if len(found) >= most:
             return most
     return len(found)
 
 
-def rows_read(job: Job, out: OutputRange, rect: Rect) -> int:
+def rows_read(work: Work, out: OutputRange, rect: Rect) -> int:
     """Rows of its input up to the last one that a tile reads."""
-    return max(sum(part.rows) for part in parts(job, out, rect))
+    return max(sum(part.rows) for part in parts(work, out, rect))

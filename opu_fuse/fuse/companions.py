@@ -7,15 +7,12 @@ as one step.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import ceil
 
 from opu_fuse.cost.tiles import Estimate
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.fuse.order import Step, producers
-from opu_fuse.fuse.partition import Partition
+from opu_fuse.fuse.order import producers
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.order import SegmentSteps
 
 WINDOW = 64
 """Groups looked at on each side of one: a bound on the search, far above what networks need."""
@@ -23,7 +20,7 @@ WINDOW = 64
 
 def find_companions(
     dfg: Dfg,
-    partition: Partition,
+    groups: Sequence[Sequence[int]],
     order: Sequence[int],
     idle: Mapping[int, Estimate],
     busy: Mapping[int, Estimate],
@@ -31,12 +28,12 @@ def find_companions(
 ) -> dict[int, int]:
     """Group that keeps the array busy -> group that runs beside it.
 
-    order: groups of one machine segment as they are executed; idle: those without the array; busy:
-    those with it whose work comes in several pieces. Of the groups between its last producer and
-    its first reader, a group goes to the one with the most time to spare, and alone when none has
-    any.
+    groups: their nodes; order: those of one machine segment as they are executed; idle: those
+    without the array; busy: those with it whose work comes in several pieces. Of the groups between
+    its last producer and its first reader, a group goes to the one with the most time to spare, and
+    alone when none has any.
     """
-    at = {m.node: i for i, group in enumerate(order) for m in partition.groups[group].matches}
+    at = {m: i for i, group in enumerate(order) for m in groups[group]}
     sources: list[set[int]] = [set() for _ in order]
     readers: list[set[int]] = [set() for _ in order]
     for node, position in at.items():
@@ -71,16 +68,3 @@ def _behind_views(dfg: Dfg, call: int, at: Mapping[int, int]) -> int:
 def _spare(cost: Estimate, hw: HwSpec) -> float:
     """Cycles in which the array works and neither post nor memory has to."""
     return cost.compute_cycles - max(cost.post_cycles, cost.dram_bytes / hw.dram.bytes_per_cycle)
-
-
-def side_by_side(segment: SegmentSteps, beside: Mapping[int, int]) -> SegmentSteps:
-    """The segment with every companion right behind the group that it runs beside."""
-    companions = set(beside.values())
-    steps = []
-    for step in segment.steps:
-        if step.group in companions:
-            continue
-        steps.append(step)
-        if step.group is not None and step.group in beside:
-            steps.append(Step(group=beside[step.group]))
-    return replace(segment, steps=tuple(steps))

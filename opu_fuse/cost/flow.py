@@ -1,0 +1,345 @@
+"""Cycles of passes that run one after the other, tile by tile: what a tile waits for, and what runs
+beside what.
+
+The walk is that of the schedule (banks in turn, what a bank holds is not loaded again, maps kept on
+chip), the times are those of `hw.timing`. Four engines take their work in order; loads and stores
+share the bytes a cycle of the memory. Left out are bursts, pages, instruction words and maps that
+give their memory to others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
+from opu_fuse.cost.keeping import Keep, find_kept
+from opu_fuse.cost.reading import Mid, Rect, count_parts, rows_read, walk, window
+from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
+from opu_fuse.cost.work import Banks, Work
+from opu_fuse.hw import timing
+from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Space
+from opu_fuse.hw.spec import HwSpec
+
+ISSUE = 3
+"""Cycles from the token of another engine to the start."""
+
+MARGIN = 2
+"""Units timed in front of and behind those that differ: they find the banks as in the program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Works between which nothing else runs: the phases of a group one after the other, or a group
+    with its companion (`beside`).
+    """
+
+    works: tuple[Work, ...]
+    beside: bool = False
+
+
+def cycles(units: Sequence[Unit], hw: HwSpec) -> float:
+    """Predicted cycles of a machine segment, from the first load to the last store."""
+    flow = _Flow(hw)
+    kept = find_kept([unit.works for unit in units], hw)
+    for unit, keep in zip(units, kept, strict=True):
+        if unit.beside:
+            flow.side_by_side(*unit.works)
+        else:
+            for work in unit.works:
+                flow.layer(work, keep)
+    return flow.end
+
+
+def saved(old: Sequence[Unit], new: Sequence[Unit], hw: HwSpec) -> tuple[float, float]:
+    """(cycles that `new` takes less than `old`, cycles of `old` that were looked at): only where
+    the two differ is timed.
+    """
+    most = min(len(old), len(new))
+    front = next((i for i in range(most) if old[i] != new[i]), most)
+    most -= front
+    back = next((i for i in range(most) if old[-1 - i] != new[-1 - i]), most)
+    first, behind = max(front - MARGIN, 0), max(back - MARGIN, 0)
+    before = cycles(old[first : len(old) - behind], hw)
+    return before - cycles(new[first : len(new) - behind], hw), before
+
+
+class _Memory:
+    """Bytes a cycle, given to whoever asks first in time. busy: spans, ascending."""
+
+    def __init__(self, bytes_per_cycle: float) -> None:
+        self._rate = bytes_per_cycle
+        self._busy: list[tuple[float, float]] = []
+
+    def move(self, start: float, size: int) -> float:
+        """Take the first free cycles from `start` on; when the last byte has moved."""
+        left, at = size / self._rate, start
+        first = len(self._busy)
+        while first and self._busy[first - 1][1] > start:
+            first -= 1
+        taken: list[tuple[float, float]] = []
+        for begin, end in self._busy[first:]:
+            if at + left <= begin:
+                break
+            if begin > at:
+                taken.append((at, begin))
+                left -= begin - at
+            at = max(at, end)
+        taken.append((at, at + left))
+        merged: list[tuple[float, float]] = []
+        for begin, end in sorted(self._busy[first:] + taken):
+            if merged and begin <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((begin, end))
+        self._busy[first:] = merged
+        return at + left
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """Banks with times, by their first word: free: when they may be overwritten; there: when what
+    they hold has come.
+    """
+
+    banks: Banks
+    free: dict[int, float] = field(default_factory=dict)
+    there: dict[int, float] = field(default_factory=dict)
+
+
+Progress = dict[int, list[tuple[int, float]]]
+"""By DFG index: rows of a map that are complete, and from when on."""
+
+
+def _since(progress: Progress, value: int, rows: int) -> float:
+    """From when on the first rows of a map are there; all that is known of where they are not."""
+    at = 0.0
+    for end, at in progress.get(value, ()):  # noqa: B007  the last one counts, too
+        if end >= rows:
+            break
+    return at
+
+
+class _Flow:
+    def __init__(self, hw: HwSpec) -> None:
+        self.end = 0.0
+        self._hw = hw
+        buffers = hw.buffers
+        self._buffers = {
+            space: _Buffer(Banks(words=buffer.words, banks=buffer.banks))
+            for space, buffer in (
+                (Space.FEATURE, buffers.feature),
+                (Space.WEIGHT, buffers.weight),
+                (Space.PARAM, buffers.param),
+                (Space.RESIDUAL, buffers.residual),
+                (Space.PSUM, buffers.psum),
+                (Space.OUTPUT, buffers.output),
+                (Space.PRE, buffers.pre),
+                (Space.TABLE, buffers.table),
+            )
+            if buffer is not None
+        }
+        self._memory = _Memory(min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes))
+        self._drain = timing.drain_cycles(hw)
+        self._load_ready = self._store_ready = 0.0  # the next transfer may start
+        self._compute_ready = self._swept = self._next_row = 0.0
+        self._post_ready = self._post_done = 0.0
+        self._kept_written = self._features_there = 0.0  # of the write port that post shares
+        self._stored: Progress = {}
+        self._kept: Progress = {}
+
+    def layer(self, work: Work, keep: Keep | None) -> None:
+        """All tiles of a pass. keep: the map on chip that its output is part of."""
+        banks = self._buffers[Space.FEATURE].banks
+        tiles, rows = walk(work), work.reads.layout.rows
+        first = rows
+        there = banks.find(work.source) is not None
+        if keep is not None and not there and count_parts(work, banks.banks) == banks.banks:
+            first = rows_read(work, *tiles[0])
+            self._load_rows(work, 0, first)
+        for out, rect in tiles:
+            psum = self._accumulate(work, out, rect, keep)
+            if first < rows:
+                self._load_rows(work, first, rows)
+                first = rows
+            self._post(work, out, rect, psum, keep)
+
+    def side_by_side(self, work: Work, companion: Work) -> None:
+        """All tiles of two passes, the companion's between those of the other."""
+        ours, theirs = walk(work), walk(companion)
+        done = 0
+        for number, (out, rect) in enumerate(ours, 1):
+            self._tile(work, out, rect)
+            due = min(ceil_div(number * len(theirs), len(ours) - 1), len(theirs))
+            for other_out, other_rect in theirs[done:due]:
+                self._tile(companion, other_out, other_rect)
+            done = due
+
+    def _tile(self, work: Work, out: OutputRange, rect: Rect) -> None:
+        self._post(work, out, rect, self._accumulate(work, out, rect, None), None)
+
+    def _load(self, space: Space, base: int, size: int, after: float = 0.0) -> float:
+        """Bytes into a bank, not before its last reader and `after`; when they are there."""
+        buffer = self._buffers[space]
+        start = ISSUE + max(self._load_ready, buffer.free.get(base, 0.0), after)
+        moved = self._memory.move(start, size)
+        self._load_ready = max(start, moved - 1)  # addresses go ahead of data
+        buffer.there[base] = moved + self._hw.dram.latency
+        return buffer.there[base]
+
+    def _load_once(self, space: Space, key: object, size: int) -> tuple[int, float]:
+        """Constants, unless a bank holds them: their first word, and when they are there."""
+        base, held = self._buffers[space].banks.take(key)
+        return base, self._buffers[space].there[base] if held else self._load(space, base, size)
+
+    def _load_rows(self, work: Work, first: int, behind: int) -> None:
+        layout = work.reads.layout
+        base, _ = self._buffers[Space.FEATURE].banks.take(work.source)
+        size = layout.blocks * (layout.word_at(0, behind) - layout.word_at(0, first)) * layout.word
+        at = self._load(Space.FEATURE, base, size, _since(self._stored, work.source, behind))
+        self._kept[work.source] = [*(self._kept[work.source] if first else ()), (behind, at)]
+
+    def _accumulate(self, work: Work, out: OutputRange, rect: Rect, keep: Keep | None) -> int:
+        """Loads and compute of a tile. Returns where its partial sums lie."""
+        shape, mid = work.shape, mid_tile(work.shape, *rect)
+        psum, _ = self._buffers[Space.PSUM].banks.take(None)
+        ready = self._buffers[Space.PSUM].free.get(psum, 0.0)
+        pixels = (mid[1] - mid[0]) * ceil_div(mid[4] - mid[3], shape.px) * shape.px
+        first = True
+        for chunk in out.features:
+            base, there = self._load_features(work, chunk, mid, keep)
+            if not shape.array:
+                start = ISSUE + max(self._compute_ready, there, ready)
+                self._swept = max(start, self._swept) + out.blocks * pixels
+                self._compute_ready = self._swept - pixels
+            pre = None
+            if shape.pre:
+                size = PARAM_WORDS * shape.pre * chunk.blocks * self._hw.word_bytes
+                pre, at = self._load_once(Space.PRE, (work.output, chunk.block), size)
+                there = max(there, at)
+            for part in chunk.weights:
+                size = part.words * self._hw.buffers.weight.width
+                weight, at = self._load_once(Space.WEIGHT, (work.output, id(part)), size)
+                start = ISSUE + max(self._compute_ready, there, at, ready if first else 0.0)
+                self._sweep(work, out, part, pixels, start, accumulate=not first)
+                self._buffers[Space.WEIGHT].free[weight] = self._swept + self._drain
+                first = False
+            self._buffers[Space.FEATURE].free[base] = self._swept + self._drain
+            if pre is not None:
+                self._buffers[Space.PRE].free[pre] = self._swept + self._drain
+        return psum
+
+    def _load_features(
+        self, work: Work, chunk: FeatureChunk, mid: Mid, keep: Keep | None
+    ) -> tuple[int, float]:
+        """The bank in which a tile's input lies, and from when on."""
+        buffer, part = self._buffers[Space.FEATURE], window(work, chunk, mid).part
+        rows = sum(part.rows)
+        kept = buffer.banks.find(work.source)
+        if kept is not None:
+            return kept, _since(self._kept, work.source, rows)
+        base, held = buffer.banks.take(part)
+        if not held:
+            after = _since(self._stored, work.source, rows)
+            after = after if keep is None else max(after, self._kept_written)
+            size = part.blocks[1] * part.rows[1] * part.words[1] * work.reads.layout.word
+            self._features_there = self._load(Space.FEATURE, base, size, after)
+        return base, buffer.there[base]
+
+    def _sweep(
+        self,
+        work: Work,
+        out: OutputRange,
+        part: WeightChunk,
+        pixels: int,
+        start: float,
+        *,
+        accumulate: bool,
+    ) -> None:
+        hw, shape = self._hw, work.shape
+        drained = self._swept + self._drain - 1 if accumulate else 0.0
+        if shape.depthwise:
+            first = max(start + max(hw.row_words, timing.SWEEP_SETUP_CYCLES), self._swept, drained)
+            self._swept = first + timing.depthwise_cycles(
+                hw,
+                pixels=pixels,
+                parts=part.segments,
+                kernel=(part.ky[1], part.kx[1]),
+                stride_x=shape.window.strides[1],
+                dilation_x=shape.window.dilations[1],
+            )
+            self._compute_ready = self._swept - hw.array.window_side
+            return
+        px = hw.array.modes[out.mode].px
+        setup = timing.conv_setup_cycles(hw, px=px, pre=shape.pre)
+        first = max(start + setup, self._swept, self._next_row, drained)
+        rows = part.segments * part.ky[1] * part.kx[1] * part.groups
+        last = first + (rows - 1) * timing.row_cycles(hw, pixels, px)
+        self._swept, self._compute_ready = last + pixels // px, last + 1
+        self._next_row = last + timing.MIN_ROW_CYCLES
+
+    def _post(self, work: Work, out: OutputRange, rect: Rect, psum: int, keep: Keep | None) -> None:
+        """Post chain and stores of a tile, as many blocks at a time as the banks hold."""
+        hw, shape, (row, rows, _, cols) = self._hw, work.shape, rect
+        buffers = self._buffers
+        mid, cols = mid_tile(shape, *rect), ceil_div(cols, shape.px)
+        at_once, added = hw.buffers.output.bank_words // (rows * cols), 0
+        if shape.residual:
+            added = rows * cols
+            if shape.residual == "mid":
+                added = shape.words(mid[1] - mid[0], mid[4] - mid[3])
+            added = 1 if shape.broadcast else added
+            at_once = min(at_once, hw.buffers.residual.bank_words // added)
+        kept = None if keep is None else buffers[Space.FEATURE].banks.take(keep.node)[0]
+        ready = self._swept + self._drain
+        constants: list[tuple[Space, int]] = []
+        for space, wanted, key, words in (
+            (Space.PARAM, work.params, (work.output, out.block), out.blocks * PARAM_WORDS),
+            (Space.TABLE, work.table, work.output, TABLE_WORDS),
+        ):
+            if wanted:
+                base, at = self._load_once(space, key, words * hw.word_bytes)
+                constants.append((space, base))
+                ready = max(ready, at)
+        pool = shape.pool_window
+        visits = timing.post_visits(
+            out_rows=rows,
+            out_cols=cols,
+            window=pool.kernel,
+            stride_x=pool.strides[1],
+            kind=shape.pool_kind,
+        )
+        for _, blocks in spans(out.blocks, at_once):
+            start, residual = max(self._post_ready, ready), None
+            if shape.residual and work.residual is not None:
+                residual, _ = buffers[Space.RESIDUAL].banks.take(None)
+                after = _since(self._stored, work.residual, row + rows)
+                size = blocks * added * hw.word_bytes
+                start = max(start, self._load(Space.RESIDUAL, residual, size, after))
+            output, _ = buffers[Space.OUTPUT].banks.take(None)
+            start = max(start, buffers[Space.OUTPUT].free.get(output, 0.0))
+            if kept is not None:
+                free = buffers[Space.FEATURE].free.get(kept, 0.0)
+                start = max(start, self._features_there, free)
+            self._visit(start + ISSUE, visits, blocks)
+            if residual is not None:
+                buffers[Space.RESIDUAL].free[residual] = self._post_done
+            if keep is not None:
+                self._kept_written = self._post_done
+                self._kept.setdefault(keep.node, []).append((row + rows, self._post_done))
+            self._store(work, output, row + rows, blocks * rows * cols * hw.word_bytes)
+        for space, base in (*constants, (Space.PSUM, psum)):
+            buffers[space].free[base] = self._post_done
+
+    def _visit(self, start: float, visits: int, blocks: int) -> None:
+        first = max(start + timing.POST_PARAM_CYCLES, self._post_done + 1)
+        period = timing.post_block_cycles(visits=visits, requant=True)
+        self._post_ready = first + (blocks - 1) * period + visits
+        self._post_done = self._post_ready + timing.post_drain_cycles(())
+
+    def _store(self, work: Work, bank: int, rows: int, size: int) -> None:
+        up_rows, up_cols = work.shape.upsample
+        start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
+        moved = self._memory.move(start, size * up_rows * up_cols)
+        self._store_ready = max(start, moved - 1)
+        self._buffers[Space.OUTPUT].free[bank] = moved
+        self.end = max(self.end, moved + self._hw.dram.latency)
+        self._stored.setdefault(work.output, []).append((rows * up_rows, self.end))

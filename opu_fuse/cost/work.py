@@ -1,0 +1,68 @@
+"""A tiled pass as what runs one after the other: what it reads and writes, and where that lies.
+
+No addresses and no integers: cost times it, the schedule emits it.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from opu_fuse.cost.chunks import OutputRange
+from opu_fuse.cost.tiles import Tile
+from opu_fuse.layout.decided import Place
+from opu_fuse.layout.shape import Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """source, residual: DFG indices of the maps read; output: of the one made. reads, writes: where
+    source and output lie. unfold: kernel columns that a visit covers; apart: rows and columns
+    between those that this phase makes; params, table: whether post needs such constants.
+    """
+
+    shape: Shape
+    source: int
+    residual: int | None
+    output: int
+    tile: Tile
+    ranges: tuple[OutputRange, ...]
+    unfold: int
+    reads: Place
+    writes: Place
+    apart: tuple[int, int] = (1, 1)
+    params: bool = True
+    table: bool = False
+
+
+@dataclass(slots=True)
+class Banks:
+    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load,
+    or of the last map kept, that was put into it.
+    """
+
+    words: int
+    banks: int
+    held: list[Hashable] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.held = [None] * self.banks
+        self.order = list(range(self.banks))
+
+    @property
+    def bank_words(self) -> int:
+        return self.words // self.banks
+
+    def find(self, key: Hashable) -> int | None:
+        """First word of the bank that holds `key`, which counts as used; None: none does."""
+        return self.take(key)[0] if key in self.held else None
+
+    def take(self, key: Hashable) -> tuple[int, bool]:
+        """(first word of the bank, whether it holds `key` already); the bank used longest ago is
+        given away.
+        """
+        held = key is not None and key in self.held
+        bank = self.held.index(key) if held else self.order[0]
+        self.order.remove(bank)
+        self.order.append(bank)
+        self.held[bank] = key
+        return bank * self.bank_words, held

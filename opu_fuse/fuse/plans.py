@@ -1,0 +1,133 @@
+"""Groups as the machine would run them: in order, laid out, tiled, with companions.
+
+What the scheduler will decide for a partition, decided by the same functions, so that a strategy
+can time whole partitions. Nothing is read but structure.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from opu_fuse.cost.chunks import OutputRange, output_ranges
+from opu_fuse.cost.flow import Unit
+from opu_fuse.cost.geometry import Geometry, group_geometry
+from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
+from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.cost.work import Work
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.fuse.companions import find_companions
+from opu_fuse.fuse.modules import behind_array
+from opu_fuse.fuse.order import order_units
+from opu_fuse.fuse.partition import HostOp, Match
+from opu_fuse.fuse.scope import Scope
+from opu_fuse.hw.chain import chain_of
+from opu_fuse.hw.isa import Stage
+from opu_fuse.layout.decided import DataLayout, lay_out, pack
+from opu_fuse.layout.lanes import LaneMap
+from opu_fuse.layout.shape import Shape
+
+Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
+
+
+class Plans:
+    """Plans of one graph on one machine; what partitions have in common is made once."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.hw = scope.hw
+        self._scope = scope
+        self._lanes: LaneMap = ()
+        self._geometries: dict[tuple[Match, ...], Geometry | None] = {}
+        self._tiles: dict[tuple[Shape, bool], Tiled] = {}
+
+    def units(
+        self, groups: Sequence[Sequence[Match]], host: Sequence[HostOp]
+    ) -> tuple[Unit, ...] | None:
+        """In the order in which they run, host segments left out; None when a group fits no pass
+        or tile, or a map would have to be copied.
+        """
+        try:
+            return self._units(groups, host)
+        except DoesNotFit:
+            return None
+
+    def _units(self, groups: Sequence[Sequence[Match]], host: Sequence[HostOp]) -> tuple[Unit, ...]:
+        dfg, hw = self._scope.dfg, self._scope.hw
+        members = [[m.node for m in group] for group in groups]
+        layout = lay_out(dfg, members, {op.node for op in host}, hw)
+        if layout.lanes != self._lanes:
+            self._lanes, self._geometries = layout.lanes, {}
+        steps, _ = order_units(dfg, groups, host)
+        found = {s.group: self._geometry(groups[s.group]) for s in steps if s.group is not None}
+        passes = {group: geometry for group, geometry in found.items() if geometry is not None}
+        layout = pack(dfg, layout, passes.values(), hw)
+        alone = {group: self._works(layout, g) for group, g in passes.items()}
+        beside = self._companions(members, alone)
+        found_units: list[Unit] = []
+        for group, works in alone.items():
+            if group in beside:
+                both = (*works, *self._works(layout, passes[beside[group]], beside=True))
+                found_units.append(Unit(works=both, beside=True))
+            elif group not in beside.values():
+                found_units.append(Unit(works=works))
+        return tuple(found_units)
+
+    def _geometry(self, group: Sequence[Match]) -> Geometry | None:
+        key = tuple(group)
+        if key not in self._geometries:
+            dfg, hw = self._scope.dfg, self._scope.hw
+            placed = behind_array(self._scope.modules, dfg, list(group))
+            front = {m.node for m in placed if m.module in chain_of(hw).front}
+            members = [m.node for m in placed]
+            self._geometries[key] = group_geometry(dfg, members, hw, self._lanes, front)
+        return self._geometries[key]
+
+    def _works(
+        self, layout: DataLayout, geometry: Geometry, *, beside: bool = False
+    ) -> tuple[Work, ...]:
+        """One per phase."""
+        dfg, hw = self._scope.dfg, self._scope.hw
+        reads, writes = (layout.place(dfg, hw, i) for i in (geometry.source, geometry.output))
+        works: list[Work] = []
+        for phase, whole in geometry.phases:
+            shape = whole.packed(hw, reads.layout.slot, writes.layout.slot)
+            tile, _, ranges = self._tiled(shape, beside=beside)
+            work = Work(
+                shape=shape,
+                source=geometry.source,
+                residual=geometry.residual,
+                output=geometry.output,
+                tile=tile,
+                ranges=ranges,
+                unfold=unfold(shape, hw.array.modes[tile.mode], hw),
+                reads=reads,
+                writes=writes,
+                apart=phase.apart,
+                params=geometry.anchor is not None,
+                table=any(item.stage is Stage.TABLE for item in geometry.stages),
+            )
+            works.append(work)
+        return tuple(works)
+
+    def _tiled(self, shape: Shape, *, beside: bool) -> Tiled:
+        key = shape, beside
+        if key not in self._tiles:
+            hw = self._scope.hw
+            tile, estimate = choose_tile("", shape, hw, beside=beside)
+            self._tiles[key] = tile, estimate, output_ranges(shape, tile, hw)
+        return self._tiles[key]
+
+    def _companions(
+        self, members: Sequence[Sequence[int]], works: Mapping[int, tuple[Work, ...]]
+    ) -> dict[int, int]:
+        idle: dict[int, Estimate] = {}
+        busy: dict[int, Estimate] = {}
+        for group, (first, *others) in works.items():
+            shape, tile = first.shape, first.tile
+            _, estimate, ranges = self._tiled(shape, beside=False)
+            rects = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
+            if others:
+                continue
+            if not shape.array:
+                idle[group] = estimate
+            elif rects * len(ranges) > 1:
+                busy[group] = estimate
+        scope = self._scope
+        return find_companions(scope.dfg, members, list(works), idle, busy, scope.hw)
