@@ -2,7 +2,7 @@
 
     python benchmarks/optimal_vs_matched.py [NETWORK[@IMAGE]:MACHINE …]
 
-Default: every network that a machine runs without the host taking most of it. The predicted column
+Default: every network on the larger machines, small ones on the smallest. The predicted column
 is what `optimal` says it gains. Exits with 1 when `optimal` takes more cycles anywhere, or fewer
 nowhere.
 """
@@ -20,7 +20,10 @@ from opu_fuse.pipeline import STAGES, Compilation, Options, compile_model
 from opu_fuse.sim.cycle import run_cycle
 
 MACHINES = ("opu-1024", "opu-light")
-SMALL = ("tiny_residual", "tiny_odd", "tiny_tiles", "resnet20")
+SMALL = (
+    *("tiny_residual", "tiny_odd", "tiny_tiles", "resnet20"),
+    *("resnet18@64", "googlenet@64", "shufflenet_v2@64"),
+)
 CASES = (
     *(f"{network}:{machine}" for machine in MACHINES for network in zoo.names()),
     *(f"{network}:opu-tiny" for network in SMALL),

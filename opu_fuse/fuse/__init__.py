@@ -8,8 +8,8 @@ Read in this order; a file needs only those before it.
    on one machine).
 3. The rules: `operator_rules`, `legality`, `module_rules`; `ways` finds the nearest module.
 4. The strategies: `growth` (a group while it grows), `grouping` (what a strategy hands over),
-   `matched` with `none`, `greedy`; `chains`, `optimal_reasons`, `optimal`; `patterns`, `postdom`,
-   `fuseops`, `dominator`.
+   `matched` with `none`, `greedy`; `companions` and `plans` (groups as the machine would run them),
+   `chains`, `refine`, `optimal_reasons`, `optimal`; `patterns`, `postdom`, `fuseops`, `dominator`.
 5. Around them: `order` in which groups run, `boundaries` (a reason for every open edge), `verify`
    (the one verifier), `strategies` (all of this behind one function), `copies` (a partition
    carried over to a graph with copies).

@@ -93,7 +93,7 @@ def _summed(dfg: Dfg, search: Search) -> Iterator[str]:
 def _timed(dfg: Dfg, timed: Timed) -> Iterator[str]:
     gain = f" ({100 * (timed.best / timed.before - 1):+.2f} %)" if timed.before else ""
     yield (
-        f"predicted {timed.best} cycles; without changes to matched {timed.before}{gain}; "
+        f"predicted {timed.best} cycles; without these changes {timed.before}{gain}; "
         f"{timed.tried} changes timed"
     )
     for change in timed.taken:
