@@ -8,6 +8,9 @@ PYTEST_FLAGS ?= -n auto --dist loadfile
 # How long `make fuzz` looks for mistakes.
 MINUTES ?= 10
 
+# The file that `make mutate` changes.
+FILE ?= opu_fuse/fixedpoint.py
+
 # The machine that `make synth` synthesises.
 SPEC ?= opu-tiny
 
@@ -18,7 +21,7 @@ STAMP := $(VENV)/.installed
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
-.PHONY: help venv demo test lint test-python test-rtl nightly fuzz synth generate wheel clean
+.PHONY: help venv demo test lint test-python test-rtl nightly fuzz mutate synth generate wheel clean
 
 help:
 	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
@@ -26,6 +29,7 @@ help:
 	@echo "make lint       ruff and pyright"
 	@echo "make nightly    200 random layers per machine on RTL, and what else is too long for make test"
 	@echo "make fuzz MINUTES=10   random networks, damaged models, specs, programs: right or refused (docs/testing.md)"
+	@echo "make mutate FILE=opu_fuse/fixedpoint.py   small mistakes put into a file: do its tests notice? (docs/testing.md)"
 	@echo "make synth SPEC=opu-tiny   resources of a machine on a Xilinx 7-series FPGA, from Yosys"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make wheel      build dist/*.whl, machines and RTL inside"
@@ -73,6 +77,10 @@ nightly: venv
 # Other cases: make fuzz MINUTES=60 FUZZ_FLAGS='--seed 5000'
 fuzz: venv
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $$(nproc) $(FUZZ_FLAGS)
+
+# A random share of a long file: MUTATE_FLAGS='--count 30 --seed 2'
+mutate: venv
+	$(BIN)/python -m tests.mutation $(FILE) $(MUTATE_FLAGS)
 
 synth: venv
 	$(BIN)/python -m rtl_sim.synth $(SPEC)

@@ -121,8 +121,8 @@ def average(total: np.ndarray, *, mult: int, shift: int, y_zero: int) -> np.ndar
 
 @functools.lru_cache(maxsize=1 << 14)
 def multiplier(ratio: float, bits: int) -> Multiplier:
-    """The nearest `mult / 2**shift` to a positive ratio with `0 < mult < 2**bits`; exact for
-    powers of two.
+    """The nearest `mult / 2**shift` to a positive ratio with `0 <= mult < 2**bits`; exact for
+    powers of two, 0 for less than half of `2**-MAX_SHIFT`.
 
     bits = 0: the ratio must be a power of two (mult is 1, the shift may be negative). Otherwise
     0 <= shift <= MAX_SHIFT; the mantissa is reduced (trailing zeros dropped) so that powers of
@@ -141,15 +141,13 @@ def multiplier(ratio: float, bits: int) -> Multiplier:
         return Multiplier(mult=1, shift=shift)
     shift = min(bits - int(exponent), MAX_SHIFT)
     mult = int(np.rint(np.ldexp(ratio, shift)))
-    if mult >= 1 << bits:
-        mult, shift = mult >> 1, shift - 1
-    while shift > 0 and mult > 0 and mult % 2 == 0:
+    while mult > 0 and mult % 2 == 0:
         mult, shift = mult // 2, shift - 1
     if shift < 0:
         mult, shift = mult << -shift, 0
     if mult >= 1 << bits:
         raise ValueError(f"ratio {ratio} exceeds the largest multiplier {(1 << bits) - 1}")
-    return Multiplier(mult=max(mult, 0), shift=shift)
+    return Multiplier(mult=mult, shift=shift)
 
 
 def shared_multipliers(ratios: tuple[float, ...], bits: int) -> tuple[tuple[int, ...], int]:
@@ -167,10 +165,10 @@ def shared_multipliers(ratios: tuple[float, ...], bits: int) -> tuple[tuple[int,
     shift = lead.shift
     limit = (1 << bits) - 1
 
-    def error(s: int) -> float:
-        return sum(abs(np.rint(np.ldexp(r, s)) - np.ldexp(r, s)) * 2.0**-s for r in ratios)
+    def exact() -> bool:
+        return all(np.ldexp(r, shift).is_integer() for r in ratios)
 
-    while shift < MAX_SHIFT and error(shift) > 0 and np.ldexp(top, shift + 1) <= limit:
+    while shift < MAX_SHIFT and np.ldexp(top, shift + 1) <= limit and not exact():
         shift += 1
     return tuple(int(np.rint(np.ldexp(r, shift))) for r in ratios), shift
 
@@ -183,4 +181,4 @@ def exact_matmul(a: np.ndarray, b: np.ndarray, terms: int) -> np.ndarray:
     Returns int64.
     """
     dtype = np.float32 if terms * 128 * 128 < 1 << 24 else np.float64
-    return np.rint(a.astype(dtype) @ b.astype(dtype)).astype(np.int64)
+    return (a.astype(dtype) @ b.astype(dtype)).astype(np.int64)

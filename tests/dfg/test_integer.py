@@ -13,6 +13,7 @@ from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import (
     act_params,
     average_params,
+    filters,
     pad_fill,
     requant_params,
     residual_params,
@@ -158,3 +159,153 @@ def test_weights_with_a_zero_point_are_refused():
     weights = QuantParams(scale=(0.25, 0.5, 1.0), axis=0, zero_point=3)
     with pytest.raises(ModelError, match="w1: weights must be constant int8 with zero point 0"):
         requant_params(with_quants(dfg, w1=weights), find(dfg, "c"), NUMERIC)
+
+
+def with_nodes(dfg: Dfg, **fields: dict[str, object]) -> Dfg:
+    """The same graph with other fields of some nodes, by node name."""
+    nodes = tuple(dataclasses.replace(n, **fields.get(n.name, {})) for n in dfg.nodes)
+    return dataclasses.replace(dfg, nodes=nodes)
+
+
+def other_shapes(head: str, body: str, opset: int = 17) -> Dfg:
+    """A quantised graph with values of its own shapes."""
+    return build_dfg(canonical.quantised(f"g ({head} {{ {body} }}", opset=opset).model)
+
+
+def dense(x: int = 0, bias: str = ", b1", y_scale: float = 0.25) -> tuple[Dfg, int]:
+    """Four filters of 3 inputs."""
+    dfg = other_shapes(
+        "float[1,3,6,6] x, float[4,3,1,1] w1, float[4] b1) => (float[1,4,6,6] y)",
+        f"[c] a = Conv<kernel_shape=[1,1]>(x, w1{bias}) [r] y = Relu(a)",
+    )
+    scaled = with_quants(dfg, x=q(0.5, x), w1=q(0.125), c__bias=q(y_scale), c=q(y_scale))
+    return scaled, find(dfg, "c")
+
+
+def test_the_bias_is_the_models_less_what_the_zero_point_adds():
+    dfg, conv = dense(x=-5)
+    weight, bias = (dfg[find(dfg, n)].const.tolist() for n in ("w1", "b1"))
+    expected = [
+        b + 5 * sum(w for ((w,),) in channels) for b, channels in zip(bias, weight, strict=True)
+    ]
+    assert requant_params(dfg, conv, NUMERIC).bias.tolist() == expected
+
+
+def test_without_a_bias_only_the_zero_point_adds():
+    dfg, conv = dense(bias="")
+    assert requant_params(dfg, conv, NUMERIC).bias.tolist() == [0, 0, 0, 0]
+
+
+def test_the_multiplier_is_the_product_of_the_operands_scales_over_the_results():
+    dfg, conv = dense(y_scale=0.0625 / 3)
+    params = requant_params(dfg, conv, NUMERIC)
+    assert (params.mult.tolist(), params.shift.tolist()) == ([3] * 4, [0] * 4)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("weight", [-128, 1])
+def test_sums_may_reach_the_last_integer_of_the_accumulator_and_no_further(weight, sign):
+    dfg, conv = dense()
+    reach = 3 * 128 * abs(weight)
+    weights = {"const": np.full((4, 3, 1, 1), weight, np.int8)}
+
+    def bias(last: int) -> dict[str, object]:
+        return {"const": np.array([0, 0, 0, sign * last], np.int32)}
+
+    fits = with_nodes(dfg, w1=weights, b1=bias(2**31 - 1 - reach))
+    assert abs(requant_params(fits, conv, NUMERIC).bias[3]) == 2**31 - 1 - reach
+    beyond = with_nodes(dfg, w1=weights, b1=bias(2**31 - reach))
+    with pytest.raises(ModelError, match="c: its accumulator can reach 2147483648, 32 bits hold"):
+        requant_params(beyond, conv, NUMERIC)
+
+
+@pytest.mark.parametrize("const", [None, np.zeros(4, np.float32), np.zeros(4, np.int64)])
+def test_a_bias_that_is_no_constant_int32_is_refused(const):
+    dfg, conv = dense()
+    with pytest.raises(ModelError, match="b1: a bias must be constant int32 in accumulator scale"):
+        requant_params(with_nodes(dfg, b1={"const": const}), conv, NUMERIC)
+
+
+@pytest.mark.parametrize("const", [None, np.zeros((4, 3, 1, 1), np.float32)])
+def test_weights_that_are_no_constant_int8_are_refused(const):
+    dfg, conv = dense()
+    with pytest.raises(ModelError, match="w1: weights must be constant int8 with zero point 0"):
+        requant_params(with_nodes(dfg, w1={"const": const}), conv, NUMERIC)
+
+
+def test_a_value_that_is_not_rounded_is_named():
+    dfg, conv = dense()
+    with pytest.raises(ModelError, match="x: its value is not rounded to int8"):
+        requant_params(with_nodes(dfg, x={"quant": None}), conv, NUMERIC)
+
+
+@pytest.mark.parametrize(("channels", "group"), [(4, 1), (2, 2)])
+def test_filters_of_a_transposed_convolution_come_one_for_each_result(channels, group):
+    dfg = other_shapes(
+        f"float[1,{channels},6,6] x, float[{channels},{2 // group},2,3] w1) => (float[1,2,7,8] y)",
+        f"[t] y = ConvTranspose<kernel_shape=[2,3],group={group}>(x, w1)",
+    )
+    assert dfg[find(dfg, "t")].op == "transposed_conv"
+    weight = dfg[find(dfg, "w1")].const.tolist()
+    if group == 1:
+        weight = [[one[result] for one in weight] for result in range(2)]
+    assert filters(dfg, find(dfg, "t")).tolist() == weight
+
+
+def test_a_machine_that_only_shifts_adds_only_scales_a_power_of_two_apart():
+    shifts = SimpleNamespace(multiplier_bits=0, average_bits=16)
+    dfg = graph("[a] y = Add(x, z)")
+    index = find(dfg, "a")
+    apart = with_quants(dfg, x=q(0.3), z=q(0.6), a=q(0.15))
+    params = residual_params(apart, index, shifts)
+    assert (params.a_mult, params.b_mult, params.shift) == (2, 4, 0)
+    free = with_quants(dfg, x=q(0.5), z=q(0.75), a=q(0.5))
+    with pytest.raises(ModelError, match=r"a: ratio 1\.5 is not a power of two, the machine only"):
+        residual_params(free, index, shifts)
+    assert residual_params(free, index, NUMERIC).b_mult == 3
+
+
+@pytest.mark.parametrize("counted", [0, 1])
+@pytest.mark.parametrize(("kernel", "strides", "dilations", "pads"), [
+    ((3, 2), (1, 1), (1, 1), (1, 0, 1, 1)),
+    ((2, 3), (2, 3), (1, 1), (0, 2, 1, 1)),
+    ((3, 2), (1, 2), (2, 3), (2, 1, 1, 1)),
+])  # fmt: skip
+def test_positions_that_count_are_those_of_the_map(kernel, strides, dilations, pads, counted):
+    size, spans = (9, 7), [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    out = [(n + pads[i] + pads[i + 2] - spans[i]) // strides[i] + 1 for i, n in enumerate(size)]
+    dfg = other_shapes(
+        f"float[1,1,9,7] x) => (float[1,1,{out[0]},{out[1]}] y)",
+        f"[p] y = AveragePool<kernel_shape={[*kernel]},strides={[*strides]},"
+        f"dilations={[*dilations]},pads={[*pads]},count_include_pad={counted}>(x)",
+        opset=19,
+    )
+    inside = [range(-pads[i], n + pads[i + 2]) if counted else range(n) for i, n in enumerate(size)]
+    expected = tuple(
+        tuple(
+            sum(o * strides[i] - pads[i] + k * dilations[i] in inside[i] for k in range(kernel[i]))
+            for o in range(out[i])
+        )
+        for i in range(2)
+    )
+    assert window_counts(dfg, find(dfg, "p")) == expected
+
+
+def test_a_concatenation_moves_all_its_parts_in_one_scale():
+    dfg = other_shapes(
+        "float[1,3,6,6] x, float[1,3,6,6] z) => (float[1,6,6,6] y)", "[k] y = Concat<axis=1>(x, z)"
+    )
+    tied = with_quants(dfg, x=q(0.5, 1), z=q(0.5, 1), k=q(0.5, 1))
+    assert tied_quant(tied, find(dfg, "k")) == q(0.5, 1)
+    for other in (q(0.25, 1), q(0.5, 2)):
+        with pytest.raises(ModelError, match="k: concat changes the scale"):
+            tied_quant(with_quants(tied, z=other), find(dfg, "k"))
+
+
+def test_clip_bounds_are_rounded_not_cut_and_end_with_the_range():
+    dfg = graph("[r] y = Clip(x, lo, hi)", "<float lo = {-0.9}, float hi = {0.9}>")
+    dfg = with_quants(dfg, x=q(0.5), r=q(0.5, 1))
+    assert [getattr(act_params(dfg, find(dfg, "r"), NUMERIC), n) for n in ("lo", "hi")] == [-1, 3]
+    far = {"attrs": {"min": -np.inf, "max": np.inf}}
+    params = act_params(with_nodes(dfg, r=far), find(dfg, "r"), NUMERIC)
+    assert (params.lo, params.hi) == (-128, 127)

@@ -1,10 +1,11 @@
 """Tables that RTL and Python share: no gap, no overlap, no contradiction."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from opu_fuse.hw import timing
+from opu_fuse.hw import isa, timing
 from opu_fuse.hw.check_graph import RUNS
 from opu_fuse.hw.isa import REGISTERS, VALUE_BITS, PoolKind
 from opu_fuse.hw.load import load_hw, spec_names
@@ -39,8 +40,18 @@ def test_a_command_register_remembers_nothing():
     assert all(r.reset == 0 for r in CONTROL_REGISTERS if r.access is AccessKind.WO)
 
 
-def test_no_parameter_is_wider_than_a_word_carries():
-    assert max(r.bits for r in REGISTERS) <= VALUE_BITS
+@pytest.mark.parametrize(("change", "message"), [
+    ({"bits": VALUE_BITS + 1}, "register wider than 22"),
+    ({"bits": 0}, "register wider than 22"),
+    ({"index": 63}, "register gap"),
+    ({"name": REGISTERS[1].name}, "a register name stands twice"),
+])  # fmt: skip
+def test_a_register_that_no_word_carries_is_refused_when_the_table_loads(
+    monkeypatch, change, message
+):
+    monkeypatch.setattr(isa, "REGISTERS", (replace(REGISTERS[0], **change), *REGISTERS[1:]))
+    with pytest.raises(AssertionError, match=f"{REGISTERS[0].engine.name}: {message}"):
+        isa._check()
 
 
 @pytest.mark.parametrize("name", spec_names())
