@@ -25,12 +25,13 @@ from onnx import TensorProto, helper, numpy_helper
 from opu_fuse import zoo
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.integer import ACCUMULATING, Numeric, average_params
+from opu_fuse.dfg.integer import ACCUMULATING, Numeric, operator
 from opu_fuse.dfg.interpret import Values, evaluate, interpret, runs_integer
 from opu_fuse.frontend.quantise import SCALES
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.reference import Reference
+from opu_fuse.units.pool import average_params
 
 NETWORKS = {
     "resnet18": 64,
@@ -137,7 +138,7 @@ def by_operator(
 def label(dfg: Dfg, node: Node, numeric: Numeric) -> str:
     """The operator as the table names it."""
     if node.op == "avg_pool":
-        counts = [count for count, _ in average_params(dfg, node.index, numeric).mults]
+        counts = [count for count, _ in average_params(operator(dfg, node.index), numeric).mults]
         return AVERAGE if any(c & (c - 1) for c in counts) else "avg_pool, powers of two"
     if node.op in ACCUMULATING and node.attrs.get("group", 1) > 1:
         return f"{node.op}, grouped"

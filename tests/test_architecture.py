@@ -19,27 +19,31 @@ PACKAGE = ROOT / "opu_fuse"
 FIRST_ROW = ("errors", "fixedpoint", "quant", "resources", "affine", "dtypes", "process", "model")
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "hw": (),
+    "units": (),
+    "hw": ("units",),
     "zoo": (),
     "passes": (),
     "frontend": ("passes",),
-    "dfg": (),
-    "layout": ("hw", "dfg"),
-    "cost": ("hw", "dfg", "layout"),
-    "fuse": ("hw", "dfg", "layout", "cost"),
-    "schedule": ("hw", "dfg", "layout", "cost", "fuse"),
+    "dfg": ("units",),
+    "layout": ("units", "hw", "dfg"),
+    "cost": ("units", "hw", "dfg", "layout"),
+    "fuse": ("units", "hw", "dfg", "layout", "cost"),
+    "schedule": ("units", "hw", "dfg", "layout", "cost", "fuse"),
     "host": (),
-    "bundle": ("hw", "host"),
+    "bundle": ("units", "hw", "host"),
     "host/build": ("dfg", "host", "bundle"),
     "host/run": ("host", "bundle"),
-    "codegen": ("hw", "dfg", "cost", "fuse", "schedule", "bundle", "host/build"),
-    "sim": ("hw", "bundle", "host/run"),
+    "codegen": ("units", "hw", "dfg", "cost", "fuse", "schedule", "bundle", "host/build"),
+    "sim": ("units", "hw", "bundle", "host/run"),
     "report": ("bundle",),
 }
 FOLDERS = tuple(MAY_IMPORT)
 # The files that tie the folders together, each may import those before it and all folders.
 TOP_FILES = ("texts", "pipeline", "__init__", "cli", "__main__")
-RTL_MAY_IMPORT = ("hw",)
+RTL_MAY_IMPORT = (
+    "units",
+    "hw",
+)
 
 # DESIGN: quantising, host operators and reference results; nobody else starts ONNX Runtime.
 ONNXRUNTIME_IN = ("frontend", "dfg", "host/run", "model")

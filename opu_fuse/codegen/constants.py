@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from opu_fuse.codegen.weights import (
+    pack_channels,
     pack_params,
     pack_table,
     pack_weights,
@@ -12,14 +13,15 @@ from opu_fuse.codegen.weights import (
 )
 from opu_fuse.cost.chunks import weight_bytes
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.integer import average_params, filters, requant_params
+from opu_fuse.dfg.integer import filters, operator, requant_params
 from opu_fuse.dfg.kernels import shuffle_channels
-from opu_fuse.dfg.scaling import affine_params, is_affine, pre_slots
+from opu_fuse.dfg.scaling import is_affine, pre_slots
 from opu_fuse.dfg.views import feature_shape
-from opu_fuse.hw.isa import PARAM_WORDS
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.plan import Plan
 from opu_fuse.schedule.tiling import PlannedLayer
+from opu_fuse.units.affine import affine_params
+from opu_fuse.units.pool import average_params
 
 
 def pack_constants(dfg: Dfg, plan: Plan, hw: HwSpec) -> np.ndarray:
@@ -38,7 +40,7 @@ def _constants(
     weights, which may be as large as all others', are packed into the image, without a copy
     between.
     """
-    layer = planned.layer
+    layer, records = planned.layer, []
     if layer.anchor is not None:
         weight, bias, mult, shift = _numbers(dfg, planned, hw)
         if layer.shape.depthwise:
@@ -48,13 +50,16 @@ def _constants(
             rows = image[planned.weights :][: weight_bytes(planned.ranges, hw)]
             order = _shuffled(dfg, layer.anchor)
             pack_weights(planned, weight, hw, rows, groups=groups, inputs=order)
-        params = pack_params(bias, mult, shift, layer.out_pieces, hw, layer.shape.px)
-        yield planned.params, params
+        records.append(pack_params(bias, mult, shift, layer.out_pieces, hw, layer.shape.px))
+    records += [
+        pack_channels(values, layer.out_pieces, hw, layer.shape.px) for values in layer.per_channel
+    ]
+    if records:
+        yield planned.params, np.concatenate(records, axis=1).reshape(-1)
     if layer.pre:
         slots = pre_slots(dfg, layer.pre)
         units = [pack_params(*_affine(dfg, slot[0]), layer.in_pieces, hw) for slot in slots]
-        block = PARAM_WORDS * hw.word_bytes  # the units of a block follow each other
-        yield planned.pre, np.stack([u.reshape(-1, block) for u in units], axis=1).reshape(-1)
+        yield planned.pre, np.concatenate(units, axis=1).reshape(-1)
     if layer.table is not None:
         from opu_fuse.dfg.tables import table_entries  # what computes functions; few have tables
 
@@ -75,7 +80,7 @@ def _numbers(
         zero = np.zeros(channels, np.int64)
         return np.ones((channels, 1, 1, 1), np.int8), zero, zero + 1, zero
     if node.op == "avg_pool":
-        p = average_params(dfg, node.index, hw.numeric)
+        p = average_params(operator(dfg, node.index), hw.numeric)
         ((_, only),) = p.mults
         bias = np.full(channels, -p.x_zero * kernel[0] * kernel[1], np.int64)
         mult, shift = np.full(channels, only.mult), np.full(channels, only.shift)
@@ -107,7 +112,7 @@ def _affine(dfg: Dfg, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     operator, which perhaps only clamps.
     """
     if is_affine(dfg, first):
-        p = affine_params(dfg, first)
+        p = affine_params(operator(dfg, first))
         return p.bias, p.mult, p.shift
     channels = feature_shape(dfg[first].shape)[0]
     zero = np.zeros(channels, np.int64)

@@ -4,8 +4,12 @@ import numpy as np
 
 from opu_fuse.cost.chunks import weight_bytes
 from opu_fuse.hw.layout import Pieces, extent, is_plain, lanes_of
-from opu_fuse.hw.spec import HwSpec, Mode
+from opu_fuse.hw.spec import (
+    HwSpec,
+    Mode,
+)
 from opu_fuse.schedule.tiling import PlannedLayer
+from opu_fuse.units.array import SCALES
 
 
 def pack_weights(
@@ -135,28 +139,31 @@ def pack_params(
     hw: HwSpec,
     px: int = 1,
 ) -> np.ndarray:
-    """Per channel bias (int32), multiplier (16 bits) and shift -> uint8 parameter words.
-
-    Eight words a block; lane l at byte 8*l: int32 bias, uint16 multiplier, int8 shift, zero. A
-    word of DRAM is padded to `word_bytes` where `word_channels` is no power of two. With px pixels
-    in a word, the channels stand in the lanes of each.
+    """Per channel bias (int32), multiplier (16 bits) and shift -> uint8 words (blocks, 8,
+    word_bytes). px: pixels of a word.
     """
-    bias, mult, shift = (to_lanes(np.asarray(x), pieces, 0) for x in (bias, mult, shift))
+    scales = np.zeros(len(bias), SCALES)
+    scales["bias"], scales["shift"] = bias, shift
+    scales["mult"] = np.asarray(mult).astype(np.uint16)
+    return pack_channels(scales, pieces, hw, px)
+
+
+def pack_channels(values: np.ndarray, pieces: Pieces, hw: HwSpec, px: int = 1) -> np.ndarray:
+    """A record per channel -> uint8 parameter words (blocks, bytes of a record, word_bytes): lane l
+    of a block at byte `itemsize * l`. A word of DRAM is padded to `word_bytes` where
+    `word_channels` is no power of two. With px pixels in a word, the channels stand in the lanes of
+    each.
+    """
     lanes = hw.word_channels
-    blocks = -(-len(bias) // lanes)
-    table = np.zeros(
-        blocks * lanes,
-        np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "u1")]),
-    )
-    table["bias"][: len(bias)] = bias
-    table["mult"][: len(bias)] = mult.astype(np.uint16)
-    table["shift"][: len(bias)] = shift
+    found = to_lanes(values, pieces, 0)
+    table = np.zeros(-(-len(found) // lanes) * lanes, values.dtype)
+    table[: len(found)] = found
     if px > 1:
         table = np.tile(table[: lanes // px], px)
-    words = table.view(np.uint8).reshape(-1, lanes)
-    out = np.zeros((len(words), hw.word_bytes), np.uint8)
-    out[:, :lanes] = words
-    return out.reshape(-1)
+    words = table.view(np.uint8).reshape(-1, values.itemsize, lanes)
+    out = np.zeros((*words.shape[:2], hw.word_bytes), np.uint8)
+    out[..., :lanes] = words
+    return out
 
 
 def pack_table(entries: np.ndarray, hw: HwSpec) -> np.ndarray:

@@ -8,10 +8,12 @@ import numpy as np
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.isa import PoolKind, Stage
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, is_depthwise
 from opu_fuse.layout.shape import POINT, Window
+from opu_fuse.units import BY_STAGE, STAGE_OF_OPERATOR
+from opu_fuse.units.base import Stage
+from opu_fuse.units.pool import PoolKind
 
 Pads = tuple[int, int, int, int]
 NO_PADS: Pads = (0, 0, 0, 0)
@@ -61,7 +63,7 @@ class Draft:
         """Raises DoesNotFit for what a pass cannot do: one walk, residual buffer or table used
         twice, the array behind a stage. How many comparators there are, the match knows.
         """
-        if stage is not Stage.ACT and any(found.stage is stage for found in self.stages):
+        if BY_STAGE[stage].alone and any(found.stage is stage for found in self.stages):
             raise DoesNotFit(
                 node.name,
                 f"it needs the stage {stage.name}, which its group has used already",
@@ -164,8 +166,11 @@ def _array(draft: Draft, node: Node) -> None:
     draft.stage(Stage.REQUANT, node)
 
 
-def _activation(draft: Draft, node: Node) -> None:
-    draft.stage(Stage.ACT, node)
+def _by_value(draft: Draft, node: Node) -> None:
+    """A stage that needs nothing but the value."""
+    stage = STAGE_OF_OPERATOR[node.op].stage
+    assert stage is not None
+    draft.stage(stage, node)
 
 
 def _pool(draft: Draft, node: Node) -> None:
@@ -215,10 +220,6 @@ def _pool_on_array(draft: Draft, node: Node, window: Window) -> None:
 
 def _upsample(draft: Draft, node: Node) -> None:
     draft.upsample = node.attrs["scale"]
-
-
-def _table(draft: Draft, node: Node) -> None:
-    draft.stage(Stage.TABLE, node)
 
 
 def _multiply(draft: Draft, node: Node) -> None:
@@ -292,17 +293,16 @@ def _sum_pads(a: Pads, b: Pads) -> Pads:
 
 
 HANDLERS: dict[str, Callable[[Draft, Node], None]] = {
+    **dict.fromkeys(STAGE_OF_OPERATOR, _by_value),
     "pad": _pad,
     "conv": _conv,
     "dense": _dense,
     "add": _add,
     "multiply": _multiply,
-    "table": _table,
     "transposed_conv": _transposed,
     "shuffle": _shuffle,
     "upsample": _upsample,
     "batch_norm": _batch_norm,
-    **dict.fromkeys(("relu", "clip", "leaky_relu"), _activation),
     **dict.fromkeys(("max_pool", "avg_pool"), _pool),
 }
 

@@ -16,8 +16,10 @@ from opu_fuse.cost.reading import Mid, Rect, count_parts, rows_read, walk, windo
 from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
 from opu_fuse.cost.work import Banks, Work
 from opu_fuse.hw import timing
-from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Space
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Space
+from opu_fuse.units.table import TABLE_WORDS
 
 ISSUE = 3
 """Cycles from the token of another engine to the start."""
@@ -291,12 +293,13 @@ class _Flow:
         kept = None if keep is None else buffers[Space.FEATURE].banks.take(keep.node)[0]
         ready = self._swept + self._drain
         constants: list[tuple[Space, int]] = []
-        for space, wanted, key, words in (
-            (Space.PARAM, work.params, (work.output, out.block), out.blocks * PARAM_WORDS),
+        words = shape.param_words
+        for space, wanted, key, size in (
+            (Space.PARAM, words, (work.output, out.block), out.blocks * words),
             (Space.TABLE, work.table, work.output, TABLE_WORDS),
         ):
             if wanted:
-                base, at = self._load_once(space, key, words * hw.word_bytes)
+                base, at = self._load_once(space, key, size * hw.word_bytes)
                 constants.append((space, base))
                 ready = max(ready, at)
         pool = shape.pool_window
@@ -319,7 +322,7 @@ class _Flow:
             if kept is not None:
                 free = buffers[Space.FEATURE].free.get(kept, 0.0)
                 start = max(start, self._features_there, free)
-            self._visit(start + ISSUE, visits, blocks)
+            self._visit(start + ISSUE, visits, blocks, words)
             if residual is not None:
                 buffers[Space.RESIDUAL].free[residual] = self._post_done
             if keep is not None:
@@ -329,9 +332,9 @@ class _Flow:
         for space, base in (*constants, (Space.PSUM, psum)):
             buffers[space].free[base] = self._post_done
 
-    def _visit(self, start: float, visits: int, blocks: int) -> None:
-        first = max(start + timing.POST_PARAM_CYCLES, self._post_done + 1)
-        period = timing.post_block_cycles(visits=visits, requant=True)
+    def _visit(self, start: float, visits: int, blocks: int, words: int) -> None:
+        first = max(start + max(timing.POST_SETUP_CYCLES, words + 1), self._post_done + 1)
+        period = timing.post_block_cycles(visits=visits, words=words)
         self._post_ready = first + (blocks - 1) * period + visits
         self._post_done = self._post_ready + timing.post_drain_cycles(())
 

@@ -14,15 +14,7 @@ store.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from opu_fuse.cost.draft import (
-    HANDLERS,
-    NO_PADS,
-    Draft,
-    StageOf,
-    chain_operand,
-    lost_pad,
-    same_map,
-)
+from opu_fuse.cost.draft import HANDLERS, NO_PADS, Draft, StageOf, chain_operand, lost_pad, same_map
 from opu_fuse.cost.phases import WHOLE, Phase, phases
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.integer import ACCUMULATING
@@ -30,11 +22,12 @@ from opu_fuse.dfg.scaling import CLAMPS, is_affine, pre_slots
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, LaneMap
 from opu_fuse.layout.shape import Shape
+from opu_fuse.units import BY_STAGE
+from opu_fuse.units.base import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +145,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         upsample=draft.upsample,
         first_lane=min(first for first, _ in outside) if anchored else 0,
         pool_kind=draft.pool_kind,
+        param_words=sum(BY_STAGE[item.stage].words for item in draft.stages),
     )
     parts = _phases(draft, shape) if draft.transposed else ((WHOLE, shape),)
     return Geometry(

@@ -18,10 +18,10 @@ from opu_fuse.cost.tiles import (
     parts_per_block,
 )
 from opu_fuse.errors import DoesNotFit
-from opu_fuse.hw.isa import PARAM_WORDS
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.packing import can_fetch
 from opu_fuse.layout.shape import Shape
+from opu_fuse.units.array import PARAM_WORDS
 
 WIDTHS_TRIED = 2
 """Widest tiles tried per height and channel count: narrower ones move more halo for the same
@@ -183,7 +183,7 @@ def _overflow(
     demands = [
         ("psum", pixels * blocks, buffers.psum.bank_words),
         ("output", final, buffers.output.bank_words),
-        ("param", blocks * PARAM_WORDS, buffers.param.bank_words),
+        ("param", blocks * shape.param_words, buffers.param.bank_words),
     ]
     if shape.residual:
         words = pixels if shape.residual == "mid" else 1 if shape.broadcast else final

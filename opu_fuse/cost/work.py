@@ -16,7 +16,7 @@ from opu_fuse.layout.shape import Shape
 class Work:
     """source, residual: DFG indices of the maps read; output: of the one made. reads, writes: where
     source and output lie. unfold: kernel columns that a visit covers; apart: rows and columns
-    between those that this phase makes; params, table: whether post needs such constants.
+    between those that this phase makes; table: whether post needs one.
     """
 
     shape: Shape
@@ -29,7 +29,6 @@ class Work:
     reads: Place
     writes: Place
     apart: tuple[int, int] = (1, 1)
-    params: bool = True
     table: bool = False
 
 

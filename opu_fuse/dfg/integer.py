@@ -7,28 +7,19 @@ annotations cannot be expressed.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.errors import ModelError
-from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, Multiplier, multiplier, shared_multipliers
+from opu_fuse.fixedpoint import INT8_MIN
 from opu_fuse.quant import QuantParams
+from opu_fuse.units import BY_STAGE
+from opu_fuse.units.base import Numeric, Operand, Operator, Settings, Stage
 
 ACC_LIMIT = 1 << 31
 ACCUMULATING = frozenset({"conv", "dense", "transposed_conv"})
 """Operators that sum products of int8 weights, and may own a bias."""
-
-
-class Numeric(Protocol):
-    """Widths of the machine's multipliers (`HwSpec.numeric`)."""
-
-    @property
-    def multiplier_bits(self) -> int: ...
-
-    @property
-    def average_bits(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,51 +36,6 @@ class RequantParams:
     shift: np.ndarray
     zero_point: int
     pad_value: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActParams:
-    """Arguments of `fixedpoint.activate`."""
-
-    x_zero: int
-    pos: int
-    neg: int
-    shift: int
-    y_zero: int
-    lo: int
-    hi: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResidualParams:
-    """Arguments of `fixedpoint.add_residual`; a is the first operand."""
-
-    a_mult: int
-    b_mult: int
-    shift: int
-    a_zero: int
-    b_zero: int
-    y_zero: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AverageParams:
-    """`fixedpoint.average` over a window.
-
-    row_counts, col_counts: positions that count, for every output row and column (all equal unless
-    padding is left out); mults: (count, Multiplier) for every product of a row count and a column
-    count, ascending.
-    """
-
-    x_zero: int
-    y_zero: int
-    row_counts: tuple[int, ...]
-    col_counts: tuple[int, ...]
-    mults: tuple[tuple[int, Multiplier], ...]
-
-    def multiplier_for(self, rows: int, cols: int) -> Multiplier:
-        """The multiplier of windows in which rows x cols positions count."""
-        return dict(self.mults)[rows * cols]
 
 
 def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
@@ -109,7 +55,8 @@ def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
     _check_reach(node, rows, bias)
     scales = np.broadcast_to(np.asarray(quant_of(w).scale, np.float64), (len(rows),))
     ratios, which = np.unique(x.per_tensor * scales / y.per_tensor, return_inverse=True)
-    mults = [scaled(node, ratio, numeric.multiplier_bits) for ratio in ratios.tolist()]
+    own = operator(dfg, conv)
+    mults = [own.scaled(ratio, numeric.multiplier_bits) for ratio in ratios.tolist()]
     return RequantParams(
         bias=bias,
         mult=np.array([m.mult for m in mults], np.int64)[which],
@@ -129,76 +76,34 @@ def _check_reach(node: Node, rows: np.ndarray, bias: np.ndarray) -> None:
         raise ModelError(node.name, what, "use smaller biases or larger weight scales")
 
 
-def act_params(dfg: Dfg, index: int, numeric: Numeric) -> ActParams:
-    """Comparator setting of a relu, clip or leaky_relu (alpha = 2**-k) node."""
+def operator(dfg: Dfg, index: int, *, swap: bool = False) -> Operator:
+    """A node as units see it, a concat without its tuple; swap: its second operand is the
+    pipeline's.
+    """
     node = dfg[index]
-    x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
-    ratio, lo, hi = x.per_tensor / y.per_tensor, INT8_MIN, INT8_MAX
-    slopes = (ratio, ratio)
-    match node.op:
-        case "relu":
-            lo = y.zero_point
-        case "clip":
-            lo, hi = _quantized_limit(node.attrs["min"], y), _quantized_limit(node.attrs["max"], y)
-        case "leaky_relu":
-            slopes = (ratio, ratio * node.attrs["alpha"])
-        case _:
-            raise ModelError(
-                node.name, f"{node.op} is no activation", "use relu, clip or leaky_relu"
-            )
-    (pos, neg), shift = _shared(node, slopes, numeric)
-    return ActParams(
-        x_zero=x.zero_point, pos=pos, neg=neg, shift=shift, y_zero=y.zero_point, lo=lo, hi=hi
+    operands = [_operand(value) for value in _moved(dfg, node)]
+    return Operator(
+        name=node.name,
+        op=node.op,
+        attrs=node.attrs,
+        operands=tuple(reversed(operands) if swap else operands),
+        result=_operand(node),
     )
 
 
-def residual_params(
-    dfg: Dfg, index: int, numeric: Numeric, *, swap: bool = False
-) -> ResidualParams:
-    """Residual adder setting of an add of two feature maps; a is operand 0 (operand 1 with
-    swap).
+def _operand(node: Node) -> Operand:
+    return Operand(name=node.name, shape=node.shape, quant=node.quant, const=node.const)
+
+
+def settings(
+    dfg: Dfg, index: int, stage: Stage, numeric: Numeric, *, swap: bool = False
+) -> Settings:
+    """Registers of the unit that runs a node as a stage of the post chain. Raises ModelError where
+    the numbers cannot be expressed.
     """
-    node = dfg[index]
-    a, b = (quant_of(dfg[i]) for i in (reversed(node.operands) if swap else node.operands))
-    y = quant_of(node)
-    ratios = (a.per_tensor / y.per_tensor, b.per_tensor / y.per_tensor)
-    require_shifts(node, ratios, numeric)
-    (a_mult, b_mult), shift = _shared(node, ratios, numeric)
-    zeros = {"a_zero": a.zero_point, "b_zero": b.zero_point, "y_zero": y.zero_point}
-    return ResidualParams(a_mult=a_mult, b_mult=b_mult, shift=shift, **zeros)
-
-
-def average_params(dfg: Dfg, index: int, numeric: Numeric) -> AverageParams:
-    """Average pooling setting; with uncounted padding there is one multiplier per number of counted
-    positions.
-    """
-    node = dfg[index]
-    x, y = quant_of(dfg[node.operands[0]]), quant_of(node)
-    rows, cols = window_counts(dfg, index)
-    counts = sorted({r * c for r in set(rows) for c in set(cols)})
-    if counts[0] == 0:
-        raise ModelError(
-            node.name, "a pooling window lies wholly in the padding", "use less padding"
-        )
-    ratio = x.per_tensor / y.per_tensor
-    mults = tuple((n, scaled(node, ratio / n, numeric.average_bits)) for n in counts)
-    zeros = {"x_zero": x.zero_point, "y_zero": y.zero_point}
-    return AverageParams(row_counts=rows, col_counts=cols, mults=mults, **zeros)
-
-
-def window_counts(dfg: Dfg, index: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Positions that count in an average: per output row, per output column."""
-    node = dfg[index]
-    size, result, attrs = dfg[node.operands[0]].shape[2:], node.shape[2:], node.attrs
-
-    def along(axis: int) -> tuple[int, ...]:
-        kernel, stride, step = (attrs[a][axis] for a in ("kernel", "strides", "dilations"))
-        if attrs["count_include_pad"]:
-            return (kernel,) * result[axis]
-        first = [o * stride - attrs["pads"][axis] for o in range(result[axis])]
-        return tuple(sum(0 <= f + k * step < size[axis] for k in range(kernel)) for f in first)
-
-    return along(0), along(1)
+    unit = BY_STAGE[stage]
+    assert unit.settings is not None, f"{stage.name} runs no operator by itself"
+    return unit.settings(operator(dfg, index, swap=swap), numeric)
 
 
 def pad_fill(dfg: Dfg, index: int) -> int:
@@ -212,20 +117,7 @@ def tied_quant(dfg: Dfg, index: int) -> QuantParams:
     """The annotation of an operator that only moves int8 values; ModelError unless its operands
     (all that a concat joins) have the same one.
     """
-    node = dfg[index]
-    y = quant_of(node)
-    untied = next((x for x in _moved(dfg, node) if not is_tied(quant_of(x), y)), None)
-    if untied is not None:
-        x = quant_of(untied)
-        what = (
-            f"{node.op} changes the scale from {x.per_tensor} to {y.per_tensor} (or the zero point)"
-        )
-        raise ModelError(
-            node.name,
-            what,
-            "quantise its input and output with one scale, as our own quantiser does",
-        )
-    return y
+    return operator(dfg, index).require_tied()
 
 
 def is_tied(x: QuantParams | None, y: QuantParams | None) -> bool:
@@ -246,13 +138,7 @@ def owned_bias(dfg: Dfg, conv: int) -> Node | None:
 
 def quant_of(node: Node) -> QuantParams:
     """The annotation of a node; ModelError without."""
-    if node.quant is None:
-        raise ModelError(
-            node.name,
-            "its value is not rounded to int8",
-            "quantise it (a QuantizeLinear behind it)",
-        )
-    return node.quant
+    return _operand(node).quantised
 
 
 def int8_weight(node: Node) -> np.ndarray:
@@ -287,41 +173,3 @@ def int32_bias(node: Node) -> np.ndarray:
             "quantise it with scale sx*sw",
         )
     return node.const.astype(np.int64)
-
-
-def scaled(node: Node, ratio: float, bits: int) -> Multiplier:
-    """`fixedpoint.multiplier` for a node; ModelError when it cannot hold the ratio."""
-    try:
-        return multiplier(ratio, bits)
-    except ValueError as error:
-        raise ModelError(
-            node.name, str(error), "choose scales nearer to each other, or --scales pow2"
-        ) from error
-
-
-def require_shifts(node: Node, ratios: tuple[float, ...], numeric: Numeric) -> None:
-    """ModelError when a machine without multipliers would need one."""
-    free = [r for r in ratios if np.frexp(r)[0] != 0.5]
-    if free and not numeric.multiplier_bits:
-        raise ModelError(
-            node.name,
-            f"ratio {free[0]} is not a power of two, the machine only shifts (multiplier_bits 0)",
-            "quantise with --scales pow2, or compile for another machine",
-        )
-
-
-def _shared(
-    node: Node, ratios: tuple[float, float], numeric: Numeric
-) -> tuple[tuple[int, ...], int]:
-    try:
-        return shared_multipliers(ratios, numeric.multiplier_bits)
-    except ValueError as error:
-        raise ModelError(
-            node.name, str(error), "choose scales nearer to each other, or --scales pow2"
-        ) from error
-
-
-def _quantized_limit(limit: float, y: QuantParams) -> int:
-    """A bound of clip as int8 of the result (infinite bounds become the ends of the range)."""
-    scaled = np.rint(np.float32(limit) / np.float32(y.per_tensor)) + y.zero_point
-    return int(np.clip(scaled, INT8_MIN, INT8_MAX))

@@ -12,15 +12,13 @@ import numpy as np
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.host import run_call
 from opu_fuse.dfg.integer import (
-    Numeric,
-    act_params,
-    average_params,
     filters,
+    operator,
     owned_bias,
     pad_fill,
     quant_of,
     requant_params,
-    residual_params,
+    settings,
     tied_quant,
 )
 from opu_fuse.dfg.islands import float_reason
@@ -32,18 +30,16 @@ from opu_fuse.dfg.kernels import (
     window_max,
     window_sum,
 )
-from opu_fuse.dfg.scaling import affine_params, is_affine, product_params
+from opu_fuse.dfg.scaling import is_affine
 from opu_fuse.dfg.tables import table_entries
 from opu_fuse.errors import RunError
-from opu_fuse.fixedpoint import (
-    activate,
-    add_residual,
-    average,
-    channel_affine,
-    multiply_residual,
-    requantize,
-)
+from opu_fuse.fixedpoint import average, channel_affine, requantize
 from opu_fuse.model.composites import slope_shift
+from opu_fuse.units import STAGE_OF_OPERATOR
+from opu_fuse.units.affine import affine_params
+from opu_fuse.units.base import Numeric, Stage
+from opu_fuse.units.pool import average_params
+from opu_fuse.units.residual import combine
 
 Values = dict[int, np.ndarray]
 Rule = Callable[[Dfg, Node, Mapping[int, np.ndarray], Numeric], np.ndarray]
@@ -162,9 +158,7 @@ def _add(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeri
         return _affine(dfg, node, values, numeric)
     a, b = (values[i] for i in node.operands)
     if node.owner is None:
-        r = residual_params(dfg, node.index, numeric)
-        multipliers = {"a_mult": r.a_mult, "b_mult": r.b_mult, "shift": r.shift}
-        return add_residual(a, b, **multipliers, a_zero=r.a_zero, b_zero=r.b_zero, y_zero=r.y_zero)
+        return combine(a, b, settings(dfg, node.index, Stage.RESIDUAL, numeric).registers)
     params = requant_params(dfg, node.owner, numeric)
     return _round(
         a + _per_channel(b.astype(np.int64), a.ndim), params.mult, params.shift, params.zero_point
@@ -176,17 +170,15 @@ def _multiply(
 ) -> np.ndarray:
     if is_affine(dfg, node.index):
         return _affine(dfg, node, values, numeric)
-    p = product_params(dfg, node.index, numeric)
-    zeros = {"a_zero": p.a_zero, "b_zero": p.b_zero, "y_zero": p.y_zero}
     a, b = (values[i] for i in node.operands)
-    return multiply_residual(a, b, mult=p.mult, shift=p.shift, **zeros)
+    return combine(a, b, settings(dfg, node.index, Stage.RESIDUAL, numeric).registers)
 
 
 def _affine(
     dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
 ) -> np.ndarray:
     (x,) = (values[i] for i in node.operands if dfg[i].kind is not Kind.CONST)
-    p = affine_params(dfg, node.index)
+    p = affine_params(operator(dfg, node.index))
     mult, bias, shift = (_per_channel(v, x.ndim) for v in (p.mult, p.bias, p.shift))
     return channel_affine(x, mult=mult, bias=bias, shift=shift, y_zero=p.y_zero)
 
@@ -195,14 +187,18 @@ def _table(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Num
     return table_entries(dfg, node.index)[values[node.operands[0]].astype(np.int16) + 128]
 
 
-def _activation(
+def _by_value(
     dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
 ) -> np.ndarray:
-    p = act_params(dfg, node.index, numeric)
-    slopes = {"pos": p.pos, "neg": p.neg, "shift": p.shift}
-    return activate(
-        values[node.operands[0]], **slopes, x_zero=p.x_zero, y_zero=p.y_zero, lo=p.lo, hi=p.hi
-    )
+    """What a stage does to one value at a time."""
+    unit, x = STAGE_OF_OPERATOR[node.op], values[node.operands[0]]
+    assert unit.settings is not None
+    assert unit.apply is not None
+    found = unit.settings(operator(dfg, node.index), numeric)
+    records = None if found.per_channel is None else np.array(found.per_channel, unit.record)
+    if records is not None:
+        records = _per_channel(records, x.ndim)
+    return unit.apply(x, found.registers, records)
 
 
 def _max_pool(
@@ -215,7 +211,7 @@ def _max_pool(
 def _avg_pool(
     dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeric
 ) -> np.ndarray:
-    p = average_params(dfg, node.index, numeric)
+    p = average_params(operator(dfg, node.index), numeric)
     total = window_sum(values[node.operands[0]], node.attrs, p.x_zero)
     counts = np.outer(p.row_counts, p.col_counts)
     out = np.empty(total.shape, np.int8)
@@ -266,6 +262,7 @@ def _split(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:
 
 
 RULES: dict[str, Rule] = {
+    **{op: _by_value for op, unit in STAGE_OF_OPERATOR.items() if unit.apply is not None},
     "conv": _conv,
     "transposed_conv": _conv,
     "dense": _conv,
@@ -275,9 +272,6 @@ RULES: dict[str, Rule] = {
     "table": _table,
     "concat": _concat,
     "shuffle": _shuffle,
-    "relu": _activation,
-    "clip": _activation,
-    "leaky_relu": _activation,
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
     "pad": _pad,

@@ -28,7 +28,7 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
         return f"the result of {node.name} {missing}"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
     leaves = _leaves(dfg, operands)
-    if node.op in {"add", "multiply", "batch_norm"}:
+    if node.op in {"add", "multiply", "batch_norm", "prelu"}:
         leaves = [i for i in leaves if dfg[i].kind is not Kind.CONST]
     unfit = next((r for i in leaves if (r := _not_integer(dfg[i]))), None)  # Case 3
     if unfit is None and node.op in _MOVERS and not _keeps_scale(node, leaves, parts, dfg):

@@ -174,6 +174,14 @@ def _batch_norm(node: ir.Node) -> Lowered | None:
     return Lowered(op="batch_norm", operands=(x, scale, shift), access=access)
 
 
+def _prelu(node: ir.Node) -> Lowered | None:
+    """Slopes that are constants, one a channel."""
+    lowered = _elementwise(node, "prelu")
+    if lowered is None or lowered.access != (Access.FULL, Access.PER_CHANNEL):
+        return None
+    return lowered
+
+
 def _split(node: ir.Node) -> Lowered | None:
     """Channels only."""
     x, axis = node.inputs[0], node.attributes.get_int("axis", 0)
@@ -327,6 +335,7 @@ LOWERINGS: dict[str, Callable[[ir.Node], Lowered | None]] = {
     "Add": lambda n: _elementwise(n, "add"),
     "Mul": lambda n: _elementwise(n, "multiply"),
     "Relu": lambda n: _unary(n, "relu"),
+    "PRelu": _prelu,
     "Clip": _clip,
     "LeakyRelu": lambda n: _unary(n, "leaky_relu", alpha=n.attributes.get_float("alpha", 0.01)),
     "MaxPool": lambda n: _pool(n, "max_pool", whole=False),

@@ -12,14 +12,7 @@ import onnx.inliner
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.validate import TARGET_OPSET, opset_of
-from opu_fuse.model.inference import (
-    LARGE,
-    MEMORY_BYTES,
-    Shapes,
-    infer,
-    patience,
-    unpacked,
-)
+from opu_fuse.model.inference import LARGE, MEMORY_BYTES, Shapes, infer, patience, unpacked
 from opu_fuse.process.foreign import ForeignError, complaints, first_line, in_child
 
 

@@ -30,6 +30,7 @@ from opu_fuse.frontend.scales import (
     BIAS_LIMIT,
     activation_scales,
     round_normalisations,
+    round_slopes,
     weight_scales,
 )
 from opu_fuse.frontend.weights import fill_in, lean_proto
@@ -56,8 +57,9 @@ QUANTISED_TYPES = (
     "Resize",
     "Split",
 )
-"""Operators whose float operands and results are rounded to int8. So are those of normalisations,
-whose constants stay float, and of composites (`composites.py`) that read a rounded value.
+"""Operators whose float operands and results are rounded to int8. So are those of normalisations
+and slopes, whose constants stay float, and of composites (`composites.py`) that read a rounded
+value.
 """
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
@@ -106,6 +108,7 @@ def quantise_with(
     chosen = activation_scales(model.graph, ranges, pow2=scales == "pow2")
     if scales == "pow2":
         round_normalisations(proto.graph, chosen)
+        round_slopes(proto.graph)
     overrides = {name: [_override(scale)] for name, scale in chosen.items()}
     overrides |= _constant_overrides(nodes, chosen, pow2=scales == "pow2")
     outputs = _take_inputs_out_of_outputs(proto.graph)
@@ -228,7 +231,7 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
             continue
         elif (is_standard(node, *_MOVERS) and node.inputs[0] in values) or _is_quantised(node):
             nodes.append(node)
-        elif not _is_normalisation(node):
+        elif not _has_float_constants(node):
             continue
         computed = [v for v in (*read, *node.outputs) if v.const_value is None]
         values.update(dict.fromkeys(v for v in computed if v.dtype == ir.DataType.FLOAT))
@@ -251,10 +254,10 @@ def _is_quantised(node: ir.Node) -> bool:
     return _is_map(node.outputs[0])
 
 
-def _is_normalisation(node: ir.Node) -> bool:
-    """With numbers that are known: only these can be rounded."""
+def _has_float_constants(node: ir.Node) -> bool:
+    """Normalisations and slopes whose numbers are known: only these can be rounded."""
     known = all(constant(v) is not None for v in node.inputs[1:])
-    return is_standard(node, "BatchNormalization") and known and _is_map(node.outputs[0])
+    return is_standard(node, "BatchNormalization", "PRelu") and known and _is_map(node.outputs[0])
 
 
 def _is_map(value: ir.Value) -> bool:

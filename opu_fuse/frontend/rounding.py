@@ -26,7 +26,7 @@ from opu_fuse.quant import META_KEY, QuantParams
 
 _ROUNDED = (
     *("Conv", "ConvTranspose", "Gemm", "Add", "Mul", "BatchNormalization"),
-    *("AveragePool", "GlobalAveragePool", "LeakyRelu"),
+    *("AveragePool", "GlobalAveragePool", "LeakyRelu", "PRelu"),
 )
 """Operators that compute new values; the machines can round behind each."""
 _MONOTONE = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat")

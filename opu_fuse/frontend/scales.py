@@ -27,6 +27,7 @@ BIAS_LIMIT = float(1 << 30)
 """Half of int32: the other half is room for the sum of products."""
 NORM_BITS = 23
 """Of a normalisation's shift: with the product of 15 + 7 bits it makes 24, what float32 holds."""
+_LEAST_SLOPE = 2.0**-15
 _INT16_MAX = (1 << 15) - 1
 CANDIDATES = 4
 """How many halvings of the scale that clips nothing are tried."""
@@ -197,6 +198,19 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
         fine = np.exp2(np.where(np.isfinite(room), np.floor(room), 0.0))
         _renew(tensors[node.input[1]], np.rint(scale * fine) / fine)
         _renew(tensors[node.input[2]], np.rint(steps * fine) / fine * scales[node.input[0]])
+
+
+def round_slopes(graph: onnx.GraphProto) -> None:
+    """Round the slopes of every PRelu, in place, to int16 multiples of 2**-15 or a coarser power:
+    their products with int8 values then are exact in float32 too.
+    """
+    tensors = {t.name: t for t in graph.initializer}
+    slopes = {n.input[1] for n in graph.node if n.op_type == "PRelu"} & tensors.keys()
+    for name in sorted(slopes):
+        data = numpy_helper.to_array(tensors[name]).astype(np.float64)
+        steepest = float(np.abs(data).max(initial=0.0))
+        fine = 2.0 ** min(15, np.floor(np.log2(_INT16_MAX / max(steepest, _LEAST_SLOPE))))
+        _renew(tensors[name], np.rint(data * fine) / fine)
 
 
 def _renew(tensor: onnx.TensorProto, data: np.ndarray) -> None:

@@ -11,9 +11,10 @@ from opu_fuse.fuse.operator_rules import TWO_OPERANDS, kind_for
 from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.hw.check import largest
-from opu_fuse.hw.spec import Access as OperandAccess
-from opu_fuse.hw.spec import Fill, ModuleKind
+from opu_fuse.hw.spec import Fill
 from opu_fuse.quant import Domain
+from opu_fuse.units.base import Access as OperandAccess
+from opu_fuse.units.base import ModuleKind
 
 _FITTING = {
     OperandAccess.PER_TENSOR: {Access.PER_TENSOR},

@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.partition import Match
 from opu_fuse.hw.chain import chain_of, exclusive
-from opu_fuse.hw.spec import HwSpec, Module, ModuleKind
+from opu_fuse.hw.spec import (
+    HwSpec,
+    Module,
+)
 from opu_fuse.quant import Domain
+from opu_fuse.units.base import ModuleKind
 
 _MOVED = (ModuleKind.COMPARATOR, ModuleKind.PAD, ModuleKind.MEM_RD)
 """Kinds in front of the array that mean the same without it; of these only comparators move."""

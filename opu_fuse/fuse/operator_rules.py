@@ -12,7 +12,7 @@ from opu_fuse.dfg.islands import float_reason
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
 from opu_fuse.fuse.scope import Scope, leaves
 from opu_fuse.hw.check_graph import RUNS
-from opu_fuse.hw.spec import ModuleKind
+from opu_fuse.units.base import ModuleKind
 
 _WINDOW = "one four-dimensional operand of known shape, explicit pads and no ceil_mode"
 _KNOWN = "operands and a result of known shape that stand for real numbers"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.units import STAGE_OF_OPERATOR
 
 
 class Pattern(IntEnum):
@@ -65,7 +66,8 @@ class FusionGraph:
 
 
 PATTERNS: dict[str, Pattern] = {
-    **dict.fromkeys(("relu", "clip", "leaky_relu", "table"), Pattern.ELEM_WISE),
+    "table": Pattern.ELEM_WISE,
+    **{op: Pattern.ELEM_WISE for op, unit in STAGE_OF_OPERATOR.items() if unit.apply is not None},
     **dict.fromkeys(("add", "multiply", "batch_norm"), Pattern.BROADCAST),
     **dict.fromkeys(
         ("reshape", "concat", "split", "shuffle", "pad", "upsample"), Pattern.INJECTIVE

@@ -19,10 +19,10 @@ from opu_fuse.fuse.order import order_units
 from opu_fuse.fuse.partition import HostOp, Match
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.isa import Stage
 from opu_fuse.layout.decided import DataLayout, lay_out, pack
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.layout.shape import Shape
+from opu_fuse.units.base import Stage
 
 Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
 
@@ -100,7 +100,6 @@ class Plans:
                 reads=reads,
                 writes=writes,
                 apart=phase.apart,
-                params=geometry.anchor is not None,
                 table=any(item.stage is Stage.TABLE for item in geometry.stages),
             )
             works.append(work)

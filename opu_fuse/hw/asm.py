@@ -29,15 +29,15 @@ from opu_fuse.hw.isa import (
     VALUE_BITS,
     Engine,
     Opcode,
-    PoolKind,
     Register,
-    ResidualKind,
     order_of,
     order_registers,
     parameters_of,
 )
 from opu_fuse.hw.problem import did_you_mean
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units.pool import PoolKind
+from opu_fuse.units.residual import ResidualKind
 
 _PAIRS = {"dram": ("dram_lo", "dram_hi"), "hash": ("hash_lo", "hash_hi")}
 """Names that stand for two registers, lower 22 bits first."""

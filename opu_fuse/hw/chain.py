@@ -17,13 +17,14 @@ from opu_fuse.hw.isa import (
     ORDER_CODE_BITS,
     ORDER_STAGES,
     PRE_UNITS,
-    PoolKind,
-    Stage,
     order_of,
     unit_params,
 )
-from opu_fuse.hw.spec import HwSpec, ModuleKind
+from opu_fuse.hw.spec import HwSpec
 from opu_fuse.quant import Domain
+from opu_fuse.units import BY_KIND, BY_STAGE, POST
+from opu_fuse.units.base import ModuleKind, Stage
+from opu_fuse.units.pool import PoolKind
 
 K = ModuleKind
 START = 0
@@ -33,13 +34,7 @@ _REMEMBERED = 64
 PRE_KINDS = (K.ADDER, K.MULTIPLIER, K.COMPARATOR)
 """Kinds of modules before the array."""
 
-STAGE_OF = {
-    K.COMPARATOR: Stage.ACT,
-    K.POOL: Stage.POOL,
-    K.RES_ADDER: Stage.RESIDUAL,
-    K.SE: Stage.RESIDUAL,
-    K.TABLE: Stage.TABLE,
-}
+STAGE_OF = {kind: unit.stage for unit in POST if unit.stage for kind in unit.runs}
 """Kinds of modules that are stages."""
 
 
@@ -59,11 +54,12 @@ class PostModule:
     @property
     def resource(self) -> str:
         """What a pass uses once: the unit, or the walk or memory that units of its kind share."""
-        return self.unit if self.stage is Stage.ACT else f"any {self.stage.name}"
+        return f"any {self.stage.name}" if BY_STAGE[self.stage].alone else self.unit
 
 
 class PostChain:
-    """Stages by code, and the orders that the graph has. follow: code -> codes that may come next
+    """Stages by code, and the orders that the graph has. units: the first module of every piece of
+    hardware, the requantiser included; follow: code -> codes that may come next
     (key `START`: without the array); ends: codes behind which a pass may leave the chain.
     """
 
@@ -72,6 +68,8 @@ class PostChain:
         head = PostModule(code=HEAD, name=HEAD_NAME, stage=Stage.REQUANT, unit=HEAD_NAME)
         stages = [name for name in behind_array(spec) if flow.modules[name].kind in STAGE_OF]
         self.modules = (head, *_modules(spec, stages))
+        first: dict[str, PostModule] = {}
+        self.units = tuple(m for m in self.modules if first.setdefault(m.unit, m) is m)
         self.by_code = {m.code: m for m in self.modules}
         self.by_name = {m.name: m for m in self.modules}
         ways = _Ways(spec, frozenset(stages))
@@ -278,5 +276,5 @@ def _modules(spec: HwSpec, names: Sequence[str]) -> Iterator[PostModule]:
             stage=stage,
             unit=unit,
             bank=known.index(unit),
-            product=module.kind is K.SE,
+            product="multiply" in BY_KIND[module.kind].runs[module.kind],
         )

@@ -11,14 +11,18 @@ from opu_fuse.hw.check_graph import GRAPH_RULES
 from opu_fuse.hw.check_rtl import RTL_RULES
 from opu_fuse.hw.isa import (
     DRAM_ADDRESS_BITS,
-    PARAM_WORDS,
     REGISTER,
-    TABLE_WORDS,
     VALUE_BITS,
     Engine,
 )
 from opu_fuse.hw.problem import Problem, bad
-from opu_fuse.hw.spec import Buffer, HwSpec
+from opu_fuse.hw.spec import (
+    Buffer,
+    HwSpec,
+)
+from opu_fuse.units import POST
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.table import TABLE_WORDS
 
 LARGEST_ON_CHIP = 1 << 28
 """Bytes of all buffers."""
@@ -60,6 +64,11 @@ def _array(spec: HwSpec) -> Iterator[Problem]:
             yield bad(path, f"mode {index} stands twice", "remove one")
 
 
+def _param_words(spec: HwSpec) -> int:
+    """Of a block in a pass through one unit of every kind."""
+    return sum(unit.words for unit in POST if not unit.runs or spec.has(*unit.runs))
+
+
 def _buffers(spec: HwSpec) -> Iterator[Problem]:
     """Every buffer is addressable, divides into its banks, and a bank holds the smallest legal
     tile.
@@ -68,7 +77,7 @@ def _buffers(spec: HwSpec) -> Iterator[Problem]:
     smallest: dict[str, tuple[int, str]] = {
         "feature": (1, "one pixel"),
         "weight": (block_rows * spec.row_words, "one kernel position of one channel block"),
-        "param": (PARAM_WORDS, "one channel block"),
+        "param": (_param_words(spec), "one channel block"),
         "residual": (1, "one pixel"),
         "psum": (1, "one pixel"),
         "output": (1, "one pixel"),

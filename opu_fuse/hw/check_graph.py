@@ -8,38 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from opu_fuse.hw.isa import HEAD_NAME
 from opu_fuse.hw.problem import Problem, bad, did_you_mean
-from opu_fuse.hw.spec import OPERATORS, Access, HwSpec, ModuleKind
+from opu_fuse.hw.spec import (
+    OPERATORS,
+    HwSpec,
+)
 from opu_fuse.quant import Domain
+from opu_fuse.units import RUNS, UNITS
+from opu_fuse.units.base import ModuleKind
 
 K = ModuleKind
 
-RUNS: dict[str, tuple[ModuleKind, ...]] = {
-    "conv": (K.IPA,),
-    "dense": (K.IPA,),
-    "add": (K.ADDER, K.RES_ADDER),
-    "multiply": (K.MULTIPLIER, K.SE),
-    "relu": (K.COMPARATOR, K.TABLE),
-    "clip": (K.COMPARATOR, K.TABLE),
-    "leaky_relu": (K.COMPARATOR, K.TABLE),
-    "max_pool": (K.POOL,),
-    "avg_pool": (K.POOL, K.IPA),
-    "pad": (K.PAD,),
-    "concat": (K.MEM_RD,),
-    "split": (K.MEM_RD,),
-    "shuffle": (K.IPA,),
-    "upsample": (K.UPSAMPLE, K.MEM_WR),
-    "batch_norm": (K.MULTIPLIER,),
-    "transposed_conv": (K.IPA,),
-    "table": (K.TABLE,),
-}
-"""Operator -> module kinds that have a behaviour for it."""
-
-OPERAND_KINDS: dict[ModuleKind, tuple[Access, ...]] = {
-    K.ADDER: (Access.PER_TENSOR, Access.PER_CHANNEL),
-    K.MULTIPLIER: (Access.PER_TENSOR, Access.PER_CHANNEL),
-    K.RES_ADDER: (Access.FULL,),
-    K.SE: (Access.PER_CHANNEL, Access.FULL),
-}
+OPERAND_KINDS = {kind: reads for unit in UNITS for kind, reads in unit.operands.items()}
 """Module kinds with a second operand, and how each may read it."""
 
 

@@ -4,16 +4,20 @@ from collections.abc import Callable, Iterator
 
 from opu_fuse.hw.chain import STAGE_OF
 from opu_fuse.hw.check_graph import predecessors, reachable
-from opu_fuse.hw.isa import PRE_UNITS, UNITS_PER_STAGE
+from opu_fuse.hw.isa import (
+    PRE_UNITS,
+    UNITS_PER_STAGE,
+)
 from opu_fuse.hw.problem import Problem
-from opu_fuse.hw.spec import Access, HwSpec, ModuleKind
+from opu_fuse.hw.spec import HwSpec
 from opu_fuse.quant import Domain
+from opu_fuse.units.base import Access, ModuleKind
 
 K = ModuleKind
 NOT_BUILT = "or set `build: false` to partition only"
 
 ARITHMETIC = (K.MULTIPLIER, K.ADDER)
-POST_CHAIN = (K.COMPARATOR, K.POOL, K.RES_ADDER, K.SE, K.TABLE, K.PAD)
+POST_CHAIN = (*STAGE_OF, K.PAD)
 ORDER = "memory, pre chain, pad, ipa, multiplier and adder, post chain, upsample"
 _PRE, _PAD, _IPA, _ACC, _POST, _UPSAMPLE = range(1, 7)
 

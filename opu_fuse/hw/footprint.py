@@ -12,9 +12,15 @@ from functools import lru_cache
 
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, Stage, order_of
+from opu_fuse.hw.isa import (
+    Engine,
+    order_of,
+)
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.sweep import sweep
+from opu_fuse.units import BY_STAGE
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Space
 
 Interval = tuple[int, int]
 Dim = tuple[int, int]
@@ -147,47 +153,20 @@ def _blocks(first: int, blocks: range, units: int = 1) -> tuple[Interval, ...]:
 
 def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     p = instruction.params
-    chain = chain_of(spec).stages(order_of(p))
-    blocks = p["blocks"]
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], 1, p["in_rows"])
     xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], 1, p["in_cols"])
-
-    def tile(base: int, row_pitch: int, block_pitch: int) -> tuple[Interval, ...]:
-        if not (ys and xs):
-            return ()
-        left, right = xs[0][0], xs[-1][1]
-        return _tile(base + left, right - left, ys, row_pitch, (blocks, block_pitch))
-
-    def before_pool(stage: Stage) -> bool:
-        return Stage.POOL in chain[chain.index(stage) :]
-
-    def reads(stage: Stage) -> bool:
-        """Absent visits do not read; output pixels always do."""
-        return not before_pool(stage) or bool(ys and xs)
-
-    found = [
-        Access(
-            space=Space.PSUM,
-            intervals=tile(p["psum"], p["psum_row_pitch"], p["psum_block_pitch"]),
-            write=False,
-        )
-    ]
-    if Stage.REQUANT in chain:
-        words = _blocks(p["param"], range(blocks))
-        found.append(Access(space=Space.PARAM, intervals=words, write=False))
-    if Stage.RESIDUAL in chain:
-        if not reads(Stage.RESIDUAL):
-            words = ()
-        elif p["res_broadcast"]:
-            words = _runs(p["res"], 1, (blocks, p["res_block_pitch"]))
-        elif before_pool(Stage.RESIDUAL):
-            words = tile(p["res"], p["res_row_pitch"], p["res_block_pitch"])
-        else:
-            words = _outputs(p, p["res"], "res")
-        found.append(Access(space=Space.RESIDUAL, intervals=words, write=False))
-    if Stage.TABLE in chain:
-        words = _runs(p["table"], TABLE_WORDS) if reads(Stage.TABLE) else ()
-        found.append(Access(space=Space.TABLE, intervals=words, write=False))
+    tile = _Visits(p, ys, xs)
+    words = tile.pixels(p["psum"], p["psum_row_pitch"], p["psum_block_pitch"])
+    found = [Access(space=Space.PSUM, intervals=words, write=False)]
+    units = [BY_STAGE[stage] for stage in chain_of(spec).stages(order_of(p))]
+    if words := sum(unit.words for unit in units):
+        whole = _runs(p["param"], words * p["blocks"])
+        found.append(Access(space=Space.PARAM, intervals=whole, write=False))
+    for number, unit in enumerate(units):
+        if unit.reads is not None and unit.memory is not None:
+            before_pool = any(later.windows for later in units[number:])
+            words = unit.reads(p, tile if before_pool else _Outputs(p))
+            found.append(Access(space=unit.memory, intervals=words, write=False))
     found.append(Access(space=Space.OUTPUT, intervals=_outputs(p, p["out"], "out"), write=True))
     if p["keep"]:
         words = _outputs(p, p["keep_at"], "keep")
@@ -197,8 +176,46 @@ def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
 
 def _outputs(p: Mapping[str, int], base: int, name: str) -> tuple[Interval, ...]:
     """A word for every output pixel of post, at the pitches of `name`."""
-    rows = (p["out_rows"], p[f"{name}_row_pitch"])
-    return _runs(base, p["out_cols"], rows, (p["blocks"], p[f"{name}_block_pitch"]))
+    return _Outputs(p).pixels(base, p[f"{name}_row_pitch"], p[f"{name}_block_pitch"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """What stages read that see every output pixel once (`units.base.Reach`)."""
+
+    p: Mapping[str, int]
+
+    def pixels(self, base: int, row_pitch: int, block_pitch: int) -> tuple[Interval, ...]:
+        p = self.p
+        return _runs(base, p["out_cols"], (p["out_rows"], row_pitch), (p["blocks"], block_pitch))
+
+    def blocks(self, base: int, block_pitch: int) -> tuple[Interval, ...]:
+        return _runs(base, 1, (self.p["blocks"], block_pitch))
+
+    def run(self, base: int, words: int) -> tuple[Interval, ...]:
+        return _runs(base, words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Visits:
+    """What stages read that see the positions of windows; absent ones do not read."""
+
+    p: Mapping[str, int]
+    ys: tuple[Interval, ...]
+    xs: tuple[Interval, ...]
+
+    def pixels(self, base: int, row_pitch: int, block_pitch: int) -> tuple[Interval, ...]:
+        if not (self.ys and self.xs):
+            return ()
+        left, right = self.xs[0][0], self.xs[-1][1]
+        blocks = (self.p["blocks"], block_pitch)
+        return _tile(base + left, right - left, self.ys, row_pitch, blocks)
+
+    def blocks(self, base: int, block_pitch: int) -> tuple[Interval, ...]:
+        return _runs(base, 1, (self.p["blocks"], block_pitch)) if self.ys and self.xs else ()
+
+    def run(self, base: int, words: int) -> tuple[Interval, ...]:
+        return _runs(base, words) if self.ys and self.xs else ()
 
 
 @lru_cache(maxsize=4096)

@@ -10,12 +10,10 @@ from opu_fuse.hw.cheader import c_header
 from opu_fuse.hw.document import isa_page, registers_page
 from opu_fuse.hw.draw import draw_svg
 from opu_fuse.hw.load import load_hw, spec_names
-from opu_fuse.hw.svpackage import sv_package
+from opu_fuse.hw.svpackage import sv_files
 from opu_fuse.resources import hw_specs_dir, rtl_dir
 
 logger = logging.getLogger(__name__)
-
-__all__ = ["generated_files", "main", "sv_package"]
 
 
 def generated_files() -> dict[str, str]:
@@ -29,7 +27,7 @@ def generated_files() -> dict[str, str]:
         spec = load_hw(name)
         files[f"docs/pictures/{name}.svg"] = draw_svg(spec)
         if spec.build:
-            files[f"rtl_sim/gen/{name}/opu_pkg.sv"] = sv_package(spec)
+            files |= {f"rtl_sim/gen/{name}/{file}": text for file, text in sv_files(spec).items()}
     return files
 
 

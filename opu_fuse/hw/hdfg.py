@@ -9,7 +9,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from opu_fuse.hw.spec import HwSpec, Module, ModuleKind
+from opu_fuse.hw.spec import (
+    HwSpec,
+    Module,
+)
+from opu_fuse.units.base import ModuleKind
 
 if TYPE_CHECKING:
     import networkx as nx  # slow to import, and few need the graph

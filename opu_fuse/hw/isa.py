@@ -13,9 +13,12 @@ Bit e of `wait` pops one token of counter (engine e -> this engine) before the s
 `signal` pushes one token of counter (this engine -> engine e) at retirement.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
+
+from opu_fuse.units import AFFINE, POST
+from opu_fuse.units.base import Field, Stage, Unit
 
 VALUE_BITS = 22
 REGISTERS_PER_ENGINE = 64
@@ -41,47 +44,6 @@ SYNC_ENGINES = (Engine.LOAD, Engine.COMPUTE, Engine.POST, Engine.STORE)
 """Engines that may signal and wait on each other; one counter for every ordered pair of
 different ones.
 """
-
-
-class Space(StrEnum):
-    """Memories an instruction can touch; all but DRAM are addressed in their own words."""
-
-    DRAM = "dram"
-    FEATURE = "feature"
-    WEIGHT = "weight"
-    PARAM = "param"
-    RESIDUAL = "residual"
-    PSUM = "psum"
-    OUTPUT = "output"
-    PRE = "pre"
-    TABLE = "table"
-
-
-class Stage(IntEnum):
-    """What a stage of the post chain does, and PRE for those before the array. Which module has
-    which code in `order` is a matter of the spec (`hw/chain.py`).
-    """
-
-    REQUANT = 1
-    ACT = 2
-    POOL = 3
-    RESIDUAL = 4
-    TABLE = 5
-    PRE = 6
-
-
-class PoolKind(IntEnum):
-    """Values of `pool_kind`."""
-
-    MAX = 0
-    AVERAGE = 1
-
-
-class ResidualKind(IntEnum):
-    """Values of `res_kind`."""
-
-    ADD = 0
-    MULTIPLY = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,37 +83,32 @@ def _opcodes(engine: Engine, *rows: tuple[str, str]) -> tuple[Opcode, ...]:
     return tuple(Opcode(engine=engine, name=n, code=i, doc=d) for i, (n, d) in enumerate(rows))
 
 
-def _registers(engine: Engine, *rows: tuple[str, int, str]) -> tuple[Register, ...]:
-    """Rows of (name, bits, doc); negative bits mean signed; the index is the position."""
+def _registers(
+    engine: Engine, fields: Iterable[Field], units: Iterable[Unit] = ()
+) -> tuple[Register, ...]:
+    """Registers of an engine by index: its own, and those of the units in it."""
+    rows: list[tuple[Field, Stage | None]] = [(field, None) for field in fields]
+    for unit in units:
+        rows += [(field, None) for field in unit.shared]
+        rows += [(field, unit.stage) for field in unit.registers]
     return tuple(
         Register(
             engine=engine,
-            name=n,
-            index=i,
-            bits=abs(b),
-            signed=b < 0,
-            doc=d,
-            stage=_UNIT_REGISTERS.get(n),
+            name=f.name,
+            index=f.index,
+            bits=abs(f.bits),
+            signed=f.bits < 0,
+            doc=f.doc,
+            stage=stage,
         )
-        for i, (n, b, d) in enumerate(rows)
+        for f, stage in sorted(rows, key=lambda row: row[0].index)
     )
 
 
-_UNIT_REGISTERS = {
-    f"{prefix}_{name}": stage
-    for stage, prefix, names in (
-        (Stage.ACT, "act", ("pos", "neg", "shift", "x_zero", "y_zero", "lo", "hi")),
-        (Stage.POOL, "pool", ("kind", "mult", "shift", "x_zero", "y_zero")),
-        (
-            Stage.RESIDUAL,
-            "res",
-            ("a_mult", "b_mult", "shift", "a_zero", "b_zero", "y_zero", "kind"),
-        ),
-        (Stage.PRE, "pre", ("zero", "lo", "hi")),
-    )
-    for name in names
-}
-"""Registers that a machine has once for each unit that does such a stage; `bank` selects it."""
+def _numbered(*rows: tuple[str, int, str]) -> tuple[Field, ...]:
+    """Rows of (name, bits, doc) by position."""
+    return tuple(Field(i, *row) for i, row in enumerate(rows))
+
 
 _DRAM = (
     ("dram_lo", 22, "byte offset in the memory window, bits 21:0"),
@@ -164,6 +121,35 @@ _SHAPE = (
     ("blocks", 16, "blocks, >= 1"),
     ("block_pitch", 22, "DRAM words from block to block"),
 )
+
+_WALK = (
+    Field(0, "psum", 22, "partial sum word of tile pixel (0, 0), block 0"),
+    Field(1, "psum_row_pitch", 16, "partial sum words from tile row to tile row"),
+    Field(2, "psum_block_pitch", 22, "partial sum words from block to block"),
+    Field(3, "in_rows", 16, "tile rows; window positions outside are absent"),
+    Field(4, "in_cols", 16, "tile columns; window positions outside are absent"),
+    Field(5, "origin_y", -17, "tile row of output row 0, window row 0"),
+    Field(6, "origin_x", -17, "tile column of output column 0, window column 0"),
+    Field(7, "stride_y", 8, "tile rows between output rows, >= 1"),
+    Field(8, "stride_x", 8, "tile columns between output columns, >= 1"),
+    Field(9, "win_rows", 8, "window rows (1 without pooling)"),
+    Field(10, "win_cols", 8, "window columns (1 without pooling)"),
+    Field(11, "out_rows", 16, "output rows"),
+    Field(12, "out_cols", 16, "output columns"),
+    Field(13, "blocks", 16, "channel blocks"),
+    Field(15, "out", 22, "output buffer word of output pixel (0, 0), block 0"),
+    Field(16, "out_row_pitch", 16, "output buffer words from row to row"),
+    Field(17, "out_block_pitch", 22, "output buffer words from block to block"),
+    Field(21, "order", 20, "post chain: codes of modules, four bits each, first stage lowest"),
+    Field(45, "keep", 1, "1: every output word goes into the feature buffer, too"),
+    Field(46, "keep_at", 22, "feature buffer word of output pixel (0, 0), block 0"),
+    Field(47, "keep_row_pitch", 16, "feature words from row to row"),
+    Field(48, "keep_block_pitch", 22, "feature words from block to block"),
+    Field(49, "bank", 4, "unit whose registers are written from here on, among those of its stage"),
+    Field(50, "order_2", 20, "post chain: sixth to tenth stage"),
+    Field(51, "order_3", 20, "post chain: eleventh to fifteenth stage"),
+)
+"""Registers of post that belong to no unit."""
 
 OPCODES: tuple[Opcode, ...] = (
     *_opcodes(
@@ -195,126 +181,83 @@ OPCODES: tuple[Opcode, ...] = (
 REGISTERS: tuple[Register, ...] = (
     *_registers(
         Engine.FETCH,
-        ("hash_lo", 22, "bits 21:0 of the spec hash the program was made for"),
-        ("hash_hi", 22, "bits 43:22 of the spec hash"),
+        _numbered(
+            ("hash_lo", 22, "bits 21:0 of the spec hash the program was made for"),
+            ("hash_hi", 22, "bits 43:22 of the spec hash"),
+        ),
     ),
     *_registers(
         Engine.LOAD,
-        *_DRAM,
-        ("dst", 22, "first word written in the destination buffer; words are written contiguously"),
-        *_SHAPE,
+        _numbered(
+            *_DRAM,
+            (
+                "dst",
+                22,
+                "first word written in the destination buffer, the others follow it",
+            ),
+            *_SHAPE,
+        ),
     ),
     *_registers(
         Engine.COMPUTE,
-        ("feature", 22, "feature buffer word of tile pixel (0, 0), block 0"),
-        ("row_pitch", 16, "feature words from tile row to tile row"),
-        ("block_pitch", 22, "feature words from channel block to channel block"),
-        ("in_rows", 16, "rows of the tile; rows outside 0..in_rows-1 read as pad_value"),
-        ("in_cols", 16, "pixels per row of the tile; columns outside read as pad_value"),
-        ("origin_y", -17, "tile row read for output row 0 and kernel row 0"),
-        ("origin_x", -17, "tile column read for output column 0 and kernel column 0"),
-        ("stride_y", 8, "tile rows between output rows, >= 1"),
-        ("stride_x", 8, "tile columns between output columns, >= 1"),
-        ("dilation_y", 8, "tile rows between kernel rows, >= 1"),
-        ("dilation_x", 8, "tile columns between kernel columns, >= 1"),
-        ("out_rows", 16, "output rows of the tile"),
-        ("out_cols", 16, "output columns of the tile"),
-        ("kernel_rows", 16, "kernel rows visited"),
-        ("kernel_cols", 16, "kernel columns visited"),
         (
-            "ic_steps",
-            16,
-            "input channel segments visited (of the mode's ic channels; copy: blocks)",
+            *_numbered(
+                ("feature", 22, "feature buffer word of tile pixel (0, 0), block 0"),
+                ("row_pitch", 16, "feature words from tile row to tile row"),
+                ("block_pitch", 22, "feature words from channel block to channel block"),
+                ("in_rows", 16, "rows of the tile; rows outside 0..in_rows-1 read as pad_value"),
+                ("in_cols", 16, "pixels per row of the tile; columns outside read as pad_value"),
+                ("origin_y", -17, "tile row read for output row 0 and kernel row 0"),
+                ("origin_x", -17, "tile column read for output column 0 and kernel column 0"),
+                ("stride_y", 8, "tile rows between output rows, >= 1"),
+                ("stride_x", 8, "tile columns between output columns, >= 1"),
+                ("dilation_y", 8, "tile rows between kernel rows, >= 1"),
+                ("dilation_x", 8, "tile columns between kernel columns, >= 1"),
+                ("out_rows", 16, "output rows of the tile"),
+                ("out_cols", 16, "output columns of the tile"),
+                ("kernel_rows", 16, "kernel rows visited"),
+                ("kernel_cols", 16, "kernel columns visited"),
+                (
+                    "ic_steps",
+                    16,
+                    "input channel segments visited (of the mode's ic channels; copy: blocks)",
+                ),
+                ("oc_steps", 16, "output channel groups visited (of the mode's oc channels)"),
+                ("mode", 4, "index into the spec's array modes"),
+                ("weight", 22, "weight buffer word of the first weight row"),
+                ("psum", 22, "partial sum word of output pixel (0, 0), block 0"),
+                ("psum_block_pitch", 22, "partial sum words from output block to output block"),
+                (
+                    "accumulate",
+                    1,
+                    "1: add to the partial sums; 0: a lane's first visit overwrites",
+                ),
+                ("pad_value", -8, "int8 read outside the tile"),
+                ("slot_log2", 4, "log2 of the bytes a pixel takes in a feature word"),
+                ("ic_first", 16, "first input segment visited"),
+                ("oc_first", 16, "first output channel group visited"),
+                ("pre", 3, "units of the pre chain that features pass"),
+                ("pre_param", 22, "pre chain parameter word of block 0 (8 words a block and unit)"),
+            ),
+            Field(31, "bank", 4, "unit of the pre chain whose registers are written from here on"),
         ),
-        ("oc_steps", 16, "output channel groups visited (of the mode's oc channels)"),
-        ("mode", 4, "index into the spec's array modes"),
-        ("weight", 22, "weight buffer word of the first weight row"),
-        ("psum", 22, "partial sum word of output pixel (0, 0), block 0"),
-        ("psum_block_pitch", 22, "partial sum words from output block to output block"),
-        ("accumulate", 1, "1: add to the partial sums; 0: the first visit of a lane overwrites"),
-        ("pad_value", -8, "int8 read outside the tile"),
-        ("slot_log2", 4, "log2 of the bytes a pixel takes in a feature word"),
-        ("ic_first", 16, "first input segment visited"),
-        ("oc_first", 16, "first output channel group visited"),
-        ("pre", 3, "units of the pre chain that features pass"),
-        ("pre_param", 22, "pre chain parameter word of block 0 (8 words a block and unit)"),
-        ("pre_zero", -8, "zero point after the unit"),
-        ("pre_lo", -8, "lower clamp of the unit"),
-        ("pre_hi", -8, "upper clamp of the unit"),
-        ("bank", 4, "unit of the pre chain whose registers are written from here on"),
+        (AFFINE,),
     ),
-    *_registers(
-        Engine.POST,
-        ("psum", 22, "partial sum word of tile pixel (0, 0), block 0"),
-        ("psum_row_pitch", 16, "partial sum words from tile row to tile row"),
-        ("psum_block_pitch", 22, "partial sum words from block to block"),
-        ("in_rows", 16, "tile rows; window positions outside are absent"),
-        ("in_cols", 16, "tile columns; window positions outside are absent"),
-        ("origin_y", -17, "tile row of output row 0, window row 0"),
-        ("origin_x", -17, "tile column of output column 0, window column 0"),
-        ("stride_y", 8, "tile rows between output rows, >= 1"),
-        ("stride_x", 8, "tile columns between output columns, >= 1"),
-        ("win_rows", 8, "window rows (1 without pooling)"),
-        ("win_cols", 8, "window columns (1 without pooling)"),
-        ("out_rows", 16, "output rows"),
-        ("out_cols", 16, "output columns"),
-        ("blocks", 16, "channel blocks"),
-        ("param", 22, "parameter buffer word of block 0 (8 words a block)"),
-        ("out", 22, "output buffer word of output pixel (0, 0), block 0"),
-        ("out_row_pitch", 16, "output buffer words from row to row"),
-        ("out_block_pitch", 22, "output buffer words from block to block"),
-        ("res", 22, "residual buffer word of pixel (0, 0), block 0"),
-        ("res_row_pitch", 16, "residual words from row to row"),
-        ("res_block_pitch", 22, "residual words from block to block"),
-        ("order", 20, "post chain: codes of modules, four bits each, first stage lowest"),
-        ("requant_zero", -8, "zero point after REQUANT"),
-        ("pool_kind", 1, "0 max, 1 average"),
-        ("pool_mult", 16, "average: multiplier"),
-        ("pool_shift", 6, "average: right shift"),
-        ("pool_x_zero", -8, "average: zero point before"),
-        ("pool_y_zero", -8, "average: zero point after"),
-        ("act_pos", 16, "slope multiplier at and above the zero point"),
-        ("act_neg", 16, "slope multiplier below the zero point"),
-        ("act_shift", 6, "right shift after the slope"),
-        ("act_x_zero", -8, "zero point before"),
-        ("act_y_zero", -8, "zero point after"),
-        ("act_lo", -8, "lower clamp"),
-        ("act_hi", -8, "upper clamp"),
-        ("res_a_mult", 16, "multiplier of the chain's operand"),
-        ("res_b_mult", 16, "multiplier of the residual buffer's operand"),
-        ("res_shift", 6, "right shift of the sum"),
-        ("res_a_zero", -8, "zero point of the chain's operand"),
-        ("res_b_zero", -8, "zero point of the residual operand"),
-        ("res_y_zero", -8, "zero point of the sum"),
-        ("res_kind", 1, "0 sum, 1 product (multiplier res_a_mult)"),
-        ("res_broadcast", 1, "1: one residual word a block, the same for every pixel"),
-        ("table", 22, "table memory word of the entry for -128"),
-        ("pool_slots", 3, "max: pixels of a word that pool among each other (0, 2 or 4)"),
-        ("keep", 1, "1: every output word goes into the feature buffer, too"),
-        ("keep_at", 22, "feature buffer word of output pixel (0, 0), block 0"),
-        ("keep_row_pitch", 16, "feature words from row to row"),
-        ("keep_block_pitch", 22, "feature words from block to block"),
-        ("bank", 4, "unit whose registers are written from here on, among those of its stage"),
-        ("order_2", 20, "post chain: sixth to tenth stage"),
-        ("order_3", 20, "post chain: eleventh to fifteenth stage"),
-    ),
+    *_registers(Engine.POST, _WALK, POST),
     *_registers(
         Engine.STORE,
-        *_DRAM,
-        ("src", 22, "first output buffer word read; words are read contiguously"),
-        *_SHAPE,
-        ("word_gap", 16, "DRAM words left out between words of a run"),
-        ("repeat_rows", 8, "further times every run is written, each a row_pitch on"),
-        ("repeat_cols", 8, "further times every word is written, each behind the last"),
-        ("skip_low", 8, "bytes at the low end of every word that are not written"),
-        ("skip_high", 8, "bytes at the high end of every word that are not written"),
+        _numbered(
+            *_DRAM,
+            ("src", 22, "first output buffer word read; words are read contiguously"),
+            *_SHAPE,
+            ("word_gap", 16, "DRAM words left out between words of a run"),
+            ("repeat_rows", 8, "further times every run is written, each a row_pitch on"),
+            ("repeat_cols", 8, "further times every word is written, each behind the last"),
+            ("skip_low", 8, "bytes at the low end of every word that are not written"),
+            ("skip_high", 8, "bytes at the high end of every word that are not written"),
+        ),
     ),
 )
-
-PARAM_WORDS = 8
-"""Parameter buffer words per channel block: one lane takes 8 bytes (int32 bias, uint16 mult,
-int8 shift, zero byte).
-"""
 
 HEAD, HEAD_NAME = 1, "requant"
 """Code of the requantiser, which is no module of a spec, and what it is called."""
@@ -330,9 +273,6 @@ PRE_UNITS = 6
 ORDER_REGISTERS = ("order", "order_2", "order_3")
 ORDER_BITS, ORDER_CODE_BITS, ORDER_STAGES = 20, 4, 15
 """Of each of these registers and of a code; codes in all of them, 0 behind the last stage."""
-
-TABLE_WORDS = 256
-"""Table memory words of one unary function: an entry for every int8, every lane its own."""
 
 
 def _check() -> None:
@@ -359,6 +299,7 @@ _check()
 
 OPCODE: dict[tuple[Engine, str], Opcode] = {(o.engine, o.name): o for o in OPCODES}
 REGISTER: dict[tuple[Engine, str], Register] = {(r.engine, r.name): r for r in REGISTERS}
+_OF_UNITS = tuple(r.name for r in REGISTERS if r.stage is not None)
 
 
 def registers_of(engine: Engine) -> tuple[Register, ...]:
@@ -391,5 +332,5 @@ def unit_params(params: Mapping[str, int], bank: int) -> Mapping[str, int]:
     """Parameters with the stage registers of one unit under their plain names."""
     if bank == 0:
         return params
-    own = {n: params.get(unit_register(n, bank), 0) for n in _UNIT_REGISTERS if n in params}
+    own = {n: params.get(unit_register(n, bank), 0) for n in _OF_UNITS if n in params}
     return {**params, **own}

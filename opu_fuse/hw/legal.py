@@ -6,7 +6,7 @@ matter of these rules: whether accesses stay inside their memories is looked at 
 
 from collections.abc import Iterator, Mapping
 
-from opu_fuse.hw.chain import PostModule, chain_of, pool_kind
+from opu_fuse.hw.chain import chain_of, pool_kind
 from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import (
@@ -15,16 +15,15 @@ from opu_fuse.hw.isa import (
     SYNC_ENGINES,
     WATCHDOG_RESET,
     Engine,
-    PoolKind,
-    ResidualKind,
-    Stage,
     order_of,
     unit_params,
 )
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.spec import ModuleKind as K
 from opu_fuse.hw.sweep import sweep
 from opu_fuse.hw.timing import post_visits
+from opu_fuse.units import BY_STAGE
+from opu_fuse.units.base import ModuleKind as K
+from opu_fuse.units.base import Stage
 
 _TRANSFER = ("run", "rows", "blocks")
 _STRIDES = ("stride_y", "stride_x")
@@ -46,10 +45,6 @@ COUNTS: dict[tuple[Engine, str], tuple[str, ...]] = {
     (Engine.STORE, "store"): _TRANSFER,
 }
 """Registers that must not be zero when the instruction starts."""
-_FACTORS = {
-    ResidualKind.ADD: ("res_a_mult", "res_b_mult"),
-    ResidualKind.MULTIPLY: ("res_a_mult",),
-}
 
 
 def illegal(instruction: Instruction, spec: HwSpec) -> str | None:
@@ -178,12 +173,15 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
         yield f"has order {order:#x}, which the graph of {spec.name} has not: {mistake}"
     stages = chain.unpack(order)
     for stage in stages:
-        if stage.stage is Stage.RESIDUAL:
-            yield from _residual(unit_params(p, stage.bank), stage, spec)
-    pools = [stage for stage in stages if stage.stage is Stage.POOL]
+        own, names = unit_params(p, stage.bank), {"module": stage.name, "machine": spec.name}
+        bits = spec.numeric.multiplier_bits
+        for found in BY_STAGE[stage.stage].mistakes(
+            own, product=stage.product, multiplier_bits=bits
+        ):
+            yield found.format(**names)
+    pools = [stage for stage in stages if BY_STAGE[stage.stage].windows]
     if p["pool_slots"]:
-        own = unit_params(p, pools[0].bank) if pools else p
-        yield from _slots(own, spec, pools=bool(pools))
+        yield from _slots(p, spec, pools=bool(pools))
     if pools:
         return
     if (p["win_rows"], p["win_cols"]) != (1, 1):
@@ -198,26 +196,14 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
             yield f"reads {axis} {first}..{last} of a tile of {limit} without POOL in its chain"
 
 
-def _residual(p: Mapping[str, int], stage: PostModule, spec: HwSpec) -> Iterator[str]:
-    """The module does what its kind says; without multipliers factors are powers of two."""
-    kind = ResidualKind.MULTIPLY if stage.product else ResidualKind.ADD
-    if p["res_kind"] != kind:
-        yield f"has res_kind = {p['res_kind']}, but {stage.name} does {kind.name.lower()}"
-    for name in _FACTORS[kind] if not spec.numeric.multiplier_bits else ():
-        if p[name] & (p[name] - 1):
-            yield f"has {name} = {p[name]}, {spec.name} only shifts"
-
-
 def _slots(p: Mapping[str, int], spec: HwSpec, *, pools: bool) -> Iterator[str]:
-    """Packed pixels pool two columns by two, by maximum."""
+    """Packed pixels pool among each other only where the array packs them, and a pool is there."""
     largest = max(mode.px for mode in spec.array.modes)
     slots = p["pool_slots"]
     if slots not in (2, 4) or slots > largest:
         yield f"has pool_slots = {slots}, the array packs up to {largest} pixels into a word"
-    if not pools or p["pool_kind"] != PoolKind.MAX:
+    if not pools:
         yield "has pool_slots, but no maximum in its chain"
-    if (p["win_cols"], p["stride_x"]) != (2, 2):
-        yield f"folds windows of {p['win_cols']} columns, {p['stride_x']} apart, only 2 by 2"
 
 
 def least_cycles(instruction: Instruction, spec: HwSpec) -> int:

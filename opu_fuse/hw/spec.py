@@ -19,30 +19,14 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from opu_fuse.quant import Domain
+from opu_fuse.units import RUNS
+from opu_fuse.units.base import Access, ModuleKind
 
 SPEC_HASH_BITS = 44
 NOT_IN_HASH = ("description", "dram.bytes_per_cycle", "dram.latency")
 """Keys that describe rather than define the machine: set at run time or for people."""
 
-OPERATORS = (
-    "conv",
-    "dense",
-    "add",
-    "multiply",
-    "relu",
-    "clip",
-    "leaky_relu",
-    "max_pool",
-    "avg_pool",
-    "pad",
-    "concat",
-    "split",
-    "shuffle",
-    "upsample",
-    "batch_norm",
-    "transposed_conv",
-    "table",
-)
+OPERATORS = tuple(RUNS)
 """DFG operators a spec may map to module kinds; virtual ones (flatten, reshape, identity) do no
 work and are never mapped.
 """
@@ -50,34 +34,6 @@ work and are never mapped.
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 Count = Annotated[int, Field(ge=1)]
 QueueDepth = Annotated[int, Field(ge=1, le=65_536)]
-
-
-class ModuleKind(StrEnum):
-    """What a module of the HDFG does."""
-
-    MEM_RD = "mem_rd"
-    PAD = "pad"
-    IPA = "ipa"
-    ADDER = "adder"
-    MULTIPLIER = "multiplier"
-    COMPARATOR = "comparator"
-    POOL = "pool"
-    RES_ADDER = "res_adder"
-    UPSAMPLE = "upsample"
-    SE = "se"
-    TABLE = "table"
-    MEM_WR = "mem_wr"
-    NOP = "nop"
-
-
-class Access(StrEnum):
-    """How a module reads its second operand. `per_channel` accepts `per_tensor` too; `full` only a
-    feature map.
-    """
-
-    PER_TENSOR = "per_tensor"
-    PER_CHANNEL = "per_channel"
-    FULL = "full"
 
 
 class Fill(StrEnum):

@@ -6,9 +6,12 @@ the first module that uses it.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from opu_fuse.hw.chain import HEAD, PostChain, PostModule, chain_of
-from opu_fuse.hw.isa import ORDER_CODE_BITS, Stage
+from opu_fuse.hw.chain import HEAD, PostChain, chain_of
+from opu_fuse.hw.isa import ORDER_CODE_BITS
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.timing import hold_cycles
+from opu_fuse.units import BY_STAGE
+from opu_fuse.units.base import Stage
 
 _CODES = 1 << ORDER_CODE_BITS
 _EXIT = 0
@@ -17,18 +20,13 @@ _EXIT = 0
 def sv_chain(spec: HwSpec) -> str:
     """Constants of a machine's post chain."""
     chain = chain_of(spec)
-    place_of = {m.unit: i for i, m in enumerate(_units(chain), _EXIT + 1)}
+    place_of = {m.unit: i for i, m in enumerate(chain.units, _EXIT + 1)}
     return "\n".join((*_codes(chain, place_of), *_places(chain, place_of), *_counts(spec))) + "\n"
 
 
 def units_of(spec: HwSpec, stage: Stage) -> int:
     """Units of a stage for which there are registers: one, too, where a machine has none."""
     return max(1, chain_of(spec).banks(stage))
-
-
-def _units(chain: PostChain) -> list[PostModule]:
-    first = {m.unit: m for m in reversed(chain.modules)}
-    return [m for m in chain.modules if first[m.unit] is m]
 
 
 def _codes(chain: PostChain, place_of: dict[str, int]) -> Iterator[str]:
@@ -48,7 +46,7 @@ def _codes(chain: PostChain, place_of: dict[str, int]) -> Iterator[str]:
 
 
 def _places(chain: PostChain, place_of: dict[str, int]) -> Iterator[str]:
-    units = _units(chain)
+    units = chain.units
     count = len(units) + 1
     feeds: list[set[int]] = [set() for _ in range(count)]
     for code, targets in chain.follow.items():
@@ -65,6 +63,11 @@ def _places(chain: PostChain, place_of: dict[str, int]) -> Iterator[str]:
     yield f"  localparam int unsigned POST_PLACES = {count};"
     yield _array(f"{wide}[2:0]", "PLACE_STAGE", stages)
     yield _array(f"{wide}[3:0]", "PLACE_BANK", banks)
+    words = [f"4'd{0 if m is None else BY_STAGE[m.stage].words}" for m in (None, *units)]
+    yield "  // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind"
+    yield "  // the requantiser need theirs after the first visit of the next one."
+    yield _array(f"{wide}[3:0]", "PLACE_WORDS", words)
+    yield f"  localparam int unsigned POST_HOLD = {hold_cycles(chain)};"
     yield _array(f"{wide}[{count - 1}:0]", "PLACE_FEED", [_bits(feed, count) for feed in feeds])
 
 

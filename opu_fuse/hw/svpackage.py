@@ -8,28 +8,23 @@ module needs to know about a machine is here; the RTL itself holds no size and n
 from opu_fuse.hw.isa import (
     BANK,
     OPCODES,
-    PARAM_WORDS,
     VALUE_BITS,
     WATCHDOG_RESET,
     Engine,
-    PoolKind,
     Register,
-    ResidualKind,
-    Stage,
     registers_of,
 )
-from opu_fuse.hw.regmap import (
-    ADDRESS_BITS,
-    CONTROL_REGISTERS,
-    ID_VALUE,
-    VERSION_VALUE,
-    ErrorCode,
+from opu_fuse.hw.regmap import ADDRESS_BITS, CONTROL_REGISTERS, ID_VALUE, VERSION_VALUE, ErrorCode
+from opu_fuse.hw.spec import (
+    SPEC_HASH_BITS,
+    HwSpec,
 )
-from opu_fuse.hw.spec import SPEC_HASH_BITS, HwSpec, ModuleKind
 from opu_fuse.hw.svchain import sv_chain, units_of
-
-KEYWORDS = frozenset({"table"})
-"""Register names that SystemVerilog keeps for itself."""
+from opu_fuse.hw.svunits import sv_field, sv_units
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import ModuleKind, Stage
+from opu_fuse.units.pool import PoolKind
+from opu_fuse.units.residual import ResidualKind
 
 
 def sv_package(spec: HwSpec) -> str:
@@ -49,6 +44,11 @@ def sv_package(spec: HwSpec) -> str:
         "\nendpackage\n/* verilator lint_on UNUSEDSIGNAL */\n/* verilator lint_on UNUSEDPARAM */\n"
     )
     return "\n".join(sections) + closing
+
+
+def sv_files(spec: HwSpec) -> dict[str, str]:
+    """All generated files of one machine's RTL, by name."""
+    return {"opu_pkg.sv": sv_package(spec), "opu_units.svh": sv_units(spec)}
 
 
 def _head(spec: HwSpec) -> str:
@@ -193,7 +193,7 @@ def _params(engine: Engine, spec: HwSpec) -> str:
     registers = registers_of(engine)
     name = engine.name.lower()
     kind = f"{name}_params_t"
-    fields = "\n".join(f"    {_field_type(r, spec)} {_field(r)};" for r in registers)
+    fields = "\n".join(f"    {_field_type(r, spec)} {sv_field(r.name)};" for r in registers)
     sets = "\n".join(f"      6'd{r.index}: {_set(r, name, spec)}" for r in registers)
     fits = "\n".join(f"      6'd{r.index}: fits_{name} = {_fits(r, spec)};" for r in registers)
     banked = any(r.stage is not None for r in registers)
@@ -228,17 +228,12 @@ def _params(engine: Engine, spec: HwSpec) -> str:
 
 
 def _set(register: Register, name: str, spec: HwSpec) -> str:
-    field, value = f"set_{name}.{_field(register)}", f"value[{register.bits - 1}:0]"
+    field, value = f"set_{name}.{sv_field(register.name)}", f"value[{register.bits - 1}:0]"
     units = 1 if register.stage is None else units_of(spec, register.stage)
     if units == 1:
         return f"{field} = {value};"
     arms = " ".join(f"4'd{u}: {field}[{u}] = {value};" for u in range(units))
     return f"case (params.bank) {arms} default: ; endcase"
-
-
-def _field(register: Register) -> str:
-    """Its name; SystemVerilog's own words get an underscore."""
-    return f"{register.name}_" if register.name in KEYWORDS else register.name
 
 
 def _field_type(register: Register, spec: HwSpec) -> str:

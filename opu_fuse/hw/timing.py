@@ -4,9 +4,14 @@ Cost model, cycle engine and RTL benches share these numbers; none of them conta
 other engines or for memory. First the steady rates, then one instruction to the cycle.
 """
 
-from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.isa import PARAM_WORDS, PoolKind, Stage
+from collections.abc import Iterable
+
+from opu_fuse.hw.chain import PostChain, chain_of
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units import BY_STAGE
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Stage
+from opu_fuse.units.pool import PoolKind
 
 MIN_ROW_CYCLES = 4
 """Sweeps of neighbouring weight rows start at least this far apart: a partial sum is written before
@@ -98,19 +103,28 @@ SWEEP_SETUP_CYCLES = 2
 POST_SETUP_CYCLES = 3
 """From the start of a post instruction to its first visit."""
 
-POST_PARAM_CYCLES = 9
-"""From the start, or the first visit of a block, to the first visit that has the parameters loaded
-meanwhile.
-"""
+POST_HEAD_CYCLES = 6
+"""From a visit until its value is in the first stage behind the requantiser, and a margin."""
 
-STAGE_CYCLES = {
-    Stage.REQUANT: 0,
-    Stage.ACT: 2,
-    Stage.POOL: 3,
-    Stage.RESIDUAL: 3,
-    Stage.TABLE: 2,
-}
-"""What a stage adds to the way of a value through the post chain."""
+
+def post_hold_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
+    """From the first visit of a block to the loading of the next one's parameters: stages behind
+    the requantiser use theirs until the block before has passed them. All units count, so that the
+    machine needs no sum for each pass.
+    """
+    if not any(BY_STAGE[stage].words for stage in stages if stage is not Stage.REQUANT):
+        return 0
+    return hold_cycles(chain_of(hw))
+
+
+def hold_cycles(chain: PostChain) -> int:
+    """What `post_hold_cycles` is for all such passes: values are past all units of the machine."""
+    return POST_HEAD_CYCLES + sum(BY_STAGE[m.stage].cycles for m in chain.units)
+
+
+def post_words(stages: Iterable[Stage]) -> int:
+    """Parameter words of a block."""
+    return sum(BY_STAGE[stage].words for stage in stages)
 
 
 def drain_cycles(hw: HwSpec) -> int:
@@ -139,23 +153,23 @@ def copy_alone_cycles(hw: HwSpec, *, pixels: int, blocks: int) -> int:
 
 def post_drain_cycles(stages: tuple[Stage, ...]) -> int:
     """From the last visit of a post instruction to its retirement."""
-    return 6 + sum(STAGE_CYCLES[stage] for stage in stages)
+    return 6 + sum(BY_STAGE[stage].cycles for stage in stages)
 
 
-def post_block_cycles(*, visits: int, requant: bool) -> int:
+def post_block_cycles(*, visits: int, words: int, hold: int = 0) -> int:
     """From block to block of a post instruction: its visits, but not before the parameters of the
-    next block are loaded.
+    next block are loaded (`post_words`, `post_hold_cycles`).
     """
-    return max(visits, POST_PARAM_CYCLES) if requant else visits
+    return max(visits, hold + words + 1) if words else visits
 
 
 def post_alone_cycles(
-    *, visits: int, blocks: int, stages: tuple[Stage, ...] = (Stage.REQUANT,)
+    *, visits: int, blocks: int, stages: tuple[Stage, ...] = (Stage.REQUANT,), hold: int = 0
 ) -> int:
     """A post.run from start to retirement when nothing runs before it. visits: of a block."""
-    requant = Stage.REQUANT in stages
-    first = POST_PARAM_CYCLES if requant else POST_SETUP_CYCLES
-    blocks_before = (blocks - 1) * post_block_cycles(visits=visits, requant=requant)
+    words = post_words(stages)
+    first = max(POST_SETUP_CYCLES, words + 1)
+    blocks_before = (blocks - 1) * post_block_cycles(visits=visits, words=words, hold=hold)
     return first + blocks_before + visits - 1 + post_drain_cycles(stages)
 
 

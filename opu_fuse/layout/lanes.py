@@ -16,22 +16,9 @@ from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
 from opu_fuse.hw.layout import Pieces, extent, lanes_of
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units import STAGE_OF_OPERATOR
 
-KEEPS_LANES = frozenset(
-    {
-        "add",
-        "multiply",
-        "relu",
-        "clip",
-        "leaky_relu",
-        "table",
-        "max_pool",
-        "avg_pool",
-        "pad",
-        "upsample",
-        "batch_norm",
-    }
-)
+KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "batch_norm"})
 """Operators that give every channel in the lane in which they read it."""
 
 

@@ -7,8 +7,8 @@ Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are 
 
 from dataclasses import dataclass, replace
 
-from opu_fuse.hw.isa import PoolKind
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units.pool import PoolKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Shape:
     broadcast: the residual is one pixel; pre: units before the array that the input passes;
     upsample: rows and columns stored per final pixel; px: neighbouring pixels in a partial-sum,
     output and residual word; first_lane: of the first output channel; pool_kind: where there is a
-    pool. Channels are counted in lanes, holes included.
+    pool; param_words: of post, for a channel block. Channels are counted in lanes, holes included.
     """
 
     array: bool
@@ -81,6 +81,7 @@ class Shape:
     px: int = 1
     first_lane: int = 0
     pool_kind: PoolKind = PoolKind.MAX
+    param_words: int = 0
 
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum or output words of one channel block of rows × cols pixels."""

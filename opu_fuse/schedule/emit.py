@@ -22,11 +22,18 @@ from opu_fuse.cost.tiles import (
 from opu_fuse.cost.work import Banks
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS, Engine, Space, order_registers, parameters_of
+from opu_fuse.hw.isa import (
+    Engine,
+    order_registers,
+    parameters_of,
+)
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
 from opu_fuse.schedule.stores import stores
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Space
+from opu_fuse.units.table import TABLE_WORDS
 
 UNUSED_KERNEL = {
     "kernel_rows": 1,
@@ -49,17 +56,8 @@ class Emitter:
         self._hw = hw
         self._banks = {
             space: Banks(words=buffer.words, banks=buffer.banks)
-            for space, buffer in (
-                (Space.FEATURE, hw.buffers.feature),
-                (Space.WEIGHT, hw.buffers.weight),
-                (Space.PARAM, hw.buffers.param),
-                (Space.RESIDUAL, hw.buffers.residual),
-                (Space.PSUM, hw.buffers.psum),
-                (Space.OUTPUT, hw.buffers.output),
-                (Space.PRE, hw.buffers.pre),
-                (Space.TABLE, hw.buffers.table),
-            )
-            if buffer is not None
+            for space in Space
+            if (buffer := getattr(hw.buffers, space.value, None)) is not None
         }
         zeros = {engine: {r.name: 0 for r in parameters_of(engine)} for engine in Engine}
         self._registers: dict[Engine, dict[str, int]] = zeros
@@ -322,11 +320,11 @@ class Emitter:
             at_once = min(at_once, self._hw.buffers.residual.bank_words // pixels)
         kept = 0 if keep is None else self._banks[Space.FEATURE].take(keep.node)[0]
         params = 0
-        if job.layer.anchor is not None:
-            offset = job.params + out.block * PARAM_WORDS * self._hw.word_bytes
+        if shape.param_words:
+            offset = job.params + out.block * shape.param_words * self._hw.word_bytes
             params, held = self._banks[Space.PARAM].take(offset)
             if not held:
-                yield self._load(job, Space.PARAM, offset, params, out.blocks * PARAM_WORDS)
+                yield self._load(job, Space.PARAM, offset, params, out.blocks * shape.param_words)
         table = yield from self._load_table(job)
         for at, blocks in spans(out.blocks, at_once):
             residual = yield from self._load_residual(job, out.block + at, blocks, rect, mid)
@@ -341,7 +339,7 @@ class Emitter:
                 "in_rows": mid[1] - mid[0],
                 "in_cols": mid_cols,
                 "blocks": blocks,
-                "param": params + at * PARAM_WORDS,
+                "param": params + at * shape.param_words,
                 "out_row_pitch": cols,
                 "out_block_pitch": rows * cols,
                 "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,

@@ -7,6 +7,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from opu_fuse.cost.chunks import OutputRange
 from opu_fuse.cost.phases import WHOLE, Phase
 from opu_fuse.cost.tiles import Tile
@@ -14,15 +16,6 @@ from opu_fuse.cost.work import Work
 from opu_fuse.hw.layout import Pieces
 from opu_fuse.layout.decided import Place
 from opu_fuse.layout.shape import Shape
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Average:
-    """Average pooling that leaves padding uncounted: (rows inside, columns inside) of the window
-    -> (mult, shift).
-    """
-
-    by_count: Mapping[tuple[int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +35,9 @@ class Layer:
     DFG index of the stored value. anchor: DFG index of what runs on the array (conv, dense, an
     average pool too large for a tile), None on the copy path. order: names of the
     post chain's stages (`hw.chain`); post: constant
-    post registers; pad_value: int8 outside the input; average: set for uncounted padding;
-    pool_bank: of the unit that pools.
+    post registers; pad_value: int8 outside the input; by_count: post registers that
+    depend on how many rows and columns of a window lie inside (average, padding uncounted);
+    per_channel: records of stages behind the requantiser, first stage first.
     """
 
     group: int
@@ -63,8 +57,8 @@ class Layer:
     pre: tuple[int, ...] = ()
     pre_registers: Mapping[str, int] = field(default_factory=dict)
     table: int | None = None
-    average: Average | None = None
-    pool_bank: int = 0
+    by_count: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
+    per_channel: tuple[np.ndarray, ...] = field(default=(), compare=False)
     interiors: tuple[Interior, ...] = field(default=())
 
     def work(
@@ -82,7 +76,6 @@ class Layer:
             reads=reads,
             writes=writes,
             apart=self.phase.apart,
-            params=self.anchor is not None,
             table=self.table is not None,
         )
 

@@ -1,21 +1,15 @@
 """A matched group -> a `Layer`: its geometry, with the integer parameters of every stage."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
+
+import numpy as np
 
 from opu_fuse.cost.draft import StageOf
 from opu_fuse.cost.geometry import Geometry, group_geometry, moves_nothing
-from opu_fuse.dfg.graph import Dfg, Node
-from opu_fuse.dfg.integer import (
-    act_params,
-    average_params,
-    pad_fill,
-    quant_of,
-    requant_params,
-    residual_params,
-    tied_quant,
-)
-from opu_fuse.dfg.scaling import CLAMPS, affine_params, pre_slots, product_params
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.integer import operator, pad_fill, quant_of, requant_params, settings, tied_quant
+from opu_fuse.dfg.scaling import CLAMPS, pre_slots
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.fuse.partition import Group
@@ -24,14 +18,15 @@ from opu_fuse.hw.isa import (
     HEAD_NAME,
     REGISTER,
     Engine,
-    PoolKind,
-    ResidualKind,
-    Stage,
     unit_register,
 )
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LaneMap
-from opu_fuse.schedule.layer import Average, Interior, Layer
+from opu_fuse.schedule.layer import Interior, Layer
+from opu_fuse.units import BY_STAGE
+from opu_fuse.units.affine import affine_params
+from opu_fuse.units.base import Settings, Stage
+from opu_fuse.units.pool import average_params
 
 Registers = dict[str, int]
 
@@ -45,14 +40,15 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
     if found is None:
         return ()
     post: Registers = {}
-    average: Average | None = None
+    parts: dict[tuple[int, int], Registers] = {}
+    records: list[np.ndarray] = []
     order = _order(dfg, group, found, hw)
     for item, module in zip(found.stages, order, strict=True):
-        if item.stage is Stage.POOL:
-            registers, average = _pool(dfg, dfg[item.node], hw)
-        else:
-            registers = _STAGES[item.stage](dfg, found, item, hw)
-        post |= {_register(name, module.bank): value for name, value in registers.items()}
+        own = _settings(dfg, found, item, hw)
+        post |= _of_unit(own.registers, module.bank)
+        if own.per_channel is not None:
+            records.append(np.array(own.per_channel, BY_STAGE[item.stage].record))
+        parts |= {count: _of_unit(more, module.bank) for count, more in own.by_count.items()}
     whole = Layer(
         group=group.index,
         name=" + ".join(
@@ -73,8 +69,8 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         pre=found.pre,
         pre_registers=_pre(dfg, found, hw),
         table=next((s.node for s in found.stages if s.stage is Stage.TABLE), None),
-        average=average,
-        pool_bank=next((m.bank for m in order if m.stage is Stage.POOL), 0),
+        by_count=parts,
+        per_channel=tuple(records),
         interiors=_interiors(dfg, members, found),
     )
     rest = (replace(whole, phase=p, shape=s, macs=0) for p, s in found.phases[1:])
@@ -89,9 +85,12 @@ def geometry_of(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> Geometry 
     return group_geometry(dfg, [m.node for m in group.matches], hw, lanes, front)
 
 
-def _register(name: str, bank: int) -> str:
-    staged = REGISTER[Engine.POST, name].stage is not None
-    return unit_register(name, bank) if staged else name
+def _of_unit(registers: Mapping[str, int], bank: int) -> Registers:
+    """Under the names that they have in an instruction."""
+    return {
+        unit_register(name, bank) if REGISTER[Engine.POST, name].stage is not None else name: value
+        for name, value in registers.items()
+    }
 
 
 def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[PostModule, ...]:
@@ -157,28 +156,21 @@ def _pad_value(dfg: Dfg, found: Geometry) -> int:
     return fill
 
 
-def _requant(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:
+def _settings(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Settings:
+    """Of one stage; the requantiser gives what its operator, or a unit before the array, left."""
+    if item.stage is not Stage.REQUANT:
+        swap = found.swapped and item.stage is Stage.RESIDUAL
+        return settings(dfg, item.node, item.stage, hw.numeric, swap=swap)
     node = dfg[item.node]
     if node.op == "shuffle":
         tied_quant(dfg, item.node)
     if node.op == "shuffle" or item.node in found.pre:
-        return {"requant_zero": 0}
-    if node.op == "avg_pool":
-        return {"requant_zero": average_params(dfg, item.node, hw.numeric).y_zero}
-    return {"requant_zero": requant_params(dfg, item.node, hw.numeric).zero_point}
-
-
-def _act(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # noqa: ARG001  one signature for all stages
-    p = act_params(dfg, item.node, hw.numeric)
-    return {
-        "act_pos": p.pos,
-        "act_neg": p.neg,
-        "act_shift": p.shift,
-        "act_x_zero": p.x_zero,
-        "act_y_zero": p.y_zero,
-        "act_lo": p.lo,
-        "act_hi": p.hi,
-    }
+        zero = 0
+    elif node.op == "avg_pool":
+        zero = average_params(operator(dfg, item.node), hw.numeric).y_zero
+    else:
+        zero = requant_params(dfg, item.node, hw.numeric).zero_point
+    return Settings(registers={"requant_zero": zero})
 
 
 def _pre(dfg: Dfg, found: Geometry, hw: HwSpec) -> Registers:
@@ -196,74 +188,16 @@ def _pre(dfg: Dfg, found: Geometry, hw: HwSpec) -> Registers:
 
 
 def _shifted(dfg: Dfg, index: int) -> Registers:
-    return {"pre_zero": affine_params(dfg, index).y_zero}
+    return {"pre_zero": affine_params(operator(dfg, index)).y_zero}
 
 
 def _clamp(dfg: Dfg, index: int, hw: HwSpec) -> Registers:
-    act = act_params(dfg, index, hw.numeric)
-    if (act.pos, act.neg, act.shift, act.x_zero) != (1, 1, 0, act.y_zero):
+    act = settings(dfg, index, Stage.ACT, hw.numeric).registers
+    slopes = (act["act_pos"], act["act_neg"], act["act_shift"])
+    if (*slopes, act["act_x_zero"]) != (1, 1, 0, act["act_y_zero"]):
         raise DoesNotFit(
             dfg[index].name,
             "before the array an activation only clamps, its scales differ",
             "quantise its input and output with one scale, or end the group before it",
         )
-    return {"pre_lo": act.lo, "pre_hi": act.hi}
-
-
-def _table(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:  # noqa: ARG001  one signature for all stages
-    return {}
-
-
-def _residual(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:
-    if dfg[item.node].op == "multiply":
-        return _product(dfg, found, item, hw)
-    p = residual_params(dfg, item.node, hw.numeric, swap=found.swapped)
-    return {
-        "res_kind": int(ResidualKind.ADD),
-        "res_broadcast": 0,
-        "res_a_mult": p.a_mult,
-        "res_b_mult": p.b_mult,
-        "res_shift": p.shift,
-        "res_a_zero": p.a_zero,
-        "res_b_zero": p.b_zero,
-        "res_y_zero": p.y_zero,
-    }
-
-
-def _product(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Registers:
-    p = product_params(dfg, item.node, hw.numeric, swap=found.swapped)
-    return {
-        "res_kind": int(ResidualKind.MULTIPLY),
-        "res_broadcast": int(found.shape.broadcast),
-        "res_a_mult": p.mult,
-        "res_shift": p.shift,
-        "res_a_zero": p.a_zero,
-        "res_b_zero": p.b_zero,
-        "res_y_zero": p.y_zero,
-    }
-
-
-def _pool(dfg: Dfg, node: Node, hw: HwSpec) -> tuple[Registers, Average | None]:
-    """Registers, and a multiplier per number of positions where padding is left uncounted."""
-    if node.op == "max_pool":
-        tied_quant(dfg, node.index)
-        return {"pool_kind": int(PoolKind.MAX)}, None
-    p = average_params(dfg, node.index, hw.numeric)
-    registers = {
-        "pool_kind": int(PoolKind.AVERAGE),
-        "pool_x_zero": p.x_zero,
-        "pool_y_zero": p.y_zero,
-    }
-    if len(p.mults) == 1:
-        ((_, only),) = p.mults
-        return registers | {"pool_mult": only.mult, "pool_shift": only.shift}, None
-    counts = {(r, c): p.multiplier_for(r, c) for r in set(p.row_counts) for c in set(p.col_counts)}
-    return registers, Average(by_count={key: (m.mult, m.shift) for key, m in counts.items()})
-
-
-_STAGES: dict[Stage, Callable[[Dfg, Geometry, StageOf, HwSpec], Registers]] = {
-    Stage.REQUANT: _requant,
-    Stage.ACT: _act,
-    Stage.RESIDUAL: _residual,
-    Stage.TABLE: _table,
-}
+    return {"pre_lo": act["act_lo"], "pre_hi": act["act_hi"]}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-from opu_fuse.hw.isa import unit_register
 from opu_fuse.schedule.layer import Layer
 
 
@@ -50,24 +49,22 @@ def sub_rectangle(
 
 def average_parts(
     layer: Layer, rect: tuple[int, int, int, int]
-) -> Iterator[tuple[int, int, int, int, dict[str, int]]]:
+) -> Iterator[tuple[int, int, int, int, Mapping[str, int]]]:
     """Parts of a tile with one divisor each: (row, rows, col, cols, registers); the whole tile
     unless padding is uncounted.
     """
     row, rows, col, cols = rect
-    if layer.average is None:
+    if not layer.by_count:
         yield 0, rows, 0, cols, {}
         return
     pool, shape = layer.shape.pool_window, layer.shape
-    mults, shifts = (unit_register(f"pool_{name}", layer.pool_bank) for name in ("mult", "shift"))
     for y, yn, inside_y in _equal_counts(
         pool.kernel[0], pool.strides[0], pool.pads[0], row, rows, shape.mid_rows
     ):
         for x, xn, inside_x in _equal_counts(
             pool.kernel[1], pool.strides[1], pool.pads[1], col, cols, shape.mid_cols
         ):
-            mult, shift = layer.average.by_count[inside_y, inside_x]
-            yield y, yn, x, xn, {mults: mult, shifts: shift}
+            yield y, yn, x, xn, layer.by_count[inside_y, inside_x]
 
 
 def _equal_counts(

@@ -13,7 +13,6 @@ from opu_fuse.dfg.views import follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.partition import Group, Partition
-from opu_fuse.hw.isa import PARAM_WORDS, TABLE_WORDS
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import DataLayout, lay_out, layouts, pack
 from opu_fuse.layout.joins import CannotJoin
@@ -24,6 +23,8 @@ from opu_fuse.schedule.lower import geometry_of, lower_group
 from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.order import SegmentSteps, order_segments, side_by_side
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.table import TABLE_WORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,12 +222,11 @@ def _tile_layer(
 ) -> PlannedLayer:
     tile, estimate = _tile_of(layer.name, layer.shape, hw, cache, beside=beside)
     ranges = output_ranges(layer.shape, tile, hw)
-    block_bytes = PARAM_WORDS * hw.word_bytes
     params = align(offset + weight_bytes(ranges, hw))
-    blocks = ceil_div(layer.shape.mid_channels, hw.word_channels) if layer.anchor is not None else 0
-    pre = align(params + blocks * block_bytes)
-    blocks = ceil_div(layer.shape.in_channels, hw.word_channels) if layer.pre else 0
-    table = align(pre + blocks * block_bytes * layer.shape.pre)
+    blocks = ceil_div(layer.shape.mid_channels, hw.word_channels)
+    pre = align(params + blocks * layer.shape.param_words * hw.word_bytes)
+    blocks = ceil_div(layer.shape.in_channels, hw.word_channels)
+    table = align(pre + blocks * layer.shape.pre * PARAM_WORDS * hw.word_bytes)
     return PlannedLayer(
         layer=layer,
         tile=tile,

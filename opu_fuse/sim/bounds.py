@@ -3,7 +3,7 @@
 With power-of-two scales the machine rounds as ONNX Runtime does, bit for bit (docs/models.md). One
 step is allowed behind (1) an average over a count that is no power of two, whose reciprocal has no
 exact multiplier; (2) scales that are no powers of two, for the same reason; (3) constants in floats
-that the machine's integers do not hold: of a normalisation, a bias, a sum or a product.
+that the machine's integers do not hold: of a normalisation, slopes, a bias, a sum or a product.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -169,6 +169,8 @@ class _Graph:
             return all(self._constant(name) is None for name in node.input)
         if node.op_type == "BatchNormalization":
             return self._is_coarse(node)
+        if node.op_type == "PRelu":
+            return self._has_exact_slopes(node)
         bias = (
             self._constant(node.input[2]) if node.op_type in _WEIGHTED and node.input[2:] else None
         )
@@ -185,6 +187,19 @@ class _Graph:
             return None
         scale = self._constant(made_by.input[1])
         return None if scale is None else scale.astype(np.float64)
+
+    def _has_exact_slopes(self, node: onnx.NodeProto) -> bool:
+        """Whether slopes are 16-bit multiples of 2**-15, or of a coarser power where that is too
+        fine for the steepest.
+        """
+        slopes = self._constant(node.input[1])
+        if slopes is None:
+            return False
+        bits = _CONSTANT_BITS - 1
+        _, exponent = np.frexp(np.abs(slopes.astype(np.float64)).max(initial=0.0))
+        return bool(
+            np.all(np.ldexp(slopes.astype(np.float64), bits - max(int(exponent), 0)) % 1 == 0)
+        )
 
     def _is_coarse(self, node: onnx.NodeProto) -> bool:
         """Whether a normalisation is a shift by 16-bit multiples of a power of two."""

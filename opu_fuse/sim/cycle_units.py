@@ -83,6 +83,7 @@ class PostUnit:
         self.worked = 0
         self._ready = 0
         self._empty = 0  # the chain may be launched
+        self._held = 0  # parameters may come
 
     def ready(self) -> int:
         """Cycle from which the next instruction may start."""
@@ -92,9 +93,10 @@ class PostUnit:
         """Take an instruction at cycle `start`; the cycle in which it is done."""
         assert isinstance(work, Chain)
         first = max(start + timing.POST_SETUP_CYCLES, self._empty + 1)
-        if work.requant:
-            first = max(first, start + timing.POST_PARAM_CYCLES)
+        if work.words:
+            first = max(first, max(start, self._held) + work.words + 1)
         last = first + (work.blocks - 1) * work.period + work.visits - 1
+        self._held = first + (work.blocks - 1) * work.period + work.hold
         self._ready = last + 1
         self._empty = last + work.drain
         self.worked += work.blocks * work.visits

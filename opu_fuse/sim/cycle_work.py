@@ -11,12 +11,16 @@ from opu_fuse.hw.chain import chain_of, pool_kind
 from opu_fuse.hw.encoding import decode_with_positions
 from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine, Space, Stage, order_of
+from opu_fuse.hw.isa import (
+    Engine,
+    order_of,
+)
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.stops import Stops
 from opu_fuse.hw.sweep import sweep
 from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
 from opu_fuse.sim.stop import stop_error
+from opu_fuse.units.base import Space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +56,15 @@ class Windows:
 class Chain:
     """post: `blocks` blocks of `visits` visits, `period` cycles apart.
 
-    requant: parameters are loaded; drain: cycles from the last visit to done.
+    words: parameter words of a block; hold: cycles from the first visit of a block until the next
+    words may come; drain: cycles from the last visit to done.
     """
 
     blocks: int
     visits: int
     period: int
-    requant: bool
+    words: int
+    hold: int
     drain: int
 
 
@@ -187,7 +193,7 @@ def _windows(p: Mapping[str, int], hw: HwSpec) -> Windows:
 
 def _chain(p: Mapping[str, int], hw: HwSpec) -> Chain:
     stages = chain_of(hw).stages(order_of(p))
-    requant = Stage.REQUANT in stages
+    words, hold = timing.post_words(stages), timing.post_hold_cycles(hw, stages)
     visits = timing.post_visits(
         out_rows=p["out_rows"],
         out_cols=p["out_cols"],
@@ -198,7 +204,8 @@ def _chain(p: Mapping[str, int], hw: HwSpec) -> Chain:
     return Chain(
         blocks=p["blocks"],
         visits=visits,
-        period=timing.post_block_cycles(visits=visits, requant=requant),
-        requant=requant,
+        period=timing.post_block_cycles(visits=visits, words=words, hold=hold),
+        words=words,
+        hold=hold,
         drain=timing.post_drain_cycles(stages),
     )

@@ -6,9 +6,11 @@ from functools import lru_cache
 import numpy as np
 
 from opu_fuse import fixedpoint
-from opu_fuse.hw.isa import PARAM_WORDS, Space, unit_params
+from opu_fuse.hw.isa import unit_params
 from opu_fuse.hw.sweep import Sweep
 from opu_fuse.sim.memories import Memories
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Space
 
 Params = Mapping[str, int]
 _PADDING = -1

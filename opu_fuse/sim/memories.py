@@ -12,19 +12,17 @@ import numpy as np
 from opu_fuse.errors import RunError
 from opu_fuse.fixedpoint import MAX_SHIFT, MIN_SHIFT
 from opu_fuse.hw.footprint import space_limit
-from opu_fuse.hw.isa import PARAM_WORDS, Space
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units.affine import AFFINES
+from opu_fuse.units.array import PARAM_WORDS, SCALES
+from opu_fuse.units.base import Space
 
 _UNWRITTEN = 0xA5
+_RECORD = {Space.PARAM: SCALES, Space.PRE: AFFINES}
 _MOST_VALUES, _ROOM = 1 << 24, 4
 """How many values an instruction may work on at once: so many, or so many times what a memory holds
 (windows reach into the padding).
 """
-_RECORD = {
-    space: np.dtype([("bias", "<i4"), ("mult", mult), ("shift", "i1"), ("zero", "i1")])
-    for space, mult in ((Space.PARAM, "<u2"), (Space.PRE, "<i2"))
-}
-"""Eight bytes of one lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,22 +68,25 @@ class Memories:
             what = f"works on {words:,} words at once, more than the functional engine can"
             raise RunError(where, what, "compile the model again for this machine")
 
-    def parameters(self, space: Space, first: int, blocks: int) -> Parameters:
-        """Parameters of consecutive blocks from word `first` of PARAM or PRE.
+    def parameters(
+        self, space: Space, first: int, blocks: int, pitch: int = PARAM_WORDS
+    ) -> Parameters:
+        """Parameters of blocks from word `first` of PARAM or PRE, `pitch` words apart.
 
         Raises RunError for a record that the machine cannot compute with.
         """
         lanes = self.spec.word_channels
-        words = self.buffer(space)[first : first + PARAM_WORDS * blocks, :lanes]
+        at = first + np.arange(blocks)[:, None] * pitch + np.arange(PARAM_WORDS)
+        words = self.buffer(space)[at, :lanes]
         records = np.ascontiguousarray(words).reshape(blocks, -1).view(_RECORD[space])
-        self._check(records, space, first)
+        self._check(records, space, at[:, 0])
         return Parameters(
             bias=records["bias"].astype(np.int64),
             mult=records["mult"].astype(np.int64),
             shift=records["shift"].astype(np.int64),
         )
 
-    def _check(self, records: np.ndarray, space: Space, first: int) -> None:
+    def _check(self, records: np.ndarray, space: Space, first: np.ndarray) -> None:
         shifts_only = space is Space.PARAM and not self.spec.numeric.multiplier_bits
         least = MIN_SHIFT if shifts_only or space is Space.PRE else 0
         shift, mult = records["shift"], records["mult"]
@@ -95,7 +96,7 @@ class Memories:
         block, lane = np.argwhere(wrong)[0]
         able = f"{self.spec.name} shifts by {least} to {MAX_SHIFT}"
         raise RunError(
-            where=f"{space} buffer, block at word {first + PARAM_WORDS * block}, lane {lane}",
+            where=f"{space} buffer, block at word {first[block]}, lane {lane}",
             what=f"has multiplier {mult[block, lane]} and shift {shift[block, lane]}; {able}"
             + (" and has no multipliers" if shifts_only else ""),
             help="compile the model again for this machine",

@@ -5,8 +5,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Space
 from opu_fuse.sim.memories import Memories
+from opu_fuse.units.base import Space
 
 
 def load(mem: Memories, instruction: Instruction) -> None:

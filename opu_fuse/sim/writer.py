@@ -7,9 +7,13 @@ from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.isa import Engine, Stage, order_of
+from opu_fuse.hw.isa import (
+    Engine,
+    order_of,
+)
 from opu_fuse.hw.layout import lanes_of
 from opu_fuse.sim.places import Place
+from opu_fuse.units.base import Stage
 
 
 def writer(bundle: Bundle, place: Place, shape: tuple[int, ...], index: tuple[int, ...]) -> int:

@@ -8,7 +8,10 @@ import cocotb
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiResp
 
-from opu_fuse.hw.isa import OPCODE, registers_of
+from opu_fuse.hw.isa import (
+    OPCODE,
+    registers_of,
+)
 from opu_fuse.hw.regmap import ErrorCode
 from rtl_sim.benches.axi_window import FIELD, Machine
 from rtl_sim.benches.cycles import ROUNDS, generator, pulse_reset
@@ -22,14 +25,7 @@ from rtl_sim.benches.fault_cases import (
     outside,
     raw,
 )
-from rtl_sim.benches.small_programs import (
-    CONV,
-    COPY,
-    SPEC,
-    check_conv,
-    check_copy,
-    program,
-)
+from rtl_sim.benches.small_programs import CONV, COPY, SPEC, check_conv, check_copy, program
 
 PROGRAM = 0x8000
 FIRST = 3  # word behind `check`

@@ -1,8 +1,12 @@
 """Faulty words, instructions and accesses, with the engine that must meet them."""
 
-from opu_fuse.hw.isa import OPCODE, Engine, Stage, registers_of
+from opu_fuse.hw.isa import (
+    OPCODE,
+    Engine,
+    registers_of,
+)
 from opu_fuse.hw.regmap import ErrorCode
-from opu_fuse.hw.spec import ModuleKind
+from opu_fuse.units.base import ModuleKind, Stage
 from rtl_sim.benches.axi_window import WINDOW
 from rtl_sim.benches.graph_orders import orders_of
 from rtl_sim.benches.small_programs import RESULT, SPEC, W

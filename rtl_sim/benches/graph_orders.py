@@ -5,9 +5,8 @@ A judge of engines and compiler: made from the spec alone, with nothing of `hw/c
 
 import itertools
 
-from opu_fuse.hw.isa import Stage
-from opu_fuse.hw.spec import ModuleKind
 from opu_fuse.quant import Domain
+from opu_fuse.units.base import ModuleKind, Stage
 
 K = ModuleKind
 REQUANT = "requant"

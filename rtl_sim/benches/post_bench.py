@@ -9,8 +9,10 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge
 
-from opu_fuse.hw.isa import Engine, PoolKind, Stage
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
+from opu_fuse.units.base import Stage
+from opu_fuse.units.pool import PoolKind
 from rtl_sim.benches import post_model
 from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare
 from rtl_sim.benches.graph_orders import REQUANT, orders_of

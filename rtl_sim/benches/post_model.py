@@ -7,14 +7,12 @@ feature [words, W] int8.
 import numpy as np
 
 from opu_fuse.fixedpoint import activate, add_residual, average, multiply_residual, requantize
-from opu_fuse.hw.isa import (
-    PARAM_WORDS,
-    TABLE_WORDS,
-    PoolKind,
-    ResidualKind,
-    Stage,
-)
 from opu_fuse.hw.timing import post_visits
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Stage
+from opu_fuse.units.pool import PoolKind
+from opu_fuse.units.residual import ResidualKind
+from opu_fuse.units.table import TABLE_WORDS
 from rtl_sim.benches.engine_driver import draw
 from rtl_sim.benches.graph_orders import orders_of
 

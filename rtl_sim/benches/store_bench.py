@@ -8,16 +8,10 @@ import numpy as np
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.regmap import ErrorCode
-from opu_fuse.hw.spec import ModuleKind
+from opu_fuse.units.base import ModuleKind
 from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled
 from rtl_sim.benches.dram_model import Rules, Writes
-from rtl_sim.benches.transfer_driver import (
-    BASE,
-    Job,
-    TransferBench,
-    parameters,
-    random_shape,
-)
+from rtl_sim.benches.transfer_driver import BASE, Job, TransferBench, parameters, random_shape
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 WINDOW = 1 << 16

@@ -10,22 +10,21 @@ import pytest
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.integer import (
-    act_params,
-    average_params,
-    filters,
-    pad_fill,
-    requant_params,
-    residual_params,
-    tied_quant,
-    window_counts,
-)
+from opu_fuse.dfg.integer import filters, operator, pad_fill, requant_params, settings, tied_quant
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import Multiplier
 from opu_fuse.quant import QuantParams
+from opu_fuse.units.base import Stage
+from opu_fuse.units.pool import average_params, window_counts
 from tests.dfg import canonical
 
 NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
+
+
+def registers(dfg: Dfg, name: str, stage: Stage, prefix: str, *, swap=False, numeric=NUMERIC):
+    """A unit's registers for a node, without their prefix."""
+    found = settings(dfg, find(dfg, name), stage, numeric, swap=swap).registers
+    return SimpleNamespace(**{key.removeprefix(f"{prefix}_"): v for key, v in found.items()})
 
 
 def graph(body: str, constants: str = "") -> Dfg:
@@ -91,7 +90,7 @@ def test_shifts_only_machines_refuse_other_scales_by_name():
 
 def test_relu_clamps_at_the_zero_point_and_carries_a_change_of_scale():
     dfg = with_quants(graph("[r] y = Relu(x)"), x=q(0.5, 3), r=q(0.25, -9))
-    params = act_params(dfg, find(dfg, "r"), NUMERIC)
+    params = registers(dfg, "r", Stage.ACT, "act")
     assert (params.x_zero, params.y_zero, params.lo, params.hi) == (3, -9, -9, 127)
     assert params.pos / 2**params.shift == 2.0
 
@@ -102,22 +101,22 @@ def test_clip_bounds_are_rounded_in_the_results_scale():
         x=q(0.5),
         r=q(0.5, 1),
     )
-    params = act_params(dfg, find(dfg, "r"), NUMERIC)
+    params = registers(dfg, "r", Stage.ACT, "act")
     assert (params.lo, params.hi) == (-1, 13)
 
 
 def test_leaky_relu_is_two_slopes_over_one_shift():
     dfg = with_quants(graph("[r] y = LeakyRelu<alpha=0.125>(x)"), x=q(0.5), r=q(0.5))
-    params = act_params(dfg, find(dfg, "r"), NUMERIC)
+    params = registers(dfg, "r", Stage.ACT, "act")
     assert (params.pos, params.neg, params.shift) == (8, 1, 3)
 
 
 def test_a_residual_add_brings_both_operands_to_one_shift_and_can_be_read_either_way():
     dfg = with_quants(graph("[a] y = Add(x, z)"), x=q(0.5, 1), z=q(0.125, 2), a=q(0.5, 3))
-    params = residual_params(dfg, find(dfg, "a"), NUMERIC)
+    params = registers(dfg, "a", Stage.RESIDUAL, "res")
     assert params.a_mult == 4 * params.b_mult
     assert (params.a_zero, params.b_zero, params.y_zero) == (1, 2, 3)
-    swapped = residual_params(dfg, find(dfg, "a"), NUMERIC, swap=True)
+    swapped = registers(dfg, "a", Stage.RESIDUAL, "res", swap=True)
     assert (swapped.a_mult, swapped.a_zero) == (params.b_mult, 2)
 
 
@@ -125,8 +124,8 @@ def test_uncounted_padding_has_a_multiplier_per_number_of_positions():
     dfg = with_quants(
         graph("[p] y = AveragePool<kernel_shape=[3,3],pads=[1,1,1,1]>(x)"), x=q(0.5), p=q(0.5)
     )
-    params = average_params(dfg, find(dfg, "p"), NUMERIC)
-    assert window_counts(dfg, find(dfg, "p")) == ((2, 3, 3, 3, 3, 2), (2, 3, 3, 3, 3, 2))
+    params = average_params(operator(dfg, find(dfg, "p")), NUMERIC)
+    assert window_counts(operator(dfg, find(dfg, "p"))) == ((2, 3, 3, 3, 3, 2), (2, 3, 3, 3, 3, 2))
     assert [n for n, _ in params.mults] == [4, 6, 9]
     assert params.multiplier_for(2, 2) == Multiplier(mult=1, shift=2)
     assert params.multiplier_for(3, 3).ratio == pytest.approx(1 / 9, rel=1e-4)
@@ -138,7 +137,7 @@ def test_a_window_wholly_in_the_padding_has_no_average():
     dfg = build_dfg(canonical.canonical(text))
     nodes = tuple(dataclasses.replace(n, quant=q(0.5)) for n in dfg.nodes)
     with pytest.raises(ModelError, match="p: a pooling window lies wholly in the padding"):
-        average_params(dataclasses.replace(dfg, nodes=nodes), find(dfg, "p"), NUMERIC)
+        average_params(operator(dataclasses.replace(dfg, nodes=nodes), find(dfg, "p")), NUMERIC)
 
 
 def test_an_explicit_pad_fills_with_its_rounded_value():
@@ -255,14 +254,13 @@ def test_filters_of_a_transposed_convolution_come_one_for_each_result(channels, 
 def test_a_machine_that_only_shifts_adds_only_scales_a_power_of_two_apart():
     shifts = SimpleNamespace(multiplier_bits=0, average_bits=16)
     dfg = graph("[a] y = Add(x, z)")
-    index = find(dfg, "a")
     apart = with_quants(dfg, x=q(0.3), z=q(0.6), a=q(0.15))
-    params = residual_params(apart, index, shifts)
+    params = registers(apart, "a", Stage.RESIDUAL, "res", numeric=shifts)
     assert (params.a_mult, params.b_mult, params.shift) == (2, 4, 0)
     free = with_quants(dfg, x=q(0.5), z=q(0.75), a=q(0.5))
     with pytest.raises(ModelError, match=r"a: ratio 1\.5 is not a power of two, the machine only"):
-        residual_params(free, index, shifts)
-    assert residual_params(free, index, NUMERIC).b_mult == 3
+        registers(free, "a", Stage.RESIDUAL, "res", numeric=shifts)
+    assert registers(free, "a", Stage.RESIDUAL, "res").b_mult == 3
 
 
 @pytest.mark.parametrize("counted", [0, 1])
@@ -288,7 +286,7 @@ def test_positions_that_count_are_those_of_the_map(kernel, strides, dilations, p
         )
         for i in range(2)
     )
-    assert window_counts(dfg, find(dfg, "p")) == expected
+    assert window_counts(operator(dfg, find(dfg, "p"))) == expected
 
 
 def test_a_concatenation_moves_all_its_parts_in_one_scale():
@@ -305,7 +303,8 @@ def test_a_concatenation_moves_all_its_parts_in_one_scale():
 def test_clip_bounds_are_rounded_not_cut_and_end_with_the_range():
     dfg = graph("[r] y = Clip(x, lo, hi)", "<float lo = {-0.9}, float hi = {0.9}>")
     dfg = with_quants(dfg, x=q(0.5), r=q(0.5, 1))
-    assert [getattr(act_params(dfg, find(dfg, "r"), NUMERIC), n) for n in ("lo", "hi")] == [-1, 3]
+    params = registers(dfg, "r", Stage.ACT, "act")
+    assert (params.lo, params.hi) == (-1, 3)
     far = {"attrs": {"min": -np.inf, "max": np.inf}}
-    params = act_params(with_nodes(dfg, r=far), find(dfg, "r"), NUMERIC)
+    params = registers(with_nodes(dfg, r=far), "r", Stage.ACT, "act")
     assert (params.lo, params.hi) == (-128, 127)

@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opu_fuse.dfg import integer
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg, Node
-from opu_fuse.dfg.integer import requant_params
+from opu_fuse.dfg.integer import operator, requant_params
 from opu_fuse.dfg.interpret import interpret, runs_integer
-from opu_fuse.dfg.scaling import affine_params, product_params
 from opu_fuse.dfg.tables import table_entries
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import channel_affine
+from opu_fuse.units.affine import affine_params
+from opu_fuse.units.base import Stage
 from tests.dfg import canonical
 from tests.dfg.test_interpret import differences
 
@@ -222,10 +224,13 @@ def test_operands_of_a_product_may_be_exchanged(seed):
     model = quantised(text("multiply/gate"), seed, zero_points=True)
     dfg = build_dfg(model.model)
     (node,) = dfg.calls
-    plain = product_params(dfg, node.index, NUMERIC)
-    swapped = product_params(dfg, node.index, NUMERIC, swap=True)
-    assert (plain.a_zero, plain.b_zero) == (swapped.b_zero, swapped.a_zero)
-    assert (plain.mult, plain.shift) == (swapped.mult, swapped.shift)
+    plain, swapped = (
+        integer.settings(dfg, node.index, Stage.RESIDUAL, NUMERIC, swap=swap).registers
+        for swap in (False, True)
+    )
+    zeros = ("res_a_zero", "res_b_zero")
+    assert [plain[name] for name in zeros] == [swapped[name] for name in reversed(zeros)]
+    assert all(plain[name] == swapped[name] for name in ("res_a_mult", "res_shift"))
 
 
 def batch_norm(scale: float, shift: float) -> tuple[Dfg, Node]:
@@ -242,7 +247,7 @@ def batch_norm(scale: float, shift: float) -> tuple[Dfg, Node]:
 
 def test_a_factor_that_int16_cannot_write_is_rounded_to_the_nearest():
     dfg, node = batch_norm(scale=np.pi, shift=0.1)
-    found = affine_params(dfg, node.index)
+    found = affine_params(operator(dfg, node.index))
     assert (found.mult.dtype, found.bias.dtype, found.shift.dtype) == (np.int16, np.int32, np.int8)
     ratio = np.float32(np.pi) * dfg[node.operands[0]].quant.per_tensor / node.quant.per_tensor
     exact = ratio * 2.0 ** found.shift.astype(float)
@@ -253,7 +258,7 @@ def test_a_factor_that_int16_cannot_write_is_rounded_to_the_nearest():
 @pytest.mark.parametrize("scale", [0.0, 1e-12])
 def test_a_channel_without_factor_keeps_its_offset(scale):
     dfg, node = batch_norm(scale=scale, shift=0.25)
-    found = affine_params(dfg, node.index)
+    found = affine_params(operator(dfg, node.index))
     result = channel_affine(
         np.int8([[-128, 0, 127]]).T,
         mult=found.mult,
@@ -267,7 +272,7 @@ def test_a_channel_without_factor_keeps_its_offset(scale):
 def test_an_offset_beyond_the_adder_is_refused():
     dfg, node = batch_norm(scale=1.0, shift=1e30)
     with pytest.raises(ModelError, match="too large"):
-        affine_params(dfg, node.index)
+        affine_params(operator(dfg, node.index))
 
 
 @settings(deadline=None, max_examples=40)

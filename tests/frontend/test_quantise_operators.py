@@ -12,10 +12,11 @@ import pytest
 from opu_fuse import zoo
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.integer import operator
 from opu_fuse.dfg.interpret import interpret, runs_integer
-from opu_fuse.dfg.scaling import affine_params
 from opu_fuse.frontend.prepare import Prepared, prepare
 from opu_fuse.frontend.reference import reference
+from opu_fuse.units.affine import affine_params
 
 Text = Callable[..., onnx.ModelProto]
 NUMERIC = SimpleNamespace(multiplier_bits=16, average_bits=16)
@@ -153,7 +154,7 @@ def test_a_normalisation_is_written_as_finely_as_float32_adds_exactly(onnx_text:
     weights["v"] = np.full(6, 1 - 1e-5, np.float32)
     found = prepare(onnx_text(f"{X} {{ [n] y = BatchNormalization (x, s, t, u, v) }}", **weights))
     dfg = build_dfg(found.canonical)
-    params = affine_params(dfg, dfg.calls[0].index)
+    params = affine_params(operator(dfg, dfg.calls[0].index))
     both = params.mult.astype(np.int64) | params.bias.astype(np.int64)
     step = np.where(both == 0, 1, both & -both)
     assert np.all(np.abs(params.mult / step) < 1 << 15)

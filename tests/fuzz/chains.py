@@ -8,6 +8,7 @@ _TAIL: Steps = {
     pointwise.relu: 4.0,
     pointwise.leaky: 3.0,
     pointwise.clip: 4.0,
+    pointwise.prelu: 1.5,
     pointwise.table: 2.0,
     layers.pool: 2.0,
     joins.residual: 2.0,

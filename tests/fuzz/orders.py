@@ -11,13 +11,18 @@ import numpy as np
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.hw.isa import OPCODE, ORDER_REGISTERS, REGISTER, Engine
+from opu_fuse.hw.isa import (
+    OPCODE,
+    ORDER_REGISTERS,
+    REGISTER,
+    Engine,
+)
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.plan import MachineProgram, Plan
 
 _ARRAY = "the array"
 _ON_ARRAY = ("ipa", "adder", "multiplier")
-_STAGES = ("comparator", "pool", "res_adder", "se", "table")
+_STAGES = ("comparator", "pool", "res_adder", "se", "table", "prelu")
 _ORDER_REGISTERS = [REGISTER[Engine.POST, name].index for name in ORDER_REGISTERS]
 _RUN = OPCODE[Engine.POST, "run"].code
 

@@ -122,7 +122,7 @@ def _buffers(rng: np.random.Generator, flow: Tree, word: int, array: Tree, width
     buffers: dict[str, Any] = {
         "feature": buffer(32, 4, 8, 16),
         "weight": {**buffer(block, 2, 4, 12), "width": width},
-        "param": buffer(8, 1, 2, 4),
+        "param": buffer(10, 1, 2, 4),
         "residual": buffer(32, 2, 4) if kinds & {"res_adder", "se"} else buffer(1, 1),
         "psum": buffer(32, 2, 4, 8),
         "output": buffer(32, 1, 2, 4),

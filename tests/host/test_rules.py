@@ -28,16 +28,7 @@ from opu_fuse.host.build.linalg.rewrites import (
 from opu_fuse.host.build.linalg.rules import FUSION_RULES, MESSAGES, refusal
 from opu_fuse.host.kernel import Kernel
 from opu_fuse.host.run.generic import run_kernel
-from tests.host.sketch import (
-    binary,
-    generic,
-    maps_of,
-    ops_of,
-    read,
-    run_all,
-    same_bits,
-    write,
-)
+from tests.host.sketch import binary, generic, maps_of, ops_of, read, run_all, same_bits, write
 
 ID1, ID2, ROW = "(d0) -> (d0)", "(d0, d1) -> (d0, d1)", "(d0, d1) -> (d0)"
 

@@ -11,16 +11,7 @@ from opu_fuse.host.build.linalg.rewrites import fold_splats
 from opu_fuse.host.build.linalg.rules import refusal
 from opu_fuse.host.kernel import Kernel
 from opu_fuse.host.run.generic import run_kernel
-from tests.host.sketch import (
-    binary,
-    generic,
-    maps_of,
-    ops_of,
-    read,
-    run_all,
-    same_bits,
-    write,
-)
+from tests.host.sketch import binary, generic, maps_of, ops_of, read, run_all, same_bits, write
 
 ID2 = "(d0, d1) -> (d0, d1)"
 

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from opu_fuse.hw.generate import generated_files, sv_package
-from opu_fuse.hw.isa import OPCODES, REGISTERS, Engine, registers_of
+from opu_fuse.hw.generate import generated_files
+from opu_fuse.hw.isa import (
+    OPCODES,
+    REGISTERS,
+    Engine,
+    registers_of,
+)
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, ErrorCode
-from opu_fuse.hw.svpackage import KEYWORDS
+from opu_fuse.hw.svpackage import sv_package
+from opu_fuse.hw.svunits import sv_field
 from opu_fuse.resources import hw_specs_dir
 
 PROJECT = hw_specs_dir().parent
@@ -92,7 +98,7 @@ def test_a_parameter_struct_lists_the_registers_in_table_order(engine):
         (
             r.signed and r.stage is None,
             (r.bits - 1,) if r.stage is None else (0, r.bits - 1),  # an element for each unit
-            f"{r.name}_" if r.name in KEYWORDS else r.name,
+            sv_field(r.name),
         )
         for r in registers_of(engine)
     ]

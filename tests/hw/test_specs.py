@@ -6,8 +6,8 @@ import pytest
 
 from opu_fuse.errors import SpecError
 from opu_fuse.hw.load import load_hw, load_hw_text, problems, spec_names
-from opu_fuse.hw.spec import Access, ModuleKind
 from opu_fuse.quant import Domain
+from opu_fuse.units.base import Access, ModuleKind
 
 
 @pytest.mark.parametrize("name", spec_names())

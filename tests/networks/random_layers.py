@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.spec import ModuleKind as K
+from opu_fuse.units.base import ModuleKind as K
 
 MANY = 200
 FUNCTIONS = ("Sigmoid", "Tanh", "Elu", "Softplus", "Selu", "HardSwish")

@@ -12,7 +12,7 @@ from opu_fuse import zoo
 from opu_fuse.cost.geometry import group_geometry
 from opu_fuse.cost.groups import NOTHING, GroupCosts
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.dfg.integer import residual_params
+from opu_fuse.dfg.integer import settings
 from opu_fuse.errors import DoesNotFit, InternalError, ModelError, SpecError
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.isa import Engine
@@ -22,6 +22,7 @@ from opu_fuse.layout.lanes import map_lanes
 from opu_fuse.pipeline import Options, Program, compile_model, partition_model
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.proofs import prove_no_race
+from opu_fuse.units.base import Stage
 from opu_fuse.zoo.builder import Net
 from tests.networks.test_families import execute, hold_against_golden
 
@@ -94,8 +95,8 @@ def test_a_foreign_model_with_free_scales_is_refused_at_the_operator(classic):
     dfg = build_dfg(prepare(zoo.build("tiny_residual"), scales="free").canonical)
     (add, *_) = [n.index for n in dfg.calls if n.op == "add" and n.owner is None]
     with pytest.raises(ModelError, match=r"is not a power of two, the machine only shifts"):
-        residual_params(dfg, add, classic.numeric)
-    residual_params(dfg, add, load_hw("opu-1024").numeric)
+        settings(dfg, add, Stage.RESIDUAL, classic.numeric)
+    settings(dfg, add, Stage.RESIDUAL, load_hw("opu-1024").numeric)
 
 
 def test_an_average_beyond_a_tile_divides_by_shifting_or_not_at_all(classic):

@@ -18,7 +18,7 @@ from opu_fuse import zoo
 from opu_fuse.bundle.result import RunResult
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Kind
-from opu_fuse.dfg.integer import average_params
+from opu_fuse.dfg.integer import operator
 from opu_fuse.dfg.interpret import interpret
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.fuse.strategies import STRATEGIES, partition
@@ -31,6 +31,7 @@ from opu_fuse.pipeline import Compilation, Program, compile_model, partition_mod
 from opu_fuse.sim.compare import is_dull
 from opu_fuse.sim.places import places
 from opu_fuse.sim.reference import Reference
+from opu_fuse.units.pool import average_params
 from opu_fuse.zoo.builder import Net
 from rtl_sim.benches.graph_orders import orders_of
 
@@ -106,7 +107,7 @@ class Executed:
         return {dfg[i].value: first for i, first in found.items()}
 
     def _divides(self, average: int) -> bool:
-        mults = average_params(self.compiled.dfg, average, self.hw.numeric).mults
+        mults = average_params(operator(self.compiled.dfg, average), self.hw.numeric).mults
         return any(count & (count - 1) for count, _ in mults)
 
 

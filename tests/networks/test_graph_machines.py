@@ -88,6 +88,21 @@ dataflow:
     third:   [fourth]
     fourth:  [fifth]
 """,
+    "slopes of channels": """
+extends: opu-tiny
+name: slopes
+description: slopes of channels behind the array, the residual adder or nothing
+dataflow:
+  modules:
+    slopes: {kind: prelu, operand: per_channel, bypass: true, exit: true}
+  edges:
+    concat:  [pad, ipa, slopes, compare, pool]
+    add:     [slopes, compare, res_add, pool]
+    slopes:  [compare, pool, res_add]
+    res_add: [slopes, compare, pool]
+  operators:
+    prelu: [prelu]
+""",
 }
 NETWORKS = {
     "two comparators": """(float[1,8,9,9] x) => (float[1,8,4,4] y)
@@ -109,6 +124,14 @@ NETWORKS = {
     <float[8,8,1,1] w, float lo = {-2}, float hi = {2}>
     { c = Conv(x, w)  d = LeakyRelu<alpha=0.5>(c)  e = Clip(d, lo, hi)  f = LeakyRelu<alpha=0.25>(e)
       g = Clip(f, lo, hi)  y = Relu(g) }""",
+    "slopes of channels": """(float[1,11,9,9] x)
+    => (float[1,19,4,4] y, float[1,11,9,9] z, float[1,11,9,9] q, float[1,43,1,1] r)
+    <float[19,11,3,3] w, float[19,1,1] s, float[11,11,1,1] v, float[11,1,1] t, float[11,1,1] u,
+     float[43,19,1,1] k, float[43,1,1] m>
+    { c = Conv<pads=[1,1,1,1]>(x, w)  d = PRelu(c, s)
+      y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(d)
+      e = Conv(x, v)  f = Add(e, x)  z = PRelu(f, t)  q = PRelu(x, u)
+      a = GlobalAveragePool(y)  g = Conv(a, k)  r = PRelu(g, m) }""",
 }
 PASSES = {
     "two comparators": {"y": "ipa compare res_add second pool"},
@@ -121,6 +144,12 @@ PASSES = {
         "z": "ipa pool res_add late_table",
     },
     "six stages": {"y": "ipa compare second third fourth fifth"},
+    "slopes of channels": {
+        "y": "ipa slopes pool",
+        "z": "ipa res_add slopes",
+        "q": "slopes",
+        "r": "ipa slopes",
+    },
 }
 
 

@@ -7,7 +7,8 @@ import numpy as np
 from opu_fuse.hw.encoding import encode
 from opu_fuse.hw.footprint import footprint
 from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import Engine, Space
+from opu_fuse.hw.isa import Engine
+from opu_fuse.units.base import Space
 from tests.sim import random_instructions as rand
 
 PROGRAM_AT = 0x4000

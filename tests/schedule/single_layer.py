@@ -20,7 +20,7 @@ from opu_fuse.cost.tiles import Tile, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.encoding import decode_with_positions, encode
-from opu_fuse.hw.isa import PARAM_WORDS, Engine, PoolKind, Stage
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
@@ -28,11 +28,14 @@ from opu_fuse.layout.shape import POINT, Shape, Window
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement
-from opu_fuse.schedule.layer import Average, Layer
+from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
 from opu_fuse.schedule.tiling import PlannedLayer
 from opu_fuse.sim.functional import Machine
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Stage
+from opu_fuse.units.pool import PoolKind
 from rtl_sim.benches.graph_orders import orders_of
 
 ACT = {
@@ -44,6 +47,7 @@ ACT = {
     "act_lo": -90,
     "act_hi": 99,
 }
+AVERAGE = ("pool_mult", "pool_shift")
 CASE_ORDER = (Stage.REQUANT, Stage.RESIDUAL, Stage.ACT)
 RES = {
     "res_a_mult": 3,
@@ -111,6 +115,7 @@ def make_shape(
         broadcast=broadcast,
         depthwise=depthwise,
         px=px,
+        param_words=PARAM_WORDS if array else 0,
     )
 
 
@@ -202,7 +207,7 @@ def run_layer(
         phase=WHOLE,
         in_pieces=((0, shape.in_channels),),
         out_pieces=((0, shape.mid_channels),),
-        average=Average(by_count=counts) if counts else None,
+        by_count={n: dict(zip(AVERAGE, own, strict=True)) for n, own in (counts or {}).items()},
         table=0 if Stage.TABLE in order else None,
     )
     offsets, at = {}, 0
@@ -239,7 +244,7 @@ def run_layer(
     elif shape.array:
         put("weights", pack_weights(planned, weight, hw, groups=shape.groups))
     if shape.array:
-        put("params", pack_params(bias, mult, shift, layer.out_pieces, hw, shape.px))
+        put("params", pack_params(bias, mult, shift, layer.out_pieces, hw, shape.px).reshape(-1))
     put("table", pack_table(table, hw))
     put("x", source.pack(x))
     put("res", res_layout.pack(res))

@@ -8,13 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.isa import Engine, Space, parameters_of
+from opu_fuse.hw.isa import (
+    Engine,
+    parameters_of,
+)
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.proofs import prove_no_race
 from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.units.base import Space
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 from tests.schedule.mutants import without_tokens

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import Buffer
 from opu_fuse.layout.shape import Window
+from opu_fuse.units.base import Stage
 from tests.schedule.single_layer import make_shape, run_layer
 from tests.sim.machines import EVERY_MODULE
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import Mode
 from opu_fuse.layout.packing import can_fetch
 from opu_fuse.layout.shape import Window
+from opu_fuse.units.base import Stage
 from tests.schedule.single_layer import make_shape, run_layer
 
 R, A, S, P = Stage.REQUANT, Stage.ACT, Stage.RESIDUAL, Stage.POOL

@@ -5,9 +5,9 @@ instructions as computed directly.
 import numpy as np
 import pytest
 
-from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.load import load_hw
 from opu_fuse.layout.shape import Window
+from opu_fuse.units.base import Stage
 from tests.schedule.single_layer import make_shape, run_layer
 
 R, A, P, S = Stage.REQUANT, Stage.ACT, Stage.POOL, Stage.RESIDUAL

@@ -4,16 +4,15 @@ from dataclasses import replace
 
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import (
-    Access,
     Array,
     Buffer,
     Dataflow,
     HwSpec,
     Mode,
     Module,
-    ModuleKind,
     WeightBuffer,
 )
+from opu_fuse.units.base import Access, ModuleKind
 
 K = ModuleKind
 TINY = load_hw("opu-tiny")

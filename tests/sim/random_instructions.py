@@ -5,15 +5,13 @@ import numpy as np
 from opu_fuse.hw.footprint import footprint, space_limit
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import (
-    TABLE_WORDS,
     Engine,
-    PoolKind,
-    ResidualKind,
-    Space,
-    Stage,
     parameters_of,
 )
-from opu_fuse.hw.spec import ModuleKind
+from opu_fuse.units.base import ModuleKind, Space, Stage
+from opu_fuse.units.pool import PoolKind
+from opu_fuse.units.residual import ResidualKind
+from opu_fuse.units.table import TABLE_WORDS
 from rtl_sim.benches.graph_orders import orders_of
 from tests.sim.machines import PRE_UNITS
 

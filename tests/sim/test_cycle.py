@@ -8,9 +8,9 @@ from opu_fuse.errors import ProgramError, RunError
 from opu_fuse.hw import timing
 from opu_fuse.hw.asm import assemble
 from opu_fuse.hw.encoding import encode
-from opu_fuse.hw.isa import Stage
 from opu_fuse.hw.load import load_hw
 from opu_fuse.sim.cycle_work import steps_of
+from opu_fuse.units.base import Stage
 from tests.sim.cycle_programs import CONV, COPY, LATENCY, LOAD, POST, STORE, TINY, timeline
 
 FIRST_WORD = 4 + LATENCY  # start, address out, data back

@@ -8,9 +8,10 @@ import pytest
 from opu_fuse.errors import InternalError
 from opu_fuse.hw.footprint import footprint, moved_bytes
 from opu_fuse.hw.instruction import split_address
-from opu_fuse.hw.isa import Engine, Space
+from opu_fuse.hw.isa import Engine
 from opu_fuse.schedule.proofs import prove_no_race
 from opu_fuse.sim.functional import Machine
+from opu_fuse.units.base import Space
 from rtl_sim.benches.graph_orders import orders_of
 from tests.bundle.sample import program
 from tests.sim.machines import MACHINES

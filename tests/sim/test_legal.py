@@ -7,10 +7,11 @@ import pytest
 
 from opu_fuse.errors import RunError
 from opu_fuse.hw.instruction import split_address
-from opu_fuse.hw.isa import Engine, ResidualKind
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.legal import COUNTS
-from opu_fuse.hw.spec import ModuleKind
 from opu_fuse.sim.functional import Machine
+from opu_fuse.units.base import ModuleKind
+from opu_fuse.units.residual import ResidualKind
 from rtl_sim.benches.graph_orders import orders_of
 from tests.bundle.sample import HW, program, sample_bundle
 from tests.sim.machines import BARE, MACHINES, without

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from opu_fuse.hw.footprint import footprint
-from opu_fuse.hw.isa import TABLE_WORDS, Engine, Space
+from opu_fuse.hw.isa import Engine
 from opu_fuse.sim.functional import Machine
+from opu_fuse.units.base import Space
+from opu_fuse.units.table import TABLE_WORDS
 from rtl_sim.benches.graph_orders import REQUANT, orders_of
 from tests.sim import random_instructions as rand
 from tests.sim.machines import MACHINES, TINY

@@ -59,9 +59,10 @@ def test_a_stopped_machine_names_reason_place_and_instruction():
 
 
 def test_every_source_file_is_found_by_its_module_name():
+    from opu_fuse.hw.svpackage import sv_files
     from rtl_sim.build import source_files
 
-    names = [path.stem for path in source_files("opu_system")]
+    names = [path.stem for path in source_files("opu_system", sv_files(load_hw("opu-tiny")))]
     assert {"opu_top", "opu_compute", "opu_post", "opu_load", "opu_image"} <= set(names)
     assert names.index("opu_compute_pkg") < names.index("opu_compute")
     assert len(names) == len(set(names))

@@ -9,10 +9,11 @@ from opu_fuse.errors import RunError
 from opu_fuse.hw.encoding import decode, encode
 from opu_fuse.hw.footprint import footprint
 from opu_fuse.hw.instruction import split_address
-from opu_fuse.hw.isa import Engine, Space
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.stops import BASES, Stops
 from opu_fuse.sim.cycle_work import steps_of
 from opu_fuse.sim.functional import Machine
+from opu_fuse.units.base import Space
 from tests.bundle.sample import HW, program, sample_bundle
 from tests.sim.machines import MACHINES
 from tests.sim.random_instructions import instruction

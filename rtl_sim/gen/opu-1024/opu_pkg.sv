@@ -92,7 +92,8 @@ package opu_pkg;
     STAGE_POOL = 3'd3,
     STAGE_RESIDUAL = 3'd4,
     STAGE_TABLE = 3'd5,
-    STAGE_PRE = 3'd6
+    STAGE_PRE = 3'd6,
+    STAGE_PRELU = 3'd7
   } stage_e;
 
   typedef enum logic [0:0] {
@@ -137,6 +138,10 @@ package opu_pkg;
   localparam int unsigned POST_PLACES = 5;
   localparam logic [4:0][2:0] PLACE_STAGE = {STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, STAGE_NONE};
   localparam logic [4:0][3:0] PLACE_BANK = {4'd0, 4'd0, 4'd0, 4'd0, 4'd0};
+  // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
+  // the requantiser need theirs after the first visit of the next one.
+  localparam logic [4:0][3:0] PLACE_WORDS = {4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
+  localparam int unsigned POST_HOLD = 14;
   localparam logic [4:0][4:0] PLACE_FEED = {5'b01110, 5'b10110, 5'b11010, 5'b00000, 5'b11110};
   // Units of a stage that have registers.
   localparam int unsigned REQUANT_UNITS = 1;
@@ -145,12 +150,13 @@ package opu_pkg;
   localparam int unsigned RESIDUAL_UNITS = 1;
   localparam int unsigned TABLE_UNITS = 1;
   localparam int unsigned PRE_UNITS = 1;
+  localparam int unsigned PRELU_UNITS = 1;
 
   localparam logic [5:0] REG_FETCH_HASH_LO = 6'd0;  // bits 21:0 of the spec hash the program was made for
   localparam logic [5:0] REG_FETCH_HASH_HI = 6'd1;  // bits 43:22 of the spec hash
   localparam logic [5:0] REG_LOAD_DRAM_LO = 6'd0;  // byte offset in the memory window, bits 21:0
   localparam logic [5:0] REG_LOAD_DRAM_HI = 6'd1;  // byte offset in the memory window, bits 31:22
-  localparam logic [5:0] REG_LOAD_DST = 6'd2;  // first word written in the destination buffer; words are written contiguously
+  localparam logic [5:0] REG_LOAD_DST = 6'd2;  // first word written in the destination buffer, the others follow it
   localparam logic [5:0] REG_LOAD_RUN = 6'd3;  // words per contiguous run, >= 1
   localparam logic [5:0] REG_LOAD_ROWS = 6'd4;  // runs per block, >= 1
   localparam logic [5:0] REG_LOAD_ROW_PITCH = 6'd5;  // DRAM words from run to run
@@ -177,7 +183,7 @@ package opu_pkg;
   localparam logic [5:0] REG_COMPUTE_WEIGHT = 6'd18;  // weight buffer word of the first weight row
   localparam logic [5:0] REG_COMPUTE_PSUM = 6'd19;  // partial sum word of output pixel (0, 0), block 0
   localparam logic [5:0] REG_COMPUTE_PSUM_BLOCK_PITCH = 6'd20;  // partial sum words from output block to output block
-  localparam logic [5:0] REG_COMPUTE_ACCUMULATE = 6'd21;  // 1: add to the partial sums; 0: the first visit of a lane overwrites
+  localparam logic [5:0] REG_COMPUTE_ACCUMULATE = 6'd21;  // 1: add to the partial sums; 0: a lane's first visit overwrites
   localparam logic [5:0] REG_COMPUTE_PAD_VALUE = 6'd22;  // int8 read outside the tile
   localparam logic [5:0] REG_COMPUTE_SLOT_LOG2 = 6'd23;  // log2 of the bytes a pixel takes in a feature word
   localparam logic [5:0] REG_COMPUTE_IC_FIRST = 6'd24;  // first input segment visited
@@ -202,7 +208,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_OUT_ROWS = 6'd11;  // output rows
   localparam logic [5:0] REG_POST_OUT_COLS = 6'd12;  // output columns
   localparam logic [5:0] REG_POST_BLOCKS = 6'd13;  // channel blocks
-  localparam logic [5:0] REG_POST_PARAM = 6'd14;  // parameter buffer word of block 0 (8 words a block)
+  localparam logic [5:0] REG_POST_PARAM = 6'd14;  // parameter buffer word of block 0
   localparam logic [5:0] REG_POST_OUT = 6'd15;  // output buffer word of output pixel (0, 0), block 0
   localparam logic [5:0] REG_POST_OUT_ROW_PITCH = 6'd16;  // output buffer words from row to row
   localparam logic [5:0] REG_POST_OUT_BLOCK_PITCH = 6'd17;  // output buffer words from block to block
@@ -240,6 +246,10 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_BANK = 6'd49;  // unit whose registers are written from here on, among those of its stage
   localparam logic [5:0] REG_POST_ORDER_2 = 6'd50;  // post chain: sixth to tenth stage
   localparam logic [5:0] REG_POST_ORDER_3 = 6'd51;  // post chain: eleventh to fifteenth stage
+  localparam logic [5:0] REG_POST_PRELU_POS = 6'd52;  // slope multiplier at and above the zero point
+  localparam logic [5:0] REG_POST_PRELU_SHIFT = 6'd53;  // right shift after the slope
+  localparam logic [5:0] REG_POST_PRELU_X_ZERO = 6'd54;  // zero point before
+  localparam logic [5:0] REG_POST_PRELU_Y_ZERO = 6'd55;  // zero point after
   localparam logic [5:0] REG_STORE_DRAM_LO = 6'd0;  // byte offset in the memory window, bits 21:0
   localparam logic [5:0] REG_STORE_DRAM_HI = 6'd1;  // byte offset in the memory window, bits 31:22
   localparam logic [5:0] REG_STORE_SRC = 6'd2;  // first output buffer word read; words are read contiguously
@@ -502,6 +512,10 @@ package opu_pkg;
     logic        [3:0]   bank;
     logic        [19:0]  order_2;
     logic        [19:0]  order_3;
+    logic [0:0][15:0] prelu_pos;
+    logic [0:0][5:0] prelu_shift;
+    logic [0:0][7:0] prelu_x_zero;
+    logic [0:0][7:0] prelu_y_zero;
   } post_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -560,12 +574,16 @@ package opu_pkg;
       6'd49: set_post.bank = value[3:0];
       6'd50: set_post.order_2 = value[19:0];
       6'd51: set_post.order_3 = value[19:0];
+      6'd52: set_post.prelu_pos = value[15:0];
+      6'd53: set_post.prelu_shift = value[5:0];
+      6'd54: set_post.prelu_x_zero = value[7:0];
+      6'd55: set_post.prelu_y_zero = value[7:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_post(logic [5:0] index);
-    has_post = index < 6'd52;
+    has_post = index < 6'd56;
   endfunction
 
   // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
@@ -624,6 +642,10 @@ package opu_pkg;
       6'd49: fits_post = value < 22'd1;
       6'd50: fits_post = value[21:20] == '0;
       6'd51: fits_post = value[21:20] == '0;
+      6'd52: fits_post = bank < 4'd1 && (value[21:16] == '0);
+      6'd53: fits_post = bank < 4'd1 && (value[21:6] == '0);
+      6'd54: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
+      6'd55: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
       default: fits_post = 1'b0;
     endcase
   endfunction

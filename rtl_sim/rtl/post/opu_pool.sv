@@ -12,7 +12,7 @@ module opu_pool
     input  logic                 clk_i,
     input  logic                 rst_ni,
 
-    input  logic                 average_i,
+    input  logic                 kind_i,
     input  logic [2:0]           slots_i,
     input  logic [15:0]          mult_i,
     input  logic [5:0]           shift_i,
@@ -24,6 +24,9 @@ module opu_pool
     output item_t                item_o,
     output logic [WORD_BITS-1:0] value_o
 );
+
+  logic is_average;
+  assign is_average = kind_i == POOL_AVERAGE;
 
   logic [7:0] x [LANES];
   logic [7:0] y [LANES];
@@ -105,8 +108,8 @@ module opu_pool
           .WIDTH(AVERAGE_PRODUCT_BITS)
       ) u_round (
           .value_i (product[l]),
-          .shift_i (average_i ? shift_i : '0),
-          .zero_i  (average_i ? y_zero_i : '0),
+          .shift_i (is_average ? shift_i : '0),
+          .zero_i  (is_average ? y_zero_i : '0),
           .lo_i    (-8'sd128),
           .hi_i    (8'sd127),
           .result_o(rounded[l])
@@ -120,18 +123,18 @@ module opu_pool
   always_ff @(posedge clk_i) begin
     if (product_item_q.valid) begin
       if (EXACT) y = rounded;
-      else if (average_i) scale((shift_i > 6'd42) ? 6'd42 : shift_i, AVERAGE_PRODUCT_BITS'(y_zero_i));
+      else if (is_average) scale((shift_i > 6'd42) ? 6'd42 : shift_i, AVERAGE_PRODUCT_BITS'(y_zero_i));
       else narrow();
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end
-    if (window_item_q.valid) multiply(average_i ? AVERAGE_PRODUCT_BITS'({1'b0, mult_i}) : average_t'(1));
-    if (item_i.valid && item_i.first) start(average_i);
+    if (window_item_q.valid) multiply(is_average ? AVERAGE_PRODUCT_BITS'({1'b0, mult_i}) : average_t'(1));
+    if (item_i.valid && item_i.first) start(is_average);
     if (item_i.valid && item_i.present) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) x[l] = value_i[8*l+:8];
       if (MODE_PX_MAX > 1 && slots_i != '0) fold(MODE_PX_MAX > 2 && slots_i == 3'd4, item_i.right);
-      visit(average_i, POOL_BITS'(x_zero_i));
+      visit(is_average, POOL_BITS'(x_zero_i));
       if (item_i.again[0]) keep(1'b0);
       if (item_i.again[1]) keep(1'b1);
     end

@@ -77,9 +77,9 @@ module opu_post
 
   post_params_t launched;
   item_t visit;
-  logic visit_bank;
-  logic load_we, load_bank;
-  logic [2:0] load_word;
+  logic [PLACES-1:0] load_we;
+  logic load_bank;
+  logic [3:0] load_word;
 
   opu_post_walk u_walk (
       .clk_i,
@@ -98,7 +98,6 @@ module opu_post
       .psum_addr_o,
       .psum_grant_i,
       .visit_item_o     (visit),
-      .visit_bank_o     (visit_bank),
       .param_re_o,
       .param_addr_o,
       .load_we_o        (load_we),
@@ -112,7 +111,6 @@ module opu_post
   chain_t chain_q;
   /* verilator lint_on UNUSEDSIGNAL */
   item_t head_in_q;
-  logic head_bank_q;
 
   always_ff @(posedge clk_i) begin
     if (launch) begin
@@ -120,7 +118,6 @@ module opu_post
       chain_q <= decode_chain({launched.order_3, launched.order_2, launched.order});
     end
     head_in_q <= visit;
-    head_bank_q <= visit_bank;
     if (!rst_ni) head_in_q.valid <= 1'b0;
   end
 
@@ -135,14 +132,13 @@ module opu_post
   opu_requant u_requant (
       .clk_i,
       .rst_ni,
-      .load_we_i  (load_we),
+      .load_we_i  (load_we[AT_HEAD]),
       .load_bank_i(load_bank),
       .load_word_i(load_word),
       .load_data_i(param_rdata_i),
       .requant_i  (chain_q.requant),
       .zero_i     (p_q.requant_zero),
       .item_i     (head_in_q),
-      .bank_i     (head_bank_q),
       .psum_i     (psum_rdata_i),
       .item_o     (item[AT_HEAD]),
       .value_o    (value[AT_HEAD])
@@ -185,82 +181,7 @@ module opu_post
     end
   end
 
-  for (genvar p = 2; p < int'(PLACES); p++) begin : g_unit
-    localparam int unsigned BANK = int'(PLACE_BANK[p]);
-    if (PLACE_STAGE[p] == STAGE_ACT) begin : g_act
-      opu_activate u_activate (
-          .clk_i,
-          .rst_ni,
-          .pos_i   (p_q.act_pos[BANK]),
-          .neg_i   (p_q.act_neg[BANK]),
-          .shift_i (p_q.act_shift[BANK]),
-          .x_zero_i(p_q.act_x_zero[BANK]),
-          .y_zero_i(p_q.act_y_zero[BANK]),
-          .lo_i    (p_q.act_lo[BANK]),
-          .hi_i    (p_q.act_hi[BANK]),
-          .item_i  (item_in[p]),
-          .value_i (value_in[p]),
-          .item_o  (item[p]),
-          .value_o (value[p])
-      );
-    end
-    if (PLACE_STAGE[p] == STAGE_POOL) begin : g_pool
-      opu_pool u_pool (
-          .clk_i,
-          .rst_ni,
-          .average_i(p_q.pool_kind[BANK] == POOL_AVERAGE),
-          .slots_i  (p_q.pool_slots),
-          .mult_i   (p_q.pool_mult[BANK]),
-          .shift_i  (p_q.pool_shift[BANK]),
-          .x_zero_i (p_q.pool_x_zero[BANK]),
-          .y_zero_i (p_q.pool_y_zero[BANK]),
-          .item_i   (item_in[p]),
-          .value_i  (value_in[p]),
-          .item_o   (item[p]),
-          .value_o  (value[p])
-      );
-    end
-    if (PLACE_STAGE[p] == STAGE_RESIDUAL) begin : g_residual
-      opu_residual u_residual (
-          .clk_i,
-          .rst_ni,
-          .product_i(p_q.res_kind[BANK] == RESIDUAL_MULTIPLY),
-          .a_mult_i (p_q.res_a_mult[BANK]),
-          .b_mult_i (p_q.res_b_mult[BANK]),
-          .shift_i  (p_q.res_shift[BANK]),
-          .a_zero_i (p_q.res_a_zero[BANK]),
-          .b_zero_i (p_q.res_b_zero[BANK]),
-          .y_zero_i (p_q.res_y_zero[BANK]),
-          .res_re_o (res_re[p]),
-          .res_addr_o(res_addr[p]),
-          .res_rdata_i,
-          .item_i   (item_in[p]),
-          .value_i  (value_in[p]),
-          .item_o   (item[p]),
-          .value_o  (value[p])
-      );
-    end else begin : g_no_residual
-      assign res_re[p] = 1'b0;
-      assign res_addr[p] = '0;
-    end
-    if (PLACE_STAGE[p] == STAGE_TABLE) begin : g_table
-      opu_table u_table (
-          .clk_i,
-          .rst_ni,
-          .base_i       (table_addr_t'(p_q.table_)),
-          .table_re_o   (table_re[p]),
-          .table_addr_o (table_addr[p]),
-          .table_rdata_i,
-          .item_i       (item_in[p]),
-          .value_i      (value_in[p]),
-          .item_o       (item[p]),
-          .value_o      (value[p])
-      );
-    end else begin : g_no_table
-      assign table_re[p] = 1'b0;
-      assign table_addr[p] = '0;
-    end
-  end
+  `include "opu_units.svh"
   for (genvar p = 0; p < 2; p++) begin : g_no_memory
     assign res_re[p] = 1'b0;
     assign res_addr[p] = '0;

@@ -52,6 +52,7 @@ package opu_post_pkg;
     logic [1:0]     again;     // the next window, the one after it have this position too and do not visit it
     logic           right;     // in the last column of its window
     logic           final_one; // of its instruction
+    logic           bank;      // of the parameters of its block
     residual_addr_t res_addr;
     output_addr_t   out_addr;
     feature_addr_t  keep_addr;
@@ -59,16 +60,22 @@ package opu_post_pkg;
 
   // A pass through the chain. from[p]: the place that feeds the unit at place p, where it is in the pass; from[AT_EXIT]: the last
   // one. pool, residual: places of the units of these stages, AT_EXIT without one. product: the residual stage is one of
-  // products. The requantiser stands at the head of every pass, also when it only narrows.
+  // products. The requantiser stands at the head of every pass, also when it only narrows. words: parameter words of a block,
+  // those of place p from first[p] on, where passes[p]; late: some are for units behind the requantiser.
   localparam int unsigned PLACES = POST_PLACES;
   typedef logic [PLACE_BITS-1:0] place_t;
   localparam place_t AT_EXIT = place_t'(0);
   localparam place_t AT_HEAD = place_t'(1);
+  typedef logic [4:0] words_t;
   typedef struct packed {
     logic                legal;
     logic                product;
     logic                residual_before_pool;
     logic                requant;
+    logic                late;
+    words_t              words;
+    logic [PLACES-1:0]   passes;
+    words_t [PLACES-1:0] first;
     place_t              pool;
     place_t              residual;
     place_t [PLACES-1:0] from;
@@ -115,10 +122,14 @@ package opu_post_pkg;
         units[place] = 1'b1;
         stages[stage] = 1'b1;
         decode_chain.from[place] = feeder;
+        decode_chain.first[place] = decode_chain.words;
+        decode_chain.words += words_t'(PLACE_WORDS[place]);
+        if (place != AT_HEAD && PLACE_WORDS[place] != '0) decode_chain.late = 1'b1;
         feeder = place;
         at = code;
       end
     end
+    decode_chain.passes = units;
     decode_chain.from[AT_EXIT] = feeder;
     if (!POST_END[at] || (order >> 4 * LONGEST) != '0) decode_chain.legal = 1'b0;
   endfunction

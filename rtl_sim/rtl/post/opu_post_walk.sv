@@ -5,10 +5,11 @@
 //          and when a chain without POOL comes to a position outside the tile; then the engine stands until reset.
 // launch_o pulses with launched_params_o in the cycle before the first visit of an instruction, and only while clear_i:
 //          nothing of the instruction before is inside the chain.
-// visit_*: one window position per cycle: item, parameter bank. A present one reads its partial sum (psum_*), and is
+// visit_*: one window position per cycle. A present one reads its partial sum (psum_*), and is
 //          issued in the cycle of the grant; its data arrives one cycle later.
 // param_*: parameter words of the next block, read while the visits of this one run; they arrive one cycle later for the
-//          bank and position in load_*.
+//          place, bank and position in load_*. Passes with units behind the requantiser that take some wait POST_HOLD cycles
+//          first: the block before has then left them.
 `include "opu_assert.svh"
 
 module opu_post_walk
@@ -34,13 +35,12 @@ module opu_post_walk
     output psum_addr_t   psum_addr_o,
     input  logic         psum_grant_i,
     output item_t        visit_item_o,
-    output logic         visit_bank_o,
 
     output logic         param_re_o,
     output param_addr_t  param_addr_o,
-    output logic         load_we_o,
+    output logic [PLACES-1:0] load_we_o,
     output logic         load_bank_o,
-    output logic [2:0]   load_word_o
+    output logic [3:0]   load_word_o
 );
 
   typedef enum logic [1:0] {IDLE, PREPARE, LAUNCH, VISIT} state_e;
@@ -245,29 +245,52 @@ module opu_post_walk
 
   // ---- parameters: one bank serves the visits, the other takes the next block's ----------------------------------------
 
-  logic [3:0] load_left_q, load_left_d;
-  logic load_start, load_bank_q;    // load_bank_q: bank of the load under way or done last
+  localparam int unsigned HOLD_BITS = $clog2(POST_HOLD + 1);
+
+  words_t load_left_q, load_left_d, load_count_q;
+  logic load_start, load_bank_q;      // load_bank_q: bank of the load under way or done last
+  logic load_wanted, load_due_q;      // a load that waits
+  logic [HOLD_BITS-1:0] hold_q;       // cycles before the next load
+  logic hold;
   logic visit_bank_q, block_first_q;  // the block has not begun
   logic block_begins;
   param_addr_t param_addr_q;
 
   assign block_begins = issue && block_first_q;
-  assign load_start = (accept_o && chain.requant)
-      || (block_begins && chain_q.requant && loop_q.b_left != '0);
+  assign hold = hold_q != '0 || (block_begins && chain_q.late);
+  assign load_wanted = load_due_q || (accept_o && chain.words != '0)
+      || (block_begins && chain_q.words != '0 && loop_q.b_left != '0);
+  assign load_start = load_wanted && !hold;
   assign param_re_o = load_left_q != '0;
   assign param_addr_o = param_addr_q;
 
   always_comb begin
     load_left_d = load_left_q;
-    if (load_start) load_left_d = 4'(PARAM_BLOCK_WORDS);
-    else if (param_re_o) load_left_d = load_left_q - 4'd1;
+    if (load_start) load_left_d = accept_o ? chain.words : chain_q.words;
+    else if (param_re_o) load_left_d = load_left_q - words_t'(1);
+  end
+
+  // Whom a word is for.
+  logic [PLACES-1:0] load_we;
+  words_t load_first;
+  always_comb begin
+    load_we = '0;
+    load_first = '0;
+    for (int unsigned p = 1; p < PLACES; p++) begin
+      if (PLACE_WORDS[p] != '0 && chain_q.passes[p] && load_count_q >= chain_q.first[p]
+          && load_count_q - chain_q.first[p] < words_t'(PLACE_WORDS[p])) begin
+        load_we[p] = param_re_o;
+        load_first = chain_q.first[p];
+      end
+    end
   end
 
   always_ff @(posedge clk_i) begin
     if (param_re_o) param_addr_q <= param_addr_q + param_addr_t'(1);
     if (accept_o) param_addr_q <= param_addr_t'(params_i.param);
     load_bank_o <= load_bank_q;
-    load_word_o <= 3'(4'(PARAM_BLOCK_WORDS) - load_left_q);
+    load_word_o <= 4'(load_count_q - load_first);
+    load_count_q <= load_start ? '0 : load_count_q + words_t'(param_re_o);
   end
 
   // ---- visits ----------------------------------------------------------------------------------------------------------
@@ -275,7 +298,7 @@ module opu_post_walk
   logic in_tile, may_visit;
   assign in_tile = !loop_q.y[Y_BITS-1] && loop_q.y < signed'(Y_BITS'(p_q.in_rows))
       && !loop_q.x[Y_BITS-1] && loop_q.x < signed'(Y_BITS'(p_q.in_cols));
-  assign may_visit = state_q == VISIT && !(block_first_q && param_re_o);
+  assign may_visit = state_q == VISIT && !(block_first_q && (param_re_o || load_due_q));
   assign psum_re_o = may_visit && in_tile;
   assign psum_addr_o = loop_q.psum_row + psum_addr_t'(loop_q.x);
   assign issue = may_visit && (in_tile ? psum_grant_i : (chain_q.pool != AT_EXIT));
@@ -293,7 +316,7 @@ module opu_post_walk
         : loop_q.res_row + (by_visit ? residual_addr_t'(loop_q.x) : loop_q.res_x);
     visit_item_o.out_addr = loop_q.out;
     visit_item_o.keep_addr = loop_q.keep;
-    visit_bank_o = block_first_q ? load_bank_q : visit_bank_q;
+    visit_item_o.bank = block_first_q ? load_bank_q : visit_bank_q;
   end
 
   assign launch_o = state_q == LAUNCH && clear_i;
@@ -314,13 +337,18 @@ module opu_post_walk
       state_q <= IDLE;
       illegal_o <= 1'b0;
       load_left_q <= '0;
-      load_we_o <= 1'b0;
+      load_we_o <= '0;
+      load_due_q <= 1'b0;
+      hold_q <= '0;
       load_bank_q <= 1'b0;
     end else begin
       state_q <= state_d;
       illegal_o <= (start && !legal) || (may_visit && !in_tile && !(chain_q.pool != AT_EXIT));
       load_left_q <= load_left_d;
-      load_we_o <= param_re_o;
+      load_we_o <= load_we;
+      load_due_q <= load_wanted && hold;
+      if (block_begins && chain_q.late) hold_q <= HOLD_BITS'(POST_HOLD - 1);
+      else if (hold_q != '0) hold_q <= hold_q - HOLD_BITS'(1);
       if (load_start) load_bank_q <= !load_bank_q;
     end
   end

@@ -2,7 +2,7 @@
 // bits. Latency 3, one word per cycle.
 //
 // load_*: one parameter word into one of the two banks of per-lane parameters; the word holds 8 bytes for each of LANES / 8
-//         lanes: int32 bias, uint16 mult, int8 shift (0..47), zero. bank_i belongs to the item and follows it; a bank must
+//         lanes: int32 bias, uint16 mult, int8 shift (0..47), zero. a bank must
 //         not be loaded while items that use it are inside. Without multipliers (MULT_BITS 0) mult is 0 or 1 and shift
 //         -16..47.
 //
@@ -18,14 +18,13 @@ module opu_requant
 
     input  logic                 load_we_i,
     input  logic                 load_bank_i,
-    input  logic [2:0]           load_word_i,
+    input  logic [3:0]           load_word_i,
     input  logic [WORD_BITS-1:0] load_data_i,
 
     input  logic                 requant_i,  // else narrow; constant while items are inside
     input  logic signed [7:0]    zero_i,
 
     input  item_t                item_i,
-    input  logic                 bank_i,
     input  logic [PSUM_BITS-1:0] psum_i,
 
     output item_t                item_o,
@@ -44,7 +43,6 @@ module opu_requant
   logic [7:0] y [LANES];
 
   item_t sum_item_q, product_item_q;
-  logic sum_bank_q, product_bank_q;
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
   function automatic void add_bias(logic bank, logic requant);
@@ -87,11 +85,11 @@ module opu_requant
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_exact
       logic signed [6:0] amount;
-      assign amount = product_bank_q ? shift[1][l] : shift[0][l];
+      assign amount = product_item_q.bank ? shift[1][l] : shift[0][l];
       if (MULT_BITS > 0) begin : g_multiply
         logic [15:0] factor;
         logic signed [25:0] high;
-        assign factor = !requant_i ? 16'd1 : sum_bank_q ? mult[1][l] : mult[0][l];
+        assign factor = !requant_i ? 16'd1 : sum_item_q.bank ? mult[1][l] : mult[0][l];
         opu_multiply_soft #(
             .X_BITS     (9),
             .FACTOR_BITS(17)
@@ -102,7 +100,7 @@ module opu_requant
         );
         assign scaled[l] = REQUANT_BITS'(sum[l][23:0]) * REQUANT_BITS'(factor) + (REQUANT_BITS'(high) <<< 24);
       end else begin : g_power
-        assign scaled[l] = (!requant_i || (sum_bank_q ? mult[1][l][0] : mult[0][l][0])) ? sum[l] : '0;
+        assign scaled[l] = (!requant_i || (sum_item_q.bank ? mult[1][l][0] : mult[0][l][0])) ? sum[l] : '0;
       end
       opu_round #(
           .WIDTH(REQUANT_BITS)
@@ -124,19 +122,19 @@ module opu_requant
   always_ff @(posedge clk_i) begin
     if (product_item_q.valid && product_item_q.present) begin
       if (EXACT && requant_i) y = rounded;
-      else if (requant_i) scale(product_bank_q, REQUANT_BITS'(zero_i));
+      else if (requant_i) scale(product_item_q.bank, REQUANT_BITS'(zero_i));
       else narrow();
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end
     if (sum_item_q.valid && sum_item_q.present) begin
       if (EXACT) product = scaled;
-      else multiply(sum_bank_q, requant_i);
+      else multiply(sum_item_q.bank, requant_i);
     end
     if (item_i.valid && item_i.present) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) psum[l] = psum_i[32*l+:32];
-      add_bias(bank_i, requant_i);
+      add_bias(item_i.bank, requant_i);
     end
     if (load_we_i) begin
       /* verilator unroll_full */
@@ -151,9 +149,7 @@ module opu_requant
 
   always_ff @(posedge clk_i) begin
     sum_item_q <= item_i;
-    sum_bank_q <= bank_i;
     product_item_q <= sum_item_q;
-    product_bank_q <= sum_bank_q;
     item_o <= product_item_q;
     if (!rst_ni) begin
       sum_item_q.valid <= 1'b0;

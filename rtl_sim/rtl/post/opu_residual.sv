@@ -10,7 +10,7 @@ module opu_residual
     input  logic                 clk_i,
     input  logic                 rst_ni,
 
-    input  logic                 product_i,
+    input  logic                 kind_i,
     input  logic [15:0]          a_mult_i,
     input  logic [15:0]          b_mult_i,
     input  logic [5:0]           shift_i,
@@ -18,9 +18,9 @@ module opu_residual
     input  logic signed [7:0]    b_zero_i,
     input  logic signed [7:0]    y_zero_i,
 
-    output logic                 res_re_o,
-    output residual_addr_t       res_addr_o,
-    input  logic [WORD_BITS-1:0] res_rdata_i,
+    output logic                 re_o,
+    output residual_addr_t       addr_o,
+    input  logic [WORD_BITS-1:0] rdata_i,
 
     input  item_t                item_i,
     input  logic [WORD_BITS-1:0] value_i,
@@ -35,8 +35,8 @@ module opu_residual
   residual_t total [LANES];
   item_t read_item_q, total_item_q;
 
-  assign res_re_o = item_i.valid && item_i.present;
-  assign res_addr_o = item_i.res_addr;
+  assign re_o = item_i.valid && item_i.present;
+  assign addr_o = item_i.res_addr;
 
   function automatic logic [3:0] log2_of(logic [15:0] power);
     log2_of = {|(power & 16'hff00), |(power & 16'hf0f0), |(power & 16'hcccc), |(power & 16'haaaa)};
@@ -129,14 +129,14 @@ module opu_residual
     end
     if (read_item_q.valid && read_item_q.present) begin
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) b[l] = res_rdata_i[8*l+:8];
+      for (int unsigned l = 0; l < LANES; l++) b[l] = rdata_i[8*l+:8];
       if (HAS_PRODUCT) begin
-        combine(product_i, RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
+        combine(kind_i == RESIDUAL_MULTIPLY, RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
       end else begin
         add(RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
       end
     end
-    if (res_re_o) begin
+    if (re_o) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) a[l] = value_i[8*l+:8];
       if (SOFT) scaled_a = soft_a;

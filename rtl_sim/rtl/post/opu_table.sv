@@ -7,11 +7,13 @@ module opu_table
     input  logic                     clk_i,
     input  logic                     rst_ni,
 
-    input  table_addr_t              base_i,
+    /* verilator lint_off UNUSEDSIGNAL */  // as wide as the register
+    input  logic [VALUE_BITS-1:0]    base_i,
+    /* verilator lint_on UNUSEDSIGNAL */
 
-    output logic                     table_re_o,
-    output table_addr_t [LANES-1:0]  table_addr_o,
-    input  logic [WORD_BITS-1:0]     table_rdata_i,
+    output logic                     re_o,
+    output table_addr_t [LANES-1:0]  addr_o,
+    input  logic [WORD_BITS-1:0]     rdata_i,
 
     input  item_t                    item_i,
     input  logic [WORD_BITS-1:0]     value_i,
@@ -21,18 +23,18 @@ module opu_table
 
   item_t read_item_q;
 
-  assign table_re_o = item_i.valid && item_i.present;
+  assign re_o = item_i.valid && item_i.present;
   always_comb begin
-    table_addr_o = '0;
-    if (table_re_o) begin
+    addr_o = '0;
+    if (re_o) begin
       for (int unsigned l = 0; l < LANES; l++) begin
-        table_addr_o[l] = base_i + table_addr_t'({!value_i[8*l+7], value_i[8*l+:7]});
+        addr_o[l] = table_addr_t'(base_i) + table_addr_t'({!value_i[8*l+7], value_i[8*l+:7]});
       end
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (read_item_q.valid && read_item_q.present) value_o <= table_rdata_i;
+    if (read_item_q.valid && read_item_q.present) value_o <= rdata_i;
     read_item_q <= item_i;
     item_o <= read_item_q;
     if (!rst_ni) begin

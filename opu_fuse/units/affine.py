@@ -1,0 +1,96 @@
+"""Scaling and shifting by constants: on accumulators part of REQUANT, before the array a unit."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from opu_fuse.errors import ModelError
+from opu_fuse.fixedpoint import INT8_MIN, MAX_SHIFT, MIN_SHIFT
+from opu_fuse.units.base import Access, Field, ModuleKind, Operand, Operator, Stage, Unit
+
+AFFINES = np.dtype([("bias", "<i4"), ("mult", "<i2"), ("shift", "i1"), ("zero", "i1")])
+"""What a channel is given: `rne((x * mult + bias) / 2**shift)`."""
+_INT16_MAX, _INT32_MAX = (1 << 15) - 1, (1 << 31) - 1
+_BIAS_MAX = _INT32_MAX + INT8_MIN * (1 << 15)
+"""What the bias may take before the operand's zero point is folded into it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AffineParams:
+    """Arguments of `fixedpoint.channel_affine`, per channel: mult int16[c], bias int32[c] (the
+    operand's zero point included), shift int8[c].
+    """
+
+    mult: np.ndarray
+    bias: np.ndarray
+    shift: np.ndarray
+    y_zero: int
+
+
+def affine_params(operator: Operator) -> AffineParams:
+    """Per-channel multiplier, bias and shift of `x * scale + shift` with constants.
+
+    Each channel has the finest shift whose multiplier fits int16 and whose bias fits int32. Raises
+    ModelError where no shift does.
+    """
+    data = next(operand for operand in operator.operands if operand.const is None)
+    x, y = data.quantised, operator.y
+    scale, offset = _real_affine(operator)
+    ratios, offsets = scale * (x.per_tensor / y.per_tensor), offset / y.per_tensor
+    shift = np.array([_finest(operator, *p) for p in zip(ratios, offsets, strict=True)], np.int8)
+    mult = np.rint(np.ldexp(ratios, shift.astype(int))).astype(np.int64)
+    bias = np.rint(np.ldexp(offsets, shift.astype(int))).astype(np.int64) - x.zero_point * mult
+    return AffineParams(
+        mult=mult.astype(np.int16), bias=bias.astype(np.int32), shift=shift, y_zero=y.zero_point
+    )
+
+
+def _real_affine(operator: Operator) -> tuple[np.ndarray, np.ndarray]:
+    """(scale, shift) as float64 [c]."""
+    channels = operator.result.shape[1]
+    constants = [_real(o, channels) for o in operator.operands if o.const is not None]
+    match operator.op:
+        case "batch_norm":
+            return constants[0], constants[1]
+        case "multiply":
+            return constants[0], np.zeros_like(constants[0])
+        case _:
+            return np.ones_like(constants[0]), constants[0]
+
+
+def _real(operand: Operand, channels: int) -> np.ndarray:
+    assert operand.const is not None
+    data = operand.const if operand.quant is None else operand.quant.dequantize(operand.const)
+    return np.broadcast_to(data.astype(np.float64).reshape(-1), (channels,))
+
+
+def _finest(operator: Operator, ratio: float, offset: float) -> int:
+    """The largest shift at which both fit."""
+    fits = [
+        math.floor(math.log2(limit / abs(value)))
+        for value, limit in ((ratio, _INT16_MAX), (offset, _BIAS_MAX))
+        if value
+    ]
+    shift = min([MAX_SHIFT, *fits])
+    if shift < MIN_SHIFT:
+        what = f"its scale {ratio:g} or offset {offset:g} (in steps of the result) is too large"
+        help_ = "choose scales nearer to each other, or --scales pow2"
+        raise ModelError(operator.name, what, help_)
+    return shift
+
+
+_READS = (Access.PER_TENSOR, Access.PER_CHANNEL)
+
+AFFINE = Unit(
+    module="opu_pre",
+    doc="scale and shift per channel, then a clamp",
+    runs={ModuleKind.ADDER: ("add",), ModuleKind.MULTIPLIER: ("multiply", "batch_norm")},
+    operands={ModuleKind.ADDER: _READS, ModuleKind.MULTIPLIER: _READS},
+    stage=Stage.PRE,
+    registers=(
+        Field(28, "pre_zero", -8, "zero point after the unit"),
+        Field(29, "pre_lo", -8, "lower clamp of the unit"),
+        Field(30, "pre_hi", -8, "upper clamp of the unit"),
+    ),
+)

@@ -1,0 +1,39 @@
+"""The inner-product array, and REQUANT behind it: accumulators to int8."""
+
+import numpy as np
+
+from opu_fuse import fixedpoint
+from opu_fuse.units.base import Field, ModuleKind, Registers, Site, Stage, Unit
+
+SCALES = np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "i1")])
+"""What a channel is given: `rne((acc + bias) * mult / 2**shift)`."""
+
+PARAM_WORDS = SCALES.itemsize
+"""Parameter words of the scales of a channel block."""
+
+
+def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
+    bias, mult, shift = site.scales()
+    return fixedpoint.requantize(value + bias, mult, shift, p["requant_zero"])
+
+
+ARRAY = Unit(
+    module="opu_array",
+    doc="inner products of a map and weights",
+    runs={
+        ModuleKind.IPA: ("conv", "dense", "shuffle", "transposed_conv", "avg_pool"),
+    },
+)
+
+REQUANT = Unit(
+    module="opu_requant",
+    doc="bias, multiplier and shift per channel: accumulators to int8",
+    runs={},
+    stage=Stage.REQUANT,
+    shared=(
+        Field(14, "param", 22, "parameter buffer word of block 0"),
+        Field(22, "requant_zero", -8, "zero point after REQUANT"),
+    ),
+    record=SCALES,
+    run=_run,
+)

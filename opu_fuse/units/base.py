@@ -1,0 +1,302 @@
+"""What a unit is: one kind of hardware that values pass, described in one place.
+
+A record says which operators a unit runs and with what integer parameters, which registers and
+memories it has, what it does to values, which of its instructions are illegal, how long it takes,
+and which SystemVerilog module is its hardware. Instruction set, SystemVerilog package, legality,
+cost, schedule, engines and pages of the documentation read these records; none of them names a
+unit.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+
+from opu_fuse.errors import ModelError
+from opu_fuse.fixedpoint import Multiplier, multiplier, shared_multipliers
+from opu_fuse.quant import QuantParams
+
+Registers = Mapping[str, int]
+Interval = tuple[int, int]
+"""Words of a memory, [start, end)."""
+
+
+class ModuleKind(StrEnum):
+    """What a module of the HDFG does."""
+
+    MEM_RD = "mem_rd"
+    PAD = "pad"
+    IPA = "ipa"
+    ADDER = "adder"
+    MULTIPLIER = "multiplier"
+    COMPARATOR = "comparator"
+    PRELU = "prelu"
+    POOL = "pool"
+    RES_ADDER = "res_adder"
+    UPSAMPLE = "upsample"
+    SE = "se"
+    TABLE = "table"
+    MEM_WR = "mem_wr"
+    NOP = "nop"
+
+
+class Access(StrEnum):
+    """How a module reads its second operand. `per_channel` accepts `per_tensor` too; `full` only a
+    feature map.
+    """
+
+    PER_TENSOR = "per_tensor"
+    PER_CHANNEL = "per_channel"
+    FULL = "full"
+
+
+class Space(StrEnum):
+    """Memories an instruction can touch; all but DRAM are addressed in their own words."""
+
+    DRAM = "dram"
+    FEATURE = "feature"
+    WEIGHT = "weight"
+    PARAM = "param"
+    RESIDUAL = "residual"
+    PSUM = "psum"
+    OUTPUT = "output"
+    PRE = "pre"
+    TABLE = "table"
+
+
+class Stage(IntEnum):
+    """What a stage of the post chain does, and PRE for those before the array. Which module has
+    which code in `order` is a matter of the spec (`hw/chain.py`).
+    """
+
+    REQUANT = 1
+    ACT = 2
+    POOL = 3
+    RESIDUAL = 4
+    TABLE = 5
+    PRE = 6
+    PRELU = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A parameter register: its index in the map of its engine, name, width (negative: signed)."""
+
+    index: int
+    name: str
+    bits: int
+    doc: str
+
+
+class Numeric(Protocol):
+    """Widths of the machine's multipliers (`HwSpec.numeric`)."""
+
+    @property
+    def multiplier_bits(self) -> int: ...
+
+    @property
+    def average_bits(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """A value of the model as a unit sees it."""
+
+    name: str
+    shape: tuple[int, ...]
+    quant: QuantParams | None
+    const: np.ndarray | None = None
+
+    @property
+    def quantised(self) -> QuantParams:
+        """The annotation; ModelError without."""
+        if self.quant is None:
+            raise ModelError(
+                self.name,
+                "its value is not rounded to int8",
+                "quantise it (a QuantizeLinear behind it)",
+            )
+        return self.quant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """An operator of the model as a unit sees it. operands: the pipeline's value first."""
+
+    name: str
+    op: str
+    attrs: Mapping[str, Any]
+    operands: tuple[Operand, ...]
+    result: Operand
+
+    @property
+    def x(self) -> QuantParams:
+        return self.operands[0].quantised
+
+    @property
+    def y(self) -> QuantParams:
+        return self.result.quantised
+
+    def scaled(self, ratio: float, bits: int) -> Multiplier:
+        """`fixedpoint.multiplier`; ModelError when it cannot hold the ratio."""
+        try:
+            return multiplier(ratio, bits)
+        except ValueError as error:
+            raise self._too_far(error) from error
+
+    def shared(self, ratios: tuple[float, ...], numeric: Numeric) -> tuple[tuple[int, ...], int]:
+        """`fixedpoint.shared_multipliers`; ModelError when one shift cannot serve all."""
+        try:
+            return shared_multipliers(ratios, numeric.multiplier_bits)
+        except ValueError as error:
+            raise self._too_far(error) from error
+
+    def require_shifts(self, ratios: tuple[float, ...], numeric: Numeric) -> None:
+        """ModelError when a machine without multipliers would need one."""
+        free = [r for r in ratios if np.frexp(r)[0] != 0.5]
+        if free and not numeric.multiplier_bits:
+            what = f"ratio {free[0]} is not a power of two, the machine only shifts"
+            raise ModelError(
+                self.name,
+                f"{what} (multiplier_bits 0)",
+                "quantise with --scales pow2, or compile for another machine",
+            )
+
+    def require_tied(self) -> QuantParams:
+        """The annotation of an operator that only moves int8 values; ModelError unless its operands
+        have the same one.
+        """
+        y = self.y
+        for x in (operand.quantised for operand in self.operands):
+            if (x.scale, x.zero_point) != (y.scale, y.zero_point):
+                what = f"{self.op} changes the scale from {x.per_tensor} to {y.per_tensor}"
+                raise ModelError(
+                    self.name,
+                    f"{what} (or the zero point)",
+                    "quantise its input and output with one scale, as our own quantiser does",
+                )
+        return y
+
+    def _too_far(self, error: ValueError) -> ModelError:
+        return ModelError(
+            self.name, str(error), "choose scales nearer to each other, or --scales pow2"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Registers of a unit for one operator. by_count: those that depend on how many rows and
+    columns of a window lie inside its map; per_channel: the unit's record for every channel.
+    """
+
+    registers: Registers
+    by_count: Mapping[tuple[int, int], Registers] = field(default_factory=dict)
+    per_channel: tuple[int, ...] | None = None
+
+
+class Reach(Protocol):
+    """Words that an instruction touches, at the pixels where a stage reads."""
+
+    def pixels(self, base: int, row_pitch: int, block_pitch: int) -> tuple[Interval, ...]:
+        """A word for every pixel."""
+        ...
+
+    def blocks(self, base: int, block_pitch: int) -> tuple[Interval, ...]:
+        """A word for every channel block."""
+        ...
+
+    def run(self, base: int, words: int) -> tuple[Interval, ...]:
+        """Words that follow each other, if there is a pixel at all."""
+        ...
+
+
+class Site(Protocol):
+    """What a stage sees of the functional engine while values pass it."""
+
+    @property
+    def ys(self) -> np.ndarray:
+        """Rows of the values: of the tile before a pool, of the output behind it."""
+        ...
+
+    @property
+    def xs(self) -> np.ndarray: ...
+
+    @property
+    def lanes(self) -> int: ...
+
+    def pixels(self, base: int, row_pitch: int, block_pitch: int) -> np.ndarray:
+        """Word numbers (blocks, ys, xs)."""
+        ...
+
+    def blocks(self, base: int, block_pitch: int) -> np.ndarray:
+        """Word numbers (blocks, 1, 1)."""
+        ...
+
+    def words(self, space: Space) -> np.ndarray:
+        """All words of a memory, their lanes (words, lanes)."""
+        ...
+
+    def scales(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Bias, multiplier and shift of every block and lane, int64 (blocks, 1, 1, lanes): the
+        stage's parameter words.
+        """
+        ...
+
+    def parameters(self, record: np.dtype) -> np.ndarray:
+        """The stage's record for every block and lane, (blocks, 1, 1, lanes)."""
+        ...
+
+
+def no_mistakes(p: Registers, *, product: bool, multiplier_bits: int) -> Iterator[str]:
+    """Of a unit that can do whatever its registers hold."""
+    del p, product, multiplier_bits
+    return iter(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A kind of hardware.
+
+    runs: module kinds of a spec that are such a unit -> operators that they can run; operands: how
+    these may read a second operand. registers: what every unit has for itself (`bank` selects it);
+    shared: what all units of the kind have together, takes: those of them that are ports of the
+    unit and not of the walk; prefix: of their names. module: of SystemVerilog. doc: a sentence.
+
+    Units of the post chain have, besides: stage; alone: a pass uses one of the kind, because they
+    share a memory or the walk over windows; windows: they fold tile positions into output pixels;
+    memory: what they read; record: what they are given for every channel, as many parameter words
+    a channel block as it has bytes; cycles: what they add to the way of a value.
+    Functions: `run(value, own registers, site)` is what a stage does to int8 (blocks, ys, xs,
+    lanes); `reads(registers, reach)` the words of its memory that it touches; `mistakes` what makes
+    its registers illegal; `settings(operator, numeric)` its registers for an operator (ModelError
+    where the numbers cannot be expressed). Of units that look at one value at a time,
+    `apply(value, registers, records)` is the function itself, for int8 values of any shape against
+    which the records of the channels broadcast.
+    """
+
+    module: str
+    doc: str
+    runs: Mapping[ModuleKind, tuple[str, ...]]
+    operands: Mapping[ModuleKind, tuple[Access, ...]] = field(default_factory=dict)
+    stage: Stage | None = None
+    prefix: str = ""
+    registers: tuple[Field, ...] = ()
+    shared: tuple[Field, ...] = ()
+    takes: tuple[str, ...] = ()
+    alone: bool = False
+    windows: bool = False
+    memory: Space | None = None
+    record: np.dtype | None = None
+    cycles: int = 0
+    run: Callable[[np.ndarray, Registers, Site], np.ndarray] | None = None
+    reads: Callable[[Registers, Reach], tuple[Interval, ...]] | None = None
+    mistakes: Callable[..., Iterator[str]] = no_mistakes
+    settings: Callable[[Operator, Numeric], Settings] | None = None
+    apply: Callable[[np.ndarray, Registers, np.ndarray | None], np.ndarray] | None = None
+
+    @property
+    def words(self) -> int:
+        """Parameter words of a channel block."""
+        return 0 if self.record is None else self.record.itemsize

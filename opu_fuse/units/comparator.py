@@ -1,0 +1,83 @@
+"""ACT: a slope on each side of the zero point, then a clamp."""
+
+import numpy as np
+
+from opu_fuse import fixedpoint
+from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
+from opu_fuse.quant import QuantParams
+from opu_fuse.units.base import (
+    Field,
+    ModuleKind,
+    Numeric,
+    Operator,
+    Registers,
+    Settings,
+    Site,
+    Stage,
+    Unit,
+)
+
+OPERATORS = ("relu", "clip", "leaky_relu")
+
+
+def _settings(operator: Operator, numeric: Numeric) -> Settings:
+    """relu, clip, and leaky_relu whose slope is a power of two."""
+    x, y = operator.x, operator.y
+    ratio, lo, hi = x.per_tensor / y.per_tensor, INT8_MIN, INT8_MAX
+    slopes = (ratio, ratio)
+    match operator.op:
+        case "relu":
+            lo = y.zero_point
+        case "clip":
+            lo, hi = (_bound(operator.attrs[name], y) for name in ("min", "max"))
+        case "leaky_relu":
+            slopes = (ratio, ratio * operator.attrs["alpha"])
+    (pos, neg), shift = operator.shared(slopes, numeric)
+    registers = {"act_pos": pos, "act_neg": neg, "act_shift": shift, "act_lo": lo, "act_hi": hi}
+    zeros = {"act_x_zero": x.zero_point, "act_y_zero": y.zero_point}
+    return Settings(registers=registers | zeros)
+
+
+def _bound(limit: float, y: QuantParams) -> int:
+    """A bound of clip as int8 of the result (infinite bounds become the ends of the range)."""
+    scaled = np.rint(np.float32(limit) / np.float32(y.per_tensor)) + y.zero_point
+    return int(np.clip(scaled, INT8_MIN, INT8_MAX))
+
+
+def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:  # noqa: ARG001  one signature for all units
+    return _apply(value, p)
+
+
+def _apply(value: np.ndarray, p: Registers, records: np.ndarray | None = None) -> np.ndarray:  # noqa: ARG001  as above
+    return fixedpoint.activate(
+        value,
+        x_zero=p["act_x_zero"],
+        pos=p["act_pos"],
+        neg=p["act_neg"],
+        shift=p["act_shift"],
+        y_zero=p["act_y_zero"],
+        lo=p["act_lo"],
+        hi=p["act_hi"],
+    )
+
+
+COMPARATOR = Unit(
+    module="opu_activate",
+    doc="a slope on each side of the zero point, then a clamp",
+    runs={ModuleKind.COMPARATOR: OPERATORS},
+    stage=Stage.ACT,
+    prefix="act",
+    registers=(
+        Field(28, "act_pos", 16, "slope multiplier at and above the zero point"),
+        Field(29, "act_neg", 16, "slope multiplier below the zero point"),
+        Field(30, "act_shift", 6, "right shift after the slope"),
+        Field(31, "act_x_zero", -8, "zero point before"),
+        Field(32, "act_y_zero", -8, "zero point after"),
+        Field(33, "act_lo", -8, "lower clamp"),
+        Field(34, "act_hi", -8, "upper clamp"),
+    ),
+    cycles=2,
+    run=_run,
+    settings=_settings,
+    apply=_apply,
+)

@@ -1,0 +1,141 @@
+"""RESIDUAL: the sum of two maps, or their product (squeeze-and-excite)."""
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+import numpy as np
+
+from opu_fuse import fixedpoint
+from opu_fuse.units.base import (
+    Access,
+    Field,
+    Interval,
+    ModuleKind,
+    Numeric,
+    Operator,
+    Reach,
+    Registers,
+    Settings,
+    Site,
+    Space,
+    Stage,
+    Unit,
+)
+
+
+class ResidualKind(IntEnum):
+    """Values of `res_kind`."""
+
+    ADD = 0
+    MULTIPLY = 1
+
+
+_FACTORS = {
+    ResidualKind.ADD: ("res_a_mult", "res_b_mult"),
+    ResidualKind.MULTIPLY: ("res_a_mult",),
+}
+_PRODUCT_BITS = 16
+"""Bits of the multiplier behind a product, whatever `multiplier_bits`: the adder's are as wide."""
+
+
+def _settings(operator: Operator, numeric: Numeric) -> Settings:
+    """Add and multiply of two maps; a is the pipeline's, b comes from memory."""
+    a, b = (operand.quantised for operand in operator.operands)
+    y = operator.y
+    zeros = {
+        "res_a_zero": a.zero_point,
+        "res_b_zero": b.zero_point,
+        "res_y_zero": y.zero_point,
+    }
+    if operator.op == "multiply":
+        ratio = a.per_tensor * b.per_tensor / y.per_tensor
+        operator.require_shifts((ratio,), numeric)
+        found = operator.scaled(ratio, max(numeric.multiplier_bits, _PRODUCT_BITS))
+        own = {"res_a_mult": found.mult, "res_shift": found.shift}
+        kind, broadcast = ResidualKind.MULTIPLY, _is_pixel(operator)
+    else:
+        ratios = (a.per_tensor / y.per_tensor, b.per_tensor / y.per_tensor)
+        operator.require_shifts(ratios, numeric)
+        (a_mult, b_mult), shift = operator.shared(ratios, numeric)
+        own = {"res_a_mult": a_mult, "res_b_mult": b_mult, "res_shift": shift}
+        kind, broadcast = ResidualKind.ADD, False
+    registers = {"res_kind": int(kind), "res_broadcast": int(broadcast), **own, **zeros}
+    return Settings(registers=registers)
+
+
+def _is_pixel(operator: Operator) -> bool:
+    """Whether one pixel of the second operand stands for all."""
+    gate, whole = (
+        shape[2:] or (1, 1) for shape in (operator.operands[1].shape, operator.result.shape)
+    )
+    return gate == (1, 1) != whole
+
+
+def combine(a: np.ndarray, b: np.ndarray, p: Registers) -> np.ndarray:
+    """The unit's function of two int8 arrays, by its registers."""
+    zeros = {name: p[f"res_{name}"] for name in ("a_zero", "b_zero", "y_zero")}
+    if p["res_kind"] == ResidualKind.MULTIPLY:
+        return fixedpoint.multiply_residual(
+            a, b, mult=p["res_a_mult"], shift=p["res_shift"], **zeros
+        )
+    mults = {"a_mult": p["res_a_mult"], "b_mult": p["res_b_mult"]}
+    return fixedpoint.add_residual(a, b, **mults, shift=p["res_shift"], **zeros)
+
+
+def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
+    if p["res_broadcast"]:
+        words = site.blocks(p["res"], p["res_block_pitch"])
+    else:
+        words = site.pixels(p["res"], p["res_row_pitch"], p["res_block_pitch"])
+    return combine(value, site.words(Space.RESIDUAL).take(words, axis=0), p)
+
+
+def _reads(p: Registers, reach: Reach) -> tuple[Interval, ...]:
+    if p["res_broadcast"]:
+        return reach.blocks(p["res"], p["res_block_pitch"])
+    return reach.pixels(p["res"], p["res_row_pitch"], p["res_block_pitch"])
+
+
+def _mistakes(p: Registers, *, product: bool, multiplier_bits: int) -> Iterator[str]:
+    """A module does what its kind says; without multipliers factors are powers of two."""
+    kind = ResidualKind.MULTIPLY if product else ResidualKind.ADD
+    if p["res_kind"] != kind:
+        yield f"has res_kind = {p['res_kind']}, but {{module}} does {kind.name.lower()}"
+    for name in _FACTORS[kind] if not multiplier_bits else ():
+        if p[name] & (p[name] - 1):
+            yield f"has {name} = {p[name]}, {{machine}} only shifts"
+
+
+RESIDUAL = Unit(
+    module="opu_residual",
+    doc="the sum or the product with a second map",
+    runs={ModuleKind.RES_ADDER: ("add",), ModuleKind.SE: ("multiply",)},
+    operands={
+        ModuleKind.RES_ADDER: (Access.FULL,),
+        ModuleKind.SE: (Access.PER_CHANNEL, Access.FULL),
+    },
+    stage=Stage.RESIDUAL,
+    prefix="res",
+    registers=(
+        Field(35, "res_a_mult", 16, "multiplier of the chain's operand"),
+        Field(36, "res_b_mult", 16, "multiplier of the residual buffer's operand"),
+        Field(37, "res_shift", 6, "right shift of the sum"),
+        Field(38, "res_a_zero", -8, "zero point of the chain's operand"),
+        Field(39, "res_b_zero", -8, "zero point of the residual operand"),
+        Field(40, "res_y_zero", -8, "zero point of the sum"),
+        Field(41, "res_kind", 1, "0 sum, 1 product (multiplier res_a_mult)"),
+    ),
+    shared=(
+        Field(18, "res", 22, "residual buffer word of pixel (0, 0), block 0"),
+        Field(19, "res_row_pitch", 16, "residual words from row to row"),
+        Field(20, "res_block_pitch", 22, "residual words from block to block"),
+        Field(42, "res_broadcast", 1, "1: one residual word a block, the same for every pixel"),
+    ),
+    alone=True,
+    memory=Space.RESIDUAL,
+    cycles=3,
+    run=_run,
+    reads=_reads,
+    mistakes=_mistakes,
+    settings=_settings,
+)

@@ -1,0 +1,53 @@
+"""TABLE: any function of one int8 value, looked up."""
+
+import numpy as np
+
+from opu_fuse.units.base import (
+    Field,
+    Interval,
+    ModuleKind,
+    Numeric,
+    Operator,
+    Reach,
+    Registers,
+    Settings,
+    Site,
+    Space,
+    Stage,
+    Unit,
+)
+
+TABLE_WORDS = 256
+"""Table memory words of one unary function: an entry for every int8, every lane its own."""
+
+
+def _settings(operator: Operator, numeric: Numeric) -> Settings:  # noqa: ARG001  one signature for all units
+    """The function is in its entries."""
+    return Settings(registers={})
+
+
+def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
+    entries = p["table"] + TABLE_WORDS // 2 + value.astype(np.int64)
+    return site.words(Space.TABLE)[entries, np.arange(site.lanes)]
+
+
+def _reads(p: Registers, reach: Reach) -> tuple[Interval, ...]:
+    """Which entries are read depends on the data: all count."""
+    return reach.run(p["table"], TABLE_WORDS)
+
+
+TABLE = Unit(
+    module="opu_table",
+    doc="any function of one value, by a table of 256 entries",
+    runs={ModuleKind.TABLE: ("table", "relu", "clip", "leaky_relu")},
+    stage=Stage.TABLE,
+    prefix="table",
+    takes=("table",),
+    shared=(Field(43, "table", 22, "table memory word of the entry for -128"),),
+    alone=True,
+    memory=Space.TABLE,
+    cycles=2,
+    run=_run,
+    reads=_reads,
+    settings=_settings,
+)
