@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "fuse": ("units", "hw", "dfg", "layout", "cost"),
     "schedule": ("units", "hw", "dfg", "layout", "cost", "fuse"),
     "host": (),
-    "bundle": ("units", "hw", "host"),
+    "bundle": ("hw", "host"),
     "host/build": ("dfg", "host", "bundle"),
     "host/run": ("host", "bundle"),
     "codegen": ("units", "hw", "dfg", "cost", "fuse", "schedule", "bundle", "host/build"),

@@ -392,11 +392,7 @@ def _pool(shape, post, counts, value):
             if post["pool_kind"] == PoolKind.MAX:
                 out[:, y, x] = part.max(axis=(1, 2))
                 continue
-            mult, shift = (
-                (post["pool_mult"], post["pool_shift"])
-                if counts is None
-                else counts[part.shape[1:]]
-            )
+            mult, shift = counts[part.shape[1:]] if counts else [post[n] for n in AVERAGE]
             total = (part - post["pool_x_zero"]).sum(axis=(1, 2))
             out[:, y, x] = fx.average(total, mult=mult, shift=shift, y_zero=post["pool_y_zero"])
     return out
