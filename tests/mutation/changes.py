@@ -1,6 +1,7 @@
 """Small changes of a source, each a mistake that somebody could make."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -33,7 +34,9 @@ UNSEEN = ("annotation", "returns", "decorator_list")
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A changed source; the change is known by its line's text and what stands where in it."""
+    """A changed source; the change is known by its line's text and what stands where in it, with a
+    number from the second place on.
+    """
 
     line: int
     text: str
@@ -44,6 +47,7 @@ class Mutant:
 def mutants(source: str) -> Iterator[Mutant]:
     """Every change of a source, one at a time, always in the same order."""
     tree, lines = ast.parse(source), source.splitlines()
+    seen: Counter[tuple[int, str]] = Counter()
     for node in _acting(tree):
         before = _first_line(node)
         line = (node.target if isinstance(node, ast.comprehension) else node).lineno
@@ -51,6 +55,9 @@ def mutants(source: str) -> Iterator[Mutant]:
             kept = getattr(node, field)
             setattr(node, field, value)
             change = f"{before} → {_first_line(node)}"
+            seen[line, change] += 1
+            if seen[line, change] > 1:
+                change = f"{change} ({seen[line, change]})"
             yield Mutant(line, lines[line - 1].strip(), change, ast.unparse(tree))
             setattr(node, field, kept)
 

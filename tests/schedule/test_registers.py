@@ -1,0 +1,109 @@
+"""Geometry in registers, counted out position by position."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opu_fuse.layout.shape import Window
+from opu_fuse.schedule.layer import Average
+from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
+
+SMALL = st.integers(1, 5)
+
+
+def bytes_of(run, rows, row_pitch, blocks, block_pitch):
+    """Every byte of a transfer, in its order."""
+    return [
+        block * block_pitch + row * row_pitch + byte
+        for block in range(blocks)
+        for row in range(rows)
+        for byte in range(run)
+    ]
+
+
+@given(SMALL, SMALL, st.integers(0, 2), SMALL, st.integers(0, 2))
+def test_joined_runs_move_the_same_bytes_in_the_same_order(run, rows, gap, blocks, block_gap):
+    row_pitch = run + gap
+    block_pitch = rows * row_pitch + block_gap
+    shape = (run, rows, row_pitch, blocks, block_pitch)
+    joined = transfer_shape(*shape)
+    assert bytes_of(**joined) == bytes_of(*shape)
+    assert bytes_of(**transfer_shape(*shape, joins=False)) == bytes_of(*shape)
+    runs = joined["rows"] * joined["blocks"]
+    assert runs == (blocks if gap == 0 or rows == 1 else rows * blocks) or runs == 1
+    if gap == block_gap == 0:
+        assert runs == 1
+
+
+@pytest.mark.parametrize(("run", "rows", "blocks", "expected"), [
+    (0x5555, 3, 1, (0xFFFF, 1, 1)),
+    (0x8000, 2, 1, (0x8000, 2, 1)),
+    (0x5555, 1, 3, (0xFFFF, 1, 1)),
+    (0x8000, 1, 2, (0x8000, 1, 2)),
+    (0x1000, 4, 4, (0x4000, 1, 4)),
+    (16, 2, 1, (32, 1, 1)),
+    (16, 1, 2, (32, 1, 1)),
+])  # fmt: skip
+def test_runs_are_joined_as_far_as_16_bits_count(run, rows, blocks, expected):
+    found = transfer_shape(run, rows, run, blocks, run * rows)
+    assert (found["run"], found["rows"], found["blocks"]) == expected
+
+
+def test_transfers_that_may_not_be_joined_stay_as_they_are():
+    found = transfer_shape(4, 2, 4, 3, 8, joins=False)
+    assert found == {"run": 4, "rows": 2, "row_pitch": 4, "blocks": 3, "block_pitch": 8}
+
+
+def layer(window, average=None, *, residual=None, broadcast=False):
+    shape = SimpleNamespace(
+        pool_window=window, mid_rows=9, mid_cols=7, residual=residual, broadcast=broadcast
+    )
+    return SimpleNamespace(shape=shape, average=average, pool_bank=1)
+
+
+@pytest.mark.parametrize("window", [
+    Window(kernel=(3, 3), pads=(1, 1, 1, 1)),
+    Window(kernel=(4, 3), strides=(2, 2), pads=(2, 0, 1, 1)),
+    Window(kernel=(2, 5), strides=(1, 3), pads=(0, 4, 0, 2)),
+])  # fmt: skip
+@pytest.mark.parametrize("rect", [(3, 2, 1, 2), (0, 4, 0, 3), (1, 3, 0, 2), (0, 1, 1, 1)])
+def test_every_average_divides_by_the_positions_inside(window, rect):
+    row, rows, col, cols = rect
+
+    def inside(axis, at, extent):
+        begin = at * window.strides[axis] - window.pads[axis]
+        return sum(0 <= begin + k < extent for k in range(window.kernel[axis]))
+
+    counts = [(y, x) for y in range(1, 6) for x in range(1, 6)]
+    average = Average(by_count={(y, x): (100 * y + x, 10 * y + x) for y, x in counts})
+    seen = {}
+    for y, yn, x, xn, registers in average_parts(layer(window, average), rect):
+        assert registers.keys() == {"pool_mult@1", "pool_shift@1"}
+        for i in range(y, y + yn):
+            for j in range(x, x + xn):
+                assert seen.setdefault((i, j), registers) is registers, "in two parts"
+    assert seen.keys() == {(i, j) for i in range(rows) for j in range(cols)}
+    for (i, j), registers in seen.items():
+        y, x = inside(0, row + i, 9), inside(1, col + j, 7)
+        assert registers == {"pool_mult@1": 100 * y + x, "pool_shift@1": 10 * y + x}
+
+
+def test_a_tile_with_one_divisor_is_one_part():
+    assert [*average_parts(layer(Window(kernel=(3, 3))), (2, 4, 1, 3))] == [(0, 4, 0, 3, {})]
+
+
+@pytest.mark.parametrize(("residual", "broadcast", "address"), [
+    ("final", False, 500 + 3 * 7 + 2), ("final", True, None), ("mid", False, None),
+    (None, False, None),
+])  # fmt: skip
+def test_a_part_begins_at_its_window_and_its_residual(residual, broadcast, address):
+    window = Window(kernel=(4, 5), strides=(2, 3))
+    found = sub_rectangle(
+        layer(window, residual=residual, broadcast=broadcast),
+        {"res": 500}, (0, 0, -1, 0, 0, 11), 3, 2, 7,
+    )  # fmt: skip
+    registers = {"stride_y": 2, "stride_x": 3, "win_rows": 4, "win_cols": 5}
+    expected = {**registers, "origin_y": 5, "origin_x": 17}
+    assert found == (expected if address is None else {**expected, "res": address})
