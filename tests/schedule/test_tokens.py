@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import SYNC_ENGINES, Engine, Space
+from opu_fuse.hw.isa import SYNC_ENGINES, Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.schedule import dependencies
 from opu_fuse.schedule.dependencies import NONE, latest_conflicts, synchronise
+from opu_fuse.units.base import Space
 
 LOAD, COMPUTE, POST, STORE = SYNC_ENGINES
 
