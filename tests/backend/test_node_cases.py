@@ -34,6 +34,7 @@ def test_every_case_runs_and_is_right_or_is_refused_for_a_listed_reason(operator
 
 
 def test_the_page_has_a_row_for_every_operator():
-    if node_cases.versions() in SHOWN:
-        assert list(cases_by_operator()) == OPERATORS, "run `make generate`"
-        assert f"Of {sum(map(len, cases_by_operator().values()))} cases " in SHOWN
+    if node_cases.versions() not in SHOWN:
+        pytest.skip("the page was made with other versions, which have other cases")
+    assert list(cases_by_operator()) == OPERATORS, "run `make generate`"
+    assert f"Of {sum(map(len, cases_by_operator().values()))} cases " in SHOWN

@@ -10,7 +10,15 @@ import pytest
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.integer import filters, operator, pad_fill, requant_params, settings, tied_quant
+from opu_fuse.dfg.integer import (
+    filters,
+    is_tied,
+    operator,
+    pad_fill,
+    requant_params,
+    settings,
+    tied_quant,
+)
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import Multiplier
 from opu_fuse.quant import QuantParams
@@ -118,6 +126,27 @@ def test_a_residual_add_brings_both_operands_to_one_shift_and_can_be_read_either
     assert (params.a_zero, params.b_zero, params.y_zero) == (1, 2, 3)
     swapped = registers(dfg, "a", Stage.RESIDUAL, "res", swap=True)
     assert (swapped.a_mult, swapped.a_zero) == (params.b_mult, 2)
+
+
+def test_operands_are_in_the_models_order_unless_the_pipeline_makes_the_second():
+    dfg = with_quants(graph("[a] y = Add(x, z)"), x=q(0.5, 1), z=q(0.125, 2), a=q(0.5, 3))
+    index = find(dfg, "a")
+    assert [value.name for value in operator(dfg, index).operands] == ["x", "z"]
+    assert [value.name for value in operator(dfg, index, swap=True).operands] == ["z", "x"]
+    plain = settings(dfg, index, Stage.RESIDUAL, NUMERIC).registers
+    assert (plain["res_a_zero"], plain["res_b_zero"]) == (1, 2)
+
+
+@pytest.mark.parametrize(("one", "other", "tied"), [
+    (q(0.5, 1), q(0.5, 1), True),
+    (q(0.5, 1), q(0.25, 1), False),
+    (q(0.5, 1), q(0.5, 2), False),
+    (q(0.5), None, False),
+    (None, q(0.5), False),
+    (None, None, False),
+])  # fmt: skip
+def test_values_are_tied_when_the_same_integers_are_the_same_numbers(one, other, tied):
+    assert is_tied(one, other) is tied
 
 
 def test_uncounted_padding_has_a_multiplier_per_number_of_positions():

@@ -38,11 +38,6 @@ def test_float_and_quantised_form_are_partitioned_alike():
     assert result == plain
 
 
-def test_the_same_graph_gives_the_same_partition_every_time():
-    dfg = build_dfg(canonical.canonical(networks.resnet_20()))
-    assert partition(dfg, machine("opu-tiny")) == partition(dfg, machine("opu-tiny"))
-
-
 @pytest.fixture
 def no_garbage_collection():
     """Half of the time for a graph of this size is the collector looking at nodes that all live."""

@@ -15,6 +15,7 @@ LAYERS = [
 CONCERN = {
     "opu_fuse/fixedpoint.py": ["tests/test_fixedpoint.py"],
     "opu_fuse/dfg/integer.py": ["tests/dfg/test_integer.py"],
+    "opu_fuse/units/": ["tests/dfg/test_integer.py", "tests/sim/test_legal.py", *LAYERS],
     "opu_fuse/codegen/": ["tests/codegen", *LAYERS],
     "opu_fuse/schedule/dependencies.py": [
         "tests/schedule/test_tokens.py",
