@@ -18,7 +18,7 @@ def pack_weights(
     hw: HwSpec,
     image: np.ndarray | None = None,
     *,
-    groups: int = 1,
+    groups: int,
     inputs: np.ndarray | None = None,
 ) -> np.ndarray:
     """int8 (oc, ic / groups, kh, kw) -> uint8 weight rows of all chunks.

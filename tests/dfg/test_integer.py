@@ -337,3 +337,16 @@ def test_clip_bounds_are_rounded_not_cut_and_end_with_the_range():
     far = {"attrs": {"min": -np.inf, "max": np.inf}}
     params = registers(with_nodes(dfg, r=far), "r", Stage.ACT, "act")
     assert (params.lo, params.hi) == (-128, 127)
+
+
+def test_a_machine_that_only_shifts_multiplies_only_scales_a_power_of_two_apart():
+    shifts = SimpleNamespace(multiplier_bits=0, average_bits=16)
+    dfg = graph("[m] y = Mul(x, z)")
+    apart = with_quants(dfg, x=q(0.5), z=q(0.3), m=q(0.6))
+    found = registers(apart, "m", Stage.RESIDUAL, "res", numeric=shifts)
+    assert (found.a_mult, found.shift) == (1, 2)
+    free = with_quants(dfg, x=q(0.5), z=q(0.75), m=q(0.5))
+    with pytest.raises(ModelError, match=r"m: ratio 0\.75 is not a power of two, the machine only"):
+        registers(free, "m", Stage.RESIDUAL, "res", numeric=shifts)
+    found = registers(free, "m", Stage.RESIDUAL, "res")
+    assert (found.a_mult, found.shift) == (3, 2)

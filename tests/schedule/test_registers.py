@@ -1,5 +1,6 @@
 """Geometry in registers, counted out position by position."""
 
+from itertools import groupby
 from types import SimpleNamespace
 
 import pytest
@@ -76,17 +77,16 @@ def test_every_average_divides_by_the_positions_inside(window, rect):
         return sum(0 <= begin + k < extent for k in range(window.kernel[axis]))
 
     by_count = {(y, x): {"pool_mult": 10 * y + x} for y in range(1, 6) for x in range(1, 6)}
-    seen = {}
-    for y, yn, x, xn, registers in average_parts(layer(window, by_count), rect):
+    seen, parts = {}, [*average_parts(layer(window, by_count), rect)]
+    for y, yn, x, xn, registers in parts:
         for i in range(y, y + yn):
             for j in range(x, x + xn):
                 assert (i, j) not in seen, "in two parts"
                 seen[i, j] = registers["pool_mult"]
-    assert seen == {
-        (i, j): 10 * inside(0, row + i, 9) + inside(1, col + j, 7)
-        for i in range(rows)
-        for j in range(cols)
-    }
+    ys = [inside(0, row + i, 9) for i in range(rows)]
+    xs = [inside(1, col + j, 7) for j in range(cols)]
+    assert seen == {(i, j): 10 * y + x for i, y in enumerate(ys) for j, x in enumerate(xs)}
+    assert len(parts) == len([*groupby(ys)]) * len([*groupby(xs)]), "as few as can be"
 
 
 def test_a_tile_with_one_divisor_is_one_part():
