@@ -18,6 +18,7 @@ KINDS = {
     K.RES_ADDER: Stage.RESIDUAL,
     K.SE: Stage.RESIDUAL,
     K.TABLE: Stage.TABLE,
+    K.PRELU: Stage.PRELU,
 }
 _REMEMBERED = {}
 

@@ -15,7 +15,7 @@ from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind
 from rtl_sim.benches import post_model
 from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare
-from rtl_sim.benches.graph_orders import REQUANT, orders_of
+from rtl_sim.benches.graph_orders import KINDS, REQUANT, orders_of
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
@@ -24,8 +24,14 @@ ORDERS = orders_of(SPEC)
 POOLING = [order for order in ORDERS.every if Stage.POOL in ORDERS.kinds(order)]
 RESIDUAL = [order for order in ORDERS.every if ORDERS.kinds(order) == (Stage.RESIDUAL,)]
 LATENCY = {Stage.REQUANT: 0, Stage.ACT: 2, Stage.POOL: 3, Stage.RESIDUAL: 3, Stage.TABLE: 2}
-PREPARE, PARAMETERS = 2, 8  # start to the cycle before the first visit, without and with REQUANT
+LATENCY |= {Stage.PRELU: 2}
+PREPARE = 2  # start to the cycle before the first visit; parameter words take one cycle each
 DRAIN = 6  # last visit to done, stages of LATENCY apart
+BEHIND = {n: SPEC.dataflow.modules[n] for n in ORDERS.codes if n != REQUANT}
+HOLD = 6 + sum(
+    LATENCY[KINDS[kind]] for kind in {m.unit or n: m.kind for n, m in BEHIND.items()}.values()
+)
+"""What parameters behind the requantiser wait for the block before."""
 OVERLAPS = ((3, 3, 1), (3, 3, 2), (2, 2, 1), (3, 2, 1), (1, 4, 2), (2, 4, 1), (5, 5, 1))
 ONE = ("in_rows", "out_rows", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
 
@@ -81,12 +87,16 @@ class Bench:
             post_model.run(SPEC, self.psum, self.param, memories, results, p)
 
     async def run_counted(self, p):
-        """An instruction alone takes its visits and the latency of its chain."""
+        """An instruction alone, behind no other, takes its visits and the latency of its chain."""
+        for _ in range(HOLD):
+            await FallingEdge(self.dut.clk_i)
         await self.run([p], Pauses())
         took = self.driver.retired_at[-1] - self.driver.started_at[-1]
         chain = ORDERS.kinds(p["order"])
-        first = PARAMETERS if Stage.REQUANT in chain else PREPARE
-        expected = first + post_model.visits(p) + DRAIN + sum(LATENCY[s] for s in chain)
+        words, visits = post_model.words_of(chain), post_model.visits(p) // p["blocks"]
+        block = max(visits, HOLD * (Stage.PRELU in chain) + words + 1) if words else visits
+        before = max(PREPARE, words) + (p["blocks"] - 1) * block
+        expected = before + visits + DRAIN + sum(LATENCY[s] for s in chain)
         assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
 
     async def check(self, history=()):
@@ -155,8 +165,6 @@ async def a_window_position_takes_one_cycle(dut):
     await bench.begin()
     for order in ORDERS.every:
         [p] = bench.random(1, order=order)
-        if post_model.visits(p) // p["blocks"] <= PARAMETERS:
-            p["blocks"] = 1  # else the parameters of the next block may be awaited
         await bench.run_counted(p)
     await bench.check()
 

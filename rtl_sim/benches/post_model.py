@@ -4,6 +4,8 @@ Memories are numpy arrays: psum [words, W] int32; param [words, W] uint8; residu
 feature [words, W] int8.
 """
 
+from fractions import Fraction
+
 import numpy as np
 
 from opu_fuse.fixedpoint import activate, add_residual, average, multiply_residual, requantize
@@ -20,11 +22,24 @@ POWERS = tuple(1 << n for n in range(16))
 LANE = np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "u1")])
 
 
-def lane_parameters(spec, param, p, block):
-    """The W parameter records of a block."""
-    first = p["param"] + PARAM_WORDS * block
-    records = param[first : first + PARAM_WORDS].tobytes()
-    return np.frombuffer(records, LANE)[: spec.word_channels]
+SLOPE_WORDS = 2
+
+
+def words_of(chain):
+    """Parameter words of a block."""
+    return PARAM_WORDS * (Stage.REQUANT in chain) + SLOPE_WORDS * (Stage.PRELU in chain)
+
+
+def lane_parameters(spec, param, p, chain, block):
+    """The W records of the requantiser and the W slopes of a block; those that the chain has not
+    are others' bytes.
+    """
+    first = p["param"] + words_of(chain) * block
+    scales = param[first : first + PARAM_WORDS].tobytes()
+    first += PARAM_WORDS * (Stage.REQUANT in chain)
+    slopes = param[first : first + SLOPE_WORDS].tobytes()
+    lanes = spec.word_channels
+    return np.frombuffer(scales, LANE)[:lanes], np.frombuffer(slopes, "<i2")[:lanes]
 
 
 def slots_of(spec):
@@ -35,8 +50,11 @@ def slots_of(spec):
 def stage_value(stage, p, v, lanes, memories, residual_at):
     """One stage but POOL on W lanes."""
     if stage is Stage.REQUANT:
-        total = v.astype(np.int64) + lanes["bias"]
-        return requantize(total, lanes["mult"], lanes["shift"], p["requant_zero"])
+        scales, _ = lanes
+        total = v.astype(np.int64) + scales["bias"]
+        return requantize(total, scales["mult"], scales["shift"], p["requant_zero"])
+    if stage is Stage.PRELU:
+        return np.int8([prelu(p, int(x), int(m)) for x, m in zip(v, lanes[1], strict=True)])
     if stage is Stage.ACT:
         return activate(
             v,
@@ -60,16 +78,21 @@ def stage_value(stage, p, v, lanes, memories, residual_at):
     return add_residual(v, other, shift=p["res_shift"], **mults, **zeros)
 
 
+def prelu(p, x, slope):
+    """In integers of Python; halves go to even."""
+    centred = x - p["prelu_x_zero"]
+    product = centred * (slope if centred < 0 else p["prelu_pos"])
+    return max(-128, min(127, round(Fraction(product, 1 << p["prelu_shift"])) + p["prelu_y_zero"]))
+
+
 def run(spec, psum, param, memories, results, p):
     """Changes results in place. memories: residual, table; results: output, feature."""
     output, feature = results
     chain = orders_of(spec).kinds(p["order"])
     pool = chain.index(Stage.POOL) if Stage.POOL in chain else len(chain)
     by_visit = Stage.RESIDUAL in chain and before_pool(chain)
-    lanes = None
     for b, oy, ox in np.ndindex(p["blocks"], p["out_rows"], p["out_cols"]):
-        if Stage.REQUANT in chain:
-            lanes = lane_parameters(spec, param, p, b)
+        lanes = lane_parameters(spec, param, p, chain, b)
         res = p["res"] + b * p["res_block_pitch"]
         at_output = res + oy * p["res_row_pitch"] + ox
         residual_at = res if p["res_broadcast"] else at_output
@@ -184,12 +207,13 @@ def _slope(rng, shift):
 
 def _arithmetic(spec, rng, *, product):
     zeros = ("requant_zero", "pool_x_zero", "pool_y_zero", "act_x_zero", "act_y_zero")
-    zeros += ("res_a_zero", "res_b_zero", "res_y_zero")
+    zeros += ("res_a_zero", "res_b_zero", "res_y_zero", "prelu_x_zero", "prelu_y_zero")
     p = draw(rng, **dict.fromkeys(zeros, (-20, 20)), pool_kind=(0, 1), pool_mult=(1, 65535))
     p |= draw(rng, act_shift=(0, 15), res_shift=(0, 15), pool_shift=(0, 4))
     p |= {name: _slope(rng, p["act_shift"]) for name in ("act_pos", "act_neg")}
     p |= {name: _slope(rng, p["res_shift"]) for name in ("res_a_mult", "res_b_mult")}
     p["pool_shift"] += p["pool_mult"].bit_length()
+    p |= draw(rng, prelu_shift=(0, 18), prelu_pos=(1, 65535))
     p |= {"act_lo": -128, "act_hi": 127}
     if rng.random() < 0.3:
         p["act_lo"], p["act_hi"] = sorted(int(v) for v in rng.integers(-128, 128, 2))
@@ -226,7 +250,7 @@ def _shape(spec, rng, chain, largest):
         "psum": spec.buffers.psum.words - p["blocks"] * p["psum_block_pitch"],
         "out": spec.buffers.output.words - p["blocks"] * p["out_block_pitch"],
         "res": spec.buffers.residual.words - p["blocks"] * p["res_block_pitch"],
-        "param": spec.buffers.param.words - p["blocks"] * PARAM_WORDS,
+        "param": spec.buffers.param.words - p["blocks"] * words_of(chain),
         "keep_at": spec.buffers.feature.words - p["blocks"] * p["keep_block_pitch"],
     }
     if min(free.values()) < 0:

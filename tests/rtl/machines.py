@@ -51,6 +51,17 @@ def _every_module(tree: Tree) -> None:
     flow["operators"] |= {"table": ["table"], "multiply": ["se"], "upsample": ["upsample"]}
 
 
+def _slopes(tree: Tree) -> None:
+    """Slopes of channels anywhere in the chain."""
+    flow = tree["dataflow"]
+    slopes = {"kind": "prelu", "operand": "per_channel", "bypass": True, "exit": True}
+    flow["modules"] |= {"slopes": slopes}
+    flow["edges"] |= {"concat": ["pad", "ipa", "slopes"], "slopes": ["compare", "pool", "res_add"]}
+    for name in ("add", "compare", "pool", "res_add"):
+        flow["edges"][name] = [*flow["edges"][name], "slopes"]
+    flow["operators"] |= {"prelu": ["prelu"]}
+
+
 def _few_modules(tree: Tree) -> None:
     """No pool, no residual adder, no way to keep maps."""
     tree["post"] |= {"keep": False}
@@ -73,6 +84,7 @@ def _no_multipliers(tree: Tree) -> None:
 MACHINES: dict[str, Callable[[Tree], None]] = {
     "narrow-bus": _narrow_bus,
     "every-module": _every_module,
+    "slopes": _slopes,
     "few-modules": _few_modules,
     "no-multipliers": _no_multipliers,
 }

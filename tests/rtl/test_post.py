@@ -16,6 +16,8 @@ CASES = {
     "light": ("opu-light", 30, ()),
     "every module": ("every-module", 80, ()),
     "every module, widths as synthesised": ("every-module", 80, ("OPU_EXACT_WIDTHS",)),
+    "slopes": ("slopes", 80, ()),
+    "slopes, widths as synthesised": ("slopes", 40, ("OPU_EXACT_WIDTHS",)),
     "few modules": ("few-modules", 40, ()),
     "no multipliers": ("no-multipliers", 80, ("OPU_EXACT_WIDTHS",)),
 }
