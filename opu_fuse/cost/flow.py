@@ -333,7 +333,8 @@ class _Flow:
             buffers[space].free[base] = self._post_done
 
     def _visit(self, start: float, visits: int, blocks: int, words: int) -> None:
-        first = max(start + max(timing.POST_SETUP_CYCLES, words + 1), self._post_done + 1)
+        words = max(words, PARAM_WORDS)  # without any, a pass waits about as long for other things
+        first = max(start + words + 1, self._post_done + 1)
         period = timing.post_block_cycles(visits=visits, words=words)
         self._post_ready = first + (blocks - 1) * period + visits
         self._post_done = self._post_ready + timing.post_drain_cycles(())

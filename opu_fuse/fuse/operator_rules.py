@@ -29,6 +29,7 @@ FORMS: Mapping[str, str] = {
     "Relu": _KNOWN,
     "Clip": f"{_KNOWN}, and constant bounds",
     "LeakyRelu": _KNOWN,
+    "PRelu": f"{_KNOWN}, and constant slopes, one a channel",
     "MaxPool": _WINDOW,
     "AveragePool": _WINDOW,
     "GlobalMaxPool": _WINDOW,
