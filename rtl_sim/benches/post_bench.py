@@ -76,7 +76,8 @@ class Bench:
     def line(self, order, *, psum, out, count, **more):
         """Neighbouring partial sum words to neighbouring output words."""
         [p] = self.random(1, order=order)
-        p |= dict.fromkeys(ONE, 1) | {"origin_y": 0, "origin_x": 0, "psum": psum, "out": out}
+        p |= dict.fromkeys(ONE, 1) | dict.fromkeys(("origin_y", "origin_x", "keep"), 0)
+        p |= {"psum": psum, "out": out}
         return p | {"in_cols": count, "out_cols": count} | more
 
     async def run(self, instructions, pauses):
