@@ -38,10 +38,10 @@ _SUMS = frozenset(
 _READ_CONSTANTS = _SUMS | {"Add", "Sub", "Mul", "Div", "PRelu"}
 _CARRY_AS_IS = _MOVES | {
     *("LeakyRelu", "AveragePool", "GlobalAveragePool", "ReduceMean", "Resize", "Sigmoid", "Tanh"),
-    *("HardSigmoid", "Elu", "Softplus", "Softsign", "Abs", "Neg", "Sin", "ThresholdedRelu"),
+    *("HardSigmoid", "Elu", "Softplus", "Softsign", "Abs", "Neg", "Sin"),
     *("QuantizeLinear", "DequantizeLinear", "PRelu"),
 }
-"""Operators by which no difference grows (slopes of at most 1)."""
+"""Operators by which no difference grows: slopes of at most 1, and no jumps (ThresholdedRelu)."""
 
 
 @dataclass
