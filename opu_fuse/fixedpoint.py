@@ -56,16 +56,24 @@ def requantize(
 
 
 def activate(
-    x: np.ndarray, *, x_zero: int, pos: int, neg: int, shift: int, y_zero: int, lo: int, hi: int
+    x: np.ndarray,
+    *,
+    x_zero: int,
+    pos: int,
+    neg: np.ndarray | int,
+    shift: int,
+    y_zero: int,
+    lo: int = INT8_MIN,
+    hi: int = INT8_MAX,
 ) -> np.ndarray:
-    """Comparator: slope `pos` where x >= x_zero, `neg` below, then `/ 2**shift`, zero point,
-    clamp to [lo, hi].
+    """Comparator: slope `pos` where x >= x_zero, `neg` below (it broadcasts: per channel), then
+    `/ 2**shift`, zero point, clamp to [lo, hi].
 
     relu/clip with tied scales: pos = neg = 1, shift = 0. Leaky relu with alpha = 2**-k: pos =
     2**k, neg = 1, shift = k.
     """
     centred = np.asarray(x, np.int64) - x_zero
-    slope = np.where(centred < 0, np.int64(neg), np.int64(pos))
+    slope = np.where(centred < 0, np.asarray(neg, np.int64), np.int64(pos))
     return clamp8(rne_shift(centred * slope, shift) + y_zero, lo, hi)
 
 

@@ -23,11 +23,7 @@ from opu_fuse.bundle.program import (
 )
 from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.dtypes import DTYPES
-from opu_fuse.hw.isa import (
-    OPCODE,
-    ORDER_STAGES,
-    Engine,
-)
+from opu_fuse.hw.isa import OPCODE, ORDER_STAGES, Engine
 from opu_fuse.hw.layout import Pieces
 from opu_fuse.hw.spec import HwSpec
 

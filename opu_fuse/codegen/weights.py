@@ -4,10 +4,7 @@ import numpy as np
 
 from opu_fuse.cost.chunks import weight_bytes
 from opu_fuse.hw.layout import Pieces, extent, is_plain, lanes_of
-from opu_fuse.hw.spec import (
-    HwSpec,
-    Mode,
-)
+from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.schedule.tiling import PlannedLayer
 from opu_fuse.units.array import SCALES
 

@@ -124,20 +124,10 @@ class _Flow:
     def __init__(self, hw: HwSpec) -> None:
         self.end = 0.0
         self._hw = hw
-        buffers = hw.buffers
         self._buffers = {
             space: _Buffer(Banks(words=buffer.words, banks=buffer.banks))
-            for space, buffer in (
-                (Space.FEATURE, buffers.feature),
-                (Space.WEIGHT, buffers.weight),
-                (Space.PARAM, buffers.param),
-                (Space.RESIDUAL, buffers.residual),
-                (Space.PSUM, buffers.psum),
-                (Space.OUTPUT, buffers.output),
-                (Space.PRE, buffers.pre),
-                (Space.TABLE, buffers.table),
-            )
-            if buffer is not None
+            for space in Space
+            if (buffer := getattr(hw.buffers, space.value, None)) is not None
         }
         self._memory = _Memory(min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes))
         self._drain = timing.drain_cycles(hw)

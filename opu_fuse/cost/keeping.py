@@ -10,10 +10,7 @@ from itertools import pairwise
 
 from opu_fuse.cost.reading import count_parts
 from opu_fuse.cost.work import Work
-from opu_fuse.hw.isa import (
-    REGISTER,
-    Engine,
-)
+from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place

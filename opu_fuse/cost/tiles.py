@@ -8,10 +8,7 @@ may be fed in several feature chunks, a chunk's weights in several weight chunks
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from opu_fuse.hw.spec import (
-    HwSpec,
-    Mode,
-)
+from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.hw.timing import depthwise_cycles, post_visits, row_cycles
 from opu_fuse.layout.shape import Shape
 

@@ -192,9 +192,9 @@ def _by_value(
 ) -> np.ndarray:
     """What a stage does to one value at a time."""
     unit, x = STAGE_OF_OPERATOR[node.op], values[node.operands[0]]
-    assert unit.settings is not None
+    assert unit.stage is not None
     assert unit.apply is not None
-    found = unit.settings(operator(dfg, node.index), numeric)
+    found = settings(dfg, node.index, unit.stage, numeric)
     records = None if found.per_channel is None else np.array(found.per_channel, unit.record)
     if records is not None:
         records = _per_channel(records, x.ndim)

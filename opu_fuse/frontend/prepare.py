@@ -9,13 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.frontend.absorb import absorb, ready
-from opu_fuse.frontend.editing import (
-    REWRITE_KEY,
-    SOURCE_KEY,
-    TENSOR_KEY,
-    quant_of,
-    real_constant,
-)
+from opu_fuse.frontend.editing import REWRITE_KEY, SOURCE_KEY, TENSOR_KEY, quant_of, real_constant
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.qdq import is_quantised
 from opu_fuse.frontend.steps import NAMES, step, telling_step

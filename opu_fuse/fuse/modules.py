@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.partition import Match
 from opu_fuse.hw.chain import chain_of, exclusive
-from opu_fuse.hw.spec import (
-    HwSpec,
-    Module,
-)
+from opu_fuse.hw.spec import HwSpec, Module
 from opu_fuse.quant import Domain
 from opu_fuse.units.base import ModuleKind
 

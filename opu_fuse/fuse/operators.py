@@ -25,12 +25,7 @@ from opu_fuse.fuse.refusal import Rule, gaps, template
 from opu_fuse.fuse.rulebook import RULEBOOK
 from opu_fuse.hw.check import largest
 from opu_fuse.hw.load import load_hw, spec_names
-from opu_fuse.hw.spec import (
-    OPERATORS,
-    Fill,
-    HwSpec,
-    Module,
-)
+from opu_fuse.hw.spec import OPERATORS, Fill, HwSpec, Module
 from opu_fuse.quant import Domain
 from opu_fuse.resources import hw_specs_dir
 from opu_fuse.units.base import Access

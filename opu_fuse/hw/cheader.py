@@ -1,10 +1,6 @@
 """The C header with control registers, error codes and instruction encodings."""
 
-from opu_fuse.hw.isa import (
-    OPCODES,
-    REGISTERS,
-    Engine,
-)
+from opu_fuse.hw.isa import OPCODES, REGISTERS, Engine
 from opu_fuse.hw.regmap import (
     CONTROL_REGISTERS,
     ERROR_DOC,

@@ -9,17 +9,9 @@ from collections.abc import Callable, Iterator
 
 from opu_fuse.hw.check_graph import GRAPH_RULES
 from opu_fuse.hw.check_rtl import RTL_RULES
-from opu_fuse.hw.isa import (
-    DRAM_ADDRESS_BITS,
-    REGISTER,
-    VALUE_BITS,
-    Engine,
-)
+from opu_fuse.hw.isa import DRAM_ADDRESS_BITS, REGISTER, VALUE_BITS, Engine
 from opu_fuse.hw.problem import Problem, bad
-from opu_fuse.hw.spec import (
-    Buffer,
-    HwSpec,
-)
+from opu_fuse.hw.spec import Buffer, HwSpec
 from opu_fuse.units import POST
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.table import TABLE_WORDS

@@ -8,10 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from opu_fuse.hw.isa import HEAD_NAME
 from opu_fuse.hw.problem import Problem, bad, did_you_mean
-from opu_fuse.hw.spec import (
-    OPERATORS,
-    HwSpec,
-)
+from opu_fuse.hw.spec import OPERATORS, HwSpec
 from opu_fuse.quant import Domain
 from opu_fuse.units import RUNS, UNITS
 from opu_fuse.units.base import ModuleKind

@@ -4,10 +4,7 @@ from collections.abc import Callable, Iterator
 
 from opu_fuse.hw.chain import STAGE_OF
 from opu_fuse.hw.check_graph import predecessors, reachable
-from opu_fuse.hw.isa import (
-    PRE_UNITS,
-    UNITS_PER_STAGE,
-)
+from opu_fuse.hw.isa import PRE_UNITS, UNITS_PER_STAGE
 from opu_fuse.hw.problem import Problem
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.quant import Domain

@@ -2,14 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from opu_fuse.hw.isa import (
-    OPCODES,
-    SYNC_ENGINES,
-    VALUE_BITS,
-    Engine,
-    registers_of,
-)
+from opu_fuse.hw.isa import OPCODES, SYNC_ENGINES, VALUE_BITS, Engine, registers_of
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, ERROR_DOC, ControlRegister, ErrorCode
+from opu_fuse.units import POST
 from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
 
@@ -75,11 +70,27 @@ def isa_page() -> str:
         _table(("number", "engine"), [(int(e), f"`{e.name.lower()}`") for e in Engine]),
         "## Post chain\n",
         _ORDER,
+        _table(("stage", "modules", "what it does", "parameter words", "cycles"), _stages()),
         _table(("`pool_kind`", "pooling"), [(int(k), k.name.lower()) for k in PoolKind]),
         _table(("`res_kind`", "residual"), [(int(k), k.name.lower()) for k in ResidualKind]),
         *(_engine_section(engine) for engine in Engine),
     ]
     return "\n".join(parts)
+
+
+def _stages() -> list[tuple[object, ...]]:
+    """A row for each kind of unit in the post chain."""
+    return [
+        (
+            unit.stage.name,
+            ", ".join(f"`{kind}`" for kind in unit.runs) or "the head",
+            unit.doc,
+            unit.words,
+            unit.cycles,
+        )
+        for unit in POST
+        if unit.stage is not None
+    ]
 
 
 def _engine_section(engine: Engine) -> str:

@@ -4,10 +4,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from opu_fuse.hw.hdfg import build_hdfg, module_of
-from opu_fuse.hw.spec import (
-    HwSpec,
-    Module,
-)
+from opu_fuse.hw.spec import HwSpec, Module
 
 if TYPE_CHECKING:
     import networkx as nx

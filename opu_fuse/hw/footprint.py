@@ -12,10 +12,7 @@ from functools import lru_cache
 
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import (
-    Engine,
-    order_of,
-)
+from opu_fuse.hw.isa import Engine, order_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.sweep import sweep
 from opu_fuse.units import BY_STAGE

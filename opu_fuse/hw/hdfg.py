@@ -9,10 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from opu_fuse.hw.spec import (
-    HwSpec,
-    Module,
-)
+from opu_fuse.hw.spec import HwSpec, Module
 from opu_fuse.units.base import ModuleKind
 
 if TYPE_CHECKING:

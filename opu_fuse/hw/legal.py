@@ -23,7 +23,7 @@ from opu_fuse.hw.sweep import sweep
 from opu_fuse.hw.timing import post_visits
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import ModuleKind as K
-from opu_fuse.units.base import Stage
+from opu_fuse.units.base import Place, Stage
 
 _TRANSFER = ("run", "rows", "blocks")
 _STRIDES = ("stride_y", "stride_x")
@@ -173,12 +173,13 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
         yield f"has order {order:#x}, which the graph of {spec.name} has not: {mistake}"
     stages = chain.unpack(order)
     for stage in stages:
-        own, names = unit_params(p, stage.bank), {"module": stage.name, "machine": spec.name}
-        bits = spec.numeric.multiplier_bits
-        for found in BY_STAGE[stage.stage].mistakes(
-            own, product=stage.product, multiplier_bits=bits
-        ):
-            yield found.format(**names)
+        place = Place(
+            module=stage.name,
+            machine=spec.name,
+            product=stage.product,
+            shifts=not spec.numeric.multiplier_bits,
+        )
+        yield from BY_STAGE[stage.stage].mistakes(unit_params(p, stage.bank), place)
     pools = [stage for stage in stages if BY_STAGE[stage.stage].windows]
     if p["pool_slots"]:
         yield from _slots(p, spec, pools=bool(pools))

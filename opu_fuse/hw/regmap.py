@@ -8,10 +8,7 @@ refused when the module loads (`_check`).
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from opu_fuse.hw.isa import (
-    WATCHDOG_RESET,
-    Engine,
-)
+from opu_fuse.hw.isa import WATCHDOG_RESET, Engine
 
 ADDRESS_BITS = 12
 ID_VALUE = 0x4F50_5546  # "OPUF"

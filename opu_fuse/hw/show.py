@@ -4,10 +4,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from opu_fuse.hw.spec import (
-    Buffer,
-    HwSpec,
-)
+from opu_fuse.hw.spec import Buffer, HwSpec
 
 _BUFFERS = ("feature", "weight", "param", "residual", "psum", "output", "pre", "table")
 _QUEUES = ("load", "compute", "post", "store")

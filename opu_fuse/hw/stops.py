@@ -9,10 +9,7 @@ from operator import itemgetter
 
 from opu_fuse.hw.footprint import dram_word_bytes, footprint, space_limit
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import (
-    Engine,
-    parameters_of,
-)
+from opu_fuse.hw.isa import Engine, parameters_of
 from opu_fuse.hw.legal import illegal
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units.base import Space

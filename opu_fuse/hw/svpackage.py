@@ -15,10 +15,7 @@ from opu_fuse.hw.isa import (
     registers_of,
 )
 from opu_fuse.hw.regmap import ADDRESS_BITS, CONTROL_REGISTERS, ID_VALUE, VERSION_VALUE, ErrorCode
-from opu_fuse.hw.spec import (
-    SPEC_HASH_BITS,
-    HwSpec,
-)
+from opu_fuse.hw.spec import SPEC_HASH_BITS, HwSpec
 from opu_fuse.hw.svchain import sv_chain, units_of
 from opu_fuse.hw.svunits import sv_field, sv_units
 from opu_fuse.units.array import PARAM_WORDS

@@ -14,10 +14,7 @@ from typing import Protocol
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import feature_shape
 from opu_fuse.hw.layout import Pieces, is_plain
-from opu_fuse.hw.spec import (
-    HwSpec,
-    Mode,
-)
+from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.layout.shape import Shape
 from opu_fuse.units.pool import PoolKind
 

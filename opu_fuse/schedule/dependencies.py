@@ -15,10 +15,7 @@ import numpy as np
 
 from opu_fuse.hw.footprint import Interval, footprint
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import (
-    SYNC_ENGINES,
-    Engine,
-)
+from opu_fuse.hw.isa import SYNC_ENGINES, Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units.base import Space
 

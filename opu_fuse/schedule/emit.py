@@ -22,11 +22,7 @@ from opu_fuse.cost.tiles import (
 from opu_fuse.cost.work import Banks
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import (
-    Engine,
-    order_registers,
-    parameters_of,
-)
+from opu_fuse.hw.isa import Engine, order_registers, parameters_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape

@@ -14,12 +14,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.fuse.partition import Group
 from opu_fuse.hw.chain import PostModule, chain_of
-from opu_fuse.hw.isa import (
-    HEAD_NAME,
-    REGISTER,
-    Engine,
-    unit_register,
-)
+from opu_fuse.hw.isa import HEAD_NAME, REGISTER, Engine, unit_register
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.schedule.layer import Interior, Layer

@@ -11,10 +11,7 @@ from math import inf
 from typing import Protocol
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.isa import (
-    SYNC_ENGINES,
-    Engine,
-)
+from opu_fuse.hw.isa import SYNC_ENGINES, Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.timing import OPEN_INSTRUCTIONS, OPEN_UNITS
 from opu_fuse.sim.cycle_fetch import Fetch

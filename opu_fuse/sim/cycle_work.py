@@ -11,10 +11,7 @@ from opu_fuse.hw.chain import chain_of, pool_kind
 from opu_fuse.hw.encoding import decode_with_positions
 from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import (
-    Engine,
-    order_of,
-)
+from opu_fuse.hw.isa import Engine, order_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.stops import Stops
 from opu_fuse.hw.sweep import sweep

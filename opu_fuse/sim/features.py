@@ -9,6 +9,7 @@ from opu_fuse import fixedpoint
 from opu_fuse.hw.isa import unit_params
 from opu_fuse.hw.sweep import Sweep
 from opu_fuse.sim.memories import Memories
+from opu_fuse.units.affine import AFFINES
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
 
@@ -56,15 +57,15 @@ def _pre_chain(mem: Memories, p: Params, blocks: range, rows: range, cols: range
     word = p["feature"] + c[:, None, None] * p["block_pitch"] + y[:, None] * p["row_pitch"] + x
     units = p["pre"]
     first = p["pre_param"] + PARAM_WORDS * units * blocks.start
-    found = mem.parameters(Space.PRE, first, len(blocks) * units)
+    found = mem.records(Space.PRE, AFFINES, first, len(blocks) * units, PARAM_WORDS)
     made = mem.feature.take(word, axis=0)[..., :lanes]
     for unit in range(units):
-        own, of_unit = unit_params(p, unit), slice(unit, None, units)
+        own, given = unit_params(p, unit), found[unit::units, None, None]
         made = fixedpoint.channel_affine(
             made,
-            mult=found.mult[of_unit, None, None],
-            bias=found.bias[of_unit, None, None],
-            shift=found.shift[of_unit, None, None],
+            mult=given["mult"],
+            bias=given["bias"],
+            shift=given["shift"],
             y_zero=own["pre_zero"],
             lo=own["pre_lo"],
             hi=own["pre_hi"],

@@ -5,33 +5,19 @@ shows it. The feature buffer has one word more than the machine, of padding: a
 gather with replaced indices does the padding. Memories the machine does not have are empty.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from opu_fuse.errors import RunError
 from opu_fuse.fixedpoint import MAX_SHIFT, MIN_SHIFT
 from opu_fuse.hw.footprint import space_limit
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.units.affine import AFFINES
-from opu_fuse.units.array import PARAM_WORDS, SCALES
 from opu_fuse.units.base import Space
 
 _UNWRITTEN = 0xA5
-_RECORD = {Space.PARAM: SCALES, Space.PRE: AFFINES}
 _MOST_VALUES, _ROOM = 1 << 24, 4
 """How many values an instruction may work on at once: so many, or so many times what a memory holds
 (windows reach into the padding).
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
-    """Parameters of some blocks and all their lanes, each (blocks, lanes) int64."""
-
-    bias: np.ndarray
-    mult: np.ndarray
-    shift: np.ndarray
 
 
 class Memories:
@@ -68,23 +54,20 @@ class Memories:
             what = f"works on {words:,} words at once, more than the functional engine can"
             raise RunError(where, what, "compile the model again for this machine")
 
-    def parameters(
-        self, space: Space, first: int, blocks: int, pitch: int = PARAM_WORDS
-    ) -> Parameters:
-        """Parameters of blocks from word `first` of PARAM or PRE, `pitch` words apart.
+    def records(
+        self, space: Space, record: np.dtype, first: int, blocks: int, pitch: int
+    ) -> np.ndarray:
+        """What the channels of blocks are given, (blocks, lanes): from word `first` of PARAM or PRE
+        on, blocks `pitch` words apart.
 
-        Raises RunError for a record that the machine cannot compute with.
+        Raises RunError for scales that the machine cannot compute with.
         """
-        lanes = self.spec.word_channels
-        at = first + np.arange(blocks)[:, None] * pitch + np.arange(PARAM_WORDS)
-        words = self.buffer(space)[at, :lanes]
-        records = np.ascontiguousarray(words).reshape(blocks, -1).view(_RECORD[space])
-        self._check(records, space, at[:, 0])
-        return Parameters(
-            bias=records["bias"].astype(np.int64),
-            mult=records["mult"].astype(np.int64),
-            shift=records["shift"].astype(np.int64),
-        )
+        at = first + np.arange(blocks)[:, None] * pitch + np.arange(record.itemsize)
+        words = self.buffer(space)[at, : self.spec.word_channels]
+        found = words.reshape(blocks, -1).view(record)
+        if record.names is not None:
+            self._check(found, space, at[:, 0])
+        return found
 
     def _check(self, records: np.ndarray, space: Space, first: np.ndarray) -> None:
         shifts_only = space is Space.PARAM and not self.spec.numeric.multiplier_bits

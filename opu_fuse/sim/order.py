@@ -7,10 +7,7 @@ import numpy as np
 
 from opu_fuse.errors import RunError
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import (
-    SYNC_ENGINES,
-    Engine,
-)
+from opu_fuse.hw.isa import SYNC_ENGINES, Engine
 from opu_fuse.sim.stop import stop_error
 
 Execute = Callable[[int, Instruction], None]

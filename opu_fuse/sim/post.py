@@ -12,10 +12,7 @@ from math import prod
 import numpy as np
 
 from opu_fuse.hw.chain import chain_of
-from opu_fuse.hw.isa import (
-    order_of,
-    unit_params,
-)
+from opu_fuse.hw.isa import order_of, unit_params
 from opu_fuse.sim.memories import Memories
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Space, Stage
@@ -98,17 +95,10 @@ class _Site:
     def words(self, space: Space) -> np.ndarray:
         return self.mem.buffer(space)[..., : self.lanes]
 
-    def scales(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        first = self.p["param"] + self.first
-        found = self.mem.parameters(Space.PARAM, first, self.p["blocks"], self.pitch)
-        bias, mult, shift = (a[:, None, None, :] for a in (found.bias, found.mult, found.shift))
-        return bias, mult, shift
-
     def parameters(self, record: np.dtype) -> np.ndarray:
-        words = record.itemsize
-        at = self.p["param"] + self.first + np.arange(self.p["blocks"])[:, None] * self.pitch
-        found = self.mem.param[at + np.arange(words), : self.lanes]
-        return found.reshape(len(at), -1).view(record)[:, None, None, :]
+        first, blocks = self.p["param"] + self.first, self.p["blocks"]
+        found = self.mem.records(Space.PARAM, record, first, blocks, self.pitch)
+        return found[:, None, None, :]
 
 
 def _outputs(p: Params) -> tuple[np.ndarray, np.ndarray]:

@@ -25,10 +25,7 @@ import numpy as np
 
 from opu_fuse import resources
 from opu_fuse.errors import InternalError, RunError
-from opu_fuse.hw.isa import (
-    WATCHDOG_RESET,
-    Engine,
-)
+from opu_fuse.hw.isa import WATCHDOG_RESET, Engine
 from opu_fuse.hw.regmap import ERROR_DOC, ErrorCode
 from opu_fuse.hw.spec import HwSpec
 

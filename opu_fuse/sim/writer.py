@@ -7,10 +7,7 @@ from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.encoding import decode
-from opu_fuse.hw.isa import (
-    Engine,
-    order_of,
-)
+from opu_fuse.hw.isa import Engine, order_of
 from opu_fuse.hw.layout import lanes_of
 from opu_fuse.sim.places import Place
 from opu_fuse.units.base import Stage

@@ -13,8 +13,9 @@ PARAM_WORDS = SCALES.itemsize
 
 
 def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
-    bias, mult, shift = site.scales()
-    return fixedpoint.requantize(value + bias, mult, shift, p["requant_zero"])
+    found = site.parameters(SCALES)
+    total = value + found["bias"].astype(np.int64)
+    return fixedpoint.requantize(total, found["mult"], found["shift"], p["requant_zero"])
 
 
 ARRAY = Unit(

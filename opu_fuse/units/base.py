@@ -238,20 +238,26 @@ class Site(Protocol):
         """All words of a memory, their lanes (words, lanes)."""
         ...
 
-    def scales(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Bias, multiplier and shift of every block and lane, int64 (blocks, 1, 1, lanes): the
-        stage's parameter words.
-        """
-        ...
-
     def parameters(self, record: np.dtype) -> np.ndarray:
         """The stage's record for every block and lane, (blocks, 1, 1, lanes)."""
         ...
 
 
-def no_mistakes(p: Registers, *, product: bool, multiplier_bits: int) -> Iterator[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a stage stands. module, machine: names; product: the module multiplies two maps;
+    shifts: the machine has shifters for multipliers.
+    """
+
+    module: str
+    machine: str
+    product: bool
+    shifts: bool
+
+
+def no_mistakes(p: Registers, place: Place) -> Iterator[str]:
     """Of a unit that can do whatever its registers hold."""
-    del p, product, multiplier_bits
+    del p, place
     return iter(())
 
 
@@ -292,7 +298,7 @@ class Unit:
     cycles: int = 0
     run: Callable[[np.ndarray, Registers, Site], np.ndarray] | None = None
     reads: Callable[[Registers, Reach], tuple[Interval, ...]] | None = None
-    mistakes: Callable[..., Iterator[str]] = no_mistakes
+    mistakes: Callable[[Registers, Place], Iterator[str]] = no_mistakes
     settings: Callable[[Operator, Numeric], Settings] | None = None
     apply: Callable[[np.ndarray, Registers, np.ndarray | None], np.ndarray] | None = None
 

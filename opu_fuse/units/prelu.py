@@ -53,10 +53,14 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:  # noqa: ARG001
 
 def _apply(value: np.ndarray, p: Registers, slopes: np.ndarray | None) -> np.ndarray:
     assert slopes is not None, "every channel has a slope"
-    above = np.int64(p["prelu_pos"])
-    centred = value.astype(np.int64) - p["prelu_x_zero"]
-    product = centred * np.where(centred < 0, slopes.astype(np.int64), above)
-    return fixedpoint.clamp8(fixedpoint.rne_shift(product, p["prelu_shift"]) + p["prelu_y_zero"])
+    return fixedpoint.activate(
+        value,
+        x_zero=p["prelu_x_zero"],
+        pos=p["prelu_pos"],
+        neg=slopes,
+        shift=p["prelu_shift"],
+        y_zero=p["prelu_y_zero"],
+    )
 
 
 def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:

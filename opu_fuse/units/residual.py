@@ -13,6 +13,7 @@ from opu_fuse.units.base import (
     ModuleKind,
     Numeric,
     Operator,
+    Place,
     Reach,
     Registers,
     Settings,
@@ -96,14 +97,14 @@ def _reads(p: Registers, reach: Reach) -> tuple[Interval, ...]:
     return reach.pixels(p["res"], p["res_row_pitch"], p["res_block_pitch"])
 
 
-def _mistakes(p: Registers, *, product: bool, multiplier_bits: int) -> Iterator[str]:
+def _mistakes(p: Registers, place: Place) -> Iterator[str]:
     """A module does what its kind says; without multipliers factors are powers of two."""
-    kind = ResidualKind.MULTIPLY if product else ResidualKind.ADD
+    kind = ResidualKind.MULTIPLY if place.product else ResidualKind.ADD
     if p["res_kind"] != kind:
-        yield f"has res_kind = {p['res_kind']}, but {{module}} does {kind.name.lower()}"
-    for name in _FACTORS[kind] if not multiplier_bits else ():
+        yield f"has res_kind = {p['res_kind']}, but {place.module} does {kind.name.lower()}"
+    for name in _FACTORS[kind] if place.shifts else ():
         if p[name] & (p[name] - 1):
-            yield f"has {name} = {p[name]}, {{machine}} only shifts"
+            yield f"has {name} = {p[name]}, {place.machine} only shifts"
 
 
 RESIDUAL = Unit(

@@ -11,10 +11,7 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
-from opu_fuse.hw.isa import (
-    registers_of,
-    unit_register,
-)
+from opu_fuse.hw.isa import registers_of, unit_register
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.svchain import units_of
 

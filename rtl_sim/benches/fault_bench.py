@@ -8,10 +8,7 @@ import cocotb
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiResp
 
-from opu_fuse.hw.isa import (
-    OPCODE,
-    registers_of,
-)
+from opu_fuse.hw.isa import OPCODE, registers_of
 from opu_fuse.hw.regmap import ErrorCode
 from rtl_sim.benches.axi_window import FIELD, Machine
 from rtl_sim.benches.cycles import ROUNDS, generator, pulse_reset

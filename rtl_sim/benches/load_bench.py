@@ -5,10 +5,7 @@ import os
 import cocotb
 import numpy as np
 
-from opu_fuse.hw.isa import (
-    OPCODE,
-    Engine,
-)
+from opu_fuse.hw.isa import OPCODE, Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.regmap import ErrorCode
 from rtl_sim.benches.cycles import ROUNDS, begin, cycle, generator, pulse_reset, settled

@@ -6,11 +6,7 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.refusal import Refusal
 from opu_fuse.fuse.strategies import partition
-from opu_fuse.hw.spec import (
-    Fill,
-    HwSpec,
-    Limits,
-)
+from opu_fuse.hw.spec import Fill, HwSpec, Limits
 from tests.dfg import canonical
 from tests.fuse.reading import machine
 

@@ -11,12 +11,7 @@ import numpy as np
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.hw.isa import (
-    OPCODE,
-    ORDER_REGISTERS,
-    REGISTER,
-    Engine,
-)
+from opu_fuse.hw.isa import OPCODE, ORDER_REGISTERS, REGISTER, Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.plan import MachineProgram, Plan
 

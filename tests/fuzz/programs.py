@@ -28,11 +28,7 @@ from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.errors import UserError
 from opu_fuse.hw.encoding import decode, encode
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import (
-    OPCODES,
-    SYNC_ENGINES,
-    parameters_of,
-)
+from opu_fuse.hw.isa import OPCODES, SYNC_ENGINES, parameters_of
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.report.json import inspect_json, run_json

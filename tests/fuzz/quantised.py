@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -231,6 +233,23 @@ class _Quantiser:
         return name
 
 
+def _require_end(quantizer: Any) -> None:
+    """ValueError where ONNX Runtime's quantiser would go round for ever: tensors take over the
+    parameters of others, and it waits for those of what is not rounded.
+    """
+    known = set(quantizer.quantized_value_map)
+    waiting = {
+        name: info.quant_para_provider.input_name if info.quant_para_provider else None
+        for name, info in quantizer.tensors_to_quantize.items()
+    }
+    while found := [name for name, provider in waiting.items() if provider in known]:
+        known.update(found)
+        for name in found:
+            del waiting[name]
+    if waiting:
+        raise ValueError(f"{sorted(waiting)} share the parameters of what is not rounded")
+
+
 def by_onnxruntime(
     model: onnx.ModelProto, sample: Mapping[str, np.ndarray], *, unsigned: bool, symmetric: bool
 ) -> onnx.ModelProto:
@@ -241,6 +260,7 @@ def by_onnxruntime(
         QuantType,
         quantize_static,
     )
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
     class Once(CalibrationDataReader):
         def __init__(self) -> None:
@@ -250,7 +270,14 @@ def by_onnxruntime(
             return next(self._left, None)
 
     given = onnx.load_from_string(model.SerializeToString())  # it moves weights to files
-    with tempfile.TemporaryDirectory() as folder:
+    share = "_quantize_sharing_param_tensors"
+    original = getattr(QDQQuantizer, share)
+
+    def ending(quantizer: Any) -> None:
+        _require_end(quantizer)
+        original(quantizer)
+
+    with tempfile.TemporaryDirectory() as folder, patch.object(QDQQuantizer, share, ending):
         path = Path(folder) / "int8.onnx"
         quantize_static(
             given,

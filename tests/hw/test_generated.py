@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from opu_fuse.hw.generate import generated_files
-from opu_fuse.hw.isa import (
-    OPCODES,
-    REGISTERS,
-    Engine,
-    registers_of,
-)
+from opu_fuse.hw.isa import OPCODES, REGISTERS, Engine, registers_of
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, ErrorCode
 from opu_fuse.hw.svpackage import sv_package

@@ -8,16 +8,10 @@ import pytest
 
 from opu_fuse.hw import isa, timing
 from opu_fuse.hw.check_graph import RUNS
-from opu_fuse.hw.isa import (
-    REGISTERS,
-    VALUE_BITS,
-)
+from opu_fuse.hw.isa import REGISTERS, VALUE_BITS
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, OFFSET, AccessKind
-from opu_fuse.hw.spec import (
-    NOT_IN_HASH,
-    OPERATORS,
-)
+from opu_fuse.hw.spec import NOT_IN_HASH, OPERATORS
 from opu_fuse.resources import hw_specs_dir
 from opu_fuse.units.pool import PoolKind
 

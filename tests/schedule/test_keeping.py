@@ -8,10 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opu_fuse.errors import InternalError
-from opu_fuse.hw.isa import (
-    Engine,
-    parameters_of,
-)
+from opu_fuse.hw.isa import Engine, parameters_of
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule.dependencies import synchronise

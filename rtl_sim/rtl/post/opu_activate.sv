@@ -21,84 +21,22 @@ module opu_activate
     output logic [WORD_BITS-1:0] value_o
 );
 
-  logic [7:0] x [LANES];
-  logic [7:0] y [LANES];
-  scaled_t product [LANES];
-  item_t product_item_q;
-
-  // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
-  function automatic void multiply(scaled_t x_zero, scaled_t pos, scaled_t neg);
-    /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) begin
-      automatic scaled_t centred = SCALED_BITS'(signed'(x[l])) - x_zero;
-      product[l] = centred * ((centred < 0) ? neg : pos);
-    end
-  endfunction
-
-  function automatic void scale(logic [5:0] amount, scaled_t y_zero, scaled_t lo, scaled_t hi);
-    automatic scaled_t half = scaled_half(amount);
-    /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) begin
-      y[l] = clamp8(scaled_shift(product[l], amount, half) + y_zero, lo, hi);
-    end
-  endfunction
-
-  // Where widths are exact (synthesis).
-  scaled_t scaled [LANES];
-  logic [7:0] rounded [LANES];
-  for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
-    if (EXACT) begin : g_exact
-      logic signed [8:0] centred;
-      assign centred = 9'(signed'(value_i[8*l+:8])) - 9'(x_zero_i);
-      opu_multiply_soft #(
-          .X_BITS      (9),
-          .FACTOR_BITS (17),
-          .PRODUCT_BITS(SCALED_BITS)
-      ) u_multiply (
-          .x_i      (centred),
-          .factor_i ({1'b0, (centred < 0) ? neg_i : pos_i}),
-          .product_o(scaled[l])
-      );
-      opu_round #(
-          .WIDTH(SCALED_BITS)
-      ) u_round (
-          .value_i (product[l]),
-          .shift_i,
-          .zero_i  (y_zero_i),
-          .lo_i,
-          .hi_i,
-          .result_o(rounded[l])
-      );
-    end else begin : g_none
-      assign scaled[l] = '0;
-      assign rounded[l] = '0;
-    end
-  end
-
-  /* verilator lint_off BLKSEQ */
-  always_ff @(posedge clk_i) begin
-    if (product_item_q.valid && product_item_q.present) begin
-      if (EXACT) y = rounded;
-      else scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i), SCALED_BITS'(lo_i), SCALED_BITS'(hi_i));
-      /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
-    end
-    if (item_i.valid && item_i.present) begin
-      /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) x[l] = value_i[8*l+:8];
-      if (EXACT) product = scaled;
-      else multiply(SCALED_BITS'(x_zero_i), SCALED_BITS'({1'b0, pos_i}), SCALED_BITS'({1'b0, neg_i}));
-    end
-  end
-  /* verilator lint_on BLKSEQ */
-
-  always_ff @(posedge clk_i) begin
-    product_item_q <= item_i;
-    item_o <= product_item_q;
-    if (!rst_ni) begin
-      product_item_q.valid <= 1'b0;
-      item_o.valid <= 1'b0;
-    end
-  end
+  opu_slope #(
+      .SAME(1'b1)
+  ) u_slope (
+      .clk_i,
+      .rst_ni,
+      .pos_i,
+      .below_i ('{default: {1'b0, neg_i}}),
+      .shift_i,
+      .x_zero_i,
+      .y_zero_i,
+      .lo_i,
+      .hi_i,
+      .item_i,
+      .value_i,
+      .item_o,
+      .value_o
+  );
 
 endmodule

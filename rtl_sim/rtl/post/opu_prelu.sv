@@ -28,97 +28,36 @@ module opu_prelu
     output logic [WORD_BITS-1:0] value_o
 );
 
-  localparam scaled_t LOWEST = -scaled_t'(128);
-  localparam scaled_t HIGHEST = scaled_t'(127);
-
   logic signed [15:0] slope [2][LANES];
-  logic [7:0] x [LANES];
-  logic [7:0] y [LANES];
-  scaled_t product [LANES];
-  item_t product_item_q;
-
-  // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
-  function automatic void multiply(logic bank, scaled_t x_zero, scaled_t pos);
-    /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) begin
-      automatic scaled_t centred = SCALED_BITS'(signed'(x[l])) - x_zero;
-      product[l] = centred * ((centred < 0) ? SCALED_BITS'(slope[bank][l]) : pos);
-    end
-  endfunction
-
-  function automatic void scale(logic [5:0] amount, scaled_t y_zero);
-    automatic scaled_t half = scaled_half(amount);
-    /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) begin
-      y[l] = clamp8(scaled_shift(product[l], amount, half) + y_zero, LOWEST, HIGHEST);
-    end
-  endfunction
-
-  // Where widths are exact (synthesis).
-  scaled_t scaled [LANES];
-  logic [7:0] rounded [LANES];
-  for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
-    if (EXACT) begin : g_exact
-      logic signed [8:0] centred;
-      logic signed [15:0] below;
-      assign centred = 9'(signed'(value_i[8*l+:8])) - 9'(x_zero_i);
-      assign below = item_i.bank ? slope[1][l] : slope[0][l];
-      opu_multiply_soft #(
-          .X_BITS      (9),
-          .FACTOR_BITS (17),
-          .PRODUCT_BITS(SCALED_BITS)
-      ) u_multiply (
-          .x_i      (centred),
-          .factor_i ((centred < 0) ? 17'(below) : {1'b0, pos_i}),
-          .product_o(scaled[l])
-      );
-      opu_round #(
-          .WIDTH(SCALED_BITS)
-      ) u_round (
-          .value_i (product[l]),
-          .shift_i,
-          .zero_i  (y_zero_i),
-          .lo_i    (-8'sd128),
-          .hi_i    (8'sd127),
-          .result_o(rounded[l])
-      );
-    end else begin : g_none
-      assign scaled[l] = '0;
-      assign rounded[l] = '0;
-    end
+  logic signed [16:0] below [LANES];
+  always_comb begin
+    for (int unsigned l = 0; l < LANES; l++) below[l] = 17'(slope[item_i.bank][l]);
   end
 
-  /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
-    if (product_item_q.valid && product_item_q.present) begin
-      if (EXACT) y = rounded;
-      else scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i));
-      /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
-    end
-    if (item_i.valid && item_i.present) begin
-      /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) x[l] = value_i[8*l+:8];
-      if (EXACT) product = scaled;
-      else multiply(item_i.bank, SCALED_BITS'(x_zero_i), SCALED_BITS'({1'b0, pos_i}));
-    end
     if (load_we_i) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < LANES / 2; i++) begin
-        slope[load_bank_i][32'(load_word_i)*(LANES/2)+i] = load_data_i[16*i+:16];
+        slope[load_bank_i][32'(load_word_i)*(LANES/2)+i] <= load_data_i[16*i+:16];
       end
     end
   end
-  /* verilator lint_on BLKSEQ */
 
-  always_ff @(posedge clk_i) begin
-    product_item_q <= item_i;
-    item_o <= product_item_q;
-    if (!rst_ni) begin
-      product_item_q.valid <= 1'b0;
-      item_o.valid <= 1'b0;
-    end
-  end
+  opu_slope u_slope (
+      .clk_i,
+      .rst_ni,
+      .pos_i,
+      .below_i (below),
+      .shift_i,
+      .x_zero_i,
+      .y_zero_i,
+      .lo_i    (-8'sd128),
+      .hi_i    (8'sd127),
+      .item_i,
+      .value_i,
+      .item_o,
+      .value_o
+  );
 
   `OPU_ASSERT(BankFree, load_we_i |-> !(item_i.valid && item_i.bank == load_bank_i))
 
