@@ -34,8 +34,9 @@ class Sequential(Pass):
         name: str = "sequential",
         opt_level: int = LOWEST_LEVEL,
         required: Sequence[str] = (),
+        always: bool = False,
     ) -> None:
-        info = PassInfo(name=name, opt_level=opt_level, required=tuple(required))
+        info = PassInfo(name=name, opt_level=opt_level, required=tuple(required), always=always)
         self.passes = tuple(p if isinstance(p, Pass) else from_library(p) for p in passes)
         super().__init__(info, in_place=all(p.in_place for p in self.passes))
 
@@ -94,8 +95,9 @@ class FixedPoint(Sequential):
         cap: int | None = None,
         opt_level: int = LOWEST_LEVEL,
         required: Sequence[str] = (),
+        always: bool = False,
     ) -> None:
-        super().__init__(passes, name=name, opt_level=opt_level, required=required)
+        super().__init__(passes, name=name, opt_level=opt_level, required=required, always=always)
         if cap is not None and cap < 1:
             raise ValueError(f"a fixed point needs at least one round, got cap={cap}")
         self.cap = cap

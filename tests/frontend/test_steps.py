@@ -89,7 +89,7 @@ def test_no_instrument_leaves_a_step_out():
         assert prepare(zoo.build("tiny_residual")).qdq is not None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "canonical form"])
 def test_a_step_cannot_be_disabled(name):
     with pytest.raises(UserError) as caught:
         pass_context(PassOptions(disable=(name,)), write=print, more=ALL_PASSES)
@@ -102,3 +102,13 @@ def test_a_step_cannot_be_disabled(name):
 def test_all_steps_can_be_shown():
     options = PassOptions(print_before=NAMES, print_after=(*NAMES, EVERY))
     assert pass_context(options, write=print, more=ALL_PASSES).instruments
+
+
+def test_the_optional_transforms_are_left_out_together():
+    options = PassOptions(disable=("optional",))
+    with pass_context(options, write=print, more=ALL_PASSES) as context:
+        seen = Recorder()
+        context.override_instruments([seen])
+        prepare(zoo.build("tiny_residual"), quantised=False)
+    assert not {"optional", "FoldConstant", "DeadCodeElimination"} & set(seen.began)
+    assert "canonical form" in seen.began

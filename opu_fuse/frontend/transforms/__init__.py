@@ -70,7 +70,8 @@ _OPTIONAL = Sequential(
 
 
 def _until_rest(steps: Mapping[str, Step]) -> FixedPoint:
-    return FixedPoint([_as_pass(*item) for item in steps.items()], name="canonical form")
+    passes = [_as_pass(*item) for item in steps.items()]
+    return FixedPoint(passes, name="canonical form", always=True)
 
 
 def _as_pass(name: str, run: Step) -> Pass:
@@ -91,8 +92,8 @@ def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
     Expects static shapes and unique names. rewriting: for fusing, too (`REWRITES`). Raises
     InternalError when a step still changes something after many rounds.
     """
-    _OPTIONAL(model)
-    (_FOR_FUSING if rewriting else _CANONICAL)(model)
+    form = _FOR_FUSING if rewriting else _CANONICAL
+    Sequential([_OPTIONAL, form]).run_once(model)  # those that the context enables
     step("names", model, fix_names)
 
 
