@@ -46,7 +46,7 @@ RTL_MAY_IMPORT = (
 )
 
 # DESIGN: quantising, host operators and reference results; nobody else starts ONNX Runtime.
-ONNXRUNTIME_IN = ("frontend", "dfg", "host/run", "model")
+ONNXRUNTIME_IN = ("frontend", "dfg", "host/run")
 
 # Import name -> distribution, where they differ.
 DISTRIBUTIONS = {

@@ -105,8 +105,7 @@ def _inline(model: ir.Model, where: str) -> None:
 
 def _stamp(model: ir.Model) -> None:
     """Ask for nothing newer than ONNX Runtime takes."""
-    operators = [(node.domain, node.op_type) for node in model.graph]
-    opsets = runnable_opsets(operators, model.opset_imports)
+    opsets = runnable_opsets(model.graph, model.opset_imports)
     model.opset_imports.clear()
     model.opset_imports.update(opsets)
     model.ir_version = min(model.ir_version, IR_VERSION)

@@ -6,10 +6,13 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import constant, is_standard, operand
+from opu_fuse.model.opsets import REAL_FLOOR_MOD, is_real_floor_mod
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization")
 LARGEST = 2.0**120
 """Weights up to here can be added up and scaled without leaving float32."""
+
+_NEEDS_FMOD = f"it takes integers, of real numbers it needs fmod=1 or opset {REAL_FLOOR_MOD}"
 
 
 def mistake_of_numbers(node: ir.Node) -> str | None:
@@ -63,9 +66,11 @@ def _normalised(node: ir.Node) -> str | None:
 
 
 def _divisor(node: ir.Node) -> str | None:
+    if is_real_floor_mod(node):
+        opset = node.graph.opset_imports.get("", 0) if node.graph is not None else 0
+        return None if opset >= REAL_FLOOR_MOD else _NEEDS_FMOD
     if _is_real(node.outputs[0]):
-        modulo = node.op_type == "Mod" and not node.attributes.get_int("fmod", 0)
-        return "it takes integers, of real numbers it needs fmod=1" if modulo else None
+        return None
     divisors = constant(operand(node, 1))
     return None if divisors is None or np.all(divisors) else "it divides integers by zero"
 

@@ -1,89 +1,92 @@
 """Operator sets that the installed ONNX Runtime takes.
 
-It refuses a model that is stamped with a newer set than it knows, although most operators have not
-changed for years: such a model gets the stamp of an older set in which its operators mean the same.
+It refuses a model that is stamped with a newer set than it knows, and of a set that it knows it may
+lack an operator (1.32 takes set 28, but not its QuantizeLinear), although most operators have not
+changed for years: such a model gets the stamp of an older set in which its nodes mean the same.
 """
 
 import functools
-import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
-from onnx import helper
+import onnx_ir as ir
 
 STANDARD = ("", "ai.onnx")
 KNOWN = 23
 """Every ONNX Runtime that we run with takes this one."""
 IR_VERSION = 10
 """Newer forms of the file brought nothing that is needed here."""
+REAL_FLOOR_MOD = 28
+"""The set that brought Mod of real numbers with the sign of the divisor (fmod = 0)."""
 _REWORDED = frozenset({"BitShift", "Mod"})
-"""Set 28 describes them in other words and takes more types; the older types mean the same."""
+"""Set 28 describes them in other words and takes more; what it took before means the same."""
 
-log = logging.getLogger(__name__)
+_Types = tuple[str | None, ...]
+"""Of each operand, as schemas call them; None where it is absent or unknown."""
 
 
-def runnable_opsets(
-    operators: Iterable[tuple[str, str]], imports: Mapping[str, int]
-) -> dict[str, int]:
-    """Imports for operators (domain, type) of a model with `imports`.
-
-    What has no form as old as that keeps its own set: ONNX Runtime says so then.
+def runnable_opsets(nodes: Iterable[ir.Node], imports: Mapping[str, int]) -> dict[str, int]:
+    """Imports for the nodes of a model with `imports`: the oldest standard set from KNOWN on that
+    has all of them as they are.
     """
     given = next((imports[domain] for domain in STANDARD if domain in imports), KNOWN)
     needed = given
     if given > KNOWN:
-        types = {op_type for domain, op_type in operators if domain in STANDARD}
-        needed = max([KNOWN, *(_oldest_form(op_type, given) for op_type in types)])
+        kinds = {_kind(node) for node in nodes if node.domain in STANDARD}
+        needed = max([KNOWN, *(_oldest_form(*kind, given) for kind in kinds)])
     return {d: v for d, v in imports.items() if d not in STANDARD} | {"": needed}
 
 
-@functools.cache
-def newest_opset() -> int:
-    """The newest standard operator set that ONNX Runtime takes; it does not say which that is, but
-    when it is too new.
+def is_real_floor_mod(node: ir.Node) -> bool:
+    """Mod that older sets than REAL_FLOOR_MOD have for integers only."""
+    dtype = node.outputs[0].dtype
+    real = dtype is not None and dtype.is_floating_point()
+    return node.op_type == "Mod" and real and not node.attributes.get_int("fmod", 0)
+
+
+def _kind(node: ir.Node) -> tuple[str, _Types, _Types, bool]:
+    """Operator, types of its operands and results, whether it is a Mod of reals."""
+    return node.op_type, _types(node.inputs), _types(node.outputs), is_real_floor_mod(node)
+
+
+def _types(values: Sequence[ir.Value | None]) -> _Types:
+    dtypes = (value.dtype if value is not None else None for value in values)
+    return tuple(None if d is None else f"tensor({d.name.lower()})" for d in dtypes)
+
+
+def _oldest_form(
+    op_type: str, operands: _Types, results: _Types, floors_reals: bool, version: int
+) -> int:
+    """The oldest set from KNOWN on in which an operator has the words of `version` and takes these
+    types.
     """
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    number = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [])
-    node = helper.make_node("Neg", ["x"], ["y"])
-    graph = helper.make_graph([node], "g", [number], [helper.make_empty_tensor_value_info("y")])
-    for version in range(onnx.defs.onnx_opset_version(), KNOWN, -1):
-        stamp = [helper.make_opsetid("", version)]
-        model = helper.make_model(graph, opset_imports=stamp, ir_version=IR_VERSION)
-        try:
-            ort.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
-            log.debug("operator set %d: %s", version, error)
-        else:
-            return version
-    return KNOWN
-
-
-def _oldest_form(op_type: str, version: int) -> int:
-    """The set that brought the operator's present form; where that is too new, the set of an older
-    form with the same description, which takes fewer types.
-    """
-    schema = _schema(op_type, version)
-    if schema is None:
+    schema = form = _schema(op_type, version)
+    if schema is None or form is None or floors_reals:
         return version
-    form = schema
-    while form.since_version > KNOWN and form.since_version > newest_opset():
+    while form.since_version > KNOWN:
         older = _schema(op_type, form.since_version - 1)
         if older is None or _words(older) != _words(schema):
-            return schema.since_version
+            break
+        if not (_takes(older.inputs, operands) and _takes(older.outputs, results)):
+            break
         form = older
     return form.since_version
 
 
+@functools.cache
 def _schema(op_type: str, version: int) -> onnx.defs.OpSchema | None:
     try:
         return onnx.defs.get_schema(op_type, version)
     except onnx.defs.SchemaError:
         return None
+
+
+def _takes(formal: Sequence[onnx.defs.OpSchema.FormalParameter], types: _Types) -> bool:
+    """Whether operands or results may have these types; the last formal one may repeat."""
+    return all(
+        found is None or found in formal[min(i, len(formal) - 1)].types
+        for i, found in enumerate(types)
+    )
 
 
 def _words(schema: onnx.defs.OpSchema) -> tuple[str | None, list[str], list[str], list[str]]:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 
 from opu_fuse.bundle.file import load, save
@@ -19,6 +20,7 @@ from opu_fuse.sim.ports import from_value, samples_of, to_value
 from tests.host.sketch import same_bits
 
 HW = load_hw("opu-tiny")
+ORT_VERSION = tuple(int(n) for n in ort.__version__.split(".")[:2])
 OF_ONNX = {"float32": "float", "float64": "double"}
 NUMBERS = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -106,7 +108,7 @@ def test_an_operator_set_newer_than_the_runtime_is_lowered_where_nothing_changed
 def test_a_network_of_the_newest_operator_set_is_the_network_of_an_older_one(rng):
     text = """<ir_version: 10, opset_import: ["" : {}]>
         g (float[1,2,4,4] x) => (float[1,1,4,4] y) <float[1,2,1,1] w = {{0.5, -0.25}}>
-        {{ c = Conv(x, w) y = Relu(c) }}"""
+        {{ c = Conv(x, w) r = Relu(c) y = Celu(r) }}"""
     opsets = (17, onnx.defs.onnx_opset_version())
     old, new = (
         compile_model(ir.from_proto(onnx.parser.parse_model(text.format(v))), HW).bundle
@@ -127,6 +129,20 @@ def test_an_operator_that_takes_more_types_since_keeps_what_it_did(tmp_path):
     )
     x, n = np.array([[200, 7, 16]], np.uint8), np.array([[1, 2, 4]], np.uint8)
     assert outputs_of(text, {"x": x, "n": n}, tmp_path)["y"].tolist() == [[100, 1, 1]]
+
+
+@pytest.mark.skipif(
+    ORT_VERSION < (1, 32), reason="ONNX Runtime knows these forms of set 28 from 1.32 on"
+)
+def test_what_only_the_newest_operator_set_has_keeps_its_stamp(tmp_path):
+    """Types and meanings that came with set 28: no older stamp would do."""
+    signature = "(int8[1,3] x, int8[1,3] n) => (int8[1,3] y)"
+    text = graph(signature, 'y = BitShift<direction = "LEFT">(x, n)', 28)
+    x, n = np.array([[-3, 7, 16]], np.int8), np.array([[1, 2, 1]], np.int8)
+    assert outputs_of(text, {"x": x, "n": n}, tmp_path)["y"].tolist() == [[-6, 28, 32]]
+    text = graph("(float[1,2] x, float[1,2] n) => (float[1,2] y)", "y = Mod(x, n)", 28)
+    x, n = np.array([[-4.5, 7.0]], np.float32), np.array([[2.0, -4.0]], np.float32)
+    assert outputs_of(text, {"x": x, "n": n}, tmp_path)["y"].tolist() == [[1.5, -1.0]]
 
 
 def test_infinities_stay_where_a_cast_says_so(tmp_path):

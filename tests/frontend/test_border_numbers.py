@@ -113,5 +113,5 @@ def test_division_of_integers_by_zero(op: str, by: str, onnx_text: Text):
 def test_the_rest_of_real_numbers_needs_fmod(onnx_text: Text):
     text = HEAD + " { y = Mod<fmod=%d>(x, d) }"
     load_model(onnx_text(text % 1, d=constant(2, 1)))
-    with pytest.raises(ModelError, match="it takes integers, of real numbers it needs fmod=1"):
+    with pytest.raises(ModelError, match="it takes integers, of real numbers it needs fmod=1 or "):
         load_model(onnx_text(text % 0, d=constant(2, 1)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from tests.fuzz.cases import Kind, Outcome, Verdict
-from tests.fuzz.worker import SECONDS_PER_CASE, SHOW_STACK, Begun, Request, serve
+from tests.fuzz.worker import SECONDS_PER_CASE, SHOW_STACK, Begun, Request, resident_mib, serve
 
 Job = Generator[Request, list[Verdict], None]
 
@@ -30,12 +30,13 @@ _PATIENCE = 6
 @dataclass(slots=True)
 class _Worker:
     """A process, and the job it works for. machine: which one it is at, since when, how long it
-    may take.
+    may take. inherited: MiB that it held from its parent when it began.
     """
 
     process: Any
     pipe: Connection
     stack: BinaryIO
+    inherited: int
     job: Job | None = None
     machine: str = ""
     since: float = 0.0
@@ -50,6 +51,10 @@ class _Worker:
         self.machine = request.machine or ""
         self.requests += 1
         self.pipe.send(request)
+
+    def held_mib(self) -> int:
+        """Memory that it holds now of its own."""
+        return resident_mib(self.process.pid) - self.inherited
 
     def start_clocks(self) -> None:
         self.since, self.used = time.monotonic(), _processor_seconds(self.process.pid)
@@ -128,8 +133,10 @@ class Pool:
         process = self._context.Process(target=serve, args=arguments, daemon=True)
         process.start()
         theirs.close()
-        self._workers.append(_Worker(process=process, pipe=ours, stack=stack))
-        return self._workers[-1]
+        inherited = resident_mib(process.pid)
+        worker = _Worker(process=process, pipe=ours, stack=stack, inherited=inherited)
+        self._workers.append(worker)
+        return worker
 
     def _listen(self, worker: _Worker) -> None:
         try:
@@ -153,7 +160,7 @@ class Pool:
         used = _processor_seconds(worker.process.pid) - worker.used
         if used > worker.seconds or waited > _PATIENCE * worker.seconds:
             self._lost(worker, Outcome.HANG, f"not done after {worker.seconds:g} seconds")
-        elif (mib := _resident_mib(worker.process.pid)) > 2 * MIB_PER_CASE:
+        elif (mib := worker.held_mib()) > 2 * MIB_PER_CASE:
             self._lost(worker, Outcome.MEMORY, f"{mib} MiB and growing")
 
     def _lost(self, worker: _Worker, outcome: Outcome, line: str) -> None:
@@ -193,11 +200,3 @@ def _processor_seconds(pid: int) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _resident_mib(pid: int) -> int:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") >> 20

@@ -108,6 +108,15 @@ def test_every_outcome_is_told_apart(deed, tmp_path):
     assert [f.verdict.outcome for f in finds.found] == [wanted] * wanted.is_find
 
 
+def test_what_the_parent_holds_is_no_memory_of_the_case(monkeypatch, tmp_path):
+    held = bytearray(os.urandom(1 << 20)) * 200
+    monkeypatch.setattr(pool, "MIB_PER_CASE", 100)
+    plan = Plan(kinds=[Deeds()], only_seed=list(DEEDS).index("right"), jobs=1, folder=tmp_path)
+    counts, finds = run(plan)
+    assert not finds.found, table(counts, finds)
+    assert counts.peak_mib["deeds"][0] < 100 < len(held) >> 20
+
+
 def test_a_find_is_repeated_shrunk_and_written(tmp_path):
     counts, finds = run(Plan(kinds=[Numbers()], cases=3, seed=299, jobs=2, folder=tmp_path))
     assert counts.outcomes == {

@@ -1,7 +1,8 @@
 """The process that judges cases: forked from a parent that has imported everything.
 
 The parent holds the limits (`pool.py`): this side only works, and says what it begins. Between
-cases the process forgets its peak of memory, so that a peak belongs to one case.
+cases the process forgets its peak of memory, so that a peak belongs to one case. What it shares
+with its parent, which may have run a thousand tests before, is no case's.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -48,6 +50,7 @@ def serve(kinds: dict[str, Kind], pipe: Connection, stack: BinaryIO) -> None:
     """Answer requests until there are none: `Begun` and `Verdict` by machine, then None.
     stack: file for where it is, when asked or dying.
     """
+    inherited = resident_mib(os.getpid())
     gc.freeze()  # the parent's sessions of ONNX Runtime cannot end here: their threads are there
     faulthandler.enable(stack, all_threads=False)
     faulthandler.register(SHOW_STACK, stack, all_threads=False)
@@ -62,13 +65,13 @@ def serve(kinds: dict[str, Kind], pipe: Connection, stack: BinaryIO) -> None:
             request: Request = pipe.recv()
         except EOFError:
             return
-        for answer in _answers(kinds[request.kind], request, pipe):
-            pipe.send(answer)
+        for verdict in _verdicts(kinds[request.kind], request, pipe):
+            pipe.send(replace(verdict, peak_mib=max(verdict.peak_mib - inherited, 0)))
         pipe.send(None)
         gc.collect()
 
 
-def _answers(kind: Kind, request: Request, pipe: Connection) -> Any:
+def _verdicts(kind: Kind, request: Request, pipe: Connection) -> Iterator[Verdict]:
     pipe.send(Begun(machine=request.machine or "", seconds=SECONDS_PER_CASE))
     forget_peak()
     begun = time.monotonic()
@@ -100,6 +103,15 @@ def peak_mib() -> int:
     """Most resident memory since `forget_peak`."""
     text = Path("/proc/self/status").read_text(encoding="ascii")
     return int(text.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+def resident_mib(pid: int) -> int:
+    """Memory that a process holds now; 0 where there is none."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
 def _silence() -> None:
