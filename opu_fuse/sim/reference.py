@@ -45,6 +45,11 @@ class Reference:
             self.model = onnx.load_from_string(bundle.qdq)
             self._types = _rounded_types(self.model)
             self._session = session(_showing(self.model, self._types).SerializeToString())
+        made = {o.name for o in self.model.graph.output}
+        if missing := [port.name for port in bundle.outputs if port.name not in made]:
+            raise ProgramError(
+                self._where, f"has no output {missing[0]!r}, the program has", "compile it again"
+            )
         self.zero_points = {name: zero for name, (zero, _) in self._types.items()}
         self.names = tuple(self._types)
 

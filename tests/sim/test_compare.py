@@ -102,6 +102,14 @@ def test_a_bundle_without_quantised_model_cannot_be_checked(result):
         check(sample_bundle(qdq=b""), sample_input(), result)
 
 
+def test_outputs_are_those_of_the_quantised_model():
+    bundle = sample_bundle()
+    renamed = replace(bundle, outputs=(replace(bundle.outputs[0], name="other"),))
+    result = run(renamed, HW, sample_input(), capture=True)
+    with pytest.raises(ProgramError, match="has no output 'other', the program has"):
+        check(renamed, sample_input(), result)
+
+
 def test_dull_tensors_are_few_valued_or_saturated(rng):
     lively = rng.integers(-60, 60, 5000).astype(np.int8)
     assert not is_dull(lively, 0)
