@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
@@ -45,6 +46,16 @@ def fix_names(model: ir.Model) -> None:
     right = all(_are_unique(names) for names in ([n.name for n in nodes], values))
     if not right or model.functions or any(map(holds_graphs, nodes)):
         common.NameFixPass()(model)
+
+
+def part_names(graph: onnx.GraphProto) -> None:
+    """Of nodes with equal names the later ones, which the quantiser appended, get `.<n>`."""
+    taken: set[str] = set()
+    for node in graph.node:
+        name, count = node.name, 0
+        while node.name in taken:
+            node.name, count = f"{name}.{count}", count + 1
+        taken.add(node.name)
 
 
 def _are_unique(names: list[str | None]) -> bool:

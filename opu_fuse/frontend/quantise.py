@@ -23,7 +23,7 @@ from opu_fuse.frontend.editing import (
     operand,
     static_shape,
 )
-from opu_fuse.frontend.naming import free_names
+from opu_fuse.frontend.naming import free_names, part_names
 from opu_fuse.frontend.numbers import in_range
 from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import (
@@ -140,6 +140,7 @@ def quantise_with(
     qdq = quantizer.quantize_model()
     fill_in(qdq, weights)
     _give_outputs_back(qdq.graph, outputs)
+    part_names(qdq.graph)
     _sort_nodes(qdq.graph)
     qdq.ClearField("metadata_props")
     check_quantised(qdq)

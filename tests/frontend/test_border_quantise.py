@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from onnxruntime.quantization import quantize_dynamic
 
 from opu_fuse.errors import InternalError, ModelError
 from opu_fuse.frontend.prepare import Prepared, prepare
@@ -53,6 +54,24 @@ def test_values_may_be_called_like_those_of_the_quantiser(suffix: str, onnx_text
     {{ r = Relu(x)  r{suffix} = Abs(r)  x{suffix} = Add(r{suffix}, r)  y = Mul(x{suffix}, r) }}"""
     model = onnx_text(text)
     close_to_float(model, prepare(model), 0.6)
+
+
+def test_what_was_quantised_for_each_image_has_names_of_the_quantiser(
+    onnx_text: Text, tmp_path: Path, rng: np.random.Generator
+):
+    """Of nodes too: quantised so once, a model has `c_QuantizeLinear` beside `c`."""
+    weights = {n: rng.normal(size=(4, 4, 3, 3)).astype(np.float32) * 0.2 for n in "wv"}
+    text = """g (float[1,4,6,6] x) => (float[1,4,2,2] y)
+    { c = Conv(x, w)  r = Relu(c)  y = Conv(r, v) }"""
+    onnx.save(onnx_text(text, **weights), tmp_path / "f.onnx")
+    quantize_dynamic(tmp_path / "f.onnx", tmp_path / "q.onnx")
+    model = onnx.load(tmp_path / "q.onnx")
+    prepared = prepare(model)
+    close_to_float(model, prepared, 0.3)
+    assert prepared.qdq is not None
+    names = [node.name for node in prepared.qdq.graph.node]
+    assert len(set(names)) == len(names)
+    assert {node.name for node in model.graph.node} - {""} <= {*names}
 
 
 def test_weights_may_be_called_like_those_of_the_quantiser(onnx_text: Text):
