@@ -7,18 +7,21 @@ Public API (loaded on first use, so that importing the package stays cheap)::
     program.save("model.opu"); opu_fuse.Program.load("model.opu")
     result = program.run({"input": x}, engine="functional")  # -> RunResult
     partition = opu_fuse.partition("model.onnx", hw)        # -> Partition
+    losses = opu_fuse.accuracy("model.onnx", hw, data="images")  # -> Accuracy
 """
 
 TYPE_CHECKING = False  # that of `typing`, without importing it: see `__main__.py`
 if TYPE_CHECKING:
     from opu_fuse.hw.load import load_hw
+    from opu_fuse.loss import accuracy
     from opu_fuse.pipeline import Program, compile, partition  # noqa: A004  public name
 
 __version__ = "0.1.0"
-__all__ = ["Program", "__version__", "compile", "load_hw", "partition"]
+__all__ = ["Program", "__version__", "accuracy", "compile", "load_hw", "partition"]
 
 _HOMES = {
     "Program": "opu_fuse.pipeline",
+    "accuracy": "opu_fuse.loss",
     "compile": "opu_fuse.pipeline",
     "partition": "opu_fuse.pipeline",
     "load_hw": "opu_fuse.hw.load",

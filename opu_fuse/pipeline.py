@@ -36,6 +36,7 @@ from opu_fuse.schedule.tiling import Misfit, TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.result import RunResult  # compiling has none
+    from opu_fuse.frontend.calibration import Calibration  # quantised models need none
 
 log = logging.getLogger(__name__)
 
@@ -54,15 +55,17 @@ STAGES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """strategy: how operators are grouped; calibration: directory, .npz or None (synthetic);
-    scales: pow2 or free; budget: how many times the usual size the network may have; reuse_memory:
-    give dead feature maps' memory to later ones (False keeps every tensor for comparing); passes:
-    levels, names and instruments; print_after: stages (or EVERY) whose results are written as text.
+    """strategy: how operators are grouped; calibration: see `frontend/calibration.py`;
+    scales: pow2 or free; keep_float: operators left in floating point, to the host; budget: how
+    many times the usual size the network may have; reuse_memory: give dead feature maps' memory to
+    later ones (False keeps every tensor for comparing); passes: levels, names and instruments;
+    print_after: stages (or EVERY) whose results are written as text.
     """
 
     strategy: str = DEFAULT_STRATEGY
-    calibration: str | Path | None = None
+    calibration: "Calibration" = None
     scales: str = "pow2"
+    keep_float: tuple[str, ...] = ()
     budget: float = 1.0
     reuse_memory: bool = True
     passes: PassOptions = field(default_factory=PassOptions)
@@ -93,29 +96,43 @@ def compile_model(
     handled.
     """
     options = options or Options()
+    require_machine(hw, options.scales)
+    _require_stages(options.print_after)
+    progress(STAGES["model"])  # float ONNX -> QDQ -> canonical int8 graph
+    with pass_context(options.passes, write=write, more=ALL_PASSES):
+        prepared = prepare_model(model, options)
+    return compile_prepared(prepared, hw, options, progress, write)
+
+
+def require_machine(hw: HwSpec, scales: str) -> None:
+    """SpecError where programs with such scales cannot be made for the machine."""
     if not hw.build:
         raise SpecError(
             hw.name,
             "this machine can be partitioned for, not built (build: false)",
             "compile for another machine",
         )
-    if options.scales == "free" and not hw.numeric.multiplier_bits:
+    if scales == "free" and not hw.numeric.multiplier_bits:
         raise SpecError(
             hw.name,
             "it has shifters for multipliers (multiplier_bits 0), free scales need multipliers",
             "compile with --scales pow2, or for another machine",
         )
-    _require_stages(options.print_after)
-    progress(STAGES["model"])  # float ONNX -> QDQ -> canonical int8 graph
-    with pass_context(options.passes, write=write, more=ALL_PASSES):
-        prepared = prepare(
-            model,
-            calibration=options.calibration,
-            scales=options.scales,
-            budget=options.budget,
-            rewriting=options.strategy in REWRITING,
-        )
-    return compile_prepared(prepared, hw, options, progress, write)
+
+
+def prepare_model(
+    model: str | Path | ir.Model, options: Options, *, quantised: bool = True
+) -> Prepared:
+    """`prepare` with the options of a compilation. quantised=False: the same graph in floats."""
+    return prepare(
+        model,
+        calibration=options.calibration,
+        scales=options.scales,
+        keep_float=options.keep_float,
+        quantised=quantised,
+        budget=options.budget,
+        rewriting=options.strategy in REWRITING,
+    )
 
 
 def compile_prepared(

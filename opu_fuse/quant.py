@@ -13,6 +13,8 @@ import numpy as np
 
 META_KEY = "opu_fuse.quant"
 """Key under which an `onnx_ir.Value` carries its `QuantParams` (in `Value.meta`)."""
+FLOAT_KEY = "opu_fuse.float"
+"""Key in `Node.metadata_props` of nodes that the user wants in floating point."""
 
 
 class Domain(StrEnum):

@@ -1,22 +1,23 @@
 """`opu-fuse compile`."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from opu_fuse.cli.arguments import Budget, Hw, Model, Strategy
+from opu_fuse.cli.arguments import (
+    Budget,
+    Calibration,
+    Hw,
+    KeepFloat,
+    Model,
+    Scales,
+    ScalesOf,
+    Strategy,
+)
 from opu_fuse.cli.console import out, print_plain, progress_bar
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
 from opu_fuse.sim.files import require_targets
-
-
-class Scales(StrEnum):
-    """Scales of a quantised float model."""
-
-    POW2 = "pow2"
-    FREE = "free"
 
 
 def compile_(
@@ -26,10 +27,9 @@ def compile_(
         Path, typer.Option("-o", "--output", metavar="OUT.opu", help="program file to write")
     ],
     strategy: Strategy = DEFAULT_STRATEGY,
-    calibration: Annotated[
-        Path | None, typer.Option(help="directory of .npy/.npz, or .npz, with real inputs")
-    ] = None,
-    scales: Annotated[Scales, typer.Option(help="scales of a float model")] = Scales.POW2,
+    calibration: Calibration = None,
+    scales: ScalesOf = Scales.POW2,
+    keep_float: KeepFloat = None,
     budget: Budget = 1.0,
     keep_tensors: Annotated[
         bool,
@@ -89,6 +89,7 @@ def compile_(
         strategy=strategy,
         calibration=calibration,
         scales=scales,
+        keep_float=tuple(keep_float or ()),
         budget=budget,
         reuse_memory=not keep_tensors,
         passes=passes,

@@ -1,5 +1,6 @@
 """What the verbs print with."""
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,15 +17,23 @@ err = Console(stderr=True, soft_wrap=True, highlight=False)
 @contextmanager
 def progress_bar(stages: int) -> Iterator[Callable[[str], None]]:
     """A bar on a terminal that moves on with every stage named to it."""
+    with share_bar() as show:
+        begun = itertools.count()
+        yield lambda stage: show(stage, next(begun) / stages)
+
+
+@contextmanager
+def share_bar() -> Iterator[Callable[[str, float], None]]:
+    """A bar on a terminal that is told what is being done, and which share of all is done."""
     if not err.is_terminal:
-        yield lambda _: None
+        yield lambda *_: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("load", total=stages, completed=-1)
-        yield lambda stage: bar.update(task, description=stage, advance=1)
+        task = bar.add_task("load", total=1.0)
+        yield lambda what, share: bar.update(task, description=what, completed=share)
 
 
 def print_plain(text: str) -> None:

@@ -15,6 +15,7 @@ from rich.logging import RichHandler
 
 from opu_fuse import __version__
 from opu_fuse.cli import hw, zoo
+from opu_fuse.cli.accuracy import accuracy
 from opu_fuse.cli.asm import asm
 from opu_fuse.cli.compile import compile_
 from opu_fuse.cli.console import err, out
@@ -32,7 +33,7 @@ app = typer.Typer(
     help="Compile CNNs for OPU-style overlays and run them on simulators and RTL.",
 )
 app.command("compile")(compile_)
-for verb in (partition, run, inspect, asm):
+for verb in (partition, run, accuracy, inspect, asm):
     app.command()(verb)
 app.add_typer(hw.app, name="hw")
 app.add_typer(zoo.app, name="zoo")

@@ -4,7 +4,7 @@ hold them.
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias
-from opu_fuse.quant import META_KEY
+from opu_fuse.quant import FLOAT_KEY, META_KEY
 
 _MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample"})
 
@@ -13,6 +13,7 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     """Why a call of a quantised model must run in floating point; None when its operands and result
     are integers.
 
+    Case 0: the user wants it so.
     Case 1: a conv or dense layer is an accumulator as long as its owned bias is rounded; both go
     together.
     Case 2: a result without rounding. Case 3: an operand that is not int8, weights and biases
@@ -21,6 +22,8 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     node = dfg[index]
     if node.owner is not None:  # Case 1
         return float_reason(dfg, node.owner)
+    if any(FLOAT_KEY in n.metadata_props for n in (node.ir_node, *node.body) if n):  # Case 0
+        return f"{node.name} is kept in floats, as asked"
     bias = owned_bias(dfg, index) if node.op in ACCUMULATING else None
     parts = [dfg[u] for u in dfg.users[index] if dfg[u].kind is Kind.TUPLE_GET]
     if any(r.quant is None for r in parts or (bias or node,)):  # Case 2

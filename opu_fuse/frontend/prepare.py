@@ -1,22 +1,31 @@
 """The whole front half: file -> canonical model, quantised on request."""
 
+import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
+from opu_fuse.errors import ModelError
 from opu_fuse.frontend.absorb import absorb, ready
-from opu_fuse.frontend.editing import REWRITE_KEY, SOURCE_KEY, TENSOR_KEY, quant_of, real_constant
+from opu_fuse.frontend.editing import (
+    REWRITE_KEY,
+    SOURCE_KEY,
+    TENSOR_KEY,
+    quant_of,
+    real_constant,
+    sources_of,
+)
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.qdq import is_quantised
 from opu_fuse.frontend.steps import NAMES, step, telling_step
 from opu_fuse.frontend.transforms import PASSES, canonicalise
 from opu_fuse.frontend.weights import release
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import META_KEY
+from opu_fuse.quant import FLOAT_KEY, META_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -33,14 +42,15 @@ class Prepared:
 
     qdq: the QDQ model that ONNX Runtime computes the reference with; None when not quantised.
     warnings: what the user should know, each was logged too. source_hash: sha256 of the input
-    model's bytes. rewrites: operators that a rewrite for fusing changed (`transforms.REWRITES`),
-    and why.
+    model's bytes. given_quantised: the input was a QDQ model. rewrites: operators that a rewrite
+    for fusing changed (`transforms.REWRITES`), and why.
     """
 
     canonical: ir.Model
     qdq: onnx.ModelProto | None
     warnings: tuple[str, ...]
     source_hash: str
+    given_quantised: bool
     rewrites: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -49,6 +59,7 @@ def prepare(
     *,
     calibration: "Calibration" = None,
     scales: str = "pow2",
+    keep_float: Sequence[str] = (),
     quantised: bool = True,
     budget: float = 1.0,
     rewriting: bool = False,
@@ -56,17 +67,24 @@ def prepare(
     """Load, clean up, quantise (unless it is quantised already) and bring into canonical form.
 
     model_or_path: an ONNX file, or a model as onnx_ir or onnx object. calibration: see
-    `calibration.py`. scales: "pow2" or "free". quantised=False gives the same graph with float
-    weights and no annotations. budget: how many times the usual size the network may have
-    (`budget.py`). rewriting: bring it into the form for fusing (`transforms.REWRITES`). All is run
-    as passes. Raises ModelError when the input cannot be handled.
+    `calibration.py`. scales: "pow2" or "free". keep_float: operators, by name of the file or of the
+    canonical model, that are left in floating point, to the host. quantised=False gives the same
+    graph with float weights and no annotations. budget: how many times the usual size the network
+    may have (`budget.py`). rewriting: bring it into the form for fusing (`transforms.REWRITES`).
+    All is run as passes. Raises ModelError when the input cannot be handled.
     """
     loaded = load(model_or_path, budget=budget)
     model, warnings = loaded.model, list(loaded.warnings)
-    if is_quantised(model):
+    if given_quantised := is_quantised(model):
         if calibration is not None:
             warnings.append("the model is quantised already: the calibration data is not used")
             _log.warning(warnings[-1])
+        if keep_float:
+            raise ModelError(
+                f"node {keep_float[0]!r}",
+                "the model is quantised already, its own pairs say what is rounded",
+                "leave it unrounded there, or give the float model",
+            )
         qdq = ir.to_proto(model)
         absorb(model, rewriting=rewriting)
         canonical = model
@@ -74,6 +92,7 @@ def prepare(
             step("float", model, _make_float)
     else:
         canonicalise(model, rewriting=rewriting)
+        _keep_float(model, keep_float)
         qdq, canonical = None, model
         if quantised:
             canonical, (qdq, more) = telling_step(
@@ -87,6 +106,7 @@ def prepare(
         qdq=qdq if quantised else None,
         warnings=tuple(warnings),
         source_hash=loaded.source_hash,
+        given_quantised=given_quantised,
         rewrites=_rewrites(canonical),
     )
 
@@ -104,13 +124,30 @@ def _quantise(
 
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
     """The quantiser keeps the names of the nodes; their origins come back by name."""
-    sources = {n.name: n.metadata_props.get(SOURCE_KEY, n.name or "") for n in floating.graph}
-    rewrites = _rewrites(floating)
+    known = {n.name: n.metadata_props for n in floating.graph}
     for node in canonical.graph:
-        if node.name in sources:
-            node.metadata_props[SOURCE_KEY] = sources[node.name]
-        if node.name in rewrites:
-            node.metadata_props[REWRITE_KEY] = rewrites[node.name]
+        if node.name in known:
+            told = known[node.name]
+            node.metadata_props[SOURCE_KEY] = told.get(SOURCE_KEY, node.name or "")
+            node.metadata_props.update({k: told[k] for k in (REWRITE_KEY, FLOAT_KEY) if k in told})
+
+
+def _keep_float(model: ir.Model, names: Sequence[str]) -> None:
+    """Mark the nodes that are called so, or that stand for an operator of the file called so."""
+    called: dict[str, list[ir.Node]] = {}
+    for node in model.graph:
+        for name in {node.name or "", *sources_of(node)}:
+            called.setdefault(name, []).append(node)
+    for name in names:
+        if name not in called:
+            near = difflib.get_close_matches(name, called, n=1) or [*called][:1]
+            raise ModelError(
+                f"node {name!r}",
+                "the model has no such operator to keep in floats",
+                f"did you mean {near[0]!r}?" if near else "it has no operators",
+            )
+        for node in called[name]:
+            node.metadata_props[FLOAT_KEY] = "asked"
 
 
 def _rewrites(model: ir.Model) -> dict[str, str]:

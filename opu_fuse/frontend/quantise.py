@@ -35,6 +35,7 @@ from opu_fuse.frontend.scales import (
 )
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
+from opu_fuse.quant import FLOAT_KEY
 
 SCALES = ("pow2", "free")
 
@@ -218,7 +219,10 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
     inside = {node for whole in wholes.values() for node in whole.nodes}
     nodes: list[ir.Node] = []
     values: dict[ir.Value, None] = {}
+    kept = {node for node in graph if FLOAT_KEY in node.metadata_props}
     for node in graph:
+        if node in kept or (node in wholes and not kept.isdisjoint(wholes[node].nodes)):
+            continue
         read = [v for v in node.inputs if v is not None]
         shapes = [static_shape(v) for v in (*read, *node.outputs)]
         if any(shape is None or 0 in shape for shape in shapes):

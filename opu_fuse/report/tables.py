@@ -23,7 +23,7 @@ def groups_table(bundle: Bundle, result: "RunResult | None" = None) -> Table:
     rows = group_rows(bundle, result)
     hw = machine_of(bundle)
     source = f"measured, {result.engine}" if result and has_cycles(result) else "predicted"
-    table = _table(f"{bundle.model} on {hw.name}")
+    table = new_table(f"{bundle.model} on {hw.name}")
     table.add_column("#", justify="right")
     for name in ("group", "operators", "modules"):
         table.add_column(name, overflow="fold")
@@ -32,9 +32,9 @@ def groups_table(bundle: Bundle, result: "RunResult | None" = None) -> Table:
     for row in rows:
         table.add_row(
             str(row.group.index),
-            _plain(row.group.name),
-            _plain(row.operators),
-            _plain(row.modules),
+            plain(row.group.name),
+            plain(row.operators),
+            plain(row.modules),
             _number(row.group.macs),
             _number(row.cycles),
             _share(row.mac_efficiency, row.group.macs),
@@ -54,7 +54,7 @@ def groups_table(bundle: Bundle, result: "RunResult | None" = None) -> Table:
         _number(moved),
     )
     if any(isinstance(s, HostSegment) for s in bundle.segments):
-        table.caption, table.caption_justify = _plain(host_text(bundle)), "left"
+        table.caption, table.caption_justify = plain(host_text(bundle)), "left"
     return table
 
 
@@ -81,7 +81,7 @@ def _count(number: int, what: str) -> str:
 
 def memory_table(bundle: Bundle) -> Table:
     """The memory window from its start: constants, feature maps with their lifetimes, program."""
-    table = _table(f"{bundle.model}: memory window of {_number(bundle.window_bytes)} bytes")
+    table = new_table(f"{bundle.model}: memory window of {_number(bundle.window_bytes)} bytes")
     for name in ("offset", "bytes"):
         table.add_column(name, justify="right")
     for name in ("what", "layout", "groups"):
@@ -96,13 +96,15 @@ def memory_table(bundle: Bundle) -> Table:
         born = "input" if t.first_group < 0 else str(t.first_group)
         rows.append((t.offset, y.size_bytes, t.name, layout, f"{born} .. {t.last_group}"))
     for offset, size, what, layout, groups in sorted(rows):
-        table.add_row(f"{offset:#x}", _number(size), _plain(what), layout, groups)
+        table.add_row(f"{offset:#x}", _number(size), plain(what), layout, groups)
     return table
 
 
 def counters_table(result: "RunResult") -> Table:
     """All counters of a run, over all its samples."""
-    table = _table(f"{result.engine} engine, {result.samples} sample{'s' * (result.samples != 1)}")
+    table = new_table(
+        f"{result.engine} engine, {result.samples} sample{'s' * (result.samples != 1)}"
+    )
     table.add_column("counter")
     table.add_column("total", justify="right")
     for name in sorted(result.counters):
@@ -110,11 +112,12 @@ def counters_table(result: "RunResult") -> Table:
     return table
 
 
-def _table(title: str) -> Table:
-    return Table(title=_plain(title), title_justify="left")
+def new_table(title: str) -> Table:
+    """An empty table."""
+    return Table(title=plain(title), title_justify="left")
 
 
-def _plain(text: str) -> Text:
+def plain(text: str) -> Text:
     """Names of models may hold brackets; they are no markup."""
     return Text(text)
 

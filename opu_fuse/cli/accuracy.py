@@ -1,0 +1,68 @@
+"""`opu-fuse accuracy`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opu_fuse.cli.arguments import (
+    AsJson,
+    Budget,
+    Calibration,
+    Hw,
+    KeepFloat,
+    Model,
+    Scales,
+    ScalesOf,
+    Strategy,
+)
+from opu_fuse.cli.console import out, print_json, share_bar
+from opu_fuse.fuse.names import DEFAULT_STRATEGY
+
+
+def accuracy(
+    model: Model,
+    hw: Hw,
+    calibration: Calibration = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="inputs to measure on, as --calibration; else those of --calibration"),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="F.npy", help="the right class of each sample")
+    ] = None,
+    scales: ScalesOf = Scales.POW2,
+    keep_float: KeepFloat = None,
+    strategy: Strategy = DEFAULT_STRATEGY,
+    budget: Budget = 1.0,
+    no_remedies: Annotated[
+        bool, typer.Option("--no-remedies", help="do not try what may lose less")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what rounding a float model to int8 loses, tensor by tensor, and what would help."""
+    from opu_fuse.hw.load import load_hw
+    from opu_fuse.loss import accuracy as measure
+    from opu_fuse.report.accuracy import accuracy_json, accuracy_lines, accuracy_table
+
+    spec = load_hw(hw)
+    with share_bar() as show:
+        found = measure(
+            model,
+            spec,
+            data=data,
+            labels=labels,
+            remedies=not no_remedies,
+            progress=show,
+            calibration=calibration,
+            scales=scales,
+            keep_float=tuple(keep_float or ()),
+            strategy=strategy,
+            budget=budget,
+        )
+    if as_json:
+        print_json(accuracy_json(found))
+        return
+    out.print(accuracy_table(found))
+    for line in accuracy_lines(found):
+        out.print(line, markup=False)

@@ -1,0 +1,150 @@
+"""`opu_fuse.accuracy`: the float model against the machine's integers.
+
+The integers are the golden model's, which every engine reproduces bit for bit; operators that the
+machine leaves to the host run there, too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.bundle.accuracy import Accuracy, Remedy, worth
+from opu_fuse.dfg.build import build_dfg
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.interpret import Values, interpret
+from opu_fuse.errors import ModelError
+from opu_fuse.frontend.calibration import Calibration, Sample, samples
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.noise import Measured
+from opu_fuse.pipeline import Options, fuse_and_tile, prepare_model, require_machine
+from opu_fuse.sim.files import read_array
+from opu_fuse.units.base import Numeric
+
+Progress = Callable[[str, float], None]
+"""Told what is being done, and which share of all is done."""
+
+TRIED_ON = 8
+"""Samples on which remedies are tried."""
+MODEL_SHARE, SAMPLES_SHARE = 0.2, 0.6
+"""Of the time, roughly: making both models, running them. The rest is for remedies."""
+
+
+def accuracy(
+    model: str | Path | ir.Model,
+    hw: HwSpec,
+    *,
+    data: Calibration = None,
+    labels: str | Path | np.ndarray | None = None,
+    remedies: bool = True,
+    progress: Progress = lambda *_: None,
+    **options: Any,
+) -> Accuracy:
+    """What rounding to int8 loses on a machine.
+
+    data: what to measure on, in the forms of calibration data, which is used without. labels:
+    integers, one a sample (or position, for maps), or a .npy file of them. remedies: try what may
+    help. options: the fields of `Options`. Raises UserError as `compile` does, and for data or
+    labels that do not fit.
+    """
+    chosen = Options(**options)
+    require_machine(hw, chosen.scales)
+    progress("float model", 0.0)
+    floating = _float_form(model, chosen)
+    given = chosen.calibration if data is None else data
+    found, _ = samples(floating, given)
+    if given is None:  # the same noise, told of once
+        noise = {name: np.stack([s[name] for s in found]) for name in found[0]}
+        chosen = replace(chosen, calibration=noise)
+    wanted = None if labels is None else _read_labels(labels, len(found))
+    progress("quantise", MODEL_SHARE / 2)
+    machine = _Machine.of(model, hw, chosen)
+    measured = Measured(machine.dfg, floating, host=machine.host)
+    for n, sample in enumerate(found):
+        share = MODEL_SHARE + SAMPLES_SHARE * n / len(found)
+        progress(f"sample {n + 1} of {len(found)}", share)
+        measured.add(sample, machine.run(sample), None if wanted is None else wanted[n])
+    whole = Accuracy(
+        model=machine.dfg.name,
+        machine=hw.name,
+        scales=chosen.scales,
+        samples=len(found),
+        tensors=measured.tensors(),
+        outputs=measured.outputs(),
+    )
+    if not remedies:
+        return whole
+
+    def worst_ratio(machine: _Machine) -> float | None:
+        few = Measured(machine.dfg, floating, tensors=False)
+        for sample in found[:TRIED_ON]:
+            few.add(sample, machine.run(sample))
+        return min((o.ratio for o in few.outputs()), key=worth, default=None)
+
+    begun, before, tried = MODEL_SHARE + SAMPLES_SHARE, worst_ratio(machine), []
+    changes = _changes(whole, hw, chosen)
+    for n, (text, changed) in enumerate(changes.items()):
+        progress(f"try {text}", begun + (1.0 - begun) * n / len(changes))
+        after = worst_ratio(_Machine.of(model, hw, changed))
+        tried.append(Remedy(option=text, before=before, after=after))
+    return replace(whole, remedies=tuple(sorted(tried, key=lambda r: -worth(r.after))))
+
+
+def _float_form(model: str | Path | ir.Model, options: Options) -> ir.Model:
+    prepared = prepare_model(
+        model, replace(options, calibration=None, keep_float=()), quantised=False
+    )
+    if prepared.given_quantised:
+        raise ModelError(
+            f"model {prepared.canonical.graph.name!r}",
+            "it is quantised already: there is no float model to compare with",
+            "give the float model, or compare with ONNX Runtime by run --check",
+        )
+    return prepared.canonical
+
+
+def _read_labels(labels: str | Path | np.ndarray, count: int) -> np.ndarray:
+    """[samples, ...] integers."""
+    where = "labels" if isinstance(labels, np.ndarray) else str(labels)
+    found = labels if isinstance(labels, np.ndarray) else read_array(Path(labels))
+    if found.dtype.kind not in "iu" or found.shape[:1] != (count,):
+        shape = "x".join(map(str, found.shape))
+        raise ModelError(
+            where,
+            f"expected {count} integers, one a sample, got {found.dtype} of shape {shape}",
+            "write the number of each sample's class with numpy.save",
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Machine:
+    """A network as a machine computes it. host: calls that it leaves to the host."""
+
+    dfg: Dfg
+    host: frozenset[int]
+    numeric: Numeric
+
+    @classmethod
+    def of(cls, model: str | Path | ir.Model, hw: HwSpec, options: Options) -> "_Machine":
+        dfg = build_dfg(prepare_model(model, options).canonical, quantised=True)
+        fitted = fuse_and_tile(dfg, hw, options.strategy)
+        host = frozenset(op.node for op in fitted.partition.host)
+        return cls(dfg=fitted.dfg, host=host, numeric=hw.numeric)
+
+    def run(self, sample: Sample) -> Values:
+        return interpret(self.dfg, sample, self.numeric, self.host)
+
+
+def _changes(found: Accuracy, hw: HwSpec, options: Options) -> dict[str, Options]:
+    """Options that may help, by how they are spelt."""
+    changes = {}
+    if options.scales == "pow2" and hw.numeric.multiplier_bits:
+        changes["--scales free"] = replace(options, scales="free")
+    if layer := found.worst_layer:
+        kept = (*options.keep_float, layer)
+        changes[f"--keep-float {layer}"] = replace(options, keep_float=kept)
+    return changes

@@ -1,0 +1,134 @@
+"""Signal and noise of a network's integers, against the float model."""
+
+import math
+from collections.abc import Collection
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.bundle.accuracy import OutputLoss, TensorLoss, worth
+from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.interpret import Values
+from opu_fuse.frontend.calibration import Sample
+from opu_fuse.frontend.floating import FloatModel
+
+
+class Measured:
+    """Sums over samples.
+
+    floating: the float form of what `dfg` was built from; host: calls that run there; tensors:
+    look at every tensor, not at the outputs alone.
+    """
+
+    def __init__(
+        self, dfg: Dfg, floating: ir.Model, *, host: Collection[int] = (), tensors: bool = True
+    ) -> None:
+        rounded = [n for n in dfg.nodes if n.quant is not None and n.kind is not Kind.CONST]
+        self._dfg, self._host = dfg, host
+        self._float = FloatModel(floating, [n.value for n in rounded] if tensors else ())
+        self._nodes = [n for n in rounded if n.value in self._float.names]
+        self._sums = {n.value: _Noise() for n in self._nodes}
+        self._own = {n.value: _Noise() for n in self._nodes}
+        self._clipped = dict.fromkeys(self._sums, 0)
+        self._outputs = {name: _Output() for name in self._float.outputs}
+
+    def add(self, sample: Sample, found: Values, label: np.ndarray | None = None) -> None:
+        """One sample. found: the integers of all nodes; label: integers, see `loss.accuracy`."""
+        exact = self._float.run(sample)
+        if self._nodes:
+            real = {n.value: _real(n, found) for n in self._nodes}
+            alone = self._float.from_operands(sample, real)
+            for node in self._nodes:
+                name = node.value
+                self._sums[name].add(exact[name], real[name])
+                self._own[name].add(alone[name], real[name])
+                self._clipped[name] += int(np.count_nonzero(abs(found[node.index] + 0.5) > 127))
+        for index, (name, output) in zip(self._dfg.outputs, self._outputs.items(), strict=True):
+            output.add(exact[name], _real(self._dfg[index], found), label)
+
+    def tensors(self) -> tuple[TensorLoss, ...]:
+        """The worst first."""
+        found = [self._tensor(node) for node in self._nodes]
+        return tuple(sorted(found, key=lambda t: worth(t.ratio)))
+
+    def outputs(self) -> tuple[OutputLoss, ...]:
+        """In the model's order."""
+        return tuple(output.loss(name) for name, output in self._outputs.items())
+
+    def _tensor(self, node: Node) -> TensorLoss:
+        assert node.quant is not None
+        maker = node
+        if node.owner is not None:
+            maker = self._dfg[node.owner]
+        elif node.kind is Kind.TUPLE_GET:
+            maker = self._dfg[node.operands[0]]
+        on_host = maker.index in self._host or maker.is_host
+        place = "input" if node.kind is Kind.VAR else "host" if on_host else "machine"
+        name = node.value
+        return TensorLoss(
+            name=name,
+            layer=maker.name,
+            op=maker.title or "input",
+            place=place,
+            ratio=self._sums[name].ratio,
+            own=self._own[name].ratio,
+            scale=node.quant.per_tensor,
+            clipped=self._clipped[name] / self._sums[name].count,
+        )
+
+
+class _Noise:
+    """Powers of a tensor and of what is wrong with it."""
+
+    def __init__(self) -> None:
+        self.signal = self.noise = 0.0
+        self.count = 0
+
+    def add(self, exact: np.ndarray, got: np.ndarray) -> None:
+        exact = exact.astype(np.float64)
+        self.signal += float(np.square(exact).sum())
+        self.noise += float(np.square(got.reshape(exact.shape) - exact).sum())
+        self.count += exact.size
+
+    @property
+    def ratio(self) -> float | None:
+        """Decibels; None without noise."""
+        if self.noise == 0.0:
+            return None
+        return 10.0 * math.log10(max(self.signal / self.noise, 1e-20))
+
+
+class _Output:
+    """An output: its noise, and where its largest channels stand."""
+
+    def __init__(self) -> None:
+        self.noise = _Noise()
+        self.places = self.agree = 0
+        self.labelled = self.right = self.float_right = 0
+
+    def add(self, exact: np.ndarray, got: np.ndarray, label: np.ndarray | None) -> None:
+        self.noise.add(exact, got)
+        if exact.ndim < 2 or exact.shape[1] < 2:
+            return
+        wanted, chosen = (a.argmax(axis=1).reshape(-1) for a in (exact, got.reshape(exact.shape)))
+        self.places += wanted.size
+        self.agree += int(np.count_nonzero(wanted == chosen))
+        if label is not None and label.size == wanted.size:
+            self.labelled += wanted.size
+            self.right += int(np.count_nonzero(chosen == label.reshape(-1)))
+            self.float_right += int(np.count_nonzero(wanted == label.reshape(-1)))
+
+    def loss(self, name: str) -> OutputLoss:
+        return OutputLoss(
+            name=name,
+            ratio=self.noise.ratio,
+            agreement=self.agree / self.places if self.places else None,
+            right=self.right / self.labelled if self.labelled else None,
+            float_right=self.float_right / self.labelled if self.labelled else None,
+        )
+
+
+def _real(node: Node, found: Values) -> np.ndarray:
+    """The real numbers that a node's result stands for."""
+    value = found[node.index]
+    return value if node.quant is None else node.quant.dequantize(value)
