@@ -35,6 +35,7 @@ from opu_fuse.frontend.qdq import (
     is_dequantize,
     is_quantize,
     per_row,
+    quantised,
 )
 from opu_fuse.frontend.rounding import finish_biases, spread_rounding
 from opu_fuse.frontend.shapes import infer_shapes, shapes_known
@@ -91,37 +92,30 @@ def _values(graph: ir.Graph) -> list[ir.Value]:
     return [*graph.inputs, *(v for node in graph for v in node.outputs)]
 
 
+def dequantise_constants(model: ir.Model) -> None:
+    """Make a model of which only constants are quantised a float one, in place."""
+    _quantise_float_constants(model.graph)
+    for node in list(model.graph):
+        if is_dequantize(node):
+            _replace_by(node, dequantised(node))
+    fold_constants(model)  # what was done to the weights
+
+
 def _quantise_float_constants(graph: ir.Graph) -> None:
     """Weights that were trained with rounding: float -> Q -> DQ. The Q is computed now."""
     for node in list(graph):
-        if not is_quantize(node) or node.outputs[0].is_graph_output():
-            continue
-        data = constant(node.inputs[0])
-        scale, zero = (
-            constant(node.inputs[1]),
-            constant(node.inputs[2]) if len(node.inputs) > 2 else None,
-        )
-        if (
-            data is None
-            or scale is None
-            or scale.ndim > 1
-            or node.attributes.get_int("block_size", 0)
-        ):
-            continue
-        kind = np.dtype(np.uint8) if zero is None else zero.dtype
-        if kind not in (np.int8, np.uint8):
-            continue
-        shape = [1] * data.ndim
-        if scale.size > 1:
-            shape[node.attributes.get_int("axis", 1)] = scale.size
-        steps = np.rint(data / scale.reshape(shape if scale.size > 1 else ()))
-        offset = (
-            0 if zero is None else zero.astype(np.int64).reshape(shape if zero.size > 1 else ())
-        )
-        limits = np.iinfo(kind)
-        ints = np.clip(steps + offset, limits.min, limits.max).astype(kind)
-        replace_value(node.outputs[0], add_constant(graph, f"{node.name}/int", ints))
-        detach(node)
+        if is_quantize(node):
+            _replace_by(node, quantised(node))
+
+
+def _replace_by(node: ir.Node, data: np.ndarray | None) -> None:
+    """A constant in place of a node, where it is known and nobody is shown the node's result."""
+    graph, source, result = node.graph, node.inputs[0], node.outputs[0]
+    if data is None or graph is None or source is None or result.is_graph_output():
+        return
+    name = (source.name or "constant").removesuffix("_quantized")
+    replace_value(result, add_constant(graph, name, data))
+    detach(node)
 
 
 def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
@@ -135,14 +129,10 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
         data, params = found
         if _is_weight(result):
             params = per_row(params, *_rows(result, data))
-        replacement = add_constant(graph, name, data, params)
+        replace_value(result, add_constant(graph, name, data, params))
+        detach(node)
     else:
-        real = dequantised(node)
-        if real is None:
-            return
-        replacement = add_constant(graph, name, real)
-    replace_value(result, replacement)
-    detach(node)
+        _replace_by(node, dequantised(node))
 
 
 def _usable(value: ir.Value, params: QuantParams) -> bool:

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.absorb import absorb, ready
+from opu_fuse.frontend.absorb import absorb, dequantise_constants, ready
 from opu_fuse.frontend.editing import (
     REWRITE_KEY,
     SOURCE_KEY,
@@ -20,7 +20,7 @@ from opu_fuse.frontend.editing import (
     sources_of,
 )
 from opu_fuse.frontend.load import ModelLike, load
-from opu_fuse.frontend.qdq import is_quantised
+from opu_fuse.frontend.qdq import is_dequantize, is_quantised
 from opu_fuse.frontend.steps import NAMES, step, telling_step
 from opu_fuse.frontend.transforms import PASSES, canonicalise
 from opu_fuse.frontend.weights import release
@@ -91,6 +91,8 @@ def prepare(
         if not quantised:
             step("float", model, _make_float)
     else:
+        if any(is_dequantize(node) for node in model.graph):
+            step("dequantise", model, dequantise_constants)
         canonicalise(model, rewriting=rewriting)
         _keep_float(model, keep_float)
         qdq, canonical = None, model

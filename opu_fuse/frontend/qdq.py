@@ -25,8 +25,10 @@ def is_dequantize(node: ir.Node | None) -> bool:
 
 
 def is_quantised(model: ir.Model) -> bool:
-    """True when the model holds QuantizeLinear or DequantizeLinear: it is not quantised again."""
-    return any(node.op_type in {"QuantizeLinear", "DequantizeLinear"} for node in model.graph)
+    """True when the model rounds what it computes: it is not quantised again. Of constants alone
+    that does not make it int8.
+    """
+    return any(is_quantize(n) and constant(n.inputs[0]) is None for n in model.graph)
 
 
 def mistake_of_scales(node: ir.Node) -> str | None:
@@ -112,28 +114,52 @@ def per_row(params: QuantParams, rows: int, axis: int = 0) -> QuantParams:
     return replace(params, scale=params.scale * rows, axis=axis)
 
 
+def quantised(node: ir.Node) -> np.ndarray | None:
+    """The integers that a QuantizeLinear makes of a constant; None for computed values, and for
+    floats of 8 bits and integers of 4.
+    """
+    data, scale, zero = constant(node.inputs[0]), constant(operand(node, 1)), _zero_point(node)
+    if data is None or scale is None or zero is None or zero.dtype.kind not in "iu":
+        return None
+    steps = np.rint(data / _spread(scale, node, data)) + _spread(zero, node, data)
+    limits = np.iinfo(zero.dtype)
+    return np.clip(steps, limits.min, limits.max).astype(zero.dtype)
+
+
 def dequantised(node: ir.Node) -> np.ndarray | None:
-    """The real numbers of the constant that a DequantizeLinear reads, whatever its zero point."""
+    """The real numbers of the constant that a DequantizeLinear reads, whatever its type, zero point
+    and blocks.
+    """
     data, scale = constant(node.inputs[0]), constant(operand(node, 1))
     zero = _zero_point(node, default=None if data is None else data.dtype)
-    if data is None or scale is None or zero is None or data.dtype.kind not in "iu":
+    if data is None or scale is None or zero is None:
         return None
-    if node.attributes.get_int("block_size", 0):
-        return None
+    offset = data.astype(np.float64) - _spread(zero.astype(np.float64), node, data)
+    return offset.astype(scale.dtype) * _spread(scale, node, data)
+
+
+def _spread(values: np.ndarray, node: ir.Node, data: np.ndarray) -> np.ndarray:
+    """Scales or zero points in a shape that broadcasts to that of the data."""
+    axis, block = (node.attributes.get_int(n, d) for n, d in (("axis", 1), ("block_size", 0)))
+    if values.size == 1:
+        return values.reshape(())
+    if block:
+        return np.take(values, np.arange(data.shape[axis]) // block, axis)
     shape = [1] * data.ndim
-    if scale.size > 1:
-        shape[node.attributes.get_int("axis", 1)] = scale.size
-    offset = data.astype(np.int64) - zero.astype(np.int64).reshape(shape if zero.size > 1 else ())
-    return offset.astype(np.float32) * scale.reshape(shape if scale.size > 1 else ())
+    shape[axis] = -1
+    return values.reshape(shape)
 
 
 def _zero_point(node: ir.Node, default: np.dtype | None = None) -> np.ndarray | None:
-    """The zero point; ONNX's default (uint8 0 for Q, the operand's type for DQ) when absent."""
+    """The zero point; ONNX's default when absent: 0, for Q in uint8 unless it says otherwise, for
+    DQ in the operand's type.
+    """
     value = operand(node, 2)
     if value is not None:
         return constant(value)
     if is_quantize(node):
-        return np.zeros((), np.uint8)
+        kind = node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8
+        return np.zeros((), ir.DataType(kind).numpy())
     if default is None:
         source = node.inputs[0]
         if source is None or source.dtype is None:

@@ -14,6 +14,7 @@ NAMES = (
     "upgrade",
     "inline",
     "constants",
+    "dequantise",
     "quantise",
     "absorb",
     "rounding",
