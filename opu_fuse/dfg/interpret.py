@@ -34,7 +34,7 @@ from opu_fuse.dfg.scaling import is_affine
 from opu_fuse.dfg.tables import table_entries
 from opu_fuse.errors import RunError
 from opu_fuse.fixedpoint import average, channel_affine, requantize
-from opu_fuse.model.composites import slope_shift
+from opu_fuse.model.composites import is_slope
 from opu_fuse.units import STAGE_OF_OPERATOR
 from opu_fuse.units.affine import affine_params
 from opu_fuse.units.base import Numeric, Stage
@@ -111,7 +111,7 @@ def runs_integer(dfg: Dfg, index: int) -> bool:
             computed = all(dfg[i].kind is not Kind.CONST for i in node.operands)
             return computed or is_affine(dfg, index)
         case "leaky_relu":
-            return slope_shift(node.attrs["alpha"]) is not None
+            return is_slope(node.attrs["alpha"])
         case "pad":
             return not any(node.attrs["channels"])
         case _:

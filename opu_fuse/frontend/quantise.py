@@ -109,7 +109,7 @@ def quantise_with(
     chosen = activation_scales(model.graph, ranges, pow2=scales == "pow2")
     if scales == "pow2":
         round_normalisations(proto.graph, chosen)
-        round_slopes(proto.graph)
+    round_slopes(proto.graph)
     overrides = {name: [_override(scale)] for name, scale in chosen.items()}
     overrides |= _constant_overrides(nodes, chosen, pow2=scales == "pow2")
     outputs = _take_inputs_out_of_outputs(proto.graph)

@@ -201,16 +201,25 @@ def round_normalisations(graph: onnx.GraphProto, scales: Mapping[str, float]) ->
 
 
 def round_slopes(graph: onnx.GraphProto) -> None:
-    """Round the slopes of every PRelu, in place, to int16 multiples of 2**-15 or a coarser power:
-    their products with int8 values then are exact in float32 too.
+    """Round the slopes of every PRelu and LeakyRelu, in place, to int16 multiples of 2**-15 or a
+    coarser power: their products with int8 values then are exact in float32 too.
     """
     tensors = {t.name: t for t in graph.initializer}
     slopes = {n.input[1] for n in graph.node if n.op_type == "PRelu"} & tensors.keys()
     for name in sorted(slopes):
-        data = numpy_helper.to_array(tensors[name]).astype(np.float64)
-        steepest = float(np.abs(data).max(initial=0.0))
-        fine = 2.0 ** min(15, np.floor(np.log2(_INT16_MAX / max(steepest, _LEAST_SLOPE))))
-        _renew(tensors[name], np.rint(data * fine) / fine)
+        _renew(tensors[name], _coarse(numpy_helper.to_array(tensors[name])))
+    for node in graph.node:
+        if node.op_type == "LeakyRelu":
+            alpha = next((a for a in node.attribute if a.name == "alpha"), None)
+            if alpha is None:
+                alpha = node.attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, f=0.01)
+            alpha.f = float(_coarse(np.array(alpha.f)))
+
+
+def _coarse(slopes: np.ndarray) -> np.ndarray:
+    steepest = float(np.abs(slopes).max(initial=0.0))
+    fine = 2.0 ** min(15, np.floor(np.log2(_INT16_MAX / max(steepest, _LEAST_SLOPE))))
+    return np.rint(slopes.astype(np.float64) * fine) / fine
 
 
 def _renew(tensor: onnx.TensorProto, data: np.ndarray) -> None:

@@ -6,9 +6,9 @@ nobody else reads the values between. A *shuffle* is a Reshape, Transpose, Resha
 groups of channels. The quantiser rounds only their results, and in the data-flow graph each is one
 node.
 
-What other modules do alone is no table: Relu, Clip, LeakyRelu with slope 2^-k, sums, products with
-a single number. They become part of one where they lie between its value and its result; sums and
-products with a single number right before or behind it, too.
+What other modules do alone is no table: Relu, Clip, LeakyRelu that does not steepen, sums, products
+with a single number. They become part of one where they lie between its value and its result; sums
+and products with a single number right before or behind it, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,6 @@ _PARTS = frozenset(("Add", "Mul", "Relu", "Clip"))
 _ELEMENT_WISE = FUNCTIONS | _PARTS
 _SCALED = frozenset(("Add", "Mul"))
 """Joined to a table before or behind them."""
-_MAX_SHIFT = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +65,9 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
     return found
 
 
-def slope_shift(alpha: float) -> int | None:
-    """The k of alpha = 2**-k, 0 <= k <= 15 (what the comparator's slopes can hold exactly); None
-    otherwise.
-    """
-    mantissa, exponent = np.frexp(alpha)
-    shift = 1 - int(exponent)
-    return shift if mantissa == 0.5 and 0 <= shift <= _MAX_SHIFT else None
+def is_slope(alpha: float) -> bool:
+    """Whether a comparator's slopes hold that of a LeakyRelu."""
+    return 0.0 <= alpha <= 1.0
 
 
 def const_array(value: ir.Value | None) -> np.ndarray | None:
@@ -196,7 +191,7 @@ def _is_function(node: ir.Node) -> bool:
     """A table by itself, whatever else is in it."""
     match node.op_type:
         case "LeakyRelu":
-            return slope_shift(node.attributes.get_float("alpha", 0.01)) is None
+            return not is_slope(node.attributes.get_float("alpha", 0.01))
         case "Mul":
             return all(const_array(v) is None for v in node.inputs)
         case op:

@@ -169,7 +169,7 @@ class _Graph:
             return all(self._constant(name) is None for name in node.input)
         if node.op_type == "BatchNormalization":
             return self._is_coarse(node)
-        if node.op_type == "PRelu":
+        if node.op_type in {"PRelu", "LeakyRelu"}:
             return self._has_exact_slopes(node)
         bias = (
             self._constant(node.input[2]) if node.op_type in _WEIGHTED and node.input[2:] else None
@@ -192,7 +192,10 @@ class _Graph:
         """Whether slopes are 16-bit multiples of 2**-15, or of a coarser power where that is too
         fine for the steepest.
         """
-        slopes = self._constant(node.input[1])
+        if node.op_type == "LeakyRelu":
+            slopes = np.array(next((a.f for a in node.attribute if a.name == "alpha"), 0.01))
+        else:
+            slopes = self._constant(node.input[1])
         if slopes is None:
             return False
         bits = _CONSTANT_BITS - 1

@@ -21,7 +21,7 @@ OPERATORS = ("relu", "clip", "leaky_relu")
 
 
 def _settings(operator: Operator, numeric: Numeric) -> Settings:
-    """relu, clip, and leaky_relu whose slope is a power of two."""
+    """relu, clip, and leaky_relu: exact where the slope is a multiple of 2**-15."""
     x, y = operator.x, operator.y
     ratio, lo, hi = x.per_tensor / y.per_tensor, INT8_MIN, INT8_MAX
     slopes = (ratio, ratio)

@@ -117,10 +117,10 @@ def test_a_pool_without_its_own_rounding_hands_on_the_integers_it_reads():
         ("[n] y = Pad<mode=\"reflect\">(x, none)", "host:Pad"),
         ("[n] y = Clip(x, low)", "host:Clip"),
         ("[n] y = Sigmoid(x)", "table"),
-        ("[n] y = LeakyRelu<alpha=0.1>(x)", "table"),
+        ("[n] y = LeakyRelu<alpha=0.1>(x)", "leaky_relu"),
         ("[n] y = Mul(x, w2)", "multiply"),
         ("[n] y = Clip(x)", "clip"),
-        ("[n] y = LeakyRelu<alpha=0.125>(x)", "leaky_relu"),
+        ("[n] y = LeakyRelu<alpha=1.5>(x)", "table"),
         ("[n] y = AveragePool<kernel_shape=[3,3],pads=[1,1,1,1]>(x)", "avg_pool"),
     ],
 )  # fmt: skip

@@ -78,7 +78,7 @@ FUNCTIONS = {
     "Abs": "y = Abs(x)",
     "Neg": "y = Neg(x)",
     "ThresholdedRelu": "y = ThresholdedRelu<alpha=0.3>(x)",
-    "LeakyRelu with a slope that is no power of two": "y = LeakyRelu<alpha=0.1>(x)",
+    "LeakyRelu that steepens": "y = LeakyRelu<alpha=1.5>(x)",
     "square": "y = Mul(x, x)",
     "swish": "s = Sigmoid(x) y = Mul(x, s)",
     "swish, factors exchanged": "s = Sigmoid(x) y = Mul(s, x)",

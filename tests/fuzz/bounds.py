@@ -175,6 +175,9 @@ class Bounds:
                 return not self._power_counts(node)
             case "BatchNormalization":
                 return not self.own
+            case "LeakyRelu":
+                alpha = next((a.f for a in node.attribute if a.name == "alpha"), 0.01)
+                return not self.own and alpha * 2**15 % 1 != 0
             case "Mean":
                 return len(node.input) & (len(node.input) - 1) != 0
             case "Conv" | "Gemm" | "MatMul" | "ConvTranspose":
