@@ -9,15 +9,26 @@ import onnx_ir as ir
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
+import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.frontend.prepare import prepare
+from opu_fuse.frontend.reference import session
 from opu_fuse.quant import META_KEY
 
+Text = Callable[..., onnx.ModelProto]
 Absorbed = Callable[[onnx.ModelProto], ir.Model]
 
 
 def types(model: ir.Model) -> list[str]:
     return [node.op_type for node in model.graph]
+
+
+SHUFFLED = """g (float[1,4,8,8] input) => (float[1,8,4,4] y)
+<int64[5] apart = {1,2,4,8,8}, int64[4] whole = {1,8,8,8}, int64[2] halves = {4,4}>
+{ c = Conv(input, w)  a = Relu(c)  b = Conv<group=4, pads=[1,1,1,1]>(input, d)
+  j = Concat<axis=1>(a, b)  r = Reshape(j, apart)  t = Transpose<perm=[0,2,1,3,4]>(r)
+  s = Reshape(t, whole)  l, k = Split<axis=1>(s, halves)  e = Conv(k, w)  f = Concat<axis=1>(l, e)
+  y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(f) }"""
 
 
 class _Images(CalibrationDataReader):
@@ -27,6 +38,28 @@ class _Images(CalibrationDataReader):
     def get_next(self) -> dict[str, np.ndarray] | None:
         image = next(self._images, None)
         return None if image is None else {"input": image}
+
+
+def quantised(
+    folder: Path,
+    images: np.ndarray,
+    activation: QuantType,
+    weight: QuantType,
+    *,
+    per_channel: bool = True,
+) -> onnx.ModelProto:
+    """`float.onnx` in a folder as ONNX Runtime's quantiser writes it."""
+    quantize_static(
+        folder / "float.onnx",
+        folder / "int8.onnx",
+        _Images(images),
+        quant_format=QuantFormat.QDQ,
+        activation_type=activation,
+        weight_type=weight,
+        per_channel=per_channel,
+        extra_options={"WeightSymmetric": True},
+    )
+    return onnx.load(folder / "int8.onnx")
 
 
 @pytest.mark.parametrize("name", ["tiny_residual", "tiny_odd"])
@@ -49,18 +82,9 @@ def test_models_quantised_by_onnx_runtime_itself(
 ):
     source = prepare(zoo.build(name), quantised=False).canonical
     ir.save(source, tmp_path / "float.onnx")
-    shape = [int(d) for d in source.graph.inputs[0].shape or ()]  # type: ignore[arg-type]  # dimensions were fixed by `load`
-    quantize_static(
-        tmp_path / "float.onnx",
-        tmp_path / "int8.onnx",
-        _Images(rng.standard_normal((4, *shape)).astype(np.float32)),
-        quant_format=QuantFormat.QDQ,
-        activation_type=activation,
-        weight_type=weight,
-        per_channel=per_channel,
-        extra_options={"WeightSymmetric": True},
-    )
-    model = absorbed(onnx.load(tmp_path / "int8.onnx"))
+    images = rng.standard_normal((4, *source.graph.inputs[0].shape.numpy()), np.float32)
+    int8 = quantised(tmp_path, images, activation, weight, per_channel=per_channel)
+    model = absorbed(int8)
     left = {"Conv", "Relu", "Add", "GlobalAveragePool", "Reshape", "Gemm", "LeakyRelu", "MaxPool"}
     assert set(types(model)) <= left
     for node in model.graph:
@@ -91,3 +115,21 @@ def test_a_quantised_model_without_its_integers_has_the_same_graph():
             assert value is not None
             assert META_KEY not in value.meta
             assert value.dtype in {ir.DataType.FLOAT, ir.DataType.INT64}
+
+
+@pytest.mark.parametrize("activation", [QuantType.QUInt8, QuantType.QInt8])
+def test_a_shuffle_of_rank_5_between_pairs_runs(
+    tmp_path: Path, onnx_text: Text, activation: QuantType, rng: np.random.Generator
+):
+    weights = {"w": rng.normal(size=(4, 4, 1, 1)), "d": rng.normal(size=(4, 1, 3, 3))}
+    floats = {name: data.astype(np.float32) for name, data in weights.items()}
+    onnx.save(onnx_text(SHUFFLED, **floats), tmp_path / "float.onnx")
+    images = rng.standard_normal((4, 1, 4, 8, 8), np.float32)
+    model = quantised(tmp_path, images, activation, QuantType.QInt8)
+    program = opu_fuse.compile(model, opu_fuse.load_hw("opu-tiny"))
+    inputs = {"input": images[0]}
+    got, wanted = program.run(inputs).outputs["y"], session(model).run(None, inputs)[0]
+    step = np.abs(np.diff(np.unique(wanted))).min()
+    assert np.abs(got - wanted).max() < 2.5 * step, "some steps of rounding, nothing moved"
+    convolutions = [op for group in program.bundle.groups for op in group.ops if op.op == "conv"]
+    assert len(convolutions) == 3
