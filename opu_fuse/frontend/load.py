@@ -23,9 +23,9 @@ from opu_fuse.frontend.naming import name_everything
 from opu_fuse.frontend.shapes import (
     believe_declared,
     contradictions,
+    count_unknown,
     infer_shapes,
     set_inferred,
-    shapes_known,
 )
 from opu_fuse.frontend.steps import nothing, step, telling_step
 from opu_fuse.frontend.validate import check_file, check_network, not_onnx
@@ -181,18 +181,26 @@ def _own(model: ir.Model, where: str) -> None:
 
 
 def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> bool:
-    """Compute constants, and the shapes that depended on them; whether sizes may be others now."""
-    try:
-        folded = fold_constants(model, largest=int(budget * VALUE_ELEMENTS))
-    except ForeignError as error:
-        raise ModelError(
-            where, f"its constants cannot be computed ({error})", "check the export"
-        ) from error
-    if folded:
-        name_everything(model)
-    if folded and not shapes_known(model):
+    """Compute constants, and the shapes that depend on them, until nothing more is known; whether
+    sizes may be others now.
+    """
+    changed = False
+    while True:
+        unknown = count_unknown(model)
+        try:
+            folded = fold_constants(model, largest=int(budget * VALUE_ELEMENTS))
+        except ForeignError as error:
+            raise ModelError(
+                where, f"its constants cannot be computed ({error})", "check the export"
+            ) from error
+        if folded:
+            changed = True
+            name_everything(model)
+            if count_unknown(model):
+                infer_shapes(model, where)
+        if count_unknown(model) < unknown:
+            continue
+        if not believe_declared(model, findings.declared):
+            return changed
+        changed = True
         infer_shapes(model, where)
-    believed = not shapes_known(model) and believe_declared(model, findings.declared)
-    if believed:
-        infer_shapes(model, where)
-    return folded or believed

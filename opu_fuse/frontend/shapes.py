@@ -84,8 +84,12 @@ def _text(size: tuple[int, ...]) -> str:
 
 def shapes_known(model: ir.Model) -> bool:
     """Whether inference has nothing to add: all results have a type and fixed dimensions."""
-    results = (value for node in model.graph for value in node.outputs)
-    return all(map(is_known, results))
+    return not count_unknown(model)
+
+
+def count_unknown(model: ir.Model) -> int:
+    """Results without a type or with dimensions that are not fixed."""
+    return sum(not is_known(value) for node in model.graph for value in node.outputs)
 
 
 def is_known(value: ir.Value) -> bool:

@@ -21,6 +21,7 @@ from opu_fuse.frontend.transforms import (
     identities,
     padding,
     pools,
+    slices,
     views,
 )
 from opu_fuse.model.unused import anything_unused
@@ -47,6 +48,7 @@ STEPS: Mapping[str, Step] = {
     "unused": _remove_unused,
     "identities": identities.run,  # so that the others see neighbours, not wrappers
     "pools": _pools_step,  # before all that write shapes: it may correct them
+    "slices": slices.run,
     "views": views.run,
     "convolutions": convolutions.run,
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
