@@ -45,12 +45,14 @@ def run(model: ir.Model) -> bool:
 
 def _of_channels(node: ir.Node) -> tuple[int, int] | None:
     """(first, behind the last) channel, where a Slice takes some and nothing else."""
-    shape = static_shape(node.inputs[0]) or ()
+    shape = static_shape(node.inputs[0])
     starts, ends, axes, steps = (constant(operand(node, i)) for i in range(1, 5))
     count = 0 if starts is None else starts.size
     axes = axes if operand(node, 3) is not None else np.arange(count)
     steps = steps if operand(node, 4) is not None else np.ones(count, np.int64)
-    if len(shape) not in _RANKS or starts is None or ends is None or axes is None or steps is None:
+    if shape is None or len(shape) not in _RANKS:
+        return None
+    if starts is None or ends is None or axes is None or steps is None:
         return None
     taken = dict.fromkeys(range(len(shape)), slice(None))
     taken |= {
@@ -78,7 +80,7 @@ def _split(graph: ir.Graph, value: ir.Value, parts: Parts) -> None:
     merge_sources(split, nodes)
     graph.insert_before(min(nodes, key=list(graph).index), split)
     for part, (first, last) in zip(split.outputs, pairwise(ends), strict=True):
-        part.dtype = value.dtype
+        part.type = value.type
         part.shape = ir.Shape((*shape[:_CHANNELS], last - first, *shape[_CHANNELS + 1 :]))
         if first not in places:
             part.name = f"{name}/{first}"
