@@ -20,6 +20,7 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
+from opu_fuse.frontend.numbers import LARGEST
 from opu_fuse.quant import QuantParams
 
 _CANONICAL = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1}
@@ -49,6 +50,8 @@ def _gemm(graph: ir.Graph, node: ir.Node) -> bool:
     done = node.op_type == "Gemm" and transposed and alpha == 1.0 and beta == 1.0
     if done and (b is None or constant(b).shape == (outputs,)):  # type: ignore[union-attr]  # `bias` came from it
         return False
+    if not _keeps_integers(quant_of(w), alpha):
+        return False
     new_w = w
     if not transposed or alpha != 1.0:
         new_w = _weight(graph, w, weight, transposed=transposed, alpha=alpha)
@@ -69,6 +72,14 @@ def _bias(b: ir.Value | None, outputs: int) -> np.ndarray | None:
     return np.broadcast_to(data.reshape(-1), (outputs,)).astype(np.float32)
 
 
+def _keeps_integers(quant: QuantParams | None, alpha: float) -> bool:
+    """Whether a factor of rounded weights can be one of their scales: it is not where it is
+    negative (no int8 is 128), zero or not a number.
+    """
+    scales = () if quant is None else quant.scale
+    return all(1 / LARGEST < s * alpha < LARGEST for s in scales)
+
+
 def _weight(
     graph: ir.Graph, w: ir.Value, weight: np.ndarray, *, transposed: bool, alpha: float
 ) -> ir.Value:
@@ -76,10 +87,8 @@ def _weight(
     rows = weight if transposed else np.ascontiguousarray(weight.T)
     if quant is None:
         return add_constant(graph, f"{w.name}/rows", np.float32(alpha) * rows)
-    if alpha < 0.0:
-        rows = -rows
     axis = quant.axis if quant.axis is None or transposed else 1 - quant.axis
-    scales = tuple(s * abs(alpha) for s in quant.scale)
+    scales = tuple(s * alpha for s in quant.scale)
     return add_constant(graph, f"{w.name}/rows", rows, replace(quant, scale=scales, axis=axis))
 
 
