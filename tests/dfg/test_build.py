@@ -131,6 +131,26 @@ def test_only_forms_that_machines_know_get_a_machine_operator(text, op):
     assert next(n for n in dfg(source).calls).op == op
 
 
+@pytest.mark.parametrize(
+    ("axes", "scales", "op"),
+    [
+        ("", "1, 1, 2, 5", "upsample"),
+        ("axes=[2,3],", "2, 5", "upsample"),
+        ("axes=[-1,2],", "5, 2", "upsample"),
+        ("", "1, 1, 2, 5.125", "host:Resize"),
+        ("axes=[3],", "5.125", "host:Resize"),
+        ("axes=[-1,2],", "2, 5.125", "host:Resize"),
+    ],
+)
+def test_only_whole_steps_are_an_upsample(axes, scales, op):
+    """7 columns times 5.125 are 35, too, but the tenth is read from another one."""
+    form = f'{axes}mode="nearest",coordinate_transformation_mode="asymmetric",nearest_mode="floor"'
+    text = f"""g (float[1,4,3,7] x) => (float[1,4,h,w] y)
+        <float[{scales.count(",") + 1}] by = {{{scales}}}> {{ y = Resize<{form}>(x, , by) }}"""
+    graph = build_dfg(canonical.canonical(text, opset=18))
+    assert next(n for n in graph.calls).op == op
+
+
 def test_a_global_pool_is_a_pool_over_the_whole_map():
     graph = dfg("""g (float[1,4,7,5] x) => (float[1,4,1,1] y) { [p] y = GlobalAveragePool(x) }""")
     pool = named(graph, "p")

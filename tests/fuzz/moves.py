@@ -96,6 +96,8 @@ def resize(s: Sketch, x: Value) -> Value:
     shape = (1, x.channels, *(n * f for n, f in zip(x.size, factors, strict=True)))
     if s.chance(0.3):
         return s.node("Resize", (x, "", "", s.ints(*shape)), shape, **form)
+    if s.chance(0.2):  # as many rows and columns, from other places
+        scales[2:] = [f + 0.9 / n for n, f in zip(x.size, factors, strict=True)]
     return s.node("Resize", (x, "", s.constant(np.array(scales, np.float32))), shape, **form)
 
 
