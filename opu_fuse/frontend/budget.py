@@ -12,7 +12,7 @@ import onnx_ir as ir
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import is_standard, operand, static_shape
 
-VALUE_ELEMENTS = 1 << 27
+VALUE_ELEMENTS = 1 << 25
 ALL_ELEMENTS = 1 << 29
 MULTIPLICATIONS = 1 << 38
 

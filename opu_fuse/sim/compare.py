@@ -17,6 +17,7 @@ from opu_fuse.sim.writer import writer
 
 DISTINCT_VALUES = 32
 SATURATED_SHARE = 0.05
+_COUNTED_AT_ONCE = 1 << 20
 FLOAT_TOLERANCE = 1e-5
 """Of an output in floats, relative to its largest value: the host may add in another order."""
 
@@ -233,8 +234,10 @@ def is_dull(tensor: np.ndarray, zero_point: int) -> bool:
     Of a tensor with fewer than 96 elements a third must be distinct, and one may be saturated. With
     zero point -128 the lower end stands for zero (behind a relu) and is no saturation.
     """
-    values, counts = np.unique(tensor, return_counts=True)
-    if len(values) < min(DISTINCT_VALUES, tensor.size // 3):
+    flat = tensor.view(np.uint8).reshape(-1)
+    parts = np.array_split(flat, 1 + flat.size // _COUNTED_AT_ONCE)
+    counts = np.sum([np.bincount(part, minlength=256) for part in parts], axis=0)
+    if np.count_nonzero(counts) < min(DISTINCT_VALUES, tensor.size // 3):
         return True
-    ends = (values == 127) | ((values == -128) & (zero_point != -128))
-    return int(counts[ends].sum()) >= max(SATURATED_SHARE * tensor.size, 2)
+    saturated = counts[127] + (counts[128] if zero_point != -128 else 0)  # 128 is -128
+    return int(saturated) >= max(SATURATED_SHARE * tensor.size, 2)
