@@ -20,6 +20,7 @@ from opu_fuse.frontend.editing import own_tensors
 from opu_fuse.frontend.examine import Findings, examine, take
 from opu_fuse.frontend.fold import fold_constants
 from opu_fuse.frontend.naming import name_everything
+from opu_fuse.frontend.qoperator import has_integer_operators, spell_out
 from opu_fuse.frontend.shapes import (
     believe_declared,
     contradictions,
@@ -82,6 +83,8 @@ def _load(given: ModelLike, budget: float) -> tuple[ir.Model, Loaded]:
     common.RemoveInitializersFromInputsPass()(model)
     if proto.functions:
         step("inline", model, lambda model: _inline(model, where))
+    if has_integer_operators(model):
+        step("spell out", model, lambda model: _spell_out(model, where))
     check_budget(model, where, budget)  # before anything is computed
     _, more_known = telling_step(
         "constants", model, lambda model: (model, _fold(model, where, budget, findings))
@@ -99,6 +102,12 @@ def _load(given: ModelLike, budget: float) -> tuple[ir.Model, Loaded]:
 
 def _inline(model: ir.Model, where: str) -> None:
     common.InlinePass()(model)
+    name_everything(model)
+    infer_shapes(model, where)
+
+
+def _spell_out(model: ir.Model, where: str) -> None:
+    spell_out(model)
     name_everything(model)
     infer_shapes(model, where)
 

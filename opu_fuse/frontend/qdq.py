@@ -10,18 +10,19 @@ import onnx_ir as ir
 from opu_fuse.frontend.editing import constant, operand, static_shape
 from opu_fuse.quant import QuantParams
 
-_DOMAINS = {"", "ai.onnx", "com.microsoft"}
+DOMAINS = {"", "ai.onnx", "com.microsoft"}
+"""Of operators on integers: the standard, and ONNX Runtime's own."""
 _UINT8_SHIFT = 128
 
 
 def is_quantize(node: ir.Node | None) -> bool:
     """QuantizeLinear, of the standard or of ONNX Runtime's own domain."""
-    return node is not None and node.domain in _DOMAINS and node.op_type == "QuantizeLinear"
+    return node is not None and node.domain in DOMAINS and node.op_type == "QuantizeLinear"
 
 
 def is_dequantize(node: ir.Node | None) -> bool:
     """DequantizeLinear, of the standard or of ONNX Runtime's own domain."""
-    return node is not None and node.domain in _DOMAINS and node.op_type == "DequantizeLinear"
+    return node is not None and node.domain in DOMAINS and node.op_type == "DequantizeLinear"
 
 
 def is_quantised(model: ir.Model) -> bool:

@@ -10,9 +10,10 @@ from opu_fuse.model.opsets import IR_VERSION
 from opu_fuse.passes import RunStep, Step
 
 NAMES = (
-    "load",  # holds the next three
+    "load",  # holds the next four
     "upgrade",
     "inline",
+    "spell out",
     "constants",
     "dequantise",
     "quantise",

@@ -1,0 +1,156 @@
+"""Operators on integers become operators on reals between DequantizeLinear and QuantizeLinear.
+
+ONNX Runtime's quantiser writes networks so, too: QLinearConv, QGemm and the like, and between them
+operators that move integers as they are (Reshape, MaxPool). Both become what they mean; the QDQ
+form may round a tie the other way.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import add_constant, constant, is_standard, operand, replace_value
+from opu_fuse.frontend.qdq import DOMAINS, is_quantize
+
+_AXIS_OF_ROWS = {"Conv": 0, "Gemm": 0, "MatMul": -1}
+"""Axis of the scales of a weight that has one for each output channel."""
+_MOVERS = (
+    *("Flatten", "Identity", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Transpose"),
+    "Unsqueeze",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What an operator on integers means. reals: places of operands, whose scale and zero point
+    follow (None: of all from the third on, behind those of the result); result: place of the
+    result's scale and zero point; bias: place of a bias in steps of the product.
+    """
+
+    op_type: str
+    reals: tuple[int, ...] | None
+    result: int
+    bias: int | None = None
+
+
+_FORMS: Mapping[str, Form] = {
+    "QLinearConv": Form(op_type="Conv", reals=(0, 3), result=6, bias=8),
+    "QLinearMatMul": Form(op_type="MatMul", reals=(0, 3), result=6),
+    "QGemm": Form(op_type="Gemm", reals=(0, 3), result=7, bias=6),
+    "QLinearAdd": Form(op_type="Add", reals=(0, 3), result=6),
+    "QLinearMul": Form(op_type="Mul", reals=(0, 3), result=6),
+    "QLinearConcat": Form(op_type="Concat", reals=None, result=0),
+    "QLinearAveragePool": Form(op_type="AveragePool", reals=(0,), result=3),
+    "QLinearGlobalAveragePool": Form(op_type="GlobalAveragePool", reals=(0,), result=3),
+    "QLinearSigmoid": Form(op_type="Sigmoid", reals=(0,), result=3),
+    "QLinearLeakyRelu": Form(op_type="LeakyRelu", reals=(0,), result=3),
+}
+
+
+def has_integer_operators(model: ir.Model) -> bool:
+    """Whether `spell_out` has anything to do."""
+    return any(_form(n) is not None or _moves_integers(n) for n in model.graph)
+
+
+def spell_out(model: ir.Model) -> None:
+    """In place. Shapes and names have to be found anew; of what is written otherwise (channels
+    last, a bias that is computed) nothing changes.
+    """
+    for node in list(model.graph):
+        form = _form(node)
+        if form is not None:
+            _spell_out(model.graph, node, form)
+        elif _moves_integers(node):
+            _move_reals(node)
+
+
+def _form(node: ir.Node) -> Form | None:
+    form = _FORMS.get(node.op_type) if node.domain in DOMAINS else None
+    if form is None or node.attributes.get_int("channels_last", 0):
+        return None
+    biased = form.bias is not None and operand(node, form.bias) is not None
+    scale, zero = operand(node, form.result), operand(node, form.result + 1)
+    if (biased and _step_of_products(node) is None) or (scale is None) != (zero is None):
+        return None
+    return form
+
+
+def _step_of_products(node: ir.Node) -> np.ndarray | None:
+    """The scale of a QLinearConv's or QGemm's sums, for each output channel where it has several;
+    None where it is computed.
+    """
+    x_scale, w_scale = constant(operand(node, 1)), constant(operand(node, 4))
+    if x_scale is None or w_scale is None:
+        return None
+    return node.attributes.get_float("alpha", 1.0) * x_scale.reshape(()) * w_scale
+
+
+def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
+    places = range(2, len(node.inputs), 3) if form.reals is None else form.reals
+    scale, zero = operand(node, form.result), operand(node, form.result + 1)
+    axis = _AXIS_OF_ROWS.get(form.op_type, 0)
+    if form.op_type == "Gemm" and not node.attributes.get_int("transB", 0):
+        axis = 1
+    reals = [
+        _dequantised(node, *(operand(node, i + j) for j in range(3)), axis=axis) for i in places
+    ]
+    bias = None if form.bias is None else operand(node, form.bias)
+    if bias is not None:
+        step = add_constant(graph, f"{node.name}/step", np.asarray(_step_of_products(node)))
+        reals.append(_dequantised(node, bias, step, axis=-1))
+    node.op_type, node.domain = form.op_type, ""
+    node.attributes.pop("channels_last", None)
+    node.resize_inputs(len(reals))
+    for index, real in enumerate(reals):
+        node.replace_input_with(index, real)
+    if scale is not None:
+        _quantise(node, 0, scale, zero)
+
+
+def _moves_integers(node: ir.Node) -> bool:
+    """Whether a node moves what was rounded in front of it."""
+    source = node.inputs[0] if is_standard(node, *_MOVERS) and node.inputs else None
+    return (
+        source is not None
+        and is_quantize(source.producer())
+        and (len(node.outputs) == 1 or node.op_type == "Split")
+    )
+
+
+def _move_reals(node: ir.Node) -> None:
+    source = node.inputs[0]
+    quantise = None if source is None else source.producer()
+    assert quantise is not None
+    steps = [operand(quantise, 1), operand(quantise, 2)]
+    node.replace_input_with(0, _dequantised(node, source, *steps))
+    for index in range(len(node.outputs)):
+        _quantise(node, index, *steps)
+
+
+def _dequantised(node: ir.Node, *operands: ir.Value | None, axis: int = 0) -> ir.Value:
+    """What integers that a node reads stand for. operands: they, their scale and zero point."""
+    integers = operands[0]
+    assert integers is not None
+    name = f"{node.name}/{integers.name}"
+    new = ir.Node("", "DequantizeLinear", operands, [ir.AttrInt64("axis", axis)], name=name)
+    real = new.outputs[0]
+    real.name, real.dtype, real.shape = f"{name}/real", ir.DataType.FLOAT, integers.shape
+    assert node.graph is not None
+    node.graph.insert_before(node, new)
+    return real
+
+
+def _quantise(node: ir.Node, index: int, *steps: ir.Value | None) -> None:
+    """Round a result of a node, which all that read it now read rounded, under its name."""
+    real, graph = node.outputs[index], node.graph
+    assert graph is not None
+    name = real.name
+    new = ir.Node("", "QuantizeLinear", [real, *steps], name=f"{node.name}/{name}")
+    integers = new.outputs[0]
+    replace_value(real, integers)
+    new.replace_input_with(0, real)
+    integers.name, integers.type, integers.shape = name, real.type, real.shape
+    real.name, real.type = f"{name}/real", ir.TensorType(ir.DataType.FLOAT)
+    graph.insert_after(node, new)

@@ -1,0 +1,162 @@
+"""Networks of operators on integers (QLinearConv and the like) mean networks of pairs."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+import opu_fuse
+from opu_fuse.frontend.load import load_model
+from opu_fuse.frontend.prepare import prepare
+from opu_fuse.frontend.reference import reference, session
+
+Text = Callable[..., onnx.ModelProto]
+RNG = np.random.default_rng(8)
+STEP, OUT = np.float32(0.05), np.float32(0.11)
+ROWS = np.float32([0.02, 0.05, 0.03, 0.01])
+SIGNED = RNG.integers(-90, 90, (4, 4)).astype(np.int8)
+BIAS = RNG.integers(-500, 500, 4).astype(np.int32)
+
+OPERATORS = {
+    "Conv": "QLinearConv<pads=[1,1,1,1]>(x, s, z, k, rows, none, t, u, bias)",
+    "Gemm": "com.microsoft.QGemm<transB=1, alpha=0.5>(v, s, z, w, rows, none, bias, t, u)",
+    "Gemm, plain": "com.microsoft.QGemm(v, s, z, w, rows, none, bias, t, u)",
+    "MatMul": "QLinearMatMul(v, s, z, w, rows, none, t, u)",
+    "Add": "com.microsoft.QLinearAdd(x, s, z, x, t, u, t, u)",
+    "Mul": "com.microsoft.QLinearMul(x, s, z, x, t, u, t, u)",
+    "Concat": "com.microsoft.QLinearConcat<axis=1>(t, u, x, s, z, x, t, u)",
+    "AveragePool": "com.microsoft.QLinearAveragePool<kernel_shape=[2,2]>(x, s, z, t, u)",
+    "GlobalAveragePool": "com.microsoft.QLinearGlobalAveragePool(x, s, z, t, u)",
+    "Sigmoid": "com.microsoft.QLinearSigmoid(x, s, z, small, u)",
+    "LeakyRelu": "com.microsoft.QLinearLeakyRelu<alpha=0.1>(x, s, z, t, u)",
+}
+
+
+def text(kind: str, nodes: str) -> str:
+    return f"g ({kind}[1,4,6,6] x, {kind}[1,4] v) => ({kind}[...] y) {{ {nodes} }}".replace(
+        f"{kind}[...]", f"{kind}[{'a,b' if '(v,' in nodes else 'a,b,c,d'}]"
+    )
+
+
+def constants(kind: type) -> Mapping[str, np.ndarray]:
+    middle = {np.uint8: 118, np.int8: -9}[kind]
+    return {
+        "s": STEP,
+        "z": kind(middle),
+        "t": OUT,
+        "u": kind(middle - 7),
+        "small": np.float32(1 / 256),
+        "w": SIGNED,
+        "k": RNG.integers(-90, 90, (4, 4, 3, 3)).astype(np.int8),
+        "rows": ROWS,
+        "none": np.zeros(4, np.int8),
+        "bias": BIAS,
+    }
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_on_integers_means_one_on_reals(name: str, kind: type, onnx_text: Text):
+    nodes = "y = " + OPERATORS[name]
+    model = onnx_text(text(kind.__name__, nodes), **constants(kind))
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    qdq = prepare(model).qdq
+    assert qdq is not None
+    operators = {node.op_type for node in qdq.graph.node}
+    assert operators == {"DequantizeLinear", name.partition(",")[0], "QuantizeLinear"}
+    info = np.iinfo(kind)
+    inputs = {
+        "x": RNG.integers(info.min, info.max, (1, 4, 6, 6)).astype(kind),
+        "v": RNG.integers(info.min, info.max, (1, 4)).astype(kind),
+    }
+    (wanted,) = session(model).run(None, inputs)
+    got = reference(qdq, inputs)["y"]
+    assert got.dtype == np.asarray(wanted).dtype == kind
+    assert len(np.unique(got)) > 3
+    assert np.abs(got.astype(int) - np.asarray(wanted).astype(int)).max() <= 1
+
+
+def test_a_product_may_leave_its_sums_in_floats(onnx_text: Text):
+    body = text("uint8", "y = com.microsoft.QGemm<transB=1>(v, s, z, w, rows, none, bias)")
+    model = onnx_text(body.replace("=> (uint8", "=> (float"), **constants(np.uint8))
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    qdq = ir.to_proto(load_model(model))
+    assert "Gemm" in {n.op_type for n in qdq.graph.node}
+    inputs = {"x": np.zeros((1, 4, 6, 6), np.uint8), "v": np.uint8([[1, 200, 30, 9]])}
+    got, wanted = (session(m).run(None, inputs)[0] for m in (qdq, model))
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "y = com.microsoft.QLinearGlobalAveragePool<channels_last=1>(x, s, z, t, u)",
+        "y = QLinearConv<pads=[1,1,1,1]>(x, a, z, k, rows, none, t, u, bias)",
+    ],
+)
+def test_what_has_no_form_in_reals_stays(nodes: str, onnx_text: Text):
+    body = text("uint8", nodes).replace("(uint8[1,4,6,6]", "(float a, uint8[1,4,6,6]")
+    model = onnx_text(body, **constants(np.uint8))
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    assert [n.op_type for n in load_model(model).graph][-1].startswith("QLinear")
+
+
+def test_what_moves_integers_moves_what_they_stand_for(onnx_text: Text):
+    body = """g (float[1,4,6,6] x) => (float[1,72] y, int8[1,2,6,6] lo)
+    { q = QuantizeLinear(x, s, z)  t = Transpose<perm=[0,1,3,2]>(q)  lo, hi = Split<axis=1>(t, two)
+      p = MaxPool<kernel_shape=[1,1]>(hi)  f = Flatten(p)  y = DequantizeLinear(f, s, z) }"""
+    model = onnx_text(body, s=STEP, z=np.int8(3), two=np.int64([2, 2]))
+    loaded = load_model(model)
+    moved = [n for n in loaded.graph if n.op_type in {"Transpose", "Split", "MaxPool", "Flatten"}]
+    assert all(v.dtype is not None and v.dtype.name == "FLOAT" for n in moved for v in n.outputs)
+    qdq = prepare(model).qdq
+    assert qdq is not None
+    inputs = {"x": RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)}
+    got = reference(qdq, inputs)
+    for name, wanted in zip(("y", "lo"), session(model).run(None, inputs), strict=True):
+        np.testing.assert_array_equal(got[name], wanted)
+
+
+class _Images(CalibrationDataReader):
+    def __init__(self, images: np.ndarray) -> None:
+        self._images = iter(images)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        image = next(self._images, None)
+        return None if image is None else {"x": image}
+
+
+NETWORK = """g (float[1,4,12,12] x) => (float[1,6] y)
+{ c = Conv<pads=[1,1,1,1]>(x, w, b)  r = Relu(c)  p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)
+  d = Conv<pads=[1,1,1,1]>(p, w, b)  a = Add(d, p)  j = Concat<axis=1>(a, p)
+  m = GlobalAveragePool(j)  f = Flatten(m)  y = Gemm(f, k) }"""
+
+
+@pytest.mark.parametrize("activation", [QuantType.QUInt8, QuantType.QInt8])
+def test_a_network_that_onnx_runtime_wrote_so_runs_on_the_machine(
+    tmp_path: Path, activation: QuantType, onnx_text: Text
+):
+    shapes = {"w": (4, 4, 3, 3), "b": (4,), "k": (8, 6)}
+    weights = {n: RNG.normal(size=s).astype(np.float32) * 0.3 for n, s in shapes.items()}
+    onnx.save(onnx_text(NETWORK, **weights), tmp_path / "float.onnx")
+    images = RNG.standard_normal((4, 1, 4, 12, 12), np.float32)
+    quantize_static(
+        tmp_path / "float.onnx",
+        tmp_path / "q.onnx",
+        _Images(images),
+        quant_format=QuantFormat.QOperator,
+        activation_type=activation,
+        per_channel=True,
+    )
+    model = onnx.load(tmp_path / "q.onnx")
+    assert "QLinearConv" in {n.op_type for n in model.graph.node}
+    program = opu_fuse.compile(tmp_path / "q.onnx", opu_fuse.load_hw("opu-tiny"))
+    done = [op.op for group in program.bundle.groups for op in group.ops]
+    assert [done.count(op) for op in ("conv", "dense", "max_pool")] == [2, 1, 1]
+    inputs = {"x": images[0]}
+    got, wanted = program.run(inputs).outputs["y"], session(model).run(None, inputs)[0]
+    np.testing.assert_allclose(got, wanted, atol=0.05 * np.abs(images[0]).max())
