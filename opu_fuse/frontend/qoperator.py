@@ -5,7 +5,7 @@ operators that move integers as they are (Reshape, MaxPool). Both become what th
 form may round a tie the other way.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,7 +74,12 @@ def _form(node: ir.Node) -> Form | None:
     scale, zero = operand(node, form.result), operand(node, form.result + 1)
     if (biased and _step_of_products(node) is None) or (scale is None) != (zero is None):
         return None
-    return form
+    known = [operand(node, i + j) is not None for i in _places(node, form) for j in (0, 1)]
+    return form if known and all(known) else None
+
+
+def _places(node: ir.Node, form: Form) -> Sequence[int]:
+    return range(2, len(node.inputs), 3) if form.reals is None else form.reals
 
 
 def _step_of_products(node: ir.Node) -> np.ndarray | None:
@@ -82,19 +87,19 @@ def _step_of_products(node: ir.Node) -> np.ndarray | None:
     None where it is computed.
     """
     x_scale, w_scale = constant(operand(node, 1)), constant(operand(node, 4))
-    if x_scale is None or w_scale is None:
+    if x_scale is None or w_scale is None or x_scale.size != 1:
         return None
     return node.attributes.get_float("alpha", 1.0) * x_scale.reshape(()) * w_scale
 
 
 def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
-    places = range(2, len(node.inputs), 3) if form.reals is None else form.reals
     scale, zero = operand(node, form.result), operand(node, form.result + 1)
     axis = _AXIS_OF_ROWS.get(form.op_type, 0)
     if form.op_type == "Gemm" and not node.attributes.get_int("transB", 0):
         axis = 1
     reals = [
-        _dequantised(node, *(operand(node, i + j) for j in range(3)), axis=axis) for i in places
+        _dequantised(node, *(operand(node, i + j) for j in range(3)), axis=axis)
+        for i in _places(node, form)
     ]
     bias = None if form.bias is None else operand(node, form.bias)
     if bias is not None:

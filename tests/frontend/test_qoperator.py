@@ -95,6 +95,8 @@ def test_a_product_may_leave_its_sums_in_floats(onnx_text: Text):
     "nodes",
     [
         "y = com.microsoft.QLinearGlobalAveragePool<channels_last=1>(x, s, z, t, u)",
+        "y = com.microsoft.QLinearAdd(x, s, z)",
+        "y = com.microsoft.QLinearConcat<axis=1>(t, u)",
         "y = QLinearConv<pads=[1,1,1,1]>(x, a, z, k, rows, none, t, u, bias)",
     ],
 )
