@@ -11,6 +11,7 @@ import onnx
 import onnx.inliner
 
 from opu_fuse.errors import ModelError
+from opu_fuse.frontend.old_opsets import mend
 from opu_fuse.frontend.validate import TARGET_OPSET, opset_of
 from opu_fuse.model.inference import LARGE, MEMORY_BYTES, Shapes, infer, patience, unpacked
 from opu_fuse.process.foreign import ForeignError, complaints, first_line, in_child
@@ -81,6 +82,8 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _examine(proto: onnx.ModelProto, where: str) -> tuple[bytes, bytes]:
     """(the converted model where it was old, shapes as `infer` packs them)."""
     with complaints():
+        if not all(o.type.tensor_type.HasField("shape") for o in proto.graph.output):
+            proto = onnx.shape_inference.infer_shapes(proto)  # ONNX Runtime asks for none either
         onnx.checker.check_model(proto)
     opset, converted = opset_of(proto), b""
     if opset is not None and opset < TARGET_OPSET:
@@ -88,6 +91,7 @@ def _examine(proto: onnx.ModelProto, where: str) -> tuple[bytes, bytes]:
             _share_opsets(proto)
             proto = onnx.inliner.inline_local_functions(proto)
         proto = _converted(proto, where, opset)
+        mend(proto, where, opset)
         converted = proto.SerializeToString()
     return converted, infer(proto)
 

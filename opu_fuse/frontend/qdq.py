@@ -136,7 +136,8 @@ def dequantised(node: ir.Node) -> np.ndarray | None:
     if data is None or scale is None or zero is None:
         return None
     offset = data.astype(np.float64) - _spread(zero.astype(np.float64), node, data)
-    return offset.astype(scale.dtype) * _spread(scale, node, data)
+    with np.errstate(invalid="ignore", over="ignore"):  # whoever reads infinite numbers is told
+        return offset.astype(scale.dtype) * _spread(scale, node, data)
 
 
 def _spread(values: np.ndarray, node: ir.Node, data: np.ndarray) -> np.ndarray:

@@ -115,3 +115,11 @@ def test_the_rest_of_real_numbers_needs_fmod(onnx_text: Text):
     load_model(onnx_text(text % 1, d=constant(2, 1)))
     with pytest.raises(ModelError, match="it takes integers, of real numbers it needs fmod=1 or "):
         load_model(onnx_text(text % 0, d=constant(2, 1)))
+
+
+def test_infinite_scales_of_weights_are_told_without_a_warning_of_numpy(onnx_text: Text):
+    text = HEAD + " { w = DequantizeLinear(q, s)  y = Conv(x, w) }"
+    q = np.arange(16, dtype=np.int8).reshape(4, 4, 1, 1)  # 0 times infinity is no number
+    model = onnx_text(text, q=q, s=np.array(np.inf, np.float32))
+    with pytest.raises(ModelError, match="computes NaN or infinity there; check weights"):
+        prepare(model)

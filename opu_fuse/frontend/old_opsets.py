@@ -1,0 +1,52 @@
+"""What onnx's version converter leaves undone: operators whose defaults mean something else since.
+
+All other operators, converted from opset 7 to 16, give the same as before in ONNX Runtime
+(tests/frontend/test_old_opsets.py compares them).
+"""
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from opu_fuse.errors import ModelError
+
+_RESIZE_GOT_MODES = 11
+_HARDMAX_GOT_ONE_AXIS = 13
+
+
+def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
+    """Give a converted model, in place, the meaning that it had in `opset`. Raises ModelError for a
+    node that cannot have it.
+    """
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        place = f"{where}: node {node.name!r} ({node.op_type})"
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            constants[node.output[0]] = node.attribute[0].t
+        elif node.op_type == "Resize" and opset < _RESIZE_GOT_MODES:
+            scales = constants.get(node.input[2]) if len(node.input) > 2 else None
+            _mend_resize(node, None if scales is None else numpy_helper.to_array(scales), place)
+        elif node.op_type == "Hardmax" and opset < _HARDMAX_GOT_ONE_AXIS:
+            raise ModelError(
+                place,
+                f"in opset {opset} it flattens its operand, which no later one does",
+                f"export it again with opset {_HARDMAX_GOT_ONE_AXIS} or later",
+            )
+
+
+def _mend_resize(node: onnx.NodeProto, scales: np.ndarray | None, place: str) -> None:
+    """Old ones read at x / scale, the nearest rounded towards the start where they enlarge and
+    towards the end where they shrink.
+    """
+    node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+    if any(a.name == "mode" and a.s != b"nearest" for a in node.attribute):
+        return
+    if scales is None or (np.any(scales > 1.0) and np.any(scales < 1.0)):
+        raise ModelError(
+            place,
+            "whether it enlarges or shrinks decides how it rounds, but its scales are "
+            + ("computed" if scales is None else "of both kinds"),
+            f"export it again with opset {_RESIZE_GOT_MODES} or later",
+        )
+    rounding = "ceil" if np.any(scales < 1.0) else "floor"
+    node.attribute.append(helper.make_attribute("nearest_mode", rounding))
