@@ -31,8 +31,10 @@ def mistake_of_constant(value: ir.Value) -> tuple[ir.Node, str] | None:
     Infinity is welcome where it says something: bounds of Clip, masks that are added.
     """
     reader = next((use.node for use in value.uses() if is_standard(use.node, *_WEIGHTED)), None)
+    if reader is None or not _is_real(value):
+        return None
     data = constant(value)
-    if reader is None or data is None or not _is_real(value) or in_range(data):
+    if data is None or in_range(data):
         return None
     return reader, f"its constant {value.name!r} holds {_worst(data)}"
 

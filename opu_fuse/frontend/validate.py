@@ -160,7 +160,8 @@ def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
 def check_network(model: ir.Model, where: str) -> None:
     """Raises ModelError, naming the node, for what neither a machine nor the host can run."""
     for value in model.graph.initializers.values():
-        if value.dtype == ir.DataType.STRING and (uses := [*value.uses()]):
+        stored = value.const_value  # which need not be what the file declares
+        if stored and stored.dtype == ir.DataType.STRING and (uses := [*value.uses()]):
             what = f"its operand {value.name!r} holds strings"
             raise ModelError(_place(uses[0].node, where), what, _ONLY_TENSORS)
         if (found := mistake_of_constant(value)) is not None:

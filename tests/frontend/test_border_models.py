@@ -273,3 +273,14 @@ def test_scales_that_are_no_positive_numbers(scale: float, onnx_text: Text):
     y = DequantizeLinear(q, s, z) }"""
     model = onnx_text(text, s=np.float32(scale), z=np.int8(0))
     refused(model, r"\(QuantizeLinear\): it has a scale of \S+, scales are positive numbers;")
+
+
+def test_strings_that_are_declared_as_numbers_are_strings(onnx_text: Text):
+    model = onnx_text(
+        net("y = Conv<pads=[7,7,7,7]>(x, w)"), opset=16, w=np.ones((4, 4, 15, 15), np.float32)
+    )
+    (weight,) = model.graph.initializer
+    declared = helper.make_tensor_value_info("w", TensorProto.FLOAT, weight.dims)
+    model.graph.value_info.append(declared)
+    weight.data_type = TensorProto.STRING
+    refused(model, r"\(Conv\): its operand 'w' holds strings; only tensors of numbers")
