@@ -20,6 +20,7 @@ from opu_fuse.frontend.editing import own_tensors
 from opu_fuse.frontend.examine import Findings, examine, take
 from opu_fuse.frontend.fold import fold_constants
 from opu_fuse.frontend.naming import name_everything
+from opu_fuse.frontend.order import sort_nodes
 from opu_fuse.frontend.qoperator import has_integer_operators, spell_out
 from opu_fuse.frontend.shapes import (
     believe_declared,
@@ -30,6 +31,7 @@ from opu_fuse.frontend.shapes import (
 )
 from opu_fuse.frontend.steps import nothing, step, telling_step
 from opu_fuse.frontend.validate import check_file, check_network, not_onnx
+from opu_fuse.frontend.widths import is_of_other_width, to_float32
 from opu_fuse.model.opsets import IR_VERSION, runnable_opsets
 from opu_fuse.process.foreign import ForeignError, complaints, first_line
 
@@ -72,6 +74,7 @@ def _load(given: ModelLike, budget: float) -> tuple[ir.Model, Loaded]:
     del data  # as large as the weights, which are in `proto` now
     check_file(proto, where)
     _load_external_data(where, proto, folder)
+    sort_nodes(proto.graph)  # of a cycle onnx tells
     findings = examine(proto, where)
     model = _from_proto(proto, where)
     if findings.converted is not None:
@@ -89,6 +92,8 @@ def _load(given: ModelLike, budget: float) -> tuple[ir.Model, Loaded]:
     _, more_known = telling_step(
         "constants", model, lambda model: (model, _fold(model, where, budget, findings))
     )
+    if is_of_other_width(model):
+        step("float32", model, lambda model: _to_float32(model, where))
     _stamp(model)
     check_network(model, where)
     if more_known:
@@ -108,6 +113,12 @@ def _inline(model: ir.Model, where: str) -> None:
 
 def _spell_out(model: ir.Model, where: str) -> None:
     spell_out(model)
+    name_everything(model)
+    infer_shapes(model, where)
+
+
+def _to_float32(model: ir.Model, where: str) -> None:
+    to_float32(model)
     name_everything(model)
     infer_shapes(model, where)
 

@@ -25,6 +25,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.naming import free_names, part_names
 from opu_fuse.frontend.numbers import in_range
+from opu_fuse.frontend.order import sort_nodes
 from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import (
     BIAS_LIMIT,
@@ -142,7 +143,8 @@ def quantise_with(
     fill_in(qdq, weights)
     _give_outputs_back(qdq.graph, outputs)
     part_names(qdq.graph)
-    _sort_nodes(qdq.graph)
+    if (node := sort_nodes(qdq.graph)) is not None:
+        raise InternalError(stage="quantise", what=f"node {node!r} reads its own result")
     qdq.ClearField("metadata_props")
     check_quantised(qdq)
     return qdq, warnings
@@ -186,31 +188,6 @@ def check_quantised(qdq: onnx.ModelProto) -> None:
 
 def _all_at_the_ends(data: np.ndarray) -> bool:
     return bool(np.all((data >= 127) | (data <= -127)))
-
-
-def _sort_nodes(graph: onnx.GraphProto) -> None:
-    """ONNX wants producers first; the quantiser appends its nodes. The others keep their order."""
-    nodes = list(graph.node)
-    producer = {name: i for i, node in enumerate(nodes) for name in node.output}
-    order: dict[int, None] = {}
-    begun: set[int] = set()
-    stack = [(i, False) for i in reversed(range(len(nodes)))]
-    while stack:
-        index, ready = stack.pop()
-        if index in order:
-            continue
-        if ready:
-            order[index] = None
-            continue
-        if index in begun:
-            what = f"node {nodes[index].name!r} reads its own result"
-            raise InternalError(stage="quantise", what=what)
-        begun.add(index)
-        stack.append((index, True))
-        stack.extend((producer[i], False) for i in reversed(nodes[index].input) if i in producer)
-    copies = [onnx.NodeProto.FromString(nodes[i].SerializeToString()) for i in order]
-    graph.ClearField("node")
-    graph.node.extend(copies)
 
 
 def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:

@@ -10,11 +10,12 @@ from opu_fuse.model.opsets import IR_VERSION
 from opu_fuse.passes import RunStep, Step
 
 NAMES = (
-    "load",  # holds the next four
+    "load",  # holds the next five
     "upgrade",
     "inline",
     "spell out",
     "constants",
+    "float32",
     "dequantise",
     "quantise",
     "absorb",

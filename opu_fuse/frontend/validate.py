@@ -28,11 +28,6 @@ _STANDARD = {"", "ai.onnx"}
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CHECK = "check the export with onnx.checker"
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
-_WIDE = {
-    ir.DataType.DOUBLE: "float64",
-    ir.DataType.FLOAT16: "float16",
-    ir.DataType.BFLOAT16: "bfloat16",
-}
 
 
 def check_file(proto: onnx.ModelProto, where: str) -> None:
@@ -205,16 +200,8 @@ def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
 def _check_machine_operators(model: ir.Model, where: str) -> None:
     """A network of convolutions that would run on the host alone, and need not, is refused."""
     convolutions = standard_nodes(model.graph, *_CONVOLUTIONS)
-    weights = [w for n in convolutions if constant(w := operand(n, 1)) is not None]
-    for value in weights:
-        wide = None if value is None or value.dtype is None else _WIDE.get(value.dtype)
-        if value is not None and wide is not None:
-            raise ModelError(
-                where,
-                f"weight {value.name!r} is {wide}, only float32 is supported",
-                "cast the model to float32 before the export",
-            )
-    for value in model.graph.inputs if weights else ():
+    weighted = any(constant(operand(n, 1)) is not None for n in convolutions)
+    for value in model.graph.inputs if weighted else ():
         shape = static_shape(value)
         if shape is not None and len(shape) == 4 and shape[0] != 1:
             raise ModelError(

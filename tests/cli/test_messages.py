@@ -36,7 +36,6 @@ def refused(called, *words):
 
 BAD_MODELS = {
     "unsupported_opset": (lambda: conv_model(opset=6), ["opset", "6", "7"]),
-    "float64_weights": (lambda: conv_model(dtype=np.float64), ["float64"]),
     "dynamic_rows": (lambda: conv_model(shape=(1, 3, "height", 8)), ["'x'", "height"]),
 }
 

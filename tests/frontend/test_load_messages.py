@@ -150,15 +150,6 @@ def test_external_data_without_a_folder(tmp_path: Path, onnx_text: Callable[...,
     refused(onnx.load(path, load_external_data=False), "external data.*pass the path")
 
 
-@pytest.mark.parametrize(("dtype", "name"), [(np.float64, "float64"), (np.float16, "float16")])
-def test_weights_of_other_widths(onnx_text: Callable[..., onnx.ModelProto], dtype: type, name: str):
-    kind = {"float64": "double", "float16": "float16"}[name]
-    text = CONV.replace("float[", f"{kind}[")
-    refused(
-        onnx_text(text, w=WEIGHT.astype(dtype)), f"weight 'w' is {name}, only float32 is supported"
-    )
-
-
 def test_a_dynamic_height_names_input_and_dimension(onnx_text: Callable[..., onnx.ModelProto]):
     text = CONV.replace("[1, 3, 8, 8]", "[N, 3, height, 8]").replace("[1, 4, 8, 8]", "[N, 4, H, W]")
     refused(

@@ -1,0 +1,82 @@
+"""Networks in float16, bfloat16 or float64 become networks in float32, which are quantised then.
+
+Inputs and outputs stay what they are: a Cast stands behind and in front of them. Those in bfloat16,
+which numpy has not, become float32, too.
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import constant, operand, standard_nodes
+
+_OTHER = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
+_SHOWN = _OTHER - {ir.DataType.BFLOAT16}
+_TYPED = ("to", "dtype", "output_dtype")
+"""Attributes that name the element type of a result."""
+
+
+def is_of_other_width(model: ir.Model) -> bool:
+    """Whether convolutions or dense layers have weights in other floats than float32."""
+    weighted = standard_nodes(model.graph, "Conv", "ConvTranspose", "Gemm", "MatMul")
+    weights = [w for n in weighted if constant(w := operand(n, 1)) is not None]
+    return any(w is not None and w.dtype in _OTHER for w in weights)
+
+
+def to_float32(model: ir.Model) -> None:
+    """In place. Types of results have to be found anew."""
+    graph = model.graph
+    for node in graph:
+        for attribute in list(node.attributes.values()):
+            node.attributes[attribute.name] = _widened(attribute)
+    for value in graph.initializers.values():
+        data = constant(value)
+        if data is not None and value.dtype in _OTHER:
+            value.const_value = ir.tensor(_float32(data), name=value.name)
+            value.dtype = ir.DataType.FLOAT
+    for value in graph.inputs:
+        if value.dtype in _SHOWN:
+            _cast_input(graph, value)
+        elif value.dtype in _OTHER:
+            value.dtype = ir.DataType.FLOAT
+    for index, value in enumerate(graph.outputs):
+        if value.dtype in _SHOWN and value.producer() is not None:
+            graph.outputs[index] = _cast_output(graph, value)
+
+
+def _float32(data: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # what becomes infinite is looked at later
+        return data.astype(np.float32)
+
+
+def _widened(attribute: ir.Attr) -> ir.Attr:
+    name, value = attribute.name, attribute.value
+    if name in _TYPED and attribute.type == ir.AttributeType.INT and value in _OTHER:
+        return ir.AttrInt64(name, ir.DataType.FLOAT)
+    if attribute.type == ir.AttributeType.TENSOR and value.dtype in _OTHER:
+        return ir.AttrTensor(name, ir.tensor(_float32(value.numpy())))
+    return attribute
+
+
+def _cast_input(graph: ir.Graph, value: ir.Value) -> None:
+    cast = _cast(value, ir.DataType.FLOAT)
+    wide = cast.outputs[0]
+    wide.name = f"{value.name}/float"
+    ir.convenience.replace_all_uses_with(value, wide)
+    cast.replace_input_with(0, value)
+    graph.insert_before(graph[0], cast)
+
+
+def _cast_output(graph: ir.Graph, value: ir.Value) -> ir.Value:
+    assert value.dtype is not None
+    cast = _cast(value, value.dtype)
+    narrow = cast.outputs[0]
+    narrow.name, value.name = value.name, f"{value.name}/float"
+    value.type = ir.TensorType(ir.DataType.FLOAT)
+    graph.append(cast)
+    return narrow
+
+
+def _cast(value: ir.Value, kind: ir.DataType) -> ir.Node:
+    cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", kind)], name=f"{value.name}/cast")
+    cast.outputs[0].type, cast.outputs[0].shape = ir.TensorType(kind), value.shape
+    return cast
