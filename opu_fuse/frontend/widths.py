@@ -23,24 +23,27 @@ def is_of_other_width(model: ir.Model) -> bool:
 
 
 def to_float32(model: ir.Model) -> None:
-    """In place. Types of results have to be found anew."""
-    graph = model.graph
+    """In place; types and shapes of all results are known, and stay so."""
+    graph, kinds = model.graph, [value.dtype for value in model.graph.outputs]
     for node in graph:
+        for value in node.outputs:
+            if value.dtype in _OTHER:
+                value.type = ir.TensorType(ir.DataType.FLOAT)
         for attribute in list(node.attributes.values()):
             node.attributes[attribute.name] = _widened(attribute)
     for value in graph.initializers.values():
         data = constant(value)
         if data is not None and value.dtype in _OTHER:
             value.const_value = ir.tensor(_float32(data), name=value.name)
-            value.dtype = ir.DataType.FLOAT
+            value.type = ir.TensorType(ir.DataType.FLOAT)
     for value in graph.inputs:
         if value.dtype in _SHOWN:
             _cast_input(graph, value)
         elif value.dtype in _OTHER:
-            value.dtype = ir.DataType.FLOAT
-    for index, value in enumerate(graph.outputs):
-        if value.dtype in _SHOWN and value.producer() is not None:
-            graph.outputs[index] = _cast_output(graph, value)
+            value.type = ir.TensorType(ir.DataType.FLOAT)
+    for index, (value, kind) in enumerate(zip(list(graph.outputs), kinds, strict=True)):
+        if kind is not None and kind in _SHOWN and value.producer() is not None:
+            graph.outputs[index] = _cast_output(graph, value, kind)
 
 
 def _float32(data: np.ndarray) -> np.ndarray:
@@ -66,12 +69,10 @@ def _cast_input(graph: ir.Graph, value: ir.Value) -> None:
     graph.insert_before(graph[0], cast)
 
 
-def _cast_output(graph: ir.Graph, value: ir.Value) -> ir.Value:
-    assert value.dtype is not None
-    cast = _cast(value, value.dtype)
+def _cast_output(graph: ir.Graph, value: ir.Value, kind: ir.DataType) -> ir.Value:
+    cast = _cast(value, kind)
     narrow = cast.outputs[0]
     narrow.name, value.name = value.name, f"{value.name}/float"
-    value.type = ir.TensorType(ir.DataType.FLOAT)
     graph.append(cast)
     return narrow
 
