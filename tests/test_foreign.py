@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opu_fuse.errors import InternalError, ModelError
-from opu_fuse.process.foreign import ForeignError, complaints, in_child
+from opu_fuse.process.foreign import ForeignError, beside, complaints, in_child
 
 
 def _complain() -> None:
@@ -50,6 +50,19 @@ def test_what_was_found_out_comes_back():
     np.testing.assert_array_equal(found["data"], data)
 
 
+def test_the_parent_goes_on_meanwhile():
+    reader, writer = os.pipe()
+    with beside(lambda: os.read(reader, 1), seconds=20.0) as answer:
+        os.write(writer, b"x")  # the child waits for it
+        assert answer() == b"x"
+
+
+def test_a_child_does_not_outlive_the_block(children: list[int]):
+    with pytest.raises(ZeroDivisionError), beside(lambda: time.sleep(100), seconds=100.0):
+        1 // 0  # noqa: B018
+    _require_gone(children)
+
+
 def test_memory_is_limited():
     with pytest.raises(ForeignError, match="asked for more memory than it may have"):
         in_child(lambda: len(bytes(1 << 30)), seconds=20.0, memory_bytes=1 << 28)
@@ -64,11 +77,21 @@ def alarm():
     signal.signal(signal.SIGALRM, before)
 
 
-def test_ctrl_c_ends_the_child_too(alarm: None, monkeypatch: pytest.MonkeyPatch):
-    children = []
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Process ids of all that is forked."""
+    found: list[int] = []
     fork = os.fork
-    monkeypatch.setattr(os, "fork", lambda: children.append(pid := fork()) or pid)
-    with pytest.raises(KeyboardInterrupt):
-        in_child(lambda: time.sleep(100), seconds=100.0)
+    monkeypatch.setattr(os, "fork", lambda: found.append(pid := fork()) or pid)
+    return found
+
+
+def _require_gone(children: list[int]) -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(children[0], 0)
+
+
+def test_ctrl_c_ends_the_child_too(alarm: None, children: list[int]):
+    with pytest.raises(KeyboardInterrupt):
+        in_child(lambda: time.sleep(100), seconds=100.0)
+    _require_gone(children)

@@ -1,10 +1,12 @@
 """What onnx finds out of a file: whether it is valid, the same at a later opset, all shapes.
 
-All in one child process (`foreign.py`), which sees the model without its weights: the checker, the
+All in child processes (`foreign.py`), which see the model without its weights: the checker, the
 version converter and inference copy what they look at several times, and may abort.
 """
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import onnx
@@ -14,45 +16,52 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.old_opsets import mend
 from opu_fuse.frontend.validate import TARGET_OPSET, opset_of
 from opu_fuse.model.inference import LARGE, MEMORY_BYTES, Shapes, infer, patience, unpacked
-from opu_fuse.process.foreign import ForeignError, complaints, first_line, in_child
+from opu_fuse.process.foreign import ForeignError, beside, complaints, first_line, in_child
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """shapes: types of all that nodes write, as far as they can be inferred. declared: what the
-    file says of inner values and outputs. converted: the model without weights at TARGET_OPSET,
-    where it was older (`take`).
+    """shapes: waits for the types of all that nodes write, as far as they can be inferred (once).
+    declared: what the file says of inner values and outputs. converted: the model without weights
+    at TARGET_OPSET, where it was older (`take`).
     """
 
-    shapes: Shapes
+    shapes: Callable[[], Shapes]
     declared: Shapes
     converted: onnx.ModelProto | None
 
 
-def examine(proto: onnx.ModelProto, where: str) -> Findings:
-    """Check a model, convert it to TARGET_OPSET if it is older, infer its shapes. Its functions
-    get its operator sets, in place.
+@contextmanager
+def examined(proto: onnx.ModelProto, where: str) -> Iterator[Findings]:
+    """Check a model, convert it to TARGET_OPSET if it is older, and infer its shapes while the
+    block goes on. Its functions get its operator sets, in place.
 
     Raises ModelError where onnx finds the model wrong, crashes, or comes to no end.
     """
     weightless = without_weights(proto)
     declared = {v.name: v.type for v in (*proto.graph.value_info, *proto.graph.output)}
+    limits = {"seconds": patience(len(proto.graph.node)), "memory_bytes": MEMORY_BYTES}
+    with _about(where):
+        upgraded = in_child(lambda: _upgraded(weightless, where), **limits)
+    converted = onnx.ModelProto.FromString(upgraded) if upgraded else None
+    with beside(lambda: infer(converted or weightless), **limits) as answer:
+        _share_opsets(proto)
+
+        def shapes() -> Shapes:
+            with _about(where):
+                return unpacked(answer())
+
+        yield Findings(shapes=shapes, declared=declared, converted=converted)
+
+
+@contextmanager
+def _about(where: str) -> Iterator[None]:
     try:
-        converted, shapes = in_child(
-            lambda: _examine(weightless, where),
-            seconds=patience(len(proto.graph.node)),
-            memory_bytes=MEMORY_BYTES,
-        )
+        yield
     except ForeignError as error:
         raise ModelError(
             where, f"the graph is invalid ({error})", "check the export with onnx.checker"
         ) from error
-    _share_opsets(proto)
-    return Findings(
-        shapes=unpacked(shapes),
-        declared=declared,
-        converted=onnx.ModelProto.FromString(converted) if converted else None,
-    )
 
 
 def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -79,21 +88,21 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     )
 
 
-def _examine(proto: onnx.ModelProto, where: str) -> tuple[bytes, bytes]:
-    """(the converted model where it was old, shapes as `infer` packs them)."""
+def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
+    """The model at TARGET_OPSET where it was older; nothing where it can stay."""
     with complaints():
         if not all(o.type.tensor_type.HasField("shape") for o in proto.graph.output):
             proto = onnx.shape_inference.infer_shapes(proto)  # ONNX Runtime asks for none either
         onnx.checker.check_model(proto)
-    opset, converted = opset_of(proto), b""
-    if opset is not None and opset < TARGET_OPSET:
-        if proto.functions:  # conversion would leave them as they are
-            _share_opsets(proto)
-            proto = onnx.inliner.inline_local_functions(proto)
-        proto = _converted(proto, where, opset)
-        mend(proto, where, opset)
-        converted = proto.SerializeToString()
-    return converted, infer(proto)
+    opset = opset_of(proto)
+    if opset is None or opset >= TARGET_OPSET:
+        return b""
+    if proto.functions:  # conversion would leave them as they are
+        _share_opsets(proto)
+        proto = onnx.inliner.inline_local_functions(proto)
+    proto = _converted(proto, where, opset)
+    mend(proto, where, opset)
+    return proto.SerializeToString()
 
 
 def _share_opsets(proto: onnx.ModelProto) -> None:

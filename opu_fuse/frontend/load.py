@@ -17,7 +17,7 @@ from onnx_ir.passes import common
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.budget import VALUE_ELEMENTS, check_budget
 from opu_fuse.frontend.editing import own_tensors
-from opu_fuse.frontend.examine import Findings, examine, take
+from opu_fuse.frontend.examine import Findings, examined, take
 from opu_fuse.frontend.fold import fold_constants
 from opu_fuse.frontend.naming import name_everything
 from opu_fuse.frontend.order import sort_nodes
@@ -75,13 +75,14 @@ def _load(given: ModelLike, budget: float) -> tuple[ir.Model, Loaded]:
     check_file(proto, where)
     _load_external_data(where, proto, folder)
     sort_nodes(proto.graph)  # of a cycle onnx tells
-    findings = examine(proto, where)
-    model = _from_proto(proto, where)
-    if findings.converted is not None:
-        take(proto, findings.converted)
-        model = step("upgrade", model, lambda _: _from_proto(proto, where))
+    with examined(proto, where) as findings:
+        model = _from_proto(proto, where)
+        if findings.converted is not None:
+            take(proto, findings.converted)
+            model = step("upgrade", model, lambda _: _from_proto(proto, where))
+        shapes = findings.shapes()
     _own(model, where)
-    set_inferred(model, findings.shapes)
+    set_inferred(model, shapes)
     name_everything(model)
     common.RemoveInitializersFromInputsPass()(model)
     if proto.functions:
@@ -98,7 +99,7 @@ def _load(given: ModelLike, budget: float) -> tuple[ir.Model, Loaded]:
     check_network(model, where)
     if more_known:
         check_budget(model, where, budget)
-    warnings = contradictions(findings.declared, findings.shapes)
+    warnings = contradictions(findings.declared, shapes)
     for warning in warnings:
         _log.warning("%s: %s", where, warning)
     loaded = Loaded(model=model, where=where, warnings=warnings, source_hash=source_hash)

@@ -18,7 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple
 from enum import StrEnum
 from pathlib import Path
@@ -49,6 +49,17 @@ def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None
     UserErrors and ForeignErrors of `work`, ForeignError when it crashes or takes too long, and
     InternalError for any other exception (a bug of ours: libraries are called inside `complaints`).
     """
+    with beside(work, seconds=seconds, memory_bytes=memory_bytes) as answer:
+        return answer()
+
+
+@contextmanager
+def beside(
+    work: Callable[[], _T], *, seconds: float, memory_bytes: int | None = None
+) -> Iterator[Callable[[], _T]]:
+    """As `in_child`, while the block goes on with something else: the function it gets waits for
+    the answer, once. The fork does not live longer than the block.
+    """
     end = time.monotonic() + seconds
     reader, writer = os.pipe()
     with warnings.catch_warnings():  # of Python 3.12 on: no thread of ours is needed in the fork
@@ -59,16 +70,24 @@ def in_child(work: Callable[[], _T], *, seconds: float, memory_bytes: int | None
         os.close(reader)
         _work(work, writer, seconds, memory_bytes)
     os.close(writer)
-    answer = None
-    try:
-        answer = _read(reader, end)
-    finally:  # Ctrl-C passes through here too
+    status = 0
+
+    def stop() -> None:
+        nonlocal status
         os.close(reader)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-    if answer is None:
-        raise ForeignError(f"stopped after {seconds:.0f} s without an end")
-    return _result(answer, status)
+
+    def answer() -> _T:
+        with running.pop_all():
+            found = _read(reader, end)
+        if found is None:
+            raise ForeignError(f"stopped after {seconds:.0f} s without an end")
+        return _result(found, status)
+
+    with ExitStack() as running:  # Ctrl-C passes through here too
+        running.callback(stop)
+        yield answer
 
 
 @contextmanager
