@@ -11,12 +11,12 @@ front are the pre chain. Later operators become post stages, an upsample at the 
 store.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from opu_fuse.cost.draft import HANDLERS, NO_PADS, Draft, StageOf, chain_operand, lost_pad, same_map
 from opu_fuse.cost.phases import WHOLE, Phase, phases
-from opu_fuse.dfg.graph import Dfg, Node
+from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.scaling import CLAMPS, is_affine, pre_slots
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
@@ -100,6 +100,35 @@ def group_geometry(
             "end the group before the convolution",
         )
     return _finished(draft, read, nodes[-1], lanes)
+
+
+def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap) -> Hashable:
+    """All that `group_geometry` reads of a group but names and positions in the DFG: groups alike
+    in this have the same shapes and phases. Networks repeat few of them often.
+    """
+    numbers: dict[int, int] = {}
+
+    def value(index: int) -> Hashable:
+        if dfg.nodes[index].kind is Kind.CONST:
+            return dfg.nodes[index].shape
+        base = follow_views(dfg, index)
+        number = numbers.setdefault(base, len(numbers))
+        return number, dfg.nodes[index].shape, dfg.nodes[base].shape, lanes[base].pieces
+
+    return tuple(
+        [
+            (
+                node.op,
+                node.owner is None,
+                node.access,
+                tuple(node.attrs.items()),
+                tuple([value(i) for i in node.operands]),
+                value(node.index),
+                lanes[node.index].pieces,
+            )
+            for node in [dfg.nodes[i] for i in members]
+        ]
+    )
 
 
 def moves_nothing(node: Node) -> bool:

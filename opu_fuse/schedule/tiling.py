@@ -2,10 +2,11 @@
 that keep the array busy.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from opu_fuse.cost.chunks import OutputRange, output_ranges, weight_bytes
+from opu_fuse.cost.geometry import structure
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Dfg, Kind
@@ -152,11 +153,17 @@ def misfits_by_structure(
     """
     lanes = map_lanes(dfg, hw, layouts(dfg, members(partition)))
     misfits = []
+    fitting: set[Hashable] = set()
     for group in partition.groups:
+        modules = tuple([m.module for m in group.matches])
+        form = modules, structure(dfg, [m.node for m in group.matches], lanes)
+        if form in fitting:
+            continue
         try:
             found = geometry_of(dfg, group, hw, lanes)
             for _, shape in found.phases if found else ():
                 _tile_of("", shape, hw, cache)
+            fitting.add(form)
         except DoesNotFit as error:
             misfits.append(_misfit(dfg, group, error))
     return tuple(misfits)
