@@ -77,7 +77,7 @@ class _Builder:
                 continue
             stack.append((value, True))
             operands = self._operands(value)
-            stack.extend((v, False) for v in reversed(operands) if v not in self.index)
+            stack.extend([(v, False) for v in reversed(operands) if v not in self.index])
 
     def _operands(self, value: ir.Value) -> tuple[ir.Value, ...]:
         producer = value.producer()
@@ -168,8 +168,8 @@ class _Builder:
         single = producer.outputs[0] if len(producer.outputs) == 1 else None
         whole = self.composites.get(producer)
         body = whole.nodes if whole else ()
-        sources = [n.metadata_props.get(SOURCE_KEY) or n.name or "" for n in body or (producer,)]
-        source = [s for names in sources for s in names.split(",") if s]
+        names = [n.metadata_props.get(SOURCE_KEY) or n.name or "" for n in body or (producer,)]
+        source = [s for s in ",".join(names).split(",") if s]
         return {
             "kind": Kind.CALL,
             "name": producer.name or "",

@@ -10,7 +10,6 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from opu_fuse.dfg.graph import Access
 
@@ -183,15 +182,6 @@ def elementwise_access(shape: tuple[int, ...], result: tuple[int, ...], *, const
     often.
     """
     return derive_access(broadcast_map(shape, result), const=const)
-
-
-@functools.lru_cache(maxsize=4096)
-def conv_access(
-    data: tuple[int, ...], weight: tuple[int, ...], result: tuple[int, ...], **geometry: Any
-) -> tuple[Access, ...]:
-    """Access of feature map and weights of a convolution; geometry: as of `conv_maps`."""
-    maps = conv_maps(data, weight, result, **geometry)
-    return tuple(derive_access(m, const=i == 1) for i, m in enumerate(maps))
 
 
 @functools.lru_cache(maxsize=4096)

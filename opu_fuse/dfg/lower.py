@@ -5,6 +5,7 @@ or None when this form of the operator is not one the machines know; such nodes 
 with all their operands.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import onnx_ir as ir
 from opu_fuse.dfg.graph import Access
 from opu_fuse.dfg.indexing import (
     bias_access,
-    conv_access,
+    conv_maps,
     dense_maps,
     derive_access,
     elementwise_access,
@@ -23,6 +24,8 @@ from opu_fuse.dfg.indexing import (
 )
 from opu_fuse.dfg.types import known_dims
 from opu_fuse.model.composites import const_array
+
+Shape = tuple[int, ...]
 
 _REAL = frozenset(
     {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT8, ir.DataType.UINT8, None}
@@ -74,7 +77,8 @@ def _are_feature_maps(node: ir.Node) -> bool:
     results = node.outputs
     if len(results) > 1 and node.op_type != "Split":
         return False
-    return all(min(shape_of(r), default=0) > 0 and r.dtype in _REAL for r in results)
+    smallest = min([min(shape_of(r), default=0) for r in results], default=1)
+    return smallest > 0 and _REAL.issuperset([r.dtype for r in results])
 
 
 def _captured(node: ir.Node) -> tuple[ir.Value, ...]:
@@ -123,16 +127,28 @@ def _conv(node: ir.Node) -> Lowered | None:
         return None
     if bias is not None and const_array(bias) is None:
         return None
-    attrs = {
-        "kernel": tuple(weight.shape[2:]),
-        "strides": _pair(node, "strides", (1, 1)),
-        "dilations": _pair(node, "dilations", (1, 1)),
-        "pads": _pair(node, "pads", (0, 0, 0, 0)),
-        "group": node.attributes.get_int("group", 1),
-    }
-    geometry = {name: value for name, value in attrs.items() if name != "kernel"}
-    access = conv_access(shape_of(x), weight.shape, shape_of(node.outputs[0]), **geometry)
+    given = tuple([(name, a.value) for name, a in node.attributes.data.items()])
+    attrs, access = _window(given, shape_of(x), weight.shape, shape_of(node.outputs[0]))
     return Lowered(op="conv", operands=(x, w), access=access, attrs=attrs, bias=bias)
+
+
+@functools.lru_cache(maxsize=4096)
+def _window(
+    given: tuple[tuple[str, Any], ...], data: Shape, weight: Shape, result: Shape
+) -> tuple[Mapping[str, Any], tuple[Access, ...]]:
+    """Attributes and access of a convolution. given: names and values of the ONNX operator's;
+    networks repeat few of them often.
+    """
+    known = dict(given)
+    geometry = {
+        "strides": tuple(known.get("strides", (1, 1))),
+        "dilations": tuple(known.get("dilations", (1, 1))),
+        "pads": tuple(known.get("pads", (0, 0, 0, 0))),
+        "group": known.get("group", 1),
+    }
+    maps = conv_maps(data, weight, result, **geometry)
+    access = tuple(derive_access(m, const=i == 1) for i, m in enumerate(maps))
+    return {"kernel": weight[2:], **geometry}, access
 
 
 def _transposed_conv(node: ir.Node) -> Lowered | None:
@@ -229,14 +245,16 @@ def _pool(node: ir.Node, op: str, *, whole: bool) -> Lowered | None:
 
 
 def _elementwise(node: ir.Node, op: str, **attrs: Any) -> Lowered | None:
-    operands = tuple(v for v in node.inputs if v is not None)
+    operands = tuple([v for v in node.inputs if v is not None])
     shapes = [shape_of(v) for v in operands]
-    if any(len(s) > 0 and min(s) <= 0 for s in shapes):
+    if min([min(s, default=1) for s in shapes], default=1) <= 0:
         return None
     result = shape_of(node.outputs[0])
     access = tuple(
-        elementwise_access(s, result, const=const_array(v) is not None)
-        for s, v in zip(shapes, operands, strict=True)
+        [
+            elementwise_access(s, result, const=const_array(v) is not None)
+            for s, v in zip(shapes, operands, strict=True)
+        ]
     )
     return Lowered(op=op, operands=operands, access=access, attrs=attrs)
 

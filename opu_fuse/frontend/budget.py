@@ -5,6 +5,7 @@ multiplications (of convolutions, dense layers, products of matrices, windows of
 with 416 rows takes a quarter of the second and an eighth of the third.
 """
 
+import functools
 import math
 
 import onnx_ir as ir
@@ -69,9 +70,13 @@ def multiplications(node: ir.Node) -> int:
 
 def _size(value: ir.Value) -> int:
     """Elements; a dimension that is not known counts as one."""
-    if value.shape is None:
-        return 0
-    return math.prod([d if isinstance(d, int) else 1 for d in value.shape.dims])
+    return 0 if value.shape is None else _product(value.shape.dims)
+
+
+@functools.lru_cache(maxsize=1024)
+def _product(dims: tuple[int | ir.SymbolicDim, ...]) -> int:
+    """Networks repeat few of them often."""
+    return math.prod([d if isinstance(d, int) else 1 for d in dims])
 
 
 def _require(

@@ -6,7 +6,7 @@ nodes of the user's model it stands for.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -135,8 +135,18 @@ def rewrite(
     for index, value in enumerate(inputs):
         if node.inputs[index] is not value:
             node.replace_input_with(index, value)
-    node.attributes.clear()
-    for attribute in _attributes(attributes):
+    set_attributes(node, attributes or {})
+
+
+def values_of(node: ir.Node) -> dict[str, Any]:
+    """A node's attributes as Python values."""
+    return {name: a.value for name, a in node.attributes.data.items()}  # the dict inside is fast
+
+
+def set_attributes(node: ir.Node, values: Mapping[str, Any]) -> None:
+    """Give a node these attributes, and no others."""
+    node.attributes.data.clear()
+    for attribute in _attributes(values):
         node.attributes[attribute.name] = attribute
 
 
@@ -160,7 +170,7 @@ def insert_before(
     return result
 
 
-def _attributes(values: dict[str, Any] | None) -> list[ir.Attr]:
+def _attributes(values: Mapping[str, Any] | None) -> list[ir.Attr]:
     """Python values as attributes. The library's conversion looks at one value for milliseconds to
     find out its kind; ours are almost all integers.
     """
@@ -169,10 +179,16 @@ def _attributes(values: dict[str, Any] | None) -> list[ir.Attr]:
 
 def _attribute(name: str, value: Any) -> ir.Attr:
     if type(value) is int:
-        return ir.AttrInt64(name, value)
+        return _integer(name, value)
     if type(value) in (list, tuple) and value and {type(v) for v in value} == {int}:
         return _integers(name, tuple(value))
     return ir.convenience.convert_attribute(name, value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _integer(name: str, value: int) -> ir.Attr:
+    """As `_integers`, of one."""
+    return ir.AttrInt64(name, value)
 
 
 @functools.lru_cache(maxsize=1024)

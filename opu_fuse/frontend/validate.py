@@ -60,13 +60,15 @@ def _check_texts(message: Any, where: str) -> None:
     Looks at no weights, which it would copy.
     """
     for field, value in message.ListFields():
-        if field.type not in {field.TYPE_STRING, field.TYPE_MESSAGE} or field.name == "initializer":
+        if type(value) is str:
             continue
-        single = isinstance(value, str | bytes) or hasattr(value, "ListFields")
-        for one in (value,) if single else value:
-            if isinstance(one, bytes):
-                raise not_onnx(where, f"{one!r} in it is no text")
-            if not isinstance(one, str):
+        kind = field.type
+        if kind == field.TYPE_STRING:
+            for one in (value,) if type(value) is bytes else value:
+                if type(one) is bytes:
+                    raise not_onnx(where, f"{one!r} in it is no text")
+        elif kind == field.TYPE_MESSAGE and field.name != "initializer":
+            for one in (value,) if hasattr(value, "ListFields") else value:
                 _check_texts(one, where)
 
 

@@ -52,7 +52,7 @@ class Refusal:
     def text(self) -> str:
         """What is the matter, with names and numbers."""
         parts = (self, *self.joint, *self.also)
-        return "; ".join(dict.fromkeys(part.message for part in parts))
+        return "; ".join(dict.fromkeys([part.message for part in parts]))
 
     @property
     def message(self) -> str:
@@ -75,12 +75,13 @@ class Refusal:
         if self.joint:
             return tuple(_together([_own(part) for part in (self, *self.joint)]))
         others = [lever for other in self.also if not other.joint for lever in _own(other)]
-        return tuple({lever.text: lever for lever in (*_own(self), *others)}.values())
+        own = (*_own(self), *others)
+        return own if len(own) < 2 else tuple({lever.text: lever for lever in own}.values())
 
     @property
     def help(self) -> str:
         """The levers as half a sentence, "" without."""
-        return " or ".join(lever.text for lever in self.levers)
+        return " or ".join([lever.text for lever in self.levers])
 
     @property
     def reason(self) -> str:
@@ -145,15 +146,13 @@ def gaps(text: str) -> tuple[str, ...]:
 
 def _own(refusal: Refusal) -> tuple[Lever, ...]:
     """Changes that the rule's own text offers, else those of the refusals it quotes."""
-    own = tuple(_filled(refusal))
-    quoted = [f for f in refusal.facts.values() if isinstance(f, Refusal)]
-    return own or tuple(lever for cause in quoted for lever in cause.levers)
-
-
-def _filled(refusal: Refusal) -> Iterator[Lever]:
-    for change in template(refusal.predicate).changes:
-        if all(refusal.facts.get(name) is not None for name in gaps(change)):
-            yield _lever(change.format(**refusal.facts))
+    facts = refusal.facts
+    changes = template(refusal.predicate).changes
+    filled = [c for c in changes if None not in [facts.get(name) for name in gaps(c)]]
+    if filled:
+        return tuple([_lever(change.format(**facts)) for change in filled])
+    quoted = [f for f in facts.values() if isinstance(f, Refusal)]
+    return tuple([lever for cause in quoted for lever in cause.levers])
 
 
 def _together(parts: Sequence[tuple[Lever, ...]]) -> Iterator[Lever]:
@@ -168,6 +167,7 @@ def _together(parts: Sequence[tuple[Lever, ...]]) -> Iterator[Lever]:
         yield Lever(text=text, spec=tuple(key for lever in first for key in lever.spec))
 
 
+@functools.lru_cache(maxsize=1024)
 def _lever(text: str) -> Lever:
     found = _KEY.finditer(text)
     return Lever(text=text, spec=tuple((m[1], m["value"] or "") for m in found))

@@ -15,13 +15,14 @@ def anything_unused(model: ir.Model) -> bool:
     shown = frozenset(graph.outputs)
     if model.functions or any(_unread(v, shown) for v in graph.initializers.values()):
         return True
-    return any(_in_doubt(node, shown) for node in graph)
-
-
-def _in_doubt(node: ir.Node, shown: frozenset[ir.Value]) -> bool:
-    if not node.outputs or (node.inputs and node.inputs[-1] is None):
-        return True
-    return holds_graphs(node) or any(_unread(value, shown) for value in node.outputs)
+    for node in graph:
+        inputs, outputs = node.inputs, node.outputs
+        if not outputs or (inputs and inputs[-1] is None) or holds_graphs(node):
+            return True
+        for value in outputs:
+            if _unread(value, shown):
+                return True
+    return False
 
 
 def _unread(value: ir.Value, shown: frozenset[ir.Value]) -> bool:

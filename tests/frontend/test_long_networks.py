@@ -2,15 +2,21 @@
 have nothing to do.
 """
 
+import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx_ir.passes import common
 
-from opu_fuse.frontend import load, numbers, windowed
+from opu_fuse.dfg import lower
+from opu_fuse.dfg.build import build_dfg
+from opu_fuse.frontend import examine, load, numbers, windowed
 from opu_fuse.frontend.prepare import prepare
+from opu_fuse.frontend.transforms import convolutions
 
 Text = Callable[..., onnx.ModelProto]
 LAYERS = 20
@@ -34,10 +40,27 @@ def test_what_all_nodes_share_is_looked_at_once(chain, monkeypatch):
         looked.append(data)
         return True
 
-    windowed._mistake.cache_clear()
+    caches = [windowed._mistake, convolutions._attributes, lower._window]
+    for cache in caches:
+        cache.cache_clear()
     monkeypatch.setattr(numbers, "in_range", noted)
-    prepare(chain, quantised=False)
-    assert (len(looked), windowed._mistake.cache_info().misses) == (1, 1)
+    build_dfg(prepare(chain, quantised=False).canonical)
+    assert len(looked) == 1
+    assert [cache.cache_info().misses for cache in caches] == [1, 2, 1]  # explicit, and again
+
+
+def test_a_model_is_taken_over_while_its_shapes_are_inferred(chain, monkeypatch):
+    infer, take_over = examine.infer, load._from_proto
+    reader, writer = os.pipe()
+
+    def begun(*args: Any) -> ir.Model:
+        os.write(writer, b"x")
+        return take_over(*args)
+
+    monkeypatch.setattr(examine, "infer", lambda proto: os.read(reader, 1) and infer(proto))
+    monkeypatch.setattr(examine, "patience", lambda _: 5.0)
+    monkeypatch.setattr(load, "_from_proto", begun)
+    assert load.load_model(chain).graph.outputs[0].shape == (1, 4, 8, 8)
 
 
 def test_sizes_are_counted_once_where_nothing_is_computed(chain, monkeypatch):

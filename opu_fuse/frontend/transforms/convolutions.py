@@ -4,6 +4,8 @@ ConvTranspose likewise, with output_padding (2-D only); output_shape becomes pad
 Only convolutions with a constant weight are touched; the others stay as they are (host).
 """
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,16 @@ from opu_fuse.frontend.editing import (
     operand,
     quant_of,
     rewrite,
+    set_attributes,
     standard_nodes,
     static_shape,
+    values_of,
 )
-from opu_fuse.frontend.transforms.windows import explicit_pads
+from opu_fuse.frontend.transforms.windows import Ints, explicit_pads
 from opu_fuse.quant import META_KEY
+
+Given = tuple[tuple[str, Any], ...]
+"""Attributes as they were written: names and values."""
 
 
 def run(model: ir.Model) -> bool:
@@ -35,17 +42,17 @@ def _explicit(graph: ir.Graph, node: ir.Node) -> bool:
     size = static_shape(x)
     if weight is None or x is None or size is None or weight.ndim not in {3, 4}:
         return False
-    attributes = explicit_attributes(node, size[2:], weight.shape[2:])
+    attributes = _attributes(tuple(values_of(node).items()), size[2:], weight.shape[2:])
     if weight.ndim == 4:
         return _write(node, attributes)
     _widen(graph, node, attributes)
     return True
 
 
-def _write(node: ir.Node, attributes: dict[str, Any]) -> bool:
-    if {name: a.value for name, a in node.attributes.data.items()} == attributes:
+def _write(node: ir.Node, attributes: Mapping[str, Any]) -> bool:
+    if values_of(node) == attributes:
         return False
-    rewrite(node, node.op_type, node.inputs, attributes)
+    set_attributes(node, attributes)
     return True
 
 
@@ -84,24 +91,24 @@ def _transposed(graph: ir.Graph, node: ir.Node) -> bool:
     return _write(node, attributes)
 
 
-def explicit_attributes(
-    node: ir.Node, size: tuple[int, ...], kernel: tuple[int, ...]
-) -> dict[str, Any]:
-    """All attributes of a Conv, auto_pad resolved; size: input rows and columns."""
-    ones = (1,) * len(size)
-    strides = tuple(node.attributes.get_ints("strides", ones))
-    dilations = tuple(node.attributes.get_ints("dilations", ones))
-    pads = explicit_pads(node, size, kernel, strides, dilations)
+@functools.lru_cache(maxsize=1024)
+def _attributes(given: Given, size: Ints, kernel: Ints) -> Mapping[str, Any]:
+    """All attributes of a Conv, auto_pad resolved; size: input rows and columns. Networks repeat
+    few of them often.
+    """
+    known, ones = dict(given), (1,) * len(size)
+    strides, dilations = (tuple(known.get(name, ones)) for name in ("strides", "dilations"))
+    pads = explicit_pads(known, size, kernel, strides, dilations)
     return {
         "kernel_shape": kernel,
         "strides": strides,
         "dilations": dilations,
         "pads": pads,
-        "group": node.attributes.get_int("group", 1),
+        "group": known.get("group", 1),
     }
 
 
-def _widen(graph: ir.Graph, node: ir.Node, attributes: dict[str, Any]) -> None:
+def _widen(graph: ir.Graph, node: ir.Node, attributes: Mapping[str, Any]) -> None:
     """[1, c, l] is treated as [1, c, 1, l]."""
     x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
     source, target = static_shape(x), static_shape(y)

@@ -23,6 +23,7 @@ from opu_fuse.frontend.editing import (
     rewrite,
     standard_nodes,
     static_shape,
+    values_of,
 )
 from opu_fuse.frontend.transforms.windows import ceil_pads, explicit_pads
 from opu_fuse.quant import META_KEY
@@ -73,7 +74,7 @@ def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
     kernel = tuple(node.attributes.get_ints("kernel_shape"))  # type: ignore[arg-type]  # the checker requires it
     strides = tuple(node.attributes.get_ints("strides", (1, 1)))
     dilations = tuple(node.attributes.get_ints("dilations", (1, 1)))
-    pads = explicit_pads(node, size, kernel, strides, dilations)
+    pads = explicit_pads(values_of(node), size, kernel, strides, dilations)
     average = node.op_type == "AveragePool"
     counted = average and bool(node.attributes.get_int("count_include_pad", 0)) and any(pads)
     ceil = bool(node.attributes.get_int("ceil_mode", 0))

@@ -1,16 +1,21 @@
 """Arithmetic of sliding windows: automatic padding, ceil mode."""
 
-import onnx_ir as ir
+from collections.abc import Mapping
+from typing import Any
 
 Ints = tuple[int, ...]
 
 
-def explicit_pads(node: ir.Node, size: Ints, kernel: Ints, strides: Ints, dilations: Ints) -> Ints:
-    """ONNX order (all begins, all ends). size: input rows, columns. Resolves auto_pad."""
+def explicit_pads(
+    given: Mapping[str, Any], size: Ints, kernel: Ints, strides: Ints, dilations: Ints
+) -> Ints:
+    """ONNX order (all begins, all ends). given: values of the operator's attributes; size: input
+    rows, columns. Resolves auto_pad.
+    """
     rank = len(size)
-    mode = node.attributes.get_string("auto_pad", "NOTSET") or "NOTSET"
+    mode = given.get("auto_pad") or "NOTSET"
     if mode == "NOTSET":
-        return tuple(node.attributes.get_ints("pads", (0,) * (2 * rank)))
+        return tuple(given.get("pads", (0,) * (2 * rank)))
     if mode == "VALID":
         return (0,) * (2 * rank)
     begins, ends = [], []
