@@ -7,6 +7,7 @@ inputs, which come last.
 """
 
 from collections.abc import Mapping
+from dataclasses import field, fields, make_dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -24,6 +25,19 @@ SOURCE_KEY = "opu_fuse.source"
 KEEPS_INTEGERS = frozenset({"reshape", "max_pool", "relu", "upsample", "shuffle", "split"})
 """Operators whose result needs no rounding of its own: without a Q behind them, they hand on their
 operand's integers.
+"""
+
+_Draft: Any = make_dataclass(
+    "_Draft",
+    [
+        (f.name, f.type, field(default=f.default, default_factory=f.default_factory))
+        for f in fields(Node)
+    ],
+    kw_only=True,
+    slots=True,
+)
+"""A node in the making, with the same slots: those of a frozen class are filled three times as
+slowly, and there are many nodes.
 """
 
 
@@ -138,19 +152,21 @@ class _Builder:
         call = self._call(producer, operands)
         rounding = self._rounding(value, lowered.op, operands)
         if lowered.bias is None:
-            self.index[value] = self._append(call | rounding)
+            call.update(rounding)
+            self.index[value] = self._append(call)
             return
-        conv = self._append(call | {"value": f"{value.name}/acc"})
+        conv = self._append({**call, "value": f"{value.name}/acc"})
         self._visit(lowered.bias)
-        bias = {
-            "name": f"{producer.name}/bias",
-            "op": "add",
-            "operands": (conv, self.index[lowered.bias]),
-            "access": (Access.FULL, bias_access(call["shape"])),
-            "attrs": {},
-            "owner": conv,
-        }
-        self.index[value] = self._append(call | bias | rounding)
+        call.update(
+            rounding,
+            name=f"{producer.name}/bias",
+            op="add",
+            operands=(conv, self.index[lowered.bias]),
+            access=(Access.FULL, bias_access(call["shape"])),
+            attrs={},
+            owner=conv,
+        )
+        self.index[value] = self._append(call)
 
     def _rounding(self, value: ir.Value, op: str, operands: tuple[int, ...]) -> dict[str, Any]:
         """Fields about the integers that a value computed from these operands stands for."""
@@ -191,8 +207,10 @@ class _Builder:
         self.index[value] = self._append(known | _rounding(value) | fields)
 
     def _append(self, fields: Mapping[str, Any]) -> int:
-        self.nodes.append(Node(index=len(self.nodes), **fields))
-        return len(self.nodes) - 1
+        node = _Draft(index=len(self.nodes), **fields)
+        node.__class__ = Node
+        self.nodes.append(node)
+        return node.index
 
 
 def _rounding(value: ir.Value) -> dict[str, Any]:

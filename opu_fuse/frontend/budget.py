@@ -29,9 +29,11 @@ def check_budget(model: ir.Model, where: str, factor: float) -> None:
         _require(f"{where}: input {value.name!r}", _size(value), VALUE_ELEMENTS, factor)
         elements += _size(value)
     for node in model.graph:
-        sizes = [_size(value) for value in node.outputs]
-        largest = max(sizes, default=0)
-        elements += sum(sizes)
+        largest = 0
+        for value in node.outputs:
+            size = _size(value)
+            elements += size
+            largest = max(largest, size)
         products += multiplications(node)
         if (
             largest <= VALUE_ELEMENTS * factor

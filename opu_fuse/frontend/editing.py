@@ -135,7 +135,7 @@ def rewrite(
     for index, value in enumerate(inputs):
         if node.inputs[index] is not value:
             node.replace_input_with(index, value)
-    set_attributes(node, attributes or {})
+    set_attributes(node, attributes_of(attributes))
 
 
 def values_of(node: ir.Node) -> dict[str, Any]:
@@ -143,11 +143,10 @@ def values_of(node: ir.Node) -> dict[str, Any]:
     return {name: a.value for name, a in node.attributes.data.items()}  # the dict inside is fast
 
 
-def set_attributes(node: ir.Node, values: Mapping[str, Any]) -> None:
+def set_attributes(node: ir.Node, attributes: Mapping[str, ir.Attr]) -> None:
     """Give a node these attributes, and no others."""
     node.attributes.data.clear()
-    for attribute in _attributes(values):
-        node.attributes[attribute.name] = attribute
+    node.attributes.data.update(attributes)
 
 
 def insert_before(
@@ -160,7 +159,7 @@ def insert_before(
     shape: Sequence[int],
 ) -> ir.Value:
     """A new float node in front of another one, of the same origin; returns its result."""
-    new = ir.Node("", op_type, inputs, _attributes(attributes), name=name)
+    new = ir.Node("", op_type, inputs, attributes_of(attributes).values(), name=name)
     result = new.outputs[0]
     result.name, result.dtype, result.shape = name, ir.DataType.FLOAT, ir.Shape(shape)
     merge_sources(new, [node])
@@ -170,11 +169,11 @@ def insert_before(
     return result
 
 
-def _attributes(values: Mapping[str, Any] | None) -> list[ir.Attr]:
+def attributes_of(values: Mapping[str, Any] | None) -> dict[str, ir.Attr]:
     """Python values as attributes. The library's conversion looks at one value for milliseconds to
     find out its kind; ours are almost all integers.
     """
-    return [_attribute(name, value) for name, value in (values or {}).items()]
+    return {name: _attribute(name, value) for name, value in (values or {}).items()}
 
 
 def _attribute(name: str, value: Any) -> ir.Attr:

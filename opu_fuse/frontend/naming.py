@@ -21,7 +21,7 @@ _QUANTISER = (
 def name_everything(model: ir.Model) -> None:
     """Unnamed nodes become `<OpType>_<n>`; of equal names the later ones get `_<n>`; values without
     a name get one. Nodes that have no origin yet become their own."""
-    taken = {node.name for node in model.graph if node.name}
+    taken = {node.name for node in model.graph}
     seen: set[str] = set()
     counts: Counter[str] = Counter()
     for node in model.graph:
@@ -30,7 +30,8 @@ def name_everything(model: ir.Model) -> None:
             base = node.name or node.op_type
             name = f"{base}_{counts[base]}"
             counts[base] += 1
-        node.name = name
+        if node.name != name:
+            node.name = name
         seen.add(name)
         node.metadata_props.setdefault(SOURCE_KEY, name)
     fix_names(model)

@@ -4,13 +4,15 @@ It computes operators on constants, operators that say something of a shape, and
 that change nothing.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
 
 PRESERVED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Never folded: they carry scales and zero points."""
 _GRAPHS = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""The standard operators that have graphs inside."""
 
 
 def is_preserved(node: ir.Node) -> bool:
@@ -32,23 +34,32 @@ SHAPING = frozenset({"Concat", "Expand", "Reshape"})
 def holds_graphs(node: ir.Node) -> bool:
     """Whether a node has graphs inside (If, Loop, Scan)."""
     attributes = node.attributes.data  # the dict inside: the other view is slow
-    return bool(attributes) and not _GRAPHS.isdisjoint([a.type for a in attributes.values()])
+    if not attributes or (node.domain == "" and node.op_type not in CONTROL_FLOW):
+        return False
+    return not _GRAPHS.isdisjoint([a.type for a in attributes.values()])
 
 
 def can_fold(model: ir.Model, untouchable: Collection[ir.Node] = ()) -> bool:
     """Whether any node but the untouchable ones may be folded; True when in doubt (subgraphs)."""
     graphs = (model.graph, *(f.graph for f in model.functions.values()))
-    return any(
-        holds_graphs(node) or (_can_fold(node) and node not in untouchable)
-        for graph in graphs
-        for node in graph
-    )
+    for graph in graphs:
+        for node in graph:
+            if holds_graphs(node) or (_can_fold(node) and node not in untouchable):
+                return True
+    return False
+
+
+def _are_constants(values: Iterable[ir.Value]) -> bool:
+    for value in values:  # noqa: SIM110  `all` would make a generator for every node
+        if value.const_value is None:
+            return False
+    return True
 
 
 def _can_fold(node: ir.Node) -> bool:
-    operands = [v for v in node.inputs if v is not None]
-    may = node.op_type in EVALUATED or all(v.const_value is not None for v in operands)
-    if not may and node.op_type in SHAPING:
+    kind, operands = node.op_type, [v for v in node.inputs if v is not None]
+    may = kind in EVALUATED or _are_constants(operands)
+    if not may and kind in SHAPING:
         shapes = [v.shape for v in operands]
         may = any(s is None or 0 in s or s == node.outputs[0].shape for s in shapes)
     return may and not is_preserved(node)

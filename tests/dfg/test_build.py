@@ -1,11 +1,13 @@
 """The DFG: what every later stage may rely on."""
 
+from dataclasses import FrozenInstanceError, replace
+
 import numpy as np
 import onnx_ir as ir
 import pytest
 
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.dfg.graph import Access, Dfg, Kind
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.errors import ModelError
 from tests.dfg import canonical
 from tests.dfg.chains import chain
@@ -29,6 +31,14 @@ def test_nodes_come_in_post_dfs_order_with_the_bias_right_behind_its_convolution
     assert [n.name for n in graph.nodes] == ["x", "w1", "c", "b1", "c/bias", "s"]
     assert [n.kind for n in graph.nodes] == ["var", "const", "call", "const", "call", "call"]
     assert all(n.index == i for i, n in enumerate(graph.nodes))
+
+
+def test_nodes_are_frozen_once_they_are_in_the_graph():
+    for node in dfg(RESIDUAL).nodes:
+        assert type(node) is Node
+        assert replace(node) == node
+        with pytest.raises(FrozenInstanceError):
+            setattr(node, "op", "other")  # noqa: B010  an assignment would not pass the type check
 
 
 def test_an_owned_bias_takes_the_value_of_the_convolution_and_knows_its_owner():

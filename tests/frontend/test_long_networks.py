@@ -17,6 +17,7 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.frontend import examine, load, numbers, windowed
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.transforms import convolutions
+from opu_fuse.model.folding import CONTROL_FLOW, holds_graphs
 
 Text = Callable[..., onnx.ModelProto]
 LAYERS = 20
@@ -40,7 +41,7 @@ def test_what_all_nodes_share_is_looked_at_once(chain, monkeypatch):
         looked.append(data)
         return True
 
-    caches = [windowed._mistake, convolutions._attributes, lower._window]
+    caches = [windowed._mistake, convolutions._explicit_attributes, lower._window]
     for cache in caches:
         cache.cache_clear()
     monkeypatch.setattr(numbers, "in_range", noted)
@@ -61,6 +62,17 @@ def test_a_model_is_taken_over_while_its_shapes_are_inferred(chain, monkeypatch)
     monkeypatch.setattr(examine, "patience", lambda _: 5.0)
     monkeypatch.setattr(load, "_from_proto", begun)
     assert load.load_model(chain).graph.outputs[0].shape == (1, 4, 8, 8)
+
+
+def test_only_control_flow_holds_graphs():
+    """Attributes of other standard operators are not looked at."""
+    kinds = {onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS}
+    schemas = [s for s in onnx.defs.get_all_schemas_with_history() if s.domain == ""]
+    holding = {s.name for s in schemas if kinds & {a.type for a in s.attributes.values()}}
+    assert holding == CONTROL_FLOW
+    inner = ir.Attr("body", ir.AttributeType.GRAPH, ir.Graph([], [], nodes=[]))
+    for domain, kind, holds in (("", "Loop", True), ("other", "Relu", True), ("", "Relu", False)):
+        assert holds_graphs(ir.Node(domain, kind, [], [inner])) is holds
 
 
 def test_sizes_are_counted_once_where_nothing_is_computed(chain, monkeypatch):

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
     add_constant,
+    attributes_of,
     constant,
     insert_before,
     operand,
@@ -25,9 +26,6 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.transforms.windows import Ints, explicit_pads
 from opu_fuse.quant import META_KEY
-
-Given = tuple[tuple[str, Any], ...]
-"""Attributes as they were written: names and values."""
 
 
 def run(model: ir.Model) -> bool:
@@ -42,17 +40,14 @@ def _explicit(graph: ir.Graph, node: ir.Node) -> bool:
     size = static_shape(x)
     if weight is None or x is None or size is None or weight.ndim not in {3, 4}:
         return False
-    attributes = _attributes(tuple(values_of(node).items()), size[2:], weight.shape[2:])
-    if weight.ndim == 4:
-        return _write(node, attributes)
-    _widen(graph, node, attributes)
-    return True
-
-
-def _write(node: ir.Node, attributes: Mapping[str, Any]) -> bool:
-    if values_of(node) == attributes:
+    given = values_of(node)
+    attributes, made = _explicit_attributes(tuple(given.items()), size[2:], weight.shape[2:])
+    if weight.ndim == 3:
+        _widen(graph, node, attributes)
+    elif given == attributes:
         return False
-    set_attributes(node, attributes)
+    else:
+        set_attributes(node, made)
     return True
 
 
@@ -88,24 +83,31 @@ def _transposed(graph: ir.Graph, node: ir.Node) -> bool:
         "output_padding": tuple(extra),
         "group": node.attributes.get_int("group", 1),
     }
-    return _write(node, attributes)
+    if values_of(node) == attributes:
+        return False
+    set_attributes(node, attributes_of(attributes))
+    return True
 
 
 @functools.lru_cache(maxsize=1024)
-def _attributes(given: Given, size: Ints, kernel: Ints) -> Mapping[str, Any]:
-    """All attributes of a Conv, auto_pad resolved; size: input rows and columns. Networks repeat
-    few of them often.
+def _explicit_attributes(
+    given: tuple[tuple[str, Any], ...], size: Ints, kernel: Ints
+) -> tuple[Mapping[str, Any], Mapping[str, ir.Attr]]:
+    """All attributes of a Conv, auto_pad resolved, as values and as ONNX has them. given: names
+    and values of those that were written; size: input rows and columns. Networks repeat few of
+    them often.
     """
     known, ones = dict(given), (1,) * len(size)
     strides, dilations = (tuple(known.get(name, ones)) for name in ("strides", "dilations"))
     pads = explicit_pads(known, size, kernel, strides, dilations)
-    return {
+    explicit = {
         "kernel_shape": kernel,
         "strides": strides,
         "dilations": dilations,
         "pads": pads,
         "group": known.get("group", 1),
     }
+    return explicit, attributes_of(explicit)
 
 
 def _widen(graph: ir.Graph, node: ir.Node, attributes: Mapping[str, Any]) -> None:
