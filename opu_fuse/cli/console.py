@@ -65,4 +65,4 @@ def _json(value: Any, end: str = "\n") -> str:
     if isinstance(value, list | tuple) and value:
         items = [text(v) if type(v) is str else _json(v, inner) for v in value]
         return f"[{inner}{f',{inner}'.join(items)}{end}]"
-    return json.dumps(value)
+    return str(value) if type(value) is int else json.dumps(value)

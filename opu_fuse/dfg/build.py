@@ -181,7 +181,8 @@ class _Builder:
     def _call(self, producer: ir.Node, operands: tuple[int, ...]) -> dict[str, Any]:
         """Fields of the call that stands for a canonical node, all but the quantisation."""
         lowered = self.lowered[producer]
-        single = producer.outputs[0] if len(producer.outputs) == 1 else None
+        outputs = producer.outputs
+        single = outputs[0] if len(outputs) == 1 else None
         whole = self.composites.get(producer)
         body = whole.nodes if whole else ()
         names = [n.metadata_props.get(SOURCE_KEY) or n.name or "" for n in body or (producer,)]

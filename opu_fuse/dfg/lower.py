@@ -69,7 +69,8 @@ def shape_of(value: ir.Value) -> tuple[int, ...]:
     """Static shape of a value, UNKNOWN for dimensions (() for ranks) that are not known before the
     run.
     """
-    return () if value.shape is None else known_dims(value.shape.dims)
+    shape = value.shape
+    return () if shape is None else known_dims(shape.dims)
 
 
 def _are_feature_maps(node: ir.Node) -> bool:

@@ -52,15 +52,16 @@ def type_of(value: ir.Value) -> ValueType | None:
 
     Raises ModelError for what is no tensor of numbers: sequences, optionals, strings.
     """
-    if value.type is not None and not isinstance(value.type, ir.TensorType):
-        what = f"is a {type(value.type).__name__.removesuffix('Type').lower()}"
+    kind, shape = value.type, value.shape
+    if kind is not None and not isinstance(kind, ir.TensorType):
+        what = f"is a {type(kind).__name__.removesuffix('Type').lower()}"
         raise _no_tensor(value, what)
     dtype = value.dtype
     if dtype is None or dtype == ir.DataType.UNDEFINED:
         return None
     if dtype in _NO_NUMBERS:
         raise _no_tensor(value, f"holds elements of type {dtype.name.lower()}")
-    return _tensor(dtype, None if value.shape is None else value.shape.dims)
+    return _tensor(dtype, None if shape is None else shape.dims)
 
 
 @functools.lru_cache(maxsize=1024)

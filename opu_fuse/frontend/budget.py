@@ -72,7 +72,8 @@ def multiplications(node: ir.Node) -> int:
 
 def _size(value: ir.Value) -> int:
     """Elements; a dimension that is not known counts as one."""
-    return 0 if value.shape is None else _product(value.shape.dims)
+    shape = value.shape
+    return 0 if shape is None else _product(shape.dims)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -53,9 +53,10 @@ def quant_of(value: ir.Value) -> QuantParams | None:
 
 def constant(value: ir.Value | None) -> np.ndarray | None:
     """The stored data of a constant (integers where annotated), None for computed values."""
-    if value is None or value.const_value is None or value.is_graph_input():
+    tensor = None if value is None else value.const_value
+    if value is None or tensor is None or value.is_graph_input():
         return None
-    return value.const_value.numpy()
+    return tensor.numpy()
 
 
 def real_constant(value: ir.Value | None) -> np.ndarray | None:
@@ -69,7 +70,8 @@ def real_constant(value: ir.Value | None) -> np.ndarray | None:
 
 def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     """The shape when every dimension is a known number, else None."""
-    return None if value is None or value.shape is None else _numbers(value.shape.dims)
+    shape = None if value is None else value.shape
+    return None if shape is None else _numbers(shape.dims)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -179,12 +179,13 @@ def _mistake_of_results(node: ir.Node) -> tuple[str, str] | None:
     for value in node.outputs:
         if not (value.uses() or value.is_graph_output()):
             continue
-        if value.type is not None and not isinstance(value.type, ir.TensorType):
-            kind = type(value.type).__name__.removesuffix("Type").lower()
+        type_, shape = value.type, value.shape
+        if type_ is not None and not isinstance(type_, ir.TensorType):
+            kind = type(type_).__name__.removesuffix("Type").lower()
             return f"its result {value.name!r} is a {kind}", _ONLY_TENSORS
         if value.dtype == ir.DataType.STRING:
             return f"its result {value.name!r} holds strings", _ONLY_TENSORS
-        dims = () if value.shape is None else value.shape.dims
+        dims = () if shape is None else shape.dims
         if min([d for d in dims if isinstance(d, int)], default=0) < 0:
             text = "x".join(map(str, dims))
             help_ = "check sizes and attributes (a window larger than its map?)"

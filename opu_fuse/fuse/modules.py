@@ -158,9 +158,9 @@ def behind_array(modules: Modules, dfg: Dfg, group: Sequence[Match]) -> Sequence
     group as it is where the graph has no such way.
     """
     front = [m for m in group if m.module is not None and m.module in modules.front]
-    if any(modules.kind(m) is ModuleKind.IPA for m in group) or any(
-        modules.kind(m) not in _MOVED for m in front
-    ):
+    if not front or any(modules.kind(m) is ModuleKind.IPA for m in group):
+        return group
+    if any(modules.kind(m) not in _MOVED for m in front):
         return group
     moved = [m for m in front if modules.kind(m) is ModuleKind.COMPARATOR]
     placed: list[Match] = []
