@@ -22,7 +22,10 @@ from tests.rtl.session import Session, hold_rtl_against_functional
 pytestmark = [pytest.mark.rtl, pytest.mark.filterwarnings("ignore:no calibration data")]
 
 
-LONG = (("resnet18", "opu-tiny"), ("resnet18", "opu-micro"))
+LONG = (
+    *(("resnet18", "opu-tiny"), ("resnet18", "opu-micro")),
+    *((name, "opu-1024t") for name in MODELS),  # opu-1024's but for what the next test is about
+)
 
 
 def hold_prepared(model, session: Session, rng):
@@ -45,7 +48,7 @@ def test_a_network_on_rtl_has_the_functional_engines_bits(name, machine, rtl, rn
     hold_prepared(prepared(name), rtl(load_hw(machine)), rng)
 
 
-@pytest.mark.parametrize("machine", ["opu-light", "every-module"])
+@pytest.mark.parametrize("machine", ["opu-light", "opu-1024t", "every-module"])
 def test_squeeze_and_excite_blocks_on_rtl_have_the_functional_engines_bits(
     machine, rtl, rng, tmp_path
 ):
