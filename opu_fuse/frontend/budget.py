@@ -1,8 +1,8 @@
 """How large a network may be: what would take hours, or more memory than there is, ends at once.
 
-Three usual limits, which `--budget` multiplies: elements of one value, elements of all values, and
-multiplications (of convolutions, dense layers, products of matrices, windows of pools). YOLOv3
-with 416 rows takes a quarter of the second and an eighth of the third.
+The usual limits, which `--budget` multiplies: elements of one value, of one constant, of all
+values, and multiplications (of convolutions, dense layers, products of matrices, windows of pools). YOLOv3
+with 416 rows takes a quarter of the third and an eighth of the last.
 """
 
 import functools
@@ -14,6 +14,8 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import is_standard, operand, static_shape
 
 VALUE_ELEMENTS = 1 << 25
+CONSTANT_ELEMENTS = 1 << 27
+"""Weights of a dense layer may be larger than any map: VGG-16 has one of 103 million."""
 ALL_ELEMENTS = 1 << 29
 MULTIPLICATIONS = 1 << 38
 
@@ -42,9 +44,24 @@ def check_budget(model: ir.Model, where: str, factor: float) -> None:
         ):
             continue
         place = f"{where}: node {node.name!r} ({node.op_type})"
-        _require(place, largest, VALUE_ELEMENTS, factor)
+        usual = VALUE_ELEMENTS if _is_computed(node) else CONSTANT_ELEMENTS
+        _require(place, largest, usual, factor)
         _require(place, elements, ALL_ELEMENTS, factor, "in all values up to here")
         _require(place, products, MULTIPLICATIONS, factor, "up to here", "multiplications")
+
+
+def _is_computed(node: ir.Node) -> bool:
+    """Whether a node's results depend on an input of the network."""
+    stack, seen = [node], {node}
+    while stack:
+        for value in stack.pop().inputs:
+            if value is not None and value.is_graph_input():
+                return True
+            producer = None if value is None else value.producer()
+            if producer is not None and producer not in seen:
+                seen.add(producer)
+                stack.append(producer)
+    return False
 
 
 def effort(model: ir.Model) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from onnx import external_data_helper
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.budget import VALUE_ELEMENTS, check_budget
+from opu_fuse.frontend.budget import CONSTANT_ELEMENTS, check_budget
 from opu_fuse.frontend.editing import own_tensors
 from opu_fuse.frontend.examine import Findings, examined, take
 from opu_fuse.frontend.fold import fold_constants
@@ -209,7 +209,7 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> boo
     while True:
         unknown = count_unknown(model)
         try:
-            folded = fold_constants(model, largest=int(budget * VALUE_ELEMENTS))
+            folded = fold_constants(model, largest=int(budget * CONSTANT_ELEMENTS))
         except ForeignError as error:
             raise ModelError(
                 where, f"its constants cannot be computed ({error})", "check the export"

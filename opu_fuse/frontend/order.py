@@ -9,6 +9,9 @@ def sort_nodes(graph: onnx.GraphProto) -> str | None:
     """
     nodes = list(graph.node)
     producer = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    read = ((i, name) for i, node in enumerate(nodes) for name in node.input)
+    if all(producer.get(name, -1) < i for i, name in read):
+        return None
     order: dict[int, None] = {}
     begun: set[int] = set()
     stack = [(i, False) for i in reversed(range(len(nodes)))]
@@ -24,8 +27,7 @@ def sort_nodes(graph: onnx.GraphProto) -> str | None:
         begun.add(index)
         stack.append((index, True))
         stack.extend((producer[i], False) for i in reversed(nodes[index].input) if i in producer)
-    if list(order) != sorted(order):
-        copies = [onnx.NodeProto.FromString(nodes[i].SerializeToString()) for i in order]
-        graph.ClearField("node")
-        graph.node.extend(copies)
+    copies = [onnx.NodeProto.FromString(nodes[i].SerializeToString()) for i in order]
+    graph.ClearField("node")
+    graph.node.extend(copies)
     return None

@@ -18,8 +18,8 @@ _TYPED = ("to", "dtype", "output_dtype")
 def is_of_other_width(model: ir.Model) -> bool:
     """Whether convolutions or dense layers have weights in other floats than float32."""
     weighted = standard_nodes(model.graph, "Conv", "ConvTranspose", "Gemm", "MatMul")
-    weights = [w for n in weighted if constant(w := operand(n, 1)) is not None]
-    return any(w is not None and w.dtype in _OTHER for w in weights)
+    weights = [operand(node, 1) for node in weighted]
+    return any(w and w.dtype in _OTHER and constant(w) is not None for w in weights)
 
 
 def to_float32(model: ir.Model) -> None:
