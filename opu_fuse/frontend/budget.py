@@ -1,8 +1,8 @@
 """How large a network may be: what would take hours, or more memory than there is, ends at once.
 
 The usual limits, which `--budget` multiplies: elements of one value, of one constant, of all
-values, and multiplications (of convolutions, dense layers, products of matrices, windows of pools). YOLOv3
-with 416 rows takes a quarter of the third and an eighth of the last.
+values, and multiplications (of convolutions, dense layers, products of matrices, windows of pools).
+YOLOv3 with 416 rows takes a quarter of the third and an eighth of the last.
 """
 
 import functools
