@@ -196,7 +196,7 @@ class _Graph:
             slopes = np.array(next((a.f for a in node.attribute if a.name == "alpha"), 0.01))
         else:
             slopes = self._constant(node.input[1])
-        if slopes is None:
+        if slopes is None or not np.all(np.isfinite(slopes)):
             return False
         bits = _CONSTANT_BITS - 1
         _, exponent = np.frexp(np.abs(slopes.astype(np.float64)).max(initial=0.0))
