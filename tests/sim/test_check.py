@@ -132,7 +132,7 @@ BOUNDS = {
     "a bias between its steps": (f"f = Conv(d, v, off)  t = {Q}", CONSTANTS),
     "a slope of 1638/2**15": (f"f = LeakyRelu<alpha=0.04998779296875>(d)  t = {Q}", EXACT.why),
     "a slope between those": (f"f = LeakyRelu<alpha=0.05>(d)  t = {Q}", CONSTANTS),
-    "a slope without end": (f"f = LeakyRelu<alpha=1e39>(d)  t = {Q}", CONSTANTS),
+    "a slope without end": (f"f = LeakyRelu<alpha=inf>(d)  t = {Q}", CONSTANTS),
     "a sum with a constant": (f"f = Add(d, on)  t = {Q}", CONSTANTS),
     "a coarse normalisation": (
         f"f = BatchNormalization<epsilon=0.0>(d, coarse, zeros, zeros, ones)  t = {Q}",
