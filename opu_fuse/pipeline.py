@@ -25,6 +25,7 @@ from opu_fuse.errors import DoesNotFit, SpecError, UserError
 from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.fuse.partition import Partition
+from opu_fuse.fuse.share import little_on_machine
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
 from opu_fuse.hw.load import load_hw_text
@@ -241,7 +242,10 @@ class Program:
 
 def compile(model: str | Path | ir.Model, hw: HwSpec, **options: Any) -> Program:  # noqa: A001 public name
     """ONNX model -> program; options are the fields of `Options`."""
-    return Program(bundle=compile_model(model, hw, Options(**options)).bundle, hw=hw)
+    done = compile_model(model, hw, Options(**options))
+    if little := little_on_machine(done.dfg, hw, done.partition):
+        log.warning("%s", little)
+    return Program(bundle=done.bundle, hw=hw)
 
 
 def _require_stages(names: Sequence[str]) -> None:

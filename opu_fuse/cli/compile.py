@@ -70,6 +70,7 @@ def compile_(
 ) -> None:
     """Compile an ONNX model for a machine."""
     from opu_fuse.fuse.partition import added_lines
+    from opu_fuse.fuse.share import little_on_machine
     from opu_fuse.hw.load import load_hw
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import STAGES, Options, Program, compile_model
@@ -127,6 +128,8 @@ def compile_(
     )
     for line in told:
         out.print(line, markup=False)
+    if little := little_on_machine(done.dfg, spec, done.partition):
+        print_plain(f"warning: {little}")
 
 
 def _tile_lines(done: Any, spec: Any, node: str) -> tuple[str, ...]:

@@ -27,8 +27,8 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     bias = owned_bias(dfg, index) if node.op in ACCUMULATING else None
     parts = [dfg[u] for u in dfg.users[index] if dfg[u].kind is Kind.TUPLE_GET]
     if any(r.quant is None for r in parts or (bias or node,)):  # Case 2
-        missing = "is not rounded to int8 in the model (no QuantizeLinear follows)"
-        return f"the result of {node.name} {missing}"
+        why = "it is rounded otherwise" if _is_rounded(node) else "no QuantizeLinear follows"
+        return f"the result of {node.name} is not rounded to int8 in the model ({why})"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
     leaves = _leaves(dfg, operands)
     if node.op in {"add", "multiply", "batch_norm", "prelu"}:
@@ -37,6 +37,12 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     if unfit is None and node.op in _MOVERS and not _keeps_scale(node, leaves, parts, dfg):
         return f"{node.name} only moves values, but those are rounded to different scales"  # Case 4
     return unfit
+
+
+def _is_rounded(node: Node) -> bool:
+    """To 4 or 16 bits, or to several scales."""
+    uses = [] if node.ir_node is None else node.ir_node.outputs[0].uses()
+    return any(use.node.op_type == "QuantizeLinear" for use in uses)
 
 
 def _keeps_scale(node: Node, sources: list[int], parts: list[Node], dfg: Dfg) -> bool:

@@ -11,7 +11,8 @@ import math
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.editing import is_standard, operand, static_shape
+from opu_fuse.frontend.editing import is_standard
+from opu_fuse.model.effort import multiplications
 
 VALUE_ELEMENTS = 1 << 25
 CONSTANT_ELEMENTS = 1 << 27
@@ -20,7 +21,6 @@ ALL_ELEMENTS = 1 << 29
 MULTIPLICATIONS = 1 << 38
 
 _POOLS = ("MaxPool", "AveragePool", "LpPool")
-_MULTIPLYING = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", *_POOLS})
 _LARGE_BUDGET = 1 << 40
 
 
@@ -36,7 +36,7 @@ def check_budget(model: ir.Model, where: str, factor: float) -> None:
             size = _size(value)
             elements += size
             largest = max(largest, size)
-        products += multiplications(node)
+        products += _products(node)
         if (
             largest <= VALUE_ELEMENTS * factor
             and elements <= ALL_ELEMENTS * factor
@@ -67,24 +67,14 @@ def _is_computed(node: ir.Node) -> bool:
 def effort(model: ir.Model) -> tuple[int, int]:
     """(elements of all results, multiplications) of one run."""
     results = (v for node in model.graph for v in node.outputs)
-    return sum(map(_size, results)), sum(map(multiplications, model.graph))
+    return sum(map(_size, results)), sum(map(_products, model.graph))
 
 
-def multiplications(node: ir.Node) -> int:
-    """Of one run of a node; 0 where that is no more than a few for each element."""
-    if node.op_type not in _MULTIPLYING or not node.outputs:
-        return 0
-    result, window = _size(node.outputs[0]), static_shape(operand(node, 1))
-    source = static_shape(operand(node, 0))
-    if is_standard(node, "Conv") and window:
-        return result * math.prod(window[1:])
-    if is_standard(node, "ConvTranspose") and window and source:
-        return math.prod(source) * math.prod(window[1:])
-    if is_standard(node, "MatMul", "Gemm") and source:
-        return result * source[0 if node.attributes.get_int("transA", 0) else -1]
-    if is_standard(node, *_POOLS):
-        return result * math.prod(node.attributes.get_ints("kernel_shape", ()))
-    return 0
+def _products(node: ir.Node) -> int:
+    """Multiplications, with those that the windows of pools stand for."""
+    if is_standard(node, *_POOLS) and node.outputs:
+        return _size(node.outputs[0]) * math.prod(node.attributes.get_ints("kernel_shape", ()))
+    return multiplications(node)
 
 
 def _size(value: ir.Value) -> int:

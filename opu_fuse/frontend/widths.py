@@ -32,8 +32,8 @@ def to_float32(model: ir.Model) -> None:
         for attribute in list(node.attributes.values()):
             node.attributes[attribute.name] = _widened(attribute)
     for value in graph.initializers.values():
-        data = constant(value)
-        if data is not None and value.dtype in _OTHER:
+        data = constant(value) if value.dtype in _OTHER else None
+        if data is not None:
             value.const_value = ir.tensor(_float32(data), name=value.name)
             value.type = ir.TensorType(ir.DataType.FLOAT)
     for value in graph.inputs:

@@ -42,6 +42,8 @@ FORMS: Mapping[str, str] = {
 }
 """In which form machines know an ONNX operator: in words, what `dfg/lower.py` decides in code."""
 
+_DYNAMIC = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
+"""Of models quantised at run time: there are no scales to compile with."""
 TWO_OPERANDS = frozenset({"add", "multiply"})
 """Operators whose second operand decides which kind of module they need."""
 
@@ -87,6 +89,7 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     Change: set `dataflow.operators.{key}` to {kinds}
     Change: add a module of kind {missing} to `dataflow.modules` and map {key} to it in
     `dataflow.operators`
+    Change: compile the float model (the scales of {dynamic} are chosen anew for each image)
     Change: replace {foreign} by operators that the machine runs
     """
     if scope.modules.runners(node.op):
@@ -95,7 +98,7 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     op = "+".join(node.attrs["functions"]) if key == "table" else key
     wanted = kind_for(scope, node)
     if can is None or (wanted is None and op in TWO_OPERANDS):
-        return {"op": op, "foreign": op}
+        return {"op": op, "dynamic" if op in _DYNAMIC else "foreign": op}
     can = can if wanted is None else (wanted,)
     present = {m.kind for m in scope.modules.by_name.values()}
     kinds = [str(kind) for kind in can if kind in present]

@@ -40,6 +40,22 @@ BAD_MODELS = {
 }
 
 
+def test_little_on_the_machine_is_said_in_one_line(opu_fuse, tmp_path):
+    model = conv_model()
+    model.graph.node[0].op_type = "ConvInteger"
+    for value in (*model.graph.input, *model.graph.output):
+        kind = TensorProto.UINT8 if value.name == "x" else TensorProto.INT32
+        value.type.tensor_type.elem_type = kind
+    weight = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.int8), "w")
+    model.graph.initializer[0].CopyFrom(weight)
+    onnx.save(model, tmp_path / "m.onnx")
+    called = opu_fuse("compile", tmp_path / "m.onnx", "--hw", "opu-tiny", "-o", tmp_path / "m.opu")
+    (line,) = [line for line in called.err.splitlines() if line.startswith("warning: ")]
+    assert called.code == 0
+    assert "only 0 % of the multiplications run on opu-tiny" in line
+    assert "; compile the float model (the scales of ConvInteger " in line
+
+
 @pytest.mark.parametrize("case", BAD_MODELS)
 def test_bad_model(case, opu_fuse, tmp_path):
     build, words = BAD_MODELS[case]
