@@ -23,6 +23,7 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError, UserError
 from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
+from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.share import little_on_machine
@@ -58,7 +59,8 @@ STAGES = {
 class Options:
     """strategy: how operators are grouped; calibration: see `frontend/calibration.py`;
     scales: pow2 or free; keep_float: operators left in floating point, to the host; budget: how
-    many times the usual size the network may have; reuse_memory: give dead feature maps' memory to
+    many times the usual size the network may have; shapes, dims: sizes of dynamic dimensions, by
+    input and by their names (`frontend/sizes.py`); reuse_memory: give dead feature maps' memory to
     later ones (False keeps every tensor for comparing); passes: levels, names and instruments;
     print_after: stages (or EVERY) whose results are written as text.
     """
@@ -68,6 +70,8 @@ class Options:
     scales: str = "pow2"
     keep_float: tuple[str, ...] = ()
     budget: float = 1.0
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
     reuse_memory: bool = True
     passes: PassOptions = field(default_factory=PassOptions)
     print_after: tuple[str, ...] = ()
@@ -132,6 +136,7 @@ def prepare_model(
         keep_float=options.keep_float,
         quantised=quantised,
         budget=options.budget,
+        sizes=Sizes(shapes=options.shapes, dims=options.dims),
         rewriting=options.strategy in REWRITING,
     )
 
@@ -188,12 +193,19 @@ def partition_model(
     strategy: str = DEFAULT_STRATEGY,
     *,
     budget: float = 1.0,
+    sizes: Sizes = NO_SIZES,
 ) -> tuple[Dfg, Partition]:
     """The DFG of a model and its groups, legal or not; needs no quantisation. Groups that the
     machine cannot run are fused again as `compile` does, but for `greedy`, which is shown as
     published. Copies that `compile` would add are named, and are in no group.
     """
-    prepared = prepare(model, quantised=False, budget=budget, rewriting=strategy in REWRITING)
+    prepared = prepare(
+        model,
+        quantised=False,
+        budget=budget,
+        sizes=sizes,
+        rewriting=strategy in REWRITING,
+    )
     dfg = build_dfg(prepared.canonical, quantised=False)
     forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     tiles: TileCache = {}
@@ -210,10 +222,19 @@ def partition_model(
 
 
 def partition(
-    model: str | Path | ir.Model, hw: HwSpec, strategy: str = DEFAULT_STRATEGY
+    model: str | Path | ir.Model,
+    hw: HwSpec,
+    strategy: str = DEFAULT_STRATEGY,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
 ) -> Partition:
-    """Groups of a model, legal or not (`Partition.violations` says why not)."""
-    return partition_model(model, hw, strategy)[1]
+    """Groups of a model, legal or not (`Partition.violations` says why not). shapes, dims: as in
+    `Options`.
+    """
+    return partition_model(model, hw, strategy, sizes=Sizes(shapes=shapes or {}, dims=dims or {}))[
+        1
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

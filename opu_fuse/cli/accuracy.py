@@ -9,12 +9,16 @@ from opu_fuse.cli.arguments import (
     AsJson,
     Budget,
     Calibration,
+    Dims,
     Hw,
     KeepFloat,
     Model,
     Scales,
     ScalesOf,
+    Shapes,
     Strategy,
+    dims_of,
+    shapes_of,
 )
 from opu_fuse.cli.console import out, print_json, share_bar
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
@@ -35,6 +39,8 @@ def accuracy(
     keep_float: KeepFloat = None,
     strategy: Strategy = DEFAULT_STRATEGY,
     budget: Budget = 1.0,
+    shape: Shapes = None,
+    dim: Dims = None,
     no_remedies: Annotated[
         bool, typer.Option("--no-remedies", help="do not try what may lose less")
     ] = False,
@@ -59,6 +65,8 @@ def accuracy(
             keep_float=tuple(keep_float or ()),
             strategy=strategy,
             budget=budget,
+            shapes=shapes_of(shape),
+            dims=dims_of(dim),
         )
     if as_json:
         print_json(accuracy_json(found))

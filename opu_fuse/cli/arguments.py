@@ -34,4 +34,44 @@ KeepFloat = Annotated[
     list[str] | None,
     typer.Option("--keep-float", metavar="NODE", help="leave an operator unrounded, to the host"),
 ]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="INPUT=1,3,320,320", help="shape of an input that is dynamic"),
+]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=320", help="size of a dynamic dimension, by its name"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of tables")]
+
+
+def shapes_of(texts: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """`NAME=1,3,320,320` texts -> shapes by name."""
+    return {name: _numbers("--shape", name, text) for name, text in _parts("--shape", texts)}
+
+
+def dims_of(texts: list[str] | None) -> dict[str, int]:
+    """`NAME=320` texts -> sizes by name."""
+    found = {name: _numbers("--dim", name, text) for name, text in _parts("--dim", texts)}
+    for name, numbers in found.items():
+        if len(numbers) != 1:
+            raise typer.BadParameter(f"--dim {name} takes one number, {len(numbers)} are given")
+    return {name: numbers[0] for name, numbers in found.items()}
+
+
+def _parts(option: str, texts: list[str] | None) -> list[tuple[str, str]]:
+    parts = [text.rpartition("=") for text in texts or ()]
+    names = [name for name, _, _ in parts]
+    for name, _, text in parts:
+        if not name:
+            raise typer.BadParameter(f"{option} {text} has no NAME= in front of its numbers")
+        if names.count(name) > 1:
+            raise typer.BadParameter(f"{option} {name} stands twice")
+    return [(name, text) for name, _, text in parts]
+
+
+def _numbers(option: str, name: str, text: str) -> tuple[int, ...]:
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() for number in numbers):
+        raise typer.BadParameter(f"{option} {name}: {text!r} is no list of numbers as 1,3,320,320")
+    return tuple(map(int, numbers))

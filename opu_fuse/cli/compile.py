@@ -8,12 +8,16 @@ import typer
 from opu_fuse.cli.arguments import (
     Budget,
     Calibration,
+    Dims,
     Hw,
     KeepFloat,
     Model,
     Scales,
     ScalesOf,
+    Shapes,
     Strategy,
+    dims_of,
+    shapes_of,
 )
 from opu_fuse.cli.console import out, print_plain, progress_bar
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
@@ -31,6 +35,8 @@ def compile_(
     scales: ScalesOf = Scales.POW2,
     keep_float: KeepFloat = None,
     budget: Budget = 1.0,
+    shape: Shapes = None,
+    dim: Dims = None,
     keep_tensors: Annotated[
         bool,
         typer.Option(
@@ -92,6 +98,8 @@ def compile_(
         scales=scales,
         keep_float=tuple(keep_float or ()),
         budget=budget,
+        shapes=shapes_of(shape),
+        dims=dims_of(dim),
         reuse_memory=not keep_tensors,
         passes=passes,
         print_after=tuple(print_after or ()),

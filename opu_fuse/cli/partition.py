@@ -4,7 +4,17 @@ from typing import Annotated
 
 import typer
 
-from opu_fuse.cli.arguments import AsJson, Budget, Hw, Model, Strategy
+from opu_fuse.cli.arguments import (
+    AsJson,
+    Budget,
+    Dims,
+    Hw,
+    Model,
+    Shapes,
+    Strategy,
+    dims_of,
+    shapes_of,
+)
 from opu_fuse.cli.console import print_json, print_lines
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
 
@@ -25,9 +35,12 @@ def partition(
         ),
     ] = None,
     budget: Budget = 1.0,
+    shape: Shapes = None,
+    dim: Dims = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how operators are grouped; an illegal grouping is shown with its violations."""
+    from opu_fuse.frontend.sizes import Sizes
     from opu_fuse.fuse.explain import explain as explanation
     from opu_fuse.fuse.to_json import partition_to_json
     from opu_fuse.hw.load import load_hw
@@ -36,9 +49,10 @@ def partition(
 
     if as_json and explain is not None:
         raise typer.BadParameter("--json holds all reasons already; leave --explain out")
+    sizes = Sizes(shapes=shapes_of(shape), dims=dims_of(dim))
     spec = load_hw(hw)
     with no_collection():
-        dfg, found = partition_model(model, spec, strategy, budget=budget)
+        dfg, found = partition_model(model, spec, strategy, budget=budget, sizes=sizes)
         if as_json:
             print_json(partition_to_json(dfg, spec, found))
             return

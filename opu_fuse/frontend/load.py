@@ -29,6 +29,7 @@ from opu_fuse.frontend.shapes import (
     infer_shapes,
     set_inferred,
 )
+from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.frontend.steps import nothing, step, telling_step
 from opu_fuse.frontend.validate import check_file, check_network, not_onnx
 from opu_fuse.frontend.widths import is_of_other_width, to_float32
@@ -58,21 +59,21 @@ def load_model(model: ModelLike) -> ir.Model:
     return load(model).model
 
 
-def load(model: ModelLike, *, budget: float = 1.0) -> Loaded:
+def load(model: ModelLike, *, budget: float = 1.0, sizes: Sizes = NO_SIZES) -> Loaded:
     """Read and normalise a model; the caller's object is not changed.
 
-    budget: how many times the usual size it may have (`budget.py`). Raises ModelError where the
-    file cannot be read, is not valid ONNX, or holds what neither a machine nor the host can run
-    (docs/models.md has the list).
+    budget: how many times the usual size it may have (`budget.py`). sizes: of dynamic dimensions
+    (`sizes.py`). Raises ModelError where the file cannot be read, is not valid ONNX, or holds what
+    neither a machine nor the host can run (docs/models.md has the list).
     """
-    return telling_step("load", nothing(), lambda _: _load(model, budget))[1]
+    return telling_step("load", nothing(), lambda _: _load(model, budget, sizes))[1]
 
 
-def _load(given: ModelLike, budget: float) -> tuple[ir.Model, Loaded]:
+def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loaded]:
     where, data, folder = _read(given)
     proto, source_hash = _parse(where, data), hashlib.sha256(data).hexdigest()
     del data  # as large as the weights, which are in `proto` now
-    check_file(proto, where)
+    check_file(proto, where, sizes)
     _load_external_data(where, proto, folder)
     sort_nodes(proto.graph)  # of a cycle onnx tells
     with examined(proto, where) as findings:

@@ -21,6 +21,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.qdq import is_dequantize, is_quantised
+from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.frontend.steps import NAMES, step, telling_step
 from opu_fuse.frontend.transforms import PASSES, canonicalise
 from opu_fuse.frontend.weights import release
@@ -62,6 +63,7 @@ def prepare(
     keep_float: Sequence[str] = (),
     quantised: bool = True,
     budget: float = 1.0,
+    sizes: Sizes = NO_SIZES,
     rewriting: bool = False,
 ) -> Prepared:
     """Load, clean up, quantise (unless it is quantised already) and bring into canonical form.
@@ -70,10 +72,11 @@ def prepare(
     `calibration.py`. scales: "pow2" or "free". keep_float: operators, by name of the file or of the
     canonical model, that are left in floating point, to the host. quantised=False gives the same
     graph with float weights and no annotations. budget: how many times the usual size the network
-    may have (`budget.py`). rewriting: bring it into the form for fusing (`transforms.REWRITES`).
-    All is run as passes. Raises ModelError when the input cannot be handled.
+    may have (`budget.py`). sizes: of dynamic dimensions (`sizes.py`). rewriting: bring it into the
+    form for fusing (`transforms.REWRITES`). All is run as passes. Raises ModelError when the input
+    cannot be handled.
     """
-    loaded = load(model_or_path, budget=budget)
+    loaded = load(model_or_path, budget=budget, sizes=sizes)
     model, warnings = loaded.model, list(loaded.warnings)
     if given_quantised := is_quantised(model):
         if calibration is not None:

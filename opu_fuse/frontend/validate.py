@@ -16,6 +16,7 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import constant, operand, standard_nodes, static_shape
 from opu_fuse.frontend.numbers import mistake_of_constant, mistake_of_numbers
 from opu_fuse.frontend.qdq import mistake_of_scales
+from opu_fuse.frontend.sizes import NO_SIZES, Sizes, fix_sizes, shape_text
 from opu_fuse.frontend.windowed import mistake_of_window
 from opu_fuse.model.folding import holds_graphs
 
@@ -30,16 +31,19 @@ _CHECK = "check the export with onnx.checker"
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
-def check_file(proto: onnx.ModelProto, where: str) -> None:
-    """Raises ModelError for what onnx need not look at any more. A dynamic batch becomes 1."""
+def check_file(proto: onnx.ModelProto, where: str, sizes: Sizes = NO_SIZES) -> None:
+    """Raises ModelError for what onnx need not look at any more. Dynamic dimensions get the sizes
+    that are given, a dynamic batch becomes 1.
+    """
     if not proto.HasField("graph") or not proto.opset_import or not proto.graph.output:
         raise not_onnx(where, "it holds no ONNX graph")
     _check_texts(proto, where)
     _check_opset(proto, where)
     weights = {weight.name for weight in proto.graph.initializer}
-    for value in proto.graph.input:
-        if value.name not in weights:
-            _fix_input(value, where)
+    inputs = [value for value in proto.graph.input if value.name not in weights]
+    fix_sizes([v for v in inputs if v.type.HasField("tensor_type")], sizes, where)
+    for value in inputs:
+        _fix_input(value, where)
     outputs = Counter(value.name for value in proto.graph.output)
     name, times = outputs.most_common(1)[0]
     if times > 1:
@@ -106,7 +110,7 @@ def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
         )
     if not tensor.HasField("shape"):
         raise ModelError(
-            where, f"input {value.name!r} has no shape", "export it with a fixed input shape"
+            where, f"input {value.name!r} has no shape", f"give one with --shape {value.name}=1,…"
         )
     for axis, dim in enumerate(tensor.shape.dim):
         if not dim.HasField("dim_value") and axis == 0:
@@ -116,7 +120,7 @@ def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
             raise ModelError(
                 where,
                 f"dimension {axis}{label} of input {value.name!r} is dynamic",
-                "export it with fixed sizes; only the batch may be dynamic",
+                f"fix it with {_options(value, dim)}",
             )
         if dim.dim_value < 0:
             raise ModelError(
@@ -124,6 +128,12 @@ def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
                 f"dimension {axis} of input {value.name!r} is {dim.dim_value}",
                 "export it with fixed sizes",
             )
+
+
+def _options(value: onnx.ValueInfoProto, dim: onnx.TensorShapeProto.Dimension) -> str:
+    """What fixes a dynamic dimension."""
+    by_name = f"--dim {dim.dim_param}=… or " if dim.dim_param else ""
+    return f"{by_name}--shape {value.name}={shape_text(value)}, all in numbers"
 
 
 def _check_weights(graph: onnx.GraphProto, where: str) -> None:

@@ -225,3 +225,30 @@ def test_greedy_grouping_that_is_illegal_is_refused_by_compile(opu_fuse, tmp_pat
         opu_fuse("compile", *arguments, "-o", tmp_path / "m.opu"), "greedy", "--strategy matched"
     )
     assert not (tmp_path / "m.opu").exists()
+
+
+def test_sizes_of_dynamic_dimensions(opu_fuse, tmp_path):
+    source, target = tmp_path / "m.onnx", tmp_path / "m.opu"
+    onnx.save(conv_model(shape=(1, 3, "height", "width")), source)
+    both = ("compile", source, "--hw", "opu-tiny", "-o", target, "--dim", "height=8")
+    refused(opu_fuse(*both), "--dim width=…", "--shape x=1,3,8,width")
+    assert opu_fuse(*both, "--shape", "x=1,3,8,9").code == 0
+    groups = opu_fuse("partition", source, "--hw", "opu-tiny", "--shape", "x=1,3,8,9")
+    assert groups.code == 0
+    assert "1 groups" in groups.out
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--shape", "1,3,8,8"), "no NAME="),
+        (("--shape", "x=1,3,a,8"), "'1,3,a,8' is no list of numbers"),
+        (("--dim", "height=8,9"), "one number"),
+        (("--dim", "h=8", "--dim", "h=9"), "--dim h stands twice"),
+    ],
+)
+def test_sizes_that_are_no_numbers_are_wrong_usage(given, message, opu_fuse, tmp_path):
+    onnx.save(conv_model(shape=(1, 3, "height", 8)), tmp_path / "m.onnx")
+    called = opu_fuse("partition", tmp_path / "m.onnx", "--hw", "opu-tiny", *given)
+    assert called.code == 2
+    assert message in " ".join(called.err.replace("│", " ").split())

@@ -1,0 +1,94 @@
+"""Sizes that the user gives to dynamic dimensions: by input, or by the name of the dimension."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+
+from opu_fuse.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """shapes: of inputs, by name. dims: of dimensions that the model has a name for, as `height`,
+    wherever they stand.
+    """
+
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+
+NO_SIZES = Sizes()
+
+
+def fix_sizes(inputs: Sequence[onnx.ValueInfoProto], sizes: Sizes, where: str) -> None:
+    """Write sizes into the inputs of a model, in place. Raises ModelError where a name is wrong, a
+    rank does not fit, or a dimension would have two sizes.
+    """
+    for name, size in sizes.dims.items():
+        names = {dim.dim_param for dim in _dims(inputs)} - {""}
+        if name not in names:
+            raise _unknown(where, "dynamic dimension", name, names)
+        _fix(inputs, name, size, f"{where}: dimension {name!r}")
+    by_name = {value.name: value for value in inputs}
+    for name, shape in sizes.shapes.items():
+        if name not in by_name:
+            raise _unknown(where, "input", name, by_name)
+        _fix_shape(inputs, by_name[name], shape, f"{where}: input {name!r}")
+
+
+def _dims(inputs: Iterable[onnx.ValueInfoProto]) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    for value in inputs:
+        yield from value.type.tensor_type.shape.dim
+
+
+def _fix(inputs: Sequence[onnx.ValueInfoProto], name: str, size: int, place: str) -> None:
+    if size < 1:
+        raise ModelError(place, f"it cannot be {size}", "give a size from 1 on")
+    for dim in _dims(inputs):
+        if dim.dim_param == name:
+            dim.dim_value = size
+
+
+def _fix_shape(
+    inputs: Sequence[onnx.ValueInfoProto],
+    value: onnx.ValueInfoProto,
+    shape: Sequence[int],
+    place: str,
+) -> None:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in shape)
+    dims, text = tensor.shape.dim, ",".join(map(str, shape))
+    if len(dims) != len(shape):
+        what = f"it has {len(dims)} dimensions ({shape_text(value)}), {text} has {len(shape)}"
+        raise ModelError(place, what, "give all of them, the batch first")
+    for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
+        if dim.HasField("dim_value") and dim.dim_value != size:
+            what = f"its dimension {axis} is {dim.dim_value}, the shape {text} says {size}"
+            raise ModelError(place, what, f"give {dim.dim_value} there, or export it so")
+        if dim.dim_param:
+            _fix(inputs, dim.dim_param, size, place)
+        elif size < 1:
+            what = f"its dimension {axis} cannot be {size}"
+            raise ModelError(place, what, "give sizes from 1 on")
+        dim.dim_value = size
+
+
+def shape_text(value: onnx.ValueInfoProto, unknown: str = "?") -> str:
+    """The shape of an input as `--shape` takes it; names of dynamic dimensions as they are, unnamed
+    ones as `unknown`.
+    """
+    return ",".join(
+        str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or unknown
+        for dim in _dims([value])
+    )
+
+
+def _unknown(where: str, kind: str, name: str, known: Iterable[str]) -> ModelError:
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    has = f"it has {', '.join(map(repr, names[:5]))}" if names else "it has none"
+    help_ = f"did you mean {near[0]!r}?" if near else has
+    return ModelError(where, f"no {kind} is called {name!r}", help_)
