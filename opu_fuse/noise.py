@@ -12,6 +12,9 @@ from opu_fuse.dfg.interpret import Values
 from opu_fuse.frontend.calibration import Sample
 from opu_fuse.frontend.floating import FloatModel
 
+_CLAMPS = frozenset({"relu", "clip", "max_pool"})
+"""What makes the same of values that int8 has cut off, unless they lie inside the result's span."""
+
 
 class Measured:
     """Sums over samples.
@@ -25,8 +28,9 @@ class Measured:
     ) -> None:
         rounded = [n for n in dfg.nodes if n.quant is not None and n.kind is not Kind.CONST]
         self._dfg, self._host = dfg, host
-        self._float = FloatModel(floating, [n.value for n in rounded] if tensors else ())
-        self._nodes = [n for n in rounded if n.value in self._float.names]
+        looked_at = [n for n in rounded if not _is_clamped(dfg, n)] if tensors else []
+        self._float = FloatModel(floating, [n.value for n in looked_at])
+        self._nodes = [n for n in looked_at if n.value in self._float.names]
         self._sums = {n.value: _Noise() for n in self._nodes}
         self._own = {n.value: _Noise() for n in self._nodes}
         self._clipped = dict.fromkeys(self._sums, 0)
@@ -58,10 +62,12 @@ class Measured:
     def _tensor(self, node: Node) -> TensorLoss:
         assert node.quant is not None
         maker = node
-        if node.owner is not None:
-            maker = self._dfg[node.owner]
-        elif node.kind is Kind.TUPLE_GET:
-            maker = self._dfg[node.operands[0]]
+        while maker.op in _CLAMPS and _is_clamped(self._dfg, self._dfg[maker.operands[0]]):
+            maker = self._dfg[maker.operands[0]]
+        if maker.owner is not None:
+            maker = self._dfg[maker.owner]
+        elif maker.kind is Kind.TUPLE_GET:
+            maker = self._dfg[maker.operands[0]]
         on_host = maker.index in self._host or maker.is_host
         place = "input" if node.kind is Kind.VAR else "host" if on_host else "machine"
         name = node.value
@@ -75,6 +81,13 @@ class Measured:
             scale=node.quant.per_tensor,
             clipped=self._clipped[name] / self._sums[name].count,
         )
+
+
+def _is_clamped(dfg: Dfg, node: Node) -> bool:
+    """Only clamps read it: what int8 cuts off before is no loss."""
+    readers = [dfg[u] for u in dfg.users[node.index]]
+    cut = all(r.op in _CLAMPS and r.quant == node.quant for r in readers)
+    return bool(readers) and cut and node.index not in dfg.outputs
 
 
 class _Noise:

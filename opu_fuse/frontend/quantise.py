@@ -29,7 +29,7 @@ from opu_fuse.frontend.order import sort_nodes
 from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import (
     BIAS_LIMIT,
-    activation_scales,
+    activation_quants,
     round_normalisations,
     round_slopes,
     weight_scales,
@@ -107,11 +107,12 @@ def quantise_with(
     proto, weights = lean_proto(model, nodes)
     sizes = {v.name or "": static_shape(v) or () for v in values}
     ranges = collect(proto, sizes, found, weights, seconds=_patience(model, len(found)))
-    chosen = activation_scales(model.graph, ranges, pow2=scales == "pow2")
+    quants = activation_quants(model.graph, ranges, pow2=scales == "pow2")
+    chosen = {name: quant.per_tensor for name, quant in quants.items()}
     if scales == "pow2":
         round_normalisations(proto.graph, chosen)
     round_slopes(proto.graph)
-    overrides = {name: [_override(scale)] for name, scale in chosen.items()}
+    overrides = {name: [_override(q.per_tensor, q.zero_point)] for name, q in quants.items()}
     overrides |= _constant_overrides(nodes, chosen, pow2=scales == "pow2")
     outputs = _take_inputs_out_of_outputs(proto.graph)
     add_infer_metadata(proto)  # all shapes are known: spares a way through the disk
@@ -315,11 +316,11 @@ def _wider(old: list[dict[str, Any]] | None, new: list[dict[str, Any]]) -> list[
     return [max(a, b, key=lambda o: float(o["scale"])) for a, b in zip(old, new, strict=True)]
 
 
-def _override(scale: float) -> dict[str, Any]:
+def _override(scale: float, zero_point: int = 0) -> dict[str, Any]:
     from onnxruntime.quantization import QuantType
 
     return {
         "scale": np.array(scale, np.float32),
-        "zero_point": np.array(0, np.int8),
+        "zero_point": np.array(zero_point, np.int8),
         "quant_type": QuantType.QInt8,
     }

@@ -1,16 +1,17 @@
 """Choosing scales.
 
-Activations: int8, symmetric (zero point 0), one scale per group of tensors that must share it,
-because the operators between them move or select values without computing new ones. `pow2`: the
-power of two with the least squared error on the values that other operators read, while no tensor
-of the group clips more than MAX_CLIPPED of its values. `free`: the largest value maps to 127.
+Activations: int8, one scale and zero point per group of tensors that must share it, because the
+operators between them move or select values without computing new ones. `pow2`: zero point 0 and
+the power of two with the least squared error on the values that other operators read, while no
+tensor of the group clips more than MAX_CLIPPED of its values. `free`: the span with the least
+squared error on these values (`spans.py`).
 
 Weights: int8, per output channel. Powers of two are chosen by the squared error between the one
 that clips nothing and the next smaller one; a channel's scale is at least such that its bias fits
 int32 and the shift of the requantiser stays below MAX_SHIFT.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -19,7 +20,9 @@ from onnx import numpy_helper
 
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand
 from opu_fuse.frontend.ranges import Range
+from opu_fuse.frontend.spans import free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
+from opu_fuse.quant import QuantParams
 
 MAX_CLIPPED = 0.01
 MAX_SHIFT = 31
@@ -61,7 +64,7 @@ def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]
             name = parent[name]
         return name
 
-    for values in _ties(graph).values():
+    for values in _ties(graph, tensors).values():
         names = [v.name for v in values if v is not None and v.name in parent]
         for name in names[1:]:
             parent[find(name or "")] = find(names[0] or "")
@@ -71,11 +74,13 @@ def tied_groups(graph: ir.Graph, tensors: Sequence[str]) -> list[tuple[str, ...]
     return [tuple(group) for group in groups.values()]
 
 
-def _ties(graph: ir.Graph) -> dict[ir.Node, tuple[ir.Value | None, ...]]:
-    """Nodes that move or select values -> what has one scale there."""
+def _ties(graph: ir.Graph, rounded: Collection[str]) -> dict[ir.Node, tuple[ir.Value | None, ...]]:
+    """Nodes that move or select values, to where they are rounded -> what has one scale there."""
     inside = {node: whole for whole in composites(graph).values() for node in whole.nodes}
     found: dict[ir.Node, tuple[ir.Value | None, ...]] = {}
     for node in graph:
+        if not any(v.name in rounded for v in node.outputs):
+            continue
         whole = inside.get(node)
         if whole is not None and whole.op == SHUFFLE:
             found[node] = (whole.source, *whole.nodes[-1].outputs)
@@ -85,33 +90,30 @@ def _ties(graph: ir.Graph) -> dict[ir.Node, tuple[ir.Value | None, ...]]:
     return found
 
 
-def read_by_others(graph: ir.Graph) -> set[str]:
-    """Values whose accuracy counts: model outputs and what an operator that computes reads."""
+def read_by_others(graph: ir.Graph, rounded: Collection[str]) -> set[str]:
+    """Values whose accuracy counts: model outputs and what an operator reads that computes, or
+    whose result is not rounded.
+    """
     names = {v.name or "" for v in graph.outputs}
-    ties = _ties(graph)
+    ties = _ties(graph, rounded)
     for node in graph:
-        if node not in ties:
+        if node not in ties or node.op_type == "AveragePool":
             names.update(v.name or "" for v in node.inputs if v is not None)
     return names
 
 
-def activation_scales(
+def activation_quants(
     graph: ir.Graph, ranges: Mapping[str, Range], *, pow2: bool
-) -> dict[str, float]:
-    """One scale per tensor of `ranges`, equal within tied groups."""
-    counts = read_by_others(graph)
-    scales: dict[str, float] = {}
+) -> dict[str, QuantParams]:
+    """Scale and zero point of each tensor of `ranges`, equal within tied groups."""
+    counts = read_by_others(graph, ranges)
+    found: dict[str, QuantParams] = {}
     for group in tied_groups(graph, list(ranges)):
         read = [ranges[t] for t in group if t in counts] or [ranges[group[-1]]]
         members = [ranges[t] for t in group]
-        scale = _pow2_scale(members, read) if pow2 else _free_scale(members)
-        scales.update(dict.fromkeys(group, scale))
-    return scales
-
-
-def _free_scale(members: Sequence[Range]) -> float:
-    largest = max(r.largest for r in members)
-    return float(np.float32(largest / 127.0)) if largest > 1e-30 else 1.0
+        quant = QuantParams(scale=(_pow2_scale(members, read),)) if pow2 else free_quant(read)
+        found.update(dict.fromkeys(group, quant))
+    return found
 
 
 def _pow2_scale(members: Sequence[Range], read: Sequence[Range]) -> float:
@@ -124,7 +126,7 @@ def _pow2_scale(members: Sequence[Range], read: Sequence[Range]) -> float:
         scale = 2.0 ** (exponent - step)
         if step and any(_clipped(r, scale) > MAX_CLIPPED for r in members):
             break
-        error = sum(_relative_error(r.kept, scale) for r in read)
+        error = sum(relative_error(r.kept, scale) for r in read)
         if error < best_error:
             best, best_error = scale, error
     while any(_clipped(r, best) > MAX_CLIPPED for r in members):
@@ -137,15 +139,6 @@ def _clipped(r: Range, scale: float) -> float:
     if r.largest <= 127.5 * scale:
         return 0.0
     return float(np.mean(np.abs(r.kept) > 127.5 * scale))
-
-
-def _relative_error(values: np.ndarray, scale: float) -> float:
-    values = values.astype(np.float64)
-    power = float(np.mean(np.square(values)))
-    if power == 0.0:
-        return 0.0
-    rounded = np.clip(np.rint(values / scale), -128, 127) * scale
-    return float(np.mean(np.square(values - rounded))) / power
 
 
 def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarray:

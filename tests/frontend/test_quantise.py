@@ -132,12 +132,21 @@ def test_tensors_are_alive_and_not_saturated(
     assert result.qdq is not None
     values = reference(result.qdq, image(result.canonical))
     integers = {n: v for n, v in values.items() if v.dtype == np.int8}
-    assert len(integers) == len([n for n in result.qdq.graph.node if n.op_type == "QuantizeLinear"])
+    constants = {t.name: onnx.numpy_helper.to_array(t) for t in result.qdq.graph.initializer}
+    rounding = [n for n in result.qdq.graph.node if n.op_type == "QuantizeLinear"]
+    zeros = {n.output[0]: constants[n.input[2]] for n in rounding}
+    cut_off_behind = {
+        v.meta.get("opu_fuse.tensor")
+        for node in result.canonical.graph
+        for v in node.outputs
+        if v.uses() and all(u.node.op_type in {"Relu", "Clip", "MaxPool"} for u in v.uses())
+    }
+    assert len(integers) == len(rounding)
     for tensor, value in integers.items():
         enough = 32 if value.size > 500 else 8
         assert np.unique(value).size >= enough, tensor
-        saturated = np.sum((value == 127) | (value == -128))
-        assert saturated <= max(0.05 * value.size, 1), tensor
+        saturated = np.sum((value == 127) | ((value == -128) & (zeros[tensor] != -128)))
+        assert saturated <= max(0.05 * value.size, 1) or tensor in cut_off_behind, tensor
 
 
 @pytest.mark.parametrize("name", NETWORKS)
