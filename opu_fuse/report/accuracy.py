@@ -7,7 +7,7 @@ from rich.table import Table
 
 from opu_fuse.bundle.accuracy import Accuracy, OutputLoss
 from opu_fuse.report.json import SCHEMA_VERSION, Tree
-from opu_fuse.report.tables import new_table, plain
+from opu_fuse.report.tables import new_table, plain, short
 
 SHOWN = 20
 """Rows of the table; JSON has all."""
@@ -16,13 +16,13 @@ SHOWN = 20
 def accuracy_table(found: Accuracy) -> Table:
     """The tensors that are furthest from the float model, the worst first."""
     samples = f"{found.samples} sample{'s' * (found.samples != 1)}"
-    made = new_table(f"{found.model} on {found.machine}, {found.scales} scales, {samples}")
+    made = new_table(f"{short(found.model)} on {found.machine}, {found.scales} scales, {samples}")
     for name in ("layer", "operator", "runs on"):
         made.add_column(name, overflow="fold")
     for name in ("SNR dB", "layer alone", "scale", "clipped"):
         made.add_column(name, justify="right")
     for t in found.tensors[:SHOWN]:
-        names = (plain(text) for text in (t.layer, t.op, t.place))
+        names = (plain(text) for text in (short(t.layer), t.op, t.place))
         ratios = (_ratio(t.ratio), _ratio(t.own))
         made.add_row(*names, *ratios, f"{t.scale:.3g}", _share(t.clipped))
     if (more := len(found.tensors) - SHOWN) > 0:

@@ -13,6 +13,9 @@ from opu_fuse.report.rows import group_rows, has_cycles, host_summary, per_sampl
 if TYPE_CHECKING:
     from opu_fuse.bundle.result import CheckResult, RunResult  # compiling has none
 
+NAME_LENGTH = 48
+"""Characters of a name in a table; exporters write paths of a hundred."""
+
 
 def groups_table(bundle: Bundle, result: "RunResult | None" = None) -> Table:
     """Every group: operators, modules, MACs, cycles, MAC efficiency, DRAM bytes, and their sum.
@@ -23,7 +26,7 @@ def groups_table(bundle: Bundle, result: "RunResult | None" = None) -> Table:
     rows = group_rows(bundle, result)
     hw = machine_of(bundle)
     source = f"measured, {result.engine}" if result and has_cycles(result) else "predicted"
-    table = new_table(f"{bundle.model} on {hw.name}")
+    table = new_table(f"{short(bundle.model)} on {hw.name}")
     table.add_column("#", justify="right")
     for name in ("group", "operators", "modules"):
         table.add_column(name, overflow="fold")
@@ -32,7 +35,7 @@ def groups_table(bundle: Bundle, result: "RunResult | None" = None) -> Table:
     for row in rows:
         table.add_row(
             str(row.group.index),
-            plain(row.group.name),
+            plain(short(row.group.name)),
             plain(row.operators),
             plain(row.modules),
             _number(row.group.macs),
@@ -81,7 +84,9 @@ def _count(number: int, what: str) -> str:
 
 def memory_table(bundle: Bundle) -> Table:
     """The memory window from its start: constants, feature maps with their lifetimes, program."""
-    table = new_table(f"{bundle.model}: memory window of {_number(bundle.window_bytes)} bytes")
+    table = new_table(
+        f"{short(bundle.model)}: memory window of {_number(bundle.window_bytes)} bytes"
+    )
     for name in ("offset", "bytes"):
         table.add_column(name, justify="right")
     for name in ("what", "layout", "groups"):
@@ -96,7 +101,7 @@ def memory_table(bundle: Bundle) -> Table:
         born = "input" if t.first_group < 0 else str(t.first_group)
         rows.append((t.offset, y.size_bytes, t.name, layout, f"{born} .. {t.last_group}"))
     for offset, size, what, layout, groups in sorted(rows):
-        table.add_row(f"{offset:#x}", _number(size), plain(what), layout, groups)
+        table.add_row(f"{offset:#x}", _number(size), plain(short(what)), layout, groups)
     return table
 
 
@@ -115,6 +120,14 @@ def counters_table(result: "RunResult") -> Table:
 def new_table(title: str) -> Table:
     """An empty table."""
     return Table(title=plain(title), title_justify="left")
+
+
+def short(name: str) -> str:
+    """A name of at most NAME_LENGTH characters: of longer ones the middle is left out. JSON has
+    them whole.
+    """
+    half = NAME_LENGTH // 2
+    return name if len(name) <= NAME_LENGTH else f"{name[: half - 1]}…{name[-half:]}"
 
 
 def plain(text: str) -> Text:

@@ -1,13 +1,15 @@
 """Tables say what was measured and what was only predicted, and their sums are sums."""
 
 import io
+import json
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from opu_fuse.bundle.result import GroupCounters, RunResult
-from opu_fuse.report.tables import counters_table, groups_table, memory_table
+from opu_fuse.report.json import inspect_json
+from opu_fuse.report.tables import counters_table, groups_table, memory_table, short
 from opu_fuse.sim.engine import run
 from tests.bundle.sample import HW, sample_bundle, sample_input
 
@@ -63,6 +65,25 @@ def test_names_with_brackets_are_no_markup():
     bundle = sample_bundle()
     group = replace(bundle.groups[0], name="[red]conv[/red] [1]")
     assert "[red]conv[/red] [1]" in text_of(groups_table(replace(bundle, groups=(group,))))
+
+
+def test_long_names_lose_their_middle_in_tables_and_nothing_in_json():
+    long = "/model/backbone/stage2/" + "block/" * 15 + "conv2/Conv"
+    kept = "/model/backbone/stage2/" + "…" + long[-24:]
+    bundle = sample_bundle()
+    bundle = replace(
+        bundle,
+        model=long,
+        groups=(replace(bundle.groups[0], name=long),),
+        tensors=tuple(replace(t, name=long) for t in bundle.tensors[:1]),
+    )
+    for table in (groups_table(bundle), memory_table(bundle)):
+        text = text_of(table)
+        assert long not in text
+        assert text.count(kept) == 2  # the title, too
+    assert long in json.dumps(inspect_json(bundle, memory=True))
+    assert short(long[:48]) == long[:48]
+    assert len(short(long)) == 48
 
 
 def test_the_memory_map_is_in_address_order_with_lifetimes():
