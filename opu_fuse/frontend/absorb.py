@@ -21,10 +21,13 @@ from opu_fuse.frontend.editing import (
     constant,
     detach,
     filter_axis,
+    insert_before,
     is_standard,
     own_tensors,
     quant_of,
     replace_value,
+    rewrite,
+    static_shape,
 )
 from opu_fuse.frontend.fold import fold_constants
 from opu_fuse.frontend.naming import name_everything
@@ -36,6 +39,7 @@ from opu_fuse.frontend.qdq import (
     is_quantize,
     per_row,
     quantised,
+    spread_scales,
 )
 from opu_fuse.frontend.rounding import finish_biases, spread_rounding
 from opu_fuse.frontend.shapes import infer_shapes, shapes_known
@@ -93,10 +97,12 @@ def _values(graph: ir.Graph) -> list[ir.Value]:
 
 
 def dequantise_constants(model: ir.Model) -> None:
-    """Make a model of which only constants are quantised a float one, in place."""
+    """Make a model of which only constants and inputs are quantised a float one, in place."""
     _quantise_float_constants(model.graph)
     for node in list(model.graph):
-        if is_dequantize(node):
+        if is_dequantize(node) and constant(node.inputs[0]) is None:
+            _spell_out(node)
+        elif is_dequantize(node):
             _replace_by(node, dequantised(node))
     fold_constants(model)  # what was done to the weights
 
@@ -106,6 +112,26 @@ def _quantise_float_constants(graph: ir.Graph) -> None:
     for node in list(graph):
         if is_quantize(node):
             _replace_by(node, quantised(node))
+
+
+def _spell_out(node: ir.Node) -> None:
+    """(x - zero point) * scale: behind a DequantizeLinear ONNX Runtime's quantiser rounds nothing,
+    and waits without end for the scale of what only moves its result.
+    """
+    x, shape, steps = node.inputs[0], static_shape(node.outputs[0]), spread_scales(node)
+    if x is None or shape is None or steps is None:
+        return
+    graph, name = node.graph, node.outputs[0].name
+    assert graph is not None
+    scale, zero = steps
+    value = insert_before(
+        node, "Cast", [x], {"to": ir.DataType.FLOAT.value}, name=f"{name}/integers", shape=shape
+    )
+    if np.any(zero):
+        offset = add_constant(graph, f"{name}/zero_point", zero)
+        value = insert_before(node, "Sub", [value, offset], name=f"{name}/offset", shape=shape)
+    node.domain = ""
+    rewrite(node, "Mul", [value, add_constant(graph, f"{name}/scale", scale)])
 
 
 def _replace_by(node: ir.Node, data: np.ndarray | None) -> None:

@@ -130,7 +130,7 @@ def _split(model: ir.Model, where: str, arrays: Mapping[str, np.ndarray]) -> lis
             f"its arrays hold different numbers of samples {sorted(counts)}",
             "stack the same samples for every input",
         )
-    return [{name: stack[i] for name, stack in stacks.items()} for i in range(counts.pop())]
+    return [{name: stack[i, ...] for name, stack in stacks.items()} for i in range(counts.pop())]
 
 
 def _stack(value: ir.Value, where: str, array: np.ndarray) -> np.ndarray:

@@ -140,15 +140,36 @@ def dequantised(node: ir.Node) -> np.ndarray | None:
         return offset.astype(scale.dtype) * _spread(scale, node, data)
 
 
+def spread_scales(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """(scale, zero point) in float32 of a DequantizeLinear, in shapes that broadcast to that of its
+    operand; None where they are computed or of blocks.
+    """
+    scale, zero = constant(operand(node, 1)), constant(operand(node, 2))
+    x = node.inputs[0]
+    rank = None if x is None or x.shape is None else len(x.shape)
+    if scale is None or rank is None or node.attributes.get_int("block_size", 0):
+        return None
+    if zero is None and operand(node, 2) is not None:
+        return None
+    offset = np.zeros((), np.float32) if zero is None else zero
+    real = (values.astype(np.float32) for values in (scale, offset))
+    scale, offset = (_along_axis(values, node, rank) for values in real)
+    return scale, offset
+
+
 def _spread(values: np.ndarray, node: ir.Node, data: np.ndarray) -> np.ndarray:
     """Scales or zero points in a shape that broadcasts to that of the data."""
     axis, block = (node.attributes.get_int(n, d) for n, d in (("axis", 1), ("block_size", 0)))
+    if block and values.size != 1:
+        return np.take(values, np.arange(data.shape[axis]) // block, axis)
+    return _along_axis(values, node, data.ndim)
+
+
+def _along_axis(values: np.ndarray, node: ir.Node, rank: int) -> np.ndarray:
     if values.size == 1:
         return values.reshape(())
-    if block:
-        return np.take(values, np.arange(data.shape[axis]) // block, axis)
-    shape = [1] * data.ndim
-    shape[axis] = -1
+    shape = [1] * rank
+    shape[node.attributes.get_int("axis", 1)] = -1
     return values.reshape(shape)
 
 

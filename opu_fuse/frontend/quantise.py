@@ -26,6 +26,7 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.frontend.naming import free_names, part_names
 from opu_fuse.frontend.numbers import in_range
 from opu_fuse.frontend.order import sort_nodes
+from opu_fuse.frontend.qdq import is_dequantize
 from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import (
     BIAS_LIMIT,
@@ -205,6 +206,8 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
         shapes = [static_shape(v) for v in (*read, *node.outputs)]
         if any(shape is None or 0 in shape for shape in shapes):
             continue  # there is nothing to round, or nobody knows how much
+        if any(is_dequantize(v.producer()) for v in read):
+            continue  # of other scales than constants: that quantiser rounds nothing behind them
         if node in wholes:
             source = wholes[node].source
             if not (source in values or source.is_graph_input()) or not _is_map(node.outputs[0]):

@@ -6,12 +6,17 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 
 import opu_fuse
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.reference import reference
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.quant import META_KEY
+from opu_fuse.sim.engine import run
 
 Text = Callable[..., onnx.ModelProto]
 REGRESSIONS = Path(__file__).resolve().parent.parent / "regressions"
@@ -76,3 +81,35 @@ def test_integers_that_come_in_leave_a_float_model_to_be_quantised(onnx_text: Te
     conv, relu = list(prepare(model).canonical.graph)[-2:]
     assert META_KEY in conv.outputs[0].meta
     assert META_KEY in relu.outputs[0].meta
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "d = DequantizeLinear(x, s, z)",
+        "d = DequantizeLinear<axis=3>(x, rows, zeros)",
+        "t = Exp(s)  d = DequantizeLinear(x, t, z)",  # a constant, too
+        "t = Exp(u)  d = DequantizeLinear(x, t, z)",
+    ],
+)
+@pytest.mark.parametrize(
+    "next_", ["Transpose<perm=[0,3,1,2]>(d)", "MaxPool<kernel_shape=[1,1]>(d)"]
+)
+def test_an_image_in_integers_becomes_floats_and_is_rounded_again(form, next_):
+    """ONNX Runtime's quantiser would look for the scale of what is moved without end."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (uint8[1,4,4,4] x, float u) => (float[1,4,4,4] y)
+        <float s = {{0.25}}, uint8 z = {{7}}, float[4] rows = {{0.25, 0.5, 0.125, 0.25}},
+         uint8[4] zeros = {{0, 3, 2, 255}}> {{
+        {form}  m = {next_}  r = Relu(m)  y = Add(r, r) }}""")
+    samples = {
+        "x": RNG.integers(0, 200, (2, 4, 4, 4)).astype(np.uint8),
+        "u": np.float32([-1.5, -1.5]),
+    }
+    hw = load_hw("opu-tiny")
+    compiled = compile_model(ir.from_proto(model), hw, Options(calibration=samples))
+    inputs = {"x": samples["x"][:1], "u": samples["u"][0, ...]}
+    found = run(compiled.bundle, hw, inputs).outputs["y"]
+    (wanted,) = ort.InferenceSession(model.SerializeToString()).run(None, inputs)
+    assert np.abs(found - wanted).max() <= np.abs(wanted).max() / 64
+    assert compiled.bundle.groups
