@@ -38,6 +38,13 @@ def fix_sizes(inputs: Sequence[onnx.ValueInfoProto], sizes: Sizes, where: str) -
         _fix_shape(inputs, by_name[name], shape, f"{where}: input {name!r}")
 
 
+def forget_unknown(values: Iterable[onnx.ValueInfoProto]) -> None:
+    """Some exporters write -1 where a dimension has no size: make it dynamic, in place."""
+    for dim in _dims(values):
+        if dim.dim_value == -1:
+            dim.ClearField("dim_value")
+
+
 def _dims(inputs: Iterable[onnx.ValueInfoProto]) -> Iterator[onnx.TensorShapeProto.Dimension]:
     for value in inputs:
         yield from value.type.tensor_type.shape.dim

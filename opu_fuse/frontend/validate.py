@@ -16,7 +16,7 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import constant, operand, standard_nodes, static_shape
 from opu_fuse.frontend.numbers import mistake_of_constant, mistake_of_numbers
 from opu_fuse.frontend.qdq import mistake_of_scales
-from opu_fuse.frontend.sizes import NO_SIZES, Sizes, fix_sizes, shape_text
+from opu_fuse.frontend.sizes import NO_SIZES, Sizes, fix_sizes, forget_unknown, shape_text
 from opu_fuse.frontend.windowed import mistake_of_window
 from opu_fuse.model.folding import holds_graphs
 
@@ -41,6 +41,7 @@ def check_file(proto: onnx.ModelProto, where: str, sizes: Sizes = NO_SIZES) -> N
     _check_opset(proto, where)
     weights = {weight.name for weight in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in weights]
+    forget_unknown([*proto.graph.input, *proto.graph.output])
     fix_sizes([v for v in inputs if v.type.HasField("tensor_type")], sizes, where)
     for value in inputs:
         _fix_input(value, where)
