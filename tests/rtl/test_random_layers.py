@@ -34,7 +34,9 @@ def test_a_random_layer_has_the_golden_models_bits_on_rtl(machine, layer, rtl):
     hw = load_hw(machine)
     for redrawn in range(REDRAWS):  # some draws make values that prove little
         drawn = draw(hw, layer + redrawn * REDRAWN)
-        options = Options(reuse_memory=False, scales=drawn.scales, calibration=drawn.inputs)
+        # Free scales cut off what no result depends on, as low values in front of a maximum.
+        scales = drawn.scales if redrawn + 1 < REDRAWS else "pow2"
+        options = Options(reuse_memory=False, scales=scales, calibration=drawn.inputs)
         compiled = compile_model(drawn.model, hw, options)
         functional = Program(bundle=compiled.bundle, hw=hw).run(drawn.inputs, capture=True)
         if not dull_tensors(compiled.bundle, functional):
@@ -49,7 +51,7 @@ def test_a_random_layer_has_the_golden_models_bits_on_rtl(machine, layer, rtl):
         hold_against_golden(Executed(hw=hw, compiled=compiled, inputs=sample, result=result))
         expected = onnxruntime(compiled.dfg, compiled.bundle, sample)
         for op, found in by_operator(compiled.dfg, expected, hw.numeric):
-            assert keeps_promise(op, {"pow2": Agreement(), drawn.scales: found}), (op, found)
+            assert keeps_promise(op, {"pow2": Agreement(), scales: found}), (op, found)
 
 
 @pytest.mark.nightly
