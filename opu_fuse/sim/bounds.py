@@ -112,7 +112,12 @@ class _Graph:
             for n, scale in zip(loose, scales, strict=True)
             if scale is not None
         )
-        steps = own.steps + min(_ANY, int(np.ceil(off * gain / float(step.min()))))
+        apart = off * gain / float(step.min())
+        moved = all(n.op_type in _MOVERS for n in between if n.op_type != "DequantizeLinear")
+        # What is computed may lie in the middle: 0.5 and 1.5 are one step apart, and round to 0
+        # and 2.
+        rounded = np.ceil(apart) if moved else np.floor(apart) + 1
+        steps = own.steps + min(_ANY, int(rounded))
         return Allowed(steps=min(_ANY, steps), why=own.why or hidden[loose[0].input[0]].why)
 
     def _gain(self, node: onnx.NodeProto) -> float:

@@ -138,7 +138,15 @@ class Bounds:
         powers = _is_pow2(unit) and all(math.isnan(s) or _is_pow2(s) for s in origins)
         own = 1.0 if source in self._rough or not (moved or powers) else 0.0
         real = self.real.get(source, 0.0)
-        self.steps[name] = math.ceil(real / unit - 1e-9) + own if real < math.inf else math.inf
+        if real in {0.0, math.inf}:
+            self.steps[name] = real + own
+            return
+        apart = real / unit
+        # Computed values may lie in the middle: 0.5 and 1.5 round to 0 and 2.
+        computed = any(math.isnan(s) for s in origins)
+        self.steps[name] = own + (
+            math.floor(apart + 1e-9) + 1 if computed else math.ceil(apart - 1e-9)
+        )
 
     def _carried(self, node: onnx.NodeProto, operands: Iterable[str]) -> float:
         """The difference of a result, from those of its operands."""

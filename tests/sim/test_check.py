@@ -157,3 +157,17 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
     shapes = {"i": (1, 2, 4, 4), "q": (1, 2, 3, 3)}
     found = allowed_differences(model, shapes)["t"]
     assert (found.steps, found.why) == (int(bool(why)), why)
+
+
+@pytest.mark.parametrize(("op", "steps"), [("Relu(e)", 1), ("Add(e, d)", 2)])
+def test_a_hidden_step_may_become_two_where_sums_lie_between_steps(op, steps):
+    """0.5 and 1.5 are one apart and round to 0 and 2; what only moves stays one apart."""
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,2,4,4] x) => (int8[1,2,4,4] t)
+        <float s = {{0.25}}, int8 z = {{0}}> {{
+           i = QuantizeLinear(x, s, z)  d = DequantizeLinear(i, s, z)
+           f = LeakyRelu<alpha=0.3>(d)  q = QuantizeLinear(f, s, z)
+           e = DequantizeLinear(q, s, z)  g = {op}  t = QuantizeLinear(g, s, z) }}"""
+    )
+    shapes = dict.fromkeys(("i", "q", "t"), (1, 2, 4, 4))
+    assert allowed_differences(model, shapes, {"i", "t"})["t"].steps == steps
