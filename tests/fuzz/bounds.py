@@ -138,8 +138,8 @@ class Bounds:
         powers = _is_pow2(unit) and all(math.isnan(s) or _is_pow2(s) for s in origins)
         own = 1.0 if source in self._rough or not (moved or powers) else 0.0
         real = self.real.get(source, 0.0)
-        if real in {0.0, math.inf}:
-            self.steps[name] = real + own
+        if not 0.0 < real < math.inf:  # 0 times infinity is not a number
+            self.steps[name] = own if real == 0.0 else math.inf
             return
         apart = real / unit
         # Computed values may lie in the middle: 0.5 and 1.5 round to 0 and 2.
