@@ -10,6 +10,8 @@ from onnx import helper, numpy_helper
 
 from opu_fuse.errors import ModelError
 
+_RESIZE_CAME = 10
+"""Before, there was Upsample, which only enlarges."""
 _RESIZE_GOT_MODES = 11
 _HARDMAX_GOT_ONE_AXIS = 13
 
@@ -25,7 +27,8 @@ def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
             constants[node.output[0]] = node.attribute[0].t
         elif node.op_type == "Resize" and opset < _RESIZE_GOT_MODES:
             scales = constants.get(node.input[2]) if len(node.input) > 2 else None
-            _mend_resize(node, None if scales is None else numpy_helper.to_array(scales), place)
+            known = None if scales is None else numpy_helper.to_array(scales)
+            _mend_resize(node, np.ones(1) if opset < _RESIZE_CAME else known, place)
         elif node.op_type == "Hardmax" and opset < _HARDMAX_GOT_ONE_AXIS:
             raise ModelError(
                 place,
