@@ -232,9 +232,8 @@ def partition(
     """Groups of a model, legal or not (`Partition.violations` says why not). shapes, dims: as in
     `Options`.
     """
-    return partition_model(model, hw, strategy, sizes=Sizes(shapes=shapes or {}, dims=dims or {}))[
-        1
-    ]
+    sizes = Sizes(shapes=shapes or {}, dims=dims or {})
+    return partition_model(model, hw, strategy, sizes=sizes)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

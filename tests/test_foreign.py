@@ -59,7 +59,7 @@ def test_the_parent_goes_on_meanwhile():
 
 def test_a_child_does_not_outlive_the_block(children: list[int]):
     with pytest.raises(ZeroDivisionError), beside(lambda: time.sleep(100), seconds=100.0):
-        1 // 0  # noqa: B018
+        1 // 0  # noqa: B018  it raises
     _require_gone(children)
 
 

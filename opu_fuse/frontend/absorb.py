@@ -96,7 +96,7 @@ def _values(graph: ir.Graph) -> list[ir.Value]:
     return [*graph.inputs, *(v for node in graph for v in node.outputs)]
 
 
-def dequantise_constants(model: ir.Model) -> None:
+def dequantise(model: ir.Model) -> None:
     """Make a model of which only constants and inputs are quantised a float one, in place."""
     _quantise_float_constants(model.graph)
     for node in list(model.graph):

@@ -6,6 +6,7 @@ shapes, all nodes named, constants as initialisers, no functions, nothing comput
 
 import hashlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,15 +88,15 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     name_everything(model)
     common.RemoveInitializersFromInputsPass()(model)
     if proto.functions:
-        step("inline", model, lambda model: _inline(model, where))
+        step("inline", model, lambda model: _changed(model, common.InlinePass(), where))
     if has_integer_operators(model):
-        step("spell out", model, lambda model: _spell_out(model, where))
+        step("spell out", model, lambda model: _changed(model, spell_out, where))
     check_budget(model, where, budget)  # before anything is computed
     _, more_known = telling_step(
         "constants", model, lambda model: (model, _fold(model, where, budget, findings))
     )
     if is_of_other_width(model):
-        step("float32", model, lambda model: _to_float32(model, where))
+        step("float32", model, lambda model: _changed(model, to_float32, where))
     _stamp(model)
     check_network(model, where)
     if more_known:
@@ -107,20 +108,9 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     return model, loaded
 
 
-def _inline(model: ir.Model, where: str) -> None:
-    common.InlinePass()(model)
-    name_everything(model)
-    infer_shapes(model, where)
-
-
-def _spell_out(model: ir.Model, where: str) -> None:
-    spell_out(model)
-    name_everything(model)
-    infer_shapes(model, where)
-
-
-def _to_float32(model: ir.Model, where: str) -> None:
-    to_float32(model)
+def _changed(model: ir.Model, change: Callable[[ir.Model], object], where: str) -> None:
+    """Make a change that leaves new nodes without names and shapes, and give them some."""
+    change(model)
     name_everything(model)
     infer_shapes(model, where)
 
@@ -208,7 +198,7 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> boo
     """
     changed = False
     while True:
-        unknown = count_unknown(model)
+        left = unknown = count_unknown(model)
         try:
             folded = fold_constants(model, largest=int(budget * CONSTANT_ELEMENTS))
         except ForeignError as error:
@@ -218,11 +208,12 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> boo
         if folded:
             changed = True
             name_everything(model)
-            if count_unknown(model):
+            if left := count_unknown(model):
                 infer_shapes(model, where)
-        if count_unknown(model) < unknown:
-            continue
-        if not believe_declared(model, findings.declared):
+                left = count_unknown(model)
+            if left < unknown:
+                continue
+        if not left or not believe_declared(model, findings.declared):
             return changed
         changed = True
         infer_shapes(model, where)

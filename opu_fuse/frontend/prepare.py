@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.absorb import absorb, dequantise_constants, ready
+from opu_fuse.frontend.absorb import absorb, dequantise, ready
 from opu_fuse.frontend.editing import (
     REWRITE_KEY,
     SOURCE_KEY,
@@ -95,7 +95,7 @@ def prepare(
             step("float", model, _make_float)
     else:
         if any(is_dequantize(node) for node in model.graph):
-            step("dequantise", model, dequantise_constants)
+            step("dequantise", model, dequantise)
         canonicalise(model, rewriting=rewriting)
         _keep_float(model, keep_float)
         qdq, canonical = None, model

@@ -144,17 +144,11 @@ def spread_scales(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
     """(scale, zero point) in float32 of a DequantizeLinear, in shapes that broadcast to that of its
     operand; None where they are computed or of blocks.
     """
-    scale, zero = constant(operand(node, 1)), constant(operand(node, 2))
-    x = node.inputs[0]
-    rank = None if x is None or x.shape is None else len(x.shape)
-    if scale is None or rank is None or node.attributes.get_int("block_size", 0):
+    scale, zero, size = constant(operand(node, 1)), _zero_point(node), static_shape(node.inputs[0])
+    if scale is None or zero is None or size is None or node.attributes.get_int("block_size", 0):
         return None
-    if zero is None and operand(node, 2) is not None:
-        return None
-    offset = np.zeros((), np.float32) if zero is None else zero
-    real = (values.astype(np.float32) for values in (scale, offset))
-    scale, offset = (_along_axis(values, node, rank) for values in real)
-    return scale, offset
+    scale, zero = (_along_axis(v.astype(np.float32), node, len(size)) for v in (scale, zero))
+    return scale, zero
 
 
 def _spread(values: np.ndarray, node: ir.Node, data: np.ndarray) -> np.ndarray:

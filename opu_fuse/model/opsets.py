@@ -60,9 +60,10 @@ def _oldest_form(
     """The oldest set from KNOWN on in which an operator has the words of `version` and takes these
     types.
     """
-    schema = form = _schema(op_type, version)
-    if schema is None or form is None or floors_reals:
+    schema = _schema(op_type, version)
+    if schema is None or floors_reals:
         return version
+    form = schema
     while form.since_version > KNOWN:
         older = _schema(op_type, form.since_version - 1)
         if older is None or _words(older) != _words(schema):

@@ -6,7 +6,7 @@ exact multiplier; (2) scales that are no powers of two, for the same reason; (3)
 that the machine's integers do not hold: of a normalisation, slopes, a bias, a sum or a product.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,8 +74,8 @@ class _Graph:
         operators = [n for n in between if n.op_type != "DequantizeLinear"]
         scales = [self._constant(n.input[1]) for n in [rounding, *between] if n not in operators]
         if not all(scale is not None and _is_power_of_two(scale) for scale in scales):
-            moved = all(n.op_type in _MOVERS for n in operators)
-            tied = moved and len({s.tobytes() for s in scales if s is not None}) == 1
+            units = {s.tobytes() for s in scales if s is not None}
+            tied = _only_move(operators) and len(units) == 1
             return EXACT if tied else Allowed(steps=1, why=SCALES)
         if any(not self._divides_exactly(n, shapes) for n in operators):
             return Allowed(steps=1, why=AVERAGES)
@@ -113,10 +113,9 @@ class _Graph:
             if scale is not None
         )
         apart = off * gain / float(step.min())
-        moved = all(n.op_type in _MOVERS for n in between if n.op_type != "DequantizeLinear")
         # What is computed may lie in the middle: 0.5 and 1.5 are one step apart, and round to 0
         # and 2.
-        rounded = np.ceil(apart) if moved else np.floor(apart) + 1
+        rounded = np.ceil(apart) if _only_move(between) else np.floor(apart) + 1
         steps = own.steps + min(_ANY, int(rounded))
         return Allowed(steps=min(_ANY, steps), why=own.why or hidden[loose[0].input[0]].why)
 
@@ -218,6 +217,10 @@ class _Graph:
         factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
         mantissa, _ = np.frexp(factor.astype(np.float32).astype(np.float64))
         return bool(np.all(np.ldexp(mantissa, _CONSTANT_BITS) % 1 == 0))
+
+
+def _only_move(nodes: Iterable[onnx.NodeProto]) -> bool:
+    return all(n.op_type in _MOVERS for n in nodes if n.op_type != "DequantizeLinear")
 
 
 def _is_power_of_two(value: np.ndarray | np.floating) -> bool:

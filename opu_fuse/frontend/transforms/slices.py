@@ -36,8 +36,8 @@ def run(model: ir.Model) -> bool:
             found[node.inputs[0]].append((*part, node))
     changed = False
     for value, parts in found.items():
-        parts.sort(key=lambda part: part[0])
-        if all(a[1] <= b[0] for a, b in pairwise(parts)):
+        ordered = sorted(parts, key=lambda part: part[0])
+        if all(a[1] <= b[0] for a, b in pairwise(ordered)):
             _split(model.graph, value, parts)
             changed = True
     return changed
@@ -67,6 +67,7 @@ def _of_channels(node: ir.Node) -> tuple[int, int] | None:
 
 
 def _split(graph: ir.Graph, value: ir.Value, parts: Parts) -> None:
+    """parts: in the graph's order."""
     shape, nodes = static_shape(value), [node for _, _, node in parts]
     assert shape is not None
     ends = sorted(
@@ -78,7 +79,7 @@ def _split(graph: ir.Graph, value: ir.Value, parts: Parts) -> None:
     attributes = [ir.AttrInt64("axis", _CHANNELS)]
     split = ir.Node("", "Split", [value, sizes], attributes, num_outputs=len(ends) - 1, name=name)
     merge_sources(split, nodes)
-    graph.insert_before(min(nodes, key=list(graph).index), split)
+    graph.insert_before(nodes[0], split)
     for part, (first, last) in zip(split.outputs, pairwise(ends), strict=True):
         part.type = value.type
         part.shape = ir.Shape((*shape[:_CHANNELS], last - first, *shape[_CHANNELS + 1 :]))
