@@ -11,7 +11,6 @@ Exits with 1 when a network stays under its bar.
 
 import argparse
 import logging
-import math
 import sys
 import warnings
 from collections import Counter
@@ -23,11 +22,8 @@ from rich.table import Table
 import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.bundle.result import RunResult
-from opu_fuse.cost.geometry import moves_nothing
-from opu_fuse.dfg.graph import Node
-from opu_fuse.dfg.views import elements, follow_views
+from opu_fuse.cost.bound import bound_bytes
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.lanes import LAYOUT
 from opu_fuse.pipeline import Compilation, compile_model
 from opu_fuse.sim.cycle import MemoryOptions, run_cycle
 
@@ -168,26 +164,12 @@ def measure(case: str, memory: MemoryOptions | None = None) -> Measured:
         cycles=cycles,
         efficiency=100 * macs / (hw.macs * cycles),
         dram_bytes=counters["dram_bytes_read"] + counters["dram_bytes_written"],
-        bound_bytes=_bound(compiled),
+        bound_bytes=bound_bytes(compiled.dfg, _members(compiled)),
     )
 
 
-def _bound(compiled: Compilation) -> int:
-    """Bytes of every group's operands and result, without padding."""
-    dfg, total = compiled.dfg, 0
-    for group in compiled.partition.groups:
-        inside = {m.node for m in group.matches}
-        working = [i for i in inside if not moves_nothing(dfg[i])]
-        joins = [i for i in inside if dfg[i].op in LAYOUT]
-        if working:
-            leaves = (leaf for i in (*working, *joins) for leaf in elements(dfg, i))
-            read = {follow_views(dfg, leaf) for leaf in leaves} - inside
-            total += sum(_bytes(dfg[i]) for i in read) + _bytes(dfg[max(working)])
-    return total
-
-
-def _bytes(node: Node) -> int:
-    return math.prod(node.shape) if node.const is None else node.const.nbytes
+def _members(compiled: Compilation) -> list[list[int]]:
+    return [[m.node for m in group.matches] for group in compiled.partition.groups]
 
 
 def _groups(case: str, m: Measured) -> Table:

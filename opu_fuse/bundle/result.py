@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
@@ -40,7 +41,8 @@ class Stall:
 class GroupCounters:
     """What one group did, over all samples of a run.
 
-    cycles: from the previous group's last retirement to its own (0 on the functional engine).
+    cycles: its part of the segment's, where groups overlap (`sim/timed.py`; 0 on the functional
+    engine).
     """
 
     index: int
@@ -71,6 +73,16 @@ class RunResult:
     trace: tuple[Retire, ...] = ()
     stalls: tuple[Stall, ...] = ()
     samples: int = 1
+
+    @property
+    def segment_starts(self) -> dict[int, int]:
+        """Cycle at which every machine segment begins when they follow each other."""
+        ends: dict[int, int] = {}
+        for r in self.trace:
+            ends[r.segment] = max(ends.get(r.segment, 0), r.end)
+        order = sorted(ends)
+        lengths = (ends[segment] for segment in order[:-1])
+        return dict(zip(order, accumulate(lengths, initial=0), strict=True)) if order else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Pictures of a machine's HDFG: text, Graphviz dot and SVG."""
 
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -55,11 +56,15 @@ def draw_dot(spec: HwSpec) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def draw_svg(spec: HwSpec) -> str:
+def draw_svg(
+    spec: HwSpec, fills: Mapping[str, str] | None = None, notes: Mapping[str, str] | None = None
+) -> str:
     """The HDFG as SVG, top down; dashed: may be bypassed, double: a group may end, shaded: works on
     accumulators. Edges that pass modules run on the right, those of a cycle that lead back on the
-    left; edges from one module share a line until they branch off.
+    left; edges from one module share a line until they branch off. fills: module -> colour instead;
+    notes: module -> a word behind its kind.
     """
+    fills, notes = fills or {}, notes or {}
     graph = build_hdfg(spec)
     names = _ordered(graph)
     lines = sorted((names.index(source), names.index(target)) for source, target in graph.edges)
@@ -82,7 +87,9 @@ def draw_svg(spec: HwSpec) -> str:
         else:
             points = _around(x, x - _LANE * (1 + left[source]), (source, target), back)
         parts.append(_svg_line(points, colour))
-    parts += [_svg_box(name, module_of(graph, name), x, _top(i)) for i, name in enumerate(names)]
+    for place, name in enumerate(names):
+        module = module_of(graph, name)
+        parts.append(_svg_box(name, module, x, _top(place), fills.get(name), notes.get(name)))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -166,8 +173,10 @@ def _svg_line(points: list[Point], colour: str) -> str:
     )
 
 
-def _svg_box(name: str, module: Module, x: float, y: float) -> str:
-    fill = "#f3e9d2" if "acc" in (module.domain_in, module.domain_out) else "white"
+def _svg_box(
+    name: str, module: Module, x: float, y: float, fill: str | None, note: str | None
+) -> str:
+    fill = fill or ("#f3e9d2" if "acc" in (module.domain_in, module.domain_out) else "white")
     dash = ' stroke-dasharray="5 3"' if module.bypass else ""
     box = f'<rect x="{x}" y="{y}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}"'
     parts = [f'{box} fill="{fill}" stroke="black"{dash}/>']
@@ -175,7 +184,7 @@ def _svg_box(name: str, module: Module, x: float, y: float) -> str:
         inner = f'width="{_BOX_WIDTH - 6}" height="{_BOX_HEIGHT - 6}"'
         parts.append(f'<rect x="{x + 3}" y="{y + 3}" {inner} fill="none" stroke="black"/>')
     middle = x + _BOX_WIDTH / 2
-    about = f"{module.kind}, {module.operand}" if module.operand else module.kind
+    about = ", ".join(filter(None, (module.kind, note or module.operand)))
     parts.append(f'<text x="{middle}" y="{y + 18}" font-weight="bold">{escape(name)}</text>')
     parts.append(f'<text x="{middle}" y="{y + 33}" fill="#444" font-size="11">{about}</text>')
     return "".join(parts)

@@ -27,15 +27,17 @@ def trace_json(bundle: Bundle, result: RunResult) -> str:
     own. Machine segments follow each other without the host's time between them.
     """
     clock_mhz = machine_of(bundle).clock_mhz
-    starts = _segment_starts(result)
-    slices = (
-        *_groups(bundle, result, starts),
-        *_instructions(bundle, result, starts),
-        *_stalls(result, starts),
-    )
-    events = [*_names(bundle), *(_event(s, clock_mhz) for s in slices)]
+    events = [*_names(bundle), *(_event(s, clock_mhz) for s in slices(bundle, result))]
     tree = {"displayTimeUnit": "ns", "traceEvents": events}
     return json.dumps(tree, separators=(",", ":"))
+
+
+def slices(bundle: Bundle, result: RunResult) -> Iterator[Slice]:
+    """Those of groups, of instructions, and of stalls."""
+    starts = result.segment_starts
+    yield from _groups(bundle, result, starts)
+    yield from _instructions(bundle, result, starts)
+    yield from _stalls(result, starts)
 
 
 def _names(bundle: Bundle) -> Iterator[Event]:
@@ -127,16 +129,3 @@ def _stalls(result: RunResult, starts: dict[int, int]) -> Iterator[Slice]:
         begin = starts[s.segment]
         name = f"waits for {s.reason}"
         yield s.engine, name, "stall", begin + s.start, begin + s.end, {"reason": s.reason}
-
-
-def _segment_starts(result: RunResult) -> dict[int, int]:
-    """Cycle at which every segment begins when they follow each other."""
-    ends: dict[int, int] = {}
-    for r in result.trace:
-        ends[r.segment] = max(ends.get(r.segment, 0), r.end)
-    starts: dict[int, int] = {}
-    at = 0
-    for segment in sorted(ends):
-        starts[segment] = at
-        at += ends[segment]
-    return starts

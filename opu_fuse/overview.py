@@ -1,0 +1,369 @@
+"""All that there is to say about a program and its run, as one tree: what `report` writes as JSON
+and draws.
+
+Operators, groups and reasons are those of the program file, figures those of the cycle engine. How
+operators are connected and what the other strategies would do is found again from the quantised
+model inside the program; without one there are no edges, no bound and no strategies.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from opu_fuse.bundle.facts import total_macs
+from opu_fuse.bundle.image import segment_words
+from opu_fuse.bundle.program import GroupInfo, HostSegment, MachineSegment
+from opu_fuse.bundle.result import RunResult
+from opu_fuse.cost.bound import bound_bytes
+from opu_fuse.cost.groups import Cost, GroupCosts
+from opu_fuse.dfg.build import build_dfg
+from opu_fuse.dfg.graph import Dfg, Kind
+from opu_fuse.dfg.views import elements
+from opu_fuse.errors import UserError
+from opu_fuse.fuse.names import StrategyName
+from opu_fuse.fuse.strategies import partition as fuse_partition
+from opu_fuse.hw.encoding import decode
+from opu_fuse.hw.hdfg import build_hdfg
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.pipeline import Options, Program, prepare_model
+from opu_fuse.report.rows import group_rows, host_summary
+from opu_fuse.report.timeline import timeline
+from opu_fuse.report.trace import Slice, slices
+from opu_fuse.sim.over_time import memory_over_time
+from opu_fuse.units.base import ModuleKind, Space
+
+SCHEMA_VERSION = 1
+
+Tree = dict[str, Any]
+
+_LIMITS = {"compute": "array", "post": "post", "load": "memory", "store": "memory"}
+"""Engine -> what bounds a group whose longest engine it is."""
+
+
+def overview(program: Program, accuracy: Tree | None = None) -> Tree:
+    """One program on the cycle engine. accuracy: the object of `accuracy --json` for it."""
+    seen = _Seen(program, program.run(engine="cycle"))
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": program.bundle.model,
+        "machine": program.hw.name,
+        "spec": program.bundle.spec_yaml,
+        "summary": _summary(seen, accuracy),
+        "operators": list(_operators(seen)),
+        "edges": _edges(seen),
+        "groups": [_group(seen, row) for row in seen.rows],
+        "modules": _modules(seen),
+        "engines": _engines(seen),
+        "timeline": timeline(seen.slices),
+        "memory": _memory(seen),
+        "strategies": list(_strategies(seen)),
+        "accuracy": accuracy,
+    }
+
+
+def accuracy_of(program: Program, measured: Collection[Tree]) -> Tree | None:
+    """The one of several objects of `accuracy --json` that is about a program, None if none is."""
+    name = (program.bundle.model, program.hw.name)
+    return next((a for a in measured if (a.get("model"), a.get("machine")) == name), None)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A program, its run, and what several parts of the tree need."""
+
+    program: Program
+    run: RunResult
+
+    @cached_property
+    def dfg(self) -> Dfg | None:
+        import onnx
+        import onnx_ir as ir
+
+        if not self.program.bundle.qdq:
+            return None
+        model = ir.serde.deserialize_model(onnx.load_from_string(self.program.bundle.qdq))
+        return build_dfg(prepare_model(model, Options(budget=1e6)).canonical, quantised=True)
+
+    @cached_property
+    def slices(self) -> tuple[Slice, ...]:
+        return tuple(slices(self.program.bundle, self.run))
+
+    @cached_property
+    def rows(self) -> tuple[Any, ...]:
+        return group_rows(self.program.bundle, self.run)
+
+    @cached_property
+    def busy(self) -> Counter[tuple[int, str]]:
+        """(group, engine) -> cycles in which it was open and first on its engine."""
+        found: Counter[tuple[int, str]] = Counter()
+        free: dict[tuple[int, str], int] = {}
+        for r in self.run.trace:
+            start = max(r.start, free.get((r.segment, r.engine), 0))
+            found[r.group, r.engine] += max(0, r.end - start)
+            free[r.segment, r.engine] = r.end
+        return found
+
+    @cached_property
+    def tiles(self) -> dict[int, list[tuple[int, ...]]]:
+        """Group -> its tiles, as `MachineSegment.tiles` tells them."""
+        found: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+        for segment in self.program.bundle.segments:
+            if isinstance(segment, MachineSegment):
+                engines = (x.engine for x in decode(segment_words(self.program.bundle, segment)))
+                posts = [
+                    g for g, e in zip(segment.groups, engines, strict=True) if e is Engine.POST
+                ]
+                for group, tile in zip(posts, segment.tiles, strict=True):
+                    found[group].append(tile)
+        return found
+
+
+def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
+    bundle, hw, counters = seen.program.bundle, seen.program.hw, seen.run.counters
+    cycles, macs, host = counters.get("cycles", 0), total_macs(bundle), host_summary(bundle)
+    on_machine = sum(len(g.ops) for g in bundle.groups)
+    everything = on_machine + host.operators
+    return {
+        "cycles": cycles,
+        "clock_mhz": hw.clock_mhz,
+        "milliseconds": cycles / hw.clock_mhz / 1000,
+        "macs": macs,
+        "mac_units": hw.macs,
+        "mac_efficiency": macs / (hw.macs * cycles) if cycles else 0.0,
+        "dram_bytes_read": counters.get("dram_bytes_read", 0),
+        "dram_bytes_written": counters.get("dram_bytes_written", 0),
+        "dram_bound_bytes": _bound(seen),
+        "dram_bytes_per_cycle": hw.dram.bytes_per_cycle,
+        "groups": len(bundle.groups),
+        "operators": everything,
+        "host_operators": host.operators,
+        "host_share": host.operators / everything if everything else 0.0,
+        "on_chip_bytes": sum(_buffer_bytes(hw).values()),
+        "window_bytes": bundle.window_bytes,
+        "accuracy": accuracy and [_output(o) for o in accuracy.get("outputs", ())],
+    }
+
+
+def _output(output: Tree) -> Tree:
+    return {key: output.get(key) for key in ("name", "ratio", "agreement", "right")}
+
+
+def _buffer_bytes(hw: HwSpec) -> dict[str, int]:
+    width = {Space.PSUM: 4 * hw.word_channels, Space.WEIGHT: hw.buffers.weight.width}
+    return {
+        space: buffer.words * width.get(space, hw.word_channels)
+        for space in Space
+        if space is not Space.DRAM and (buffer := getattr(hw.buffers, space)) is not None
+    }
+
+
+def _bound(seen: _Seen) -> int | None:
+    if seen.dfg is None:
+        return None
+    places = {n.name: n.index for n in seen.dfg.calls}
+    groups = [
+        [places[o.name] for o in g.ops if o.name in places] for g in seen.program.bundle.groups
+    ]
+    return bound_bytes(seen.dfg, groups)
+
+
+def _operators(seen: _Seen) -> Iterator[Tree]:
+    """In an order in which operands stand before their readers where the model tells."""
+    bundle = seen.program.bundle
+    shapes = {n.name: list(n.shape) for n in seen.dfg.calls} if seen.dfg else {}
+    order = {name: place for place, name in enumerate(shapes)}
+    cuts: dict[str, list[Tree]] = defaultdict(list)
+    for source, target, reason in bundle.boundaries:
+        cuts[source].append({"to": target, "reason": reason})
+    found = [
+        {"name": o.name, "op": o.op, "group": g.index, "module": o.module, "host": None}
+        for g in bundle.groups
+        for o in g.ops
+    ]
+    found += [
+        {"name": name, "op": op, "group": None, "module": None, "host": reason}
+        for segment in bundle.segments
+        if isinstance(segment, HostSegment)
+        for name, op, reason in segment.ops
+    ]
+    for tree in sorted(found, key=lambda t: order.get(t["name"], len(order))):
+        name = tree["name"]
+        yield {**tree, "shape": shapes.get(name), "boundaries": cuts[name]}
+
+
+def _edges(seen: _Seen) -> list[list[str]]:
+    """[from, to] by names of operators; what the compiler left out is passed."""
+    dfg = seen.dfg
+    if dfg is None:
+        return [[source, target] for source, target, _ in seen.program.bundle.boundaries]
+    there = {o["name"] for o in _operators(seen)}
+
+    def makers(index: int) -> Iterator[str]:
+        node = dfg[index]
+        if node.kind is Kind.CALL and node.name in there:
+            yield node.name
+        elif node.kind in (Kind.CALL, Kind.TUPLE_GET):
+            for operand in elements(dfg, index):
+                yield from makers(operand)
+
+    return [
+        [maker, node.name]
+        for node in dfg.calls
+        if node.name in there
+        for maker in dict.fromkeys(m for i in elements(dfg, node.index) for m in makers(i))
+    ]
+
+
+def _group(seen: _Seen, row: Any) -> Tree:
+    group: GroupInfo = row.group
+    busy = {e: seen.busy[group.index, e] for e in _LIMITS}
+    return {
+        "index": group.index,
+        "name": group.name,
+        "operators": [o.op for o in group.ops],
+        "modules": list(dict.fromkeys(o.module for o in group.ops if o.module)),
+        "cycles": row.cycles,
+        "predicted_cycles": group.cycles,
+        "macs": group.macs,
+        "mac_efficiency": row.mac_efficiency,
+        "dram_bytes": row.dram_bytes,
+        "tile": _tile(group, seen.tiles[group.index]),
+        "busy": busy,
+        "bound_by": _LIMITS[max(busy, key=lambda e: busy[e])],
+    }
+
+
+def _tile(group: GroupInfo, tiles: list[tuple[int, ...]]) -> Tree:
+    """How many, and output rows and columns of the largest one."""
+    stored = next((s for s in group.stages if s.stored), None)
+    sizes = {}
+    for axis, place, whole in (("rows", 2, "rows"), ("cols", 3, "cols")):
+        firsts = sorted({tile[place] for tile in tiles})
+        last = getattr(stored, whole) if stored else (firsts[-1] + 1 if firsts else 0)
+        sizes[axis] = max(np.diff([*firsts, last]), default=0)
+    return {
+        "count": len(tiles),
+        "rows": int(sizes["rows"]),
+        "cols": int(sizes["cols"]),
+        "channel_blocks": len({tile[4] for tile in tiles}),
+    }
+
+
+def _engine_of(hw: HwSpec) -> dict[str, str]:
+    """Module -> engine: the reader of memory, the array with what stands before it, the post chain
+    behind it, the writer.
+    """
+    import networkx as nx
+
+    graph, kinds = build_hdfg(hw), {n: m.kind for n, m in hw.dataflow.modules.items()}
+    arrays = [name for name, kind in kinds.items() if kind is ModuleKind.IPA]
+    behind = {name for array in arrays for name in nx.descendants(graph, array)} - {*arrays}
+    memory = {ModuleKind.MEM_RD: "load", ModuleKind.MEM_WR: "store"}
+    return {
+        name: memory.get(kind, "post" if name in behind else "compute")
+        for name, kind in kinds.items()
+    }
+
+
+def _modules(seen: _Seen) -> list[Tree]:
+    """Of each module: how often it is used, and the share of all cycles in which its engine works
+    for groups that use it. Data enter through the root in every group.
+    """
+    hw, bundle = seen.program.hw, seen.program.bundle
+    cycles = seen.run.counters.get("cycles", 0)
+    used = Counter(o.module for g in bundle.groups for o in g.ops if o.module)
+    users: Mapping[str, list[int]] = {
+        name: [g.index for g in bundle.groups if root or any(o.module == name for o in g.ops)]
+        for name in hw.dataflow.modules
+        for root in (name == hw.dataflow.root,)
+    }
+    busy = {
+        name: sum(seen.busy[g, engine] for g in users[name])
+        for name, engine in _engine_of(hw).items()
+    }
+    most = max(busy, key=lambda name: busy[name])
+    return [
+        {
+            "name": name,
+            "kind": module.kind.value,
+            "engine": _engine_of(hw)[name],
+            "operators": used[name],
+            "groups": len(users[name]),
+            "busy_cycles": busy[name],
+            "busy_share": busy[name] / cycles if cycles else 0.0,
+            "bounds": name == most,
+        }
+        for name, module in hw.dataflow.modules.items()
+    ]
+
+
+def _engines(seen: _Seen) -> Tree:
+    counters = seen.run.counters
+    return {
+        engine: {
+            key: counters.get(f"{key}_{engine}", 0)
+            for key in ("instructions", "busy", "work", "stall")
+        }
+        for engine in _LIMITS
+    }
+
+
+def _memory(seen: _Seen) -> Tree:
+    """Over time; alive_bytes: feature maps in DRAM that are still going to be read."""
+    found = memory_over_time(seen.program.bundle, seen.program.hw, seen.run)
+    at = found.cycles[1:]
+    ends: dict[int, int] = {}
+    for track, _, _, _, end, args in seen.slices:
+        if track == "groups":
+            ends[args["group"]] = end
+    last = list(np.maximum.accumulate([ends.get(g.index, 0) for g in seen.program.bundle.groups]))
+    alive = np.zeros(len(at))
+    for tensor in seen.program.bundle.tensors:
+        if tensor.home == tensor.name and tensor.first_group < len(last):
+            begin = last[tensor.first_group - 1] if tensor.first_group > 0 else 0
+            end = last[min(tensor.last_group, len(last) - 1)] if last else 0
+            alive[(at > begin) & (at <= end)] += tensor.layout.size_bytes
+    return {
+        "cycles": [round(float(c)) for c in found.cycles],
+        "read": found.read.round(3).tolist(),
+        "written": found.written.round(3).tolist(),
+        "alive_bytes": alive.astype(int).tolist(),
+        "on_chip": {
+            name: {"words": found.capacity[name], "occupied": words.tolist()}
+            for name, words in found.on_chip.items()
+        },
+    }
+
+
+def _strategies(seen: _Seen) -> Iterator[Tree]:
+    """What every strategy makes of the model, in closed form; `this`: the program's own groups."""
+    dfg, hw = seen.dfg, seen.program.hw
+    if dfg is None:
+        return
+    costs = GroupCosts(dfg, hw)
+    own = {frozenset(o.name for o in g.ops) for g in seen.program.bundle.groups}
+    there = frozenset[str]().union(*own)
+    for strategy in StrategyName:
+        try:
+            found = fuse_partition(dfg, hw, strategy=strategy)
+        except UserError as error:
+            yield {"strategy": strategy.value, "error": str(error)}
+            continue
+        members = [[m.node for m in g.matches] for g in found.groups]
+        cost = sum(map(costs.of, members), Cost())
+        yield {
+            "strategy": strategy.value,
+            "error": None,
+            "groups": len(members),
+            "host_operators": len(found.host),
+            "legal": found.legal and not cost.misfits,
+            "predicted_cycles": cost.cycles,
+            "dram_bytes": cost.dram_bytes,
+            "this": own
+            == {there & {dfg[i].name for i in group} for group in members} - {frozenset()},
+        }

@@ -1,0 +1,175 @@
+"""Tables of a page: of groups (sorts, filters, selects), of summaries, strategies, differences."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from bokeh.layouts import column
+from bokeh.models import (
+    BooleanFilter,
+    CDSView,
+    ColumnDataSource,
+    CustomJS,
+    DataTable,
+    NumberFormatter,
+    StringFormatter,
+    TableColumn,
+    TextInput,
+)
+
+Tree = Mapping[str, Any]
+
+_ROW_PIXELS, _MOST_PIXELS = 25, 420
+
+
+def groups_table(groups: ColumnDataSource, number: int) -> Any:
+    """A click on a heading sorts; words typed above leave the rows that have them."""
+    kept = BooleanFilter(booleans=None)
+    text, whole, share = StringFormatter(), _number("0,0"), _number("0.0")
+    columns = [
+        TableColumn(field=field, title=title, width=width, formatter=formatter)
+        for field, title, width, formatter in (
+            ("index", "#", 30, whole),
+            ("name", "group", 220, text),
+            ("modules", "modules", 170, text),
+            ("cycles", "cycles", 70, whole),
+            ("efficiency", "MAC eff. %", 70, share),
+            ("bound_by", "bound by", 60, text),
+            ("dram_bytes", "DRAM bytes", 75, whole),
+            ("macs", "MACs", 90, whole),
+            ("tiles", "tiles", 40, whole),
+            ("predicted", "predicted", 70, whole),
+        )
+    ]
+    rows = len(groups.data["index"])
+    table = DataTable(
+        name=f"table-{number}",
+        source=groups,
+        view=CDSView(filter=kept),
+        columns=columns,
+        index_position=None,
+        reorderable=False,
+        height=min(_MOST_PIXELS, _ROW_PIXELS * (rows + 1) + 10),
+        min_width=900,
+        sizing_mode="stretch_width",
+    )
+    words = TextInput(placeholder="filter: layer3 conv memory", name=f"filter-{number}", width=320)
+    words.js_on_change(
+        "value_input",
+        CustomJS(
+            args={"groups": groups, "kept": kept},
+            code="""
+            const wanted = this.value_input.toLowerCase().split(/\\s+/).filter((w) => w)
+            const {name, operators, modules, bound_by} = groups.data
+            kept.booleans = Array.from(name, (_, i) => {
+                const row = [name[i], operators[i], modules[i], bound_by[i]].join(" ").toLowerCase()
+                return wanted.every((word) => row.includes(word))
+            })
+            groups.change.emit()
+            """,
+        ),
+    )
+    return column(words, table, sizing_mode="stretch_width", name=f"groups-table-{number}")
+
+
+def _number(form: str) -> NumberFormatter:
+    return NumberFormatter(format=form)
+
+
+def summary_table(programs: Sequence[Tree]) -> str:
+    """What a person wants first, a column a program; behind the others the ratio to the first."""
+    rows = [_summary_row(title, programs, *how) for title, *how in _SUMMARY]
+    heads = [f"{p['model']} on {p['machine']}" for p in programs]
+    return _table(["", *heads], [*rows, _accuracy_row(programs)], "summary")
+
+
+def strategies_table(program: Tree) -> str:
+    """What every strategy makes of the model; the program's own in bold."""
+    rows = []
+    for found in program["strategies"]:
+        name = escape(found["strategy"])
+        if found["error"]:
+            rows.append([name, escape(found["error"]), "", "", "", ""])
+            continue
+        numbers = (f"{found[key]:,}" for key in ("predicted_cycles", "dram_bytes"))
+        counts = (str(found[key]) for key in ("groups", "host_operators"))
+        row = [name, *counts, *numbers, "runs" if found["legal"] else "is not legal"]
+        rows.append([f"<b>{cell}</b>" for cell in row] if found["this"] else row)
+    heads = ["strategy", "groups", "host operators", "cycles, closed form", "DRAM bytes", ""]
+    return _table(heads, rows, "strategies")
+
+
+def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
+    """Cycles of the groups that begin with the same operator, the largest differences first."""
+    found = [{_first(p, g): g["cycles"] for g in p["groups"]} for p in programs]
+    names = dict.fromkeys(name for cycles in found for name in cycles)
+
+    def spread(name: str) -> int:
+        known = [cycles.get(name, 0) for cycles in found]
+        return max(known) - min(known)
+
+    rows = [
+        [escape(name), *(f"{c[name]:,}" if name in c else "" for c in found), f"{spread(name):,}"]
+        for name in sorted(names, key=spread, reverse=True)[:most]
+    ]
+    heads = ["group that begins with", *(f"cycles on {p['machine']}" for p in programs)]
+    return _table([*heads, "difference"], rows, "differences")
+
+
+def _first(program: Tree, group: Tree) -> str:
+    inside = (o["name"] for o in program["operators"] if o["group"] == group["index"])
+    return next(inside, group["name"])
+
+
+_SUMMARY = (
+    ("time", "milliseconds", "{:,.3f} ms"),
+    ("cycles", "cycles", "{:,}"),
+    ("MAC efficiency", "mac_efficiency", "{:.1%}"),
+    ("multiply-adds", "macs", "{:,}"),
+    ("DRAM bytes read", "dram_bytes_read", "{:,}"),
+    ("DRAM bytes written", "dram_bytes_written", "{:,}"),
+    ("DRAM bound, bytes", "dram_bound_bytes", "{:,}"),
+    ("groups", "groups", "{:,}"),
+    ("operators", "operators", "{:,}"),
+    ("of them on the host", "host_operators", "{:,}"),
+    ("clock", "clock_mhz", "{:g} MHz"),
+    ("MAC units", "mac_units", "{:,}"),
+    ("on-chip memory, bytes", "on_chip_bytes", "{:,}"),
+    ("DRAM window, bytes", "window_bytes", "{:,}"),
+)
+
+
+def _summary_row(title: str, programs: Sequence[Tree], key: str, form: str) -> list[str]:
+    values = [p["summary"][key] for p in programs]
+    cells = ["" if v is None else form.format(v).replace("%", " %") for v in values]
+    first = values[0]
+    for place, value in enumerate(values[1:], 1):
+        if first and value is not None and value != first:
+            cells[place] += f" <small>× {value / first:.3g}</small>"
+    return [title, *cells]
+
+
+def _accuracy_row(programs: Sequence[Tree]) -> list[str]:
+    return ["accuracy", *(_accuracy(p["summary"]["accuracy"]) for p in programs)]
+
+
+def _accuracy(outputs: Iterable[Tree] | None) -> str:
+    if outputs is None:
+        return "not measured"
+    texts = []
+    for o in outputs:
+        ratio = "exact" if o["ratio"] is None else f"{o['ratio']:.1f} dB"
+        agreement = "" if o["agreement"] is None else f", as in float {o['agreement']:.1%}"
+        right = "" if o["right"] is None else f", right {o['right']:.1%}"
+        texts.append(f"{escape(o['name'])}: SNR {ratio}{agreement}{right}")
+    return "<br>".join(texts)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], name: str) -> str:
+    """Cells are HTML already, headings are not."""
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{c}</td>' for c in row)}</tr>" for row in rows)
+    return (
+        f'<div class="wide"><table class="{name}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )

@@ -1,0 +1,62 @@
+"""`opu-fuse report`: what is refused, and the accuracy that was measured before."""
+
+import json
+import sys
+
+import pytest
+
+
+def test_the_json_beside_the_page_has_what_was_measured(opu_fuse, program_file, tmp_path):
+    page, measured = tmp_path / "r.html", tmp_path / "a.json"
+    outputs = [{"name": "y", "ratio": 31.25, "agreement": 0.5, "right": None}]
+    measured.write_text(
+        json.dumps({"model": "tiny_residual", "machine": "opu-tiny", "outputs": outputs})
+    )
+    called = opu_fuse("report", program_file, "-o", page, "--accuracy", measured)
+    assert called.code == 0
+    assert str(page.stat().st_size) in called.out
+    (found,) = json.loads(page.with_suffix(".json").read_text())["programs"]
+    assert found["summary"]["accuracy"] == outputs
+    assert "y: SNR 31.2 dB, as in float 50.0%" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "is not what `opu-fuse accuracy --json` prints; write that into a file"),
+        ("{", "is not what"),
+        (
+            '{"model": "m", "machine": "x", "outputs": []}',
+            "is about m on x, and none of the programs is; leave it out",
+        ),
+    ],
+)
+def test_what_no_program_belongs_to_is_refused(opu_fuse, program_file, tmp_path, text, message):
+    page, measured = tmp_path / "r.html", tmp_path / "a.json"
+    measured.write_text(text)
+    called = opu_fuse("report", program_file, "-o", page, "--accuracy", measured)
+    assert called.code == 1
+    assert message in called.err
+    assert not page.exists()
+
+
+def test_the_json_may_not_be_written_over_the_page(opu_fuse, program_file, tmp_path):
+    called = opu_fuse("report", program_file, "-o", tmp_path / "r.json")
+    assert called.code == 2
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_without_bokeh_it_says_what_to_install(opu_fuse, program_file, tmp_path, monkeypatch):
+    for name in [n for n in sys.modules if n.split(".")[0] == "bokeh" or ".report.page" in n]:
+        monkeypatch.delitem(sys.modules, name)
+
+    class Missing:
+        @staticmethod
+        def find_spec(name, *_):
+            if name == "bokeh":
+                raise ModuleNotFoundError("No module named 'bokeh'", name="bokeh")
+
+    monkeypatch.setattr(sys, "meta_path", [Missing, *sys.meta_path])
+    called = opu_fuse("report", program_file, "-o", tmp_path / "r.html")
+    assert called.code == 1
+    assert "install opu-fuse[report]" in called.err
