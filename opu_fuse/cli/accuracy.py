@@ -17,6 +17,7 @@ from opu_fuse.cli.arguments import (
     ScalesOf,
     Shapes,
     Strategy,
+    Wide,
     dims_of,
     shapes_of,
 )
@@ -44,6 +45,7 @@ def accuracy(
     no_remedies: Annotated[
         bool, typer.Option("--no-remedies", help="do not try what may lose less")
     ] = False,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure what rounding a float model to int8 loses, tensor by tensor, and what would help."""
@@ -71,6 +73,6 @@ def accuracy(
     if as_json:
         print_json(accuracy_json(found))
         return
-    out.print(accuracy_table(found))
+    out.print(accuracy_table(found, wide=wide))
     for line in accuracy_lines(found):
         out.print(line, markup=False)

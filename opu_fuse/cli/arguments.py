@@ -16,10 +16,30 @@ class Scales(StrEnum):
     FREE = "free"
 
 
+def machines(incomplete: str) -> list[str]:
+    """Specs of the package that begin so, for the shell."""
+    from opu_fuse.hw.load import spec_names
+
+    return [name for name in spec_names() if name.startswith(incomplete)]
+
+
+def networks(incomplete: str) -> list[str]:
+    """Networks of the package that begin so, for the shell."""
+    from opu_fuse import zoo
+
+    return [name for name in zoo.names() if name.startswith(incomplete)]
+
+
 Model = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="float or QDQ ONNX model")]
 ProgramFile = Annotated[Path, typer.Argument(metavar="OUT.opu", help="compiled program")]
 Hw = Annotated[
-    str, typer.Option("--hw", metavar="SPEC", help="name of a spec, or path of a YAML file")
+    str,
+    typer.Option(
+        "--hw",
+        metavar="SPEC",
+        help="name of a spec, or path of a YAML file",
+        autocompletion=machines,
+    ),
 ]
 Strategy = Annotated[StrategyName, typer.Option(help="how operators are grouped")]
 Budget = Annotated[
@@ -42,6 +62,7 @@ Dims = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=320", help="size of a dynamic dimension, by its name"),
 ]
+Wide = Annotated[bool, typer.Option("--wide", help="whole names and all columns in tables")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of tables")]
 
 

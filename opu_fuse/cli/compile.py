@@ -16,6 +16,7 @@ from opu_fuse.cli.arguments import (
     ScalesOf,
     Shapes,
     Strategy,
+    Wide,
     dims_of,
     shapes_of,
 )
@@ -69,6 +70,7 @@ def compile_(
     verify_passes: Annotated[
         bool, typer.Option("--verify-passes", help="check the model after each pass")
     ] = False,
+    wide: Wide = False,
     explain_tiles: Annotated[
         str | None,
         typer.Option(metavar="NODE", help="every tile tried for an operator's group, and its cost"),
@@ -109,7 +111,7 @@ def compile_(
         told = () if explain_tiles is None else _tile_lines(done, spec, explain_tiles)
         begin("write")
         Program(bundle=done.bundle, hw=spec).save(output)
-    out.print(groups_table(done.bundle))
+    out.print(groups_table(done.bundle, wide=wide))
     if done.partition.search is not None:
         from opu_fuse.fuse.search import search_lines
 

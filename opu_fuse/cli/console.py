@@ -25,7 +25,7 @@ def progress_bar(stages: int) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def share_bar() -> Iterator[Callable[[str, float], None]]:
     """A bar on a terminal that is told what is being done, and which share of all is done."""
-    if not err.is_terminal:
+    if out.quiet or not err.is_terminal:
         yield lambda *_: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from opu_fuse.cli.arguments import machines
 from opu_fuse.cli.console import err, out
 from opu_fuse.sim.files import write_text
 
@@ -23,7 +24,7 @@ def hw_list() -> None:
 
 @app.command("show")
 def hw_show(
-    spec: Annotated[str, typer.Argument(help="name or path")],
+    spec: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
     operators: Annotated[
         bool, typer.Option("--operators", help="which module runs which operator, and its limits")
     ] = False,
@@ -56,7 +57,7 @@ def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a s
 
 @app.command("draw")
 def hw_draw(
-    spec: Annotated[str, typer.Argument(help="name or path")],
+    spec: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help=".svg or .dot file; without: text")
     ] = None,

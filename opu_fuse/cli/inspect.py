@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from opu_fuse.cli.arguments import AsJson, ProgramFile
+from opu_fuse.cli.arguments import AsJson, ProgramFile, Wide
 from opu_fuse.cli.console import out, print_json
 from opu_fuse.sim.files import require_targets, write_bytes
 
@@ -19,6 +19,7 @@ def inspect(
         Path | None,
         typer.Option("--fused", metavar="F.onnx", help="write the model with groups as functions"),
     ] = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Look into a program file."""
@@ -41,8 +42,8 @@ def inspect(
     if asm:
         out.print(program_listing(loaded.bundle, loaded.hw), markup=False)
     if memory:
-        out.print(memory_table(loaded.bundle))
+        out.print(memory_table(loaded.bundle, wide=wide))
     if fused is not None:
         out.print(f"{fused}: {fused.stat().st_size} bytes", markup=False)
     if groups or not (asm or memory or fused):
-        out.print(groups_table(loaded.bundle))
+        out.print(groups_table(loaded.bundle, wide=wide))

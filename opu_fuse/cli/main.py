@@ -29,7 +29,6 @@ from opu_fuse.process import interrupts
 app = typer.Typer(
     name="opu-fuse",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Compile CNNs for OPU-style overlays and run them on simulators and RTL.",
 )
@@ -89,12 +88,16 @@ def _global(
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="say what is being done")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="print errors only, and what --json asks for")
+    ] = False,
 ) -> None:
     """Options before the verb."""
+    out.quiet = quiet
     if version:
         out.print(f"opu-fuse {__version__}")
         raise typer.Exit
-    level = logging.DEBUG if verbose else logging.WARNING
+    level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
     handler = RichHandler(console=err, show_time=False, show_path=False, markup=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
     logging.getLogger("opu_fuse").setLevel(level)

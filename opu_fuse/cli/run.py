@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from opu_fuse.cli.arguments import AsJson, ProgramFile
+from opu_fuse.cli.arguments import AsJson, ProgramFile, Wide
 from opu_fuse.cli.console import err, out, print_json
 from opu_fuse.errors import RunError
 from opu_fuse.sim.files import (
@@ -85,6 +85,7 @@ def run(
         str | None,
         typer.Option("--hw", metavar="SPEC", help="refuse programs of other machines than this"),
     ] = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a program on an engine."""
@@ -139,7 +140,7 @@ def run(
     if as_json:
         print_json(report_json.run_json(loaded.bundle, loaded.hw, result, checked))
     else:
-        out.print(groups_table(loaded.bundle, result))
+        out.print(groups_table(loaded.bundle, result, wide=wide))
         for name, array in result.outputs.items():
             out.print(f"{name}: {array.dtype}{list(array.shape)}", markup=False)
     if checked is not None:

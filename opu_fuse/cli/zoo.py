@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from opu_fuse.cli.arguments import networks
 from opu_fuse.cli.console import out
 from opu_fuse.sim.files import require_targets, write_file
 
@@ -22,7 +23,7 @@ def zoo_list() -> None:
 
 @app.command("export")
 def zoo_export(
-    name: Annotated[str, typer.Argument(help="network")],
+    name: Annotated[str, typer.Argument(help="network", autocompletion=networks)],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="F.onnx", help="file to write")],
     seed: Annotated[int, typer.Option(min=0, help="seed of the weights")] = 0,
     image: Annotated[

@@ -3,31 +3,35 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from rich.table import Table
-
 from opu_fuse.bundle.accuracy import Accuracy, OutputLoss
+from opu_fuse.report.fitted import Column, FittedTable, short
 from opu_fuse.report.json import SCHEMA_VERSION, Tree
-from opu_fuse.report.tables import new_table, plain, short
 
 SHOWN = 20
 """Rows of the table; JSON has all."""
 
 
-def accuracy_table(found: Accuracy) -> Table:
+def accuracy_table(found: Accuracy, *, wide: bool = False) -> FittedTable:
     """The tensors that are furthest from the float model, the worst first."""
     samples = f"{found.samples} sample{'s' * (found.samples != 1)}"
-    made = new_table(f"{short(found.model)} on {found.machine}, {found.scales} scales, {samples}")
-    for name in ("layer", "operator", "runs on"):
-        made.add_column(name, overflow="fold")
-    for name in ("SNR dB", "layer alone", "scale", "clipped"):
-        made.add_column(name, justify="right")
-    for t in found.tensors[:SHOWN]:
-        names = (plain(text) for text in (short(t.layer), t.op, t.place))
-        ratios = (_ratio(t.ratio), _ratio(t.own))
-        made.add_row(*names, *ratios, f"{t.scale:.3g}", _share(t.clipped))
-    if (more := len(found.tensors) - SHOWN) > 0:
-        made.caption, made.caption_justify = f"and {more} that lose less (--json)", "left"
-    return made
+    more = len(found.tensors) - SHOWN
+    return FittedTable(
+        title=f"{short(found.model)} on {found.machine}, {found.scales} scales, {samples}",
+        columns=(
+            *(Column(name=name) for name in ("layer", "operator", "runs on")),
+            *(Column(name=n, number=True) for n in ("SNR dB", "layer alone")),
+            *(Column(name=n, number=True, leave_out=1) for n in ("scale", "clipped")),
+        ),
+        rows=[
+            (
+                *(t.layer, t.op, t.place, _ratio(t.ratio), _ratio(t.own)),
+                *(f"{t.scale:.3g}", _share(t.clipped)),
+            )
+            for t in found.tensors[:SHOWN]
+        ],
+        footer=[f"and {more} that lose less (--json)"] if more > 0 else [],
+        wide=wide,
+    )
 
 
 def accuracy_lines(found: Accuracy) -> Iterator[str]:

@@ -3,21 +3,20 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-from rich.text import Text
-
 from opu_fuse.bundle.facts import mac_efficiency, machine_of
 from opu_fuse.bundle.program import Bundle, HostSegment
+from opu_fuse.report.fitted import Column, FittedTable, short
 from opu_fuse.report.rows import group_rows, has_cycles, host_summary, per_sample
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.result import CheckResult, RunResult  # compiling has none
 
-NAME_LENGTH = 48
-"""Characters of a name in a table; exporters write paths of a hundred."""
+OVERLAP = "groups overlap: a cycle counts for the group that the array works for (docs/report.md)"
 
 
-def groups_table(bundle: Bundle, result: "RunResult | None" = None) -> Table:
+def groups_table(
+    bundle: Bundle, result: "RunResult | None" = None, *, wide: bool = False
+) -> FittedTable:
     """Every group: operators, modules, MACs, cycles, MAC efficiency, DRAM bytes, and their sum.
 
     The heading of the cycles says whether they were measured (and by which engine) or predicted;
@@ -25,39 +24,46 @@ def groups_table(bundle: Bundle, result: "RunResult | None" = None) -> Table:
     """
     rows = group_rows(bundle, result)
     hw = machine_of(bundle)
-    source = f"measured, {result.engine}" if result and has_cycles(result) else "predicted"
-    table = new_table(f"{short(bundle.model)} on {hw.name}")
-    table.add_column("#", justify="right")
-    for name in ("group", "operators", "modules"):
-        table.add_column(name, overflow="fold")
-    for name in ("MACs", f"cycles ({source})", "MAC eff.", "DRAM bytes"):
-        table.add_column(name, justify="right")
+    timed = result is not None and has_cycles(result)
+    source = f"measured, {result.engine}" if result is not None and timed else "predicted"
+    table = FittedTable(
+        title=f"{short(bundle.model)} on {hw.name}",
+        columns=(
+            Column(name="#", number=True),
+            Column(name="group"),
+            Column(name="operators", leave_out=3),
+            Column(name="modules", leave_out=2),
+            Column(name="MACs", number=True, leave_out=1),
+            Column(name=f"cycles ({source})", number=True),
+            Column(name="MAC eff.", number=True),
+            Column(name="DRAM bytes", number=True),
+        ),
+        wide=wide,
+    )
     for row in rows:
-        table.add_row(
-            str(row.group.index),
-            plain(short(row.group.name)),
-            plain(row.operators),
-            plain(row.modules),
-            _number(row.group.macs),
-            _number(row.cycles),
-            _share(row.mac_efficiency, row.group.macs),
-            _number(row.dram_bytes),
+        table.rows.append(
+            (
+                *(str(row.group.index), row.group.name, row.operators, row.modules),
+                _number(row.group.macs),
+                _number(row.cycles),
+                _share(row.mac_efficiency, row.group.macs),
+                _number(row.dram_bytes),
+            )
         )
     macs = sum(row.group.macs for row in rows)
     cycles = sum(row.cycles for row in rows)
-    if result is not None and has_cycles(result):
+    if result is not None and timed:
         cycles = per_sample(result, "cycles")
-    moved = sum(row.dram_bytes for row in rows)
-    table.add_section()
-    table.add_row(
+        table.footer.append(OVERLAP)
+    table.total = (
         *("", "all groups", "", ""),
         _number(macs),
         _number(cycles),
         _share(mac_efficiency(hw.macs, macs, cycles), macs),
-        _number(moved),
+        _number(sum(row.dram_bytes for row in rows)),
     )
     if any(isinstance(s, HostSegment) for s in bundle.segments):
-        table.caption, table.caption_justify = plain(host_text(bundle)), "left"
+        table.footer += host_text(bundle).splitlines()
     return table
 
 
@@ -82,57 +88,36 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def memory_table(bundle: Bundle) -> Table:
+def memory_table(bundle: Bundle, *, wide: bool = False) -> FittedTable:
     """The memory window from its start: constants, feature maps with their lifetimes, program."""
-    table = new_table(
-        f"{short(bundle.model)}: memory window of {_number(bundle.window_bytes)} bytes"
-    )
-    for name in ("offset", "bytes"):
-        table.add_column(name, justify="right")
-    for name in ("what", "layout", "groups"):
-        table.add_column(name, overflow="fold")
-    rows: list[tuple[int, int, str, str, str]] = [
-        (0, bundle.constants.size, "weights and parameters", "", "all"),
-        (bundle.program_offset, 4 * len(bundle.words), "program", "", "all"),
+    rows = [
+        (0, bundle.constants.size, "weights and parameters", "", "", "all"),
+        (bundle.program_offset, 4 * len(bundle.words), "program", "", "", "all"),
     ]
     for t in bundle.tensors:
         y = t.layout
-        layout = f"{y.channels}x{y.rows}x{y.cols}, slots of {y.slot}"
         born = "input" if t.first_group < 0 else str(t.first_group)
-        rows.append((t.offset, y.size_bytes, t.name, layout, f"{born} .. {t.last_group}"))
-    for offset, size, what, layout, groups in sorted(rows):
-        table.add_row(f"{offset:#x}", _number(size), plain(short(what)), layout, groups)
-    return table
-
-
-def counters_table(result: "RunResult") -> Table:
-    """All counters of a run, over all its samples."""
-    table = new_table(
-        f"{result.engine} engine, {result.samples} sample{'s' * (result.samples != 1)}"
+        shape, slot = f"{y.channels}x{y.rows}x{y.cols}", str(y.slot)
+        rows.append((t.offset, y.size_bytes, t.name, shape, slot, f"{born} .. {t.last_group}"))
+    return FittedTable(
+        title=f"{short(bundle.model)}: memory window of {_number(bundle.window_bytes)} bytes",
+        columns=(
+            *(Column(name=name, number=True) for name in ("offset", "bytes")),
+            Column(name="what"),
+            *(Column(name=name, number=True) for name in ("shape", "slot", "groups")),
+        ),
+        rows=[(f"{offset:#x}", _number(size), *texts) for offset, size, *texts in sorted(rows)],
+        wide=wide,
     )
-    table.add_column("counter")
-    table.add_column("total", justify="right")
-    for name in sorted(result.counters):
-        table.add_row(name, _number(result.counters[name]))
-    return table
 
 
-def new_table(title: str) -> Table:
-    """An empty table."""
-    return Table(title=plain(title), title_justify="left")
-
-
-def short(name: str) -> str:
-    """A name of at most NAME_LENGTH characters: of longer ones the middle is left out. JSON has
-    them whole.
-    """
-    half = NAME_LENGTH // 2
-    return name if len(name) <= NAME_LENGTH else f"{name[: half - 1]}…{name[-half:]}"
-
-
-def plain(text: str) -> Text:
-    """Names of models may hold brackets; they are no markup."""
-    return Text(text)
+def counters_table(result: "RunResult") -> FittedTable:
+    """All counters of a run, over all its samples."""
+    return FittedTable(
+        title=f"{result.engine} engine, {result.samples} sample{'s' * (result.samples != 1)}",
+        columns=(Column(name="counter"), Column(name="total", number=True)),
+        rows=[(name, _number(total)) for name, total in sorted(result.counters.items())],
+    )
 
 
 def _number(value: int) -> str:

@@ -2,21 +2,23 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from opu_fuse.bundle.result import GroupCounters, RunResult
+from opu_fuse.report.fitted import short
 from opu_fuse.report.json import inspect_json
-from opu_fuse.report.tables import counters_table, groups_table, memory_table, short
+from opu_fuse.report.tables import counters_table, groups_table, memory_table
 from opu_fuse.sim.engine import run
 from tests.bundle.sample import HW, sample_bundle, sample_input
 
 
-def text_of(table):
+def text_of(table, width=200):
     out = io.StringIO()
-    Console(width=200, file=out).print(table)
+    Console(width=width, file=out, soft_wrap=True).print(table)
     return out.getvalue()
 
 
@@ -90,8 +92,8 @@ def test_the_memory_map_is_in_address_order_with_lifetimes():
     text = text_of(memory_table(sample_bundle()))
     order = [text.index(x) for x in ("weights and parameters", " x ", " pool ", " program ")]
     assert order == sorted(order)
-    assert row(text, "0x280") == ["0x280", "128", "x", "8x4x4, slots of 8", "input .. 0"]
-    assert row(text, "0x300")[4] == "0 .. 0"
+    assert row(text, "0x280") == ["0x280", "128", "x", "8x4x4", "8", "input .. 0"]
+    assert row(text, "0x300")[5] == "0 .. 0"
     assert row(text, "0x0")[1] == "640"
 
 
@@ -129,3 +131,55 @@ def test_only_what_is_in_kernels_alone_is_counted_as_fused():
 def test_without_a_host_segment_nothing_is_said_of_the_host():
     bundle = sample_bundle()
     assert "host" not in text_of(groups_table(replace(bundle, segments=bundle.segments[:1])))
+
+
+def long_bundle(groups=30):
+    """Many groups with the names that exporters give."""
+    bundle = sample_bundle()
+    name = "/model/backbone/stage{0}/block{0}/conv{0}/Conv + /model/backbone/stage{0}/act/Relu"
+    return replace(
+        bundle,
+        groups=tuple(
+            replace(bundle.groups[0], index=i, name=name.format(i), macs=10**9 + i)
+            for i in range(groups)
+        ),
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 132, 200])
+def test_a_row_is_a_line_that_fits_the_terminal(width):
+    bundle = long_bundle()
+    lines = text_of(groups_table(bundle), width).splitlines()
+    rows = [line for line in lines if line.startswith("│")]
+    assert len(rows) == len(bundle.groups) + 1
+    assert max(len(line) for line in lines if line[0] in "┏┃┡│├└") <= width
+    for i, line in enumerate(rows[:-1]):
+        assert line.split("│")[1].strip() == str(i)
+        assert "…" not in line or re.search(r"/mo\S*…\S*t/Relu │", line), "both ends are kept"
+    assert all("%" in line for line in rows), "what was asked for is never left out"
+
+
+def test_columns_that_have_no_room_are_named_below():
+    narrow, wide = text_of(groups_table(long_bundle()), 80), text_of(groups_table(long_bundle()))
+    assert "no room for operators, modules, MACs (--wide or --json shows all)" in narrow
+    assert "no room for" not in wide
+    assert "ipa > compare > pool" in wide
+
+
+def test_wide_shows_every_name_whole_in_any_terminal():
+    bundle = long_bundle()
+    text = text_of(groups_table(bundle, wide=True), 60)
+    for group in bundle.groups:
+        assert f"│ {group.name} " in text
+    assert "conv, relu, max_pool" in text
+
+
+def test_below_measured_groups_stands_for_whom_a_cycle_counts():
+    assert "groups overlap" in text_of(groups_table(sample_bundle(), rtl_result()))
+    assert "groups overlap" not in text_of(groups_table(sample_bundle()))
+
+
+def test_of_a_long_name_beginning_and_end_are_kept():
+    assert short("abcdefghij", 10) == "abcdefghij"
+    assert short("abcdefghij", 6) == "ab…hij"
+    assert short("abcdefghij", 1) == "…"
