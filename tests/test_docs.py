@@ -16,6 +16,7 @@ EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 # Folders whose files a page calls by their bare names; opu_fuse/ and the project's own are for all.
 FOLDERS = {
+    "cosimulation.md": ("rtl_sim/project", "rtl_sim/tb", "rtl_sim/gen/opu-tiny"),
     "host-kernels.md": ("opu_fuse/host/build/linalg", "opu_fuse/host/run"),
     "models.md": ("opu_fuse/frontend", "examples/digits"),
     "scheduling.md": ("opu_fuse/schedule",),

@@ -14,7 +14,7 @@ import typer
 from rich.logging import RichHandler
 
 from opu_fuse import __version__
-from opu_fuse.cli import hw, zoo
+from opu_fuse.cli import cosim, hw, zoo
 from opu_fuse.cli.accuracy import accuracy
 from opu_fuse.cli.asm import asm
 from opu_fuse.cli.compile import compile_
@@ -37,6 +37,7 @@ for verb in (partition, run, accuracy, inspect, report, asm):
     app.command()(verb)
 app.add_typer(hw.app, name="hw")
 app.add_typer(zoo.app, name="zoo")
+app.add_typer(cosim.app, name="cosim")
 
 
 _NO_SCREEN = {errno.ENOSPC, errno.EIO, errno.EPIPE, errno.EBADF}

@@ -65,15 +65,35 @@ def run(
         return run_cycle(bundle, hw, memory)
     if memory is not None:
         raise ValueError("memory belongs to the cycle engine; the RTL takes `rtl`")
-    samples, count = ports.samples_of(bundle, inputs)
+    samples = ports.samples_of(bundle, inputs)
     runner = _runner(bundle, hw, EngineName(engine), shuffle, capture, rtl)
     try:
-        job = _Job(bundle, runner, hosts_of(bundle), capture)
-        for n in range(count):
-            job.sample(n, {name: array[n, ...] for name, array in samples.items()})
+        return _run_samples(bundle, runner, samples, str(engine), capture=capture)
     finally:
         runner.close()
-    return job.result(str(engine), count)
+
+
+def run_on(
+    runner: Runner, bundle: Bundle, inputs: Mapping[str, np.ndarray] | None, *, engine: str
+) -> RunResult:
+    """As `run`, on an engine that its owner has started and goes on using. engine: its name."""
+    samples = ports.samples_of(bundle, inputs)
+    return _run_samples(bundle, runner, samples, engine, capture=False)
+
+
+def _run_samples(
+    bundle: Bundle,
+    runner: Runner,
+    samples: tuple[Mapping[str, np.ndarray], int],
+    engine: str,
+    *,
+    capture: bool,
+) -> RunResult:
+    arrays, count = samples
+    job = _Job(bundle, runner, hosts_of(bundle), capture)
+    for n in range(count):
+        job.sample(n, {name: array[n, ...] for name, array in arrays.items()})
+    return job.result(engine, count)
 
 
 def _runner(

@@ -16,8 +16,6 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -26,8 +24,9 @@ import numpy as np
 from opu_fuse import resources
 from opu_fuse.errors import InternalError, RunError
 from opu_fuse.hw.isa import WATCHDOG_RESET, Engine
-from opu_fuse.hw.regmap import ERROR_DOC, ErrorCode
+from opu_fuse.hw.regmap import ErrorCode
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.sim.machine_run import MachineStop, ProgramRun, Retired
 
 log = logging.getLogger(__name__)
 
@@ -37,44 +36,6 @@ _PROGRAMS_PROMISE = "u_requant.ParametersInRange"
 """Assertion of the RTL; the machine has no error code for it."""
 
 _LONGEST_RUN_CYCLES = 1 << 40
-_HELP = {
-    ErrorCode.SPEC_MISMATCH: "compile the model for this machine",
-    ErrorCode.WATCHDOG: "raise the watchdog if the memory is that slow, else report a deadlock",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retired:
-    """One retired instruction. pc: word index of its C-type in the program; start, end: cycles
-    since the start was written."""
-
-    engine: Engine
-    pc: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramRun:
-    """One program from start to done. busy, stall: cycles per engine; *_beats: of the AXI port;
-    seconds: time the simulation took."""
-
-    cycles: int
-    busy: Mapping[Engine, int]
-    stall: Mapping[Engine, int]
-    read_beats: int
-    write_beats: int
-    retired: tuple[Retired, ...]
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineStop:
-    """Why and where the machine stopped; pc: word index in the program."""
-
-    code: ErrorCode
-    engine: Engine
-    pc: int
 
 
 class RtlMachine:
@@ -294,17 +255,6 @@ class RtlMachine:
             self._retired_at = file.tell()
         rows = (tuple(map(int, line.split())) for line in lines)
         return tuple(Retired(engine=Engine(e), pc=p, start=s, end=t) for e, p, s, t in rows)
-
-
-def stop_error(stop: MachineStop, where: str, instruction: str) -> RunError:
-    """The user's view of a stopped machine. instruction: text of the offending one."""
-    what = f"the machine stopped with {stop.code.name.lower()} ({ERROR_DOC[stop.code]})"
-    engine = stop.engine.name.lower()
-    return RunError(
-        where,
-        f"{what}; engine {engine}, program word {stop.pc}: {instruction}",
-        _HELP.get(stop.code, "compile the model again for this machine"),
-    )
 
 
 def _check_waves(waves: Path | None) -> None:

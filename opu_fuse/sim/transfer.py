@@ -5,6 +5,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction
+from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim.memories import Memories
 from opu_fuse.units.base import Space
 
@@ -26,10 +27,8 @@ def load(mem: Memories, instruction: Instruction) -> None:
 def store(mem: Memories, instruction: Instruction) -> None:
     """Output buffer to DRAM, scattered. Bounds have been checked."""
     p, word = instruction.params, mem.spec.word_bytes
-    blocks, rows, run = p["blocks"], p["rows"], p["run"]
-    down, across = p["repeat_rows"] + 1, p["repeat_cols"] + 1
-    pitches = (p["block_pitch"], down * p["row_pitch"], p["row_pitch"], across + p["word_gap"], 1)
-    counts = (blocks, rows, down, run, across)
+    counts, pitches = _store_loops(instruction)
+    blocks, rows, down, run, _ = counts
     target = as_strided(
         mem.dram[instruction.dram :],
         shape=(*counts, word),
@@ -43,6 +42,27 @@ def store(mem: Memories, instruction: Instruction) -> None:
     else:  # the last one stays
         for place in np.ndindex(blocks, rows, down):
             target[place][kept] = source[place][kept]
+
+
+def stored_bytes(instruction: Instruction, spec: HwSpec) -> np.ndarray:
+    """Offsets in the memory window of all bytes that a store writes, int64, ascending."""
+    counts, pitches = _store_loops(instruction)
+    p, word = instruction.params, spec.word_bytes
+    places = np.zeros(1, np.int64)
+    for count, pitch in zip(counts, pitches, strict=True):
+        places = np.add.outer(places, np.arange(count) * pitch * word).reshape(-1)
+    kept = np.arange(p["skip_low"], word - p["skip_high"])
+    return instruction.dram + np.unique(np.add.outer(places, kept))
+
+
+def _store_loops(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Counts and pitches, in words, of the loops of a store: blocks, rows, repeats of a row, words
+    of a run, repeats of a word.
+    """
+    p = instruction.params
+    down, across = p["repeat_rows"] + 1, p["repeat_cols"] + 1
+    pitches = (p["block_pitch"], down * p["row_pitch"], p["row_pitch"], across + p["word_gap"], 1)
+    return (p["blocks"], p["rows"], down, p["run"], across), pitches
 
 
 def _disjoint(counts: tuple[int, ...], pitches: tuple[int, ...]) -> bool:

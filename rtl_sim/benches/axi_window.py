@@ -3,7 +3,6 @@
 A memory window on the bus, control registers by name.
 """
 
-import itertools
 import logging
 import warnings
 
@@ -18,10 +17,11 @@ from cocotbext.axi import (
     MemoryRegion,
 )
 
-from opu_fuse.hw.regmap import CONTROL_REGISTERS, OFFSET, ErrorCode
+from opu_fuse.cosim.driver import FIELD, OpuDriver
+from opu_fuse.cosim.stalls import stall, stall_all
+from opu_fuse.hw.regmap import OFFSET, ErrorCode
 from rtl_sim.benches.cycles import begin
 
-FIELD = {(r.name, f.name): f for r in CONTROL_REGISTERS for f in r.fields}
 BASE = 0x80_0000_0000
 WINDOW = 1 << 16
 STREAMS = ("aw", "w", "b")
@@ -88,12 +88,10 @@ class Machine:
         self._answers(self.memory.write_if.b_channel, "bresp")
         control = AxiLiteBus.from_prefix(dut, "s_axil")
         self.control = AxiLiteMaster(control, dut.clk_i, dut.rst_ni, reset_active_level=False)
+        self.opu = OpuDriver(self.control, irq=dut.irq_o)
         if stalls:
             for side in (self.memory, self.control):
-                for name in ("aw", "w", "b"):
-                    self.stall(getattr(side.write_if, f"{name}_channel"))
-                for name in ("ar", "r"):
-                    self.stall(getattr(side.read_if, f"{name}_channel"))
+                stall_all(side, stalls, rng)
 
     def _answers(self, channel, name):
         """Failed accesses answer as the window says (the bus model knows SLVERR only)."""
@@ -108,22 +106,14 @@ class Machine:
 
     def stall(self, channel, chance=None):
         """Pause a channel at random; with chance 1 for good."""
-        pattern = (self.rng.random(997) < (self.stalls if chance is None else chance)).tolist()
-        channel.set_pause_generator(itertools.cycle(map(int, pattern)))
+        stall(channel, self.stalls if chance is None else chance, self.rng)
 
     async def begin(self):
         await begin(self.dut)
         await self.configure()
 
     async def configure(self, watchdog=100_000):
-        for name, value in (
-            ("WINDOW_BASE_LO", BASE & 0xFFFF_FFFF),
-            ("WINDOW_BASE_HI", BASE >> 32),
-            ("WINDOW_SIZE_LO", WINDOW),
-            ("IRQ_ENABLE", 3),
-            ("WATCHDOG", watchdog),
-        ):
-            await self.write(name, value)
+        await self.opu.configure(BASE, WINDOW, watchdog=watchdog)
 
     async def write(self, name, value, *, expect=AxiResp.OKAY):
         address = OFFSET[name] if isinstance(name, str) else name
@@ -137,8 +127,7 @@ class Machine:
         return int.from_bytes(answer.data, "little")
 
     async def field(self, register, name):
-        f = FIELD[register, name]
-        return (await self.read(register) & f.mask) >> f.lsb
+        return await self.opu.field(register, name)
 
     def put(self, offset, data):
         raw = np.ascontiguousarray(data).view(np.uint8).tobytes()
@@ -151,9 +140,7 @@ class Machine:
     async def start(self, words, at=0x8000):
         """Put a program into the window and start it."""
         self.put(at, np.asarray(words, "<u4"))
-        await self.write("PROG_BASE_LO", at)
-        await self.write("PROG_WORDS", len(words))
-        await self.write("CTRL", FIELD["CTRL", "start"].mask)
+        await self.opu.start(at, len(words))
 
     async def wait(self, cycles=100_000):
         """To the interrupt."""

@@ -3,13 +3,11 @@
 //
 // Clock: period 2 time units, rising at odd times; the Python side writes and reads at even times.
 // Plusargs: +image=FILE (mapped as DRAM, bus address 0 on), +latency=CYCLES, +rate256=BYTES_PER_CYCLE*256,
-//           +retired=FILE (one line per retired instruction: engine, word index, first cycle, last cycle; cycles as CYCLES counts).
+//           +retired=FILE (opu_retired.sv).
 module opu_system
   import opu_pkg::*;
 ;
   localparam int unsigned ADDRESS_BITS = 40;
-  localparam int unsigned ENGINES = 5;
-  localparam int unsigned OPEN = 16;   // more than any engine may have open
 
   import "DPI-C" function longint opu_image_open(input string path);
 
@@ -37,7 +35,6 @@ module opu_system
 
   int unsigned latency = 2;
   int unsigned rate256 = 256 * BUS_BYTES;
-  int retired = 0;
   initial begin
     string path;
     if (!$value$plusargs("image=%s", path)) $fatal(1, "+image=FILE is missing");
@@ -45,10 +42,6 @@ module opu_system
     void'($value$plusargs("latency=%d", latency));
     if (latency < 2) latency = 2;
     void'($value$plusargs("rate256=%d", rate256));
-    if ($value$plusargs("retired=%s", path)) begin
-      retired = $fopen(path, "w");
-      if (retired == 0) $fatal(1, "%s cannot be written", path);
-    end
   end
 
   logic m_awid, m_awvalid, m_awready, m_wlast, m_wvalid, m_wready, m_bid, m_bvalid, m_bready;
@@ -157,38 +150,6 @@ module opu_system
       .rvalid_o (m_rvalid),
       .rready_i (m_rready)
   );
-
-  // Retire records: starts wait in a ring per engine until their retirement.
-  longint start_cycle [ENGINES][OPEN];
-  int start_pc [ENGINES][OPEN];
-  int unsigned opened [ENGINES];
-  int unsigned closed [ENGINES];
-  /* verilator lint_off BLKSEQ */
-  always @(posedge clk) begin
-    if (retired != 0 && dut.run) begin
-      for (int e = 1; e < int'(ENGINES); e++) begin
-        if (dut.start_valid[e] && dut.start_ready[e]) begin
-          start_cycle[e][opened[e] % OPEN] = dut.cycles;
-          start_pc[e][opened[e] % OPEN] = int'(dut.start_pc[e]);
-          opened[e] = opened[e] + 1;
-        end
-        if (dut.retire[e]) begin
-          $fwrite(retired, "%0d %0d %0d %0d\n", e, start_pc[e][closed[e] % OPEN],
-                  start_cycle[e][closed[e] % OPEN], dut.cycles);
-          closed[e] = closed[e] + 1;
-        end
-      end
-      if (dut.retire[0]) begin
-        $fwrite(retired, "0 %0d %0d %0d\n", dut.fetch_pc, dut.cycles, dut.cycles);
-      end
-    end else if (retired != 0) begin
-      for (int e = 0; e < int'(ENGINES); e++) begin
-        opened[e] = 0;
-        closed[e] = 0;
-      end
-    end
-    if (retired != 0 && irq) $fflush(retired);
-  end
-  /* verilator lint_on BLKSEQ */
+  // Retire records: opu_retired, bound into the machine.
 
 endmodule

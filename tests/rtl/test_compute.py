@@ -94,7 +94,6 @@ MACHINES = {
 
 def keeps_its_page(monkeypatch, folder, seed, spec, rounds, defines=()):
     run_bench(
-        monkeypatch,
         folder,
         top="opu_compute_bench",
         module="rtl_sim.benches.compute_bench",
@@ -106,16 +105,16 @@ def keeps_its_page(monkeypatch, folder, seed, spec, rounds, defines=()):
 
 
 @pytest.mark.parametrize(("spec", "rounds", "defines"), CASES.values(), ids=CASES.keys())
-def test_compute_engine_keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds, defines):
-    keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds, defines)
+def test_compute_engine_keeps_its_page(tmp_path, seed, spec, rounds, defines):
+    keeps_its_page(tmp_path, seed, spec, rounds, defines)
 
 
 @pytest.mark.parametrize("case", MACHINES)
-def test_compute_engine_of_another_shape_keeps_its_page(monkeypatch, tmp_path, seed, case):
+def test_compute_engine_of_another_shape_keeps_its_page(tmp_path, seed, case):
     spec = machine(tmp_path, "bench", **MACHINES[case])
-    keeps_its_page(monkeypatch, tmp_path, seed, spec, 40)
+    keeps_its_page(tmp_path, seed, spec, 40)
 
 
-def test_widths_as_synthesised_suffice_for_everything(monkeypatch, tmp_path, seed):
+def test_widths_as_synthesised_suffice_for_everything(tmp_path, seed):
     spec = machine(tmp_path, "bench", **MACHINES["everything"])
-    keeps_its_page(monkeypatch, tmp_path, seed, spec, 40, ("OPU_EXACT_WIDTHS",))
+    keeps_its_page(tmp_path, seed, spec, 40, ("OPU_EXACT_WIDTHS",))

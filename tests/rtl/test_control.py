@@ -8,9 +8,8 @@ pytestmark = pytest.mark.rtl
 
 
 @pytest.mark.parametrize("depth", [1, 3, 8])
-def test_queue_loses_and_reorders_nothing(monkeypatch, tmp_path, seed, depth):
+def test_queue_loses_and_reorders_nothing(tmp_path, seed, depth):
     run_bench(
-        monkeypatch,
         tmp_path,
         top="opu_queue",
         module="rtl_sim.benches.queue_bench",
@@ -22,9 +21,8 @@ def test_queue_loses_and_reorders_nothing(monkeypatch, tmp_path, seed, depth):
     )
 
 
-def test_instructions_start_in_order_with_their_tokens(monkeypatch, tmp_path, seed):
+def test_instructions_start_in_order_with_their_tokens(tmp_path, seed):
     run_bench(
-        monkeypatch,
         tmp_path,
         top="opu_issue_bench",
         module="rtl_sim.benches.issue_bench",

@@ -9,7 +9,8 @@ from opu_fuse.bundle.image import initial_image
 from opu_fuse.bundle.program import MachineSegment
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.pipeline import Program
-from opu_fuse.sim.rtl_process import MachineStop, ProgramRun, RtlMachine
+from opu_fuse.sim.machine_run import MachineStop, ProgramRun
+from opu_fuse.sim.rtl_process import RtlMachine
 from tests.fuzz.programs import BASES, KIND, base_members, damaged_file
 
 pytestmark = [pytest.mark.rtl, pytest.mark.nightly]

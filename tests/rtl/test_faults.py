@@ -9,11 +9,8 @@ pytestmark = pytest.mark.rtl
 
 
 @pytest.mark.parametrize(("machine", "rounds"), [("opu-tiny", 16), ("few-modules", 4)])
-def test_every_fault_at_random_times_is_told_and_survived(
-    monkeypatch, tmp_path, seed, machine, rounds
-):
+def test_every_fault_at_random_times_is_told_and_survived(tmp_path, seed, machine, rounds):
     run_bench(  # 8 tests, every one `rounds` injections
-        monkeypatch,
         tmp_path,
         top="opu_top",
         module="rtl_sim.benches.fault_bench",

@@ -28,5 +28,5 @@ def test_lint_finds_what_it_is_for(monkeypatch, tmp_path):
     bad.parent.mkdir()
     ports = "input logic a_i, output logic [1:0] b_o"
     bad.write_text(f"module opu_bad ({ports});\n  assign b_o = a_i;\nendmodule\n")
-    monkeypatch.setattr("rtl_sim.build.HERE", tmp_path)
+    monkeypatch.setattr("opu_fuse.resources.rtl_dir", lambda: tmp_path)
     assert "WIDTHEXPAND" in lint("opu_bad", load_hw("opu-tiny"))

@@ -24,9 +24,8 @@ CASES = {
 
 
 @pytest.mark.parametrize(("spec", "rounds", "defines"), CASES.values(), ids=CASES.keys())
-def test_post_engine_keeps_its_page(monkeypatch, tmp_path, seed, spec, rounds, defines):
+def test_post_engine_keeps_its_page(tmp_path, seed, spec, rounds, defines):
     run_bench(
-        monkeypatch,
         tmp_path,
         top="opu_post_bench",
         module="rtl_sim.benches.post_bench",

@@ -119,9 +119,8 @@ BENCHES = {
 
 
 @pytest.mark.parametrize(("name", "parameters"), BENCHES.values(), ids=BENCHES.keys())
-def test_lane_arithmetic_is_exact(monkeypatch, tmp_path, seed, name, parameters):
+def test_lane_arithmetic_is_exact(tmp_path, seed, name, parameters):
     run_bench(
-        monkeypatch,
         tmp_path,
         top=f"opu_{name}",
         module=f"rtl_sim.benches.{name}_bench",
@@ -134,9 +133,8 @@ def test_lane_arithmetic_is_exact(monkeypatch, tmp_path, seed, name, parameters)
 
 
 @pytest.mark.parametrize("terms", [4, 16])
-def test_pair_of_units_sums_as_two_units(monkeypatch, tmp_path, seed, terms):
+def test_pair_of_units_sums_as_two_units(tmp_path, seed, terms):
     run_bench(
-        monkeypatch,
         tmp_path,
         top="opu_multiply_pair",
         module="rtl_sim.benches.multiply_pair_bench",
@@ -148,9 +146,8 @@ def test_pair_of_units_sums_as_two_units(monkeypatch, tmp_path, seed, terms):
     )
 
 
-def test_array_of_pairs_keeps_the_page_of_the_array(monkeypatch, tmp_path, seed):
+def test_array_of_pairs_keeps_the_page_of_the_array(tmp_path, seed):
     run_bench(
-        monkeypatch,
         tmp_path,
         top="opu_compute_bench",
         module="rtl_sim.benches.compute_bench",

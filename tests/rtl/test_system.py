@@ -11,7 +11,8 @@ from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.regmap import ErrorCode
 from opu_fuse.sim.functional import Machine
-from opu_fuse.sim.rtl_process import MachineStop, ProgramRun, RtlMachine
+from opu_fuse.sim.machine_run import MachineStop, ProgramRun
+from opu_fuse.sim.rtl_process import RtlMachine
 from tests.rtl.machines import write_machine
 from tests.rtl.random_programs import (
     PROGRAM_AT,

@@ -7,9 +7,8 @@ from tests.rtl.bench import run_bench
 pytestmark = pytest.mark.rtl
 
 
-def test_machine_works_stops_and_recovers_on_a_stalling_bus(monkeypatch, tmp_path, seed):
+def test_machine_works_stops_and_recovers_on_a_stalling_bus(tmp_path, seed):
     run_bench(
-        monkeypatch,
         tmp_path,
         top="opu_top",
         module="rtl_sim.benches.top_bench",

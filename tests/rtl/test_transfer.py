@@ -10,11 +10,8 @@ pytestmark = pytest.mark.rtl
 
 @pytest.mark.parametrize("engine", ["load", "store", "fetch"])
 @pytest.mark.parametrize("machine", ["opu-tiny", "narrow-bus", "every-module"])
-def test_engine_keeps_its_page_and_the_rules_of_the_bus(
-    monkeypatch, tmp_path, seed, machine, engine
-):
+def test_engine_keeps_its_page_and_the_rules_of_the_bus(tmp_path, seed, machine, engine):
     run_bench(
-        monkeypatch,
         tmp_path,
         top=f"opu_{engine}",
         module=f"rtl_sim.benches.{engine}_bench",

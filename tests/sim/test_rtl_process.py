@@ -9,7 +9,8 @@ from opu_fuse.errors import InternalError, RunError
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.regmap import ErrorCode
-from opu_fuse.sim.rtl_process import MachineStop, RtlMachine, stop_error
+from opu_fuse.sim.machine_run import MachineStop, stop_error
+from opu_fuse.sim.rtl_process import RtlMachine
 
 
 def start(**options):
@@ -59,10 +60,10 @@ def test_a_stopped_machine_names_reason_place_and_instruction():
 
 
 def test_every_source_file_is_found_by_its_module_name():
+    from opu_fuse.hw.rtl import source_files
     from opu_fuse.hw.svpackage import sv_files
-    from rtl_sim.build import source_files
 
-    names = [path.stem for path in source_files("opu_system", sv_files(load_hw("opu-tiny")))]
+    names = [path.stem for path in source_files(sv_files(load_hw("opu-tiny")), "opu_system")]
     assert {"opu_top", "opu_compute", "opu_post", "opu_load", "opu_image"} <= set(names)
     assert names.index("opu_compute_pkg") < names.index("opu_compute")
     assert len(names) == len(set(names))

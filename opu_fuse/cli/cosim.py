@@ -1,0 +1,43 @@
+"""`opu-fuse cosim …`: the machine in other people's cocotb benches."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opu_fuse.cli.console import out
+from opu_fuse.sim.files import file_errors
+
+app = typer.Typer(no_args_is_help=True, help="The machine in your own cocotb bench.")
+
+
+@app.command("init")
+def cosim_init(
+    folder: Annotated[Path, typer.Argument(help="where to write")],
+    hw: Annotated[str, typer.Option("--hw", help="machine: name or YAML file")] = "opu-tiny",
+    model: Annotated[
+        Path | None, typer.Option("--model", help="ONNX model; without: a small network")
+    ] = None,
+) -> None:
+    """Write a small project that runs at once: a system with the machine inside, its cocotb bench,
+    a network. Then: cd FOLDER; pytest
+    """
+    import onnx_ir as ir
+
+    from opu_fuse import zoo
+    from opu_fuse.cosim.project import NETWORK, project_files, write_project
+    from opu_fuse.frontend.load import load
+    from opu_fuse.hw.load import load_hw
+    from opu_fuse.hw.rtl import rtl_files
+
+    rtl_files(load_hw(hw))  # says why where a machine has no RTL
+    machine = str(Path(hw).resolve()) if Path(hw).is_file() else hw
+    if model is None:
+        network = ir.to_proto(zoo.build("tiny_residual")).SerializeToString()
+    else:
+        load(model)
+        network = model.read_bytes()
+    files = {name: text.encode() for name, text in project_files(machine).items()}
+    with file_errors(folder):
+        write_project(folder, files | {NETWORK: network})
+    out.print(f"{folder}: {len(files) + 1} files; next: cd {folder}; pytest", markup=False)

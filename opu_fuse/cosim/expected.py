@@ -1,0 +1,111 @@
+"""What a machine segment has to store, from the functional engine, and what differs from it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from opu_fuse.bundle.program import Bundle, MachineSegment, Tensor
+from opu_fuse.errors import RunError
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.sim.functional import Executed, Machine
+from opu_fuse.sim.machine_run import Retired
+from opu_fuse.sim.places import places
+from opu_fuse.sim.segments import Decoded
+from opu_fuse.sim.transfer import stored_bytes
+from opu_fuse.sim.writer import writer
+
+Read = Callable[[int, int], np.ndarray]
+"""Offset in the memory window and length -> uint8 bytes that lie there now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Store:
+    """Offsets of the bytes that a store writes, ascending, and the bytes."""
+
+    places: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """window: as it is behind the segment; stores: by the number of their instruction."""
+
+    bundle: Bundle
+    program: Decoded
+    segment: MachineSegment
+    window: np.ndarray
+    stores: Mapping[int, _Store]
+
+    def at_retirement(self, record: Retired, read: Read) -> RunError | None:
+        """The first value of a store that has just retired which is not as it should be."""
+        number = self.program.numbers[record.pc]
+        store = self.stores[number]
+        first = int(store.places[0])
+        got = read(first, int(store.places[-1]) + 1 - first)[store.places - first]
+        wrong = np.flatnonzero(got != store.values)
+        if not wrong.size:
+            return None
+        at = wrong[0]
+        where = f"stored in cycles {record.start} to {record.end} by instruction {number}"
+        more = f"{wrong.size} of {got.size} bytes of that store differ"
+        values = (int(got[at].view(np.int8)), int(store.values[at].view(np.int8)))
+        group = self.segment.groups[number]
+        return self._error(int(store.places[at]), group, *values, f"{where}; {more}")
+
+    def at_end(self, window: np.ndarray) -> RunError | None:
+        """The first byte of the window that is not as it should be."""
+        wrong = np.flatnonzero(window != self.window)
+        if not wrong.size:
+            return None
+        at = int(wrong[0])
+        values = (int(window[at].view(np.int8)), int(self.window[at].view(np.int8)))
+        last = [n for n, store in self.stores.items() if at in store.places]
+        group = self.segment.groups[max(last)] if last else -1
+        return self._error(at, group, *values, f"{wrong.size} bytes of the memory window differ")
+
+    def _error(self, at: int, group: int, got: int, wanted: int, more: str) -> RunError:
+        where = f"byte {at:#x} of the memory window"
+        made = [] if group < 0 else self.bundle.groups[group].outputs
+        for tensor in self.bundle.tensors:
+            index = _element(tensor, at) if tensor.name in made else None
+            if index is not None:
+                where = f"{tensor.name}{list(index)}, {self._instruction(tensor, index, group)}"
+                break
+        what = f"{where}, is {got}, the functional engine makes {wanted} ({more})"
+        return RunError(self.bundle.model, what, "look at the waves from there on, backwards")
+
+    def _instruction(self, tensor: Tensor, index: tuple[int, ...], group: int) -> str:
+        """Group and instruction that made an element."""
+        place = next(p for p in places(self.bundle) if p.name == tensor.name)
+        number = writer(self.bundle, place, tensor.shape, index)
+        instruction = self.program.instructions[number]
+        name = f"{instruction.engine.name.lower()}.{instruction.opcode}"
+        return f"group {group} ({self.bundle.groups[group].name}), instruction {number} ({name})"
+
+
+def expect(
+    bundle: Bundle, hw: HwSpec, program: Decoded, segment: MachineSegment, window: np.ndarray
+) -> Expected:
+    """Run a segment on the functional engine. window: uint8, as it is before (not changed)."""
+    after = window.copy()
+    stores: dict[int, _Store] = {}
+
+    def observe(executed: Executed) -> None:
+        if executed.instruction.engine is Engine.STORE:
+            places = stored_bytes(executed.instruction, hw)
+            stores[executed.number] = _Store(places=places, values=after[places])
+
+    Machine(hw, after).run(program.instructions, observer=observe)
+    return Expected(bundle=bundle, program=program, segment=segment, window=after, stores=stores)
+
+
+def _element(tensor: Tensor, at: int) -> tuple[int, ...] | None:
+    """Index of the element that lies at a byte of the memory window; None where none does."""
+    marked = np.zeros(tensor.layout.size_bytes, np.uint8)
+    if not 0 <= at - tensor.offset < marked.size:
+        return None
+    marked[at - tensor.offset] = 1
+    found = np.argwhere(tensor.layout.unpack(marked).reshape(tensor.shape))
+    return tuple(int(i) for i in found[0]) if len(found) else None

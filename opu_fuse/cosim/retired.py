@@ -1,0 +1,55 @@
+"""What retires in a simulated machine, as it happens."""
+
+from collections.abc import Callable
+from typing import Any
+
+import cocotb
+from cocotb.task import Task
+from cocotb.triggers import ValueChange
+
+from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.rtl import PROBE
+from opu_fuse.sim.machine_run import Retired
+
+_PC_BITS, _CYCLE_BITS = 32, 64
+
+
+class RetireMonitor:
+    """Retire records of one machine.
+
+    machine: handle of the `opu_top` instance, simulated together with `opu_retired.sv`. records:
+    all since the start of the monitor, in their order. told: called with each record in the cycle
+    in which it arises.
+    """
+
+    def __init__(self, machine: Any, told: Callable[[Retired], None] | None = None) -> None:
+        self._probe = getattr(machine, f"u_{PROBE.removeprefix('opu_')}")
+        self._told = told
+        self.records: list[Retired] = []
+        self._task: Task[None] = cocotb.start_soon(self._watch())
+
+    def close(self) -> None:
+        """Record nothing more."""
+        self._task.cancel()
+
+    async def _watch(self) -> None:
+        probe = self._probe
+        while True:
+            await ValueChange(probe.total)
+            engines, end = int(probe.engines.value), int(probe.at.value)
+            pcs, starts = int(probe.pcs.value), int(probe.starts.value)
+            for engine in Engine:
+                if engines >> engine & 1:
+                    self._add(
+                        Retired(
+                            engine=engine,
+                            pc=pcs >> engine * _PC_BITS & (1 << _PC_BITS) - 1,
+                            start=starts >> engine * _CYCLE_BITS & (1 << _CYCLE_BITS) - 1,
+                            end=end,
+                        )
+                    )
+
+    def _add(self, record: Retired) -> None:
+        self.records.append(record)
+        if self._told is not None:
+            self._told(record)

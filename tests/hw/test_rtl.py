@@ -1,0 +1,57 @@
+"""`opu-fuse hw rtl`: what others need to build a machine into their design is there, in order."""
+
+import re
+
+import pytest
+import yaml
+
+from opu_fuse.errors import UserError
+from opu_fuse.hw.load import load_hw, load_hw_text, spec_names
+from opu_fuse.hw.rtl import PROBE, TOP, rtl_files
+
+BUILT = [name for name in spec_names() if load_hw(name).build]
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_every_module_package_and_header_that_is_named_is_there(name):
+    files = rtl_files(load_hw(name))
+    include, *units = files["opu.f"].split()
+    assert include == "+incdir+."
+    defined: list[str] = []
+    for unit in units:
+        text = re.sub(r"//.*", "", files[unit])
+        imported = set(re.findall(r"\b(opu_\w+)::", text)) - {unit.removesuffix(".sv")}
+        assert imported <= set(defined), f"{unit} comes before a package that it imports"
+        assert set(re.findall(r'`include "(\S+)"', text)) <= files.keys()
+        defined += re.findall(r"^(?:module|package) (\w+)", text, re.MULTILINE)
+    everything = "".join(files[unit] for unit in (*units, "opu_units.svh"))
+    used = set(re.findall(r"^\s*(opu_\w+) (?:#\(|u_)", everything, re.MULTILINE))
+    assert {"opu_array", "opu_round"} < used <= set(defined)
+    assert TOP in defined
+    assert PROBE not in defined  # nothing for synthesis
+
+
+def test_the_core_names_each_file_once_headers_apart():
+    files = rtl_files(load_hw("opu-tiny"))
+    first, _, text = files["opu.core"].partition("\n")
+    core = yaml.safe_load(text)
+    assert first == "CAPI=2:"
+    names = [
+        next(iter(file)) if isinstance(file, dict) else file
+        for fileset in core["filesets"].values()
+        for file in fileset["files"]
+    ]
+    assert len(names) == len(set(names))
+    assert set(names) == {n for n in files if n.endswith((".sv", ".svh"))}
+    assert core["targets"]["default"] == {"filesets": ["rtl"], "toplevel": TOP}
+
+
+def test_the_spec_that_comes_along_is_the_machine():
+    spec = load_hw("opu-classic")
+    assert load_hw_text(rtl_files(spec)["opu-classic.yaml"], "it").spec_hash == spec.spec_hash
+
+
+def test_a_machine_for_partitioning_only_has_no_rtl():
+    text = load_hw("opu-tiny").to_yaml().replace("build: true", "build: false")
+    with pytest.raises(UserError, match=r"it has no RTL; remove `build: false`"):
+        rtl_files(load_hw_text(text, "paper"))
