@@ -167,9 +167,8 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
     readers: dict[int, list[int]] = {node: [] for node in plan.placements}
     for planned in (parts[0] for parts in plan.layers.values()):
         layer = planned.layer
-        for node in (layer.source, layer.residual):
-            if node is not None:
-                readers[node].append(group_of[layer.output])
+        for node in (layer.source, *layer.residuals):
+            readers[node].append(group_of[layer.output])
     made = _made(dfg, plan, group_of)
     ends = {follow_views(dfg, o) for o in dfg.outputs}
     last_group = max(group_of.values(), default=BEFORE)
@@ -247,7 +246,7 @@ def _groups(
     for index, group in numbered:
         parts = plan.layers[group.index]
         layer = parts[0].layer
-        reads = [layer.source] + ([] if layer.residual is None else [layer.residual])
+        reads = (layer.source, *layer.residuals)
         yield GroupInfo(
             index=index,
             name=layer.name,

@@ -60,10 +60,11 @@ def _constants(
         slots = pre_slots(dfg, layer.pre)
         units = [pack_params(*_affine(dfg, slot[0]), layer.in_pieces, hw) for slot in slots]
         yield planned.pre, np.concatenate(units, axis=1).reshape(-1)
-    if layer.table is not None:
+    if layer.tables:
         from opu_fuse.dfg.tables import table_entries  # what computes functions; few have tables
 
-        yield planned.table, pack_table(table_entries(dfg, layer.table), hw)
+        tables = [pack_table(table_entries(dfg, node), hw) for node in layer.tables]
+        yield planned.table, np.concatenate(tables)
 
 
 def _numbers(

@@ -23,10 +23,16 @@ LOWEST = float(np.finfo(np.float32).min)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOf:
-    """A post stage and the operator that asks for it."""
+    """A post stage and the operator that asks for it. side: DFG index of the map that it reads from
+    memory (changes of view looked through); broadcast: one pixel of it stands for all; swapped:
+    the chain's value is its second operand.
+    """
 
     stage: Stage
     node: int
+    side: int | None = None
+    broadcast: bool = False
+    swapped: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,14 +49,10 @@ class Draft:
     window: Window = POINT
     pool: Window | None = None
     pool_kind: PoolKind = PoolKind.MAX
-    residual: int | None = None
-    residual_at: str | None = None
     anchor: int | None = None
     pad: int | None = None
     pool_pads: Pads = NO_PADS
     pre: list[int] = field(default_factory=list)
-    swapped: bool = False
-    broadcast: bool = False
     groups: int = 1
     depthwise: bool = False
     transposed: Node | None = None
@@ -59,21 +61,22 @@ class Draft:
     stages: list[StageOf] = field(default_factory=list)
     front: int = 0
 
-    def stage(self, stage: Stage, node: Node) -> None:
-        """Raises DoesNotFit for what a pass cannot do: one walk, residual buffer or table used
-        twice, the array behind a stage. How many comparators there are, the match knows.
+    def stage(self, stage: Stage, node: Node, **side: int | bool) -> None:
+        """side: what `StageOf` says about a second operand. Raises DoesNotFit for what a pass
+        cannot do: windows of windows, the array behind a stage. How many units there are, the match
+        knows.
         """
-        if BY_STAGE[stage].alone and any(found.stage is stage for found in self.stages):
+        if BY_STAGE[stage].windows and any(found.stage is stage for found in self.stages):
             raise DoesNotFit(
                 node.name,
-                f"it needs the stage {stage.name}, which its group has used already",
+                "a pass pools once, and its group does already",
                 "end the group before it",
             )
         if stage is Stage.REQUANT and self.stages:
             raise DoesNotFit(
                 node.name, "the array comes first in a pass", "end the group before it"
             )
-        self.stages.append(StageOf(stage=stage, node=node.index))
+        self.stages.append(StageOf(stage=stage, node=node.index, **side))  # pyright: ignore[reportArgumentType]
 
 
 def chain_operand(dfg: Dfg, node: Node) -> int:
@@ -185,8 +188,6 @@ def _pool(draft: Draft, node: Node) -> None:
     draft.stage(Stage.POOL, node)
     draft.pool = window
     draft.pool_kind = PoolKind.MAX if node.op == "max_pool" else PoolKind.AVERAGE
-    if draft.residual is not None:
-        draft.residual_at = "mid"
 
 
 def _largest_window(hw: HwSpec) -> int:
@@ -236,23 +237,19 @@ def _multiply(draft: Draft, node: Node) -> None:
             "let it end the group before",
         )
     _computed(dfg, node, other)
-    draft.swapped = at == 1
-    draft.broadcast = feature_shape(dfg[other].shape)[1:] == (1, 1) != feature_shape(node.shape)[1:]
-    draft.stage(Stage.RESIDUAL, node)
-    draft.residual = follow_views(dfg, other)
-    draft.residual_at = "final"
+    broadcast = feature_shape(dfg[other].shape)[1:] == (1, 1) != feature_shape(node.shape)[1:]
+    side = follow_views(dfg, other)
+    draft.stage(Stage.RESIDUAL, node, side=side, broadcast=broadcast, swapped=at == 1)
 
 
 def _add(draft: Draft, node: Node) -> None:
     """Residual: the operand that is not the chain's value comes from memory."""
     dfg = draft.dfg
-    draft.swapped = follow_views(dfg, node.operands[0]) != follow_views(dfg, draft.value)
-    other = node.operands[0 if draft.swapped else 1]
+    swapped = follow_views(dfg, node.operands[0]) != follow_views(dfg, draft.value)
+    other = node.operands[0 if swapped else 1]
     _computed(dfg, node, other)
     same_map(dfg, node, other)
-    draft.stage(Stage.RESIDUAL, node)
-    draft.residual = follow_views(dfg, other)
-    draft.residual_at = "final"
+    draft.stage(Stage.RESIDUAL, node, side=follow_views(dfg, other), swapped=swapped)
 
 
 def _batch_norm(draft: Draft, node: Node) -> None:  # noqa: ARG001  one signature for all operators

@@ -273,20 +273,17 @@ class _Flow:
         hw, shape, (row, rows, _, cols) = self._hw, work.shape, rect
         buffers = self._buffers
         mid, cols = mid_tile(shape, *rect), ceil_div(cols, shape.px)
-        at_once, added = hw.buffers.output.bank_words // (rows * cols), 0
-        if shape.residual:
-            added = rows * cols
-            if shape.residual == "mid":
-                added = shape.words(mid[1] - mid[0], mid[4] - mid[3])
-            added = 1 if shape.broadcast else added
-            at_once = min(at_once, hw.buffers.residual.bank_words // added)
+        at_once = hw.buffers.output.bank_words // (rows * cols)
+        added = shape.side_words(shape.words(mid[1] - mid[0], mid[4] - mid[3]), rows * cols)
+        if added:
+            at_once = min(at_once, hw.buffers.residual.bank_words // sum(added))
         kept = None if keep is None else buffers[Space.FEATURE].banks.take(keep.node)[0]
         ready = self._swept + self._drain
         constants: list[tuple[Space, int]] = []
         words = shape.param_words
         for space, wanted, key, size in (
             (Space.PARAM, words, (work.output, out.block), out.blocks * words),
-            (Space.TABLE, work.table, work.output, TABLE_WORDS),
+            (Space.TABLE, shape.tables, work.output, shape.tables * TABLE_WORDS),
         ):
             if wanted:
                 base, at = self._load_once(space, key, size * hw.word_bytes)
@@ -301,11 +298,12 @@ class _Flow:
             kind=shape.pool_kind,
         )
         for _, blocks in spans(out.blocks, at_once):
-            start, residual = max(self._post_ready, ready), None
-            if shape.residual and work.residual is not None:
+            start, residual = max(self._post_ready, ready), 0
+            if added:
                 residual, _ = buffers[Space.RESIDUAL].banks.take(None)
-                after = _since(self._stored, work.residual, row + rows)
-                size = blocks * added * hw.word_bytes
+            for node, pixels in zip(work.residuals, added, strict=True):
+                after = _since(self._stored, node, row + rows)
+                size = blocks * pixels * hw.word_bytes
                 start = max(start, self._load(Space.RESIDUAL, residual, size, after))
             output, _ = buffers[Space.OUTPUT].banks.take(None)
             start = max(start, buffers[Space.OUTPUT].free.get(output, 0.0))
@@ -313,7 +311,7 @@ class _Flow:
                 free = buffers[Space.FEATURE].free.get(kept, 0.0)
                 start = max(start, self._features_there, free)
             self._visit(start + ISSUE, visits, blocks, words)
-            if residual is not None:
+            if added:
                 buffers[Space.RESIDUAL].free[residual] = self._post_done
             if keep is not None:
                 self._kept_written = self._post_done

@@ -25,27 +25,26 @@ from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.layout import Pieces, extent, is_plain
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, LaneMap
-from opu_fuse.layout.shape import Shape
+from opu_fuse.layout.shape import Shape, Side
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
-    """shape: for tiling and cost; source, residual: DFG indices of the maps read from memory
+    """shape: for tiling and cost; source, residuals: DFG indices of the maps read from memory
     (changes of view looked through); output: of the stored value; anchor: what runs on the array,
-    None on the copy path; pad: the explicit pad in front, if any; swapped: the residual adder gets
-    the chain's value as its second operand; stages: the post chain; macs: of Conv and Gemm.
+    None on the copy path; pad: the explicit pad in front, if any; stages: the post chain; macs: of
+    Conv and Gemm.
     """
 
     shape: Shape
     source: int
-    residual: int | None
+    residuals: tuple[int, ...]
     output: int
     anchor: int | None
     pad: int | None
     pre: tuple[int, ...]
-    swapped: bool
     stages: tuple[StageOf, ...]
     macs: int
     phases: tuple[tuple[Phase, Shape], ...]
@@ -146,13 +145,16 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
             "its operands have their channels in different lanes",
             "let one of them be computed by a convolution in the same group",
         )
-    if draft.residual is not None and lanes[draft.residual].pieces != outside:
+    sides = [item for item in draft.stages if item.side is not None]
+    residuals = tuple([item.side for item in sides if item.side is not None])
+    if any(lanes[node].pieces != outside for node in residuals):
         raise DoesNotFit(
             last.name,
             "its operands have their channels in different lanes",
             "concatenate maps whose channels are multiples of a word",
         )
     holes = not (is_plain(inside) and is_plain(outside))
+    walked = next((i for i, item in enumerate(draft.stages) if BY_STAGE[item.stage].windows), 0)
     shape = Shape(
         array=draft.anchor is not None,
         depthwise=draft.depthwise,
@@ -168,8 +170,14 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         pool=draft.pool,
         out_rows=out[1] // draft.upsample[0],
         out_cols=out[2] // draft.upsample[1],
-        residual=draft.residual_at,
-        broadcast=draft.broadcast,
+        sides=tuple(
+            [
+                Side(before_pool=i < walked, broadcast=item.broadcast)
+                for i, item in enumerate(draft.stages)
+                if item.side is not None
+            ]
+        ),
+        tables=sum(item.stage is Stage.TABLE for item in draft.stages),
         pre=len(pre_slots(draft.dfg, draft.pre)),
         upsample=draft.upsample,
         first_lane=min(first for first, _ in outside) if anchored else 0,
@@ -181,12 +189,11 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         shape=parts[0][1],
         phases=parts,
         source=draft.source,
-        residual=draft.residual,
+        residuals=residuals,
         output=last.index,
         anchor=draft.anchor,
         pad=draft.pad,
         pre=tuple(draft.pre),
-        swapped=draft.swapped,
         stages=tuple(draft.stages),
         macs=draft.macs,
         in_pieces=inside,
@@ -196,7 +203,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
 
 def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
     assert draft.transposed is not None
-    if shape.pool or shape.residual or shape.upsample != (1, 1):
+    if shape.pool or shape.sides or shape.upsample != (1, 1):
         raise DoesNotFit(
             draft.transposed.name,
             "a transposed convolution makes rows and columns in phases, and what follows it in the "

@@ -178,8 +178,8 @@ class GroupCosts:
         """The part of `_moved` that the geometry's estimate holds already."""
         if geometry is None:
             return 0
-        maps = (geometry.source, geometry.residual, geometry.output)
-        return sum(self._map_bytes(i) for i in maps if i is not None)
+        maps = (geometry.source, *geometry.residuals, geometry.output)
+        return sum(self._map_bytes(i) for i in maps)
 
     def _map_bytes(self, index: int) -> int:
         channels, rows, cols = feature_shape(self._dfg[index].shape)

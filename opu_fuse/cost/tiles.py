@@ -240,9 +240,14 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     feature_bytes = tiles * one * (1 if stay or ranges == 1 else ranges)
     map_bytes = blocks * shape.words(shape.out_rows, shape.out_cols) * word
     out_bytes = map_bytes * shape.upsample[0] * shape.upsample[1]
-    res_bytes = {None: 0, "final": map_bytes, "mid": tiles * blocks * pixels * word}[shape.residual]
-    if shape.broadcast:
-        res_bytes = tiles * blocks * word
+    res_bytes = sum(
+        tiles * blocks * word
+        if side.broadcast
+        else tiles * blocks * pixels * word
+        if side.before_pool
+        else map_bytes
+        for side in shape.sides
+    )
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes
     post = (
         tiles

@@ -22,6 +22,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.packing import can_fetch
 from opu_fuse.layout.shape import Shape
 from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.table import TABLE_WORDS
 
 WIDTHS_TRIED = 2
 """Widest tiles tried per height and channel count: narrower ones move more halo for the same
@@ -185,9 +186,11 @@ def _overflow(
         ("output", final, buffers.output.bank_words),
         ("param", blocks * shape.param_words, buffers.param.bank_words),
     ]
-    if shape.residual:
-        words = pixels if shape.residual == "mid" else 1 if shape.broadcast else final
+    if shape.sides:
+        words = sum(shape.side_words(pixels, final))
         demands.append(("residual", words, buffers.residual.bank_words))
+    if shape.tables and buffers.table is not None:
+        demands.append(("table", shape.tables * TABLE_WORDS, buffers.table.bank_words))
     if shape.depthwise:
         needed = blocks * parts_per_block(hw) * hw.row_words
         demands.append(("weight", needed, buffers.weight.bank_words))

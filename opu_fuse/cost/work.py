@@ -14,14 +14,14 @@ from opu_fuse.layout.shape import Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """source, residual: DFG indices of the maps read; output: of the one made. reads, writes: where
-    source and output lie. unfold: kernel columns that a visit covers; apart: rows and columns
-    between those that this phase makes; table: whether post needs one.
+    """source, residuals: DFG indices of the maps read; output: of the one made. reads, writes:
+    where source and output lie. unfold: kernel columns that a visit covers; apart: rows and columns
+    between those that this phase makes.
     """
 
     shape: Shape
     source: int
-    residual: int | None
+    residuals: tuple[int, ...]
     output: int
     tile: Tile
     ranges: tuple[OutputRange, ...]
@@ -29,7 +29,6 @@ class Work:
     reads: Place
     writes: Place
     apart: tuple[int, int] = (1, 1)
-    table: bool = False
 
 
 @dataclass(slots=True)

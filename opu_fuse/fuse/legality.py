@@ -97,6 +97,11 @@ def used_once(words: Words) -> Words | None:
     return words
 
 
+def one_window(words: Words) -> Words | None:
+    """{other} pools in this group already, {module} would pool its windows"""
+    return words
+
+
 def pipeline_path(words: Words) -> Words | None:
     """{op} cannot follow {tail} in this machine's pipeline
 
@@ -132,7 +137,10 @@ def no_group(words: Words) -> Words | None:
     return words
 
 
-GROUP_RULES = (other_operand, one_fill, used_once, pipeline_path, group_exit, forbidden, no_group)
+GROUP_RULES = (
+    *(other_operand, one_fill, used_once, one_window, pipeline_path),
+    *(group_exit, forbidden, no_group),
+)
 
 
 def listed(names: Sequence[str], count: int | None = None) -> str:

@@ -22,7 +22,6 @@ from opu_fuse.hw.chain import chain_of
 from opu_fuse.layout.decided import DataLayout, lay_out, pack
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.layout.shape import Shape
-from opu_fuse.units.base import Stage
 
 Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
 
@@ -92,7 +91,7 @@ class Plans:
             work = Work(
                 shape=shape,
                 source=geometry.source,
-                residual=geometry.residual,
+                residuals=geometry.residuals,
                 output=geometry.output,
                 tile=tile,
                 ranges=ranges,
@@ -100,7 +99,6 @@ class Plans:
                 reads=reads,
                 writes=writes,
                 apart=phase.apart,
-                table=any(item.stage is Stage.TABLE for item in geometry.stages),
             )
             works.append(work)
         return tuple(works)

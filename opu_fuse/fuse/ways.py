@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from opu_fuse.dfg.graph import Node
-from opu_fuse.fuse.legality import pipeline_path, used_once
+from opu_fuse.fuse.legality import one_window, pipeline_path, used_once
 from opu_fuse.fuse.module_rules import fits, module_refusals
 from opu_fuse.fuse.modules import Modules, Position
 from opu_fuse.fuse.operator_rules import known_operator
@@ -84,6 +84,9 @@ def no_way(scope: Scope, position: Position, op: str, module: str) -> Refusal:
 def _used_once(modules: Modules, position: Position, op: str, module: str) -> Refusal | None:
     if module not in position.full:
         return None
+    other = next(m for m in position.used if module in modules.sharing[m])
+    if modules.unit(other) != modules.unit(module):
+        return refuse(one_window, {"module": module, "other": other})
     uses = modules.by_name[module].uses
     again = modules.candidates(position.tail, op, position.full - {module})
     helpful = {"more": uses + 1} if module in again else _second(modules, position, module)

@@ -53,8 +53,8 @@ class PostModule:
 
     @property
     def resource(self) -> str:
-        """What a pass uses once: the unit, or the walk or memory that units of its kind share."""
-        return f"any {self.stage.name}" if BY_STAGE[self.stage].alone else self.unit
+        """What a pass uses once: the unit, or the walk over windows."""
+        return f"any {self.stage.name}" if BY_STAGE[self.stage].windows else self.unit
 
 
 class PostChain:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine, order_of
+from opu_fuse.hw.isa import Engine, order_of, unit_params
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.sweep import sweep
 from opu_fuse.units import BY_STAGE
@@ -29,12 +29,14 @@ class Access:
     """One memory an instruction touches.
 
     intervals: [start, end), ascending, disjoint and not adjacent; bytes of the memory window for
-    DRAM, words else. write: the words are written (and perhaps read too); False: only read.
+    DRAM, words else. write: the words are written (and perhaps read too); False: only read. unit:
+    of those that have base registers of their own, which one's.
     """
 
     space: Space
     intervals: tuple[Interval, ...]
     write: bool
+    unit: int = 0
 
 
 def footprint(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
@@ -155,15 +157,17 @@ def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     tile = _Visits(p, ys, xs)
     words = tile.pixels(p["psum"], p["psum_row_pitch"], p["psum_block_pitch"])
     found = [Access(space=Space.PSUM, intervals=words, write=False)]
-    units = [BY_STAGE[stage] for stage in chain_of(spec).stages(order_of(p))]
+    chain = chain_of(spec).unpack(order_of(p))
+    units = [BY_STAGE[module.stage] for module in chain]
     if words := sum(unit.words for unit in units):
         whole = _runs(p["param"], words * p["blocks"])
         found.append(Access(space=Space.PARAM, intervals=whole, write=False))
-    for number, unit in enumerate(units):
+    for number, (module, unit) in enumerate(zip(chain, units, strict=True)):
         if unit.reads is not None and unit.memory is not None:
             before_pool = any(later.windows for later in units[number:])
-            words = unit.reads(p, tile if before_pool else _Outputs(p))
-            found.append(Access(space=unit.memory, intervals=words, write=False))
+            own = unit_params(p, module.bank)
+            words = unit.reads(own, tile if before_pool else _Outputs(p))
+            found.append(Access(space=unit.memory, intervals=words, write=False, unit=module.bank))
     found.append(Access(space=Space.OUTPUT, intervals=_outputs(p, p["out"], "out"), write=True))
     if p["keep"]:
         words = _outputs(p, p["keep_at"], "keep")

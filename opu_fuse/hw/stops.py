@@ -4,12 +4,13 @@ Tiles of a layer differ in their addresses only. So an instruction is looked at 
 zero, once for all that are alike; then each of them costs a few comparisons.
 """
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from opu_fuse.hw.footprint import dram_word_bytes, footprint, space_limit
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine, parameters_of
+from opu_fuse.hw.isa import Engine, parameters_of, unit_register
 from opu_fuse.hw.legal import illegal
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units.base import Space
@@ -33,7 +34,9 @@ BASES: dict[Engine, dict[Space, str]] = {
     },
     Engine.STORE: {Space.OUTPUT: "src"},
 }
-"""The register that moves an access to a memory as a whole; DRAM has its own two."""
+"""The register that moves an access to a memory as a whole, of the unit that makes it; DRAM has its
+own two.
+"""
 
 _ADDRESSES = {
     engine: {name for space, name in bases.items() if space is not Space.DRAM}
@@ -60,6 +63,7 @@ class _Reach:
     end: int
     limit: int
     write: bool
+    unit: int
 
 
 class Stops:
@@ -74,7 +78,7 @@ class Stops:
         an illegal register, or the memory, address and limit.
         """
         engine, p = instruction.engine, instruction.params
-        further = tuple(item for item in p.items() if "@" in item[0]) if len(p) > _COUNT else ()
+        further = tuple(_further(p, _ADDRESSES[engine])) if len(p) > _COUNT else ()
         registers = (_SHAPES[engine](p), further)
         shape = (instruction.opcode, instruction.waits, instruction.signals, registers)
         found = self._known.get(shape)
@@ -90,7 +94,8 @@ class Stops:
         if wrong is not None:
             return wrong
         zeros = dict.fromkeys(_ADDRESSES[instruction.engine], 0)
-        plain = replace(instruction, params={**instruction.params, **zeros})
+        own = {k: v for k, v in instruction.params.items() if k.partition("@")[0] not in zeros}
+        plain = replace(instruction, params=own | zeros)
         return tuple(
             _Reach(
                 space=access.space,
@@ -98,6 +103,7 @@ class Stops:
                 end=access.intervals[-1][1],
                 limit=self._limit(access.space),
                 write=access.write,
+                unit=access.unit,
             )
             for access in footprint(plain, self._spec)
         )
@@ -117,7 +123,7 @@ class Stops:
     def _outside(self, x: Instruction, reaches: tuple[_Reach, ...]) -> str | None:
         bases = BASES[x.engine]
         for r in reaches:
-            base = x.dram if r.space is Space.DRAM else x.params[bases[r.space]]
+            base = x.dram if r.space is Space.DRAM else _base(x.params, bases[r.space], r.unit)
             start, end = base + r.start, base + r.end
             if end > r.limit or start < 0:
                 verb = "writes" if r.write else "reads"
@@ -126,3 +132,16 @@ class Stops:
                 bad = start if start < 0 else max(start, r.limit)
                 return f"{verb} {unit} {bad} of the {home}, which holds {r.limit} {unit}s"
         return None
+
+
+def _further(p: Mapping[str, int], addresses: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Registers of further units but addresses."""
+    for key, value in p.items():
+        name, _, unit = key.partition("@")
+        if unit and name not in addresses:
+            yield key, value
+
+
+def _base(p: Mapping[str, int], name: str, unit: int) -> int:
+    """An address register of a unit; those of further units are left out where they are 0."""
+    return p[name] if unit == 0 else p.get(unit_register(name, unit), 0)

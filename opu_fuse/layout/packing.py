@@ -22,7 +22,7 @@ MIN_SLOT = 4
 
 
 class Pass(Protocol):
-    """What packing asks about a group. source, residual: DFG indices of the maps it reads, output:
+    """What packing asks about a group. source, residuals: DFG indices of the maps it reads, output:
     of the one it stores, with the lanes of their channels; in_phases: made in several passes.
     """
 
@@ -31,7 +31,7 @@ class Pass(Protocol):
     @property
     def source(self) -> int: ...
     @property
-    def residual(self) -> int | None: ...
+    def residuals(self) -> tuple[int, ...]: ...
     @property
     def output(self) -> int: ...
     @property
@@ -53,7 +53,7 @@ def choose_slots(
         return {}
     layers = tuple(layers)
     wide = {layer.source for layer in layers if not _reads_slots(layer, hw)}
-    wide.update(fixed, (layer.residual for layer in layers if layer.residual is not None))
+    wide.update(fixed, (node for layer in layers for node in layer.residuals))
     images = {i: feature_shape(dfg[i].shape)[0] for i in dfg.inputs if i not in wide}
     slots = {i: max(MIN_SLOT, 1 << (n - 1).bit_length()) for i, n in images.items()}
     slots = {i: slot for i, slot in slots.items() if slot < hw.word_bytes}
@@ -68,9 +68,8 @@ def _pack_pixels(
     px = {layer.output: _most(layer, hw) for layer in layers}
     px |= {node: 1 for node in fixed if node in px}
     for layer in layers:
-        for source, takes in ((layer.source, _reads_slots(layer, hw)), (layer.residual, True)):
-            if source in px and not takes:
-                px[source] = 1
+        if layer.source in px and not _reads_slots(layer, hw):
+            px[layer.source] = 1
     changed = True
     while changed:
         changed = False
@@ -78,12 +77,13 @@ def _pack_pixels(
             slot = hw.word_bytes // px.get(layer.source, 1)
             slot = slots.get(layer.source, slot)
             best = _fitting(replace(layer.shape, slot=slot), px[layer.output], hw)
-            if layer.residual is not None:
-                best = best if px.get(layer.residual, 1) == best else 1
+            if any(px.get(node, 1) != best for node in layer.residuals):
+                best = 1
             if best != px[layer.output]:
                 px[layer.output], changed = best, True
-            if layer.residual in px and px[layer.residual] != best:
-                px[layer.residual], changed = 1, True
+            for node in layer.residuals:
+                if px.get(node, best) != best:
+                    px[node], changed = 1, True
     return px
 
 
@@ -102,7 +102,8 @@ def _reads_slots(layer: Pass, hw: HwSpec) -> bool:
 def _most(layer: Pass, hw: HwSpec) -> int:
     """The most pixels of a layer's output that some mode packs into a word."""
     shape = layer.shape
-    plain = shape.array and not (shape.depthwise or shape.pre or shape.broadcast)
+    gated = any(side.broadcast for side in shape.sides)
+    plain = shape.array and not (shape.depthwise or shape.pre or gated)
     if (
         not plain
         or layer.in_phases
@@ -125,7 +126,7 @@ def _pools_slots(shape: Shape) -> bool:
         return True
     halves = pool.kernel[1] == pool.strides[1] == 2 and shape.mid_cols == 2 * shape.out_cols
     is_max = shape.pool_kind is PoolKind.MAX
-    return is_max and halves and not (pool.pads[1] or pool.pads[3] or shape.residual)
+    return is_max and halves and not (pool.pads[1] or pool.pads[3] or shape.sides)
 
 
 def _fitting(shape: Shape, most: int, hw: HwSpec) -> int:

@@ -47,17 +47,27 @@ POINT = Window(kernel=(1, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A map that a stage reads from the residual buffer: at mid pixels if the stage stands before
+    the pool, else at final ones. broadcast: one pixel stands for all.
+    """
+
+    before_pool: bool = False
+    broadcast: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """Sizes of a layer. slot: bytes an input pixel takes in a feature word (word_bytes: a full
     word).
 
     array: whether the inner-product array runs (else the copy path); depthwise: one filter per
     lane, by windows; groups: of the convolution; window: of the convolution (stride and padding of
-    the copy path); pool: None without pooling; residual: None, "mid" (before the pool) or "final";
-    broadcast: the residual is one pixel; pre: units before the array that the input passes;
-    upsample: rows and columns stored per final pixel; px: neighbouring pixels in a partial-sum,
-    output and residual word; first_lane: of the first output channel; pool_kind: where there is a
-    pool; param_words: of post, for a channel block. Channels are counted in lanes, holes included.
+    the copy path); pool: None without pooling; sides: maps that stages read; tables: that stages
+    look up; pre: units before the array that the input passes; upsample: rows and columns stored
+    per final pixel; px: neighbouring pixels in a partial-sum, output and residual word; first_lane:
+    of the first output channel; pool_kind: where there is a pool; param_words: of post, for a
+    channel block. Channels are counted in lanes, holes included.
     """
 
     array: bool
@@ -73,9 +83,9 @@ class Shape:
     pool: Window | None
     out_rows: int
     out_cols: int
-    residual: str | None
+    sides: tuple[Side, ...] = ()
+    tables: int = 0
     depthwise: bool = False
-    broadcast: bool = False
     pre: int = 0
     upsample: tuple[int, int] = (1, 1)
     px: int = 1
@@ -86,6 +96,12 @@ class Shape:
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum or output words of one channel block of rows × cols pixels."""
         return rows * -(-cols // self.px)
+
+    def side_words(self, mid: int, final: int) -> tuple[int, ...]:
+        """Residual words of one channel block of every side, beside so many mid and final words."""
+        return tuple(
+            1 if side.broadcast else mid if side.before_pool else final for side in self.sides
+        )
 
     def packed(self, hw: HwSpec, read: int, written: int) -> "Shape":
         """With slots of `read` and `written` bytes for its pixels in memory."""

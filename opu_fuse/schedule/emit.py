@@ -22,10 +22,10 @@ from opu_fuse.cost.tiles import (
 from opu_fuse.cost.work import Banks
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import Engine, order_registers, parameters_of
+from opu_fuse.hw.isa import Engine, order_registers, parameters_of, unit_register
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.job import Job, Placement, Step
-from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
+from opu_fuse.schedule.registers import average_parts, side_tiles, sub_rectangle, transfer_shape
 from opu_fuse.schedule.stores import stores
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
@@ -310,9 +310,8 @@ class Emitter:
         mid_pixels = shape.words(mid[1] - mid[0], mid[4] - mid[3])
         cols, mid_cols = ceil_div(cols, shape.px), ceil_div(mid[4] - mid[3], shape.px)
         at_once = self._hw.buffers.output.bank_words // (rows * cols)
-        if shape.residual:
-            pixels = mid_pixels if shape.residual == "mid" else rows * cols
-            pixels = 1 if shape.broadcast else pixels
+        if shape.sides:
+            pixels = sum(shape.side_words(mid_pixels, rows * cols))
             at_once = min(at_once, self._hw.buffers.residual.bank_words // pixels)
         kept = 0 if keep is None else self._banks[Space.FEATURE].take(keep.node)[0]
         params = 0
@@ -323,7 +322,7 @@ class Emitter:
                 yield self._load(job, Space.PARAM, offset, params, out.blocks * shape.param_words)
         table = yield from self._load_table(job)
         for at, blocks in spans(out.blocks, at_once):
-            residual = yield from self._load_residual(job, out.block + at, blocks, rect, mid)
+            residual = yield from self._load_residuals(job, out.block + at, blocks, rect, mid)
             base, _ = self._banks[Space.OUTPUT].take(None)
             common = {
                 **job.layer.post,
@@ -362,15 +361,19 @@ class Emitter:
                 yield self._step(job, Engine.STORE, "store", registers)
 
     def _load_table(self, job: Job) -> Iterator[Step]:
-        """Bring the layer's table. Returns the post registers."""
-        if job.layer.table is None:
+        """Bring the layer's tables. Returns the post registers."""
+        units = job.layer.table_units
+        if not units:
             return {}
         base, held = self._banks[Space.TABLE].take(job.table)
         if not held:
-            yield self._load(job, Space.TABLE, job.table, base, TABLE_WORDS)
-        return {"table": base}
+            yield self._load(job, Space.TABLE, job.table, base, TABLE_WORDS * len(units))
+        return {
+            unit_register("table", unit): base + TABLE_WORDS * number
+            for number, unit in enumerate(units)
+        }
 
-    def _load_residual(
+    def _load_residuals(
         self,
         job: Job,
         block: int,
@@ -378,17 +381,18 @@ class Emitter:
         rect: Rect,
         mid: Mid,
     ) -> Iterator[Step]:
-        if job.residual is None:
-            return {}
-        row, rows, col, cols = rect
-        if job.layer.shape.broadcast:
-            row, rows, col, cols = 0, 1, 0, 1
-        elif job.layer.shape.residual == "mid":
-            row, rows, col, cols = mid[0], mid[1] - mid[0], mid[3], mid[4] - mid[3]
-        px = job.layer.shape.px
-        col, cols = col // px, ceil_div(cols, px)
+        """Bring the tiles that stages read beside the pipeline's, one behind the other into a bank.
+        Returns the post registers.
+        """
+        found: dict[str, int] = {}
+        if not job.residuals:
+            return found
         base, _ = self._banks[Space.RESIDUAL].take(None)
-        yield self._load_part(
-            job, Space.RESIDUAL, job.residual, base, (block, blocks), (row, rows), (col, cols)
-        )
-        return {"res": base, "res_row_pitch": cols, "res_block_pitch": rows * cols}
+        tiles = side_tiles(job.layer, rect, mid)
+        for place, (unit, rows, cols) in zip(job.residuals, tiles, strict=True):
+            yield self._load_part(job, Space.RESIDUAL, place, base, (block, blocks), rows, cols)
+            pixels = rows[1] * cols[1]
+            own = {"res": base, "res_row_pitch": cols[1], "res_block_pitch": pixels}
+            found |= {unit_register(name, unit): value for name, value in own.items()}
+            base += blocks * pixels
+        return found

@@ -37,7 +37,7 @@ class Job:
     layer: Layer
     work: Work
     source: Placement
-    residual: Placement | None
+    residuals: tuple[Placement, ...]
     output: Placement
     weights: int
     params: int

@@ -31,20 +31,22 @@ class Interior:
 class Layer:
     """One group, ready for tiling.
 
-    source / residual: DFG indices of the tensors read (after following changes of view); output:
+    source, residuals: DFG indices of the tensors read (after following changes of view); output:
     DFG index of the stored value. anchor: DFG index of what runs on the array (conv, dense, an
     average pool too large for a tile), None on the copy path. order: names of the
     post chain's stages (`hw.chain`); post: constant
     post registers; pad_value: int8 outside the input; by_count: post registers that
     depend on how many rows and columns of a window lie inside (average, padding uncounted);
-    per_channel: records of stages behind the requantiser, first stage first.
+    tables: DFG indices of the operators that look up; residual_units, table_units: banks of the
+    units that read residuals and tables; per_channel: records of stages behind the requantiser. All
+    in the order of the stages.
     """
 
     group: int
     name: str
     shape: Shape
     source: int
-    residual: int | None
+    residuals: tuple[int, ...]
     output: int
     anchor: int | None
     order: tuple[str, ...]
@@ -56,7 +58,9 @@ class Layer:
     out_pieces: Pieces
     pre: tuple[int, ...] = ()
     pre_registers: Mapping[str, int] = field(default_factory=dict)
-    table: int | None = None
+    tables: tuple[int, ...] = ()
+    residual_units: tuple[int, ...] = ()
+    table_units: tuple[int, ...] = ()
     by_count: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
     per_channel: tuple[np.ndarray, ...] = field(default=(), compare=False)
     interiors: tuple[Interior, ...] = field(default=())
@@ -68,7 +72,7 @@ class Layer:
         return Work(
             shape=self.shape,
             source=self.source,
-            residual=self.residual,
+            residuals=self.residuals,
             output=self.output,
             tile=tile,
             ranges=ranges,
@@ -76,7 +80,6 @@ class Layer:
             reads=reads,
             writes=writes,
             apart=self.phase.apart,
-            table=self.table is not None,
         )
 
     @property

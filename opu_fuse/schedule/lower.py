@@ -52,7 +52,7 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         shape=found.shape,
         phase=found.phases[0][0],
         source=found.source,
-        residual=found.residual,
+        residuals=found.residuals,
         output=found.output,
         anchor=found.anchor,
         order=tuple(module.name for module in order),
@@ -63,7 +63,9 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         out_pieces=found.out_pieces,
         pre=found.pre,
         pre_registers=_pre(dfg, found, hw),
-        table=next((s.node for s in found.stages if s.stage is Stage.TABLE), None),
+        tables=tuple(s.node for s in found.stages if s.stage is Stage.TABLE),
+        residual_units=tuple(m.bank for m in order if m.stage is Stage.RESIDUAL),
+        table_units=tuple(m.bank for m in order if m.stage is Stage.TABLE),
         by_count=parts,
         per_channel=tuple(records),
         interiors=_interiors(dfg, members, found),
@@ -154,8 +156,7 @@ def _pad_value(dfg: Dfg, found: Geometry) -> int:
 def _settings(dfg: Dfg, found: Geometry, item: StageOf, hw: HwSpec) -> Settings:
     """Of one stage; the requantiser gives what its operator, or a unit before the array, left."""
     if item.stage is not Stage.REQUANT:
-        swap = found.swapped and item.stage is Stage.RESIDUAL
-        return settings(dfg, item.node, item.stage, hw.numeric, swap=swap)
+        return settings(dfg, item.node, item.stage, hw.numeric, swap=item.swapped)
     node = dfg[item.node]
     if node.op == "shuffle":
         tied_quant(dfg, item.node)

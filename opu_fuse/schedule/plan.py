@@ -188,7 +188,7 @@ def _job(planned: PlannedLayer, tiling: Tiling, placements: Mapping[int, Placeme
         layer=layer,
         work=layer.work(planned.tile, planned.ranges, planned.unfold, reads, writes),
         source=placements[layer.source],
-        residual=None if layer.residual is None else placements[layer.residual],
+        residuals=tuple(placements[node] for node in layer.residuals),
         output=placements[layer.output],
         weights=planned.weights,
         params=planned.params,

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from opu_fuse.cost.tiles import ceil_div
+from opu_fuse.hw.isa import unit_register
 from opu_fuse.schedule.layer import Layer
 
 
@@ -32,7 +34,7 @@ def sub_rectangle(
     x: int,
     cols: int,
 ) -> dict[str, int]:
-    """Window origin and residual address of the outputs that begin at (y, x) of the tile."""
+    """Window origin and residual addresses of the outputs that begin at (y, x) of the tile."""
     pool = layer.shape.pool_window
     found = {
         "origin_y": mid[2] + y * pool.strides[0],
@@ -42,9 +44,26 @@ def sub_rectangle(
         "win_rows": pool.kernel[0],
         "win_cols": pool.kernel[1],
     }
-    if layer.shape.residual == "final" and not layer.shape.broadcast:
-        found["res"] = common["res"] + y * cols + x
+    for unit, side in zip(layer.residual_units, layer.shape.sides, strict=True):
+        if not (side.before_pool or side.broadcast):
+            name = unit_register("res", unit)
+            found[name] = common[name] + y * cols + x
     return found
+
+
+def side_tiles(
+    layer: Layer, rect: tuple[int, int, int, int], mid: tuple[int, int, int, int, int, int]
+) -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
+    """(unit, (first row, rows), (first word of a row, words)) of what every stage with a second map
+    reads of it beside a tile.
+    """
+    for unit, side in zip(layer.residual_units, layer.shape.sides, strict=True):
+        row, rows, col, cols = rect
+        if side.broadcast:
+            row, rows, col, cols = 0, 1, 0, 1
+        elif side.before_pool:
+            row, rows, col, cols = mid[0], mid[1] - mid[0], mid[3], mid[4] - mid[3]
+        yield unit, (row, rows), (col // layer.shape.px, ceil_div(cols, layer.shape.px))
 
 
 def average_parts(

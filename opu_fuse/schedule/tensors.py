@@ -46,7 +46,7 @@ def tensor_uses(
             step += unit.group not in same_step
             if unit.group is not None and unit.group in layers:
                 layer = layers[unit.group]
-                reads = [layer.source] + ([] if layer.residual is None else [layer.residual])
+                reads = [layer.source, *layer.residuals]
                 machine.update(reads, (layer.output,))
                 first[layer.output] = step
             elif unit.node is not None:

@@ -52,8 +52,8 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
 def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
     layer, tile = planned.layer, planned.tile
     yield f"reads {_at(dfg, plan, layer.source)}"
-    if layer.residual is not None:
-        yield f"adds {_at(dfg, plan, layer.residual)}"
+    for node in layer.residuals:
+        yield f"adds {_at(dfg, plan, node)}"
     kept = ", kept on chip" if layer.group in plan.kept else ""
     yield f"writes {_at(dfg, plan, layer.output)}{kept}"
     if planned.end > planned.weights:

@@ -104,7 +104,9 @@ def tile(
     if misfits:
         return tuple(misfits)
     layers = {index: parts[0] for index, parts in lowered.items()}
-    stored = {n for layer in layers.values() for n in (layer.source, layer.residual, layer.output)}
+    stored = {
+        n for layer in layers.values() for n in (layer.source, *layer.residuals, layer.output)
+    }
     free = {node for node in on_host if _is_free(dfg, node, stored, on_host)}
     segments = order_segments(dfg, partition, free)
     steps = (t.group for s in segments for t in s.steps)
@@ -243,6 +245,6 @@ def _tile_layer(
         params=params,
         pre=pre,
         table=table,
-        end=align(table + (0 if layer.table is None else TABLE_WORDS * hw.word_bytes)),
+        end=align(table + layer.shape.tables * TABLE_WORDS * hw.word_bytes),
         unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
     )

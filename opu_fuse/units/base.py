@@ -267,13 +267,14 @@ class Unit:
 
     runs: module kinds of a spec that are such a unit -> operators that they can run; operands: how
     these may read a second operand. registers: what every unit has for itself (`bank` selects it);
-    shared: what all units of the kind have together, takes: those of them that are ports of the
-    unit and not of the walk; prefix: of their names. module: of SystemVerilog. doc: a sentence.
+    walked: those of them that are no ports of the unit, the walk over pixels uses them; shared:
+    what all units of the kind have together, takes: those of them that are ports of the unit;
+    prefix: of their names. module: of SystemVerilog. doc: a sentence.
 
-    Units of the post chain have, besides: stage; alone: a pass uses one of the kind, because they
-    share a memory or the walk over windows; windows: they fold tile positions into output pixels;
-    memory: what they read; record: what they are given for every channel, as many parameter words
-    a channel block as it has bytes; cycles: what they add to the way of a value.
+    Units of the post chain have, besides: stage; windows: they fold tile positions into output
+    pixels, so that a pass uses one; memory: what they read; record: what they are given for every
+    channel, as many parameter words a channel block as it has bytes; cycles: what they add to the
+    way of a value.
     Functions: `run(value, own registers, site)` is what a stage does to int8 (blocks, ys, xs,
     lanes); `reads(registers, reach)` the words of its memory that it touches; `mistakes` what makes
     its registers illegal; `settings(operator, numeric)` its registers for an operator (ModelError
@@ -289,9 +290,9 @@ class Unit:
     stage: Stage | None = None
     prefix: str = ""
     registers: tuple[Field, ...] = ()
+    walked: tuple[str, ...] = ()
     shared: tuple[Field, ...] = ()
     takes: tuple[str, ...] = ()
-    alone: bool = False
     windows: bool = False
     memory: Space | None = None
     record: np.dtype | None = None

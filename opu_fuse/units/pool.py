@@ -173,7 +173,6 @@ POOL = Unit(
     shared=(
         Field(44, "pool_slots", 3, "max: pixels of a word that pool among each other (0, 2 or 4)"),
     ),
-    alone=True,
     windows=True,
     cycles=3,
     run=_run,

@@ -80,7 +80,6 @@ PRELU = Unit(
         Field(54, "prelu_x_zero", -8, "zero point before"),
         Field(55, "prelu_y_zero", -8, "zero point after"),
     ),
-    alone=True,
     record=SLOPE,
     cycles=2,
     run=_run,

@@ -121,8 +121,11 @@ class GraphOrders:
                 self._walk(name, used, {*passed, name})
 
     def _shares(self, name, used):
-        units = {self.flow.modules[n].unit or n for n in used if n != REQUANT}
-        return (self.flow.modules[name].unit or name) in units
+        """A unit, or the walk over windows, that the way has used already."""
+        before = {n: self.flow.modules[n] for n in used if n != REQUANT}
+        own = self.flow.modules[name]
+        pools = own.kind is K.POOL and any(m.kind is K.POOL for m in before.values())
+        return pools or (own.unit or name) in {m.unit or n for n, m in before.items()}
 
     def _lets_pass(self, name, *, array):
         """Without being a stage: behind the array sums pass its arithmetic, and everywhere paddings

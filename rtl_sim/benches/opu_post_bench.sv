@@ -35,16 +35,20 @@ module opu_post_bench
     /*verilator public_off*/
 );
 
-  logic psum_re, psum_grant, param_re, res_re, table_re;
-  table_addr_t [LANES-1:0] table_addr;
+  logic psum_re, psum_grant, param_re;
+  logic [RESIDUAL_UNITS-1:0] res_re;
+  residual_addr_t [RESIDUAL_UNITS-1:0] res_addr;
+  logic [RESIDUAL_UNITS-1:0][WORD_BITS-1:0] res_rdata;
+  logic [TABLE_UNITS-1:0] table_re;
+  table_addr_t [TABLE_UNITS-1:0][LANES-1:0] table_addr;
+  logic [TABLE_UNITS-1:0][WORD_BITS-1:0] table_rdata;
   psum_addr_t psum_addr;
   param_addr_t param_addr;
-  residual_addr_t res_addr;
   output_addr_t out_addr;
   logic keep_we, kept_q;
   feature_addr_t keep_addr;
   logic [PSUM_BITS-1:0] psum_rdata, unused_rdata;
-  logic [WORD_BITS-1:0] param_rdata, res_rdata, table_rdata, out_wdata, out_rdata, kept_rdata;
+  logic [WORD_BITS-1:0] param_rdata, out_wdata, out_rdata, kept_rdata;
 
   opu_post u_post (
       .clk_i,
@@ -104,32 +108,36 @@ module opu_post_bench
       .rdata_o(param_rdata)
   );
 
-  opu_ram_1r1w #(
-      .WIDTH(WORD_BITS),
-      .DEPTH(RESIDUAL_WORDS)
-  ) u_residual (
-      .clk_i,
-      .we_i   (load_residual_i),
-      .waddr_i(residual_addr_t'(load_addr_i)),
-      .wdata_i(load_data_i[WORD_BITS-1:0]),
-      .re_i   (res_re),
-      .raddr_i(res_addr),
-      .rdata_o(res_rdata)
-  );
-
-  for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
+  for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_residual
     opu_ram_1r1w #(
-        .WIDTH(8),
-        .DEPTH(TABLE_WORDS)
-    ) u_table (
+        .WIDTH(WORD_BITS),
+        .DEPTH(RESIDUAL_WORDS)
+    ) u_residual (
         .clk_i,
-        .we_i   (load_table_i),
-        .waddr_i(table_addr_t'(load_addr_i)),
-        .wdata_i(load_data_i[8*l+:8]),
-        .re_i   (table_re),
-        .raddr_i(table_addr[l]),
-        .rdata_o(table_rdata[8*l+:8])
+        .we_i   (load_residual_i),
+        .waddr_i(residual_addr_t'(load_addr_i)),
+        .wdata_i(load_data_i[WORD_BITS-1:0]),
+        .re_i   (res_re[u]),
+        .raddr_i(res_addr[u]),
+        .rdata_o(res_rdata[u])
     );
+  end
+
+  for (genvar u = 0; u < int'(TABLE_UNITS); u++) begin : g_table
+    for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
+      opu_ram_1r1w #(
+          .WIDTH(8),
+          .DEPTH(TABLE_WORDS)
+      ) u_table (
+          .clk_i,
+          .we_i   (load_table_i),
+          .waddr_i(table_addr_t'(load_addr_i)),
+          .wdata_i(load_data_i[8*l+:8]),
+          .re_i   (table_re[u]),
+          .raddr_i(table_addr[u][l]),
+          .rdata_o(table_rdata[u][8*l+:8])
+      );
+    end
   end
 
   opu_ram_1r1w #(

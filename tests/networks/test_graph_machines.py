@@ -72,6 +72,37 @@ dataflow:
   operators:
     table: [table]
 """,
+    "two of each in a pass": """
+extends: opu-tiny
+name: two-of-each
+description: slopes, a gate and a table in front of the pool, a table, a sum and slopes behind it
+buffers:
+  table: {words: 1024, banks: 2}
+  param: {words: 96}
+dataflow:
+  modules:
+    first_slopes: {kind: prelu, operand: per_channel, bypass: true, exit: true}
+    gate:         {kind: se, operand: per_channel, bypass: true, exit: true}
+    first_table:  {kind: table, bypass: true, exit: true}
+    pool:         {bypass: true}
+    last_table:   {kind: table, bypass: true, exit: true}
+    res_add:      {bypass: true}
+    last_slopes:  {kind: prelu, operand: per_channel, bypass: true, exit: true}
+  edges:
+    add:          [first_slopes, gate]
+    first_slopes: [gate]
+    gate:         [first_table]
+    first_table:  [pool]
+    pool:         [last_table]
+    last_table:   [res_add]
+    res_add:      [last_slopes]
+    last_slopes:  [compare]
+    compare:      []
+  operators:
+    table: [table]
+    prelu: [prelu]
+    multiply: [se]
+""",
     "six stages": """
 extends: opu-tiny
 name: six-stages
@@ -120,6 +151,13 @@ NETWORKS = {
       y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(a)
       d = Conv(x, v)  p = MaxPool<kernel_shape=[2,2], pads=[0,0,1,1]>(d)  q = Add(p, u)
       z = Tanh(q) }""",
+    "two of each in a pass": """(float[1,11,9,9] x, float[1,19,9,9] g, float[1,19,1,1] h,
+    float[1,19,5,5] u) => (float[1,19,5,5] y, float[1,19,5,5] z)
+    <float[19,11,3,3] w, float[19,11,1,1] v, float[19,1,1] s, float[19,1,1] t>
+    { c = Conv<pads=[1,1,1,1]>(x, w)  d = PRelu(c, s)  e = Mul(d, g)  f = Sigmoid(e)
+      p = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]>(f)  q = Tanh(p)  r = Add(q, u)
+      y = PRelu(r, t)
+      a = Conv<strides=[2,2]>(x, v)  b = Mul(a, h)  z = Add(u, b) }""",
     "six stages": """(float[1,8,5,5] x) => (float[1,8,5,5] y)
     <float[8,8,1,1] w, float lo = {-2}, float hi = {2}>
     { c = Conv(x, w)  d = LeakyRelu<alpha=0.5>(c)  e = Clip(d, lo, hi)  f = LeakyRelu<alpha=0.25>(e)
@@ -142,6 +180,10 @@ PASSES = {
     "two pools, two tables": {
         "y": "ipa early_table res_add late_pool",
         "z": "ipa pool res_add late_table",
+    },
+    "two of each in a pass": {
+        "y": "ipa first_slopes gate first_table pool last_table res_add last_slopes",
+        "z": "ipa gate res_add",
     },
     "six stages": {"y": "ipa compare second third fourth fifth"},
     "slopes of channels": {

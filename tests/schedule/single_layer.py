@@ -24,7 +24,7 @@ from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
-from opu_fuse.layout.shape import POINT, Shape, Window
+from opu_fuse.layout.shape import POINT, Shape, Side, Window
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement
@@ -110,9 +110,8 @@ def make_shape(
         pool=pool,
         out_rows=out_rows,
         out_cols=out_cols,
-        residual=residual,
+        sides=(Side(before_pool=residual == "mid", broadcast=broadcast),) if residual else (),
         upsample=upsample,
-        broadcast=broadcast,
         depthwise=depthwise,
         px=px,
         param_words=PARAM_WORDS if array else 0,
@@ -152,11 +151,11 @@ def run_layer(
         slot=hw.word_bytes // shape.px,
     )
     final = replace(target, rows=shape.out_rows, cols=shape.out_cols)
-    pooled_first = shape.residual == "mid"
+    side = shape.sides[0] if shape.sides else Side()
     res_layout = (
-        replace(target, rows=shape.mid_rows, cols=shape.mid_cols) if pooled_first else final
+        replace(target, rows=shape.mid_rows, cols=shape.mid_cols) if side.before_pool else final
     )
-    if shape.broadcast:
+    if side.broadcast:
         res_layout = replace(target, rows=1, cols=1)
     table = rng.integers(-128, 128, 256).astype(np.int8)
 
@@ -182,7 +181,7 @@ def run_layer(
         "pool_mult": 21845,
         "pool_shift": 18,
         "res_kind": int(product),
-        "res_broadcast": int(shape.broadcast),
+        "res_broadcast": int(side.broadcast),
     }
     counts = None
     if uncounted:
@@ -197,7 +196,8 @@ def run_layer(
         name="layer",
         shape=shape,
         source=0,
-        residual=1 if shape.residual else None,
+        residuals=(1,) * len(shape.sides),
+        residual_units=(0,) * len(shape.sides),
         output=2,
         anchor=0 if shape.array else None,
         order=_names(hw, order, product=product),
@@ -208,7 +208,7 @@ def run_layer(
         in_pieces=((0, shape.in_channels),),
         out_pieces=((0, shape.mid_channels),),
         by_count={n: dict(zip(AVERAGE, own, strict=True)) for n, own in (counts or {}).items()},
-        table=0 if Stage.TABLE in order else None,
+        table_units=(0,) * order.count(Stage.TABLE),
     )
     offsets, at = {}, 0
     sizes = {
@@ -252,7 +252,7 @@ def run_layer(
         layer=layer,
         work=_work(hw, layer, tile, source, target),
         source=Placement(offset=offsets["x"], layout=source),
-        residual=Placement(offset=offsets["res"], layout=res_layout) if shape.residual else None,
+        residuals=(Placement(offset=offsets["res"], layout=res_layout),) * len(shape.sides),
         output=Placement(offset=offsets["y"], layout=target),
         weights=offsets["weights"],
         params=offsets["params"],
@@ -286,7 +286,8 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         name="layer",
         shape=shape,
         source=0,
-        residual=1 if shape.residual else None,
+        residuals=(1,) * len(shape.sides),
+        residual_units=(0,) * len(shape.sides),
         output=2,
         anchor=0,
         order=_names(hw, order),
@@ -303,7 +304,7 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         layer=layer,
         work=_work(hw, layer, tile, layout, layout),
         source=Placement(offset=0, layout=layout),
-        residual=Placement(offset=step, layout=layout),
+        residuals=(Placement(offset=step, layout=layout),) * len(shape.sides),
         output=Placement(offset=2 * step, layout=layout),
         weights=3 * step,
         params=3 * step + align(weight_bytes(ranges, hw)),

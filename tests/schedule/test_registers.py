@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opu_fuse.layout.shape import Window
+from opu_fuse.layout.shape import Side, Window
 from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
 
 SMALL = st.integers(1, 5)
@@ -56,11 +56,10 @@ def test_transfers_that_may_not_be_joined_stay_as_they_are():
     assert found == {"run": 4, "rows": 2, "row_pitch": 4, "blocks": 3, "block_pitch": 8}
 
 
-def layer(window, by_count=(), *, residual=None, broadcast=False):
-    shape = SimpleNamespace(
-        pool_window=window, mid_rows=9, mid_cols=7, residual=residual, broadcast=broadcast
-    )
-    return SimpleNamespace(shape=shape, by_count=by_count)
+def layer(window, by_count=(), sides=()):
+    shape = SimpleNamespace(pool_window=window, mid_rows=9, mid_cols=7, sides=sides)
+    units = tuple(range(len(sides)))
+    return SimpleNamespace(shape=shape, by_count=by_count, residual_units=units)
 
 
 @pytest.mark.parametrize("window", [
@@ -93,16 +92,16 @@ def test_a_tile_with_one_divisor_is_one_part():
     assert [*average_parts(layer(Window(kernel=(3, 3))), (2, 4, 1, 3))] == [(0, 4, 0, 3, {})]
 
 
-@pytest.mark.parametrize(("residual", "broadcast", "address"), [
-    ("final", False, 500 + 3 * 7 + 2), ("final", True, None), ("mid", False, None),
-    (None, False, None),
+FINAL, GATE, MID = Side(), Side(broadcast=True), Side(before_pool=True)
+
+
+@pytest.mark.parametrize(("sides", "addresses"), [
+    ((FINAL,), {"res": 500 + 3 * 7 + 2}), ((GATE,), {}), ((MID,), {}), ((), {}),
+    ((MID, FINAL, FINAL), {"res@1": 600 + 3 * 7 + 2, "res@2": 700 + 3 * 7 + 2}),
 ])  # fmt: skip
-def test_a_part_begins_at_its_window_and_its_residual(residual, broadcast, address):
+def test_a_part_begins_at_its_window_and_its_residuals(sides, addresses):
     window = Window(kernel=(4, 5), strides=(2, 3))
-    found = sub_rectangle(
-        layer(window, residual=residual, broadcast=broadcast),
-        {"res": 500}, (0, 0, -1, 0, 0, 11), 3, 2, 7,
-    )  # fmt: skip
+    common = {"res": 500, "res@1": 600, "res@2": 700}
+    found = sub_rectangle(layer(window, (), sides), common, (0, 0, -1, 0, 0, 11), 3, 2, 7)
     registers = {"stride_y": 2, "stride_x": 3, "win_rows": 4, "win_cols": 5}
-    expected = {**registers, "origin_y": 5, "origin_x": 17}
-    assert found == (expected if address is None else {**expected, "res": address})
+    assert found == {**registers, "origin_y": 5, "origin_x": 17, **addresses}

@@ -43,7 +43,11 @@ def alike(dfg: Dfg, hw: HwSpec, found: Partition) -> dict[Hashable, set[Hashable
         form = modules, structure(dfg, [m.node for m in group.matches], lanes)
         try:
             geometry = geometry_of(dfg, group, hw, lanes)
-            kind: Hashable = geometry and (geometry.phases, geometry.macs, geometry.swapped)
+            kind: Hashable = geometry and (
+                geometry.phases,
+                geometry.macs,
+                tuple(s.swapped for s in geometry.stages),
+            )
         except DoesNotFit as error:
             kind = error.help
         kinds.setdefault(form, set()).add(kind)

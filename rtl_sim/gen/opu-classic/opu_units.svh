@@ -16,10 +16,6 @@
     .value_i(value_in[2]),
     .value_o(value[2])
   );
-  assign res_re[2] = 1'b0;
-  assign res_addr[2] = '0;
-  assign table_re[2] = 1'b0;
-  assign table_addr[2] = '0;
 
   opu_pool u_pool (
     .clk_i,
@@ -35,12 +31,10 @@
     .value_i(value_in[3]),
     .value_o(value[3])
   );
-  assign res_re[3] = 1'b0;
-  assign res_addr[3] = '0;
-  assign table_re[3] = 1'b0;
-  assign table_addr[3] = '0;
 
-  opu_residual u_res_add (
+  opu_residual #(
+    .UNIT(0)
+  ) u_res_add (
     .clk_i,
     .rst_ni,
     .a_mult_i(p_q.res_a_mult[0]),
@@ -50,13 +44,14 @@
     .b_zero_i(p_q.res_b_zero[0]),
     .y_zero_i(p_q.res_y_zero[0]),
     .kind_i(p_q.res_kind[0]),
-    .re_o(res_re[4]),
-    .addr_o(res_addr[4]),
-    .rdata_i(res_rdata_i),
+    .re_o(res_re_o[0]),
+    .addr_o(res_addr_o[0]),
+    .rdata_i(res_rdata_i[0]),
     .item_i(item_in[4]),
     .item_o(item[4]),
     .value_i(value_in[4]),
     .value_o(value[4])
   );
-  assign table_re[4] = 1'b0;
-  assign table_addr[4] = '0;
+
+  assign table_re_o = '0;
+  assign table_addr_o = '0;

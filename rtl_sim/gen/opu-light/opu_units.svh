@@ -16,10 +16,6 @@
     .value_i(value_in[2]),
     .value_o(value[2])
   );
-  assign res_re[2] = 1'b0;
-  assign res_addr[2] = '0;
-  assign table_re[2] = 1'b0;
-  assign table_addr[2] = '0;
 
   opu_pool u_pool (
     .clk_i,
@@ -35,12 +31,10 @@
     .value_i(value_in[3]),
     .value_o(value[3])
   );
-  assign res_re[3] = 1'b0;
-  assign res_addr[3] = '0;
-  assign table_re[3] = 1'b0;
-  assign table_addr[3] = '0;
 
-  opu_residual u_res_add (
+  opu_residual #(
+    .UNIT(0)
+  ) u_res_add (
     .clk_i,
     .rst_ni,
     .a_mult_i(p_q.res_a_mult[0]),
@@ -50,28 +44,24 @@
     .b_zero_i(p_q.res_b_zero[0]),
     .y_zero_i(p_q.res_y_zero[0]),
     .kind_i(p_q.res_kind[0]),
-    .re_o(res_re[4]),
-    .addr_o(res_addr[4]),
-    .rdata_i(res_rdata_i),
+    .re_o(res_re_o[0]),
+    .addr_o(res_addr_o[0]),
+    .rdata_i(res_rdata_i[0]),
     .item_i(item_in[4]),
     .item_o(item[4]),
     .value_i(value_in[4]),
     .value_o(value[4])
   );
-  assign table_re[4] = 1'b0;
-  assign table_addr[4] = '0;
 
   opu_table u_table (
     .clk_i,
     .rst_ni,
-    .base_i(p_q.table_),
-    .re_o(table_re[5]),
-    .addr_o(table_addr[5]),
-    .rdata_i(table_rdata_i),
+    .base_i(p_q.table_[0]),
+    .re_o(table_re_o[0]),
+    .addr_o(table_addr_o[0]),
+    .rdata_i(table_rdata_i[0]),
     .item_i(item_in[5]),
     .item_o(item[5]),
     .value_i(value_in[5]),
     .value_o(value[5])
   );
-  assign res_re[5] = 1'b0;
-  assign res_addr[5] = '0;

@@ -15,10 +15,6 @@
     .value_i(value_in[2]),
     .value_o(value[2])
   );
-  assign res_re[2] = 1'b0;
-  assign res_addr[2] = '0;
-  assign table_re[2] = 1'b0;
-  assign table_addr[2] = '0;
 
   opu_activate u_compare (
     .clk_i,
@@ -35,7 +31,8 @@
     .value_i(value_in[3]),
     .value_o(value[3])
   );
-  assign res_re[3] = 1'b0;
-  assign res_addr[3] = '0;
-  assign table_re[3] = 1'b0;
-  assign table_addr[3] = '0;
+
+  assign res_re_o = '0;
+  assign res_addr_o = '0;
+  assign table_re_o = '0;
+  assign table_addr_o = '0;

@@ -5,7 +5,7 @@
 //          prepares while this one drains. illegal_o: see opu_post_walk; also for stages that the machine has not.
 // done_*:  valid/ready, one handshake per instruction, in order, after its last output word is written.
 // psum_*:  a read happens in a cycle with grant; without it the address is held. Other memories answer every read one
-//          cycle later.
+//          cycle later. res_*, table_*: a read port of the memory for every unit that reads it.
 // keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
 // Throughput: one window position per cycle. The units and the edges between them are those of the spec's graph (PLACE_* in
 // opu_pkg); `order` sets the multiplexers. From start to done an instruction alone takes its visits, 8 cycles, 6 more for the first
@@ -37,13 +37,13 @@ module opu_post
     output param_addr_t          param_addr_o,
     input  logic [WORD_BITS-1:0] param_rdata_i,
 
-    output logic                 res_re_o,
-    output residual_addr_t       res_addr_o,
-    input  logic [WORD_BITS-1:0] res_rdata_i,
+    output logic [RESIDUAL_UNITS-1:0]                res_re_o,
+    output residual_addr_t [RESIDUAL_UNITS-1:0]      res_addr_o,
+    input  logic [RESIDUAL_UNITS-1:0][WORD_BITS-1:0] res_rdata_i,
 
-    output logic                 table_re_o,
-    output table_addr_t [LANES-1:0] table_addr_o,
-    input  logic [WORD_BITS-1:0] table_rdata_i,
+    output logic [TABLE_UNITS-1:0]                   table_re_o,
+    output table_addr_t [TABLE_UNITS-1:0][LANES-1:0] table_addr_o,
+    input  logic [TABLE_UNITS-1:0][WORD_BITS-1:0]    table_rdata_i,
 
     output logic                 out_we_o,
     output output_addr_t         out_addr_o,
@@ -160,39 +160,12 @@ module opu_post
     end
   end
 
-  // One residual and one table unit of a pass read their memory.
-  logic [PLACES-1:0] res_re, table_re;
-  residual_addr_t res_addr [PLACES];
-  table_addr_t [LANES-1:0] table_addr [PLACES];
-  always_comb begin
-    res_re_o = 1'b0;
-    res_addr_o = '0;
-    table_re_o = 1'b0;
-    table_addr_o = '0;
-    for (int unsigned p = 2; p < PLACES; p++) begin
-      if (res_re[p]) begin
-        res_re_o = 1'b1;
-        res_addr_o = res_addr[p];
-      end
-      if (table_re[p]) begin
-        table_re_o = 1'b1;
-        table_addr_o = table_addr[p];
-      end
-    end
-  end
-
   `include "opu_units.svh"
-  for (genvar p = 0; p < 2; p++) begin : g_no_memory
-    assign res_re[p] = 1'b0;
-    assign res_addr[p] = '0;
-    assign table_re[p] = 1'b0;
-    assign table_addr[p] = '0;
-  end
 
   /* verilator lint_off UNUSEDSIGNAL */  // some fields end here; machines without such a unit read no such memory
   item_t exit_item;
   logic unused;
-  assign unused = &{res_rdata_i, table_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD], res_re[1:0], table_re[1:0]};
+  assign unused = &{res_rdata_i, table_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD]};
   /* verilator lint_on UNUSEDSIGNAL */
   assign exit_item = item_in[AT_EXIT];
 
@@ -220,8 +193,12 @@ module opu_post
 
   `OPU_STABLE(DoneHeld, done_valid_o, done_ready_i, 1'b1)
   `OPU_ASSERT(RetiresOpen, retire |-> busy_q && open_q > written_q)
-  `OPU_ASSERT(ResidualInRange, res_re_o |-> 32'(res_addr_o) < RESIDUAL_WORDS)
-  `OPU_ASSERT(TableInRange, table_re_o |-> 32'(p_q.table_) + 32'd256 <= TABLE_WORDS)
+  for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_residual_range
+    `OPU_ASSERT(ResidualInRange, res_re_o[u] |-> 32'(res_addr_o[u]) < RESIDUAL_WORDS)
+  end
+  for (genvar u = 0; u < int'(TABLE_UNITS); u++) begin : g_table_range
+    `OPU_ASSERT(TableInRange, table_re_o[u] |-> 32'(p_q.table_[u]) + 32'd256 <= TABLE_WORDS)
+  end
   `OPU_ASSERT(OutputInRange, out_we_o |-> 32'(out_addr_o) < OUTPUT_WORDS)
   `OPU_ASSERT(KeptInRange, keep_we_o |-> 32'(keep_addr_o) < FEATURE_WORDS)
   `OPU_ASSERT(LaunchIntoEmpty, launch |-> !head_in_q.valid && !exit_item.valid && !out_we_o)

@@ -43,7 +43,7 @@ package opu_post_pkg;
   typedef logic signed [SCALED_BITS-1:0] scaled_t;
   typedef logic signed [RESIDUAL_BITS-1:0] residual_t;
 
-  // What travels beside the W lanes of a value.
+  // What travels beside the W lanes of a value. res_addr: for every unit that reads the residual buffer.
   typedef struct packed {
     logic           valid;
     logic           present;   // the window position lies in the tile
@@ -53,74 +53,72 @@ package opu_post_pkg;
     logic           right;     // in the last column of its window
     logic           final_one; // of its instruction
     logic           bank;      // of the parameters of its block
-    residual_addr_t res_addr;
+    residual_addr_t [RESIDUAL_UNITS-1:0] res_addr;
     output_addr_t   out_addr;
     feature_addr_t  keep_addr;
   } item_t;
 
   // A pass through the chain. from[p]: the place that feeds the unit at place p, where it is in the pass; from[AT_EXIT]: the last
-  // one. pool, residual: places of the units of these stages, AT_EXIT without one. product: the residual stage is one of
-  // products. The requantiser stands at the head of every pass, also when it only narrows. words: parameter words of a block,
+  // one. pool: place of the unit of this stage, AT_EXIT without one. residual: units that read a second map; product: of them,
+  // those that multiply; before_pool: of them, those that stand in front of the pool. The requantiser stands at the head of every pass, also when it only narrows. words: parameter words of a block,
   // those of place p from first[p] on, where passes[p]; late: some are for units behind the requantiser.
   localparam int unsigned PLACES = POST_PLACES;
   typedef logic [PLACE_BITS-1:0] place_t;
   localparam place_t AT_EXIT = place_t'(0);
   localparam place_t AT_HEAD = place_t'(1);
-  typedef logic [4:0] words_t;
+  typedef logic [5:0] words_t;
   typedef struct packed {
     logic                legal;
-    logic                product;
-    logic                residual_before_pool;
+    logic [RESIDUAL_UNITS-1:0] residual;
+    logic [RESIDUAL_UNITS-1:0] product;
+    logic [RESIDUAL_UNITS-1:0] before_pool;
     logic                requant;
     logic                late;
     words_t              words;
     logic [PLACES-1:0]   passes;
     words_t [PLACES-1:0] first;
     place_t              pool;
-    place_t              residual;
     place_t [PLACES-1:0] from;
   } chain_t;
 
   // No unit is used twice, so that no legal order is longer.
   localparam int LONGEST = (int'(PLACES) - 1 < 15) ? int'(PLACES) - 1 : 15;
 
-  // Follows the codes through the graph of the machine (opu_pkg). A unit, the walk of a pool, the residual buffer and the
-  // table memory are used once.
+  // Follows the codes through the graph of the machine (opu_pkg). A unit and the walk of a pool are used once.
   function automatic chain_t decode_chain(logic [59:0] order);
     place_t feeder, place;
     logic [3:0] code, at;
     logic [2:0] stage;
     logic ended;
     logic [PLACES-1:0] units;
-    logic [7:0] stages;
     decode_chain = '0;
     decode_chain.legal = 1'b1;
     feeder = AT_HEAD;
     at = '0;
     ended = 1'b0;
     units = '0;
-    stages = '0;
     for (int i = 0; i < LONGEST; i++) begin
       code = order[4*i+:4];
       place = POST_PLACE[code];
       stage = PLACE_STAGE[place];
       if (code == '0) begin
         ended = 1'b1;
-      end else if (ended || place == AT_EXIT || units[place] || (stage != STAGE_ACT && stages[stage])
+      end else if (ended || place == AT_EXIT || units[place] || (stage == STAGE_POOL && decode_chain.pool != AT_EXIT)
           || !(POST_FOLLOW[at][code] || (place == AT_HEAD && i == 0))) begin
         decode_chain.legal = 1'b0;
       end else begin
         if (stage == STAGE_REQUANT) decode_chain.requant = 1'b1;
         if (stage == STAGE_POOL) begin
           decode_chain.pool = place;
-          decode_chain.residual_before_pool = decode_chain.residual != AT_EXIT;
+          decode_chain.before_pool = decode_chain.residual;
         end
-        if (stage == STAGE_RESIDUAL) begin
-          decode_chain.residual = place;
-          decode_chain.product = POST_PRODUCT[code];
+        for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+          if (stage == STAGE_RESIDUAL && PLACE_BANK[place] == 4'(u)) begin
+            decode_chain.residual[u] = 1'b1;
+            decode_chain.product[u] = POST_PRODUCT[code];
+          end
         end
         units[place] = 1'b1;
-        stages[stage] = 1'b1;
         decode_chain.from[place] = feeder;
         decode_chain.first[place] = decode_chain.words;
         decode_chain.words += words_t'(PLACE_WORDS[place]);

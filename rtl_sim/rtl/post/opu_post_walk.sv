@@ -68,27 +68,24 @@ module opu_post_walk
   endfunction
 
   // What the units of the pass are set to.
-  logic maximum, maximum_q, product;
-  logic [15:0] a_mult, b_mult;
+  logic maximum, maximum_q, sides_legal;
   always_comb begin
     maximum = 1'b0;
     for (int unsigned u = 0; u < POOL_UNITS; u++) begin
       if (PLACE_BANK[chain.pool] == 4'(u)) maximum = params_i.pool_kind[u] == POOL_MAX;
     end
-    product = 1'b0;
-    a_mult = '0;
-    b_mult = '0;
+    sides_legal = 1'b1;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
-      if (PLACE_BANK[chain.residual] == 4'(u)) begin
-        product = params_i.res_kind[u] == RESIDUAL_MULTIPLY;
-        a_mult = params_i.res_a_mult[u];
-        b_mult = params_i.res_b_mult[u];
+      if (chain.residual[u]) begin
+        if (chain.product[u] != (params_i.res_kind[u] == RESIDUAL_MULTIPLY)) sides_legal = 1'b0;
+        if (MULT_BITS == 0 && !(is_power(params_i.res_a_mult[u])
+            && (is_power(params_i.res_b_mult[u]) || chain.product[u]))) sides_legal = 1'b0;
       end
     end
   end
 
   always_comb begin
-    legal = op_i == OP_POST_RUN && chain.legal
+    legal = op_i == OP_POST_RUN && chain.legal && sides_legal
         && params_i.out_rows != '0 && params_i.out_cols != '0
         && params_i.win_rows != '0 && params_i.win_cols != '0
         && params_i.stride_y != '0 && params_i.stride_x != '0 && params_i.blocks != '0;
@@ -97,11 +94,6 @@ module opu_post_walk
         && 32'(params_i.pool_slots) <= MODE_PX_MAX && chain.pool != AT_EXIT && maximum
         && params_i.win_cols == 8'd2 && params_i.stride_x == 8'd2)) legal = 1'b0;
     if (!HAS_KEEP && params_i.keep != '0) legal = 1'b0;
-    if (chain.residual != AT_EXIT) begin
-      if (chain.product != product) legal = 1'b0;
-      if (MULT_BITS == 0 && !(is_power(a_mult)
-          && (is_power(b_mult) || chain.product))) legal = 1'b0;
-    end
   end
 
   // ---- loops: block, output row, output column, window column, window row ----------------------------------------------
@@ -112,8 +104,8 @@ module opu_post_walk
     logic                     window_first;
     logic signed [Y_BITS-1:0] window_y, y, x;                   // window origin, visit
     psum_addr_t               psum_block, psum_window, psum_row;        // column 0 of: tile row 0 of the block, window
-    residual_addr_t           res_block, res_window, res_row;           //   row 0, visited row
-    residual_addr_t           res_x;                            // output column, when RESIDUAL does not stand before POOL
+    residual_addr_t [RESIDUAL_UNITS-1:0] res_block, res_window, res_row; //   row 0, visited row
+    residual_addr_t           res_x;                            // output column, for units that do not stand before POOL
     output_addr_t             out_block, out_row, out;          // pixel (0, 0), column 0 of the row, this pixel
     feature_addr_t            keep_block, keep_row, keep;       // the same
   } loop_t;
@@ -122,25 +114,30 @@ module opu_post_walk
 
   // Address steps: origin (from row 0 to the first window), output row to output row, window row to window row.
   psum_addr_t psum_origin, psum_origin_q, psum_stride_q;
-  residual_addr_t res_origin, res_origin_q, res_stride_q, res_step;
-  logic by_visit;  // the residual follows the visits, not the output pixels
-  assign by_visit = chain_q.residual_before_pool;
+  residual_addr_t [RESIDUAL_UNITS-1:0] res_origin, res_origin_q, res_stride, res_stride_q, res_step;
+  logic [RESIDUAL_UNITS-1:0] by_visit;  // the residual follows the visits, not the output pixels
+  assign by_visit = chain_q.before_pool;
   assign psum_origin = psum_addr_t'(p_q.origin_y) * psum_addr_t'(p_q.psum_row_pitch);
-  assign res_origin = by_visit ? residual_addr_t'(p_q.origin_y) * residual_addr_t'(p_q.res_row_pitch) : '0;
-  assign res_step = by_visit ? residual_addr_t'(p_q.res_row_pitch) : '0;
 
   psum_addr_t next_psum_block, next_psum_window;
-  residual_addr_t next_res_block, next_res_window;
+  residual_addr_t [RESIDUAL_UNITS-1:0] next_res_block, next_res_window;
   output_addr_t next_out_block, next_out_row;
   feature_addr_t next_keep_block, next_keep_row;
   assign next_psum_block = loop_q.psum_block + psum_addr_t'(p_q.psum_block_pitch);
   assign next_psum_window = loop_q.psum_window + psum_stride_q;
-  assign next_res_block = loop_q.res_block + residual_addr_t'(p_q.res_block_pitch);
-  assign next_res_window = loop_q.res_window + res_stride_q;
   assign next_out_block = loop_q.out_block + output_addr_t'(p_q.out_block_pitch);
   assign next_out_row = loop_q.out_row + output_addr_t'(p_q.out_row_pitch);
   assign next_keep_block = loop_q.keep_block + feature_addr_t'(p_q.keep_block_pitch);
   assign next_keep_row = loop_q.keep_row + feature_addr_t'(p_q.keep_row_pitch);
+  for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_side
+    residual_addr_t pitch;
+    assign pitch = residual_addr_t'(p_q.res_row_pitch[u]);
+    assign res_origin[u] = by_visit[u] ? residual_addr_t'(p_q.origin_y) * pitch : '0;
+    assign res_step[u] = by_visit[u] ? pitch : '0;
+    assign res_stride[u] = by_visit[u] ? residual_addr_t'(p_q.stride_y) * pitch : pitch;
+    assign next_res_block[u] = loop_q.res_block[u] + residual_addr_t'(p_q.res_block_pitch[u]);
+    assign next_res_window[u] = loop_q.res_window[u] + res_stride_q[u];
+  end
 
   // Maximum pools keep up to 2 columns for the next windows of the row, which visit their new columns only.
   logic signed [8:0] common;                // columns that a window has in common with the next one
@@ -173,8 +170,10 @@ module opu_post_walk
       loop_d.psum_block = psum_addr_t'(p_q.psum);
       loop_d.psum_window = psum_addr_t'(p_q.psum) + psum_origin;
       loop_d.psum_row = loop_d.psum_window;
-      loop_d.res_block = residual_addr_t'(p_q.res);
-      loop_d.res_window = residual_addr_t'(p_q.res) + res_origin;
+      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+        loop_d.res_block[u] = residual_addr_t'(p_q.res[u]);
+        loop_d.res_window[u] = residual_addr_t'(p_q.res[u]) + res_origin[u];
+      end
       loop_d.res_row = loop_d.res_window;
       loop_d.res_x = '0;
       loop_d.out_block = output_addr_t'(p_q.out);
@@ -187,7 +186,7 @@ module opu_post_walk
       loop_d.window_first = window_last;
       loop_d.y = loop_q.y + Y_BITS'(1);
       loop_d.psum_row = loop_q.psum_row + psum_addr_t'(p_q.psum_row_pitch);
-      loop_d.res_row = loop_q.res_row + res_step;
+      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) loop_d.res_row[u] = loop_q.res_row[u] + res_step[u];
       loop_d.wy_left = loop_q.wy_left - 8'd1;
       if (loop_q.wy_left == '0) begin
         loop_d.y = loop_q.window_y;
@@ -229,7 +228,7 @@ module opu_post_walk
         loop_d.psum_window = next_psum_block + psum_origin_q;
         loop_d.psum_row = loop_d.psum_window;
         loop_d.res_block = next_res_block;
-        loop_d.res_window = next_res_block + res_origin_q;
+        for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) loop_d.res_window[u] = next_res_block[u] + res_origin_q[u];
         loop_d.res_row = loop_d.res_window;
         loop_d.out_block = next_out_block;
         loop_d.out_row = next_out_block;
@@ -312,8 +311,10 @@ module opu_post_walk
     visit_item_o.again[1] = kept_q == 2'd2 && more_cols_q == '0 && loop_q.wx_left == '0 && loop_q.ox_left > 16'd1;
     visit_item_o.right = loop_q.wx_left == '0;
     visit_item_o.final_one = all_last;
-    visit_item_o.res_addr = p_q.res_broadcast ? loop_q.res_block
-        : loop_q.res_row + (by_visit ? residual_addr_t'(loop_q.x) : loop_q.res_x);
+    for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+      visit_item_o.res_addr[u] = p_q.res_broadcast[u] ? loop_q.res_block[u]
+          : loop_q.res_row[u] + (by_visit[u] ? residual_addr_t'(loop_q.x) : loop_q.res_x);
+    end
     visit_item_o.out_addr = loop_q.out;
     visit_item_o.keep_addr = loop_q.keep;
     visit_item_o.bank = block_first_q ? load_bank_q : visit_bank_q;
@@ -364,8 +365,7 @@ module opu_post_walk
       psum_origin_q <= psum_origin;
       psum_stride_q <= psum_addr_t'(p_q.stride_y) * psum_addr_t'(p_q.psum_row_pitch);
       res_origin_q <= res_origin;
-      res_stride_q <= by_visit ? residual_addr_t'(p_q.stride_y) * residual_addr_t'(p_q.res_row_pitch)
-          : residual_addr_t'(p_q.res_row_pitch);
+      res_stride_q <= res_stride;
       kept_q <= kept;
       more_cols_q <= ((kept == '0) ? p_q.win_cols : p_q.stride_x) - 8'd1;
       window_step_q <= Y_BITS'(1) - ((kept == '0) ? Y_BITS'(common) : '0);

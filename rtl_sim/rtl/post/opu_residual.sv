@@ -6,7 +6,9 @@
 module opu_residual
   import opu_pkg::*;
   import opu_post_pkg::*;
-(
+#(
+    parameter int unsigned UNIT = 0  // among those that read the residual buffer
+) (
     input  logic                 clk_i,
     input  logic                 rst_ni,
 
@@ -36,7 +38,7 @@ module opu_residual
   item_t read_item_q, total_item_q;
 
   assign re_o = item_i.valid && item_i.present;
-  assign addr_o = item_i.res_addr;
+  assign addr_o = item_i.res_addr[UNIT];
 
   function automatic logic [3:0] log2_of(logic [15:0] power);
     log2_of = {|(power & 16'hff00), |(power & 16'hf0f0), |(power & 16'hcccc), |(power & 16'haaaa)};

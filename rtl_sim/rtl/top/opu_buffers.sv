@@ -1,7 +1,8 @@
 // On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain, tables. Wiring
 // only; docs/machine.md says who reads and writes what. Words are read one cycle after their address; see opu_ram_1r1w and
 // opu_psum. Load and post share the feature buffer's write port. Tables: one memory and one address a lane. What the machine has
-// not is absent, its read data are 0.
+// not is absent, its read data are 0. Residual buffer and tables are there once for every unit of post that reads them; a load
+// writes all copies.
 `include "opu_assert.svh"
 
 module opu_buffers
@@ -49,12 +50,12 @@ module opu_buffers
     input  logic                           param_re_i,
     input  logic [PARAM_ADDR_BITS-1:0]     param_addr_i,
     output logic [WORD_CHANNELS*8-1:0]     param_rdata_o,
-    input  logic                           residual_re_i,
-    input  logic [RESIDUAL_ADDR_BITS-1:0]  residual_addr_i,
-    output logic [WORD_CHANNELS*8-1:0]     residual_rdata_o,
-    input  logic                           table_re_i,
-    input  logic [WORD_CHANNELS-1:0][TABLE_ADDR_BITS-1:0] table_addr_i,
-    output logic [WORD_CHANNELS*8-1:0]     table_rdata_o,
+    input  logic [RESIDUAL_UNITS-1:0]      residual_re_i,
+    input  logic [RESIDUAL_UNITS-1:0][RESIDUAL_ADDR_BITS-1:0] residual_addr_i,
+    output logic [RESIDUAL_UNITS-1:0][WORD_CHANNELS*8-1:0] residual_rdata_o,
+    input  logic [TABLE_UNITS-1:0]         table_re_i,
+    input  logic [TABLE_UNITS-1:0][WORD_CHANNELS-1:0][TABLE_ADDR_BITS-1:0] table_addr_i,
+    output logic [TABLE_UNITS-1:0][WORD_CHANNELS*8-1:0] table_rdata_o,
     input  logic                           out_we_i,
     input  logic [OUTPUT_ADDR_BITS-1:0]    out_waddr_i,
     input  logic [WORD_CHANNELS*8-1:0]     out_wdata_i,
@@ -106,18 +107,20 @@ module opu_buffers
       .rdata_o(param_rdata_o)
   );
 
-  opu_ram_1r1w #(
-      .WIDTH(WORD_CHANNELS * 8),
-      .DEPTH(RESIDUAL_WORDS)
-  ) u_residual (
-      .clk_i,
-      .we_i   (residual_we_i),
-      .waddr_i(load_addr_i[RESIDUAL_ADDR_BITS-1:0]),
-      .wdata_i(load_data_i[WORD_CHANNELS*8-1:0]),
-      .re_i   (residual_re_i),
-      .raddr_i(residual_addr_i),
-      .rdata_o(residual_rdata_o)
-  );
+  for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_residual
+    opu_ram_1r1w #(
+        .WIDTH(WORD_CHANNELS * 8),
+        .DEPTH(RESIDUAL_WORDS)
+    ) u_residual (
+        .clk_i,
+        .we_i   (residual_we_i),
+        .waddr_i(load_addr_i[RESIDUAL_ADDR_BITS-1:0]),
+        .wdata_i(load_data_i[WORD_CHANNELS*8-1:0]),
+        .re_i   (residual_re_i[u]),
+        .raddr_i(residual_addr_i[u]),
+        .rdata_o(residual_rdata_o[u])
+    );
+  end
 
   opu_psum u_psum (
       .clk_i,
@@ -167,19 +170,21 @@ module opu_buffers
   end
 
   if (HAS_TABLE) begin : g_table
-    for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
-      opu_ram_1r1w #(
-          .WIDTH(8),
-          .DEPTH(TABLE_WORDS)
-      ) u_table (
-          .clk_i,
-          .we_i   (table_we_i),
-          .waddr_i(load_addr_i[TABLE_ADDR_BITS-1:0]),
-          .wdata_i(load_data_i[8*l+:8]),
-          .re_i   (table_re_i),
-          .raddr_i(table_addr_i[l]),
-          .rdata_o(table_rdata_o[8*l+:8])
-      );
+    for (genvar u = 0; u < int'(TABLE_UNITS); u++) begin : g_unit
+      for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
+        opu_ram_1r1w #(
+            .WIDTH(8),
+            .DEPTH(TABLE_WORDS)
+        ) u_table (
+            .clk_i,
+            .we_i   (table_we_i),
+            .waddr_i(load_addr_i[TABLE_ADDR_BITS-1:0]),
+            .wdata_i(load_data_i[8*l+:8]),
+            .re_i   (table_re_i[u]),
+            .raddr_i(table_addr_i[u][l]),
+            .rdata_o(table_rdata_o[u][8*l+:8])
+        );
+      end
     end
   end else begin : g_no_table
     assign table_rdata_o = '0;

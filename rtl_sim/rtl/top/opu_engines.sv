@@ -184,17 +184,20 @@ module opu_engines
   assign fault_pc_o[ENGINE_COMPUTE] = latest_pc_i[ENGINE_COMPUTE];
 
   // ---- post ----------------------------------------------------------------------------------------------------------------
-  logic post_illegal, post_re, post_grant, param_re, residual_re, out_we;
+  logic post_illegal, post_re, post_grant, param_re, out_we;
   opu_compute_pkg::psum_addr_t post_addr;
   logic [WORD_CHANNELS*32-1:0] post_rdata;
   logic [PARAM_ADDR_BITS-1:0] param_addr;
-  logic [RESIDUAL_ADDR_BITS-1:0] residual_addr;
+  logic [RESIDUAL_UNITS-1:0] residual_re;
+  logic [RESIDUAL_UNITS-1:0][RESIDUAL_ADDR_BITS-1:0] residual_addr;
+  logic [RESIDUAL_UNITS-1:0][WORD_CHANNELS*8-1:0] residual_rdata;
   logic [OUTPUT_ADDR_BITS-1:0] out_waddr;
   logic keep_we;
   logic [FEATURE_ADDR_BITS-1:0] keep_addr;
-  logic table_re;
-  logic [WORD_CHANNELS-1:0][TABLE_ADDR_BITS-1:0] table_addr;
-  logic [WORD_CHANNELS*8-1:0] param_rdata, residual_rdata, table_rdata, out_wdata;
+  logic [TABLE_UNITS-1:0] table_re;
+  logic [TABLE_UNITS-1:0][WORD_CHANNELS-1:0][TABLE_ADDR_BITS-1:0] table_addr;
+  logic [TABLE_UNITS-1:0][WORD_CHANNELS*8-1:0] table_rdata;
+  logic [WORD_CHANNELS*8-1:0] param_rdata, out_wdata;
 
   opu_post u_post (
       .clk_i,
