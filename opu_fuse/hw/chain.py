@@ -40,12 +40,14 @@ STAGE_OF = {kind: unit.stage for unit in POST if unit.stage for kind in unit.run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostModule:
-    """A stage of one machine. code: in `order`; name: in the spec; unit: the hardware, by the
-    first module that uses it; bank: of the unit's registers; product: of two maps.
+    """A stage of one machine. code: in `order`; name: of the stage; module: of the spec, which is
+    as many stages as a pass may use it; unit: the hardware, by the first stage that uses it; bank:
+    of the unit's registers; product: of two maps.
     """
 
     code: int
     name: str
+    module: str
     stage: Stage
     unit: str
     bank: int = 0
@@ -65,7 +67,9 @@ class PostChain:
 
     def __init__(self, spec: HwSpec) -> None:
         flow = spec.dataflow
-        head = PostModule(code=HEAD, name=HEAD_NAME, stage=Stage.REQUANT, unit=HEAD_NAME)
+        head = PostModule(
+            code=HEAD, name=HEAD_NAME, module=HEAD_NAME, stage=Stage.REQUANT, unit=HEAD_NAME
+        )
         stages = [name for name in behind_array(spec) if flow.modules[name].kind in STAGE_OF]
         self.modules = (head, *_modules(spec, stages))
         first: dict[str, PostModule] = {}
@@ -77,11 +81,11 @@ class PostChain:
         starts = {
             START: [flow.root],
             HEAD: arrays,
-            **{self.by_name[name].code: [name] for name in stages},
+            **{m.code: [m.module] for m in self.modules[1:]},
         }
         found = {code: ways.behind(names, at_root=code == START) for code, names in starts.items()}
         self.follow = {
-            code: frozenset(self.by_name[name].code for name in next_)
+            code: frozenset(m.code for m in self.modules if m.module in next_)
             for code, (next_, _) in found.items()
         }
         self.pre_units = _pre_units(spec)
@@ -199,10 +203,15 @@ def exclusive(spec: HwSpec) -> dict[str, tuple[str, ...]]:
     built have only the limits that they name.
     """
     modules = chain_of(spec).modules[1:]
-    used = {m.name: m.resource if spec.build else m.unit for m in modules}
+    used = {m.module: m.resource if spec.build else m.unit for m in modules}
     return {
         name: tuple(n for n, other in used.items() if other == own) for name, own in used.items()
     }
+
+
+def stage_name(module: str, use: int) -> str:
+    """What a module is called where a pass comes to it: once more is a stage of its own."""
+    return f"{module}@{use}" if use else module
 
 
 def behind_array(spec: HwSpec) -> list[str]:
@@ -231,17 +240,19 @@ def _pre_units(spec: HwSpec) -> int:
     most = 0
 
     def walk(name: str, used: tuple[str, ...], passed: frozenset[str]) -> None:
+        """passed: modules behind the last one used."""
         nonlocal most
         most = max(most, pre_units([flow.modules[n].kind is K.COMPARATOR for n in used]))
         for target in edges[name]:
             if target in behind or target in passed or flow.modules[target].kind is K.IPA:
                 continue
-            if target in names:
-                walk(target, (*used, target), passed | {target})
+            if target in names and used.count(target) < flow.modules[target].uses:
+                walk(target, (*used, target), frozenset({target}))
             if target not in names or flow.modules[target].bypass:
                 walk(target, used, passed | {target})
 
-    if spec.buffers.pre is not None and flow.root in edges and len(names) <= PRE_UNITS:
+    total = sum(flow.modules[n].uses for n in names)
+    if spec.buffers.pre is not None and flow.root in edges and total <= PRE_UNITS:
         walk(flow.root, (), frozenset())
     return most
 
@@ -263,8 +274,10 @@ def pack_codes(codes: Sequence[int]) -> int:
 def _modules(spec: HwSpec, names: Sequence[str]) -> Iterator[PostModule]:
     units: dict[Stage, list[str]] = {}
     first: dict[str, str] = {}
-    for code, name in enumerate(names, HEAD + 1):
-        module = spec.dataflow.modules[name]
+    stages = [(name, use) for name in names for use in range(spec.dataflow.modules[name].uses)]
+    for code, (owner, use) in enumerate(stages, HEAD + 1):
+        name = stage_name(owner, use)
+        module = spec.dataflow.modules[owner]
         stage = STAGE_OF[module.kind]
         unit = name if module.unit is None else first.setdefault(module.unit, name)
         known = units.setdefault(stage, [])
@@ -273,6 +286,7 @@ def _modules(spec: HwSpec, names: Sequence[str]) -> Iterator[PostModule]:
         yield PostModule(
             code=code,
             name=name,
+            module=owner,
             stage=stage,
             unit=unit,
             bank=known.index(unit),

@@ -206,10 +206,7 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
                 f"module {name!r} ({module.kind}) has operand {module.operand or 'none'}",
                 "say `operand: per_channel`",
             )
-        if module.uses != 1:
-            yield _no(
-                (*path, "uses"), f"module {name!r} is used {module.uses} times per pass", "use 1"
-            )
+        yield from _uses(spec, name)
         if module.tap:
             yield _no((*path, "tap"), f"module {name!r} has a tap", "remove it")
         if module.kind is K.POOL and module.limits.dilation != 1:
@@ -220,19 +217,39 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
             )
 
 
+def _uses(spec: HwSpec, name: str) -> Iterator[Problem]:
+    """A module that a pass comes to several times is as many units: of its own, in the pre chain or
+    a stage of the post chain, and no pool.
+    """
+    module, rank = spec.dataflow.modules[name], _rank(spec, name)
+    if module.uses == 1:
+        return
+    why = ""
+    if module.kind is K.POOL:
+        why = ", a pass pools once"
+    elif rank != _PRE and (rank != _POST or module.kind not in STAGE_OF):
+        why = f", there is one {module.kind}"
+    elif module.unit is not None:
+        why = f" and shares unit {module.unit!r}, of which a pass uses one module"
+    if why:
+        what = f"module {name!r} is used {module.uses} times per pass{why}"
+        yield _no(("dataflow", "modules", name, "uses"), what, "use 1")
+
+
 def _chains(spec: HwSpec) -> Iterator[Problem]:
-    """The pre chain has at most 6 modules, the post chain 12; those that name one unit do the same
-    kind of stage.
+    """The pre chain has at most 6 modules, the post chain 12, each counted as often as a pass may
+    use it; those that name one unit do the same kind of stage.
     """
     flow = spec.dataflow
     pre = [n for n in flow.modules if _rank(spec, n) == _PRE]
     post = [n for n, m in flow.modules.items() if _rank(spec, n) == _POST and m.kind in STAGE_OF]
     for chain, names, most in (("pre", pre, PRE_UNITS), ("post", post, UNITS_PER_STAGE)):
-        if len(names) > most:
+        uses = [name for name in names for _ in range(min(flow.modules[name].uses, most + 1))]
+        if len(uses) > most:
             yield _no(
-                ("dataflow", "modules", names[most]),
-                f"{len(names)} modules in the {chain} chain, at most {most}",
-                "remove some",
+                ("dataflow", "modules", uses[most]),
+                f"{len(uses)} modules in the {chain} chain, at most {most}",
+                "remove some" if len(uses) == len(names) else "remove some, or lower `uses`",
             )
     first: dict[str, str] = {}
     for name, module in flow.modules.items():

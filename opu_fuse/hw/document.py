@@ -52,11 +52,12 @@ _ORDER = """\
 `order` holds five codes of four bits, first stage lowest; 0 ends the chain. Code 1 is the
 requantiser (`requant`), with the multiplier and adder of accumulators; it is there when the array
 ran, and first. The codes from 2 on are the modules of the spec behind the array that are
-comparators, pools, residual adders, products or tables, in the spec's order. Legal are the orders
-that the graph has: a stage is reached from the one before along edges over modules with `bypass`,
-the last one is an exit or reaches one in that way; modules that name the same `unit` are one stage
-of a pass together. Multiplier and adder of accumulators behind the array, paddings (which join the
-window of the pool) and the upsample (which the store does) are passed like modules with `bypass`.
+comparators, slopes, pools, residual adders, products or tables, in the spec's order, each as often
+as a pass `uses` it (`compare`, `compare@1`). Legal are the orders that the graph has: a stage is
+reached from the one before along edges over modules with `bypass`, the last one is an exit or
+reaches one in that way; modules that name the same `unit` are one stage of a pass together.
+Multiplier and adder of accumulators behind the array, paddings (which join the window of the pool)
+and the upsample (which the store does) are passed like modules with `bypass`.
 All else stops the machine.
 """
 

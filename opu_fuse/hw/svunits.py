@@ -45,7 +45,8 @@ def _instance(module: PostModule, place: int) -> str:
     ports = ",\n".join(f"    {port}" for port in _ports(module, unit, place))
     # What the walk says about memories, it says to every unit that reads them.
     number = "" if unit.memory is not Space.RESIDUAL else f" #(\n    .UNIT({module.bank})\n  )"
-    return f"\n  {unit.module}{number} u_{module.unit} (\n{ports}\n  );\n"
+    name = module.unit.replace("@", "$")  # no name of a module has one
+    return f"\n  {unit.module}{number} u_{name} (\n{ports}\n  );\n"
 
 
 def _ports(module: PostModule, unit: Unit, place: int) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """A matched group -> a `Layer`: its geometry, with the integer parameters of every stage."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from opu_fuse.dfg.scaling import CLAMPS, pre_slots
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.fuse.partition import Group
-from opu_fuse.hw.chain import PostModule, chain_of
+from opu_fuse.hw.chain import PostModule, chain_of, stage_name
 from opu_fuse.hw.isa import HEAD_NAME, REGISTER, Engine, unit_register
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LaneMap
@@ -96,8 +97,11 @@ def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[PostMod
     """
     chain, modules = chain_of(hw), {m.node: m.module for m in group.matches}
     names: list[str] = []
+    uses = Counter[str]()
     for item in found.stages:
-        name = HEAD_NAME if item.stage is Stage.REQUANT else str(modules[item.node])
+        module = HEAD_NAME if item.stage is Stage.REQUANT else str(modules[item.node])
+        name = stage_name(module, uses[module])
+        uses[module] += 1
         if name not in chain.by_name or chain.by_name[name].stage is not item.stage:
             raise DoesNotFit(
                 dfg[item.node].name,

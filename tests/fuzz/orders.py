@@ -86,13 +86,16 @@ def _runs(words: np.ndarray) -> Iterator[tuple[int, list[int]]]:
 
 
 def _chain(hw: HwSpec) -> list[str]:
-    """Stages behind the array in the spec's order: those from which no array is reached."""
+    """Stages behind the array in the spec's order, each as often as a pass uses it: those from
+    which no array is reached.
+    """
     modules = hw.dataflow.modules
     return [
         name
         for name, module in modules.items()
         if module.kind in _STAGES
         and not any(modules[n].kind == "ipa" for n in _reached(hw, [name], set(modules)))
+        for _ in range(module.uses)
     ]
 
 
@@ -109,8 +112,8 @@ def _way_mistake(hw: HwSpec, used: Sequence[str], passed: Collection[str] = ()) 
         if name not in _reached(hw, at, passable):
             return f"{at[0]} does not lead to {name}"
         at = [name]
-    if len(used) != len(set(used)):
-        return "a module is used twice"
+    if any(used.count(n) > modules[n].uses for n in used):
+        return "a module is used too often"
     units = [modules[n].unit for n in used if modules[n].unit is not None]
     if len(units) != len(set(units)):
         return "a unit is used twice"

@@ -67,6 +67,7 @@ def _modules(rng: np.random.Generator) -> tuple[dict[str, Tree], dict[str, str]]
         if layer == "post" and chance(0.02):
             module["domain_in"] = "acc"
     _share_units(rng, [m for layer, _, m in found if layer == "post"])
+    _use_again(rng, [(layer, m) for layer, _, m in found if layer in {"pre", "post"}])
     if chance(0.5):  # codes follow the order of the spec
         found = [found[i] for i in rng.permutation(len(found))]
     modules = {name: module for _, name, module in found}
@@ -118,6 +119,20 @@ def _share_units(rng: np.random.Generator, post: Iterable[Tree]) -> None:
         if module["kind"] in _STAGES and rng.random() < share:
             kind = _SAME_STAGE.get(module["kind"], module["kind"])
             module["unit"] = f"{kind}_unit_{int(rng.integers(2))}"
+
+
+def _use_again(rng: np.random.Generator, chains: Iterable[tuple[str, Tree]]) -> None:
+    """Modules that a pass comes to twice, as far as the chains have room."""
+    modules = list(chains)
+    room = {"pre": MOST_BEFORE, "post": MOST_STAGES}
+    for layer, _ in modules:
+        room[layer] -= 1
+    share = one_of(rng, (0.0, 0.1, 0.4))
+    for layer, module in modules:
+        again = "unit" not in module and module["kind"] not in {"pool", "pad"}
+        if again and room[layer] > 0 and rng.random() < share:
+            module["uses"] = 2
+            room[layer] -= 1
 
 
 def _edges(

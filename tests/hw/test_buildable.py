@@ -128,9 +128,21 @@ NOT_BUILT = {
         "dataflow: {modules: {add: {operand: per_tensor}}}\n",
         "module 'add' (adder) has operand per_tensor; say `operand: per_channel`",
     ),
-    "a module used twice per pass": (
+    "windows of windows": (
         "dataflow: {modules: {pool: {uses: 2}}}\n",
-        "module 'pool' is used 2 times per pass",
+        "module 'pool' is used 2 times per pass, a pass pools once; use 1",
+    ),
+    "two arrays": (
+        "dataflow: {modules: {ipa: {uses: 2}}}\n",
+        "module 'ipa' is used 2 times per pass, there is one ipa; use 1",
+    ),
+    "a shared unit used twice": (
+        "dataflow: {modules: {compare: {uses: 2, unit: one}}}\n",
+        "module 'compare' is used 2 times per pass and shares unit 'one', of which a pass uses one",
+    ),
+    "stages used too often": (
+        "dataflow: {modules: {compare: {uses: 11}}}\n",
+        "13 modules in the post chain, at most 12; remove some, or lower `uses`",
     ),
     "a tap": ("dataflow: {modules: {compare: {tap: true}}}\n", "module 'compare' has a tap"),
     "dilated pooling": (

@@ -103,6 +103,25 @@ dataflow:
     prelu: [prelu]
     multiply: [se]
 """,
+    "used again": """
+extends: opu-tiny
+name: used-again
+description: comparator, residual adder and channel affine that a pass comes to twice
+buffers:
+  pre: {words: 96, banks: 2}
+dataflow:
+  modules:
+    scale:   {kind: multiplier, operand: per_channel, bypass: true, uses: 2}
+    clamp:   {kind: comparator, bypass: true, uses: 2}
+    compare: {uses: 2}
+    res_add: {uses: 2}
+  edges:
+    concat: [scale, pad]
+    scale:  [clamp, pad]
+    clamp:  [scale, pad]
+  operators:
+    multiply: [multiplier]
+""",
     "six stages": """
 extends: opu-tiny
 name: six-stages
@@ -154,10 +173,18 @@ NETWORKS = {
     "two of each in a pass": """(float[1,11,9,9] x, float[1,19,9,9] g, float[1,19,1,1] h,
     float[1,19,5,5] u) => (float[1,19,5,5] y, float[1,19,5,5] z)
     <float[19,11,3,3] w, float[19,11,1,1] v, float[19,1,1] s, float[19,1,1] t>
-    { c = Conv<pads=[1,1,1,1]>(x, w)  d = PRelu(c, s)  e = Mul(d, g)  f = Sigmoid(e)
-      p = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]>(f)  q = Tanh(p)  r = Add(q, u)
+    { c = Conv<pads=[1,1,1,1]>(x, w)  d = PRelu(c, s)  e = Mul(d, g)  f = Elu(e)
+      p = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]>(f)  q = Softplus(p)
+      r = Add(q, u)
       y = PRelu(r, t)
       a = Conv<strides=[2,2]>(x, v)  b = Mul(a, h)  z = Add(u, b) }""",
+    "used again": """(float[1,11,9,9] x, float[1,19,9,9] g, float[1,19,9,9] u)
+    => (float[1,19,9,9] y, float[1,5,9,9] z)
+    <float[19,11,3,3] w, float[5,11,1,1] v, float[11,1,1] s, float[11,1,1] t,
+     float lo = {-1}, float hi = {2}>
+    { c = Conv<pads=[1,1,1,1]>(x, w)  d = LeakyRelu<alpha=0.25>(c)  e = Add(d, g)
+      f = Clip(e, lo, hi)  y = Add(f, u)
+      k = Mul(x, s)  m = Relu(k)  n = Mul(m, t)  o = Clip(n, lo, hi)  z = Conv(o, v) }""",
     "six stages": """(float[1,8,5,5] x) => (float[1,8,5,5] y)
     <float[8,8,1,1] w, float lo = {-2}, float hi = {2}>
     { c = Conv(x, w)  d = LeakyRelu<alpha=0.5>(c)  e = Clip(d, lo, hi)  f = LeakyRelu<alpha=0.25>(e)
@@ -184,6 +211,10 @@ PASSES = {
     "two of each in a pass": {
         "y": "ipa first_slopes gate first_table pool last_table res_add last_slopes",
         "z": "ipa gate res_add",
+    },
+    "used again": {
+        "y": "ipa compare res_add compare res_add",
+        "z": "scale clamp scale clamp ipa",
     },
     "six stages": {"y": "ipa compare second third fourth fifth"},
     "slopes of channels": {
