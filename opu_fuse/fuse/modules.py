@@ -55,8 +55,8 @@ class Position:
 
 class Modules:
     """Search over the HDFG of one spec. edges: successors by name; root: where data enters; front:
-    modules before the array of a machine that is built; sharing: name -> modules of which a pass
-    uses one, itself included.
+    modules before the array of a machine that is built; pools: modules of such a machine that share
+    the walk over windows.
     """
 
     def __init__(self, hw: HwSpec) -> None:
@@ -67,8 +67,9 @@ class Modules:
         self._operators = dict(flow.operators)
         self._runners = {op: self._with_kind(op) for op in flow.operators}
         self.front = chain_of(hw).front if hw.build else frozenset()
+        self.pools = {n for n, m in flow.modules.items() if hw.build and m.kind is ModuleKind.POOL}
         self._ends = {name: self._reaches_exit(name) for name in flow.modules}
-        self.sharing = {name: (name,) for name in flow.modules} | exclusive(hw)
+        self._sharing = {name: (name,) for name in flow.modules} | exclusive(hw)
         self._positions: dict[tuple[str | None, frozenset[tuple[str, int]]], Position] = {}
         self.start = self.position(None, {})
         """Where every group begins."""
@@ -81,7 +82,7 @@ class Modules:
                 other
                 for m, uses in used.items()
                 if uses >= self.by_name[m].uses
-                for other in self.sharing[m]
+                for other in self._sharing[m]
             )
             self._positions[key] = Position(tail=tail, used=dict(used), full=full, modules=self)
         return self._positions[key]
@@ -114,10 +115,6 @@ class Modules:
     def kind(self, match: Match) -> ModuleKind | None:
         """Of the module on which an operator was matched; None for views."""
         return None if match.module is None else self.by_name[match.module].kind
-
-    def unit(self, module: str) -> str:
-        """The hardware that runs a module."""
-        return self.by_name[module].unit or module
 
     def takes_over(self, module: str, match: Match, group: Sequence[Match]) -> bool:
         """Whether a module does behind the array what a match of a group does in front of it."""

@@ -84,8 +84,8 @@ def no_way(scope: Scope, position: Position, op: str, module: str) -> Refusal:
 def _used_once(modules: Modules, position: Position, op: str, module: str) -> Refusal | None:
     if module not in position.full:
         return None
-    other = next(m for m in position.used if module in modules.sharing[m])
-    if modules.unit(other) != modules.unit(module):
+    if module in modules.pools:
+        other = next(m for m in position.used if m in modules.pools)
         return refuse(one_window, {"module": module, "other": other})
     uses = modules.by_name[module].uses
     again = modules.candidates(position.tail, op, position.full - {module})

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import yaml
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.fuse import boundaries
@@ -10,6 +11,7 @@ from opu_fuse.fuse.partition import Group, Match
 from opu_fuse.fuse.rulebook import RULEBOOK
 from opu_fuse.fuse.scope import scope_of
 from opu_fuse.fuse.strategies import partition
+from opu_fuse.hw.load import load_hw_text
 from tests.dfg import canonical
 from tests.fuse.reading import machine, on_host, reasons
 from tests.fuse.rule_cases import CASES, CLASSIC, CONV, TINY, case, graph, limited, refusal
@@ -21,6 +23,7 @@ ELSEWHERE = {
     "other_function": "test_dominator.py",
     "copied": "test_copies.py",
     "unreachable": "below",
+    "one_window": "below",
     "model_input": "test_story.py",
     **dict.fromkeys(
         ("placed_once", "reads_tail", "interior_reader", "one_result"), "test_verify.py"
@@ -38,6 +41,19 @@ def test_every_rule_has_its_case():
 def test_the_rule_is_worded_with_names_and_numbers(rule):
     found = refusal(rule, *case(rule))
     assert CASES[rule][4] in found.text  # where several modules could run it, each says why not
+
+
+def test_a_second_pool_begins_a_pass_on_machines_that_are_built():
+    tree = machine(TINY).to_tree()
+    tree["dataflow"]["modules"]["late"] = {"kind": "pool", "exit": True, "limits": {"dilation": 1}}
+    tree["dataflow"]["edges"]["pool"] = ["late"]
+    pool = "MaxPool<kernel_shape=[2,2]>"
+    dfg = graph(f"[p] a = {pool}(x) [q] y = {pool}(a)")
+    (found,) = partition(dfg, load_hw_text(yaml.safe_dump(tree))).boundaries
+    assert found.why.rule == "one_window"
+    assert found.why.text == "pool pools in this group already, late would pool its windows"
+    free = load_hw_text(yaml.safe_dump(tree | {"build": False}))
+    assert partition(dfg, free).boundaries == ()
 
 
 def test_limits_are_inclusive():

@@ -48,7 +48,7 @@ MATCHED = {
 GREEDY = {
     "G1": (
         ["conv:ipa conv/bias:add relu_1:compare pool_1:pool relu_2:compare pool_2:pool"],
-        ["used_once", "used_once"],
+        ["used_once", "one_window"],
     ),
     "G2": (
         ["conv:ipa conv/bias:add add_1:res_add relu:compare add_2:res_add"],
