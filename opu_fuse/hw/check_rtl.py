@@ -208,7 +208,8 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
             )
         yield from _uses(spec, name)
         if module.tap:
-            yield _no((*path, "tap"), f"module {name!r} has a tap", "remove it")
+            what = f"module {name!r} has a tap, a pass stores one value"
+            yield _no((*path, "tap"), what, "remove it")
         if module.kind is K.POOL and module.limits.dilation != 1:
             yield _no(
                 (*path, "limits"),
@@ -282,9 +283,12 @@ def _order(spec: HwSpec) -> Iterator[Problem]:
                 continue
             if before < after or before == after in (_PRE, _ACC, _POST):
                 continue
+            against = f"runs against the order of the RTL ({ORDER})"
+            if (before, after) == (_PAD, _PRE):
+                against = "leads from a pad to the pre chain, which padding does not pass"
             yield _no(
                 ("dataflow", "edges", source, index),
-                f"edge {source} -> {target} runs against the order of the RTL ({ORDER})",
+                f"edge {source} -> {target} {against}",
                 "remove it",
             )
 

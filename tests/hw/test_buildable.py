@@ -144,7 +144,16 @@ NOT_BUILT = {
         "dataflow: {modules: {compare: {uses: 11}}}\n",
         "13 modules in the post chain, at most 12; remove some, or lower `uses`",
     ),
-    "a tap": ("dataflow: {modules: {compare: {tap: true}}}\n", "module 'compare' has a tap"),
+    "a tap": (
+        "dataflow: {modules: {compare: {tap: true}}}\n",
+        "module 'compare' has a tap, a pass stores one value; remove it",
+    ),
+    "padding in front of a channel affine": (
+        "buffers: {pre: {words: 16}}\ndataflow:\n"
+        + "  modules: {shift: {kind: adder, operand: per_channel, bypass: true}}\n"
+        + "  edges: {pad: [ipa, shift], shift: [ipa]}\n",
+        "edge pad -> shift leads from a pad to the pre chain, which padding does not pass; remove",
+    ),
     "dilated pooling": (
         "dataflow: {modules: {pool: {limits: {dilation: 2}}}}\n",
         "module 'pool': pooling windows are not dilated",
