@@ -9,6 +9,7 @@ no codes: each unit there does the same, the first ones are used.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from opu_fuse.hw.check_graph import predecessors, reachable, successors
 from opu_fuse.hw.isa import (
@@ -221,40 +222,42 @@ def behind_array(spec: HwSpec) -> list[str]:
     return [name for name in spec.dataflow.modules if name not in before]
 
 
-def pre_units(clamps: Sequence[bool]) -> int:
-    """Units of the pre chain that modules before the array take, in their order. clamps: which of
-    them only clamp: a unit scales and shifts every channel, then clamps.
-    """
-    units, clamped = 0, True
-    for clamp in clamps:
-        units += clamped or not clamp
-        clamped = clamp
-    return units
-
-
 def _pre_units(spec: HwSpec) -> int:
-    """Of the longest way through the modules before the array."""
+    """Units of the pre chain that the longest way through the modules before the array takes: one
+    scales and shifts every channel, then clamps.
+    """
     flow, edges = spec.dataflow, successors(spec)
-    behind = set(behind_array(spec))
-    names = [n for n in flow.modules if n not in behind and flow.modules[n].kind in PRE_KINDS]
-    most = 0
+    array = {n for n, m in flow.modules.items() if m.kind is K.IPA}.union(behind_array(spec))
+    uses = {n: m.uses for n, m in flow.modules.items() if n not in array and m.kind in PRE_KINDS}
 
-    def walk(name: str, used: tuple[str, ...], passed: frozenset[str]) -> None:
-        """passed: modules behind the last one used."""
-        nonlocal most
-        most = max(most, pre_units([flow.modules[n].kind is K.COMPARATOR for n in used]))
-        for target in edges[name]:
-            if target in behind or target in passed or flow.modules[target].kind is K.IPA:
-                continue
-            if target in names and used.count(target) < flow.modules[target].uses:
-                walk(target, (*used, target), frozenset({target}))
-            if target not in names or flow.modules[target].bypass:
-                walk(target, used, passed | {target})
+    def behind(name: str) -> set[str]:
+        """Modules that come next, over others that are not used."""
+        found, todo = set[str](), [name]
+        while todo:
+            at = todo.pop()
+            if at == name or at not in uses or flow.modules[at].bypass:
+                new = set(edges[at]) - found - array - {name}
+                found |= new
+                todo += new
+        return found & uses.keys()
 
-    total = sum(flow.modules[n].uses for n in names)
-    if spec.buffers.pre is not None and flow.root in edges and total <= PRE_UNITS:
-        walk(flow.root, (), frozenset())
-    return most
+    @cache
+    def longest(name: str, used: frozenset[tuple[str, int]]) -> int:
+        """Units from a module on; used: (module, how often) so far."""
+        clamped = name == flow.root or flow.modules[name].kind is K.COMPARATOR
+        most, before = 0, dict(used)
+        for target in follow[name]:
+            count = before.get(target, 0) + 1
+            if count <= uses[target]:
+                own = clamped or flow.modules[target].kind is not K.COMPARATOR
+                now = frozenset((before | {target: count}).items())
+                most = max(most, own + longest(target, now))
+        return most
+
+    if spec.buffers.pre is None or flow.root not in edges or sum(uses.values()) > PRE_UNITS:
+        return 0
+    follow = {name: behind(name) for name in (flow.root, *uses)}
+    return longest(flow.root, frozenset())
 
 
 def codes_of(order: int) -> list[int]:

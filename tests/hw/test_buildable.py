@@ -3,8 +3,10 @@ machines that shall be built.
 """
 
 import pytest
+import yaml
 
-from opu_fuse.hw.load import load_hw, problems
+from opu_fuse.hw.chain import chain_of
+from opu_fuse.hw.load import load_hw, load_hw_text, problems
 
 HEAD = "extends: opu-tiny\nname: mine\n"
 
@@ -252,3 +254,21 @@ def test_what_the_rtl_builds_is_not_refused(case, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(HEAD + BUILT[case])
     assert load_hw(path).build
+
+
+@pytest.mark.parametrize(
+    ("kinds", "uses", "units"),
+    [("mamama", 1, 6), ("mcmcac", 1, 6), ("mcc", 2, 5), ("ccc", 2, 6), ("mc", 2, 3), ("m", 2, 1)],
+)
+def test_the_longest_way_before_the_array_is_counted_at_once(kinds, uses, units):
+    """Every module leads to every other one: there are more ways than anybody could walk."""
+    tree = load_hw("opu-tiny").to_tree()
+    flow, names = tree["dataflow"], [f"{kind}{i}" for i, kind in enumerate(kinds)]
+    for name in names:
+        kind = {"m": "multiplier", "a": "adder", "c": "comparator"}[name[0]]
+        operand = None if kind == "comparator" else "per_channel"
+        flow["modules"][name] = {"kind": kind, "bypass": True, "uses": uses, "operand": operand}
+        flow["edges"][name] = [*(n for n in names if n != name), "pad"]
+    flow["edges"]["concat"] = [*names, "pad"]
+    tree["buffers"]["pre"] = {"words": 96, "banks": 2}
+    assert chain_of(load_hw_text(yaml.safe_dump(tree))).pre_units == units
