@@ -15,6 +15,8 @@ META_KEY = "opu_fuse.quant"
 """Key under which an `onnx_ir.Value` carries its `QuantParams` (in `Value.meta`)."""
 FLOAT_KEY = "opu_fuse.float"
 """Key in `Node.metadata_props` of nodes that the user wants in floating point."""
+REWRITE_KEY = "opu_fuse.rewrite"
+"""Key in `Node.metadata_props`: what a rewrite for fusing made of the node, and why."""
 
 
 class Domain(StrEnum):

@@ -13,8 +13,7 @@ from opu_fuse.codegen.weights import (
 )
 from opu_fuse.cost.chunks import weight_bytes
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.integer import filters, operator, requant_params
-from opu_fuse.dfg.kernels import shuffle_channels
+from opu_fuse.dfg.integer import filters, operator, quant_of, requant_params
 from opu_fuse.dfg.scaling import is_affine, pre_slots
 from opu_fuse.dfg.views import feature_shape
 from opu_fuse.hw.spec import HwSpec
@@ -48,8 +47,7 @@ def _constants(
         else:
             groups = feature_shape(dfg[layer.source].shape)[0] // weight.shape[1]
             rows = image[planned.weights :][: weight_bytes(planned.ranges, hw)]
-            order = _shuffled(dfg, layer.anchor)
-            pack_weights(planned, weight, hw, rows, groups=groups, inputs=order)
+            pack_weights(planned, weight, hw, rows, groups=groups)
         records.append(pack_params(bias, mult, shift, layer.out_pieces, hw, layer.shape.px))
     records += [
         pack_channels(values, layer.out_pieces, hw, layer.shape.px) for values in layer.per_channel
@@ -77,8 +75,13 @@ def _numbers(
     assert layer.anchor is not None
     node, kernel = dfg[layer.anchor], layer.shape.window.kernel
     channels = feature_shape(node.shape)[0]
-    if node.op == "shuffle" or node.index in layer.pre:
-        zero = np.zeros(channels, np.int64)
+    zero = np.zeros(channels, np.int64)
+    if node.op == "shuffle":
+        order, source = np.array(node.attrs["order"]), dfg[node.operands[0]]
+        weight = order[:, None] == np.arange(feature_shape(source.shape)[0])
+        bias = np.where(order < 0, quant_of(source).zero_point, zero)
+        return weight[:, :, None, None].astype(np.int8), bias, zero + 1, zero
+    if node.index in layer.pre:
         return np.ones((channels, 1, 1, 1), np.int8), zero, zero + 1, zero
     if node.op == "avg_pool":
         p = average_params(operator(dfg, node.index), hw.numeric)
@@ -97,15 +100,6 @@ def _numbers(
     missing = [(0, k - n) for k, n in zip(kernel, part.shape[2:], strict=True)]
     part = np.pad(part, ((0, 0), (0, 0), *missing))
     return part, q.bias + q.pad_value * outside, q.mult, q.shift
-
-
-def _shuffled(dfg: Dfg, anchor: int) -> np.ndarray | None:
-    """Where a shuffle puts each channel of its operand; None for all others."""
-    node = dfg[anchor]
-    if node.op != "shuffle":
-        return None
-    numbers = np.arange(feature_shape(node.shape)[0]).reshape(1, -1, 1, 1)
-    return np.argsort(shuffle_channels(numbers, node.attrs["groups"]).reshape(-1))
 
 
 def _affine(dfg: Dfg, first: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -16,14 +16,12 @@ def pack_weights(
     image: np.ndarray | None = None,
     *,
     groups: int,
-    inputs: np.ndarray | None = None,
 ) -> np.ndarray:
     """int8 (oc, ic / groups, kh, kw) -> uint8 weight rows of all chunks.
 
     A row holds [output channel of the mode][input channel of the mode]; rows of a chunk follow
     [segment][kernel row][kernel col][output group]. Lanes without a channel are zero. image: bytes
-    to pack them into, zero before (default: a new array). inputs: which of the weight's input
-    channels each channel of the operand is (default: itself).
+    to pack them into, zero before (default: a new array).
     """
     layer = planned.layer
     if image is None:
@@ -35,7 +33,6 @@ def pack_weights(
     for r in planned.ranges:  # one after the other: spread out, many groups would fill the memory
         first, mode = r.block * hw.word_channels, hw.array.modes[r.mode]
         dense = spread_groups(weight, groups, first, first + r.blocks * hw.word_channels)
-        dense = dense if inputs is None else dense[:, inputs]
         dense = to_lanes(dense, layer.in_pieces, 1)
         rows = _weight_rows(unfold_columns(dense, planned.unfold, layer.shape.slot), mode)
         for chunk in (w for f in r.features for w in f.weights):

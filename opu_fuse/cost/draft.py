@@ -149,8 +149,9 @@ def _transposed(draft: Draft, node: Node) -> None:
 
 
 def _shuffle(draft: Draft, node: Node) -> None:
-    """Channels change places: a convolution with a permutation."""
+    """Channels change places: a convolution with ones and zeros."""
     draft.anchor = node.index
+    draft.mid = feature_shape(node.shape)
     draft.stage(Stage.REQUANT, node)
 
 

@@ -250,9 +250,10 @@ def _concat(
 
 
 def _shuffle(
-    _dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
+    dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], _numeric: Numeric
 ) -> np.ndarray:
-    return shuffle_channels(values[node.operands[0]], node.attrs["groups"])
+    zero_point = quant_of(dfg[node.operands[0]]).zero_point
+    return shuffle_channels(values[node.operands[0]], node.attrs["order"], zero_point)
 
 
 def _split(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray]) -> Values:

@@ -2,7 +2,7 @@
 `fixedpoint.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,11 +61,11 @@ def transposed_sums(
     )
 
 
-def shuffle_channels(x: np.ndarray, groups: int) -> np.ndarray:
-    """(1, c, h, w): channel i*groups + g of the result is channel g*(c/groups) + i of x."""
-    _, channels, rows, cols = x.shape
-    split = x.reshape(groups, channels // groups, rows, cols)
-    return split.swapaxes(0, 1).reshape(x.shape)
+def shuffle_channels(x: np.ndarray, order: Sequence[int], zero_point: int) -> np.ndarray:
+    """Channels of x (1, c, h, w), as numbered by `order`; -1 stands for zeros."""
+    found = x[:, list(order)]
+    found[:, [i for i, channel in enumerate(order) if channel < 0]] = zero_point
+    return found
 
 
 def dense_sums(x: np.ndarray, weight: np.ndarray) -> np.ndarray:

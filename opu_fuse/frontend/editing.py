@@ -18,8 +18,6 @@ TENSOR_KEY = "opu_fuse.tensor"
 """Key in `Value.meta`: name of the int8 tensor (output of QuantizeLinear) in the QDQ model."""
 SOURCE_KEY = "opu_fuse.source"
 """Key in `Node.metadata_props`: comma-joined names of the user's nodes a node stands for."""
-REWRITE_KEY = "opu_fuse.rewrite"
-"""Key in `Node.metadata_props`: what a rewrite for fusing made of the node, and why."""
 
 
 def is_standard(node: ir.Node, *op_types: str) -> bool:

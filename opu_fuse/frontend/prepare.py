@@ -12,7 +12,6 @@ import onnx_ir as ir
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.absorb import absorb, dequantise, ready
 from opu_fuse.frontend.editing import (
-    REWRITE_KEY,
     SOURCE_KEY,
     TENSOR_KEY,
     quant_of,
@@ -26,7 +25,7 @@ from opu_fuse.frontend.steps import NAMES, step, telling_step
 from opu_fuse.frontend.transforms import PASSES, canonicalise
 from opu_fuse.frontend.weights import release
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import FLOAT_KEY, META_KEY
+from opu_fuse.quant import FLOAT_KEY, META_KEY, REWRITE_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none

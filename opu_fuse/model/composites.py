@@ -2,9 +2,10 @@
 
 A *table* is a function of one number, applied to each element of one value: a single node such as
 Sigmoid, or all nodes between that value and the result (x * sigmoid(x), a Gelu spelt with Erf) when
-nobody else reads the values between. A *shuffle* is a Reshape, Transpose, Reshape that interleaves
-groups of channels. The quantiser rounds only their results, and in the data-flow graph each is one
-node.
+nobody else reads the values between. A *shuffle* takes whole channels of one map, and zeros: a
+Reshape, Transpose, Reshape that interleaves groups of channels, a Gather or Slice of channels, a
+Pad by channels of zeros where a rewrite made it one. The quantiser rounds only their results, and
+in the data-flow graph each is one node.
 
 What other modules do alone is no table: Relu, Clip, LeakyRelu that does not steepen, sums, products
 with a single number. They become part of one where they lie between its value and its result; sums
@@ -17,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+
+from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 TABLE, SHUFFLE = "table", "shuffle"
 
@@ -38,8 +41,8 @@ _SCALED = frozenset(("Add", "Mul"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composite:
     """op: TABLE or SHUFFLE; source: the value it reads; nodes: in graph order, the last one writes
-    the result; attrs: `functions` of a table (operator types in order), `groups` of a shuffle
-    (channel i*groups + g of the result is channel g*(channels/groups) + i of the source).
+    the result; attrs: `functions` of a table (operator types in order), `order` of a shuffle (for
+    each channel of the result the one of the source, -1 for zeros).
     """
 
     op: str
@@ -79,6 +82,30 @@ def const_array(value: ir.Value | None) -> np.ndarray | None:
         return None
     tensor = ir.convenience.get_const_tensor(value)
     return None if tensor is None else tensor.numpy()
+
+
+def slice_ranges(node: ir.Node) -> list[range] | None:
+    """Which places along every axis a Slice takes; None where that is not known."""
+    numbers = [const_array(v) for v in node.inputs[1:]]
+    starts, ends, axes, steps = (*numbers, *[None] * (4 - len(numbers)))
+    given = [data is not None or not v for data, v in zip(numbers, node.inputs[1:], strict=True)]
+    shape = _dims(node.inputs[0]) if node.inputs[0] is not None else ()
+    if starts is None or ends is None or not shape or not all(given):
+        return None
+    axes = np.arange(starts.size) if axes is None else axes
+    steps = np.ones(starts.size, np.int64) if steps is None else steps
+    taken = [range(size) for size in shape]
+    for axis, *part in np.stack([axes, starts, ends, steps], axis=1).tolist():
+        taken[axis] = range(shape[axis])[slice(*part)]
+    return taken
+
+
+def real_array(value: ir.Value | None) -> np.ndarray | None:
+    """The real numbers that a constant value stands for, None for computed ones."""
+    data = const_array(value)
+    if data is None or value is None or (quant := value.meta.get(META_KEY)) is None:
+        return data
+    return quant.dequantize(data)
 
 
 @dataclass(slots=True)
@@ -203,9 +230,61 @@ def _read_only_by(value: ir.Value, nodes: set[ir.Node]) -> bool:
 
 
 def _shuffle(last: ir.Node) -> Composite | None:
-    """[1, g*n, h, w] -> Reshape [(1,) g, n, h, w] -> Transpose [(1,) n, g, h, w] -> Reshape."""
-    if last.op_type != "Reshape":
+    """Case 1: one node. Case 2: three that interleave."""
+    if last.domain not in {"", "ai.onnx"}:
         return None
+    if last.op_type in _CHOOSERS:  # Case 1
+        source = last.inputs[0]
+        order = None if source is None else _chosen(last, source)
+        if source is None or order is None:
+            return None
+        return Composite(op=SHUFFLE, source=source, nodes=(last,), attrs={"order": order})
+    return _interleaving(last) if last.op_type == "Reshape" else None
+
+
+def _chosen(node: ir.Node, source: ir.Value) -> tuple[int, ...] | None:
+    """`order` of a Gather, Slice or Pad of an image's channels; None where it does more."""
+    shape, result = _dims(source), _dims(node.outputs[0])
+    rest = [real_array(v) for v in node.inputs[1:]]
+    known = [data is not None or not v for data, v in zip(rest, node.inputs[1:], strict=True)]
+    if len(shape) != 4 or not all(known) or (1, *shape[2:]) != (*result[:1], *result[2:]):
+        return None
+    return _CHOOSERS[node.op_type](node, shape, *rest)
+
+
+def _gathered(
+    node: ir.Node, shape: tuple[int, ...], indices: np.ndarray | None
+) -> tuple[int, ...] | None:
+    if indices is None or indices.ndim != 1 or node.attributes.get_int("axis", 0) % 4 != 1:
+        return None
+    return tuple(range(shape[1])[i] for i in indices.tolist())
+
+
+def _sliced(node: ir.Node, shape: tuple[int, ...], *_: np.ndarray | None) -> tuple[int, ...] | None:
+    if (taken := slice_ranges(node)) is None:
+        return None
+    channels = taken.pop(1)
+    return tuple(channels) if taken == [range(size) for size in (1, *shape[2:])] else None
+
+
+def _padded(
+    node: ir.Node,
+    shape: tuple[int, ...],
+    amounts: np.ndarray | None = None,
+    *_: np.ndarray | None,
+) -> tuple[int, ...] | None:
+    if REWRITE_KEY not in node.metadata_props or amounts is None:
+        return None
+    first, last = amounts[[1, 5]].tolist()
+    return (*(-1,) * first, *range(shape[1]), *(-1,) * last)
+
+
+_CHOOSERS = {"Gather": _gathered, "Slice": _sliced, "Pad": _padded}
+"""What may do no more than take whole channels."""
+
+
+def _interleaving(last: ir.Node) -> Composite | None:
+    """[1, g*n, h, w] -> Reshape [(1,) g, n, h, w] -> Transpose [(1,) n, g, h, w] -> Reshape."""
     nodes = [last]
     for _ in range(2):
         value = nodes[-1].inputs[0] if nodes[-1].inputs else None
@@ -226,8 +305,9 @@ def _shuffle(last: ir.Node) -> Composite | None:
     whole = lead in {0, 1} and split[:lead] == (1,) * lead and order == swap
     if not whole or len(shape) != 4 or shape[2:] != split[-2:] or shape != _dims(last.outputs[0]):
         return None
-    groups = {"groups": split[lead]}
-    return Composite(op=SHUFFLE, source=source, nodes=tuple(reversed(nodes)), attrs=groups)
+    numbers = np.arange(shape[1]).reshape(split[lead], -1)
+    order = {"order": tuple(numbers.T.reshape(-1).tolist())}
+    return Composite(op=SHUFFLE, source=source, nodes=tuple(reversed(nodes)), attrs=order)
 
 
 def _dims(value: ir.Value) -> tuple[int, ...]:

@@ -57,6 +57,6 @@ def test_strategies_see_the_users_operators_and_say_what_else_they_see(strategy,
         seen = {node.name for node in dfg.calls}
         added = {name for name in seen - given if name.split("/")[0] in found.rewrites}
         assert seen - added <= given, number
-        assert bool(found.rewrites) is (seen != given), number
+        assert found.rewrites or seen == given, number
         rewritten += bool(found.rewrites)
     assert bool(rewritten) is (strategy in REWRITING)

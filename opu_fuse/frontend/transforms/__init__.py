@@ -21,8 +21,10 @@ from opu_fuse.frontend.transforms import (
     identities,
     padding,
     pools,
+    resizes,
     slices,
     views,
+    widening,
 )
 from opu_fuse.model.unused import anything_unused
 from opu_fuse.passes import FixedPoint, Pass, Sequential, lookup, module_pass
@@ -58,6 +60,8 @@ STEPS: Mapping[str, Step] = {
 }
 REWRITES: Mapping[str, Step] = {
     "branches": branches.run,  # after padding: a pool has what belongs to it
+    "resizes": resizes.run,
+    "widening": widening.run,  # after padding: a pad has its eight amounts
 }
 """Steps that give fusing another graph than the user's, behind the others. They run for strategies
 that ask for them, and say in `REWRITE_KEY` what they did.

@@ -8,7 +8,6 @@ user's graph has one pool there: only strategies that ask for it see the other o
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
-    REWRITE_KEY,
     detach,
     insert_before,
     is_standard,
@@ -19,7 +18,7 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.quant import META_KEY
+from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 
 def run(model: ir.Model) -> bool:

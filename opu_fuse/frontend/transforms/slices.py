@@ -1,10 +1,14 @@
-"""Slices of the channels of one map become one Split: machines read its parts where they lie.
+"""Slices in words that machines know.
 
-Exporters write the halves of a map so whose size they do not know. Parts that overlap, and those
-with steps, stay.
+1. One that takes everything is removed.
+2. One that takes every n-th row or column from the first on is a MaxPool over one element.
+3. Those of the channels of one map become one Split: machines read its parts where they lie.
+   Exporters write the halves of a map so whose size they do not know. Parts that overlap, and those
+   with steps, stay.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,14 +16,15 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
     add_constant,
-    constant,
+    bypass,
     detach,
     merge_sources,
-    operand,
     replace_value,
+    rewrite,
     standard_nodes,
     static_shape,
 )
+from opu_fuse.model.composites import slice_ranges
 
 _CHANNELS = 1
 _RANKS = {2, 4}
@@ -30,12 +35,19 @@ Parts = list[tuple[int, int, ir.Node]]
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     found: dict[ir.Value, Parts] = defaultdict(list)
-    for node in standard_nodes(model.graph, "Slice"):
-        part = _of_channels(node)
-        if part is not None and node.inputs[0] is not None:
-            found[node.inputs[0]].append((*part, node))
     changed = False
-    for value, parts in found.items():
+    for node in standard_nodes(model.graph, "Slice"):
+        shape, taken = static_shape(node.inputs[0]), slice_ranges(node)
+        if node.inputs[0] is None or shape is None or taken is None:
+            continue
+        whole = [range(size) for size in shape]
+        if taken == whole:
+            changed |= bypass(node)  # Case 1
+        elif len(shape) == 4 and taken[:2] == whole[:2]:
+            changed |= _stride(node, shape[2:], taken[2:])  # Case 2
+        elif len(shape) in _RANKS and _is_part(taken, whole):
+            found[node.inputs[0]].append((taken[_CHANNELS].start, taken[_CHANNELS].stop, node))
+    for value, parts in found.items():  # Case 3
         ordered = sorted(parts, key=lambda part: part[0])
         if all(a[1] <= b[0] for a, b in pairwise(ordered)):
             _split(model.graph, value, parts)
@@ -43,27 +55,22 @@ def run(model: ir.Model) -> bool:
     return changed
 
 
-def _of_channels(node: ir.Node) -> tuple[int, int] | None:
-    """(first, behind the last) channel, where a Slice takes some and nothing else."""
-    shape = static_shape(node.inputs[0])
-    starts, ends, axes, steps = (constant(operand(node, i)) for i in range(1, 5))
-    count = 0 if starts is None else starts.size
-    axes = axes if operand(node, 3) is not None else np.arange(count)
-    steps = steps if operand(node, 4) is not None else np.ones(count, np.int64)
-    if shape is None or len(shape) not in _RANKS:
-        return None
-    if starts is None or ends is None or axes is None or steps is None:
-        return None
-    taken = dict.fromkeys(range(len(shape)), slice(None))
-    taken |= {
-        int(axis) % len(shape): slice(*map(int, (start, end, step)))
-        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True)
-    }
-    ranges = [range(size)[taken[axis]] for axis, size in enumerate(shape)]
-    channels = ranges.pop(_CHANNELS)
-    others = [range(size) for axis, size in enumerate(shape) if axis != _CHANNELS]
-    plain = channels.step == 1 and 0 < len(channels) < shape[_CHANNELS] and ranges == others
-    return (channels.start, channels.stop) if plain else None
+def _stride(node: ir.Node, size: Sequence[int], taken: Sequence[range]) -> bool:
+    steps = [places.step for places in taken]
+    wanted = [range(n)[::step] if step > 0 else None for n, step in zip(size, steps, strict=True)]
+    if wanted != [*taken]:
+        return False
+    attributes = {"kernel_shape": [1, 1], "strides": steps}
+    rewrite(node, "MaxPool", node.inputs[:1], attributes)
+    return True
+
+
+def _is_part(taken: Sequence[range], whole: Sequence[range]) -> bool:
+    """Some channels in a row, and everything else."""
+    rest = [
+        (a, b) for axis, (a, b) in enumerate(zip(taken, whole, strict=True)) if axis != _CHANNELS
+    ]
+    return taken[_CHANNELS].step == 1 and len(taken[_CHANNELS]) > 0 and all(a == b for a, b in rest)
 
 
 def _split(graph: ir.Graph, value: ir.Value, parts: Parts) -> None:

@@ -53,7 +53,7 @@ package opu_pkg;
   localparam bit HAS_DEPTHWISE = 1'b1;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
   localparam bit HAS_KEEP = 1'b1;  // post may write to the feature buffer
-  localparam logic [43:0] SPEC_HASH = 44'h645b3a8a83e;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'h1c3c6ab524b;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd64};
@@ -125,24 +125,24 @@ package opu_pkg;
   localparam int unsigned OPCODES_POST = 1;
   localparam int unsigned OPCODES_STORE = 1;
 
-  // Codes of `order`: 1 requant, 2 compare, 3 pool, 4 res_add, 5 table, 6 se.
+  // Codes of `order`: 1 requant, 2 compare, 3 pool, 4 res_add, 5 table, 6 slopes, 7 se.
   // Element c of POST_PLACE, bit c of a mask: code c. POST_FOLLOW: what may come next,
   // element 0 at the start without the array.
   localparam int unsigned PLACE_BITS = 3;
-  localparam logic [15:0][2:0] POST_PLACE = {3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd4, 3'd5, 3'd4, 3'd3, 3'd2, 3'd1, 3'd0};
-  localparam logic [15:0][15:0] POST_FOLLOW = {16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0024, 16'h0058, 16'h002c, 16'h0034, 16'h0058, 16'h007c, 16'h007c};
-  localparam logic [15:0] POST_PRODUCT = 16'h0040;
-  localparam logic [15:0] POST_END = 16'h007f;
+  localparam logic [15:0][2:0] POST_PLACE = {3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd4, 3'd6, 3'd5, 3'd4, 3'd3, 3'd2, 3'd1, 3'd0};
+  localparam logic [15:0][15:0] POST_FOLLOW = {16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0024, 16'h0018, 16'h0098, 16'h006c, 16'h0074, 16'h0098, 16'h00fc, 16'h00fc};
+  localparam logic [15:0] POST_PRODUCT = 16'h0080;
+  localparam logic [15:0] POST_END = 16'h00ff;
   // Places of the chain: 0 its exit, 1 the requantiser, then the units; element p is
   // place p. PLACE_FEED: places from which it takes values.
-  localparam int unsigned POST_PLACES = 6;
-  localparam logic [5:0][2:0] PLACE_STAGE = {STAGE_TABLE, STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, STAGE_NONE};
-  localparam logic [5:0][3:0] PLACE_BANK = {4'd0, 4'd0, 4'd0, 4'd0, 4'd0, 4'd0};
+  localparam int unsigned POST_PLACES = 7;
+  localparam logic [6:0][2:0] PLACE_STAGE = {STAGE_PRELU, STAGE_TABLE, STAGE_RESIDUAL, STAGE_POOL, STAGE_ACT, STAGE_REQUANT, STAGE_NONE};
+  localparam logic [6:0][3:0] PLACE_BANK = {4'd0, 4'd0, 4'd0, 4'd0, 4'd0, 4'd0, 4'd0};
   // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
   // the requantiser need theirs after the first visit of the next one.
-  localparam logic [5:0][3:0] PLACE_WORDS = {4'd0, 4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
-  localparam int unsigned POST_HOLD = 16;
-  localparam logic [5:0][5:0] PLACE_FEED = {6'b011010, 6'b101110, 6'b110110, 6'b011010, 6'b000000, 6'b111110};
+  localparam logic [6:0][3:0] PLACE_WORDS = {4'd2, 4'd0, 4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
+  localparam int unsigned POST_HOLD = 18;
+  localparam logic [6:0][6:0] PLACE_FEED = {7'b0011010, 7'b0011010, 7'b1101110, 7'b1110110, 7'b0011010, 7'b0000000, 7'b1111110};
   // Units of a stage that have registers.
   localparam int unsigned REQUANT_UNITS = 1;
   localparam int unsigned ACT_UNITS = 1;

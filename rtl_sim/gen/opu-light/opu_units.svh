@@ -65,3 +65,20 @@
     .value_i(value_in[5]),
     .value_o(value[5])
   );
+
+  opu_prelu u_slopes (
+    .clk_i,
+    .rst_ni,
+    .pos_i(p_q.prelu_pos[0]),
+    .shift_i(p_q.prelu_shift[0]),
+    .x_zero_i(p_q.prelu_x_zero[0]),
+    .y_zero_i(p_q.prelu_y_zero[0]),
+    .load_we_i(load_we[6]),
+    .load_bank_i(load_bank),
+    .load_word_i(load_word),
+    .load_data_i(param_rdata_i),
+    .item_i(item_in[6]),
+    .item_o(item[6]),
+    .value_i(value_in[6]),
+    .value_o(value[6])
+  );
