@@ -32,6 +32,7 @@ from opu_fuse.frontend.shapes import (
 )
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.frontend.steps import nothing, step, telling_step
+from opu_fuse.frontend.tflite import is_tflite, to_onnx
 from opu_fuse.frontend.validate import check_file, check_network, not_onnx
 from opu_fuse.frontend.widths import is_of_other_width, to_float32
 from opu_fuse.model.opsets import IR_VERSION, runnable_opsets
@@ -72,7 +73,8 @@ def load(model: ModelLike, *, budget: float = 1.0, sizes: Sizes = NO_SIZES) -> L
 
 def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loaded]:
     where, data, folder = _read(given)
-    proto, source_hash = _parse(where, data), hashlib.sha256(data).hexdigest()
+    source_hash = hashlib.sha256(data).hexdigest()
+    proto = _parse(where, to_onnx(data, where) if is_tflite(data) else data)
     del data  # as large as the weights, which are in `proto` now
     check_file(proto, where, sizes)
     _load_external_data(where, proto, folder)

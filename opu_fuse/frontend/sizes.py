@@ -39,10 +39,12 @@ def fix_sizes(inputs: Sequence[onnx.ValueInfoProto], sizes: Sizes, where: str) -
 
 
 def forget_unknown(values: Iterable[onnx.ValueInfoProto]) -> None:
-    """Some exporters write -1 where a dimension has no size: make it dynamic, in place."""
+    """Some exporters write -1 where a dimension has no size, or call all of them "?": make it
+    dynamic, without a name, in place.
+    """
     for dim in _dims(values):
-        if dim.dim_value == -1:
-            dim.ClearField("dim_value")
+        if dim.dim_value == -1 or dim.dim_param == "?":
+            dim.Clear()
 
 
 def _dims(inputs: Iterable[onnx.ValueInfoProto]) -> Iterator[onnx.TensorShapeProto.Dimension]:

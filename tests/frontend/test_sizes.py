@@ -82,6 +82,16 @@ def test_minus_one_is_no_size(onnx_text: Text):
         load(model)
 
 
+def test_a_question_mark_is_no_name(onnx_text: Text):
+    model = onnx_text("net (float[1,3,h,w] x) => (float[1,4,h,w] y) { y = Conv(x, k) }", k=WEIGHT)
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in (value.type.tensor_type.shape.dim[i] for i in (2, 3)):
+            dim.dim_param = "?"
+    assert shapes(model, Sizes(shapes={"x": (1, 3, 8, 6)})) == [[1, 3, 8, 6]]
+    with pytest.raises(ModelError, match=r"fix it with --shape x=1,3,"):
+        load(model)
+
+
 def test_programs_and_groups_have_the_sizes_that_are_given(onnx_text: Text):
     hw, model = load_hw("opu-tiny"), onnx_text(TWO, k=WEIGHT)
     sizes = Sizes(shapes={"v": (1, 3, 8, 5)}, dims={"width": 6})

@@ -1,8 +1,9 @@
 """Pooling with everything explicit.
 
-1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean over rows and columns ->
-   GlobalAveragePool (keepdims=0: followed by a Reshape), as is AveragePool with a window of the
-   map's size; ReduceMax likewise is left alone.
+1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean over rows and columns, wherever a
+   Transpose has put them -> GlobalAveragePool (followed by a Reshape where channels do not stay
+   where they are), as is AveragePool with a window of the map's size; ReduceMax likewise is left
+   alone.
 2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved;
    count_include_pad only where there is padding; ceil_mode turned into larger end pads where that
    is equivalent (max, or an average that does not count padding).
@@ -11,6 +12,8 @@ ONNX's shape inference counts a last window that starts in the end padding, its 
 Runtime do not. Where that makes a difference the shapes behind are forgotten, to be inferred again.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -18,6 +21,7 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     insert_before,
+    is_standard,
     operand,
     quant_of,
     rewrite,
@@ -45,29 +49,42 @@ def _pool(graph: ir.Graph, node: ir.Node) -> bool:
         _explicit(node, size[2:])
         return True
     if node.op_type == "ReduceMean":
-        return _mean(graph, node, size)
+        return _mean(graph, node)
     if len(node.outputs) > 1 or node.attributes.get_int("storage_order", 0):
         return False
     return _explicit(node, size[2:])  # Case 2
 
 
-def _mean(graph: ir.Graph, node: ir.Node, size: tuple[int, ...]) -> bool:
+def _mean(graph: ir.Graph, node: ir.Node) -> bool:
     written = node.attributes.get_ints("axes", ())
     axes = constant(operand(node, 1)) if len(node.inputs) > 1 else np.asarray(written)
-    if axes is None or sorted(int(a) % 4 for a in axes) != [2, 3]:
+    x, result = node.inputs[0], node.outputs[0]
+    if x is None or axes is None:
         return False
-    keepdims = node.attributes.get_int("keepdims", 1)
-    if keepdims:
-        rewrite(node, "GlobalAveragePool", node.inputs[:1])
+    means = {int(a) % 4 for a in axes}
+    order, x = _before_turning(x)
+    kept = [place for axis, place in enumerate(order) if axis not in means]
+    size, target = static_shape(x), static_shape(result)
+    if kept != [0, 1] or size is None or target is None:
+        return False
+    if target == (*size[:2], 1, 1):
+        rewrite(node, "GlobalAveragePool", [x])
         return True
-    shape = (size[0], size[1], 1, 1)
-    name = f"{node.name}/pool"
-    mean = insert_before(node, "GlobalAveragePool", node.inputs[:1], name=name, shape=shape)
-    if (quant := quant_of(node.outputs[0])) is not None:
+    name, shape = f"{node.name}/pool", (*size[:2], 1, 1)
+    mean = insert_before(node, "GlobalAveragePool", [x], name=name, shape=shape)
+    if (quant := quant_of(result)) is not None:
         mean.meta[META_KEY] = quant
-    target = add_constant(graph, f"{node.name}/shape", np.asarray(size[:2], np.int64))
-    rewrite(node, "Reshape", [mean, target])
+    rewrite(node, "Reshape", [mean, add_constant(graph, f"{node.name}/shape", np.array(target))])
     return True
+
+
+def _before_turning(x: ir.Value) -> tuple[Sequence[int], ir.Value]:
+    """What a Transpose turns, and its order; a value that none writes as it is."""
+    node = x.producer()
+    source = None if node is None or not is_standard(node, "Transpose") else node.inputs[0]
+    if node is None or source is None or quant_of(x) not in {None, quant_of(source)}:
+        return range(4), x
+    return node.attributes.get_ints("perm", (3, 2, 1, 0)), source
 
 
 def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
