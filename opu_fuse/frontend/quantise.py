@@ -31,6 +31,7 @@ from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import (
     BIAS_LIMIT,
     activation_quants,
+    roomy_scales,
     round_normalisations,
     round_slopes,
     weight_scales,
@@ -270,8 +271,8 @@ def _constant_overrides(
     for node in nodes:
         if node.op_type in _WEIGHTED:
             _check_sums(node, chosen)
-            if pow2:
-                name, rows = _weight_override(node, chosen)
+            name, rows = _weight_override(node, chosen, pow2=pow2)
+            if rows:
                 overrides[name] = _wider(overrides.get(name), rows)
             continue
         for value in node.inputs:
@@ -304,12 +305,20 @@ def _check_sums(node: ir.Node, chosen: dict[str, float]) -> None:
             )
 
 
-def _weight_override(node: ir.Node, chosen: dict[str, float]) -> tuple[str, list[dict[str, Any]]]:
+def _weight_override(
+    node: ir.Node, chosen: dict[str, float], *, pow2: bool
+) -> tuple[str, list[dict[str, Any]]]:
+    """(weight, its scales by output channel); none where ONNX Runtime's own do."""
     x, w, y = node.inputs[0], node.inputs[1], node.outputs[0]
     assert x is not None
     assert w is not None
-    rows = weight_scales(node, x_scale=chosen[x.name or ""], y_scale=chosen[y.name or ""])
-    return w.name or "", [_override(s) | {"axis": filter_axis(node)} for s in rows]
+    x_scale = chosen[x.name or ""]
+    if pow2:
+        rows = weight_scales(node, x_scale=x_scale, y_scale=chosen[y.name or ""])
+    else:
+        rows = roomy_scales(node, x_scale=x_scale)
+    axis = {"axis": filter_axis(node)}
+    return w.name or "", [_override(s) | axis for s in (() if rows is None else rows)]
 
 
 def _wider(old: list[dict[str, Any]] | None, new: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -158,6 +158,23 @@ def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarra
     return np.where(dead, least, np.maximum(scales, least))
 
 
+def roomy_scales(node: ir.Node, *, x_scale: float) -> np.ndarray | None:
+    """Any scales of a convolution's or Gemm's weight, float64 [output channels]: those of its
+    largest values, larger where the bias would not leave room in an accumulator. None where there
+    is room everywhere.
+    """
+    weight, bias = constant(node.inputs[1]), constant(operand(node, 2))
+    if weight is None or bias is None:
+        return None
+    rows = np.moveaxis(weight, filter_axis(node), 0).reshape(len(bias), -1)
+    scales = np.abs(rows).max(axis=1, initial=0.0).astype(np.float64) / 127.0
+    least = np.abs(bias.astype(np.float64)) / (x_scale * BIAS_LIMIT)
+    if np.all(least <= scales):
+        return None
+    found = np.maximum(scales, least)
+    return np.where(found > 0.0, found, 1.0)
+
+
 def _row_scales(rows: np.ndarray) -> np.ndarray:
     """The scale that loses least for each row: the one that clips nothing or half of it; 0 for rows
     of zeros."""

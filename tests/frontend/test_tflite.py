@@ -35,6 +35,7 @@ def test_what_cannot_be_converted_is_refused_in_one_line(
 
 
 @pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore")  # of TensorFlow
 @pytest.mark.parametrize("integers", [False, True])
 def test_a_network_has_tensorflows_answers(
     integers: bool, tmp_path: Path, rng: np.random.Generator
@@ -51,6 +52,7 @@ def test_a_network_has_tensorflows_answers(
     assert {compiled.dfg[op.node].op for op in compiled.partition.host} <= {
         "host:Transpose",
         "host:DequantizeLinear",
+        "host:QuantizeLinear",
     }
     theirs = tf.lite.Interpreter(str(path))
     theirs.allocate_tensors()

@@ -6,9 +6,10 @@ import numpy as np
 import onnx
 import pytest
 
-from opu_fuse import zoo
+from opu_fuse import pipeline, zoo
 from opu_fuse.frontend import weights
 from opu_fuse.frontend.prepare import prepare
+from opu_fuse.hw.load import load_hw
 from tests.frontend.conftest import parse
 
 
@@ -61,3 +62,15 @@ def test_the_model_keeps_its_weights(rng):
     prepare(model)
     assert model.SerializeToString() == before
     assert np.array_equal(onnx.numpy_helper.to_array(model.graph.initializer[0]), data)
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+def test_a_weight_beside_a_large_bias_leaves_it_room_in_the_accumulator(scales, rng):
+    w = rng.standard_normal((3, 4, 3, 3)).astype(np.float32)
+    w[1] = rng.uniform(0.5, 1.0, size=w.shape[1:]) * 2.0**-11
+    text = "net (float[1, 4, 8, 8] x) => (float[1, 3, 6, 6] y) { y = Conv(x, w, b) }"
+    model = parse(text, w=w, b=np.array([0.5, 60.0, -1.0], np.float32))
+    x = {"x": rng.uniform(size=(4, 4, 8, 8)).astype(np.float32)}
+    program = pipeline.compile(model, load_hw("opu-tiny"), scales=scales, calibration=x)  # type: ignore[arg-type]  # objects of onnx are taken, too
+    (found,) = program.run(x).outputs.values()
+    assert abs(found[:, 1] - 60.0).max() < 0.5

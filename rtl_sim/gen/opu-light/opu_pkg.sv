@@ -125,13 +125,13 @@ package opu_pkg;
   localparam int unsigned OPCODES_POST = 1;
   localparam int unsigned OPCODES_STORE = 1;
 
-  // Codes of `order`: 1 requant, 2 compare, 3 pool, 4 res_add, 5 table, 6 slopes, 7 se.
+  // Codes of `order`: 1 requant, 2 compare, 3 pool, 4 res_add, 5 table, 6 se, 7 slopes.
   // Element c of POST_PLACE, bit c of a mask: code c. POST_FOLLOW: what may come next,
   // element 0 at the start without the array.
   localparam int unsigned PLACE_BITS = 3;
-  localparam logic [15:0][2:0] POST_PLACE = {3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd4, 3'd6, 3'd5, 3'd4, 3'd3, 3'd2, 3'd1, 3'd0};
-  localparam logic [15:0][15:0] POST_FOLLOW = {16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0024, 16'h0018, 16'h0098, 16'h006c, 16'h0074, 16'h0098, 16'h00fc, 16'h00fc};
-  localparam logic [15:0] POST_PRODUCT = 16'h0080;
+  localparam logic [15:0][2:0] POST_PLACE = {3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd0, 3'd6, 3'd4, 3'd5, 3'd4, 3'd3, 3'd2, 3'd1, 3'd0};
+  localparam logic [15:0][15:0] POST_FOLLOW = {16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0000, 16'h0018, 16'h0024, 16'h0058, 16'h00ac, 16'h00b4, 16'h0058, 16'h00fc, 16'h00fc};
+  localparam logic [15:0] POST_PRODUCT = 16'h0040;
   localparam logic [15:0] POST_END = 16'h00ff;
   // Places of the chain: 0 its exit, 1 the requantiser, then the units; element p is
   // place p. PLACE_FEED: places from which it takes values.
