@@ -307,7 +307,7 @@ BROKEN_LINES = {
     "load.feature signal=post,post": "load.feature signals post: no such counter, or named twice",
     "post.run order=requant,relu": "order: unknown stage 'relu'; stages: requant, compare, pool, ",
     "post.run order=tabel": "order: unknown stage 'tabel'; stages: requant, compare, pool, "
-    "res_add, table, se (did you mean 'table'?)",
+    "res_add, table, se, slopes (did you mean 'table'?)",
     f"post.run order={'pool,' * 15}pool": "order: 16 post stages, an order holds 15",
     "post.run order=se,res_add": "order: se,res_add is none of opu-light: se and res_add are used "
     "in turn, not in one pass",
