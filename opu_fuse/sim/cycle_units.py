@@ -45,7 +45,7 @@ class ComputeUnit:
             first = max(first, self._next_row)
         if work.accumulate:
             first = max(first, self._drained())
-        last = first + (work.count - 1) * work.period
+        last = first + (work.count - 1) * work.period + work.waits
         self._stepped = last + work.steps
         self._pixels_free = last + work.steps
         self._next_row = last + work.gap

@@ -14,9 +14,10 @@ from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine, order_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.stops import Stops
-from opu_fuse.hw.sweep import sweep
+from opu_fuse.hw.sweep import Sweep, sweep
 from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
 from opu_fuse.sim.stop import stop_error
+from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
 
 
@@ -24,14 +25,16 @@ from opu_fuse.units.base import Space
 class Sweeps:
     """conv or copy: `count` sweeps over `steps` steps, `period` cycles apart.
 
-    setup: cycles from the start to the first sweep; gap: from a sweep of conv to the next at least;
-    accumulate: the first sweep waits until the array is empty.
+    setup: cycles from the start to the first sweep; waits: further cycles in which sweeps wait for
+    parameters of the pre chain; gap: from a sweep of conv to the next at least; accumulate: the
+    first sweep waits until the array is empty.
     """
 
     setup: int
     count: int
     steps: int
     period: int
+    waits: int
     gap: int
     accumulate: bool
 
@@ -157,15 +160,20 @@ def _sweeps(opcode: str, p: Mapping[str, int], hw: HwSpec) -> Sweeps:
             count=p["ic_steps"],
             steps=pixels,
             period=pixels,
+            waits=0,
             gap=0,
             accumulate=False,
         )
     s = sweep(opcode, p, hw)
+    period = timing.row_cycles(hw, pixels, s.px)
+    # A block's parameters come in while the sweeps of the block before go on.
+    lasting = [period * s.weight_rows // len(s.steps) * parts for parts in _parts(s)[:-1]]
     return Sweeps(
         setup=timing.conv_setup_cycles(hw, px=s.px, pre=p["pre"]),
         count=s.weight_rows,
         steps=pixels // s.px,
-        period=timing.row_cycles(hw, pixels, s.px),
+        period=period,
+        waits=sum(max(PARAM_WORDS * p["pre"] - cycles, 0) for cycles in lasting),
         gap=timing.MIN_ROW_CYCLES,
         accumulate=bool(p["accumulate"]),
     )
@@ -173,19 +181,24 @@ def _sweeps(opcode: str, p: Mapping[str, int], hw: HwSpec) -> Sweeps:
 
 def _windows(p: Mapping[str, int], hw: HwSpec) -> Windows:
     s = sweep("depthwise", p, hw)
-    per_block = s.lanes // s.ic
-    parts = [0] * len(s.blocks)
-    for step in s.steps:
-        parts[step // per_block - s.blocks.start] += 1
     return Windows(
         out_rows=p["out_rows"],
         out_cols=p["out_cols"],
         kernel=s.kernel,
         stride_x=p["stride_x"],
         dilation_x=p["dilation_x"],
-        parts=tuple(parts),
+        parts=_parts(s),
         accumulate=bool(p["accumulate"]),
     )
+
+
+def _parts(s: Sweep) -> tuple[int, ...]:
+    """Steps in every block of channels."""
+    per_block = s.lanes // s.ic
+    parts = [0] * len(s.blocks)
+    for step in s.steps:
+        parts[step // per_block - s.blocks.start] += 1
+    return tuple(parts)
 
 
 def _chain(p: Mapping[str, int], hw: HwSpec) -> Chain:

@@ -8,6 +8,8 @@ from opu_fuse.pipeline import compile as compile_program
 from opu_fuse.sim.cycle import MemoryOptions
 from opu_fuse.sim.ports import noise
 from opu_fuse.sim.runner import RtlOptions
+from tests.dfg.canonical import canonical
+from tests.rtl.machines import write_machine
 
 pytestmark = pytest.mark.rtl
 
@@ -30,9 +32,23 @@ def program(request):
     return compile_program(zoo.build(network, image=image), load_hw(machine))
 
 
+@pytest.mark.parametrize("channels", [129, 24, 7])
+def test_sweeps_that_are_short_wait_for_parameters_of_the_pre_chain(tmp_path, channels):
+    """One pixel, one tap, few results: a block is swept sooner than the next one's come in."""
+    model = canonical(
+        f"g (float[1,{channels},1,1] x, float[{channels},1,1] b, float[4,{channels},1,1] w) "
+        "=> (float[1,4,1,1] y) { a = Add(x, b) y = Conv(a, w) }"
+    )
+    hw = load_hw(write_machine("every-module", tmp_path))
+    same_counters(compile_program(model, hw), 0, hw.dram.bus_bytes)
+
+
 @pytest.mark.parametrize(("latency", "share"), MEMORIES)
 def test_the_cycle_engine_has_the_rtls_counters_groups_and_records(program, latency, share):
-    speed = share * program.hw.dram.bus_bytes
+    same_counters(program, latency, share * program.hw.dram.bus_bytes)
+
+
+def same_counters(program, latency, speed):
     rtl = program.run(
         noise(program.bundle),
         engine="rtl",
