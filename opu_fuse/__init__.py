@@ -7,6 +7,7 @@ Public API (loaded on first use, so that importing the package stays cheap)::
     program.save("model.opu"); opu_fuse.Program.load("model.opu")
     result = program.run({"input": x}, engine="functional")  # -> RunResult
     partition = opu_fuse.partition("model.onnx", hw)        # -> Partition
+    rows = opu_fuse.sweep("sweep.yaml", "out/sweep")        # -> pandas.DataFrame
     losses = opu_fuse.accuracy("model.onnx", hw, data="images")  # -> Accuracy
 """
 
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     from opu_fuse.hw.load import load_hw
     from opu_fuse.loss import accuracy
     from opu_fuse.pipeline import Program, compile, partition  # noqa: A004  public name
+    from opu_fuse.sweeping.run import sweep
 
 __version__ = "0.1.0"
-__all__ = ["Program", "__version__", "accuracy", "compile", "load_hw", "partition"]
+__all__ = ["Program", "__version__", "accuracy", "compile", "load_hw", "partition", "sweep"]
 
 _HOMES = {
     "Program": "opu_fuse.pipeline",
@@ -25,6 +27,7 @@ _HOMES = {
     "compile": "opu_fuse.pipeline",
     "partition": "opu_fuse.pipeline",
     "load_hw": "opu_fuse.hw.load",
+    "sweep": "opu_fuse.sweeping.run",
 }
 
 

@@ -35,7 +35,7 @@ from opu_fuse.report.rows import group_rows, host_summary
 from opu_fuse.report.timeline import timeline
 from opu_fuse.report.trace import Slice, slices
 from opu_fuse.sim.over_time import memory_over_time
-from opu_fuse.units.base import ModuleKind, Space
+from opu_fuse.units.base import ModuleKind
 
 SCHEMA_VERSION = 1
 
@@ -143,7 +143,7 @@ def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
         "operators": everything,
         "host_operators": host.operators,
         "host_share": host.operators / everything if everything else 0.0,
-        "on_chip_bytes": sum(_buffer_bytes(hw).values()),
+        "on_chip_bytes": hw.on_chip_bytes,
         "window_bytes": bundle.window_bytes,
         "accuracy": accuracy and [_output(o) for o in accuracy.get("outputs", ())],
     }
@@ -151,15 +151,6 @@ def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
 
 def _output(output: Tree) -> Tree:
     return {key: output.get(key) for key in ("name", "ratio", "agreement", "right")}
-
-
-def _buffer_bytes(hw: HwSpec) -> dict[str, int]:
-    width = {Space.PSUM: 4 * hw.word_channels, Space.WEIGHT: hw.buffers.weight.width}
-    return {
-        space: buffer.words * width.get(space, hw.word_channels)
-        for space in Space
-        if space is not Space.DRAM and (buffer := getattr(hw.buffers, space)) is not None
-    }
 
 
 def _bound(seen: _Seen) -> int | None:

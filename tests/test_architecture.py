@@ -40,7 +40,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 FOLDERS = tuple(MAY_IMPORT)
 # The files that tie the folders together, each may import those before it and all folders.
-TOP_FILES = ("texts", "pipeline", "noise", "loss", "overview", "__init__", "cli", "__main__")
+TOP_FILES = (
+    *("texts", "pipeline", "noise", "loss", "overview", "sweeping"),
+    *("__init__", "cli", "__main__"),
+)
 RTL_MAY_IMPORT = ("units", "hw", "cosim")
 
 # DESIGN: quantising, host operators and reference results; nobody else starts ONNX Runtime.

@@ -23,6 +23,7 @@ from opu_fuse.cli.inspect import inspect
 from opu_fuse.cli.partition import partition, with_optional_value
 from opu_fuse.cli.report import report
 from opu_fuse.cli.run import run
+from opu_fuse.cli.sweep import sweep
 from opu_fuse.errors import OpuFuseError
 from opu_fuse.process import interrupts
 
@@ -33,7 +34,7 @@ app = typer.Typer(
     help="Compile CNNs for OPU-style overlays and run them on simulators and RTL.",
 )
 app.command("compile")(compile_)
-for verb in (partition, run, accuracy, inspect, report, asm):
+for verb in (partition, run, accuracy, inspect, report, sweep, asm):
     app.command()(verb)
 app.add_typer(hw.app, name="hw")
 app.add_typer(zoo.app, name="zoo")

@@ -258,6 +258,14 @@ class HwSpec:
         return self.array.macs
 
     @property
+    def on_chip_bytes(self) -> int:
+        """Of all buffers together."""
+        w, b = self.word_channels, self.buffers
+        widths = {"weight": b.weight.width, "psum": 4 * w}
+        found = ((f.name, getattr(b, f.name)) for f in dataclasses.fields(b))
+        return sum(buffer.words * widths.get(name, w) for name, buffer in found if buffer)
+
+    @property
     def spec_hash(self) -> int:
         """44-bit identity of the machine: SHA-256 over everything but `NOT_IN_HASH`."""
         tree = self.to_tree()

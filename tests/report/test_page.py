@@ -12,6 +12,7 @@ from opu_fuse import zoo
 from opu_fuse.cli.main import app
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile as compile_program
+from opu_fuse.report.page import points
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(
@@ -44,20 +45,32 @@ def browser():
 
 
 @pytest.fixture
-def page(browser, written):
-    """The page, offline; nothing may go wrong in it."""
+def opened(browser):
+    """Opens a file offline; nothing may go wrong in it."""
     context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
     page = context.new_page()
     said = []
     page.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("requestfailed", lambda request: said.append(request.url))
-    page.goto(written[0].as_uri())
-    page.wait_for_function("window.Bokeh?.documents[0]?.is_idle")
-    page.evaluate("() => { window.model = (name) => Bokeh.documents[0].get_model_by_name(name) }")
-    yield page
+
+    def open_file(path):
+        page.goto(path.as_uri())
+        page.wait_for_function("window.Bokeh?.documents[0]?.is_idle")
+        page.evaluate(
+            "() => { window.model = (name) => Bokeh.documents[0].get_model_by_name(name) }"
+        )
+        return page
+
+    yield open_file
     context.close()
     assert said == []
+
+
+@pytest.fixture
+def page(opened, written):
+    """The page about two programs."""
+    return opened(written[0])
 
 
 def columns(page, name, *keys):
@@ -183,3 +196,41 @@ def test_nothing_but_its_own_scroll_boxes_is_wider_than_the_window(page, width):
     page.set_viewport_size({"width": width, "height": 900})
     page.wait_for_timeout(300)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_page_of_a_sweep_joins_what_no_other_point_beats(opened, tmp_path, rng):
+    figures = list(points.FIGURES)
+    rows = [
+        {name: float(rng.integers(1, 40)) for name in figures}
+        | {"model": model, "spec": "s", "set": "", "strategy": "matched", "scales": "pow2"}
+        | {"latency": None, "error": None}
+        for model in ("a", "b")
+        for _ in range(60)
+    ]
+    rows[7]["bytes_per_cycle"] = None
+    path = tmp_path / "sweep.html"
+    path.write_text(points.page([*rows, {"error": "<b>no</b>"}], "sweep"))
+    page = opened(path)
+    assert "&lt;b&gt;no&lt;/b&gt;" in path.read_text()
+    page.locator("select").nth(0).select_option(label=points.FIGURES["bytes_per_cycle"])
+    page.locator("select").nth(1).select_option(label=points.FIGURES["mac_efficiency"])
+    shown = columns(page, "lines", "xs", "ys")
+    for model, (xs, ys) in zip(("a", "b"), shown, strict=True):
+        mine = [r for r in rows if r["model"] == model and r["bytes_per_cycle"] is not None]
+        unbeaten = {
+            (r["bytes_per_cycle"], r["mac_efficiency"])
+            for r in mine
+            if not any(
+                o["bytes_per_cycle"] <= r["bytes_per_cycle"]
+                and o["mac_efficiency"] >= r["mac_efficiency"]
+                and (o["bytes_per_cycle"], o["mac_efficiency"])
+                != (r["bytes_per_cycle"], r["mac_efficiency"])
+                for o in mine
+            )
+        }
+        assert len(xs) == len(unbeaten) > 1
+        assert set(zip(xs, ys, strict=True)) == unbeaten
+    best = columns(page, "front", "bytes_per_cycle", "mac_efficiency")
+    assert set(best) == {p for xs, ys in shown for p in zip(xs, ys, strict=True)}
+    drawn = columns(page, "points", "x", "y")
+    assert drawn == [(r["bytes_per_cycle"], r["mac_efficiency"]) for r in rows]

@@ -42,21 +42,25 @@ def document(programs: Sequence[Tree]) -> str:
     if len(programs) > 1:
         compared = f"{figures}<h3>Where they differ most</h3>{differences_table(programs)}"
         figures = ""
+    rest = figures and f"<h3>All figures</h3>{figures}"
+    return html(", ".join(titles), f"{compared}\n{body}\n{rest}", script)
+
+
+def html(title: str, body: str, script: str) -> str:
+    """A whole file, the library inside. body, script: HTML."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(", ".join(titles))}</title>
+<title>{escape(title)}</title>
 <link rel="icon" href="data:,">
 <style>{_beside("page.css")}</style>
 {_LIBRARY.render_js()}
 </head>
 <body>
-<h1>{escape(", ".join(titles))}</h1>
-{compared}
+<h1>{escape(title)}</h1>
 {body}
-{figures and f"<h3>All figures</h3>{figures}"}
 {script}
 </body>
 </html>

@@ -1,0 +1,56 @@
+"""`opu-fuse sweep`."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opu_fuse.cli.console import out, share_bar
+
+
+def sweep(
+    plan: Annotated[Path, typer.Argument(metavar="SWEEP.yaml", help="axes (docs/sweep.md)")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="where rows are kept and written")
+    ],
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="tcp://…", help="a Dask scheduler; else processes of this machine"),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="processes of this machine; else one a core")
+    ] = None,
+) -> None:
+    """Compile and time every combination of models, machines, strategies and memories."""
+    from opu_fuse.report.page.points import page
+    from opu_fuse.sim.files import write_text
+    from opu_fuse.sweeping.run import sweep as run
+    from opu_fuse.sweeping.table import write_tables
+
+    with share_bar() as show:
+        rows = run(
+            plan,
+            output,
+            cluster=cluster,
+            jobs=jobs,
+            progress=lambda done, total, left: show(_told(done, total, left), done / total),
+        )
+    written = (*write_tables(rows, output), output / "sweep.html")
+    points = json.loads(str(rows.to_json(orient="records")))
+    write_text(written[-1], page(points, plan.stem))
+    failed = Counter(point["error"] for point in points if point["error"] is not None)
+    out.print(
+        f"{len(rows)} points, {failed.total()} failed: {', '.join(map(str, written))}", markup=False
+    )
+    for message, count in failed.most_common():
+        out.print(f"  {count}: {message}", markup=False)
+
+
+def _told(done: int, total: int, left: float) -> str:
+    if math.isnan(left):
+        return f"{done} of {total} points"
+    minutes, seconds = divmod(round(left), 60)
+    return f"{done} of {total} points, {minutes}:{seconds:02} left"

@@ -1,0 +1,52 @@
+"""Rows on disk as they come: a line each, written through, so that a killed sweep loses none."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from opu_fuse.errors import UserError
+
+Row = dict[str, Any]
+NAME = "rows.jsonl"
+
+
+@dataclass
+class Journal:
+    """rows: by the key of their point."""
+
+    _file: IO[bytes]
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Written when this returns. A row that is there already stays."""
+        new = [row for row in rows if row["key"] not in self.rows]
+        self._file.write(b"".join(json.dumps(row).encode() + b"\n" for row in new))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.rows |= {row["key"]: row for row in new}
+
+
+@contextmanager
+def journal(folder: Path) -> Iterator[Journal]:
+    """The rows of a folder, those of earlier runs included. A line that was being written when the
+    run was killed is cut off. Raises UserError while another sweep writes there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / NAME).open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                str(folder), "another sweep is writing there", "wait for it, or name another folder"
+            ) from None
+        file.seek(0)
+        text = file.read()
+        whole = text.rfind(b"\n") + 1
+        file.truncate(whole)
+        found = (json.loads(line) for line in text[:whole].splitlines())
+        yield Journal(file, {row["key"]: row for row in found})

@@ -1,0 +1,245 @@
+"""What a sweep is made of: axes in a YAML file (or a mapping), and the points they span."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked
+
+from opu_fuse import __version__, zoo
+from opu_fuse.errors import SpecError, UserError
+from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
+from opu_fuse.hw.load import find_spec, load_hw, load_hw_text
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.yamltree import parse_tree
+from opu_fuse.sim.files import file_errors, read_text
+
+Setting = tuple[float | None, int | None]
+"""Memory of a run: bytes per cycle, latency in cycles; None: the spec's."""
+Value = Any
+"""Of a key of a spec, as YAML has it."""
+
+_CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+_MOST_VALUES = 10_000
+
+
+@checked(frozen=True, kw_only=True, config=_CONFIG)
+class Range:
+    """start, start + step, … as far as stop, which is included."""
+
+    start: float
+    stop: float
+    step: Annotated[float, Field(gt=0)]
+
+    @property
+    def values(self) -> list[float]:
+        count = int((self.stop - self.start) / self.step + 1e-9) + 1
+        found = (self.start + i * self.step for i in range(min(count, _MOST_VALUES)))
+        return [int(value) if value.is_integer() else value for value in map(float, found)]
+
+
+@checked(frozen=True, kw_only=True, config=_CONFIG)
+class ModelEntry:
+    """model: an ONNX file, or a network of the zoo, which can have another `image` size; shapes,
+    dims: sizes of dynamic dimensions.
+    """
+
+    model: str
+    image: Annotated[int, Field(ge=1)] | None = None
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    dims: dict[str, int] = field(default_factory=dict)
+
+
+@checked(frozen=True, kw_only=True, config=_CONFIG)
+class SpecEntry:
+    """A machine, and for some of its keys (`buffers.feature.words`) a value, a list of them or a
+    range; all their combinations are machines of the sweep.
+    """
+
+    spec: str
+    set: dict[str, Any] = field(default_factory=dict)
+
+
+@checked(frozen=True, kw_only=True, config=_CONFIG)
+class MemoryAxes:
+    """Settings of the memory behind the port; their product."""
+
+    bytes_per_cycle: (
+        Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] | None
+    ) = None
+    latency: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
+
+
+@checked(frozen=True, kw_only=True, config=_CONFIG)
+class SweepFile:
+    """The schema of SWEEP.yaml."""
+
+    models: Annotated[tuple[str | ModelEntry, ...], Field(min_length=1)]
+    specs: Annotated[tuple[str | SpecEntry, ...], Field(min_length=1)]
+    strategies: Annotated[tuple[StrategyName, ...], Field(min_length=1)] = (DEFAULT_STRATEGY,)
+    scales: Annotated[tuple[Literal["pow2", "free"], ...], Field(min_length=1)] = ("pow2",)
+    memory: MemoryAxes = field(default_factory=MemoryAxes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """path: of a file, None for networks of the zoo; content: what its points are known by."""
+
+    entry: ModelEntry
+    path: Path | None
+
+    @property
+    def name(self) -> str:
+        return self.path.stem if self.path else self.entry.model
+
+    @cached_property
+    def content(self) -> str:
+        if self.path is None:
+            return f"zoo {self.entry.model}"
+        with file_errors(self.path):
+            return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+    def quantised_key(self, scales: str, *, rewriting: bool) -> str:
+        """Of its quantised form, the same in every sweep."""
+        sizes = (self.entry.image, self.entry.shapes, self.entry.dims)
+        return _hash(self.content, *sizes, scales, rewriting)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A spec with some keys set to other values."""
+
+    base: HwSpec
+    values: Mapping[str, Value]
+
+    @cached_property
+    def tree(self) -> dict[str, Any]:
+        """Raises UserError for keys that a spec does not have."""
+        tree = self.base.to_tree()
+        for key, value in self.values.items():
+            node: Any = tree
+            *folders, leaf = key.split(".")
+            for name in folders:
+                node = node.get(name) if isinstance(node, dict) else None
+            if not isinstance(node, dict) or leaf not in node:
+                raise SpecError(
+                    self.base.name, f"has no key {key!r} to set", "write it as in the spec's YAML"
+                )
+            node[leaf] = value
+        return tree
+
+    @cached_property
+    def text(self) -> str:
+        """YAML, which is JSON here."""
+        return json.dumps(self.tree)
+
+    def spec(self) -> HwSpec:
+        """Raises SpecError where the values do not go together."""
+        return load_hw_text(self.text, f"{self.base.name} with {self.label}")
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{key} {value}" for key, value in self.values.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """The points that one compilation serves: they differ in their memory only."""
+
+    model: Model
+    machine: Machine
+    strategy: str
+    scales: str
+    settings: tuple[Setting, ...]
+
+    @property
+    def model_key(self) -> str:
+        return self.model.quantised_key(self.scales, rewriting=self.strategy in REWRITING)
+
+    def points(self) -> dict[str, Setting]:
+        """Key of every point. Equal content has equal keys, whatever the file is called."""
+        about = _hash(__version__, self.model_key, self.machine.text, self.strategy)
+        return {_hash(about, *setting): setting for setting in self.settings}
+
+
+def read_plan(source: str | Path | Mapping[str, Any]) -> list[Task]:
+    """The tasks of a YAML file or of the same as a mapping. Relative paths start beside the file.
+
+    Raises UserError for what the schema does not have, unknown models, specs and keys.
+    """
+    if isinstance(source, Mapping):
+        where, folder, tree = "sweep", Path(), dict(source)
+    else:
+        where, folder = str(source), Path(source).parent
+        tree = parse_tree(read_text(Path(source)), where).value
+    try:
+        # JSON mode: here pydantic's strict schema takes lists for tuples and text for enums.
+        plan = _adapter.validate_json(json.dumps(tree))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if "Entry" not in str(part))
+        raise UserError(
+            where, f"{place}: {first['msg']}", "see docs/sweep.md for the axes"
+        ) from None
+    return list(_tasks(plan, folder))
+
+
+_adapter = TypeAdapter(SweepFile)
+
+
+def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:
+    """Model by model, so that what belongs to a model is needed at one time."""
+    models = [_model(m, folder) for m in plan.models]
+    machines = [machine for s in plan.specs for machine in _machines(s, folder)]
+    memory = plan.memory
+    settings = tuple(
+        itertools.product(memory.bytes_per_cycle or (None,), memory.latency or (None,))
+    )
+    axes = (models, plan.scales, plan.strategies, machines)
+    for model, scales, strategy, machine in itertools.product(*axes):
+        yield Task(
+            model=model,
+            machine=machine,
+            strategy=strategy.value,
+            scales=scales,
+            settings=settings,
+        )
+
+
+def _model(entry: str | ModelEntry, folder: Path) -> Model:
+    if isinstance(entry, str):
+        entry = ModelEntry(model=entry)
+    name = entry.model
+    if "/" in name or name.endswith(".onnx"):
+        found = Model(entry=entry, path=folder / name)
+        _ = found.content  # a file that is missing is told before anything runs
+        return found
+    zoo.description(name)  # raises where there is none
+    return Model(entry=entry, path=None)
+
+
+def _machines(entry: str | SpecEntry, folder: Path) -> Iterator[Machine]:
+    if isinstance(entry, str):
+        entry = SpecEntry(spec=entry)
+    base = load_hw(find_spec(entry.spec, folder))
+    for values in itertools.product(*map(_values, entry.set.values())):
+        machine = Machine(base=base, values=dict(zip(entry.set, values, strict=True)))
+        _ = machine.tree
+        yield machine
+
+
+def _values(given: Any) -> list[Value]:
+    if isinstance(given, dict) and given.keys() == {"start", "stop", "step"}:
+        return list(Range(**given).values)
+    return given if isinstance(given, list) else [given]
+
+
+def _hash(*parts: Any) -> str:
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

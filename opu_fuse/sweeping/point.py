@@ -1,0 +1,116 @@
+"""What a worker does: quantise a model, and compile and time it for one machine.
+
+Both are plain functions of what they are given, so a scheduler may repeat them elsewhere when a
+worker is lost.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from opu_fuse import zoo
+from opu_fuse.bundle.facts import mac_efficiency, total_macs
+from opu_fuse.errors import UserError
+from opu_fuse.frontend.prepare import Prepared
+from opu_fuse.pipeline import Options, compile_prepared, prepare_model, require_machine
+from opu_fuse.report.rows import host_summary
+from opu_fuse.sim.cycle import MemoryOptions, run_cycle
+from opu_fuse.sweeping.plan import Setting, Task
+
+Row = dict[str, Any]
+
+
+def quantised(task: Task, data: bytes | None) -> bytes | str:
+    """The quantised model of a task, serialised, or as text why there is none. data: the file."""
+    _be_silent()
+    entry = task.model.entry
+    options = Options(
+        strategy=task.strategy, scales=task.scales, shapes=entry.shapes, dims=entry.dims
+    )
+    try:
+        if data is None:
+            model = zoo.build(entry.model, image=entry.image)
+        else:
+            model = ir.serde.deserialize_model(onnx.load_from_string(data))
+        found = prepare_model(model, options)
+    except UserError as error:
+        return str(error)
+    assert found.qdq is not None
+    return found.qdq.SerializeToString(deterministic=True)
+
+
+def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[Row]:
+    """What compiling and the cycle engine say, a row for each setting of the memory. model: what
+    `quantised` gave. An input that cannot be handled is a row with its message in `error`.
+    """
+    _be_silent()
+    if isinstance(model, str):
+        return [failed(model)] * len(settings)
+    try:
+        hw = task.machine.spec()
+        require_machine(hw, task.scales)
+        prepared = _prepared(model, task.strategy)
+        bundle = compile_prepared(prepared, hw, Options(strategy=task.strategy)).bundle
+    except UserError as error:
+        return [failed(str(error))] * len(settings)
+    macs, host = total_macs(bundle), host_summary(bundle)
+    rows = []
+    for bytes_per_cycle, latency in settings:
+        options = MemoryOptions(bytes_per_cycle=bytes_per_cycle, latency=latency)
+        found = run_cycle(bundle, hw, options).counters
+        cycles = found.get("cycles", 0)
+        rows.append(
+            {
+                "error": None,
+                "cycles": cycles,
+                "milliseconds": cycles / hw.clock_mhz / 1000,
+                "mac_efficiency": mac_efficiency(hw.macs, macs, cycles),
+                "macs": macs,
+                "dram_bytes": found.get("dram_bytes_read", 0) + found.get("dram_bytes_written", 0),
+                "groups": len(bundle.groups),
+                "host_operators": host.operators,
+                "clock_mhz": float(hw.clock_mhz),
+                "mac_units": hw.macs,
+                "on_chip_bytes": hw.on_chip_bytes,
+                "window_bytes": bundle.window_bytes,
+            }
+        )
+    return rows
+
+
+def described(task: Task, key: str, setting: Setting) -> Row:
+    """What a point is, in front of what is found out about it."""
+    bytes_per_cycle, latency = setting
+    return {
+        "key": key,
+        "model": task.model.name,
+        "image": task.model.entry.image,
+        "spec": task.machine.base.name,
+        "set": json.dumps(task.machine.values) if task.machine.values else "",
+        "strategy": task.strategy,
+        "scales": task.scales,
+        "bytes_per_cycle": bytes_per_cycle,
+        "latency": latency,
+    }
+
+
+def failed(message: str) -> Row:
+    """A row of a point that gave nothing."""
+    return {"error": message}
+
+
+@lru_cache(maxsize=4)
+def _prepared(model: bytes, strategy: str) -> Prepared:
+    """Kept by the worker: the machines of a model follow each other."""
+    proto = onnx.load_from_string(model)
+    return prepare_model(ir.serde.deserialize_model(proto), Options(strategy=strategy))
+
+
+def _be_silent() -> None:
+    """A worker has no reader; what matters is in the rows."""
+    logging.getLogger("opu_fuse").setLevel(logging.CRITICAL)

@@ -1,0 +1,159 @@
+"""`opu_fuse.sweep`: points on Dask workers, rows on disk, a table at the end."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from opu_fuse.errors import RunError
+from opu_fuse.sweeping.journal import Journal, journal
+from opu_fuse.sweeping.plan import Setting, Task, read_plan
+from opu_fuse.sweeping.point import described, failed, points, quantised
+from opu_fuse.sweeping.table import frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Progress = Callable[[int, int, float], None]
+"""Told points that are done, all points, and seconds left (nan: unknown)."""
+
+ANSWERS_WITHIN = 10.0
+"""Seconds for a scheduler."""
+AHEAD = 3
+"""Tasks a thread that are known to the scheduler at one time, however many there are."""
+
+
+def sweep(
+    plan: str | Path | Mapping[str, Any],
+    folder: str | Path | None = None,
+    *,
+    cluster: str | None = None,
+    jobs: int | None = None,
+    progress: Progress = lambda *_: None,
+) -> "pd.DataFrame":
+    """All points of a sweep, a row each, in the order of the axes.
+
+    plan: a YAML file, or the same as a mapping (docs/sweep.md). folder: where rows are kept; those
+    that are there already are not computed again; None: kept nowhere. cluster: address of a Dask
+    scheduler; else processes of this machine, `jobs` of them (None: one a core). Points that fail
+    are rows with an `error`. Raises UserError for a plan that says nothing sensible.
+    """
+    tasks = read_plan(plan)
+    with ExitStack() as stack:
+        kept = folder or stack.enter_context(TemporaryDirectory())
+        book = stack.enter_context(journal(Path(kept)))
+        todo = list(_todo(tasks, book))
+        if todo:
+            client = stack.enter_context(_client(cluster, jobs))
+            _Run(client, book, sum(len(task.settings) for task in tasks), progress).all(todo)
+        return frame(tasks, book.rows)
+
+
+_Todo = tuple[Task, dict[str, Setting]]
+
+
+def _todo(tasks: list[Task], book: Journal) -> Iterator[_Todo]:
+    """Tasks with the points that are not there; one that is named twice is computed once."""
+    seen = set(book.rows)
+    for task in tasks:
+        missing = {key: setting for key, setting in task.points().items() if key not in seen}
+        seen |= missing.keys()
+        if missing:
+            yield task, missing
+
+
+@contextmanager
+def _client(cluster: str | None, jobs: int | None) -> Iterator[Any]:
+    try:
+        from distributed import Client, LocalCluster
+    except ModuleNotFoundError:
+        raise RunError(
+            "sweep", "workers are Dask's, which is not installed", "install opu-fuse[sweep]"
+        ) from None
+    if cluster is not None:
+        try:
+            client = Client(cluster, timeout=ANSWERS_WITHIN, set_as_default=False)
+        except OSError:
+            raise RunError(
+                "--cluster", f"no scheduler answers at {cluster}", "start one: dask scheduler"
+            ) from None
+        with client:
+            yield client
+        return
+    local = LocalCluster(
+        n_workers=jobs,
+        threads_per_worker=1,
+        dashboard_address=":0",  # wherever there is room; nobody is told
+        silence_logs=logging.ERROR,
+    )
+    with local, Client(local, set_as_default=False) as client:
+        yield client
+
+
+@dataclass
+class _Run:
+    """models: those whose tasks are not all done, on the workers; left: their tasks."""
+
+    client: Any
+    book: Journal
+    total: int
+    progress: Progress
+    models: dict[str, Any] = field(default_factory=dict)
+    left: Counter[str] = field(default_factory=Counter)
+
+    def all(self, todo: list[_Todo]) -> None:
+        """A task is handed out when another one is done: the scheduler knows few at one time."""
+        from distributed import as_completed
+
+        self.left.update(task.model_key for task, _ in todo)
+        threads = sum(self.client.nthreads().values()) or 1
+        coming = iter(todo)
+        running: dict[Any, _Todo] = {}
+        done = as_completed(loop=self.client.loop)
+
+        def hand_out() -> None:
+            if (following := next(coming, None)) is not None:
+                future = self._submit(*following)
+                running[future] = following
+                done.add(future)
+
+        for _ in range(AHEAD * threads):
+            hand_out()
+        begun, computed = time.monotonic(), 0
+        for future in done:
+            task, missing = running.pop(future)
+            computed += len(missing)
+            self._keep(future, task, missing)
+            hand_out()
+            left = sum(len(settings) for _, settings in todo) - computed
+            seconds = (time.monotonic() - begun) / computed * left
+            self.progress(self.total - left, self.total, seconds)
+
+    def _submit(self, task: Task, missing: dict[str, Setting]) -> Any:
+        key = task.model_key
+        if key not in self.models:
+            data = None
+            if task.model.path is not None:
+                data = self.client.scatter(task.model.path.read_bytes(), hash=True)
+            self.models[key] = self.client.submit(quantised, task, data, pure=False)
+        settings = list(missing.values())
+        return self.client.submit(points, task, settings, self.models[key], pure=False)
+
+    def _keep(self, future: Any, task: Task, missing: dict[str, Setting]) -> None:
+        """An exception is a bug of ours, or workers that were lost again and again."""
+        error = future.exception()
+        if error is None:
+            found = future.result()
+        else:
+            found = [failed(f"internal error: {type(error).__name__}: {error}")] * len(missing)
+        rows = zip(missing.items(), found, strict=True)
+        self.book.add([described(task, *item) | row for item, row in rows])
+        future.release()
+        self.left[task.model_key] -= 1
+        if not self.left[task.model_key]:
+            self.models.pop(task.model_key).release()
