@@ -11,8 +11,9 @@ MINUTES ?= 10
 # The file that `make mutate` changes.
 FILE ?= opu_fuse/fixedpoint.py
 
-# The machine that `make synth` synthesises.
+# The machine that `make synth` and `make pnr` synthesise, and the device that it is placed on.
 SPEC ?= opu-tiny
+TARGET ?= ecp5-85
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,7 +22,7 @@ STAMP := $(VENV)/.installed
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
-.PHONY: help venv demo test lint test-python test-rtl nightly fuzz mutate synth generate wheel clean
+.PHONY: help venv demo test lint test-python test-rtl nightly fuzz mutate synth pnr generate wheel clean
 
 help:
 	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
@@ -31,6 +32,7 @@ help:
 	@echo "make fuzz MINUTES=10   random networks, damaged models, specs, programs: right or refused (docs/testing.md)"
 	@echo "make mutate FILE=opu_fuse/fixedpoint.py   small mistakes put into a file: do its tests notice? (docs/testing.md)"
 	@echo "make synth SPEC=opu-tiny   resources of a machine on a Xilinx 7-series FPGA, from Yosys"
+	@echo "make pnr SPEC=opu-tiny TARGET=ecp5-85   place and route: the clock that a machine holds (PNR_FLAGS='--module opu_pool' for one module)"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make wheel      build dist/*.whl, machines and RTL inside"
 	@echo "make clean      remove products and caches; .venv stays"
@@ -84,6 +86,11 @@ mutate: venv
 
 synth: venv
 	$(BIN)/python -m rtl_sim.synth $(SPEC)
+
+# Takes the extra `pnr`, which nothing else needs.
+pnr: venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[pnr]'
+	$(BIN)/python -m rtl_sim.pnr $(SPEC) --target $(TARGET) $(PNR_FLAGS)
 
 generate: venv
 	$(BIN)/python -m opu_fuse.hw.generate

@@ -1,5 +1,5 @@
-"""`python -m rtl_sim.pnr SPEC`: synthesises a machine with Yosys, places and routes it with nextpnr,
-and prints the clock it holds, what it takes and where its longest path runs.
+"""`python -m rtl_sim.pnr SPEC`: synthesises a machine with Yosys, places and routes it with
+nextpnr, and prints the clock it holds, what it takes and where its longest path runs.
 
 A wrapper feeds all inputs from one shift register and takes all outputs into another, so that the
 number of pins does not matter and a module alone (`--module`) is timed from register to register.

@@ -322,7 +322,7 @@ class _Flow:
 
     def _visit(self, start: float, visits: int, blocks: int, words: int) -> None:
         words = max(words, PARAM_WORDS)  # without any, a pass waits about as long for other things
-        first = max(start + words + 1, self._post_done + 1)
+        first = max(start + words + timing.POST_LOAD_CYCLES, self._post_done + 1)
         period = timing.post_block_cycles(visits=visits, words=words)
         self._post_ready = first + (blocks - 1) * period + visits
         self._post_done = self._post_ready + timing.post_drain_cycles(())

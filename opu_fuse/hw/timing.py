@@ -97,14 +97,20 @@ OPEN_INSTRUCTIONS = 4
 OPEN_UNITS = 3
 """Of those, what compute and post take."""
 
-SWEEP_SETUP_CYCLES = 2
+SWEEP_SETUP_CYCLES = 3
 """From the start of a compute instruction to its first sweep, at least."""
 
-POST_SETUP_CYCLES = 3
-"""From the start of a post instruction to its first visit."""
+POST_SETUP_CYCLES = 4
+"""From the start of a post instruction to its first visit, at least."""
 
-POST_HEAD_CYCLES = 6
-"""From a visit until its value is in the first stage behind the requantiser, and a margin."""
+POST_LOAD_CYCLES = 3
+"""From the start of a post instruction to its first visit, beside a cycle a parameter word."""
+
+STORE_SETUP_CYCLES = 2
+"""From the start of a store instruction to that of its addresses."""
+
+POST_HEAD_CYCLES = 7
+"""From a visit until its value is in the first stage behind the requantiser."""
 
 
 def post_hold_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
@@ -127,9 +133,19 @@ def post_words(stages: Iterable[Stage]) -> int:
     return sum(BY_STAGE[stage].words for stage in stages)
 
 
+def sum_stages(hw: HwSpec) -> int:
+    """Registers in the adder tree of a unit: behind every second level."""
+    return max(1, -(-(hw.array.multipliers - 1).bit_length() // 2))
+
+
+def multiply_stages(hw: HwSpec) -> int:
+    """Cycles from a unit's operands to its sum: factors and products are registered too."""
+    return 2 + sum_stages(hw)
+
+
 def drain_cycles(hw: HwSpec) -> int:
     """From the last step of a compute instruction to its retirement."""
-    return 6 + 2 * chain_of(hw).pre_units
+    return 6 + multiply_stages(hw) + 4 * chain_of(hw).pre_units
 
 
 def conv_setup_cycles(hw: HwSpec, *, px: int = 1, pre: int = 0) -> int:
@@ -153,7 +169,7 @@ def copy_alone_cycles(hw: HwSpec, *, pixels: int, blocks: int) -> int:
 
 def post_drain_cycles(stages: tuple[Stage, ...]) -> int:
     """From the last visit of a post instruction to its retirement."""
-    return 6 + sum(BY_STAGE[stage].cycles for stage in stages)
+    return 9 + sum(BY_STAGE[stage].cycles for stage in stages)
 
 
 def post_block_cycles(*, visits: int, words: int, hold: int = 0) -> int:
@@ -168,7 +184,7 @@ def post_alone_cycles(
 ) -> int:
     """A post.run from start to retirement when nothing runs before it. visits: of a block."""
     words = post_words(stages)
-    first = max(POST_SETUP_CYCLES, words + 1)
+    first = max(POST_SETUP_CYCLES, (words + POST_LOAD_CYCLES) if words else 0)
     blocks_before = (blocks - 1) * post_block_cycles(visits=visits, words=words, hold=hold)
     return first + blocks_before + visits - 1 + post_drain_cycles(stages)
 

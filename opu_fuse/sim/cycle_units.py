@@ -94,7 +94,8 @@ class PostUnit:
         assert isinstance(work, Chain)
         first = max(start + timing.POST_SETUP_CYCLES, self._empty + 1)
         if work.words:
-            first = max(first, max(start, self._held) + work.words + 1)
+            loaded = max(start + timing.POST_LOAD_CYCLES, self._held + 1) + work.words
+            first = max(first, loaded)
         last = first + (work.blocks - 1) * work.period + work.visits - 1
         self._held = first + (work.blocks - 1) * work.period + work.hold
         self._ready = last + 1

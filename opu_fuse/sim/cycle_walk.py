@@ -12,10 +12,12 @@ INSIDE = -1
 
 class Walk:
     """wanted: cycle from which the next burst may be taken, inf without one. taken: cycles in which
-    bursts were taken, all of the program. worked: beats of all instructions so far.
+    bursts were taken, all of the program. worked: beats of all instructions so far. lead: cycles
+    from an instruction's start to that of its addresses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lead: int = 0) -> None:
+        self._lead = lead
         self.wanted = inf
         self.taken: list[int] = []
         self.worked = 0
@@ -31,6 +33,7 @@ class Walk:
         memory.
         """
         assert isinstance(work, Transfer)
+        start += self._lead
         first = start + 1
         if self._bursts and len(self.taken) == self._bursts:
             first = max(first, self.taken[-1])

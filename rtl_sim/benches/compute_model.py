@@ -139,9 +139,9 @@ def fill(spec, opcode, p):
     its first weight row and pre parameters.
     """
     if opcode == COPY:
-        return 2
+        return 3
     words = spec.mode_row_words(spec.array.modes[p["mode"]])
-    return max(words, 2, PRE_WORDS * p["pre"])
+    return max(words, 3, PRE_WORDS * p["pre"])
 
 
 def cycles(spec, opcode, p):
@@ -175,10 +175,10 @@ def window_cycles(spec, p):
     parts = np.bincount(np.arange(p["ic_first"], p["ic_first"] + p["ic_steps"]) // per_word)
     parts = [int(n) for n in parts if n]
     rows = [n * spec.row_words for n in parts]  # words of each block's weight rows
-    most = max(2, rows[0]) + p["kernel_rows"] * runs[0]
+    most = max(3, rows[0]) + p["kernel_rows"] * runs[0]
     for n, next_rows in zip(parts, [*rows[1:], 0], strict=True):
         most += max(pixels * n, p["kernel_rows"] * p["out_rows"] * runs[1], next_rows) + 1
-    return max(2, rows[0]) + pixels * p["ic_steps"], most
+    return max(3, rows[0]) + pixels * p["ic_steps"], most
 
 
 def random_instruction(spec, rng, *, opcodes=(CONV, CONV, CONV, COPY, DEPTHWISE), largest=6):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import cocotb
 import numpy as np
 from cocotb.clock import Clock
-from cocotb.triggers import FallingEdge
+from cocotb.triggers import ClockCycles, FallingEdge
 
 from opu_fuse.hw.isa import registers_of, unit_register
 from opu_fuse.hw.spec import HwSpec
@@ -100,7 +100,7 @@ class EngineDriver:
         self.dut.read_re_i.value = 1
         for address in range(first, first + count):
             self.dut.read_addr_i.value = address
-            await FallingEdge(self.dut.clk_i)
+            await ClockCycles(self.dut.clk_i, 2, FallingEdge)  # psum has a register
             signal = self.dut.read_data_o
             raw = int(signal.value).to_bytes(len(signal) // 8, "little")
             words.append(np.frombuffer(raw, dtype))

@@ -80,6 +80,8 @@ class Program:
     async def run(self, *, patience=4000):
         """To `done` or the first fault; (fault code, pc) or None."""
         dut = self.dut
+        await cycle(dut)  # the program is named a cycle before
+        await cycle(dut)  # the program is named a cycle before
         dut.run_i.value = 1
         last = 0
         for now in range(1_000_000):

@@ -6,34 +6,41 @@ from itertools import product
 
 import cocotb
 import numpy as np
-from cocotb.triggers import Timer
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge
 
 from rtl_sim.benches.cycles import ROUNDS, generator
 
 CORNERS = np.array([-128, -127, -1, 0, 1, 127], np.int8)
 
 
-async def sums_match(dut, shared, low, high):
-    """Arrays int8[TERMS]."""
-    for port, values in ((dut.shared_i, shared), (dut.low_i, low), (dut.high_i, high)):
-        port.value = int.from_bytes(values.astype(np.int8).tobytes(), "little")
-    await Timer(1, "ns")
-    wide = shared.astype(np.int64)
-    assert dut.low_sum_o.value.to_signed() == wide @ low, f"{shared} * low {low}"
-    assert dut.high_sum_o.value.to_signed() == wide @ high, f"{shared} * high {high}"
+async def sums_match(dut, operands):
+    """(shared, low, high), int8[TERMS] each, one after the other, a new one every cycle."""
+    cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
+    latency = 2 + int(dut.SUM_STAGES.value)
+    inside = []
+    for given in (*operands, *[None] * latency):
+        if given is not None:
+            for port, values in zip((dut.shared_i, dut.low_i, dut.high_i), given, strict=True):
+                port.value = int.from_bytes(values.astype(np.int8).tobytes(), "little")
+        inside.append(given)
+        if len(inside) > latency:
+            shared, low, high = (values.astype(np.int64) for values in inside.pop(0))
+            assert dut.low_sum_o.value.to_signed() == shared @ low, f"{shared} * low {low}"
+            assert dut.high_sum_o.value.to_signed() == shared @ high, f"{shared} * high {high}"
+        await FallingEdge(dut.clk_i)
+    assert not any(given is not None for given in inside)
 
 
 @cocotb.test()
 async def corners_in_all_terms_and_in_one(dut):
     terms = len(dut.shared_i) // 8
-    for shared, low, high in product(CORNERS, repeat=3):
-        for shape in (np.ones(terms, np.int8), np.eye(terms, dtype=np.int8)[terms - 1]):
-            await sums_match(dut, shared * shape, low * shape, high * shape)
+    shapes = (np.ones(terms, np.int8), np.eye(terms, dtype=np.int8)[terms - 1])
+    corners = product(CORNERS, CORNERS, CORNERS, shapes)
+    await sums_match(dut, [(shared * s, low * s, high * s) for shared, low, high, s in corners])
 
 
 @cocotb.test()
 async def random_operands(dut):
-    rng = generator()
     terms = len(dut.shared_i) // 8
-    for _ in range(ROUNDS):
-        await sums_match(dut, *rng.integers(-128, 128, (3, terms), np.int8))
+    await sums_match(dut, list(generator().integers(-128, 128, (ROUNDS, 3, terms), np.int8)))

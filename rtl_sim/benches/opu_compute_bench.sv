@@ -88,7 +88,8 @@ module opu_compute_bench
 
   opu_ram_1r1w #(
       .WIDTH(WEIGHT_BITS),
-      .DEPTH(WEIGHT_WORDS)
+      .DEPTH(WEIGHT_WORDS),
+      .OUTPUT_REGISTER(1'b1)
   ) u_weight (
       .clk_i,
       .we_i   (load_weight_i),
@@ -101,7 +102,8 @@ module opu_compute_bench
 
   opu_ram_1r1w #(
       .WIDTH(WORD_BITS),
-      .DEPTH(PRE_WORDS)
+      .DEPTH(PRE_WORDS),
+      .OUTPUT_REGISTER(1'b1)
   ) u_pre (
       .clk_i,
       .we_i   (load_pre_i),

@@ -97,7 +97,8 @@ module opu_post_bench
 
   opu_ram_1r1w #(
       .WIDTH(WORD_BITS),
-      .DEPTH(PARAM_WORDS)
+      .DEPTH(PARAM_WORDS),
+      .OUTPUT_REGISTER(1'b1)
   ) u_param (
       .clk_i,
       .we_i   (load_param_i),
@@ -111,7 +112,8 @@ module opu_post_bench
   for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_residual
     opu_ram_1r1w #(
         .WIDTH(WORD_BITS),
-        .DEPTH(RESIDUAL_WORDS)
+        .DEPTH(RESIDUAL_WORDS),
+        .OUTPUT_REGISTER(1'b1)
     ) u_residual (
         .clk_i,
         .we_i   (load_residual_i),

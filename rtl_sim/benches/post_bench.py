@@ -23,12 +23,13 @@ RUN = 0
 ORDERS = orders_of(SPEC)
 POOLING = [order for order in ORDERS.every if Stage.POOL in ORDERS.kinds(order)]
 RESIDUAL = [order for order in ORDERS.every if ORDERS.kinds(order) == (Stage.RESIDUAL,)]
-LATENCY = {Stage.REQUANT: 0, Stage.ACT: 2, Stage.POOL: 3, Stage.RESIDUAL: 3, Stage.TABLE: 2}
-LATENCY |= {Stage.PRELU: 2}
-PREPARE = 2  # start to the cycle before the first visit; parameter words take one cycle each
-DRAIN = 6  # last visit to done, stages of LATENCY apart
+LATENCY = {Stage.REQUANT: 0, Stage.ACT: 4, Stage.POOL: 4, Stage.RESIDUAL: 6, Stage.TABLE: 2}
+LATENCY |= {Stage.PRELU: 4}
+PREPARE = 3  # start to the cycle before the first visit, at least
+LOAD = 2  # the same, beside a cycle a parameter word
+DRAIN = 9  # last visit to done, stages of LATENCY apart
 BEHIND = {n: SPEC.dataflow.modules[n] for n in ORDERS.codes if n != REQUANT}
-HOLD = 6 + sum(
+HOLD = 7 + sum(
     LATENCY[KINDS[kind]] for kind in {m.unit or n: m.kind for n, m in BEHIND.items()}.values()
 )
 """What parameters behind the requantiser wait for the block before."""
@@ -96,7 +97,7 @@ class Bench:
         chain = ORDERS.kinds(p["order"])
         words, visits = post_model.words_of(chain), post_model.visits(p) // p["blocks"]
         block = max(visits, HOLD * (Stage.PRELU in chain) + words + 1) if words else visits
-        before = max(PREPARE, words) + (p["blocks"] - 1) * block
+        before = max(PREPARE, LOAD + words if words else 0) + (p["blocks"] - 1) * block
         expected = before + visits + DRAIN + sum(LATENCY[s] for s in chain)
         assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
 

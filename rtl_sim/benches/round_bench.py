@@ -4,7 +4,8 @@ then random ones.
 
 import cocotb
 import numpy as np
-from cocotb.triggers import Timer
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge
 
 from opu_fuse.fixedpoint import clamp8, rne_shift
 from rtl_sim.benches.cycles import ROUNDS, generator
@@ -24,7 +25,7 @@ async def rounds(dut, value, shift, zero, lo, hi):
     dut.value_i.value = value
     dut.shift_i.value = shift
     dut.zero_i.value, dut.lo_i.value, dut.hi_i.value = zero, lo, hi
-    await Timer(1, "ns")
+    await FallingEdge(dut.clk_i)
     expected = int(clamp8(rne_shift(np.array(value), shift) + zero, lo, hi))
     got = dut.result_o.value.to_signed()
     assert got == expected, f"{value} / 2**{shift} + {zero} in {lo}..{hi}: {got}, not {expected}"
@@ -32,6 +33,7 @@ async def rounds(dut, value, shift, zero, lo, hi):
 
 @cocotb.test()
 async def halves_and_limits_of_every_shift(dut):
+    cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
     rng = generator()
     width = len(dut.value_i)
     for shift in range(48):
@@ -41,6 +43,7 @@ async def halves_and_limits_of_every_shift(dut):
 
 @cocotb.test()
 async def random_values_offsets_and_limits(dut):
+    cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
     rng = generator()
     width = len(dut.value_i)
     for _ in range(ROUNDS):

@@ -7,7 +7,7 @@ from tests.rtl.bench import run_bench
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.parametrize("depth", [1, 3, 8])
+@pytest.mark.parametrize("depth", [1, 3, 8, 17])
 def test_queue_loses_and_reorders_nothing(tmp_path, seed, depth):
     run_bench(
         tmp_path,

@@ -132,8 +132,8 @@ def test_lane_arithmetic_is_exact(tmp_path, seed, name, parameters):
     )
 
 
-@pytest.mark.parametrize("terms", [4, 16])
-def test_pair_of_units_sums_as_two_units(tmp_path, seed, terms):
+@pytest.mark.parametrize(("terms", "stages"), [(4, 1), (6, 2), (16, 2)])
+def test_pair_of_units_sums_as_two_units(tmp_path, seed, terms, stages):
     run_bench(
         tmp_path,
         top="opu_multiply_pair",
@@ -142,7 +142,7 @@ def test_pair_of_units_sums_as_two_units(tmp_path, seed, terms):
         seed=seed,
         rounds=500,
         public=True,
-        parameters={"TERMS": terms},
+        parameters={"TERMS": terms, "SUM_STAGES": stages},
     )
 
 

@@ -10,6 +10,8 @@ package opu_pkg;
   localparam int unsigned BUS_BYTES = 64;  // AXI data bytes
   localparam int unsigned UNITS = 64;  // adder trees of the array
   localparam int unsigned MULTIPLIERS = 16;  // products per adder tree
+  localparam int unsigned SUM_STAGES = 2;  // registers in an adder tree
+  localparam int unsigned MULTIPLY_STAGES = 4;  // cycles from a unit's operands to its sum
   localparam int unsigned ROW_BYTES = 1024;  // bytes of a weight row
   localparam int unsigned WEIGHT_WIDTH = 64;  // bytes of a weight buffer word
   localparam int unsigned ROW_WORDS = 16;  // weight buffer words of a weight row
@@ -141,7 +143,7 @@ package opu_pkg;
   // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
   // the requantiser need theirs after the first visit of the next one.
   localparam logic [4:0][3:0] PLACE_WORDS = {4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
-  localparam int unsigned POST_HOLD = 14;
+  localparam int unsigned POST_HOLD = 21;
   localparam logic [4:0][4:0] PLACE_FEED = {5'b01110, 5'b10110, 5'b11010, 5'b00000, 5'b11110};
   // Units of a stage that have registers.
   localparam int unsigned REQUANT_UNITS = 1;

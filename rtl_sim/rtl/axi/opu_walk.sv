@@ -63,15 +63,17 @@ module opu_walk #(
   logic [15:0] blocks_left_q, blocks_left_d;
   beats_t run_beats_q, row_pitch_q, block_pitch_q;
   beats_t block_at_q, block_at_d, run_at_q, run_at_d;
+  // Beats of the window behind this run, behind the first one of the block; negative where it does not fit. Counted along, so
+  // that no end is added and compared in one cycle.
+  logic signed [BEAT_BITS:0] room_q, room_d, block_room_q, block_room_d;
   logic [PC_BITS-1:0] pc_q;
 
   logic take, run_taken, run_last, fits;
-  beats_t run_end, window_beats;
+  beats_t run_end;
   assign take = start_valid_i && start_ready_o;
   assign run_last = repeats_left_q == '0 && rows_left_q == '0 && blocks_left_q == '0;
   assign run_end = run_at_q + run_beats_q;
-  assign window_beats = BEAT_BITS'(window_size_i >> BUS_LOG2);
-  assign fits = run_end <= window_beats;
+  assign fits = !room_q[BEAT_BITS];
   assign fault_o = active_q && !fits;
   assign fault_pc_o = pc_q;
 
@@ -82,6 +84,8 @@ module opu_walk #(
     blocks_left_d = blocks_left_q;
     block_at_d = block_at_q;
     run_at_d = run_at_q;
+    room_d = room_q;
+    block_room_d = block_room_q;
     if (take) begin
       active_d = 1'b1;
       repeats_left_d = repeats_i;
@@ -89,17 +93,23 @@ module opu_walk #(
       blocks_left_d = blocks_i - 16'd1;
       block_at_d = BEAT_BITS'(dram_i >> BUS_LOG2);
       run_at_d = BEAT_BITS'(dram_i >> BUS_LOG2);
+      room_d = signed'((BEAT_BITS + 1)'(window_size_i >> BUS_LOG2)) - signed'((BEAT_BITS + 1)'(dram_i >> BUS_LOG2))
+          - signed'((BEAT_BITS + 1)'(run_i) << shift_i);
+      block_room_d = room_d;
     end else if (run_taken) begin
       if (run_last) begin
         active_d = 1'b0;
       end else begin
         run_at_d = run_at_q + row_pitch_q;
+        room_d = room_q - signed'({1'b0, row_pitch_q});
         repeats_left_d = (repeats_left_q == '0) ? repeats_q : repeats_left_q - 8'd1;
         if (repeats_left_q == '0) rows_left_d = (rows_left_q == '0) ? rows_q : rows_left_q - 16'd1;
         if (repeats_left_q == '0 && rows_left_q == '0) begin
           blocks_left_d = blocks_left_q - 16'd1;
           block_at_d = block_at_q + block_pitch_q;
           run_at_d = block_at_d;
+          block_room_d = block_room_q - signed'({1'b0, block_pitch_q});
+          room_d = block_room_d;
         end
       end
     end
@@ -113,6 +123,8 @@ module opu_walk #(
       blocks_left_q <= '0;
       block_at_q <= '0;
       run_at_q <= '0;
+      block_room_q <= '0;
+      room_q <= '0;
       repeats_q <= '0;
       rows_q <= '0;
       run_beats_q <= '0;
@@ -126,6 +138,8 @@ module opu_walk #(
       blocks_left_q <= blocks_left_d;
       block_at_q <= block_at_d;
       run_at_q <= run_at_d;
+      block_room_q <= block_room_d;
+      room_q <= room_d;
       if (take) begin
         repeats_q <= repeats_i;
         rows_q <= rows_i - 16'd1;
@@ -139,31 +153,30 @@ module opu_walk #(
 
   // ---- the stretch being cut: grows by runs that continue it, shrinks by bursts --------------------------------------------
   logic cur_valid_q, cur_valid_d, cur_last_q, cur_last_d;
-  beats_t cur_at_q, cur_at_d, cur_left_q, cur_left_d;
+  beats_t cur_at_q, cur_at_d, cur_left_q, cur_left_d, cur_end_q;
   logic [PC_BITS-1:0] cur_pc_q;
 
-  logic [PAGE_LOG2-1:0] page_at;
-  logic [8:0] to_page, cap, piece;
-  logic continues, finished, cut, run_offered;
-  assign page_at = cur_at_q[PAGE_LOG2-1:0];
-  if (PAGE_BEATS > LONGEST) begin : g_pages_longer
-    // The distance to the page's end matters only where it is shorter than the longest burst.
-    logic [PAGE_LOG2:0] room;
-    assign room = (PAGE_LOG2 + 1)'(PAGE_BEATS) - {1'b0, page_at};
-    assign to_page = (room > (PAGE_LOG2 + 1)'(LONGEST)) ? 9'(LONGEST) : 9'(room);
-  end else begin : g_pages_shorter
-    assign to_page = 9'(PAGE_BEATS) - 9'(page_at);
-  end
-  assign cap = (to_page > 9'(LONGEST)) ? 9'(LONGEST) : to_page;
-  assign piece = (cur_left_q > BEAT_BITS'(cap)) ? cap : cur_left_q[8:0];
+  // The longest burst that may begin at a beat: to the end of its page.
+  function automatic logic [8:0] longest_at(logic [PAGE_LOG2-1:0] at);
+    automatic logic [PAGE_LOG2:0] to_page = (PAGE_LOG2 + 1)'(PAGE_BEATS) - {1'b0, at};
+    longest_at = (32'(to_page) > LONGEST) ? 9'(LONGEST) : 9'(to_page);
+  endfunction
+
+  // Caps of the stretch and of its rest are there before it is known whether a burst goes and what is left.
+  logic [8:0] cap_q, cap_d, piece;
+  beats_t rest_at;
+  assign rest_at = cur_at_q + BEAT_BITS'(cap_q);
+  logic continues, finished, cut, run_offered, exceeds;
+  assign exceeds = cur_left_q > BEAT_BITS'(cap_q);
+  assign piece = exceeds ? cap_q : cur_left_q[8:0];
 
   assign run_offered = active_q && fits;
-  assign continues = run_offered && !cur_last_q && run_at_q == cur_at_q + cur_left_q;
+  assign continues = run_offered && !cur_last_q && run_at_q == cur_end_q;
   assign burst_valid_o = cur_valid_q && !halt_i
-      && (cur_left_q >= BEAT_BITS'(cap) || cur_last_q || (run_offered && !continues));
+      && (exceeds || cur_left_q == BEAT_BITS'(cap_q) || cur_last_q || (run_offered && !continues));
   assign burst_addr_o = window_base_i + ADDRESS_BITS'({cur_at_q, {BUS_LOG2{1'b0}}});
   assign burst_beats_o = piece;
-  assign finished = cur_left_q == BEAT_BITS'(piece);
+  assign finished = !exceeds;
   assign burst_last_o = cur_last_q && finished;
   assign burst_pc_o = cur_pc_q;
   assign cut = burst_valid_o && burst_ready_i;
@@ -175,10 +188,12 @@ module opu_walk #(
     cur_last_d = cur_last_q;
     cur_at_d = cur_at_q;
     cur_left_d = cur_left_q;
+    cap_d = cap_q;
     if (cut) begin
       cur_valid_d = !finished;
-      cur_at_d = cur_at_q + BEAT_BITS'(piece);
-      cur_left_d = cur_left_q - BEAT_BITS'(piece);
+      cur_at_d = rest_at;
+      cur_left_d = cur_left_q - BEAT_BITS'(cap_q);
+      cap_d = longest_at(rest_at[PAGE_LOG2-1:0]);
     end
     if (run_taken) begin
       cur_last_d = run_last;
@@ -187,6 +202,7 @@ module opu_walk #(
       end else begin
         cur_valid_d = 1'b1;
         cur_at_d = run_at_q;
+        cap_d = longest_at(run_at_q[PAGE_LOG2-1:0]);
         cur_left_d = run_beats_q;
       end
     end else if (!cur_valid_d) begin
@@ -200,12 +216,16 @@ module opu_walk #(
       cur_last_q <= 1'b0;
       cur_at_q <= '0;
       cur_left_q <= '0;
+      cur_end_q <= '0;
+      cap_q <= '0;
       cur_pc_q <= '0;
     end else begin
       cur_valid_q <= cur_valid_d;
       cur_last_q <= cur_last_d;
       cur_at_q <= cur_at_d;
       cur_left_q <= cur_left_d;
+      cap_q <= cap_d;
+      if (run_taken) cur_end_q <= run_end;
       if (run_taken) cur_pc_q <= pc_q;
     end
   end

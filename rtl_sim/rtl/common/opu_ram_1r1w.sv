@@ -1,12 +1,14 @@
 // Memory with one write port and one read port, both synchronous (a simple dual-port block RAM).
 //
 // Write: wdata_i is stored at waddr_i in a cycle with we_i.
-// Read:  rdata_o shows the word at raddr_i from the cycle after re_i on, and keeps it while re_i is low.
+// Read:  rdata_o shows the word at raddr_i from the cycle after re_i on (with an output register the second one), and keeps it
+//        while re_i is low. The output of a block RAM comes late in its cycle: what computes with it needs the register.
 // A read of the word that is written in the same cycle returns the old content. Nothing is reset: the content and
 // rdata_o are undefined until written and read. Addresses must be below DEPTH.
 module opu_ram_1r1w #(
     parameter int unsigned WIDTH = 32,
     parameter int unsigned DEPTH = 16,
+    parameter bit OUTPUT_REGISTER = 1'b0,
     localparam int unsigned ADDR_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1
 ) (
     input  logic                 clk_i,
@@ -26,8 +28,16 @@ module opu_ram_1r1w #(
     if (we_i) mem[waddr_i] <= wdata_i;
   end
 
+  logic [WIDTH-1:0] rdata;
+
   always_ff @(posedge clk_i) begin
-    if (re_i) rdata_o <= mem[raddr_i];
+    if (re_i) rdata <= mem[raddr_i];
+  end
+
+  if (OUTPUT_REGISTER) begin : g_register
+    always_ff @(posedge clk_i) rdata_o <= rdata;
+  end else begin : g_wire
+    assign rdata_o = rdata;
   end
 
 endmodule

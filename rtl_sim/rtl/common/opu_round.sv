@@ -1,10 +1,11 @@
-// clamp(rne(value / 2**shift) + zero, lo, hi), halves to even. Combinational.
+// clamp(rne(value / 2**shift) + zero, lo, hi), halves to even. Latency 1; zero, lo and hi are those of the cycle of the result.
 //
 // Shifted by 48 … 16, 12 … 4 and 3 … 0 in turn. What a later shift cannot bring into 9 bits is only told by `over` (the
 // result is a limit), what falls off below the halves by `rest`: so the shifters are a fifth of the value's width.
 module opu_round #(
     parameter int unsigned WIDTH = 50  // at most 72
 ) (
+    input  logic                    clk_i,
     input  logic signed [WIDTH-1:0] value_i,
     input  logic        [5:0]       shift_i,
     input  logic signed [7:0]       zero_i,
@@ -17,19 +18,23 @@ module opu_round #(
   logic signed [72:0] value;
   logic signed [24:0] coarse;
   logic signed [12:0] middle;
-  logic signed [9:0] fine;
-  logic [2:0] over, rest;
+  logic [1:0] over, rest;
   logic up;
   logic signed [10:0] rounded;
 
   assign value = {72'(value_i), 1'b0};
   assign coarse = 25'(value >>> {shift_i[5:4], 4'b0});
   assign middle = 13'(coarse >>> {shift_i[3:2], 2'b0});
-  assign fine = 10'(middle >>> shift_i[1:0]);
+
+  // The second cycle.
+  logic signed [12:0] middle_q;
+  logic [1:0] shift_q;
+  logic negative_q, over_q, rest_q, over_low, rest_low;
+  logic signed [9:0] fine;
+  assign fine = 10'(middle_q >>> shift_q);
 
   always_comb begin
-    over = '0;
-    rest = '0;
+    {over, rest, over_low, rest_low} = '0;
     for (int unsigned k = 0; k < 4; k++) begin
       if (shift_i[5:4] == 2'(k)) begin
         over[0] = (value >>> (16 * k + 24)) != (value >>> 72);
@@ -39,20 +44,30 @@ module opu_round #(
         over[1] = (coarse >>> (4 * k + 12)) != (coarse >>> 24);
         rest[1] = (coarse & ((25'd1 << (4 * k)) - 25'd1)) != '0;
       end
-      if (shift_i[1:0] == 2'(k)) begin
-        over[2] = (middle >>> (k + 9)) != (middle >>> 12);
-        rest[2] = (middle & ((13'd1 << k) - 13'd1)) != '0;
+      if (shift_q == 2'(k)) begin
+        over_low = (middle_q >>> (k + 9)) != (middle_q >>> 12);
+        rest_low = (middle_q & ((13'd1 << k) - 13'd1)) != '0;
       end
     end
   end
 
-  assign up = fine[0] && (rest != '0 || fine[1]);
+  always_ff @(posedge clk_i) begin
+    middle_q <= middle;
+    shift_q <= shift_i[1:0];
+    negative_q <= value_i[WIDTH-1];
+    over_q <= over != '0;
+    rest_q <= rest != '0;
+  end
+
+  logic beyond;
+  assign beyond = over_q || over_low;
+  assign up = fine[0] && (rest_q || rest_low || fine[1]);
   assign rounded = 11'(fine >>> 1) + 11'(zero_i) + 11'(up);
 
   always_comb begin
     result_o = rounded[7:0];
-    if (over != '0 ? value_i[WIDTH-1] : rounded < 11'(lo_i)) result_o = lo_i;
-    else if (over != '0 || rounded > 11'(hi_i)) result_o = hi_i;
+    if (beyond ? negative_q : rounded < 11'(lo_i)) result_o = lo_i;
+    else if (beyond || rounded > 11'(hi_i)) result_o = hi_i;
   end
 
 endmodule

@@ -1,8 +1,8 @@
 // Adds the array's sums to the partial sums of their word, lane group by lane group.
 //
-// read:  in the cycle in which the step is in `combine` its word is read, unless the step overwrites; psum_rdata_i and
-//        sums_i belong to the cycle after, in which step_i holds the step.
-// write: psum_we_o (a bit per lane group) two cycles after the read. The same word must not be read again before the
+// read:  in the cycle in which read_i holds the step its word is read, unless the step overwrites; psum_rdata_i and
+//        sums_i belong to the second cycle after, in which step_i holds the step.
+// write: psum_we_o (a bit per lane group) three cycles after the read. The same word must not be read again before the
 //        cycle after the write: sweeps start at least 4 cycles apart.
 // retire_o pulses with the write of the last step of an instruction.
 module opu_accumulate
@@ -13,7 +13,7 @@ module opu_accumulate
     input  logic                 rst_ni,
 
     /* verilator lint_off UNUSEDSIGNAL */  // each stage uses its fields
-    input  step_t                combine_i,
+    input  step_t                read_i,
     /* verilator lint_on UNUSEDSIGNAL */
     output logic [GROUPS-1:0]    psum_re_o,
     output psum_addr_t           psum_raddr_o,
@@ -30,8 +30,8 @@ module opu_accumulate
     output logic                 retire_o
 );
 
-  assign psum_re_o = (combine_i.valid && !combine_i.overwrite) ? combine_i.groups : '0;
-  assign psum_raddr_o = combine_i.psum;
+  assign psum_re_o = (read_i.valid && !read_i.overwrite) ? read_i.groups : '0;
+  assign psum_raddr_o = read_i.psum;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin

@@ -1,22 +1,23 @@
 // The inner-product array: weight row registers, the alignment of the feature words, the window of depthwise, the
 // multipliers and adder trees.
 //
-// One step per cycle, latency 3 from a step with its feature words to its sums:
+// One step per cycle, latency 2 + MULTIPLY_STAGES from a step with its feature words to its sums:
 //   align    pixel p's bytes, `pixel_x` behind those of pixel p - 1, move to lane 0, going on into the next word; bytes
 //            outside the tile are `pad`. depthwise: unit u takes the taps of lane u of the part
 //   multiply unit u sums its MULTIPLIERS products with the operands of segment part u mod k, k = ic / MULTIPLIERS, of its
-//            pixel: px equal groups of neighbouring units
+//            pixel: px equal groups of neighbouring units. This takes MULTIPLY_STAGES cycles: factors and products are
+//            registered, and every second level of the adders
 //   combine  k neighbouring units are summed: output channel o of the mode; the sums stand in the lanes of the group
 // A copy step passes the aligned bytes, sign-extended, to all lanes.
 // fill_i writes one word of a row register (one a pixel); a row that is filled must not be used by a step in `multiply`.
 // enter_i writes one or two words, those of the same cycle, into the window; steps of later cycles see them.
 //
 // The whole datapath is one clocked process, written from the last stage to the first with blocking assignments to
-// variables that nothing else reads: each stage sees its predecessor's result of the cycle before, as registers do.
+// variables that nothing else reads (what other processes read is assigned without blocking): each stage sees its predecessor's result of the cycle before, as registers do.
 // Loops stand in functions and, where their bodies are alike, stay rolled: a simulator's compiler then sees vectors, which
 // run an order of magnitude faster than an instance per multiplier. Where widths are exact (synthesis), `multiply` has
 // another body: two units that have the same operands in every mode share multipliers (opu_multiply_pair), others stand
-// alone (opu_multiply_unit).
+// alone (opu_multiply_unit). The simulator's body multiplies in the first of these cycles and lets the sums wait.
 `include "opu_assert.svh"
 
 module opu_array
@@ -54,9 +55,12 @@ module opu_array
 
   element_t row [ROWS][ROW_WORDS][WEIGHT_WIDTH];
   element_t filling [WEIGHT_WIDTH];
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  element_t operand_q [OPERANDS][MULTIPLIERS];
+  /* verilator lint_on UNUSEDSIGNAL */
   element_t operand [OPERANDS][MULTIPLIERS];  // of conv: the parts of pixel 0, of pixel 1, …
-  element_t copied [PARTS][MULTIPLIERS];
-  sum_t unit_sum [UNITS];
+  element_t copied [MULTIPLY_STAGES][PARTS][MULTIPLIERS];  // by the cycles behind `multiply`, as the sums
+  sum_t unit_sum [MULTIPLY_STAGES][UNITS];
   logic [16*WORD_BYTES-1:0] words;
   logic [WORD_BITS-1:0] word;
   logic [WORD_BITS-1:0] window [WINDOW_SIDE][COLUMNS];
@@ -90,15 +94,17 @@ module opu_array
             automatic int unsigned part = u % (32'(LAYOUT_IC[m]) / MULTIPLIERS);
             if (multiply_i.layout == layout_t'(m)) begin
               for (int unsigned i = 0; i < MULTIPLIERS; i++) begin
-                operands[8*i+:8] = 8'(operand[(m == MODE_COUNT) ? u : pixel * PARTS + part][i]);
+                operands[8*i+:8] = 8'(operand_q[(m == MODE_COUNT) ? u : pixel * PARTS + part][i]);
               end
             end
           end
         end
         if (PAIRED) begin : g_pair
           opu_multiply_pair #(
-              .TERMS(MULTIPLIERS)
+              .TERMS     (MULTIPLIERS),
+              .SUM_STAGES(SUM_STAGES)
           ) u_pair (
+              .clk_i,
               .shared_i  (operands),
               .low_i     (weight[u]),
               .high_i    (weight[u+PARTS]),
@@ -107,8 +113,10 @@ module opu_array
           );
         end else begin : g_alone
           opu_multiply_unit #(
-              .TERMS(MULTIPLIERS)
+              .TERMS     (MULTIPLIERS),
+              .SUM_STAGES(SUM_STAGES)
           ) u_unit (
+              .clk_i,
               .operand_i(operands),
               .weight_i (weight[u]),
               .sum_o    (exact_sum[u])
@@ -125,12 +133,12 @@ module opu_array
       for (int unsigned w = 0; w < ROW_WORDS; w++) begin
         automatic logic hit = 1'b0;
         for (int unsigned p = 0; p < MODE_PX_MAX; p++) hit = hit || p * pitch + index == w;
-        for (int unsigned r = 0; r < ROWS; r++) if (hit && select == row_t'(r)) row[r][w] = filling;
+        for (int unsigned r = 0; r < ROWS; r++) if (hit && select == row_t'(r)) row[r][w] <= filling;
       end
     end else begin
       /* verilator unroll_full */
       for (int unsigned p = 0; p < MODE_PX_MAX; p++) begin
-        if (p * pitch + index < ROW_WORDS) row[select][ROW_WORD_BITS'(p*pitch+index)] = filling;
+        if (p * pitch + index < ROW_WORDS) row[select][ROW_WORD_BITS'(p*pitch+index)] <= filling;
       end
     end
   endfunction
@@ -219,13 +227,13 @@ module opu_array
       for (int unsigned c = 0; c < WORD_CHUNKS; c++) begin
         automatic int unsigned unit = (w * WORD_CHUNKS + c) / UNIT_CHUNKS;
         automatic int unsigned share = (w * WORD_CHUNKS + c) % UNIT_CHUNKS;
-        automatic sum_t products = (share == 0) ? '0 : unit_sum[unit];
+        automatic sum_t products = (share == 0) ? '0 : unit_sum[0][unit];
         /* verilator unroll_disable */
         for (int unsigned i = 0; i < CHUNK; i++) begin
           products = products + SUM_BITS'(row[select][w][c*CHUNK+i])
               * SUM_BITS'(operand[pixel_operand+(unit&mask)][share*CHUNK+i]);
         end
-        unit_sum[unit] = products;
+        unit_sum[0][unit] = products;
       end
     end
   endfunction
@@ -234,7 +242,9 @@ module opu_array
   function automatic logic [31:0] combined(int unsigned first, int unsigned count);
     combined = '0;
     /* verilator unroll_full */
-    for (int unsigned j = 0; j < count; j++) combined = combined + 32'(unit_sum[first+j]);
+    for (int unsigned j = 0; j < count; j++) begin
+      combined = combined + 32'(EXACT ? exact_sum[first+j] : unit_sum[MULTIPLY_STAGES-1][first+j]);
+    end
   endfunction
 
   /* verilator lint_off BLKSEQ */
@@ -243,7 +253,7 @@ module opu_array
     if (combine_i.valid && combine_i.copy) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
-        sums_o[32*l+:32] <= 32'(copied[l/MULTIPLIERS][l%MULTIPLIERS]);
+        sums_o[32*l+:32] <= 32'(copied[MULTIPLY_STAGES-1][l/MULTIPLIERS][l%MULTIPLIERS]);
       end
     end
     /* verilator unroll_full */
@@ -265,12 +275,13 @@ module opu_array
     end
 
     // multiply
-    if (multiply_i.valid && multiply_i.copy) begin
-      for (int unsigned p = 0; p < PARTS; p++) copied[p] = operand[p];
+    for (int unsigned s = MULTIPLY_STAGES - 1; s > 0; s--) begin
+      copied[s] = copied[s-1];
+      if (!EXACT) unit_sum[s] = unit_sum[s-1];
     end
-    if (multiply_i.valid && !multiply_i.copy) begin
-      if (EXACT) unit_sum = exact_sum;
-      else multiply(multiply_i.row_select, 32'(part_mask(multiply_i.layout)), 32'(row_words(multiply_i.layout)));
+    for (int unsigned p = 0; p < PARTS; p++) copied[0][p] = operand[p];
+    if (!EXACT && multiply_i.valid && !multiply_i.copy) begin
+      multiply(multiply_i.row_select, 32'(part_mask(multiply_i.layout)), 32'(row_words(multiply_i.layout)));
     end
 
     // align
@@ -284,6 +295,7 @@ module opu_array
         for (int unsigned p = 0; p < MODE_PX_MAX; p++) spread(p);
       end
     end
+    if (EXACT) operand_q <= operand;
     if (HAS_DEPTHWISE && enter_i.valid) enter();
 
     // fill

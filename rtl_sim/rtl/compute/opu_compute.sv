@@ -9,9 +9,9 @@
 // Throughput: one (weight row, pixels of the mode) step per cycle. A row of conv takes max(pixels / px, ROW_WORDS / px, 4)
 // cycles, with pre a block at least 8 for each unit; a copied block its pixels; a block of depthwise at most one cycle more than the
 // largest of its steps (pixels * parts), its reads (see opu_compute_window) and the words of the next block's weight rows.
-// From start to done an instruction alone takes its steps (the last row: its pixels only) and 6 cycles, 2 more for each unit of
-// the pre chain in the machine; before its first step conv takes max(ROW_WORDS / px, 2, 8 for each unit it passes), copy 2, depthwise max(parts of the first
-// block * ROW_WORDS, 2) and the reads of its first window. Behind another instruction all of that hides under the other's last
+// From start to done an instruction alone takes its steps (the last row: its pixels only) and 6 + MULTIPLY_STAGES cycles, 4 more for each unit of
+// the pre chain in the machine; before its first step conv takes max(ROW_WORDS / px, 3, 8 for each unit it passes), copy 3, depthwise max(parts of the first
+// block * ROW_WORDS, 3) and the reads of its first window. Behind another instruction all of that hides under the other's last
 // sweep, except that an instruction with accumulate waits for the other's last steps, as does depthwise for conv or copy
 // and the other way round.
 `include "opu_assert.svh"
@@ -163,7 +163,12 @@ module opu_compute
   assign feature_addr_o = window_idle ? pixels_addr : window_addr;
 
   // Feature words arrive; every unit of the pre chain delays them and all that belongs to them. Element u enters unit u.
-  step_t fetched_q, align_step, multiply_q, combine_q, add_q;
+  // Their memories answer in the second cycle after the read.
+  step_t fetched_q, arrived_q, align_step, multiply_q, add_q;
+  step_t multiplied_q [MULTIPLY_STAGES];  // by the cycles behind `multiply`
+  enter_t enter_q;
+  fill_t fill_q;
+  pre_load_t pre_load_q;
   localparam int unsigned DELAYS = HAS_PRE ? PRE_UNITS : 0;
   step_t pre_step [DELAYS+1];
   enter_t pre_enter [DELAYS+1];
@@ -172,9 +177,9 @@ module opu_compute
   logic [WORD_BITS-1:0] pre_feature [DELAYS+1], pre_next [DELAYS+1];
   logic [DELAYS:0] pre_drained;  // unit u and all before it
 
-  assign pre_step[0] = fetched_q;
-  assign pre_enter[0] = enter;
-  assign pre_fill[0] = fill;
+  assign pre_step[0] = arrived_q;
+  assign pre_enter[0] = enter_q;
+  assign pre_fill[0] = fill_q;
   assign pre_fill_data[0] = weight_rdata_i;
   assign pre_feature[0] = feature_rdata_i;
   assign pre_next[0] = feature_next_rdata_i;
@@ -187,7 +192,7 @@ module opu_compute
     ) u_pre (
         .clk_i,
         .rst_ni,
-        .load_i     (pre_load),
+        .load_i     (pre_load_q),
         .load_data_i(pre_rdata_i),
         .step_i     (pre_step[u]),
         .enter_i    (pre_enter[u]),
@@ -208,24 +213,37 @@ module opu_compute
   assign align_step = pre_step[DELAYS];
   if (!HAS_PRE) begin : g_no_pre
     logic unused;
-    assign unused = &{pre_rdata_i, pre_load};
+    assign unused = &{pre_rdata_i, pre_load_q};
   end
 
   always_ff @(posedge clk_i) begin
     fetched_q <= issue;
+    arrived_q <= fetched_q;
+    enter_q <= enter;
+    fill_q <= fill;
+    pre_load_q <= pre_load;
     multiply_q <= align_step;
-    combine_q <= multiply_q;
-    add_q <= combine_q;
+    multiplied_q[0] <= multiply_q;
+    for (int unsigned s = 1; s < MULTIPLY_STAGES; s++) multiplied_q[s] <= multiplied_q[s-1];
+    add_q <= multiplied_q[MULTIPLY_STAGES-1];
     if (!rst_ni) begin
       fetched_q.valid <= 1'b0;
+      arrived_q.valid <= 1'b0;
+      enter_q.valid <= 1'b0;
+      fill_q.valid <= 1'b0;
+      pre_load_q.valid <= 1'b0;
       multiply_q.valid <= 1'b0;
-      combine_q.valid <= 1'b0;
+      for (int unsigned s = 0; s < MULTIPLY_STAGES; s++) multiplied_q[s].valid <= 1'b0;
       add_q.valid <= 1'b0;
     end
   end
 
+  logic [MULTIPLY_STAGES-1:0] multiplied;
+  always_comb begin
+    for (int unsigned s = 0; s < MULTIPLY_STAGES; s++) multiplied[s] = multiplied_q[s].valid;
+  end
   assign drained = window_idle && pre_drained[DELAYS]
-      && !(issue.valid || fetched_q.valid || align_step.valid || multiply_q.valid || combine_q.valid || add_q.valid);
+      && !(issue.valid || fetched_q.valid || arrived_q.valid || align_step.valid || multiply_q.valid || multiplied != '0 || add_q.valid);
 
   logic [PSUM_BITS-1:0] sums;
 
@@ -235,7 +253,7 @@ module opu_compute
       .fill_data_i(pre_fill_data[DELAYS]),
       .align_i    (align_step),
       .multiply_i (multiply_q),
-      .combine_i  (combine_q),
+      .combine_i  (multiplied_q[MULTIPLY_STAGES-1]),
       .enter_i    (pre_enter[DELAYS]),
       .feature_i  (pre_feature[DELAYS]),
       .next_i     (pre_next[DELAYS]),
@@ -245,7 +263,7 @@ module opu_compute
   opu_accumulate u_accumulate (
       .clk_i,
       .rst_ni,
-      .combine_i   (combine_q),
+      .read_i      (multiplied_q[MULTIPLY_STAGES-2]),
       .psum_re_o,
       .psum_raddr_o,
       .step_i      (add_q),

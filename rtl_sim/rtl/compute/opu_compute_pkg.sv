@@ -184,6 +184,22 @@ package opu_compute_pkg;
     pre_t                     pre;
   } sweep_t;
 
+  // Where the loops over the sweeps of an instruction stand.
+  typedef struct packed {
+    logic [15:0]              s_left, ky_left, kx_left, g_left;  // further iterations
+    logic                     fresh;                             // first sweep of the instruction
+    logic                     first;                             // first visit of every group
+    logic                     enters;                            // first sweep of the block
+    feature_addr_t            block_addr, row_addr;
+    logic signed [Y_BITS-1:0] y;
+    logic signed [X_BITS-1:0] x;
+    logic [15:0]              index;                             // of the input step in its block
+    logic [15:0]              segment;                           // its first lane
+    groups_t                  groups;
+    psum_addr_t               psum;
+    logic                     pre_bank;
+  } loop_t;
+
   // One (sweep, pixels) step on its way through the array.
   typedef struct packed {
     logic                   valid;

@@ -2,7 +2,7 @@
 // registers and loads the parameters of the pre chain.
 //
 // start_*: valid/ready; parameters are taken at the handshake. Ready as soon as the last sweep of the instruction before
-//          has begun, so its pixels hide the first fill of the next one. One cycle after the handshake either accept_o
+//          has begun, so its pixels hide the first fill of the next one. Two cycles after the handshake either accept_o
 //          pulses or illegal_o; an illegal instruction does nothing else.
 // sweep_*: valid/ready, one per weight row or block; sweep_o is stable while it waits. Sweeps of conv start at least 4 cycles
 //          apart: the partial sum written by one is read by the next. An instruction that accumulates from the start waits
@@ -47,7 +47,8 @@ module opu_compute_rows
   localparam int unsigned FILL_BITS = $clog2(SWEEP_ROWS * ROW_WORDS + 1);
   localparam logic [1:0] MIN_GAP = 2'd3;  // sweeps of conv: this many cycles between their starts
 
-  typedef enum logic [1:0] {IDLE, PREPARE, SWEEP} state_e;
+  // PREPARE: products. PLACE: legal? The loops are set.
+  typedef enum logic [1:0] {IDLE, PREPARE, PLACE, SWEEP} state_e;
 
   state_e state_q, state_d;
   /* verilator lint_off UNUSEDSIGNAL */  // some fields go elsewhere
@@ -72,8 +73,8 @@ module opu_compute_rows
   // Only an illegal instruction leaves a fill behind.
   assign start_ready_o = state_q == IDLE && room_i && fill_left_q <= FILL_BITS'(1) && pre_left_q <= 6'd1 && !held_q;
   assign start = start_valid_i && start_ready_o;
-  assign accept_o = state_q == PREPARE && legal_q && !refused;
-  assign illegal_o = state_q == PREPARE && !(legal_q && !refused);
+  assign accept_o = state_q == PLACE && legal_q && !refused;
+  assign illegal_o = state_q == PLACE && !(legal_q && !refused);
 
   function automatic logic legal();
     automatic logic whole = 32'(params_i.slot_log2) == WORD_SHIFT;  // one pixel a word
@@ -97,23 +98,20 @@ module opu_compute_rows
   assign step_x = pixel_x << shape_q.px_log2;
   assign span = step_x - pixel_x + X_BITS'(shape_q.step);
 
-  place_t first_in, first_out;
-
   // Several blocks of partial sums need room for a tile each. Pixels of one step share a word, and lie in two.
-  logic [31:0] tile;
-  logic several;
+  place_t first_in, first_out;
+  logic [15:0] first_index_q, out_word_q;
+  logic [31:0] tile_q;
+  logic several_q;
 
   always_comb begin
-    {first_in, first_out, tile, several, refused} = '0;
-    if (state_q == PREPARE) begin
-      if (!copy_q) first_in = input_place(layout_q, p_q.ic_first);
-      first_out = conv_q ? output_place(layout_q, p_q.oc_first) : first_in;
-      several = conv_q ? 17'(first_out.index) + 17'(p_q.oc_steps) > 17'(shape_q.px_groups)
-                       : 17'(first_in.index) + 17'(p_q.ic_steps) > 17'(shape_q.steps);
-      tile = 32'(p_q.out_rows) * 32'(p_q.out_cols);
-      refused = several && 32'(p_q.psum_block_pitch) < tile;
+    first_in = copy_q ? '0 : input_place(layout_q, p_q.ic_first);
+    first_out = conv_q ? output_place(layout_q, p_q.oc_first) : first_in;
+    refused = 1'b0;
+    if (state_q == PLACE) begin
+      refused = several_q && 32'(p_q.psum_block_pitch) < tile_q;
       if (conv_q && shape_q.px_log2 != '0) begin
-        refused = several || first_out.word != '0 || p_q.pre != '0
+        refused = several_q || out_word_q != '0 || p_q.pre != '0
             || ((16'd1 << shape_q.px_log2) - 16'd1 & p_q.out_cols) != '0
             || span > X_BITS'(WORD_BYTES) + (X_BITS'(1) << p_q.slot_log2);
       end
@@ -122,30 +120,19 @@ module opu_compute_rows
 
   // ---- loops: segment (or block), kernel row, kernel column, output group ----------------------------------------------
 
-  typedef struct packed {
-    logic [15:0]              s_left, ky_left, kx_left, g_left;  // further iterations
-    logic                     fresh;                             // first sweep of the instruction
-    logic                     first;                             // first visit of every group
-    logic                     enters;                            // first sweep of the block
-    feature_addr_t            block_addr, row_addr;
-    logic signed [Y_BITS-1:0] y;
-    logic signed [X_BITS-1:0] x;
-    logic [15:0]              index;                             // of the input step in its block
-    logic [15:0]              segment;                           // its first lane
-    groups_t                  groups;
-    psum_addr_t               psum;
-    logic                     pre_bank;
-  } loop_t;
-
   loop_t loop_q;
   feature_addr_t origin_pitch_q, dilation_pitch_q, stride_pitch_q;
   groups_t groups_q;    // where the loop over output groups begins
   psum_addr_t psum_q;
 
+  // Where the loops begin, relative to the addresses of the instruction.
+  logic [15:0] group_shift_q, segment_q;
+  psum_addr_t psum_offset_q;
+  feature_addr_t block_offset_q;
   groups_t first_groups;
   psum_addr_t first_psum;
-  assign first_groups = shape_q.groups << 16'(first_out.index * shape_q.oc_groups);
-  assign first_psum = psum_addr_t'(p_q.psum) + psum_addr_t'(first_out.word) * psum_addr_t'(p_q.psum_block_pitch);
+  assign first_groups = shape_q.groups << group_shift_q;
+  assign first_psum = psum_addr_t'(p_q.psum) + psum_offset_q;
 
   logic [15:0] block_left;  // further input steps in the block
   logic [15:0] parts;       // further input steps in the sweep
@@ -159,8 +146,7 @@ module opu_compute_rows
   assign origin_x_bytes = X_BITS'(p_q.origin_x) <<< p_q.slot_log2;
   assign dilation_x_bytes = X_BITS'(p_q.dilation_x) << p_q.slot_log2;
 
-  feature_addr_t origin_pitch, next_block_addr;
-  assign origin_pitch = feature_addr_t'(p_q.origin_y) * feature_addr_t'(p_q.row_pitch);
+  feature_addr_t next_block_addr;
   assign next_block_addr = loop_q.block_addr + feature_addr_t'(p_q.block_pitch);
 
   logic take, last_sweep;
@@ -169,7 +155,7 @@ module opu_compute_rows
 
   function automatic loop_t next_loop();
     next_loop = loop_q;
-    if (state_q == PREPARE) begin
+    if (state_q == PLACE) begin
       next_loop.s_left = p_q.ic_steps - 16'd1;
       next_loop.ky_left = conv_q ? p_q.kernel_rows - 16'd1 : '0;
       next_loop.kx_left = conv_q ? p_q.kernel_cols - 16'd1 : '0;
@@ -177,13 +163,12 @@ module opu_compute_rows
       next_loop.fresh = 1'b1;
       next_loop.first = 1'b1;
       next_loop.enters = 1'b1;
-      next_loop.block_addr = feature_addr_t'(p_q.feature)
-          + feature_addr_t'(first_in.word) * feature_addr_t'(p_q.block_pitch);
-      next_loop.row_addr = next_loop.block_addr + origin_pitch;
+      next_loop.block_addr = feature_addr_t'(p_q.feature) + block_offset_q;
+      next_loop.row_addr = next_loop.block_addr + origin_pitch_q;
       next_loop.y = Y_BITS'(p_q.origin_y);
       next_loop.x = origin_x_bytes;
-      next_loop.index = first_in.index;
-      next_loop.segment = first_in.index * shape_q.step;
+      next_loop.index = first_index_q;
+      next_loop.segment = segment_q;
       next_loop.groups = first_groups;
       next_loop.psum = first_psum;
       next_loop.pre_bank = pre_bank;
@@ -350,7 +335,8 @@ module opu_compute_rows
     state_d = state_q;
     unique case (state_q)
       IDLE: if (start) state_d = PREPARE;
-      PREPARE: state_d = accept_o ? SWEEP : IDLE;
+      PREPARE: state_d = PLACE;
+      PLACE: state_d = accept_o ? SWEEP : IDLE;
       SWEEP: if (take && last_sweep) state_d = IDLE;
       default: state_d = IDLE;
     endcase
@@ -385,13 +371,24 @@ module opu_compute_rows
       legal_q <= legal();
     end
     if (state_q == PREPARE) begin
-      origin_pitch_q <= origin_pitch;
+      first_index_q <= first_in.index;
+      out_word_q <= first_out.word;
+      several_q <= conv_q ? 17'(first_out.index) + 17'(p_q.oc_steps) > 17'(shape_q.px_groups)
+                          : 17'(first_in.index) + 17'(p_q.ic_steps) > 17'(shape_q.steps);
+      tile_q <= 32'(p_q.out_rows) * 32'(p_q.out_cols);
+      block_offset_q <= feature_addr_t'(first_in.word) * feature_addr_t'(p_q.block_pitch);
+      segment_q <= first_in.index * shape_q.step;
+      group_shift_q <= first_out.index * shape_q.oc_groups;
+      psum_offset_q <= psum_addr_t'(first_out.word) * psum_addr_t'(p_q.psum_block_pitch);
+      origin_pitch_q <= feature_addr_t'(p_q.origin_y) * feature_addr_t'(p_q.row_pitch);
       dilation_pitch_q <= feature_addr_t'(p_q.dilation_y) * feature_addr_t'(p_q.row_pitch);
       stride_pitch_q <= feature_addr_t'(p_q.stride_y) * feature_addr_t'(p_q.row_pitch);
+    end
+    if (state_q == PLACE) begin
       groups_q <= first_groups;
       psum_q <= first_psum;
     end
-    if (state_q == PREPARE || take) loop_q <= next_loop();
+    if (state_q == PLACE || take) loop_q <= next_loop();
   end
 
   `OPU_STABLE(SweepStable, sweep_valid_o, sweep_ready_i, sweep_o)

@@ -1,6 +1,6 @@
 // Feature buffer: one word written, two neighbouring words read per cycle.
 //
-// Even and odd words are separate memories. first_*: word raddr_i; next_*: word raddr_i + 1. Both arrive one cycle after
+// Even and odd words are separate memories. first_*: word raddr_i; next_*: word raddr_i + 1. Both arrive two cycles after
 // their enable and keep until the next one.
 `include "opu_assert.svh"
 
@@ -62,10 +62,9 @@ module opu_feature
 
   always_ff @(posedge clk_i) begin
     if (first_re_i || next_re_i) odd_q <= odd;
+    first_rdata_o <= odd_q ? odd_rdata : even_rdata;
+    next_rdata_o <= odd_q ? even_rdata : odd_rdata;
   end
-
-  assign first_rdata_o = odd_q ? odd_rdata : even_rdata;
-  assign next_rdata_o = odd_q ? even_rdata : odd_rdata;
 
   `OPU_ASSERT(FirstInRange, first_re_i |-> 32'(raddr_i) < FEATURE_WORDS)
   `OPU_ASSERT(NextInRange, next_re_i |-> 32'(next_addr) < FEATURE_WORDS)

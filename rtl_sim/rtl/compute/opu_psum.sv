@@ -1,8 +1,8 @@
 // Partial sum memory: two banks (lower and upper half of the addresses), each with one read and one write port.
 //
-// compute_*: reads and writes any lane groups; read data one cycle later. Never refused.
+// compute_*: reads and writes any lane groups; read data two cycles later. Never refused.
 // post_*:    reads whole words; post_grant_o says in the same cycle that the read happens, refused while compute reads
-//            the same bank. The data stands there in the cycle after the grant, and no longer.
+//            the same bank. The data stands there in the second cycle after the grant, and no longer.
 `include "opu_assert.svh"
 
 module opu_psum
@@ -73,10 +73,9 @@ module opu_psum
   always_ff @(posedge clk_i) begin
     if (compute_reads) compute_bank_q <= read_bank;
     if (post_grant_o) post_bank_q <= post_bank;
+    compute_rdata_o <= compute_bank_q ? rdata[1] : rdata[0];
+    post_rdata_o <= post_bank_q ? rdata[1] : rdata[0];
   end
-
-  assign compute_rdata_o = compute_bank_q ? rdata[1] : rdata[0];
-  assign post_rdata_o = post_bank_q ? rdata[1] : rdata[0];
 
   `OPU_ASSERT(ReadInRange, compute_reads |-> 32'(compute_raddr_i) < PSUM_WORDS)
   `OPU_ASSERT(WriteInRange, compute_we_i != '0 |-> 32'(compute_waddr_i) < PSUM_WORDS)

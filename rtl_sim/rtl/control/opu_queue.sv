@@ -21,6 +21,7 @@ module opu_queue #(
     output logic [WIDTH-1:0] pop_data_o
 );
 
+  localparam int unsigned LUT_RAM_DEPTH = 16;
   localparam int unsigned POINTER_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1;
   localparam int unsigned COUNT_BITS = $clog2(DEPTH + 1);
   localparam logic [POINTER_BITS-1:0] LAST = POINTER_BITS'(DEPTH - 1);
@@ -29,15 +30,31 @@ module opu_queue #(
   logic [POINTER_BITS-1:0] head_q, tail_q;
   logic [COUNT_BITS-1:0] count_q;
 
-  logic push, pop;
+  logic push, pop, written, read;  // written, read: of `entries`
   assign push_ready_o = count_q != COUNT_BITS'(DEPTH);
   assign pop_valid_o = count_q != '0;
-  assign pop_data_o = entries[head_q];
   assign push = push_valid_i && push_ready_o;
   assign pop = pop_valid_o && pop_ready_i;
 
+  // The oldest entry of a long queue lies in a register: a block RAM shows its words late in the cycle.
+  if (DEPTH > LUT_RAM_DEPTH) begin : g_register
+    logic [WIDTH-1:0] oldest_q;
+    logic behind;  // an entry behind the oldest one
+    assign behind = count_q > COUNT_BITS'(1);
+    assign written = push && count_q != '0 && (behind || !pop);
+    assign read = pop && behind;
+    assign pop_data_o = oldest_q;
+    always_ff @(posedge clk_i) begin
+      if (pop || count_q == '0) oldest_q <= behind ? entries[head_q] : push_data_i;
+    end
+  end else begin : g_direct
+    assign written = push;
+    assign read = pop;
+    assign pop_data_o = entries[head_q];
+  end
+
   always_ff @(posedge clk_i) begin
-    if (push) entries[tail_q] <= push_data_i;
+    if (written) entries[tail_q] <= push_data_i;
   end
 
   always_ff @(posedge clk_i) begin
@@ -46,8 +63,8 @@ module opu_queue #(
       tail_q <= '0;
       count_q <= '0;
     end else begin
-      if (push) tail_q <= (tail_q == LAST) ? '0 : tail_q + POINTER_BITS'(1);
-      if (pop) head_q <= (head_q == LAST) ? '0 : head_q + POINTER_BITS'(1);
+      if (written) tail_q <= (tail_q == LAST) ? '0 : tail_q + POINTER_BITS'(1);
+      if (read) head_q <= (head_q == LAST) ? '0 : head_q + POINTER_BITS'(1);
       count_q <= count_q + COUNT_BITS'(push) - COUNT_BITS'(pop);
     end
   end

@@ -1,6 +1,6 @@
 // Fetch engine: reads the program in order and passes each word, with its index, to the queue of the engine it names.
 //
-// run_i:    level; the program at prog_base_i of the window is read while it is high. Reset before the next program.
+// run_i:    level; the program at prog_base_i of the window, named at least a cycle before, is read while it is high. Reset before the next program.
 // push_*:   one valid/ready per engine (bit e); data shared. One word per cycle; a full queue stalls the words behind it.
 // done_o:   `end` was met, the other engines are idle (others_idle_i) and all reads have come back (level, until reset).
 // fault_*:  level until reset. pc_o: index of the next word.
@@ -75,31 +75,31 @@ module opu_fetch
   state_e state_q, state_d;
 
   // ---- reads ------------------------------------------------------------------------------------------------------------
-  logic [AT_BITS-1:0] at_q, end_at, window_at, prog_bytes;
+  // Beats to the end of the program and of the window (negative beyond it): counted down, so that no address is compared.
+  logic [AT_BITS-1:0] at_q, prog_at, left_q, prog_bytes, end_at_q;
+  logic signed [AT_BITS:0] window_left_q;
   logic [ROOM_BITS-1:0] room_q, burst_beats, coming_q;
   logic begin_run, read, beat_valid, beat_pop;
   logic [BUS_BYTES*8-1:0] beat;
   logic beat_error, room_ready;
 
   assign begin_run = state_q == IDLE && run_i && !halt_i;
-  assign window_at = AT_BITS'(window_size_i >> BUS_LOG2);
+  assign prog_at = AT_BITS'(prog_base_i) >> BUS_LOG2;
   assign prog_bytes = AT_BITS'(prog_base_i) + AT_BITS'({prog_words_i, 2'b00});
-  assign end_at = (prog_bytes + AT_BITS'(BUS_BYTES - 1)) >> BUS_LOG2;
 
   // From here to the end of the aligned stretch, or of the program.
-  logic [AT_BITS-1:0] stretch, left;
+  logic [AT_BITS-1:0] stretch;
   if (BURST_LOG2 > 0) begin : g_aligned
     assign stretch = AT_BITS'(BURST) - AT_BITS'(at_q[BURST_LOG2-1:0]);
   end else begin : g_single
     assign stretch = AT_BITS'(1);
   end
-  assign left = end_at - at_q;
-  assign burst_beats = (left < stretch) ? ROOM_BITS'(left) : ROOM_BITS'(stretch);
+  assign burst_beats = (left_q < stretch) ? ROOM_BITS'(left_q) : ROOM_BITS'(stretch);
 
   // room_q counts beats that may still be asked for.
   logic more, outside;
-  assign more = state_q == READ && at_q < end_at;
-  assign outside = more && at_q + AT_BITS'(burst_beats) > window_at;
+  assign more = state_q == READ && left_q != '0;
+  assign outside = more && window_left_q < signed'((AT_BITS + 1)'(burst_beats));
   assign ar_valid_o = more && !outside && !halt_i && room_q >= burst_beats;
   assign ar_addr_o = window_base_i + ADDRESS_BITS'({at_q, {BUS_LOG2{1'b0}}});
   assign ar_beats_o = 9'(burst_beats);
@@ -189,11 +189,16 @@ module opu_fetch
   end
   assign done_o = state_q == DONE;
 
+  // The program's registers stand from the cycle before run_i on.
+  always_ff @(posedge clk_i) end_at_q <= (prog_bytes + AT_BITS'(BUS_BYTES - 1)) >> BUS_LOG2;
+
   error_e fault_q;
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q <= IDLE;
       at_q <= '0;
+      left_q <= '0;
+      window_left_q <= '0;
       room_q <= ROOM_BITS'(AHEAD_BEATS);
       coming_q <= '0;
       pc_q <= '0;
@@ -202,8 +207,15 @@ module opu_fetch
       fault_q <= ERR_NONE;
     end else begin
       state_q <= state_d;
-      if (begin_run) at_q <= AT_BITS'(prog_base_i) >> BUS_LOG2;
-      else if (read) at_q <= at_q + AT_BITS'(burst_beats);
+      if (begin_run) begin
+        at_q <= prog_at;
+        left_q <= end_at_q - prog_at;
+        window_left_q <= signed'((AT_BITS + 1)'(window_size_i >> BUS_LOG2)) - signed'((AT_BITS + 1)'(prog_at));
+      end else if (read) begin
+        at_q <= at_q + AT_BITS'(burst_beats);
+        left_q <= left_q - AT_BITS'(burst_beats);
+        window_left_q <= window_left_q - signed'((AT_BITS + 1)'(burst_beats));
+      end
       room_q <= room_q - (read ? burst_beats : '0) + ROOM_BITS'(beat_pop);
       coming_q <= coming_q + (read ? burst_beats : '0) - ROOM_BITS'(r_valid_i);
       if (begin_run) select_q <= SELECT_BITS'(prog_base_i[BUS_LOG2-1:0] >> 2);

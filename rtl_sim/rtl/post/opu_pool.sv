@@ -2,7 +2,7 @@
 // none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero). With slots_i (2 or 4, else 0)
 // an item holds that many pixels; before the maximum neighbours become one, in the half of the lanes that item_i.right names.
 // Windows of a maximum may have positions in common with the next two (item_i.again), which do not come again.
-// Latency 3 from the last item of the window, one item per cycle. Parameters are constant while items are inside.
+// Latency 4 from the last item of the window, one item per cycle. Parameters are constant while items are inside.
 `include "opu_assert.svh"
 
 module opu_pool
@@ -33,7 +33,10 @@ module opu_pool
   pool_t window [LANES];
   logic [7:0] later [2][LANES];  // maxima of the next two windows so far; -128 when a row begins
   average_t product [LANES];
-  item_t window_item_q, product_item_q;  // valid: the window is complete
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  average_t product_q [LANES];
+  /* verilator lint_on UNUSEDSIGNAL */
+  item_t window_item_q, product_item_q, round_item_q;  // valid: the window is complete
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
   function automatic void forget(logic n);
@@ -107,7 +110,8 @@ module opu_pool
       opu_round #(
           .WIDTH(AVERAGE_PRODUCT_BITS)
       ) u_round (
-          .value_i (product[l]),
+          .clk_i,
+          .value_i (product_q[l]),
           .shift_i (is_average ? shift_i : '0),
           .zero_i  (is_average ? y_zero_i : '0),
           .lo_i    (-8'sd128),
@@ -121,14 +125,14 @@ module opu_pool
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
-    if (product_item_q.valid) begin
-      if (EXACT) y = rounded;
-      else if (is_average) scale((shift_i > 6'd42) ? 6'd42 : shift_i, AVERAGE_PRODUCT_BITS'(y_zero_i));
+    /* verilator unroll_full */
+    for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= EXACT ? rounded[l] : y[l];
+    if (!EXACT && product_item_q.valid) begin
+      if (is_average) scale((shift_i > 6'd42) ? 6'd42 : shift_i, AVERAGE_PRODUCT_BITS'(y_zero_i));
       else narrow();
-      /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
     end
     if (window_item_q.valid) multiply(is_average ? AVERAGE_PRODUCT_BITS'({1'b0, mult_i}) : average_t'(1));
+    if (EXACT) product_q <= product;
     if (item_i.valid && item_i.first) start(is_average);
     if (item_i.valid && item_i.present) begin
       /* verilator unroll_full */
@@ -150,8 +154,10 @@ module opu_pool
     window_item_q.valid <= item_i.valid && item_i.last;
     window_item_q.present <= 1'b1;
     product_item_q <= window_item_q;
-    item_o <= product_item_q;
+    round_item_q <= product_item_q;
+    item_o <= round_item_q;
     if (!rst_ni) begin
+      round_item_q.valid <= 1'b0;
       window_item_q.valid <= 1'b0;
       product_item_q.valid <= 1'b0;
       item_o.valid <= 1'b0;

@@ -4,12 +4,12 @@
 // start_*: valid/ready, op and parameters taken at the handshake; up to OPEN instructions may be open, so the next one
 //          prepares while this one drains. illegal_o: see opu_post_walk; also for stages that the machine has not.
 // done_*:  valid/ready, one handshake per instruction, in order, after its last output word is written.
-// psum_*:  a read happens in a cycle with grant; without it the address is held. Other memories answer every read one
-//          cycle later. res_*, table_*: a read port of the memory for every unit that reads it.
+// psum_*:  a read happens in a cycle with grant; without it the address is held. Words of tables come one cycle after their
+//          read, those of the others two. res_*, table_*: a read port of the memory for every unit that reads it.
 // keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
 // Throughput: one window position per cycle. The units and the edges between them are those of the spec's graph (PLACE_* in
-// opu_pkg); `order` sets the multiplexers. From start to done an instruction alone takes its visits, 8 cycles, 6 more for the first
-// parameters of REQUANT, and 2 for ACT, 3 for POOL, 3 for RESIDUAL, 2 for TABLE. The parameters of further blocks are loaded meanwhile: a block takes max(visits, 9)
+// opu_pkg); `order` sets the multiplexers. From start to done an instruction alone takes its visits, 12 cycles, 7 more for the first
+// parameters of REQUANT, and 4 for ACT, PRELU and POOL, 6 for RESIDUAL, 2 for TABLE. The parameters of further blocks are loaded meanwhile: a block takes max(visits, 9)
 // cycles with REQUANT.
 `include "opu_assert.svh"
 
@@ -77,9 +77,9 @@ module opu_post
 
   post_params_t launched;
   item_t visit;
-  logic [PLACES-1:0] load_we;
-  logic load_bank;
-  logic [3:0] load_word;
+  logic [PLACES-1:0] read_we, load_we;
+  logic read_bank, load_bank;
+  logic [3:0] read_word, load_word;
 
   opu_post_walk u_walk (
       .clk_i,
@@ -100,9 +100,9 @@ module opu_post
       .visit_item_o     (visit),
       .param_re_o,
       .param_addr_o,
-      .load_we_o        (load_we),
-      .load_bank_o      (load_bank),
-      .load_word_o      (load_word)
+      .load_we_o        (read_we),
+      .load_bank_o      (read_bank),
+      .load_word_o      (read_word)
   );
 
   // Parameters of the stages: those of the instruction inside the chain.
@@ -110,15 +110,23 @@ module opu_post
   post_params_t p_q;
   chain_t chain_q;
   /* verilator lint_on UNUSEDSIGNAL */
-  item_t head_in_q;
+  item_t read_q, head_in_q;
 
   always_ff @(posedge clk_i) begin
     if (launch) begin
       p_q <= launched;
       chain_q <= decode_chain({launched.order_3, launched.order_2, launched.order});
     end
-    head_in_q <= visit;
-    if (!rst_ni) head_in_q.valid <= 1'b0;
+    read_q <= visit;
+    head_in_q <= read_q;
+    load_we <= read_we;
+    load_bank <= read_bank;
+    load_word <= read_word;
+    if (!rst_ni) begin
+      read_q.valid <= 1'b0;
+      head_in_q.valid <= 1'b0;
+      load_we <= '0;
+    end
   end
 
   // ---- units -------------------------------------------------------------------------------------------------------------
@@ -201,6 +209,6 @@ module opu_post
   end
   `OPU_ASSERT(OutputInRange, out_we_o |-> 32'(out_addr_o) < OUTPUT_WORDS)
   `OPU_ASSERT(KeptInRange, keep_we_o |-> 32'(keep_addr_o) < FEATURE_WORDS)
-  `OPU_ASSERT(LaunchIntoEmpty, launch |-> !head_in_q.valid && !exit_item.valid && !out_we_o)
+  `OPU_ASSERT(LaunchIntoEmpty, launch |-> !read_q.valid && !head_in_q.valid && !exit_item.valid && !out_we_o)
 
 endmodule

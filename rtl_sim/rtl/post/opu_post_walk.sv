@@ -1,14 +1,14 @@
 // Accepts post instructions, walks blocks, output pixels and windows, reads partial sums and loads parameters.
 //
 // start_*: valid/ready, parameters are taken at the handshake; ready as soon as the last visit of the instruction before
-//          is issued. illegal_o rises one cycle after the handshake of an illegal instruction, which does nothing else,
+//          is issued. A cycle later accept_o pulses, or illegal_o rises behind it: an illegal instruction does nothing else;
 //          and when a chain without POOL comes to a position outside the tile; then the engine stands until reset.
 // launch_o pulses with launched_params_o in the cycle before the first visit of an instruction, and only while clear_i:
 //          nothing of the instruction before is inside the chain.
 // visit_*: one window position per cycle. A present one reads its partial sum (psum_*), and is
-//          issued in the cycle of the grant; its data arrives one cycle later.
-// param_*: parameter words of the next block, read while the visits of this one run; they arrive one cycle later for the
-//          place, bank and position in load_*. Passes with units behind the requantiser that take some wait POST_HOLD cycles
+//          issued in the cycle of the grant; its data arrives two cycles later.
+// param_*: parameter words of the next block, read while the visits of this one run; load_*, one cycle later, are
+//          their place, bank and position. Passes with units behind the requantiser that take some wait POST_HOLD cycles
 //          first: the block before has then left them.
 `include "opu_assert.svh"
 
@@ -43,10 +43,12 @@ module opu_post_walk
     output logic [3:0]   load_word_o
 );
 
-  typedef enum logic [1:0] {IDLE, PREPARE, LAUNCH, VISIT} state_e;
+  // CHECK: legal? The products of addresses are made. PREPARE: the loops are set.
+  typedef enum logic [2:0] {IDLE, CHECK, PREPARE, LAUNCH, VISIT} state_e;
 
   state_e state_q, state_d;
   post_params_t p_q;
+  logic [3:0] op_q;
   /* verilator lint_off UNUSEDSIGNAL */  // the stages use the other fields
   chain_t chain_q;
   /* verilator lint_on UNUSEDSIGNAL */
@@ -60,8 +62,8 @@ module opu_post_walk
   /* verilator lint_on UNUSEDSIGNAL */
   assign start_ready_o = state_q == IDLE && room_i;
   assign start = start_valid_i && start_ready_o;
-  assign accept_o = start && legal;
-  assign chain = decode_chain({params_i.order_3, params_i.order_2, params_i.order});
+  assign accept_o = state_q == CHECK && legal;
+  assign chain = decode_chain({p_q.order_3, p_q.order_2, p_q.order});
 
   function automatic logic is_power(logic [15:0] mult);  // of two, or 0
     is_power = (mult & (mult - 16'd1)) == '0;
@@ -72,28 +74,28 @@ module opu_post_walk
   always_comb begin
     maximum = 1'b0;
     for (int unsigned u = 0; u < POOL_UNITS; u++) begin
-      if (PLACE_BANK[chain.pool] == 4'(u)) maximum = params_i.pool_kind[u] == POOL_MAX;
+      if (PLACE_BANK[chain.pool] == 4'(u)) maximum = p_q.pool_kind[u] == POOL_MAX;
     end
     sides_legal = 1'b1;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       if (chain.residual[u]) begin
-        if (chain.product[u] != (params_i.res_kind[u] == RESIDUAL_MULTIPLY)) sides_legal = 1'b0;
-        if (MULT_BITS == 0 && !(is_power(params_i.res_a_mult[u])
-            && (is_power(params_i.res_b_mult[u]) || chain.product[u]))) sides_legal = 1'b0;
+        if (chain.product[u] != (p_q.res_kind[u] == RESIDUAL_MULTIPLY)) sides_legal = 1'b0;
+        if (MULT_BITS == 0 && !(is_power(p_q.res_a_mult[u])
+            && (is_power(p_q.res_b_mult[u]) || chain.product[u]))) sides_legal = 1'b0;
       end
     end
   end
 
   always_comb begin
-    legal = op_i == OP_POST_RUN && chain.legal && sides_legal
-        && params_i.out_rows != '0 && params_i.out_cols != '0
-        && params_i.win_rows != '0 && params_i.win_cols != '0
-        && params_i.stride_y != '0 && params_i.stride_x != '0 && params_i.blocks != '0;
-    if (chain.pool == AT_EXIT && (params_i.win_rows != 8'd1 || params_i.win_cols != 8'd1)) legal = 1'b0;
-    if (params_i.pool_slots != '0 && !((params_i.pool_slots == 3'd2 || params_i.pool_slots == 3'd4)
-        && 32'(params_i.pool_slots) <= MODE_PX_MAX && chain.pool != AT_EXIT && maximum
-        && params_i.win_cols == 8'd2 && params_i.stride_x == 8'd2)) legal = 1'b0;
-    if (!HAS_KEEP && params_i.keep != '0) legal = 1'b0;
+    legal = op_q == OP_POST_RUN && chain.legal && sides_legal
+        && p_q.out_rows != '0 && p_q.out_cols != '0
+        && p_q.win_rows != '0 && p_q.win_cols != '0
+        && p_q.stride_y != '0 && p_q.stride_x != '0 && p_q.blocks != '0;
+    if (chain.pool == AT_EXIT && (p_q.win_rows != 8'd1 || p_q.win_cols != 8'd1)) legal = 1'b0;
+    if (p_q.pool_slots != '0 && !((p_q.pool_slots == 3'd2 || p_q.pool_slots == 3'd4)
+        && 32'(p_q.pool_slots) <= MODE_PX_MAX && chain.pool != AT_EXIT && maximum
+        && p_q.win_cols == 8'd2 && p_q.stride_x == 8'd2)) legal = 1'b0;
+    if (!HAS_KEEP && p_q.keep != '0) legal = 1'b0;
   end
 
   // ---- loops: block, output row, output column, window column, window row ----------------------------------------------
@@ -113,11 +115,10 @@ module opu_post_walk
   loop_t loop_q, loop_d;
 
   // Address steps: origin (from row 0 to the first window), output row to output row, window row to window row.
-  psum_addr_t psum_origin, psum_origin_q, psum_stride_q;
+  psum_addr_t psum_origin_q, psum_stride_q;
   residual_addr_t [RESIDUAL_UNITS-1:0] res_origin, res_origin_q, res_stride, res_stride_q, res_step;
   logic [RESIDUAL_UNITS-1:0] by_visit;  // the residual follows the visits, not the output pixels
   assign by_visit = chain_q.before_pool;
-  assign psum_origin = psum_addr_t'(p_q.origin_y) * psum_addr_t'(p_q.psum_row_pitch);
 
   psum_addr_t next_psum_block, next_psum_window;
   residual_addr_t [RESIDUAL_UNITS-1:0] next_res_block, next_res_window;
@@ -132,9 +133,9 @@ module opu_post_walk
   for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_side
     residual_addr_t pitch;
     assign pitch = residual_addr_t'(p_q.res_row_pitch[u]);
-    assign res_origin[u] = by_visit[u] ? residual_addr_t'(p_q.origin_y) * pitch : '0;
+    assign res_origin[u] = chain.before_pool[u] ? residual_addr_t'(p_q.origin_y) * pitch : '0;
     assign res_step[u] = by_visit[u] ? pitch : '0;
-    assign res_stride[u] = by_visit[u] ? residual_addr_t'(p_q.stride_y) * pitch : pitch;
+    assign res_stride[u] = chain.before_pool[u] ? residual_addr_t'(p_q.stride_y) * pitch : pitch;
     assign next_res_block[u] = loop_q.res_block[u] + residual_addr_t'(p_q.res_block_pitch[u]);
     assign next_res_window[u] = loop_q.res_window[u] + res_stride_q[u];
   end
@@ -168,11 +169,11 @@ module opu_post_walk
       loop_d.y = Y_BITS'(p_q.origin_y);
       loop_d.x = Y_BITS'(p_q.origin_x);
       loop_d.psum_block = psum_addr_t'(p_q.psum);
-      loop_d.psum_window = psum_addr_t'(p_q.psum) + psum_origin;
+      loop_d.psum_window = psum_addr_t'(p_q.psum) + psum_origin_q;
       loop_d.psum_row = loop_d.psum_window;
       for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
         loop_d.res_block[u] = residual_addr_t'(p_q.res[u]);
-        loop_d.res_window[u] = residual_addr_t'(p_q.res[u]) + res_origin[u];
+        loop_d.res_window[u] = residual_addr_t'(p_q.res[u]) + res_origin_q[u];
       end
       loop_d.res_row = loop_d.res_window;
       loop_d.res_x = '0;
@@ -257,15 +258,14 @@ module opu_post_walk
 
   assign block_begins = issue && block_first_q;
   assign hold = hold_q != '0 || (block_begins && chain_q.late);
-  assign load_wanted = load_due_q || (accept_o && chain.words != '0)
-      || (block_begins && chain_q.words != '0 && loop_q.b_left != '0);
+  assign load_wanted = load_due_q || (block_begins && chain_q.words != '0 && loop_q.b_left != '0);
   assign load_start = load_wanted && !hold;
   assign param_re_o = load_left_q != '0;
   assign param_addr_o = param_addr_q;
 
   always_comb begin
     load_left_d = load_left_q;
-    if (load_start) load_left_d = accept_o ? chain.words : chain_q.words;
+    if (load_start) load_left_d = chain_q.words;
     else if (param_re_o) load_left_d = load_left_q - words_t'(1);
   end
 
@@ -286,7 +286,7 @@ module opu_post_walk
 
   always_ff @(posedge clk_i) begin
     if (param_re_o) param_addr_q <= param_addr_q + param_addr_t'(1);
-    if (accept_o) param_addr_q <= param_addr_t'(params_i.param);
+    if (accept_o) param_addr_q <= param_addr_t'(p_q.param);
     load_bank_o <= load_bank_q;
     load_word_o <= 4'(load_count_q - load_first);
     load_count_q <= load_start ? '0 : load_count_q + words_t'(param_re_o);
@@ -325,7 +325,8 @@ module opu_post_walk
   always_comb begin
     state_d = state_q;
     unique case (state_q)
-      IDLE: if (accept_o) state_d = PREPARE;
+      IDLE: if (start) state_d = CHECK;
+      CHECK: state_d = legal ? PREPARE : IDLE;
       PREPARE: state_d = LAUNCH;
       LAUNCH: if (launch_o) state_d = VISIT;
       VISIT: if (issue && all_last) state_d = IDLE;
@@ -344,10 +345,10 @@ module opu_post_walk
       load_bank_q <= 1'b0;
     end else begin
       state_q <= state_d;
-      illegal_o <= (start && !legal) || (may_visit && !in_tile && !(chain_q.pool != AT_EXIT));
+      illegal_o <= (state_q == CHECK && !legal) || (may_visit && !in_tile && !(chain_q.pool != AT_EXIT));
       load_left_q <= load_left_d;
       load_we_o <= load_we;
-      load_due_q <= load_wanted && hold;
+      load_due_q <= (load_wanted && hold) || (accept_o && chain.words != '0);
       if (block_begins && chain_q.late) hold_q <= HOLD_BITS'(POST_HOLD - 1);
       else if (hold_q != '0) hold_q <= hold_q - HOLD_BITS'(1);
       if (load_start) load_bank_q <= !load_bank_q;
@@ -356,16 +357,19 @@ module opu_post_walk
 
   // Parameters, loops: loaded before they are used, so without reset.
   always_ff @(posedge clk_i) begin
-    if (accept_o) begin
+    if (start) begin
       p_q <= params_i;
+      op_q <= op_i;
+    end
+    if (state_q == CHECK) begin
       chain_q <= chain;
       maximum_q <= maximum;
-    end
-    if (state_q == PREPARE) begin
-      psum_origin_q <= psum_origin;
+      psum_origin_q <= psum_addr_t'(p_q.origin_y) * psum_addr_t'(p_q.psum_row_pitch);
       psum_stride_q <= psum_addr_t'(p_q.stride_y) * psum_addr_t'(p_q.psum_row_pitch);
       res_origin_q <= res_origin;
       res_stride_q <= res_stride;
+    end
+    if (state_q == PREPARE) begin
       kept_q <= kept;
       more_cols_q <= ((kept == '0) ? p_q.win_cols : p_q.stride_x) - 8'd1;
       window_step_q <= Y_BITS'(1) - ((kept == '0) ? Y_BITS'(common) : '0);

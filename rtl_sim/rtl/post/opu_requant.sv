@@ -1,9 +1,9 @@
 // Head of the post chain: partial sums to int8. REQUANT: clamp(rne((v + bias) * mult / 2**shift) + zero), or the low 8
-// bits. Latency 3, one word per cycle.
+// bits. Latency 5, one word per cycle.
 //
 // load_*: one parameter word into one of the two banks of per-lane parameters; the word holds 8 bytes for each of LANES / 8
-//         lanes: int32 bias, uint16 mult, int8 shift (0..47), zero. a bank must
-//         not be loaded while items that use it are inside. Without multipliers (MULT_BITS 0) mult is 0 or 1 and shift
+//         lanes: int32 bias, uint16 mult, int8 shift (0..47), zero. A bank may be loaded from the cycle on in which the
+//         last item that uses it is in its third stage. Without multipliers (MULT_BITS 0) mult is 0 or 1 and shift
 //         -16..47.
 //
 // One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
@@ -39,10 +39,16 @@ module opu_requant
   logic signed [6:0] shift [2][LANES];
   logic signed [31:0] psum [LANES];
   requant_t sum [LANES];
+  requant_t early [LANES];    // the product, where a simulator has it a cycle earlier
   requant_t product [LANES];
   logic [7:0] y [LANES];
 
-  item_t sum_item_q, product_item_q;
+  item_t sum_item_q, multiply_item_q, product_item_q, round_item_q;
+
+  // Shifts are used two cycles behind the factors, and written a cycle behind them.
+  logic shift_we_q, shift_bank_q;
+  logic [3:0] shift_word_q;
+  logic [LANES/8-1:0][6:0] shift_data_q;
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
   function automatic void add_bias(logic bank, logic requant);
@@ -56,8 +62,8 @@ module opu_requant
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
       automatic requant_t factor = requant ? REQUANT_BITS'({1'b0, mult[bank][l]}) : requant_t'(1);
-      if (MULT_BITS > 0) product[l] = sum[l] * factor;
-      else product[l] = factor[0] ? sum[l] << ((requant && shift[bank][l] < 0) ? 5'(-shift[bank][l]) : 5'd0) : '0;
+      if (MULT_BITS > 0) early[l] = sum[l] * factor;
+      else early[l] = factor[0] ? sum[l] << ((requant && shift[bank][l] < 0) ? 5'(-shift[bank][l]) : 5'd0) : '0;
     end
   endfunction
 
@@ -80,68 +86,92 @@ module opu_requant
   // Where widths are exact (synthesis): a DSP slice has 25 x 18 bits, so the highest bits of the sum are multiplied in tables.
   // Without multipliers value and divisor are 2**16 times as large when they are rounded: no left shift is left.
   localparam int unsigned LEFT = (MULT_BITS > 0) ? 0 : 16;
-  requant_t scaled [LANES];
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  logic signed [32:0] sum_q [LANES];
+  /* verilator lint_on UNUSEDSIGNAL */
   logic [7:0] rounded [LANES];
+  logic [7:0] narrowed [LANES];
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_exact
       logic signed [6:0] amount;
+      requant_t product_q;
       assign amount = product_item_q.bank ? shift[1][l] : shift[0][l];
       if (MULT_BITS > 0) begin : g_multiply
         logic [15:0] factor;
         logic signed [25:0] high;
+        logic signed [40:0] low_q;
         assign factor = !requant_i ? 16'd1 : sum_item_q.bank ? mult[1][l] : mult[0][l];
         opu_multiply_soft #(
             .X_BITS     (9),
-            .FACTOR_BITS(17)
+            .FACTOR_BITS(17),
+            .FIRST_DIGITS(3)
         ) u_multiply (
-            .x_i      (sum[l][32:24]),
+            .clk_i,
+            .x_i      (sum_q[l][32:24]),
             .factor_i ({1'b0, factor}),
             .product_o(high)
         );
-        assign scaled[l] = REQUANT_BITS'(sum[l][23:0]) * REQUANT_BITS'(factor) + (REQUANT_BITS'(high) <<< 24);
+        always_ff @(posedge clk_i) begin
+          low_q <= 41'(sum_q[l][23:0]) * 41'(factor);
+          product_q <= REQUANT_BITS'(low_q) + (REQUANT_BITS'(high) <<< 24);
+        end
       end else begin : g_power
-        assign scaled[l] = (!requant_i || (sum_item_q.bank ? mult[1][l][0] : mult[0][l][0])) ? sum[l] : '0;
+        requant_t scaled_q;
+        always_ff @(posedge clk_i) begin
+          scaled_q <= (!requant_i || (sum_item_q.bank ? mult[1][l][0] : mult[0][l][0])) ? REQUANT_BITS'(sum_q[l]) : '0;
+          product_q <= scaled_q;
+        end
       end
       opu_round #(
           .WIDTH(REQUANT_BITS)
       ) u_round (
-          .value_i (product[l] <<< LEFT),
+          .clk_i,
+          .value_i (product_q <<< LEFT),
           .shift_i (6'(amount + 7'(LEFT))),
           .zero_i,
           .lo_i    (-8'sd128),
           .hi_i    (8'sd127),
           .result_o(rounded[l])
       );
+      always_ff @(posedge clk_i) if (!requant_i) narrowed[l] <= product_q[7:0];
     end else begin : g_none
-      assign scaled[l] = '0;
       assign rounded[l] = '0;
+      assign narrowed[l] = '0;
     end
   end
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
-    if (product_item_q.valid && product_item_q.present) begin
-      if (EXACT && requant_i) y = rounded;
-      else if (requant_i) scale(product_item_q.bank, REQUANT_BITS'(zero_i));
-      else narrow();
-      /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
-    end
-    if (sum_item_q.valid && sum_item_q.present) begin
-      if (EXACT) product = scaled;
-      else multiply(sum_item_q.bank, requant_i);
+    /* verilator unroll_full */
+    for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= !EXACT ? y[l] : requant_i ? rounded[l] : narrowed[l];
+    if (!EXACT) begin
+      if (product_item_q.valid && product_item_q.present) begin
+        if (requant_i) scale(product_item_q.bank, REQUANT_BITS'(zero_i));
+        else narrow();
+      end
+      if (multiply_item_q.valid && multiply_item_q.present) product = early;
+      if (sum_item_q.valid && sum_item_q.present) multiply(sum_item_q.bank, requant_i);
     end
     if (item_i.valid && item_i.present) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) psum[l] = psum_i[32*l+:32];
       add_bias(item_i.bank, requant_i);
+      if (EXACT) begin
+        /* verilator unroll_full */
+        for (int unsigned l = 0; l < LANES; l++) sum_q[l] <= 33'(sum[l]);
+      end
     end
     if (load_we_i) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < LANES / 8; i++) begin
-        bias[load_bank_i][32'(load_word_i)*(LANES/8)+i] = load_data_i[64*i+:32];
-        mult[load_bank_i][32'(load_word_i)*(LANES/8)+i] = load_data_i[64*i+32+:16];
-        shift[load_bank_i][32'(load_word_i)*(LANES/8)+i] = load_data_i[64*i+48+:7];
+        bias[load_bank_i][32'(load_word_i)*(LANES/8)+i] <= load_data_i[64*i+:32];
+        mult[load_bank_i][32'(load_word_i)*(LANES/8)+i] <= load_data_i[64*i+32+:16];
+      end
+    end
+    if (shift_we_q) begin
+      /* verilator unroll_full */
+      for (int unsigned i = 0; i < LANES / 8; i++) begin
+        shift[shift_bank_q][32'(shift_word_q)*(LANES/8)+i] <= shift_data_q[i];
       end
     end
   end
@@ -149,10 +179,18 @@ module opu_requant
 
   always_ff @(posedge clk_i) begin
     sum_item_q <= item_i;
-    product_item_q <= sum_item_q;
-    item_o <= product_item_q;
+    multiply_item_q <= sum_item_q;
+    product_item_q <= multiply_item_q;
+    round_item_q <= product_item_q;
+    item_o <= round_item_q;
+    shift_we_q <= load_we_i && rst_ni;
+    shift_bank_q <= load_bank_i;
+    shift_word_q <= load_word_i;
+    for (int unsigned i = 0; i < LANES / 8; i++) shift_data_q[i] <= load_data_i[64*i+48+:7];
     if (!rst_ni) begin
       sum_item_q.valid <= 1'b0;
+      multiply_item_q.valid <= 1'b0;
+      round_item_q.valid <= 1'b0;
       product_item_q.valid <= 1'b0;
       item_o.valid <= 1'b0;
     end

@@ -1,7 +1,7 @@
 // RESIDUAL: clamp(rne(((a - a_zero) * a_mult + (b - b_zero) * b_mult) / 2**shift) + y_zero), b from the residual buffer; or, on
 // machines with products, clamp(rne((a - a_zero) * a_mult * (b - b_zero) / 2**shift) + y_zero).
-// The address goes out with the item, its word comes back one cycle later; a is scaled meanwhile, so that sum and product
-// take one multiplier more. Latency 3, one word per cycle. Items that are not present do not read. Parameters are constant
+// The address goes out with the item, its word comes back two cycles later; a is scaled meanwhile, so that sum and product
+// take one multiplier more. Latency 6, one word per cycle. Items that are not present do not read. Parameters are constant
 // while items are inside. Without multipliers (MULT_BITS 0) a_mult and b_mult are 0 or powers of two, and shift.
 module opu_residual
   import opu_pkg::*;
@@ -33,9 +33,15 @@ module opu_residual
   logic [7:0] a [LANES];
   logic [7:0] b [LANES];
   logic [7:0] y [LANES];
-  scaled_t scaled_a [LANES];
+  scaled_t early_a [LANES];    // scaled, where a simulator has it a cycle earlier
+  scaled_t scaled_a [LANES];   // when b is there
+  scaled_t other_a [LANES];    // when b is scaled
+  residual_t scaled_b [LANES]; // or the product
   residual_t total [LANES];
-  item_t read_item_q, total_item_q;
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  residual_t total_q [LANES];
+  /* verilator lint_on UNUSEDSIGNAL */
+  item_t read_item_q, word_item_q, scaled_item_q, total_item_q, round_item_q;
 
   assign re_o = item_i.valid && item_i.present;
   assign addr_o = item_i.res_addr[UNIT];
@@ -53,14 +59,14 @@ module opu_residual
   function automatic void scale_a(residual_t zero, residual_t mult, logic [3:0] log2);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      scaled_a[l] = SCALED_BITS'(times(RESIDUAL_BITS'(signed'(a[l])) - zero, mult, log2));
+      early_a[l] = SCALED_BITS'(times(RESIDUAL_BITS'(signed'(a[l])) - zero, mult, log2));
     end
   endfunction
 
-  function automatic void add(residual_t zero, residual_t mult, logic [3:0] log2);
+  function automatic void scale_b(residual_t zero, residual_t mult, logic [3:0] log2);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      total[l] = RESIDUAL_BITS'(scaled_a[l]) + times(RESIDUAL_BITS'(signed'(b[l])) - zero, mult, log2);
+      scaled_b[l] = times(RESIDUAL_BITS'(signed'(b[l])) - zero, mult, log2);
     end
   endfunction
 
@@ -70,8 +76,15 @@ module opu_residual
     for (int unsigned l = 0; l < LANES; l++) begin
       automatic residual_t other = RESIDUAL_BITS'(scaled_a[l]);
       automatic residual_t centred = RESIDUAL_BITS'(signed'(b[l])) - zero;
-      if (MULT_BITS > 0) total[l] = centred * (product ? other : mult) + (product ? '0 : other);
-      else total[l] = product ? centred * other : other + times(centred, mult, log2);
+      if (MULT_BITS > 0) scaled_b[l] = centred * (product ? other : mult);
+      else scaled_b[l] = product ? centred * other : times(centred, mult, log2);
+    end
+  endfunction
+
+  function automatic void add(logic product);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) begin
+      total[l] = scaled_b[l] + (product ? '0 : RESIDUAL_BITS'(other_a[l]));
     end
   endfunction
 
@@ -96,7 +109,8 @@ module opu_residual
       opu_round #(
           .WIDTH(RESIDUAL_BITS)
       ) u_round (
-          .value_i (total[l]),
+          .clk_i,
+          .value_i (total_q[l]),
           .shift_i,
           .zero_i  (y_zero_i),
           .lo_i    (-8'sd128),
@@ -112,6 +126,7 @@ module opu_residual
           .FACTOR_BITS (17),
           .PRODUCT_BITS(SCALED_BITS)
       ) u_scale_a (
+          .clk_i,
           .x_i      (9'(signed'(value_i[8*l+:8])) - 9'(a_zero_i)),
           .factor_i ({1'b0, a_mult_i}),
           .product_o(soft_a[l])
@@ -123,35 +138,44 @@ module opu_residual
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
-    if (total_item_q.valid && total_item_q.present) begin
-      if (EXACT) y = rounded;
-      else scale((shift_i > LIMIT) ? LIMIT : shift_i, RESIDUAL_BITS'(y_zero_i));
-      /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
+    /* verilator unroll_full */
+    for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= EXACT ? rounded[l] : y[l];
+    if (!EXACT && total_item_q.valid && total_item_q.present) begin
+      scale((shift_i > LIMIT) ? LIMIT : shift_i, RESIDUAL_BITS'(y_zero_i));
     end
-    if (read_item_q.valid && read_item_q.present) begin
+    if (scaled_item_q.valid && scaled_item_q.present) add(HAS_PRODUCT && kind_i == RESIDUAL_MULTIPLY);
+    if (EXACT) total_q <= total;
+    if (word_item_q.valid && word_item_q.present) begin
+      other_a = scaled_a;
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) b[l] = rdata_i[8*l+:8];
       if (HAS_PRODUCT) begin
         combine(kind_i == RESIDUAL_MULTIPLY, RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
       end else begin
-        add(RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
+        scale_b(RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
       end
     end
-    if (re_o) begin
+    if (SOFT) scaled_a = soft_a;
+    else if (read_item_q.valid && read_item_q.present) scaled_a = early_a;
+    if (re_o && !SOFT) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) a[l] = value_i[8*l+:8];
-      if (SOFT) scaled_a = soft_a;
-      else scale_a(RESIDUAL_BITS'(a_zero_i), RESIDUAL_BITS'({1'b0, a_mult_i}), log2_of(a_mult_i));
+      scale_a(RESIDUAL_BITS'(a_zero_i), RESIDUAL_BITS'({1'b0, a_mult_i}), log2_of(a_mult_i));
     end
   end
   /* verilator lint_on BLKSEQ */
 
   always_ff @(posedge clk_i) begin
     read_item_q <= item_i;
-    total_item_q <= read_item_q;
-    item_o <= total_item_q;
+    word_item_q <= read_item_q;
+    scaled_item_q <= word_item_q;
+    total_item_q <= scaled_item_q;
+    round_item_q <= total_item_q;
+    item_o <= round_item_q;
     if (!rst_ni) begin
+      word_item_q.valid <= 1'b0;
+      scaled_item_q.valid <= 1'b0;
+      round_item_q.valid <= 1'b0;
       read_item_q.valid <= 1'b0;
       total_item_q.valid <= 1'b0;
       item_o.valid <= 1'b0;

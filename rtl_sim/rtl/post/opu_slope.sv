@@ -1,4 +1,4 @@
-// A slope `pos` at and above the zero point, and one for every lane below it; / 2**shift, zero point, clamp. Latency 2, one word
+// A slope `pos` at and above the zero point, and one for every lane below it; / 2**shift, zero point, clamp. Latency 4, one word
 // per cycle. Parameters are constant while items are inside, below_i while an item that is present enters.
 // SAME: all lanes have the slope of lane 0 below.
 module opu_slope
@@ -26,8 +26,9 @@ module opu_slope
 
   logic [7:0] x [LANES];
   logic [7:0] y [LANES];
+  scaled_t early [LANES];    // the product, where a simulator has it a cycle earlier
   scaled_t product [LANES];
-  item_t product_item_q;
+  item_t multiply_item_q, product_item_q, round_item_q;
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
   function automatic void multiply(scaled_t x_zero, scaled_t pos, scaled_t same);
@@ -35,7 +36,7 @@ module opu_slope
     for (int unsigned l = 0; l < LANES; l++) begin
       automatic scaled_t centred = SCALED_BITS'(signed'(x[l])) - x_zero;
       automatic scaled_t below = SAME ? same : SCALED_BITS'(below_i[l]);
-      product[l] = centred * ((centred < 0) ? below : pos);
+      early[l] = centred * ((centred < 0) ? below : pos);
     end
   endfunction
 
@@ -48,25 +49,28 @@ module opu_slope
   endfunction
 
   // Where widths are exact (synthesis).
-  scaled_t scaled [LANES];
   logic [7:0] rounded [LANES];
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_exact
       logic signed [8:0] centred;
+      scaled_t scaled, product_q;
+      always_ff @(posedge clk_i) product_q <= scaled;
       assign centred = 9'(signed'(value_i[8*l+:8])) - 9'(x_zero_i);
       opu_multiply_soft #(
           .X_BITS      (9),
           .FACTOR_BITS (17),
           .PRODUCT_BITS(SCALED_BITS)
       ) u_multiply (
+          .clk_i,
           .x_i      (centred),
           .factor_i ((centred < 0) ? below_i[SAME ? 0 : l] : {1'b0, pos_i}),
-          .product_o(scaled[l])
+          .product_o(scaled)
       );
       opu_round #(
           .WIDTH(SCALED_BITS)
       ) u_round (
-          .value_i (product[l]),
+          .clk_i,
+          .value_i (product_q),
           .shift_i,
           .zero_i  (y_zero_i),
           .lo_i,
@@ -74,32 +78,36 @@ module opu_slope
           .result_o(rounded[l])
       );
     end else begin : g_none
-      assign scaled[l] = '0;
       assign rounded[l] = '0;
     end
   end
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
-    if (product_item_q.valid && product_item_q.present) begin
-      if (EXACT) y = rounded;
-      else scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i), SCALED_BITS'(lo_i), SCALED_BITS'(hi_i));
-      /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= y[l];
+    /* verilator unroll_full */
+    for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= EXACT ? rounded[l] : y[l];
+    if (!EXACT) begin
+      if (product_item_q.valid && product_item_q.present) begin
+        scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i), SCALED_BITS'(lo_i), SCALED_BITS'(hi_i));
+      end
+      if (multiply_item_q.valid && multiply_item_q.present) product = early;
     end
     if (item_i.valid && item_i.present) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) x[l] = value_i[8*l+:8];
-      if (EXACT) product = scaled;
-      else multiply(SCALED_BITS'(x_zero_i), SCALED_BITS'({1'b0, pos_i}), SCALED_BITS'(below_i[0]));
+      if (!EXACT) multiply(SCALED_BITS'(x_zero_i), SCALED_BITS'({1'b0, pos_i}), SCALED_BITS'(below_i[0]));
     end
   end
   /* verilator lint_on BLKSEQ */
 
   always_ff @(posedge clk_i) begin
-    product_item_q <= item_i;
-    item_o <= product_item_q;
+    multiply_item_q <= item_i;
+    product_item_q <= multiply_item_q;
+    round_item_q <= product_item_q;
+    item_o <= round_item_q;
     if (!rst_ni) begin
+      multiply_item_q.valid <= 1'b0;
+      round_item_q.valid <= 1'b0;
       product_item_q.valid <= 1'b0;
       item_o.valid <= 1'b0;
     end

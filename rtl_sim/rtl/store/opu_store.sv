@@ -61,23 +61,47 @@ module opu_store
 
   `OPU_ASSERT_STATIC(BusDividesWord, WORD_BEATS * BUS_BYTES == WORD_BYTES && WORD_BEATS > 0)
 
+  typedef struct packed {
+    logic [RUN_BITS-1:0] run;
+    logic [15:0]         gap;
+    logic [31:0]         dram;
+    logic [15:0]         rows;
+    logic [7:0]          repeats;
+    logic [21:0]         row_pitch;
+    logic [15:0]         blocks;
+    logic [21:0]         block_pitch;
+    logic [PC_BITS-1:0]  pc;
+  } shape_t;
+
   // ---- start ------------------------------------------------------------------------------------------------------------
   logic legal, start, walk_ready, word_ready;
+  logic [1:0] given_q;
   logic [31:0] dram;
   logic [7:0] repeat_rows, repeat_cols;
   logic [16:0] word_pitch;
-  logic [RUN_BITS-1:0] run;                          // DRAM words of a run, gaps between its words included
   assign dram = {params_i.dram_hi, params_i.dram_lo};
   assign repeat_rows = HAS_UPSAMPLE ? params_i.repeat_rows : '0;
   assign repeat_cols = HAS_UPSAMPLE ? params_i.repeat_cols : '0;
   assign word_pitch = 17'(params_i.word_gap) + 17'(repeat_cols) + 17'd1;
-  assign run = RUN_BITS'(params_i.run) * RUN_BITS'(word_pitch) - RUN_BITS'(params_i.word_gap);
   assign legal = params_i.run != '0 && params_i.rows != '0 && params_i.blocks != '0
       && (dram & 32'(WORD_BYTES - 1)) == '0
       && 32'(params_i.skip_low) + 32'(params_i.skip_high) < WORD_BYTES
       && repeat_rows == params_i.repeat_rows && repeat_cols == params_i.repeat_cols;
-  assign start_ready_o = walk_ready && word_ready && !halt_i;
+  assign start_ready_o = walk_ready && word_ready && !halt_i && !given_q[0] && !given_q[1];
   assign start = start_valid_i && start_ready_o;
+
+  // The walk begins two cycles after the start: DRAM words of a run, gaps between its words included, take a product and a sum.
+  shape_t shape_q;
+  always_ff @(posedge clk_i) begin
+    given_q <= rst_ni ? {given_q[0], start && legal} : '0;
+    if (start) begin
+      shape_q <= '{run: RUN_BITS'(params_i.run) * RUN_BITS'(word_pitch), gap: params_i.word_gap, dram: dram, rows: params_i.rows,
+                   repeats: repeat_rows, row_pitch: params_i.row_pitch, blocks: params_i.blocks,
+                   block_pitch: params_i.block_pitch, pc: pc_i};
+    end else if (given_q[0]) begin
+      shape_q.run <= shape_q.run - RUN_BITS'(shape_q.gap);
+    end
+  end
 
   // ---- addresses: every burst enters three queues, for aw, w and b ----------------------------------------------------------
   logic burst_valid, burst_ready, burst_last, walk_fault;
@@ -97,17 +121,17 @@ module opu_store
       .halt_i,
       .window_base_i,
       .window_size_i,
-      .start_valid_i(start_valid_i && word_ready && legal && !halt_i),
+      .start_valid_i(given_q[1] && !halt_i),
       .start_ready_o(walk_ready),
-      .dram_i       (dram),
+      .dram_i       (shape_q.dram),
       .shift_i      (3'($clog2(WORD_BEATS))),
-      .run_i        (run),
-      .rows_i       (params_i.rows),
-      .repeats_i    (repeat_rows),
-      .row_pitch_i  (params_i.row_pitch),
-      .blocks_i     (params_i.blocks),
-      .block_pitch_i(params_i.block_pitch),
-      .pc_i,
+      .run_i        (shape_q.run),
+      .rows_i       (shape_q.rows),
+      .repeats_i    (shape_q.repeats),
+      .row_pitch_i  (shape_q.row_pitch),
+      .blocks_i     (shape_q.blocks),
+      .block_pitch_i(shape_q.block_pitch),
+      .pc_i         (shape_q.pc),
       .burst_valid_o(burst_valid),
       .burst_ready_i(burst_ready),
       .burst_addr_o (burst_addr),
@@ -288,6 +312,7 @@ module opu_store
   assign fault_code_o = fault_code_q;
   assign fault_pc_o = fault_pc_q;
 
+  `OPU_ASSERT(WalkTakesShapes, given_q[1] && !halt_i |-> walk_ready)
   `OPU_STABLE(AddressStable, aw_valid_o, aw_ready_i, {aw_addr_o, aw_beats_o})
   `OPU_STABLE(DataStable, w_valid_o, w_ready_i, {w_data_o, w_strobe_o, w_last_o})
   `OPU_ASSERT(AnswerIsExpected, b_valid_i |-> answer_valid)

