@@ -92,7 +92,7 @@ MACHINES = {
 }
 
 
-def keeps_its_page(monkeypatch, folder, seed, spec, rounds, defines=()):
+def keeps_its_page(folder, seed, spec, rounds, defines=()):
     run_bench(
         folder,
         top="opu_compute_bench",
