@@ -16,6 +16,7 @@ from opu_fuse.sim.places import places
 from opu_fuse.sim.reference import Reference
 from opu_fuse.sim.rtl import RtlRunner
 from opu_fuse.sim.rtl_process import RtlMachine
+from opu_fuse.sim.segments import Segments
 
 WINDOW_BYTES = 1 << 25
 
@@ -51,7 +52,7 @@ class _Runner(RtlRunner):
     """A program in the memory of a machine that runs already."""
 
     def __init__(self, bundle: Bundle, hw: HwSpec, machine: RtlMachine) -> None:
-        self._bundle, self._hw, self._machine, self._programs = bundle, hw, machine, {}
+        self._segments, self._machine = Segments(bundle, hw), machine
         image = initial_image(bundle)
         assert image.size <= machine.window.size, f"{image.size} bytes of memory are needed"
         machine.window[: image.size] = image
