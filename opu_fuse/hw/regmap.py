@@ -53,7 +53,8 @@ ERROR_DOC: dict[ErrorCode, str] = {
     ErrorCode.AXI_WRITE: "the memory answered a write with SLVERR or DECERR",
     ErrorCode.WATCHDOG: "no engine retired an instruction for WATCHDOG cycles",
     ErrorCode.BUFFER: "an on-chip address beyond the end of its buffer",
-    ErrorCode.PROGRAM_END: "PROG_WORDS words were fetched and none was `end`",
+    ErrorCode.PROGRAM_END: "PROG_WORDS words were fetched and none was `end`, "
+    "or PROG_WORDS is larger than its largest value",
     ErrorCode.STOPPED: "stopped by CTRL.stop",
 }
 
@@ -169,7 +170,7 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
         (),
     ),
     ("PROG_BASE_HI", _RW, 0, "bits 63:32 of that offset; the window is at most 4 GiB, so 0", ()),
-    ("PROG_WORDS", _RW, 0, "32-bit words of the program", ()),
+    ("PROG_WORDS", _RW, 0, "32-bit words of the program, at most 16777215", ()),
     (
         "WINDOW_BASE_LO",
         _RW,
@@ -177,7 +178,13 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
         "bits 31:0 of the bus address of the memory window, a multiple of 4096",
         (),
     ),
-    ("WINDOW_BASE_HI", _RW, 0, "bits 63:32 of that address", ()),
+    (
+        "WINDOW_BASE_HI",
+        _RW,
+        0,
+        "bits 63:32 of that address; a window that ends behind 2^40 is taken as empty",
+        (),
+    ),
     ("WINDOW_SIZE_LO", _RW, 0, "bits 31:0 of the bytes of the memory window", ()),
     ("WINDOW_SIZE_HI", _RW, 0, "bit 32 of the bytes of the memory window (at most 4 GiB)", ()),
     (
@@ -188,7 +195,7 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
         (),
     ),
     ("CYCLES_LO", _RO, 0, "bits 31:0 of the cycles from start to done or error", ()),
-    ("CYCLES_HI", _RO, 0, "bits 63:32 of those cycles", ()),
+    ("CYCLES_HI", _RO, 0, "bits 63:32 of those cycles, when CYCLES_LO was read last", ()),
     *(
         (
             f"BUSY_{e.name}",

@@ -4,6 +4,7 @@ Programs and their results: `small_programs.py`.
 """
 
 import cocotb
+import numpy as np
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiResp
 
@@ -99,6 +100,60 @@ async def the_window_cannot_be_moved_under_a_running_program(dut):
     await machine.wait()
     assert await machine.outcome() is None
     check()
+
+
+@cocotb.test()
+async def a_window_across_the_end_of_the_addresses_is_empty(dut):
+    machine, rng = await started(dut)
+    for size in (1 << 32, 0x2000):
+        await machine.write("WINDOW_BASE_LO", 0xFFFF_F000)
+        await machine.write("WINDOW_BASE_HI", 0xFF)
+        await machine.write("WINDOW_SIZE_LO", size & 0xFFFF_FFFF)
+        await machine.write("WINDOW_SIZE_HI", size >> 32)
+        found = await machine.run(program(COPY))
+        assert found == (ErrorCode.WINDOW, FETCH, 0), found
+        assert not machine.window.touched_outside, "addresses went on at 0"
+    await machine.write("WINDOW_SIZE_HI", 0)
+    await machine.configure()
+    await runs_well(machine, rng)
+
+
+@cocotb.test()
+async def a_program_longer_than_any_index_does_not_begin(dut):
+    machine, rng = await started(dut)
+    words = program(COPY)
+    machine.put(0x8000, np.asarray(words, "<u4"))
+    await machine.write("PROG_BASE_LO", 0x8000)
+    await machine.write("PROG_WORDS", 1 << 24 | len(words))
+    await machine.write("CTRL", FIELD["CTRL", "start"].mask)
+    await machine.wait()
+    assert await machine.outcome() == (ErrorCode.PROGRAM_END, FETCH, 0)
+    await runs_well(machine, rng)
+
+
+@cocotb.test()
+async def halves_of_the_cycles_belong_together(dut):
+    machine, rng = await started(dut)
+    await machine.write("WATCHDOG", 2000)
+    await machine.start(program(f"compute.copy {SLOT} in_rows=1 in_cols=1 wait=load"))
+    dut.u_control.cycles_q.value = (1 << 32) - 40
+    halves = [[await machine.read(f"CYCLES_{half}") for half in ("LO", "HI")] for _ in range(20)]
+    counts = [high << 32 | low for low, high in halves]
+    assert counts == sorted(counts), halves
+    assert counts[0] < 1 << 32 < counts[-1], halves
+    await machine.wait()
+    await machine.outcome()
+    await runs_well(machine, rng)
+
+
+@cocotb.test()
+async def writes_are_awaited_before_they_come(dut):
+    machine, rng = await started(dut)
+    for name in ("aw", "w"):
+        valid, ready = (getattr(dut, f"s_axil_{name}{end}") for end in ("valid", "ready"))
+        assert not int(valid.value), "nothing is written yet"
+        assert int(ready.value), f"{name}ready waits for {name}valid"
+    await runs_well(machine, rng)
 
 
 def raw(engine, op, low=0):

@@ -60,6 +60,7 @@ static inline int opu_probe(const opu_device *device, uint64_t spec_hash) {
 static inline int opu_window(const opu_device *device, uint64_t base, uint64_t bytes) {
     if (OPU_READ(device, OPU_STATUS) & OPU_STATUS_BUSY) return OPU_IS_BUSY;
     if (base % 4096u || bytes > (uint64_t)1 << 32) return OPU_BAD_ADDRESS;
+    if (base > ((uint64_t)1 << 40) - bytes) return OPU_BAD_ADDRESS;
     opu_write64(device, OPU_WINDOW_BASE_LO, base);
     opu_write64(device, OPU_WINDOW_SIZE_LO, bytes);
     return OPU_DONE;

@@ -80,7 +80,7 @@
     "the memory answered a write with SLVERR or DECERR", \
     "no engine retired an instruction for WATCHDOG cycles", \
     "an on-chip address beyond the end of its buffer", \
-    "PROG_WORDS words were fetched and none was `end`", \
+    "PROG_WORDS words were fetched and none was `end`, or PROG_WORDS is larger than its largest value", \
     "stopped by CTRL.stop" }
 
 /* Engines, opcodes and parameter registers of the instruction set. */

@@ -61,7 +61,6 @@ module opu_csr
   // Registers are whole words; a byte of one is written by its strobe.
   typedef logic [CSR_ADDR_BITS-1:0] address_t;
   address_t write_addr, read_addr;
-  assign write_addr = {awaddr_i[CSR_ADDR_BITS-1:2], 2'b00};
   assign read_addr = {araddr_i[CSR_ADDR_BITS-1:2], 2'b00};
   logic unused;
   assign unused = &{awaddr_i[1:0], araddr_i[1:0]};
@@ -75,11 +74,17 @@ module opu_csr
   logic bvalid_q, write;
   logic [1:0] bresp_q, bresp_d;
   logic [31:0] mask, bits;
-  assign write = awvalid_i && wvalid_i && !bvalid_q;
-  assign awready_o = write;
-  assign wready_o = write;
-  assign mask = {{8{wstrb_i[3]}}, {8{wstrb_i[2]}}, {8{wstrb_i[1]}}, {8{wstrb_i[0]}}};
-  assign bits = wdata_i & mask;
+  // Address and data wait for each other in registers: neither ready depends on a valid.
+  logic aw_here_q, w_here_q;
+  logic [CSR_ADDR_BITS-1:2] awaddr_q;
+  logic [31:0] wdata_q;
+  logic [3:0] wstrb_q;
+  assign write_addr = {awaddr_q, 2'b00};
+  assign awready_o = !aw_here_q;
+  assign wready_o = !w_here_q;
+  assign write = aw_here_q && w_here_q && !bvalid_q;
+  assign mask = {{8{wstrb_q[3]}}, {8{wstrb_q[2]}}, {8{wstrb_q[1]}}, {8{wstrb_q[0]}}};
+  assign bits = wdata_q & mask;
 
   function automatic logic [31:0] merged(logic [31:0] old, logic [31:0] data, logic [31:0] strobes);
     merged = (old & ~strobes) | (data & strobes);
@@ -113,6 +118,8 @@ module opu_csr
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
+      aw_here_q <= 1'b0;
+      w_here_q <= 1'b0;
       bvalid_q <= 1'b0;
       bresp_q <= OKAY;
       prog_base_lo_q <= '0;
@@ -127,6 +134,10 @@ module opu_csr
       irq_status_q <= '0;
       running_q <= 1'b0;
     end else begin
+      if (awready_o) aw_here_q <= awvalid_i;
+      else if (write) aw_here_q <= 1'b0;
+      if (wready_o) w_here_q <= wvalid_i;
+      else if (write) w_here_q <= 1'b0;
       running_q <= busy_i;
       irq_status_q <= (irq_status_q & ~irq_clear) | irq_set;
       if (bready_i) bvalid_q <= 1'b0;
@@ -135,15 +146,15 @@ module opu_csr
         bresp_q <= bresp_d;
         if (bresp_d == OKAY) begin
           case (write_addr)
-            CSR_IRQ_ENABLE: irq_enable_q <= 2'(merged(32'(irq_enable_q), wdata_i, mask));
-            CSR_PROG_BASE_LO: prog_base_lo_q <= merged(prog_base_lo_q, wdata_i, mask);
-            CSR_PROG_BASE_HI: prog_base_hi_q <= merged(prog_base_hi_q, wdata_i, mask);
-            CSR_PROG_WORDS: prog_words_q <= merged(prog_words_q, wdata_i, mask);
-            CSR_WINDOW_BASE_LO: window_base_lo_q <= merged(window_base_lo_q, wdata_i, mask);
-            CSR_WINDOW_BASE_HI: window_base_hi_q <= merged(window_base_hi_q, wdata_i, mask);
-            CSR_WINDOW_SIZE_LO: window_size_lo_q <= merged(window_size_lo_q, wdata_i, mask);
-            CSR_WINDOW_SIZE_HI: window_size_hi_q <= merged(window_size_hi_q, wdata_i, mask);
-            CSR_WATCHDOG: watchdog_q <= merged(watchdog_q, wdata_i, mask);
+            CSR_IRQ_ENABLE: irq_enable_q <= 2'(merged(32'(irq_enable_q), wdata_q, mask));
+            CSR_PROG_BASE_LO: prog_base_lo_q <= merged(prog_base_lo_q, wdata_q, mask);
+            CSR_PROG_BASE_HI: prog_base_hi_q <= merged(prog_base_hi_q, wdata_q, mask);
+            CSR_PROG_WORDS: prog_words_q <= merged(prog_words_q, wdata_q, mask);
+            CSR_WINDOW_BASE_LO: window_base_lo_q <= merged(window_base_lo_q, wdata_q, mask);
+            CSR_WINDOW_BASE_HI: window_base_hi_q <= merged(window_base_hi_q, wdata_q, mask);
+            CSR_WINDOW_SIZE_LO: window_size_lo_q <= merged(window_size_lo_q, wdata_q, mask);
+            CSR_WINDOW_SIZE_HI: window_size_hi_q <= merged(window_size_hi_q, wdata_q, mask);
+            CSR_WATCHDOG: watchdog_q <= merged(watchdog_q, wdata_q, mask);
             default: ;
           endcase
         end
@@ -159,8 +170,17 @@ module opu_csr
   assign window_size_o = {window_size_hi_q, window_size_lo_q};
   assign watchdog_o = watchdog_q;
 
+  always_ff @(posedge clk_i) begin
+    if (awready_o) awaddr_q <= awaddr_i[CSR_ADDR_BITS-1:2];
+    if (wready_o) begin
+      wdata_q <= wdata_i;
+      wstrb_q <= wstrb_i;
+    end
+  end
+
   // ---- read ---------------------------------------------------------------------------------------------------------------
   logic rvalid_q, read;
+  logic [31:0] cycles_hi_q;  // of the cycle in which the low half was read
   logic [1:0] rresp_q, rresp_d;
   logic [31:0] rdata_q, rdata_d;
   assign arready_o = !rvalid_q;
@@ -197,7 +217,7 @@ module opu_csr
       CSR_WINDOW_SIZE_HI: rdata_d = window_size_hi_q;
       CSR_WATCHDOG: rdata_d = watchdog_q;
       CSR_CYCLES_LO: rdata_d = cycles_i[31:0];
-      CSR_CYCLES_HI: rdata_d = cycles_i[63:32];
+      CSR_CYCLES_HI: rdata_d = cycles_hi_q;
       CSR_AXI_READ_BEATS: rdata_d = read_beats_i;
       CSR_AXI_WRITE_BEATS: rdata_d = write_beats_i;
       default: begin
@@ -221,12 +241,14 @@ module opu_csr
       rvalid_q <= 1'b0;
       rresp_q <= OKAY;
       rdata_q <= '0;
+      cycles_hi_q <= '0;
     end else begin
       if (rready_i) rvalid_q <= 1'b0;
       if (read) begin
         rvalid_q <= 1'b1;
         rresp_q <= rresp_d;
         rdata_q <= rdata_d;
+        if (read_addr == CSR_CYCLES_LO) cycles_hi_q <= cycles_i[63:32];
       end
     end
   end

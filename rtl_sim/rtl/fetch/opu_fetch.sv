@@ -141,7 +141,8 @@ module opu_fetch
   assign is_own = engine == ENGINE_FETCH;
 
   logic past_end;
-  assign past_end = state_q == READ && 32'(pc_q) >= prog_words_i;
+  // No index holds a longer program.
+  assign past_end = state_q == READ && (32'(pc_q) >= prog_words_i || prog_words_i >= 32'd1 << PC_BITS);
   assign word_valid = state_q == READ && beat_valid && !past_end && !halt_i;
   assign push_word_o = word;
   assign push_pc_o = pc_q;

@@ -180,15 +180,18 @@ module opu_top
   );
 
   // The window starts at a page and has at most 4 GiB; the program starts at a multiple of 64 of it. A larger value of a HI
-  // register than fits makes the window empty: every access is then outside.
+  // register than fits, and a window across the end of the bus' addresses, make it empty: every access is then outside.
   address_t window_base;
   logic [32:0] window_size;
+  logic [ADDRESS_BITS:0] window_end;
   logic window_usable;
   logic [31:0] prog_offset;
   assign window_usable = (window_size_full >> 33) == '0 && (prog_base >> 32) == '0
-      && (window_base_full >> ADDRESS_BITS) == '0;
+      && (window_base_full >> ADDRESS_BITS) == '0 && window_end <= {1'b1, {ADDRESS_BITS{1'b0}}};
   assign window_base = {window_base_full[ADDRESS_BITS-1:12], 12'd0};
-  assign window_size = window_usable ? window_size_full[32:0] : '0;
+  assign window_end = {1'b0, window_base} + (ADDRESS_BITS + 1)'(window_size_full[32:0]);
+  // Stands from two cycles before a run on: the registers do not change in one.
+  always_ff @(posedge clk_i) window_size <= window_usable ? window_size_full[32:0] : '0;
   assign prog_offset = {prog_base[31:6], 6'd0};
 
   // ---- read side of the bus ------------------------------------------------------------------------------------------------
