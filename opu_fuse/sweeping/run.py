@@ -75,6 +75,7 @@ def _client(cluster: str | None, jobs: int | None) -> Iterator[Any]:
         raise RunError(
             "sweep", "workers are Dask's, which is not installed", "install opu-fuse[sweep]"
         ) from None
+    logging.getLogger("distributed").setLevel(logging.ERROR)  # comings and goings of workers
     if cluster is not None:
         try:
             client = Client(cluster, timeout=ANSWERS_WITHIN, set_as_default=False)

@@ -140,7 +140,7 @@ opu_fuse.sweep(json.loads(sys.argv[1]), sys.argv[2], jobs=1)
 """
 
 
-def test_a_killed_sweep_of_local_processes_goes_on_where_it_was(rows, cluster, tmp_path):
+def test_a_killed_sweep_of_local_processes_goes_on_where_it_was(rows, cluster, tmp_path, caplog):
     address = cluster[0].scheduler_address
     command = [sys.executable, "-c", SWEEP, json.dumps(PLAN), str(tmp_path)]
     running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -164,6 +164,7 @@ def test_a_killed_sweep_of_local_processes_goes_on_where_it_was(rows, cluster, t
     assert lines.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
     keys = [json.loads(line)["key"] for line in lines.read_text().splitlines()]
     assert len(keys) == len(set(keys)) == len(found)
+    assert not [r for r in caplog.records if r.levelname == "INFO" and "distributed" in r.name]
 
 
 def test_two_sweeps_do_not_write_into_one_folder(tmp_path):
