@@ -72,7 +72,7 @@ def test_memory_is_limited():
 def alarm():
     """Ctrl-C after a moment; only this process gets it, a terminal would send it to both."""
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)  # a large process takes longer to fork
     yield
     signal.signal(signal.SIGALRM, before)
 

@@ -6,7 +6,8 @@ worker is lost.
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -25,9 +26,21 @@ from opu_fuse.sweeping.plan import Setting, Task
 Row = dict[str, Any]
 
 
+@contextmanager
+def _silent() -> Iterator[None]:
+    """A worker has no reader; what matters is in the rows."""
+    logger = logging.getLogger("opu_fuse")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@_silent()
 def quantised(task: Task, data: bytes | None) -> bytes | str:
     """The quantised model of a task, serialised, or as text why there is none. data: the file."""
-    _be_silent()
     entry = task.model.entry
     options = Options(
         strategy=task.strategy, scales=task.scales, shapes=entry.shapes, dims=entry.dims
@@ -44,11 +57,11 @@ def quantised(task: Task, data: bytes | None) -> bytes | str:
     return found.qdq.SerializeToString(deterministic=True)
 
 
+@_silent()
 def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[Row]:
     """What compiling and the cycle engine say, a row for each setting of the memory. model: what
     `quantised` gave. An input that cannot be handled is a row with its message in `error`.
     """
-    _be_silent()
     if isinstance(model, str):
         return [failed(model)] * len(settings)
     try:
@@ -109,8 +122,3 @@ def _prepared(model: bytes, strategy: str) -> Prepared:
     """Kept by the worker: the machines of a model follow each other."""
     proto = onnx.load_from_string(model)
     return prepare_model(ir.serde.deserialize_model(proto), Options(strategy=strategy))
-
-
-def _be_silent() -> None:
-    """A worker has no reader; what matters is in the rows."""
-    logging.getLogger("opu_fuse").setLevel(logging.CRITICAL)

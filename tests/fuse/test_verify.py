@@ -87,7 +87,7 @@ def test_a_module_used_twice_is_found():
     whole = "conv:ipa conv/bias:add relu_1:compare pool_1:pool relu_2:compare pool_2:pool"
     assert [v.text for v in by_hand("G1", whole)] == [
         "compare is already used in this group",
-        "pool is already used in this group",
+        "pool pools in this group already, pool would pool its windows",
     ]
 
 

@@ -260,6 +260,12 @@ def table(s: Sketch) -> Map:
     return finish(s, s.node(FUNCTIONS[s.number(0, len(FUNCTIONS) - 1)], x, shape=x.shape))
 
 
+def prelu(s: Sketch) -> Map:
+    x = convolve(s, s.input(), kernel=3)
+    slopes = s.rng.uniform(0, 1, (x.shape[0], 1, 1)).astype(np.float32)
+    return finish(s, s.node("PRelu", x, s.constant(slopes), shape=x.shape))
+
+
 def upsample(s: Sketch) -> Map:
     x = activate(s, convolve(s, s.input(), kernel=3))
     scale = [s.number(1, 3), s.number(2, 3)]
@@ -361,6 +367,7 @@ KINDS: dict[str, Callable[[Sketch], Map]] = {
     "batch_norm": batch_norm,
     "pad": pad,
     "affine": affine,
+    "prelu": prelu,
 }
 _OPERATOR = {"grouped": "conv", "depthwise": "conv", "affine": "multiply"}
 _MODULES = {"add": K.RES_ADDER, "multiply": K.SE, "affine": K.MULTIPLIER}

@@ -30,7 +30,7 @@ def test_exactly_the_orders_of_the_graph_are_legal(name):
 @pytest.mark.parametrize(
     ("order", "why"),
     [
-        (0x7, "unknown stage 7"),
+        (0xF, "unknown stage 15"),
         (0x201, "codes behind its end"),
         (0x52, "compare does not lead to table"),
         (0x12, "compare does not lead to requant"),
