@@ -12,7 +12,8 @@ HW = load_hw("opu-light")
 HOST = {
     "concat": "only moves values, but those are rounded to different scales",
     "split": "only moves values, but those are rounded to different scales",  # joined at its end
-    "table": "int8 in the model",  # functions that the quantiser leaves alone
+    "table": "int8 in the model",
+    "prelu": "int8 in the model",  # functions that the quantiser leaves alone
 }
 """Kinds of layers of which a part may stay on the host, and why."""
 
