@@ -204,7 +204,7 @@ def measure(name: str, packages: Path | None) -> dict[str, Any]:
     row: dict[str, Any] = {"plain": plain, "checks": True}
     for scales in ("free", "pow2"):
         options = Options(scales=scales, calibration=calibration, shapes=sizes)
-        prepared = prepare_model(model, options)  # type: ignore[arg-type]  # objects of onnx are taken, too
+        prepared = prepare_model(model, options)
         assert prepared.qdq is not None
         row[scales] = _compared(exact, outputs(_session(prepared.qdq), measured))
         for machine in MACHINES:

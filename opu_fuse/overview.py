@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from opu_fuse.bundle.facts import total_macs
+from opu_fuse.bundle.facts import mac_efficiency, total_macs
 from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import GroupInfo, HostSegment, MachineSegment
-from opu_fuse.bundle.result import RunResult
+from opu_fuse.bundle.result import RunResult, turns
 from opu_fuse.cost.bound import bound_bytes
 from opu_fuse.cost.groups import Cost, GroupCosts
 from opu_fuse.dfg.build import build_dfg
@@ -82,11 +82,10 @@ class _Seen:
     @cached_property
     def dfg(self) -> Dfg | None:
         import onnx
-        import onnx_ir as ir
 
         if not self.program.bundle.qdq:
             return None
-        model = ir.serde.deserialize_model(onnx.load_from_string(self.program.bundle.qdq))
+        model = onnx.load_from_string(self.program.bundle.qdq)
         return build_dfg(prepare_model(model, Options(budget=1e6)).canonical, quantised=True)
 
     @cached_property
@@ -101,11 +100,8 @@ class _Seen:
     def busy(self) -> Counter[tuple[int, str]]:
         """(group, engine) -> cycles in which it was open and first on its engine."""
         found: Counter[tuple[int, str]] = Counter()
-        free: dict[tuple[int, str], int] = {}
-        for r in self.run.trace:
-            start = max(r.start, free.get((r.segment, r.engine), 0))
-            found[r.group, r.engine] += max(0, r.end - start)
-            free[r.segment, r.engine] = r.end
+        for r, start in turns(self.run.trace):
+            found[r.group, r.engine] += r.end - start
         return found
 
     @cached_property
@@ -134,7 +130,7 @@ def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
         "milliseconds": cycles / hw.clock_mhz / 1000,
         "macs": macs,
         "mac_units": hw.macs,
-        "mac_efficiency": macs / (hw.macs * cycles) if cycles else 0.0,
+        "mac_efficiency": mac_efficiency(hw.macs, macs, cycles),
         "dram_bytes_read": counters.get("dram_bytes_read", 0),
         "dram_bytes_written": counters.get("dram_bytes_written", 0),
         "dram_bound_bytes": _bound(seen),

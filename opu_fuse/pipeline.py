@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx_ir as ir
 
 from opu_fuse import __version__
 from opu_fuse.bundle import file as bundle_file
@@ -22,6 +21,7 @@ from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError, UserError
+from opu_fuse.frontend.load import ModelLike
 from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
@@ -91,7 +91,7 @@ class Compilation:
 
 
 def compile_model(
-    model: str | Path | ir.Model,
+    model: ModelLike,
     hw: HwSpec,
     options: Options | None = None,
     progress: Progress = log.debug,
@@ -125,9 +125,7 @@ def require_machine(hw: HwSpec, scales: str) -> None:
         )
 
 
-def prepare_model(
-    model: str | Path | ir.Model, options: Options, *, quantised: bool = True
-) -> Prepared:
+def prepare_model(model: ModelLike, options: Options, *, quantised: bool = True) -> Prepared:
     """`prepare` with the options of a compilation. quantised=False: the same graph in floats."""
     return prepare(
         model,
@@ -188,7 +186,7 @@ def compile_prepared(
 
 
 def partition_model(
-    model: str | Path | ir.Model,
+    model: ModelLike,
     hw: HwSpec,
     strategy: str = DEFAULT_STRATEGY,
     *,
@@ -222,7 +220,7 @@ def partition_model(
 
 
 def partition(
-    model: str | Path | ir.Model,
+    model: ModelLike,
     hw: HwSpec,
     strategy: str = DEFAULT_STRATEGY,
     *,
@@ -260,7 +258,7 @@ class Program:
         return run(self.bundle, self.hw, inputs, **options)
 
 
-def compile(model: str | Path | ir.Model, hw: HwSpec, **options: Any) -> Program:  # noqa: A001 public name
+def compile(model: ModelLike, hw: HwSpec, **options: Any) -> Program:  # noqa: A001 public name
     """ONNX model -> program; options are the fields of `Options`."""
     done = compile_model(model, hw, Options(**options))
     if little := little_on_machine(done.dfg, hw, done.partition):

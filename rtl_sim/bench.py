@@ -38,13 +38,12 @@ def main() -> int:
     except OpuFuseError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    level = {"COCOTB_LOG_LEVEL": "INFO"}
     try:
         tests, failed = run_tests(
             *(simulator, options.module, options.folder),
             seed=options.seed,
             waves=waves,
-            extra_env=level,
+            extra_env={"COCOTB_LOG_LEVEL": "INFO"},
         )
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)

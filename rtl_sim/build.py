@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -129,6 +129,19 @@ def yosys(folder: Path, *commands: str) -> None:
     done = _call([sys.executable, "-c", call, "-l", "yosys.log", "-s", "script.ys"], folder)
     if done.returncode:
         raise InternalError("synthesis", f"Yosys stopped:\n{done.stdout[-3000:]}")
+
+
+def kept(make: Callable[[Path], str], kind: str, *content: str) -> str:
+    """The text that `make` writes in a folder of its own, or made before of the same content."""
+    key = hashlib.sha256("\n".join(content).encode()).hexdigest()[:20]
+    entry = cache_dir() / f"{kind}-{key}.json"
+    if not entry.is_file():
+        with tempfile.TemporaryDirectory(prefix=f"opu_fuse-{kind}-") as name:
+            text = make(Path(name))
+        fresh = entry.with_suffix(f".{os.getpid()}")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(entry)
+    return entry.read_text(encoding="utf-8")
 
 
 def cache_dir() -> Path:

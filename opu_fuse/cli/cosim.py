@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from opu_fuse.cli.arguments import Hw
 from opu_fuse.cli.console import out
-from opu_fuse.sim.files import file_errors
 
 app = typer.Typer(no_args_is_help=True, help="The machine in your own cocotb bench.")
 
@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True, help="The machine in your own cocotb ben
 @app.command("init")
 def cosim_init(
     folder: Annotated[Path, typer.Argument(help="where to write")],
-    hw: Annotated[str, typer.Option("--hw", help="machine: name or YAML file")] = "opu-tiny",
+    hw: Hw = "opu-tiny",
     model: Annotated[
         Path | None, typer.Option("--model", help="ONNX model; without: a small network")
     ] = None,
@@ -38,6 +38,5 @@ def cosim_init(
         load(model)
         network = model.read_bytes()
     files = {name: text.encode() for name, text in project_files(machine).items()}
-    with file_errors(folder):
-        write_project(folder, files | {NETWORK: network})
+    write_project(folder, files | {NETWORK: network})
     out.print(f"{folder}: {len(files) + 1} files; next: cd {folder}; pytest", markup=False)

@@ -7,7 +7,7 @@ import typer
 
 from opu_fuse.cli.arguments import machines
 from opu_fuse.cli.console import err, out
-from opu_fuse.sim.files import file_errors, write_text
+from opu_fuse.sim.files import write_files, write_text
 
 app = typer.Typer(no_args_is_help=True, help="Hardware specs.")
 
@@ -78,16 +78,13 @@ def hw_draw(
 
 @app.command("rtl")
 def hw_rtl(
-    spec: Annotated[str, typer.Argument(help="name or path")],
+    spec: Annotated[str, typer.Argument(help="name or path", autocompletion=machines)],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="folder to write")],
 ) -> None:
     """Write the machine's SystemVerilog, a file list, a FuseSoC core and the C driver."""
     from opu_fuse.hw.load import load_hw
     from opu_fuse.hw.rtl import rtl_files
-    from opu_fuse.process.writing import whole_folder
 
     files = rtl_files(load_hw(spec))
-    with file_errors(output), whole_folder(output) as fresh:
-        for name, text in files.items():
-            (fresh / name).write_text(text, encoding="utf-8")
+    write_files(output, {name: text.encode() for name, text in files.items()})
     out.print(f"{output}: {len(files)} files; opu.f lists those to compile", markup=False)

@@ -24,7 +24,7 @@ def report(
     ] = None,
 ) -> None:
     """Write a page about programs: where time, memory traffic and operators go, and why."""
-    from opu_fuse.overview import accuracy_of, overview
+    from opu_fuse.overview import SCHEMA_VERSION, accuracy_of, overview
     from opu_fuse.pipeline import Program
 
     data = output.with_suffix(".json")
@@ -43,7 +43,8 @@ def report(
         _all_used(accuracy or [], measured, trees)
         page = document(trees)
     write_text(output, page)
-    write_text(data, json.dumps({"schema_version": 1, "programs": trees}, separators=(",", ":")))
+    tree = {"schema_version": SCHEMA_VERSION, "programs": trees}
+    write_text(data, json.dumps(tree, separators=(",", ":")))
     out.print(f"{output}: {output.stat().st_size} bytes, figures in {data}", markup=False)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from opu_fuse import resources
 from opu_fuse.errors import RunError
-from opu_fuse.process.writing import whole_folder
+from opu_fuse.sim.files import write_files
 
 NETWORK = "network.onnx"
 _MACHINE = "@machine@"
@@ -26,6 +26,4 @@ def write_project(folder: Path, files: Mapping[str, bytes]) -> None:
     for name in files:
         if (folder / name).exists():
             raise RunError(str(folder / name), "is there already", "choose an empty folder")
-    with whole_folder(folder) as fresh:
-        for name, content in files.items():
-            (fresh / name).write_bytes(content)
+    write_files(folder, files)

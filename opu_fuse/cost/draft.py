@@ -61,8 +61,16 @@ class Draft:
     stages: list[StageOf] = field(default_factory=list)
     front: int = 0
 
-    def stage(self, stage: Stage, node: Node, **side: int | bool) -> None:
-        """side: what `StageOf` says about a second operand. Raises DoesNotFit for what a pass
+    def stage(
+        self,
+        stage: Stage,
+        node: Node,
+        *,
+        side: int | None = None,
+        broadcast: bool = False,
+        swapped: bool = False,
+    ) -> None:
+        """Add a stage; arguments as those of `StageOf`. Raises DoesNotFit for what a pass
         cannot do: windows of windows, the array behind a stage. How many units there are, the match
         knows.
         """
@@ -76,7 +84,9 @@ class Draft:
             raise DoesNotFit(
                 node.name, "the array comes first in a pass", "end the group before it"
             )
-        self.stages.append(StageOf(stage=stage, node=node.index, **side))  # pyright: ignore[reportArgumentType]
+        self.stages.append(
+            StageOf(stage=stage, node=node.index, side=side, broadcast=broadcast, swapped=swapped)
+        )
 
 
 def chain_operand(dfg: Dfg, node: Node) -> int:

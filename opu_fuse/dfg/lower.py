@@ -24,6 +24,7 @@ from opu_fuse.dfg.indexing import (
 )
 from opu_fuse.dfg.types import known_dims
 from opu_fuse.model.composites import const_array
+from opu_fuse.model.opsets import STANDARD
 
 Shape = tuple[int, ...]
 
@@ -53,7 +54,7 @@ def lower(node: ir.Node) -> Lowered:
     """The operator of one canonical node; `host:<OpType>` when the machines do not know its
     form.
     """
-    rule = LOWERINGS.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
+    rule = LOWERINGS.get(node.op_type) if node.domain in STANDARD else None
     if node.op_type in _BY_NUMBERS and any(v and const_array(v) is None for v in node.inputs[1:]):
         rule = None
     lowered = rule(node) if rule and _are_feature_maps(node) else None

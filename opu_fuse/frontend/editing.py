@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import META_KEY, QuantParams
 
 TENSOR_KEY = "opu_fuse.tensor"
@@ -22,7 +23,7 @@ SOURCE_KEY = "opu_fuse.source"
 
 def is_standard(node: ir.Node, *op_types: str) -> bool:
     """True when the node is one of these operators of the ONNX standard."""
-    return node.op_type in op_types and node.domain in {"", "ai.onnx"}
+    return node.op_type in op_types and node.domain in STANDARD
 
 
 def standard_nodes(graph: ir.Graph, *op_types: str) -> list[ir.Node]:

@@ -74,7 +74,7 @@ def load(model: ModelLike, *, budget: float = 1.0, sizes: Sizes = NO_SIZES) -> L
 def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Loaded]:
     where, data, folder = _read(given)
     source_hash = hashlib.sha256(data).hexdigest()
-    proto = _parse(where, to_onnx(data, where) if is_tflite(data) else data)
+    proto = parse_model(data, where)
     del data  # as large as the weights, which are in `proto` now
     check_file(proto, where, sizes)
     _load_external_data(where, proto, folder)
@@ -145,7 +145,10 @@ def _read(model: ModelLike) -> tuple[str, bytes, Path | None]:
         ) from error
 
 
-def _parse(where: str, data: bytes) -> onnx.ModelProto:
+def parse_model(data: bytes, where: str) -> onnx.ModelProto:
+    """The model of an ONNX or TFLite file's bytes. where: how to call it. Raises ModelError."""
+    if is_tflite(data):
+        data = to_onnx(data, where)
     try:
         return onnx.ModelProto.FromString(data)
     except Exception as error:  # protobuf has its own error class, and is no dependency of ours

@@ -8,9 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import constant, operand, static_shape
+from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import QuantParams
 
-DOMAINS = {"", "ai.onnx", "com.microsoft"}
+DOMAINS = {*STANDARD, "com.microsoft"}
 """Of operators on integers: the standard, and ONNX Runtime's own."""
 _UINT8_SHIFT = 128
 

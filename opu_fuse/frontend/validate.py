@@ -19,13 +19,13 @@ from opu_fuse.frontend.qdq import mistake_of_scales
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes, fix_sizes, forget_unknown, shape_text
 from opu_fuse.frontend.windowed import mistake_of_window
 from opu_fuse.model.folding import holds_graphs
+from opu_fuse.model.opsets import STANDARD
 
 OLDEST_OPSET = 7
 TARGET_OPSET = 17
 """Models below are converted upwards to this; newer ones keep their opset."""
 
 _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
-_STANDARD = {"", "ai.onnx"}
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CHECK = "check the export with onnx.checker"
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
@@ -79,7 +79,7 @@ def _check_texts(message: Any, where: str) -> None:
 
 def opset_of(proto: onnx.ModelProto) -> int | None:
     """The version of the standard operators."""
-    return next((o.version for o in proto.opset_import if o.domain in _STANDARD), None)
+    return next((o.version for o in proto.opset_import if o.domain in STANDARD), None)
 
 
 def _check_opset(proto: onnx.ModelProto, where: str) -> None:

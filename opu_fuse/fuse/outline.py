@@ -26,6 +26,7 @@ from opu_fuse.errors import InternalError
 from opu_fuse.fuse.borders import Body, Cut, cut, only_views, reads
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.fuse.strategies import require_legal
+from opu_fuse.model.opsets import STANDARD
 
 DOMAIN = "opu_fuse"
 DOMAIN_VERSION = 1
@@ -45,8 +46,6 @@ HOST_KEY = "opu_fuse.host"
 """Metadata of a node in the graph: why it stays on the host."""
 LEFT_KEY = "opu_fuse.not_outlined"
 """Metadata of the model: a line `group: reason` for each group that became no function."""
-
-_STANDARD = ("", "ai.onnx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +145,7 @@ def _function(
 ) -> onnx.FunctionProto:
     nodes = [model.graph.node[i] for i in body.nodes]
     versions = {o.domain: o.version for o in model.opset_import}
-    domains = dict.fromkeys("" if n.domain in _STANDARD else n.domain for n in nodes)
+    domains = dict.fromkeys("" if n.domain in STANDARD else n.domain for n in nodes)
     function = helper.make_function(
         DOMAIN,
         name,

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 TABLE, SHUFFLE = "table", "shuffle"
@@ -196,7 +197,7 @@ def _operands(node: ir.Node) -> list[ir.Value]:
     """The computed values an element-wise node reads, each once; none unless every other operand is
     a single number and all shapes are that of the result.
     """
-    known = node.domain in {"", "ai.onnx"} and node.op_type in _ELEMENT_WISE
+    known = node.domain in STANDARD and node.op_type in _ELEMENT_WISE
     if not known or len(node.outputs) != 1 or node.outputs[0].dtype != ir.DataType.FLOAT:
         return []
     shape = node.outputs[0].shape
@@ -231,7 +232,7 @@ def _read_only_by(value: ir.Value, nodes: set[ir.Node]) -> bool:
 
 def _shuffle(last: ir.Node) -> Composite | None:
     """Case 1: one node. Case 2: three that interleave."""
-    if last.domain not in {"", "ai.onnx"}:
+    if last.domain not in STANDARD:
         return None
     if last.op_type in _CHOOSERS:  # Case 1
         source = last.inputs[0]
@@ -292,7 +293,7 @@ def _interleaving(last: ir.Node) -> Composite | None:
         if value is None or before is None or not _read_only_by(value, {nodes[-1]}):
             return None
         nodes.append(before)
-    kinds = [n.op_type if n.domain in {"", "ai.onnx"} else "" for n in nodes]
+    kinds = [n.op_type if n.domain in STANDARD else "" for n in nodes]
     source, split = nodes[-1].inputs[0] if nodes[-1].inputs else None, _dims(nodes[-1].outputs[0])
     if kinds != ["Reshape", "Transpose", "Reshape"] or source is None:
         return None

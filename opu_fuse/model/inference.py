@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import onnx
 import onnx_ir as ir
 
+from opu_fuse.model.opsets import STANDARD
 from opu_fuse.process.foreign import ForeignError, complaints, in_child
 
 LARGE = 125
@@ -20,7 +21,6 @@ MEMORY_BYTES = 2 << 30
 _NESTED = "Inference error(s): "
 _CONSTANTS_ARE_NO_INPUTS = 4
 """IR version; before, every initialiser had to be an input too."""
-_STANDARD = {"", "ai.onnx"}
 _ROUNDING_UP = ("MaxPool", "AveragePool", "LpPool")
 
 Shapes = dict[str, onnx.TypeProto]
@@ -112,7 +112,7 @@ def _cut_behind_pool(graph: onnx.GraphProto, found: onnx.GraphProto) -> bool:
 
 def _pooled(node: onnx.NodeProto, found: Shapes) -> tuple[int, ...] | None:
     """The shape that a pool rounding up makes, of windows that start before the end padding."""
-    if node.domain not in _STANDARD:
+    if node.domain not in STANDARD:
         return None
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     automatic = given.get("auto_pad", b"NOTSET") not in {b"NOTSET", b""}

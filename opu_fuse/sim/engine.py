@@ -74,11 +74,16 @@ def run(
 
 
 def run_on(
-    runner: Runner, bundle: Bundle, inputs: Mapping[str, np.ndarray] | None, *, engine: str
+    runner: Runner,
+    bundle: Bundle,
+    inputs: Mapping[str, np.ndarray] | None,
+    *,
+    engine: str,
+    capture: bool = False,
 ) -> RunResult:
     """As `run`, on an engine that its owner has started and goes on using. engine: its name."""
     samples = ports.samples_of(bundle, inputs)
-    return _run_samples(bundle, runner, samples, engine, capture=False)
+    return _run_samples(bundle, runner, samples, engine, capture=capture)
 
 
 def _run_samples(

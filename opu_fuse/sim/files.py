@@ -77,6 +77,13 @@ def write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
             np.save(fresh / f"{file_name(name)}.npy", array)
 
 
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Files by name into a folder, all of them or none; those of these names are replaced."""
+    with file_errors(folder), whole_folder(folder) as fresh:
+        for name, content in files.items():
+            (fresh / name).write_bytes(content)
+
+
 def file_name(name: str) -> str:
     """A tensor's name as that of a file: slashes, percent signs and control characters as %XX."""
     return "".join(f"%{ord(c):02X}" if c in "/%" or not c.isprintable() else c for c in name)

@@ -8,7 +8,7 @@ import numpy as np
 
 from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
-from opu_fuse.bundle.result import RunResult
+from opu_fuse.bundle.result import RunResult, turns
 from opu_fuse.hw.encoding import decode
 from opu_fuse.hw.footprint import footprint, moved_bytes, space_limit
 from opu_fuse.hw.instruction import Instruction
@@ -64,11 +64,9 @@ def _timed(bundle: Bundle, result: RunResult) -> Iterator[_Timed]:
     """In program order, in which every word is written before it is read."""
     starts = result.segment_starts
     times: dict[tuple[int, int], tuple[int, int]] = {}
-    free: dict[str, int] = {}
-    for r in result.trace:
-        start, end = starts[r.segment] + r.start, starts[r.segment] + r.end
-        times[r.segment, r.instruction] = (max(start, min(free.get(r.engine, 0), end)), end)
-        free[r.engine] = end
+    for r, start in turns(result.trace):
+        begin = starts[r.segment]
+        times[r.segment, r.instruction] = (begin + start, begin + r.end)
     for number, segment in enumerate(bundle.segments):
         if isinstance(segment, MachineSegment):
             for place, instruction in enumerate(decode(segment_words(bundle, segment))):

@@ -269,11 +269,7 @@ def _check_waves(waves: Path | None) -> None:
 
 
 def _start(arguments: list[str], folder: Path, cache: Path | None) -> subprocess.Popen[str]:
-    packages = (str(resources.rtl_dir().parent), str(Path(resources.__file__).parents[1]))
-    environment = dict(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join(
-        (*packages, *filter(None, [os.environ.get("PYTHONPATH")]))
-    )
+    environment = child_environment()
     if cache is not None:
         environment["OPU_FUSE_CACHE"] = str(cache.resolve())
     return subprocess.Popen(
@@ -287,6 +283,13 @@ def _start(arguments: list[str], folder: Path, cache: Path | None) -> subprocess
         errors="replace",
         start_new_session=True,  # so that it can be ended with the processes it has started
     )
+
+
+def child_environment(*first: Path) -> dict[str, str]:
+    """That of a process that imports `rtl_sim`. first: folders of further modules, before all."""
+    packages = (resources.rtl_dir().parent, Path(resources.__file__).parents[1])
+    paths = [*map(str, (*first, *packages)), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _end(child: subprocess.Popen[str]) -> None:

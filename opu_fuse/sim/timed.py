@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from opu_fuse.bundle.program import MachineSegment
-from opu_fuse.bundle.result import GroupCounters, Retire
+from opu_fuse.bundle.result import GroupCounters, Retire, turns
 from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
@@ -53,13 +53,10 @@ def shared_out(trace: Sequence[Retire], cycles: int) -> dict[int, int]:
     """
     begins: dict[int, list[Retire]] = {}
     ends: dict[int, list[Retire]] = {}
-    free: dict[str, int] = {}
-    for r in trace:
-        start = max(r.start, free.get(r.engine, 0))
+    for r, start in turns(trace):
         if r.group >= 0 and start < r.end:
             begins.setdefault(start, []).append(r)
             ends.setdefault(r.end, []).append(r)
-        free[r.engine] = r.end
     shares = dict.fromkeys(sorted({r.group for r in trace if r.group >= 0}), 0)
     working: dict[str, int] = {}  # engine -> group
     before = waited = 0

@@ -46,8 +46,8 @@ class Range:
 
 @checked(frozen=True, kw_only=True, config=_CONFIG)
 class ModelEntry:
-    """model: an ONNX file, or a network of the zoo, which can have another `image` size; shapes,
-    dims: sizes of dynamic dimensions.
+    """model: an ONNX or TFLite file, or a network of the zoo, which can have another `image` size;
+    shapes, dims: sizes of dynamic dimensions.
     """
 
     model: str
@@ -216,7 +216,7 @@ def _model(entry: str | ModelEntry, folder: Path) -> Model:
     if isinstance(entry, str):
         entry = ModelEntry(model=entry)
     name = entry.model
-    if "/" in name or name.endswith(".onnx"):
+    if "/" in name or Path(name).suffix:  # no network of the zoo has a dot
         found = Model(entry=entry, path=folder / name)
         _ = found.content  # a file that is missing is told before anything runs
         return found

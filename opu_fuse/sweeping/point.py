@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 import onnx
-import onnx_ir as ir
 
 from opu_fuse import zoo
 from opu_fuse.bundle.facts import mac_efficiency, total_macs
 from opu_fuse.errors import UserError
+from opu_fuse.frontend.load import parse_model
 from opu_fuse.frontend.prepare import Prepared
 from opu_fuse.pipeline import Options, compile_prepared, prepare_model, require_machine
 from opu_fuse.report.rows import host_summary
@@ -47,10 +47,9 @@ def quantised(task: Task, data: bytes | None) -> bytes | str:
     )
     try:
         if data is None:
-            model = zoo.build(entry.model, image=entry.image)
+            found = prepare_model(zoo.build(entry.model, image=entry.image), options)
         else:
-            model = ir.serde.deserialize_model(onnx.load_from_string(data))
-        found = prepare_model(model, options)
+            found = prepare_model(parse_model(data, entry.model), options)
     except UserError as error:
         return str(error)
     assert found.qdq is not None
@@ -120,5 +119,4 @@ def failed(message: str) -> Row:
 @lru_cache(maxsize=4)
 def _prepared(model: bytes, strategy: str) -> Prepared:
     """Kept by the worker: the machines of a model follow each other."""
-    proto = onnx.load_from_string(model)
-    return prepare_model(ir.serde.deserialize_model(proto), Options(strategy=strategy))
+    return prepare_model(onnx.load_from_string(model), Options(strategy=strategy))

@@ -95,6 +95,6 @@ def test_a_question_mark_is_no_name(onnx_text: Text):
 def test_programs_and_groups_have_the_sizes_that_are_given(onnx_text: Text):
     hw, model = load_hw("opu-tiny"), onnx_text(TWO, k=WEIGHT)
     sizes = Sizes(shapes={"v": (1, 3, 8, 5)}, dims={"width": 6})
-    program = pipeline.compile(model, hw, shapes=sizes.shapes, dims=sizes.dims)  # type: ignore[arg-type]  # objects of onnx are taken, too
+    program = pipeline.compile(model, hw, shapes=sizes.shapes, dims=sizes.dims)
     assert [p.shape for p in program.bundle.inputs] == [(1, 3, 8, 6), (1, 3, 8, 5)]
     assert len(pipeline.partition(model, hw, shapes=sizes.shapes, dims=sizes.dims).groups) >= 1  # type: ignore[arg-type]  # as above

@@ -71,6 +71,6 @@ def test_a_weight_beside_a_large_bias_leaves_it_room_in_the_accumulator(scales, 
     text = "net (float[1, 4, 8, 8] x) => (float[1, 3, 6, 6] y) { y = Conv(x, w, b) }"
     model = parse(text, w=w, b=np.array([0.5, 60.0, -1.0], np.float32))
     x = {"x": rng.uniform(size=(4, 4, 8, 8)).astype(np.float32)}
-    program = pipeline.compile(model, load_hw("opu-tiny"), scales=scales, calibration=x)  # type: ignore[arg-type]  # objects of onnx are taken, too
+    program = pipeline.compile(model, load_hw("opu-tiny"), scales=scales, calibration=x)
     (found,) = program.run(x).outputs.values()
     assert abs(found[:, 1] - 60.0).max() < 0.5

@@ -7,11 +7,9 @@ import numpy as np
 from opu_fuse.bundle.image import initial_image
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.result import RunResult
-from opu_fuse.host.run.segment import hosts_of
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.sim import ports
 from opu_fuse.sim.compare import compare, is_dull
-from opu_fuse.sim.engine import _Job
+from opu_fuse.sim.engine import run_on
 from opu_fuse.sim.places import places
 from opu_fuse.sim.reference import Reference
 from opu_fuse.sim.rtl import RtlRunner
@@ -36,16 +34,12 @@ class Session:
     def run(self, bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> RunResult:
         if self._machine is None:
             self._machine = RtlMachine(self.hw, np.zeros(WINDOW_BYTES, np.uint8))
-        samples, count = ports.samples_of(bundle, inputs)
         runner = _Runner(bundle, self.hw, self._machine)
-        job = _Job(bundle, runner, hosts_of(bundle), capture=True)
         try:
-            for n in range(count):
-                job.sample(n, {name: array[n] for name, array in samples.items()})
+            return run_on(runner, bundle, inputs, engine="rtl", capture=True)
         except BaseException:
             self.close()  # a machine that has stopped takes no other program
             raise
-        return job.result("rtl", count)
 
 
 class _Runner(RtlRunner):

@@ -167,6 +167,19 @@ def test_a_killed_sweep_of_local_processes_goes_on_where_it_was(rows, cluster, t
     assert not [r for r in caplog.records if r.levelname == "INFO" and "distributed" in r.name]
 
 
+def test_a_damaged_model_is_a_row_that_says_what_is_wrong_with_it(cluster, tmp_path):
+    (tmp_path / "damaged.onnx").write_bytes(b"\x08\xff no protobuf")
+    plan = {"models": [str(tmp_path / "damaged.onnx")], "specs": ["opu-tiny"]}
+    found = opu_fuse.sweep(plan, tmp_path, cluster=cluster[0].scheduler_address)
+    assert found["error"].item().startswith(str(tmp_path / "damaged.onnx"))
+    assert "this is not an ONNX model" in found["error"].item()
+
+
+def test_a_name_with_an_ending_is_a_file():
+    with pytest.raises(UserError, match=r"absent\.tflite: No such file"):
+        opu_fuse.sweep({"models": ["absent.tflite"], "specs": ["opu-tiny"]})
+
+
 def test_two_sweeps_do_not_write_into_one_folder(tmp_path):
     with journal(tmp_path), pytest.raises(UserError, match="another sweep is writing there"):
         opu_fuse.sweep(PLAN, tmp_path)

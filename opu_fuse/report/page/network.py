@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import accumulate, count
 from typing import Any
 
 from bokeh.models import ColumnDataSource, CustomJS, HoverTool, Range1d, TapTool
@@ -11,8 +12,10 @@ from bokeh.plotting import figure
 from opu_fuse.report.page.colours import HOST, of_group
 
 Tree = Mapping[str, Any]
+Place = tuple[int, int]
+Point = tuple[float, float]
 
-COLUMNS = 22
+COLUMNS = 16
 """Boxes side by side; a label of NAME_LENGTH letters fits into one."""
 NAME_LENGTH = 8
 _WIDTH, _HEIGHT = 0.88, 0.56
@@ -25,8 +28,9 @@ def network(program: Tree, groups: ColumnDataSource, number: int) -> tuple[Any, 
     """
     operators = program["operators"]
     places = placed([o["name"] for o in operators], program["edges"])
+    page = _on_page(places)
     by_group = {g["index"]: g for g in program["groups"]}
-    at = [_on_page(places, *places[o["name"]]) for o in operators]
+    at = [page[o["name"]] for o in operators]
     source = ColumnDataSource(
         {
             "x": [x for x, _ in at],
@@ -54,7 +58,7 @@ def network(program: Tree, groups: ColumnDataSource, number: int) -> tuple[Any, 
     )
     plot.axis.visible = False
     plot.grid.visible = False
-    lines = [line for edge in program["edges"] for line in _lines(places, *edge)]
+    lines = [line for edge in program["edges"] for line in _lines(places, page, *edge)]
     plot.multi_line(
         [[x for x, _ in line] for line in lines],
         [[-y for _, y in line] for line in lines],
@@ -112,43 +116,52 @@ def network(program: Tree, groups: ColumnDataSource, number: int) -> tuple[Any, 
     return plot, source
 
 
-def placed(names: Sequence[str], edges: Sequence[Sequence[str]]) -> dict[str, tuple[int, int]]:
+def placed(names: Sequence[str], edges: Sequence[Sequence[str]]) -> dict[str, Place]:
     """Operator -> (how many stand before it on the longest path, lane). Without edges one
     behind the other. names: operands before their readers.
     """
     operands: dict[str, list[str]] = defaultdict(list)
     for source, target in edges:
         operands[target].append(source)
-    places: dict[str, tuple[int, int]] = {}
+    places: dict[str, Place] = {}
+    taken: dict[int, set[int]] = defaultdict(set)
     for number, name in enumerate(names):
         before = [places[o] for o in operands[name] if o in places]
         depth = 1 + max((d for d, _ in before), default=-1) if edges else number
         wanted = max(before, default=(0, 0))[1]
-        taken = {lane for d, lane in places.values() if d == depth}
-        free = (lane for lane in range(len(names)) if lane not in taken)
-        places[name] = (depth, wanted if wanted not in taken else next(free))
+        free = (lane for lane in count() if lane not in taken[depth])
+        lane = next(free) if wanted in taken[depth] else wanted
+        taken[depth].add(lane)
+        places[name] = (depth, lane)
     return places
 
 
-def _on_page(places: Mapping[str, tuple[int, int]], depth: int, lane: int) -> tuple[float, float]:
-    """Column and row of a place, lines of COLUMNS wrapped; a line is as high as its lanes."""
+def _on_page(places: Mapping[str, Place]) -> dict[str, Point]:
+    """Column and row of every operator, lines of COLUMNS wrapped; a line is as high as its
+    lanes.
+    """
     heights: dict[int, int] = defaultdict(int)
-    for other, other_lane in places.values():
-        heights[other // COLUMNS] = max(heights[other // COLUMNS], other_lane + 1)
-    above = sum(heights[line] + 0.35 for line in range(depth // COLUMNS))
-    return depth % COLUMNS, above + lane
+    for depth, lane in places.values():
+        line = depth // COLUMNS
+        heights[line] = max(heights[line], lane + 1)
+    lines = range(max(heights, default=-1) + 1)
+    tops = list(accumulate((heights[line] + 0.35 for line in lines), initial=0.0))
+    return {
+        name: (depth % COLUMNS, tops[depth // COLUMNS] + lane)
+        for name, (depth, lane) in places.items()
+    }
 
 
 def _lines(
-    places: Mapping[str, tuple[int, int]], source: str, target: str
-) -> Iterator[list[tuple[float, float]]]:
+    places: Mapping[str, Place], page: Mapping[str, Point], source: str, target: str
+) -> Iterator[list[Point]]:
     """From box to box; above the boxes between; out at the right and in at the left where the line
     ends between them.
     """
     if source not in places or target not in places:
         return
     (depth, lane), (to_depth, to_lane) = places[source], places[target]
-    (x0, y0), (x1, y1) = _on_page(places, depth, lane), _on_page(places, to_depth, to_lane)
+    (x0, y0), (x1, y1) = page[source], page[target]
     half = _WIDTH / 2
     if depth // COLUMNS != to_depth // COLUMNS:
         yield [(x0 + half, y0), (COLUMNS - 0.3, y0)]

@@ -1,6 +1,6 @@
 """Tables of a page: of groups (sorts, filters, selects), of summaries, strategies, differences."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -101,7 +101,7 @@ def strategies_table(program: Tree) -> str:
 
 def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
     """Cycles of the groups that begin with the same operator, the largest differences first."""
-    found = [{_first(p, g): g["cycles"] for g in p["groups"]} for p in programs]
+    found = [dict(_by_first(p)) for p in programs]
     names = dict.fromkeys(name for cycles in found for name in cycles)
 
     def spread(name: str) -> int:
@@ -116,9 +116,11 @@ def differences_table(programs: Sequence[Tree], most: int = 15) -> str:
     return _table([*heads, "difference"], rows, "differences")
 
 
-def _first(program: Tree, group: Tree) -> str:
-    inside = (o["name"] for o in program["operators"] if o["group"] == group["index"])
-    return next(inside, group["name"])
+def _by_first(program: Tree) -> Iterator[tuple[str, int]]:
+    """(name of the first operator, cycles) of every group."""
+    first = {o["group"]: o["name"] for o in reversed(program["operators"])}
+    for group in program["groups"]:
+        yield first.get(group["index"], group["name"]), group["cycles"]
 
 
 _SUMMARY = (
