@@ -1,13 +1,15 @@
 """The command line, called in this process."""
 
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from opu_fuse import zoo
+from opu_fuse.cli.console import out
 from opu_fuse.cli.main import main
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile as compile_program
@@ -23,8 +25,11 @@ class Called:
 
 
 @pytest.fixture
-def opu_fuse(monkeypatch, capsys) -> Callable[..., Called]:
-    """Call `opu-fuse` with arguments."""
+def opu_fuse(monkeypatch, capsys) -> Iterator[Callable[..., Called]]:
+    """Call `opu-fuse` with arguments; what -q and -v change ends with the test."""
+    monkeypatch.setattr(out, "quiet", out.quiet)
+    logger = logging.getLogger("opu_fuse")
+    level = logger.level
 
     def call(*arguments: str | Path) -> Called:
         monkeypatch.setattr(sys, "argv", ["opu-fuse", *map(str, arguments)])
@@ -36,7 +41,8 @@ def opu_fuse(monkeypatch, capsys) -> Callable[..., Called]:
         captured = capsys.readouterr()
         return Called(code, captured.out, captured.err)
 
-    return call
+    yield call
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")
