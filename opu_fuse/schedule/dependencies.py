@@ -43,13 +43,16 @@ class Touches:
 
 def latest_conflicts(program: Sequence[Instruction], hw: HwSpec) -> list[Clock]:
     """For every instruction the latest one before it, of each other engine, that touches the same
-    words, one of the two writing, or needs the same write port.
+    words, one of the two writing, or needs the same write port or bank of partial sums.
     """
     memories = {space: Touches() for space in Space}
     write_port = Touches()  # of the feature buffer, which load and post share
     for position, instruction in enumerate(program):
         for access in footprint(instruction, hw):
-            memories[access.space].add(position, access.intervals, write=access.write)
+            intervals = access.intervals
+            if access.space is Space.PSUM:
+                intervals = (_banks(intervals, hw.buffers.psum.words // 2),)
+            memories[access.space].add(position, intervals, write=access.write)
             if access.space is Space.FEATURE and access.write:
                 write_port.add(position, ((0, 1),), write=True)
     engines = np.array([i.engine for i in program], np.int64)
@@ -59,6 +62,15 @@ def latest_conflicts(program: Sequence[Instruction], hw: HwSpec) -> list[Clock]:
             _meet(touches, engines, latest)
     latest[np.arange(len(program)), engines] = NONE
     return latest.tolist()
+
+
+def _banks(intervals: Sequence[Interval], words: int) -> Interval:
+    """The banks, of `words` words each, in which ascending intervals begin and end, by number.
+
+    A bank serves one engine in a cycle: post would wait for compute as long as that runs. Whole
+    instructions wait in its place, and how long one takes does not depend on the other's steps.
+    """
+    return intervals[0][0] // words, (intervals[-1][1] - 1) // words + 1
 
 
 def _meet(touches: Touches, engines: np.ndarray, latest: np.ndarray) -> None:

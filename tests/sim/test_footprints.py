@@ -91,8 +91,8 @@ APART = {
     ),
     "short weight rows": (load("weight", 9 * 4), user("conv", mode=2, oc_steps=1)),
     "packed sums": (
-        user("conv", mode=2, oc_steps=1),
-        user("run", psum=8, in_rows=2, out_rows=1),
+        user("conv", mode=2, oc_steps=1, psum=FULL.buffers.psum.words // 2 - 8),
+        user("run", psum=FULL.buffers.psum.words // 2, in_rows=2, out_rows=1),
     ),
 }
 
