@@ -16,7 +16,7 @@ import numpy as np
 from opu_fuse.bundle import manifest as manifests
 from opu_fuse.bundle.check import check_bundle, mistakes
 from opu_fuse.bundle.listing import program_listing
-from opu_fuse.bundle.manifest import Manifest, Member, damaged
+from opu_fuse.bundle.manifest import Manifest, Member, another_version, damaged
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.errors import InternalError, ProgramError, SpecError
 from opu_fuse.hw.load import load_hw_text
@@ -96,8 +96,9 @@ def _assemble(facts: Manifest, data: Mapping[str, bytes], where: str) -> Bundle:
     except UnicodeDecodeError:
         raise damaged(where, f"{SPEC} is no text") from None
     hw = _spec_of(spec_yaml, where)
-    if hw.spec_hash != facts.spec_hash or hw.name != facts.spec:
-        raise damaged(where, f"{SPEC} is not the machine {facts.spec} {facts.spec_hash:011x}")
+    if hw.spec_hash != facts.spec_hash or hw.name != facts.spec:  # keys that were not there then
+        what = f"{SPEC} is not the machine {facts.spec} {facts.spec_hash:011x} to this opu-fuse"
+        raise another_version(where, what, facts.tool_version)
     if len(data[PROGRAM]) % 4:
         raise damaged(where, f"{PROGRAM} has {len(data[PROGRAM])} bytes, not whole words")
     bundle = Bundle(

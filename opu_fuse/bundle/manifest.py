@@ -1,6 +1,7 @@
 """`manifest.json` of a program file: a `Bundle` without its large members, as strict JSON."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,7 @@ _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _LARGEST = 1 << 44
 """The spec hash is the longest number of a manifest."""
 _MOST_DIGITS = 20
+_A_VERSION = re.compile(r"[\w.+!-]{1,40}")
 _Natural = Annotated[int, Field(ge=0)]
 
 
@@ -104,13 +106,12 @@ def from_text(text: bytes, where: str) -> Manifest:
         tree = json.loads(text, parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise damaged(where, f"{NAME} is no JSON ({error})") from None
-    version = tree.get("schema_version") if isinstance(tree, dict) else None
+    if not isinstance(tree, dict) or type(tree.get("schema_version")) is not int:
+        raise damaged(where, f"{NAME} has no schema version")
+    version, writer = tree["schema_version"], str(tree.get("tool_version"))
     if version != SCHEMA_VERSION:
-        raise ProgramError(
-            where,
-            f"is of schema version {version}, this opu-fuse reads {SCHEMA_VERSION}",
-            "compile the model again, or use the opu-fuse that wrote the file",
-        )
+        what = f"is of schema version {version}, this opu-fuse reads {SCHEMA_VERSION}"
+        raise another_version(where, what, writer, newer=version > SCHEMA_VERSION)
     try:
         return _adapter().validate_json(text)
     except ValidationError as error:
@@ -130,6 +131,15 @@ def _integer(digits: str) -> int:
 def damaged(where: str, what: str) -> ProgramError:
     """The error for a file that does not hold what a program file holds."""
     return ProgramError(where, what, "the file is damaged; compile the model again")
+
+
+def another_version(where: str, what: str, writer: str, *, newer: bool = False) -> ProgramError:
+    """The error for a file that is sound, for another opu-fuse. writer: the version that the file
+    names, which may be any text.
+    """
+    named = f"opu-fuse {writer}" if _A_VERSION.fullmatch(writer) else "the opu-fuse that wrote it"
+    update = f"update to {named}" if newer else f"run it with {named}"
+    return ProgramError(where, what, f"compile the model again, or {update}")
 
 
 @cache

@@ -197,9 +197,39 @@ def test_a_compressed_archive_is_not_unpacked(path):
     refuse(path, "is not stored as opu-fuse does")
 
 
-def test_another_schema_version_is_named(path):
-    edit_manifest(path, lambda tree: tree.update(schema_version=99))
-    refuse(path, "is of schema version 99, this opu-fuse reads 2")
+@pytest.mark.parametrize(
+    ("version", "writer", "help_"),
+    [
+        (1, "0.0.9", "compile the model again, or run it with opu-fuse 0.0.9"),
+        (99, "7.1.dev3", "compile the model again, or update to opu-fuse 7.1.dev3"),
+        (99, "two\nlines", "compile the model again, or update to the opu-fuse that wrote it"),
+        (99, None, "compile the model again, or update to opu-fuse None"),
+    ],
+)
+def test_another_schema_version_is_named_with_what_to_do(path, version, writer, help_):
+    """Whatever else such a manifest holds."""
+
+    def change(members):
+        tree = {"schema_version": version, "tool_version": writer, "new": [1.5]}
+        members["manifest.json"] = json.dumps(tree).encode()
+
+    rewrite(path, change)
+    refuse(path, f"is of schema version {version}, this opu-fuse reads 2; {help_}")
+
+
+@pytest.mark.parametrize("tree", [[], {"schema_version": "2"}, {"schema_version": True}])
+def test_a_manifest_without_a_schema_version_is_damaged(path, tree):
+    rewrite(path, lambda members: members.update({"manifest.json": json.dumps(tree).encode()}))
+    refuse(path, "manifest.json has no schema version; the file is damaged")
+
+
+def test_a_machine_that_is_described_in_another_way_today_is_no_damage(path):
+    edit_manifest(path, lambda tree: tree.update(spec_hash=1, tool_version="0.0.9"))
+    refuse(
+        path,
+        "spec.yaml is not the machine opu-tiny 00000000001 to this opu-fuse",
+        "compile the model again, or run it with opu-fuse 0.0.9",
+    )
 
 
 BROKEN = {
@@ -208,7 +238,6 @@ BROKEN = {
     "wrong type": (lambda t: t["tensors"][0].update(offset="0"), "tensors.0.offset"),
     "float for int": (lambda t: t["tensors"][0].update(offset=0.0), "tensors.0.offset"),
     "not a number": (lambda t: t["tensors"][0].update(scale=float("nan")), "scale"),
-    "other spec": (lambda t: t.update(spec_hash=1), "spec.yaml is not the machine"),
     "tensor outside": (
         lambda t: t["tensors"][0].update(offset=1 << 20),
         "outside the feature maps",

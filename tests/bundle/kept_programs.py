@@ -1,0 +1,64 @@
+"""Program files kept beside the tests: every opu-fuse that says it reads their schema version must
+run them as they were meant.
+
+`python -m tests.bundle.kept_programs` writes the file of a new schema version, and the tensors of a
+run. One that is there stays: it stands for the files that users have.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+import opu_fuse
+from opu_fuse import Program
+from opu_fuse.bundle.program import SCHEMA_VERSION
+from opu_fuse.zoo.builder import Net
+
+PROGRAM = Path(__file__).with_name("kept") / f"schema-{SCHEMA_VERSION}.opu"
+MACHINE = "opu-light"
+
+
+def kept() -> tuple[Program, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The program, and the inputs and outputs of its run."""
+    program = Program.load(PROGRAM)
+    with np.load(PROGRAM.with_suffix(".npz")) as file:
+        found = dict(file)
+    bundle = program.bundle
+    inputs, outputs = (
+        {p.name: found[p.name] for p in ps} for ps in (bundle.inputs, bundle.outputs)
+    )
+    return program, inputs, outputs
+
+
+def network() -> ir.Model:
+    """Windows, tables, a gate, a sum, a concatenation; on the host a kernel and a model."""
+    net = Net("kept", seed=0)
+    x = net.conv(net.input("image", (1, 3, 13, 11)), "stem", out=16, kernel=3, pads=1)
+    x = net.max_pool(net.relu(x, "relu"), "pool", kernel=2, stride=2)
+    y = net.swish(net.conv(x, "depthwise", out=16, kernel=3, pads=1, groups=16), "swish")
+    gate = net.global_average_pool(y, "mean")
+    gate = net.conv(gate, "excite", out=16, kernel=1, bias=True, centred=False, gain=2.0)
+    y = net.multiply(y, net.sigmoid(gate, "sigmoid"), "scale")
+    y = net.add(x, net.conv(y, "project", out=16, kernel=1, batch_norm="norm"), "sum")
+    y = net.upsample(net.concat([x, net.leaky_relu(y, "leaky", alpha=0.3)], "concat"), "upsample")
+    y = net.flatten(
+        net.global_average_pool(net.conv(y, "head", out=16, kernel=1), "average"), "flat"
+    )
+    y = net.dense(y, "dense", out=10, centred=False)
+    y = net._unary(y, "Softmax", "softmax", y.moments)
+    return net.finish(net.leaky_relu(net.multiply(y, y, "square"), "output", alpha=0.25))
+
+
+def main() -> None:
+    assert not PROGRAM.exists(), f"{PROGRAM} is kept"
+    program = opu_fuse.compile(network(), opu_fuse.load_hw(MACHINE))
+    (port,) = program.bundle.inputs
+    inputs = {port.name: np.random.default_rng(0).normal(size=port.shape).astype(port.dtype)}
+    PROGRAM.parent.mkdir(exist_ok=True)
+    program.save(PROGRAM)
+    np.savez(PROGRAM.with_suffix(".npz"), **inputs, **program.run(inputs).outputs)
+
+
+if __name__ == "__main__":
+    main()
