@@ -286,7 +286,7 @@ def _workspace(
             shutil.copy(path, folder / path.name)
             if path in FST_HEADERS:  # the whole library is in the header
                 (folder / f"lib{path.stem.removesuffix('lib')}.a").write_text("!<arch>\n")
-        units = [p.name for suffix in (".sv", ".cpp") for p in sources if p.suffix == suffix]
+        units = [p.name for suffix in (".v", ".sv", ".cpp") for p in sources if p.suffix == suffix]
         yield folder, ["opu_pkg.sv", *units]
 
 

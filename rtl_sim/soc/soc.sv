@@ -1,0 +1,239 @@
+// A processor in front of the machine: PicoRV32 runs firmware.c, reaches the machine's control registers as any AXI4-Lite master
+// does, and shares the memory with it. Simulation only.
+//
+// Map of the processor, all uncached (the constants are repeated in link.ld and firmware.c):
+//   0x0000_0000  own memory, 32 KB, with the firmware     0x4000_0000  control registers of the machine
+//   0x1000_0000  console: a character                     0x8000_0000  DRAM, bus address 0 on
+//   0x1000_0004  exit code: the end of the simulation
+//   0x1000_0008  accesses to control registers that were refused (SLVERR); a write clears it
+// Interrupt 3: the machine's irq_o. Plusargs: +image=FILE (DRAM), +firmware=FILE ($readmemh), +latency=CYCLES.
+module soc
+  import opu_pkg::*;
+;
+  localparam int unsigned ADDRESS_BITS = 40;
+  localparam int unsigned LANE_BITS = $clog2(BUS_BYTES);
+
+  import "DPI-C" function longint opu_image_open(input string path);
+  import "DPI-C" function int opu_image_read(
+      input longint address, input int bytes, output bit [BUS_BYTES*8-1:0] data);
+  import "DPI-C" function int opu_image_write(
+      input longint address, input int bytes, input bit [BUS_BYTES*8-1:0] data, input bit [BUS_BYTES-1:0] strobes);
+
+  bit clk;
+  initial forever #1 clk = !clk;
+  logic rst_n = 1'b0;
+  always @(posedge clk) rst_n <= 1'b1;
+
+  logic finished /*verilator public_flat_rd*/ = 1'b0;
+  logic [31:0] exit_code /*verilator public_flat_rd*/ = '0;
+
+  logic [31:0] own [8192];
+  int unsigned latency = 2;
+  initial begin
+    string path;
+    if (!$value$plusargs("image=%s", path)) $fatal(1, "+image=FILE is missing");
+    if (opu_image_open(path) == 0) $fatal(1, "the image %s cannot be mapped", path);
+    if (!$value$plusargs("firmware=%s", path)) $fatal(1, "+firmware=FILE is missing");
+    $readmemh(path, own);
+    void'($value$plusargs("latency=%d", latency));
+  end
+
+  // ---- processor ----------------------------------------------------------------------------------------------------------
+  logic valid, ready, irq, trap;
+  logic [31:0] addr, wdata, rdata;
+  logic [3:0] wstrb;
+  /* verilator lint_off PINMISSING */
+  picorv32 #(
+      .ENABLE_IRQ    (1),
+      .COMPRESSED_ISA(1),
+      .LATCHED_IRQ   (32'd0),  // the machine's line is a level
+      .STACKADDR     (32'h0000_8000)
+  ) u_cpu (
+      .clk,
+      .resetn   (rst_n),
+      .trap,
+      .mem_valid(valid),
+      .mem_ready(ready),
+      .mem_addr (addr),
+      .mem_wdata(wdata),
+      .mem_wstrb(wstrb),
+      .mem_rdata(rdata),
+      .pcpi_wr   (1'b0),
+      .pcpi_rd   (32'd0),
+      .pcpi_wait (1'b0),
+      .pcpi_ready(1'b0),
+      .irq      ({28'd0, irq, 3'd0})
+  );
+  /* verilator lint_on PINMISSING */
+
+  // One access at a time; the processor holds it until `ready`.
+  logic to_registers, aw_done_q, w_done_q, ar_done_q;
+  logic awready, wready, bvalid, arready, rvalid;
+  logic [31:0] csr_rdata;
+  logic [1:0] bresp, rresp;
+  assign to_registers = valid && !ready && addr[31:28] == 4'h4;
+
+  int unsigned refused;
+  logic [BUS_BYTES*8-1:0] beat;
+  longint beat_addr;
+  assign beat_addr = longint'(addr[30:0] >> LANE_BITS << LANE_BITS);
+
+  always @(posedge clk) begin
+    ready <= 1'b0;
+    if (!rst_n) begin
+      {aw_done_q, w_done_q, ar_done_q} <= '0;
+      refused <= 0;
+    end else begin
+      if (trap) $fatal(1, "the processor met an instruction or address that it does not know");
+      if (to_registers) begin
+        aw_done_q <= !bvalid && (aw_done_q || (wstrb != '0 && awready));
+        w_done_q <= !bvalid && (w_done_q || (wstrb != '0 && wready));
+        ar_done_q <= !rvalid && (ar_done_q || (wstrb == '0 && arready));
+        ready <= bvalid || rvalid;
+        rdata <= csr_rdata;
+        if ((bvalid && bresp != '0) || (rvalid && rresp != '0)) refused <= refused + 1;
+      end else if (valid && !ready) begin
+        ready <= 1'b1;
+        case (addr[31:28])
+          4'h0: begin
+            if (addr >= 32'h8000) $fatal(1, "the processor has no memory at %h", addr);
+            rdata <= own[addr[14:2]];
+            for (int b = 0; b < 4; b++) if (wstrb[b]) own[addr[14:2]][8*b+:8] <= wdata[8*b+:8];
+          end
+          4'h1: begin
+            rdata <= refused;
+            if (wstrb != '0) begin
+              case (addr[3:2])
+                2'd0: $write("%c", wdata[7:0]);
+                2'd1: begin
+                  finished <= 1'b1;
+                  exit_code <= wdata;
+                end
+                default: refused <= 0;
+              endcase
+            end
+          end
+          default: begin  // a word of the beat that holds it
+            if (wstrb == '0) begin
+              if (opu_image_read(beat_addr, int'(BUS_BYTES), beat) == 0) $fatal(1, "no DRAM at %h", addr);
+              rdata <= 32'(beat >> 8 * (addr[30:0] - 31'(beat_addr)));
+            end else if (opu_image_write(
+                    beat_addr, int'(BUS_BYTES), {BUS_BYTES / 4{wdata}},
+                    BUS_BYTES'(wstrb) << (addr[30:0] - 31'(beat_addr))) == 0) begin
+              $fatal(1, "no DRAM at %h", addr);
+            end
+          end
+        endcase
+      end
+    end
+  end
+
+  // ---- machine and memory -------------------------------------------------------------------------------------------------
+  logic m_awid, m_awvalid, m_awready, m_wlast, m_wvalid, m_wready, m_bid, m_bvalid, m_bready;
+  logic m_arid, m_arvalid, m_arready, m_rid, m_rlast, m_rvalid, m_rready;
+  logic [ADDRESS_BITS-1:0] m_awaddr, m_araddr;
+  logic [7:0] m_awlen, m_arlen;
+  logic [BUS_BYTES*8-1:0] m_wdata, m_rdata;
+  logic [BUS_BYTES-1:0] m_wstrb;
+  logic [1:0] m_bresp, m_rresp;
+
+  /* verilator lint_off PINCONNECTEMPTY */
+  opu_top #(
+      .ADDRESS_BITS(ADDRESS_BITS)
+  ) u_opu (
+      .clk_i         (clk),
+      .rst_ni        (rst_n),
+      .irq_o         (irq),
+      .s_axil_awaddr (addr[CSR_ADDR_BITS-1:0]),
+      .s_axil_awprot (3'b000),
+      .s_axil_awvalid(to_registers && wstrb != '0 && !aw_done_q),
+      .s_axil_awready(awready),
+      .s_axil_wdata  (wdata),
+      .s_axil_wstrb  (wstrb),
+      .s_axil_wvalid (to_registers && wstrb != '0 && !w_done_q),
+      .s_axil_wready (wready),
+      .s_axil_bresp  (bresp),
+      .s_axil_bvalid (bvalid),
+      .s_axil_bready (1'b1),
+      .s_axil_araddr (addr[CSR_ADDR_BITS-1:0]),
+      .s_axil_arprot (3'b000),
+      .s_axil_arvalid(to_registers && wstrb == '0 && !ar_done_q),
+      .s_axil_arready(arready),
+      .s_axil_rdata  (csr_rdata),
+      .s_axil_rresp  (rresp),
+      .s_axil_rvalid (rvalid),
+      .s_axil_rready (1'b1),
+      .m_axi_awid    (m_awid),
+      .m_axi_awaddr  (m_awaddr),
+      .m_axi_awlen   (m_awlen),
+      .m_axi_awsize  (),
+      .m_axi_awburst (),
+      .m_axi_awlock  (),
+      .m_axi_awcache (),
+      .m_axi_awprot  (),
+      .m_axi_awvalid (m_awvalid),
+      .m_axi_awready (m_awready),
+      .m_axi_wdata   (m_wdata),
+      .m_axi_wstrb   (m_wstrb),
+      .m_axi_wlast   (m_wlast),
+      .m_axi_wvalid  (m_wvalid),
+      .m_axi_wready  (m_wready),
+      .m_axi_bid     (m_bid),
+      .m_axi_bresp   (m_bresp),
+      .m_axi_bvalid  (m_bvalid),
+      .m_axi_bready  (m_bready),
+      .m_axi_arid    (m_arid),
+      .m_axi_araddr  (m_araddr),
+      .m_axi_arlen   (m_arlen),
+      .m_axi_arsize  (),
+      .m_axi_arburst (),
+      .m_axi_arlock  (),
+      .m_axi_arcache (),
+      .m_axi_arprot  (),
+      .m_axi_arvalid (m_arvalid),
+      .m_axi_arready (m_arready),
+      .m_axi_rid     (m_rid),
+      .m_axi_rdata   (m_rdata),
+      .m_axi_rresp   (m_rresp),
+      .m_axi_rlast   (m_rlast),
+      .m_axi_rvalid  (m_rvalid),
+      .m_axi_rready  (m_rready)
+  );
+  /* verilator lint_on PINCONNECTEMPTY */
+
+  opu_axi_memory #(
+      .BUS_BYTES   (BUS_BYTES),
+      .ADDRESS_BITS(ADDRESS_BITS)
+  ) u_memory (
+      .clk_i    (clk),
+      .rst_ni   (rst_n),
+      .latency_i(latency),
+      .rate_i   (256 * BUS_BYTES),
+      .awid_i   (m_awid),
+      .awaddr_i (m_awaddr),
+      .awlen_i  (m_awlen),
+      .awvalid_i(m_awvalid),
+      .awready_o(m_awready),
+      .wdata_i  (m_wdata),
+      .wstrb_i  (m_wstrb),
+      .wlast_i  (m_wlast),
+      .wvalid_i (m_wvalid),
+      .wready_o (m_wready),
+      .bid_o    (m_bid),
+      .bresp_o  (m_bresp),
+      .bvalid_o (m_bvalid),
+      .bready_i (m_bready),
+      .arid_i   (m_arid),
+      .araddr_i (m_araddr),
+      .arlen_i  (m_arlen),
+      .arvalid_i(m_arvalid),
+      .arready_o(m_arready),
+      .rid_o    (m_rid),
+      .rdata_o  (m_rdata),
+      .rresp_o  (m_rresp),
+      .rlast_o  (m_rlast),
+      .rvalid_o (m_rvalid),
+      .rready_i (m_rready)
+  );
+
+endmodule
