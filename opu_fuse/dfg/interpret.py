@@ -6,6 +6,7 @@ model rounds.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from typing import cast
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from opu_fuse.model.composites import is_slope
 from opu_fuse.units import STAGE_OF_OPERATOR
 from opu_fuse.units.affine import affine_params
 from opu_fuse.units.base import Numeric, Stage
+from opu_fuse.units.params import ResidualRegisters
 from opu_fuse.units.pool import average_params
 from opu_fuse.units.residual import combine
 
@@ -158,7 +160,7 @@ def _add(dfg: Dfg, node: Node, values: Mapping[int, np.ndarray], numeric: Numeri
         return _affine(dfg, node, values, numeric)
     a, b = (values[i] for i in node.operands)
     if node.owner is None:
-        return combine(a, b, settings(dfg, node.index, Stage.RESIDUAL, numeric).registers)
+        return _combined(dfg, node, a, b, numeric)
     params = requant_params(dfg, node.owner, numeric)
     return _round(
         a + _per_channel(b.astype(np.int64), a.ndim), params.mult, params.shift, params.zero_point
@@ -171,7 +173,12 @@ def _multiply(
     if is_affine(dfg, node.index):
         return _affine(dfg, node, values, numeric)
     a, b = (values[i] for i in node.operands)
-    return combine(a, b, settings(dfg, node.index, Stage.RESIDUAL, numeric).registers)
+    return _combined(dfg, node, a, b, numeric)
+
+
+def _combined(dfg: Dfg, node: Node, a: np.ndarray, b: np.ndarray, numeric: Numeric) -> np.ndarray:
+    registers = settings(dfg, node.index, Stage.RESIDUAL, numeric).registers
+    return combine(a, b, cast("ResidualRegisters", registers))
 
 
 def _affine(

@@ -77,7 +77,7 @@ def format_instruction(instruction: Instruction, spec: HwSpec | None = None) -> 
         if low in params:
             parts.append(f"{name}={params.pop(low) | params.pop(high) << VALUE_BITS:#x}")
     if "order" in params:
-        order = order_of(params)
+        order = order_of(instruction.post)
         parts += [f"order={_order_text(order, spec)}"] * bool(order)
         params = {k: v for k, v in params.items() if k not in ORDER_REGISTERS}
     parts += [_format(name, value) for name, value in params.items() if value]
@@ -184,7 +184,7 @@ def _registers(engine: Engine, name: str, text: str, spec: HwSpec | None) -> dic
         except ValueError as error:
             raise _LineError(str(error), "correct the value") from None
     if name == "order" and spec is not None:
-        _refuse_order(text, order_of(parts), spec)
+        _refuse_order(text, _parse_order(text, spec), spec)
     return parts
 
 

@@ -7,7 +7,7 @@ Paddings are part of the pool behind them, an upsample of the store. Before the 
 no codes: each unit there does the same, the first ones are used.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -25,6 +25,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.quant import Domain
 from opu_fuse.units import BY_KIND, BY_STAGE, POST
 from opu_fuse.units.base import ModuleKind, Stage
+from opu_fuse.units.params import PostParams
 from opu_fuse.units.pool import PoolKind
 
 K = ModuleKind
@@ -193,10 +194,10 @@ def chain_of(spec: HwSpec) -> PostChain:
     return found[1]
 
 
-def pool_kind(params: Mapping[str, int], spec: HwSpec) -> PoolKind:
+def pool_kind(p: PostParams, spec: HwSpec) -> PoolKind:
     """What the pool of a legal pass does; without one as the first unit is set."""
-    pools = [m for m in chain_of(spec).unpack(order_of(params)) if m.stage is Stage.POOL]
-    return PoolKind(unit_params(params, pools[0].bank if pools else 0)["pool_kind"])
+    pools = [m for m in chain_of(spec).unpack(order_of(p)) if m.stage is Stage.POOL]
+    return PoolKind(unit_params(p, pools[0].bank if pools else 0)["pool_kind"])
 
 
 def exclusive(spec: HwSpec) -> dict[str, tuple[str, ...]]:

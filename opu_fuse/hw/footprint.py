@@ -6,7 +6,6 @@ memory exactly when an access does); within a row an interval also covers the wo
 Which entries of a table are read depends on the data: all 256 count.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,6 +17,7 @@ from opu_fuse.hw.sweep import sweep
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
+from opu_fuse.units.params import PostParams
 
 Interval = tuple[int, int]
 Dim = tuple[int, int]
@@ -73,21 +73,26 @@ def dram_word_bytes(space: Space, spec: HwSpec) -> int:
 
 def moved_bytes(instruction: Instruction, spec: HwSpec) -> int:
     """DRAM bytes that a load or store moves, whole words, every word as often as it moves."""
-    p = instruction.params
+    p = instruction.transfer
     words = p["run"] * p["rows"] * p["blocks"]
     if instruction.engine is Engine.STORE:
-        return words * (p["repeat_rows"] + 1) * (p["repeat_cols"] + 1) * spec.word_bytes
+        s = instruction.store
+        return words * (s["repeat_rows"] + 1) * (s["repeat_cols"] + 1) * spec.word_bytes
     return words * dram_word_bytes(Space(instruction.opcode), spec)
 
 
 def _transfer(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     """A store that skips bytes still touches their words: it is ordered with who reads them."""
-    p = instruction.params
-    store = instruction.engine is Engine.STORE
-    space = Space.OUTPUT if store else Space(instruction.opcode)
+    p = instruction.transfer
+    if instruction.engine is Engine.STORE:
+        s, space, write = instruction.store, Space.OUTPUT, True
+        down, across, first = s["repeat_rows"] + 1, s["repeat_cols"] + 1, s["src"]
+        step = across + s["word_gap"]
+    else:
+        space, write = Space(instruction.opcode), False
+        down = across = step = 1
+        first = instruction.load["dst"]
     word = dram_word_bytes(space, spec)
-    down, across = (p["repeat_rows"] + 1, p["repeat_cols"] + 1) if store else (1, 1)
-    step = across + p["word_gap"] if store else 1
     dram = _runs(
         instruction.dram,
         across * word,
@@ -95,15 +100,15 @@ def _transfer(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
         (p["rows"] * down, p["row_pitch"] * word),
         (p["blocks"], p["block_pitch"] * word),
     )
-    chip = _runs(p["src" if store else "dst"], p["run"] * p["rows"] * p["blocks"])
+    chip = _runs(first, p["run"] * p["rows"] * p["blocks"])
     return (
-        Access(space=Space.DRAM, intervals=dram, write=store),
-        Access(space=space, intervals=chip, write=not store),
+        Access(space=Space.DRAM, intervals=dram, write=write),
+        Access(space=space, intervals=chip, write=not write),
     )
 
 
 def _compute(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
-    p = instruction.params
+    p = instruction.compute
     s = sweep(instruction.opcode, p, spec)
     slot = 1 << p["slot_log2"]
     first, width = 0, 1
@@ -151,10 +156,10 @@ def _blocks(first: int, blocks: range, units: int = 1) -> tuple[Interval, ...]:
 
 
 def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
-    p = instruction.params
+    p = instruction.post
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], 1, p["in_rows"])
     xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], 1, p["in_cols"])
-    tile = _Visits(p, ys, xs)
+    tile, outputs = _Visits(p, ys, xs), _Outputs(p)
     words = tile.pixels(p["psum"], p["psum_row_pitch"], p["psum_block_pitch"])
     found = [Access(space=Space.PSUM, intervals=words, write=False)]
     chain = chain_of(spec).unpack(order_of(p))
@@ -166,25 +171,21 @@ def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
         if unit.reads is not None and unit.memory is not None:
             before_pool = any(later.windows for later in units[number:])
             own = unit_params(p, module.bank)
-            words = unit.reads(own, tile if before_pool else _Outputs(p))
+            words = unit.reads(own, tile if before_pool else outputs)
             found.append(Access(space=unit.memory, intervals=words, write=False, unit=module.bank))
-    found.append(Access(space=Space.OUTPUT, intervals=_outputs(p, p["out"], "out"), write=True))
+    words = outputs.pixels(p["out"], p["out_row_pitch"], p["out_block_pitch"])
+    found.append(Access(space=Space.OUTPUT, intervals=words, write=True))
     if p["keep"]:
-        words = _outputs(p, p["keep_at"], "keep")
+        words = outputs.pixels(p["keep_at"], p["keep_row_pitch"], p["keep_block_pitch"])
         found.append(Access(space=Space.FEATURE, intervals=words, write=True))
     return tuple(found)
-
-
-def _outputs(p: Mapping[str, int], base: int, name: str) -> tuple[Interval, ...]:
-    """A word for every output pixel of post, at the pitches of `name`."""
-    return _Outputs(p).pixels(base, p[f"{name}_row_pitch"], p[f"{name}_block_pitch"])
 
 
 @dataclass(frozen=True, slots=True)
 class _Outputs:
     """What stages read that see every output pixel once (`units.base.Reach`)."""
 
-    p: Mapping[str, int]
+    p: PostParams
 
     def pixels(self, base: int, row_pitch: int, block_pitch: int) -> tuple[Interval, ...]:
         p = self.p
@@ -201,7 +202,7 @@ class _Outputs:
 class _Visits:
     """What stages read that see the positions of windows; absent ones do not read."""
 
-    p: Mapping[str, int]
+    p: PostParams
     ys: tuple[Interval, ...]
     xs: tuple[Interval, ...]
 

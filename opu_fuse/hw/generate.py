@@ -10,6 +10,7 @@ from opu_fuse.hw.cheader import c_header
 from opu_fuse.hw.document import isa_page, registers_page
 from opu_fuse.hw.draw import draw_svg
 from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.paramtypes import params_module
 from opu_fuse.hw.svpackage import sv_files
 from opu_fuse.resources import hw_specs_dir, rtl_dir
 
@@ -21,6 +22,7 @@ def generated_files() -> dict[str, str]:
     files = {
         "docs/isa.md": isa_page(),
         "docs/registers.md": registers_page(),
+        "opu_fuse/units/params.py": params_module(),
         "rtl_sim/gen/opu_regs.h": c_header(),
     }
     for name in spec_names():

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from opu_fuse.hw.isa import Engine
+from opu_fuse.units.params import ComputeParams, FetchParams, LoadParams, PostParams, StoreParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,9 +13,10 @@ class Instruction:
     """A started engine.
 
     params: value of every register of the engine (names of `isa.REGISTERS`; all present, unused
-    ones 0), and under `name@bank` those of further units that are not 0. waits / signals: engines
-    whose token is popped before the start / that get a token at retirement. Equality is by value;
-    the order of a program is the order of fetching.
+    ones 0), and under `name@bank` those of further units that are not 0; what reads them of one
+    engine takes the property of its name. waits / signals: engines whose token is popped before the
+    start / that get a token at retirement. Equality is by value; the order of a program is the
+    order of fetching.
     """
 
     engine: Engine
@@ -23,9 +26,35 @@ class Instruction:
     signals: tuple[Engine, ...] = ()
 
     @property
+    def fetch(self) -> FetchParams:
+        return cast("FetchParams", self.params)
+
+    @property
+    def load(self) -> LoadParams:
+        return cast("LoadParams", self.params)
+
+    @property
+    def compute(self) -> ComputeParams:
+        return cast("ComputeParams", self.params)
+
+    @property
+    def post(self) -> PostParams:
+        return cast("PostParams", self.params)
+
+    @property
+    def store(self) -> StoreParams:
+        return cast("StoreParams", self.params)
+
+    @property
+    def transfer(self) -> LoadParams | StoreParams:
+        """Of load or store: what both have."""
+        return cast("LoadParams | StoreParams", self.params)
+
+    @property
     def dram(self) -> int:
         """Byte offset in the memory window (load and store only)."""
-        return self.params["dram_lo"] | self.params["dram_hi"] << 22
+        p = self.transfer
+        return p["dram_lo"] | p["dram_hi"] << 22
 
 
 def split_address(offset: int) -> dict[str, int]:

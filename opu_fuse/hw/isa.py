@@ -16,9 +16,11 @@ Bit e of `wait` pops one token of counter (engine e -> this engine) before the s
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeVar, cast
 
 from opu_fuse.units import AFFINE, POST
 from opu_fuse.units.base import Field, Stage, Unit
+from opu_fuse.units.params import ComputeParams, PostParams
 
 VALUE_BITS = 22
 REGISTERS_PER_ENGINE = 64
@@ -299,6 +301,7 @@ _check()
 
 OPCODE: dict[tuple[Engine, str], Opcode] = {(o.engine, o.name): o for o in OPCODES}
 REGISTER: dict[tuple[Engine, str], Register] = {(r.engine, r.name): r for r in REGISTERS}
+OfUnits = TypeVar("OfUnits", ComputeParams, PostParams)
 _OF_UNITS = tuple(r.name for r in REGISTERS if r.stage is not None)
 
 
@@ -312,9 +315,9 @@ def parameters_of(engine: Engine) -> tuple[Register, ...]:
     return tuple(r for r in registers_of(engine) if r.name != BANK)
 
 
-def order_of(params: Mapping[str, int]) -> int:
+def order_of(p: PostParams) -> int:
     """The codes of all stages, first stage lowest."""
-    return sum(params[name] << (ORDER_BITS * i) for i, name in enumerate(ORDER_REGISTERS))
+    return p["order"] | p["order_2"] << ORDER_BITS | p["order_3"] << 2 * ORDER_BITS
 
 
 def order_registers(order: int) -> dict[str, int]:
@@ -328,9 +331,10 @@ def unit_register(name: str, bank: int) -> str:
     return name if bank == 0 else f"{name}@{bank}"
 
 
-def unit_params(params: Mapping[str, int], bank: int) -> Mapping[str, int]:
+def unit_params(params: OfUnits, bank: int) -> OfUnits:
     """Parameters with the stage registers of one unit under their plain names."""
     if bank == 0:
         return params
-    own = {n: params.get(unit_register(n, bank), 0) for n in _OF_UNITS if n in params}
-    return {**params, **own}
+    given = cast("Mapping[str, int]", params)
+    own = {n: given.get(unit_register(n, bank), 0) for n in _OF_UNITS if n in given}
+    return cast("OfUnits", {**given, **own})

@@ -4,7 +4,7 @@ The RTL stops with an error code in the same cases; here it is said in words. Ad
 matter of these rules: whether accesses stay inside their memories is looked at in `hw/stops.py`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from opu_fuse.hw.chain import chain_of, pool_kind
 from opu_fuse.hw.footprint import moved_bytes
@@ -24,6 +24,7 @@ from opu_fuse.hw.timing import post_visits
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import ModuleKind as K
 from opu_fuse.units.base import Place, Stage
+from opu_fuse.units.params import PostParams
 
 _TRANSFER = ("run", "rows", "blocks")
 _STRIDES = ("stride_y", "stride_x")
@@ -87,15 +88,17 @@ def _missing_units(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 
 
 def _missing_modules(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
-    p = instruction.params
-    repeats = instruction.engine is Engine.STORE and (p["repeat_rows"] or p["repeat_cols"])
-    pre = instruction.opcode == "pre" or (instruction.opcode == "conv" and p["pre"])
+    store, post = instruction.engine is Engine.STORE, instruction.engine is Engine.POST
+    repeats = store and (instruction.store["repeat_rows"] or instruction.store["repeat_cols"])
+    pre = instruction.opcode == "pre" or (
+        instruction.opcode == "conv" and instruction.compute["pre"]
+    )
     needs = (
         (pre, spec.buffers.pre, "a pre chain"),
         (instruction.opcode == "table", spec.buffers.table, "tables"),
         (instruction.opcode == "depthwise", spec.array.depthwise, "depthwise windows"),
         (repeats, spec.has(K.UPSAMPLE), "upsampling"),
-        (instruction.engine is Engine.POST and p["keep"], spec.post.keep, "a way to keep maps"),
+        (post and instruction.post["keep"], spec.post.keep, "a way to keep maps"),
     )
     for needed, there, name in needs:
         if needed and not there:
@@ -103,13 +106,14 @@ def _missing_modules(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 
 
 def _store(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
-    skipped = instruction.params["skip_low"] + instruction.params["skip_high"]
+    p = instruction.store
+    skipped = p["skip_low"] + p["skip_high"]
     if skipped >= spec.word_bytes:
         yield f"skips {skipped} bytes of words of {spec.word_bytes}"
 
 
 def _compute(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
-    p = instruction.params
+    p = instruction.compute
     slot = 1 << p["slot_log2"]
     if slot > spec.word_bytes:
         yield f"has slot_log2 = {p['slot_log2']}, a word has {spec.word_bytes} bytes"
@@ -137,7 +141,7 @@ def _compute(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 
 def _slotted(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     """Slots fill whole words; what lies in them is one segment of one block."""
-    p, word = instruction.params, spec.word_bytes
+    p, word = instruction.compute, spec.word_bytes
     if word != spec.word_channels:
         yield f"has slots in words of {spec.word_channels} channels, which take {word} bytes"
     if p["ic_steps"] > 1 or (instruction.opcode == "conv" and p["ic_first"]):
@@ -146,7 +150,7 @@ def _slotted(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 
 
 def _mode(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
-    p, modes, word = instruction.params, spec.array.modes, spec.word_bytes
+    p, modes, word = instruction.compute, spec.array.modes, spec.word_bytes
     if p["mode"] >= len(modes):
         yield f"has mode {p['mode']}, the array has {len(modes)}"
     mode, slot = modes[p["mode"]], 1 << p["slot_log2"]
@@ -166,7 +170,7 @@ def _mode(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
 
 
 def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
-    p, chain = instruction.params, chain_of(spec)
+    p, chain = instruction.post, chain_of(spec)
     order = order_of(p)
     mistake = chain.mistake(order)
     if mistake is not None:
@@ -187,17 +191,16 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
         return
     if (p["win_rows"], p["win_cols"]) != (1, 1):
         yield "has a window, but no POOL in its chain"
-    for axis, outputs, limit in (
-        ("y", p["out_rows"], p["in_rows"]),
-        ("x", p["out_cols"], p["in_cols"]),
+    for axis, first, outputs, stride, limit in (
+        ("y", p["origin_y"], p["out_rows"], p["stride_y"], p["in_rows"]),
+        ("x", p["origin_x"], p["out_cols"], p["stride_x"], p["in_cols"]),
     ):
-        first = p[f"origin_{axis}"]
-        last = first + (outputs - 1) * p[f"stride_{axis}"]
+        last = first + (outputs - 1) * stride
         if first < 0 or last >= limit:
             yield f"reads {axis} {first}..{last} of a tile of {limit} without POOL in its chain"
 
 
-def _slots(p: Mapping[str, int], spec: HwSpec, *, pools: bool) -> Iterator[str]:
+def _slots(p: PostParams, spec: HwSpec, *, pools: bool) -> Iterator[str]:
     """Packed pixels pool among each other only where the array packs them, and a pool is there."""
     largest = max(mode.px for mode in spec.array.modes)
     slots = p["pool_slots"]
@@ -209,13 +212,14 @@ def _slots(p: Mapping[str, int], spec: HwSpec, *, pools: bool) -> Iterator[str]:
 
 def least_cycles(instruction: Instruction, spec: HwSpec) -> int:
     """Cycles that a legal instruction takes at least, without waiting for anything."""
-    p = instruction.params
     if instruction.engine in (Engine.LOAD, Engine.STORE):
         return moved_bytes(instruction, spec) // spec.dram.bus_bytes
     if instruction.engine is Engine.COMPUTE:
+        p = instruction.compute
         s, pixels = sweep(instruction.opcode, p, spec), p["out_rows"] * p["out_cols"]
         return max(s.weight_rows, len(s.steps)) * pixels // s.px
     if instruction.engine is Engine.POST:
+        p = instruction.post
         window = (p["win_rows"], p["win_cols"])
         shape = {"out_rows": p["out_rows"], "out_cols": p["out_cols"], "stride_x": p["stride_x"]}
         kind = pool_kind(p, spec)

@@ -1,9 +1,9 @@
 """Which channels a compute instruction visits (docs/machine.md, compute)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units.params import ComputeParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Sweep:
         return _words(self.groups, self.lanes // self.oc)
 
 
-def sweep(opcode: str, p: Mapping[str, int], spec: HwSpec) -> Sweep:
+def sweep(opcode: str, p: ComputeParams, spec: HwSpec) -> Sweep:
     """What a compute instruction visits; mode and counts must be legal."""
     lanes = spec.word_channels
     kernel = (p["kernel_rows"], p["kernel_cols"])

@@ -72,7 +72,7 @@ class Plan:
             for program in self.segments
             if isinstance(program, MachineProgram)
             for x, group in zip(program.instructions, program.groups, strict=True)
-            if x.engine is Engine.POST and x.params["keep"]
+            if x.engine is Engine.POST and x.post["keep"]
         )
 
 

@@ -3,19 +3,16 @@
 A whole instruction is one gather and one product; integer sums stay exact.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from opu_fuse.hw.sweep import Sweep, sweep
 from opu_fuse.sim.features import gather
 from opu_fuse.sim.memories import Memories
 from opu_fuse.sim.products import int8_product
+from opu_fuse.units.params import ComputeParams
 
-Params = Mapping[str, int]
 
-
-def conv(mem: Memories, p: Params) -> None:
+def conv(mem: Memories, p: ComputeParams) -> None:
     """Inner products of a feature tile and weight rows into partial sums."""
     s = sweep("conv", p, mem.spec)
     pixels = p["out_rows"] * p["out_cols"]
@@ -24,7 +21,7 @@ def conv(mem: Memories, p: Params) -> None:
     _put(mem, p, s, sums, accumulate=bool(p["accumulate"]))
 
 
-def depthwise(mem: Memories, p: Params) -> None:
+def depthwise(mem: Memories, p: ComputeParams) -> None:
     """Windows of a feature tile and weight rows into partial sums, lane by lane."""
     s = sweep("depthwise", p, mem.spec)
     side, (rows, cols) = mem.spec.array.window_side, s.kernel
@@ -38,20 +35,20 @@ def depthwise(mem: Memories, p: Params) -> None:
     _put(mem, p, s, sums[:, lead : lead + len(s.steps) * s.ic], accumulate=bool(p["accumulate"]))
 
 
-def copy(mem: Memories, p: Params) -> None:
+def copy(mem: Memories, p: ComputeParams) -> None:
     """Padded, strided features into partial sums, sign extended."""
     s = sweep("copy", p, mem.spec)
     features = gather(mem, p, s)
     _put(mem, p, s, features.reshape(p["out_rows"] * p["out_cols"], -1), accumulate=False)
 
 
-def _rows(mem: Memories, p: Params, s: Sweep) -> np.ndarray:
+def _rows(mem: Memories, p: ComputeParams, s: Sweep) -> np.ndarray:
     """int8 (rows, bytes): the sweep's weight rows."""
     data = mem.weight[p["weight"] : p["weight"] + s.weight_rows * s.row_words]
     return data.reshape(s.weight_rows, -1)
 
 
-def _weights(mem: Memories, p: Params, s: Sweep) -> np.ndarray:
+def _weights(mem: Memories, p: ComputeParams, s: Sweep) -> np.ndarray:
     """int8 (block, ky, kx, segment, ic, group, oc) of the segments used; absent ones are 0."""
     shape = (*s.kernel, len(s.groups), s.oc, s.ic)
     data = _in_blocks(s, _rows(mem, p, s)[:, : s.oc * s.ic].reshape(-1, *shape))
@@ -73,7 +70,7 @@ def _in_blocks(s: Sweep, data: np.ndarray) -> np.ndarray:
     return padded
 
 
-def _put(mem: Memories, p: Params, s: Sweep, sums: np.ndarray, *, accumulate: bool) -> None:
+def _put(mem: Memories, p: ComputeParams, s: Sweep, sums: np.ndarray, *, accumulate: bool) -> None:
     """Sums (pixels, groups * oc) to their lanes of the partial sums, px pixels a word."""
     words, width = len(sums) // s.px, s.lanes // s.px
     done = 0

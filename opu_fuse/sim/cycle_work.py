@@ -1,6 +1,5 @@
 """What the instructions of a program ask of the engines, as the cycle engine sees it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
 from opu_fuse.sim.stop import stop_error
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
+from opu_fuse.units.params import ComputeParams, PostParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,22 +122,23 @@ def _work(x: Instruction, hw: HwSpec) -> Work:
         case Engine.LOAD | Engine.STORE, _:
             return _transfer(x, hw)
         case Engine.COMPUTE, "depthwise":
-            return _windows(x.params, hw)
+            return _windows(x.compute, hw)
         case Engine.COMPUTE, opcode:
-            return _sweeps(opcode, x.params, hw)
+            return _sweeps(opcode, x.compute, hw)
         case Engine.POST, _:
-            return _chain(x.params, hw)
+            return _chain(x.post, hw)
     return None
 
 
 def _transfer(x: Instruction, hw: HwSpec) -> Transfer:
-    p, bus = x.params, hw.dram.bus_bytes
+    p, bus = x.transfer, hw.dram.bus_bytes
     store = x.engine is Engine.STORE
     word = dram_word_bytes(Space.OUTPUT if store else Space(x.opcode), hw) // bus
     run, repeats = p["run"], 1
     if store:
-        repeats = 1 + p["repeat_rows"]
-        run = run * (1 + p["repeat_cols"] + p["word_gap"]) - p["word_gap"]
+        s = x.store
+        repeats = 1 + s["repeat_rows"]
+        run = run * (1 + s["repeat_cols"] + s["word_gap"]) - s["word_gap"]
     page = PAGE_BYTES // bus
     # The rows of a block with their repeats follow each other at the row pitch.
     return transfer(
@@ -152,7 +153,7 @@ def _transfer(x: Instruction, hw: HwSpec) -> Transfer:
     )
 
 
-def _sweeps(opcode: str, p: Mapping[str, int], hw: HwSpec) -> Sweeps:
+def _sweeps(opcode: str, p: ComputeParams, hw: HwSpec) -> Sweeps:
     pixels = p["out_rows"] * p["out_cols"]
     if opcode == "copy":
         return Sweeps(
@@ -179,7 +180,7 @@ def _sweeps(opcode: str, p: Mapping[str, int], hw: HwSpec) -> Sweeps:
     )
 
 
-def _windows(p: Mapping[str, int], hw: HwSpec) -> Windows:
+def _windows(p: ComputeParams, hw: HwSpec) -> Windows:
     s = sweep("depthwise", p, hw)
     return Windows(
         out_rows=p["out_rows"],
@@ -201,7 +202,7 @@ def _parts(s: Sweep) -> tuple[int, ...]:
     return tuple(parts)
 
 
-def _chain(p: Mapping[str, int], hw: HwSpec) -> Chain:
+def _chain(p: PostParams, hw: HwSpec) -> Chain:
     stages = chain_of(hw).stages(order_of(p))
     words, hold = timing.post_words(stages), timing.post_hold_cycles(hw, stages)
     visits = timing.post_visits(

@@ -1,6 +1,5 @@
 """What the array sees of the feature buffer: padding, slots and the pre chain."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -12,13 +11,13 @@ from opu_fuse.sim.memories import Memories
 from opu_fuse.units.affine import AFFINES
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
+from opu_fuse.units.params import ComputeParams
 
-Params = Mapping[str, int]
 _PADDING = -1
 """Index of the word that stands for positions outside the tile: the last."""
 
 
-def gather(mem: Memories, p: Params, s: Sweep) -> np.ndarray:
+def gather(mem: Memories, p: ComputeParams, s: Sweep) -> np.ndarray:
     """int8 (out_rows, out_cols, blocks, kernel_rows, kernel_cols, lanes) that the sweep uses."""
     y = _positions(p["origin_y"], p["out_rows"], p["stride_y"], s.kernel[0], p["dilation_y"])
     x = _positions(p["origin_x"], p["out_cols"], p["stride_x"], s.kernel[1], p["dilation_x"])
@@ -49,7 +48,9 @@ def gather(mem: Memories, p: Params, s: Sweep) -> np.ndarray:
     return found.reshape(*index.shape[:-1], -1)[..., s.used.start : s.used.stop]
 
 
-def _pre_chain(mem: Memories, p: Params, blocks: range, rows: range, cols: range) -> np.ndarray:
+def _pre_chain(
+    mem: Memories, p: ComputeParams, blocks: range, rows: range, cols: range
+) -> np.ndarray:
     """int8 (blocks * rows * cols + 1, lanes): a part of the tile behind the pre chain."""
     lanes = mem.spec.word_channels
     mem.require_room("pre chain", len(blocks) * len(rows) * len(cols))

@@ -82,7 +82,7 @@ class Machine:
 
     def execute(self, instruction: Instruction, number: int = 0) -> Executed:
         """Execute one instruction now; waits and signals are the caller's business."""
-        mem, p = self.memories, instruction.params
+        mem = self.memories
         why = self._stops.reason(instruction)
         if why is not None:
             raise stop_error(instruction, number, why)
@@ -95,9 +95,9 @@ class Machine:
                 transfer.load(mem, instruction)
                 read = moved_bytes(instruction, self.spec)
             case Engine.COMPUTE, opcode:
-                _COMPUTE[opcode](mem, p)
+                _COMPUTE[opcode](mem, instruction.compute)
             case Engine.POST, _:
-                stages = post.run(mem, p)
+                stages = post.run(mem, instruction.post)
             case Engine.STORE, _:
                 transfer.store(mem, instruction)
                 written = moved_bytes(instruction, self.spec)
@@ -110,7 +110,7 @@ class Machine:
         )
 
     def _check_hash(self, instruction: Instruction, number: int) -> None:
-        p = instruction.params
+        p = instruction.fetch
         asked = p["hash_lo"] | p["hash_hi"] << 22
         if asked != self._hash:
             what = f"was made for spec {asked:011x}, {self.spec.name} is {self._hash:011x}"

@@ -99,7 +99,7 @@ def _occupied(
         np.add.at(changes[name], np.searchsorted(at, end[lived]), -1)
 
     for t in timed:
-        goes_on = t.instruction.engine is Engine.COMPUTE and t.instruction.params["accumulate"]
+        goes_on = t.instruction.engine is Engine.COMPUTE and t.instruction.compute["accumulate"]
         for access in footprint(t.instruction, hw):
             if (name := access.space.value) not in capacity:
                 continue

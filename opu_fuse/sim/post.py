@@ -4,7 +4,6 @@ Stages before POOL depend only on the tile position, so they are computed once p
 gathered into windows; the machine computes them on every visit, with the same result.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -16,9 +15,8 @@ from opu_fuse.hw.isa import order_of, unit_params
 from opu_fuse.sim.memories import Memories
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Space, Stage
+from opu_fuse.units.params import PostParams
 from opu_fuse.units.pool import framed
-
-Params = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +34,7 @@ class StageValues:
     values: np.ndarray
 
 
-def run(mem: Memories, p: Params) -> tuple[StageValues, ...]:
+def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
     """Partial sums through the chain to the output buffer, and where `keep` says so to the feature
     buffer; returns what every stage made.
     """
@@ -63,9 +61,11 @@ def run(mem: Memories, p: Params) -> tuple[StageValues, ...]:
             ys, xs, pooled = *_outputs(p), True
         found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=value))
 
-    mem.output[_target(p, p["out"], "out"), :lanes] = value
+    target = _target(p, p["out"], p["out_row_pitch"], p["out_block_pitch"])
+    mem.output[target, :lanes] = value
     if p["keep"]:
-        mem.feature[_target(p, p["keep_at"], "keep"), :lanes] = value
+        target = _target(p, p["keep_at"], p["keep_row_pitch"], p["keep_block_pitch"])
+        mem.feature[target, :lanes] = value
     return tuple(found)
 
 
@@ -76,7 +76,7 @@ class _Site:
     """
 
     mem: Memories
-    p: Params
+    p: PostParams
     ys: np.ndarray
     xs: np.ndarray
     first: int
@@ -101,14 +101,13 @@ class _Site:
         return found[:, None, None, :]
 
 
-def _outputs(p: Params) -> tuple[np.ndarray, np.ndarray]:
+def _outputs(p: PostParams) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(p["out_rows"]), np.arange(p["out_cols"])
 
 
-def _target(p: Params, base: int, name: str) -> np.ndarray:
+def _target(p: PostParams, base: int, row_pitch: int, block_pitch: int) -> np.ndarray:
     """(blocks, out_rows, out_cols) word numbers that outputs are written to."""
     rows, cols = _outputs(p)
-    block_pitch, row_pitch = p[f"{name}_block_pitch"], p[f"{name}_row_pitch"]
     return _words(base, p["blocks"], block_pitch, rows, row_pitch, cols)
 
 

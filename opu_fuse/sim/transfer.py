@@ -12,7 +12,7 @@ from opu_fuse.units.base import Space
 
 def load(mem: Memories, instruction: Instruction) -> None:
     """DRAM to a buffer. Bounds have been checked."""
-    p, space = instruction.params, Space(instruction.opcode)
+    p, space = instruction.load, Space(instruction.opcode)
     word = dram_word_bytes(space, mem.spec)
     words = p["run"] * p["rows"] * p["blocks"]
     source = as_strided(
@@ -26,7 +26,7 @@ def load(mem: Memories, instruction: Instruction) -> None:
 
 def store(mem: Memories, instruction: Instruction) -> None:
     """Output buffer to DRAM, scattered. Bounds have been checked."""
-    p, word = instruction.params, mem.spec.word_bytes
+    p, word = instruction.store, mem.spec.word_bytes
     counts, pitches = _store_loops(instruction)
     blocks, rows, down, run, _ = counts
     target = as_strided(
@@ -47,7 +47,7 @@ def store(mem: Memories, instruction: Instruction) -> None:
 def stored_bytes(instruction: Instruction, spec: HwSpec) -> np.ndarray:
     """Offsets in the memory window of all bytes that a store writes, int64, ascending."""
     counts, pitches = _store_loops(instruction)
-    p, word = instruction.params, spec.word_bytes
+    p, word = instruction.store, spec.word_bytes
     places = np.zeros(1, np.int64)
     for count, pitch in zip(counts, pitches, strict=True):
         places = np.add.outer(places, np.arange(count) * pitch * word).reshape(-1)
@@ -59,7 +59,7 @@ def _store_loops(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, 
     """Counts and pitches, in words, of the loops of a store: blocks, rows, repeats of a row, words
     of a run, repeats of a word.
     """
-    p = instruction.params
+    p = instruction.store
     down, across = p["repeat_rows"] + 1, p["repeat_cols"] + 1
     pitches = (p["block_pitch"], down * p["row_pitch"], p["row_pitch"], across + p["word_gap"], 1)
     return (p["blocks"], p["rows"], down, p["run"], across), pitches

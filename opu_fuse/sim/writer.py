@@ -49,7 +49,7 @@ def _writer(bundle: Bundle, segment: MachineSegment, place: Place, at: tuple[int
         if instruction.engine is not Engine.POST:
             continue
         tile_row, tile_col, out_row, out_col, block = next(tiles)
-        p = instruction.params
+        p = instruction.post
         if segment.groups[number] != place.group or not (0 <= lane // lanes - block < p["blocks"]):
             continue
         windowed = Stage.POOL in chain.stages(order_of(p))

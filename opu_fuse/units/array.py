@@ -3,7 +3,8 @@
 import numpy as np
 
 from opu_fuse import fixedpoint
-from opu_fuse.units.base import Field, ModuleKind, Registers, Site, Stage, Unit
+from opu_fuse.units.base import Field, ModuleKind, Site, Stage, Unit
+from opu_fuse.units.params import PostParams
 
 SCALES = np.dtype([("bias", "<i4"), ("mult", "<u2"), ("shift", "i1"), ("zero", "i1")])
 """What a channel is given: `rne((acc + bias) * mult / 2**shift)`."""
@@ -12,7 +13,7 @@ PARAM_WORDS = SCALES.itemsize
 """Parameter words of the scales of a channel block."""
 
 
-def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
+def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
     found = site.parameters(SCALES)
     total = value + found["bias"].astype(np.int64)
     return fixedpoint.requantize(total, found["mult"], found["shift"], p["requant_zero"])

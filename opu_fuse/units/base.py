@@ -17,6 +17,7 @@ import numpy as np
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import Multiplier, multiplier, shared_multipliers
 from opu_fuse.quant import QuantParams
+from opu_fuse.units.params import PostParams
 
 Registers = Mapping[str, int]
 Interval = tuple[int, int]
@@ -255,7 +256,7 @@ class Place:
     shifts: bool
 
 
-def no_mistakes(p: Registers, place: Place) -> Iterator[str]:
+def no_mistakes(p: PostParams, place: Place) -> Iterator[str]:
     """Of a unit that can do whatever its registers hold."""
     del p, place
     return iter(())
@@ -297,11 +298,11 @@ class Unit:
     memory: Space | None = None
     record: np.dtype | None = None
     cycles: int = 0
-    run: Callable[[np.ndarray, Registers, Site], np.ndarray] | None = None
-    reads: Callable[[Registers, Reach], tuple[Interval, ...]] | None = None
-    mistakes: Callable[[Registers, Place], Iterator[str]] = no_mistakes
+    run: Callable[[np.ndarray, PostParams, Site], np.ndarray] | None = None
+    reads: Callable[[PostParams, Reach], tuple[Interval, ...]] | None = None
+    mistakes: Callable[[PostParams, Place], Iterator[str]] = no_mistakes
     settings: Callable[[Operator, Numeric], Settings] | None = None
-    apply: Callable[[np.ndarray, Registers, np.ndarray | None], np.ndarray] | None = None
+    apply: Callable[[np.ndarray, Any, np.ndarray | None], np.ndarray] | None = None
 
     @property
     def words(self) -> int:

@@ -10,12 +10,12 @@ from opu_fuse.units.base import (
     ModuleKind,
     Numeric,
     Operator,
-    Registers,
     Settings,
     Site,
     Stage,
     Unit,
 )
+from opu_fuse.units.params import ActRegisters, PostParams
 
 OPERATORS = ("relu", "clip", "leaky_relu")
 
@@ -44,11 +44,11 @@ def _bound(limit: float, y: QuantParams) -> int:
     return int(np.clip(scaled, INT8_MIN, INT8_MAX))
 
 
-def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:  # noqa: ARG001  one signature for all units
+def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:  # noqa: ARG001  one signature for all units
     return _apply(value, p)
 
 
-def _apply(value: np.ndarray, p: Registers, records: np.ndarray | None = None) -> np.ndarray:  # noqa: ARG001  as above
+def _apply(value: np.ndarray, p: ActRegisters, records: np.ndarray | None = None) -> np.ndarray:  # noqa: ARG001  as above
     return fixedpoint.activate(
         value,
         x_zero=p["act_x_zero"],

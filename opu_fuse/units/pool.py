@@ -15,12 +15,12 @@ from opu_fuse.units.base import (
     Numeric,
     Operator,
     Place,
-    Registers,
     Settings,
     Site,
     Stage,
     Unit,
 )
+from opu_fuse.units.params import PostParams
 
 
 class PoolKind(IntEnum):
@@ -107,7 +107,7 @@ def _multiplier(found: Multiplier) -> dict[str, int]:
     return {"pool_mult": found.mult, "pool_shift": found.shift}
 
 
-def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
+def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
     """Windows over the present positions; both kinds are separable into rows and columns."""
     average = p["pool_kind"] == PoolKind.AVERAGE
     absent, reduce = (0, np.add) if average else (fixedpoint.INT8_MIN, np.maximum)
@@ -135,7 +135,7 @@ def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
     )
 
 
-def framed(p: Registers) -> tuple[int, int]:
+def framed(p: PostParams) -> tuple[int, int]:
     """Rows and columns from the first window to the last, absent ones included."""
     rows = (p["out_rows"] - 1) * p["stride_y"] + p["win_rows"]
     return rows, (p["out_cols"] - 1) * p["stride_x"] + p["win_cols"]
@@ -148,7 +148,7 @@ def _fold(value: np.ndarray, slots: int) -> np.ndarray:
     return pairs.max(axis=-2).reshape(*shape, lanes // 2)
 
 
-def _mistakes(p: Registers, place: Place) -> Iterator[str]:  # noqa: ARG001  one signature for all units
+def _mistakes(p: PostParams, place: Place) -> Iterator[str]:  # noqa: ARG001  one signature for all units
     """Packed pixels pool two columns by two, by maximum."""
     if p["pool_slots"] and p["pool_kind"] != PoolKind.MAX:
         yield "has pool_slots, but no maximum in its chain"

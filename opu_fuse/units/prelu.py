@@ -13,12 +13,12 @@ from opu_fuse.units.base import (
     ModuleKind,
     Numeric,
     Operator,
-    Registers,
     Settings,
     Site,
     Stage,
     Unit,
 )
+from opu_fuse.units.params import PostParams, PreluRegisters
 
 SLOPE = np.dtype("<i2")
 """What a channel is given: its multiplier below the zero point."""
@@ -51,7 +51,7 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:  # noqa: ARG001
     )
 
 
-def _apply(value: np.ndarray, p: Registers, slopes: np.ndarray | None) -> np.ndarray:
+def _apply(value: np.ndarray, p: PreluRegisters, slopes: np.ndarray | None) -> np.ndarray:
     assert slopes is not None, "every channel has a slope"
     return fixedpoint.activate(
         value,
@@ -63,7 +63,7 @@ def _apply(value: np.ndarray, p: Registers, slopes: np.ndarray | None) -> np.nda
     )
 
 
-def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
+def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
     return _apply(value, p, site.parameters(SLOPE))
 
 

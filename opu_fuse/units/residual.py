@@ -15,13 +15,13 @@ from opu_fuse.units.base import (
     Operator,
     Place,
     Reach,
-    Registers,
     Settings,
     Site,
     Space,
     Stage,
     Unit,
 )
+from opu_fuse.units.params import PostParams, ResidualRegisters
 
 
 class ResidualKind(IntEnum):
@@ -72,9 +72,9 @@ def _is_pixel(operator: Operator) -> bool:
     return gate == (1, 1) != whole
 
 
-def combine(a: np.ndarray, b: np.ndarray, p: Registers) -> np.ndarray:
+def combine(a: np.ndarray, b: np.ndarray, p: ResidualRegisters) -> np.ndarray:
     """The unit's function of two int8 arrays, by its registers."""
-    zeros = {name: p[f"res_{name}"] for name in ("a_zero", "b_zero", "y_zero")}
+    zeros = {"a_zero": p["res_a_zero"], "b_zero": p["res_b_zero"], "y_zero": p["res_y_zero"]}
     if p["res_kind"] == ResidualKind.MULTIPLY:
         return fixedpoint.multiply_residual(
             a, b, mult=p["res_a_mult"], shift=p["res_shift"], **zeros
@@ -83,7 +83,7 @@ def combine(a: np.ndarray, b: np.ndarray, p: Registers) -> np.ndarray:
     return fixedpoint.add_residual(a, b, **mults, shift=p["res_shift"], **zeros)
 
 
-def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
+def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
     if p["res_broadcast"]:
         words = site.blocks(p["res"], p["res_block_pitch"])
     else:
@@ -91,13 +91,13 @@ def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
     return combine(value, site.words(Space.RESIDUAL).take(words, axis=0), p)
 
 
-def _reads(p: Registers, reach: Reach) -> tuple[Interval, ...]:
+def _reads(p: PostParams, reach: Reach) -> tuple[Interval, ...]:
     if p["res_broadcast"]:
         return reach.blocks(p["res"], p["res_block_pitch"])
     return reach.pixels(p["res"], p["res_row_pitch"], p["res_block_pitch"])
 
 
-def _mistakes(p: Registers, place: Place) -> Iterator[str]:
+def _mistakes(p: PostParams, place: Place) -> Iterator[str]:
     """A module does what its kind says; without multipliers factors are powers of two."""
     kind = ResidualKind.MULTIPLY if place.product else ResidualKind.ADD
     if p["res_kind"] != kind:

@@ -9,13 +9,13 @@ from opu_fuse.units.base import (
     Numeric,
     Operator,
     Reach,
-    Registers,
     Settings,
     Site,
     Space,
     Stage,
     Unit,
 )
+from opu_fuse.units.params import PostParams
 
 TABLE_WORDS = 256
 """Table memory words of one unary function: an entry for every int8, every lane its own."""
@@ -26,12 +26,12 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:  # noqa: ARG001
     return Settings(registers={})
 
 
-def _run(value: np.ndarray, p: Registers, site: Site) -> np.ndarray:
+def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
     entries = p["table"] + TABLE_WORDS // 2 + value.astype(np.int64)
     return site.words(Space.TABLE)[entries, np.arange(site.lanes)]
 
 
-def _reads(p: Registers, reach: Reach) -> tuple[Interval, ...]:
+def _reads(p: PostParams, reach: Reach) -> tuple[Interval, ...]:
     """Which entries are read depends on the data: all count."""
     return reach.run(p["table"], TABLE_WORDS)
 
