@@ -1,6 +1,7 @@
 """Stretches of work without the garbage collector."""
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,9 +10,11 @@ _GROWTH = 1.25
 
 
 class _Old:
-    """objects: how many there were after the last full collection, 0 before the first stretch."""
+    """blocks: of memory in use after the last full collection, 0 before the first stretch. Objects
+    would have to be counted one by one.
+    """
 
-    objects = 0
+    blocks = 0
 
 
 @contextmanager
@@ -25,25 +28,17 @@ def no_collection() -> Iterator[None]:
     """
     enabled = gc.isenabled()
     if enabled:
-        found = _all_old()
-        if found > _GROWTH * _Old.objects > 0:
+        blocks = sys.getallocatedblocks()
+        if blocks > _GROWTH * _Old.blocks > 0:
             gc.collect()
-            _Old.objects = _all_old()
-        _Old.objects = _Old.objects or found
+            _Old.blocks = sys.getallocatedblocks()
+        _Old.blocks = _Old.blocks or blocks
     gc.disable()
     try:
         yield
     finally:
         if enabled:
-            _all_old()
+            if not gc.get_freeze_count():  # what somebody else has frozen stays so
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
-
-
-def _all_old() -> int:
-    """Make all objects old ones; how many there are (0 where somebody has frozen some)."""
-    if gc.get_freeze_count():
-        return 0
-    gc.freeze()
-    count = gc.get_freeze_count()
-    gc.unfreeze()
-    return count
