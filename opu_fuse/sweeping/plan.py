@@ -12,13 +12,14 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from opu_fuse import __version__, zoo
+from opu_fuse import zoo
 from opu_fuse.errors import SpecError, UserError
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.hw.load import find_spec, load_hw, load_hw_text
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.yamltree import parse_tree
 from opu_fuse.sim.files import file_errors, read_text
+from opu_fuse.sweeping.source import source_digest
 
 Setting = tuple[float | None, int | None]
 """Memory of a run: bytes per cycle, latency in cycles; None: the spec's."""
@@ -164,7 +165,7 @@ class Task:
 
     def points(self) -> dict[str, Setting]:
         """Key of every point. Equal content has equal keys, whatever the file is called."""
-        about = _hash(__version__, self.model_key, self.machine.text, self.strategy)
+        about = _hash(source_digest(), self.model_key, self.machine.text, self.strategy)
         return {_hash(about, *setting): setting for setting in self.settings}
 
 

@@ -14,6 +14,7 @@ from opu_fuse.errors import RunError
 from opu_fuse.sweeping.journal import Journal, journal
 from opu_fuse.sweeping.plan import Setting, Task, read_plan
 from opu_fuse.sweeping.point import described, failed, points, quantised
+from opu_fuse.sweeping.source import source_digest
 from opu_fuse.sweeping.table import frame
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def _client(cluster: str | None, jobs: int | None) -> Iterator[Any]:
                 "--cluster", f"no scheduler answers at {cluster}", "start one: dask scheduler"
             ) from None
         with client:
+            require_same_source(client, source_digest())
             yield client
         return
     local = LocalCluster(
@@ -94,6 +96,17 @@ def _client(cluster: str | None, jobs: int | None) -> Iterator[Any]:
     )
     with local, Client(local, set_as_default=False) as client:
         yield client
+
+
+def require_same_source(client: Any, mine: str) -> None:
+    """Raises RunError for workers that would compute with another opu-fuse than `mine`, or none."""
+    for worker, found in client.run(source_digest, on_error="return").items():
+        if isinstance(found, Exception):
+            raise RunError(f"worker {worker}", str(found), "install opu-fuse[sweep] there")
+        if found != mine:
+            raise RunError(
+                f"worker {worker}", "has another opu-fuse than this computer", "install the same"
+            )
 
 
 @dataclass

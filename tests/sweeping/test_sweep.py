@@ -22,6 +22,8 @@ from opu_fuse.hw.load import load_hw, load_hw_text
 from opu_fuse.sim.cycle import MemoryOptions
 from opu_fuse.sweeping.journal import NAME, journal
 from opu_fuse.sweeping.plan import read_plan
+from opu_fuse.sweeping.run import require_same_source
+from opu_fuse.sweeping.source import source_digest
 from opu_fuse.sweeping.table import frame, write_tables
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of dask's processes
@@ -196,6 +198,35 @@ def test_a_file_is_known_by_its_content(tmp_path):
     onnx.save(prepare(zoo.build("tiny_odd", seed=3)).qdq, second)
     one, other = read_plan(plan)
     assert one.points() != other.points()
+
+
+def test_rows_of_another_source_are_not_taken_for_ours(monkeypatch):
+    (task,) = read_plan({"models": ["tiny_odd"], "specs": ["opu-tiny"]})
+    before = task.points()
+    monkeypatch.setattr("opu_fuse.sweeping.plan.source_digest", lambda: "other")
+    assert not before.keys() & task.points().keys()
+
+
+def test_the_digest_of_the_source_sees_every_byte_and_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("opu_fuse.sweeping.source._PACKAGE", tmp_path)
+    (tmp_path / "a.py").write_text("1")
+    found = {source_digest.__wrapped__()}
+    (tmp_path / "a.py").write_text("2")
+    found.add(source_digest.__wrapped__())
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    found.add(source_digest.__wrapped__())
+    (tmp_path / "c.py").write_text("")
+    found.add(source_digest.__wrapped__())
+    assert len(found) == 4
+
+
+def test_workers_with_another_source_are_refused(cluster):
+    from distributed import Client
+
+    with Client(cluster[0], set_as_default=False) as client:
+        require_same_source(client, source_digest())
+        with pytest.raises(UserError, match=r"worker tcp.*: has another opu-fuse than this comp"):
+            require_same_source(client, "other")
 
 
 def test_ranges_lists_and_single_values_span_their_product():

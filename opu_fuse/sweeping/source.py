@@ -1,0 +1,18 @@
+"""Which opu-fuse computes: rows of another one are not kept for this one's, nor mixed with them."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@cache
+def source_digest() -> str:
+    """SHA-256 over the Python files of the package, their names included."""
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(_PACKAGE)} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
