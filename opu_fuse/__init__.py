@@ -8,23 +8,35 @@ Public API (loaded on first use, so that importing the package stays cheap)::
     result = program.run({"input": x}, engine="functional")  # -> RunResult
     partition = opu_fuse.partition("model.onnx", hw)        # -> Partition
     rows = opu_fuse.sweep("sweep.yaml", "out/sweep")        # -> pandas.DataFrame
+    found = opu_fuse.explore(["resnet18"], "xc7k325t")      # -> Exploration
     losses = opu_fuse.accuracy("model.onnx", hw, data="images")  # -> Accuracy
 """
 
 TYPE_CHECKING = False  # that of `typing`, without importing it: see `__main__.py`
 if TYPE_CHECKING:
+    from opu_fuse.exploring.run import explore
     from opu_fuse.hw.load import load_hw
     from opu_fuse.loss import accuracy
     from opu_fuse.pipeline import Program, compile, partition  # noqa: A004  public name
     from opu_fuse.sweeping.run import sweep
 
 __version__ = "0.1.0"
-__all__ = ["Program", "__version__", "accuracy", "compile", "load_hw", "partition", "sweep"]
+__all__ = [
+    "Program",
+    "__version__",
+    "accuracy",
+    "compile",
+    "explore",
+    "load_hw",
+    "partition",
+    "sweep",
+]
 
 _HOMES = {
     "Program": "opu_fuse.pipeline",
     "accuracy": "opu_fuse.loss",
     "compile": "opu_fuse.pipeline",
+    "explore": "opu_fuse.exploring.run",
     "partition": "opu_fuse.pipeline",
     "load_hw": "opu_fuse.hw.load",
     "sweep": "opu_fuse.sweeping.run",

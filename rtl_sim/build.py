@@ -138,10 +138,15 @@ def kept(make: Callable[[Path], str], kind: str, *content: str) -> str:
     if not entry.is_file():
         with tempfile.TemporaryDirectory(prefix=f"opu_fuse-{kind}-") as name:
             text = make(Path(name))
-        fresh = entry.with_suffix(f".{os.getpid()}")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(entry)
+        put(entry, text)
     return entry.read_text(encoding="utf-8")
+
+
+def put(entry: Path, text: str) -> None:
+    """An entry of the cache, which is there whole or not at all."""
+    fresh = entry.with_suffix(f".{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(entry)
 
 
 def cache_dir() -> Path:

@@ -6,7 +6,6 @@ one, so each is synthesised once and counted as often as it stands in the design
 
 import hashlib
 import re
-from collections import Counter
 from dataclasses import dataclass
 
 _MODULE = re.compile(r"^module \\(\S+)\n(.*?)^end\n", re.MULTILINE | re.DOTALL)
@@ -19,12 +18,17 @@ _NUMBER = re.compile(r"\$(\d+)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
     """name: `source$hash`, the hash over the content; body: RTLIL between `module` and `end`;
-    instances: how often it stands in the design.
+    paths: of its instances in the design, the top's is empty.
     """
 
     name: str
     body: str
-    instances: int
+    paths: tuple[str, ...]
+
+    @property
+    def instances(self) -> int:
+        """How often it stands in the design."""
+        return len(self.paths)
 
     @property
     def source(self) -> str:
@@ -58,9 +62,11 @@ def distinct_modules(rtlil: str) -> tuple[Module, ...]:
             merged.setdefault(names[name], body)
         return names[name]
 
-    instances = Counter(rename(name) for name in bodies)
+    paths: dict[str, list[str]] = {}
+    for name in bodies:
+        paths.setdefault(rename(name), []).append(name.partition("$")[2])
     return tuple(
-        Module(name=name, body=body, instances=instances[name]) for name, body in merged.items()
+        Module(name=name, body=body, paths=tuple(paths[name])) for name, body in merged.items()
     )
 
 

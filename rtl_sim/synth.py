@@ -41,7 +41,7 @@ LARGE = 200_000
 """Modules of more RTLIL than this (characters) are synthesised alone, the others together."""
 
 _XILINX = "synth_xilinx -family xc7 -noiopad -noclkbuf -run"
-_SYNTHESIS = (
+SYNTHESIS = (
     "read_rtlil design.il",
     "read_verilog -lib +/xilinx/cells_sim.v",
     f"{_XILINX} prepare:coarse",
@@ -117,14 +117,14 @@ def synthesise(spec: HwSpec, *, device: Resources = XC7K325T, jobs: int = 1) -> 
     small = tuple(m for m in modules if len(m.body) <= LARGE)
     batches = [*((m,) for m in modules if len(m.body) > LARGE), small]
     with ThreadPoolExecutor(jobs) as pool:
-        runs = [pool.submit(_run, batch, modules, _SYNTHESIS) for batch in batches]
-        runs.append(pool.submit(_run, small, modules, _LOOPS))
+        runs = [pool.submit(run, batch, modules, SYNTHESIS) for batch in batches]
+        runs.append(pool.submit(run, small, modules, _LOOPS))
         outputs = [run.result() for run in runs]
     cells = {name: found for output in outputs for name, found in _stat(output, "cells.json")}
     rows: dict[str, tuple[int, Resources]] = {}
     for module in modules:
         instances, resources = rows.get(module.source, (0, Resources()))
-        own = _resources(cells[module.name]["num_cells_by_type"], module.instances)
+        own = taken(cells[module.name]["num_cells_by_type"], module.instances)
         rows[module.source] = (instances + module.instances, resources + own)
     total = sum((resources for _, resources in rows.values()), Resources())
     return Synthesis(
@@ -138,7 +138,7 @@ def synthesise(spec: HwSpec, *, device: Resources = XC7K325T, jobs: int = 1) -> 
     )
 
 
-def _run(
+def run(
     batch: tuple[Module, ...], modules: tuple[Module, ...], commands: tuple[str, ...]
 ) -> dict[str, str]:
     """The files that Yosys writes: name -> text."""
@@ -178,7 +178,7 @@ def _faults(output: dict[str, str]) -> Iterator[str]:
                 yield f"{module}: {count} cells {cell} are not mapped"
 
 
-def _resources(cells: dict[str, int], instances: int) -> Resources:
+def taken(cells: dict[str, int], instances: int) -> Resources:
     """What the cells of a module take; black boxes below it count on their own."""
     return Resources(
         lut=instances * sum(LUTS.get(cell, 0) * count for cell, count in cells.items()),

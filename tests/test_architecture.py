@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 FOLDERS = tuple(MAY_IMPORT)
 # The files that tie the folders together, each may import those before it and all folders.
 TOP_FILES = (
-    *("texts", "pipeline", "noise", "loss", "overview", "sweeping"),
+    *("texts", "pipeline", "noise", "loss", "overview", "sweeping", "exploring"),
     *("__init__", "cli", "__main__"),
 )
 RTL_MAY_IMPORT = ("units", "hw", "cosim")

@@ -28,12 +28,19 @@ def hw_show(
     operators: Annotated[
         bool, typer.Option("--operators", help="which module runs which operator, and its limits")
     ] = False,
+    area: Annotated[
+        bool, typer.Option("--area", help="what it takes of an FPGA, estimated (docs/synthesis.md)")
+    ] = False,
 ) -> None:
-    """Sizes of a machine, or what it can run."""
+    """Sizes of a machine, what it can run, or what it takes."""
     from opu_fuse.hw import show
     from opu_fuse.hw.load import load_hw
 
     loaded = load_hw(spec)
+    if area:
+        out.print(show.area_table(loaded))
+        out.print("\n".join(show.shares(loaded)), markup=False)
+        return
     if not operators:
         out.print(show.sizes_table(loaded))
         return

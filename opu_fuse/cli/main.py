@@ -19,6 +19,7 @@ from opu_fuse.cli.accuracy import accuracy
 from opu_fuse.cli.asm import asm
 from opu_fuse.cli.compile import compile_
 from opu_fuse.cli.console import err, out
+from opu_fuse.cli.explore import explore
 from opu_fuse.cli.inspect import inspect
 from opu_fuse.cli.partition import partition, with_optional_value
 from opu_fuse.cli.report import report
@@ -34,7 +35,7 @@ app = typer.Typer(
     help="Compile CNNs for OPU-style overlays and run them on simulators and RTL.",
 )
 app.command("compile")(compile_)
-for verb in (partition, run, accuracy, inspect, report, sweep, asm):
+for verb in (partition, run, accuracy, inspect, report, sweep, explore, asm):
     app.command()(verb)
 app.add_typer(hw.app, name="hw")
 app.add_typer(zoo.app, name="zoo")

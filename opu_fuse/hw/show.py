@@ -1,9 +1,15 @@
-"""The sizes of a machine as a table (what it can run is told by `fuse/operators.py`)."""
+"""Tables of a machine: its sizes, what it takes of an FPGA (what it can run is told by
+`fuse/operators.py`).
+"""
 
 from collections.abc import Iterator
+from itertools import product
 
 from rich.table import Table
 
+from opu_fuse.hw.area import Area, area, parts, share
+from opu_fuse.hw.devices import DEVICES
+from opu_fuse.hw.memories import Family
 from opu_fuse.hw.spec import Buffer, HwSpec
 
 _BUFFERS = ("feature", "weight", "param", "residual", "psum", "output", "pre", "table")
@@ -39,6 +45,31 @@ def sizes_table(spec: HwSpec) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def area_table(spec: HwSpec) -> Table:
+    """What the parts of a machine take on each family of FPGAs, and its share of devices."""
+    found = {family: parts(spec, family) for family in Family}
+    table = Table("part", title=f"{spec.name}: area, estimated")
+    for family, kind in product(Family, ("LUT", "DSP", "BRAM")):
+        table.add_column(f"{family} {kind}", justify="right")
+
+    def add(name: str, *areas: Area) -> None:
+        numbers = (n for own in areas for n in (round(own.lut), round(own.dsp), own.bram))
+        table.add_row(name, *(f"{n:,}".removesuffix(".0") for n in numbers))
+
+    for part in found[Family.XC7]:
+        add(part, *(own[part] for own in found.values()))
+    table.add_section()
+    add("whole", *(area(spec, family) for family in Family))
+    return table
+
+
+def shares(spec: HwSpec) -> Iterator[str]:
+    """A line for every device: how much of it the machine takes."""
+    for name, device in DEVICES.items():
+        part = share(area(spec, device.family), device.has)
+        yield f"{name}: {part:.0%}{'' if part <= 1 else ', does not fit'}"
 
 
 def _buffer_rows(spec: HwSpec) -> Iterator[tuple[str, str]]:

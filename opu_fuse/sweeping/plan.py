@@ -196,7 +196,7 @@ _adapter = TypeAdapter(SweepFile)
 
 def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:
     """Model by model, so that what belongs to a model is needed at one time."""
-    models = [_model(m, folder) for m in plan.models]
+    models = [model_of(m, folder) for m in plan.models]
     machines = [machine for s in plan.specs for machine in _machines(s, folder)]
     memory = plan.memory
     settings = tuple(
@@ -213,7 +213,8 @@ def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:
         )
 
 
-def _model(entry: str | ModelEntry, folder: Path) -> Model:
+def model_of(entry: str | ModelEntry, folder: Path) -> Model:
+    """Raises UserError for a file or a network of the zoo that is not there."""
     if isinstance(entry, str):
         entry = ModelEntry(model=entry)
     name = entry.model

@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +19,9 @@ from opu_fuse.bundle.facts import mac_efficiency, total_macs
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.load import parse_model
 from opu_fuse.frontend.prepare import Prepared
+from opu_fuse.hw.area import area
+from opu_fuse.hw.memories import Family
+from opu_fuse.hw.spec import HwSpec
 from opu_fuse.pipeline import Options, compile_prepared, prepare_model, require_machine
 from opu_fuse.report.rows import host_summary
 from opu_fuse.sim.cycle import MemoryOptions, run_cycle
@@ -90,9 +94,16 @@ def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[
                 "mac_units": hw.macs,
                 "on_chip_bytes": hw.on_chip_bytes,
                 "window_bytes": bundle.window_bytes,
+                **_area(hw),
             }
         )
     return rows
+
+
+def _area(hw: HwSpec) -> Row:
+    """What the machine takes on each family of devices."""
+    found = {family: asdict(area(hw, family)) for family in Family}
+    return {f"{family}_{kind}": n for family, own in found.items() for kind, n in own.items()}
 
 
 def described(task: Task, key: str, setting: Setting) -> Row:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,17 +48,18 @@ def sweep(
     with ExitStack() as stack:
         kept = folder or stack.enter_context(TemporaryDirectory())
         book = stack.enter_context(journal(Path(kept)))
-        todo = list(_todo(tasks, book))
+        todo = list(missing_points(tasks, book))
         if todo:
-            client = stack.enter_context(_client(cluster, jobs))
-            _Run(client, book, sum(len(task.settings) for task in tasks), progress).all(todo)
+            client = stack.enter_context(workers(cluster, jobs))
+            total = sum(len(task.settings) for task in tasks)
+            Run(client=client, book=book, total=total, progress=progress).all(todo)
         return frame(tasks, book.rows)
 
 
-_Todo = tuple[Task, dict[str, Setting]]
+Todo = tuple[Task, dict[str, Setting]]
 
 
-def _todo(tasks: list[Task], book: Journal) -> Iterator[_Todo]:
+def missing_points(tasks: Sequence[Task], book: Journal) -> Iterator[Todo]:
     """Tasks with the points that are not there; one that is named twice is computed once."""
     seen = set(book.rows)
     for task in tasks:
@@ -69,7 +70,8 @@ def _todo(tasks: list[Task], book: Journal) -> Iterator[_Todo]:
 
 
 @contextmanager
-def _client(cluster: str | None, jobs: int | None) -> Iterator[Any]:
+def workers(cluster: str | None, jobs: int | None) -> Iterator[Any]:
+    """Dask's client of a scheduler, or of processes of this machine."""
     try:
         from distributed import Client, LocalCluster
     except ModuleNotFoundError:
@@ -110,8 +112,10 @@ def require_same_source(client: Any, mine: str) -> None:
 
 
 @dataclass
-class _Run:
-    """models: those whose tasks are not all done, on the workers; left: their tasks."""
+class Run:
+    """models: those that are held or whose tasks are not all done, on the workers; left: their
+    tasks.
+    """
 
     client: Any
     book: Journal
@@ -120,14 +124,18 @@ class _Run:
     models: dict[str, Any] = field(default_factory=dict)
     left: Counter[str] = field(default_factory=Counter)
 
-    def all(self, todo: list[_Todo]) -> None:
+    def hold(self, tasks: Sequence[Task]) -> None:
+        """Their models stay on the workers when no task of theirs is left."""
+        self.left.update(task.model_key for task in tasks)
+
+    def all(self, todo: list[Todo]) -> None:
         """A task is handed out when another one is done: the scheduler knows few at one time."""
         from distributed import as_completed
 
         self.left.update(task.model_key for task, _ in todo)
         threads = sum(self.client.nthreads().values()) or 1
         coming = iter(todo)
-        running: dict[Any, _Todo] = {}
+        running: dict[Any, Todo] = {}
         done = as_completed(loop=self.client.loop)
 
         def hand_out() -> None:

@@ -35,6 +35,12 @@ COLUMNS = {
     "mac_units": "Int64",
     "on_chip_bytes": "Int64",
     "window_bytes": "Int64",
+    "xc7_lut": "Float64",
+    "xc7_dsp": "Float64",
+    "xc7_bram": "Float64",
+    "ecp5_lut": "Float64",
+    "ecp5_dsp": "Float64",
+    "ecp5_bram": "Float64",
 }
 """Behind them a column `set.<key>` for every key of a spec that the sweep sets."""
 

@@ -24,6 +24,8 @@ FIGURES = {
     "dram_bytes": "DRAM traffic, bytes",
     "bytes_per_cycle": "memory, bytes a cycle",
     "mac_efficiency": "MAC efficiency",
+    "xc7_lut": "LUTs of a 7-series device",
+    "ecp5_lut": "LUTs of an ECP5",
 }
 MORE_IS_BETTER = frozenset({"mac_efficiency"})
 """Of all others less."""

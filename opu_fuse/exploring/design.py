@@ -1,0 +1,178 @@
+"""A machine as a search sees it: a few numbers and switches, from which a whole spec follows."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from opu_fuse.errors import SpecError
+from opu_fuse.hw.devices import Device
+from opu_fuse.hw.load import load_hw, load_hw_text
+from opu_fuse.hw.spec import HwSpec
+
+NAME = "design"
+BASE = "opu-light"
+"""The shipped machine that has every kind of module; a design leaves some out."""
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "pre": ("mul_pre", "compare_pre"),
+    "pool": ("pool",),
+    "residual": ("res_add",),
+    "gates": ("se",),
+    "tables": ("table",),
+    "slopes": ("slopes",),
+    "upsample": ("upsample",),
+}
+"""What a machine may do without -> its modules in the graph of `BASE`."""
+
+PRE_WORDS = 256
+LATENCY = 40
+"""Cycles of a board's memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """Words are those of `HwSpec.buffers`, both banks. pixels: of the widest mode; every mode that
+    the array's shape allows is there. shifts: powers of two instead of multipliers. without: names
+    in `OPTIONS`.
+    """
+
+    word: int
+    units: int
+    multipliers: int
+    pixels: int
+    depthwise: bool
+    shifts: bool
+    bus: int
+    width: int
+    feature: int
+    weight: int
+    param: int
+    residual: int
+    psum: int
+    output: int
+    queue: int
+    without: tuple[str, ...]
+
+    def tree(self) -> dict[str, Any]:
+        """The spec as nested dicts; whether it makes a machine is not asked."""
+        tree = load_hw(BASE).to_tree()
+        buffers: dict[str, Any] = {
+            field: {"words": getattr(self, field), "banks": 2}
+            for field in ("feature", "weight", "param", "residual", "psum", "output")
+        }
+        buffers["weight"]["width"] = self.width
+        if {"residual", "gates"} <= set(self.without):
+            buffers["residual"] = {"words": 2, "banks": 1}
+        buffers["pre"] = None if "pre" in self.without else {"words": PRE_WORDS, "banks": 2}
+        buffers["table"] = None if "tables" in self.without else tree["buffers"]["table"]
+        return tree | {
+            "name": NAME,
+            "description": f"{self.units * self.multipliers} MAC per cycle, "
+            f"{self.word}-channel words",
+            "word_channels": self.word,
+            "array": {
+                "units": self.units,
+                "multipliers": self.multipliers,
+                "depthwise": self.depthwise,
+                "modes": list(self._modes()),
+            },
+            "buffers": buffers,
+            "post": tree["post"] | {"lanes": self.word},
+            "queues": dict.fromkeys(tree["queues"], self.queue),
+            "dram": tree["dram"] | {"bus_bytes": self.bus, "bytes_per_cycle": float(self.bus)},
+            "numeric": tree["numeric"] | ({"multiplier_bits": 0} if self.shifts else {}),
+            "dataflow": _without(tree["dataflow"], self.without),
+        }
+
+    def spec(self, board: Device | None = None) -> HwSpec | None:
+        """The machine, on a board or with the memory of `BASE`; None where the numbers do not make
+        one.
+        """
+        tree = self.tree()
+        if board is not None:
+            tree = on_board(tree, board)
+        try:
+            return load_hw_text(json.dumps(tree), NAME)
+        except SpecError:
+            return None
+
+    def _modes(self) -> Iterator[dict[str, int]]:
+        """Every way to wire the array for this word (the rules are those of `hw/check_rtl.py`)."""
+        macs, word = self.units * self.multipliers, self.word
+        for px in (1, 2, 4):
+            if px > self.pixels or self.units % px:
+                return
+            ic = min(word, macs // px)
+            while ic >= self.multipliers:
+                oc, rest = divmod(macs, ic * px)
+                inside = px == 1 or px * max(ic, oc) <= word
+                whole = not rest and oc and not word % ic and not word % oc
+                if whole and inside and not ic * oc % self.width:
+                    yield {"ic": ic, "oc": oc, "px": px}
+                ic //= 2
+
+    def __str__(self) -> str:
+        values = asdict(self) | {"without": "+".join(self.without) or "-"}
+        return " ".join(
+            f"{key}={value:d}" if isinstance(value, bool | int) else f"{key}={value}"
+            for key, value in values.items()
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> "Design":
+        """What `str` gives."""
+        values: dict[str, Any] = dict(part.split("=") for part in text.split())
+        without = values.pop("without")
+        whole = {key: int(value) for key, value in values.items()}
+        flags = {key: bool(whole[key]) for key in ("depthwise", "shifts")}
+        names = () if without == "-" else tuple(without.split("+"))
+        return cls(**{**whole, **flags}, without=names)
+
+
+WHOLE = Design(
+    word=64,
+    units=32,
+    multipliers=16,
+    pixels=2,
+    depthwise=True,
+    shifts=False,
+    bus=64,
+    width=64,
+    feature=4096,
+    weight=1024,
+    param=512,
+    residual=1024,
+    psum=2048,
+    output=1024,
+    queue=512,
+    without=(),
+)
+"""As `BASE`: every module, and room for every network that any machine runs."""
+
+
+def on_board(tree: dict[str, Any], board: Device) -> dict[str, Any]:
+    """A spec's tree at the clock and with the memory of a board."""
+    dram = tree["dram"]
+    speed = min(board.memory_bytes / board.clock_mhz / 1e6, 2 * dram["bus_bytes"])
+    return tree | {
+        "clock_mhz": board.clock_mhz,
+        "dram": dram | {"bytes_per_cycle": speed, "latency": LATENCY},
+    }
+
+
+def _without(flow: dict[str, Any], without: tuple[str, ...]) -> dict[str, Any]:
+    """A data flow without the modules of some options, and the operators that nothing runs then."""
+    gone = {name for option in without for name in OPTIONS[option]}
+    modules = {name: module for name, module in flow["modules"].items() if name not in gone}
+    kinds = {module["kind"] for module in modules.values()}
+    operators = {op: [k for k in of if k in kinds] for op, of in flow["operators"].items()}
+    return flow | {
+        "modules": modules,
+        "edges": {
+            name: [target for target in targets if target not in gone]
+            for name, targets in flow["edges"].items()
+            if name not in gone
+        },
+        "operators": {op: of for op, of in operators.items() if of},
+    }

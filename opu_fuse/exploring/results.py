@@ -1,0 +1,82 @@
+"""What an exploration found: a table, a YAML file for each of the best machines, a CSV of all."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opu_fuse.exploring.run import Candidate, Exploration
+from opu_fuse.hw.devices import device
+from opu_fuse.hw.load import load_hw_text
+from opu_fuse.sim.files import write_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+TRIED = "tried.csv"
+
+
+def best_table(found: Exploration, device_name: str) -> "Table":
+    """The best machines beside the fastest shipped one that fits."""
+    from rich.table import Table
+
+    has = device(device_name).has
+    table = Table(title=f"machines for {device_name}")
+    columns = ("machine", "MAC/cycle", "lanes", "ms", "LUT", "DSP", "BRAM")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "machine" else "right")
+
+    def add(name: str, c: Candidate) -> None:
+        shares = (c.area.lut / has.lut, c.area.dsp / has.dsp, c.area.bram / has.bram)
+        table.add_row(
+            name,
+            f"{c.spec.macs}",
+            f"{c.spec.word_channels}",
+            f"{c.latency:.3f}",
+            *(f"{part:.0%}" for part in shares),
+        )
+
+    for place, candidate in enumerate(found.best, 1):
+        add(f"{device_name}-{place}", candidate)
+    if found.shipped:
+        table.add_section()
+        fastest = min(found.shipped, key=lambda c: c.latency)
+        add(f"{fastest.spec.name} (shipped)", fastest)
+    return table
+
+
+def write_results(found: Exploration, device_name: str, folder: Path) -> list[Path]:
+    """Specs of the best machines, by the first objective, and all that were tried."""
+    written = []
+    for place, candidate in enumerate(found.best, 1):
+        path = folder / f"{device_name}-{place}.yaml"
+        tree = candidate.spec.to_tree() | {"name": path.stem, "description": _told(candidate)}
+        write_text(path, load_hw_text(json.dumps(tree), str(path)).to_yaml())
+        written.append(path)
+    write_text(folder / TRIED, _csv(found))
+    return [*written, folder / TRIED]
+
+
+def _told(candidate: Candidate) -> str:
+    times = ", ".join(f"{name} {ms:.3f} ms" for name, ms in candidate.milliseconds.items())
+    own = candidate.area
+    return (
+        f"{candidate.spec.macs} MAC per cycle; {times}; about {own.lut:g} LUT, {own.dsp:g} DSP, "
+        f"{own.bram:g} BRAM"
+    )
+
+
+def _csv(found: Exploration) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = list(found.tried[0].milliseconds)
+    writer.writerow(
+        ("mac_units", "lanes", *(f"{n} ms" for n in names), "lut", "dsp", "bram", "spec")
+    )
+    for c in found.tried:
+        times = (c.milliseconds[name] for name in names)
+        sizes = (c.area.lut, c.area.dsp, c.area.bram)
+        spec = json.dumps(c.spec.to_tree())
+        writer.writerow((c.spec.macs, c.spec.word_channels, *times, *sizes, spec))
+    return text.getvalue()

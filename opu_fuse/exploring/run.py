@@ -1,0 +1,316 @@
+"""`opu_fuse.explore`: machines for some models on one FPGA, proposed by Optuna, timed by the
+workers of a sweep.
+
+Proposals come in rounds of a fixed size, so that a seed gives the same ones with any number of
+workers; what a round found is in the journal, so that an exploration that was killed asks the same
+questions again and goes on where the answers end.
+"""
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from opu_fuse.errors import RunError, UserError
+from opu_fuse.exploring.design import OPTIONS, WHOLE, Design, on_board
+from opu_fuse.exploring.space import propose
+from opu_fuse.hw.area import Area, area, share
+from opu_fuse.hw.devices import Device, device
+from opu_fuse.hw.load import load_hw, load_hw_text, spec_names
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.sweeping.journal import Journal, Row, journal
+from opu_fuse.sweeping.plan import Machine, Model, ModelEntry, Task, model_of
+from opu_fuse.sweeping.run import Progress, Run, missing_points, workers
+
+Sampler = Literal["tpe", "random"]
+
+ROUND = 4
+"""Machines that are proposed before the answers to them are known."""
+UNTRIED = 64
+"""Proposals, those that are no machine included, before the search learns from the answers."""
+MOST_REFUSED = 2000
+"""Proposals in a row that are no machine, or larger than the device."""
+SLOWER = 1.02
+"""How much a machine may lose by a module that it does without."""
+_BAD = 1e12
+"""Objective of what cannot be built; the search goes by its violation."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A machine with its figures. milliseconds: by model, of one sample; share: of the device, the
+    kind of cell that it takes most of; dram_bytes: of all models.
+    """
+
+    spec: HwSpec
+    milliseconds: Mapping[str, float]
+    area: Area
+    share: float
+    dram_bytes: int
+
+    @property
+    def latency(self) -> float:
+        """Milliseconds of all models, one after the other."""
+        return sum(self.milliseconds.values())
+
+
+OBJECTIVES: Mapping[str, Callable[[Candidate], float]] = {
+    "latency": lambda found: found.latency,
+    "area": lambda found: found.share,
+    "dram": lambda found: found.dram_bytes,
+    "dsp": lambda found: found.area.dsp,
+    "bram": lambda found: found.area.bram,
+    "lut": lambda found: found.area.lut,
+}
+"""What may be made small."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Exploration:
+    """best: machines that no other one beats in all objectives, by the first one; tried: all, as
+    they came; shipped: those of `hw_specs/` that fit the device, at the same clock and memory.
+    """
+
+    best: tuple[Candidate, ...]
+    tried: tuple[Candidate, ...]
+    shipped: tuple[Candidate, ...]
+
+
+def explore(
+    models: Sequence[str | Mapping[str, Any]],
+    device_name: str,
+    *,
+    objectives: Sequence[str] = ("latency", "area"),
+    folder: str | Path | None = None,
+    trials: int = 60,
+    seed: int = 0,
+    clock_mhz: float | None = None,
+    strategy: str = "matched",
+    sampler: Sampler = "tpe",
+    cluster: str | None = None,
+    jobs: int | None = None,
+    progress: Progress = lambda *_: None,
+) -> Exploration:
+    """Machines that fit a device and run some models well.
+
+    models: as in a sweep (docs/sweep.md), quantised to powers of two. folder: where answers are
+    kept. trials: machines that are timed; proposals that are none or do not fit do not count.
+    clock_mhz: at which all machines are compared, None: the device's. sampler: "random" learns
+    nothing, to compare with. Raises UserError for what is unknown, a model that no machine takes,
+    and a device on which nothing fits.
+    """
+    for name in objectives:
+        if name not in OBJECTIVES:
+            known = ", ".join(OBJECTIVES)
+            raise UserError(f"--objective {name}", "unknown objective", f"known: {known}")
+    board = device(device_name)
+    if clock_mhz is not None:
+        board = dataclasses.replace(board, clock_mhz=clock_mhz)
+    entries = [ModelEntry(model=m) if isinstance(m, str) else ModelEntry(**m) for m in models]
+    found = [model_of(entry, Path()) for entry in entries]
+    with ExitStack() as stack:
+        kept = folder or stack.enter_context(TemporaryDirectory())
+        book = stack.enter_context(journal(Path(kept)))
+        clock = _Clock(stack, cluster, jobs, book, found, strategy)
+        search = _Search(device_name, board, clock, objectives, progress)
+        return search.run(_study(sampler, seed, len(objectives)), trials)
+
+
+def _study(sampler: Sampler, seed: int, objectives: int) -> Any:
+    try:
+        import optuna
+    except ModuleNotFoundError:
+        raise RunError(
+            "explore", "the search is Optuna's, which is not installed", "install opu-fuse[explore]"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    chosen = (
+        optuna.samplers.RandomSampler(seed)
+        if sampler == "random"
+        else optuna.samplers.TPESampler(seed=seed, n_startup_trials=UNTRIED, multivariate=True)
+    )
+    return optuna.create_study(directions=["minimize" for _ in range(objectives)], sampler=chosen)
+
+
+class _Clock:
+    """Times machines; workers are started when something is not in the journal."""
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        cluster: str | None,
+        jobs: int | None,
+        book: Journal,
+        models: Sequence[Model],
+        strategy: str,
+    ) -> None:
+        self._stack, self._cluster, self._jobs, self._book = stack, cluster, jobs, book
+        self.models, self._strategy = models, strategy
+        self._run: Run | None = None
+
+    def rows(self, specs: Sequence[HwSpec]) -> list[list[Row]]:
+        """A row for every model of every machine."""
+        tasks = [
+            Task(
+                model=model,
+                machine=Machine(base=spec, values={}),
+                strategy=self._strategy,
+                scales="pow2",
+                settings=((None, None),),
+            )
+            for spec in specs
+            for model in self.models
+        ]
+        if todo := list(missing_points(tasks, self._book)):
+            if self._run is None:
+                client = self._stack.enter_context(workers(self._cluster, self._jobs))
+                self._run = Run(client=client, book=self._book, total=0, progress=lambda *_: None)
+                self._run.hold(tasks)
+            self._run.all(todo)
+        found = [self._book.rows[key] for task in tasks for key in task.points()]
+        each = len(self.models)
+        return [found[i : i + each] for i in range(0, len(found), each)]
+
+
+@dataclasses.dataclass
+class _Search:
+    name: str
+    board: Device
+    clock: _Clock
+    objectives: Sequence[str]
+    progress: Progress
+
+    def run(self, study: Any, trials: int) -> Exploration:
+        """`trials` machines, and what is shipped."""
+        without, host = self._needed()
+        shipped = [c for c in self._candidates(self._shipped()) if c is not None]
+        tried: dict[Design, Candidate | None] = {}
+        begun = time.monotonic()
+        while len(tried) < trials:
+            proposed = self._proposals(study, tried, min(ROUND, trials - len(tried)), without)
+            found = self._candidates([spec for _, _, spec in proposed], host)
+            for (trial, design, _), candidate in zip(proposed, found, strict=True):
+                tried[design] = candidate
+                self._tell(study, trial, candidate)
+            left = (time.monotonic() - begun) / len(tried) * (trials - len(tried))
+            self.progress(len(tried), trials, left)
+        good = [c for c in tried.values() if c is not None]
+        if not good:
+            names = ", ".join(m.name for m in self.clock.models)
+            what = f"none of {trials} machines that fit ran {names}"
+            raise UserError(self.name, what, "try more with --trials, or a larger device")
+        return Exploration(
+            best=tuple(pareto(good, self.objectives)), tried=tuple(good), shipped=tuple(shipped)
+        )
+
+    def _needed(self) -> tuple[tuple[str, ...], list[int]]:
+        """Options that the models gain nothing by, and operators that stay on the host anyway."""
+        designs = [dataclasses.replace(WHOLE, without=(o,)) for o in OPTIONS]
+        specs = [design.spec(self.board) for design in (WHOLE, *designs)]
+        whole, *less = self.clock.rows([spec for spec in specs if spec is not None])
+        for model, row in zip(self.clock.models, whole, strict=True):
+            if row["error"] is not None:
+                raise UserError(model.name, f"no machine takes it: {row['error']}", "change it")
+        host = [row["host_operators"] for row in whole]
+        without = tuple(
+            option
+            for option, rows in zip(OPTIONS, less, strict=True)
+            if all(
+                row["error"] is None
+                and row["host_operators"] <= before["host_operators"]
+                and row["cycles"] <= SLOWER * before["cycles"]
+                for row, before in zip(rows, whole, strict=True)
+            )
+        )
+        return without, host
+
+    def _shipped(self) -> list[HwSpec]:
+        specs = [load_hw(name) for name in spec_names()]
+        built = [spec for spec in specs if spec.build and self._share(spec) <= 1]
+        return [
+            load_hw_text(json.dumps(on_board(spec.to_tree(), self.board)), spec.name)
+            for spec in built
+        ]
+
+    def _share(self, spec: HwSpec) -> float:
+        return share(area(spec, self.board.family), self.board.has)
+
+    def _proposals(
+        self,
+        study: Any,
+        tried: Mapping[Design, Candidate | None],
+        count: int,
+        without: tuple[str, ...],
+    ) -> list[tuple[Any, Design, HwSpec]]:
+        """Machines that fit and are new. The search is told of the others at once."""
+        found: dict[Design, tuple[Any, Design, HwSpec]] = {}
+        refused = 0
+        while len(found) < count:
+            trial = study.ask()
+            design = propose(trial, without=without, shifts=(False, True))
+            spec = None if design in found else design.spec(self.board)
+            excess = 1.0 if spec is None else self._share(spec) - 1
+            if design in tried:
+                self._tell(study, trial, tried[design])
+            elif spec is None or excess > 0:
+                self._refuse(study, trial, excess)
+            else:
+                found[design] = (trial, design, spec)
+                continue
+            refused += 1
+            if refused > MOST_REFUSED:
+                what = f"none of {refused} machines in a row was new and fitted"
+                raise UserError(self.name, what, "ask for fewer with --trials, or a larger device")
+        return list(found.values())
+
+    def _candidates(
+        self, specs: Sequence[HwSpec], host: Sequence[int] | None = None
+    ) -> list[Candidate | None]:
+        """None for machines on which a model fails, or leaves more to the host than on others."""
+        return [
+            None
+            if any(row["error"] is not None for row in rows)
+            or (host and any(r["host_operators"] > h for r, h in zip(rows, host, strict=True)))
+            else Candidate(
+                spec=spec,
+                milliseconds={
+                    model.name: row["milliseconds"]
+                    for model, row in zip(self.clock.models, rows, strict=True)
+                },
+                area=area(spec, self.board.family),
+                share=self._share(spec),
+                dram_bytes=sum(row["dram_bytes"] for row in rows),
+            )
+            for spec, rows in zip(specs, self.clock.rows(specs), strict=True)
+        ]
+
+    def _tell(self, study: Any, trial: Any, candidate: Candidate | None) -> None:
+        if candidate is None:
+            self._refuse(study, trial, 1)
+            return
+        trial.set_constraint("excess", 0.0)
+        study.tell(trial, [OBJECTIVES[name](candidate) for name in self.objectives])
+
+    def _refuse(self, study: Any, trial: Any, excess: float) -> None:
+        trial.set_constraint("excess", excess)
+        study.tell(trial, [_BAD] * len(self.objectives))
+
+
+def pareto(candidates: Sequence[Candidate], objectives: Sequence[str]) -> list[Candidate]:
+    """Those that no other one beats in all objectives, by the first one; of equals the first."""
+    worth = {id(c): tuple(OBJECTIVES[name](c) for name in objectives) for c in candidates}
+
+    def beaten(mine: tuple[float, ...]) -> bool:
+        return any(
+            other != mine and all(o <= m for o, m in zip(other, mine, strict=True))
+            for other in worth.values()
+        )
+
+    first: dict[tuple[float, ...], Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(worth[id(candidate)], candidate)
+    return [first[mine] for mine in sorted(first) if not beaten(mine)]

@@ -1,0 +1,203 @@
+"""What a machine takes of an FPGA, in closed form: tables, multipliers and block RAM.
+
+A machine is a few parts, each the sum of physical terms (bits that an adder or a multiplexer has,
+lanes that a stage has, blocks that a memory is made of). Terms follow from the spec, here; what one
+of them costs on a family of devices was fitted to Yosys (`benchmarks/area.py`) and stands in
+`area_fitted.py`. Memories need no fit: their tables and blocks are counted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opu_fuse.hw.chain import chain_of
+from opu_fuse.hw.memories import Family, blocks, memories
+from opu_fuse.hw.spec import Buffer, HwSpec
+from opu_fuse.units.base import Stage
+
+Terms = Mapping[str, float]
+
+SLICED_BITS = 9
+"""Shorter products stand in tables on the 7-series; ECP5 has multipliers for all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Area:
+    """What a device has, or something takes, in cells of its family."""
+
+    lut: float = 0
+    dsp: float = 0
+    bram: float = 0
+
+    def __add__(self, other: "Area") -> "Area":
+        return Area(lut=self.lut + other.lut, dsp=self.dsp + other.dsp, bram=self.bram + other.bram)
+
+
+def area(spec: HwSpec, family: Family) -> Area:
+    """Of a whole machine that can be built, in whole cells (halves of block RAM)."""
+    total = sum(parts(spec, family).values(), Area())
+    return Area(lut=round(total.lut), dsp=round(total.dsp), bram=round(2 * total.bram) / 2)
+
+
+def parts(spec: HwSpec, family: Family) -> dict[str, Area]:
+    """Part of the machine -> what it takes, in the order in which data passes them."""
+    from opu_fuse.hw.area_fitted import FITTED
+
+    costs = FITTED[family]
+    found = {}
+    for part, terms in terms_of(spec).items():
+        own = memory_area(spec, part, family)
+        fitted = {
+            kind: sum(cost * terms.get(term, 0) for term, cost in costs[part][kind].items())
+            for kind in ("lut", "dsp")
+        }
+        found[part] = own + Area(**fitted)
+    return found
+
+
+def memory_area(spec: HwSpec, part: str, family: Family) -> Area:
+    """Of the memories of a part alone: counted, not fitted."""
+    total = Area()
+    for memory in memories(spec):
+        if memory.part == part:
+            lut, bram = blocks(memory, family)
+            total += Area(lut=memory.count * lut, bram=memory.count * bram)
+    return total
+
+
+def terms_of(spec: HwSpec) -> dict[str, Terms]:
+    """Part -> its terms. `one` is what a part takes whatever the spec says."""
+    lanes, chain = spec.word_channels, chain_of(spec)
+    px = max(mode.px for mode in spec.array.modes)
+    shifts = spec.numeric.multiplier_bits == 0
+    product = any(m.product for m in chain.modules)
+    bus = 8 * spec.dram.bus_bytes
+    port = 8 * max(spec.word_bytes, spec.buffers.weight.width)
+    edges = sum(map(len, chain.follow.values())) + len(chain.ends)
+    window, buffers, residuals = spec.array.depthwise, spec.buffers, chain.banks(Stage.RESIDUAL)
+    return {
+        "control": {"one": 1, "bus bits": bus},
+        "fetch": {"one": 1, "bus bits": bus},
+        "issue": {"one": 1, "queue address bits": _queue_bits(spec)},
+        "load": {"one": 1, "bus bits": bus, "port bits": port},
+        "buffers": {"one": 1, "lanes": lanes},
+        "affine": {"units": chain.pre_units, "lanes": lanes * chain.pre_units},
+        "compute": {
+            "one": 1,
+            "lanes": lanes,
+            "modes": len(spec.array.modes),
+            "products of feature addresses": _multiplied(buffers.feature),
+            "products of psum addresses": _multiplied(buffers.psum),
+        },
+        "window": {"one": window, "lanes": lanes * window},
+        "array": array_terms(spec),
+        "accumulate": {"one": 1, "lanes": lanes},
+        "post_walk": {
+            "one": 1,
+            "stages": len(chain.modules),
+            "residual units": residuals,
+            "products of psum addresses": _multiplied(buffers.psum),
+            "products of residual addresses": residuals * _multiplied(buffers.residual),
+        },
+        "post": {"one": 1, "edge lanes": lanes * edges, "edges": edges},
+        "requant": {
+            "one": 1,
+            "lanes of multipliers": lanes * (not shifts),
+            "lanes of shifters": lanes * shifts,
+        },
+        "activate": _stage(spec, Stage.ACT),
+        "prelu": _stage(spec, Stage.PRELU),
+        "pool": _stage(spec, Stage.POOL)
+        | {"folded lanes": lanes * (px > 1), "lanes folded twice": lanes * (px > 2)},
+        "residual": {
+            "units": residuals,
+            "lanes of multipliers": lanes * residuals * (not shifts),
+            "lanes of shifters": lanes * residuals * shifts,
+            "lanes of products": lanes * residuals * product,
+        },
+        "table": _stage(spec, Stage.TABLE),
+        "store": {"one": 1, "bus bits": bus, "lanes": lanes},
+    }
+
+
+def multiplies(part: str, term: str) -> bool:
+    """Whether a term may cost multipliers: in the array its products, of addresses no lanes."""
+    if part == "array":
+        return "products" in term
+    return part not in ("compute", "window", "post_walk", "store") or "lanes" not in term
+
+
+def _stage(spec: HwSpec, stage: Stage) -> dict[str, float]:
+    units = chain_of(spec).banks(stage)
+    return {"units": units, "lanes": units * spec.word_channels}
+
+
+def _multiplied(buffer: Buffer) -> bool:
+    """Whether its addresses are so wide that the 7-series multiplies them in slices."""
+    return (buffer.words - 1).bit_length() >= SLICED_BITS
+
+
+def _queue_bits(spec: HwSpec) -> int:
+    queues = spec.queues
+    depths = (queues.load, queues.compute, queues.post, queues.store)
+    return sum((depth - 1).bit_length() for depth in depths)
+
+
+def array_terms(spec: HwSpec) -> Terms:
+    """Bits of the multiplexers and adders of the array, and its multipliers.
+
+    Two units that read the same operands in every mode share their multipliers (`pairs`), so that
+    one multiplies two weights; the others stand alone.
+    """
+    array, word = spec.array, spec.word_channels
+    units, terms = array.units, array.multipliers
+    px = max(mode.px for mode in array.modes)
+    segments = word // terms
+    paired = not array.depthwise and units // px % (2 * segments) == 0
+    lanes = min(units, word)
+    rows = 2 * word // lanes if array.depthwise else 2
+    sum_bits = 16 + (terms - 1).bit_length()
+    groups = units // 2 if paired else units
+    adders = (
+        _tree_bits(terms, 16) + _tree_bits(terms, 17) + _tree_bits(terms, 2) + sum_bits
+        if paired
+        else _tree_bits(terms, 16)
+    )
+    columns = 1 << (array.window_side + 3).bit_length()
+    sources = sum(len(_sources(spec, unit)) - 1 for unit in range(0, units, 2 if paired else 1))
+    return {
+        "weight bits": 8 * units * terms * (rows - 1),
+        "operand choices": 8 * terms * sources,
+        "adder bits": groups * adders,
+        "combined bits": sum_bits * sum(units - m.oc * m.px for m in array.modes),
+        "sum choices": sum_bits * word * (len(array.modes) + array.depthwise),
+        "aligned bits": px * 8 * word * max(1, (word - 1).bit_length()),
+        "lanes": word,
+        "window choices": array.depthwise * array.window_side**2 * 8 * word * columns,
+        "window bits": array.depthwise * array.window_side * 8 * word * columns,
+        "shared products": groups * terms if paired else 0,
+        "products": 0 if paired else groups * terms,
+    }
+
+
+def _sources(spec: HwSpec, unit: int) -> set[tuple[int, int]]:
+    """(pixel, part) of the segments that a unit reads in its modes; its own lane's taps."""
+    array = spec.array
+    found = {
+        (unit // (array.units // m.px), unit % (m.ic // array.multipliers)) for m in array.modes
+    }
+    return found | ({(-1, unit)} if array.depthwise else set())
+
+
+def _tree_bits(terms: int, width: int) -> int:
+    """Bits of all adders of a tree."""
+    total, level = 0, 0
+    while terms > 1:
+        level += 1
+        total += terms // 2 * (width + level)
+        terms = (terms + 1) // 2
+    return total
+
+
+def share(needs: Area, device: Area) -> float:
+    """The largest part of one kind of cell that something takes of a device."""
+    return max(needs.lut / device.lut, needs.dsp / device.dsp, needs.bram / device.bram)

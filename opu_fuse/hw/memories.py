@@ -1,0 +1,91 @@
+"""The memories of a machine, and what one takes of an FPGA: as Yosys maps them, tables where a
+memory is small and blocks where it is large.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from opu_fuse.hw.chain import chain_of
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units.base import Stage
+
+
+class Family(StrEnum):
+    """Devices that share their cells. xc7: tables of 6 inputs, DSP slices of 25 x 18 bits, block
+    RAM of 36 Kb (halves are possible). ecp5: tables of 4 inputs, multipliers of 18 x 18 bits, block
+    RAM of 18 Kb.
+    """
+
+    XC7 = "xc7"
+    ECP5 = "ecp5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """count: equal ones; width: bits of a word; depth: words; part: of the machine."""
+
+    part: str
+    width: int
+    depth: int
+    count: int = 1
+
+
+PC_BITS = 24
+"""Stand behind an instruction word in its queue."""
+AHEAD_BYTES = 1024
+"""Of instructions that are fetched before they are asked for."""
+
+# Shapes of a block: words -> bits of each; blocks of 36 Kb are counted in halves.
+_RAMB18 = {512: 36, 1024: 18, 2048: 9, 4096: 4, 8192: 2, 16384: 1}
+_RAMB36 = {512: 72, 1024: 36, 2048: 18, 4096: 9, 8192: 4, 16384: 2, 32768: 1}
+_DP16KD = {512: 36, 1024: 18, 2048: 9, 4096: 4, 8192: 2, 16384: 1}
+
+_XC7_CELLS_A_HALF = 15
+_ECP5_CELLS_A_BLOCK = 25
+"""Cells of LUT RAM that Yosys takes for cheaper than half a block, than a block."""
+
+
+def memories(spec: HwSpec) -> Iterator[Memory]:
+    """All that are larger than a few words."""
+    buffers, chain = spec.buffers, chain_of(spec)
+    word = 8 * spec.word_channels
+    lanes = min(mode.oc for mode in spec.array.modes)
+    lanes = min(lanes, spec.array.units) if spec.array.depthwise else lanes
+    groups = spec.word_channels // lanes
+    residuals = max(1, chain.banks(Stage.RESIDUAL))
+
+    def buffer(width: int, depth: int, count: int = 1) -> Memory:
+        return Memory(part="buffers", width=width, depth=depth, count=count)
+
+    yield buffer(word, (buffers.feature.words + 1) // 2, 2)  # even and odd words
+    yield buffer(8 * buffers.weight.width, buffers.weight.words)
+    yield buffer(word, buffers.param.words)
+    yield buffer(word, buffers.residual.words, residuals)
+    yield buffer(32 * lanes, buffers.psum.words // 2, 2 * groups)
+    yield buffer(word, buffers.output.words)
+    if buffers.pre is not None:
+        yield buffer(word, buffers.pre.words)
+    if buffers.table is not None:
+        yield buffer(8, buffers.table.words, spec.word_channels * chain.banks(Stage.TABLE))
+    queues = spec.queues
+    for depth in (queues.load, queues.compute, queues.post, queues.store):
+        yield Memory(part="issue", width=32 + PC_BITS, depth=depth)
+    bus = spec.dram.bus_bytes
+    yield Memory(part="fetch", width=8 * bus + 1, depth=max(4, AHEAD_BYTES // bus))
+
+
+def blocks(memory: Memory, family: Family) -> tuple[int, float]:
+    """Tables and blocks that one memory takes."""
+    width, depth = memory.width, memory.depth
+    if family is Family.XC7:
+        halves = min(_least(_RAMB18, width, depth), 2 * _least(_RAMB36, width, depth))
+        cells = min(-(-width // 3) * -(-depth // 64), -(-width // 6) * -(-depth // 32))
+        return (4 * cells, 0) if cells <= _XC7_CELLS_A_HALF * halves else (0, halves / 2)
+    least = _least(_DP16KD, width, depth)
+    cells = -(-width // 4) * -(-depth // 16)
+    return (6 * cells, 0) if cells <= _ECP5_CELLS_A_BLOCK * least else (0, least)
+
+
+def _least(shapes: dict[int, int], width: int, depth: int) -> int:
+    return min(-(-width // bits) * -(-depth // words) for words, bits in shapes.items())

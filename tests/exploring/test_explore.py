@@ -1,0 +1,158 @@
+"""Explorations: what is proposed makes a machine, what is found fits and is not beaten, a killed
+search goes on, impossible requests are told in a line.
+"""
+
+import json
+
+import pytest
+
+import opu_fuse
+from opu_fuse.cli.main import app
+from opu_fuse.errors import UserError
+from opu_fuse.exploring import run
+from opu_fuse.exploring.design import BASE, OPTIONS, WHOLE, Design
+from opu_fuse.hw.area import area
+from opu_fuse.hw.devices import DEVICES, device
+from opu_fuse.hw.load import load_hw, problems
+from opu_fuse.sweeping.journal import NAME
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of dask's processes
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Machines are timed by a formula; gates, tables and a pool are needed. Returns those timed."""
+    timed = []
+
+    def rows(self, specs):
+        timed.extend(specs)
+        return [[_row(spec) for _ in self.models] for spec in specs]
+
+    monkeypatch.setattr(run._Clock, "rows", rows)
+    return timed
+
+
+def _row(spec):
+    flow = spec.dataflow.modules
+    cycles = 10**9 // spec.macs + 10**8 // spec.buffers.feature.words
+    return {
+        "error": None,
+        "cycles": cycles,
+        "milliseconds": cycles / spec.clock_mhz / 1000,
+        "dram_bytes": 1000,
+        "host_operators": sum(name not in flow for name in ("se", "table", "pool")),
+    }
+
+
+def test_a_design_is_a_machine_that_says_what_it_is():
+    whole, base = WHOLE.spec(), load_hw(BASE)
+    assert whole is not None
+    assert whole.dataflow == base.dataflow
+    assert whole.macs == base.macs
+    assert set(base.array.modes) <= set(whole.array.modes)
+    assert Design.parse(str(WHOLE)) == WHOLE
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_can_be_left_out(option):
+    text = str(WHOLE).replace("without=-", f"without={option}")
+    spec = Design.parse(text).spec()
+    assert spec is not None
+    assert not set(OPTIONS[option]) & set(spec.dataflow.modules)
+
+
+def test_what_is_found_fits_and_no_other_one_beats_it(quick):
+    found = run.explore(["tiny_odd"], "ecp5-85", trials=16, seed=3)
+    has = device("ecp5-85").has
+    assert len(found.tried) == 16
+    assert [c.spec.name for c in found.shipped] == ["opu-tiny"]
+    for c in found.tried:
+        assert c.area.lut <= has.lut
+        assert c.area.dsp <= has.dsp
+        assert c.area.bram <= has.bram
+        assert c.area == area(c.spec, device("ecp5-85").family)
+        beats = [
+            b
+            for b in found.best
+            if b.latency <= c.latency
+            and b.share <= c.share
+            and (b.latency, b.share) != (c.latency, c.share)
+        ]
+        assert bool(beats) == all(c.latency != b.latency or c.share != b.share for b in found.best)
+    latencies = [c.latency for c in found.best]
+    assert latencies == sorted(latencies)
+
+
+def test_modules_that_no_model_needs_are_in_no_machine(quick):
+    found = run.explore(["tiny_odd"], "xc7k325t", trials=4)
+    for c in found.tried:
+        modules = c.spec.dataflow.modules
+        assert {"se", "table", "pool"} <= set(modules)
+        assert not {"res_add", "slopes", "upsample", "mul_pre"} & set(modules)
+
+
+def test_a_seed_proposes_the_same_machines(quick):
+    first, same, other = (
+        run.explore(["tiny_odd"], "zu7ev", trials=6, seed=seed) for seed in (1, 1, 2)
+    )
+    assert [c.spec for c in first.tried] == [c.spec for c in same.tried]
+    assert [c.spec for c in first.tried] != [c.spec for c in other.tried]
+
+
+def test_what_is_written_is_accepted_and_goes_on_without_workers(tmp_path, monkeypatch, capsys):
+    command = ["explore", "--model", "tiny_residual", "--device", "ecp5-85", "-o", str(tmp_path)]
+    command += ["--trials", "3", "--jobs", "1"]
+    app(command, standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "opu-tiny (shipped)" in said
+    written = sorted(tmp_path.glob("*.yaml"))
+    assert written
+    for path in written:
+        assert not problems(str(path))
+        spec = load_hw(str(path))
+        program = opu_fuse.compile(opu_fuse.zoo.build("tiny_residual"), spec)
+        cycles = program.run(engine="cycle").counters["cycles"]
+        assert f"tiny_residual {cycles / spec.clock_mhz / 1000:.3f} ms" in spec.description
+    assert len((tmp_path / "tried.csv").read_text().splitlines()) <= 4
+    before = (tmp_path / NAME).read_text()
+    assert all(json.loads(line)["error"] is None for line in before.splitlines())
+
+    monkeypatch.setattr("distributed.Client", None)
+    app(command, standalone_mode=False)
+    assert capsys.readouterr().out == said
+    assert (tmp_path / NAME).read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"device_name": "xc7k325"}, "unknown device; known: .*did you mean"),
+        ({"objectives": ("speed",)}, "unknown objective; known: latency, area"),
+        ({"models": ["resnet19"]}, "there is no such network"),
+        ({"models": ["no/such.onnx"]}, "No such file"),
+    ],
+)
+def test_what_is_unknown_is_told_before_anything_runs(change, message):
+    with pytest.raises(UserError, match=message):
+        run.explore(**{"models": ["tiny_odd"], "device_name": "ecp5-85"} | change)
+
+
+def test_a_model_that_no_machine_takes_is_told(monkeypatch):
+    failed = [[{"error": "conv7: kernel 300 is too large"}]]
+    monkeypatch.setattr(run._Clock, "rows", lambda _, specs: failed * len(specs))
+    with pytest.raises(UserError, match="tiny_odd: no machine takes it: conv7: kernel 300"):
+        run.explore(["tiny_odd"], "ecp5-85")
+
+
+def test_a_device_on_which_nothing_fits_is_told(quick, monkeypatch):
+    small = DEVICES["ecp5-85"].__class__(
+        family=DEVICES["ecp5-85"].family,
+        has=area(load_hw("opu-tiny"), DEVICES["ecp5-85"].family).__class__(lut=900, dsp=2, bram=4),
+        clock_mhz=50,
+        memory_bytes=1e9,
+        source="",
+    )
+    monkeypatch.setitem(DEVICES, "speck", small)
+    monkeypatch.setattr(run, "MOST_REFUSED", 20)
+    with pytest.raises(UserError, match="none of 21 machines in a row was new and fitted"):
+        run.explore(["tiny_odd"], "speck")
