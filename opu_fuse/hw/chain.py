@@ -278,7 +278,11 @@ def pack_codes(codes: Sequence[int]) -> int:
 def _modules(spec: HwSpec, names: Sequence[str]) -> Iterator[PostModule]:
     units: dict[Stage, list[str]] = {}
     first: dict[str, str] = {}
-    stages = [(name, use) for name in names for use in range(spec.dataflow.modules[name].uses)]
+    stages = [  # a pass has no place for more
+        (name, use)
+        for name in names
+        for use in range(min(spec.dataflow.modules[name].uses, ORDER_STAGES))
+    ]
     for code, (owner, use) in enumerate(stages, HEAD + 1):
         name = stage_name(owner, use)
         module = spec.dataflow.modules[owner]

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from opu_fuse.hw.chain import chain_of
+from opu_fuse.hw.isa import ORDER_STAGES
 from opu_fuse.hw.load import load_hw, load_hw_text, problems
 
 HEAD = "extends: opu-tiny\nname: mine\n"
@@ -272,3 +273,12 @@ def test_the_longest_way_before_the_array_is_counted_at_once(kinds, uses, units)
     flow["edges"]["concat"] = [*names, "pad"]
     tree["buffers"]["pre"] = {"words": 96, "banks": 2}
     assert chain_of(load_hw_text(yaml.safe_dump(tree))).pre_units == units
+
+
+def test_a_module_has_no_more_stages_than_a_pass():
+    """A spec may name any number of uses; a stage for each would fill the memory."""
+    tree = load_hw("opu-tiny").to_tree()
+    tree["build"] = False
+    tree["dataflow"]["modules"]["compare"]["uses"] = 100_000
+    modules = chain_of(load_hw_text(yaml.safe_dump(tree))).modules
+    assert sum(m.module == "compare" for m in modules) == ORDER_STAGES
