@@ -1,6 +1,9 @@
 """What README, CONTRIBUTING and docs/ name is there: files, options, commands, names, links."""
 
+import os
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from opu_fuse.cli.main import app
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 # Folders whose files a page calls by their bare names; opu_fuse/ and the project's own are for all.
@@ -22,6 +26,7 @@ FOLDERS = {
     "scheduling.md": ("opu_fuse/schedule",),
     "testing.md": ("tests/fuzz",),
     "tutorial.md": ("examples/digits",),
+    "your-model.md": ("examples/digits",),
 }
 # Files that are not in the project. Names in capitals (OUT.opu) stand for any file and need no row.
 FOREIGN_FILES = {
@@ -32,7 +37,7 @@ FOREIGN_FILES = {
     "testing.md": {"find.txt", "graph.txt", "inputs.npz", "machine.yaml", "model.onnx"},  # a find
 }  # fmt: skip
 FOREIGN_FOLDERS = {".venv", "out", "sim_build"}  # made by commands
-FOREIGN_OPTIONS = {"--short"}  # git's
+FOREIGN_OPTIONS = {"--short", "--nworkers", "--port"}  # git's, dask's
 FOREIGN_NAMES = {"x_QuantizeLinear_Output", "float8_"}  # ONNX Runtime's, ml_dtypes'
 KEYS_OF_MODELS = {"opu_fuse.source", "opu_fuse.skip_optimization"}
 
@@ -162,8 +167,7 @@ def test_identifiers_are_somewhere_in_the_sources():
 
 
 def test_targets_of_make_are_there():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, flags=re.MULTILINE))
     named = {
         target
         for page in PAGES
@@ -203,6 +207,28 @@ def test_rows_have_the_cells_of_their_table(page):
 def test_every_page_is_reached_from_the_readme():
     links = set(re.findall(r"\]\(docs/([\w-]+\.md)", TEXTS["README.md"]))
     assert links == {page.name for page in PAGES if page.parent.name == "docs"}
+
+
+def test_every_page_stands_once_in_the_contents_of_the_site():
+    lists = re.findall(r"^```\{toctree\}\n((?:.*\n)*?)```$", TEXTS["index.md"], flags=re.M)
+    entries = [line for part in lists for line in part.splitlines() if line and line[0] != ":"]
+    named = [entry.partition("<")[2].strip("<>") or entry for entry in entries]
+    pages = {os.path.relpath(page, ROOT / "docs").removesuffix(".md") for page in PAGES}
+    assert sorted(named) == sorted(pages - {"index"})
+
+
+@pytest.mark.nightly
+def test_the_site_is_made_without_a_warning(tmp_path):
+    (line,) = re.findall(r"^\t\$\(BIN\)/python (-m sphinx .*)$", MAKEFILE, flags=re.MULTILINE)
+    *command, folder = [sys.executable, *line.split()]
+    done = subprocess.run(
+        [*command, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert folder == "out/site"
+    assert done.returncode == 0, done.stderr
+    assert all((tmp_path / page.relative_to(ROOT)).with_suffix(".html").is_file() for page in PAGES)
+    api = (tmp_path / "docs/python.html").read_text(encoding="utf-8")
+    assert all(f'id="opu_fuse.{name}"' in api for name in ("compile", "Program.run", "cosim.stall"))
 
 
 def test_the_glossary_is_in_order():
