@@ -234,7 +234,7 @@ class Emitter:
         }
 
     def _load_weights(self, job: Job, part: WeightChunk) -> Iterator[Step]:
-        offset = job.weights + part.offset
+        offset = job.planned.weights + part.offset
         base, held = self._banks[Space.WEIGHT].take(offset)
         if not held:
             yield self._load(job, Space.WEIGHT, offset, base, part.words)
@@ -245,7 +245,7 @@ class Emitter:
         if not job.layer.pre:
             return {"pre": 0}
         words = PARAM_WORDS * job.layer.shape.pre
-        offset = job.pre + chunk.block * words * self._hw.word_bytes
+        offset = job.planned.pre + chunk.block * words * self._hw.word_bytes
         base, held = self._banks[Space.PRE].take((offset, chunk.blocks))
         if not held:
             yield self._load(job, Space.PRE, offset, base, chunk.blocks * words)
@@ -316,7 +316,7 @@ class Emitter:
         kept = 0 if keep is None else self._banks[Space.FEATURE].take(keep.node)[0]
         params = 0
         if shape.param_words:
-            offset = job.params + out.block * shape.param_words * self._hw.word_bytes
+            offset = job.planned.params + out.block * shape.param_words * self._hw.word_bytes
             params, held = self._banks[Space.PARAM].take(offset)
             if not held:
                 yield self._load(job, Space.PARAM, offset, params, out.blocks * shape.param_words)
@@ -365,9 +365,9 @@ class Emitter:
         units = job.layer.table_units
         if not units:
             return {}
-        base, held = self._banks[Space.TABLE].take(job.table)
+        base, held = self._banks[Space.TABLE].take(job.planned.table)
         if not held:
-            yield self._load(job, Space.TABLE, job.table, base, TABLE_WORDS * len(units))
+            yield self._load(job, Space.TABLE, job.planned.table, base, TABLE_WORDS * len(units))
         return {
             unit_register("table", unit): base + TABLE_WORDS * number
             for number, unit in enumerate(units)

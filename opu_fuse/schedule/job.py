@@ -6,6 +6,7 @@ from opu_fuse.cost.work import Work
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.layout import Layout
 from opu_fuse.schedule.layer import Layer
+from opu_fuse.schedule.tiling import PlannedLayer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +33,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A tiled layer (as a piece of work) with the addresses of everything it touches."""
+    """A tiled layer, as a piece of work, and where the maps lie that it touches."""
 
-    layer: Layer
+    planned: PlannedLayer
     work: Work
     source: Placement
     residuals: tuple[Placement, ...]
     output: Placement
-    weights: int
-    params: int
-    pre: int
-    table: int
+
+    @property
+    def layer(self) -> Layer:
+        return self.planned.layer

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -46,25 +46,16 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
             records.append(np.array(own.per_channel, BY_STAGE[item.stage].record))
         parts |= {count: _of_unit(more, module.bank) for count, more in own.by_count.items()}
     whole = Layer(
+        **{f.name: getattr(found, f.name) for f in fields(found)},
         group=group.index,
         name=" + ".join(
             dfg[i].name for i in members if dfg[i].owner is None and not moves_nothing(dfg[i])
         ),
-        shape=found.shape,
         phase=found.phases[0][0],
-        source=found.source,
-        residuals=found.residuals,
-        output=found.output,
-        anchor=found.anchor,
         order=tuple(module.name for module in order),
         post=post,
         pad_value=_pad_value(dfg, found),
-        macs=found.macs,
-        in_pieces=found.in_pieces,
-        out_pieces=found.out_pieces,
-        pre=found.pre,
         pre_registers=_pre(dfg, found, hw),
-        tables=tuple(s.node for s in found.stages if s.stage is Stage.TABLE),
         residual_units=tuple(m.bank for m in order if m.stage is Stage.RESIDUAL),
         table_units=tuple(m.bank for m in order if m.stage is Stage.TABLE),
         by_count=parts,

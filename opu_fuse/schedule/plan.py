@@ -185,13 +185,9 @@ def _job(planned: PlannedLayer, tiling: Tiling, placements: Mapping[int, Placeme
     layer, uses = planned.layer, tiling.uses
     reads, writes = uses[layer.source].place, uses[layer.output].place
     return Job(
-        layer=layer,
+        planned=planned,
         work=layer.work(planned.tile, planned.ranges, planned.unfold, reads, writes),
         source=placements[layer.source],
         residuals=tuple(placements[node] for node in layer.residuals),
         output=placements[layer.output],
-        weights=planned.weights,
-        params=planned.params,
-        pre=planned.pre,
-        table=planned.table,
     )

@@ -3,6 +3,7 @@ computation.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from opu_fuse.codegen.weights import (
 )
 from opu_fuse.cost.chunks import output_ranges, weight_bytes
 from opu_fuse.cost.phases import WHOLE
-from opu_fuse.cost.tiles import Tile, unfold
+from opu_fuse.cost.tiles import Estimate, Tile, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.encoding import decode_with_positions, encode
@@ -191,22 +192,11 @@ def run_layer(
             for r in range(1, window[0] + 1)
             for c in range(1, window[1] + 1)
         }
-    layer = Layer(
-        group=0,
-        name="layer",
-        shape=shape,
-        source=0,
-        residuals=(1,) * len(shape.sides),
-        residual_units=(0,) * len(shape.sides),
-        output=2,
-        anchor=0 if shape.array else None,
+    layer = _layer(
+        shape,
         order=_names(hw, order, product=product),
         post=post,
         pad_value=-7,
-        macs=0,
-        phase=WHOLE,
-        in_pieces=((0, shape.in_channels),),
-        out_pieces=((0, shape.mid_channels),),
         by_count={n: dict(zip(AVERAGE, own, strict=True)) for n, own in (counts or {}).items()},
         table_units=(0,) * order.count(Stage.TABLE),
     )
@@ -222,18 +212,8 @@ def run_layer(
     for name, size in sizes.items():
         offsets[name] = at
         at = align(at + size)
-    planned = PlannedLayer(
-        layer=layer,
-        tile=tile,
-        estimate=estimate,
-        ranges=ranges,
-        weights=offsets["weights"],
-        params=offsets["params"],
-        pre=0,
-        table=0,
-        end=at,
-        unfold=unfold(shape, hw.array.modes[tile.mode], hw),
-    )
+    places = {name: offsets[name] for name in ("weights", "params", "table")}
+    planned = _planned(hw, layer, tile, estimate, **places, end=at)
     image = np.zeros(align(at, 4096), np.uint8)
 
     def put(name, data):
@@ -249,15 +229,11 @@ def run_layer(
     put("x", source.pack(x))
     put("res", res_layout.pack(res))
     job = Job(
-        layer=layer,
+        planned=planned,
         work=_work(hw, layer, tile, source, target),
         source=Placement(offset=offsets["x"], layout=source),
         residuals=(Placement(offset=offsets["res"], layout=res_layout),) * len(shape.sides),
         output=Placement(offset=offsets["y"], layout=target),
-        weights=offsets["weights"],
-        params=offsets["params"],
-        pre=0,
-        table=offsets["table"],
     )
     program = _program(hw, job)
     Machine(hw, image).run(program)
@@ -272,7 +248,7 @@ def run_layer(
 
 def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
     """The synchronised program of one layer on arbitrary addresses."""
-    tile, _ = choose_tile("layer", shape, hw)
+    tile, estimate = choose_tile("layer", shape, hw)
     layout = Layout(
         channels=max(shape.in_channels, shape.mid_channels),
         rows=shape.in_rows,
@@ -281,7 +257,24 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         lanes=hw.word_channels,
         slot=hw.word_bytes,
     )
-    layer = Layer(
+    layer = _layer(shape, order=_names(hw, order), post={}, pad_value=0)
+    step = align(layout.size_bytes)
+    params = 3 * step + align(weight_bytes(output_ranges(shape, tile, hw), hw))
+    places = {"weights": 3 * step, "params": params, "table": 0}
+    planned = _planned(hw, layer, tile, estimate, **places, end=params)
+    job = Job(
+        planned=planned,
+        work=_work(hw, layer, tile, layout, layout),
+        source=Placement(offset=0, layout=layout),
+        residuals=(Placement(offset=step, layout=layout),) * len(shape.sides),
+        output=Placement(offset=2 * step, layout=layout),
+    )
+    return _program(hw, job)
+
+
+def _layer(shape: Shape, **more: Any) -> Layer:
+    """A group that reads tensors 0 and, where it has a residual, 1, and makes 2."""
+    return Layer(
         group=0,
         name="layer",
         shape=shape,
@@ -289,29 +282,29 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
         residuals=(1,) * len(shape.sides),
         residual_units=(0,) * len(shape.sides),
         output=2,
-        anchor=0,
-        order=_names(hw, order),
-        post={},
-        pad_value=0,
+        anchor=0 if shape.array else None,
         macs=0,
+        pad=None,
+        pre=(),
+        stages=(),
+        phases=((WHOLE, shape),),
         phase=WHOLE,
         in_pieces=((0, shape.in_channels),),
         out_pieces=((0, shape.mid_channels),),
+        **more,
     )
-    step = align(layout.size_bytes)
-    ranges = output_ranges(shape, tile, hw)
-    job = Job(
+
+
+def _planned(hw: HwSpec, layer: Layer, tile: Tile, estimate: Estimate, **places: int):
+    return PlannedLayer(
         layer=layer,
-        work=_work(hw, layer, tile, layout, layout),
-        source=Placement(offset=0, layout=layout),
-        residuals=(Placement(offset=step, layout=layout),) * len(shape.sides),
-        output=Placement(offset=2 * step, layout=layout),
-        weights=3 * step,
-        params=3 * step + align(weight_bytes(ranges, hw)),
+        tile=tile,
+        estimate=estimate,
+        ranges=output_ranges(layer.shape, tile, hw),
+        unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
         pre=0,
-        table=0,
+        **places,
     )
-    return _program(hw, job)
 
 
 def _work(hw: HwSpec, layer: Layer, tile: Tile, x: Layout, y: Layout) -> Work:
