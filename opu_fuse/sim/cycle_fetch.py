@@ -14,7 +14,11 @@ from opu_fuse.sim.cycle_issue import Issue
 from opu_fuse.sim.cycle_work import Step
 
 AHEAD_BYTES = 1024
-FIRST_REQUEST_CYCLE = 2
+FIRST_REQUEST_CYCLE = 4
+REQUEST_CYCLES = 3
+"""From a request to the next one, at least."""
+ROOM_CYCLES = 2
+"""From the last word of a beat to a request that needs its room."""
 
 Piece = tuple[Step, int, int, int, bool, bool]
 """Words of an instruction in one beat: (instruction, words, words of its engine up to here, beat,
@@ -41,7 +45,7 @@ class Fetch:
         self.words = steps[-1].pc + 1
         self.beats = self._pieces[-1][3] + 1
         self._asked = 0  # beats
-        self._asked_at = FIRST_REQUEST_CYCLE - 1
+        self._asked_at = FIRST_REQUEST_CYCLE - REQUEST_CYCLES
         self._here: list[int] = []  # cycle from which a beat can be read
         self._left: list[int] = []  # cycle in which the last word of a beat is passed on
         self._next = 0  # piece
@@ -57,7 +61,8 @@ class Fetch:
         if self._asked >= self.beats or left > len(self._left):
             self.wanted = inf
         else:
-            self.wanted = max(self._asked_at, self._left[left - 1] if left > 0 else 0) + 1
+            freed = self._left[left - 1] if left > 0 else 0
+            self.wanted = max(self._asked_at + REQUEST_CYCLES, freed + ROOM_CYCLES)
 
     def _next_burst(self) -> int:
         """Beats up to the end of an aligned stretch, or of the program."""
@@ -85,7 +90,7 @@ class Fetch:
             step, count, word, beat, ends, completes = self._pieces[self._next]
             if beat >= len(self._here):
                 break
-            at = max(self._at + count, self._here[beat] + count - 1)
+            at = max(self._at + count, self._here[beat] + count)
             if step.engine is not Engine.FETCH:
                 issue = self._issues[step.engine]
                 room = issue.room(word)
@@ -98,6 +103,7 @@ class Fetch:
                     issue.arrived.append(at)
                     engines.append(step.engine)
             elif completes:
+                at += 1  # it waits for what the words before it have set
                 self.own.append((step, at))
             if ends:
                 self._left.append(at)

@@ -13,8 +13,8 @@ from opu_fuse.sim.cycle_work import steps_of
 from opu_fuse.units.base import Stage
 from tests.sim.cycle_programs import CONV, COPY, LATENCY, LOAD, POST, STORE, TINY, timeline
 
-FIRST_WORD = 4 + LATENCY  # start, address out, data back
-CHECK = 3  # hash_lo, hash_hi, check
+FIRST_WORD = 7 + LATENCY  # start, address measured and out, data back, word decoded
+CHECK = 4  # hash_lo, hash_hi, their comparison, check
 LOAD_WORDS = 4  # run, rows, blocks, C-type
 
 

@@ -78,8 +78,8 @@ module opu_fetch
   // Beats to the end of the program and of the window (negative beyond it): counted down, so that no address is compared.
   logic [AT_BITS-1:0] at_q, prog_at, left_q, prog_bytes, end_at_q;
   logic signed [AT_BITS:0] window_left_q;
-  logic [ROOM_BITS-1:0] room_q, burst_beats, coming_q;
-  logic begin_run, read, beat_valid, beat_pop;
+  logic [ROOM_BITS-1:0] room_q, burst_q, coming_q;
+  logic begin_run, read, beat_valid, beat_pop, beat_passed;
   logic [BUS_BYTES*8-1:0] beat;
   logic beat_error, room_ready;
 
@@ -94,16 +94,21 @@ module opu_fetch
   end else begin : g_single
     assign stretch = AT_BITS'(1);
   end
-  assign burst_beats = (left_q < stretch) ? ROOM_BITS'(left_q) : ROOM_BITS'(stretch);
 
-  // room_q counts beats that may still be asked for.
-  logic more, outside;
+  // A burst is measured, then compared with room and window, then asked for. room_q counts beats that may still be asked for.
+  logic more, measured_q, outside, outside_q, asks_q;
+  logic [ADDRESS_BITS-1:0] addr_q;
   assign more = state_q == READ && left_q != '0;
-  assign outside = more && window_left_q < signed'((AT_BITS + 1)'(burst_beats));
-  assign ar_valid_o = more && !outside && !halt_i && room_q >= burst_beats;
-  assign ar_addr_o = window_base_i + ADDRESS_BITS'({at_q, {BUS_LOG2{1'b0}}});
-  assign ar_beats_o = 9'(burst_beats);
+  assign outside = measured_q && window_left_q < signed'((AT_BITS + 1)'(burst_q));
+  assign ar_valid_o = asks_q && state_q == READ && !halt_i;
+  assign ar_addr_o = addr_q;
+  assign ar_beats_o = 9'(burst_q);
   assign read = ar_valid_o && ar_ready_i;
+
+  always_ff @(posedge clk_i) begin
+    burst_q <= (left_q < stretch) ? ROOM_BITS'(left_q) : ROOM_BITS'(stretch);
+    addr_q <= window_base_i + ADDRESS_BITS'({at_q, {BUS_LOG2{1'b0}}});
+  end
 
   opu_queue #(
       .WIDTH(BUS_BYTES * 8 + 1),
@@ -120,12 +125,12 @@ module opu_fetch
   );
 
   // ---- words --------------------------------------------------------------------------------------------------------------
-  logic [PC_BITS-1:0] pc_q;
+  // A word is taken out of its beat and decoded, then passed on.
+  logic [PC_BITS-1:0] pc_q, left_words_q;
   logic [SELECT_BITS-1:0] select_q;
-  logic [31:0] word;
-  logic word_valid, word_taken, is_start, is_own, beat_end;
+  logic [31:0] word, word_q;
   logic [2:0] engine;
-  logic [3:0] op;
+  logic is_start, is_own, own_legal, beat_end, word_load, word_here, word_taken;
   fetch_params_t params_q;
 
   if (BEAT_WORDS > 1) begin : g_select
@@ -137,52 +142,59 @@ module opu_fetch
   end
   assign is_start = word[31];
   assign engine = word[30:28];
-  assign op = word[27:24];
   assign is_own = engine == ENGINE_FETCH;
-
-  logic past_end;
-  // No index holds a longer program.
-  assign past_end = state_q == READ && (32'(pc_q) >= prog_words_i || prog_words_i >= 32'd1 << PC_BITS);
-  assign word_valid = state_q == READ && beat_valid && !past_end && !halt_i;
-  assign push_word_o = word;
-  assign push_pc_o = pc_q;
-  always_comb begin
-    push_valid_o = '0;
-    for (int e = 1; e < int'(ENGINES); e++) begin
-      push_valid_o[e] = word_valid && !beat_error && engine == 3'(e);
-    end
-  end
-
-  logic own_legal, hash_equal, is_end;
-  assign own_legal = is_start ? (32'(op) < OPCODES_FETCH && word[23:0] == '0)
+  assign own_legal = is_start ? (32'(word[27:24]) < OPCODES_FETCH && word[23:0] == '0)
                               : fits_fetch(word[27:22], word[21:0]);
-  assign hash_equal = {params_q.hash_hi, params_q.hash_lo} == SPEC_HASH;
-  assign is_end = is_start && op == OP_FETCH_END;
+
+  // What is known of word_q. Fetch's own instructions wait a cycle for the comparison of what the word before has set.
+  logic held_q, stood_q, error_q, illegal_q, own_q, start_q, end_q, beat_end_q, hash_equal_q, none_left_q;
+  logic [ENGINES-1:1] engine_q;
+  always_ff @(posedge clk_i) begin
+    if (word_load) begin
+      word_q <= word;
+      error_q <= beat_error;
+      illegal_q <= 32'(engine) >= ENGINES || (is_own && !own_legal);
+      own_q <= is_own;
+      start_q <= is_own && is_start;
+      end_q <= is_own && is_start && word[27:24] == OP_FETCH_END;
+      beat_end_q <= beat_end;
+      for (int e = 1; e < int'(ENGINES); e++) engine_q[e] <= !beat_error && engine == 3'(e);
+    end
+    hash_equal_q <= {params_q.hash_hi, params_q.hash_lo} == SPEC_HASH;
+  end
+  assign word_load = state_q == READ && beat_valid && !none_left_q && (!held_q || word_taken);
+  assign beat_pop = word_load && beat_end;
+
+  assign word_here = state_q == READ && held_q && !outside_q && !halt_i;
+  assign push_word_o = word_q;
+  assign push_pc_o = pc_q;
+  assign push_valid_o = word_here ? engine_q : '0;
 
   error_e fault;
   always_comb begin
     fault = ERR_NONE;
-    if (outside) fault = ERR_WINDOW;
-    else if (past_end) fault = ERR_PROGRAM_END;
-    else if (word_valid) begin
-      if (beat_error) fault = ERR_AXI_READ;
-      else if (32'(engine) >= ENGINES || (is_own && !own_legal)) fault = ERR_ILLEGAL_INSTRUCTION;
-      else if (is_own && is_start && !is_end && !hash_equal) fault = ERR_SPEC_MISMATCH;
+    if (outside_q) fault = ERR_WINDOW;
+    else if (state_q == READ && none_left_q && !held_q) fault = ERR_PROGRAM_END;
+    else if (word_here) begin
+      if (error_q) fault = ERR_AXI_READ;
+      else if (illegal_q) fault = ERR_ILLEGAL_INSTRUCTION;
+      else if (start_q && stood_q && !end_q && !hash_equal_q) fault = ERR_SPEC_MISMATCH;
     end
   end
 
-  assign word_taken = word_valid && fault == ERR_NONE && (is_own || (push_valid_o & push_ready_i) != '0);
-  assign beat_pop = word_taken && beat_end;
-  assign busy_o = state_q == READ && word_taken;
-  assign stall_o = word_valid && fault == ERR_NONE && !word_taken;
-  assign retire_o = word_taken && is_own && is_start;
+  assign word_taken = word_here && !error_q && !illegal_q
+      && (own_q ? !start_q || (stood_q && (end_q || hash_equal_q)) : (engine_q & push_ready_i) != '0);
+  assign beat_passed = word_taken && beat_end_q;
+  assign busy_o = word_taken;
+  assign stall_o = word_here && !error_q && !illegal_q && !own_q && !word_taken;
+  assign retire_o = word_taken && start_q;
   assign pc_o = pc_q;
 
   always_comb begin
     state_d = state_q;
     unique case (state_q)
       IDLE: if (begin_run) state_d = READ;
-      READ: if (word_taken && is_own && is_end) state_d = AWAIT;
+      READ: if (word_taken && end_q) state_d = AWAIT;
       AWAIT: if (others_idle_i) state_d = DRAIN;
       DRAIN: if (coming_q == '0) state_d = DONE;
       default: ;
@@ -200,9 +212,16 @@ module opu_fetch
       at_q <= '0;
       left_q <= '0;
       window_left_q <= '0;
+      measured_q <= 1'b0;
+      outside_q <= 1'b0;
+      asks_q <= 1'b0;
       room_q <= ROOM_BITS'(AHEAD_BEATS);
       coming_q <= '0;
       pc_q <= '0;
+      left_words_q <= '0;
+      none_left_q <= 1'b0;
+      held_q <= 1'b0;
+      stood_q <= 1'b0;
       select_q <= '0;
       params_q <= '0;
       fault_q <= ERR_NONE;
@@ -213,17 +232,26 @@ module opu_fetch
         left_q <= end_at_q - prog_at;
         window_left_q <= signed'((AT_BITS + 1)'(window_size_i >> BUS_LOG2)) - signed'((AT_BITS + 1)'(prog_at));
       end else if (read) begin
-        at_q <= at_q + AT_BITS'(burst_beats);
-        left_q <= left_q - AT_BITS'(burst_beats);
-        window_left_q <= window_left_q - signed'((AT_BITS + 1)'(burst_beats));
+        at_q <= at_q + AT_BITS'(burst_q);
+        left_q <= left_q - AT_BITS'(burst_q);
+        window_left_q <= window_left_q - signed'((AT_BITS + 1)'(burst_q));
       end
-      room_q <= room_q - (read ? burst_beats : '0) + ROOM_BITS'(beat_pop);
-      coming_q <= coming_q + (read ? burst_beats : '0) - ROOM_BITS'(r_valid_i);
+      measured_q <= more && !read;
+      outside_q <= outside;
+      asks_q <= measured_q && !outside && !read && room_q >= burst_q;
+      room_q <= room_q - (read ? burst_q : '0) + ROOM_BITS'(beat_passed);
+      coming_q <= coming_q + (read ? burst_q : '0) - ROOM_BITS'(r_valid_i);
       if (begin_run) select_q <= SELECT_BITS'(prog_base_i[BUS_LOG2-1:0] >> 2);
-      else if (word_taken) select_q <= beat_end ? '0 : select_q + SELECT_BITS'(1);
+      else if (word_load) select_q <= beat_end ? '0 : select_q + SELECT_BITS'(1);
+      // A program longer than any index has no words.
+      if (begin_run) left_words_q <= (prog_words_i >= 32'd1 << PC_BITS) ? '0 : PC_BITS'(prog_words_i);
+      else if (word_load) left_words_q <= left_words_q - PC_BITS'(1);
+      none_left_q <= state_q == READ && left_words_q == PC_BITS'(word_load);
+      held_q <= word_load || (held_q && !word_taken);
+      stood_q <= held_q && !word_taken;
       if (word_taken) begin
         pc_q <= pc_q + PC_BITS'(1);
-        if (is_own && !is_start) params_q <= set_fetch(params_q, word[27:22], word[21:0]);
+        if (own_q && !start_q) params_q <= set_fetch(params_q, word_q[27:22], word_q[21:0]);
       end
       if (fault_q == ERR_NONE) fault_q <= fault;
     end
