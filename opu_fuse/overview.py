@@ -127,6 +127,7 @@ def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
     return {
         "cycles": cycles,
         "clock_mhz": hw.clock_mhz,
+        "clock": hw.clock,
         "milliseconds": cycles / hw.clock_mhz / 1000,
         "macs": macs,
         "mac_units": hw.macs,

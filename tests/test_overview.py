@@ -35,6 +35,7 @@ def test_figures_are_those_of_the_cycle_engine(program, tree):
     for key in ("cycles", "dram_bytes_read", "dram_bytes_written"):
         assert found[key] == run.counters[key]
     assert found["milliseconds"] == run.counters["cycles"] / program.hw.clock_mhz / 1000
+    assert found["clock"] == program.hw.clock
     assert [g["cycles"] for g in tree["groups"]] == [g.cycles for g in run.groups]
     busy = {e: sum(g["busy"][e] for g in tree["groups"]) for e in ("load", "compute", "post")}
     assert busy == {e: run.counters[f"busy_{e}"] for e in busy}

@@ -25,7 +25,7 @@ def sizes_table(spec: HwSpec) -> Table:
     rows: list[tuple[str, str]] = [
         ("RTL", "yes" if spec.build else "no, partitioning only"),
         ("spec hash", f"{spec.spec_hash:011x}"),
-        ("clock", f"{spec.clock_mhz:g} MHz"),
+        ("clock", spec.clock),
         ("array", f"{array.units} units x {array.multipliers} = {spec.macs} MAC per cycle"),
         ("modes (ic x oc x px)", modes),
         ("maps kept on chip", "yes" if spec.post.keep else "no"),

@@ -23,7 +23,7 @@ from opu_fuse.units import RUNS
 from opu_fuse.units.base import Access, ModuleKind
 
 SPEC_HASH_BITS = 44
-NOT_IN_HASH = ("description", "dram.bytes_per_cycle", "dram.latency")
+NOT_IN_HASH = ("description", "clock_on", "dram.bytes_per_cycle", "dram.latency")
 """Keys that describe rather than define the machine: set at run time or for people."""
 
 OPERATORS = tuple(RUNS)
@@ -215,7 +215,9 @@ class Dataflow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class HwSpec:
-    """One machine. build: the RTL can be made for it (False: partitioning only)."""
+    """One machine. build: the RTL can be made for it (False: partitioning only). clock_on: the
+    device on which the clock was measured, None where it is assumed.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     description: str
@@ -230,9 +232,16 @@ class HwSpec:
     dram: Dram
     numeric: Numeric
     dataflow: Dataflow
+    clock_on: Annotated[str, Field(min_length=1)] | None = None
 
     def __hash__(self) -> int:
         return self.spec_hash
+
+    @property
+    def clock(self) -> str:
+        """The clock and what is known of it."""
+        known = f"measured on {self.clock_on}" if self.clock_on else "assumed"
+        return f"{self.clock_mhz:g} MHz, {known}"
 
     @property
     def word_bytes(self) -> int:

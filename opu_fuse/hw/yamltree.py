@@ -94,6 +94,7 @@ def _resolve(path: Path, find: Callable[[str, Path], Path], above: tuple[Path, .
             place, f"the spec extends itself through {base_name!r}", "remove one `extends`"
         )
     base = _resolve(base_path, find, chain)
+    base.value.pop("clock_on", None)  # what was measured there says nothing of this machine
     places = {**base.places, **own.places}
     return Tree(value=_merged(base.value, own.value), places=places)
 

@@ -102,7 +102,16 @@ def test_bias_and_residual_adders_differ_in_access_and_domain():
 def test_the_identity_ignores_what_only_describes_the_memory():
     spec = load_hw("opu-tiny")
     slower = dataclasses.replace(spec.dram, bytes_per_cycle=1.0, latency=500)
-    assert dataclasses.replace(spec, dram=slower, description="other").spec_hash == spec.spec_hash
+    other = dataclasses.replace(spec, dram=slower, description="other", clock_on="a device")
+    assert other.spec_hash == spec.spec_hash
+
+
+def test_a_measured_clock_is_not_inherited(tmp_path):
+    base, heir = tmp_path / "base.yaml", tmp_path / "heir.yaml"
+    base.write_text("extends: opu-tiny\nname: base\nclock_mhz: 90\nclock_on: a device\n")
+    heir.write_text("extends: base.yaml\nname: heir\n")
+    assert load_hw(base).clock == "90 MHz, measured on a device"
+    assert load_hw(heir).clock == "90 MHz, assumed"
 
 
 @pytest.mark.parametrize(

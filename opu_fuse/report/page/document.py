@@ -134,7 +134,7 @@ def _numbers(program: Tree) -> str:
         "DRAM traffic": f"{moved / 1e6:,.2f} MB",
         "of the bound": f"× {moved / bound:.2f}" if bound else "unknown",
         "operators on host": f"{100 * found['host_share']:.0f} %",
-        "clock": f"{found['clock_mhz']:g} MHz",
+        "clock": found["clock"],
     }
     cells = (f"<div>{what}<b>{value}</b></div>" for what, value in numbers.items())
     return f'<div class="numbers">{"".join(cells)}</div>'

@@ -80,7 +80,7 @@ def summary_table(programs: Sequence[Tree]) -> str:
     """What a person wants first, a column a program; behind the others the ratio to the first."""
     rows = [_summary_row(title, programs, *how) for title, *how in _SUMMARY]
     heads = [f"{p['model']} on {p['machine']}" for p in programs]
-    return _table(["", *heads], [*rows, _accuracy_row(programs)], "summary")
+    return _table(["", *heads], [*rows, _clock_row(programs), _accuracy_row(programs)], "summary")
 
 
 def strategies_table(program: Tree) -> str:
@@ -134,7 +134,6 @@ _SUMMARY = (
     ("groups", "groups", "{:,}"),
     ("operators", "operators", "{:,}"),
     ("of them on the host", "host_operators", "{:,}"),
-    ("clock", "clock_mhz", "{:g} MHz"),
     ("MAC units", "mac_units", "{:,}"),
     ("on-chip memory, bytes", "on_chip_bytes", "{:,}"),
     ("DRAM window, bytes", "window_bytes", "{:,}"),
@@ -149,6 +148,10 @@ def _summary_row(title: str, programs: Sequence[Tree], key: str, form: str) -> l
         if first and value is not None and value != first:
             cells[place] += f" <small>× {value / first:.3g}</small>"
     return [title, *cells]
+
+
+def _clock_row(programs: Sequence[Tree]) -> list[str]:
+    return ["clock", *(p["summary"]["clock"] for p in programs)]
 
 
 def _accuracy_row(programs: Sequence[Tree]) -> list[str]:
