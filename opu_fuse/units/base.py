@@ -275,7 +275,7 @@ class Unit:
     Units of the post chain have, besides: stage; windows: they fold tile positions into output
     pixels, so that a pass uses one; memory: what they read; record: what they are given for every
     channel, as many parameter words a channel block as it has bytes; cycles: what they add to the
-    way of a value.
+    way of a value, the register before the unit included.
     Functions: `run(value, own registers, site)` is what a stage does to int8 (blocks, ys, xs,
     lanes); `reads(registers, reach)` the words of its memory that it touches; `mistakes` what makes
     its registers illegal; `settings(operator, numeric)` its registers for an operator (ModelError

@@ -68,11 +68,10 @@ module opu_walk #(
   logic signed [BEAT_BITS:0] room_q, room_d, block_room_q, block_room_d;
   logic [PC_BITS-1:0] pc_q;
 
-  logic take, run_taken, run_last, fits;
-  beats_t run_end;
+  logic take, run_taken, block_ends, run_last, fits;
   assign take = start_valid_i && start_ready_o;
-  assign run_last = repeats_left_q == '0 && rows_left_q == '0 && blocks_left_q == '0;
-  assign run_end = run_at_q + run_beats_q;
+  assign block_ends = repeats_left_q == '0 && rows_left_q == '0;
+  assign run_last = block_ends && blocks_left_q == '0;
   assign fits = !room_q[BEAT_BITS];
   assign fault_o = active_q && !fits;
   assign fault_pc_o = pc_q;
@@ -86,8 +85,8 @@ module opu_walk #(
     run_at_d = run_at_q;
     room_d = room_q;
     block_room_d = block_room_q;
-    if (take) begin
-      active_d = 1'b1;
+    if (take) active_d = 1'b1;
+    if (!active_q) begin
       repeats_left_d = repeats_i;
       rows_left_d = rows_i - 16'd1;
       blocks_left_d = blocks_i - 16'd1;
@@ -104,7 +103,7 @@ module opu_walk #(
         room_d = room_q - signed'({1'b0, row_pitch_q});
         repeats_left_d = (repeats_left_q == '0) ? repeats_q : repeats_left_q - 8'd1;
         if (repeats_left_q == '0) rows_left_d = (rows_left_q == '0) ? rows_q : rows_left_q - 16'd1;
-        if (repeats_left_q == '0 && rows_left_q == '0) begin
+        if (block_ends) begin
           blocks_left_d = blocks_left_q - 16'd1;
           block_at_d = block_at_q + block_pitch_q;
           run_at_d = block_at_d;
@@ -121,39 +120,34 @@ module opu_walk #(
       repeats_left_q <= '0;
       rows_left_q <= '0;
       blocks_left_q <= '0;
-      block_at_q <= '0;
-      run_at_q <= '0;
-      block_room_q <= '0;
-      room_q <= '0;
-      repeats_q <= '0;
-      rows_q <= '0;
-      run_beats_q <= '0;
-      row_pitch_q <= '0;
-      block_pitch_q <= '0;
-      pc_q <= '0;
     end else begin
       active_q <= active_d;
       repeats_left_q <= repeats_left_d;
       rows_left_q <= rows_left_d;
       blocks_left_q <= blocks_left_d;
-      block_at_q <= block_at_d;
-      run_at_q <= run_at_d;
-      block_room_q <= block_room_d;
-      room_q <= room_d;
-      if (take) begin
-        repeats_q <= repeats_i;
-        rows_q <= rows_i - 16'd1;
-        run_beats_q <= BEAT_BITS'(run_i) << shift_i;
-        row_pitch_q <= BEAT_BITS'(row_pitch_i) << shift_i;
-        block_pitch_q <= BEAT_BITS'(block_pitch_i) << shift_i;
-        pc_q <= pc_i;
-      end
+    end
+  end
+
+  // Loaded before they are used, so without reset; what a shape keeps is taken until one is under way.
+  always_ff @(posedge clk_i) begin
+    block_at_q <= block_at_d;
+    run_at_q <= run_at_d;
+    block_room_q <= block_room_d;
+    room_q <= room_d;
+    if (!active_q) begin
+      repeats_q <= repeats_i;
+      rows_q <= rows_i - 16'd1;
+      run_beats_q <= BEAT_BITS'(run_i) << shift_i;
+      row_pitch_q <= BEAT_BITS'(row_pitch_i) << shift_i;
+      block_pitch_q <= BEAT_BITS'(block_pitch_i) << shift_i;
+      pc_q <= pc_i;
     end
   end
 
   // ---- the stretch being cut: grows by runs that continue it, shrinks by bursts --------------------------------------------
   logic cur_valid_q, cur_valid_d, cur_last_q, cur_last_d;
-  beats_t cur_at_q, cur_at_d, cur_left_q, cur_left_d, cur_end_q;
+  beats_t cur_at_q, cur_at_d, cur_left_q, cur_left_d, grown, rest;
+  logic long_q, long_d;  // bits of cur_left_q above those of a burst
   logic [PC_BITS-1:0] cur_pc_q;
 
   // The longest burst that may begin at a beat: to the end of its page.
@@ -166,14 +160,16 @@ module opu_walk #(
   logic [8:0] cap_q, cap_d, piece;
   beats_t rest_at;
   assign rest_at = cur_at_q + BEAT_BITS'(cap_q);
-  logic continues, finished, cut, run_offered, exceeds;
-  assign exceeds = cur_left_q > BEAT_BITS'(cap_q);
+  logic continues_q, continues, finished, cut, run_offered, exceeds;
+  assign grown = cur_left_q + run_beats_q;
+  assign rest = cur_left_q - BEAT_BITS'(cap_q);
+  assign exceeds = long_q || cur_left_q[8:0] > cap_q;
   assign piece = exceeds ? cap_q : cur_left_q[8:0];
 
   assign run_offered = active_q && fits;
-  assign continues = run_offered && !cur_last_q && run_at_q == cur_end_q;
+  assign continues = run_offered && !cur_last_q && continues_q;
   assign burst_valid_o = cur_valid_q && !halt_i
-      && (exceeds || cur_left_q == BEAT_BITS'(cap_q) || cur_last_q || (run_offered && !continues));
+      && (exceeds || cur_left_q[8:0] == cap_q || cur_last_q || (run_offered && !continues));
   assign burst_addr_o = window_base_i + ADDRESS_BITS'({cur_at_q, {BUS_LOG2{1'b0}}});
   assign burst_beats_o = piece;
   assign finished = !exceeds;
@@ -189,21 +185,25 @@ module opu_walk #(
     cur_at_d = cur_at_q;
     cur_left_d = cur_left_q;
     cap_d = cap_q;
+    long_d = long_q;
     if (cut) begin
       cur_valid_d = !finished;
       cur_at_d = rest_at;
-      cur_left_d = cur_left_q - BEAT_BITS'(cap_q);
+      cur_left_d = rest;
+      long_d = rest[BEAT_BITS-1:9] != '0;
       cap_d = longest_at(rest_at[PAGE_LOG2-1:0]);
     end
     if (run_taken) begin
       cur_last_d = run_last;
       if (cur_valid_d) begin
-        cur_left_d = cur_left_q + run_beats_q;
+        cur_left_d = grown;
+        long_d = grown[BEAT_BITS-1:9] != '0;
       end else begin
         cur_valid_d = 1'b1;
         cur_at_d = run_at_q;
         cap_d = longest_at(run_at_q[PAGE_LOG2-1:0]);
         cur_left_d = run_beats_q;
+        long_d = run_beats_q[BEAT_BITS-1:9] != '0;
       end
     end else if (!cur_valid_d) begin
       cur_last_d = 1'b0;
@@ -214,19 +214,21 @@ module opu_walk #(
     if (!rst_ni) begin
       cur_valid_q <= 1'b0;
       cur_last_q <= 1'b0;
-      cur_at_q <= '0;
-      cur_left_q <= '0;
-      cur_end_q <= '0;
-      cap_q <= '0;
-      cur_pc_q <= '0;
     end else begin
       cur_valid_q <= cur_valid_d;
       cur_last_q <= cur_last_d;
-      cur_at_q <= cur_at_d;
-      cur_left_q <= cur_left_d;
-      cap_q <= cap_d;
-      if (run_taken) cur_end_q <= run_end;
-      if (run_taken) cur_pc_q <= pc_q;
+    end
+  end
+
+  // Loaded before they are used, so without reset. Whether a run begins where the one before ends is compared while that one is taken.
+  always_ff @(posedge clk_i) begin
+    cur_at_q <= cur_at_d;
+    cur_left_q <= cur_left_d;
+    cap_q <= cap_d;
+    long_q <= long_d;
+    if (run_taken) begin
+      cur_pc_q <= pc_q;
+      continues_q <= block_ends ? block_at_q + block_pitch_q == run_at_q + run_beats_q : row_pitch_q == run_beats_q;
     end
   end
 

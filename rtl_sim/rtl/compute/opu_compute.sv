@@ -238,12 +238,16 @@ module opu_compute
     end
   end
 
+  // What is in a stage now is in the next one then: busy_q has all stages but the first of either side of the pre chain.
   logic [MULTIPLY_STAGES-1:0] multiplied;
+  logic busy_q;
   always_comb begin
     for (int unsigned s = 0; s < MULTIPLY_STAGES; s++) multiplied[s] = multiplied_q[s].valid;
   end
-  assign drained = window_idle && pre_drained[DELAYS]
-      && !(issue.valid || fetched_q.valid || arrived_q.valid || align_step.valid || multiply_q.valid || multiplied != '0 || add_q.valid);
+  always_ff @(posedge clk_i) begin
+    busy_q <= rst_ni && (issue.valid || fetched_q.valid || align_step.valid || multiply_q.valid || multiplied != '0);
+  end
+  assign drained = window_idle && pre_drained[DELAYS] && !(issue.valid || busy_q || (HAS_PRE && align_step.valid));
 
   logic [PSUM_BITS-1:0] sums;
 

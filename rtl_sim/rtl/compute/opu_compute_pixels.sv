@@ -26,15 +26,15 @@ module opu_compute_pixels
   sweep_t sweep_q;
   /* verilator lint_on UNUSEDSIGNAL */
   logic active_q;
-  logic [15:0] rows_left_q, cols_left_q;  // further output rows, columns of this row
+  logic [16:0] rows_left_q, cols_left_q;  // further output rows, columns of this row, less one: negative on the last
   logic signed [Y_BITS-1:0] y_q;
   logic signed [X_BITS-1:0] x_q;
   feature_addr_t row_addr_q;
   psum_addr_t psum_q;
 
   logic last_col, last_pixel, take;
-  assign last_col = cols_left_q == '0;
-  assign last_pixel = last_col && rows_left_q == '0;
+  assign last_col = cols_left_q[16];
+  assign last_pixel = last_col && rows_left_q[16];
   assign sweep_ready_o = !active_q || last_pixel;
   assign take = sweep_valid_i && sweep_ready_o;
 
@@ -88,8 +88,8 @@ module opu_compute_pixels
   always_ff @(posedge clk_i) begin
     if (take) begin
       sweep_q <= sweep_i;
-      rows_left_q <= sweep_i.out_rows - 16'd1;
-      cols_left_q <= sweep_i.out_cols - 16'd1;
+      rows_left_q <= 17'(sweep_i.out_rows) - 17'd2;
+      cols_left_q <= 17'(sweep_i.out_cols) - 17'd2;
       y_q <= sweep_i.y;
       x_q <= sweep_i.x;
       row_addr_q <= sweep_i.row_addr;
@@ -97,11 +97,11 @@ module opu_compute_pixels
     end else if (active_q) begin
       psum_q <= psum_q + psum_addr_t'(1);
       if (!last_col) begin
-        cols_left_q <= cols_left_q - 16'd1;
+        cols_left_q <= cols_left_q - 17'd1;
         x_q <= x_q + signed'(sweep_q.stride_x);
       end else begin
-        cols_left_q <= sweep_q.out_cols - 16'd1;
-        rows_left_q <= rows_left_q - 16'd1;
+        cols_left_q <= 17'(sweep_q.out_cols) - 17'd2;
+        rows_left_q <= rows_left_q - 17'd1;
         x_q <= sweep_q.x;
         y_q <= y_q + Y_BITS'(sweep_q.stride_y);
         row_addr_q <= row_addr_q + sweep_q.stride_pitch;

@@ -250,7 +250,7 @@ module opu_compute_rows
       fill_word_q <= row_ends ? '0 : fill_word_q + ROW_WORD_BITS'(1);
       if (row_ends) fill_row_q <= row_after(fill_row_q, 1);
     end
-    if (start && !is_copy) begin
+    if (start_ready_o) begin
       weight_addr_q <= weight_addr_t'(params_i.weight);
       fill_row_q <= row_q;
       fill_word_q <= '0;
@@ -281,7 +281,7 @@ module opu_compute_rows
         if (load_start) bank_q <= !bank_q;
       end
       if (pre_re_o) addr_q <= addr_q + pre_addr_t'(1);
-      if (start) begin
+      if (start_ready_o) begin
         addr_q <= pre_addr_t'(params_i.pre_param)
             + pre_addr_t'(input_place(layout, params_i.ic_first).word) * pre_addr_t'({params_i.pre, 3'd0});
       end
@@ -360,7 +360,7 @@ module opu_compute_rows
 
   // Parameters, loops: loaded before they are used, so without reset.
   always_ff @(posedge clk_i) begin
-    if (start) begin
+    if (state_q == IDLE) begin  // until something starts
       p_q <= params_i;
       copy_q <= is_copy;
       conv_q <= is_conv;

@@ -103,7 +103,7 @@ module opu_control
     endcase
   end
 
-  logic engine_rst_q, done_q, error_q;
+  logic engine_rst_q, run_q, done_q, error_q;
   error_e error_code_q;
   logic [2:0] error_engine_q;
   logic [PC_BITS-1:0] error_pc_q;
@@ -114,6 +114,7 @@ module opu_control
     if (!rst_ni) begin
       state_q <= IDLE;
       engine_rst_q <= 1'b0;
+      run_q <= 1'b0;
       quiet_cycles_q <= '0;
       done_q <= 1'b0;
       error_q <= 1'b0;
@@ -125,6 +126,7 @@ module opu_control
       write_beats_q <= '0;
     end else begin
       state_q <= state_d;
+      run_q <= state_d == RUN;
       engine_rst_q <= !(start || finish_error);
       quiet_cycles_q <= (state_q != RUN || retire_i != '0) ? '0 : quiet_cycles_q + 32'd1;
       if (start) begin
@@ -167,8 +169,8 @@ module opu_control
   end
 
   assign engine_rst_no = engine_rst_q;
-  assign run_o = state_q == RUN;
-  assign halt_o = state_q != RUN;
+  assign run_o = run_q;
+  assign halt_o = !run_q;
   assign busy_o = state_q != IDLE;
   assign done_o = done_q;
   assign error_o = error_q;

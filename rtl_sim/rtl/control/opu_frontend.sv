@@ -7,7 +7,8 @@
 //             are taken in the cycle of the handshake.
 // done_*:     one handshake per started instruction, in the order of the starts; ready waits for space in every counter
 //             of the signal mask, the tokens are given in the cycle of the handshake. Up to IN_FLIGHT may be open.
-// fault_o:    the word at the head is not a legal instruction (level, until reset); fault_pc_o is its index.
+// fault_o:    a word was not a legal instruction (level from the cycle behind it until reset); fault_pc_o is its index. Nothing
+//             starts from it on; the register that it names may be written.
 // halt_i:     no more words are taken, no more starts; open instructions may still retire.
 // Throughput: one word per cycle.
 `include "opu_assert.svh"
@@ -64,7 +65,7 @@ module opu_frontend #(
   assign is_start = word_i[31];
   assign wait_mask = word_i[16+:ENGINES];
   assign signal_mask = word_i[8+:ENGINES];
-  assign start_legal = word_i[7:0] == '0
+  assign start_legal = word_i[7:0] == '0 && word_i[30:28] == 3'(ENGINE)
       && 32'(word_i[27:24]) < OPCODES
       && (word_i[23:16] & ~8'(PARTNERS)) == '0
       && (word_i[15:8] & ~8'(PARTNERS)) == '0;
@@ -74,12 +75,21 @@ module opu_frontend #(
   assign set_value_o = word_i[21:0];
 
   logic legal;
-  assign legal = (is_start ? start_legal : set_legal_i) && word_i[30:28] == 3'(ENGINE);
-  assign fault_o = word_valid_i && !legal;
-  assign fault_pc_o = word_pc_i;
+  assign legal = is_start ? start_legal : set_legal_i && word_i[30:28] == 3'(ENGINE);
+
+  // The judgement is kept for the next cycle: what a register takes comes late.
+  logic fault_q;
+  logic [PC_BITS-1:0] fault_pc_q;
+  assign fault_o = fault_q;
+  assign fault_pc_o = fault_pc_q;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) fault_q <= 1'b0;
+    else if (word_valid_i && !legal) fault_q <= 1'b1;
+    if (!fault_q) fault_pc_q <= word_pc_i;
+  end
 
   logic go;
-  assign go = word_valid_i && legal && !halt_i;
+  assign go = word_valid_i && !fault_q && !halt_i;
   assign set_valid_o = go && !is_start;
 
   // Open instructions: signal mask, oldest first.
@@ -100,7 +110,7 @@ module opu_frontend #(
       .pop_data_o  (open_signal)
   );
 
-  assign start_valid_o = go && is_start && tokens_here && open_ready;
+  assign start_valid_o = go && is_start && start_legal && tokens_here && open_ready;
   assign start_op_o = word_i[27:24];
   assign start_pc_o = word_pc_i;
   assign start = start_valid_o && start_ready_i;

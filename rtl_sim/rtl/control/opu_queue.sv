@@ -21,31 +21,34 @@ module opu_queue #(
     output logic [WIDTH-1:0] pop_data_o
 );
 
-  localparam int unsigned LUT_RAM_DEPTH = 16;
+  localparam int unsigned DIRECT_DEPTH = 16, LUT_RAM_DEPTH = 64;
+  // A block RAM shows its words late in the cycle: what fits is kept in LUTs.
+  localparam STYLE = (DEPTH > LUT_RAM_DEPTH) ? "auto" : "distributed";
   localparam int unsigned POINTER_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1;
   localparam int unsigned COUNT_BITS = $clog2(DEPTH + 1);
   localparam logic [POINTER_BITS-1:0] LAST = POINTER_BITS'(DEPTH - 1);
 
-  logic [WIDTH-1:0] entries [DEPTH];
+  (* ram_style = STYLE *) logic [WIDTH-1:0] entries [DEPTH];
   logic [POINTER_BITS-1:0] head_q, tail_q;
   logic [COUNT_BITS-1:0] count_q;
+  logic room_q, some_q;  // what count_q says of DEPTH and 0, for those who wait for it
 
   logic push, pop, written, read;  // written, read: of `entries`
-  assign push_ready_o = count_q != COUNT_BITS'(DEPTH);
-  assign pop_valid_o = count_q != '0;
+  assign push_ready_o = room_q;
+  assign pop_valid_o = some_q;
   assign push = push_valid_i && push_ready_o;
   assign pop = pop_valid_o && pop_ready_i;
 
-  // The oldest entry of a long queue lies in a register: a block RAM shows its words late in the cycle.
-  if (DEPTH > LUT_RAM_DEPTH) begin : g_register
+  // The oldest entry of a long queue lies in a register.
+  if (DEPTH > DIRECT_DEPTH) begin : g_register
     logic [WIDTH-1:0] oldest_q;
     logic behind;  // an entry behind the oldest one
     assign behind = count_q > COUNT_BITS'(1);
-    assign written = push && count_q != '0 && (behind || !pop);
+    assign written = push && some_q && (behind || !pop);
     assign read = pop && behind;
     assign pop_data_o = oldest_q;
     always_ff @(posedge clk_i) begin
-      if (pop || count_q == '0) oldest_q <= behind ? entries[head_q] : push_data_i;
+      if (pop || !some_q) oldest_q <= behind ? entries[head_q] : push_data_i;
     end
   end else begin : g_direct
     assign written = push;
@@ -62,13 +65,20 @@ module opu_queue #(
       head_q <= '0;
       tail_q <= '0;
       count_q <= '0;
+      room_q <= 1'b1;
+      some_q <= 1'b0;
     end else begin
       if (written) tail_q <= (tail_q == LAST) ? '0 : tail_q + POINTER_BITS'(1);
       if (read) head_q <= (head_q == LAST) ? '0 : head_q + POINTER_BITS'(1);
-      count_q <= count_q + COUNT_BITS'(push) - COUNT_BITS'(pop);
+      if (push != pop) begin
+        count_q <= push ? count_q + COUNT_BITS'(1) : count_q - COUNT_BITS'(1);
+        room_q <= pop || count_q != COUNT_BITS'(DEPTH - 1);
+        some_q <= push || count_q != COUNT_BITS'(1);
+      end
     end
   end
 
   `OPU_ASSERT(CountInRange, count_q <= COUNT_BITS'(DEPTH))
+  `OPU_ASSERT(FlagsAreTheCount, room_q == (count_q != COUNT_BITS'(DEPTH)) && some_q == (count_q != '0))
 
 endmodule

@@ -9,7 +9,7 @@
 // keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
 // Throughput: one window position per cycle. The units and the edges between them are those of the spec's graph (PLACE_* in
 // opu_pkg); `order` sets the multiplexers. From start to done an instruction alone takes its visits, 12 cycles, 7 more for the first
-// parameters of REQUANT, and 4 for ACT, PRELU and POOL, 6 for RESIDUAL, 2 for TABLE. The parameters of further blocks are loaded meanwhile: a block takes max(visits, 9)
+// parameters of REQUANT, and 5 for ACT, PRELU and POOL, 7 for RESIDUAL, 3 for TABLE. The parameters of further blocks are loaded meanwhile: a block takes max(visits, 9)
 // cycles with REQUANT.
 `include "opu_assert.svh"
 
@@ -76,6 +76,7 @@ module opu_post
   end
 
   post_params_t launched;
+  chain_t launched_chain;
   item_t visit;
   logic [PLACES-1:0] read_we, load_we;
   logic read_bank, load_bank;
@@ -94,6 +95,7 @@ module opu_post
       .clear_i          (!busy_q),
       .launch_o         (launch),
       .launched_params_o(launched),
+      .launched_chain_o (launched_chain),
       .psum_re_o,
       .psum_addr_o,
       .psum_grant_i,
@@ -115,7 +117,7 @@ module opu_post
   always_ff @(posedge clk_i) begin
     if (launch) begin
       p_q <= launched;
-      chain_q <= decode_chain({launched.order_3, launched.order_2, launched.order});
+      chain_q <= launched_chain;
     end
     read_q <= visit;
     head_in_q <= read_q;
@@ -152,19 +154,25 @@ module opu_post
       .value_o    (value[AT_HEAD])
   );
 
-  // What enters every place: an edge of the graph is an input of its multiplexer. The one of place 0 leaves the chain.
-  item_t item_in [PLACES];
-  logic [WORD_BITS-1:0] value_in [PLACES];
+  // What enters every place: an edge of the graph is an input of its multiplexer, behind which stands a register. The one of place 0
+  // leaves the chain.
+  item_t item_fed [PLACES], item_in [PLACES];
+  logic [WORD_BITS-1:0] value_fed [PLACES], value_in [PLACES];
   for (genvar p = 0; p < int'(PLACES); p++) begin : g_feed
     always_comb begin
-      item_in[p] = '0;
-      value_in[p] = '0;
+      item_fed[p] = '0;
+      value_fed[p] = '0;
       for (int unsigned f = 1; f < PLACES; f++) begin
         if (PLACE_FEED[p][f] && chain_q.from[p] == place_t'(f)) begin
-          item_in[p] = item[f];
-          value_in[p] = value[f];
+          item_fed[p] = item[f];
+          value_fed[p] = value[f];
         end
       end
+    end
+    always_ff @(posedge clk_i) begin
+      item_in[p] <= item_fed[p];
+      value_in[p] <= value_fed[p];
+      if (!rst_ni) item_in[p].valid <= 1'b0;
     end
   end
 
@@ -173,9 +181,9 @@ module opu_post
   /* verilator lint_off UNUSEDSIGNAL */  // some fields end here; machines without such a unit read no such memory
   item_t exit_item;
   logic unused;
-  assign unused = &{res_rdata_i, table_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD]};
+  assign unused = &{res_rdata_i, table_rdata_i, item_in[AT_HEAD], value_in[AT_HEAD], item_in[AT_EXIT], value_in[AT_EXIT]};
   /* verilator lint_on UNUSEDSIGNAL */
-  assign exit_item = item_in[AT_EXIT];
+  assign exit_item = item_fed[AT_EXIT];
 
   // ---- exit --------------------------------------------------------------------------------------------------------------
 
@@ -194,7 +202,7 @@ module opu_post
   always_ff @(posedge clk_i) begin
     if (exit_item.valid) begin
       out_addr_o <= exit_item.out_addr;
-      out_wdata_o <= value_in[AT_EXIT];
+      out_wdata_o <= value_fed[AT_EXIT];
       keep_addr_o <= exit_item.keep_addr;
     end
   end

@@ -1,9 +1,9 @@
 // Accepts post instructions, walks blocks, output pixels and windows, reads partial sums and loads parameters.
 //
 // start_*: valid/ready, parameters are taken at the handshake; ready as soon as the last visit of the instruction before
-//          is issued. A cycle later accept_o pulses, or illegal_o rises behind it: an illegal instruction does nothing else;
+//          is issued. Two cycles later accept_o pulses, or illegal_o rises behind it: an illegal instruction does nothing else;
 //          and when a chain without POOL comes to a position outside the tile; then the engine stands until reset.
-// launch_o pulses with launched_params_o in the cycle before the first visit of an instruction, and only while clear_i:
+// launch_o pulses with launched_* in the cycle before the first visit of an instruction, and only while clear_i:
 //          nothing of the instruction before is inside the chain.
 // visit_*: one window position per cycle. A present one reads its partial sum (psum_*), and is
 //          issued in the cycle of the grant; its data arrives two cycles later.
@@ -30,6 +30,7 @@ module opu_post_walk
     input  logic         clear_i,
     output logic         launch_o,
     output post_params_t launched_params_o,
+    output chain_t       launched_chain_o,
 
     output logic         psum_re_o,
     output psum_addr_t   psum_addr_o,
@@ -43,7 +44,7 @@ module opu_post_walk
     output logic [3:0]   load_word_o
 );
 
-  // CHECK: legal? The products of addresses are made. PREPARE: the loops are set.
+  // CHECK: legal? The products of addresses are made. PREPARE: the loops are set, an illegal instruction ends.
   typedef enum logic [2:0] {IDLE, CHECK, PREPARE, LAUNCH, VISIT} state_e;
 
   state_e state_q, state_d;
@@ -53,16 +54,17 @@ module opu_post_walk
   chain_t chain_q;
   /* verilator lint_on UNUSEDSIGNAL */
   assign launched_params_o = p_q;
+  assign launched_chain_o = chain_q;
 
   // ---- acceptance ----------------------------------------------------------------------------------------------------
 
-  logic start, legal;
+  logic start, legal, legal_q;
   /* verilator lint_off UNUSEDSIGNAL */  // some fields are for later
   chain_t chain;
   /* verilator lint_on UNUSEDSIGNAL */
   assign start_ready_o = state_q == IDLE && room_i;
   assign start = start_valid_i && start_ready_o;
-  assign accept_o = state_q == CHECK && legal;
+  assign accept_o = state_q == PREPARE && legal_q;
   assign chain = decode_chain({p_q.order_3, p_q.order_2, p_q.order});
 
   function automatic logic is_power(logic [15:0] mult);  // of two, or 0
@@ -101,8 +103,8 @@ module opu_post_walk
   // ---- loops: block, output row, output column, window column, window row ----------------------------------------------
 
   typedef struct packed {
-    logic [15:0]              b_left, oy_left, ox_left;         // further iterations
-    logic [7:0]               wy_left, wx_left;
+    logic signed [16:0]       b_left, oy_left, ox_left;         // further iterations less one: negative in the last
+    logic signed [8:0]        wy_left, wx_left;
     logic                     window_first;
     logic signed [Y_BITS-1:0] window_y, y, x;                   // window origin, visit
     psum_addr_t               psum_block, psum_window, psum_row;        // column 0 of: tile row 0 of the block, window
@@ -133,9 +135,9 @@ module opu_post_walk
   for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_side
     residual_addr_t pitch;
     assign pitch = residual_addr_t'(p_q.res_row_pitch[u]);
-    assign res_origin[u] = chain.before_pool[u] ? residual_addr_t'(p_q.origin_y) * pitch : '0;
+    assign res_origin[u] = by_visit[u] ? res_origin_q[u] : '0;
     assign res_step[u] = by_visit[u] ? pitch : '0;
-    assign res_stride[u] = chain.before_pool[u] ? residual_addr_t'(p_q.stride_y) * pitch : pitch;
+    assign res_stride[u] = by_visit[u] ? res_stride_q[u] : pitch;
     assign next_res_block[u] = loop_q.res_block[u] + residual_addr_t'(p_q.res_block_pitch[u]);
     assign next_res_window[u] = loop_q.res_window[u] + res_stride_q[u];
   end
@@ -143,27 +145,27 @@ module opu_post_walk
   // Maximum pools keep up to 2 columns for the next windows of the row, which visit their new columns only.
   logic signed [8:0] common;                // columns that a window has in common with the next one
   logic [1:0] kept, kept_q;                 // of them, those that the next one does not visit: all or none
-  logic [7:0] more_cols_q;                  // columns but one that a window visits, unless it is the first of its row
+  logic signed [8:0] more_cols_q;           // columns less two that a window visits, unless it is the first of its row
   logic signed [Y_BITS-1:0] window_step_q;  // from the last column of a window to the first one visited of the next
   assign common = signed'({1'b0, p_q.win_cols}) - signed'({1'b0, p_q.stride_x});
   assign kept = (maximum_q && (common == 9'sd1 || common == 9'sd2)) ? common[1:0] : '0;
 
   logic window_last, row_last, block_last, all_last;
-  assign window_last = loop_q.wy_left == '0 && loop_q.wx_left == '0;
-  assign row_last = window_last && loop_q.ox_left == '0;
-  assign block_last = row_last && loop_q.oy_left == '0;
-  assign all_last = block_last && loop_q.b_left == '0;
+  assign window_last = loop_q.wy_left < 0 && loop_q.wx_left < 0;
+  assign row_last = window_last && loop_q.ox_left < 0;
+  assign block_last = row_last && loop_q.oy_left < 0;
+  assign all_last = block_last && loop_q.b_left < 0;
 
   logic issue;
 
   always_comb begin
     loop_d = loop_q;
     if (state_q == PREPARE) begin
-      loop_d.b_left = p_q.blocks - 16'd1;
-      loop_d.oy_left = p_q.out_rows - 16'd1;
-      loop_d.ox_left = p_q.out_cols - 16'd1;
-      loop_d.wy_left = p_q.win_rows - 8'd1;
-      loop_d.wx_left = p_q.win_cols - 8'd1;
+      loop_d.b_left = 17'(p_q.blocks) - 17'sd2;
+      loop_d.oy_left = 17'(p_q.out_rows) - 17'sd2;
+      loop_d.ox_left = 17'(p_q.out_cols) - 17'sd2;
+      loop_d.wy_left = 9'(p_q.win_rows) - 9'sd2;
+      loop_d.wx_left = 9'(p_q.win_cols) - 9'sd2;
       loop_d.window_first = 1'b1;
       loop_d.window_y = Y_BITS'(p_q.origin_y);
       loop_d.y = Y_BITS'(p_q.origin_y);
@@ -173,7 +175,7 @@ module opu_post_walk
       loop_d.psum_row = loop_d.psum_window;
       for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
         loop_d.res_block[u] = residual_addr_t'(p_q.res[u]);
-        loop_d.res_window[u] = residual_addr_t'(p_q.res[u]) + res_origin_q[u];
+        loop_d.res_window[u] = residual_addr_t'(p_q.res[u]) + res_origin[u];
       end
       loop_d.res_row = loop_d.res_window;
       loop_d.res_x = '0;
@@ -188,14 +190,14 @@ module opu_post_walk
       loop_d.y = loop_q.y + Y_BITS'(1);
       loop_d.psum_row = loop_q.psum_row + psum_addr_t'(p_q.psum_row_pitch);
       for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) loop_d.res_row[u] = loop_q.res_row[u] + res_step[u];
-      loop_d.wy_left = loop_q.wy_left - 8'd1;
-      if (loop_q.wy_left == '0) begin
+      loop_d.wy_left = loop_q.wy_left - 9'sd1;
+      if (loop_q.wy_left < 0) begin
         loop_d.y = loop_q.window_y;
         loop_d.psum_row = loop_q.psum_window;
         loop_d.res_row = loop_q.res_window;
-        loop_d.wy_left = p_q.win_rows - 8'd1;
+        loop_d.wy_left = 9'(p_q.win_rows) - 9'sd2;
         loop_d.x = loop_q.x + Y_BITS'(1);
-        loop_d.wx_left = loop_q.wx_left - 8'd1;
+        loop_d.wx_left = loop_q.wx_left - 9'sd1;
       end
       if (window_last) begin
         loop_d.x = loop_q.x + window_step_q;
@@ -203,11 +205,11 @@ module opu_post_walk
         loop_d.res_x = loop_q.res_x + residual_addr_t'(1);
         loop_d.out = loop_q.out + output_addr_t'(1);
         loop_d.keep = loop_q.keep + feature_addr_t'(1);
-        loop_d.ox_left = loop_q.ox_left - 16'd1;
+        loop_d.ox_left = loop_q.ox_left - 17'sd1;
       end
       if (row_last) begin
         loop_d.x = Y_BITS'(p_q.origin_x);
-        loop_d.wx_left = p_q.win_cols - 8'd1;
+        loop_d.wx_left = 9'(p_q.win_cols) - 9'sd2;
         loop_d.window_y = loop_q.window_y + Y_BITS'(p_q.stride_y);
         loop_d.y = loop_d.window_y;
         loop_d.psum_window = next_psum_window;
@@ -219,8 +221,8 @@ module opu_post_walk
         loop_d.out = next_out_row;
         loop_d.keep_row = next_keep_row;
         loop_d.keep = next_keep_row;
-        loop_d.ox_left = p_q.out_cols - 16'd1;
-        loop_d.oy_left = loop_q.oy_left - 16'd1;
+        loop_d.ox_left = 17'(p_q.out_cols) - 17'sd2;
+        loop_d.oy_left = loop_q.oy_left - 17'sd1;
       end
       if (block_last) begin
         loop_d.window_y = Y_BITS'(p_q.origin_y);
@@ -237,8 +239,8 @@ module opu_post_walk
         loop_d.keep_block = next_keep_block;
         loop_d.keep_row = next_keep_block;
         loop_d.keep = next_keep_block;
-        loop_d.oy_left = p_q.out_rows - 16'd1;
-        loop_d.b_left = loop_q.b_left - 16'd1;
+        loop_d.oy_left = 17'(p_q.out_rows) - 17'sd2;
+        loop_d.b_left = loop_q.b_left - 17'sd1;
       end
     end
   end
@@ -258,7 +260,7 @@ module opu_post_walk
 
   assign block_begins = issue && block_first_q;
   assign hold = hold_q != '0 || (block_begins && chain_q.late);
-  assign load_wanted = load_due_q || (block_begins && chain_q.words != '0 && loop_q.b_left != '0);
+  assign load_wanted = (load_due_q && legal_q) || (block_begins && chain_q.words != '0 && loop_q.b_left >= 0);
   assign load_start = load_wanted && !hold;
   assign param_re_o = load_left_q != '0;
   assign param_addr_o = param_addr_q;
@@ -286,7 +288,7 @@ module opu_post_walk
 
   always_ff @(posedge clk_i) begin
     if (param_re_o) param_addr_q <= param_addr_q + param_addr_t'(1);
-    if (accept_o) param_addr_q <= param_addr_t'(p_q.param);
+    if (state_q == CHECK) param_addr_q <= param_addr_t'(p_q.param);
     load_bank_o <= load_bank_q;
     load_word_o <= 4'(load_count_q - load_first);
     load_count_q <= load_start ? '0 : load_count_q + words_t'(param_re_o);
@@ -307,9 +309,9 @@ module opu_post_walk
     visit_item_o.present = in_tile;
     visit_item_o.first = loop_q.window_first;
     visit_item_o.last = window_last;
-    visit_item_o.again[0] = loop_q.wx_left < 8'(kept_q) && loop_q.ox_left != '0;
-    visit_item_o.again[1] = kept_q == 2'd2 && more_cols_q == '0 && loop_q.wx_left == '0 && loop_q.ox_left > 16'd1;
-    visit_item_o.right = loop_q.wx_left == '0;
+    visit_item_o.again[0] = loop_q.wx_left < signed'(9'(kept_q)) - 9'sd1 && loop_q.ox_left >= 0;
+    visit_item_o.again[1] = kept_q == 2'd2 && more_cols_q < 0 && loop_q.wx_left < 0 && loop_q.ox_left > 0;
+    visit_item_o.right = loop_q.wx_left < 0;
     visit_item_o.final_one = all_last;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       visit_item_o.res_addr[u] = p_q.res_broadcast[u] ? loop_q.res_block[u]
@@ -326,8 +328,8 @@ module opu_post_walk
     state_d = state_q;
     unique case (state_q)
       IDLE: if (start) state_d = CHECK;
-      CHECK: state_d = legal ? PREPARE : IDLE;
-      PREPARE: state_d = LAUNCH;
+      CHECK: state_d = PREPARE;
+      PREPARE: state_d = legal_q ? LAUNCH : IDLE;
       LAUNCH: if (launch_o) state_d = VISIT;
       VISIT: if (issue && all_last) state_d = IDLE;
       default: state_d = IDLE;
@@ -345,10 +347,10 @@ module opu_post_walk
       load_bank_q <= 1'b0;
     end else begin
       state_q <= state_d;
-      illegal_o <= (state_q == CHECK && !legal) || (may_visit && !in_tile && !(chain_q.pool != AT_EXIT));
+      illegal_o <= (state_q == PREPARE && !legal_q) || (may_visit && !in_tile && !(chain_q.pool != AT_EXIT));
       load_left_q <= load_left_d;
       load_we_o <= load_we;
-      load_due_q <= (load_wanted && hold) || (accept_o && chain.words != '0);
+      load_due_q <= (load_wanted && hold) || (state_q == CHECK && chain.words != '0);
       if (block_begins && chain_q.late) hold_q <= HOLD_BITS'(POST_HOLD - 1);
       else if (hold_q != '0) hold_q <= hold_q - HOLD_BITS'(1);
       if (load_start) load_bank_q <= !load_bank_q;
@@ -357,21 +359,26 @@ module opu_post_walk
 
   // Parameters, loops: loaded before they are used, so without reset.
   always_ff @(posedge clk_i) begin
-    if (start) begin
+    if (state_q == IDLE) begin  // until something starts
       p_q <= params_i;
       op_q <= op_i;
     end
     if (state_q == CHECK) begin
+      legal_q <= legal;
       chain_q <= chain;
       maximum_q <= maximum;
       psum_origin_q <= psum_addr_t'(p_q.origin_y) * psum_addr_t'(p_q.psum_row_pitch);
       psum_stride_q <= psum_addr_t'(p_q.stride_y) * psum_addr_t'(p_q.psum_row_pitch);
-      res_origin_q <= res_origin;
-      res_stride_q <= res_stride;
+      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+        res_origin_q[u] <= residual_addr_t'(p_q.origin_y) * residual_addr_t'(p_q.res_row_pitch[u]);
+        res_stride_q[u] <= residual_addr_t'(p_q.stride_y) * residual_addr_t'(p_q.res_row_pitch[u]);
+      end
     end
     if (state_q == PREPARE) begin
+      res_origin_q <= res_origin;
+      res_stride_q <= res_stride;
       kept_q <= kept;
-      more_cols_q <= ((kept == '0) ? p_q.win_cols : p_q.stride_x) - 8'd1;
+      more_cols_q <= 9'((kept == '0) ? p_q.win_cols : p_q.stride_x) - 9'sd2;
       window_step_q <= Y_BITS'(1) - ((kept == '0) ? Y_BITS'(common) : '0);
     end
     if (state_q == PREPARE || issue) begin

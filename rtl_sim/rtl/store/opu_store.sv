@@ -94,7 +94,7 @@ module opu_store
   shape_t shape_q;
   always_ff @(posedge clk_i) begin
     given_q <= rst_ni ? {given_q[0], start && legal} : '0;
-    if (start) begin
+    if (given_q == '0) begin
       shape_q <= '{run: RUN_BITS'(params_i.run) * RUN_BITS'(word_pitch), gap: params_i.word_gap, dram: dram, rows: params_i.rows,
                    repeats: repeat_rows, row_pitch: params_i.row_pitch, blocks: params_i.blocks,
                    block_pitch: params_i.block_pitch, pc: pc_i};
