@@ -207,8 +207,22 @@ def _mistake_of_results(node: ir.Node) -> tuple[str, str] | None:
 def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
     if holds_graphs(node):
         return "control flow cannot be compiled", "export it without conditions and loops"
-    wrong = mistake_of_window(node) or mistake_of_scales(node) or mistake_of_numbers(node)
+    wrong = (
+        _mistake_of_texts(node)
+        or mistake_of_window(node)
+        or mistake_of_scales(node)
+        or mistake_of_numbers(node)
+    )
     return None if wrong is None else (wrong, _CHECK)
+
+
+def _mistake_of_texts(node: ir.Node) -> str | None:
+    """Standard operators have texts only; onnx's checker looks at few of them."""
+    if node.domain in STANDARD:
+        for attribute in node.attributes.values():
+            if attribute.type is ir.AttributeType.STRING and isinstance(attribute.value, bytes):
+                return f"its {attribute.name} is {attribute.value!r}, which is no text"
+    return None
 
 
 def _check_machine_operators(model: ir.Model, where: str) -> None:

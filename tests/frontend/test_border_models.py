@@ -69,6 +69,26 @@ def test_windows_that_cannot_be(kind: str, onnx_text: Text):
     refused(onnx_text(net(f"y = {call}"), **weights), message)
 
 
+@pytest.mark.parametrize(
+    ("call", "attribute"),
+    [
+        ('Resize<mode="linear">(x, none, none, to)', "coordinate_transformation_mode"),
+        ("Pad(x, pads)", "mode"),
+        ("Conv(x, w)", "auto_pad"),
+    ],
+)
+def test_an_attribute_that_is_no_text(call: str, attribute: str, onnx_text: Text):
+    weights = {
+        "w": np.ones((4, 4, 1, 1), np.float32),
+        "to": np.array([1, 4, 8, 8]),
+        "pads": np.zeros(8, np.int64),
+        "none": np.zeros(0, np.float32),
+    }
+    model = onnx_text(net(f"y = {call}"), **weights)
+    model.graph.node[0].attribute.append(helper.make_attribute(attribute, b"\xff"))
+    refused(model, rf"its {attribute} is b'\\xff', which is no text; check|{attribute}")
+
+
 KINDS = {
     "a sequence": ("seq(float[2]) s", "input 's' is a sequence; only tensors of numbers"),
     "an optional": ("optional(float[2]) s", "input 's' is a optional; only tensors of numbers"),
