@@ -102,7 +102,7 @@ def _global(
         raise typer.Exit
     level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
     handler = RichHandler(console=err, show_time=False, show_path=False, markup=False)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
+    others = logging.WARNING if verbose else logging.ERROR  # libraries say nothing to users
+    logging.basicConfig(level=others, format="%(message)s", handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
     logging.getLogger("opu_fuse").setLevel(level)
-    logging.captureWarnings(capture=True)  # of libraries: they say nothing to users
-    logging.getLogger("py.warnings").setLevel(logging.DEBUG if verbose else logging.ERROR)

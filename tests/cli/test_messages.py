@@ -65,6 +65,15 @@ def test_bad_model(case, opu_fuse, tmp_path):
     assert not target.exists()
 
 
+def test_libraries_say_nothing_beside_our_line(opu_fuse, tmp_path):
+    model = conv_model()
+    model.graph.node[0].attribute.append(helper.make_attribute("auto_pad", b"\xff"))
+    onnx.save(model, tmp_path / "m.onnx")
+    called = opu_fuse("partition", tmp_path / "m.onnx", "--hw", "opu-tiny")
+    refused(called, "auto_pad")
+    assert called.err.count("\n") == 1, called.err
+
+
 def test_missing_model(opu_fuse, tmp_path):
     called = opu_fuse("compile", tmp_path / "no.onnx", "--hw", "opu-tiny", "-o", tmp_path / "m.opu")
     refused(called, "no.onnx")
