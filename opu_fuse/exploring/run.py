@@ -72,7 +72,8 @@ OBJECTIVES: Mapping[str, Callable[[Candidate], float]] = {
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exploration:
     """best: machines that no other one beats in all objectives, by the first one; tried: all, as
-    they came; shipped: those of `hw_specs/` that fit the device, at the same clock and memory.
+    they came; shipped: those of `hw_specs/` that fit the device and leave no more to the host, at the
+    same clock and memory.
     """
 
     best: tuple[Candidate, ...]
@@ -187,7 +188,7 @@ class _Search:
     def run(self, study: Any, trials: int) -> Exploration:
         """`trials` machines, and what is shipped."""
         without, host = self._needed()
-        shipped = [c for c in self._candidates(self._shipped()) if c is not None]
+        shipped = [c for c in self._candidates(self._shipped(), host) if c is not None]
         tried: dict[Design, Candidate | None] = {}
         begun = time.monotonic()
         while len(tried) < trials:

@@ -49,7 +49,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "one": 3.0,
                 "products of feature addresses": 5.0,
-            }
+            },
         },
         "window": {
             "lut": {
@@ -57,7 +57,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 2.0,
-            }
+            },
         },
         "array": {
             "lut": {
@@ -69,7 +69,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "shared products": 1.0,
                 "products": 1.0,
-            }
+            },
         },
         "accumulate": {
             "lut": {
@@ -87,7 +87,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "products of psum addresses": 2.0,
                 "products of residual addresses": 2.0,
-            }
+            },
         },
         "post": {
             "lut": {
@@ -104,7 +104,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 1.0,
-            }
+            },
         },
         "activate": {
             "lut": {
@@ -127,7 +127,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            }
+            },
         },
         "residual": {
             "lut": {
@@ -137,7 +137,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 2.25,
-            }
+            },
         },
         "table": {
             "lut": {
@@ -153,7 +153,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            }
+            },
         },
     },
     "ecp5": {
@@ -204,7 +204,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 9.286,
-            }
+            },
         },
         "window": {
             "lut": {
@@ -212,7 +212,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 2.0,
-            }
+            },
         },
         "array": {
             "lut": {
@@ -224,7 +224,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "shared products": 2.0,
                 "products": 1.0,
-            }
+            },
         },
         "accumulate": {
             "lut": {
@@ -242,7 +242,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "one": 2.0,
                 "residual units": 2.0,
-            }
+            },
         },
         "post": {
             "lut": {
@@ -258,7 +258,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 2.0,
-            }
+            },
         },
         "activate": {
             "lut": {
@@ -279,7 +279,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 2.0,
-            }
+            },
         },
         "residual": {
             "lut": {
@@ -289,7 +289,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 2.25,
-            }
+            },
         },
         "table": {
             "lut": {
@@ -303,7 +303,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            }
+            },
         },
-    }
+    },
 }

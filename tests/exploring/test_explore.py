@@ -62,10 +62,10 @@ def test_every_option_can_be_left_out(option):
 
 
 def test_what_is_found_fits_and_no_other_one_beats_it(quick):
-    found = run.explore(["tiny_odd"], "ecp5-85", trials=16, seed=3)
+    found = run.explore(["tiny_odd"], "ecp5-85", trials=8, seed=3)
     has = device("ecp5-85").has
-    assert len(found.tried) == 16
-    assert [c.spec.name for c in found.shipped] == ["opu-tiny"]
+    assert len(found.tried) == 8
+    assert not found.shipped  # opu-tiny fits, but would leave gates and tables to the host
     for c in found.tried:
         assert c.area.lut <= has.lut
         assert c.area.dsp <= has.dsp

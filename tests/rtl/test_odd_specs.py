@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from opu_fuse import zoo
+from opu_fuse.exploring.design import Design
 from opu_fuse.hw.load import load_hw, problems
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
@@ -51,6 +52,21 @@ def machine(text, folder):
 )
 def test_multipliers_that_are_no_power_of_two(case, rtl, rng, tmp_path):
     hold(machine(SIX[case], tmp_path), rtl, rng)
+
+
+FOUND = (
+    "word=8 units=32 multipliers=2 pixels=1 depthwise=1 shifts=0 bus=8 width=8 feature=8192 "
+    "weight=256 param=128 residual=2048 psum=128 output=2048 queue=256 "
+    "without=pre+gates+tables+slopes+upsample"
+)
+"""By `opu-fuse explore --model mobilenet_v2 --device ecp5-85` (docs/explore.md)."""
+
+
+@pytest.mark.nightly
+def test_a_machine_that_a_search_has_found(rtl, rng):
+    spec = Design.parse(FOUND).spec()
+    assert spec is not None
+    hold(spec, rtl, rng)
 
 
 ODD = 20
