@@ -37,7 +37,9 @@ FOREIGN_FILES = {
     "testing.md": {"find.txt", "graph.txt", "inputs.npz", "machine.yaml", "model.onnx"},  # a find
 }  # fmt: skip
 FOREIGN_FOLDERS = {".venv", "out", "sim_build"}  # made by commands
-FOREIGN_OPTIONS = {"--short", "--nworkers", "--port"}  # git's, dask's
+FOREIGN_OPTIONS = {"--short"} | {  # git's, dask's
+    f"--{name}" for name in ("nworkers", "nthreads", "port", "host", "no-dashboard")
+}
 FOREIGN_NAMES = {"x_QuantizeLinear_Output", "float8_"}  # ONNX Runtime's, ml_dtypes'
 KEYS_OF_MODELS = {"opu_fuse.source", "opu_fuse.skip_optimization"}
 

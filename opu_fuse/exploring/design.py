@@ -157,6 +157,7 @@ def on_board(tree: dict[str, Any], board: Device) -> dict[str, Any]:
     speed = min(board.memory_bytes / board.clock_mhz / 1e6, 2 * dram["bus_bytes"])
     return tree | {
         "clock_mhz": board.clock_mhz,
+        "clock_on": None,  # no machine was measured at it
         "dram": dram | {"bytes_per_cycle": speed, "latency": LATENCY},
     }
 

@@ -72,8 +72,8 @@ OBJECTIVES: Mapping[str, Callable[[Candidate], float]] = {
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Exploration:
     """best: machines that no other one beats in all objectives, by the first one; tried: all, as
-    they came; shipped: those of `hw_specs/` that fit the device and leave no more to the host, at the
-    same clock and memory.
+    they came; shipped: those of `hw_specs/` that fit the device and leave no more to the host, at
+    the same clock and memory.
     """
 
     best: tuple[Candidate, ...]
