@@ -5,7 +5,7 @@ Programs and their results: `small_programs.py`.
 
 import cocotb
 import numpy as np
-from cocotb.triggers import ClockCycles
+from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
 from cocotbext.axi import AxiResp
 
 from opu_fuse.hw.isa import Engine
@@ -88,6 +88,47 @@ async def control_registers_are_as_their_table_says(dut):
     behind = max(OFFSET.values()) + 4
     await machine.write(behind, 1, expect=AxiResp.SLVERR)
     await machine.read(behind, expect=AxiResp.SLVERR)
+
+
+@cocotb.test()
+async def data_may_be_taken_before_their_address(dut):
+    machine, rng = await started(dut)
+    machine.stall(machine.memory.write_if.aw_channel, chance=0.9)
+    machine.memory.write_if.w_channel.queue_occupancy_limit = 64  # beats that wait for an address
+    bursts = {"aw": 0, "w": 0}  # taken, those of data when they end
+    early = 0
+
+    async def watch():
+        nonlocal early
+        while True:
+            await FallingEdge(dut.clk_i)
+            for name in bursts:
+                ready, valid = (getattr(dut, f"m_axi_{name}{e}").value for e in ("ready", "valid"))
+                last = name == "aw" or int(dut.m_axi_wlast.value)
+                bursts[name] += bool(int(ready) and int(valid) and last)
+            early += bursts["w"] > bursts["aw"]
+
+    cocotb.start_soon(watch())
+    await runs_well(machine, rng)
+    assert early, "no burst of data was there before its address"
+
+
+@cocotb.test()
+async def what_comes_before_the_reset_is_over_waits(dut):
+    """A reset in the middle of a program; what it was is over when the registers answer again."""
+    machine, rng = await started(dut)
+    await machine.start(program(COPY))
+    dut.rst_ni.value = 0
+    await ClockCycles(dut.clk_i, 2)
+    dut.rst_ni.value = 1
+    for edge in range(3):
+        ready = [dut.s_axil_awready, dut.s_axil_wready, dut.s_axil_arready]
+        await ReadOnly()
+        assert [int(r.value) for r in ready] == [edge == 2] * 3, f"{edge} edges behind the reset"
+        assert not int(dut.m_axi_arvalid.value), "the run before went on"
+        await RisingEdge(dut.clk_i)
+    await machine.configure()
+    await runs_well(machine, rng)
 
 
 @cocotb.test()

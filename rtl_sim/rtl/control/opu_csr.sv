@@ -74,14 +74,14 @@ module opu_csr
   logic bvalid_q, write;
   logic [1:0] bresp_q, bresp_d;
   logic [31:0] mask, bits;
-  // Address and data wait for each other in registers: neither ready depends on a valid.
+  // Address and data wait for each other in registers: neither ready depends on a valid. What comes in a reset waits for its end.
   logic aw_here_q, w_here_q;
   logic [CSR_ADDR_BITS-1:2] awaddr_q;
   logic [31:0] wdata_q;
   logic [3:0] wstrb_q;
   assign write_addr = {awaddr_q, 2'b00};
-  assign awready_o = !aw_here_q;
-  assign wready_o = !w_here_q;
+  assign awready_o = rst_ni && !aw_here_q;
+  assign wready_o = rst_ni && !w_here_q;
   assign write = aw_here_q && w_here_q && !bvalid_q;
   assign mask = {{8{wstrb_q[3]}}, {8{wstrb_q[2]}}, {8{wstrb_q[1]}}, {8{wstrb_q[0]}}};
   assign bits = wdata_q & mask;
@@ -183,7 +183,7 @@ module opu_csr
   logic [31:0] cycles_hi_q;  // of the cycle in which the low half was read
   logic [1:0] rresp_q, rresp_d;
   logic [31:0] rdata_q, rdata_d;
-  assign arready_o = !rvalid_q;
+  assign arready_o = rst_ni && !rvalid_q;
   assign read = arvalid_i && arready_o;
 
   always_comb begin

@@ -1,6 +1,7 @@
 // The machine: control registers, fetch, four engines with their queues and front ends, dependency counters, buffers, AXI ports.
 // Wiring only.
 //
+// rst_ni:   low for a clock edge at least, and may rise at any time (opu_reset).
 // s_axil_*: AXI4-Lite slave, 32 bit (docs/registers.md). irq_o: level, see IRQ_STATUS.
 // m_axi_*:  AXI4 master, INCR bursts inside 4 KB pages, read ids 0 (fetch) and 1 (load), write id 0.
 `include "opu_assert.svh"
@@ -81,6 +82,9 @@ module opu_top
   typedef logic [PC_BITS-1:0] pc_t;
   typedef logic [ADDRESS_BITS-1:0] address_t;
 
+  logic rst_n;
+  opu_reset u_reset (.clk_i, .rst_ni, .rst_no(rst_n));
+
   // ---- control ----------------------------------------------------------------------------------------------------------
   logic start, stop, engine_rst_n, run, halt, busy, done, error;
   logic [63:0] prog_base, window_base_full, window_size_full, cycles;
@@ -100,7 +104,7 @@ module opu_top
       .PC_BITS(PC_BITS)
   ) u_csr (
       .clk_i,
-      .rst_ni,
+      .rst_ni        (rst_n),
       .awaddr_i      (s_axil_awaddr),
       .awvalid_i     (s_axil_awvalid),
       .awready_o     (s_axil_awready),
@@ -148,7 +152,7 @@ module opu_top
       .PC_BITS(PC_BITS)
   ) u_control (
       .clk_i,
-      .rst_ni,
+      .rst_ni        (rst_n),
       .start_i       (start),
       .stop_i        (stop),
       .watchdog_i    (watchdog),
@@ -204,7 +208,7 @@ module opu_top
       .OUTSTANDING (OUTSTANDING)
   ) u_read_arbiter (
       .clk_i,
-      .rst_ni,
+      .rst_ni        (rst_n),
       .quiet_o       (read_quiet),
       .ar_valid_i    (ar_valid),
       .ar_ready_o    (ar_ready),

@@ -1,0 +1,13 @@
+// Reset synchroniser: rst_no is low with rst_ni and rises at the second clock edge that finds rst_ni high, so that all registers behind
+// it leave their reset in the same cycle, whenever rst_ni rises. They are reset at clock edges: rst_ni must be low for one at least.
+module opu_reset (
+    input  logic clk_i,
+    input  logic rst_ni,
+    output logic rst_no
+);
+
+  (* ASYNC_REG = "TRUE" *) logic [1:0] high_q;
+  always_ff @(posedge clk_i) high_q <= rst_ni ? {high_q[0], 1'b1} : '0;
+  assign rst_no = rst_ni && high_q[1];
+
+endmodule
