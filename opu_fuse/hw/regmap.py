@@ -12,7 +12,7 @@ from opu_fuse.hw.isa import WATCHDOG_RESET, Engine
 
 ADDRESS_BITS = 12
 ID_VALUE = 0x4F50_5546  # "OPUF"
-VERSION_VALUE = 0x0001_0000  # register map version, major << 16 | minor
+VERSION_VALUE = 0x0001_0001  # register map version, major << 16 | minor
 
 
 class AccessKind(StrEnum):
@@ -39,6 +39,8 @@ class ErrorCode(IntEnum):
     BUFFER = 7
     PROGRAM_END = 8
     STOPPED = 9
+    PARAMETER = 10
+    WRITERS = 11
 
 
 ERROR_DOC: dict[ErrorCode, str] = {
@@ -56,6 +58,9 @@ ERROR_DOC: dict[ErrorCode, str] = {
     ErrorCode.PROGRAM_END: "PROG_WORDS words were fetched and none was `end`, "
     "or PROG_WORDS is larger than its largest value",
     ErrorCode.STOPPED: "stopped by CTRL.stop",
+    ErrorCode.PARAMETER: "a parameter record with a shift or multiplier "
+    "that the machine cannot compute with",
+    ErrorCode.WRITERS: "a load and a post with `keep` wrote the feature buffer in the same cycle",
 }
 
 
@@ -159,7 +164,8 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
         "ERROR_PC",
         _RO,
         0,
-        "word index of the offending instruction (watchdog: of the next word fetched)",
+        "word index of the offending instruction (watchdog: of the next word fetched; PARAMETER, "
+        + "WRITERS, BUFFER of compute and post: of the instruction that the engine started last)",
         (),
     ),
     (

@@ -32,9 +32,6 @@ log = logging.getLogger(__name__)
 
 REPLY = "@opu "
 WAVE_FORMATS = (".fst", ".vcd")
-_PROGRAMS_PROMISE = "u_requant.ParametersInRange"
-"""Assertion of the RTL; the machine has no error code for it."""
-
 _LONGEST_RUN_CYCLES = 1 << 40
 
 
@@ -229,11 +226,7 @@ class RtlMachine:
             raise InternalError(fatal["stage"], fatal["what"])
         return answer
 
-    def _died(self) -> InternalError | RunError:
-        """What the RTL asserts of a program's numbers is its mistake, all else is ours."""
-        if any(_PROGRAMS_PROMISE in line for line in self._log):
-            what = "the parameters hold a multiplier or shift that the machine cannot compute with"
-            return RunError("RTL simulation", what, "compile the model again for this machine")
+    def _died(self) -> InternalError:
         return InternalError("RTL simulation", "the simulator ended:\n" + "\n".join(self._log))
 
     def _read(self) -> None:

@@ -5,6 +5,7 @@ OPU_BENCH_ROUNDS: injections of every kind. Bus stalls are random throughout.
 """
 
 import cocotb
+import numpy as np
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiResp
 
@@ -13,6 +14,7 @@ from opu_fuse.hw.regmap import ErrorCode
 from rtl_sim.benches.axi_window import FIELD, Machine
 from rtl_sim.benches.cycles import ROUNDS, generator, pulse_reset
 from rtl_sim.benches.fault_cases import (
+    BAD_RECORDS,
     ENGINES,
     FETCH,
     LOAD,
@@ -21,6 +23,7 @@ from rtl_sim.benches.fault_cases import (
     bad_words,
     outside,
     raw,
+    under_way,
 )
 from rtl_sim.benches.small_programs import CONV, COPY, SPEC, check_conv, check_copy, program
 
@@ -114,6 +117,18 @@ async def accesses_outside_of_window_and_buffers(dut):
         words, at = bench.insert(await bench.prepare(), added)
         await bench.expect(name, words, (code, engine, at))
     assert bench.injections == ROUNDS
+
+
+@cocotb.test()
+async def faults_under_way(dut):
+    """The instruction is not told: another one may have begun."""
+    bench = await begun(dut)
+    cases = [*under_way()]
+    bench.machine.put(BAD_RECORDS, np.full(8 * SPEC.word_bytes, 0x70, np.uint8))
+    for number in range(max(ROUNDS, len(cases))):
+        name, code, engine, added = cases[number % len(cases)]
+        words, _ = bench.insert(await bench.prepare(), added)
+        await bench.expect(name, words, (code, engine, None))
 
 
 async def beats_of(bench, words):

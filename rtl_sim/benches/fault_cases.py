@@ -5,7 +5,7 @@ from opu_fuse.hw.regmap import ErrorCode
 from opu_fuse.units.base import ModuleKind, Stage
 from rtl_sim.benches.axi_window import WINDOW
 from rtl_sim.benches.graph_orders import orders_of
-from rtl_sim.benches.small_programs import RESULT, SPEC, W
+from rtl_sim.benches.small_programs import RESULT, SLOT, SPEC, W, inner
 
 ENGINES = (Engine.LOAD, Engine.COMPUTE, Engine.POST, Engine.STORE)
 FETCH, LOAD, STORE = Engine.FETCH, Engine.LOAD, Engine.STORE
@@ -104,3 +104,37 @@ def outside(rng):
     yield "residual", ErrorCode.BUFFER, LOAD, explicit(LOAD, "residual", **shape)
     shape = SHAPE | {"run": 2, "src": buffers.output.words - 1}
     yield "output", ErrorCode.BUFFER, STORE, explicit(STORE, "store", **shape, dram_lo=RESULT)
+
+
+BAD_RECORDS = 0x2000
+"""Where records lie that no machine computes with."""
+
+TILE = "in_rows=8 in_cols=8 stride_y=1 stride_x=1 out_rows=8 out_cols=8"
+VISITS = f"{TILE} psum_row_pitch=8 win_rows=1 win_cols=1 blocks=1 out_row_pitch=8"
+
+
+def under_way():
+    """(name, code, engine, words): what an engine meets while it computes."""
+    load = f"load.param dram={BAD_RECORDS:#x} run=8 rows=1 blocks=1 signal=post\n"
+    yield (
+        "a shift that is too large",
+        *(ErrorCode.PARAMETER, Engine.POST),
+        inner(f"{load}post.run {VISITS} order=requant wait=load"),
+    )
+    buffers = SPEC.buffers
+    copy = f"compute.copy {TILE} row_pitch=8 ic_steps=1 {SLOT}"
+    ends = (
+        ("feature", buffers.feature, Engine.COMPUTE, f"{copy} feature="),
+        ("psum", buffers.psum, Engine.COMPUTE, f"{copy} psum="),
+        ("psum", buffers.psum, Engine.POST, f"post.run {VISITS} psum="),
+        ("output", buffers.output, Engine.POST, f"post.run {VISITS} out="),
+    )
+    for name, buffer, engine, text in ends:
+        if buffer.words & (buffer.words - 1):  # else addresses go on at 0
+            words = inner(f"{text}{buffer.words - 2}")
+            yield f"the end of {name}", ErrorCode.BUFFER, engine, words
+    if SPEC.post.keep:
+        long = f"load.feature dram=0 run={buffers.feature.words} rows=1 blocks=1\n"
+        kept = f"post.run {VISITS} keep=1 keep_row_pitch=8 wait=load"
+        texts = f"{load.replace('param', 'feature')}{long * 8}{kept}"
+        yield "two writers", ErrorCode.WRITERS, Engine.POST, inner(texts)

@@ -52,6 +52,7 @@ module opu_compute_bench
       .op_i,
       .params_i       (compute_params_t'(params_i)),
       .illegal_o,
+      .unfit_o        (),
       .done_valid_o,
       .done_ready_i,
       .feature_re_o   (feature_re),
@@ -75,7 +76,6 @@ module opu_compute_bench
 
   opu_feature u_feature (
       .clk_i,
-      .rst_ni,
       .we_i         (load_feature_i),
       .waddr_i      (feature_addr_t'(load_addr_i)),
       .wdata_i      (load_data_i[WORD_BITS-1:0]),

@@ -58,6 +58,7 @@ module opu_post_bench
       .op_i,
       .params_i      (post_params_t'(params_i)),
       .illegal_o,
+      .unfit_o       (),
       .done_valid_o,
       .done_ready_i,
       .psum_re_o     (psum_re),

@@ -22,6 +22,13 @@ def program(text):
     return [int(w) for w in encode(assemble(f"{CHECK}{text}\nfetch.end\n", spec=SPEC))]
 
 
+def inner(text):
+    """Assembly to words for the middle of a program: without `check` and `end`, which set two
+    registers each.
+    """
+    return program(text)[3:-3]
+
+
 COPY = f"""
 load.feature dram={MAP:#x} run=16 rows=1 blocks=1 signal=compute
 compute.copy in_rows=4 in_cols=4 row_pitch=4 {UNIT} origin_y=-1 origin_x=-1 \

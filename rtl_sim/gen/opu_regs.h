@@ -5,7 +5,7 @@
 #define OPU_REGS_H
 
 #define OPU_ID_VALUE 0x4f505546u
-#define OPU_VERSION_VALUE 0x00010000u
+#define OPU_VERSION_VALUE 0x00010001u
 
 /* Byte offsets of the control registers, masks and lowest bits of their fields. */
 #define OPU_ID 0x000u
@@ -71,6 +71,8 @@
 #define OPU_ERR_BUFFER 7u
 #define OPU_ERR_PROGRAM_END 8u
 #define OPU_ERR_STOPPED 9u
+#define OPU_ERR_PARAMETER 10u
+#define OPU_ERR_WRITERS 11u
 #define OPU_ERROR_TEXTS { \
     "no error", \
     "unknown opcode or register, non-zero reserved bits, value out of range, zero count, misaligned address, a module that the machine has not, or a wait on or signal to itself or an absent engine", \
@@ -81,7 +83,9 @@
     "no engine retired an instruction for WATCHDOG cycles", \
     "an on-chip address beyond the end of its buffer", \
     "PROG_WORDS words were fetched and none was `end`, or PROG_WORDS is larger than its largest value", \
-    "stopped by CTRL.stop" }
+    "stopped by CTRL.stop", \
+    "a parameter record with a shift or multiplier that the machine cannot compute with", \
+    "a load and a post with `keep` wrote the feature buffer in the same cycle" }
 
 /* Engines, opcodes and parameter registers of the instruction set. */
 #define OPU_ENGINE_FETCH 0u

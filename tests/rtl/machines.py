@@ -75,6 +75,13 @@ def _few_modules(tree: Tree) -> None:
         del flow["operators"][name]
 
 
+def _odd_buffers(tree: Tree) -> None:
+    """As few modules; buffers that end between powers of two."""
+    _few_modules(tree)
+    for name, words in (("feature", 250), ("psum", 120), ("output", 100)):
+        tree["buffers"][name]["words"] = words
+
+
 def _no_multipliers(tree: Tree) -> None:
     """Powers of two only, with a product module."""
     _every_module(tree)
@@ -86,5 +93,6 @@ MACHINES: dict[str, Callable[[Tree], None]] = {
     "every-module": _every_module,
     "slopes": _slopes,
     "few-modules": _few_modules,
+    "odd-buffers": _odd_buffers,
     "no-multipliers": _no_multipliers,
 }

@@ -1,11 +1,9 @@
 """What the user reads when RTL simulation cannot start or stops."""
 
-from collections import deque
-
 import numpy as np
 import pytest
 
-from opu_fuse.errors import InternalError, RunError
+from opu_fuse.errors import RunError
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.regmap import ErrorCode
@@ -67,12 +65,3 @@ def test_every_source_file_is_found_by_its_module_name():
     assert {"opu_top", "opu_compute", "opu_post", "opu_load", "opu_image"} <= set(names)
     assert names.index("opu_compute_pkg") < names.index("opu_compute")
     assert len(names) == len(set(names))
-
-
-def test_numbers_that_the_rtl_cannot_compute_with_are_the_programs_mistake():
-    """Its simulator ends at an assertion, as it does at a bug of ours."""
-    machine = RtlMachine.__new__(RtlMachine)
-    machine._log = deque(["%Error: opu_requant.sv:174: ... u_post.u_requant.ParametersInRange"])
-    assert isinstance(machine._died(), RunError)
-    machine._log = deque(["%Error: opu_queue.sv:9: ... u_queue.NeverOverfull"])
-    assert isinstance(machine._died(), InternalError)

@@ -717,7 +717,7 @@ package opu_pkg;
   // AXI4-Lite control registers (docs/registers.md).
   localparam int unsigned CSR_ADDR_BITS = 12;
   localparam logic [31:0] CSR_ID_VALUE = 32'h4f505546;  // "OPUF"
-  localparam logic [31:0] CSR_VERSION_VALUE = 32'h00010000;
+  localparam logic [31:0] CSR_VERSION_VALUE = 32'h00010001;
   localparam logic [31:0] CSR_WATCHDOG_RESET = 32'h00ffffff;  // cycles
   localparam logic [11:0] CSR_ID = 12'h000;  // ro
   localparam logic [11:0] CSR_VERSION = 12'h004;  // ro
@@ -778,7 +778,9 @@ package opu_pkg;
     ERR_WATCHDOG = 8'd6,
     ERR_BUFFER = 8'd7,
     ERR_PROGRAM_END = 8'd8,
-    ERR_STOPPED = 8'd9
+    ERR_STOPPED = 8'd9,
+    ERR_PARAMETER = 8'd10,
+    ERR_WRITERS = 8'd11
   } error_e;
 
 endpackage

@@ -28,6 +28,7 @@ module opu_compute
     input  logic [3:0]             op_i,
     input  compute_params_t        params_i,
     output logic                   illegal_o,
+    output logic                   unfit_o,           // see opu_pre
     output logic                   done_valid_o,
     input  logic                   done_ready_i,
 
@@ -176,6 +177,7 @@ module opu_compute
   logic [WEIGHT_BITS-1:0] pre_fill_data [DELAYS+1];
   logic [WORD_BITS-1:0] pre_feature [DELAYS+1], pre_next [DELAYS+1];
   logic [DELAYS:0] pre_drained;  // unit u and all before it
+  logic [DELAYS:0] pre_unfit;
 
   assign pre_step[0] = arrived_q;
   assign pre_enter[0] = enter_q;
@@ -184,6 +186,8 @@ module opu_compute
   assign pre_feature[0] = feature_rdata_i;
   assign pre_next[0] = feature_next_rdata_i;
   assign pre_drained[0] = 1'b1;
+  assign pre_unfit[0] = 1'b0;
+  assign unfit_o = pre_unfit != '0;
 
   for (genvar u = 0; u < int'(DELAYS); u++) begin : g_pre
     logic unit_drained;
@@ -194,6 +198,7 @@ module opu_compute
         .rst_ni,
         .load_i     (pre_load_q),
         .load_data_i(pre_rdata_i),
+        .unfit_o    (pre_unfit[u+1]),
         .step_i     (pre_step[u]),
         .enter_i    (pre_enter[u]),
         .feature_i  (pre_feature[u]),

@@ -109,6 +109,4 @@ module opu_compute_pixels
     end
   end
 
-  `OPU_ASSERT(PsumInRange, active_q |-> 32'(psum_q) < PSUM_WORDS)
-
 endmodule

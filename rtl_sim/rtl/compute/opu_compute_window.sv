@@ -218,6 +218,5 @@ module opu_compute_window
 
   `OPU_ASSERT(RingFits, 32'(ready_q) <= COLUMNS)
   `OPU_ASSERT(EmptyWhenIdle, idle_o |-> ready_q == '0)
-  `OPU_ASSERT(PsumInRange, walks_q |-> 32'(psum_q) < PSUM_WORDS)
 
 endmodule

@@ -2,16 +2,11 @@
 //
 // Even and odd words are separate memories. first_*: word raddr_i; next_*: word raddr_i + 1. Both arrive two cycles after
 // their enable and keep until the next one.
-`include "opu_assert.svh"
-
 module opu_feature
   import opu_pkg::*;
   import opu_compute_pkg::*;
 (
     input  logic                 clk_i,
-    /* verilator lint_off UNUSEDSIGNAL */  // assertions only
-    input  logic                 rst_ni,
-    /* verilator lint_on UNUSEDSIGNAL */
 
     input  logic                 we_i,
     input  feature_addr_t        waddr_i,
@@ -65,8 +60,5 @@ module opu_feature
     first_rdata_o <= odd_q ? odd_rdata : even_rdata;
     next_rdata_o <= odd_q ? even_rdata : odd_rdata;
   end
-
-  `OPU_ASSERT(FirstInRange, first_re_i |-> 32'(raddr_i) < FEATURE_WORDS)
-  `OPU_ASSERT(NextInRange, next_re_i |-> 32'(next_addr) < FEATURE_WORDS)
 
 endmodule

@@ -7,8 +7,6 @@
 // Steps, window and weight words travel along, so that they still meet.
 //
 // One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
-`include "opu_assert.svh"
-
 module opu_pre
   import opu_pkg::*;
   import opu_compute_pkg::*;
@@ -20,6 +18,7 @@ module opu_pre
 
     input  pre_load_t              load_i,
     input  logic [WORD_BITS-1:0]   load_data_i,
+    output logic                   unfit_o,      // a cycle later: a shift of that word is out of range
 
     input  step_t                  step_i,
     input  enter_t                 enter_i,
@@ -189,6 +188,6 @@ module opu_pre
     end
   endfunction
 
-  `OPU_ASSERT(ShiftInRange, load_i.valid |-> shifts_in_range(load_data_i))
+  always_ff @(posedge clk_i) unfit_o <= rst_ni && load_i.valid && !shifts_in_range(load_data_i);
 
 endmodule

@@ -77,9 +77,6 @@ module opu_psum
     post_rdata_o <= post_bank_q ? rdata[1] : rdata[0];
   end
 
-  `OPU_ASSERT(ReadInRange, compute_reads |-> 32'(compute_raddr_i) < PSUM_WORDS)
-  `OPU_ASSERT(WriteInRange, compute_we_i != '0 |-> 32'(compute_waddr_i) < PSUM_WORDS)
-  `OPU_ASSERT(PostInRange, post_re_i |-> 32'(post_addr_i) < PSUM_WORDS)
   `OPU_ASSERT(NoReadOfWrite, compute_reads && compute_we_i != '0
       |-> compute_raddr_i != compute_waddr_i || (compute_re_i & compute_we_i) == '0)
 

@@ -25,6 +25,7 @@ module opu_post
     input  logic [3:0]           op_i,
     input  post_params_t         params_i,
     output logic                 illegal_o,
+    output logic                 unfit_o,         // see opu_requant
     output logic                 done_valid_o,
     input  logic                 done_ready_i,
 
@@ -146,6 +147,7 @@ module opu_post
       .load_bank_i(load_bank),
       .load_word_i(load_word),
       .load_data_i(param_rdata_i),
+      .unfit_o,
       .requant_i  (chain_q.requant),
       .zero_i     (p_q.requant_zero),
       .item_i     (head_in_q),
@@ -209,14 +211,6 @@ module opu_post
 
   `OPU_STABLE(DoneHeld, done_valid_o, done_ready_i, 1'b1)
   `OPU_ASSERT(RetiresOpen, retire |-> busy_q && open_q > written_q)
-  for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_residual_range
-    `OPU_ASSERT(ResidualInRange, res_re_o[u] |-> 32'(res_addr_o[u]) < RESIDUAL_WORDS)
-  end
-  for (genvar u = 0; u < int'(TABLE_UNITS); u++) begin : g_table_range
-    `OPU_ASSERT(TableInRange, table_re_o[u] |-> 32'(p_q.table_[u]) + 32'd256 <= TABLE_WORDS)
-  end
-  `OPU_ASSERT(OutputInRange, out_we_o |-> 32'(out_addr_o) < OUTPUT_WORDS)
-  `OPU_ASSERT(KeptInRange, keep_we_o |-> 32'(keep_addr_o) < FEATURE_WORDS)
   `OPU_ASSERT(LaunchIntoEmpty, launch |-> !read_q.valid && !head_in_q.valid && !exit_item.valid && !out_we_o)
 
 endmodule

@@ -388,8 +388,6 @@ module opu_post_walk
     if (block_begins) visit_bank_q <= load_bank_q;
   end
 
-  `OPU_ASSERT(PsumInRange, psum_re_o |-> 32'(psum_addr_o) < PSUM_WORDS)
-  `OPU_ASSERT(ParamInRange, param_re_o |-> 32'(param_addr_o) < PARAM_WORDS)
   `OPU_ASSERT(ReadHeld, psum_re_o && !psum_grant_i |=> psum_re_o && $stable(psum_addr_o))
   `OPU_ASSERT(LoadNotLost, load_start |-> load_left_q == '0)
 

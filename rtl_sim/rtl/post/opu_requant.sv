@@ -20,6 +20,7 @@ module opu_requant
     input  logic                 load_bank_i,
     input  logic [3:0]           load_word_i,
     input  logic [WORD_BITS-1:0] load_data_i,
+    output logic                 unfit_o,    // a cycle later: no machine like this computes with that word
 
     input  logic                 requant_i,  // else narrow; constant while items are inside
     input  logic signed [7:0]    zero_i,
@@ -205,6 +206,6 @@ module opu_requant
     end
   endfunction
 
-  `OPU_ASSERT(ParametersInRange, load_we_i |-> in_range(load_data_i))
+  always_ff @(posedge clk_i) unfit_o <= rst_ni && load_we_i && !in_range(load_data_i);
 
 endmodule

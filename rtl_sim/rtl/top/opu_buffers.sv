@@ -3,8 +3,6 @@
 // opu_psum. Load and post share the feature buffer's write port. Tables: one memory and one address a lane. What the machine has
 // not is absent, its read data are 0. Residual buffer and tables are there once for every unit of post that reads them; a load
 // writes all copies.
-`include "opu_assert.svh"
-
 module opu_buffers
   import opu_pkg::*;
 #(
@@ -65,12 +63,16 @@ module opu_buffers
     // store
     input  logic                           out_re_i,
     input  logic [OUTPUT_ADDR_BITS-1:0]    out_raddr_i,
-    output logic [WORD_CHANNELS*8-1:0]     out_rdata_o
+    output logic [WORD_CHANNELS*8-1:0]     out_rdata_o,
+
+    // An address behind the end of its memory; both writers of the feature buffer at once.
+    output logic                           compute_beyond_o,
+    output logic                           post_beyond_o,
+    output logic                           two_writers_o
 );
 
   opu_feature u_feature (
       .clk_i,
-      .rst_ni,
       .we_i         (feature_we_i || keep_we_i),
       .waddr_i      (keep_we_i ? keep_addr_i : load_addr_i[FEATURE_ADDR_BITS-1:0]),
       .wdata_i      (keep_we_i ? out_wdata_i : load_data_i[WORD_CHANNELS*8-1:0]),
@@ -200,7 +202,30 @@ module opu_buffers
   logic unused;
   assign unused = &{load_addr_i, load_data_i};
 
-  // Programs order them by tokens.
-  `OPU_ASSERT(OneWriter, !(feature_we_i && keep_we_i))
+  // ---- faults of programs, a cycle later -------------------------------------------------------------------------------------
+  logic post_beyond;
+  always_comb begin
+    post_beyond = (post_re_i && 32'(post_addr_i) >= PSUM_WORDS) || (param_re_i && 32'(param_addr_i) >= PARAM_WORDS)
+        || (out_we_i && 32'(out_waddr_i) >= OUTPUT_WORDS) || (keep_we_i && 32'(keep_addr_i) >= FEATURE_WORDS);
+    for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+      if (residual_re_i[u] && 32'(residual_addr_i[u]) >= RESIDUAL_WORDS) post_beyond = 1'b1;
+    end
+    for (int unsigned u = 0; u < TABLE_UNITS; u++) begin
+      for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
+        if (HAS_TABLE && table_re_i[u] && 32'(table_addr_i[u][l]) >= TABLE_WORDS) post_beyond = 1'b1;
+      end
+    end
+  end
+  always_ff @(posedge clk_i) begin
+    compute_beyond_o <= rst_ni
+        && ((feature_re_i && 32'(feature_addr_i) >= FEATURE_WORDS)
+            || (feature_next_re_i && 32'(FEATURE_ADDR_BITS'(feature_addr_i + 1'b1)) >= FEATURE_WORDS)
+            || (weight_re_i && 32'(weight_addr_i) >= WEIGHT_WORDS)
+            || (HAS_PRE && pre_re_i && 32'(pre_addr_i) >= PRE_WORDS)
+            || (compute_re_i != '0 && 32'(compute_raddr_i) >= PSUM_WORDS)
+            || (compute_we_i != '0 && 32'(compute_waddr_i) >= PSUM_WORDS));
+    post_beyond_o <= rst_ni && post_beyond;
+    two_writers_o <= rst_ni && feature_we_i && keep_we_i;
+  end
 
 endmodule

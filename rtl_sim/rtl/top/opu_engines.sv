@@ -138,7 +138,7 @@ module opu_engines
   );
 
   // ---- compute -------------------------------------------------------------------------------------------------------------
-  logic compute_illegal;
+  logic compute_illegal, compute_unfit, compute_beyond;
   logic feature_re, feature_next_re, weight_re;
   logic [FEATURE_ADDR_BITS-1:0] feature_addr;
   logic [WEIGHT_ADDR_BITS-1:0] weight_addr;
@@ -159,6 +159,7 @@ module opu_engines
       .op_i                (start_op_i[ENGINE_COMPUTE]),
       .params_i            (compute_params_q),
       .illegal_o           (compute_illegal),
+      .unfit_o             (compute_unfit),
       .done_valid_o        (done_valid_o[ENGINE_COMPUTE]),
       .done_ready_i        (done_ready_i[ENGINE_COMPUTE]),
       .feature_re_o        (feature_re),
@@ -179,12 +180,12 @@ module opu_engines
       .pre_addr_o          (pre_addr),
       .pre_rdata_i         (pre_rdata)
   );
-  assign fault_o[ENGINE_COMPUTE] = compute_illegal;
-  assign fault_code_o[ENGINE_COMPUTE] = ERR_ILLEGAL_INSTRUCTION;
+  assign fault_o[ENGINE_COMPUTE] = compute_illegal || compute_unfit || compute_beyond;
+  assign fault_code_o[ENGINE_COMPUTE] = compute_illegal ? ERR_ILLEGAL_INSTRUCTION : compute_unfit ? ERR_PARAMETER : ERR_BUFFER;
   assign fault_pc_o[ENGINE_COMPUTE] = latest_pc_i[ENGINE_COMPUTE];
 
   // ---- post ----------------------------------------------------------------------------------------------------------------
-  logic post_illegal, post_re, post_grant, param_re, out_we;
+  logic post_illegal, post_unfit, post_beyond, two_writers, post_re, post_grant, param_re, out_we;
   opu_compute_pkg::psum_addr_t post_addr;
   logic [WORD_CHANNELS*32-1:0] post_rdata;
   logic [PARAM_ADDR_BITS-1:0] param_addr;
@@ -207,6 +208,7 @@ module opu_engines
       .op_i         (start_op_i[ENGINE_POST]),
       .params_i     (post_params_q),
       .illegal_o    (post_illegal),
+      .unfit_o      (post_unfit),
       .done_valid_o (done_valid_o[ENGINE_POST]),
       .done_ready_i (done_ready_i[ENGINE_POST]),
       .psum_re_o    (post_re),
@@ -228,8 +230,9 @@ module opu_engines
       .keep_we_o    (keep_we),
       .keep_addr_o  (keep_addr)
   );
-  assign fault_o[ENGINE_POST] = post_illegal;
-  assign fault_code_o[ENGINE_POST] = ERR_ILLEGAL_INSTRUCTION;
+  assign fault_o[ENGINE_POST] = post_illegal || post_unfit || post_beyond || two_writers;
+  assign fault_code_o[ENGINE_POST] = post_illegal ? ERR_ILLEGAL_INSTRUCTION
+      : post_unfit ? ERR_PARAMETER : post_beyond ? ERR_BUFFER : ERR_WRITERS;
   assign fault_pc_o[ENGINE_POST] = latest_pc_i[ENGINE_POST];
 
   // ---- store ---------------------------------------------------------------------------------------------------------------
@@ -324,7 +327,10 @@ module opu_engines
       .keep_addr_i         (keep_addr),
       .out_re_i            (out_re),
       .out_raddr_i         (out_raddr),
-      .out_rdata_o         (out_rdata)
+      .out_rdata_o         (out_rdata),
+      .compute_beyond_o    (compute_beyond),
+      .post_beyond_o       (post_beyond),
+      .two_writers_o       (two_writers)
   );
 
   // Fetch's elements of the arrays, and the opcode and index that an engine with one opcode does not need.
