@@ -96,3 +96,10 @@ def _numbers(option: str, name: str, text: str) -> tuple[int, ...]:
     if not all(number.strip().isdecimal() for number in numbers):
         raise typer.BadParameter(f"{option} {name}: {text!r} is no list of numbers as 1,3,320,320")
     return tuple(map(int, numbers))
+
+
+Cluster = Annotated[
+    str | None,
+    typer.Option(metavar="tcp://…", help="a Dask scheduler; else processes of this machine"),
+]
+Jobs = Annotated[int | None, typer.Option(min=1, help="processes of this machine; else one a core")]

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from json.encoder import encode_basestring_ascii
@@ -34,6 +35,14 @@ def share_bar() -> Iterator[Callable[[str, float], None]]:
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task("load", total=1.0)
         yield lambda what, share: bar.update(task, description=what, completed=share)
+
+
+def time_left(what: str, done: int, total: int, seconds: float) -> str:
+    """How far some work is. seconds: to its end, NaN or infinite where nobody knows."""
+    if not math.isfinite(seconds):
+        return f"{done} of {total} {what}"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{done} of {total} {what}, {minutes}:{rest:02} left"
 
 
 def print_plain(text: str) -> None:

@@ -1,12 +1,12 @@
 """`opu-fuse explore`."""
 
-import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from opu_fuse.cli.console import out, share_bar
+from opu_fuse.cli.arguments import Cluster, Jobs
+from opu_fuse.cli.console import out, share_bar, time_left
 
 
 def explore(
@@ -29,13 +29,8 @@ def explore(
         float | None,
         typer.Option("--clock", min=0.001, help="MHz of all machines; else the device's"),
     ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(metavar="tcp://…", help="a Dask scheduler; else processes of this machine"),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="processes of this machine; else one a core")
-    ] = None,
+    cluster: Cluster = None,
+    jobs: Jobs = None,
 ) -> None:
     """Search for machines that fit an FPGA and run some models well (docs/explore.md)."""
     from opu_fuse.exploring.results import best_table, write_results
@@ -52,13 +47,8 @@ def explore(
             clock_mhz=clock_mhz,
             cluster=cluster,
             jobs=jobs,
-            progress=lambda done, total, left: show(_told(done, total, left), done / total),
+            progress=lambda *at: show(time_left("machines", *at), at[0] / at[1]),
         )
     out.print(best_table(found, device))
     written = write_results(found, device, output)
     out.print(f"{len(found.best)} machines: {', '.join(map(str, written))}", markup=False)
-
-
-def _told(done: int, total: int, left: float) -> str:
-    minutes, seconds = divmod(round(left) if math.isfinite(left) else 0, 60)
-    return f"{done} of {total} machines, {minutes}:{seconds:02} left"

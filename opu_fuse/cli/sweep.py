@@ -1,14 +1,14 @@
 """`opu-fuse sweep`."""
 
 import json
-import math
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from opu_fuse.cli.console import out, share_bar
+from opu_fuse.cli.arguments import Cluster, Jobs
+from opu_fuse.cli.console import out, share_bar, time_left
 
 
 def sweep(
@@ -16,13 +16,8 @@ def sweep(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="where rows are kept and written")
     ],
-    cluster: Annotated[
-        str | None,
-        typer.Option(metavar="tcp://…", help="a Dask scheduler; else processes of this machine"),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="processes of this machine; else one a core")
-    ] = None,
+    cluster: Cluster = None,
+    jobs: Jobs = None,
 ) -> None:
     """Compile and time every combination of models, machines, strategies and memories."""
     from opu_fuse.report.page.points import page
@@ -36,7 +31,7 @@ def sweep(
             output,
             cluster=cluster,
             jobs=jobs,
-            progress=lambda done, total, left: show(_told(done, total, left), done / total),
+            progress=lambda *at: show(time_left("points", *at), at[0] / at[1]),
         )
     written = (*write_tables(rows, output), output / "sweep.html")
     points = json.loads(str(rows.to_json(orient="records")))
@@ -47,10 +42,3 @@ def sweep(
     )
     for message, count in failed.most_common():
         out.print(f"  {count}: {message}", markup=False)
-
-
-def _told(done: int, total: int, left: float) -> str:
-    if math.isnan(left):
-        return f"{done} of {total} points"
-    minutes, seconds = divmod(round(left), 60)
-    return f"{done} of {total} points, {minutes}:{seconds:02} left"
