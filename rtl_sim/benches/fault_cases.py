@@ -115,11 +115,12 @@ VISITS = f"{TILE} psum_row_pitch=8 win_rows=1 win_cols=1 blocks=1 out_row_pitch=
 
 def under_way():
     """(name, code, engine, words): what an engine meets while it computes."""
-    load = f"load.param dram={BAD_RECORDS:#x} run=8 rows=1 blocks=1 signal=post\n"
+    last = SPEC.buffers.param.words - 8  # where no load of the program behind it writes
+    load = f"load.param dram={BAD_RECORDS:#x} dst={last} run=8 rows=1 blocks=1 signal=post\n"
     yield (
         "a shift that is too large",
         *(ErrorCode.PARAMETER, Engine.POST),
-        inner(f"{load}post.run {VISITS} order=requant wait=load"),
+        inner(f"{load}post.run {VISITS} order=requant param={last} wait=load"),
     )
     buffers = SPEC.buffers
     copy = f"compute.copy {TILE} row_pitch=8 ic_steps=1 {SLOT}"
