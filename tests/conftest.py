@@ -4,10 +4,11 @@ Tiers: plain `pytest` is pure Python, `-m rtl` needs Verilator, `-m nightly` is 
 nightly test runs only when the -m expression names nightly, so `-m rtl` alone stays short.
 """
 
+import logging
 import os
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -53,6 +54,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     config.hook.pytest_deselected(items=nightly)
     items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+@pytest.fixture(autouse=True)
+def loggers_stay_as_they_are() -> Iterator[None]:
+    """The command line, called in this process, says what loggers print."""
+    loggers = [logging.getLogger(), logging.getLogger("opu_fuse")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """The command line, called in this process."""
 
-import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +24,9 @@ class Called:
 
 
 @pytest.fixture
-def opu_fuse(monkeypatch, capsys) -> Iterator[Callable[..., Called]]:
-    """Call `opu-fuse` with arguments; what -q and -v change ends with the test."""
+def opu_fuse(monkeypatch, capsys) -> Callable[..., Called]:
+    """Call `opu-fuse` with arguments; what -q changes ends with the test."""
     monkeypatch.setattr(out, "quiet", out.quiet)
-    logger = logging.getLogger("opu_fuse")
-    level = logger.level
 
     def call(*arguments: str | Path) -> Called:
         monkeypatch.setattr(sys, "argv", ["opu-fuse", *map(str, arguments)])
@@ -41,8 +38,7 @@ def opu_fuse(monkeypatch, capsys) -> Iterator[Callable[..., Called]]:
         captured = capsys.readouterr()
         return Called(code, captured.out, captured.err)
 
-    yield call
-    logger.setLevel(level)
+    return call
 
 
 @pytest.fixture(scope="session")

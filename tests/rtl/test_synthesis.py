@@ -6,7 +6,7 @@ import pytest
 
 from opu_fuse.hw.load import load_hw, spec_names
 from rtl_sim.netlist import distinct_modules
-from rtl_sim.synth import XC7K325T, Resources, _run, excess, synthesise
+from rtl_sim.synth import XC7K325T, Resources, excess, run, synthesise
 from tests.rtl.bench import run_bench
 
 pytestmark = pytest.mark.rtl
@@ -106,7 +106,7 @@ def test_change_costs_the_modules_that_it_touches(monkeypatch, tmp_path):
         touched = design.format("touched", 0, f"  wire \\{word}\n")
         text = touched + design.format("other", number, "")
         for module in (modules := distinct_modules(text)):
-            _run((module,), modules, ("synthesise",))
+            run((module,), modules, ("synthesise",))
     assert runs == [["touched"], ["other"], ["touched"]]
 
 
