@@ -10,7 +10,7 @@ from rtl_sim.formal.__main__ import PROOFS, holds
 pytestmark = pytest.mark.rtl
 QUEUE = PROOFS[0]
 MISTAKES = {
-    "opu_queue": ("control/opu_queue.sv", "count_q != COUNT_BITS'(DEPTH)", "1'b1"),
+    "opu_queue": ("control/opu_queue.sv", "room_q <= pop || count_q", "room_q <= 1'b1 || count_q"),
     "opu_counters": ("control/opu_frontend.sv", "&& tokens_here && open_ready", "&& open_ready"),
     "opu_read_arbiter": ("axi/opu_read_arbiter.sv", "(!valid_q || bus_ar_ready_i) &&", ""),
     "opu_csr": ("control/opu_csr.sv", "aw_here_q && w_here_q &&", "aw_here_q &&"),
