@@ -24,7 +24,7 @@ from rich.table import Table
 from scipy.optimize import nnls
 
 from opu_fuse.exploring.design import Design
-from opu_fuse.hw.area import Area, memory_area, multiplies, terms_of
+from opu_fuse.hw.area import Area, Costs, memory_area, multiplies, priced, terms_of
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.memories import Family
 from opu_fuse.hw.spec import HwSpec
@@ -41,7 +41,6 @@ SAME_HARDWARE = {"prelu": "activate"}
 KINDS = ("lut", "dsp")
 
 Parts = dict[str, Area]
-Costs = dict[str, dict[str, dict[str, float]]]
 
 
 def machine(text: str) -> HwSpec:
@@ -71,7 +70,7 @@ def fit(corpus: Mapping[str, Parts], family: Family) -> Costs:
     machines count by the lane.
     """
     rows = [(terms_of(machine(name)), machine(name), parts) for name, parts in corpus.items()]
-    costs: Costs = {}
+    costs: dict[str, dict[str, dict[str, float]]] = {}
     for part in rows[0][0]:
         every = list(dict.fromkeys(name for terms, _, _ in rows for name in terms[part]))
         costs[part] = {}
@@ -98,16 +97,6 @@ def fit(corpus: Mapping[str, Parts], family: Family) -> Costs:
     return costs
 
 
-def predicted(spec: HwSpec, family: Family, costs: Costs) -> Area:
-    """As `hw.area.area`, with other costs."""
-    total = Area()
-    for part, terms in terms_of(spec).items():
-        total += memory_area(spec, part, family) + Area(
-            **{k: sum(c * terms.get(t, 0) for t, c in costs[part][k].items()) for k in KINDS}
-        )
-    return total
-
-
 Errors = tuple[Area, Area, Area]
 """As Yosys counts a machine, as the fit says, as a fit to the other machines says."""
 
@@ -119,8 +108,8 @@ def errors(corpus: Mapping[str, Parts], family: Family) -> dict[str, Errors]:
         spec, others = machine(name), {other: of for other, of in corpus.items() if other != name}
         found[name] = (
             sum(parts.values(), Area()),
-            predicted(spec, family, fitted),
-            predicted(spec, family, fit(others, family)),
+            sum(priced(spec, family, fitted).values(), Area()),
+            sum(priced(spec, family, fit(others, family)).values(), Area()),
         )
     return found
 

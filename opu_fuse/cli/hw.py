@@ -37,16 +37,15 @@ def hw_show(
     from opu_fuse.hw.load import load_hw
 
     loaded = load_hw(spec)
+    if not (operators or area):
+        out.print(show.sizes_table(loaded))
+    if operators:
+        from opu_fuse.fuse.operators import operators_table
+
+        out.print(operators_table(loaded))
     if area:
         out.print(show.area_table(loaded))
         out.print("\n".join(show.shares(loaded)), markup=False)
-        return
-    if not operators:
-        out.print(show.sizes_table(loaded))
-        return
-    from opu_fuse.fuse.operators import operators_table
-
-    out.print(operators_table(loaded))
 
 
 @app.command("check")

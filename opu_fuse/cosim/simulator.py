@@ -47,7 +47,8 @@ def simulate(
             *(("--waves", str(Path(waves).resolve())) if waves else ()),
             *map(str, files),
         ]
-        done = subprocess.run(command, env=variables | dict(environment or {}), check=False)
+        variables = {**variables, **(environment or {}), "PYTHONPATH": variables["PYTHONPATH"]}
+        done = subprocess.run(command, env=variables, check=False)
     if done.returncode:
         help_ = "see the simulator's output above"
         raise RunError(f"simulation of {top}", f"failed with seed {seed}", help_)

@@ -252,7 +252,7 @@ class _Search:
         refused = 0
         while len(found) < count:
             trial = study.ask()
-            design = propose(trial, without=without, shifts=(False, True))
+            design = propose(trial, without=without)
             spec = None if design in found else design.spec(self.board)
             excess = 1.0 if spec is None else self._share(spec) - 1
             if design in tried:

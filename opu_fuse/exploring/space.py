@@ -23,10 +23,8 @@ BUFFERS = {
 QUEUE = 256
 
 
-def propose(trial: Any, *, without: tuple[str, ...], shifts: tuple[bool, ...]) -> Design:
-    """What an Optuna trial suggests; it need not be a machine. shifts: whether multipliers may be
-    shifters, as far as the models' scales allow.
-    """
+def propose(trial: Any, *, without: tuple[str, ...]) -> Design:
+    """What an Optuna trial suggests; it need not be a machine."""
 
     def power(name: str, limits: tuple[int, int]) -> int:
         return 1 << trial.suggest_int(name, *limits)
@@ -39,7 +37,7 @@ def propose(trial: Any, *, without: tuple[str, ...], shifts: tuple[bool, ...]) -
         multipliers=trial.suggest_categorical("multipliers", MULTIPLIERS),
         pixels=trial.suggest_categorical("pixels", PIXELS),
         depthwise=trial.suggest_categorical("depthwise", (False, True)),
-        shifts=trial.suggest_categorical("shifts", shifts),
+        shifts=trial.suggest_categorical("shifts", (False, True)),
         bus=bus,
         width=max(bus, power("width", WIDTH)),
         queue=QUEUE,

@@ -9,12 +9,15 @@ of them costs on a family of devices was fitted to Yosys (`benchmarks/area.py`) 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from opu_fuse.errors import SpecError
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.memories import Family, blocks, memories
 from opu_fuse.hw.spec import Buffer, HwSpec
 from opu_fuse.units.base import Stage
 
 Terms = Mapping[str, float]
+Costs = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""Part -> `lut` or `dsp` -> cells that one of a term takes."""
 
 SLICED_BITS = 9
 """Shorter products stand in tables on the 7-series; ECP5 has multipliers for all."""
@@ -39,10 +42,22 @@ def area(spec: HwSpec, family: Family) -> Area:
 
 
 def parts(spec: HwSpec, family: Family) -> dict[str, Area]:
-    """Part of the machine -> what it takes, in the order in which data passes them."""
+    """Part of the machine -> what it takes, in the order in which data passes them. Raises
+    SpecError for a machine that cannot be built.
+    """
     from opu_fuse.hw.area_fitted import FITTED
 
-    costs = FITTED[family]
+    return priced(spec, family, FITTED[family])
+
+
+def priced(spec: HwSpec, family: Family, costs: Costs) -> dict[str, Area]:
+    """As `parts`, with costs of one's own."""
+    if not spec.build:
+        raise SpecError(
+            spec.name,
+            "there is no hardware of it to estimate (build: false)",
+            "choose another machine",
+        )
     found = {}
     for part, terms in terms_of(spec).items():
         own = memory_area(spec, part, family)

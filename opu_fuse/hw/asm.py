@@ -166,7 +166,10 @@ def _registers(engine: Engine, name: str, text: str, spec: HwSpec | None) -> dic
             raise _LineError(f"{name} is negative", "it is an unsigned number")
         parts = {pair[0]: value & ((1 << VALUE_BITS) - 1), pair[1]: value >> VALUE_BITS}
     elif name == "order" and name in registers:
-        parts = order_registers(_parse_order(text, spec))
+        order = _parse_order(text, spec)
+        if spec is not None:
+            _refuse_order(text, order, spec)
+        parts = order_registers(order)
     elif name in registers:
         parts = {name: _parse_value(name, text)}
     elif _further(registers, name):
@@ -183,8 +186,6 @@ def _registers(engine: Engine, name: str, text: str, spec: HwSpec | None) -> dic
             pack_u(registers[register.partition("@")[0]], value)
         except ValueError as error:
             raise _LineError(str(error), "correct the value") from None
-    if name == "order" and spec is not None:
-        _refuse_order(text, _parse_order(text, spec), spec)
     return parts
 
 

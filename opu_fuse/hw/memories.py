@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.timing import fetch_ahead_beats
 from opu_fuse.units.base import Stage
 
 
@@ -33,8 +34,6 @@ class Memory:
 
 PC_BITS = 24
 """Stand behind an instruction word in its queue."""
-AHEAD_BYTES = 1024
-"""Of instructions that are fetched before they are asked for."""
 
 # Shapes of a block: words -> bits of each; blocks of 36 Kb are counted in halves.
 _RAMB18 = {512: 36, 1024: 18, 2048: 9, 4096: 4, 8192: 2, 16384: 1}
@@ -71,8 +70,8 @@ def memories(spec: HwSpec) -> Iterator[Memory]:
     queues = spec.queues
     for depth in (queues.load, queues.compute, queues.post, queues.store):
         yield Memory(part="issue", width=32 + PC_BITS, depth=depth)
-    bus = spec.dram.bus_bytes
-    yield Memory(part="fetch", width=8 * bus + 1, depth=max(4, AHEAD_BYTES // bus))
+    beat = 8 * spec.dram.bus_bytes + 1
+    yield Memory(part="fetch", width=beat, depth=fetch_ahead_beats(spec))
 
 
 def blocks(memory: Memory, family: Family) -> tuple[int, float]:

@@ -19,6 +19,13 @@ it is read again.
 """
 
 INSTRUCTION_WORD_BYTES = 4
+_AHEAD_BYTES = 1024
+"""Of the program that are fetched before they are asked for."""
+
+
+def fetch_ahead_beats(hw: HwSpec) -> int:
+    """Beats of the bus that fetch reads ahead and keeps."""
+    return max(_AHEAD_BYTES // hw.dram.bus_bytes, 4)
 
 
 def row_cycles(hw: HwSpec, pixels: int, px: int = 1) -> int:

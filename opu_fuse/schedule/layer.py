@@ -1,7 +1,7 @@
 """A group as a pass through the machine: geometry, post chain and integer parameters.
 
-`lower` adds the parameters to the geometry. All numbers come from
-`dfg.integer`, the functions that the golden model uses too.
+`lower` adds the parameters to the geometry. All numbers come from `dfg.integer`, the functions that
+the golden model uses too.
 """
 
 from collections.abc import Mapping

@@ -9,11 +9,10 @@ from math import inf
 
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.timing import INSTRUCTION_WORD_BYTES
+from opu_fuse.hw.timing import INSTRUCTION_WORD_BYTES, fetch_ahead_beats
 from opu_fuse.sim.cycle_issue import Issue
 from opu_fuse.sim.cycle_work import Step
 
-AHEAD_BYTES = 1024
 FIRST_REQUEST_CYCLE = 4
 REQUEST_CYCLES = 3
 """From a request to the next one, at least."""
@@ -39,7 +38,7 @@ class Fetch:
         self._issues = issues
         self._pieces = list(_pieces(steps, bus, base % bus // INSTRUCTION_WORD_BYTES))
         self._base = base // bus
-        self._ahead = max(AHEAD_BYTES // bus, 4)
+        self._ahead = fetch_ahead_beats(hw)
         limit = min(self._ahead // 4, hw.dram.max_burst)
         self._burst = 1 << (limit.bit_length() - 1)
         self.words = steps[-1].pc + 1

@@ -77,6 +77,7 @@ class Machine:
 
     def __init__(self, dut, rng, stalls=0.0):
         logging.getLogger("cocotb.opu_top").setLevel(logging.ERROR)  # the bus models' chatter
+        # Of the bus models, which we only use.
         warnings.filterwarnings("ignore", category=DeprecationWarning, module="cocotbext")
         self.dut, self.rng, self.stalls = dut, rng, stalls
         self.window = Window()

@@ -60,13 +60,10 @@ PROOFS = (
 )
 
 
-def holds(proof: Proof, spec: HwSpec | None = None) -> bool:
-    """Whether nothing breaks its assertions. spec: whose package is compiled in.
-
-    Raises RunError when a tool is missing.
-    """
+def holds(proof: Proof) -> bool:
+    """Whether nothing breaks its assertions. Raises RunError when a tool is missing."""
     top = f"{proof.name}_proof"
-    design = elaborate(top, spec or machine(), flat=True, parameters=proof.parameters)
+    design = elaborate(top, machine(), flat=True, parameters=proof.parameters)
     with tempfile.TemporaryDirectory(prefix="opu_fuse-formal-") as name:
         folder = Path(name)
         (folder / "design.il").write_text(design, encoding="utf-8")

@@ -19,6 +19,7 @@ WINDOW = 0x4000_0000  # where the machine's memory lies on the bus
 async def started(dut, stalls=0.0):
     """Bus models, clock, reset; then the program in memory and the machine told of it."""
     logging.getLogger("cocotb.soc").setLevel(logging.WARNING)  # not every word on every bus
+    # Of the bus models, which we only use.
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="cocotbext")
     reset = {"reset": dut.rst_n, "reset_active_level": False}
     control = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk, **reset)

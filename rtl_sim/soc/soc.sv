@@ -6,14 +6,12 @@
 //   0x1000_0000  console: a character                     0x8000_0000  DRAM, bus address 0 on
 //   0x1000_0004  exit code: the end of the simulation
 //   0x1000_0008  accesses to control registers that were refused (SLVERR); a write clears it
-// Interrupt 3: the machine's irq_o. Plusargs: +image=FILE (DRAM), +firmware=FILE ($readmemh), +latency=CYCLES.
+// Interrupt 3: the machine's irq_o. Plusargs: those of opu_machine.sv, +firmware=FILE ($readmemh).
 module soc
   import opu_pkg::*;
 ;
-  localparam int unsigned ADDRESS_BITS = 40;
   localparam int unsigned LANE_BITS = $clog2(BUS_BYTES);
 
-  import "DPI-C" function longint opu_image_open(input string path);
   import "DPI-C" function int opu_image_read(
       input longint address, input int bytes, output bit [BUS_BYTES*8-1:0] data);
   import "DPI-C" function int opu_image_write(
@@ -28,14 +26,10 @@ module soc
   logic [31:0] exit_code /*verilator public_flat_rd*/ = '0;
 
   logic [31:0] own [8192];
-  int unsigned latency = 2;
   initial begin
     string path;
-    if (!$value$plusargs("image=%s", path)) $fatal(1, "+image=FILE is missing");
-    if (opu_image_open(path) == 0) $fatal(1, "the image %s cannot be mapped", path);
     if (!$value$plusargs("firmware=%s", path)) $fatal(1, "+firmware=FILE is missing");
     $readmemh(path, own);
-    void'($value$plusargs("latency=%d", latency));
   end
 
   // ---- processor ----------------------------------------------------------------------------------------------------------
@@ -128,112 +122,27 @@ module soc
     end
   end
 
-  // ---- machine and memory -------------------------------------------------------------------------------------------------
-  logic m_awid, m_awvalid, m_awready, m_wlast, m_wvalid, m_wready, m_bid, m_bvalid, m_bready;
-  logic m_arid, m_arvalid, m_arready, m_rid, m_rlast, m_rvalid, m_rready;
-  logic [ADDRESS_BITS-1:0] m_awaddr, m_araddr;
-  logic [7:0] m_awlen, m_arlen;
-  logic [BUS_BYTES*8-1:0] m_wdata, m_rdata;
-  logic [BUS_BYTES-1:0] m_wstrb;
-  logic [1:0] m_bresp, m_rresp;
-
-  /* verilator lint_off PINCONNECTEMPTY */
-  opu_top #(
-      .ADDRESS_BITS(ADDRESS_BITS)
-  ) u_opu (
-      .clk_i         (clk),
-      .rst_ni        (rst_n),
-      .irq_o         (irq),
-      .s_axil_awaddr (addr[CSR_ADDR_BITS-1:0]),
-      .s_axil_awprot (3'b000),
-      .s_axil_awvalid(to_registers && wstrb != '0 && !aw_done_q),
-      .s_axil_awready(awready),
-      .s_axil_wdata  (wdata),
-      .s_axil_wstrb  (wstrb),
-      .s_axil_wvalid (to_registers && wstrb != '0 && !w_done_q),
-      .s_axil_wready (wready),
-      .s_axil_bresp  (bresp),
-      .s_axil_bvalid (bvalid),
-      .s_axil_bready (1'b1),
-      .s_axil_araddr (addr[CSR_ADDR_BITS-1:0]),
-      .s_axil_arprot (3'b000),
-      .s_axil_arvalid(to_registers && wstrb == '0 && !ar_done_q),
-      .s_axil_arready(arready),
-      .s_axil_rdata  (csr_rdata),
-      .s_axil_rresp  (rresp),
-      .s_axil_rvalid (rvalid),
-      .s_axil_rready (1'b1),
-      .m_axi_awid    (m_awid),
-      .m_axi_awaddr  (m_awaddr),
-      .m_axi_awlen   (m_awlen),
-      .m_axi_awsize  (),
-      .m_axi_awburst (),
-      .m_axi_awlock  (),
-      .m_axi_awcache (),
-      .m_axi_awprot  (),
-      .m_axi_awvalid (m_awvalid),
-      .m_axi_awready (m_awready),
-      .m_axi_wdata   (m_wdata),
-      .m_axi_wstrb   (m_wstrb),
-      .m_axi_wlast   (m_wlast),
-      .m_axi_wvalid  (m_wvalid),
-      .m_axi_wready  (m_wready),
-      .m_axi_bid     (m_bid),
-      .m_axi_bresp   (m_bresp),
-      .m_axi_bvalid  (m_bvalid),
-      .m_axi_bready  (m_bready),
-      .m_axi_arid    (m_arid),
-      .m_axi_araddr  (m_araddr),
-      .m_axi_arlen   (m_arlen),
-      .m_axi_arsize  (),
-      .m_axi_arburst (),
-      .m_axi_arlock  (),
-      .m_axi_arcache (),
-      .m_axi_arprot  (),
-      .m_axi_arvalid (m_arvalid),
-      .m_axi_arready (m_arready),
-      .m_axi_rid     (m_rid),
-      .m_axi_rdata   (m_rdata),
-      .m_axi_rresp   (m_rresp),
-      .m_axi_rlast   (m_rlast),
-      .m_axi_rvalid  (m_rvalid),
-      .m_axi_rready  (m_rready)
-  );
-  /* verilator lint_on PINCONNECTEMPTY */
-
-  opu_axi_memory #(
-      .BUS_BYTES   (BUS_BYTES),
-      .ADDRESS_BITS(ADDRESS_BITS)
-  ) u_memory (
+  opu_machine u_machine (
       .clk_i    (clk),
       .rst_ni   (rst_n),
-      .latency_i(latency),
-      .rate_i   (256 * BUS_BYTES),
-      .awid_i   (m_awid),
-      .awaddr_i (m_awaddr),
-      .awlen_i  (m_awlen),
-      .awvalid_i(m_awvalid),
-      .awready_o(m_awready),
-      .wdata_i  (m_wdata),
-      .wstrb_i  (m_wstrb),
-      .wlast_i  (m_wlast),
-      .wvalid_i (m_wvalid),
-      .wready_o (m_wready),
-      .bid_o    (m_bid),
-      .bresp_o  (m_bresp),
-      .bvalid_o (m_bvalid),
-      .bready_i (m_bready),
-      .arid_i   (m_arid),
-      .araddr_i (m_araddr),
-      .arlen_i  (m_arlen),
-      .arvalid_i(m_arvalid),
-      .arready_o(m_arready),
-      .rid_o    (m_rid),
-      .rdata_o  (m_rdata),
-      .rresp_o  (m_rresp),
-      .rlast_o  (m_rlast),
-      .rvalid_o (m_rvalid),
-      .rready_i (m_rready)
+      .irq_o    (irq),
+      .awaddr_i (addr[CSR_ADDR_BITS-1:0]),
+      .awvalid_i(to_registers && wstrb != '0 && !aw_done_q),
+      .awready_o(awready),
+      .wdata_i  (wdata),
+      .wstrb_i  (wstrb),
+      .wvalid_i (to_registers && wstrb != '0 && !w_done_q),
+      .wready_o (wready),
+      .bresp_o  (bresp),
+      .bvalid_o (bvalid),
+      .bready_i (1'b1),
+      .araddr_i (addr[CSR_ADDR_BITS-1:0]),
+      .arvalid_i(to_registers && wstrb == '0 && !ar_done_q),
+      .arready_o(arready),
+      .rdata_o  (csr_rdata),
+      .rresp_o  (rresp),
+      .rvalid_o (rvalid),
+      .rready_i (1'b1)
   );
 
 endmodule

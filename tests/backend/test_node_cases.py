@@ -21,7 +21,7 @@ def operators():
         yield pytest.param(name, marks=pytest.mark.slow if often else pytest.mark.nightly)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:onnx")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:onnx")  # while it makes them
 @pytest.mark.parametrize("operator", list(operators()))
 def test_every_case_runs_and_is_right_or_is_refused_for_a_listed_reason(operator):
     found = [outcome(case) for case in cases_by_operator().get(operator, ())]

@@ -1,5 +1,7 @@
 """`opu-fuse cosim init` and `hw rtl` write all or nothing, and say what stands in the way."""
 
+import subprocess
+
 import pytest
 from typer.testing import CliRunner
 
@@ -7,6 +9,7 @@ from opu_fuse.cli.main import app
 from opu_fuse.cosim import simulate
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.hw.load import load_hw
+from opu_fuse.resources import rtl_dir
 
 PROJECT = {"README.md", "bench_soc.py", "network.onnx", "soc.sv", "soc_share.sv", "test_soc.py"}
 
@@ -68,3 +71,18 @@ def test_a_source_that_is_not_there_is_named(tmp_path):
             module="bench",
             folder=tmp_path,
         )
+
+
+def test_variables_for_a_bench_do_not_hide_the_machines_packages(monkeypatch, tmp_path):
+    seen = {}
+
+    def run(command, env, check):
+        del check
+        seen.update(env)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr("opu_fuse.cosim.simulator.subprocess.run", run)
+    own = {"PYTHONPATH": "elsewhere", "SIZE": "3"}
+    simulate(load_hw("opu-tiny"), top="t", sources=[], module="m", folder=tmp_path, environment=own)
+    assert seen["SIZE"] == "3"
+    assert str(rtl_dir().parent) in seen["PYTHONPATH"].split(":")

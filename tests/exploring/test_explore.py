@@ -5,6 +5,7 @@ search goes on, impossible requests are told in a line.
 import json
 
 import pytest
+from typer.testing import CliRunner
 
 import opu_fuse
 from opu_fuse.cli.main import app
@@ -156,3 +157,9 @@ def test_a_device_on_which_nothing_fits_is_told(quick, monkeypatch):
     monkeypatch.setattr(run, "MOST_REFUSED", 20)
     with pytest.raises(UserError, match="none of 21 machines in a row was new and fitted"):
         run.explore(["tiny_odd"], "speck")
+
+
+def test_help_names_every_device_and_objective():
+    said = CliRunner().invoke(app, ["explore", "--help"], env={"COLUMNS": "200"}).output
+    for name in (*DEVICES, *run.OBJECTIVES):
+        assert name in said, name

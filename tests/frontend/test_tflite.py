@@ -43,8 +43,8 @@ def test_a_network_has_tensorflows_answers(
     """Ours against TFLite's own interpreter: the largest output the same, int8 ones within a few
     steps.
     """
-    pytest.importorskip("tf2onnx")
-    tf = pytest.importorskip("tensorflow")
+    pytest.importorskip("tf2onnx", reason="extra `tflite` is not installed")
+    tf = pytest.importorskip("tensorflow", reason="extra `tflite` is not installed")
     path, images = tmp_path / "net.tflite", rng.normal(size=(8, 1, 24, 24, 3)).astype(np.float32)
     path.write_bytes(_network(tf, rng, images if integers else None))
     hw = load_hw("opu-light")

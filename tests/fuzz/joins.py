@@ -72,7 +72,7 @@ def concat(s: Sketch, x: Value) -> Value:
     made = _joined(s, parts, x.size)
     if s.chance(0.4):
         again: list[Value | str] = [made, *(p for p in parts if s.chance(0.6))]
-        s.rng.shuffle(again)  # type: ignore[arg-type]
+        s.rng.shuffle(again)
         made = _joined(s, again, x.size) if len(again) > 1 else made
     return activate(s, made) if s.chance(0.2) else made
 

@@ -72,7 +72,7 @@ def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
         strategy=case.strategy,
         scales=case.scales,
         reuse_memory=case.reuse_memory,
-        calibration=None if case.quantised else case.inputs(salt=1),  # type: ignore[arg-type]
+        calibration=None if case.quantised else case.inputs(salt=1),
     )
     if _last and _last[0] == (case.model, case.scales):
         return pipeline.compile_prepared(_last[1], hw, options)
@@ -110,7 +110,7 @@ class _Watched(engine.FunctionalRunner):
 
 
 def _run(bundle: Bundle, hw: HwSpec, inputs: Arrays) -> tuple[RunResult, np.ndarray]:
-    engine.FunctionalRunner = _Watched  # type: ignore[misc]
+    engine.FunctionalRunner = _Watched
     result = engine.run(bundle, hw, inputs, capture=True)
     return result, _Watched.last
 

@@ -1,11 +1,13 @@
 """The area model: memories as Yosys maps them, machines as it counts them, what users see."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from opu_fuse.cli.main import app
+from opu_fuse.errors import SpecError
 from opu_fuse.hw.area import Area, area, parts, terms_of
 from opu_fuse.hw.area_fitted import FITTED
 from opu_fuse.hw.load import load_hw
@@ -82,3 +84,16 @@ def test_the_command_prints_parts_and_devices(capsys):
     assert "requant" in said
     assert "xc7k325t: " in said
     assert ", does not fit" not in said.split("xc7k325t: ")[1].splitlines()[0]
+
+
+def test_what_runs_and_what_it_takes_are_both_shown_when_both_are_asked_for(capsys):
+    app(["hw", "show", "opu-tiny", "--operators", "--area"], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "max_pool" in said
+    assert "xc7k325t: " in said
+
+
+def test_a_machine_that_is_not_built_takes_nothing():
+    spec = replace(load_hw("opu-tiny"), build=False)
+    with pytest.raises(SpecError, match=r"no hardware of it to estimate \(build: false\); choose"):
+        area(spec, Family.XC7)

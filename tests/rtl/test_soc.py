@@ -76,8 +76,8 @@ def test_a_processor_runs_two_programs_and_finds_every_fault(tmp_path):
 def simulated(hw, folder, image, code):
     """What the firmware says; fails when it ends with another exit code than 0."""
     tb = rtl_dir() / "tb"
-    sources = (processor(), tb / "opu_image.cpp", tb / "opu_axi_memory.sv")
-    sources += (rtl_dir() / "soc" / "soc.sv",)
+    machine = (tb / "opu_image.cpp", tb / "opu_axi_memory.sv", tb / "opu_machine.sv")
+    sources = (processor(), *machine, rtl_dir() / "soc" / "soc.sv")
     design = Design(top="soc", spec=hw, sources=sources, public=False)
     console = folder / "console.txt"
     tests, failed = run_tests(
