@@ -38,8 +38,8 @@ def examined(proto: onnx.ModelProto, where: str) -> Iterator[Findings]:
 
     Raises ModelError where onnx finds the model wrong, crashes, or comes to no end.
     """
+    declared = _declared(proto.graph)
     weightless = without_weights(proto)
-    declared = {v.name: v.type for v in (*proto.graph.value_info, *proto.graph.output)}
     limits = {"seconds": patience(len(proto.graph.node)), "memory_bytes": MEMORY_BYTES}
     with _about(where):
         upgraded = in_child(lambda: _upgraded(weightless, where), **limits)
@@ -52,6 +52,21 @@ def examined(proto: onnx.ModelProto, where: str) -> Iterator[Findings]:
                 return unpacked(answer())
 
         yield Findings(shapes=shapes, declared=declared, converted=converted)
+
+
+def _declared(graph: onnx.GraphProto) -> Shapes:
+    """What the file says of inner values and outputs; an output that is an input has the input's
+    type from here on, whatever the file says.
+    """
+    declared = {v.name: v.type for v in graph.value_info}
+    for output in graph.output:
+        declared[output.name] = onnx.TypeProto()
+        declared[output.name].CopyFrom(output.type)
+    given = {v.name: v.type for v in graph.input}
+    for output in graph.output:
+        if output.name in given:
+            output.type.CopyFrom(given[output.name])
+    return declared
 
 
 @contextmanager

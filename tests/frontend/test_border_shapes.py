@@ -49,6 +49,14 @@ def test_a_wrong_declaration_is_told_and_not_believed(
     assert warning in prepare(model).warnings
 
 
+def test_an_output_that_is_an_input_has_the_inputs_shape(onnx_text: Text):
+    model = onnx_text("g (float[1,4] x) => (float[1,-5] x, float[1,4] y) { y = Relu(x) }")
+    loaded = load(model)
+    assert [list(value.shape) for value in loaded.model.graph.outputs] == [[1, 4], [1, 4]]
+    (warning,) = loaded.warnings
+    assert "'x' as 1x-5, its operators make 1x4" in warning
+
+
 def test_right_declarations_are_no_news(onnx_text: Text):
     model = declare(onnx_text(CHAIN, w=WEIGHT), "c", [1, 4, 6, 6])
     assert load(model).warnings == ()
