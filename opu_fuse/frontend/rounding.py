@@ -93,7 +93,7 @@ def finish_biases(model: ir.Model) -> None:
         close = have is not None and have.bits == 32 and np.allclose(have.scale, scale, rtol=1e-4)
         steps = data if close else np.rint(bias.astype(np.float64) / scale)
         assert steps is not None
-        if np.any(np.abs(steps.astype(np.float64)) > _INT32_MAX):
+        if not np.all(np.abs(steps.astype(np.float64)) <= _INT32_MAX):  # nor does NaN fit
             continue
         quant = QuantParams(scale=tuple(float(s) for s in scale), axis=0, bits=32)
         name = b.name or f"{node.name}/bias"

@@ -105,6 +105,14 @@ def test_one_scale_for_all_weights_is_spelt_out_per_channel(onnx_text: Text, abs
     assert bias.const_value.numpy().tolist() == [64, -256, 128, 768]
 
 
+def test_a_bias_whose_scale_is_no_number_is_left_to_the_host(onnx_text: Text, absorbed: Absorbed):
+    nodes = "w_r = DequantizeLinear (w, s, z) b_r = DequantizeLinear (b, bs) "
+    nodes += "a = Conv (x_r, w_r, b_r)" + qdq("a", "t") + "y = Identity (a_r)"
+    constants = scalars(w=weights(4, 4, 1, 1), b=np.int32([1, 2, 3, 4]), bs=np.float32(np.nan))
+    model = absorbed(onnx_text(text(qdq("x") + nodes), **constants))
+    assert model.graph[0].inputs[2].dtype == ir.DataType.FLOAT
+
+
 def test_uint8_activations_and_weights_are_moved_by_128(onnx_text: Text, absorbed: Absorbed):
     model = absorbed(
         onnx_text(
