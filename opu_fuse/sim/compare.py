@@ -81,12 +81,17 @@ def _tensor_pairs(
     return [
         Pair(
             place=p,
-            expected=np.stack([found.tensors[p.qdq_name] for found in expected]),
+            expected=_samples([found.tensors[p.qdq_name] for found in expected]),
             got=result.tensors[p.name],
             mask=result.masks.get(p.name),
         )
         for p in here
     ]
+
+
+def _samples(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Samples along a new first axis; a single one is not copied."""
+    return arrays[0][np.newaxis] if len(arrays) == 1 else np.stack(arrays)
 
 
 def _filled(pairs: Sequence[Pair], sample: int) -> dict[str, np.ndarray]:
@@ -111,7 +116,7 @@ def _with_outputs(
     """The model's outputs beside what ONNX Runtime gives, floats within a tolerance."""
     first = whole.first
     for name, array in result.outputs.items():
-        wanted = np.stack([found.outputs[name] for found in expected]).reshape(array.shape)
+        wanted = _samples([found.outputs[name] for found in expected]).reshape(array.shape)
         if first is None:
             first = _output_difference(name, wanted, array, allowed.get(name, EXACT))
     return replace(whole, first=first, outputs=len(result.outputs))
@@ -120,14 +125,7 @@ def _with_outputs(
 def _output_difference(
     name: str, wanted: np.ndarray, got: np.ndarray, allowed: Allowed
 ) -> Difference | None:
-    if wanted.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):
-            largest = np.nanmax(np.abs(wanted), initial=0.0, where=np.isfinite(wanted))
-        near = np.isclose(got, wanted, rtol=0, atol=FLOAT_TOLERANCE * largest, equal_nan=True)
-    elif allowed.steps:
-        near = np.abs(got.astype(np.int64) - wanted.astype(np.int64)) <= allowed.steps
-    else:
-        near = got == wanted
+    near = _near(wanted, got, allowed)
     if np.all(near):
         return None
     index = tuple(int(i) for i in np.argwhere(~near)[0])
@@ -141,6 +139,29 @@ def _output_difference(
         mismatches=int(np.count_nonzero(~near)),
         elements=near.size,
     )
+
+
+def _near(wanted: np.ndarray, got: np.ndarray, allowed: Allowed) -> np.ndarray:
+    """Where an output is what it should be; piece by piece, as large ones fill the memory."""
+    largest = 0.0
+    if wanted.dtype.kind == "f":
+        parts = _parts(wanted)
+        largest = max(float(np.abs(p).max(initial=0, where=np.isfinite(p))) for p in parts)
+    near = np.empty(wanted.shape, bool)
+    for to, one, other in zip(_parts(near), _parts(wanted), _parts(got), strict=True):
+        if wanted.dtype.kind == "f":
+            tolerance = FLOAT_TOLERANCE * largest
+            to[...] = np.isclose(other, one, rtol=0, atol=tolerance, equal_nan=True)
+        elif allowed.steps:
+            to[...] = np.abs(other.astype(np.int64) - one.astype(np.int64)) <= allowed.steps
+        else:
+            to[...] = other == one
+    return near
+
+
+def _parts(array: np.ndarray) -> list[np.ndarray]:
+    """An array in pieces, views where it lies in one piece."""
+    return np.array_split(array.reshape(-1), 1 + array.size // _COUNTED_AT_ONCE)
 
 
 def compare(bundle: Bundle, expected: RunResult, got: RunResult) -> CheckResult:
@@ -183,8 +204,8 @@ def _compare(
         if pair.expected.size != got.size:
             what = f"{pair.place.name} has {got.size} values, {reference} makes "
             raise damaged(bundle.model, f"{what}{pair.expected.size}")
-        wanted = pair.expected.reshape(shape).astype(np.int16)
-        gap = np.abs(got.astype(np.int16) - wanted)
+        gap = np.subtract(got, pair.expected.reshape(shape), dtype=np.int16)
+        np.abs(gap, out=gap)
         if pair.mask is not None:
             mask = np.broadcast_to(pair.mask, shape)
             gap, got = gap * mask, got[mask]
@@ -197,7 +218,7 @@ def _compare(
             loose[pair.allowed.why] += 1
         beyond = gap > pair.allowed.steps
         if first is None and beyond.any():
-            first = _difference(bundle, pair, wanted, beyond, got.size)
+            first = _difference(bundle, pair, beyond, got.size)
     return CheckResult(
         reference=reference,
         tensors=tensors,
@@ -211,9 +232,7 @@ def _compare(
     )
 
 
-def _difference(
-    bundle: Bundle, pair: Pair, wanted: np.ndarray, beyond: np.ndarray, elements: int
-) -> Difference:
+def _difference(bundle: Bundle, pair: Pair, beyond: np.ndarray, elements: int) -> Difference:
     index = tuple(int(i) for i in np.argwhere(beyond)[0])
     place = pair.place
     return Difference(
@@ -221,7 +240,7 @@ def _difference(
         index=index,
         group=place.group if place.group < len(bundle.groups) else -1,
         instruction=writer(bundle, place, beyond.shape, index),
-        expected=int(wanted[index]),
+        expected=int(pair.expected.reshape(beyond.shape)[index]),
         got=int(pair.got[index]),
         mismatches=int(np.count_nonzero(beyond)),
         elements=elements,
