@@ -41,6 +41,7 @@ def examined(proto: onnx.ModelProto, where: str) -> Iterator[Findings]:
     declared = _declared(proto.graph)
     weightless = without_weights(proto)
     limits = {"seconds": patience(len(proto.graph.node)), "memory_bytes": MEMORY_BYTES}
+    onnx.defs.has("Conv")  # makes its tables of operators, once, which each child would make again
     with _about(where):
         upgraded = in_child(lambda: _upgraded(weightless, where), **limits)
     converted = onnx.ModelProto.FromString(upgraded) if upgraded else None
