@@ -26,7 +26,7 @@ def main() -> int:
                 top="opu_system",
                 spec=load_hw(options.spec),
                 public=False,
-                fast=options.waves is None,  # writing waves takes most of the time anyway
+                fast=options.fast and not options.waves,  # writing them takes most of the time
                 waves=options.waves.suffix[1:] if options.waves else "",
             )
         )
@@ -45,6 +45,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--retired", type=Path, required=True, help="file for retire records")
     parser.add_argument("--folder", type=Path, required=True, help="where the run may write")
     parser.add_argument("--waves", type=Path, help=".fst or .vcd")
+    parser.add_argument("--fast", action="store_true", help="build longer, for long programs")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 

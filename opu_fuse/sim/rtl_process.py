@@ -41,7 +41,8 @@ class RtlMachine:
     spec: what is built; image: uint8, the window's content at the start (copied). latency
     (cycles) and bytes_per_cycle of the memory: None takes the spec's. waves: .fst or .vcd
     file to write. seed: of whatever is random. cache: folder of built simulators, None for the
-    user's. watchdog: cycles without a retirement; 0 switches it off.
+    user's. watchdog: cycles without a retirement; 0 switches it off. fast: the simulator is built
+    for long programs, which takes three times as long.
     The RTL's own promises are checked all the time; a broken one ends in InternalError.
     A context manager; `window` is the shared memory window, valid until `close`.
     """
@@ -57,6 +58,7 @@ class RtlMachine:
         seed: int = 1,
         cache: Path | None = None,
         watchdog: int = WATCHDOG_RESET,
+        fast: bool = False,
     ) -> None:
         _check_waves(waves)
         self._waves = waves
@@ -79,6 +81,7 @@ class RtlMachine:
                 str(spec.dram.bytes_per_cycle if bytes_per_cycle is None else bytes_per_cycle),
                 *("--seed", str(seed)),
                 *(("--waves", str(self._waves_beside())) if waves else ()),
+                *(("--fast",) if fast else ()),
             ]
             self._child = _start(arguments, self._folder, cache)
         except BaseException:

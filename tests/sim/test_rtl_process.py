@@ -1,5 +1,7 @@
 """What the user reads when RTL simulation cannot start or stops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,10 @@ from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.regmap import ErrorCode
 from opu_fuse.sim.machine_run import MachineStop, stop_error
+from opu_fuse.sim.rtl import RtlRunner
 from opu_fuse.sim.rtl_process import RtlMachine
+from opu_fuse.sim.runner import RtlOptions
+from tests.bundle.sample import HW, sample_bundle
 
 
 def start(**options):
@@ -48,6 +53,17 @@ def test_waves_of_unknown_format_are_refused_before_anything_is_built(tmp_path):
 def test_waves_into_a_missing_folder_are_refused_before_anything_is_built(tmp_path):
     with pytest.raises(RunError, match="the folder for the waves does not exist"):
         start(waves=tmp_path / "absent" / "waves.fst")
+
+
+@pytest.mark.parametrize(("cycles", "fast"), [(2_999_999, False), (3_000_000, True)])
+def test_the_simulator_of_a_long_program_is_built_for_speed(monkeypatch, cycles, fast):
+    asked = {}
+    monkeypatch.setattr("opu_fuse.sim.rtl.RtlMachine", lambda *_, **options: asked.update(options))
+    bundle = sample_bundle()
+    groups = (replace(group, cycles=0) for group in bundle.groups[1:])
+    long = replace(bundle, groups=(replace(bundle.groups[0], cycles=cycles), *groups))
+    RtlRunner(long, HW, RtlOptions())
+    assert asked["fast"] is fast
 
 
 def test_a_stopped_machine_names_reason_place_and_instruction():
