@@ -61,8 +61,8 @@ class Options:
     scales: pow2 or free; keep_float: operators left in floating point, to the host; budget: how
     many times the usual size the network may have; shapes, dims: sizes of dynamic dimensions, by
     input and by their names (`frontend/sizes.py`); reuse_memory: give dead feature maps' memory to
-    later ones (False keeps every tensor for comparing); passes: levels, names and instruments;
-    print_after: stages (or EVERY) whose results are written as text.
+    later ones, none to those on chip only (False stores every tensor for comparing); passes:
+    levels, names and instruments; print_after: stages (or EVERY) whose results are written as text.
     """
 
     strategy: str = DEFAULT_STRATEGY

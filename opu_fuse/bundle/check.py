@@ -94,17 +94,13 @@ def _layout(t: Tensor, hw: HwSpec) -> Iterator[str]:
 
 
 def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
-    """Numbered in order; inputs and outputs are tensors; stage results in the chain."""
-    known = {t.name for t in bundle.tensors}
+    """Numbered in order; stage results in the chain; tensors live while there are groups."""
     posts = sum(len(s.tiles) for s in bundle.segments if isinstance(s, MachineSegment))
     packed = {1, *(mode.px for mode in hw.array.modes)}
     most = posts * hw.buffers.psum.words * hw.word_channels
     for number, group in enumerate(bundle.groups):
         if group.index != number:
             yield f"group {group.index} stands at place {number}"
-        for name in (*group.inputs, *group.outputs):
-            if name not in known:
-                yield f"group {number} ({group.name}) names {name}, which is no tensor"
         for stage in group.stages:
             if not _possible(stage, most) or stage.px not in packed:
                 yield f"group {number} has an impossible stage tensor {stage.name}"
@@ -115,6 +111,18 @@ def _groups(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
     for node, (_, group) in bundle.source_map.items():
         if not -1 <= group < limit:
             yield f"node {node} is in group {group} of {limit}"
+
+
+def _passed_on(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one signature for all checks
+    """Inputs and outputs of groups are tensors, or made by a group and read by a later one."""
+    known = {t.name for t in bundle.tensors}
+    last = {name: group.index for group in bundle.groups for name in group.inputs}
+    for group in bundle.groups:
+        made = {name for name in group.outputs if last.get(name, -1) > group.index}
+        for name in (*group.inputs, *({*group.outputs} - made)):
+            if name not in known:
+                yield f"group {group.index} ({group.name}) names {name}, which is no tensor"
+        known |= made
 
 
 def _possible(stage: StageTensor, most: int) -> bool:
@@ -221,6 +229,7 @@ RULES: tuple[Callable[[Bundle, HwSpec], Iterator[str]], ...] = (
     _memory,
     _tensors,
     _groups,
+    _passed_on,
     _segments,
     host_mistakes,
     _values,

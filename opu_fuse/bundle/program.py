@@ -59,7 +59,7 @@ class StageTensor:
     """A quantised tensor that the post chain makes in stage number `stage` (0 = first of `order`).
 
     pooled: the value is in output coordinates (after POOL) instead of tile coordinates. stored:
-    it is the group's output. pieces: lanes of the channels; px: neighbouring pixels
+    it is the group's output and a `Tensor`. pieces: lanes of the channels; px: neighbouring pixels
     in a word.
     """
 
@@ -90,9 +90,11 @@ class InstructionRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """One bundle. inputs, outputs: tensor names. macs: of the model's Conv and Gemm in it.
-    cycles: predicted; dram_bytes: moved by its loads and stores. instructions: where they are in
-    the program, several ranges when groups interleave."""
+    """One bundle. inputs, outputs: tensor names; an output that is no `Tensor` stays on chip, for
+    groups that follow. macs: of the model's Conv and Gemm in it. cycles: predicted; dram_bytes:
+    moved by its loads and stores. instructions: where they are in the program, several ranges when
+    groups interleave.
+    """
 
     index: int
     name: str

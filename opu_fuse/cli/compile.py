@@ -41,7 +41,8 @@ def compile_(
     keep_tensors: Annotated[
         bool,
         typer.Option(
-            "--keep-tensors", help="do not reuse feature map memory (to compare every tensor)"
+            "--keep-tensors",
+            help="store every feature map, at a place of its own (to compare all)",
         ),
     ] = False,
     level: Annotated[int, typer.Option("-O", min=0, max=3, help="level of the passes")] = 2,
@@ -123,7 +124,11 @@ def compile_(
     for group, companion in done.plan.beside.items():
         out.print(f"beside: {names[companion]}: between the tiles of {names[group]}", markup=False)
     if kept := len(done.plan.kept):
-        out.print(f"on chip: {kept} of {len(names)} groups pass their map to the next one")
+        only = len(done.plan.not_stored)
+        out.print(
+            f"on chip: {kept} of {len(names)} groups pass their map to the next one, "
+            f"{only} of them store nothing"
+        )
     for op in done.partition.host:
         out.print(f"host: {done.dfg[op.node].name}: {op.reason}", markup=False)
     out.print(

@@ -1,6 +1,6 @@
 """A plan -> the program file's contents."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -160,22 +160,17 @@ def _segments(
 
 
 def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tensor]:
-    """Stored values, and every change of view of one under its own name; not those that the host
-    runs: they are values of its own, and their bytes may be given away.
-    """
-    on_host = {n for work in plan.segments if isinstance(work, HostWork) for n in work.nodes}
+    """Stored values and their views."""
     readers: dict[int, list[int]] = {node: [] for node in plan.placements}
     for planned in (parts[0] for parts in plan.layers.values()):
         layer = planned.layer
-        for node in (layer.source, *layer.residuals):
+        for node in {layer.source, *layer.residuals} & readers.keys():
             readers[node].append(group_of[layer.output])
     made = _made(dfg, plan, group_of)
     ends = {follow_views(dfg, o) for o in dfg.outputs}
     last_group = max(group_of.values(), default=BEFORE)
-    for node in dfg.nodes:
-        base = follow_views(dfg, node.index) if node.kind is Kind.CALL else node.index
-        viewed = base != node.index and node.index in on_host
-        if base not in plan.placements or not node.value or viewed:
+    for node, base in _maps(dfg, plan):
+        if base not in plan.placements:
             continue
         place, quant = plan.placements[base], dfg[base].quant
         assert quant is not None
@@ -192,6 +187,19 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
             first_group=first,
             last_group=last_group if base in ends else max(readers[base], default=first),
         )
+
+
+def _maps(dfg: Dfg, plan: Plan) -> Iterator[tuple[Node, int]]:
+    """Values of the machine, and every change of view of one under its own name, with the value
+    itself; not those that the host runs: they are values of its own, and their bytes may be given
+    away.
+    """
+    on_host = {n for work in plan.segments if isinstance(work, HostWork) for n in work.nodes}
+    for node in dfg.nodes:
+        base = follow_views(dfg, node.index) if node.kind is Kind.CALL else node.index
+        viewed = base != node.index and node.index in on_host
+        if base in plan.uses and node.value and not viewed:
+            yield node, base
 
 
 def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
@@ -242,11 +250,22 @@ def _groups(
     ranges: Mapping[int, tuple[InstructionRange, ...]],
 ) -> Iterator[GroupInfo]:
     moved = _moved_bytes(plan, number, hw)
+    on_chip: dict[int, list[int]] = {}  # home -> what groups write to it
+    for group in sorted(plan.not_stored):
+        node = plan.layers[group][0].layer.output
+        on_chip.setdefault(plan.uses[node].place.home, []).append(node)
+    views: dict[int, list[Node]] = {}
+    for node, base in _maps(dfg, plan):
+        if base not in plan.placements:
+            views.setdefault(base, []).append(node)
     numbered = sorted((number[g.index], g) for g in partition.groups if g.index in number)
     for index, group in numbered:
         parts = plan.layers[group.index]
         layer = parts[0].layer
-        reads = (layer.source, *layer.residuals)
+        reads = (
+            *on_chip.get(plan.uses[layer.source].place.home, (layer.source,)),
+            *layer.residuals,
+        )
         yield GroupInfo(
             index=index,
             name=layer.name,
@@ -258,27 +277,31 @@ def _groups(
             macs=layer.macs,
             cycles=round(sum(part.estimate.total_cycles for part in parts)),
             dram_bytes=moved.get(index, 0),
-            stages=tuple(_stages(dfg, parts[0])),
+            stages=tuple(_stages(dfg, parts[0], views)),
             instructions=ranges[index],
         )
 
 
-def _stages(dfg: Dfg, planned: PlannedLayer) -> Iterator[StageTensor]:
-    for interior in planned.layer.interiors:
-        node = dfg[interior.node]
-        channels, rows, cols = feature_shape(node.shape)
-        yield StageTensor(
-            stage=interior.stage,
-            name=node.value,
-            qdq_name=node.tensor,
-            pooled=interior.pooled,
-            stored=interior.node == planned.layer.output,
-            channels=channels,
-            pieces=planned.layer.out_pieces,
-            px=planned.layer.shape.px,
-            rows=rows,
-            cols=cols,
-        )
+def _stages(
+    dfg: Dfg, planned: PlannedLayer, on_chip: Mapping[int, Sequence[Node]]
+) -> Iterator[StageTensor]:
+    """on_chip: values that are not stored, with their views."""
+    layer = planned.layer
+    for interior in layer.interiors:
+        channels, rows, cols = feature_shape(dfg[interior.node].shape)
+        for node in on_chip.get(interior.node, (dfg[interior.node],)):
+            yield StageTensor(
+                stage=interior.stage,
+                name=node.value,
+                qdq_name=node.tensor,
+                pooled=interior.pooled,
+                stored=interior.node == layer.output and interior.node not in on_chip,
+                channels=channels,
+                pieces=layer.out_pieces,
+                px=layer.shape.px,
+                rows=rows,
+                cols=cols,
+            )
 
 
 def _moved_bytes(plan: Plan, number: Mapping[int, int], hw: HwSpec) -> dict[int, int]:

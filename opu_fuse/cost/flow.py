@@ -316,7 +316,9 @@ class _Flow:
             if keep is not None:
                 self._kept_written = self._post_done
                 self._kept.setdefault(keep.node, []).append((row + rows, self._post_done))
-            self._store(work, output, row + rows, blocks * rows * cols * hw.word_bytes)
+            self._buffers[Space.OUTPUT].free[output] = self._post_done
+            if keep is None or keep.stored:
+                self._store(work, output, row + rows, blocks * rows * cols * hw.word_bytes)
         for space, base in (*constants, (Space.PSUM, psum)):
             buffers[space].free[base] = self._post_done
 

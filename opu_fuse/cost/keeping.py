@@ -1,32 +1,42 @@
 """Maps that stay on chip: post writes the outputs of layers into a feature bank, where the layer
 emitted next reads them.
 
-Such a map lies row by row, every row with all its channel blocks.
+Such a map lies row by row, every row with all its channel blocks. Where nobody else reads it, it is
+not stored.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
+from opu_fuse.cost.geometry import Geometry
 from opu_fuse.cost.reading import count_parts
 from opu_fuse.cost.work import Work
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.views import follow_views, values_read
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.decided import Place
+from opu_fuse.layout.decided import DataLayout, Place
 
 MOST_WRITERS = 8
 """Layers whose outputs are concatenated to one map that is kept."""
+MOST_READERS = 8
+"""Layers that read a map that is not stored."""
 _ROW_PITCH = REGISTER[Engine.POST, "keep_row_pitch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """A layer's output is part of the map `node` (a DFG index), from channel block `block` on."""
+    """A layer's output is part of the map `node` (a DFG index), from channel block `block` on.
+    stored: it has to be in memory, too.
+    """
 
     node: int
     layout: Layout
     block: int
+    stored: bool
 
     def registers(self, at: int, block: int, row: int, word: int) -> dict[str, int]:
         """Of post, for an output that begins at a channel block, row and word of a row of the
@@ -41,6 +51,18 @@ class Keep:
         }
 
 
+def count_reads(
+    dfg: Dfg, layout: DataLayout, passes: Iterable[Geometry], on_host: Iterable[int]
+) -> Counter[int]:
+    """How often a stored map and what lies in it are read, by its DFG index: by passes, operators
+    of the host, and the user.
+    """
+    read = [i for found in passes for i in (found.source, *found.residuals)]
+    read += [follow_views(dfg, i) for node in on_host for i in values_read(dfg, node)]
+    read += [follow_views(dfg, i) for i in dfg.outputs]
+    return Counter(layout.join(i).home for i in read)
+
+
 def find_kept(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep | None]:
     """What stays on chip of layers emitted one after the other. A unit of several works (phases, a
     companion) may read such a map but not make one.
@@ -48,7 +70,7 @@ def find_kept(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep | None]:
     found: list[Keep | None] = [None] * len(units)
     for first in range(len(units) if hw.post.keep else 0):
         if found[first] is None:
-            kept = _kept_from(units[first : first + MOST_WRITERS + 1], hw)
+            kept = _kept_from(units[first : first + MOST_WRITERS + MOST_READERS], hw)
             found[first : first + len(kept)] = kept
     return found
 
@@ -56,15 +78,24 @@ def find_kept(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep | None]:
 def _kept_from(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep]:
     """Of the first unit, and those behind it with which it makes the map that is read next."""
     writers: list[Work] = []
-    for (writer, *others), (reader, *_) in pairwise(units):
+    for (writer, *others), (reader, *_) in pairwise(units[: MOST_WRITERS + 1]):
         writers.append(writer)
         if others or writer.source != writers[0].source:
             break
         firsts = _first_blocks(writers, reader.reads)
         if firsts and _fits(writers, reader.reads.layout, hw):
             node, layout = reader.source, reader.reads.layout
-            return [Keep(node=node, layout=layout, block=block) for block in firsts]
+            stored = _readers(units[len(writers) :], node) < writer.readers
+            return [Keep(node=node, layout=layout, block=block, stored=stored) for block in firsts]
     return []
+
+
+def _readers(units: Sequence[Sequence[Work]], node: int) -> int:
+    """Works that read a map one after the other, from the first on. Nothing takes its bank from
+    them: what they load and keep goes into others, and no other work comes between.
+    """
+    found = takewhile(lambda unit: len(unit) == 1 and unit[0].source == node, units)
+    return sum(1 for _ in found)
 
 
 def _first_blocks(writers: Sequence[Work], target: Place) -> list[int]:

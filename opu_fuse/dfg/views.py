@@ -47,3 +47,16 @@ def elements(dfg: Dfg, index: int) -> tuple[int, ...]:
     for operand in dfg[index].operands:
         found += dfg[operand].operands if dfg[operand].kind is Kind.TUPLE else (operand,)
     return tuple(found)
+
+
+def values_read(dfg: Dfg, node: int) -> list[int]:
+    """Non-constant values a call reads, tuples looked through, in operand order."""
+    found: list[int] = []
+    stack = list(reversed(dfg[node].operands))
+    while stack:
+        operand = dfg[stack.pop()]
+        if operand.kind is Kind.TUPLE:
+            stack.extend(reversed(operand.operands))
+        elif operand.kind is not Kind.CONST:
+            found.append(operand.index)
+    return found

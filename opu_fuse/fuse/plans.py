@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from opu_fuse.cost.chunks import OutputRange, output_ranges
 from opu_fuse.cost.flow import Unit
 from opu_fuse.cost.geometry import Geometry, group_geometry
+from opu_fuse.cost.keeping import count_reads
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.work import Work
@@ -57,12 +58,13 @@ class Plans:
         found = {s.group: self._geometry(groups[s.group]) for s in steps if s.group is not None}
         passes = {group: geometry for group, geometry in found.items() if geometry is not None}
         layout = pack(dfg, layout, passes.values(), hw)
-        alone = {group: self._works(layout, g) for group, g in passes.items()}
+        reads = count_reads(dfg, layout, passes.values(), [op.node for op in host])
+        alone = {group: self._works(layout, g, reads) for group, g in passes.items()}
         beside = self._companions(members, alone)
         found_units: list[Unit] = []
         for group, works in alone.items():
             if group in beside:
-                both = (*works, *self._works(layout, passes[beside[group]], beside=True))
+                both = (*works, *self._works(layout, passes[beside[group]], reads, beside=True))
                 found_units.append(Unit(works=both, beside=True))
             elif group not in beside.values():
                 found_units.append(Unit(works=works))
@@ -79,7 +81,12 @@ class Plans:
         return self._geometries[key]
 
     def _works(
-        self, layout: DataLayout, geometry: Geometry, *, beside: bool = False
+        self,
+        layout: DataLayout,
+        geometry: Geometry,
+        read: Mapping[int, int],
+        *,
+        beside: bool = False,
     ) -> tuple[Work, ...]:
         """One per phase."""
         dfg, hw = self._scope.dfg, self._scope.hw
@@ -98,6 +105,7 @@ class Plans:
                 unfold=unfold(shape, hw.array.modes[tile.mode], hw),
                 reads=reads,
                 writes=writes,
+                readers=read[writes.home],
                 apart=phase.apart,
             )
             works.append(work)

@@ -48,6 +48,10 @@ class DataLayout:
     joins: Mapping[int, Join]
     slots: Mapping[int, int] = field(default_factory=dict)
 
+    def join(self, node: int) -> Join:
+        """In which stored value a stored value lies, itself if in no other."""
+        return self.joins.get(node, Join(home=node, block=0))
+
     @property
     def sharers(self) -> frozenset[int]:
         """Values that lie in others, and those in which they lie."""
@@ -56,7 +60,7 @@ class DataLayout:
     def place(self, dfg: Dfg, hw: HwSpec, node: int) -> Place:
         """Of a stored value, by DFG index (never a change of view)."""
         channels, rows, cols = feature_shape(dfg[node].shape)
-        pieces, join = self.lanes[node].pieces, self.joins.get(node, Join(home=node, block=0))
+        pieces, join = self.lanes[node].pieces, self.join(node)
         layout = Layout(
             channels=channels,
             rows=rows,

@@ -70,7 +70,7 @@ class Emitter:
     def layer(self, job: Job, keep: Keep | None = None) -> Iterator[Step]:
         """All steps of one layer. keep: the map on chip that its output is part of."""
         banks = self._banks[Space.FEATURE]
-        tiles, rows = walk(job.work), job.source.layout.rows
+        tiles, rows = walk(job.work), job.work.reads.layout.rows
         first = rows
         there = banks.find(job.layer.source) is not None
         if keep is not None and not there and count_parts(job.work, banks.banks) == banks.banks:
@@ -98,12 +98,12 @@ class Emitter:
 
     def _load_rows(self, job: Job, first: int, behind: int) -> Step:
         """Bring rows of a layer's input to their place in the whole map."""
-        layout = job.source.layout
+        layout = job.work.reads.layout
         base, _ = self._banks[Space.FEATURE].take(job.layer.source)
         return self._load(
             job,
             Space.FEATURE,
-            job.source.offset + layout.word_at(0, first) * layout.word,
+            job.loaded.offset + layout.word_at(0, first) * layout.word,
             base + first * layout.row_words * layout.blocks,
             run=layout.row_words,
             rows=layout.blocks,
@@ -209,7 +209,7 @@ class Emitter:
         """Bring the input under a mid tile into a feature bank, unless the map was kept there.
         Returns its base and the compute registers of its geometry.
         """
-        shape, layout = job.layer.shape, job.source.layout
+        shape, layout = job.layer.shape, job.work.reads.layout
         read = window(job.work, chunk, mid)
         kept = self._banks[Space.FEATURE].find(job.layer.source)
         if kept is not None:
@@ -220,7 +220,7 @@ class Emitter:
             if not held:
                 part = read.part
                 yield self._load_part(
-                    job, Space.FEATURE, job.source, base, part.blocks, part.rows, part.words
+                    job, Space.FEATURE, job.loaded, base, part.blocks, part.rows, part.words
                 )
         return base, {
             **where,
@@ -357,8 +357,9 @@ class Emitter:
                     },
                     (mid[0], mid[3], row + y, col + x, out.block + at),
                 )
-            for registers in stores(job, base, rect, out.block + at, blocks):
-                yield self._step(job, Engine.STORE, "store", registers)
+            if job.output is not None:
+                for registers in stores(job, job.output, base, rect, out.block + at, blocks):
+                    yield self._step(job, Engine.STORE, "store", registers)
 
     def _load_table(self, job: Job) -> Iterator[Step]:
         """Bring the layer's tables. Returns the post registers."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from opu_fuse.cost.work import Work
+from opu_fuse.errors import InternalError
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.layout import Layout
 from opu_fuse.schedule.layer import Layer
@@ -33,14 +34,23 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A tiled layer, as a piece of work, and where the maps lie that it touches."""
+    """A tiled layer, as a piece of work, and where the maps lie that it touches. source, output:
+    None of maps that are on chip only.
+    """
 
     planned: PlannedLayer
     work: Work
-    source: Placement
+    source: Placement | None
     residuals: tuple[Placement, ...]
-    output: Placement
+    output: Placement | None
 
     @property
     def layer(self) -> Layer:
         return self.planned.layer
+
+    @property
+    def loaded(self) -> Placement:
+        """Where the input lies. InternalError for one that is on chip only."""
+        if self.source is None:
+            raise InternalError("schedule", f"{self.layer.name} loads a map that is on chip only")
+        return self.source

@@ -58,9 +58,15 @@ class Layer(Geometry):
         return tuple(s.node for s in self.stages if s.stage is Stage.TABLE)
 
     def work(
-        self, tile: Tile, ranges: tuple[OutputRange, ...], unfold: int, reads: Place, writes: Place
+        self,
+        tile: Tile,
+        ranges: tuple[OutputRange, ...],
+        unfold: int,
+        reads: Place,
+        writes: Place,
+        readers: int,
     ) -> Work:
-        """With its tile, and the places of its source and its output."""
+        """With its tile, the places of its source and its output, and who reads that (`Work`)."""
         return Work(
             shape=self.shape,
             source=self.source,
@@ -71,5 +77,6 @@ class Layer(Geometry):
             unfold=unfold,
             reads=reads,
             writes=writes,
+            readers=readers,
             apart=self.phase.apart,
         )

@@ -1,11 +1,13 @@
 """The schedule of a tiled model: places in memory, instructions with tokens, proved."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
-from opu_fuse.cost.keeping import find_kept
+from opu_fuse.cost.keeping import Keep, count_reads, find_kept
+from opu_fuse.cost.work import Work
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.encoding import decode_with_positions, encode
@@ -50,7 +52,8 @@ class HostWork:
 class Plan:
     """layers: group index -> planned layers, one per phase (groups of views only have none);
     beside: group -> the one whose instructions come between its own; placements: DFG index -> place
-    in memory; uses: their live ranges; layout, memory: what they follow from.
+    in memory, of all but those that are on chip only; uses: of all; layout, memory: what they
+    follow from.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
@@ -75,10 +78,35 @@ class Plan:
             if x.engine is Engine.POST and x.post["keep"]
         )
 
+    @property
+    def not_stored(self) -> frozenset[int]:
+        """Groups whose output is on chip only."""
+        made = {group: parts[0].layer.output for group, parts in self.layers.items()}
+        return frozenset(group for group, node in made.items() if node not in self.placements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unit:
+    """Layers between which nothing else runs, with their works. group: of the first."""
+
+    group: int
+    layers: tuple[PlannedLayer, ...]
+    works: tuple[Work, ...]
+    keep: Keep | None = None
+
 
 def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True) -> Plan:
-    """Places in memory and instructions. Raises DoesNotFit when the window exceeds the DRAM."""
-    constants, uses = tiling.constants_bytes, tiling.uses
+    """Places in memory and instructions. reuse_memory=False: every map is stored, at a place of its
+    own. Raises DoesNotFit when the window exceeds the DRAM.
+    """
+    constants = tiling.constants_bytes
+    units = _units(dfg, tiling, hw)
+    on_chip = {
+        unit.works[0].writes.home
+        for unit in chain.from_iterable(units)
+        if reuse_memory and unit.keep and not unit.keep.stored
+    }
+    uses = {node: use for node, use in tiling.uses.items() if use.place.home not in on_chip}
     memory = plan_memory(_live_ranges(uses.values()), reuse=reuse_memory)
     placements = {}
     for node, use in uses.items():
@@ -88,17 +116,14 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     program_offset = align(constants + memory.total_bytes)
     emitted: list[MachineProgram | HostWork] = []
     at = program_offset
-    for segment in tiling.segments:
+    for segment, found in zip(tiling.segments, units, strict=True):
         if not segment.machine:
             emitted.append(
                 HostWork(nodes=tuple(t.node for t in segment.steps if t.node is not None))
             )
             continue
-        groups = [
-            t.group for t in segment.steps if t.group is not None and t.group in tiling.layers
-        ]
-        if groups:
-            program = _emit(tiling, groups, placements, hw, at)
+        if found:
+            program = _emit(found, tiling.beside, placements, hw, at)
             emitted.append(program)
             at = align(at + 4 * len(program.words))
     window = align(at, 4096)
@@ -112,7 +137,7 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     return Plan(
         layers=tiling.layers,
         beside=tiling.beside,
-        uses=uses,
+        uses=tiling.uses,
         placements=placements,
         layout=tiling.layout,
         segments=tuple(emitted),
@@ -139,9 +164,30 @@ def _live_ranges(uses: Iterable[TensorUse]) -> list[LiveRange]:
     ]
 
 
+def _units(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> list[list[_Unit]]:
+    """What is emitted for every segment, in its order; nothing for those of the host."""
+    layers, steps = tiling.layers, [t for segment in tiling.segments for t in segment.steps]
+    on_host = [t.node for t in steps if t.node is not None]
+    reads = count_reads(dfg, tiling.layout, [parts[0].layer for parts in layers.values()], on_host)
+    companions = set(tiling.beside.values())
+    found = []
+    for segment in tiling.segments:
+        units = []
+        for group in (t.group for t in segment.steps):
+            if group is None or group not in layers or group in companions:
+                continue
+            pair = (group, tiling.beside[group]) if group in tiling.beside else (group,)
+            parts = tuple(part for g in pair for part in layers[g])
+            works = tuple(_work(part, tiling.uses, reads) for part in parts)
+            units.append(_Unit(group=group, layers=parts, works=works))
+        kept = find_kept([unit.works for unit in units], hw)
+        found.append([replace(u, keep=keep) for u, keep in zip(units, kept, strict=True)])
+    return found
+
+
 def _emit(
-    tiling: Tiling,
-    groups: Sequence[int],
+    units: Sequence[_Unit],
+    beside: Collection[int],
     placements: Mapping[int, Placement],
     hw: HwSpec,
     program_offset: int,
@@ -151,18 +197,12 @@ def _emit(
     spec_hash = hw.spec_hash
     halves = {"hash_lo": spec_hash & ((1 << HASH_HALF) - 1), "hash_hi": spec_hash >> HASH_HALF}
     steps = [Step(instruction=emitter.instruction(Engine.FETCH, "check", halves), group=OUTSIDE)]
-    companions = set(tiling.beside.values())
-    alone = [g for g in groups if g not in companions]
-    together = [[g, tiling.beside[g]] if g in tiling.beside else [g] for g in alone]
-    units = [
-        [_job(p, tiling, placements) for g in pair for p in tiling.layers[g]] for pair in together
-    ]
-    kept = find_kept([[job.work for job in unit] for unit in units], hw)
-    for group, unit, keep in zip(alone, units, kept, strict=True):
-        if group in tiling.beside:
-            steps.extend(emitter.side_by_side(*unit))
+    for unit in units:
+        jobs = [_job(*both, placements) for both in zip(unit.layers, unit.works, strict=True)]
+        if unit.group in beside:
+            steps.extend(emitter.side_by_side(*jobs))
         else:
-            steps.extend(step for job in unit for step in emitter.layer(job, keep))
+            steps.extend(step for job in jobs for step in emitter.layer(job, unit.keep))
     steps.append(Step(instruction=emitter.instruction(Engine.FETCH, "end", {}), group=OUTSIDE))
     plain = [s.instruction for s in steps]
     conflicts = latest_conflicts(plain, hw)
@@ -181,13 +221,23 @@ def _emit(
     )
 
 
-def _job(planned: PlannedLayer, tiling: Tiling, placements: Mapping[int, Placement]) -> Job:
-    layer, uses = planned.layer, tiling.uses
-    reads, writes = uses[layer.source].place, uses[layer.output].place
+def _work(planned: PlannedLayer, uses: Mapping[int, TensorUse], reads: Mapping[int, int]) -> Work:
+    layer, writes = planned.layer, uses[planned.layer.output].place
+    return layer.work(
+        planned.tile,
+        planned.ranges,
+        planned.unfold,
+        uses[layer.source].place,
+        writes,
+        reads[writes.home],
+    )
+
+
+def _job(planned: PlannedLayer, work: Work, placements: Mapping[int, Placement]) -> Job:
     return Job(
         planned=planned,
-        work=layer.work(planned.tile, planned.ranges, planned.unfold, reads, writes),
-        source=placements[layer.source],
-        residuals=tuple(placements[node] for node in layer.residuals),
-        output=placements[layer.output],
+        work=work,
+        source=placements.get(work.source),
+        residuals=tuple(placements[node] for node in work.residuals),
+        output=placements.get(work.output),
     )

@@ -6,29 +6,31 @@ from itertools import pairwise
 from opu_fuse.cost.reading import Rect
 from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.hw.instruction import split_address
-from opu_fuse.schedule.job import Job
+from opu_fuse.schedule.job import Job, Placement
 from opu_fuse.schedule.registers import transfer_shape
 
 
-def stores(job: Job, base: int, rect: Rect, block: int, blocks: int) -> Iterator[dict[str, int]]:
+def stores(
+    job: Job, to: Placement, base: int, rect: Rect, block: int, blocks: int
+) -> Iterator[dict[str, int]]:
     """Of channel blocks block .. block + blocks - 1, whose words begin at `base` of the output
     buffer: one store, more where the first or last block shares its words with a neighbour.
     """
-    low, high = job.output.skips
-    last, end = job.output.layout.blocks - 1, block + blocks
+    low, high = to.skips
+    last, end = to.layout.blocks - 1, block + blocks
     shared = ((1, low), (last, high))
     cuts = {block, end, *(at for at, skip in shared if skip and block < at < end)}
     words = rect[1] * ceil_div(rect[3], job.layer.shape.px)
     for at, after in pairwise(sorted(cuts)):
         skips = low * (at == 0), high * (after == last + 1)
-        yield _store(job, base + (at - block) * words, rect, at, after - at, skips)
+        yield _store(job, to, base + (at - block) * words, rect, at, after - at, skips)
 
 
 def _store(
-    job: Job, src: int, rect: Rect, block: int, blocks: int, skips: tuple[int, int]
+    job: Job, to: Placement, src: int, rect: Rect, block: int, blocks: int, skips: tuple[int, int]
 ) -> dict[str, int]:
     (up_y, up_x), phase = job.layer.shape.upsample, job.layer.phase
-    layout, px = job.output.layout, job.layer.shape.px
+    layout, px = to.layout, job.layer.shape.px
     row, rows, col, cols = rect
     first = layout.word_at(
         block,
@@ -38,7 +40,7 @@ def _store(
     pitch = phase.apart[0] * layout.row_words
     transfer = (ceil_div(cols, px), rows, pitch, blocks, layout.block_words)
     return {
-        **split_address(job.output.offset + first * layout.word),
+        **split_address(to.offset + first * layout.word),
         "src": src,
         **transfer_shape(*transfer, joins=(up_y, up_x) == phase.apart == (1, 1)),
         "word_gap": phase.apart[1] - 1,

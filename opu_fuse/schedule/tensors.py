@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from opu_fuse.dfg.graph import Dfg, Kind
-from opu_fuse.dfg.views import follow_views
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.dfg.views import follow_views, values_read
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import DataLayout, Place
 from opu_fuse.schedule.layer import Layer
@@ -66,16 +66,3 @@ def tensor_uses(
         )
         for node in sorted(machine)
     }
-
-
-def values_read(dfg: Dfg, node: int) -> list[int]:
-    """Non-constant values a call reads, tuples looked through, in operand order."""
-    found: list[int] = []
-    stack = list(reversed(dfg[node].operands))
-    while stack:
-        operand = dfg[stack.pop()]
-        if operand.kind is Kind.TUPLE:
-            stack.extend(reversed(operand.operands))
-        elif operand.kind is not Kind.CONST:
-            found.append(operand.index)
-    return found

@@ -28,7 +28,9 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
         f"bytes; feature maps behind them, {memory.total_bytes} bytes; programs from "
         f"{plan.program_offset:#x}"
     )
-    for node, use in sorted(plan.uses.items(), key=lambda item: plan.placements[item[0]].offset):
+    places = plan.placements
+    for node in sorted(places, key=lambda node: places[node].offset):
+        use = plan.uses[node]
         y = use.place.layout
         first = "the start" if use.first == BEFORE else f"step {use.first}"
         yield (
@@ -66,4 +68,5 @@ def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
 
 
 def _at(dfg: Dfg, plan: Plan, node: int) -> str:
-    return f"{dfg[node].name} at {plan.placements[node].offset:#x}"
+    place = plan.placements.get(node)
+    return f"{dfg[node].name} {f'at {place.offset:#x}' if place else 'on chip'}"

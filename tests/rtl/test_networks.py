@@ -6,6 +6,7 @@ import pytest
 from opu_fuse import zoo
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
+from opu_fuse.sim.compare import compare
 from tests.rtl.session import hold_rtl_against_functional
 
 pytestmark = pytest.mark.rtl
@@ -22,8 +23,9 @@ def machine():
     return load_hw("opu-tiny")
 
 
-def compiled(name, hw):
-    options = Options(reuse_memory=False)  # so that every stored tensor can be compared at the end
+def compiled(name, hw, *, reuse_memory=False):
+    """reuse_memory=False: every tensor that a group makes can be compared at the end."""
+    options = Options(reuse_memory=reuse_memory)
     return Program(bundle=compile_model(zoo.build(name), hw, options).bundle, hw=hw)
 
 
@@ -41,6 +43,17 @@ def test_network_on_rtl_has_the_functional_engines_bits(name, machine, rng):
     functional = program.run(inputs, capture=True)
     rtl = program.run(inputs, engine="rtl", capture=True)
     hold_rtl_against_functional(program.bundle, functional, rtl)
+
+
+def test_maps_that_are_on_chip_only_have_the_same_bits(machine, rng):
+    program = compiled("tiny_residual", machine, reuse_memory=True)
+    stored = {r.group for r in program.run(engine="cycle").trace if r.engine == "store"}
+    assert stored < {g.index for g in program.bundle.groups}, "every group stores"
+    inputs = inputs_of(program, rng, samples=2)
+    functional, rtl = (program.run(inputs, engine=e, capture=True) for e in ("functional", "rtl"))
+    found = compare(program.bundle, functional, rtl)
+    assert found.passed, found.first
+    assert rtl.counters["cycles"] == 2 * program.run(engine="cycle").counters["cycles"]
 
 
 def test_loading_overlaps_computing(machine, rng):

@@ -310,7 +310,7 @@ def _planned(hw: HwSpec, layer: Layer, tile: Tile, estimate: Estimate, **places:
 def _work(hw: HwSpec, layer: Layer, tile: Tile, x: Layout, y: Layout) -> Work:
     reads, writes = (Place(layout=at, home=i, block=0) for i, at in enumerate((x, y)))
     across = unfold(layer.shape, hw.array.modes[tile.mode], hw)
-    return layer.work(tile, output_ranges(layer.shape, tile, hw), across, reads, writes)
+    return layer.work(tile, output_ranges(layer.shape, tile, hw), across, reads, writes, 1)
 
 
 def _names(hw: HwSpec, order: tuple[Stage, ...], *, product=False) -> tuple[str, ...]:

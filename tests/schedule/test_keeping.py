@@ -1,4 +1,6 @@
-"""Small maps stay on chip: the next layer reads them where post has put them."""
+"""Small maps stay on chip: the next layer reads them where post has put them. Where nobody else
+reads them they are not stored.
+"""
 
 from dataclasses import replace
 
@@ -10,11 +12,15 @@ from hypothesis import strategies as st
 from opu_fuse.errors import InternalError
 from opu_fuse.hw.isa import Engine, parameters_of
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import compile_model
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.report.tables import check_lines
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.proofs import prove_no_race
+from opu_fuse.sim.compare import check, compare
 from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.sim.engine import run
+from opu_fuse.sim.ports import noise
 from opu_fuse.units.base import Space
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
@@ -56,13 +62,17 @@ def compiled(model, hw):
 
 def feature_loads(found, program):
     """Names of the groups that load features."""
-    names = {g: parts[0].layer.name for g, parts in found.plan.layers.items()}
+    layers = {g: parts[0].layer.name for g, parts in found.plan.layers.items()}
     steps = zip(program.instructions, program.groups, strict=True)
-    return [names[g] for x, g in steps if (x.engine, x.opcode) == (Engine.LOAD, "feature")]
+    return [layers[g] for x, g in steps if (x.engine, x.opcode) == (Engine.LOAD, "feature")]
+
+
+def names(found, groups):
+    return [found.plan.layers[g][0].layer.name for g in sorted(groups)]
 
 
 def kept(found):
-    return [found.plan.layers[g][0].layer.name for g in sorted(found.plan.kept)]
+    return names(found, found.plan.kept)
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -148,28 +158,94 @@ def plain(net, x):
     return net.conv(net.conv(x, "first", out=8, kernel=1), "second", out=8, kernel=1)
 
 
+def added_later(net, x):
+    first = net.conv(x, "first", out=8, kernel=1)
+    y = net.conv(net.conv(first, "second", out=8, kernel=1), "third", out=8, kernel=1)
+    return net.add(y, first, "sum")
+
+
 ONE_BANK = replace(
     TINY, buffers=replace(TINY.buffers, feature=replace(TINY.buffers.feature, banks=1))
 )
 CASES = {
-    "read twice": (branch, TINY, 1),
-    "larger than a bank": (too_large, TINY, 0),
-    "words shared with a neighbour": (shared_words, MACHINES["opu-1024"], 1),
-    "a word of two layers": (grown, MACHINES["opu-1024"], 1),
-    "concatenated": (fire, MACHINES["opu-1024"], 4),
-    "concatenated, not in one go": (interrupted, MACHINES["opu-1024"], 1),
-    "one bank": (plain, ONE_BANK, 0),
-    "a machine without": (plain, replace(TINY, post=replace(TINY.post, keep=False)), 0),
-    "the usual": (plain, TINY, 1),
+    "read twice": (branch, TINY, 1, 1),
+    "larger than a bank": (too_large, TINY, 0, 0),
+    "words shared with a neighbour": (shared_words, MACHINES["opu-1024"], 1, 0),
+    "a word of two layers": (grown, MACHINES["opu-1024"], 1, 0),
+    "concatenated": (fire, MACHINES["opu-1024"], 4, 4),
+    "concatenated, not in one go": (interrupted, MACHINES["opu-1024"], 1, 1),
+    "one bank": (plain, ONE_BANK, 0, 0),
+    "a machine without": (plain, replace(TINY, post=replace(TINY.post, keep=False)), 0, 0),
+    "added later": (added_later, TINY, 2, 1),
+    "the usual": (plain, TINY, 1, 1),
 }
 
 
-@pytest.mark.parametrize(("build", "hw", "count"), CASES.values(), ids=CASES)
-def test_what_cannot_stay_goes_through_memory(build, hw, count, rng):
+@pytest.mark.parametrize(("build", "hw", "count", "only"), CASES.values(), ids=CASES)
+def test_what_cannot_stay_goes_through_memory(build, hw, count, only, rng):
     net = Net("case", seed=3)
-    found, _ = compiled(net.finish(build(net, net.input("x", (1, 8, 9, 9)))), hw)
+    model = net.finish(build(net, net.input("x", (1, 8, 9, 9))))
+    found = compile_model(model, hw)
     assert len(found.plan.kept) == count, kept(found)
+    assert len(found.plan.not_stored) == only, names(found, found.plan.not_stored)
     assert_exact(found, hw, rng, ORDERS)
+    everything = compile_model(model, hw, Options(reuse_memory=False))
+    assert everything.plan.kept == found.plan.kept
+    assert not everything.plan.not_stored
+
+
+@pytest.mark.parametrize("elsewhere", ["the user", "the host"])
+def test_what_is_read_outside_the_machine_is_stored(elsewhere, rng):
+    net = Net("case", seed=3)
+    first = net.conv(net.input("x", (1, 8, 9, 9)), "first", out=8, kernel=1)
+    other = net.sigmoid(first, "sigmoid") if elsewhere == "the host" else first
+    found = compile_model(net.finish(net.conv(first, "second", out=8, kernel=1), other=other), TINY)
+    assert kept(found) == ["first"]
+    assert not found.plan.not_stored
+    assert_exact(found, TINY, rng, ORDERS)
+
+
+def test_what_only_the_next_layer_reads_is_not_stored():
+    model = chain(13, 7)
+    found, program = compiled(model, TINY)
+    groups = set(found.plan.layers)
+    only = [name.split()[0] for name in names(found, found.plan.not_stored)]
+    assert only == ["first", "second", "fourth", "fifth"], (
+        "third is added later, last is the output"
+    )
+    steps = zip(program.instructions, program.groups, strict=True)
+    assert {g for x, g in steps if x.engine is Engine.STORE} == groups - found.plan.not_stored
+    everything = compile_model(model, TINY, Options(reuse_memory=False))
+    before, now = (run_cycle(c.bundle, TINY).counters for c in (everything, found))
+    maps = {t.name: t.layout.size_bytes for t in everything.bundle.tensors}
+    gone = maps.keys() - {t.name for t in found.bundle.tensors}
+    saved = before["dram_bytes_written"] - now["dram_bytes_written"]
+    assert saved == sum(maps[name] for name in gone) > 0
+    assert now["dram_bytes_read"] < before["dram_bytes_read"], "fewer instruction words"
+    assert now["cycles"] < before["cycles"]
+
+
+def test_a_check_looks_at_maps_on_chip_and_counts_those_that_a_run_cannot_show():
+    found, _ = compiled(chain(13, 7), TINY)
+    inputs = noise(found.bundle)
+    result = run(found.bundle, TINY, inputs, capture=True)
+    whole = check(found.bundle, inputs, result)
+    assert whole.passed
+    assert not whole.uncompared
+    stored = {t.name for t in found.bundle.tensors}
+    on_chip = {name for g in found.bundle.groups for name in g.outputs} - stored
+    assert len(on_chip) == 4
+    assert on_chip <= result.tensors.keys()
+    for name in on_chip:
+        wrong = {**result.tensors, name: result.tensors[name] ^ 1}
+        assert not check(found.bundle, inputs, replace(result, tensors=wrong)).passed, name
+    memory = {name: value for name, value in result.tensors.items() if name in stored}
+    from_memory = replace(result, engine="rtl", tensors=memory)
+    held = compare(found.bundle, result, from_memory)
+    assert held.passed
+    assert held.tensors == len(stored) + len(result.outputs)
+    assert on_chip <= set(held.uncompared)
+    assert any("on chip" in line for line in check_lines(held))
 
 
 def test_rows_longer_than_a_register_counts_go_through_memory():
