@@ -40,8 +40,10 @@ typedef struct {
     uint32_t pc;     /* index of the program's word */
 } opu_error;
 
+/* The low half first: CYCLES_HI belongs to the CYCLES_LO that was read last. */
 static inline uint64_t opu_read64(const opu_device *device, uint32_t low) {
-    return (uint64_t)OPU_READ(device, low + 4u) << 32 | OPU_READ(device, low);
+    const uint32_t below = OPU_READ(device, low);
+    return (uint64_t)OPU_READ(device, low + 4u) << 32 | below;
 }
 
 static inline void opu_write64(const opu_device *device, uint32_t low, uint64_t value) {

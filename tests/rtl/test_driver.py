@@ -14,9 +14,12 @@ STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pedantic"
 MODEL = r"""
 #include <stdio.h>
 #include <stdint.h>
+#include "opu_regs.h"
 static uint32_t registers[64];
+static uint32_t cycles_above;
 static int polls;
 static uint32_t model_read(uint32_t offset) {
+    if (offset == OPU_CYCLES_LO) registers[OPU_CYCLES_HI / 4] = cycles_above;
     if (offset == 0x14 && polls && !--polls) registers[5] = registers[8] ? 4 : 2;
     return registers[offset / 4];
 }
@@ -55,7 +58,7 @@ int main(void) {
     registers[7] = 2;
     SHOW(opu_acknowledge(&d));
     opu_stop(&d);
-    registers[18] = 5; registers[19] = 1;
+    registers[18] = 5; cycles_above = 1;
     printf("%llx %s\n", (unsigned long long)opu_cycles(&d), opu_error_text(1000));
     return 0;
 }
