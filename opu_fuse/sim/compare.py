@@ -100,7 +100,7 @@ def _filled(pairs: Sequence[Pair], sample: int) -> dict[str, np.ndarray]:
     """
     found = {}
     for pair in pairs:
-        wanted, got = pair.expected[sample], pair.got[sample]
+        wanted, got = pair.expected[sample, ...], pair.got[sample, ...]
         if pair.mask is not None:
             got = np.where(pair.mask.reshape(got.shape), got, wanted.reshape(got.shape))
         found[pair.place.qdq_name] = got.reshape(wanted.shape)
@@ -187,7 +187,7 @@ def compare(bundle: Bundle, expected: RunResult, got: RunResult) -> CheckResult:
 def _bits(array: np.ndarray) -> np.ndarray:
     """int8 as it is; other types as their bytes, so that equal means equal bits."""
     if array.dtype == np.int8:
-        return array
+        return np.atleast_1d(array)
     return np.ascontiguousarray(array).view(np.uint8)
 
 

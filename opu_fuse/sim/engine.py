@@ -237,7 +237,8 @@ class _Job:
             self.outputs.setdefault(port.name, []).append(found)
         if self.capture:
             for name, value in values.seen.items():
-                self.tensors.setdefault(name, []).append(value)
+                one = value.ndim and value.shape[0] == 1  # or it has no axis of samples yet
+                self.tensors.setdefault(name, []).append(value if one else value[np.newaxis])
 
     def _machine_segment(
         self, index: int, segment: MachineSegment, sample: int

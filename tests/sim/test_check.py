@@ -101,6 +101,30 @@ def test_free_scales_may_be_one_step_off_for_each_operator(by, passed):
     assert found.loose == {SCALES: 2}, "a relu with one scale rounds nothing, nor does the input"
 
 
+@pytest.mark.parametrize("samples", [1, 3])
+def test_values_without_an_axis_of_samples_are_compared_too(samples):
+    """The host rounds a matrix and a single number beside a map that differs by a step."""
+    text = f"""{HEADER} g (float[1,8,6,7] x) => (float[1,8,1,1] y, float[8,42] m, float t)
+        <float f = {{0.03}}, int8 z = {{1}}, int64[2] n = {{8, 42}}> {{
+        a = QuantizeLinear(x, f, z)  b = DequantizeLinear(a, f, z)  c = GlobalAveragePool(b)
+        e = QuantizeLinear(c, f, z)  y = DequantizeLinear(e, f, z)  r = Reshape(x, n)
+        s = Sin(r)  p = QuantizeLinear(s, f, z)  m = DequantizeLinear(p, f, z)
+        u = ReduceMax<keepdims = 0>(m)  v = QuantizeLinear(u, f, z)
+        t = DequantizeLinear(v, f, z) }}"""
+    program = opu_fuse.compile(onnx.parser.parse_model(text), HW)
+    inputs = {"x": np.concatenate([*noise(program.bundle).values()] * samples)}
+    result = program.run(inputs, capture=True)
+    assert check(program.bundle, inputs, result).passed
+    assert {(samples, 8, 42), (samples,)} <= {a.shape for a in result.tensors.values()}
+
+    def moved(by: int):
+        tensors = {n: a + np.int8(by * (a.ndim == 4)) for n, a in result.tensors.items()}
+        return check(program.bundle, inputs, replace(result, tensors=tensors))
+
+    assert moved(1).mismatches
+    assert not moved(2).passed
+
+
 def test_nothing_quantised_is_no_failure_and_nothing_shown_is_one():
     found = checked(ON_HOST)
     assert found.passed
