@@ -313,10 +313,8 @@ def _weight_override(
     assert x is not None
     assert w is not None
     x_scale = chosen[x.name or ""]
-    if pow2:
-        rows = weight_scales(node, x_scale=x_scale, y_scale=chosen[y.name or ""])
-    else:
-        rows = roomy_scales(node, x_scale=x_scale)
+    scales = weight_scales if pow2 else roomy_scales
+    rows = scales(node, x_scale=x_scale, y_scale=chosen[y.name or ""])
     axis = {"axis": filter_axis(node)}
     return w.name or "", [_override(s) | axis for s in (() if rows is None else rows)]
 

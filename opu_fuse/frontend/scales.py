@@ -150,29 +150,38 @@ def weight_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarra
     step = max(_BLOCK // rows.shape[1], 1)
     scales = np.concatenate([_row_scales(rows[i : i + step]) for i in range(0, len(rows), step)])
     dead = scales == 0.0
-    least = np.full(len(rows), y_scale / x_scale * 2.0**-MAX_SHIFT)
+    least = np.full(len(rows), _least_scale(x_scale, y_scale))
     if bias is not None:
-        least = np.maximum(least, np.abs(bias.astype(np.float64)) / (x_scale * BIAS_LIMIT))
+        least = np.maximum(least, _scale_with_room(bias, x_scale))
     least = np.exp2(np.ceil(np.log2(least)))
     # A channel without weights is its bias alone: the finest scale keeps it best.
     return np.where(dead, least, np.maximum(scales, least))
 
 
-def roomy_scales(node: ir.Node, *, x_scale: float) -> np.ndarray | None:
+def roomy_scales(node: ir.Node, *, x_scale: float, y_scale: float) -> np.ndarray | None:
     """Any scales of a convolution's or Gemm's weight, float64 [output channels]: those of its
-    largest values, larger where the bias would not leave room in an accumulator. None where there
-    is room everywhere.
+    largest values, larger where the bias would not leave room in an accumulator, or where the
+    weights are so small that no result shows them. None where there is neither.
     """
     weight, bias = constant(node.inputs[1]), constant(operand(node, 2))
-    if weight is None or bias is None:
+    if weight is None:
         return None
-    rows = np.moveaxis(weight, filter_axis(node), 0).reshape(len(bias), -1)
+    weight = np.moveaxis(weight, filter_axis(node), 0)
+    rows = weight.reshape(len(weight), -1)
     scales = np.abs(rows).max(axis=1, initial=0.0).astype(np.float64) / 127.0
-    least = np.abs(bias.astype(np.float64)) / (x_scale * BIAS_LIMIT)
-    if np.all(least <= scales):
-        return None
-    found = np.maximum(scales, least)
-    return np.where(found > 0.0, found, 1.0)
+    room = 0.0 if bias is None else _scale_with_room(bias, x_scale)
+    least = np.maximum(room, _least_scale(x_scale, y_scale))
+    return None if np.all(least <= scales) else np.maximum(scales, least)
+
+
+def _scale_with_room(bias: np.ndarray, x_scale: float) -> np.ndarray:
+    """Of a channel's weights, at the least: so that its bias fits an accumulator."""
+    return np.abs(bias.astype(np.float64)) / (x_scale * BIAS_LIMIT)
+
+
+def _least_scale(x_scale: float, y_scale: float) -> float:
+    """Of weights: sums of finer products would be shifted out."""
+    return y_scale / x_scale * 2.0**-MAX_SHIFT
 
 
 def _row_scales(rows: np.ndarray) -> np.ndarray:

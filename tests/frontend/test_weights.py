@@ -10,6 +10,7 @@ from opu_fuse import pipeline, zoo
 from opu_fuse.frontend import weights
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.load import load_hw
+from opu_fuse.sim.compare import check
 from tests.frontend.conftest import parse
 
 
@@ -74,3 +75,18 @@ def test_a_weight_beside_a_large_bias_leaves_it_room_in_the_accumulator(scales, 
     program = pipeline.compile(model, load_hw("opu-tiny"), scales=scales, calibration=x)
     (found,) = program.run(x).outputs.values()
     assert abs(found[:, 1] - 60.0).max() < 0.5
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+def test_a_channel_of_next_to_nothing_beside_one_that_needs_room(scales, rng):
+    """Training leaves weights, and biases, below all that float32 divides by 127."""
+    w = rng.standard_normal((3, 4, 3, 3)).astype(np.float32)
+    w[1] *= 1e-44
+    w[2] *= 2.0**-33
+    text = "net (float[1, 4, 8, 8] x) => (float[1, 3, 6, 6] y) { y = Conv(x, w, b) }"
+    model = parse(text, w=w, b=np.array([0.5, 1e-41, 6.0], np.float32))
+    x = {"x": rng.uniform(size=(4, 4, 8, 8)).astype(np.float32)}
+    program = pipeline.compile(model, load_hw("opu-tiny"), scales=scales, calibration=x)
+    result = program.run(x, capture=True)
+    assert check(program.bundle, x, result).passed
+    assert abs(result.outputs["y"][:, 1:] - [[[0.0]], [[6.0]]]).max() < 0.1
