@@ -34,7 +34,8 @@ FUNCTIONS = frozenset(
 )
 """Tables by themselves, other operands being single constant numbers."""
 _PARTS = frozenset(("Add", "Mul", "Relu", "Clip"))
-_ELEMENT_WISE = FUNCTIONS | _PARTS
+ELEMENT_WISE = FUNCTIONS | _PARTS
+"""What computes each element of its result from the elements at the same place."""
 _SCALED = frozenset(("Add", "Mul"))
 """Joined to a table before or behind them."""
 
@@ -197,7 +198,7 @@ def _operands(node: ir.Node) -> list[ir.Value]:
     """The computed values an element-wise node reads, each once; none unless every other operand is
     a single number and all shapes are that of the result.
     """
-    known = node.domain in STANDARD and node.op_type in _ELEMENT_WISE
+    known = node.domain in STANDARD and node.op_type in ELEMENT_WISE
     if not known or len(node.outputs) != 1 or node.outputs[0].dtype != ir.DataType.FLOAT:
         return []
     shape = node.outputs[0].shape

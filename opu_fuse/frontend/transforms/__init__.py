@@ -23,6 +23,7 @@ from opu_fuse.frontend.transforms import (
     pools,
     resizes,
     slices,
+    transposes,
     views,
     widening,
 )
@@ -50,6 +51,7 @@ STEPS: Mapping[str, Step] = {
     "unused": _remove_unused,
     "identities": identities.run,  # so that the others see neighbours, not wrappers
     "pools": _pools_step,  # before all that write shapes: it may correct them
+    "transposes": transposes.run,  # before all that knows channels by their place
     "slices": slices.run,
     "views": views.run,
     "convolutions": convolutions.run,

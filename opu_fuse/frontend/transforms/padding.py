@@ -1,13 +1,15 @@
-"""An explicit Pad of rows and columns by a constant goes into the operator that reads it alone.
+"""An explicit Pad of rows and columns goes into the operator that reads it alone.
 
 1. Zeros before a Conv: into its pads.
 2. Before an AveragePool that counts padding (or has none): into its pads, counted.
 3. Before a MaxPool: -inf always; zeros where nothing is below zero (after Relu, Clip with min >=
-   0).
+   0); copies of the edge where windows have no gaps: each that reaches them covers the edge.
 4. A Pad that stays gets eight constant pads and no axes.
 
 Pooling takes padding only below the size of its window, as ONNX Runtime demands.
 """
+
+import math
 
 import numpy as np
 import onnx_ir as ir
@@ -35,12 +37,11 @@ def _pad(graph: ir.Graph, node: ir.Node) -> bool:
     amounts = _amounts(node)
     if amounts is None:
         return False
-    value = _value(node)
     spatial = not (amounts[0] or amounts[1] or amounts[4] or amounts[5])
     reader = sole_reader(node.outputs[0])
+    value = _value(node, reader)
     sides = np.asarray([amounts[2], amounts[3], amounts[6], amounts[7]])
-    constant_mode = node.attributes.get_string("mode", "constant") == "constant"
-    usable = spatial and constant_mode and min(sides) >= 0
+    usable = spatial and min(sides) >= 0
     if usable and reader is not None and value is not None and _takes(node, reader, sides, value):
         new_pads = sides + reader.attributes.get_ints("pads", (0, 0, 0, 0))
         if bypass(node):
@@ -73,7 +74,13 @@ def _amounts(node: ir.Node) -> list[int] | None:
     return amounts
 
 
-def _value(node: ir.Node) -> float | None:
+def _value(node: ir.Node, reader: ir.Node | None) -> float | None:
+    """What it pads with, as its reader sees it; None where that is no single number."""
+    mode = node.attributes.get_string("mode", "constant")
+    if mode == "edge" and reader is not None and is_standard(reader, "MaxPool"):
+        return None if set(reader.attributes.get_ints("dilations", ())) - {1} else -math.inf
+    if mode != "constant":
+        return None
     value = operand(node, 2)
     if value is None:
         return 0.0
