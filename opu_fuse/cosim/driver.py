@@ -89,9 +89,19 @@ class OpuDriver:
 
     async def start(self, offset: int, words: int) -> None:
         """Start the program of `words` words at a byte offset of the window (multiple of 64)."""
+        await self._name(offset, words)
+        await self.command("start")
+
+    async def _name(self, offset: int, words: int) -> None:
         await self.write("PROG_BASE_LO", offset)
         await self.write("PROG_WORDS", words)
-        await self.command("start")
+
+    async def queue(self, offset: int, words: int) -> None:
+        """Start a program as soon as the one that runs is done, at once while none runs. An error
+        drops it. The register PROGRAMS counts those that came to an end.
+        """
+        await self._name(offset, words)
+        await self.command("queue")
 
     async def wait(self) -> MachineStop | None:
         """To the end of the program: None when done, else why it stopped. The interrupt is cleared.

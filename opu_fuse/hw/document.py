@@ -37,14 +37,19 @@ _REGISTERS_INTRO = """\
 
 The AXI4-Lite slave of the machine: 32-bit registers at multiples of four. RO: read only. RW: read
 and write. WO: a written one acts once, reads give 0. W1C: a written one clears the bit. Accesses to
-addresses that are not listed answer SLVERR. Configuration is taken at start and must not change
-while the machine is busy.
+addresses that are not listed answer SLVERR, and so do writes to `WINDOW_*` while the machine is
+busy and to `PROG_*` while a program is queued.
 """
 
 _REGISTERS_USE = """\
 To run a program: put it and its data into memory, write `PROG_BASE`, `PROG_WORDS`, `WINDOW_BASE`
 and `WINDOW_SIZE`, write 1 to `CTRL` and wait for `STATUS.done` or `STATUS.error`. After an error
 the next start begins from a clean state.
+
+To keep the machine busy, name the next program in `PROG_BASE` and `PROG_WORDS` while one runs and
+write `queue` to `CTRL`: it starts two cycles after the end of the one before. Each end sets
+`IRQ_STATUS`; two ends before a look at it are one interrupt, so `PROGRAMS` counts. `CYCLES` and the
+counters are those of the program that was started last.
 """
 
 

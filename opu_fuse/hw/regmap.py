@@ -12,7 +12,7 @@ from opu_fuse.hw.isa import WATCHDOG_RESET, Engine
 
 ADDRESS_BITS = 12
 ID_VALUE = 0x4F50_5546  # "OPUF"
-VERSION_VALUE = 0x0001_0001  # register map version, major << 16 | minor
+VERSION_VALUE = 0x0001_0002  # register map version, major << 16 | minor
 
 
 class AccessKind(StrEnum):
@@ -102,11 +102,13 @@ _DONE_ERROR = _fields(
     ("error", 1, 1, "the machine stopped with an error"),
 )
 
+_CONSTANT = "(a constant of the build)"
+
 _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
     ("ID", _RO, ID_VALUE, 'the letters "OPUF"', ()),
     ("VERSION", _RO, VERSION_VALUE, "version of this register map, major << 16 | minor", ()),
-    ("SPEC_HASH_LO", _RO, 0, "bits 31:0 of the machine's spec hash (a constant of the build)", ()),
-    ("SPEC_HASH_HI", _RO, 0, "bits 43:32 of the machine's spec hash (a constant of the build)", ()),
+    ("SPEC_HASH_LO", _RO, 0, f"bits 31:0 of the machine's spec hash {_CONSTANT}", ()),
+    ("SPEC_HASH_HI", _RO, 0, f"bits 43:32 of the machine's spec hash {_CONSTANT}", ()),
     (
         "CTRL",
         _WO,
@@ -126,6 +128,21 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
                 "stop with error code STOPPED once no bus transaction is open; ignored while idle",
             ),
             ("irq_clear", 2, 1, "clear every bit of IRQ_STATUS"),
+            (
+                "queue",
+                3,
+                1,
+                "run the program of PROG_* as soon as the one that runs is done; at once while "
+                + "idle. PROG_* may be written while a program runs, until the next one is queued; "
+                + "an error or a stop drops it",
+            ),
+            (
+                "abort",
+                4,
+                1,
+                "end with error code STOPPED (or the error that was met before) without waiting "
+                + "for open bus transactions; only where the memory is reset before the next start",
+            ),
         ),
     ),
     (
@@ -137,6 +154,7 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
             ("busy", 0, 1, "a program runs"),
             ("done", 1, 1, "the last program reached `end`"),
             ("error", 2, 1, "the last program stopped with an error, see ERROR; the bus is quiet"),
+            ("queued", 3, 1, "a program waits for the end of the one that runs"),
             *(
                 (
                     f"idle_{e.name.lower()}",
@@ -224,6 +242,54 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
     ),
     ("AXI_READ_BEATS", _RO, 0, "data beats read from memory", ()),
     ("AXI_WRITE_BEATS", _RO, 0, "data beats written to memory", ()),
+    ("PROGRAMS", _RO, 0, "programs that came to an end since reset, with or without error", ()),
+    (
+        "CAP_ARRAY",
+        _RO,
+        0,
+        f"the array {_CONSTANT}",
+        _fields(("units", 0, 16, "adder trees"), ("multipliers", 16, 16, "of each tree")),
+    ),
+    (
+        "CAP_LANES",
+        _RO,
+        0,
+        f"channels side by side {_CONSTANT}",
+        _fields(("word", 0, 16, "of a feature word"), ("post", 16, 16, "of the post chain")),
+    ),
+    (
+        "CAP_BUS",
+        _RO,
+        0,
+        f"the memory bus {_CONSTANT}",
+        _fields(("bytes", 0, 16, "of a beat"), ("burst", 16, 16, "beats of the longest burst")),
+    ),
+    *(
+        (f"CAP_{name.upper()}_WORDS", _RO, 0, f"words of the {name} buffer {_CONSTANT}", ())
+        for name in ("feature", "weight", "param", "residual", "psum", "output")
+    ),
+    *(
+        (f"CAP_{name.upper()}_WORDS", _RO, 0, f"words of {what}, 0 without {_CONSTANT}", ())
+        for name, what in (("pre", "the pre chain's parameters"), ("table", "the table memory"))
+    ),
+    (
+        "CAP_MODULES",
+        _RO,
+        0,
+        f"what the machine has {_CONSTANT}",
+        _fields(
+            ("act", 0, 1, "a comparator"),
+            ("pool", 1, 1, "a pool"),
+            ("residual", 2, 1, "a residual adder or product"),
+            ("product", 3, 1, "a residual product"),
+            ("table", 4, 1, "a table"),
+            ("prelu", 5, 1, "slopes of channels"),
+            ("pre", 6, 1, "constants before the array"),
+            ("depthwise", 7, 1, "windows over single channels"),
+            ("upsample", 8, 1, "stores that repeat pixels"),
+            ("keep", 9, 1, "results that stay in the feature buffer"),
+        ),
+    ),
 )
 
 CONTROL_REGISTERS: tuple[ControlRegister, ...] = tuple(

@@ -125,6 +125,7 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
         ("RESIDUAL", spec.has(ModuleKind.RES_ADDER, ModuleKind.SE), "stage RESIDUAL"),
         ("PRODUCT", spec.has(ModuleKind.SE), "res_kind 1"),
         ("TABLE", spec.buffers.table is not None, "stage TABLE"),
+        ("PRELU", spec.has(ModuleKind.PRELU), "stage PRELU"),
         ("PRE", spec.buffers.pre is not None, "pre chain"),
         ("DEPTHWISE", spec.array.depthwise, "opcode depthwise"),
         ("UPSAMPLE", spec.has(ModuleKind.UPSAMPLE), "store repeats"),

@@ -68,17 +68,38 @@ static inline int opu_window(const opu_device *device, uint64_t base, uint64_t b
     return OPU_DONE;
 }
 
+/* Name the program that a command starts. */
+static inline void opu_name(const opu_device *device, uint32_t offset, uint32_t words) {
+    opu_write64(device, OPU_PROG_BASE_LO, offset);
+    OPU_WRITE(device, OPU_PROG_WORDS, words);
+}
+
 /* Start the program of `words` words at a byte offset of the window. interrupts: OPU_IRQ_ENABLE_* bits, 0 to poll. */
 static inline int opu_start(const opu_device *device, uint32_t offset, uint32_t words, uint32_t interrupts) {
     if (OPU_READ(device, OPU_STATUS) & OPU_STATUS_BUSY) return OPU_IS_BUSY;
     if (offset % 64u) return OPU_BAD_ADDRESS;
-    opu_write64(device, OPU_PROG_BASE_LO, offset);
-    OPU_WRITE(device, OPU_PROG_WORDS, words);
+    opu_name(device, offset, words);
     OPU_WRITE(device, OPU_CTRL, OPU_CTRL_IRQ_CLEAR);
     OPU_WRITE(device, OPU_IRQ_ENABLE, interrupts);
     OPU_BARRIER();
     OPU_WRITE(device, OPU_CTRL, OPU_CTRL_START);
     return OPU_DONE;
+}
+
+/* Start a program as soon as the one that runs is done; at once while none runs. OPU_IS_BUSY: another waits already. An error drops
+ * it. opu_programs counts those that came to an end. */
+static inline int opu_queue(const opu_device *device, uint32_t offset, uint32_t words) {
+    if (OPU_READ(device, OPU_STATUS) & OPU_STATUS_QUEUED) return OPU_IS_BUSY;
+    if (offset % 64u) return OPU_BAD_ADDRESS;
+    opu_name(device, offset, words);
+    OPU_BARRIER();
+    OPU_WRITE(device, OPU_CTRL, OPU_CTRL_QUEUE);
+    return OPU_DONE;
+}
+
+/* Programs that came to an end since the reset, with or without error. */
+static inline uint32_t opu_programs(const opu_device *device) {
+    return OPU_READ(device, OPU_PROGRAMS);
 }
 
 /* OPU_RUNNING, OPU_DONE or the error code of the last program. */
@@ -117,6 +138,11 @@ static inline uint32_t opu_acknowledge(const opu_device *device) {
 /* End the program; opu_poll gives OPU_ERR_STOPPED when the last transaction is answered. */
 static inline void opu_stop(const opu_device *device) {
     OPU_WRITE(device, OPU_CTRL, OPU_CTRL_STOP);
+}
+
+/* End the program although the memory does not answer; the memory must be reset before the next start. */
+static inline void opu_abort(const opu_device *device) {
+    OPU_WRITE(device, OPU_CTRL, OPU_CTRL_ABORT);
 }
 
 /* Cycles of the last program. */

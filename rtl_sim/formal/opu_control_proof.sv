@@ -1,5 +1,5 @@
 // opu_control: whatever comes in any order, a run ends with one outcome; an error, a stop or the watchdog halts the engines at once,
-// and a quiet bus then ends the run in the next cycle, with its reason, engines reset. Outside of a run nothing is let go.
+// and a quiet bus, or an abort, then ends the run in the next cycle, with its reason, engines reset. Outside of a run nothing is let go.
 module opu_control_proof
   import opu_pkg::*;
 (
@@ -7,6 +7,7 @@ module opu_control_proof
     input logic        rst_ni,
     input logic        start_i,
     input logic        stop_i,
+    input logic        abort_i,
     input logic [31:0] watchdog_i,
     input logic        done_i,
     input logic        quiet_i,
@@ -26,6 +27,7 @@ module opu_control_proof
       .rst_ni,
       .start_i,
       .stop_i,
+      .abort_i,
       .watchdog_i,
       .engine_rst_no (engine_rst_n),
       .run_o         (run),
@@ -58,9 +60,9 @@ module opu_control_proof
   always_ff @(posedge clk_i) begin
     begun_q <= 1'b1;
     age_q <= begun_q && rst_ni;
-    met_q <= rst_ni && run && (fault_i != '0 || stop_i);  // an error in a run
-    waits_q <= rst_ni && busy && halt && code != ERR_NONE && !quiet_i;
-    ends_q <= rst_ni && busy && halt && code != ERR_NONE && quiet_i;
+    met_q <= rst_ni && run && (fault_i != '0 || stop_i || abort_i);  // an error in a run
+    waits_q <= rst_ni && busy && halt && code != ERR_NONE && !dut.over;
+    ends_q <= rst_ni && busy && halt && code != ERR_NONE && (quiet_i || abort_i);
     idle_q <= rst_ni && !busy && !start_i;
   end
 

@@ -1,6 +1,6 @@
 // opu_csr keeps AXI4-Lite's handshake: every write is answered once, after its address and its data, every read once; answers stand
-// until they are taken; what is ready depends on registers only and waits for the end of a reset. A start or stop comes of a
-// written command, once.
+// until they are taken; what is ready depends on registers only and waits for the end of a reset. A stop or an abort comes of a
+// written command, once, and so does a start, unless it is that of a queued program when the one before is done: that comes once.
 module opu_csr_proof
   import opu_pkg::*;
 (
@@ -21,7 +21,7 @@ module opu_csr_proof
     input logic [63:0]              cycles_i
 );
 
-  logic awready, wready, bvalid, arready, rvalid, start, stop;
+  logic awready, wready, bvalid, arready, rvalid, start, stop, abort;
   logic [1:0] bresp, rresp;
   logic [31:0] rdata;
   logic [31:0] counters [5];
@@ -50,6 +50,7 @@ module opu_csr_proof
       .irq_o         (),
       .start_o       (start),
       .stop_o        (stop),
+      .abort_o       (abort),
       .prog_base_o   (),
       .prog_words_o  (),
       .window_base_o (),
@@ -69,8 +70,11 @@ module opu_csr_proof
       .write_beats_i ('0)
   );
 
+  logic commanded;  // a start that no queued program asks for
+  assign commanded = start && !(dut.queued_q && done_i);
+
   // Taken and not answered.
-  logic begun_q = 1'b0, read_q, answer_waits_q, data_wait_q, command_q;
+  logic begun_q = 1'b0, read_q, answer_waits_q, data_wait_q, command_q, queued_q, started_q;
   logic [1:0] addresses_q, data_q, answer_q;
   logic [33:0] shown_q;
   always_ff @(posedge clk_i) begin
@@ -79,7 +83,9 @@ module opu_csr_proof
     answer_q <= bresp;
     data_wait_q <= rst_ni && rvalid && !rready_i;
     shown_q <= {rdata, rresp};
-    command_q <= rst_ni && (start || stop);
+    command_q <= rst_ni && (commanded || stop || abort);
+    queued_q <= dut.queued_q;
+    started_q <= rst_ni && start;
     if (!rst_ni) begin
       {addresses_q, data_q, read_q} <= '0;
     end else begin
@@ -99,7 +105,9 @@ module opu_csr_proof
       assert (rvalid == read_q && arready == !read_q);
       if (answer_waits_q) assert (bvalid && bresp == answer_q);
       if (data_wait_q) assert (rvalid && {rdata, rresp} == shown_q);
-      if (start || stop) assert (!awready && !wready && !bvalid);
+      if (commanded || stop || abort) assert (!awready && !wready && !bvalid);
+      if (start) assert (!busy_i);
+      if (start && started_q && !commanded) assert (dut.queued_q && !queued_q);
       if (command_q) assert (bvalid && bresp == 2'b00);
     end
   end

@@ -118,10 +118,21 @@ static void while_it_runs(const program *p) {
     expect_refusal("start of a busy machine", opu_start(&opu, p->offset, p->words, 0), OPU_IS_BUSY);
     expect_refusal("window of a busy machine", opu_window(&opu, p->base, p->bytes), OPU_IS_BUSY);
     REFUSED = 0;
-    OPU_WRITE(&opu, OPU_PROG_WORDS, 1u);
+    OPU_WRITE(&opu, OPU_WINDOW_SIZE_LO, 4096u);
     expect("configuration of a busy machine", REFUSED, 1);
     opu_stop(&opu);
     expect_error(OPU_ERR_STOPPED, -1);
+}
+
+/* The machine goes on by itself; each end is an interrupt. */
+static void one_behind_the_other(const program *p) {
+    const uint32_t before = opu_programs(&opu);
+    expect("start", (uint32_t)-started(p), 0);
+    expect("queue", (uint32_t)-opu_queue(&opu, p->offset, p->words), 0);
+    expect_refusal("queue behind a queued program", opu_queue(&opu, p->offset, p->words), OPU_IS_BUSY);
+    while (opu_programs(&opu) != before + 2) {}
+    expect("programs", (uint32_t)ended(), OPU_DONE);
+    expect("cycles", (uint32_t)opu_cycles(&opu), p->cycles);
 }
 
 static void faults(const program *p) {
@@ -145,6 +156,7 @@ int main(void) {
     run(0);
     while_it_runs(&programs[0]);
     faults(&programs[0]);
+    one_behind_the_other(&programs[0]);
     run(0);
     run(1);
     say(wrong ? "wrong\n" : "right\n");

@@ -58,6 +58,13 @@ int main(void) {
     registers[7] = 2;
     SHOW(opu_acknowledge(&d));
     opu_stop(&d);
+    SHOW(opu_queue(&d, 0xc4, 9));
+    SHOW(opu_queue(&d, 0xc0, 9));
+    registers[5] = OPU_STATUS_QUEUED;
+    SHOW(opu_queue(&d, 0xc0, 9));
+    opu_abort(&d);
+    registers[OPU_PROGRAMS / 4] = 7;
+    SHOW(opu_programs(&d));
     registers[18] = 5; cycles_above = 1;
     printf("%llx %s\n", (unsigned long long)opu_cycles(&d), opu_error_text(1000));
     return 0;
@@ -86,7 +93,7 @@ def test_the_driver_writes_the_registers_in_the_order_of_the_page(tmp_path):
     barrier = lines.index("barrier")
     assert lines[barrier + 1] == f"{OFFSET['CTRL']:03x}=1", "started before memory was written"
     answers = [int(line.split(" -> ")[1]) for line in lines if " -> " in line]
-    assert answers == [-2, -3, 0, 0, -5, -5, -5, 0, -4, -4, -1, 0, 0, int(ErrorCode.WINDOW), 2]
+    assert answers == [-2, -3, 0, 0, -5, -5, -5, 0, -4, -4, -1, 0, 0, int(ErrorCode.WINDOW), 2, -5, 0, -4, 7]
     assert f"3 3 77 {ERROR_DOC[ErrorCode.WINDOW]}" in lines
     assert lines[-1] == "100000005 unknown error code"
 
@@ -110,4 +117,9 @@ WRITES = (
     ("CTRL", 1),
     ("IRQ_STATUS", 2),
     ("CTRL", 2),
+    ("PROG_BASE_LO", 0xC0),
+    ("PROG_BASE_HI", 0),
+    ("PROG_WORDS", 9),
+    ("CTRL", 8),
+    ("CTRL", 16),
 )

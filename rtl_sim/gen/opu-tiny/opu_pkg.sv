@@ -51,6 +51,7 @@ package opu_pkg;
   localparam bit HAS_RESIDUAL = 1'b1;  // stage RESIDUAL
   localparam bit HAS_PRODUCT = 1'b0;  // res_kind 1
   localparam bit HAS_TABLE = 1'b0;  // stage TABLE
+  localparam bit HAS_PRELU = 1'b0;  // stage PRELU
   localparam bit HAS_PRE = 1'b0;  // pre chain
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b0;  // store repeats
@@ -717,7 +718,7 @@ package opu_pkg;
   // AXI4-Lite control registers (docs/registers.md).
   localparam int unsigned CSR_ADDR_BITS = 12;
   localparam logic [31:0] CSR_ID_VALUE = 32'h4f505546;  // "OPUF"
-  localparam logic [31:0] CSR_VERSION_VALUE = 32'h00010001;
+  localparam logic [31:0] CSR_VERSION_VALUE = 32'h00010002;
   localparam logic [31:0] CSR_WATCHDOG_RESET = 32'h00ffffff;  // cycles
   localparam logic [11:0] CSR_ID = 12'h000;  // ro
   localparam logic [11:0] CSR_VERSION = 12'h004;  // ro
@@ -727,10 +728,13 @@ package opu_pkg;
   localparam int unsigned CSR_CTRL_START = 0;  // lowest bit
   localparam int unsigned CSR_CTRL_STOP = 1;  // lowest bit
   localparam int unsigned CSR_CTRL_IRQ_CLEAR = 2;  // lowest bit
+  localparam int unsigned CSR_CTRL_QUEUE = 3;  // lowest bit
+  localparam int unsigned CSR_CTRL_ABORT = 4;  // lowest bit
   localparam logic [11:0] CSR_STATUS = 12'h014;  // ro
   localparam int unsigned CSR_STATUS_BUSY = 0;  // lowest bit
   localparam int unsigned CSR_STATUS_DONE = 1;  // lowest bit
   localparam int unsigned CSR_STATUS_ERROR = 2;  // lowest bit
+  localparam int unsigned CSR_STATUS_QUEUED = 3;  // lowest bit
   localparam int unsigned CSR_STATUS_IDLE_FETCH = 8;  // lowest bit
   localparam int unsigned CSR_STATUS_IDLE_LOAD = 9;  // lowest bit
   localparam int unsigned CSR_STATUS_IDLE_COMPUTE = 10;  // lowest bit
@@ -768,6 +772,35 @@ package opu_pkg;
   localparam logic [11:0] CSR_STALL_STORE = 12'h074;  // ro
   localparam logic [11:0] CSR_AXI_READ_BEATS = 12'h078;  // ro
   localparam logic [11:0] CSR_AXI_WRITE_BEATS = 12'h07c;  // ro
+  localparam logic [11:0] CSR_PROGRAMS = 12'h080;  // ro
+  localparam logic [11:0] CSR_CAP_ARRAY = 12'h084;  // ro
+  localparam int unsigned CSR_CAP_ARRAY_UNITS = 0;  // lowest bit
+  localparam int unsigned CSR_CAP_ARRAY_MULTIPLIERS = 16;  // lowest bit
+  localparam logic [11:0] CSR_CAP_LANES = 12'h088;  // ro
+  localparam int unsigned CSR_CAP_LANES_WORD = 0;  // lowest bit
+  localparam int unsigned CSR_CAP_LANES_POST = 16;  // lowest bit
+  localparam logic [11:0] CSR_CAP_BUS = 12'h08c;  // ro
+  localparam int unsigned CSR_CAP_BUS_BYTES = 0;  // lowest bit
+  localparam int unsigned CSR_CAP_BUS_BURST = 16;  // lowest bit
+  localparam logic [11:0] CSR_CAP_FEATURE_WORDS = 12'h090;  // ro
+  localparam logic [11:0] CSR_CAP_WEIGHT_WORDS = 12'h094;  // ro
+  localparam logic [11:0] CSR_CAP_PARAM_WORDS = 12'h098;  // ro
+  localparam logic [11:0] CSR_CAP_RESIDUAL_WORDS = 12'h09c;  // ro
+  localparam logic [11:0] CSR_CAP_PSUM_WORDS = 12'h0a0;  // ro
+  localparam logic [11:0] CSR_CAP_OUTPUT_WORDS = 12'h0a4;  // ro
+  localparam logic [11:0] CSR_CAP_PRE_WORDS = 12'h0a8;  // ro
+  localparam logic [11:0] CSR_CAP_TABLE_WORDS = 12'h0ac;  // ro
+  localparam logic [11:0] CSR_CAP_MODULES = 12'h0b0;  // ro
+  localparam int unsigned CSR_CAP_MODULES_ACT = 0;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_POOL = 1;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_RESIDUAL = 2;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_PRODUCT = 3;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_TABLE = 4;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_PRELU = 5;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_PRE = 6;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_DEPTHWISE = 7;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_UPSAMPLE = 8;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_KEEP = 9;  // lowest bit
   typedef enum logic [7:0] {
     ERR_NONE = 8'd0,
     ERR_ILLEGAL_INSTRUCTION = 8'd1,

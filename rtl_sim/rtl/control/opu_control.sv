@@ -1,10 +1,11 @@
 // Run control: start, stop, end, first error, watchdog and the counters of a run.
 //
-// start_i, stop_i: pulses. A start is taken while !busy_o: it resets engines, queues and dependency counters (engine_rst_no)
+// start_i, stop_i, abort_i: pulses. A start is taken while !busy_o: it resets engines, queues and dependency counters (engine_rst_no)
 //           and clears the results of the run before; then run_o rises.
 // fault_*:  one level per engine; the lowest engine wins when several come in one cycle. The first error, a stop or the
 //           watchdog raises halt_o; the run ends when the bus is quiet (quiet_i), with error_o, and the engines are reset:
-//           what waits in them is gone. A memory that never answers keeps busy_o up; error_code_o tells why already then.
+//           what waits in them is gone. A memory that never answers keeps busy_o up; error_code_o tells why already then, and
+//           an abort ends the run all the same.
 // done_i:   the program has ended (level); the run ends with done_o.
 // Counters run from the start to the end of the run and keep their values until the next start.
 `include "opu_assert.svh"
@@ -20,6 +21,7 @@ module opu_control
 
     input  logic               start_i,
     input  logic               stop_i,
+    input  logic               abort_i,
     input  logic [31:0]        watchdog_i,      // cycles without a retirement; 0: off
     output logic               engine_rst_no,
     output logic               run_o,
@@ -59,11 +61,11 @@ module opu_control
   } state_e;
   state_e state_q, state_d;
 
-  logic start, expired, stopped, finish_done, finish_error;
+  logic start, expired, stopped, over, abort_q, finish_done, finish_error;
   logic [31:0] quiet_cycles_q;
   assign start = state_q == IDLE && start_i;
   assign expired = state_q == RUN && watchdog_i != '0 && quiet_cycles_q >= watchdog_i;
-  assign stopped = (state_q == RUN || state_q == CLEAR) && stop_i;
+  assign stopped = (state_q == RUN || state_q == CLEAR) && (stop_i || abort_i);
 
   // The first of the errors of this cycle.
   logic error_now;
@@ -90,7 +92,8 @@ module opu_control
   end
 
   assign finish_done = state_q == RUN && !error_now && done_i;
-  assign finish_error = state_q == DRAIN && quiet_i;
+  assign over = quiet_i || abort_i || abort_q;
+  assign finish_error = state_q == DRAIN && over;
 
   always_comb begin
     state_d = state_q;
@@ -98,7 +101,7 @@ module opu_control
       IDLE: if (start) state_d = CLEAR;
       CLEAR: state_d = stopped ? DRAIN : RUN;
       RUN: if (error_now) state_d = DRAIN; else if (done_i) state_d = IDLE;
-      DRAIN: if (quiet_i) state_d = IDLE;
+      DRAIN: if (over) state_d = IDLE;
       default: ;
     endcase
   end
@@ -115,6 +118,7 @@ module opu_control
       state_q <= IDLE;
       engine_rst_q <= 1'b0;
       run_q <= 1'b0;
+      abort_q <= 1'b0;
       quiet_cycles_q <= '0;
       done_q <= 1'b0;
       error_q <= 1'b0;
@@ -127,6 +131,7 @@ module opu_control
     end else begin
       state_q <= state_d;
       run_q <= state_d == RUN;
+      abort_q <= state_q != IDLE && (abort_i || abort_q);
       engine_rst_q <= !(start || finish_error);
       quiet_cycles_q <= (state_q != RUN || retire_i != '0) ? '0 : quiet_cycles_q + 32'd1;
       if (start) begin

@@ -1,8 +1,10 @@
 // AXI4-Lite slave with the control registers of docs/registers.md.
 //
 // One write and one read at a time; a write is taken when address and data are both there. Answers come one cycle later and wait
-// for ready. SLVERR: an address without a register, a write to a read-only register, and a write to PROG_* or
-// WINDOW_* while a program runs. Bytes without strobe keep their value.
+// for ready. SLVERR: an address without a register, a write to a read-only register, to WINDOW_* while a
+// program runs, and to PROG_* while one is queued. Bytes without strobe keep their value.
+//
+// prog_*_o are those of the program that was started last; a queued one is started in the cycle in which that is done.
 `include "opu_assert.svh"
 
 module opu_csr
@@ -35,6 +37,7 @@ module opu_csr
 
     output logic                     start_o,
     output logic                     stop_o,
+    output logic                     abort_o,
     output logic [63:0]              prog_base_o,
     output logic [31:0]              prog_words_o,
     output logic [63:0]              window_base_o,
@@ -65,10 +68,13 @@ module opu_csr
   logic unused;
   assign unused = &{awaddr_i[1:0], araddr_i[1:0]};
 
-  logic [31:0] prog_base_lo_q, prog_base_hi_q, prog_words_q, watchdog_q;
+  logic [31:0] prog_base_lo_q, prog_base_hi_q, prog_words_q, watchdog_q, programs_q;
+  logic [63:0] run_base_q;
+  logic [31:0] run_words_q;
   logic [31:0] window_base_lo_q, window_base_hi_q, window_size_lo_q, window_size_hi_q;
   logic [1:0] irq_enable_q, irq_status_q;
-  logic running_q;
+  logic running_q, queued_q, ended;
+  assign ended = running_q && !busy_i;  // in this cycle
 
   // ---- write --------------------------------------------------------------------------------------------------------------
   logic bvalid_q, write;
@@ -94,24 +100,27 @@ module opu_csr
     bresp_d = OKAY;
     case (write_addr)
       CSR_CTRL, CSR_IRQ_ENABLE, CSR_IRQ_STATUS, CSR_WATCHDOG: ;
-      CSR_PROG_BASE_LO, CSR_PROG_BASE_HI, CSR_PROG_WORDS, CSR_WINDOW_BASE_LO, CSR_WINDOW_BASE_HI,
-      CSR_WINDOW_SIZE_LO, CSR_WINDOW_SIZE_HI:
+      CSR_PROG_BASE_LO, CSR_PROG_BASE_HI, CSR_PROG_WORDS: if (queued_q) bresp_d = SLVERR;
+      CSR_WINDOW_BASE_LO, CSR_WINDOW_BASE_HI, CSR_WINDOW_SIZE_LO, CSR_WINDOW_SIZE_HI:
         if (running_q) bresp_d = SLVERR;
       default: bresp_d = SLVERR;
     endcase
   end
 
-  logic command;
+  logic command, queue, begins;
   assign command = write && write_addr == CSR_CTRL;
-  assign start_o = command && bits[CSR_CTRL_START];
+  assign queue = command && bits[CSR_CTRL_QUEUE];
+  assign begins = (command && bits[CSR_CTRL_START]) || queue || (queued_q && done_i);
+  assign start_o = begins && !busy_i;
   assign stop_o = command && bits[CSR_CTRL_STOP];
+  assign abort_o = command && bits[CSR_CTRL_ABORT];
 
   logic [1:0] irq_set, irq_clear;
   always_comb begin
     irq_set = '0;
     irq_clear = '0;
-    irq_set[CSR_IRQ_STATUS_DONE] = running_q && !busy_i && done_i;
-    irq_set[CSR_IRQ_STATUS_ERROR] = running_q && !busy_i && error_i;
+    irq_set[CSR_IRQ_STATUS_DONE] = ended && done_i;
+    irq_set[CSR_IRQ_STATUS_ERROR] = ended && error_i;
     if (write && write_addr == CSR_IRQ_STATUS) irq_clear = bits[1:0];
     if (command && bits[CSR_CTRL_IRQ_CLEAR]) irq_clear = '1;
   end
@@ -133,12 +142,22 @@ module opu_csr
       irq_enable_q <= '0;
       irq_status_q <= '0;
       running_q <= 1'b0;
+      queued_q <= 1'b0;
+      programs_q <= '0;
+      run_base_q <= '0;
+      run_words_q <= '0;
     end else begin
       if (awready_o) aw_here_q <= awvalid_i;
       else if (write) aw_here_q <= 1'b0;
       if (wready_o) w_here_q <= wvalid_i;
       else if (write) w_here_q <= 1'b0;
       running_q <= busy_i;
+      queued_q <= busy_i && (queue || queued_q);
+      if (ended) programs_q <= programs_q + 32'd1;
+      if (start_o) begin
+        run_base_q <= {prog_base_hi_q, prog_base_lo_q};
+        run_words_q <= prog_words_q;
+      end
       irq_status_q <= (irq_status_q & ~irq_clear) | irq_set;
       if (bready_i) bvalid_q <= 1'b0;
       if (write) begin
@@ -164,8 +183,8 @@ module opu_csr
   assign bvalid_o = bvalid_q;
   assign bresp_o = bresp_q;
   assign irq_o = (irq_status_q & irq_enable_q) != '0;
-  assign prog_base_o = {prog_base_hi_q, prog_base_lo_q};
-  assign prog_words_o = prog_words_q;
+  assign prog_base_o = run_base_q;
+  assign prog_words_o = run_words_q;
   assign window_base_o = {window_base_hi_q, window_base_lo_q};
   assign window_size_o = {window_size_hi_q, window_size_lo_q};
   assign watchdog_o = watchdog_q;
@@ -199,6 +218,7 @@ module opu_csr
         rdata_d[CSR_STATUS_BUSY] = busy_i;
         rdata_d[CSR_STATUS_DONE] = done_i;
         rdata_d[CSR_STATUS_ERROR] = error_i;
+        rdata_d[CSR_STATUS_QUEUED] = queued_q;
         rdata_d[CSR_STATUS_IDLE_FETCH+:ENGINES] = idle_i;
       end
       CSR_IRQ_ENABLE: rdata_d = 32'(irq_enable_q);
@@ -220,6 +240,30 @@ module opu_csr
       CSR_CYCLES_HI: rdata_d = cycles_hi_q;
       CSR_AXI_READ_BEATS: rdata_d = read_beats_i;
       CSR_AXI_WRITE_BEATS: rdata_d = write_beats_i;
+      CSR_PROGRAMS: rdata_d = programs_q;
+      CSR_CAP_ARRAY: rdata_d = {16'(MULTIPLIERS), 16'(UNITS)};
+      CSR_CAP_LANES: rdata_d = {16'(POST_LANES), 16'(WORD_CHANNELS)};
+      CSR_CAP_BUS: rdata_d = {16'(MAX_BURST), 16'(BUS_BYTES)};
+      CSR_CAP_FEATURE_WORDS: rdata_d = FEATURE_WORDS;
+      CSR_CAP_WEIGHT_WORDS: rdata_d = WEIGHT_WORDS;
+      CSR_CAP_PARAM_WORDS: rdata_d = PARAM_WORDS;
+      CSR_CAP_RESIDUAL_WORDS: rdata_d = RESIDUAL_WORDS;
+      CSR_CAP_PSUM_WORDS: rdata_d = PSUM_WORDS;
+      CSR_CAP_OUTPUT_WORDS: rdata_d = OUTPUT_WORDS;
+      CSR_CAP_PRE_WORDS: rdata_d = HAS_PRE ? PRE_WORDS : '0;
+      CSR_CAP_TABLE_WORDS: rdata_d = HAS_TABLE ? TABLE_WORDS : '0;
+      CSR_CAP_MODULES: begin
+        rdata_d[CSR_CAP_MODULES_ACT] = HAS_ACT;
+        rdata_d[CSR_CAP_MODULES_POOL] = HAS_POOL;
+        rdata_d[CSR_CAP_MODULES_RESIDUAL] = HAS_RESIDUAL;
+        rdata_d[CSR_CAP_MODULES_PRODUCT] = HAS_PRODUCT;
+        rdata_d[CSR_CAP_MODULES_TABLE] = HAS_TABLE;
+        rdata_d[CSR_CAP_MODULES_PRELU] = HAS_PRELU;
+        rdata_d[CSR_CAP_MODULES_PRE] = HAS_PRE;
+        rdata_d[CSR_CAP_MODULES_DEPTHWISE] = HAS_DEPTHWISE;
+        rdata_d[CSR_CAP_MODULES_UPSAMPLE] = HAS_UPSAMPLE;
+        rdata_d[CSR_CAP_MODULES_KEEP] = HAS_KEEP;
+      end
       default: begin
         rresp_d = SLVERR;
         for (int unsigned e = 0; e < ENGINES; e++) begin

@@ -86,7 +86,7 @@ module opu_top
   opu_reset u_reset (.clk_i, .rst_ni, .rst_no(rst_n));
 
   // ---- control ----------------------------------------------------------------------------------------------------------
-  logic start, stop, engine_rst_n, run, halt, busy, done, error;
+  logic start, stop, abort, engine_rst_n, run, halt, busy, done, error;
   logic [63:0] prog_base, window_base_full, window_size_full, cycles;
   logic [31:0] prog_words, watchdog, read_beats, write_beats;
   logic [31:0] busy_cycles [ENGINES];
@@ -125,6 +125,7 @@ module opu_top
       .irq_o,
       .start_o       (start),
       .stop_o        (stop),
+      .abort_o       (abort),
       .prog_base_o   (prog_base),
       .prog_words_o  (prog_words),
       .window_base_o (window_base_full),
@@ -155,6 +156,7 @@ module opu_top
       .rst_ni        (rst_n),
       .start_i       (start),
       .stop_i        (stop),
+      .abort_i       (abort),
       .watchdog_i    (watchdog),
       .engine_rst_no (engine_rst_n),
       .run_o         (run),
@@ -194,7 +196,7 @@ module opu_top
       && (window_base_full >> ADDRESS_BITS) == '0 && window_end <= {1'b1, {ADDRESS_BITS{1'b0}}};
   assign window_base = {window_base_full[ADDRESS_BITS-1:12], 12'd0};
   assign window_end = {1'b0, window_base} + (ADDRESS_BITS + 1)'(window_size_full[32:0]);
-  // Stands from two cycles before a run on: the registers do not change in one.
+  // Stands from the first cycle of a run on: a program is named two cycles before, the window does not change in one.
   always_ff @(posedge clk_i) window_size <= window_usable ? window_size_full[32:0] : '0;
   assign prog_offset = {prog_base[31:6], 6'd0};
 
