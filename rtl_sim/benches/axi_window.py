@@ -20,7 +20,7 @@ from cocotbext.axi import (
 from opu_fuse.cosim.driver import FIELD, OpuDriver
 from opu_fuse.cosim.stalls import stall, stall_all
 from opu_fuse.hw.regmap import OFFSET, ErrorCode
-from rtl_sim.benches.cycles import begin
+from rtl_sim.benches.cycles import begin, generator
 
 BASE = 0x80_0000_0000
 WINDOW = 1 << 16
@@ -184,3 +184,11 @@ class Machine:
                 assert not int(getattr(self.dut, f"m_axi_{name}").value), f"{name} after the end"
             for name in ("rvalid", "bvalid"):
                 assert not int(getattr(self.dut, f"m_axi_{name}").value), f"{name}: was open"
+
+
+async def started(dut, stalls=0.0):
+    """The machine, configured, and random numbers of the bench's seed."""
+    rng = generator()
+    machine = Machine(dut, rng, stalls)
+    await machine.begin()
+    return machine, rng

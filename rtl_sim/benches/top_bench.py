@@ -17,8 +17,8 @@ from opu_fuse.hw.regmap import (
     AccessKind,
     ErrorCode,
 )
-from rtl_sim.benches.axi_window import FIELD, WINDOW, Machine
-from rtl_sim.benches.cycles import generator, pulse_reset
+from rtl_sim.benches.axi_window import FIELD, WINDOW, started
+from rtl_sim.benches.cycles import pulse_reset
 from rtl_sim.benches.small_programs import (
     CONV,
     COPY,
@@ -48,13 +48,6 @@ CAPABILITIES = {
     "CAP_MODULES": 0b10_0000_0111,  # act, pool, residual; keep
 }
 """Of opu-tiny, read off its YAML."""
-
-
-async def started(dut, stalls=0.0):
-    rng = generator()
-    machine = Machine(dut, rng, stalls)
-    await machine.begin()
-    return machine, rng
 
 
 @cocotb.test()
@@ -351,72 +344,5 @@ async def reset_in_the_middle_of_a_run_recovers(dut):
         assert not int(dut.irq_o.value)
         await machine.assert_quiet(60)
         assert not await machine.field("STATUS", "busy")
-        await machine.configure()
-        await runs_well(machine, rng)
-
-
-@cocotb.test()
-@cocotb.parametrize(stalls=[0.0, 0.4])
-async def a_queued_program_runs_when_the_one_before_is_done(dut, stalls):
-    machine, rng = await started(dut, stalls)
-    size, again = 25 * W, 0xC000
-    second = program(CONV.replace(f"dram={RESULT:#x}", f"dram={again:#x}"))
-    for count in (2, 4, 6):
-        check = check_conv(machine, rng)
-        machine.put(again, np.zeros(size, np.int8))
-        await machine.start(program(CONV))
-        machine.put(0x9000, np.asarray(second, "<u4"))
-        await machine.opu.queue(0x9000, len(second))
-        assert await machine.field("STATUS", "queued")
-        await machine.write("PROG_WORDS", 1, expect=AxiResp.SLVERR)
-        while await machine.read("PROGRAMS") < count:
-            await ClockCycles(dut.clk_i, 20)
-        assert await machine.outcome() is None
-        assert not await machine.field("STATUS", "queued")
-        check()
-        assert (machine.get(again, size) == machine.get(RESULT, size)).all()
-
-
-@cocotb.test()
-async def a_program_queued_while_none_runs_starts_at_once(dut):
-    machine, rng = await started(dut)
-    check = check_copy(machine, rng)
-    machine.put(0x8000, np.asarray(words := program(COPY), "<u4"))
-    await machine.opu.queue(0x8000, len(words))
-    await machine.wait()
-    assert await machine.outcome() is None
-    check()
-
-
-@cocotb.test()
-async def an_error_drops_the_queued_program(dut):
-    machine, rng = await started(dut)
-    wrong = program(CONV)
-    wrong[0] ^= 1
-    await machine.start(wrong)
-    await machine.opu.queue(0x8000, len(wrong))
-    await machine.wait()
-    assert (await machine.outcome())[0] is ErrorCode.SPEC_MISMATCH
-    await machine.assert_quiet()
-    assert await machine.read("PROGRAMS") == 1
-    await runs_well(machine, rng)
-
-
-@cocotb.test()
-async def an_abort_ends_a_run_whose_memory_never_answers(dut):
-    machine, rng = await started(dut)
-    for channel in (machine.memory.read_if.r_channel, machine.memory.write_if.b_channel):
-        check_conv(machine, rng)
-        await machine.start(program(CONV))
-        await ClockCycles(dut.clk_i, 40)
-        machine.stall(channel, chance=1)
-        await ClockCycles(dut.clk_i, 2000)
-        await machine.opu.command("stop")
-        await ClockCycles(dut.clk_i, 200)
-        assert await machine.field("STATUS", "busy"), "ended with an open transaction"
-        await machine.opu.command("abort")
-        assert (await machine.outcome())[0] is ErrorCode.STOPPED
-        machine.stall(channel)
-        await pulse_reset(dut)  # of the memory, too
         await machine.configure()
         await runs_well(machine, rng)

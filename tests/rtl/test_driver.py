@@ -93,7 +93,8 @@ def test_the_driver_writes_the_registers_in_the_order_of_the_page(tmp_path):
     barrier = lines.index("barrier")
     assert lines[barrier + 1] == f"{OFFSET['CTRL']:03x}=1", "started before memory was written"
     answers = [int(line.split(" -> ")[1]) for line in lines if " -> " in line]
-    assert answers == [-2, -3, 0, 0, -5, -5, -5, 0, -4, -4, -1, 0, 0, int(ErrorCode.WINDOW), 2, -5, 0, -4, 7]
+    assert answers[:13] == [-2, -3, 0, 0, -5, -5, -5, 0, -4, -4, -1, 0, 0]
+    assert answers[13:] == [int(ErrorCode.WINDOW), 2, -5, 0, -4, 7]
     assert f"3 3 77 {ERROR_DOC[ErrorCode.WINDOW]}" in lines
     assert lines[-1] == "100000005 unknown error code"
 

@@ -7,11 +7,18 @@ from tests.rtl.bench import run_bench
 pytestmark = pytest.mark.rtl
 
 
-def test_machine_works_stops_and_recovers_on_a_stalling_bus(tmp_path, seed):
+BENCHES = {
+    "works, stops and recovers": "top_bench",
+    "goes on with a queued program, ends when the memory is silent": "next_program_bench",
+}
+
+
+@pytest.mark.parametrize("bench", BENCHES.values(), ids=BENCHES.keys())
+def test_machine_on_a_stalling_bus(tmp_path, seed, bench):
     run_bench(
         tmp_path,
         top="opu_top",
-        module="rtl_sim.benches.top_bench",
+        module=f"rtl_sim.benches.{bench}",
         spec="opu-tiny",
         seed=seed,
         rounds=1,
