@@ -2,9 +2,14 @@
 hold them.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias
-from opu_fuse.quant import FLOAT_KEY, META_KEY
+from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias, quant_of
+from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, shared_multipliers
+from opu_fuse.quant import FLOAT_KEY, META_KEY, QuantParams
 
 _MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample"})
 
@@ -17,7 +22,8 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     Case 1: a conv or dense layer is an accumulator as long as its owned bias is rounded; both go
     together.
     Case 2: a result without rounding. Case 3: an operand that is not int8, weights and biases
-    included. Case 4: an operator that only moves channels, but from one scale to another.
+    included. Case 4: an operator that only moves channels, but from one scale to another. Case 5: a
+    sum of two maps whose scales no pair of multipliers holds together.
     """
     node = dfg[index]
     if node.owner is not None:  # Case 1
@@ -36,7 +42,28 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     unfit = next((r for i in leaves if (r := _not_integer(dfg[i]))), None)  # Case 3
     if unfit is None and node.op in _MOVERS and not _keeps_scale(node, leaves, parts, dfg):
         return f"{node.name} only moves values, but those are rounded to different scales"  # Case 4
+    if unfit is None and node.op == "add" and len(leaves) == 2:  # Case 5
+        unfit = _too_far_apart(node, [quant_of(dfg[i]) for i in leaves])
     return unfit
+
+
+def _too_far_apart(node: Node, operands: Sequence[QuantParams]) -> str | None:
+    """Both factors of a sum stand over one shift: beside a large one, a small one keeps few bits. A
+    result may be off by less than a step, with powers of two by nothing.
+    """
+    ratios = tuple(x.per_tensor / quant_of(node).per_tensor for x in operands)
+    why = f"{node.name} adds steps of {ratios[0]:g} and {ratios[1]:g} of its own"
+    try:
+        mults, shift = shared_multipliers(ratios, 0)
+    except ValueError:
+        return f"{why}, more than 16 bits hold"
+    reach = [max(INT8_MAX - x.zero_point, x.zero_point - INT8_MIN) for x in operands]
+    off = float(np.abs(np.ldexp(mults, -shift) - ratios) @ reach)
+    if not all(np.frexp(r)[0] == 0.5 for r in ratios):
+        allowed = 1.0
+    else:  # less than half a step changes no whole number of steps
+        allowed = 0.5 if max(ratios) >= 1.0 else 0.0
+    return f"{why}: 16 bits do not hold both" if off and off >= allowed else None
 
 
 def _is_rounded(node: Node) -> bool:
