@@ -1,6 +1,6 @@
 """Host operators -> a host segment: fused kernels, and models for what ONNX Runtime keeps."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx
 
@@ -8,7 +8,7 @@ from opu_fuse.bundle.kernels import kernel_to_json
 from opu_fuse.bundle.program import KERNEL_SUFFIX, HostPiece, HostSegment
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.types import ValueType
-from opu_fuse.host.build.linalg.chain import fuse_host_chain
+from opu_fuse.host.build.linalg.chain import HostPlan
 from opu_fuse.host.build.linalg.lower import generic_of
 from opu_fuse.host.build.linalg.pointwise import POINTWISE
 from opu_fuse.host.build.linalg.site import constants_of, types_of
@@ -37,9 +37,9 @@ def host_segment(
     """
     name = f"{number:03d}"
     whole = host_model(dfg, nodes, f"host_{name}", types)
-    parts = split_host_model(whole.model)
+    parts, plan = split_host_model(whole.model)
     members = [_member(f"host/{name}.{place}", part) for place, part in enumerate(parts)]
-    why_not, cuts = _refusals(whole)
+    why_not = _why_not(whole.model)
     pieces = [
         HostPiece(
             member=member,
@@ -54,7 +54,7 @@ def host_segment(
         outputs=whole.outputs,
         ops=tuple((dfg[n].name, dfg[n].op, reasons[n]) for n in nodes),
         pieces=tuple(pieces),
-        cuts=cuts,
+        cuts=_cuts(whole, plan),
         rounded=whole.rounded,
     )
     return segment, dict(members)
@@ -80,12 +80,12 @@ def _member(stem: str, part: Part) -> tuple[str, bytes]:
 
 
 def _operators(
-    dfg: Dfg, whole: HostModel, part: Part, why_not: Mapping[str, str]
+    dfg: Dfg, whole: HostModel, part: Part, why_not: Callable[[str], str]
 ) -> tuple[tuple[str, str], ...]:
     """Every operator with a node in the part, once, with the first such node's reason."""
     inside = set(part.nodes)
     found = {
-        dfg[n].name: "" if part.kernel else why_not[name]
+        dfg[n].name: "" if part.kernel else why_not(name)
         for n, names in whole.nodes.items()
         for name in reversed(names)
         if name in inside
@@ -93,17 +93,13 @@ def _operators(
     return tuple(found.items())
 
 
-def _refusals(whole: HostModel) -> tuple[dict[str, str], tuple[tuple[str, str, str], ...]]:
-    """Why a node would be in no kernel, by its name; and which pairs were not fused, and why."""
-    model, operators = whole.model, {name for names in whole.nodes.values() for name in names}
+def _why_not(model: onnx.ModelProto) -> Callable[[str], str]:
+    """Why a node would be in no kernel, by its name."""
     types, constants = types_of(model), constants_of(model.graph)
-    outputs = [o.name for o in model.graph.output]
-    # Kernels of one node are not written, but what forbids them to grow is told.
-    plan = fuse_host_chain(
-        model.graph.node, types=types, constants=constants, outputs=outputs, min_nodes=1
-    )
+    nodes = {node.name: node for node in model.graph.node}
 
-    def why_not(node: onnx.NodeProto) -> str:
+    def why_not(name: str) -> str:
+        node = nodes[name]
         if generic_of(node, types, constants) is not None:
             return ALONE
         if generic_of(node, types, constants, exact=False) is not None:
@@ -111,6 +107,12 @@ def _refusals(whole: HostModel) -> tuple[dict[str, str], tuple[tuple[str, str, s
         known = node.op_type in POINTWISE or node.op_type in VIEWS
         return (FORM if known else UNKNOWN).format(op=node.op_type)
 
+    return why_not
+
+
+def _cuts(whole: HostModel, plan: HostPlan) -> tuple[tuple[str, str, str], ...]:
+    """Which pairs were not fused, and why."""
+    operators = {name for names in whole.nodes.values() for name in names}
     cuts = []
     for producer, consumer, why in plan.refusals:
         short = {name: _short(name, operators) for name in (consumer, producer)}
@@ -118,7 +120,7 @@ def _refusals(whole: HostModel) -> tuple[dict[str, str], tuple[tuple[str, str, s
         for name, shorter in short.items():
             text = text.replace(name, shorter)
         cuts.append((short[producer], short[consumer], text))
-    return {node.name: why_not(node) for node in model.graph.node}, tuple(cuts)
+    return tuple(cuts)
 
 
 def _short(name: str, operators: Collection[str]) -> str:

@@ -62,7 +62,7 @@ class RuntimeStep:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlan:
     """steps in running order; refusals: (producer, consumer, why not fused), by node names joined
-    with `+`.
+    with `+`, kernels included that were too small to be written.
     """
 
     steps: tuple[KernelStep | RuntimeStep, ...]
@@ -91,16 +91,14 @@ def fuse_host_chain(
     for i in kept:
         op = generic_of(nodes[i], types, constants, exact=exact)
         members.append(op or _opaque(nodes[i]))
-    while True:
-        fused = fuse_greedily(members, outputs, control=control, constants=constants)
-        single = _too_small(fused, min_nodes)
-        if not single:
-            break
+    fused = first = fuse_greedily(members, outputs, control=control, constants=constants)
+    while single := _too_small(fused, min_nodes):
         for at in single:
             members[at] = _opaque(nodes[kept[at]])
+        fused = fuse_greedily(members, outputs, control=control, constants=constants)
     return HostPlan(
         steps=_steps(fused, kept, constants, outputs),
-        refusals=fused.refusals,
+        refusals=first.refusals,
     )
 
 

@@ -7,7 +7,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from opu_fuse.host.build.linalg.chain import KernelStep, RuntimeStep, fuse_host_chain, names_read
+from opu_fuse.host.build.linalg.chain import (
+    HostPlan,
+    KernelStep,
+    RuntimeStep,
+    fuse_host_chain,
+    names_read,
+)
 from opu_fuse.host.build.linalg.control import Control
 from opu_fuse.host.build.linalg.site import TensorType, constants_of, types_of
 from opu_fuse.host.kernel import DTYPES, Kernel
@@ -32,9 +38,9 @@ def split_host_model(
     control: Control | None = None,
     min_nodes: int = 2,
     exact: bool = True,
-) -> tuple[HostPiece, ...]:
+) -> tuple[tuple[HostPiece, ...], HostPlan]:
     """Pieces in running order that together compute what the model computes, with the same bits
-    (exact) as ONNX Runtime running it node by node.
+    (exact) as ONNX Runtime running it node by node; and the plan that they follow.
 
     The model comes back as one piece where nothing is fused, where a value that would cross a
     border has no known type, or one that numpy has not, and where a result is an input or a
@@ -64,8 +70,8 @@ def split_host_model(
             outputs=tuple(outputs),
             nodes=tuple(node.name for node in graph.node),
         )
-        return (whole,)
-    return tuple(_piece(model, step, types) for step in plan.steps)
+        return (whole,), plan
+    return tuple(_piece(model, step, types) for step in plan.steps), plan
 
 
 def _piece(
