@@ -15,7 +15,7 @@ where something is.
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.bundle.result import RunResult
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.prepare import Prepared
+from opu_fuse.fuse.names import REWRITING
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.pipeline import Compilation, Options
 from opu_fuse.sim import compare, engine
@@ -44,7 +45,12 @@ _FLOAT32 = 1e-5
 
 def judge(case: NetworkCase, hw: HwSpec) -> str | None:
     """None, or what is wrong. Raises what compiling and running raise."""
-    bundle = compiled(case, hw).bundle
+    return judge_compiled(case, hw, compiled(case, hw))
+
+
+def judge_compiled(case: NetworkCase, hw: HwSpec, made: Compilation) -> str | None:
+    """None, or what is wrong with what `compiled` gave. Raises what running raises."""
+    bundle = made.bundle
     if case.file:
         bundle = _through_a_file(bundle)
     inputs = case.inputs()
@@ -62,8 +68,10 @@ def judge(case: NetworkCase, hw: HwSpec) -> str | None:
     return "; ".join(wrong[:3]) or None
 
 
-_last: list[Any] = []
-"""The last quantised model, for the next machine: (its bytes, its scales, the result)."""
+_kept: dict[tuple[bytes, str, bool], Prepared] = {}
+"""The last model, quantised, for the next machine or strategy: by its bytes, its scales, and
+whether it may be rewritten.
+"""
 
 
 def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
@@ -74,18 +82,14 @@ def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
         reuse_memory=case.reuse_memory,
         calibration=None if case.quantised else case.inputs(salt=1),
     )
-    if _last and _last[0] == (case.model, case.scales):
-        return pipeline.compile_prepared(_last[1], hw, options)
+    key = (case.model, case.scales, case.strategy in REWRITING)
+    if key in _kept:
+        return pipeline.compile_prepared(_kept[key], hw, options)
     found = pipeline.compile_model(_ir(case), hw, options)
-    _last[:] = [(case.model, case.scales), found.prepared]
+    for other in [k for k in _kept if k[:2] != key[:2]]:
+        del _kept[other]
+    _kept[key] = found.prepared
     return found
-
-
-def prepared(case: NetworkCase, hw: HwSpec) -> Prepared:
-    """The quantised network of a case. Raises what compiling raises."""
-    if not _last or _last[0] != (case.model, case.scales):
-        compiled(replace(case, strategy="none"), hw)
-    return _last[1]
 
 
 def _ir(case: NetworkCase) -> Any:

@@ -1,5 +1,7 @@
 """A network with all that a run of it depends on, drawn from one seed."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +12,7 @@ from tests.fuzz.machines import SHARES, SHIFTERS
 from tests.fuzz.onnxruntime_runs import values_of
 from tests.fuzz.quantised import by_onnxruntime, draw_style, quantised
 from tests.fuzz.random_network import STEPS, Steps, draw_model
+from tests.fuzz.sketch import MOST_MACS
 
 _MARK = 0x0F05
 _SAMPLE_SEED = 7
@@ -23,6 +26,8 @@ _ARRAYS = {
 }
 LONGEST_CONSTANT = 16
 """Constants with more elements are written as their shapes alone."""
+LARGEST = 10 * MOST_MACS
+"""Multiply-accumulates of a network: joined maps grow, and twenty others are done meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +76,8 @@ class NetworkCase:
 
 
 def draw(seed: int, steps: Steps = STEPS) -> NetworkCase:
-    """The case of a seed. Networks that ONNX Runtime refuses, or whose values leave all bounds, are
-    drawn again. steps: as for `draw_model`.
+    """The case of a seed. Networks that ONNX Runtime refuses, or whose values or sizes leave all
+    bounds, are drawn again. steps: as for `draw_model`.
     """
     for attempt in range(50):
         rng = np.random.default_rng([seed, attempt, _MARK])
@@ -148,12 +153,24 @@ def _runs(model: onnx.ModelProto, rng: np.random.Generator) -> bool:
         values = values_of(model, sample_inputs(model, rng))
     except Exception:  # noqa: BLE001 ONNX Runtime's classes are its own
         return False
+    if _macs(model, values) > LARGEST:
+        return False
     for output in model.graph.output:
         shape = tuple(d.dim_value for d in output.type.tensor_type.shape.dim)
         if values[output.name].shape != shape:
             return False
     floats = [a for a in values.values() if a.dtype == np.float32]
     return all(np.isfinite(a).all() and np.abs(a).max(initial=0.0) < 1e4 for a in floats)
+
+
+def _macs(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> int:
+    """Multiply-accumulates with constant weights, of a float model."""
+    sizes = {i.name: math.prod(i.dims) for i in model.graph.initializer}
+    return sum(
+        sizes.get(n.input[1], 0) * math.prod(values[n.output[0]].shape[2:])
+        for n in model.graph.node
+        if n.op_type in {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+    )
 
 
 def _port(info: onnx.ValueInfoProto) -> str:
