@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from opu_fuse.dfg.graph import Access, Kind, Node
 from opu_fuse.dfg.islands import float_reason
+from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
 from opu_fuse.fuse.scope import Scope, leaves
 from opu_fuse.hw.check_graph import RUNS
@@ -90,7 +91,8 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     Change: add a module of kind {missing} to `dataflow.modules` and map {key} to it in
     `dataflow.operators`
     Change: compile the float model (the scales of {dynamic} are chosen anew for each image)
-    Change: replace {foreign} by operators that the machine runs
+    Change: replace {foreign} by operators that the machine runs (it {why})
+    Change: replace {unknown} by operators that the machine runs
     """
     if scope.modules.runners(node.op):
         return None
@@ -98,7 +100,10 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     op = "+".join(node.attrs["functions"]) if key == "table" else key
     wanted = kind_for(scope, node)
     if can is None or (wanted is None and op in TWO_OPERANDS):
-        return {"op": op, "dynamic" if op in _DYNAMIC else "foreign": op}
+        if op in _DYNAMIC:
+            return {"op": op, "dynamic": op}
+        why = HOST_REASONS.get(op)
+        return {"op": op, "unknown": op} if why is None else {"op": op, "foreign": op, "why": why}
     can = can if wanted is None else (wanted,)
     present = {m.kind for m in scope.modules.by_name.values()}
     kinds = [str(kind) for kind in can if kind in present]

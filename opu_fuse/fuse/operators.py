@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from rich.table import Table
 
+from opu_fuse.fuse.host_reasons import families
 from opu_fuse.fuse.module_rules import (
     computed_operand,
     constant_operand,
@@ -20,7 +21,7 @@ from opu_fuse.fuse.module_rules import (
     operand_access,
     symmetric_padding,
 )
-from opu_fuse.fuse.operator_rules import OF_ONE, OPERATOR_RULES, known_operator
+from opu_fuse.fuse.operator_rules import FORMS, OF_ONE, OPERATOR_RULES, known_operator
 from opu_fuse.fuse.refusal import Rule, gaps, template
 from opu_fuse.fuse.rulebook import RULEBOOK
 from opu_fuse.hw.check import largest
@@ -110,6 +111,10 @@ def operators_page() -> str:
         ]
         parts.append(f"## {name}\n\n{spec.description[0].upper()}{spec.description[1:]}.\n")
         parts.append(_table(("operator", "module", "limits", "on the host when"), rows))
+    parts.append(_ON_THE_HOST)
+    parts.append(_table(("operator", "runs in this form"), FORMS.items()))
+    reasons = [(", ".join(ops), f"it {why}") for why, ops in families().items()]
+    parts.append(_table(("operators", "why no machine runs them"), reasons))
     parts.append(_RULES)
     for section in RULEBOOK:
         parts.append(f"### About {section.about}\n\nOtherwise {section.otherwise}.\n")
@@ -184,6 +189,14 @@ machine. In messages, ‹words› stand for names and numbers of the case.
 shows.
 
 For every operator:
+"""
+
+_ON_THE_HOST = """\
+## On the host, and why
+
+Operators of ONNX that machines run in one form only, others being left to the host; then those that
+none runs. Functions of one value become tables, and changes of view nothing at all. What the front
+end turns into something else ([models.md](models.md)) never gets here.
 """
 
 _RULES = """\

@@ -6,11 +6,14 @@ import io
 import pkgutil
 import re
 
+import onnx.defs
+import onnx.parser
 import pytest
 from rich.console import Console
 
 from opu_fuse import fuse
 from opu_fuse.dfg.lower import LOWERINGS
+from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.operator_rules import FORMS, OPERATOR_RULES, known_operator
 from opu_fuse.fuse.operators import (
     AXES,
@@ -25,6 +28,8 @@ from opu_fuse.fuse.refusal import Words, gaps, template
 from opu_fuse.fuse.rulebook import RULEBOOK
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.spec import OPERATORS
+from opu_fuse.model.composites import ELEMENT_WISE
+from opu_fuse.pipeline import partition_model
 from opu_fuse.resources import hw_specs_dir
 from tests.fuse.reading import machine
 from tests.fuse.rule_cases import limited
@@ -118,3 +123,21 @@ def test_tables_about_operators_name_operators():
 
 def test_every_form_that_the_graph_builder_knows_is_described():
     assert set(FORMS) == {*LOWERINGS, "MatMul"}
+
+
+def test_for_every_onnx_operator_the_page_says_why_the_host_runs_it():
+    """Or in which form machines do; the last ones the front end makes something else."""
+    known = {*FORMS, *ELEMENT_WISE, *HOST_REASONS}
+    known |= {"Dropout", "Flatten", "Identity", "Squeeze", "Sum", "Unsqueeze", "Upsample"}
+    standard = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
+    assert standard == known
+
+
+def test_the_host_runs_it_and_says_why():
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 8, 4, 6] x) => (float[A, B] y)'
+    nodes = "{ a = Relu (x) b = Softmax <axis = 1> (a) y = Flatten (b) }"
+    _, found = partition_model(onnx.parser.parse_model(text + nodes), load_hw("opu-light"))
+    host = next(op for op in found.host if "Softmax" in op.why.text)
+    assert [lever.text for lever in host.why.levers] == [
+        f"replace Softmax by operators that the machine runs (it {HOST_REASONS['Softmax']})"
+    ]
