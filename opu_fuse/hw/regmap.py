@@ -242,6 +242,14 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
     ),
     ("AXI_READ_BEATS", _RO, 0, "data beats read from memory", ()),
     ("AXI_WRITE_BEATS", _RO, 0, "data beats written to memory", ()),
+    ("MULTIPLYING", _RO, 0, "cycles in which the array multiplied", ()),
+    (
+        "MEMORY_WAIT",
+        _RO,
+        0,
+        "cycles in which reads were open and no data came, or data to be written were not taken",
+        (),
+    ),
     ("PROGRAMS", _RO, 0, "programs that came to an end since reset, with or without error", ()),
     (
         "CAP_ARRAY",

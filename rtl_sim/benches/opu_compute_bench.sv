@@ -55,6 +55,7 @@ module opu_compute_bench
       .unfit_o        (),
       .done_valid_o,
       .done_ready_i,
+      .multiplies_o   (),
       .feature_re_o   (feature_re),
       .feature_next_re_o(feature_next_re),
       .feature_addr_o (feature_addr),

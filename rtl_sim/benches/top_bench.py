@@ -48,6 +48,7 @@ CAPABILITIES = {
     "CAP_MODULES": 0b10_0000_0111,  # act, pool, residual; keep
 }
 """Of opu-tiny, read off its YAML."""
+SIGNALS = ("arvalid", "arready", "rvalid", "rready", "rlast", "wvalid", "wready")
 
 
 @cocotb.test()
@@ -98,6 +99,32 @@ async def control_registers_are_as_their_table_says(dut):
     behind = max(OFFSET.values()) + 4
     await machine.write(behind, 1, expect=AxiResp.SLVERR)
     await machine.read(behind, expect=AxiResp.SLVERR)
+
+
+@cocotb.test()
+@cocotb.parametrize(stalls=[0.0, 0.5])
+async def waiting_for_memory_and_multiplying_are_counted(dut, stalls):
+    machine, rng = await started(dut, stalls)
+    waits = 0
+
+    async def watch():
+        nonlocal waits
+        reads = 0  # open
+        while True:
+            await FallingEdge(dut.clk_i)
+            bus = {n: bool(int(getattr(dut, f"m_axi_{n}").value)) for n in SIGNALS}
+            no_data = (reads or bus["arvalid"]) and not bus["rvalid"]
+            waits += no_data or (bus["wvalid"] and not bus["wready"])
+            reads += bus["arvalid"] and bus["arready"]
+            reads -= bus["rvalid"] and bus["rready"] and bus["rlast"]
+
+    cocotb.start_soon(watch())
+    for text, prepare, products in ((CONV, check_conv, 25 * 9 * 2), (COPY, check_copy, 0)):
+        check, waits = prepare(machine, rng), 0
+        assert await machine.run(program(text)) is None
+        check()
+        assert await machine.read("MULTIPLYING") == products
+        assert await machine.read("MEMORY_WAIT") == waits > (20 if stalls else 0)
 
 
 @cocotb.test()

@@ -43,6 +43,8 @@ module opu_control_proof
       .engine_stall_i('0),
       .read_beat_i   (1'b0),
       .write_beat_i  (1'b0),
+      .multiplies_i  (1'b0),
+      .memory_wait_i (1'b0),
       .busy_o        (busy),
       .done_o        (done),
       .error_o       (error),
@@ -53,7 +55,9 @@ module opu_control_proof
       .busy_cycles_o (),
       .stall_cycles_o(),
       .read_beats_o  (),
-      .write_beats_o ()
+      .write_beats_o (),
+      .multiplying_o (),
+      .memory_waits_o()
   );
 
   logic begun_q = 1'b0, met_q, waits_q, ends_q, idle_q, age_q = 1'b0;

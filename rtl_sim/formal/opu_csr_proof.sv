@@ -67,7 +67,9 @@ module opu_csr_proof
       .busy_cycles_i (counters),
       .stall_cycles_i(counters),
       .read_beats_i  ('0),
-      .write_beats_i ('0)
+      .write_beats_i ('0),
+      .multiplying_i ('0),
+      .memory_waits_i('0)
   );
 
   logic commanded;  // a start that no queued program asks for

@@ -31,6 +31,7 @@ module opu_compute
     output logic                   unfit_o,           // see opu_pre
     output logic                   done_valid_o,
     input  logic                   done_ready_i,
+    output logic                   multiplies_o,      // in this cycle
 
     output logic                   feature_re_o,
     output logic                   feature_next_re_o,
@@ -255,6 +256,8 @@ module opu_compute
   assign drained = window_idle && pre_drained[DELAYS] && !(issue.valid || busy_q || (HAS_PRE && align_step.valid));
 
   logic [PSUM_BITS-1:0] sums;
+
+  assign multiplies_o = multiply_q.valid && !multiply_q.copy;
 
   opu_array u_array (
       .clk_i,

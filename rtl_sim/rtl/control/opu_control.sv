@@ -39,6 +39,8 @@ module opu_control
     input  logic [ENGINES-1:0] engine_stall_i,
     input  logic               read_beat_i,
     input  logic               write_beat_i,
+    input  logic               multiplies_i,
+    input  logic               memory_wait_i,
 
     output logic               busy_o,
     output logic               done_o,
@@ -50,7 +52,9 @@ module opu_control
     output logic [31:0]        busy_cycles_o [ENGINES],
     output logic [31:0]        stall_cycles_o [ENGINES],
     output logic [31:0]        read_beats_o,
-    output logic [31:0]        write_beats_o
+    output logic [31:0]        write_beats_o,
+    output logic [31:0]        multiplying_o,
+    output logic [31:0]        memory_waits_o
 );
 
   typedef enum logic [1:0] {
@@ -111,7 +115,7 @@ module opu_control
   logic [2:0] error_engine_q;
   logic [PC_BITS-1:0] error_pc_q;
   logic [63:0] cycles_q;
-  logic [31:0] read_beats_q, write_beats_q;
+  logic [31:0] read_beats_q, write_beats_q, multiplying_q, memory_waits_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -128,6 +132,8 @@ module opu_control
       cycles_q <= '0;
       read_beats_q <= '0;
       write_beats_q <= '0;
+      multiplying_q <= '0;
+      memory_waits_q <= '0;
     end else begin
       state_q <= state_d;
       run_q <= state_d == RUN;
@@ -143,6 +149,8 @@ module opu_control
         cycles_q <= '0;
         read_beats_q <= '0;
         write_beats_q <= '0;
+        multiplying_q <= '0;
+        memory_waits_q <= '0;
       end else begin
         if (finish_done) done_q <= 1'b1;
         if (finish_error) error_q <= 1'b1;
@@ -154,6 +162,8 @@ module opu_control
         if (state_q != IDLE) cycles_q <= cycles_q + 64'd1;
         if (read_beat_i) read_beats_q <= read_beats_q + 32'd1;
         if (write_beat_i) write_beats_q <= write_beats_q + 32'd1;
+        if (multiplies_i) multiplying_q <= multiplying_q + 32'd1;
+        if (memory_wait_i) memory_waits_q <= memory_waits_q + 32'd1;
       end
     end
   end
@@ -185,6 +195,8 @@ module opu_control
   assign cycles_o = cycles_q;
   assign read_beats_o = read_beats_q;
   assign write_beats_o = write_beats_q;
+  assign multiplying_o = multiplying_q;
+  assign memory_waits_o = memory_waits_q;
 
   `OPU_ASSERT(OneOutcome, !(done_o && error_o))
   `OPU_ASSERT(OutcomeAfterRun, done_o || error_o |-> !busy_o)

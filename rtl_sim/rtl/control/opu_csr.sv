@@ -55,7 +55,9 @@ module opu_csr
     input  logic [31:0]              busy_cycles_i [ENGINES],
     input  logic [31:0]              stall_cycles_i [ENGINES],
     input  logic [31:0]              read_beats_i,
-    input  logic [31:0]              write_beats_i
+    input  logic [31:0]              write_beats_i,
+    input  logic [31:0]              multiplying_i,
+    input  logic [31:0]              memory_waits_i
 );
 
   localparam logic [1:0] OKAY = 2'b00;
@@ -240,6 +242,8 @@ module opu_csr
       CSR_CYCLES_HI: rdata_d = cycles_hi_q;
       CSR_AXI_READ_BEATS: rdata_d = read_beats_i;
       CSR_AXI_WRITE_BEATS: rdata_d = write_beats_i;
+      CSR_MULTIPLYING: rdata_d = multiplying_i;
+      CSR_MEMORY_WAIT: rdata_d = memory_waits_i;
       CSR_PROGRAMS: rdata_d = programs_q;
       CSR_CAP_ARRAY: rdata_d = {16'(MULTIPLIERS), 16'(UNITS)};
       CSR_CAP_LANES: rdata_d = {16'(POST_LANES), 16'(WORD_CHANNELS)};

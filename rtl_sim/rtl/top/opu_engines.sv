@@ -32,6 +32,7 @@ module opu_engines
     output logic [ENGINES-1:1]      fault_o,
     output error_e                  fault_code_o [ENGINES],
     output logic [PC_BITS-1:0]      fault_pc_o [ENGINES],
+    output logic                    multiplies_o,
 
     output logic                    ar_valid_o,
     input  logic                    ar_ready_i,
@@ -162,6 +163,7 @@ module opu_engines
       .unfit_o             (compute_unfit),
       .done_valid_o        (done_valid_o[ENGINE_COMPUTE]),
       .done_ready_i        (done_ready_i[ENGINE_COMPUTE]),
+      .multiplies_o        (multiplies_o),
       .feature_re_o        (feature_re),
       .feature_next_re_o   (feature_next_re),
       .feature_addr_o      (feature_addr),

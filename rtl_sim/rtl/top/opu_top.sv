@@ -88,16 +88,12 @@ module opu_top
   // ---- control ----------------------------------------------------------------------------------------------------------
   logic start, stop, abort, engine_rst_n, run, halt, busy, done, error;
   logic [63:0] prog_base, window_base_full, window_size_full, cycles;
-  logic [31:0] prog_words, watchdog, read_beats, write_beats;
-  logic [31:0] busy_cycles [ENGINES];
-  logic [31:0] stall_cycles [ENGINES];
-  error_e error_code;
+  logic [31:0] prog_words, watchdog, read_beats, write_beats, multiplying, memory_waits;
+  logic [31:0] busy_cycles [ENGINES], stall_cycles [ENGINES];
+  error_e error_code, fault_code [ENGINES];
   logic [2:0] error_engine;
-  pc_t error_pc;
-
+  pc_t error_pc, fault_pc [ENGINES];
   logic [ENGINES-1:0] idle, engine_busy, engine_stall, retire, fault;
-  error_e fault_code [ENGINES];
-  pc_t fault_pc [ENGINES];
 
   opu_csr #(
       .ENGINES(ENGINES),
@@ -142,10 +138,12 @@ module opu_top
       .busy_cycles_i (busy_cycles),
       .stall_cycles_i(stall_cycles),
       .read_beats_i  (read_beats),
-      .write_beats_i (write_beats)
+      .write_beats_i (write_beats),
+      .multiplying_i (multiplying),
+      .memory_waits_i(memory_waits)
   );
 
-  logic fetch_done, read_quiet, write_quiet;
+  logic fetch_done, read_quiet, write_quiet, multiplies;
   pc_t fetch_pc;
 
   opu_control #(
@@ -172,6 +170,8 @@ module opu_top
       .engine_stall_i(engine_stall),
       .read_beat_i   (m_axi_rvalid && m_axi_rready),
       .write_beat_i  (m_axi_wvalid && m_axi_wready),
+      .multiplies_i  (multiplies),
+      .memory_wait_i ((!read_quiet && !m_axi_rvalid) || (m_axi_wvalid && !m_axi_wready)),
       .busy_o        (busy),
       .done_o        (done),
       .error_o       (error),
@@ -182,7 +182,9 @@ module opu_top
       .busy_cycles_o (busy_cycles),
       .stall_cycles_o(stall_cycles),
       .read_beats_o  (read_beats),
-      .write_beats_o (write_beats)
+      .write_beats_o (write_beats),
+      .multiplying_o (multiplying),
+      .memory_waits_o(memory_waits)
   );
 
   // The window starts at a page and has at most 4 GiB; the program starts at a multiple of 64 of it. A larger value of a HI
@@ -229,9 +231,8 @@ module opu_top
 
   assign m_axi_arsize = 3'($clog2(BUS_BYTES));
   assign m_axi_arburst = 2'b01;
-  assign m_axi_arlock = 1'b0;
+  assign {m_axi_arlock, m_axi_arprot} = '0;
   assign m_axi_arcache = 4'b0011;
-  assign m_axi_arprot = 3'b000;
   assign m_axi_rready = 1'b1;
 
   // ---- fetch ---------------------------------------------------------------------------------------------------------------
@@ -352,6 +353,7 @@ module opu_top
       .fault_o      (engine_fault),
       .fault_code_o (engine_fault_code),
       .fault_pc_o   (engine_fault_pc),
+      .multiplies_o (multiplies),
       .ar_valid_o   (ar_valid[1]),
       .ar_ready_i   (ar_ready[1]),
       .ar_addr_o    (ar_addr[1]),
@@ -374,13 +376,11 @@ module opu_top
       .b_error_i    (m_axi_bresp[1])
   );
 
-  assign m_axi_awid = 1'b0;
+  assign {m_axi_awid, m_axi_awlock, m_axi_awprot} = '0;
   assign m_axi_awlen = 8'(aw_beats - 9'd1);
   assign m_axi_awsize = 3'($clog2(BUS_BYTES));
   assign m_axi_awburst = 2'b01;
-  assign m_axi_awlock = 1'b0;
   assign m_axi_awcache = 4'b0011;
-  assign m_axi_awprot = 3'b000;
   assign m_axi_bready = 1'b1;
 
   // Protection and locks are not used, answers carry one id per direction, and EXOKAY cannot come.
