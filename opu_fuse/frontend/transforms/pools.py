@@ -6,7 +6,8 @@
    alone.
 2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved;
    count_include_pad only where there is padding; ceil_mode turned into larger end pads where that
-   is equivalent (max, or an average that does not count padding).
+   is equivalent (max, or an average that does not count padding) and ONNX Runtime takes them (less
+   than the kernel, however dilated).
 
 ONNX's shape inference counts a last window that starts in the end padding, its definition and ONNX
 Runtime do not. Where that makes a difference the shapes behind are forgotten, to be inferred again.
@@ -97,7 +98,8 @@ def _explicit(node: ir.Node, size: tuple[int, ...]) -> bool:
     ceil = bool(node.attributes.get_int("ceil_mode", 0))
     if ceil:
         grown = ceil_pads(size, kernel, strides, dilations, pads)
-        if counted and grown != pads:
+        runnable = all(p < k for p, k in zip(grown, kernel * 2, strict=True))
+        if grown != pads and (counted or not runnable):
             return False
         pads = grown
     if average and kernel == tuple(size) and not any(pads) and dilations == (1, 1):
