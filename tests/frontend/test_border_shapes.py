@@ -123,6 +123,16 @@ def test_pools_that_round_up_have_the_windows_that_onnx_runtime_computes(
     assert load(model).warnings == ()
 
 
+def test_a_pool_that_rounds_up_by_as_much_as_its_kernel_stays(onnx_text: Text):
+    """As padding ONNX Runtime would refuse it."""
+    text = """g (float[1,1,7,7] x) => (float[1,1,3,3] y)
+    { y = MaxPool<kernel_shape=[2,2], dilations=[2,2], strides=[3,3], ceil_mode=1>(x) }"""
+    canonical = prepare(onnx_text(text), quantised=False).canonical
+    x = np.arange(49, dtype=np.float32).reshape(1, 1, 7, 7)
+    (made,) = session(ir.to_proto(canonical)).run(["y"], {"x": x})
+    assert made.ravel().tolist() == [16, 19, 20, 37, 40, 41, 44, 47, 48]
+
+
 def test_an_input_that_is_an_output_keeps_its_shape(onnx_text: Text):
     text = """g (float[1,2,4,4] x) => (float[1,8,4,4] y, float[1,2,4,4] x)
     { y = Concat<axis=1>(x, x, x, x) }"""

@@ -261,16 +261,6 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
             "f: Reshape(a, [1, 80]) -> y [1x80]"
         ),
     ),
-    "pooling rounded up by as much as its kernel stays": (
-        graph(
-            "[p] y = MaxPool <kernel_shape = [2, 2], dilations = [2, 2], strides = [3, 3],"
-            " ceil_mode = 1> (x)",
-            "1, 4, 7, 8",
-        ),
-        {},
-        "p: MaxPool(x) -> y [1x4x3x3] ceil_mode=1 dilations=[2, 2] kernel_shape=[2, 2] "
-        "strides=[3, 3]",
-    ),
     "average rounded up, padding not counted": (
         graph("[p] y = AveragePool <kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1> (x)"),
         {},
