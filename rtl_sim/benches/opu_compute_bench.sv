@@ -33,7 +33,7 @@ module opu_compute_bench
 );
 
   logic feature_re, feature_next_re, weight_re;
-  feature_addr_t feature_addr;
+  feature_addr_t feature_addr, feature_next_addr;
   weight_addr_t weight_addr;
   logic [WORD_BITS-1:0] feature_rdata, feature_next_rdata;
   logic [WEIGHT_BITS-1:0] weight_rdata;
@@ -59,6 +59,7 @@ module opu_compute_bench
       .feature_re_o   (feature_re),
       .feature_next_re_o(feature_next_re),
       .feature_addr_o (feature_addr),
+      .feature_next_addr_o(feature_next_addr),
       .feature_rdata_i(feature_rdata),
       .feature_next_rdata_i(feature_next_rdata),
       .weight_re_o    (weight_re),
@@ -83,6 +84,7 @@ module opu_compute_bench
       .first_re_i   (feature_re),
       .next_re_i    (feature_next_re),
       .raddr_i      (feature_addr),
+      .next_raddr_i (feature_next_addr),
       .first_rdata_o(feature_rdata),
       .next_rdata_o (feature_next_rdata)
   );

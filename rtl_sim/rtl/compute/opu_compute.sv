@@ -36,6 +36,7 @@ module opu_compute
     output logic                   feature_re_o,
     output logic                   feature_next_re_o,
     output feature_addr_t          feature_addr_o,
+    output feature_addr_t          feature_next_addr_o,
     input  logic [WORD_BITS-1:0]   feature_rdata_i,
     input  logic [WORD_BITS-1:0]   feature_next_rdata_i,
 
@@ -122,7 +123,7 @@ module opu_compute
 
   // Sweeps of conv and copy, and those of depthwise, wait for each other.
   logic pixels_ready, window_ready, window_idle, pixels_re, pixels_next_re, window_re, window_next_re;
-  feature_addr_t pixels_addr, window_addr;
+  feature_addr_t pixels_addr, pixels_next_addr, window_addr;
   step_t pixels_step, window_step, issue;
   enter_t enter;
   assign sweep_ready = sweep.depthwise ? window_ready && !pixels_step.valid : pixels_ready && window_idle;
@@ -136,7 +137,8 @@ module opu_compute
       .step_o           (pixels_step),
       .feature_re_o     (pixels_re),
       .feature_next_re_o(pixels_next_re),
-      .feature_addr_o   (pixels_addr)
+      .feature_addr_o   (pixels_addr),
+      .feature_next_addr_o(pixels_next_addr)
   );
 
   if (HAS_DEPTHWISE) begin : g_window
@@ -163,6 +165,7 @@ module opu_compute
   assign feature_re_o = window_idle ? pixels_re : window_re;
   assign feature_next_re_o = window_idle ? pixels_next_re : window_next_re;
   assign feature_addr_o = window_idle ? pixels_addr : window_addr;
+  assign feature_next_addr_o = window_idle ? pixels_next_addr : window_addr + feature_addr_t'(1);
 
   // Feature words arrive; every unit of the pre chain delays them and all that belongs to them. Element u enters unit u.
   // Their memories answer in the second cycle after the read.
@@ -291,5 +294,8 @@ module opu_compute
   `OPU_ASSERT(RetiresOpen, retire |-> open_q > written_q)
   `OPU_ASSERT(FillAway, pre_fill[DELAYS].valid && multiply_q.valid && !multiply_q.copy
       |-> pre_fill[DELAYS].row_select != multiply_q.row_select || pre_fill[DELAYS].word == '0)
+
+  `OPU_ASSERT(NextIsBehind, feature_re_o || feature_next_re_o
+      |-> feature_next_addr_o == feature_addr_o + feature_addr_t'(1))
 
 endmodule

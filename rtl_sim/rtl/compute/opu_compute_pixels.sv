@@ -1,8 +1,9 @@
 // Walks the output pixels of a sweep of conv or copy: one step of a mode's pixels, one feature buffer read per cycle.
 //
 // sweep_*: valid/ready; ready when idle or at the last pixel, so sweeps follow each other without a gap.
-// step_o:  the step of this cycle; feature_* reads its word, and the next one when the lanes go on into it; they arrive one
-//          cycle later. Words without lanes inside the tile are not read.
+// step_o:  the step of this cycle; feature_* reads its word, and the next one when the lanes go on into it; they arrive two
+//          cycles later. Words without lanes inside the tile are not read. Addresses and enables are a short way behind registers:
+//          what is the same for a whole sweep is computed when it is taken.
 `include "opu_assert.svh"
 
 module opu_compute_pixels
@@ -19,7 +20,8 @@ module opu_compute_pixels
     output step_t         step_o,
     output logic          feature_re_o,
     output logic          feature_next_re_o,
-    output feature_addr_t feature_addr_o
+    output feature_addr_t feature_addr_o,
+    output feature_addr_t feature_next_addr_o
 );
 
   /* verilator lint_off UNUSEDSIGNAL */  // some fields go elsewhere
@@ -28,8 +30,8 @@ module opu_compute_pixels
   logic active_q;
   logic [16:0] rows_left_q, cols_left_q;  // further output rows, columns of this row, less one: negative on the last
   logic signed [Y_BITS-1:0] y_q;
-  logic signed [X_BITS-1:0] x_q;
-  feature_addr_t row_addr_q;
+  logic signed [X_BITS-1:0] at_q;
+  feature_addr_t row_addr_q, row_next_q;  // of tile column 0, and the word behind it
   psum_addr_t psum_q;
 
   logic last_col, last_pixel, take;
@@ -38,26 +40,27 @@ module opu_compute_pixels
   assign sweep_ready_o = !active_q || last_pixel;
   assign take = sweep_valid_i && sweep_ready_o;
 
-  // Lane l of pixel p is byte `at` + p * pixel_x + l of the tile row.
-  logic row_inside;
-  logic signed [X_BITS-1:0] at, at_next, end_at, end_word;
+  // Lane l of pixel p is byte `at` + p * pixel_x + l of the tile row, which lies in its word number `word`.
+  typedef logic signed [X_BITS-WORD_SHIFT-1:0] word_t;
+  logic row_inside, first_inside, next_inside, crosses;
+  logic signed [X_BITS-1:0] end_at, end_word, room_q;
+  word_t word, last_word_q;
   assign row_inside = !y_q[Y_BITS-1] && y_q < signed'(Y_BITS'(sweep_q.in_rows));
-  assign at = x_q + signed'(X_BITS'(sweep_q.segment));
-  assign at_next = ((at >>> WORD_SHIFT) + X_BITS'(1)) <<< WORD_SHIFT;
-  assign end_at = at + signed'(sweep_q.span);
-  assign end_word = signed'(sweep_q.in_cols) - at_next + X_BITS'(WORD_BYTES);
-
-  function automatic logic in_row(logic signed [X_BITS-1:0] position);
-    return !position[X_BITS-1] && position < signed'(sweep_q.in_cols);
-  endfunction
+  assign word = at_q[X_BITS-1:WORD_SHIFT];
+  assign end_at = at_q + signed'(sweep_q.span);
+  assign end_word = signed'(sweep_q.in_cols) - {word, {WORD_SHIFT{1'b0}}};
+  assign first_inside = !at_q[X_BITS-1] && at_q < signed'(sweep_q.in_cols);
+  assign next_inside = (!at_q[X_BITS-1] || word == '1) && word < last_word_q;
+  assign crosses = signed'(X_BITS'(at_q[WORD_SHIFT-1:0])) > room_q;
 
   logic reads_first, reads_next;
-  assign reads_first = row_inside && in_row(at);
-  assign reads_next = row_inside && end_at > at_next && in_row(at_next);
+  assign reads_first = row_inside && first_inside;
+  assign reads_next = row_inside && crosses && next_inside;
 
   assign feature_re_o = active_q && reads_first;
   assign feature_next_re_o = active_q && reads_next;
-  assign feature_addr_o = row_addr_q + feature_addr_t'(at >>> WORD_SHIFT);
+  assign feature_addr_o = row_addr_q + feature_addr_t'(word);
+  assign feature_next_addr_o = row_next_q + feature_addr_t'(word);
 
   always_comb begin
     step_o = '0;
@@ -66,13 +69,13 @@ module opu_compute_pixels
     step_o.copy = sweep_q.copy;
     step_o.layout = sweep_q.layout;
     step_o.reads = reads_first || reads_next;
-    step_o.whole = !at[X_BITS-1] && end_at <= signed'(sweep_q.in_cols);
+    step_o.whole = !at_q[X_BITS-1] && end_at <= signed'(sweep_q.in_cols);
     step_o.first_inside = reads_first;
     step_o.end_ = (end_word < X_BITS'(2 * WORD_BYTES)) ? WINDOW_BITS'(end_word) : WINDOW_BITS'(2 * WORD_BYTES);
     step_o.overwrite = sweep_q.overwrite;
     step_o.row_select = sweep_q.row_select;
     step_o.pad = sweep_q.pad;
-    step_o.offset = at[WORD_SHIFT-1:0];
+    step_o.offset = at_q[WORD_SHIFT-1:0];
     step_o.crosses = reads_next;
     step_o.pixel_x = (WORD_SHIFT + 1)'(sweep_q.pixel_x);
     step_o.groups = sweep_q.groups;
@@ -91,20 +94,24 @@ module opu_compute_pixels
       rows_left_q <= 17'(sweep_i.out_rows) - 17'd2;
       cols_left_q <= 17'(sweep_i.out_cols) - 17'd2;
       y_q <= sweep_i.y;
-      x_q <= sweep_i.x;
+      at_q <= sweep_i.x + signed'(X_BITS'(sweep_i.segment));
       row_addr_q <= sweep_i.row_addr;
+      row_next_q <= sweep_i.row_addr + feature_addr_t'(1);
+      last_word_q <= word_t'((sweep_i.in_cols - X_BITS'(1)) >> WORD_SHIFT);
+      room_q <= signed'(X_BITS'(WORD_BYTES) - sweep_i.span);  // for an offset whose lanes end with the word
       psum_q <= sweep_i.psum;
     end else if (active_q) begin
       psum_q <= psum_q + psum_addr_t'(1);
       if (!last_col) begin
         cols_left_q <= cols_left_q - 17'd1;
-        x_q <= x_q + signed'(sweep_q.stride_x);
+        at_q <= at_q + signed'(sweep_q.stride_x);
       end else begin
         cols_left_q <= 17'(sweep_q.out_cols) - 17'd2;
         rows_left_q <= rows_left_q - 17'd1;
-        x_q <= sweep_q.x;
+        at_q <= sweep_q.x + signed'(X_BITS'(sweep_q.segment));
         y_q <= y_q + Y_BITS'(sweep_q.stride_y);
         row_addr_q <= row_addr_q + sweep_q.stride_pitch;
+        row_next_q <= row_next_q + sweep_q.stride_pitch;
       end
     end
   end

@@ -1,7 +1,7 @@
 // Feature buffer: one word written, two neighbouring words read per cycle.
 //
-// Even and odd words are separate memories. first_*: word raddr_i; next_*: word raddr_i + 1. Both arrive two cycles after
-// their enable and keep until the next one.
+// Even and odd words are separate memories. first_*: word raddr_i; next_*: the word behind it, next_raddr_i. Both arrive two
+// cycles after their enable and keep until the next one.
 module opu_feature
   import opu_pkg::*;
   import opu_compute_pkg::*;
@@ -15,6 +15,7 @@ module opu_feature
     input  logic                 first_re_i,
     input  logic                 next_re_i,
     input  feature_addr_t        raddr_i,
+    input  feature_addr_t        next_raddr_i,
     output logic [WORD_BITS-1:0] first_rdata_o,
     output logic [WORD_BITS-1:0] next_rdata_o
 );
@@ -23,9 +24,7 @@ module opu_feature
   localparam int unsigned BANK_ADDR_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1;
 
   logic odd, odd_q;
-  feature_addr_t next_addr;
   assign odd = raddr_i[0];
-  assign next_addr = raddr_i + feature_addr_t'(1);
 
   logic [WORD_BITS-1:0] even_rdata, odd_rdata;
 
@@ -38,7 +37,7 @@ module opu_feature
       .waddr_i(BANK_ADDR_BITS'(waddr_i >> 1)),
       .wdata_i,
       .re_i   (odd ? next_re_i : first_re_i),
-      .raddr_i(BANK_ADDR_BITS'(odd ? next_addr >> 1 : raddr_i >> 1)),
+      .raddr_i(BANK_ADDR_BITS'(next_raddr_i >> 1)),  // raddr_i is even: the same
       .rdata_o(even_rdata)
   );
 

@@ -25,6 +25,7 @@ module opu_buffers
     input  logic                           feature_re_i,
     input  logic                           feature_next_re_i,
     input  logic [FEATURE_ADDR_BITS-1:0]   feature_addr_i,
+    input  logic [FEATURE_ADDR_BITS-1:0]   feature_next_addr_i,
     output logic [WORD_CHANNELS*8-1:0]     feature_rdata_o,
     output logic [WORD_CHANNELS*8-1:0]     feature_next_rdata_o,
     input  logic                           weight_re_i,
@@ -79,6 +80,7 @@ module opu_buffers
       .first_re_i   (feature_re_i),
       .next_re_i    (feature_next_re_i),
       .raddr_i      (feature_addr_i),
+      .next_raddr_i (feature_next_addr_i),
       .first_rdata_o(feature_rdata_o),
       .next_rdata_o (feature_next_rdata_o)
   );
@@ -219,7 +221,7 @@ module opu_buffers
   always_ff @(posedge clk_i) begin
     compute_beyond_o <= rst_ni
         && ((feature_re_i && 32'(feature_addr_i) >= FEATURE_WORDS)
-            || (feature_next_re_i && 32'(FEATURE_ADDR_BITS'(feature_addr_i + 1'b1)) >= FEATURE_WORDS)
+            || (feature_next_re_i && 32'(feature_next_addr_i) >= FEATURE_WORDS)
             || (weight_re_i && 32'(weight_addr_i) >= WEIGHT_WORDS)
             || (HAS_PRE && pre_re_i && 32'(pre_addr_i) >= PRE_WORDS)
             || (compute_re_i != '0 && 32'(compute_raddr_i) >= PSUM_WORDS)

@@ -141,7 +141,7 @@ module opu_engines
   // ---- compute -------------------------------------------------------------------------------------------------------------
   logic compute_illegal, compute_unfit, compute_beyond;
   logic feature_re, feature_next_re, weight_re;
-  logic [FEATURE_ADDR_BITS-1:0] feature_addr;
+  logic [FEATURE_ADDR_BITS-1:0] feature_addr, feature_next_addr;
   logic [WEIGHT_ADDR_BITS-1:0] weight_addr;
   logic [WORD_CHANNELS*8-1:0] feature_rdata, feature_next_rdata;
   logic [WEIGHT_WIDTH*8-1:0] weight_rdata;
@@ -167,6 +167,7 @@ module opu_engines
       .feature_re_o        (feature_re),
       .feature_next_re_o   (feature_next_re),
       .feature_addr_o      (feature_addr),
+      .feature_next_addr_o (feature_next_addr),
       .feature_rdata_i     (feature_rdata),
       .feature_next_rdata_i(feature_next_rdata),
       .weight_re_o         (weight_re),
@@ -295,6 +296,7 @@ module opu_engines
       .feature_re_i        (feature_re),
       .feature_next_re_i   (feature_next_re),
       .feature_addr_i      (feature_addr),
+      .feature_next_addr_i (feature_next_addr),
       .feature_rdata_o     (feature_rdata),
       .feature_next_rdata_o(feature_next_rdata),
       .weight_re_i         (weight_re),
