@@ -26,6 +26,7 @@ def order_segments(
     machine's memory already; they are left out.
     """
     order = execution_order(dfg, partition)
+    # With nothing to begin with on one side, that start has an empty segment more than the other.
     starts = (_segments(dfg, partition, order, free, machine_first=m) for m in (True, False))
     return min(starts, key=len)
 
@@ -55,7 +56,6 @@ def _segments(
     return tuple(
         SegmentSteps(machine=(number % 2 == 0) == machine_first, steps=tuple(steps))
         for number, steps in enumerate(found)
-        if steps
     )
 
 

@@ -21,6 +21,8 @@ CONCERN = {
         "tests/schedule/test_tokens.py",
         "tests/schedule/test_dependencies.py",
     ],
+    "opu_fuse/schedule/memory.py": ["tests/schedule/test_memory.py"],
+    "opu_fuse/schedule/order.py": ["tests/schedule/test_order.py"],
     "opu_fuse/schedule/registers.py": ["tests/schedule/test_registers.py"],
     "opu_fuse/schedule/": LAYERS,
 }

@@ -32,6 +32,29 @@ def test_tensors_alive_together_never_overlap(ranges, reuse):
 
 
 @given(live_ranges())
+def test_the_lower_bound_is_the_most_that_lives_at_one_step(ranges):
+    at_steps = (
+        sum(-(-r.size_bytes // ALIGNMENT) * ALIGNMENT for r in ranges if r.first <= step <= r.last)
+        for step in range(-1, 23)
+    )
+    assert plan_memory(ranges).lower_bound_bytes == max(at_steps)
+
+
+def test_nothing_takes_nothing():
+    assert (plan_memory([]).total_bytes, plan_memory([]).lower_bound_bytes) == (0, 0)
+
+
+def test_the_largest_is_placed_first():
+    """Else the two small ones leave no gap for it."""
+    sizes_and_steps = [(64, 0, 0), (64, 0, 1), (128, 1, 2)]
+    ranges = [
+        LiveRange(key=key, size_bytes=size, first=first, last=last)
+        for key, (size, first, last) in enumerate(sizes_and_steps)
+    ]
+    assert plan_memory(ranges).total_bytes == 192
+
+
+@given(live_ranges())
 def test_plan_is_at_least_the_lower_bound_and_never_worse_than_no_reuse(ranges):
     plan = plan_memory(ranges)
     assert (

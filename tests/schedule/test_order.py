@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.fuse.order import execution_order, producers
+from opu_fuse.fuse.order import Step, execution_order, producers
 from opu_fuse.fuse.strategies import partition
-from opu_fuse.schedule.order import order_segments
+from opu_fuse.schedule.order import SegmentSteps, order_segments, side_by_side
 from tests.dfg import canonical
 from tests.fuse.reading import machine
 
@@ -56,6 +56,27 @@ def test_operators_of_one_side_wait_for_each_other_to_share_a_segment():
     assert sides == [False, True, False]
 
 
+MACHINE_FIRST = """g (float[1,4,8,8] x) => (float[1,4,8,8] a, float[1,4,8,8] b) {
+    [s1] a = Sigmoid(x)
+    [r1] p = Relu(x)
+    [s2] b = Sigmoid(p) }"""
+
+EITHER = """g (float[1,4,8,8] x) => (float[1,4,8,8] a, float[1,4,8,8] b) {
+    [s1] a = Sigmoid(x)
+    [r1] b = Relu(x) }"""
+
+
+def test_a_program_begins_on_the_machine_where_that_saves_a_segment_or_costs_none():
+    assert ordered(MACHINE_FIRST)[2:] == ([["r1"], ["s1", "s2"]], [True, False])
+    assert ordered(EITHER)[2:] == ([["r1"], ["s1"]], [True, False])
+
+
+def test_a_companion_runs_once_behind_the_group_that_it_runs_beside():
+    steps = tuple(Step(group=n) for n in range(4))
+    found = side_by_side(SegmentSteps(machine=True, steps=steps), {1: 3}).steps
+    assert [step.group for step in found] == [0, 1, 3, 2]
+
+
 VIEW = """g (float[1,4,8,8] x) => (float[1,256] a, float[1,4,8,8] c) {
     [r1] p = Relu(x)
     [s1] q = Sigmoid(p)
@@ -72,11 +93,12 @@ def test_a_view_that_nobody_runs_makes_no_segment():
 
 @st.composite
 def graphs(draw):
-    """Relu (machine) and Sigmoid (host) over random operands."""
+    """Relu, Add (machine) and Sigmoid (host) over random operands."""
     values, lines = ["x"], []
     for i in range(draw(st.integers(1, 8))):
-        op = draw(st.sampled_from(["Relu", "Sigmoid"]))
-        lines.append(f"[n{i}] v{i} = {op}({draw(st.sampled_from(values))})")
+        op = draw(st.sampled_from(["Relu", "Sigmoid", "Add"]))
+        read = [draw(st.sampled_from(values)) for _ in range(1 + (op == "Add"))]
+        lines.append(f"[n{i}] v{i} = {op}({', '.join(read)})")
         values.append(f"v{i}")
     outputs = ", ".join(f"float[1,4,2,2] {v}" for v in values[1:])
     return f"g (float[1,4,2,2] x) => ({outputs}) {{ {' '.join(lines)} }}"
