@@ -32,7 +32,8 @@ class WeightChunk:
     segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and
     column visits (first, count), absolute; group, groups: output channel groups, absolute; offset:
     bytes from the start of the layer's weights; rows: weight rows; words: weight buffer words.
-    Depthwise: one `compute.depthwise`, segments are parts, in the order [part]; groups are unused.
+    Depthwise: one `compute.depthwise`, segments are parts, in the order [part]; groups are unused;
+    windows of a sum that are alike have the same rows.
     """
 
     segment: int
@@ -110,8 +111,9 @@ def _cut(shape: Shape, tile: Tile, hw: HwSpec) -> Iterator[tuple[int, int, int]]
 
 def weight_bytes(ranges: tuple[OutputRange, ...], hw: HwSpec) -> int:
     """Bytes of all weight rows of a layer."""
-    words = sum(w.words for r in ranges for f in r.features for w in f.weights)
-    return words * hw.buffers.weight.width
+    width = hw.buffers.weight.width
+    chunks = (w for r in ranges for f in r.features for w in f.weights)
+    return max((w.offset + w.words * width for w in chunks), default=0)
 
 
 def _features(
@@ -169,12 +171,14 @@ def _windows(
     """Depthwise: the blocks' own channels, the kernel in windows that the array holds."""
     parts = depthwise_parts(shape, hw, block, blocks)
     words = parts * hw.row_words
+    known: dict[tuple[int, int], int] = {}  # windows of ones: size -> offset
     found = []
     for ky in spans(shape.window.kernel[0], tile.kernel[0]):
         for kx in spans(shape.window.kernel[1], tile.kernel[1]):
             weights = []
             for y, yn in spans(ky[1], hw.array.window_side):
                 for x, xn in spans(kx[1], hw.array.window_side):
+                    at = known.setdefault((yn, xn), offset) if shape.sums else offset
                     weights.append(
                         WeightChunk(
                             segment=block * parts_per_block(hw),
@@ -183,12 +187,12 @@ def _windows(
                             kx=(kx[0] + x, xn),
                             group=0,
                             groups=1,
-                            offset=offset,
+                            offset=at,
                             rows=parts,
                             words=words,
                         )
                     )
-                    offset += words * hw.buffers.weight.width
+                    offset += words * hw.buffers.weight.width * (at == offset)
             found.append(
                 FeatureChunk(block=block, blocks=blocks, ky=ky, kx=kx, weights=tuple(weights))
             )

@@ -55,6 +55,7 @@ class Draft:
     pre: list[int] = field(default_factory=list)
     groups: int = 1
     depthwise: bool = False
+    sums: bool = False
     transposed: Node | None = None
     upsample: tuple[int, int] = (1, 1)
     macs: int = 0
@@ -225,7 +226,7 @@ def _pool_on_array(draft: Draft, node: Node, window: Window) -> None:
     draft.anchor = node.index
     draft.window = replace(window, pads=_sum_pads(draft.window.pads, window.pads))
     draft.groups = draft.mid[0]
-    draft.depthwise = draft.hw.array.depthwise
+    draft.depthwise = draft.sums = draft.hw.array.depthwise
     draft.mid = feature_shape(node.shape)
     draft.stage(Stage.REQUANT, node)
 

@@ -158,6 +158,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
     shape = Shape(
         array=draft.anchor is not None,
         depthwise=draft.depthwise,
+        sums=draft.sums,
         in_channels=extent(inside),
         in_rows=read[1],
         in_cols=read[2],

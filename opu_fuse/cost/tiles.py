@@ -212,7 +212,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
             stride_x=shape.window.strides[1],
             dilation_x=shape.window.dilations[1],
         )
-        weight_bytes = parts * windows * hw.array.row_bytes * (1 if tile.weights_outer else tiles)
+        loaded = (1 if shape.sums else windows) * (1 if tile.weights_outer else tiles)
+        weight_bytes = parts * loaded * hw.array.row_bytes
     elif shape.array:
         kernel_rows, kernel_visits = visits(shape, mode, hw)
         positions = kernel_rows * kernel_visits

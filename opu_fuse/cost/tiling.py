@@ -170,7 +170,8 @@ def _in_chunk(
         return min(most, max(last - first, 1)), kernel
     if mid == (1, 1):
         narrow = min(hw.word_bytes // shape.slot, kernel[1])
-        for part in ((1, kernel[1]), (1, narrow)):
+        rows = min(hw.array.window_side, kernel[0]) if shape.depthwise else 1
+        for part in ((rows, kernel[1]), (1, kernel[1]), (1, narrow)):
             if feature_words(shape, hw, *mid, part) <= limit:
                 return 1, part
     return Overflow(buffer="feature", needed=one, limit=limit)

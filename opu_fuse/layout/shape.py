@@ -67,7 +67,8 @@ class Shape:
     look up; pre: units before the array that the input passes; upsample: rows and columns stored
     per final pixel; px: neighbouring pixels in a partial-sum, output and residual word; first_lane:
     of the first output channel; pool_kind: where there is a pool; param_words: of post, for a
-    channel block. Channels are counted in lanes, holes included.
+    channel block; sums: every weight of a depthwise window is 1. Channels are counted in lanes,
+    holes included.
     """
 
     array: bool
@@ -92,6 +93,7 @@ class Shape:
     first_lane: int = 0
     pool_kind: PoolKind = PoolKind.MAX
     param_words: int = 0
+    sums: bool = False
 
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum or output words of one channel block of rows × cols pixels."""

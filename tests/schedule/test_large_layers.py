@@ -1,6 +1,7 @@
 """Layers far larger than any network's: time and memory grow with the layer, not its square."""
 
 import tracemalloc
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,9 @@ from opu_fuse.codegen.constants import pack_constants
 from opu_fuse.cost.tiling import _cuts
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Compilation, compile_model
+from opu_fuse.schedule.plan import MachineProgram
+from opu_fuse.zoo.builder import Net
+from tests.exact import assert_exact
 from tests.frontend.conftest import parse
 
 HW = load_hw("opu-tiny")
@@ -43,3 +47,16 @@ def test_many_groups_are_not_spread_out_at_once():
         assert tracemalloc.get_traced_memory()[1] < 9000**2 / 4
     finally:
         tracemalloc.stop()
+
+
+def test_an_average_of_a_large_map_takes_few_instructions_and_loads_its_weights_once(rng):
+    hw = load_hw("opu-light")
+    net = Net("average", seed=1)
+    x = net.input("x", (1, 70, 35, 37))
+    found = compile_model(net.finish(net.global_average_pool(x, "mean")), hw)
+    (program,) = (s for s in found.plan.segments if isinstance(s, MachineProgram))
+    steps = Counter(x.opcode for x in program.instructions)
+    blocks, side = 2, hw.array.window_side
+    assert steps["depthwise"] == blocks * -(-35 // side) * -(-37 // side)
+    assert steps["weight"] == blocks * 4, "the window, and its cuts at the end of rows and columns"
+    assert_exact(found, hw, rng, (None, 1, 2))
