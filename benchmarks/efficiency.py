@@ -72,6 +72,11 @@ class Measured:
     bound_bytes: int
 
     @property
+    def predicted(self) -> int:
+        """Cycles that the compiler thought the groups would take."""
+        return sum(group.cycles for group in self.compiled.bundle.groups)
+
+    @property
     def conv_efficiency(self) -> float:
         """MAC efficiency in percent of the groups without a dense layer."""
         timed = zip(self.compiled.bundle.groups, self.run.groups, strict=True)

@@ -275,7 +275,7 @@ def _groups(
             inputs=tuple(dict.fromkeys(dfg[n].value for n in reads)),
             outputs=(dfg[layer.output].value,),
             macs=layer.macs,
-            cycles=round(sum(part.estimate.total_cycles for part in parts)),
+            cycles=round(plan.cycles[layer.output]),
             dram_bytes=moved.get(index, 0),
             stages=tuple(_stages(dfg, parts[0], views)),
             instructions=ranges[index],

@@ -3,26 +3,31 @@ beside what.
 
 The walk is that of the schedule (banks in turn, what a bank holds is not loaded again, maps kept on
 chip), the times are those of `hw.timing`. Four engines take their work in order; loads and stores
-share the bytes a cycle of the memory. Left out are bursts, pages, instruction words and maps that
-give their memory to others.
+share the bytes a cycle of the memory. Left out are bursts, pages, instruction words behind the
+first and maps that give their memory to others.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.keeping import Keep, find_kept
-from opu_fuse.cost.reading import Mid, Rect, count_parts, rows_read, walk, window
+from opu_fuse.cost.reading import Mid, Rect, Span, count_parts, rows_read, walk, window
 from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
 from opu_fuse.cost.work import Banks, Work
 from opu_fuse.hw import timing
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.decided import Place
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
 ISSUE = 3
 """Cycles from the token of another engine to the start."""
+
+FIRST_WORDS = 18
+"""Instruction words, one a cycle, up to the first load's last."""
 
 MARGIN = 2
 """Units timed in front of and behind those that differ: they find the banks as in the program."""
@@ -40,15 +45,30 @@ class Unit:
 
 def cycles(units: Sequence[Unit], hw: HwSpec) -> float:
     """Predicted cycles of a machine segment, from the first load to the last store."""
+    return _walked(units, find_kept([unit.works for unit in units], hw), hw).end
+
+
+def cycles_by_output(
+    units: Sequence[Unit], kept: Sequence[Keep | None], hw: HwSpec
+) -> dict[int, float]:
+    """The same, of what makes each map (by DFG index): until the array is done with it, from where
+    it was done with the tile before; of the last one, to the end. kept: of every unit.
+    """
+    flow = _walked(units, kept, hw)
+    if units:
+        flow.spent[units[-1].works[-1].output] += flow.end - flow.counted
+    return flow.spent
+
+
+def _walked(units: Sequence[Unit], kept: Sequence[Keep | None], hw: HwSpec) -> "_Flow":
     flow = _Flow(hw)
-    kept = find_kept([unit.works for unit in units], hw)
     for unit, keep in zip(units, kept, strict=True):
         if unit.beside:
             flow.side_by_side(*unit.works)
         else:
             for work in unit.works:
                 flow.layer(work, keep)
-    return flow.end
+    return flow
 
 
 def saved(old: Sequence[Unit], new: Sequence[Unit], hw: HwSpec) -> tuple[float, float]:
@@ -107,22 +127,37 @@ class _Buffer:
     there: dict[int, float] = field(default_factory=dict)
 
 
-Progress = dict[int, list[tuple[int, float]]]
-"""By DFG index: rows of a map that are complete, and from when on."""
+class _Progress:
+    """From when on maps are there, by the DFG index of a map: of every piece of it, made by one
+    layer in the same channel blocks, the rows that are complete and since when.
+    """
 
+    def __init__(self) -> None:
+        self._maps: dict[int, dict[tuple[int, int, int], list[tuple[int, float]]]] = {}
 
-def _since(progress: Progress, value: int, rows: int) -> float:
-    """From when on the first rows of a map are there; all that is known of where they are not."""
-    at = 0.0
-    for end, at in progress.get(value, ()):  # noqa: B007  the last one counts, too
-        if end >= rows:
-            break
-    return at
+    def add(self, home: int, maker: int, blocks: Span, rows: int, at: float) -> None:
+        """The first rows of channel blocks are complete."""
+        self._maps.setdefault(home, {}).setdefault((maker, *blocks), []).append((rows, at))
+
+    def forget(self, home: int) -> None:
+        """It is loaded anew."""
+        self._maps.pop(home, None)
+
+    def since(self, home: int, blocks: Span, rows: int) -> float:
+        """From when on the first rows of channel blocks are there; all that is known of them where
+        they are not.
+        """
+        found = 0.0
+        for (_, first, count), pieces in self._maps.get(home, {}).items():
+            if first < sum(blocks) and blocks[0] < first + count:
+                found = max(found, next((at for end, at in pieces if end >= rows), pieces[-1][1]))
+        return found
 
 
 class _Flow:
     def __init__(self, hw: HwSpec) -> None:
-        self.end = 0.0
+        self.end = self.counted = 0.0
+        self.spent: dict[int, float] = defaultdict(float)
         self._hw = hw
         self._buffers = {
             space: _Buffer(Banks(words=buffer.words, banks=buffer.banks))
@@ -130,13 +165,15 @@ class _Flow:
             if (buffer := getattr(hw.buffers, space.value, None)) is not None
         }
         self._memory = _Memory(min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes))
+        self._memory.move(0, timing.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
         self._drain = timing.drain_cycles(hw)
-        self._load_ready = self._store_ready = 0.0  # the next transfer may start
+        self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
+        self._store_ready = 0.0
         self._compute_ready = self._swept = self._next_row = 0.0
         self._post_ready = self._post_done = 0.0
         self._kept_written = self._features_there = 0.0  # of the write port that post shares
-        self._stored: Progress = {}
-        self._kept: Progress = {}
+        self._stored, self._kept = _Progress(), _Progress()
+        self._places: dict[int, Place] = {}  # of what was made
 
     def layer(self, work: Work, keep: Keep | None) -> None:
         """All tiles of a pass. keep: the map on chip that its output is part of."""
@@ -186,8 +223,12 @@ class _Flow:
         layout = work.reads.layout
         base, _ = self._buffers[Space.FEATURE].banks.take(work.source)
         size = layout.blocks * (layout.word_at(0, behind) - layout.word_at(0, first)) * layout.word
-        at = self._load(Space.FEATURE, base, size, _since(self._stored, work.source, behind))
-        self._kept[work.source] = [*(self._kept[work.source] if first else ()), (behind, at)]
+        blocks = work.reads.block, layout.blocks
+        after = self._stored.since(work.reads.home, blocks, behind)
+        at = self._load(Space.FEATURE, base, size, after)
+        if not first:
+            self._kept.forget(work.source)
+        self._kept.add(work.source, work.source, (0, layout.blocks), behind, at)
 
     def _accumulate(self, work: Work, out: OutputRange, rect: Rect, keep: Keep | None) -> int:
         """Loads and compute of a tile. Returns where its partial sums lie."""
@@ -209,7 +250,9 @@ class _Flow:
                 there = max(there, at)
             for part in chunk.weights:
                 size = part.words * self._hw.buffers.weight.width
-                weight, at = self._load_once(Space.WEIGHT, (work.output, id(part)), size)
+                weight, at = self._load_once(
+                    Space.WEIGHT, (work.output, id(work.ranges), part.offset), size
+                )
                 start = ISSUE + max(self._compute_ready, there, at, ready if first else 0.0)
                 self._sweep(work, out, part, pixels, start, accumulate=not first)
                 self._buffers[Space.WEIGHT].free[weight] = self._swept + self._drain
@@ -217,6 +260,9 @@ class _Flow:
             self._buffers[Space.FEATURE].free[base] = self._swept + self._drain
             if pre is not None:
                 self._buffers[Space.PRE].free[pre] = self._swept + self._drain
+        done = self._swept + self._drain
+        self.spent[work.output] += done - self.counted
+        self.counted = done
         return psum
 
     def _load_features(
@@ -227,10 +273,11 @@ class _Flow:
         rows = sum(part.rows)
         kept = buffer.banks.find(work.source)
         if kept is not None:
-            return kept, _since(self._kept, work.source, rows)
+            return kept, self._kept.since(work.source, part.blocks, rows)
         base, held = buffer.banks.take(part)
         if not held:
-            after = _since(self._stored, work.source, rows)
+            blocks = work.reads.block + part.blocks[0], part.blocks[1]
+            after = self._stored.since(work.reads.home, blocks, rows)
             after = after if keep is None else max(after, self._kept_written)
             size = part.blocks[1] * part.rows[1] * part.words[1] * work.reads.layout.word
             self._features_there = self._load(Space.FEATURE, base, size, after)
@@ -286,9 +333,9 @@ class _Flow:
             (Space.TABLE, shape.tables, work.output, shape.tables * TABLE_WORDS),
         ):
             if wanted:
-                base, at = self._load_once(space, key, size * hw.word_bytes)
+                base, there = self._load_once(space, key, size * hw.word_bytes)
                 constants.append((space, base))
-                ready = max(ready, at)
+                ready = max(ready, there)
         pool = shape.pool_window
         visits = timing.post_visits(
             out_rows=rows,
@@ -297,12 +344,13 @@ class _Flow:
             stride_x=pool.strides[1],
             kind=shape.pool_kind,
         )
-        for _, blocks in spans(out.blocks, at_once):
+        for at, blocks in spans(out.blocks, at_once):
+            made = out.block + at, blocks
             start, residual = max(self._post_ready, ready), 0
             if added:
                 residual, _ = buffers[Space.RESIDUAL].banks.take(None)
             for node, pixels in zip(work.residuals, added, strict=True):
-                after = _since(self._stored, node, row + rows)
+                after = self._since_stored(node, made, row + rows)
                 size = blocks * pixels * hw.word_bytes
                 start = max(start, self._load(Space.RESIDUAL, residual, size, after))
             output, _ = buffers[Space.OUTPUT].banks.take(None)
@@ -315,10 +363,11 @@ class _Flow:
                 buffers[Space.RESIDUAL].free[residual] = self._post_done
             if keep is not None:
                 self._kept_written = self._post_done
-                self._kept.setdefault(keep.node, []).append((row + rows, self._post_done))
+                first = keep.block + made[0], blocks
+                self._kept.add(keep.node, work.output, first, row + rows, self._post_done)
             self._buffers[Space.OUTPUT].free[output] = self._post_done
             if keep is None or keep.stored:
-                self._store(work, output, row + rows, blocks * rows * cols * hw.word_bytes)
+                self._store(work, output, made, row + rows, rows * cols)
         for space, base in (*constants, (Space.PSUM, psum)):
             buffers[space].free[base] = self._post_done
 
@@ -329,11 +378,20 @@ class _Flow:
         self._post_ready = first + (blocks - 1) * period + visits
         self._post_done = self._post_ready + timing.post_drain_cycles(())
 
-    def _store(self, work: Work, bank: int, rows: int, size: int) -> None:
+    def _since_stored(self, value: int, blocks: Span, rows: int) -> float:
+        place = self._places.get(value)
+        home, first = (value, 0) if place is None else (place.home, place.block)
+        return self._stored.since(home, (first + blocks[0], blocks[1]), rows)
+
+    def _store(self, work: Work, bank: int, blocks: Span, rows: int, words: int) -> None:
+        """Channel blocks of a tile, of `words` words each, up to a row."""
         up_rows, up_cols = work.shape.upsample
+        size = blocks[1] * words * self._hw.word_bytes
         start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
         moved = self._memory.move(start, size * up_rows * up_cols)
         self._store_ready = max(start, moved - 1)
         self._buffers[Space.OUTPUT].free[bank] = moved
         self.end = max(self.end, moved + self._hw.dram.latency)
-        self._stored.setdefault(work.output, []).append((rows * up_rows, self.end))
+        place = self._places[work.output] = work.writes
+        first = place.block + blocks[0], blocks[1]
+        self._stored.add(place.home, work.output, first, rows * up_rows, self.end)

@@ -1,11 +1,12 @@
 """The schedule of a tiled model: places in memory, instructions with tokens, proved."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 
+from opu_fuse.cost.flow import Unit, cycles_by_output
 from opu_fuse.cost.keeping import Keep, count_reads, find_kept
 from opu_fuse.cost.work import Work
 from opu_fuse.dfg.graph import Dfg
@@ -53,7 +54,7 @@ class Plan:
     """layers: group index -> planned layers, one per phase (groups of views only have none);
     beside: group -> the one whose instructions come between its own; placements: DFG index -> place
     in memory, of all but those that are on chip only; uses: of all; layout, memory: what they
-    follow from.
+    follow from; cycles: predicted, by the DFG index of what a group makes.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
@@ -63,6 +64,7 @@ class Plan:
     layout: DataLayout
     segments: tuple[MachineProgram | HostWork, ...]
     memory: MemoryPlan
+    cycles: Mapping[int, float]
     constants_bytes: int
     program_offset: int
     window_bytes: int
@@ -86,12 +88,10 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Unit:
-    """Layers between which nothing else runs, with their works. group: of the first."""
+class _Unit(Unit):
+    """Whose works the layers are; keep: what stays on chip of them."""
 
-    group: int
     layers: tuple[PlannedLayer, ...]
-    works: tuple[Work, ...]
     keep: Keep | None = None
 
 
@@ -100,12 +100,15 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     own. Raises DoesNotFit when the window exceeds the DRAM.
     """
     constants = tiling.constants_bytes
-    units = _units(dfg, tiling, hw)
+    units = _units(dfg, tiling, hw, store_all=not reuse_memory)
     on_chip = {
         unit.works[0].writes.home
         for unit in chain.from_iterable(units)
-        if reuse_memory and unit.keep and not unit.keep.stored
+        if unit.keep and not unit.keep.stored
     }
+    cycles: dict[int, float] = {}
+    for found in units:
+        cycles |= cycles_by_output(found, [unit.keep for unit in found], hw)
     uses = {node: use for node, use in tiling.uses.items() if use.place.home not in on_chip}
     memory = plan_memory(_live_ranges(uses.values()), reuse=reuse_memory)
     placements = {}
@@ -123,7 +126,7 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
             )
             continue
         if found:
-            program = _emit(found, tiling.beside, placements, hw, at)
+            program = _emit(found, placements, hw, at)
             emitted.append(program)
             at = align(at + 4 * len(program.words))
     window = align(at, 4096)
@@ -142,6 +145,7 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
         layout=tiling.layout,
         segments=tuple(emitted),
         memory=memory,
+        cycles=cycles,
         constants_bytes=constants,
         program_offset=program_offset,
         window_bytes=window,
@@ -164,7 +168,7 @@ def _live_ranges(uses: Iterable[TensorUse]) -> list[LiveRange]:
     ]
 
 
-def _units(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> list[list[_Unit]]:
+def _units(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, store_all: bool) -> list[list[_Unit]]:
     """What is emitted for every segment, in its order; nothing for those of the host."""
     layers, steps = tiling.layers, [t for segment in tiling.segments for t in segment.steps]
     on_host = [t.node for t in steps if t.node is not None]
@@ -172,22 +176,23 @@ def _units(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> list[list[_Unit]]:
     companions = set(tiling.beside.values())
     found = []
     for segment in tiling.segments:
-        units = []
+        units: list[_Unit] = []
         for group in (t.group for t in segment.steps):
             if group is None or group not in layers or group in companions:
                 continue
             pair = (group, tiling.beside[group]) if group in tiling.beside else (group,)
             parts = tuple(part for g in pair for part in layers[g])
             works = tuple(_work(part, tiling.uses, reads) for part in parts)
-            units.append(_Unit(group=group, layers=parts, works=works))
+            units.append(_Unit(works=works, beside=group in tiling.beside, layers=parts))
         kept = find_kept([unit.works for unit in units], hw)
+        if store_all:
+            kept = [keep and replace(keep, stored=True) for keep in kept]
         found.append([replace(u, keep=keep) for u, keep in zip(units, kept, strict=True)])
     return found
 
 
 def _emit(
     units: Sequence[_Unit],
-    beside: Collection[int],
     placements: Mapping[int, Placement],
     hw: HwSpec,
     program_offset: int,
@@ -199,7 +204,7 @@ def _emit(
     steps = [Step(instruction=emitter.instruction(Engine.FETCH, "check", halves), group=OUTSIDE)]
     for unit in units:
         jobs = [_job(*both, placements) for both in zip(unit.layers, unit.works, strict=True)]
-        if unit.group in beside:
+        if unit.beside:
             steps.extend(emitter.side_by_side(*jobs))
         else:
             steps.extend(step for job in jobs for step in emitter.layer(job, unit.keep))

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from benchmarks.efficiency import BARS, DRAM_BAR, measure
+from benchmarks.predicted import BAR
 from tests.conftest import golden_folder
 
 pytestmark = [
@@ -31,4 +32,15 @@ def test_a_network_keeps_its_efficiency_and_traffic(case, request):
     expected = json.loads(golden.read_text())
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=TOLERANCE), name
+    assert measured.predicted == pytest.approx(measured.cycles, rel=BAR)
     assert measured.dram_bytes <= DRAM_BAR * measured.bound_bytes
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["squeezenet@48:opu-micro", "mobilenet_v1_025@64:opu-micro", "tiny_odd:opu-tiny"],
+)
+def test_a_small_network_takes_about_the_cycles_that_are_predicted(case):
+    """Joined maps, maps made block by block, a start that counts: each alone is worth more."""
+    found = measure(case)
+    assert found.predicted == pytest.approx(found.cycles, rel=0.02)
