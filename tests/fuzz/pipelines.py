@@ -44,10 +44,13 @@ class PipelineCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipelines:
-    """The kinds `pipelines` and, where the machine is built and runs as RTL, `pipelines-rtl`."""
+    """The kinds `pipelines` and, where the machine is built and runs as RTL, `pipelines-rtl`.
+    one: judged with the network's own strategy alone.
+    """
 
     name: str = "pipelines"
     share: float = 0.3
+    one: bool = False
     rtl: bool = False
 
     def draw(self, seed: int) -> PipelineCase:
@@ -63,7 +66,7 @@ class Pipelines:
     def machines(self, case: PipelineCase) -> Sequence[str]:
         """Strategies, the network's own first."""
         own = case.network.strategy
-        return [own] if self.rtl else [own, *(s for s in STRATEGIES if s != own)]
+        return [own] if self.one else [own, *(s for s in STRATEGIES if s != own)]
 
     def judge(self, case: PipelineCase, machine: str) -> str | None:
         """A strategy's program; one that is another's was judged with that."""
@@ -108,4 +111,4 @@ def _instructions(made: Compilation) -> bytes:
 
 
 KIND = Pipelines()
-RTL = Pipelines(name="pipelines-rtl", share=0.003, rtl=True)
+RTL = Pipelines(name="pipelines-rtl", share=0.003, one=True, rtl=True)

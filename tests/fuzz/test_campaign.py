@@ -9,6 +9,7 @@ import pytest
 from tests.fuzz.campaign import Plan, run, table
 from tests.fuzz.cases import Outcome
 from tests.fuzz.kinds import HOMES, kind
+from tests.fuzz.pipelines import Pipelines
 
 MINUTES = float(os.environ.get("OPU_FUSE_FUZZ_MINUTES", "60"))
 MOST_REFUSED = 0.02
@@ -28,9 +29,14 @@ def test_a_fixed_share_of_networks_is_right_or_refused(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cases", [50, pytest.param(1000, marks=pytest.mark.nightly)])
-def test_a_fixed_share_of_machines_runs_along_its_graph(cases, tmp_path):
-    counts = finds_of(kinds=[kind("pipelines")], cases=cases, jobs=1, folder=tmp_path, shrink=False)
+@pytest.mark.parametrize(
+    ("one", "cases"),
+    [(True, 50), (False, 12), pytest.param(False, 1000, marks=pytest.mark.nightly)],
+)
+def test_a_fixed_share_of_machines_runs_along_its_graph(one, cases, tmp_path):
+    counts = finds_of(
+        kinds=[Pipelines(one=one)], cases=cases, jobs=1, folder=tmp_path, shrink=False
+    )
     refused = {s: n for (_, s, o), n in counts.outcomes.items() if o is Outcome.REFUSED}
     refused.pop("greedy", None)  # the published algorithm knows neither rules nor sizes
     assert all(n <= MOST_REFUSED * cases for n in refused.values()), refused
