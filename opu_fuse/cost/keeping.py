@@ -10,13 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
+import numpy as np
+
 from opu_fuse.cost.geometry import Geometry
 from opu_fuse.cost.reading import count_parts
 from opu_fuse.cost.work import Work
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import follow_views, values_read
 from opu_fuse.hw.isa import REGISTER, Engine
-from opu_fuse.hw.layout import Layout
+from opu_fuse.hw.layout import Layout, lanes_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import DataLayout, Place
 
@@ -100,13 +102,14 @@ def _readers(units: Sequence[Sequence[Work]], node: int) -> int:
 
 def _first_blocks(writers: Sequence[Work], target: Place) -> list[int]:
     """The channel block of a map with which the output of each writer begins. None unless they
-    make all its channels, every block by one of them, stored word for word as post makes it.
+    make all its lanes, every block by one of them, stored word for word as post makes it.
     """
     layout = target.layout
     if sum(work.writes.layout.channels for work in writers) != layout.channels:
         return []
     firsts: list[int] = []
     blocks: list[int] = []
+    lanes: list[np.ndarray] = []
     for work in writers:
         made, spread = work.writes, (work.shape.upsample, work.apart)
         alike = (made.layout.rows, made.layout.row_words) == (layout.rows, layout.row_words)
@@ -114,7 +117,14 @@ def _first_blocks(writers: Sequence[Work], target: Place) -> list[int]:
             return []
         firsts.append(made.block - target.block)
         blocks += range(firsts[-1], firsts[-1] + made.layout.blocks)
-    return firsts if sorted(blocks) == list(range(layout.blocks)) else []
+        lanes.append(_lanes(made.layout) + firsts[-1] * layout.lanes)
+    whole = np.array_equal(np.sort(np.concatenate(lanes)), np.sort(_lanes(layout)))
+    return firsts if whole and sorted(blocks) == list(range(layout.blocks)) else []
+
+
+def _lanes(layout: Layout) -> np.ndarray:
+    """In which its channels are, from its first block on: other maps may have others of a word."""
+    return lanes_of(layout.pieces or ((0, layout.channels),))
 
 
 def _fits(writers: Sequence[Work], layout: Layout, hw: HwSpec) -> bool:

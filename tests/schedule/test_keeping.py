@@ -147,6 +147,14 @@ def grown(net, x):
     return net.conv(net.concat([a, b], "joined"), "last", out=8, kernel=1)
 
 
+def other_lanes(net, x):
+    """The layer that is emitted last makes half of a word, the next one reads the other half."""
+    parts = [net.conv(x, f"part{k}", out=out, kernel=1) for k, out in ((0, 10), (1, 6), (2, 16))]
+    first, second = net.split(net.concat(parts, "joined"), "halves")
+    y = net.concat([net.relu(first, "first.relu"), second], "again")
+    return net.conv(y, "last", out=8, kernel=1)
+
+
 def interrupted(net, x):
     """Another layer comes between the two that make the map."""
     a = net.conv(x, "first", out=64, kernel=1)
@@ -172,6 +180,7 @@ CASES = {
     "larger than a bank": (too_large, TINY, 0, 0),
     "words shared with a neighbour": (shared_words, MACHINES["opu-1024"], 1, 0),
     "a word of two layers": (grown, MACHINES["opu-1024"], 1, 0),
+    "other lanes of a word": (other_lanes, MACHINES["opu-light"], 0, 0),
     "concatenated": (fire, MACHINES["opu-1024"], 4, 4),
     "concatenated, not in one go": (interrupted, MACHINES["opu-1024"], 1, 1),
     "one bank": (plain, ONE_BANK, 0, 0),
