@@ -131,6 +131,15 @@ def test_who_reads_the_turned_value_too_still_does(onnx_text: Text, canonical: C
     assert (turn.op_type, turn.name) == ("Transpose", "u")
 
 
+def test_one_of_two_vectors_is_moved_once(onnx_text: Text, canonical: Canonical):
+    """Moving the sum before it would move the other one."""
+    model = onnx_text(
+        "g (float[1,33,1,1] a, float[1,1,1,33] b) => (float[1,33,1,1] y) "
+        f"{{ [t] c = {FIRST} (b) [s] y = Add (a, c) }}"
+    )
+    assert [node.op_type for node in canonical(model).graph] == ["Reshape", "Add"]
+
+
 def test_roundings_stay_where_they_are(onnx_text: Text, absorbed: Absorbed):
     """A model that arrives quantised; the fixture compares every rounded tensor."""
     pair = "q{0} = QuantizeLinear ({0}, s, z) r{0} = DequantizeLinear (q{0}, s, z) "

@@ -115,9 +115,12 @@ def _before_pad(graph: ir.Graph, node: ir.Node) -> bool:
 
 def _before(graph: ir.Graph, node: ir.Node) -> bool:
     known = all(v.dtype == ir.DataType.FLOAT and static_shape(v) for v in node.outputs)
-    look = (_turned, _moved) if is_standard(node, *ELEMENT_WISE) else (_turned,)
-    found = (_sources(node, how) for how in look)
-    sources = next((s for s in found if s), {})
+    sources = _sources(node, _turned)
+    if not sources and is_standard(node, *ELEMENT_WISE):
+        sources = _sources(node, _moved)
+        rest = {v for v in node.inputs if v not in sources and constant(v) is None and _is_wide(v)}
+        if len(rest) >= len(sources):  # others would be moved instead, and then these again
+            return False
     orders = {order for _, order in sources.values()}
     if not known or len(orders) != 1:
         return False
@@ -133,6 +136,10 @@ def _before(graph: ir.Graph, node: ir.Node) -> bool:
     for result in node.outputs:
         _turn(graph, node, result, order)
     return True
+
+
+def _is_wide(value: ir.Value | None) -> bool:
+    return math.prod(static_shape(value) or ()) != 1
 
 
 def _sources(
