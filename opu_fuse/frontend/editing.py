@@ -170,6 +170,35 @@ def insert_before(
     return result
 
 
+def insert_behind(
+    node: ir.Node,
+    result: ir.Value,
+    op_type: str,
+    constants: Sequence[ir.Value] = (),
+    attributes: dict[str, Any] | None = None,
+    *,
+    name: str,
+    shape: Sequence[int],
+) -> None:
+    """A new node of the same origin that makes of a node's result what the result was: those that
+    read it read the new one's, which takes over its name, shape and rounding. The result itself is
+    of `shape` from now on, rounded alike.
+    """
+    new = ir.Node("", op_type, [None, *constants], attributes_of(attributes).values(), name=name)
+    value, old = new.outputs[0], result.name
+    value.type, value.shape = result.type, result.shape
+    value.meta.update(result.meta)
+    result.meta.pop(TENSOR_KEY, None)
+    replace_value(result, value)
+    value.name, result.name = old, f"{old}/{op_type}"
+    result.shape = ir.Shape(shape)
+    new.replace_input_with(0, result)
+    merge_sources(new, [node])
+    graph = node.graph
+    assert graph is not None
+    graph.insert_after(node, new)
+
+
 def attributes_of(values: Mapping[str, Any] | None) -> dict[str, ir.Attr]:
     """Python values as attributes. The library's conversion looks at one value for milliseconds to
     find out its kind; ours are almost all integers.

@@ -19,6 +19,7 @@ from opu_fuse.frontend.transforms import (
     dense,
     elementwise,
     identities,
+    lines,
     padding,
     pools,
     resizes,
@@ -50,6 +51,7 @@ def _remove_unused(model: ir.Model) -> bool:
 STEPS: Mapping[str, Step] = {
     "unused": _remove_unused,
     "identities": identities.run,  # so that the others see neighbours, not wrappers
+    "lines": lines.run,  # before pools: they are to see images
     "pools": _pools_step,  # before all that write shapes: it may correct them
     "transposes": transposes.run,  # before all that knows channels by their place
     "slices": slices.run,

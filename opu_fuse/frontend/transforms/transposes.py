@@ -19,16 +19,14 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
-    TENSOR_KEY,
     add_constant,
-    attributes_of,
     constant,
     insert_before,
+    insert_behind,
     is_standard,
     merge_sources,
     operand,
     quant_of,
-    replace_value,
     rewrite,
     sole_reader,
     static_shape,
@@ -134,7 +132,11 @@ def _before(graph: ir.Graph, node: ir.Node) -> bool:
         axis = node.attributes.get_int("axis", _ALONG[node.op_type])
         node.attributes["axis"] = ir.AttrInt64("axis", order[axis])
     for result in node.outputs:
-        _turn(graph, node, result, order)
+        shape = static_shape(result)
+        assert shape is not None
+        straight = [shape[axis] for axis in np.argsort(order)]
+        name, perm = f"{node.name}/turned", {"perm": order}
+        insert_behind(node, result, "Transpose", (), perm, name=name, shape=straight)
     return True
 
 
@@ -218,21 +220,3 @@ def _back(graph: ir.Graph, node: ir.Node, value: ir.Value | None, back: Order) -
         return insert_before(node, "Transpose", [value], attributes, name=name, shape=sizes)
     full = data.reshape((1,) * (len(back) - data.ndim) + data.shape)
     return add_constant(graph, name, full.transpose(back), quant_of(value))
-
-
-def _turn(graph: ir.Graph, node: ir.Node, result: ir.Value, order: Order) -> None:
-    """Those that read a result of the node read a Transpose of it."""
-    shape, name = static_shape(result), result.name
-    assert shape is not None
-    attributes = attributes_of({"perm": order}).values()
-    turn = ir.Node("", "Transpose", [None], attributes, name=f"{node.name}/turned")
-    turned = turn.outputs[0]
-    turned.type, turned.shape = result.type, result.shape
-    turned.meta.update(result.meta)
-    result.meta.pop(TENSOR_KEY, None)
-    replace_value(result, turned)
-    turned.name, result.name = name, f"{name}/straight"
-    result.shape = ir.Shape([shape[order.index(axis)] for axis in range(len(order))])
-    turn.replace_input_with(0, result)
-    merge_sources(turn, [node])
-    graph.insert_after(node, turn)

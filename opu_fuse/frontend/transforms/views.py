@@ -1,7 +1,7 @@
 """Every pure change of view becomes one Reshape with a constant shape.
 
 1. Flatten, Squeeze, Unsqueeze, Reshape, and a Transpose that only moves dimensions of size 1.
-2. A Reshape that reads only another Reshape reads that one's operand.
+2. A Reshape that alone reads another Reshape reads that one's operand, as does one that undoes it.
 3. A Reshape to the shape the operand already has is removed.
 """
 
@@ -71,14 +71,22 @@ def _merge(node: ir.Node) -> bool:
     middle = node.inputs[0]
     assert middle is not None
     first = middle.producer()
-    if first is None or not is_standard(first, "Reshape") or sole_reader(middle) is not node:
+    if first is None or not is_standard(first, "Reshape"):
         return False
+    source = first.inputs[0]
+    assert source is not None
     before, after = quant_of(middle), quant_of(node.outputs[0])
+    if sole_reader(middle) is not node:
+        undone = static_shape(source) == static_shape(node.outputs[0])
+        if not undone or before not in {None, quant_of(source)}:
+            return False
+        node.replace_input_with(0, source)
+        return True
     if before is not None and after is not None and before != after:
         return False
     if before is not None:
         node.outputs[0].meta[META_KEY] = before
-    node.replace_input_with(0, first.inputs[0])
+    node.replace_input_with(0, source)
     merge_sources(node, [first])
     detach(first)
     return True
