@@ -23,6 +23,7 @@ from opu_fuse.dfg.indexing import (
     window_map,
 )
 from opu_fuse.dfg.types import known_dims
+from opu_fuse.dfg.views import feature_shape, is_map
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.opsets import STANDARD
 
@@ -357,6 +358,9 @@ def _reshape(node: ir.Node) -> Lowered | None:
     x = node.inputs[0]
     if x is None or min(shape_of(x), default=0) <= 0:
         return None
+    source, target = shape_of(x), shape_of(node.outputs[0])
+    if is_map(source) and len(target) == 4 and feature_shape(source) != feature_shape(target):
+        return None  # its values lie elsewhere: a machine reads what the host has moved
     return Lowered(op="reshape", operands=(x,), access=(Access.FULL,))
 
 

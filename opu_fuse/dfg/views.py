@@ -21,12 +21,12 @@ def follow_views(dfg: Dfg, index: int) -> int:
         if dfg[index].quant is not None and dfg[source].quant is None:
             break
         index = source
-        if _is_map(dfg[index].shape):
+        if is_map(dfg[index].shape):
             base = index
     return base
 
 
-def _is_map(shape: Sequence[int]) -> bool:
+def is_map(shape: Sequence[int]) -> bool:
     """(1, c, h, w) or (1, n)."""
     return len(shape) in {2, 4} and shape[0] == 1
 

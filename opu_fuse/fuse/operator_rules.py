@@ -39,7 +39,7 @@ FORMS: Mapping[str, str] = {
     "Concat": _KNOWN,
     "Resize": "mode nearest, whole factors for rows and columns, and asymmetric coordinates with "
     "floor or half_pixel ones with round_prefer",
-    "Reshape": _KNOWN,
+    "Reshape": f"{_KNOWN}, each value staying in its channel and place, or all in one row",
 }
 """In which form machines know an ONNX operator: in words, what `dfg/lower.py` decides in code."""
 

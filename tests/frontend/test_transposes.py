@@ -32,6 +32,7 @@ WEIGHTS = {
     "v": normal(3, 5, 1, 1),
     "o": normal(5),
     "p": normal(1, 7, 6, 5),
+    "thin": normal(2, 1, 3, 3),
 }
 
 CASES = {
@@ -63,6 +64,13 @@ CASES = {
     "padding of rows and columns": (
         f"[q] q = Pad (x, pads) [t] b = {FIRST} (q) [c] y = Conv (b, w)",
         "Transpose Conv",
+    ),
+    "padding of a map with one channel": (
+        (
+            "[m] f = ReduceMax <axes = [3]> (x) [q] q = Pad (f, pads) "
+            f"[t] b = {FIRST} (q) [c] y = Conv (b, thin)"
+        ),
+        "ReduceMax Reshape Conv",
     ),
     "two that make a third": (
         "[t] a = Transpose <perm = [0, 3, 1, 2]> (x) [u] y = Transpose <perm = [0, 1, 3, 2]> (a)",

@@ -42,7 +42,7 @@ def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     changed = False
     for node in model.graph:
-        if _order(node) is not None:
+        if is_standard(node, "Transpose"):
             changed |= _merge(node) or _before_pad(model.graph, node)  # Cases 1 and 3
         else:
             changed |= _before(model.graph, node)  # Case 2
@@ -50,14 +50,20 @@ def run(model: ir.Model) -> bool:
 
 
 def _order(node: ir.Node | None) -> Order | None:
-    """Of a Transpose that moves something, as its result is rounded before or not at all."""
+    """Of a Transpose that moves something."""
+    order = _any_order(node)
+    shape = None if node is None or order is None else static_shape(node.inputs[0])
+    return order if shape is not None and order is not None and _moves(shape, order) else None
+
+
+def _any_order(node: ir.Node | None) -> Order | None:
+    """Of a Transpose whose result is rounded as its operand is, or not at all."""
     if node is None or not is_standard(node, "Transpose"):
         return None
     x, shape = node.inputs[0], static_shape(node.inputs[0])
     if x is None or shape is None or quant_of(node.outputs[0]) not in {None, quant_of(x)}:
         return None
-    order = tuple(node.attributes.get_ints("perm", range(len(shape))[::-1]))
-    return order if _moves(shape, order) else None
+    return tuple(node.attributes.get_ints("perm", range(len(shape))[::-1]))
 
 
 def _moves(shape: Sequence[int], order: Order) -> bool:
@@ -82,7 +88,7 @@ def _turned(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
 
 
 def _before_pad(graph: ir.Graph, node: ir.Node) -> bool:
-    x, order = node.inputs[0], _order(node)
+    x, order = node.inputs[0], _any_order(node)
     pad = None if x is None else x.producer()
     if x is None or order is None or pad is None or sole_reader(x) is not node:
         return False
