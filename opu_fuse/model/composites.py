@@ -241,7 +241,7 @@ def _shuffle(last: ir.Node) -> Composite | None:
         if source is None or order is None:
             return None
         return Composite(op=SHUFFLE, source=source, nodes=(last,), attrs={"order": order})
-    return _interleaving(last) if last.op_type == "Reshape" else None
+    return interleaving(last) if last.op_type == "Reshape" else None
 
 
 def _chosen(node: ir.Node, source: ir.Value) -> tuple[int, ...] | None:
@@ -285,7 +285,7 @@ _CHOOSERS = {"Gather": _gathered, "Slice": _sliced, "Pad": _padded}
 """What may do no more than take whole channels."""
 
 
-def _interleaving(last: ir.Node) -> Composite | None:
+def interleaving(last: ir.Node) -> Composite | None:
     """[1, g*n, h, w] -> Reshape [(1,) g, n, h, w] -> Transpose [(1,) n, g, h, w] -> Reshape."""
     nodes = [last]
     for _ in range(2):

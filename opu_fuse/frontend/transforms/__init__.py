@@ -23,6 +23,7 @@ from opu_fuse.frontend.transforms import (
     padding,
     pools,
     resizes,
+    shuffles,
     slices,
     transposes,
     views,
@@ -56,6 +57,7 @@ STEPS: Mapping[str, Step] = {
     "transposes": transposes.run,  # before all that knows channels by their place
     "slices": slices.run,
     "views": views.run,
+    "shuffles": shuffles.run,  # after views: they are all Reshapes
     "convolutions": convolutions.run,
     "dense": dense.run,  # before affine: a MatMul's Add becomes its bias
     "elementwise": elementwise.run,  # before affine: constants stand second, without batch
