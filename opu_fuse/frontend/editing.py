@@ -188,7 +188,8 @@ def insert_behind(
     value, old = new.outputs[0], result.name
     value.type, value.shape = result.type, result.shape
     value.meta.update(result.meta)
-    result.meta.pop(TENSOR_KEY, None)
+    if op_type != "Reshape":  # the model has a tensor of these bytes
+        result.meta.pop(TENSOR_KEY, None)
     replace_value(result, value)
     value.name, result.name = old, f"{old}/{op_type}"
     result.shape = ir.Shape(shape)
