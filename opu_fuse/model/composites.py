@@ -315,4 +315,5 @@ def interleaving(last: ir.Node) -> Composite | None:
 def _dims(value: ir.Value) -> tuple[int, ...]:
     """The shape, () when it is not known."""
     dims = () if value.shape is None else tuple(value.shape)
-    return tuple(d for d in dims if isinstance(d, int)) if dims else ()
+    known = tuple(d for d in dims if isinstance(d, int))
+    return known if len(known) == len(dims) else ()

@@ -63,6 +63,7 @@ CASES = {
         "Conv Split Relu Concat Conv",
     ),
     "zeros at the ends": ("[p] z = Pad (a, pads) [l] y = Conv (z, u3)", "Conv Conv"),
+    "an end cut off, without axes": ("[t] z = Slice (a, none, all)" + LAST, "Conv Slice Conv"),
     "every other value": ("[t] z = Slice (a, p0, p99, p2, p2)" + LAST, "Conv MaxPool Conv"),
     "a transposed convolution": (
         (
@@ -81,6 +82,8 @@ STAY = {
 
 def graph(text: Text, nodes: str) -> onnx.ModelProto:
     more = {
+        "none": np.array([0, 0, 1]),
+        "all": np.array([1, 8, 9]),
         "p99": np.array([99]),
         "u3": normal(3, 8, 3),
         "w4": normal(4, 4, 3),

@@ -84,3 +84,12 @@ def test_slices_of_channels_are_one_split(
 def test_other_slices_stay(slices: str, onnx_text: Text, canonical: Canonical):
     left = {n.op_type for n in canonical(onnx_text(SLICED.format(slices), **INDICES)).graph}
     assert "Split" not in left
+
+
+def test_a_slice_of_what_depends_on_data_stays(onnx_text: Text, canonical: Canonical):
+    """Of its shape, [4, N], half is known."""
+    nodes = "z = NonZero(x)  l = Slice(z, v0, v2, v1)  y = Cast<to=1>(l)"
+    text = f"g (float[1, 4, 3, 2] x) => (float[A, B] y) {{ {nodes} }}"
+    used = {name: data for name, data in NUMBERS.items() if name in {"v0", "v1", "v2"}}
+    model = canonical(onnx_text(text, **used))
+    assert [node.op_type for node in model.graph] == ["NonZero", "Slice", "Cast"]

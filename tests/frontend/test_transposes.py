@@ -61,6 +61,10 @@ CASES = {
         "[l] l1 = Slice (k2, s0, s1, s3) [m] j = Add (h, l1) " + NEXT,
         "Transpose Conv Relu Concat Split Add Conv",
     ),
+    "channels cut off, without axes": (
+        CONV + "[s] j = Slice (e, none, all) " + NEXT,
+        "Transpose Conv Slice Conv",
+    ),
     "padding of rows and columns": (
         f"[q] q = Pad (x, pads) [t] b = {FIRST} (q) [c] y = Conv (b, w)",
         "Transpose Conv",
@@ -107,6 +111,8 @@ STAY = {
 }
 MORE = {
     "pads": np.array([0, 1, 1, 0, 0, 1, 2, 0]),
+    "none": np.array([0, 0]),
+    "all": np.array([1, 6]),
     "s0": np.array([0]),
     "s1": np.array([5]),
     "s3": np.array([-1]),

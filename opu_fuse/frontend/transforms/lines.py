@@ -59,6 +59,7 @@ def _widen(graph: ir.Graph, node: ir.Node) -> bool:
     inputs = _inputs(graph, node)
     if inputs is None:
         return False
+    node.resize_inputs(len(inputs))
     for place, value in enumerate(inputs):
         node.replace_input_with(place, value)
     for name, row in _ALONG.items():

@@ -132,6 +132,7 @@ def _before(graph: ir.Graph, node: ir.Node) -> bool:
     inputs = _inputs(graph, node, {v: source for v, (source, _) in sources.items()}, order)
     if inputs is None:
         return False
+    node.resize_inputs(len(inputs))
     for place, value in enumerate(inputs):
         node.replace_input_with(place, value)
     if node.op_type in _ALONG:
