@@ -5,7 +5,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.frontend.editing import constant, is_standard, operand
+from opu_fuse.frontend.editing import constant, is_standard, operand, static_shape
 from opu_fuse.model.opsets import REAL_FLOOR_MOD, is_real_floor_mod
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization")
@@ -21,6 +21,8 @@ def mistake_of_numbers(node: ir.Node) -> str | None:
         return _normalised(node)
     if is_standard(node, "Div", "Mod"):
         return _divisor(node)
+    if is_standard(node, "Gather"):
+        return _indices(node)
     return None
 
 
@@ -75,6 +77,17 @@ def _divisor(node: ir.Node) -> str | None:
         return None
     divisors = constant(operand(node, 1))
     return None if divisors is None or np.all(divisors) else "it divides integers by zero"
+
+
+def _indices(node: ir.Node) -> str | None:
+    """Places that a Gather takes are there."""
+    shape, places = static_shape(node.inputs[0]), constant(operand(node, 1))
+    axis = node.attributes.get_int("axis", 0)
+    if shape is None or places is None or not places.size or not -len(shape) <= axis < len(shape):
+        return None
+    size, ends = shape[axis], (int(places.min()), int(places.max()))
+    wrong = [place for place in ends if not -size <= place < size]
+    return f"it takes place {wrong[0]} of axis {axis}, which has {size}" if wrong else None
 
 
 def _is_real(value: ir.Value) -> bool:

@@ -46,6 +46,15 @@ def test_weights_of_unusual_numbers(kind: str, onnx_text: Text):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("place", [4, -5])
+def test_a_place_that_is_not_there(place: int, onnx_text: Text):
+    model = onnx_text(f"{HEAD} {{ y = Gather<axis=1>(x, i) }}", i=np.array([0, place, 1, -4]))
+    with pytest.raises(
+        ModelError, match=rf"\(Gather\): it takes place {place} of axis 1, which has 4"
+    ):
+        load_model(model)
+
+
 OVERFLOWS = {
     "weights": "c = Conv(x, w)  y = Mul(c, s)",
     "a bias": "c = Conv(x, w, b)  d = Mul(c, s)  y = Add(d, s)",
