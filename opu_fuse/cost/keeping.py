@@ -105,8 +105,6 @@ def _first_blocks(writers: Sequence[Work], target: Place) -> list[int]:
     make all its lanes, every block by one of them, stored word for word as post makes it.
     """
     layout = target.layout
-    if sum(work.writes.layout.channels for work in writers) != layout.channels:
-        return []
     firsts: list[int] = []
     blocks: list[int] = []
     lanes: list[np.ndarray] = []

@@ -60,11 +60,10 @@ def _declared(graph: onnx.GraphProto) -> Shapes:
     type from here on, whatever the file says.
     """
     declared = {v.name: v.type for v in graph.value_info}
+    given = {v.name: v.type for v in graph.input}
     for output in graph.output:
         declared[output.name] = onnx.TypeProto()
         declared[output.name].CopyFrom(output.type)
-    given = {v.name: v.type for v in graph.input}
-    for output in graph.output:
         if output.name in given:
             output.type.CopyFrom(given[output.name])
     return declared
