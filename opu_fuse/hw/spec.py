@@ -213,7 +213,7 @@ class Dataflow:
     operators: Mapping[str, tuple[ModuleKind, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)  # no slots: it remembers its hash
 class HwSpec:
     """One machine. build: the RTL can be made for it (False: partitioning only). clock_on: the
     device on which the clock was measured, None where it is assumed.
@@ -274,7 +274,7 @@ class HwSpec:
         found = ((f.name, getattr(b, f.name)) for f in dataclasses.fields(b))
         return sum(buffer.words * widths.get(name, w) for name, buffer in found if buffer)
 
-    @property
+    @functools.cached_property
     def spec_hash(self) -> int:
         """44-bit identity of the machine: SHA-256 over everything but `NOT_IN_HASH`."""
         tree = self.to_tree()
