@@ -9,12 +9,13 @@ first and maps that give their memory to others.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.keeping import Keep, find_kept
 from opu_fuse.cost.reading import Mid, Rect, Span, count_parts, rows_read, walk, window
 from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
+from opu_fuse.cost.times import Buffer, Memory, Progress
 from opu_fuse.cost.work import Banks, Work
 from opu_fuse.hw import timing
 from opu_fuse.hw.spec import HwSpec
@@ -84,87 +85,17 @@ def saved(old: Sequence[Unit], new: Sequence[Unit], hw: HwSpec) -> tuple[float, 
     return before - cycles(new[first : len(new) - behind], hw), before
 
 
-class _Memory:
-    """Bytes a cycle, given to whoever asks first in time. busy: spans, ascending."""
-
-    def __init__(self, bytes_per_cycle: float) -> None:
-        self._rate = bytes_per_cycle
-        self._busy: list[tuple[float, float]] = []
-
-    def move(self, start: float, size: int) -> float:
-        """Take the first free cycles from `start` on; when the last byte has moved."""
-        left, at = size / self._rate, start
-        first = len(self._busy)
-        while first and self._busy[first - 1][1] > start:
-            first -= 1
-        taken: list[tuple[float, float]] = []
-        for begin, end in self._busy[first:]:
-            if at + left <= begin:
-                break
-            if begin > at:
-                taken.append((at, begin))
-                left -= begin - at
-            at = max(at, end)
-        taken.append((at, at + left))
-        merged: list[tuple[float, float]] = []
-        for begin, end in sorted(self._busy[first:] + taken):
-            if merged and begin <= merged[-1][1]:
-                merged[-1] = merged[-1][0], max(end, merged[-1][1])
-            else:
-                merged.append((begin, end))
-        self._busy[first:] = merged
-        return at + left
-
-
-@dataclass(slots=True)
-class _Buffer:
-    """Banks with times, by their first word: free: when they may be overwritten; there: when what
-    they hold has come.
-    """
-
-    banks: Banks
-    free: dict[int, float] = field(default_factory=dict)
-    there: dict[int, float] = field(default_factory=dict)
-
-
-class _Progress:
-    """From when on maps are there, by the DFG index of a map: of every piece of it, made by one
-    layer in the same channel blocks, the rows that are complete and since when.
-    """
-
-    def __init__(self) -> None:
-        self._maps: dict[int, dict[tuple[int, int, int], list[tuple[int, float]]]] = {}
-
-    def add(self, home: int, maker: int, blocks: Span, rows: int, at: float) -> None:
-        """The first rows of channel blocks are complete."""
-        self._maps.setdefault(home, {}).setdefault((maker, *blocks), []).append((rows, at))
-
-    def forget(self, home: int) -> None:
-        """It is loaded anew."""
-        self._maps.pop(home, None)
-
-    def since(self, home: int, blocks: Span, rows: int) -> float:
-        """From when on the first rows of channel blocks are there; all that is known of them where
-        they are not.
-        """
-        found = 0.0
-        for (_, first, count), pieces in self._maps.get(home, {}).items():
-            if first < sum(blocks) and blocks[0] < first + count:
-                found = max(found, next((at for end, at in pieces if end >= rows), pieces[-1][1]))
-        return found
-
-
 class _Flow:
     def __init__(self, hw: HwSpec) -> None:
         self.end = self.counted = 0.0
         self.spent: dict[int, float] = defaultdict(float)
         self._hw = hw
         self._buffers = {
-            space: _Buffer(Banks(words=buffer.words, banks=buffer.banks))
+            space: Buffer(Banks(words=buffer.words, banks=buffer.banks))
             for space in Space
             if (buffer := getattr(hw.buffers, space.value, None)) is not None
         }
-        self._memory = _Memory(min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes))
+        self._memory = Memory(min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes))
         self._memory.move(0, timing.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
         self._drain = timing.drain_cycles(hw)
         self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
@@ -172,7 +103,7 @@ class _Flow:
         self._compute_ready = self._swept = self._next_row = 0.0
         self._post_ready = self._post_done = 0.0
         self._kept_written = self._features_there = 0.0  # of the write port that post shares
-        self._stored, self._kept = _Progress(), _Progress()
+        self._stored, self._kept = Progress(), Progress()
         self._places: dict[int, Place] = {}  # of what was made
 
     def layer(self, work: Work, keep: Keep | None) -> None:

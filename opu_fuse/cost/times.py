@@ -1,0 +1,76 @@
+"""When the memory, the banks of a buffer and maps are ready, as `cost/flow.py` walks."""
+
+from dataclasses import dataclass, field
+
+from opu_fuse.cost.reading import Span
+from opu_fuse.cost.work import Banks
+
+
+class Memory:
+    """Bytes a cycle, given to whoever asks first in time. busy: spans, ascending."""
+
+    def __init__(self, bytes_per_cycle: float) -> None:
+        self._rate = bytes_per_cycle
+        self._busy: list[tuple[float, float]] = []
+
+    def move(self, start: float, size: int) -> float:
+        """Take the first free cycles from `start` on; when the last byte has moved."""
+        left, at = size / self._rate, start
+        first = len(self._busy)
+        while first and self._busy[first - 1][1] > start:
+            first -= 1
+        taken: list[tuple[float, float]] = []
+        for begin, end in self._busy[first:]:
+            if at + left <= begin:
+                break
+            if begin > at:
+                taken.append((at, begin))
+                left -= begin - at
+            at = max(at, end)
+        taken.append((at, at + left))
+        merged: list[tuple[float, float]] = []
+        for begin, end in sorted(self._busy[first:] + taken):
+            if merged and begin <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((begin, end))
+        self._busy[first:] = merged
+        return at + left
+
+
+@dataclass(slots=True)
+class Buffer:
+    """Banks with times, by their first word: free: when they may be overwritten; there: when what
+    they hold has come.
+    """
+
+    banks: Banks
+    free: dict[int, float] = field(default_factory=dict)
+    there: dict[int, float] = field(default_factory=dict)
+
+
+class Progress:
+    """From when on maps are there, by the DFG index of a map: of every piece of it, made by one
+    layer in the same channel blocks, the rows that are complete and since when.
+    """
+
+    def __init__(self) -> None:
+        self._maps: dict[int, dict[tuple[int, int, int], list[tuple[int, float]]]] = {}
+
+    def add(self, home: int, maker: int, blocks: Span, rows: int, at: float) -> None:
+        """The first rows of channel blocks are complete."""
+        self._maps.setdefault(home, {}).setdefault((maker, *blocks), []).append((rows, at))
+
+    def forget(self, home: int) -> None:
+        """It is loaded anew."""
+        self._maps.pop(home, None)
+
+    def since(self, home: int, blocks: Span, rows: int) -> float:
+        """From when on the first rows of channel blocks are there; all that is known of them where
+        they are not.
+        """
+        found = 0.0
+        for (_, first, count), pieces in self._maps.get(home, {}).items():
+            if first < sum(blocks) and blocks[0] < first + count:
+                found = max(found, next((at for end, at in pieces if end >= rows), pieces[-1][1]))
+        return found

@@ -1,0 +1,207 @@
+"""Loads: what instructions have to be there before a tile is computed or finished.
+
+Every on-chip buffer is used as banks in turn; a bank remembers what it holds, so that features
+stay while output ranges change, weights while tiles change, and small maps from one layer to the
+next.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from opu_fuse.cost.chunks import FeatureChunk, WeightChunk
+from opu_fuse.cost.reading import Mid, Rect, Span, window
+from opu_fuse.cost.tiles import ceil_div
+from opu_fuse.cost.work import Banks
+from opu_fuse.hw.instruction import Instruction, split_address
+from opu_fuse.hw.isa import Engine, parameters_of, unit_register
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.job import Job, Placement, Step
+from opu_fuse.schedule.registers import side_tiles, transfer_shape
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Space
+from opu_fuse.units.table import TABLE_WORDS
+
+
+class Loads:
+    """Instructions of one machine segment, those of the loads in particular. State: what the banks
+    hold and the registers' last values.
+
+    Registers an instruction does not use keep their value, so that no word is spent on them.
+    """
+
+    def __init__(self, hw: HwSpec) -> None:
+        self._hw = hw
+        self._banks = {
+            space: Banks(words=buffer.words, banks=buffer.banks)
+            for space in Space
+            if (buffer := getattr(hw.buffers, space.value, None)) is not None
+        }
+        zeros = {engine: {r.name: 0 for r in parameters_of(engine)} for engine in Engine}
+        self._registers: dict[Engine, dict[str, int]] = zeros
+        self._count = {engine: len(names) for engine, names in zeros.items()}
+
+    def instruction(self, engine: Engine, opcode: str, params: Mapping[str, int]) -> Instruction:
+        """An instruction whose unnamed registers keep their last value."""
+        registers = {**self._registers[engine], **params}
+        if len(registers) > self._count[engine]:  # further units have the registers that are not 0
+            registers = {k: v for k, v in registers.items() if v or "@" not in k}
+        self._registers[engine] = registers
+        return Instruction(engine=engine, opcode=opcode, params=self._registers[engine])
+
+    def _step(
+        self,
+        job: Job,
+        engine: Engine,
+        opcode: str,
+        params: Mapping[str, int],
+        tile: tuple[int, int, int, int, int] | None = None,
+    ) -> Step:
+        return Step(
+            instruction=self.instruction(engine, opcode, params), group=job.layer.group, tile=tile
+        )
+
+    def _load(
+        self,
+        job: Job,
+        space: Space,
+        offset: int,
+        dst: int,
+        run: int,
+        rows: int = 1,
+        row_pitch: int = 0,
+        blocks: int = 1,
+        block_pitch: int = 0,
+    ) -> Step:
+        return self._step(
+            job,
+            Engine.LOAD,
+            str(space),
+            {
+                **split_address(offset),
+                "dst": dst,
+                **transfer_shape(run, rows, row_pitch, blocks, block_pitch),
+            },
+        )
+
+    def _load_part(
+        self,
+        job: Job,
+        space: Space,
+        place: Placement,
+        base: int,
+        blocks: Span,
+        rows: Span,
+        words: Span,
+    ) -> Step:
+        """Bring channel blocks, rows and words of a row, each (first, count), of a map."""
+        layout = place.layout
+        first = layout.word_at(blocks[0], rows[0], words[0])
+        return self._load(
+            job,
+            space,
+            place.offset + first * layout.word,
+            base,
+            words[1],
+            rows[1],
+            layout.row_words,
+            blocks[1],
+            layout.block_words,
+        )
+
+    def _load_rows(self, job: Job, first: int, behind: int) -> Step:
+        """Bring rows of a layer's input to their place in the whole map."""
+        layout = job.work.reads.layout
+        base, _ = self._banks[Space.FEATURE].take(job.layer.source)
+        return self._load(
+            job,
+            Space.FEATURE,
+            job.loaded.offset + layout.word_at(0, first) * layout.word,
+            base + first * layout.row_words * layout.blocks,
+            run=layout.row_words,
+            rows=layout.blocks,
+            row_pitch=layout.block_words,
+            blocks=behind - first,
+            block_pitch=layout.row_words,
+        )
+
+    def _load_features(self, job: Job, chunk: FeatureChunk, mid: Mid) -> Iterator[Step]:
+        """Bring the input under a mid tile into a feature bank, unless the map was kept there.
+        Returns its base and the compute registers of its geometry.
+        """
+        shape, layout = job.layer.shape, job.work.reads.layout
+        read = window(job.work, chunk, mid)
+        kept = self._banks[Space.FEATURE].find(job.layer.source)
+        if kept is not None:
+            base, where = kept + chunk.block * layout.row_words, read.of_map(layout)
+        else:
+            base, held = self._banks[Space.FEATURE].take(read.part)
+            where = read.of_part(layout, shape.in_cols)
+            if not held:
+                part = read.part
+                yield self._load_part(
+                    job, Space.FEATURE, job.loaded, base, part.blocks, part.rows, part.words
+                )
+        return base, {
+            **where,
+            "stride_y": shape.window.strides[0],
+            "stride_x": shape.window.strides[1],
+            "out_rows": mid[1] - mid[0],
+            "out_cols": ceil_div(mid[4] - mid[3], shape.px) * shape.px,
+            "psum_block_pitch": shape.words(mid[1] - mid[0], mid[4] - mid[3]),
+            "pad_value": job.layer.pad_value,
+            "slot_log2": layout.slot.bit_length() - 1,
+        }
+
+    def _load_weights(self, job: Job, part: WeightChunk) -> Iterator[Step]:
+        offset = job.planned.weights + part.offset
+        base, held = self._banks[Space.WEIGHT].take(offset)
+        if not held:
+            yield self._load(job, Space.WEIGHT, offset, base, part.words)
+        return base
+
+    def _load_pre(self, job: Job, chunk: FeatureChunk) -> Iterator[Step]:
+        """Bring the pre chain's parameters of a chunk's blocks. Returns the compute registers."""
+        if not job.layer.pre:
+            return {"pre": 0}
+        words = PARAM_WORDS * job.layer.shape.pre
+        offset = job.planned.pre + chunk.block * words * self._hw.word_bytes
+        base, held = self._banks[Space.PRE].take((offset, chunk.blocks))
+        if not held:
+            yield self._load(job, Space.PRE, offset, base, chunk.blocks * words)
+        return {**job.layer.pre_registers, "pre_param": base}
+
+    def _load_table(self, job: Job) -> Iterator[Step]:
+        """Bring the layer's tables. Returns the post registers."""
+        units = job.layer.table_units
+        if not units:
+            return {}
+        base, held = self._banks[Space.TABLE].take(job.planned.table)
+        if not held:
+            yield self._load(job, Space.TABLE, job.planned.table, base, TABLE_WORDS * len(units))
+        return {
+            unit_register("table", unit): base + TABLE_WORDS * number
+            for number, unit in enumerate(units)
+        }
+
+    def _load_residuals(
+        self,
+        job: Job,
+        block: int,
+        blocks: int,
+        rect: Rect,
+        mid: Mid,
+    ) -> Iterator[Step]:
+        """Bring the tiles that stages read beside the pipeline's, one behind the other into a bank.
+        Returns the post registers.
+        """
+        found: dict[str, int] = {}
+        if not job.residuals:
+            return found
+        base, _ = self._banks[Space.RESIDUAL].take(None)
+        tiles = side_tiles(job.layer, rect, mid)
+        for place, (unit, rows, cols) in zip(job.residuals, tiles, strict=True):
+            yield self._load_part(job, Space.RESIDUAL, place, base, (block, blocks), rows, cols)
+            pixels = rows[1] * cols[1]
+            own = {"res": base, "res_row_pitch": cols[1], "res_block_pitch": pixels}
+            found |= {unit_register(name, unit): value for name, value in own.items()}
+            base += blocks * pixels
+        return found
