@@ -17,8 +17,9 @@ def zoo_list() -> None:
     """Networks that can be exported."""
     from opu_fuse import zoo
 
+    width = max(map(len, zoo.names()))
     for name in zoo.names():
-        out.print(f"{name:14} {zoo.description(name)}", markup=False)
+        out.print(f"{name:{width}}  {zoo.description(name)}", markup=False)
 
 
 @app.command("export")

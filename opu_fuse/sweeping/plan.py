@@ -183,15 +183,18 @@ def read_plan(source: str | Path | Mapping[str, Any]) -> list[Task]:
         # JSON mode: here pydantic's strict schema takes lists for tuples and text for enums.
         plan = _adapter.validate_json(json.dumps(tree))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"] if "Entry" not in str(part))
-        raise UserError(
-            where, f"{place}: {first['msg']}", "see docs/sweep.md for the axes"
-        ) from None
+        # An entry is tried as a name, then as a mapping: what is told is where most of it was read.
+        found = max(error.errors(), key=lambda e: (len(e["loc"]), e["type"] == _UNKNOWN_KEY))
+        place = ".".join(str(part) for part in found["loc"] if part not in _BRANCHES)
+        what = "there is no such key" if found["type"] == _UNKNOWN_KEY else found["msg"]
+        raise UserError(where, f"{place}: {what}", "see docs/sweep.md for the axes") from None
     return list(_tasks(plan, folder))
 
 
 _adapter = TypeAdapter(SweepFile)
+_UNKNOWN_KEY = "unexpected_keyword_argument"
+_BRANCHES = {"str", ModelEntry.__name__, SpecEntry.__name__}
+"""What pydantic calls the forms that an entry may have, among the keys that lead to a mistake."""
 
 
 def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:

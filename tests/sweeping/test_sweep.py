@@ -249,7 +249,9 @@ def test_ranges_lists_and_single_values_span_their_product():
         ({"specs": [{"spec": "opu-tiny", "set": {"buffers.feature.word": 1}}]}, "has no key"),
         ({"strategies": ["best"]}, "strategies.0: "),
         ({"memory": {"latency": [-1]}}, "memory.latency.0: "),
-        ({"network": 1}, "network: "),
+        ({"network": 1}, "network: there is no such key; see docs/sweep.md"),
+        ({"specs": [{"base": "opu-tiny"}]}, r"specs\.0\.base: there is no such key"),
+        ({"models": [{"model": 5}]}, r"models\.0\.model: Input should be a valid string"),
         ({"scales": ["pow3"]}, "scales.0: "),
     ],
 )
