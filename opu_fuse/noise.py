@@ -47,8 +47,12 @@ class Measured:
                 self._sums[name].add(exact[name], real[name])
                 self._own[name].add(alone[name], real[name])
                 self._clipped[name] += int(np.count_nonzero(abs(found[node.index] + 0.5) > 127))
-        for index, (name, output) in zip(self._dfg.outputs, self._outputs.items(), strict=True):
-            output.add(exact[name], _real(self._dfg[index], found), label)
+        ends = zip(self._dfg.outputs, self._dfg.exits, strict=True)
+        for (index, border), (name, output) in zip(ends, self._outputs.items(), strict=True):
+            got = _real(self._dfg[index], found)
+            if border is not None and border.turn is not None:
+                got = border.turn.outside(got, exact[name].shape)
+            output.add(exact[name], got, label)
 
     def tensors(self) -> tuple[TensorLoss, ...]:
         """The worst first."""

@@ -16,7 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "opu_fuse"
 
 # Importable by everybody; each of these may import those before it.
-FIRST_ROW = ("errors", "fixedpoint", "quant", "resources", "affine", "dtypes", "process", "model")
+FIRST_ROW = (
+    *("errors", "fixedpoint", "quant", "turn", "resources", "affine", "dtypes", "process"),
+    "model",
+)
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "units": (),

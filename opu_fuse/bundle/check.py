@@ -26,6 +26,7 @@ from opu_fuse.dtypes import DTYPES
 from opu_fuse.hw.isa import OPCODE, ORDER_STAGES, Engine
 from opu_fuse.hw.layout import Pieces
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.turn import Turn
 
 _POST_RUN = OPCODE[Engine.POST, "run"]
 
@@ -198,12 +199,25 @@ def _port(port: Port, tensor: Tensor | None) -> Iterator[str]:
         yield f"port {port.name} has shape {port.shape}, more than {LARGEST_PORT} values"
     if port.scale is not None and not (math.isfinite(port.scale) and port.scale > 0):
         yield f"port {port.name} has scale {port.scale}"
+    if port.turn is not None:
+        yield from _turn(port, port.turn)
     if tensor is None:
         return
+    if port.turn is not None and port.turn.value != tensor.shape:
+        yield f"port {port.name} turns {port.turn.value}, its tensor has shape {tensor.shape}"
     if math.prod(port.shape) != math.prod(tensor.shape):
         yield f"port {port.name} has shape {port.shape}, its tensor {tensor.shape}"
     if port.scale is None and port.dtype not in ("int8", "uint8"):
         yield f"port {port.name} ({port.dtype}) has no scale, but its tensor is int8"
+
+
+def _turn(port: Port, turn: Turn) -> Iterator[str]:
+    """It is a bijection between the elements of the value and those of the user's array."""
+    sizes = {math.prod(s) for s in (port.shape, turn.value, turn.axes)}
+    if sorted(turn.order) != list(range(len(turn.axes))):
+        yield f"port {port.name} turns axes {turn.axes} in the order {turn.order}"
+    if len(sizes) > 1 or min((*port.shape, *turn.value, *turn.axes), default=1) < 1:
+        yield f"port {port.name} turns {turn.value} as {turn.axes} into {port.shape}"
 
 
 def _twice(kind: str, names: list[str]) -> Iterator[str]:

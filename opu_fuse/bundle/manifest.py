@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from opu_fuse.bundle.program import (
+    OLDEST_SCHEMA,
     SCHEMA_VERSION,
     Bundle,
     GroupInfo,
@@ -26,6 +27,7 @@ _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _LARGEST = 1 << 44
 """The spec hash is the longest number of a manifest."""
 _MOST_DIGITS = 20
+_READ = f"{OLDEST_SCHEMA} to {SCHEMA_VERSION}"
 _A_VERSION = re.compile(r"[\w.+!-]{1,40}")
 _Natural = Annotated[int, Field(ge=0)]
 
@@ -62,8 +64,9 @@ class Manifest:
 
 def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -> Manifest:
     """What the manifest of a program says."""
+    turned = any(port.turn for port in (*bundle.inputs, *bundle.outputs))
     return Manifest(
-        schema_version=SCHEMA_VERSION,
+        schema_version=SCHEMA_VERSION if turned else OLDEST_SCHEMA,
         tool_version=bundle.tool_version,
         model=bundle.model,
         model_hash=bundle.model_hash,
@@ -85,6 +88,9 @@ def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -
 def to_text(manifest: Manifest) -> str:
     """JSON, one line per key and per item of a list: short enough to read, easy to compare."""
     tree = _adapter().dump_python(manifest, mode="json")
+    for port in (*tree["inputs"], *tree["outputs"]):
+        if port["turn"] is None:
+            del port["turn"]  # files of the older schema have none
     return "{\n" + ",\n".join(_lines(tree)) + "\n}\n"
 
 
@@ -109,8 +115,8 @@ def from_text(text: bytes, where: str) -> Manifest:
     if not isinstance(tree, dict) or type(tree.get("schema_version")) is not int:
         raise damaged(where, f"{NAME} has no schema version")
     version, writer = tree["schema_version"], str(tree.get("tool_version"))
-    if version != SCHEMA_VERSION:
-        what = f"is of schema version {version}, this opu-fuse reads {SCHEMA_VERSION}"
+    if not OLDEST_SCHEMA <= version <= SCHEMA_VERSION:
+        what = f"is of schema version {version}, this opu-fuse reads {_READ}"
         raise another_version(where, what, writer, newer=version > SCHEMA_VERSION)
     try:
         return _adapter().validate_json(text)

@@ -14,8 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from opu_fuse.hw.layout import Layout, Pieces
+from opu_fuse.turn import Turn
 
-SCHEMA_VERSION = 2
+OLDEST_SCHEMA, SCHEMA_VERSION = 2, 3
+"""Of the program files that this opu-fuse reads. A file has the oldest one that can say what it
+holds: 3 has ports that turn axes.
+"""
 UNKNOWN = -1
 """Size, in an output's shape, that depends on the data: the host knows it when it has run."""
 KERNEL_SUFFIX = ".kernel.json"
@@ -171,7 +175,8 @@ class Port:
 
     shape: with UNKNOWN sizes only where the host makes an output. value: value name; when scale is
     set, the value is int8 inside and the port is quantised on entry / dequantised on exit
-    (`quantised` ports of int8 models pass through).
+    (`quantised` ports of int8 models pass through). turn: where the elements of the value stand in
+    the user's array, None for the same places.
     """
 
     name: str
@@ -180,6 +185,7 @@ class Port:
     value: str
     scale: float | None
     zero_point: int
+    turn: Turn | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

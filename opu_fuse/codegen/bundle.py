@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx
@@ -21,7 +22,8 @@ from opu_fuse.bundle.program import (
 )
 from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.codegen.constants import pack_constants
-from opu_fuse.dfg.graph import Dfg, Kind, Node, real_data
+from opu_fuse.dfg.build import sources_of
+from opu_fuse.dfg.graph import Border, Dfg, Kind, Node, real_data
 from opu_fuse.dfg.types import ValueType, type_of_data
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
 from opu_fuse.errors import ModelError
@@ -68,8 +70,8 @@ def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin:
         spec_hash=hw.spec_hash,
         tool_version=origin.tool_version,
         tensors=tuple(_tensors(dfg, plan, group_of)),
-        inputs=tuple(_port(dfg[i], types) for i in dfg.inputs),
-        outputs=tuple(_port(dfg[i], types) for i in dfg.outputs),
+        inputs=tuple(map(partial(_port, types), [dfg[i] for i in dfg.inputs], dfg.entries)),
+        outputs=tuple(map(partial(_port, types), [dfg[i] for i in dfg.outputs], dfg.exits)),
         groups=tuple(_groups(dfg, partition, plan, number, hw, ranges)),
         segments=segments,
         boundaries=tuple(
@@ -219,10 +221,10 @@ def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
     return made
 
 
-def _port(node: Node, types: Mapping[str, ValueType]) -> Port:
+def _port(types: Mapping[str, ValueType], node: Node, border: Border | None) -> Port:
     """types: of values that only ONNX Runtime knows the type of."""
     quant = None if node.kind is Kind.CONST else node.quant
-    known = node.type or types.get(node.value)
+    known = border.type if border else node.type or types.get(node.value)
     if node.const is not None:
         known = type_of_data(real_data(node))
     if known is None or known.shape is None:
@@ -232,12 +234,13 @@ def _port(node: Node, types: Mapping[str, ValueType]) -> Port:
             "let what decides on its shape be constants",
         )
     return Port(
-        name=node.value,
+        name=border.name if border else node.value,
         dtype=known.dtype.numpy().name,
         shape=known.shape,
         value=node.value,
         scale=None if quant is None else quant.per_tensor,
         zero_point=0 if quant is None else quant.zero_point,
+        turn=border.turn if border else None,
     )
 
 
@@ -324,4 +327,8 @@ def _source_map(dfg: Dfg, group_of: Mapping[int, int]) -> dict[str, tuple[tuple[
         for source in node.source:
             names, group = found.get(source, ((), BEFORE))
             found[source] = ((*names, node.name), max(group, group_of.get(node.index, BEFORE)))
+    for node in (n for border in (*dfg.entries, *dfg.exits) if border for n in border.nodes):
+        for source in sources_of(node):
+            names, group = found.get(source, ((), BEFORE))
+            found[source] = ((*names, node.name or ""), group)
     return dict(sorted(found.items()))

@@ -6,12 +6,13 @@ order, operands visited in operand order). Values that no output needs do not ap
 inputs, which come last.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, fields, make_dataclass
 from typing import Any
 
 import onnx_ir as ir
 
+from opu_fuse.dfg.borders import entry, leaving
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node, users_of
 from opu_fuse.dfg.indexing import bias_access
 from opu_fuse.dfg.lower import Lowered, const_array, lower, shape_of
@@ -47,7 +48,7 @@ def build_dfg(canonical: ir.Model, *, quantised: bool = False) -> Dfg:
     quantised: it is one although none of its values may be rounded. Raises ModelError when an
     output of the model is computed by nothing.
     """
-    return _Builder(canonical).build(quantised)
+    return _Builder(canonical, quantised).build()
 
 
 class _Builder:
@@ -55,26 +56,35 @@ class _Builder:
     before their users.
     """
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, quantised: bool) -> None:
         self.graph = model.graph
+        self.quantised = quantised or any(META_KEY in v.meta for v in _values(model.graph))
         self.nodes: list[Node] = []
         self.index: dict[ir.Value, int] = {}
         self.calls: dict[ir.Node, int] = {}
         self.lowered: dict[ir.Node, Lowered] = {}
         self.composites = composites(model.graph)
+        taken = {node for whole in self.composites.values() for node in whole.nodes}
+        ports = {"taken": taken, "floating": not self.quantised}
+        entries = [entry(v, **ports) for v in self.graph.inputs]
+        self.entries = {border.value: border for border in entries if border}
+        self.inside = [b.value if b else v for v, b in zip(self.graph.inputs, entries, strict=True)]
+        self.exits = tuple(leaving(v, **ports) for v in self.graph.outputs)
 
-    def build(self, quantised: bool) -> Dfg:
-        for output in self.graph.outputs:
-            self._visit(output)
-        for value in self.graph.inputs:
+    def build(self) -> Dfg:
+        ends = [b.value if b else v for v, b in zip(self.graph.outputs, self.exits, strict=True)]
+        for value in (*ends, *self.inside):
             self._visit(value)
+        inputs = [v for v in self.inside if self._is_var(v)]
         return Dfg(
             name=self.graph.name or "model",
             nodes=tuple(self.nodes),
             users=users_of(self.nodes),
-            inputs=tuple(self.index[v] for v in self.graph.inputs if self._is_var(v)),
-            outputs=tuple(self.index[v] for v in self.graph.outputs),
-            quantised=quantised or any(n.quant is not None for n in self.nodes),
+            inputs=tuple(self.index[v] for v in inputs),
+            outputs=tuple(self.index[v] for v in ends),
+            entries=tuple(self.entries.get(v) for v in inputs),
+            exits=self.exits,
+            quantised=self.quantised,
         )
 
     def _is_var(self, value: ir.Value) -> bool:
@@ -95,7 +105,7 @@ class _Builder:
 
     def _operands(self, value: ir.Value) -> tuple[ir.Value, ...]:
         producer = value.producer()
-        if producer is None or const_array(value) is not None:
+        if producer is None or const_array(value) is not None or value in self.entries:
             return ()
         if producer not in self.lowered:
             self.lowered[producer] = self._lower(producer)
@@ -113,6 +123,9 @@ class _Builder:
         producer = value.producer()
         if data is not None:
             self._add(Kind.CONST, value, const=data, shape=data.shape)
+        elif value in self.entries:
+            known = {"name": self.entries[value].name, "quant": self.entries[value].quant}
+            self._add(Kind.VAR, value, shape=shape_of(value), type=type_of(value), **known)
         elif producer is None:
             if not value.is_graph_input():
                 raise ModelError(
@@ -185,8 +198,7 @@ class _Builder:
         single = outputs[0] if len(outputs) == 1 else None
         whole = self.composites.get(producer)
         body = whole.nodes if whole else ()
-        names = [n.metadata_props.get(SOURCE_KEY) or n.name or "" for n in body or (producer,)]
-        source = [s for s in ",".join(names).split(",") if s]
+        source = [s for n in body or (producer,) for s in sources_of(n)]
         return {
             "kind": Kind.CALL,
             "name": producer.name or "",
@@ -212,6 +224,19 @@ class _Builder:
         node.__class__ = Node
         self.nodes.append(node)
         return node.index
+
+
+def sources_of(node: ir.Node) -> list[str]:
+    """Names of the nodes of the user's model that a canonical one stands for."""
+    names = node.metadata_props.get(SOURCE_KEY) or node.name or ""
+    return [name for name in names.split(",") if name]
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
 
 
 def _rounding(value: ir.Value) -> dict[str, Any]:

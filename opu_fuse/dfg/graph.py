@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from opu_fuse.dfg.types import ValueType
 from opu_fuse.quant import QuantParams
+from opu_fuse.turn import Turn
 
 
 class Kind(StrEnum):
@@ -42,11 +43,11 @@ class Access(StrEnum):
 class Node:
     """One node.
 
-    name: name in the user's model (an owned bias is `<conv>/bias`); op: operator name ("" unless a
-    call). operands: indices in operand order; access: how each operand is read (same length).
-    shape: of the (only) result, batch 1 included, e.g. (1, c, h, w); type: its type in the model,
-    None where inference does not know it; value names the result in the canonical model (an owned
-    bias takes the conv's value name, the conv then gets `<value>/acc`).
+    name: name in the user's model (of a var the input's, an owned bias is `<conv>/bias`); op:
+    operator name ("" unless a call). operands: indices in operand order; access: how each operand
+    is read (same length). shape: of the (only) result, batch 1 included, e.g. (1, c, h, w); type:
+    its type in the model, None where inference does not know it; value names the result in the
+    canonical model (an owned bias takes the conv's value name, the conv then gets `<value>/acc`).
     quant: set when the result is rounded to int8 there; None on accumulators, floats and float
     models. tensor: name of the int8 tensor in the QDQ model (for comparisons with ONNX Runtime), ""
     without. const: data of a const (weights int8 or float, biases int32 or float). owner: index of
@@ -101,9 +102,28 @@ def real_data(node: Node) -> np.ndarray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Border:
+    """An input or output whose port does more than rounding.
+
+    name, type: of the user's array; written: what its integers stand for, where one of the nodes
+    says so. value: what it is inside; quant: how that is rounded; turn: None where its elements lie
+    as the user's do. nodes: canonical nodes that the port stands for, in order.
+    """
+
+    name: str
+    type: ValueType
+    written: QuantParams | None
+    value: ir.Value
+    quant: QuantParams | None
+    turn: Turn | None
+    nodes: tuple[ir.Node, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dfg:
     """nodes in post-DFS order; users[i]: indices of the calls and tuples that read node i
     (ascending, each once); inputs: var nodes in model order; outputs: result nodes in model order;
+    entries, exits: what their ports do besides rounding, None for nothing, in the same orders;
     quantised: weights and activations are integers.
     """
 
@@ -112,6 +132,8 @@ class Dfg:
     users: tuple[tuple[int, ...], ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    entries: tuple[Border | None, ...]
+    exits: tuple[Border | None, ...]
     quantised: bool
 
     def __getitem__(self, index: int) -> Node:

@@ -43,6 +43,7 @@ from opu_fuse.units.params import ResidualRegisters
 from opu_fuse.units.pool import average_params
 from opu_fuse.units.residual import combine
 
+_UINT8_SHIFT = 128
 Values = dict[int, np.ndarray]
 Rule = Callable[[Dfg, Node, Mapping[int, np.ndarray], Numeric], np.ndarray]
 
@@ -66,7 +67,7 @@ def interpret(
     values: Values = {}
     for node in dfg.nodes:
         if node.kind is Kind.VAR:
-            values[node.index] = _input(node, inputs)
+            values[node.index] = _input(dfg, node, inputs)
         elif node.kind is Kind.CONST and node.const is not None:
             values[node.index] = node.const
         elif node.kind is Kind.CALL:
@@ -120,18 +121,21 @@ def runs_integer(dfg: Dfg, index: int) -> bool:
             return True
 
 
-def _input(node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+def _input(dfg: Dfg, node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    border = dfg.entries[dfg.inputs.index(node.index)]
+    shape = node.shape if border is None else border.type.shape
     if node.name not in inputs:
-        raise RunError(
-            f"input {node.name!r}", "no value was given", f"give one of shape {node.shape}"
-        )
+        raise RunError(f"input {node.name!r}", "no value was given", f"give one of shape {shape}")
     value = np.asarray(inputs[node.name])
-    if value.shape != node.shape:
-        raise RunError(
-            f"input {node.name!r}",
-            f"shape {value.shape}, the model takes {node.shape}",
-            "reshape it",
-        )
+    if value.shape != shape:
+        what = f"shape {value.shape}, the model takes {shape}"
+        raise RunError(f"input {node.name!r}", what, "reshape it")
+    if border is not None and border.turn is not None:
+        value = border.turn.inside(value)
+    if value.dtype == np.uint8 and border is not None and border.written is not None:
+        value = (value.astype(np.int16) - _UINT8_SHIFT).astype(np.int8)
+    if node.quant is None and border is not None and border.written is not None:
+        return border.written.dequantize(value)
     if node.quant is None or value.dtype == np.int8:
         return value
     return node.quant.quantize(value)

@@ -3,7 +3,8 @@
 1. Constants behind DequantizeLinear become int8 or int32 initialisers with an annotation. Those of
    kinds no machine takes become float again, so that their readers run on the host.
 2. A value whose readers are all QuantizeLinear nodes with equal scales is rounded: it gets the
-   annotation, and the readers of the DequantizeLinear results read it.
+   annotation, and the readers of the DequantizeLinear results read it. Pairs that round it once
+   more, in the same way, disappear.
 3. A model input that is int8 already is annotated; its DequantizeLinear disappears. One that is
    uint8 keeps its DequantizeLinear, a host operator whose result is annotated (it is exact).
 4. A QuantizeLinear whose result is a model output stays, a host operator; what it reads is rounded.
@@ -82,6 +83,7 @@ def _absorb(model: ir.Model) -> None:
             _absorb_constant(graph, node)  # Case 1
     for value in _values(graph):
         _absorb_activation(value)  # Cases 2 and 4
+        _absorb_again(value)
     for node in list(graph):
         if is_dequantize(node):
             _absorb_input(node)  # Cases 3 and 5
@@ -209,6 +211,19 @@ def _absorb_activation(value: ir.Value) -> None:
     value.meta[TENSOR_KEY] = readers[0].outputs[0].name
     for quantize in readers:
         _remove_pair(value, quantize, quant)
+
+
+def _absorb_again(value: ir.Value) -> None:
+    """Who rounds what is rounded, in the same way, changes nothing."""
+    quant = quant_of(value)
+    pending = [] if quant is None else [u.node for u in value.uses()]
+    while pending:
+        node = pending.pop()
+        if quant is None or not is_quantize(node) or activation_params(node) != quant:
+            continue
+        known = {u.node for u in value.uses()}
+        _remove_pair(value, node, quant)
+        pending += [u.node for u in value.uses() if u.node not in known]
 
 
 def _of_viewed(value: ir.Value) -> QuantParams | None:

@@ -1,5 +1,6 @@
 """What `--json` prints, as plain trees; all numbers for batch 1 (totals of a run / its samples)."""
 
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from opu_fuse.bundle.facts import instruction_texts, mac_efficiency, total_macs
@@ -145,12 +146,14 @@ def _sources(bundle: Bundle) -> list[Tree]:
 
 def _port(bundle: Bundle, name: str) -> Tree:
     port = next(p for p in (*bundle.inputs, *bundle.outputs) if p.name == name)
+    turn = port.turn
     return {
         "name": port.name,
         "dtype": port.dtype,
         "shape": list(port.shape),
         "scale": port.scale,
         "zero_point": port.zero_point,
+        "turn": turn and {k: list(sizes) for k, sizes in asdict(turn).items()},
     }
 
 

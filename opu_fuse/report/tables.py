@@ -143,5 +143,5 @@ def check_lines(checked: "CheckResult") -> Iterator[str]:
     if not checked.tensors and not checked.uncompared:
         yield "  no tensor is quantised: everything runs on the host"
     if checked.uncompared:
-        why = "inside a pass, on chip only, or overwritten"
+        why = "inside a pass, on chip only, overwritten, or turned by a port"
         yield f"  not shown by the run: {len(checked.uncompared)} tensors ({why})"

@@ -79,6 +79,8 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     a type that numpy has.
     Raises RunError for a NaN that would have to be quantised.
     """
+    if port.turn is not None:
+        array = port.turn.inside(array)
     if port.scale is None and not inside_int8:
         return array.astype(carried(port.dtype), copy=False)
     if array.dtype == np.uint8:
@@ -88,15 +90,16 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     if np.isnan(array).any():
         what = "holds NaN, which no int8 stands for"
         raise RunError(f"input {port.name}", what, "clean the data")
-    if np.isnan(array).any():
-        raise RunError(f"input {port.name}", "holds NaN, no int8 stands for it", "clean the data")
     return _params(port).quantize(array)
 
 
 def from_value(port: Port, value: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     """The value inside -> an output in the model's dtype and shape; the inverse of `to_value`."""
     if not inside_int8:
-        require_shape(f"output {port.name}", value, port.shape)
+        inside = port.turn.value if port.turn else port.shape
+        require_shape(f"output {port.name}", value, inside)
+    if port.turn is not None:
+        value = port.turn.outside(value, port.shape)
     if UNKNOWN not in port.shape:
         value = value.reshape(port.shape)
     if value.dtype != np.int8 or (port.scale is None and not inside_int8):

@@ -12,17 +12,19 @@ import onnx_ir as ir
 
 import opu_fuse
 from opu_fuse import Program
-from opu_fuse.bundle.program import SCHEMA_VERSION
+from opu_fuse.bundle.program import OLDEST_SCHEMA, SCHEMA_VERSION
 from opu_fuse.zoo.builder import Net
 
-PROGRAM = Path(__file__).with_name("kept") / f"schema-{SCHEMA_VERSION}.opu"
+FOLDER = Path(__file__).with_name("kept")
+VERSIONS = range(OLDEST_SCHEMA, SCHEMA_VERSION + 1)
+PROGRAMS = {version: FOLDER / f"schema-{version}.opu" for version in VERSIONS}
 MACHINE = "opu-light"
 
 
-def kept() -> tuple[Program, dict[str, np.ndarray], dict[str, np.ndarray]]:
+def kept(version: int) -> tuple[Program, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The program, and the inputs and outputs of its run."""
-    program = Program.load(PROGRAM)
-    with np.load(PROGRAM.with_suffix(".npz")) as file:
+    program = Program.load(PROGRAMS[version])
+    with np.load(PROGRAMS[version].with_suffix(".npz")) as file:
         found = dict(file)
     bundle = program.bundle
     inputs, outputs = (
@@ -32,9 +34,12 @@ def kept() -> tuple[Program, dict[str, np.ndarray], dict[str, np.ndarray]]:
 
 
 def network() -> ir.Model:
-    """Windows, tables, a gate, a sum, a concatenation; on the host a kernel and a model."""
+    """Channels last; windows, tables, a gate, a sum, a concatenation; on the host a kernel and a
+    model.
+    """
     net = Net("kept", seed=0)
-    x = net.conv(net.input("image", (1, 3, 13, 11)), "stem", out=16, kernel=3, pads=1)
+    x = net.transpose(net.input("image", (1, 13, 11, 3)), "turned", (0, 3, 1, 2))
+    x = net.conv(x, "stem", out=16, kernel=3, pads=1)
     x = net.max_pool(net.relu(x, "relu"), "pool", kernel=2, stride=2)
     y = net.swish(net.conv(x, "depthwise", out=16, kernel=3, pads=1, groups=16), "swish")
     gate = net.global_average_pool(y, "mean")
@@ -51,13 +56,14 @@ def network() -> ir.Model:
 
 
 def main() -> None:
-    assert not PROGRAM.exists(), f"{PROGRAM} is kept"
+    path = PROGRAMS[SCHEMA_VERSION]
+    assert not path.exists(), f"{path} is kept"
     program = opu_fuse.compile(network(), opu_fuse.load_hw(MACHINE))
     (port,) = program.bundle.inputs
     inputs = {port.name: np.random.default_rng(0).normal(size=port.shape).astype(port.dtype)}
-    PROGRAM.parent.mkdir(exist_ok=True)
-    program.save(PROGRAM)
-    np.savez(PROGRAM.with_suffix(".npz"), **inputs, **program.run(inputs).outputs)
+    FOLDER.mkdir(exist_ok=True)
+    program.save(path)
+    np.savez(path.with_suffix(".npz"), **inputs, **program.run(inputs).outputs)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,16 @@ new file (`tests/bundle/kept_programs.py`).
 import zipfile
 
 import numpy as np
+import pytest
 
 from opu_fuse.bundle.listing import program_listing
 from opu_fuse.sim.compare import check
-from tests.bundle.kept_programs import PROGRAM, kept
+from tests.bundle.kept_programs import PROGRAMS, VERSIONS, kept
 
 
-def test_a_kept_file_gives_the_answer_it_gave():
-    program, inputs, outputs = kept()
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_kept_file_gives_the_answer_it_gave(version: int):
+    program, inputs, outputs = kept(version)
     result = program.run(inputs, capture=True)
     assert result.outputs.keys() == outputs.keys()
     for name, expected in outputs.items():
@@ -23,7 +25,8 @@ def test_a_kept_file_gives_the_answer_it_gave():
     assert program.run(engine="cycle").counters["cycles"] > 0
 
 
-def test_the_instructions_of_a_kept_file_mean_what_they_meant():
-    program, _, _ = kept()
-    with zipfile.ZipFile(PROGRAM) as archive:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_instructions_of_a_kept_file_mean_what_they_meant(version: int):
+    program, _, _ = kept(version)
+    with zipfile.ZipFile(PROGRAMS[version]) as archive:
         assert archive.read("program.asm").decode() == program_listing(program.bundle, program.hw)

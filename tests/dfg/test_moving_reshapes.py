@@ -17,9 +17,10 @@ CASES = {
         "[m] r = Reshape (e, s) [e] y = Conv (r, v)"
     ),
     "behind another host operator": (
-        "[t] a = Transpose <perm = [0, 2, 3, 1]> (x) [m] r = Reshape (a, t) [e] y = Conv (r, v)"
+        "[n] q = Relu (x) [t] a = Transpose <perm = [0, 2, 3, 1]> (q) [m] r = Reshape (a, t) "
+        "[e] y = Conv (r, v)"
     ),
-    "of the input": "[m] r = Reshape (x, t) [e] y = Conv (r, v)",
+    "of an activation": "[n] q = Relu (x) [m] r = Reshape (q, t) [e] y = Conv (r, v)",
     "read twice": (
         "[c] a = Conv (x, w) [m] r = Reshape (a, s) [e] d = Conv (r, v) [n] q = Relu (r) "
         "[i] z = Conv (q, v) [p] y = Add (d, z)"

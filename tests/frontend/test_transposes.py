@@ -188,8 +188,9 @@ def test_roundings_stay_where_they_are(onnx_text: Text, absorbed: Absorbed):
     assert left == "Transpose Conv Sigmoid Conv", left
 
 
-def test_only_the_border_is_left_to_the_host(onnx_text: Text):
+def test_nothing_is_left_to_the_host(onnx_text: Text):
     dfg, partition = partition_model(
         graph(onnx_text, CASES["a gate for each channel"][0]), load_hw("opu-light")
     )
-    assert [dfg[op.node].op for op in partition.host] == ["host:Transpose"]
+    assert partition.host == ()
+    assert [border is not None for border in dfg.entries] == [True]  # the first Transpose

@@ -79,6 +79,9 @@ def _inputs(s: Sketch) -> None:
         shape = (1, s.pick((1, 3, 3, 4)) if s.chance(0.3) else s.channels(most), *size)
         if s.chance(0.06):
             _integer_input(s, shape)
+        elif s.chance(0.1):
+            x = s.input((1, *shape[2:], shape[1]))
+            s.maps[-1] = s.node("Transpose", (x,), shape, perm=[0, 3, 1, 2])
         else:
             s.input(shape)
 
@@ -113,6 +116,8 @@ def _outputs(s: Sketch) -> list[tuple[str, int]]:
             x = Value(name, s.shapes[name])
             made = layers.reduced_index(s, x)
             found.append((made.name, TensorProto.INT64))
+        elif s.chance(0.15) and len(s.shapes[name]) == 4:
+            found.append((_turned(s, Value(name, s.shapes[name])).name, TensorProto.FLOAT))
         else:
             found.append((name, TensorProto.FLOAT))
     if s.chance(0.15):  # one that is read inside as well
@@ -122,6 +127,13 @@ def _outputs(s: Sketch) -> list[tuple[str, int]]:
         [(n, k) for n, k in found if n not in s.inputs or (n in floats and s.chance(0.3))]
         or [(s.same("Relu", s.maps[-1]).name, TensorProto.FLOAT)]
     )
+
+
+def _turned(s: Sketch, x: Value) -> Value:
+    """Channels last, as frameworks that compute so hand it out; heads of detectors as a list."""
+    c, (h, w) = x.channels, x.size
+    y = s.node("Transpose", (x,), (1, h, w, c), perm=[0, 2, 3, 1])
+    return moves.reshape(s, y, (1, h * w, c)) if s.chance(0.4) else y
 
 
 def _once(outputs: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

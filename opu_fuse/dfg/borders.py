@@ -1,0 +1,194 @@
+"""What a port does to the user's arrays, so that no operator is left for it.
+
+Frameworks that keep channels last write a Transpose behind an input and before an output; fully
+quantised models a DequantizeLinear and a QuantizeLinear, those in half precision a Cast. Whoever
+packs an image for the machine touches every value anyway, so such operators are facts of the port
+and no nodes of the data-flow graph.
+
+1. Behind an input that nobody else reads, up to a map: a DequantizeLinear or Cast, changes of view,
+   one Transpose, DepthToSpace or SpaceToDepth.
+2. Before an output that nobody reads, from a map on: the same, with a QuantizeLinear that rounds as
+   the map is rounded already.
+
+Changes of view that the machine's memory needs no change for are left as they are, to be seen.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.dfg.graph import Border
+from opu_fuse.dfg.types import type_of
+from opu_fuse.dfg.views import feature_shape, is_map
+from opu_fuse.model.composites import const_array
+from opu_fuse.model.opsets import STANDARD
+from opu_fuse.quant import META_KEY, QuantParams
+from opu_fuse.turn import Turn
+
+_UINT8_SHIFT = 128
+_TURNS = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
+_WIDER = frozenset({ir.DataType.FLOAT16, ir.DataType.DOUBLE})
+_TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8}) | _WIDER
+
+
+def entry(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Border | None:
+    """What the port of an input does besides rounding (Case 1); None for nothing.
+
+    taken: nodes that are part of other operators. floating: it is the float form of a model, which
+    has the borders of the quantised one.
+    """
+    nodes: list[ir.Node] = []
+    value = given
+    while (node := _reader(value)) is not None and node not in taken:
+        if not (_moves(node) or _converts(node, "DequantizeLinear", given, nodes)):
+            break
+        value = node.outputs[0]
+        nodes.append(node)
+    while nodes:  # as many as can be
+        value = nodes[-1].outputs[0]
+        found = None if value.is_graph_output() else _border(given, value, nodes, floating)
+        if found is not None:
+            return found
+        nodes.pop()
+    return None
+
+
+def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Border | None:
+    """As `entry`: what the port of an output does besides dequantising (Case 2)."""
+    nodes: list[ir.Node] = []
+    value = given
+    while (node := value.producer()) is not None and node not in taken:
+        if len(value.uses()) != len(nodes[:1]) or value.is_graph_output() == bool(nodes):
+            break
+        if not (_moves(node) or _converts(node, "QuantizeLinear", given, nodes)):
+            break
+        nodes.insert(0, node)
+        value = node.inputs[0]
+        assert value is not None
+    while nodes:
+        value = nodes[0].inputs[0]
+        found = None
+        if value is not None and value.producer() is not None:
+            found = _border(given, value, nodes, floating)
+        if found is not None:
+            return found
+        nodes.pop(0)
+    return None
+
+
+def _reader(value: ir.Value) -> ir.Node | None:
+    """Who alone reads it."""
+    uses = list(value.uses())
+    if len(uses) != 1 or value.is_graph_output() or uses[0].node.graph is not value.graph:
+        return None
+    return uses[0].node
+
+
+def _moves(node: ir.Node) -> bool:
+    """A change of view or what turns axes, of sizes that are known."""
+    if node.domain not in STANDARD or node.op_type not in _TURNS | {"Reshape"}:
+        return False
+    known = all(_sizes(v) for v in (node.inputs[0], node.outputs[0]))
+    return known and all(const_array(v) is not None for v in node.inputs[1:])
+
+
+def _converts(node: ir.Node, op_type: str, given: ir.Value, others: Sequence[ir.Node]) -> bool:
+    """Whether a port of this type does the same by itself: once, with one scale."""
+    if node.domain not in STANDARD or not all(_moves(n) for n in others):
+        return False
+    if node.op_type == "Cast":
+        ends = {node.inputs[0] and node.inputs[0].dtype, node.outputs[0].dtype}
+        return given.dtype in _WIDER and ends == {given.dtype, ir.DataType.FLOAT}
+    return node.op_type == op_type and _written(node) is not None
+
+
+def _written(node: ir.Node) -> QuantParams | None:
+    """How a DequantizeLinear or QuantizeLinear of 8 bits rounds, as int8."""
+    scale, zero = (const_array(v) for v in (*node.inputs[1:3], None)[:2])
+    if scale is None or scale.size != 1 or not 0.0 < float(scale.reshape(())) < np.inf:
+        return None
+    if zero is None:
+        zero = np.zeros(1, np.uint8)  # what ONNX takes where none is written
+    if len(node.inputs) > 2 and node.inputs[2] and const_array(node.inputs[2]) is None:
+        return None
+    if zero.size != 1 or zero.dtype not in (np.int8, np.uint8):
+        return None
+    shift = _UINT8_SHIFT if zero.dtype == np.uint8 else 0
+    return QuantParams(scale=(float(scale.reshape(())),), zero_point=int(zero.reshape(())) - shift)
+
+
+def _border(
+    given: ir.Value, value: ir.Value, nodes: Sequence[ir.Node], floating: bool
+) -> Border | None:
+    """Of these nodes between an input or output and a value inside, from which on changes of view
+    and a Transpose move the same numbers.
+    """
+    kind, shape = type_of(given), _sizes(value)
+    if kind is None or kind.dtype not in _TYPES or not is_map(shape):
+        return None
+    inside = value.producer() in nodes
+    if const_array(value) is not None or _is_free(nodes, kind.shape or (), shape, inside):
+        return None
+    between = {given, value, *(v for n in nodes for v in n.outputs)}
+    rounded = {v.meta[META_KEY] for v in between if META_KEY in v.meta}
+    written = {q for n in nodes if n.op_type.endswith("Linear") and (q := _written(n))}
+    quant = value.meta.get(META_KEY) or (next(iter(rounded), None) if inside else None)
+    if len(rounded | written) > 1 or (quant is None and rounded):
+        return None
+    if quant is None and kind.dtype != ir.DataType.FLOAT and not floating:
+        return None
+    turns = [n for n in nodes if n.op_type in _TURNS]
+    if len(turns) > 1:
+        return None
+    return Border(
+        name=given.name or "",
+        type=kind,
+        written=next(iter(written), None),
+        value=value,
+        quant=quant,
+        turn=_turn(value, turns, inside=inside) if any(map(_moves, nodes)) else None,
+        nodes=tuple(nodes),
+    )
+
+
+def _is_free(
+    nodes: Sequence[ir.Node], outside: Sequence[int], value: Sequence[int], inside: bool
+) -> bool:
+    """Whether they are changes of view of the same bytes, as `lower` takes them."""
+    same = feature_shape(outside) == feature_shape(value)
+    target = value if inside else outside
+    views = all(n.op_type == "Reshape" for n in nodes)
+    return views and is_map(outside) and (same or len(target) != 4)
+
+
+def _turn(value: ir.Value, turns: Sequence[ir.Node], *, inside: bool) -> Turn:
+    """inside: the nodes make the value, not the user's array."""
+    shape = _sizes(value)
+    if not turns:
+        return Turn(value=shape, axes=shape, order=tuple(range(len(shape))))
+    before, order = _turned(turns[0])
+    if not inside:
+        return Turn(value=shape, axes=before, order=order)
+    after = tuple(before[axis] for axis in order)
+    return Turn(value=shape, axes=after, order=tuple(int(i) for i in np.argsort(order)))
+
+
+def _turned(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Axes of what a node reads, and their order in what it writes."""
+    shape = _sizes(node.inputs[0])
+    if node.op_type == "Transpose":
+        return shape, tuple(node.attributes.get_ints("perm", range(len(shape))[::-1]))
+    (n, c, h, w), b = shape, node.attributes.get_int("blocksize", 1)
+    if node.op_type == "SpaceToDepth":
+        return (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4)
+    if node.attributes.get_string("mode", "DCR") == "DCR":
+        return (n, b, b, c // (b * b), h, w), (0, 3, 4, 1, 5, 2)
+    return (n, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
+
+
+def _sizes(value: ir.Value | None) -> tuple[int, ...]:
+    """The static shape, () where there is none."""
+    dims = () if value is None or value.shape is None else tuple(value.shape)
+    known = tuple(d for d in dims if isinstance(d, int) and d > 0)
+    return known if len(known) == len(dims) else ()
