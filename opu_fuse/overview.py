@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from opu_fuse.bundle.facts import mac_efficiency, total_macs
+from opu_fuse.bundle.facts import images_per_second, mac_efficiency, total_macs
 from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import GroupInfo, HostSegment, MachineSegment
 from opu_fuse.bundle.result import RunResult, turns
@@ -128,7 +128,9 @@ def _summary(seen: _Seen, accuracy: Tree | None) -> Tree:
         "cycles": cycles,
         "clock_mhz": hw.clock_mhz,
         "clock": hw.clock,
+        "batch": bundle.batch,
         "milliseconds": cycles / hw.clock_mhz / 1000,
+        "images_per_second": images_per_second(bundle, hw.clock_mhz, cycles),
         "macs": macs,
         "mac_units": hw.macs,
         "mac_efficiency": mac_efficiency(hw.macs, macs, cycles),
@@ -157,7 +159,7 @@ def _bound(seen: _Seen) -> int | None:
     groups = [
         [places[o.name] for o in g.ops if o.name in places] for g in seen.program.bundle.groups
     ]
-    return bound_bytes(seen.dfg, groups)
+    return bound_bytes(seen.dfg, groups, seen.program.bundle.batch)
 
 
 def _operators(seen: _Seen) -> Iterator[Tree]:

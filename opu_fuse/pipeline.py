@@ -31,6 +31,7 @@ from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
 from opu_fuse.hw.load import load_hw_text
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.batch import MOST_IMAGES
 from opu_fuse.passes import EVERY, PassOptions, pass_context
 from opu_fuse.schedule.copies import Fitted, named, needed_copies, tile_with_copies
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
@@ -61,8 +62,9 @@ class Options:
     scales: pow2 or free; keep_float: operators left in floating point, to the host; budget: how
     many times the usual size the network may have; shapes, dims: sizes of dynamic dimensions, by
     input and by their names (`frontend/sizes.py`); reuse_memory: give dead feature maps' memory to
-    later ones, none to those on chip only (False stores every tensor for comparing); passes:
-    levels, names and instruments; print_after: stages (or EVERY) whose results are written as text.
+    later ones, none to those on chip only (False stores every tensor for comparing); batch: images
+    that a program runs together; passes: levels, names and instruments; print_after: stages (or
+    EVERY) whose results are written as text.
     """
 
     strategy: str = DEFAULT_STRATEGY
@@ -73,6 +75,7 @@ class Options:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     reuse_memory: bool = True
+    batch: int = 1
     passes: PassOptions = field(default_factory=PassOptions)
     print_after: tuple[str, ...] = ()
 
@@ -160,8 +163,9 @@ def compile_prepared(
     progress(STAGES["dfg"])  # one node per operator, with indexing maps
     dfg = build_dfg(prepared.canonical, quantised=prepared.qdq is not None)
     show("dfg", dfg)
+    require_batch(dfg, options.batch)
     progress(STAGES["partition"])  # groups that are legal, copies behind them, tiles that fit
-    fitted = fuse_and_tile(dfg, hw, options.strategy)
+    fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
     dfg, partition = fitted.dfg, replace(fitted.partition, rewrites=prepared.rewrites)
     show("partition", dfg, hw, partition, fitted.tiling)
     progress(STAGES["plan"])  # memory, instructions, tokens, proofs
@@ -276,16 +280,33 @@ def _require_stages(names: Sequence[str]) -> None:
             )
 
 
-def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str) -> Fitted:
-    """Partition, add copies, tile, and fuse again without the groups that fit nowhere. Raises
-    PartitionError for an illegal partition.
+def require_batch(dfg: Dfg, images: int) -> None:
+    """UserError where a program cannot run so many images together."""
+    if not 1 <= images <= MOST_IMAGES:
+        raise UserError(
+            f"--batch {images}",
+            f"a program runs 1 to {MOST_IMAGES} images together",
+            "run the program several times, each time with as many as it takes",
+        )
+    for node in () if images == 1 else (dfg[i] for i in dfg.inputs):
+        if not node.shape or node.shape[0] != 1:
+            raise UserError(
+                f"input {node.value!r}",
+                f"has shape {list(node.shape)}, whose first size is not that of a single image",
+                "export the model for one image (1 in front of all inputs), or leave out --batch",
+            )
+
+
+def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitted:
+    """Partition, add copies, tile, and fuse again without the groups that fit nowhere. images: of a
+    batch. Raises PartitionError for an illegal partition.
     """
     forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     tiles: TileCache = {}
     while True:
         found = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
         require_legal(dfg, found)
-        fitted = tile_with_copies(dfg, found, hw, tiles)
+        fitted = tile_with_copies(dfg, found, hw, tiles, images)
         if isinstance(fitted, Fitted):
             return fitted
         _forbid(fitted, forbidden)

@@ -65,7 +65,7 @@ def _tensors(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
     yield from _twice("tensor", [t.name for t in bundle.tensors])
     program_end = bundle.program_offset + 4 * len(bundle.words)
     for t in bundle.tensors:
-        yield from _layout(t, hw)
+        yield from _layout(t, hw, bundle.batch)
         end = t.offset + t.layout.size_bytes
         if t.offset < bundle.constants.size or end > bundle.window_bytes:
             yield f"tensor {t.name} at bytes {t.offset}..{end} lies outside the feature maps"
@@ -79,7 +79,7 @@ def _tensors(bundle: Bundle, hw: HwSpec) -> Iterator[str]:
             yield f"tensor {t.name} lives from group {t.first_group} to {t.last_group}"
 
 
-def _layout(t: Tensor, hw: HwSpec) -> Iterator[str]:
+def _layout(t: Tensor, hw: HwSpec, images: int) -> Iterator[str]:
     y = t.layout
     sizes = (y.channels, y.rows, y.cols)
     if min(sizes) < 1 or (y.word, y.lanes) != (hw.word_bytes, hw.word_channels):
@@ -90,7 +90,9 @@ def _layout(t: Tensor, hw: HwSpec) -> Iterator[str]:
         yield f"tensor {t.name} has {y.channels} channels in slots of {y.slot}"
     elif y.pieces and not _lanes_fit(y.pieces, y.channels, hw.dram.capacity):
         yield f"tensor {t.name} has lanes {y.pieces} for {y.channels} channels"
-    if math.prod(sizes) != math.prod(t.shape) or min(t.shape, default=1) < 1:
+    if y.rows % images:
+        yield f"tensor {t.name} has {y.rows} rows for a batch of {images}"
+    if math.prod(sizes) != images * math.prod(t.shape) or min(t.shape, default=1) < 1:
         yield f"tensor {t.name} has shape {t.shape}, but lies as {sizes}"
 
 
@@ -184,6 +186,8 @@ def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one s
     for port in bundle.inputs:
         if UNKNOWN in port.shape:
             yield f"input {port.name} has shape {port.shape}"
+        if bundle.batch > 1 and port.shape[:1] != (1,):
+            yield f"input {port.name} has shape {port.shape}, which is not one image of a batch"
     for port in (*bundle.inputs, *bundle.outputs):
         if port.value not in known:
             yield f"port {port.name} stands for {port.value}, which nothing makes"

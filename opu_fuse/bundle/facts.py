@@ -14,13 +14,20 @@ def machine_of(bundle: Bundle) -> HwSpec:
 
 
 def total_macs(bundle: Bundle) -> int:
-    """MACs of the model's Conv and Gemm that run on the machine, batch 1."""
+    """MACs of the model's Conv and Gemm that run on the machine, for all images of the batch."""
     return sum(group.macs for group in bundle.groups)
 
 
 def mac_efficiency(units: int, macs: int, cycles: int) -> float:
     """Share of the array's work used: macs / (MAC units * cycles); 0 without cycles."""
     return macs / (units * cycles) if cycles else 0.0
+
+
+def images_per_second(bundle: Bundle, clock_mhz: float, cycles: int) -> float:
+    """How many images the machine finishes, one run of the program after the other; 0 without
+    cycles.
+    """
+    return bundle.batch * clock_mhz * 1e6 / cycles if cycles else 0.0
 
 
 def instruction_texts(bundle: Bundle, segment: MachineSegment) -> tuple[str, ...]:

@@ -121,6 +121,7 @@ def _assemble(facts: Manifest, data: Mapping[str, bytes], where: str) -> Bundle:
         hosts={name: data[name] for name in sorted(data) if name.startswith("host/")},
         qdq=data.get(QDQ, b""),
         fused=data.get(FUSED, b""),
+        batch=facts.batch,
     )
     check_bundle(bundle, hw, where)
     return bundle

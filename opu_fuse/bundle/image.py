@@ -20,16 +20,29 @@ def segment_words(bundle: Bundle, segment: MachineSegment) -> np.ndarray:
     return bundle.words[first : first + segment.words]
 
 
-def read_tensor(window: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """int8 of the model value's shape, copied out of the memory window."""
-    data = window[tensor.offset : tensor.offset + tensor.layout.size_bytes].copy()
-    return tensor.layout.unpack(data).reshape(tensor.shape)
-
-
-def write_tensor(window: np.ndarray, tensor: Tensor, value: np.ndarray) -> None:
-    """int8 value into the memory window. What lies in the holes of its layout belongs to others and
-    stays; lanes behind the last channel become 0.
+def read_tensor(window: np.ndarray, tensor: Tensor, images: int) -> np.ndarray:
+    """int8 (images, ...) of the model value's shape each, copied out of the memory window. images:
+    of the program.
     """
-    y = tensor.layout
+    data = window[tensor.offset : tensor.offset + tensor.layout.size_bytes].copy()
+    return by_image(tensor.layout.unpack(data), images).reshape(images, *tensor.shape)
+
+
+def write_tensor(window: np.ndarray, tensor: Tensor, values: np.ndarray) -> None:
+    """int8 values of all images, along the first axis, into the memory window. What lies in the
+    holes of its layout belongs to others and stays; lanes behind the last channel become 0.
+    """
+    y, images = tensor.layout, len(values)
     there = window[tensor.offset : tensor.offset + y.size_bytes]
-    there[:] = y.pack(value.reshape(y.channels, y.rows, y.cols), under=there)
+    maps = values.reshape(images, y.channels, y.rows // images, y.cols)
+    stacked = maps[0] if images == 1 else maps.swapaxes(0, 1).reshape(y.channels, y.rows, y.cols)
+    there[:] = y.pack(stacked, under=there)
+
+
+def by_image(stacked: np.ndarray, images: int) -> np.ndarray:
+    """(channels, rows of all images, cols) -> (images, channels, rows of one, cols)."""
+    channels, rows, cols = stacked.shape
+    if images == 1:
+        return stacked[None]
+    maps = stacked.reshape(channels, images, rows // images, cols)
+    return np.ascontiguousarray(maps.swapaxes(0, 1))

@@ -60,13 +60,14 @@ class Manifest:
     segments: tuple[MachineSegment | HostSegment, ...]
     boundaries: tuple[tuple[str, str, str], ...]
     source_map: dict[str, tuple[tuple[str, ...], int]]
+    batch: Annotated[int, Field(ge=1)] = 1
 
 
 def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -> Manifest:
     """What the manifest of a program says."""
     turned = any(port.turn for port in (*bundle.inputs, *bundle.outputs))
     return Manifest(
-        schema_version=SCHEMA_VERSION if turned else OLDEST_SCHEMA,
+        schema_version=SCHEMA_VERSION if bundle.batch > 1 else OLDEST_SCHEMA + turned,
         tool_version=bundle.tool_version,
         model=bundle.model,
         model_hash=bundle.model_hash,
@@ -82,6 +83,7 @@ def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -
         segments=bundle.segments,
         boundaries=bundle.boundaries,
         source_map=dict(bundle.source_map),
+        batch=bundle.batch,
     )
 
 
@@ -90,7 +92,9 @@ def to_text(manifest: Manifest) -> str:
     tree = _adapter().dump_python(manifest, mode="json")
     for port in (*tree["inputs"], *tree["outputs"]):
         if port["turn"] is None:
-            del port["turn"]  # files of the older schema have none
+            del port["turn"]  # files of the older schemas have none
+    if manifest.batch == 1:
+        del tree["batch"]
     return "{\n" + ",\n".join(_lines(tree)) + "\n}\n"
 
 

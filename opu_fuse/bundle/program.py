@@ -16,9 +16,9 @@ import numpy as np
 from opu_fuse.hw.layout import Layout, Pieces
 from opu_fuse.turn import Turn
 
-OLDEST_SCHEMA, SCHEMA_VERSION = 2, 3
+OLDEST_SCHEMA, SCHEMA_VERSION = 2, 4
 """Of the program files that this opu-fuse reads. A file has the oldest one that can say what it
-holds: 3 has ports that turn axes.
+holds: 3 has ports that turn axes, 4 runs several images together.
 """
 UNKNOWN = -1
 """Size, in an output's shape, that depends on the data: the host knows it when it has run."""
@@ -31,7 +31,8 @@ class Tensor:
     """A feature map in the memory window.
 
     name: value name in the canonical model; qdq_name: int8 tensor of the QDQ model ("" if none);
-    shape: of the model value, e.g. (1, c, h, w) or (1, n) (then rows = cols = 1); offset: bytes;
+    shape: of the model value, e.g. (1, c, h, w) or (1, n) (then rows = cols = 1 of an image);
+    layout: of all images of a batch, below each other; offset: bytes;
     home: name of the tensor in whose bytes it lies (a concatenation that moves nothing, else its
     own); scale, zero_point: what the int8 stand for; first_group, last_group: groups between which
     the bytes are valid (-1: written by the host before the first group).
@@ -63,8 +64,8 @@ class StageTensor:
     """A quantised tensor that the post chain makes in stage number `stage` (0 = first of `order`).
 
     pooled: the value is in output coordinates (after POOL) instead of tile coordinates. stored:
-    it is the group's output and a `Tensor`. pieces: lanes of the channels; px: neighbouring pixels
-    in a word.
+    it is the group's output and a `Tensor`. rows: of one image. pieces: lanes of the channels; px:
+    neighbouring pixels in a word.
     """
 
     stage: int
@@ -96,8 +97,8 @@ class InstructionRange:
 class GroupInfo:
     """One bundle. inputs, outputs: tensor names; an output that is no `Tensor` stays on chip, for
     groups that follow. macs: of the model's Conv and Gemm in it. cycles: predicted; dram_bytes:
-    moved by its loads and stores. instructions: where they are in the program, several ranges when
-    groups interleave.
+    moved by its loads and stores; all three for all images of a batch. instructions: where they are
+    in the program, several ranges when groups interleave.
     """
 
     index: int
@@ -118,7 +119,7 @@ class MachineSegment:
 
     groups: group index of every C-type in program order (-1: prologue, end). tiles: for every
     `post.run` in program order (tile row, tile col, output row, output col, channel block) of its
-    tile's first element in the group's tensors.
+    tile's first element in the group's tensors, rows counted through all images of a batch.
     """
 
     program_offset: int
@@ -171,7 +172,7 @@ Segment = MachineSegment | HostSegment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """An input or output of the user's model.
+    """An input or output of the user's model, for one image.
 
     shape: with UNKNOWN sizes only where the host makes an output. value: value name; when scale is
     set, the value is int8 inside and the port is quantised on entry / dequantised on exit
@@ -196,7 +197,7 @@ class Bundle:
     host pieces -> kernel (JSON) or serialised ONNX; qdq: the quantised model (serialised ONNX, for
     `--check`) or b""; fused: the same with groups as functions, its weights those of `qdq`
     (`fused.py`), or b"". boundaries: (from, to, reason); source_map: node of the user's model ->
-    (canonical names, group index or -1).
+    (canonical names, group index or -1). batch: images that machine segments run together.
     """
 
     model: str
@@ -218,3 +219,4 @@ class Bundle:
     hosts: Mapping[str, bytes]
     qdq: bytes
     fused: bytes = b""
+    batch: int = 1

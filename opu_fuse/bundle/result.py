@@ -61,7 +61,8 @@ class RunResult:
     axis; masks: name -> bool array of one sample's shape, for tensors that the machine computes
     only in part (a window that skips positions). counters: named totals over all samples (cycles,
     dram_bytes_read, dram_bytes_written, instructions_<engine>, busy_<engine>, …). groups: by
-    index, over all samples. trace, stalls: of the first sample. samples: N.
+    index, over all samples. trace, stalls: of the first run of the program. samples: N; batch:
+    those that it runs together.
     """
 
     engine: str
@@ -73,6 +74,12 @@ class RunResult:
     trace: tuple[Retire, ...] = ()
     stalls: tuple[Stall, ...] = ()
     samples: int = 1
+    batch: int = 1
+
+    @property
+    def runs(self) -> int:
+        """How often the program ran."""
+        return -(-self.samples // self.batch)
 
     @property
     def segment_starts(self) -> dict[int, int]:

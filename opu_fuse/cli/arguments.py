@@ -62,6 +62,10 @@ Dims = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=320", help="size of a dynamic dimension, by its name"),
 ]
+Batch = Annotated[
+    int,
+    typer.Option("--batch", min=1, metavar="N", help="images that a program runs together"),
+]
 Wide = Annotated[bool, typer.Option("--wide", help="whole names and all columns in tables")]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object instead of tables")]
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from opu_fuse.cli.arguments import (
+    Batch,
     Budget,
     Calibration,
     Dims,
@@ -36,6 +37,7 @@ def compile_(
     scales: ScalesOf = Scales.POW2,
     keep_float: KeepFloat = None,
     budget: Budget = 1.0,
+    batch: Batch = 1,
     shape: Shapes = None,
     dim: Dims = None,
     keep_tensors: Annotated[
@@ -104,6 +106,7 @@ def compile_(
         shapes=shapes_of(shape),
         dims=dims_of(dim),
         reuse_memory=not keep_tensors,
+        batch=batch,
         passes=passes,
         print_after=tuple(print_after or ()),
     )

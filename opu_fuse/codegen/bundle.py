@@ -85,6 +85,7 @@ def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin:
         hosts=hosts,
         qdq=qdq,
         fused=fused,
+        batch=plan.layout.images,
     )
 
 
@@ -277,7 +278,7 @@ def _groups(
             ),
             inputs=tuple(dict.fromkeys(dfg[n].value for n in reads)),
             outputs=(dfg[layer.output].value,),
-            macs=layer.macs,
+            macs=layer.macs * plan.layout.images,
             cycles=round(plan.cycles[layer.output]),
             dram_bytes=moved.get(index, 0),
             stages=tuple(_stages(dfg, parts[0], views)),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opu_fuse.bundle.image import by_image
 from opu_fuse.bundle.program import Bundle, MachineSegment, Tensor
 from opu_fuse.errors import RunError
 from opu_fuse.hw.isa import Engine
@@ -69,7 +70,7 @@ class Expected:
         where = f"byte {at:#x} of the memory window"
         made = [] if group < 0 else self.bundle.groups[group].outputs
         for tensor in self.bundle.tensors:
-            index = _element(tensor, at) if tensor.name in made else None
+            index = _element(tensor, at, self.bundle.batch) if tensor.name in made else None
             if index is not None:
                 where = f"{tensor.name}{list(index)}, {self._instruction(tensor, index, group)}"
                 break
@@ -79,7 +80,7 @@ class Expected:
     def _instruction(self, tensor: Tensor, index: tuple[int, ...], group: int) -> str:
         """Group and instruction that made an element."""
         place = next(p for p in places(self.bundle) if p.name == tensor.name)
-        number = writer(self.bundle, place, tensor.shape, index)
+        number = writer(self.bundle, place, (self.bundle.batch, *tensor.shape[1:]), index)
         instruction = self.program.instructions[number]
         name = f"{instruction.engine.name.lower()}.{instruction.opcode}"
         return f"group {group} ({self.bundle.groups[group].name}), instruction {number} ({name})"
@@ -101,11 +102,14 @@ def expect(
     return Expected(bundle=bundle, program=program, segment=segment, window=after, stores=stores)
 
 
-def _element(tensor: Tensor, at: int) -> tuple[int, ...] | None:
-    """Index of the element that lies at a byte of the memory window; None where none does."""
+def _element(tensor: Tensor, at: int, images: int) -> tuple[int, ...] | None:
+    """Index, the image first, of the element that lies at a byte of the memory window; None where
+    none does.
+    """
     marked = np.zeros(tensor.layout.size_bytes, np.uint8)
     if not 0 <= at - tensor.offset < marked.size:
         return None
     marked[at - tensor.offset] = 1
-    found = np.argwhere(tensor.layout.unpack(marked).reshape(tensor.shape))
+    stacked = by_image(tensor.layout.unpack(marked), images)
+    found = np.argwhere(stacked.reshape(images, *tensor.shape[1:]))
     return tuple(int(i) for i in found[0]) if len(found) else None

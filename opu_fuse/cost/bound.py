@@ -9,8 +9,9 @@ from opu_fuse.dfg.views import elements, follow_views
 from opu_fuse.layout.lanes import LAYOUT
 
 
-def bound_bytes(dfg: Dfg, groups: Iterable[Collection[int]]) -> int:
-    """Bytes of every group's operands and result once, without padding. groups: DFG indices.
+def bound_bytes(dfg: Dfg, groups: Iterable[Collection[int]], images: int = 1) -> int:
+    """Bytes of every group's operands and result once, without padding; maps of all images of a
+    batch. groups: DFG indices.
 
     Maps that stay on chip are not read from memory, so a program can do with less.
     """
@@ -21,9 +22,9 @@ def bound_bytes(dfg: Dfg, groups: Iterable[Collection[int]]) -> int:
         if working:
             leaves = (leaf for i in (*working, *joins) for leaf in elements(dfg, i))
             read = {follow_views(dfg, leaf) for leaf in leaves} - inside
-            total += sum(_bytes(dfg[i]) for i in read) + _bytes(dfg[max(working)])
+            total += sum(_bytes(dfg[i], images) for i in (*read, max(working)))
     return total
 
 
-def _bytes(node: Node) -> int:
-    return math.prod(node.shape) if node.const is None else node.const.nbytes
+def _bytes(node: Node, images: int) -> int:
+    return images * math.prod(node.shape) if node.const is None else node.const.nbytes

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.keeping import Keep, find_kept
 from opu_fuse.cost.reading import Mid, Rect, Span, count_parts, rows_read, walk, window
-from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
+from opu_fuse.cost.tiles import ceil_div, images_of, mid_tile, spans
 from opu_fuse.cost.times import Buffer, Memory, Progress
 from opu_fuse.cost.work import Banks, Work
 from opu_fuse.hw import timing
@@ -166,13 +166,14 @@ class _Flow:
         shape, mid = work.shape, mid_tile(work.shape, *rect)
         psum, _ = self._buffers[Space.PSUM].banks.take(None)
         ready = self._buffers[Space.PSUM].free.get(psum, 0.0)
-        pixels = (mid[1] - mid[0]) * ceil_div(mid[4] - mid[3], shape.px) * shape.px
+        images = images_of(shape, rect[1])
+        pixels = (mid[1] - mid[0]) // images * ceil_div(mid[4] - mid[3], shape.px) * shape.px
         first = True
         for chunk in out.features:
             base, there = self._load_features(work, chunk, mid, keep)
             if not shape.array:
                 start = ISSUE + max(self._compute_ready, there, ready)
-                self._swept = max(start, self._swept) + out.blocks * pixels
+                self._swept = max(start, self._swept) + images * out.blocks * pixels
                 self._compute_ready = self._swept - pixels
             pre = None
             if shape.pre:
@@ -185,7 +186,9 @@ class _Flow:
                     Space.WEIGHT, (work.output, id(work.ranges), part.offset), size
                 )
                 start = ISSUE + max(self._compute_ready, there, at, ready if first else 0.0)
-                self._sweep(work, out, part, pixels, start, accumulate=not first)
+                for _ in range(images):
+                    self._sweep(work, out, part, pixels, start, accumulate=not first)
+                    start = max(start, self._compute_ready + ISSUE)
                 self._buffers[Space.WEIGHT].free[weight] = self._swept + self._drain
                 first = False
             self._buffers[Space.FEATURE].free[base] = self._swept + self._drain
@@ -251,6 +254,7 @@ class _Flow:
         hw, shape, (row, rows, _, cols) = self._hw, work.shape, rect
         buffers = self._buffers
         mid, cols = mid_tile(shape, *rect), ceil_div(cols, shape.px)
+        images = images_of(shape, rows) if shape.pool else 1
         at_once = hw.buffers.output.bank_words // (rows * cols)
         added = shape.side_words(shape.words(mid[1] - mid[0], mid[4] - mid[3]), rows * cols)
         if added:
@@ -269,7 +273,7 @@ class _Flow:
                 ready = max(ready, there)
         pool = shape.pool_window
         visits = timing.post_visits(
-            out_rows=rows,
+            out_rows=rows // images,
             out_cols=cols,
             window=pool.kernel,
             stride_x=pool.strides[1],
@@ -289,7 +293,7 @@ class _Flow:
             if kept is not None:
                 free = buffers[Space.FEATURE].free.get(kept, 0.0)
                 start = max(start, self._features_there, free)
-            self._visit(start + ISSUE, visits, blocks, words)
+            self._visit(start + ISSUE, visits, blocks, words, images)
             if added:
                 buffers[Space.RESIDUAL].free[residual] = self._post_done
             if keep is not None:
@@ -302,12 +306,13 @@ class _Flow:
         for space, base in (*constants, (Space.PSUM, psum)):
             buffers[space].free[base] = self._post_done
 
-    def _visit(self, start: float, visits: int, blocks: int, words: int) -> None:
+    def _visit(self, start: float, visits: int, blocks: int, words: int, times: int) -> None:
         words = max(words, PARAM_WORDS)  # without any, a pass waits about as long for other things
-        first = max(start + words + timing.POST_LOAD_CYCLES, self._post_done + 1)
         period = timing.post_block_cycles(visits=visits, words=words)
-        self._post_ready = first + (blocks - 1) * period + visits
-        self._post_done = self._post_ready + timing.post_drain_cycles(())
+        for _ in range(times):
+            first = max(start + words + timing.POST_LOAD_CYCLES, self._post_done + 1)
+            self._post_ready = start = first + (blocks - 1) * period + visits
+            self._post_done = self._post_ready + timing.post_drain_cycles(())
 
     def _since_stored(self, value: int, blocks: Span, rows: int) -> float:
         place = self._places.get(value)

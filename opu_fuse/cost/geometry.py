@@ -215,7 +215,13 @@ def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:
         (
             phase,
             replace(
-                shape, window=window, mid_rows=rows, mid_cols=cols, out_rows=rows, out_cols=cols
+                shape,
+                window=window,
+                mid_rows=rows,
+                mid_cols=cols,
+                out_rows=rows,
+                out_cols=cols,
+                phased=True,
             ),
         )
         for phase, window, rows, cols in phases(

@@ -9,7 +9,7 @@ from opu_fuse.cost.work import Work
 from opu_fuse.hw.layout import Layout
 
 Rect = tuple[int, int, int, int]
-"""First row, rows, first column, columns, in final pixels."""
+"""First row, rows, first column, columns, in final pixels; rows through all images of a batch."""
 Span = tuple[int, int]
 """First, count."""
 Mid = tuple[int, int, int, int, int, int]
@@ -30,13 +30,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A part and the first pixel read in it: of the map's row y and column x, negative in the
-    padding.
+    """A part and the first pixel read in it: row y and column x of an image, negative in the
+    padding. above: rows of the map in front of the image; rows: of an image; images: that are read
+    alike, one below the other.
     """
 
     part: Part
     y: int
     x: int
+    above: int
+    rows: int
+    images: int
 
     def of_part(self, layout: Layout, in_cols: int) -> dict[str, int]:
         """Compute registers where the part was loaded alone, its words without gaps."""
@@ -44,9 +48,9 @@ class Window:
         return {
             "row_pitch": words,
             "block_pitch": rows * words,
-            "in_rows": rows,
+            "in_rows": rows // self.images,
             "in_cols": min(in_cols, (word + words) * px) - word * px,
-            "origin_y": self.y - row,
+            "origin_y": self.above + self.y - row,
             "origin_x": self.x - word * px,
         }
 
@@ -55,7 +59,7 @@ class Window:
         return {
             "row_pitch": layout.blocks * layout.row_words,
             "block_pitch": layout.row_words,
-            "in_rows": layout.rows,
+            "in_rows": self.rows,
             "in_cols": layout.cols,
             "origin_y": self.y,
             "origin_x": self.x,
@@ -66,9 +70,13 @@ def window(work: Work, chunk: FeatureChunk, mid: Mid) -> Window:
     """What a mid tile reads of some channel blocks."""
     shape, layout = work.shape, work.reads.layout
     kernel = shape.window
+    image, first = divmod(mid[0], shape.mid_rows)
+    images = max(1, (mid[1] - mid[0]) // shape.mid_rows)
+    above = image * shape.in_rows
     y0, y1, y = kernel.part_span(
-        0, mid[0], mid[1] - mid[0], shape.in_rows, chunk.ky[0], chunk.ky[0] + chunk.ky[1]
+        0, first, (mid[1] - mid[0]) // images, shape.in_rows, chunk.ky[0], sum(chunk.ky)
     )
+    read = (above + y0, y1 - y0) if images == 1 else (above, images * shape.in_rows)
     left, right = chunk.kx[0] * work.unfold, (chunk.kx[0] + chunk.kx[1]) * work.unfold
     x0, x1, x = kernel.part_span(
         1, mid[3], mid[4] - mid[3], shape.in_cols, left, min(right, kernel.kernel[1])
@@ -77,10 +85,10 @@ def window(work: Work, chunk: FeatureChunk, mid: Mid) -> Window:
     part = Part(
         source=work.source,
         blocks=(chunk.block, chunk.blocks),
-        rows=(y0, y1 - y0),
+        rows=read,
         words=(word, ceil_div(x1 * layout.slot, layout.word) - word),
     )
-    return Window(part=part, y=y + y0, x=x + x0)
+    return Window(part=part, y=y + y0, x=x + x0, above=above, rows=shape.in_rows, images=images)
 
 
 def walk(work: Work) -> list[tuple[OutputRange, Rect]]:
@@ -89,7 +97,8 @@ def walk(work: Work) -> list[tuple[OutputRange, Rect]]:
     """
     shape, tile = work.shape, work.tile
     tiles = [
-        (row, rows, col, cols)
+        (image * shape.out_rows + row, images * rows, col, cols)
+        for image, images in spans(shape.images, tile.images)
         for row, rows in spans(shape.out_rows, tile.rows)
         for col, cols in spans(shape.out_cols, tile.cols)
     ]

@@ -23,7 +23,8 @@ class Tile:
     """rows, cols: final pixels; blocks: output channel blocks; mode: index of the array mode;
     in_blocks: input channel blocks per feature chunk; kernel: kernel rows and columns per
     feature chunk; weights_outer: walk all tiles for one range of output channels before the next
-    range (weights stay) instead of all channels for one tile (features stay).
+    range (weights stay) instead of all channels for one tile (features stay); images: of a batch,
+    several only with all their rows.
     """
 
     rows: int
@@ -33,6 +34,7 @@ class Tile:
     in_blocks: int
     kernel: tuple[int, int]
     weights_outer: bool
+    images: int = 1
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -147,11 +149,22 @@ def mid_tile(
     shape: Shape, row: int, rows: int, col: int, cols: int
 ) -> tuple[int, int, int, int, int, int]:
     """Mid rectangle under final rows and columns: (row0, row1, row origin, col0, col1, col
-    origin).
+    origin). Rows are counted through all images of a batch, the origin is that of the first; of
+    several images everything is made.
     """
-    y = shape.pool_window.span(0, row, rows, shape.mid_rows)
     x = shape.pool_window.span(1, col, cols, shape.mid_cols)
-    return *y, *x
+    image, first = divmod(row, shape.out_rows)
+    above = image * shape.mid_rows
+    count = images_of(shape, rows)
+    if count > 1:
+        return above, above + count * shape.mid_rows, -shape.pool_window.pads[0], *x
+    start, stop, origin = shape.pool_window.span(0, first, rows, shape.mid_rows)
+    return above + start, above + stop, origin, *x
+
+
+def images_of(shape: Shape, rows: int) -> int:
+    """Images of a batch that a tile of so many final rows is made of, 1 for a part of one."""
+    return max(1, rows // shape.out_rows)
 
 
 def row_words(cols: int, slot: int, word: int) -> int:
@@ -159,12 +172,27 @@ def row_words(cols: int, slot: int, word: int) -> int:
     return ceil_div(cols * slot, word)
 
 
-def feature_words(shape: Shape, hw: HwSpec, rows: int, cols: int, kernel: tuple[int, int]) -> int:
+def mid_size(shape: Shape, rows: int, cols: int, images: int = 1) -> tuple[int, int]:
+    """Most mid rows and columns of an image under a tile; all rows where it has several images."""
+    pool = shape.pool_window
+    return (
+        shape.mid_rows
+        if images > 1
+        else min((rows - 1) * pool.strides[0] + pool.kernel[0], shape.mid_rows),
+        min((cols - 1) * pool.strides[1] + pool.kernel[1], shape.mid_cols),
+    )
+
+
+def feature_words(
+    shape: Shape, hw: HwSpec, rows: int, cols: int, kernel: tuple[int, int], images: int = 1
+) -> int:
     """Upper bound of the feature words of one channel block under rows × cols mid pixels and a
-    part of the kernel.
+    part of the kernel; of several images with all rows.
     """
     w = shape.window
     in_rows = min((rows - 1) * w.strides[0] + (kernel[0] - 1) * w.dilations[0] + 1, shape.in_rows)
+    if images > 1:
+        in_rows = images * shape.in_rows
     in_cols = min((cols - 1) * w.strides[1] + (kernel[1] - 1) * w.dilations[1] + 1, shape.in_cols)
     slot, word = shape.slot, hw.word_bytes
     words = row_words(in_cols + word // slot - 1, slot, word)  # a row may start anywhere in a word
@@ -190,11 +218,11 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     mode = hw.array.modes[tile.mode]
     lanes, word = hw.word_channels, hw.word_bytes
     blocks = ceil_div(shape.mid_channels, lanes)
-    tiles = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
+    tiles = ceil_div(shape.images, tile.images)
+    tiles *= ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
     ranges = ceil_div(blocks, tile.blocks)
     pool = shape.pool_window
-    mid_rows = min((tile.rows - 1) * pool.strides[0] + pool.kernel[0], shape.mid_rows)
-    mid_cols = min((tile.cols - 1) * pool.strides[1] + pool.kernel[1], shape.mid_cols)
+    mid_rows, mid_cols = mid_size(shape, tile.rows, tile.cols, tile.images)
     pixels = shape.words(mid_rows, mid_cols)
     first, last = input_blocks(shape, lanes, 0, tile.blocks)
     in_blocks = last - first
@@ -203,8 +231,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         side, kernel = hw.array.window_side, shape.window.kernel
         windows = ceil_div(kernel[0], side) * ceil_div(kernel[1], side)
         parts = depthwise_parts(shape, hw, 0, blocks)
-        steps = tiles * ranges * windows
-        compute = steps * STEP_OVERHEAD + tiles * windows * depthwise_cycles(
+        steps = tiles * tile.images * ranges * windows
+        compute = steps * STEP_OVERHEAD + tiles * tile.images * windows * depthwise_cycles(
             hw,
             pixels=pixels,
             parts=parts,
@@ -220,31 +248,31 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         segments = input_segments(shape, mode, hw, first, in_blocks)
         rows_all = segments * positions * output_groups(shape, mode, hw, 0, blocks)
         capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
-        steps = tiles * ranges * max(chunks, ceil_div(rows_all, capacity * ranges))
-        sweep = row_cycles(hw, pixels * shape.px, shape.px)
+        steps = tiles * tile.images * ranges * max(chunks, ceil_div(rows_all, capacity * ranges))
+        sweep = tile.images * row_cycles(hw, pixels * shape.px, shape.px)
         compute = tiles * rows_all * sweep + steps * STEP_OVERHEAD
         weights = rows_all * mode.ic * mode.oc
         resident = tile.weights_outer and rows_all <= capacity * ranges
         weight_bytes = weights * (1 if resident or tiles == 1 else tiles)
     else:
-        compute = tiles * blocks * pixels + tiles * ranges * STEP_OVERHEAD
+        compute = tiles * tile.images * (blocks * pixels + ranges * STEP_OVERHEAD)
         weight_bytes = 0
     kernel = tile.kernel
     parts = ceil_div(shape.window.kernel[0], kernel[0]) * ceil_div(
         shape.window.kernel[1], kernel[1]
     )
-    per_block = feature_words(shape, hw, mid_rows, mid_cols, kernel) * word
+    per_block = feature_words(shape, hw, mid_rows, mid_cols, kernel, tile.images) * word
     one = per_block * parts * in_blocks
     stay = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
     if shape.depthwise:  # every range reads its own blocks
         one, ranges = per_block * blocks, 1
     feature_bytes = tiles * one * (1 if stay or ranges == 1 else ranges)
-    map_bytes = blocks * shape.words(shape.out_rows, shape.out_cols) * word
+    map_bytes = shape.images * blocks * shape.words(shape.out_rows, shape.out_cols) * word
     out_bytes = map_bytes * shape.upsample[0] * shape.upsample[1]
     res_bytes = sum(
         tiles * blocks * word
         if side.broadcast
-        else tiles * blocks * pixels * word
+        else tiles * tile.images * blocks * pixels * word
         if side.before_pool
         else map_bytes
         for side in shape.sides
@@ -252,6 +280,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes
     post = (
         tiles
+        * tile.images
         * blocks
         * post_visits(
             out_rows=tile.rows,

@@ -14,6 +14,7 @@ from opu_fuse.cost.tiles import (
     feature_words,
     input_blocks,
     input_segments,
+    mid_size,
     output_groups,
     parts_per_block,
 )
@@ -55,14 +56,18 @@ class Fit:
         the largest.
         """
         tile = self.tile
-        return -tile.rows * tile.cols * tile.blocks if beside else self.cost.total_cycles
+        size = tile.images * tile.rows * tile.cols * tile.blocks
+        return -size if beside else self.cost.total_cycles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A cut whose tiles do not fit. size: their rows, columns and channel blocks."""
+    """A cut whose tiles do not fit. size: their rows, columns and channel blocks; images: of a
+    batch.
+    """
 
     size: tuple[int, int, int]
+    images: int
     why: Overflow
 
 
@@ -70,20 +75,22 @@ def candidates(shape: Shape, hw: HwSpec) -> Iterator[Fit | Refused]:
     """Every cut that is tried, the largest first, in all loop orders. Of those that differ in
     columns only, the widest that fit.
     """
-    fits: Counter[tuple[int, int]] = Counter()
+    fits: Counter[tuple[int, int, int]] = Counter()
     orders: dict[int, list[tuple[int, bool]]] = {}
-    for rows, blocks, cols in _sizes(shape, hw):
-        if fits[rows, blocks] == WIDTHS_TRIED:
+    for images, rows, blocks, cols in _sizes(shape, hw):
+        if fits[images, rows, blocks] == WIDTHS_TRIED:
             continue
-        mid = _mid_size(shape, rows, cols)
-        chunk = _in_chunk(shape, hw, mid, blocks)
-        if isinstance(chunk, Overflow):
-            yield Refused(size=(rows, cols, blocks), why=chunk)
+        mid = mid_size(shape, rows, cols, images)
+        chunk = _in_chunk(shape, hw, mid, blocks, images)
+        if not isinstance(chunk, Overflow):
+            problem = _overflow(shape, hw, (images * rows, cols), (images * mid[0], mid[1]), blocks)
+        else:
+            problem = chunk
+        if problem is not None:
+            yield Refused(size=(rows, cols, blocks), images=images, why=problem)
             continue
-        if problem := _overflow(shape, hw, rows, cols, mid, blocks):
-            yield Refused(size=(rows, cols, blocks), why=problem)
-            continue
-        fits[rows, blocks] += 1
+        assert not isinstance(chunk, Overflow)
+        fits[images, rows, blocks] += 1
         if blocks not in orders:
             orders[blocks] = list(_orders(shape, hw, blocks))
         for mode, outer in orders[blocks]:
@@ -95,6 +102,7 @@ def candidates(shape: Shape, hw: HwSpec) -> Iterator[Fit | Refused]:
                 in_blocks=chunk[0],
                 kernel=chunk[1],
                 weights_outer=outer,
+                images=images,
             )
             yield Fit(tile=tile, cost=estimate(shape, hw, tile))
 
@@ -121,14 +129,22 @@ def choose_tile(
     return best.tile, best.cost
 
 
-def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int]]:
-    """Candidate (rows, blocks, cols), each an even cut of its extent, largest first."""
+def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
+    """Candidate (images, rows, blocks, cols), each an even cut of its extent, largest first."""
     blocks = ceil_div(shape.mid_channels, hw.word_channels)
     block_cuts, col_cuts = _cuts(blocks), _cuts(ceil_div(shape.out_cols, shape.px))
-    for rows in _cuts(shape.out_rows):
+    several = [(images, shape.out_rows) for images in _image_cuts(shape)]
+    for images, rows in [*several, *((1, rows) for rows in _cuts(shape.out_rows))]:
         for count in block_cuts:
             for cols in col_cuts:
-                yield rows, count, min(cols * shape.px, shape.out_cols)
+                yield images, rows, count, min(cols * shape.px, shape.out_cols)
+
+
+def _image_cuts(shape: Shape) -> list[int]:
+    """How many images of a batch a tile may have, more than one."""
+    if shape.phased or any(side.broadcast for side in shape.sides):
+        return []  # rows lie apart in each image; a gate is one pixel for all of a tile
+    return [images for images in _cuts(shape.images) if images > 1]
 
 
 def _cuts(extent: int) -> list[int]:
@@ -140,22 +156,14 @@ def _cuts(extent: int) -> list[int]:
     return sorted({ceil_div(extent, p) for p in parts if p <= extent}, reverse=True)
 
 
-def _mid_size(shape: Shape, rows: int, cols: int) -> tuple[int, int]:
-    pool = shape.pool_window
-    return (
-        min((rows - 1) * pool.strides[0] + pool.kernel[0], shape.mid_rows),
-        min((cols - 1) * pool.strides[1] + pool.kernel[1], shape.mid_cols),
-    )
-
-
 def _in_chunk(
-    shape: Shape, hw: HwSpec, mid: tuple[int, int], blocks: int
+    shape: Shape, hw: HwSpec, mid: tuple[int, int], blocks: int, images: int
 ) -> tuple[int, tuple[int, int]] | Overflow:
     """Input blocks and kernel part per feature chunk: as much as a feature bank holds."""
     limit = hw.buffers.feature.bank_words
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     kernel = shape.window.kernel
-    one = feature_words(shape, hw, *mid, kernel)
+    one = feature_words(shape, hw, *mid, kernel, images)
     needed = one * blocks
     if not shape.array or (shape.depthwise and (needed <= limit or blocks > 1)):
         return (
@@ -168,7 +176,7 @@ def _in_chunk(
         if shape.pre and hw.buffers.pre is not None:
             most = min(most, hw.buffers.pre.bank_words // (PARAM_WORDS * shape.pre))
         return min(most, max(last - first, 1)), kernel
-    if mid == (1, 1):
+    if mid == (1, 1) and images == 1:
         narrow = min(hw.word_bytes // shape.slot, kernel[1])
         rows = min(hw.array.window_side, kernel[0]) if shape.depthwise else 1
         for part in ((rows, kernel[1]), (1, kernel[1]), (1, narrow)):
@@ -178,10 +186,11 @@ def _in_chunk(
 
 
 def _overflow(
-    shape: Shape, hw: HwSpec, rows: int, cols: int, mid: tuple[int, int], blocks: int
+    shape: Shape, hw: HwSpec, made: tuple[int, int], mid: tuple[int, int], blocks: int
 ) -> Overflow | None:
+    """made, mid: final and mid rows and columns of a tile."""
     buffers = hw.buffers
-    pixels, final = shape.words(*mid), shape.words(rows, cols)
+    pixels, final = shape.words(*mid), shape.words(*made)
     demands = [
         ("psum", pixels * blocks, buffers.psum.bank_words),
         ("output", final, buffers.output.bank_words),

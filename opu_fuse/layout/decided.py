@@ -39,7 +39,7 @@ class Place:
 class DataLayout:
     """joined: concatenations and splits that are a matter of layout; shifts: `choose_shifts`;
     lanes: by DFG index; joins: values inside others; slots: bytes of a pixel, of values that do not
-    take whole words.
+    take whole words; images: of a batch, below each other in every map.
     """
 
     joined: frozenset[int]
@@ -47,6 +47,7 @@ class DataLayout:
     lanes: LaneMap
     joins: Mapping[int, Join]
     slots: Mapping[int, int] = field(default_factory=dict)
+    images: int = 1
 
     def join(self, node: int) -> Join:
         """In which stored value a stored value lies, itself if in no other."""
@@ -63,7 +64,7 @@ class DataLayout:
         pieces, join = self.lanes[node].pieces, self.join(node)
         layout = Layout(
             channels=channels,
-            rows=rows,
+            rows=rows * self.images,
             cols=cols,
             word=hw.word_bytes,
             lanes=hw.word_channels,

@@ -67,8 +67,9 @@ class Shape:
     look up; pre: units before the array that the input passes; upsample: rows and columns stored
     per final pixel; px: neighbouring pixels in a partial-sum, output and residual word; first_lane:
     of the first output channel; pool_kind: where there is a pool; param_words: of post, for a
-    channel block; sums: every weight of a depthwise window is 1. Channels are counted in lanes,
-    holes included.
+    channel block; sums: every weight of a depthwise window is 1; images: so many of these sizes
+    below each other, whose windows do not see each other (`layout/batch.py`); phased: it makes some
+    rows and columns of its map. Channels are counted in lanes, holes included.
     """
 
     array: bool
@@ -94,6 +95,8 @@ class Shape:
     pool_kind: PoolKind = PoolKind.MAX
     param_words: int = 0
     sums: bool = False
+    images: int = 1
+    phased: bool = False
 
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum or output words of one channel block of rows × cols pixels."""

@@ -1,12 +1,19 @@
-"""What `--json` prints, as plain trees; all numbers for batch 1 (totals of a run / its samples)."""
+"""What `--json` prints, as plain trees; all numbers of one run of the program (totals of a run by
+how often it ran).
+"""
 
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from opu_fuse.bundle.facts import instruction_texts, mac_efficiency, total_macs
+from opu_fuse.bundle.facts import (
+    images_per_second,
+    instruction_texts,
+    mac_efficiency,
+    total_macs,
+)
 from opu_fuse.bundle.program import Bundle, GroupInfo, HostPiece, HostSegment, Tensor
 from opu_fuse.bundle.result import CheckResult, RunResult
-from opu_fuse.report.rows import GroupRow, group_rows, has_cycles, per_sample
+from opu_fuse.report.rows import GroupRow, group_rows, has_cycles, per_run
 
 SCHEMA_VERSION = 1
 
@@ -22,23 +29,29 @@ class Machine(Protocol):
     @property
     def macs(self) -> int: ...
 
+    @property
+    def clock_mhz(self) -> float: ...
+
 
 def run_json(
     bundle: Bundle, hw: Machine, result: RunResult, check: CheckResult | None = None
 ) -> Tree:
-    """The object of `run --json`. cycles and mac_efficiency are null where the engine has no time;
-    check is null when nothing was compared.
+    """The object of `run --json`. cycles, mac_efficiency, milliseconds and images_per_second are
+    null where the engine has no time; check is null when nothing was compared.
     """
     timed = has_cycles(result)
-    cycles, macs = per_sample(result, "cycles"), total_macs(bundle)
+    cycles, macs = per_run(result, "cycles"), total_macs(bundle)
     return {
         "schema_version": SCHEMA_VERSION,
         "engine": result.engine,
         "cycles": cycles if timed else None,
         "macs": macs,
         "mac_efficiency": mac_efficiency(hw.macs, macs, cycles) if timed else None,
-        "dram_bytes_read": per_sample(result, "dram_bytes_read"),
-        "dram_bytes_written": per_sample(result, "dram_bytes_written"),
+        "batch": bundle.batch,
+        "milliseconds": cycles / hw.clock_mhz / 1000 if timed else None,
+        "images_per_second": images_per_second(bundle, hw.clock_mhz, cycles) if timed else None,
+        "dram_bytes_read": per_run(result, "dram_bytes_read"),
+        "dram_bytes_written": per_run(result, "dram_bytes_written"),
         "groups": [_run_group(row) for row in group_rows(bundle, result)],
         "check": None if check is None else _check(check),
     }
@@ -56,6 +69,7 @@ def inspect_json(bundle: Bundle, *, memory: bool = False, asm: bool = False) -> 
         "tool_version": bundle.tool_version,
         "spec_hash": f"{bundle.spec_hash:011x}",
         "macs": total_macs(bundle),
+        "batch": bundle.batch,
         "window_bytes": bundle.window_bytes,
         "inputs": [_port(bundle, p.name) for p in bundle.inputs],
         "outputs": [_port(bundle, p.name) for p in bundle.outputs],

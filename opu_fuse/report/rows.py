@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """One group, batch 1. cycles: predicted unless `measured`; dram_bytes: loads and stores."""
+    """One group, for all images of the batch. cycles: predicted unless `measured`; dram_bytes:
+    loads and stores.
+    """
 
     group: GroupInfo
     cycles: int
@@ -36,24 +38,24 @@ def has_cycles(result: "RunResult | None") -> bool:
     return result is not None and result.counters.get("cycles", 0) > 0
 
 
-def per_sample(result: "RunResult", counter: str) -> int:
-    """A total of a run divided by its samples, rounded."""
-    return round(result.counters.get(counter, 0) / result.samples)
+def per_run(result: "RunResult", counter: str) -> int:
+    """A total divided by how often the program ran, rounded."""
+    return round(result.counters.get(counter, 0) / result.runs)
 
 
 def group_rows(bundle: Bundle, result: "RunResult | None" = None) -> tuple[GroupRow, ...]:
-    """A row per group, in order; with a run: what it measured, per sample."""
+    """A row per group, in order; with a run: what it measured, each time the program ran."""
     hw = machine_of(bundle)
     measured = {g.index: g for g in result.groups} if result is not None else {}
-    samples = result.samples if result is not None else 1
+    runs = result.runs if result is not None else 1
     timed = has_cycles(result)
     rows = []
     for group in bundle.groups:
         found = measured.get(group.index)
         cycles, moved = group.cycles, group.dram_bytes
         if found is not None:
-            moved = round((found.dram_bytes_read + found.dram_bytes_written) / samples)
-            cycles = round(found.cycles / samples) if timed else cycles
+            moved = round((found.dram_bytes_read + found.dram_bytes_written) / runs)
+            cycles = round(found.cycles / runs) if timed else cycles
         rows.append(
             GroupRow(
                 group=group,

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from opu_fuse.bundle.facts import mac_efficiency, machine_of
+from opu_fuse.bundle.facts import images_per_second, mac_efficiency, machine_of
 from opu_fuse.bundle.program import Bundle, HostSegment
+from opu_fuse.hw.spec import HwSpec
 from opu_fuse.report.fitted import Column, FittedTable, short
-from opu_fuse.report.rows import group_rows, has_cycles, host_summary, per_sample
+from opu_fuse.report.rows import group_rows, has_cycles, host_summary, per_run
 
 if TYPE_CHECKING:
     from opu_fuse.bundle.result import CheckResult, RunResult  # compiling has none
@@ -53,7 +54,7 @@ def groups_table(
     macs = sum(row.group.macs for row in rows)
     cycles = sum(row.cycles for row in rows)
     if result is not None and timed:
-        cycles = per_sample(result, "cycles")
+        cycles = per_run(result, "cycles")
         table.footer.append(OVERLAP)
     table.total = (
         *("", "all groups", "", ""),
@@ -62,9 +63,21 @@ def groups_table(
         _share(mac_efficiency(hw.macs, macs, cycles), macs),
         _number(sum(row.dram_bytes for row in rows)),
     )
+    if bundle.batch > 1:
+        table.footer.append(_speed(bundle, hw, cycles))
     if any(isinstance(s, HostSegment) for s in bundle.segments):
         table.footer += host_text(bundle).splitlines()
     return table
+
+
+def _speed(bundle: Bundle, hw: HwSpec, cycles: int) -> str:
+    """Of all images of a batch, and of one."""
+    milliseconds = cycles / hw.clock_mhz / 1000
+    speed = images_per_second(bundle, hw.clock_mhz, cycles)
+    return (
+        f"{bundle.batch} images together in {milliseconds:.3f} ms, {speed:.1f} images per "
+        f"second at {hw.clock_mhz:g} MHz; all numbers are those of the {bundle.batch}"
+    )
 
 
 def host_text(bundle: Bundle) -> str:

@@ -38,12 +38,12 @@ def needed_copies(dfg: Dfg, partition: Partition, hw: HwSpec) -> dict[tuple[int,
 
 
 def tile_with_copies(
-    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache
+    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int = 1
 ) -> Fitted | tuple[Misfit, ...]:
     """`tile`, behind the copies that a legal partition needs. Misfits name nodes of `dfg`."""
     wanted = needed_copies(dfg, partition, hw)
     if not wanted:
-        tiling = tile(dfg, partition, hw, cache)
+        tiling = tile(dfg, partition, hw, cache, images)
         fits = isinstance(tiling, Tiling)
         return Fitted(dfg=dfg, partition=partition, tiling=tiling) if fits else tiling
     added = insert_copies(dfg, wanted)
@@ -52,7 +52,7 @@ def tile_with_copies(
         copy, why = carried
         error = _no_copy(dfg, added, copy, why.reason)
         return not_here(dfg, partition, added.copies[copy], error)
-    tiling = tile(added.dfg, carried, hw, cache)
+    tiling = tile(added.dfg, carried, hw, cache, images)
     if isinstance(tiling, Tiling):
         return Fitted(dfg=added.dfg, partition=carried, tiling=tiling)
     return tuple(m for misfit in tiling for m in _of_the_graph(dfg, partition, misfit, added))

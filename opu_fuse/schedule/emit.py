@@ -12,6 +12,7 @@ from opu_fuse.cost.reading import Rect, count_parts, rows_read, walk
 from opu_fuse.cost.tiles import (
     ceil_div,
     groups_per_block,
+    images_of,
     mid_tile,
     parts_per_block,
     segments_per_block,
@@ -21,7 +22,7 @@ from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import Engine, order_registers
 from opu_fuse.schedule.job import Job, Step
 from opu_fuse.schedule.loads import Loads
-from opu_fuse.schedule.registers import average_parts, sub_rectangle
+from opu_fuse.schedule.registers import sub_rectangle, tile_parts
 from opu_fuse.schedule.stores import stores
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
@@ -78,8 +79,10 @@ class Emitter(Loads):
         psum, _ = self._banks[Space.PSUM].take(None)
         first = True
         for chunk in out.features:
-            base, geometry = yield from self._load_features(job, chunk, mid)
-            if not job.layer.shape.array:
+            bases, geometry = yield from self._load_features(job, chunk, mid)
+            pixels = geometry["psum_block_pitch"] // len(bases)
+            images = [(base, psum + n * pixels) for n, base in enumerate(bases)]
+            for base, sums in () if job.layer.shape.array else images:
                 yield self._step(
                     job,
                     Engine.COMPUTE,
@@ -88,7 +91,7 @@ class Emitter(Loads):
                         **geometry,
                         **UNUSED_KERNEL,
                         "feature": base,
-                        "psum": psum,
+                        "psum": sums,
                         "ic_steps": out.blocks,
                         "pre": 0,
                     },
@@ -96,8 +99,9 @@ class Emitter(Loads):
             pre = yield from self._load_pre(job, chunk)
             for part in chunk.weights:
                 weight = yield from self._load_weights(job, part)
-                where = {**geometry, **pre, "weight": weight, "psum": psum}
-                yield self._conv(job, chunk, part, base, out, where, accumulate=not first)
+                for base, sums in images:
+                    where = {**geometry, **pre, "weight": weight, "psum": sums}
+                    yield self._conv(job, chunk, part, base, out, where, accumulate=not first)
                 first = False
         return psum
 
@@ -157,6 +161,7 @@ class Emitter(Loads):
         shape = job.layer.shape
         row, rows, col, cols = rect
         mid = mid_tile(shape, *rect)
+        one = (mid[1] - mid[0]) // (images_of(shape, rows) if shape.pool else 1)
         mid_pixels = shape.words(mid[1] - mid[0], mid[4] - mid[3])
         cols, mid_cols = ceil_div(cols, shape.px), ceil_div(mid[4] - mid[3], shape.px)
         at_once = self._hw.buffers.output.bank_words // (rows * cols)
@@ -181,7 +186,7 @@ class Emitter(Loads):
                 "psum": psum + at * mid_pixels,
                 "psum_row_pitch": mid_cols,
                 "psum_block_pitch": mid_pixels,
-                "in_rows": mid[1] - mid[0],
+                "in_rows": one,
                 "in_cols": mid_cols,
                 "blocks": blocks,
                 "param": params + at * shape.param_words,
@@ -190,7 +195,8 @@ class Emitter(Loads):
                 "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,
                 **order_registers(chain_of(self._hw).pack(job.layer.order)),
             }
-            for y, yn, x, xn, average in average_parts(job.layer, (row, rows, col, cols)):
+            for part in tile_parts(job.layer, (row, rows, col, cols)):
+                y, x = part.image * shape.out_rows + part.y, part.x
                 here = (out.block + at, row + y, col // shape.px + x)
                 yield self._step(
                     job,
@@ -198,14 +204,15 @@ class Emitter(Loads):
                     "run",
                     {
                         **common,
-                        **average,
-                        **sub_rectangle(job.layer, common, mid, y, x, cols),
+                        **part.average,
+                        **sub_rectangle(job.layer, common, mid, part, cols),
+                        "psum": common["psum"] + part.image * one * mid_cols,
                         "out": base + y * cols + x,
                         **({"keep": 0} if keep is None else keep.registers(kept, *here)),
-                        "out_rows": yn,
-                        "out_cols": xn,
+                        "out_rows": part.rows,
+                        "out_cols": part.cols,
                     },
-                    (mid[0], mid[3], row + y, col + x, out.block + at),
+                    (mid[0] + part.image * one, mid[3], row + y, col + x, out.block + at),
                 )
             if job.output is not None:
                 for registers in stores(job, job.output, base, rect, out.block + at, blocks):

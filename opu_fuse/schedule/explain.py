@@ -51,8 +51,9 @@ def _layer(planned: PlannedLayer, hw: HwSpec, *, beside: bool) -> Iterator[str]:
     if len(fits) > SHOWN:
         yield f"  ... and {len(fits) - SHOWN} more"
     for c in refused[:SHOWN]:
+        size = size_text(*c.size, images=c.images)
         need = f"{c.why.needed} words of the {c.why.buffer} buffer"
-        yield f"  refused {size_text(*c.size)}: needs {need}, a bank holds {c.why.limit}"
+        yield f"  refused {size}: needs {need}, a bank holds {c.why.limit}"
     if len(refused) > SHOWN:
         yield f"  ... and {len(refused) - SHOWN} more"
 
@@ -62,13 +63,14 @@ def cost_text(tile: Tile, cost: Estimate, shape: Shape, hw: HwSpec) -> str:
     memory = round(cost.dram_bytes / hw.dram.bytes_per_cycle)
     parts = f"array {cost.compute_cycles}, post {cost.post_cycles}, memory {memory}"
     how = _order(tile, hw) if shape.array else ""
-    size = size_text(tile.rows, tile.cols, tile.blocks)
+    size = size_text(tile.rows, tile.cols, tile.blocks, images=tile.images)
     return f"{size}{how}: {round(cost.total_cycles)} cycles ({parts})"
 
 
-def size_text(*sizes: int) -> str:
-    """`4x8x2`"""
-    return "x".join(map(str, sizes))
+def size_text(*sizes: int, images: int = 1) -> str:
+    """`4x8x2`, or of several images `3 images of 4x8x2`"""
+    several = f"{images} images of " if images > 1 else ""
+    return several + "x".join(map(str, sizes))
 
 
 def _order(tile: Tile, hw: HwSpec) -> str:

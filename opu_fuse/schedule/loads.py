@@ -125,13 +125,14 @@ class Loads:
 
     def _load_features(self, job: Job, chunk: FeatureChunk, mid: Mid) -> Iterator[Step]:
         """Bring the input under a mid tile into a feature bank, unless the map was kept there.
-        Returns its base and the compute registers of its geometry.
+        Returns the bases of its images and the compute registers of its geometry.
         """
         shape, layout = job.layer.shape, job.work.reads.layout
         read = window(job.work, chunk, mid)
         kept = self._banks[Space.FEATURE].find(job.layer.source)
         if kept is not None:
-            base, where = kept + chunk.block * layout.row_words, read.of_map(layout)
+            where = read.of_map(layout)
+            base = kept + chunk.block * layout.row_words + read.above * where["row_pitch"]
         else:
             base, held = self._banks[Space.FEATURE].take(read.part)
             where = read.of_part(layout, shape.in_cols)
@@ -140,11 +141,12 @@ class Loads:
                 yield self._load_part(
                     job, Space.FEATURE, job.loaded, base, part.blocks, part.rows, part.words
                 )
-        return base, {
+        rows, apart = (mid[1] - mid[0]) // read.images, read.rows * where["row_pitch"]
+        return [base + image * apart for image in range(read.images)], {
             **where,
             "stride_y": shape.window.strides[0],
             "stride_x": shape.window.strides[1],
-            "out_rows": mid[1] - mid[0],
+            "out_rows": rows,
             "out_cols": ceil_div(mid[4] - mid[3], shape.px) * shape.px,
             "psum_block_pitch": shape.words(mid[1] - mid[0], mid[4] - mid[3]),
             "pad_value": job.layer.pad_value,

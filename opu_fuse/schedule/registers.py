@@ -1,8 +1,9 @@
 """Register values that follow from geometry alone: transfer shapes, parts of a post tile."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from opu_fuse.cost.tiles import ceil_div
+from opu_fuse.cost.tiles import ceil_div, images_of
 from opu_fuse.hw.isa import unit_register
 from opu_fuse.schedule.layer import Layer
 
@@ -30,12 +31,14 @@ def sub_rectangle(
     layer: Layer,
     common: Mapping[str, int],
     mid: tuple[int, int, int, int, int, int],
-    y: int,
-    x: int,
+    part: "TilePart",
     cols: int,
 ) -> dict[str, int]:
-    """Window origin and residual addresses of the outputs that begin at (y, x) of the tile."""
-    pool = layer.shape.pool_window
+    """Window origin and residual addresses of the outputs of a part of a tile. cols: words of an
+    output row.
+    """
+    pool, y, x = layer.shape.pool_window, part.y, part.x
+    mid_pixels = common["in_rows"] * common["in_cols"]
     found = {
         "origin_y": mid[2] + y * pool.strides[0],
         "origin_x": mid[5] + x * pool.strides[1],
@@ -45,9 +48,11 @@ def sub_rectangle(
         "win_cols": pool.kernel[1],
     }
     for unit, side in zip(layer.residual_units, layer.shape.sides, strict=True):
-        if not (side.before_pool or side.broadcast):
-            name = unit_register("res", unit)
-            found[name] = common[name] + y * cols + x
+        name = unit_register("res", unit)
+        if side.before_pool:
+            found[name] = common[name] + part.image * mid_pixels
+        elif not side.broadcast:
+            found[name] = common[name] + (part.image * layer.shape.out_rows + y) * cols + x
     return found
 
 
@@ -60,21 +65,43 @@ def side_tiles(
     for unit, side in zip(layer.residual_units, layer.shape.sides, strict=True):
         row, rows, col, cols = rect
         if side.broadcast:
-            row, rows, col, cols = 0, 1, 0, 1
+            row, rows, col, cols = row // layer.shape.out_rows, 1, 0, 1
         elif side.before_pool:
             row, rows, col, cols = mid[0], mid[1] - mid[0], mid[3], mid[4] - mid[3]
         yield unit, (row, rows), (col // layer.shape.px, ceil_div(cols, layer.shape.px))
 
 
-def average_parts(
-    layer: Layer, rect: tuple[int, int, int, int]
-) -> Iterator[tuple[int, int, int, int, Mapping[str, int]]]:
-    """Parts of a tile with one divisor each: (row, rows, col, cols, registers); the whole tile
-    unless padding is uncounted.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TilePart:
+    """Outputs of a tile that one instruction makes: first row (of the image) and rows, first column
+    and columns, of image number `image` of the tile; average: its registers.
+    """
+
+    image: int = 0
+    y: int = 0
+    rows: int
+    x: int = 0
+    cols: int
+    average: Mapping[str, int] = field(default_factory=dict)
+
+
+def tile_parts(layer: Layer, rect: tuple[int, int, int, int]) -> Iterator[TilePart]:
+    """Parts of a tile: of one image, where windows would see the next, and with one divisor, where
+    padding is uncounted.
     """
     row, rows, col, cols = rect
+    shape = layer.shape
+    images = images_of(shape, rows) if shape.pool else 1
+    for image in range(images):
+        whole = (row % shape.out_rows, rows // images, col, cols)
+        for part in _average_parts(layer, whole):
+            yield replace(part, image=image)
+
+
+def _average_parts(layer: Layer, rect: tuple[int, int, int, int]) -> Iterator[TilePart]:
+    row, rows, col, cols = rect
     if not layer.by_count:
-        yield 0, rows, 0, cols, {}
+        yield TilePart(rows=rows, cols=cols)
         return
     pool, shape = layer.shape.pool_window, layer.shape
     for y, yn, inside_y in _equal_counts(
@@ -83,7 +110,8 @@ def average_parts(
         for x, xn, inside_x in _equal_counts(
             pool.kernel[1], pool.strides[1], pool.pads[1], col, cols, shape.mid_cols
         ):
-            yield y, yn, x, xn, layer.by_count[inside_y, inside_x]
+            registers = layer.by_count[inside_y, inside_x]
+            yield TilePart(y=y, rows=yn, x=x, cols=xn, average=registers)
 
 
 def _equal_counts(

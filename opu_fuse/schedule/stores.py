@@ -32,9 +32,12 @@ def _store(
     (up_y, up_x), phase = job.layer.shape.upsample, job.layer.phase
     layout, px = to.layout, job.layer.shape.px
     row, rows, col, cols = rect
+    shape = job.layer.shape
+    image, row = divmod(row, shape.out_rows)
+    apart = job.work.writes.layout.rows // shape.images
     first = layout.word_at(
         block,
-        row * up_y * phase.apart[0] + phase.first[0],
+        image * apart + row * up_y * phase.apart[0] + phase.first[0],
         col // px * up_x * phase.apart[1] + phase.first[1],
     )
     pitch = phase.apart[0] * layout.row_words

@@ -15,6 +15,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.partition import Group, Partition
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.batch import batched
 from opu_fuse.layout.decided import DataLayout, lay_out, layouts, pack
 from opu_fuse.layout.joins import CannotJoin
 from opu_fuse.layout.lanes import map_lanes
@@ -51,7 +52,7 @@ class PlannedLayer:
         """Tiles times output ranges: what is computed between two uses of the post engine."""
         shape, tile = self.layer.shape, self.tile
         rows, cols = ceil_div(shape.out_rows, tile.rows), ceil_div(shape.out_cols, tile.cols)
-        return rows * cols * len(self.ranges)
+        return ceil_div(shape.images, tile.images) * rows * cols * len(self.ranges)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +84,11 @@ a search, also over repeated partitions.
 
 
 def tile(
-    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache
+    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int = 1
 ) -> Tiling | tuple[Misfit, ...]:
-    """Lower every group and choose its tile; the groups that do not fit are returned as a value."""
+    """Lower every group and choose its tile; the groups that do not fit are returned as a value.
+    images: of a batch.
+    """
     lowered: dict[int, tuple[Layer, ...]] = {}
     on_host = {op.node for op in partition.host}
     try:
@@ -111,14 +114,14 @@ def tile(
     segments = order_segments(dfg, partition, free)
     steps = (t.group for s in segments for t in s.steps)
     order = [g for g in steps if g is not None and g in layers]
-    layout = pack(dfg, layout, [layers[i] for i in order], hw)
+    layout = replace(pack(dfg, layout, [layers[i] for i in order], hw), images=images)
     planned: dict[int, tuple[PlannedLayer, ...]] = {}
     offset = 0
     for index in order:
         parts = []
         for part in lowered[index]:
             try:
-                parts.append(_tile_layer(_packed(part, layout.slots, hw), hw, offset, cache))
+                parts.append(_tile_layer(_stored(part, layout, hw), hw, offset, cache))
             except DoesNotFit as error:
                 misfits.append(_misfit(dfg, partition.groups[index], error))
                 break
@@ -189,10 +192,12 @@ def _companions(
     return beside
 
 
-def _packed(layer: Layer, slots: Mapping[int, int], hw: HwSpec) -> Layer:
-    """With the bytes its input's pixels take, and the pixels a word of its output holds."""
-    read, written = (slots.get(i, hw.word_bytes) for i in (layer.source, layer.output))
-    return replace(layer, shape=layer.shape.packed(hw, read, written))
+def _stored(layer: Layer, layout: DataLayout, hw: HwSpec) -> Layer:
+    """With the bytes its input's pixels take, the pixels a word of its output holds, and all images
+    of the batch.
+    """
+    read, written = (layout.slots.get(i, hw.word_bytes) for i in (layer.source, layer.output))
+    return replace(layer, shape=batched(layer.shape.packed(hw, read, written), layout.images))
 
 
 def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Collection[int]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opu_fuse.bundle.image import read_tensor
+from opu_fuse.bundle.image import by_image, read_tensor
 from opu_fuse.bundle.program import Bundle, MachineSegment, StageTensor
 from opu_fuse.bundle.result import GroupCounters
 from opu_fuse.hw.instruction import Instruction
@@ -40,17 +40,26 @@ class Capture:
             segment,
             window,
         )
-        self._wholes = wholes
+        self._wholes, self._images = wholes, bundle.batch
         posts = [i for i, x in enumerate(program) if x.engine is Engine.POST]
         self._tile = dict(zip(posts, segment.tiles, strict=True))
         self._left = Counter(segment.groups)
         self._masks: dict[str, np.ndarray] = {}
-        self.tensors: dict[str, np.ndarray] = {}
+        self._inside: dict[str, np.ndarray] = {}
+        self._whole: dict[str, np.ndarray] = {}
+
+    @property
+    def tensors(self) -> dict[str, np.ndarray]:
+        """All images along the first axis."""
+        inside = {name: by_image(found, self._images) for name, found in self._inside.items()}
+        return {name: found[:, None] for name, found in inside.items()} | self._whole
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
-        """Masks of the tensors that were made only in part."""
-        return {name: mask for name, mask in self._masks.items() if not mask.all()}
+        """Of an image, masks of the tensors that were made only in part."""
+        masks = {name: by_image(mask, self._images) for name, mask in self._masks.items()}
+        every = {name: np.all(mask, axis=0, keepdims=True) for name, mask in masks.items()}
+        return {name: mask for name, mask in every.items() if not mask.all()}
 
     def __call__(self, executed: Executed) -> None:
         index = self._segment.groups[executed.number]
@@ -70,7 +79,8 @@ class Capture:
         """The tensors for which a group was the last to end."""
         for whole in self._wholes:
             if ended in whole.groups and not any(self._left[g] for g in whole.groups):
-                self.tensors[whole.tensor.name] = read_tensor(self._window, whole.tensor)
+                found = read_tensor(self._window, whole.tensor, self._images)
+                self._whole[whole.tensor.name] = found
 
     def _place(self, stage: StageTensor, made: StageValues, executed: Executed) -> None:
         """Put one tile of a stage's results into its tensor."""
@@ -79,16 +89,16 @@ class Capture:
         if stage.px > 1:
             xs = xs[:1] + np.arange(len(xs) * stage.px)
             values = values.reshape(*values.shape[:2], len(xs), values.shape[3] // stage.px)
-        shape = (1, stage.channels, stage.rows, stage.cols)
-        tensor = self.tensors.setdefault(stage.name, np.zeros(shape, np.int8))
+        shape = (stage.channels, self._images * stage.rows, stage.cols)
+        tensor = self._inside.setdefault(stage.name, np.zeros(shape, np.int8))
         mask = self._masks.setdefault(stage.name, np.zeros(shape, np.bool_))
         lanes = values.shape[0] * values.shape[3]
         made_lanes = values.transpose(0, 3, 1, 2).reshape(lanes, len(ys), len(xs))
         lanes = lanes_of(stage.pieces) - block * self._lanes
         channels = np.flatnonzero((lanes >= 0) & (lanes < len(made_lanes)))
-        keep_y, keep_x = (ys >= 0) & (ys < stage.rows), (xs >= 0) & (xs < stage.cols)
-        where = np.ix_(np.zeros(1, np.intp), channels, ys[keep_y], xs[keep_x])
-        tensor[where] = made_lanes[None, lanes[channels]][:, :, keep_y][:, :, :, keep_x]
+        keep_y, keep_x = (ys >= 0) & (ys < shape[1]), (xs >= 0) & (xs < stage.cols)
+        where = np.ix_(channels, ys[keep_y], xs[keep_x])
+        tensor[where] = made_lanes[lanes[channels]][:, keep_y][:, :, keep_x]
         mask[where] = True
 
 

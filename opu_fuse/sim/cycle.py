@@ -31,7 +31,7 @@ class MemoryOptions:
 
 
 def run_cycle(bundle: Bundle, hw: HwSpec, options: MemoryOptions | None = None) -> RunResult:
-    """Time one sample of a program: counters, groups, retire records and stalls.
+    """Time one run of a program: counters, groups, retire records and stalls.
 
     Host segments take no time. Raises ProgramError for words that are no program, RunError
     where the machine stops.
@@ -53,6 +53,8 @@ def run_cycle(bundle: Bundle, hw: HwSpec, options: MemoryOptions | None = None) 
         groups=tuple(group for run in found for group in run.groups),
         trace=tuple(r for run in found for r in run.trace),
         stalls=tuple(stall for run in found for stall in run.stalls),
+        samples=bundle.batch,
+        batch=bundle.batch,
     )
 
 

@@ -1,7 +1,7 @@
 """Running a program: inputs in, segments in their order, outputs out."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -44,7 +44,8 @@ def run(
 ) -> RunResult:
     """Run a program on one engine.
 
-    inputs: model input name -> array of the model's dtype and shape, or (N, …) for N samples;
+    inputs: model input name -> array of the model's dtype and shape, or (N, …) for N samples, which
+    run as many together as the program takes (images that are missing in the last run are zeros);
     none: seeded noise with a warning. shuffle (functional): seed of a random order among those
     the counters allow. capture: return the int8 tensors inside as well; the RTL shows those whose
     bytes are not reused. rtl: how the RTL runs. memory: what the cycle engine runs with; it takes
@@ -96,8 +97,9 @@ def _run_samples(
 ) -> RunResult:
     arrays, count = samples
     job = _Job(bundle, runner, hosts_of(bundle), capture)
-    for n in range(count):
-        job.sample(n, {name: array[n, ...] for name, array in arrays.items()})
+    for number, first in enumerate(range(0, count, bundle.batch)):
+        here = range(first, min(first + bundle.batch, count))
+        job.batch(number, [{name: a[n, ...] for name, a in arrays.items()} for n in here])
     return job.result(engine, count)
 
 
@@ -172,31 +174,39 @@ def _retired(number: int, segment: MachineSegment, executed: Executed) -> Retire
     )
 
 
+_Images = Sequence[np.ndarray] | np.ndarray
+"""A value of every image."""
+
+
 @dataclass(slots=True)
 class _Values:
-    """Values of one sample outside the machine. host: by name; a map changes its layout once at
-    most. seen: int8 values, captured ones included.
+    """Values of one batch outside the machine, an array for every image. images: that the program
+    runs together. host: by name; a map changes its layout once at most. seen: int8 values, captured
+    ones included.
     """
 
     window: np.ndarray
     maps: Mapping[str, Tensor]
-    host: dict[str, np.ndarray] = field(default_factory=dict)
-    seen: dict[str, np.ndarray] = field(default_factory=dict)
+    images: int
+    host: dict[str, _Images] = field(default_factory=dict)
+    seen: dict[str, _Images] = field(default_factory=dict)
 
-    def put(self, name: str, value: np.ndarray) -> None:
+    def put(self, name: str, values: _Images) -> None:
         """A value made on the host; into the machine's memory as well if it reads it."""
         if name in self.maps:
-            _must_be_int8(name, value)
-            ports.require_shape(f"value {name}", value, self.maps[name].shape)
-            write_tensor(self.window, self.maps[name], value)
-            value = value.reshape(self.maps[name].shape)
-        self.host[name] = value
-        if value.dtype == np.int8:
-            self.seen[name] = value
+            for value in values:
+                _must_be_int8(name, value)
+                ports.require_shape(f"value {name}", value, self.maps[name].shape)
+            values = [value.reshape(self.maps[name].shape) for value in values]
+            missing = [np.zeros_like(values[0])] * (self.images - len(values))
+            write_tensor(self.window, self.maps[name], np.stack([*values, *missing]))
+        self.host[name] = values
+        if values[0].dtype == np.int8:
+            self.seen[name] = values
 
-    def get(self, name: str) -> np.ndarray:
+    def get(self, name: str) -> _Images:
         if name not in self.host:
-            self.host[name] = read_tensor(self.window, self.maps[name])
+            self.host[name] = list(read_tensor(self.window, self.maps[name], self.images))
         return self.host[name]
 
 
@@ -215,35 +225,40 @@ class _Job:
     groups: dict[int, Counter[str]] = field(default_factory=dict)
     trace: list[Retire] = field(default_factory=list)
 
-    def sample(self, number: int, inputs: Mapping[str, np.ndarray]) -> None:
-        """Run all segments once."""
+    def batch(self, number: int, inputs: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Run all segments once. inputs: of every image, as many as there are."""
         maps = {t.name: t for t in self.bundle.tensors}
-        values = _Values(self.runner.window, maps)
+        values = _Values(self.runner.window, maps, self.bundle.batch)
         for port in self.bundle.inputs:
-            inside = ports.to_value(port, inputs[port.name], inside_int8=port.value in maps)
-            values.put(port.value, inside)
-        values.seen |= self._written_outside(INPUTS)
+            inside = port.value in maps
+            given = [ports.to_value(port, x[port.name], inside_int8=inside) for x in inputs]
+            values.put(port.value, given)
+        values.seen.update(self._written_outside(INPUTS))
         for index, segment in enumerate(self.bundle.segments):
             if isinstance(segment, HostSegment):
                 feeds = {value: values.get(value) for _, value in segment.inputs}
-                for name, value in self.hosts.run(segment, feeds).items():
-                    values.put(name, value)
-                values.seen |= self._written_outside(index)
+                made = [
+                    self.hosts.run(segment, {value: of[n] for value, of in feeds.items()})
+                    for n in range(len(inputs))
+                ]
+                for name in made[0]:
+                    values.put(name, [found[name] for found in made])
+                values.seen.update(self._written_outside(index))
             else:
-                values.seen |= self._machine_segment(index, segment, number)
+                values.seen.update(self._machine_segment(index, segment, number))
         for port in self.bundle.outputs:
-            value = values.get(port.value)
-            found = ports.from_value(port, value, inside_int8=port.value in maps)
-            self.outputs.setdefault(port.name, []).append(found)
-        if self.capture:
-            for name, value in values.seen.items():
+            for value in values.get(port.value)[: len(inputs)]:
+                found = ports.from_value(port, value, inside_int8=port.value in maps)
+                self.outputs.setdefault(port.name, []).append(found)
+        for name, found in values.seen.items() if self.capture else ():
+            for value in found[: len(inputs)]:
                 one = value.ndim and value.shape[0] == 1  # or it has no axis of samples yet
                 self.tensors.setdefault(name, []).append(value if one else value[np.newaxis])
 
     def _machine_segment(
         self, index: int, segment: MachineSegment, sample: int
     ) -> Mapping[str, np.ndarray]:
-        """Run it; its captured tensors."""
+        """Run it; its captured tensors, of every image."""
         done = self.runner.run(index, segment, sample)
         self.counters.update(done.counters)
         for g in done.groups:
@@ -260,14 +275,15 @@ class _Job:
         if not self.capture or done.tensors:
             return done.tensors
         kept = surviving(whole_tensors(self.bundle), index)
-        return {t.name: read_tensor(self.runner.window, t) for t in kept}
+        return {t.name: read_tensor(self.runner.window, t, self.bundle.batch) for t in kept}
 
     def _written_outside(self, segment: int) -> Mapping[str, np.ndarray]:
         """Tensors that inputs or a host segment have made whole, as they lie in memory."""
         if not self.capture:
             return {}
         wholes = (w for w in whole_tensors(self.bundle) if w.segment == segment)
-        return {w.tensor.name: read_tensor(self.runner.window, w.tensor) for w in wholes}
+        window, images = self.runner.window, self.bundle.batch
+        return {w.tensor.name: read_tensor(window, w.tensor, images) for w in wholes}
 
     def result(self, engine: str, samples: int) -> RunResult:
         """Everything collected, samples along the first axis."""
@@ -280,6 +296,7 @@ class _Job:
             groups=tuple(GroupCounters(index=i, **self.groups[i]) for i in sorted(self.groups)),
             trace=tuple(self.trace),
             samples=samples,
+            batch=self.bundle.batch,
         )
 
 

@@ -47,18 +47,21 @@ def samples_of(
 
 
 def noise(bundle: Bundle, seed: int = NOISE_SEED) -> dict[str, np.ndarray]:
-    """One sample of seeded noise: normal for floats, all values for integers."""
+    """Seeded noise, for as many samples as run together: normal for floats, all values for
+    integers.
+    """
     rng = np.random.default_rng(seed)
     made: dict[str, np.ndarray] = {}
     for port in bundle.inputs:
         dtype = np.dtype(carried(port.dtype))
+        shape = port.shape if bundle.batch == 1 else (bundle.batch, *port.shape[1:])
         if dtype.kind == "f":
-            data = rng.standard_normal(port.shape)
+            data = rng.standard_normal(shape)
         elif dtype.kind == "b":
-            data = rng.integers(0, 2, port.shape)
+            data = rng.integers(0, 2, shape)
         else:
             low, high = _integers(port.dtype)
-            data = rng.integers(max(low, -128), min(high, 255) + 1, port.shape)
+            data = rng.integers(max(low, -128), min(high, 255) + 1, shape)
         made[port.name] = np.asarray(data).astype(dtype).astype(numpy_dtype(port.dtype))
     return made
 

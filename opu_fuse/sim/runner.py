@@ -16,8 +16,8 @@ class SegmentRun:
     """One execution of one machine segment.
 
     counters: named totals; groups: counters of the groups in the segment; trace: retire records
-    in order. tensors, masks: captured int8 tensors by value name (see `RunResult`), one sample;
-    {} when the engine cannot look inside.
+    in order. tensors, masks: captured int8 tensors by value name (see `RunResult`), all images of
+    the batch along the first axis, the masks of one; {} when the engine cannot look inside.
     """
 
     counters: Mapping[str, int]
@@ -37,7 +37,9 @@ class Runner(Protocol):
     def window(self) -> np.ndarray: ...
 
     def run(self, number: int, segment: MachineSegment, sample: int) -> SegmentRun:
-        """Execute segment `number` of the bundle; RunError when the machine stops with an error."""
+        """Execute segment `number` of the bundle for the batch number `sample`; RunError when the
+        machine stops with an error.
+        """
         ...
 
     def close(self) -> None:

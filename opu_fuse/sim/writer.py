@@ -14,27 +14,31 @@ from opu_fuse.units.base import Stage
 
 
 def writer(bundle: Bundle, place: Place, shape: tuple[int, ...], index: tuple[int, ...]) -> int:
-    """C-type number of the last post.run that makes an element of a tensor; -1 if none does."""
+    """C-type number of the last post.run that makes an element of a tensor, images along the first
+    axis; -1 if none does.
+    """
     if place.group < 0 or place.group >= len(bundle.groups):
         return -1
-    _, channels, rows, cols = _sizes(bundle, place, shape)
+    channels, rows, cols = _sizes(bundle, place, shape)
     flat = int(np.ravel_multi_index((0, *index[1:]), (1, *shape[1:])))
     channel, rest = divmod(flat, rows * cols)
     row, col = divmod(rest, cols)
     assert channel < channels
+    row += rows * (index[0] % bundle.batch)
     for segment in bundle.segments:
         if isinstance(segment, MachineSegment) and place.group in segment.groups:
             return _writer(bundle, segment, place, (channel, row, col))
     return -1
 
 
-def _sizes(bundle: Bundle, place: Place, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+def _sizes(bundle: Bundle, place: Place, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, rows and columns of one image."""
     if place.stage is not None:
-        return 1, place.stage.channels, place.stage.rows, place.stage.cols
+        return place.stage.channels, place.stage.rows, place.stage.cols
     for t in bundle.tensors:
         if t.name == place.name:
-            return 1, t.layout.channels, t.layout.rows, t.layout.cols
-    return 1, int(np.prod(shape[1:])), 1, 1
+            return t.layout.channels, t.layout.rows // bundle.batch, t.layout.cols
+    return int(np.prod(shape[1:])), 1, 1
 
 
 def _writer(bundle: Bundle, segment: MachineSegment, place: Place, at: tuple[int, int, int]) -> int:

@@ -19,6 +19,7 @@ FOLDER = Path(__file__).with_name("kept")
 VERSIONS = range(OLDEST_SCHEMA, SCHEMA_VERSION + 1)
 PROGRAMS = {version: FOLDER / f"schema-{version}.opu" for version in VERSIONS}
 MACHINE = "opu-light"
+IMAGES = 2
 
 
 def kept(version: int) -> tuple[Program, dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -58,9 +59,10 @@ def network() -> ir.Model:
 def main() -> None:
     path = PROGRAMS[SCHEMA_VERSION]
     assert not path.exists(), f"{path} is kept"
-    program = opu_fuse.compile(network(), opu_fuse.load_hw(MACHINE))
+    program = opu_fuse.compile(network(), opu_fuse.load_hw(MACHINE), batch=IMAGES)
     (port,) = program.bundle.inputs
-    inputs = {port.name: np.random.default_rng(0).normal(size=port.shape).astype(port.dtype)}
+    shape = (IMAGES, *port.shape[1:])
+    inputs = {port.name: np.random.default_rng(0).normal(size=shape).astype(port.dtype)}
     FOLDER.mkdir(exist_ok=True)
     program.save(path)
     np.savez(path.with_suffix(".npz"), **inputs, **program.run(inputs).outputs)

@@ -15,7 +15,7 @@ where something is.
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from opu_fuse import pipeline
 from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.bundle.result import RunResult
-from opu_fuse.errors import UserError
+from opu_fuse.errors import RunError, UserError
 from opu_fuse.frontend.prepare import Prepared
 from opu_fuse.fuse.names import REWRITING
 from opu_fuse.hw.spec import HwSpec
@@ -63,6 +63,8 @@ def judge_compiled(case: NetworkCase, hw: HwSpec, made: Compilation) -> str | No
     wrong += _check_disagrees(bundle, inputs, result, wrong)
     wrong.sort(key=lambda line: not line.startswith(("output", "--check")))  # what users see first
     wrong += _other_runs(case, bundle, hw, inputs, result)
+    if case.batch > 1:
+        wrong += _batched(case, hw, made, bundle)
     if case.canonical and hw.name == case.machines[0]:
         wrong += canonical.differences(case, inputs)
     return "; ".join(wrong[:3]) or None
@@ -76,12 +78,7 @@ whether it may be rewritten.
 
 def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
     """The program of a case. Raises what compiling raises."""
-    options = Options(
-        strategy=case.strategy,
-        scales=case.scales,
-        reuse_memory=case.reuse_memory,
-        calibration=None if case.quantised else case.inputs(salt=1),
-    )
+    options = _options(case)
     key = (case.model, case.scales, case.strategy in REWRITING)
     if key in _kept:
         return pipeline.compile_prepared(_kept[key], hw, options)
@@ -90,6 +87,15 @@ def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
         del _kept[other]
     _kept[key] = found.prepared
     return found
+
+
+def _options(case: NetworkCase) -> Options:
+    return Options(
+        strategy=case.strategy,
+        scales=case.scales,
+        reuse_memory=case.reuse_memory,
+        calibration=None if case.quantised else case.inputs(salt=1),
+    )
 
 
 def _ir(case: NetworkCase) -> Any:
@@ -311,3 +317,21 @@ def _other_runs(
         if case.rtl and cycles != runs["RTL"].counters.get("cycles"):
             wrong.append(f"{cycles} cycles, RTL {runs['RTL'].counters.get('cycles')}")
     return wrong
+
+
+def _batched(case: NetworkCase, hw: HwSpec, made: Compilation, bundle: Bundle) -> list[str]:
+    """Several images together: the bits of as many runs one by one, also where one is missing."""
+    options = replace(_options(case), batch=case.batch)
+    together = pipeline.compile_prepared(made.prepared, hw, options).bundle
+    if case.file:
+        together = _through_a_file(together)
+    images = case.images(2 * case.batch - 1)
+    try:
+        expected = engine.run(bundle, hw, images, capture=True)
+    except RunError:
+        return []  # outputs whose shapes depend on the values
+    if case.cycle:
+        engine.run(together, hw, engine="cycle")
+    got = engine.run(together, hw, images, capture=True, shuffle=case.shuffle)
+    found = compare.compare(bundle, expected, got)
+    return [f"batch of {case.batch}: {found.first}"] if found.first else []

@@ -8,7 +8,9 @@ from opu_fuse.bundle.program import Tensor
 
 
 def read(window: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """int8 of the tensor's shape: every element from the byte where the pages say it lies."""
+    """int8 of the tensor's shape, of a program for one image: every element from the byte where the
+    pages say it lies.
+    """
     y = tensor.layout
     channel, row, col = np.indices((y.channels, y.rows, y.cols))
     lane = lanes(y.channels, y.pieces)[channel]

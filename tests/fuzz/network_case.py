@@ -35,7 +35,8 @@ class NetworkCase:
     """model: as given to `compile`. exact: its scales, or those it will get, are powers of two.
     quantised: it arrives as QDQ. reuse_memory, strategy, scales: options of compile. shuffle:
     seed of another order to run in. cycle, rtl, file: on these engines too; through a program
-    file. canonical: the float graphs are compared as well.
+    file. canonical: the float graphs are compared as well. batch: images that a second program
+    runs together, 1 for none.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class NetworkCase:
     rtl: bool = False
     file: bool = False
     canonical: bool = False
+    batch: int = 1
 
     def proto(self) -> onnx.ModelProto:
         return onnx.load_from_string(self.model)
@@ -59,6 +61,11 @@ class NetworkCase:
         """The same arrays for equal ports, whatever else is in the model."""
         return sample_inputs(self.proto(), np.random.default_rng([self.seed, _SAMPLE_SEED, salt]))
 
+    def images(self, count: int) -> dict[str, np.ndarray]:
+        """Different samples, along the first axis of every input."""
+        samples = [self.inputs(salt=2 + n) for n in range(count)]
+        return {name: np.concatenate([s[name] for s in samples]) for name in samples[0]}
+
     def text(self) -> str:
         """What a person needs: options, and the graph without the numbers of its weights."""
         proto = self.proto()
@@ -66,6 +73,7 @@ class NetworkCase:
             f"seed {self.seed}, machines {self.machines}, opset {proto.opset_import[0].version}",
             f"scales {self.scales}, strategy {self.strategy}, reuse_memory {self.reuse_memory}",
             f"shuffle {self.shuffle}, cycle {self.cycle}, rtl {self.rtl}, file {self.file}",
+            f"batch {self.batch}",
         ]
         lines += [f"input {_port(i)}" for i in proto.graph.input]
         lines += [_node(n) for n in proto.graph.node]
@@ -123,7 +131,15 @@ def _case(seed: int, model: onnx.ModelProto, rng: np.random.Generator) -> Networ
         cycle=bool(rng.random() < 0.15),
         file=bool(rng.random() < 0.1),
         canonical=bool(rng.random() < 0.25),
+        batch=_batch(model, rng),
     )
+
+
+def _batch(model: onnx.ModelProto, rng: np.random.Generator) -> int:
+    """More than one in every sixth network, where inputs are single images."""
+    drawn = int(rng.integers(2, 5)) if rng.random() < 0.17 else 1
+    shapes = [i.type.tensor_type.shape.dim for i in model.graph.input]
+    return drawn if all(len(s) and s[0].dim_value == 1 for s in shapes) else 1
 
 
 def sample_inputs(model: onnx.ModelProto, rng: np.random.Generator) -> dict[str, np.ndarray]:

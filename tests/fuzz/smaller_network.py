@@ -16,6 +16,7 @@ _PLAIN = {
     "file": False,
     "canonical": False,
     "shuffle": None,
+    "batch": 1,
     "strategy": "matched",
 }
 _CHANNEL_CONSTANTS = ("BatchNormalization", "PRelu", "Add", "Sub", "Mul", "Div")

@@ -26,6 +26,7 @@ def test_run_has_exactly_the_promised_keys():
     tree = plain(run_json(bundle, HW, result, check(bundle, sample_input(), result)))
     assert list(tree) == [
         *("schema_version", "engine", "cycles", "macs", "mac_efficiency"),
+        *("batch", "milliseconds", "images_per_second"),
         *("dram_bytes_read", "dram_bytes_written", "groups", "check"),
     ]
     (group,) = tree["groups"]
@@ -48,6 +49,8 @@ def test_measured_numbers_are_per_sample():
     assert (tree["engine"], tree["cycles"]) == ("rtl", 780)
     assert tree["mac_efficiency"] == pytest.approx(9216 / (32 * 780))
     assert tree["groups"][0]["cycles"] == 720
+    assert tree["milliseconds"] == pytest.approx(780 / HW.clock_mhz / 1000)
+    assert tree["images_per_second"] == pytest.approx(1e6 * HW.clock_mhz / 780)
     assert tree["dram_bytes_read"] == 1000
 
 

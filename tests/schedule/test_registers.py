@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opu_fuse.layout.shape import Side, Window
-from opu_fuse.schedule.registers import average_parts, sub_rectangle, transfer_shape
+from opu_fuse.schedule.registers import TilePart, sub_rectangle, tile_parts, transfer_shape
 
 SMALL = st.integers(1, 5)
 
@@ -57,7 +57,9 @@ def test_transfers_that_may_not_be_joined_stay_as_they_are():
 
 
 def layer(window, by_count=(), sides=()):
-    shape = SimpleNamespace(pool_window=window, mid_rows=9, mid_cols=7, sides=sides)
+    shape = SimpleNamespace(
+        pool=window, pool_window=window, mid_rows=9, mid_cols=7, out_rows=8, sides=sides
+    )
     units = tuple(range(len(sides)))
     return SimpleNamespace(shape=shape, by_count=by_count, residual_units=units)
 
@@ -76,12 +78,12 @@ def test_every_average_divides_by_the_positions_inside(window, rect):
         return sum(0 <= begin + k < extent for k in range(window.kernel[axis]))
 
     by_count = {(y, x): {"pool_mult": 10 * y + x} for y in range(1, 6) for x in range(1, 6)}
-    seen, parts = {}, [*average_parts(layer(window, by_count), rect)]
-    for y, yn, x, xn, registers in parts:
-        for i in range(y, y + yn):
-            for j in range(x, x + xn):
+    seen, parts = {}, [*tile_parts(layer(window, by_count), rect)]
+    for part in parts:
+        for i in range(part.y, part.y + part.rows):
+            for j in range(part.x, part.x + part.cols):
                 assert (i, j) not in seen, "in two parts"
-                seen[i, j] = registers["pool_mult"]
+                seen[i, j] = part.average["pool_mult"]
     ys = [inside(0, row + i, 9) for i in range(rows)]
     xs = [inside(1, col + j, 7) for j in range(cols)]
     assert seen == {(i, j): 10 * y + x for i, y in enumerate(ys) for j, x in enumerate(xs)}
@@ -89,19 +91,39 @@ def test_every_average_divides_by_the_positions_inside(window, rect):
 
 
 def test_a_tile_with_one_divisor_is_one_part():
-    assert [*average_parts(layer(Window(kernel=(3, 3))), (2, 4, 1, 3))] == [(0, 4, 0, 3, {})]
+    whole = layer(Window(kernel=(3, 3)))
+    assert [*tile_parts(whole, (2, 4, 1, 3))] == [TilePart(rows=4, cols=3)]
+    third = [*tile_parts(whole, (2 * 8 + 2, 4, 1, 3))]
+    assert third == [TilePart(rows=4, cols=3)], "of the third image of a batch"
+
+
+def test_windows_of_several_images_are_parts_and_where_there_are_none_all_is_one():
+    windows = layer(
+        Window(kernel=(2, 2), pads=(1, 1, 0, 0)), {(y, x): {} for y in (1, 2) for x in (1, 2)}
+    )
+    found = [(p.image, p.y, p.rows) for p in tile_parts(windows, (8, 16, 1, 3))]
+    assert found == [(0, 0, 1), (0, 1, 7), (1, 0, 1), (1, 1, 7)]
+    plain = layer(None)
+    assert [*tile_parts(plain, (8, 16, 1, 3))] == [TilePart(rows=16, cols=3)]
 
 
 FINAL, GATE, MID = Side(), Side(broadcast=True), Side(before_pool=True)
 
 
 @pytest.mark.parametrize(("sides", "addresses"), [
-    ((FINAL,), {"res": 500 + 3 * 7 + 2}), ((GATE,), {}), ((MID,), {}), ((), {}),
-    ((MID, FINAL, FINAL), {"res@1": 600 + 3 * 7 + 2, "res@2": 700 + 3 * 7 + 2}),
+    ((FINAL,), {"res": (500 + 3 * 7 + 2, 8 * 7)}), ((GATE,), {}), ((MID,), {"res": (500, 9 * 6)}),
+    ((), {}),
+    ((MID, FINAL, FINAL), {
+        "res": (500, 9 * 6), "res@1": (600 + 3 * 7 + 2, 8 * 7), "res@2": (700 + 3 * 7 + 2, 8 * 7),
+    }),
 ])  # fmt: skip
-def test_a_part_begins_at_its_window_and_its_residuals(sides, addresses):
+@pytest.mark.parametrize("image", [0, 2])
+def test_a_part_begins_at_its_window_and_its_residuals(sides, addresses, image):
+    """addresses: of the first image, and what lies between images: rows behind or before a pool."""
     window = Window(kernel=(4, 5), strides=(2, 3))
-    common = {"res": 500, "res@1": 600, "res@2": 700}
-    found = sub_rectangle(layer(window, (), sides), common, (0, 0, -1, 0, 0, 11), 3, 2, 7)
+    common = {"res": 500, "res@1": 600, "res@2": 700, "in_rows": 9, "in_cols": 6}
+    part = TilePart(image=image, y=3, rows=1, x=2, cols=1)
+    found = sub_rectangle(layer(window, (), sides), common, (0, 0, -1, 0, 0, 11), part, 7)
     registers = {"stride_y": 2, "stride_x": 3, "win_rows": 4, "win_cols": 5}
-    assert found == {**registers, "origin_y": 5, "origin_x": 17, **addresses}
+    own = {name: first + image * apart for name, (first, apart) in addresses.items()}
+    assert found == {**registers, "origin_y": 5, "origin_x": 17, **own}

@@ -52,20 +52,20 @@ def test_a_tile_lands_at_its_rows_columns_and_channels():
     capture = captured(tiled((1, 3, 0, 0, 1)), made)
     expected = np.zeros((1, CHANNELS, ROWS, COLS), np.int8)
     expected[0, 8:12, 1:4:2, 4:6] = made.values[0].transpose(2, 0, 1)[:4]  # channels 12..15: none
-    assert np.array_equal(capture.tensors["conv"], expected)
+    assert np.array_equal(capture.tensors["conv"][0], expected)
     assert np.array_equal(capture.masks["conv"], expected != 0)
 
 
 def test_several_blocks_follow_each_other():
     made = values([0], [0], 2)
-    found = captured(tiled((4, 5, 0, 0, 0)), made).tensors["conv"]
+    found = captured(tiled((4, 5, 0, 0, 0)), made).tensors["conv"][0]
     assert np.array_equal(found[0, :, 4, 5], made.values.reshape(-1)[:CHANNELS])
 
 
 def test_positions_outside_the_tensor_are_dropped():
     """A halo may reach beyond the last row or before the first."""
     made = values([0, 1, 2], [0], 1)
-    found = captured(tiled((-1, 5, 0, 0, 0)), made).tensors["conv"]
+    found = captured(tiled((-1, 5, 0, 0, 0)), made).tensors["conv"][0]
     assert np.array_equal(
         found[0, 0, :, 5], [made.values[0, 1, 0, 0], made.values[0, 2, 0, 0], 0, 0, 0]
     )
@@ -74,7 +74,7 @@ def test_positions_outside_the_tensor_are_dropped():
 def test_a_tile_of_absent_positions_shows_nothing():
     """Every window of a crafted program may lie in the padding."""
     capture = captured(tiled((0, 0, 0, 0, 0)), values([], [0, 1], 1))
-    assert not capture.tensors["conv"].any()
+    assert not capture.tensors["conv"][0].any()
     assert not capture.masks["conv"].any()
 
 
@@ -107,7 +107,7 @@ def test_the_writer_of_an_element_is_the_instruction_whose_tile_covers_it():
 def test_channels_with_holes_between_come_from_their_lanes():
     made = values([0], [0], 2)
     pieces = ((2, 4), (8, 8))  # lanes 2..5 of the first block, all of the second
-    found = captured(tiled((4, 5, 0, 0, 0), pieces=pieces), made).tensors["conv"]
+    found = captured(tiled((4, 5, 0, 0, 0), pieces=pieces), made).tensors["conv"][0]
     assert np.array_equal(found[0, :, 4, 5], [3, 4, 5, 6, *range(9, 17)])
 
 
@@ -116,7 +116,7 @@ def test_pixels_of_a_word_are_neighbouring_columns():
     packed = tiled((2, 1, 0, 0, 0), channels=3, pieces=((1, 3),), px=2)
     capture = captured(packed, made)
     words = made.values[0, 0].reshape(4, 4)  # columns of four lanes each
-    assert np.array_equal(capture.tensors["conv"][0, :, 2, 1:5], words[:, 1:4].T)
+    assert np.array_equal(capture.tensors["conv"][0][0, :, 2, 1:5], words[:, 1:4].T)
     assert capture.masks["conv"].sum() == 3 * 4
 
 

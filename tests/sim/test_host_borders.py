@@ -44,7 +44,9 @@ def moved(monkeypatch):
     monkeypatch.setattr(
         engine, "write_tensor", lambda w, t, v: written.update([t.name]) or write(w, t, v)
     )
-    monkeypatch.setattr(engine, "read_tensor", lambda w, t: read.update([t.name]) or look(w, t))
+    monkeypatch.setattr(
+        engine, "read_tensor", lambda w, t, n: read.update([t.name]) or look(w, t, n)
+    )
     return written, read
 
 

@@ -130,6 +130,7 @@ def _numbers(program: Tree) -> str:
     moved, bound = found["dram_bytes_read"] + found["dram_bytes_written"], found["dram_bound_bytes"]
     numbers = {
         "time": f"{found['milliseconds']:,.3f} ms",
+        "images per second": f"{found['images_per_second']:,.1f}",
         "MAC efficiency": f"{100 * found['mac_efficiency']:.1f} %",
         "DRAM traffic": f"{moved / 1e6:,.2f} MB",
         "of the bound": f"× {moved / bound:.2f}" if bound else "unknown",

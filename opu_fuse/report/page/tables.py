@@ -125,6 +125,8 @@ def _by_first(program: Tree) -> Iterator[tuple[str, int]]:
 
 _SUMMARY = (
     ("time", "milliseconds", "{:,.3f} ms"),
+    ("images run together", "batch", "{:,}"),
+    ("images per second", "images_per_second", "{:,.1f}"),
     ("cycles", "cycles", "{:,}"),
     ("MAC efficiency", "mac_efficiency", "{:.1%}"),
     ("multiply-adds", "macs", "{:,}"),
