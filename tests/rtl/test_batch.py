@@ -1,0 +1,63 @@
+"""Several images together on the RTL: the bits of single ones, in the cycles that were told."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from opu_fuse.frontend.prepare import prepare
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import Options, Program, compile_prepared
+from opu_fuse.sim.ports import noise
+from opu_fuse.zoo.builder import Net
+from tests.networks.test_batch import prepared
+from tests.rtl.session import hold_bits
+
+pytestmark = [pytest.mark.rtl, pytest.mark.filterwarnings("ignore:no calibration data")]
+
+
+def classifier(channels, hidden, classes):
+    """The end of VGG-16: three dense layers behind a map of 7x7 pixels."""
+    net = Net("classifier", seed=0)
+    x = net.flatten(net.input("x", (1, channels, 7, 7)), "flatten")
+    for name in ("fc6", "fc7"):
+        x = net.relu(net.dense(x, name, out=hidden), f"{name}.relu")
+    return prepare(net.finish(net.dense(x, "fc8", out=classes)))
+
+
+def hold(model, machine, images, execute):
+    """Bits of single images and of the functional engine, cycles of the cycle engine. execute: runs
+    a program on the RTL.
+    """
+    hw, options = load_hw(machine), Options(reuse_memory=False)
+    one, several = (
+        Program(bundle=compile_prepared(model, hw, replace(options, batch=n)).bundle, hw=hw)
+        for n in (1, images)
+    )
+    inputs = noise(several.bundle)
+    found = execute(several, inputs)
+    assert found.counters["cycles"] == several.run(engine="cycle").counters["cycles"]
+    hold_bits(several.bundle, several.run(inputs, capture=True), found)
+    alone = one.run(inputs).outputs
+    assert all(np.array_equal(found.outputs[name], array) for name, array in alone.items())
+
+
+@pytest.mark.parametrize(("name", "machine"), [("windows", "opu-tiny"), ("kept", "opu-light")])
+def test_a_batch_on_rtl_has_the_bits_of_single_images(name, machine, rtl):
+    session = rtl(load_hw(machine))
+    hold(prepared(name), machine, 3, lambda program, x: session.run(program.bundle, x))
+
+
+def test_dense_layers_of_a_batch_on_rtl(rtl):
+    """Of VGG-16's three a hundredth of the weights; whole, in the nightly run."""
+    session = rtl(load_hw("opu-1024"))
+    model = classifier(64, 320, 100)
+    hold(model, "opu-1024", 8, lambda program, x: session.run(program.bundle, x))
+
+
+@pytest.mark.nightly
+def test_the_dense_layers_of_vgg16_in_a_batch_of_eight_on_rtl():
+    def execute(program, inputs):
+        return program.run(inputs, engine="rtl", capture=True)
+
+    hold(classifier(512, 4096, 1000), "opu-1024", 8, execute)
