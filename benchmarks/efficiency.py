@@ -4,7 +4,8 @@
     [--bytes-per-cycle 64] [--batch 8]
 
 Efficiency: MACs of Conv and Gemm ÷ (MAC units × cycles from start to done, summed over segments),
-of one image, or of so many that run together; bytes are those of one image. The bound of the DRAM column moves every group's maps and constants once, without padding.
+of one image, or of so many that run together; bytes are those of one image. The bound of the DRAM
+column moves every group's maps and constants once, without padding.
 --groups adds a table per network: what each group's engines did, and which was busy longest.
 Exits with 1 when a network stays under its bar.
 """

@@ -14,7 +14,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, Program, compile_prepared
 from opu_fuse.zoo import efficientnet
 from opu_fuse.zoo.builder import Net
-from tests.bundle.kept_programs import BATCH, kept
+from tests.bundle.kept_programs import VERSIONS, kept
 from tests.networks.test_machines import MACHINES, MODELS, prepared
 from tests.networks.test_transposed import FORMS, network
 from tests.rtl.machines import write_machine
@@ -69,7 +69,7 @@ def test_a_transposed_convolution_on_rtl_has_the_functional_engines_bits(form, m
     hold_prepared(prepare(network(rng, FORMS[form])), rtl(load_hw(machine)), rng)
 
 
-@pytest.mark.parametrize("version", BATCH)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_kept_program_file_runs_on_rtl_as_it_was_meant(version, rtl):
     """Of every schema version that is read: tests/bundle/kept_programs.py."""
     program, inputs, outputs = kept(version)
