@@ -288,11 +288,14 @@ def require_batch(dfg: Dfg, images: int) -> None:
             f"a program runs 1 to {MOST_IMAGES} images together",
             "run the program several times, each time with as many as it takes",
         )
-    for node in () if images == 1 else (dfg[i] for i in dfg.inputs):
-        if not node.shape or node.shape[0] != 1:
+    for i, border in () if images == 1 else zip(dfg.inputs, dfg.entries, strict=True):
+        name, shape = dfg[i].value, dfg[i].shape
+        if border is not None:  # the user's, which may be another
+            name, shape = border.name, border.type.shape or ()
+        if not shape or shape[0] != 1:
             raise UserError(
-                f"input {node.value!r}",
-                f"has shape {list(node.shape)}, whose first size is not that of a single image",
+                f"input {name!r}",
+                f"has shape {list(shape)}, whose first size is not that of a single image",
                 "export the model for one image (1 in front of all inputs), or leave out --batch",
             )
 

@@ -18,6 +18,7 @@ from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.hw.load import find_spec, load_hw, load_hw_text
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.yamltree import parse_tree
+from opu_fuse.layout.batch import MOST_IMAGES
 from opu_fuse.sim.files import file_errors, read_text
 from opu_fuse.sweeping.source import source_digest
 
@@ -77,14 +78,18 @@ class MemoryAxes:
     latency: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
 
 
+_Images = Annotated[int, Field(ge=1, le=MOST_IMAGES)]
+
+
 @checked(frozen=True, kw_only=True, config=_CONFIG)
 class SweepFile:
-    """The schema of SWEEP.yaml."""
+    """The schema of SWEEP.yaml. batches: images that a program runs together."""
 
     models: Annotated[tuple[str | ModelEntry, ...], Field(min_length=1)]
     specs: Annotated[tuple[str | SpecEntry, ...], Field(min_length=1)]
     strategies: Annotated[tuple[StrategyName, ...], Field(min_length=1)] = (DEFAULT_STRATEGY,)
     scales: Annotated[tuple[Literal["pow2", "free"], ...], Field(min_length=1)] = ("pow2",)
+    batches: Annotated[tuple[_Images, ...], Field(min_length=1)] = (1,)
     memory: MemoryAxes = field(default_factory=MemoryAxes)
 
 
@@ -158,6 +163,7 @@ class Task:
     strategy: str
     scales: str
     settings: tuple[Setting, ...]
+    batch: int = 1
 
     @property
     def model_key(self) -> str:
@@ -165,7 +171,7 @@ class Task:
 
     def points(self) -> dict[str, Setting]:
         """Key of every point. Equal content has equal keys, whatever the file is called."""
-        about = _hash(source_digest(), self.model_key, self.machine.text, self.strategy)
+        about = _hash(source_digest(), self.model_key, self.machine.text, self.strategy, self.batch)
         return {_hash(about, *setting): setting for setting in self.settings}
 
 
@@ -205,14 +211,15 @@ def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:
     settings = tuple(
         itertools.product(memory.bytes_per_cycle or (None,), memory.latency or (None,))
     )
-    axes = (models, plan.scales, plan.strategies, machines)
-    for model, scales, strategy, machine in itertools.product(*axes):
+    axes = (models, plan.scales, plan.strategies, plan.batches, machines)
+    for model, scales, strategy, batch, machine in itertools.product(*axes):
         yield Task(
             model=model,
             machine=machine,
             strategy=strategy.value,
             scales=scales,
             settings=settings,
+            batch=batch,
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 
 from opu_fuse import zoo
-from opu_fuse.bundle.facts import mac_efficiency, total_macs
+from opu_fuse.bundle.facts import images_per_second, mac_efficiency, total_macs
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.load import parse_model
 from opu_fuse.frontend.prepare import Prepared
@@ -71,20 +71,22 @@ def points(task: Task, settings: Sequence[Setting], model: bytes | str) -> list[
         hw = task.machine.spec()
         require_machine(hw, task.scales)
         prepared = _prepared(model, task.strategy)
-        bundle = compile_prepared(prepared, hw, Options(strategy=task.strategy)).bundle
+        options = Options(strategy=task.strategy, batch=task.batch)
+        bundle = compile_prepared(prepared, hw, options).bundle
     except UserError as error:
         return [failed(str(error))] * len(settings)
     macs, host = total_macs(bundle), host_summary(bundle)
     rows = []
     for bytes_per_cycle, latency in settings:
-        options = MemoryOptions(bytes_per_cycle=bytes_per_cycle, latency=latency)
-        found = run_cycle(bundle, hw, options).counters
+        memory = MemoryOptions(bytes_per_cycle=bytes_per_cycle, latency=latency)
+        found = run_cycle(bundle, hw, memory).counters
         cycles = found.get("cycles", 0)
         rows.append(
             {
                 "error": None,
                 "cycles": cycles,
                 "milliseconds": cycles / hw.clock_mhz / 1000,
+                "images_per_second": images_per_second(bundle, hw.clock_mhz, cycles),
                 "mac_efficiency": mac_efficiency(hw.macs, macs, cycles),
                 "macs": macs,
                 "dram_bytes": found.get("dram_bytes_read", 0) + found.get("dram_bytes_written", 0),
@@ -117,6 +119,7 @@ def described(task: Task, key: str, setting: Setting) -> Row:
         "set": json.dumps(task.machine.values) if task.machine.values else "",
         "strategy": task.strategy,
         "scales": task.scales,
+        "batch": task.batch,
         "bytes_per_cycle": bytes_per_cycle,
         "latency": latency,
     }

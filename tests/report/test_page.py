@@ -203,7 +203,7 @@ def test_the_page_of_a_sweep_joins_what_no_other_point_beats(opened, tmp_path, r
     rows = [
         {name: float(rng.integers(1, 40)) for name in figures}
         | {"model": model, "spec": "s", "set": "", "strategy": "matched", "scales": "pow2"}
-        | {"latency": None, "error": None}
+        | {"batch": 1, "latency": None, "error": None}
         for model in ("a", "b")
         for _ in range(60)
     ]

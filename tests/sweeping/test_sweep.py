@@ -82,6 +82,18 @@ def test_rows_are_those_of_single_compilations(rows):
         assert row["groups"] == len(program.bundle.groups)
 
 
+def test_images_run_together_are_an_axis(cluster):
+    plan = {"models": ["tiny_odd"], "specs": ["opu-tiny"], "batches": [1, 3]}
+    found = opu_fuse.sweep(plan, cluster=cluster[0].scheduler_address)
+    hw = load_hw("opu-tiny")
+    assert list(found["batch"]) == [1, 3]
+    for _, row in found.iterrows():
+        program = opu_fuse.compile(zoo.build("tiny_odd"), hw, batch=int(row["batch"]))
+        assert row["cycles"] == program.run(engine="cycle").counters["cycles"]
+        images = row["batch"] * hw.clock_mhz * 1e6 / row["cycles"]
+        assert row["images_per_second"] == pytest.approx(images)
+
+
 def test_what_fails_is_a_row_with_its_message(rows):
     failed = rows[0][rows[0]["error"].notna()]
     assert len(failed) == 2 * 2 * 2
@@ -253,6 +265,7 @@ def test_ranges_lists_and_single_values_span_their_product():
         ({"specs": [{"base": "opu-tiny"}]}, r"specs\.0\.base: there is no such key"),
         ({"models": [{"model": 5}]}, r"models\.0\.model: Input should be a valid string"),
         ({"scales": ["pow3"]}, "scales.0: "),
+        ({"batches": [0]}, "batches.0: "),
     ],
 )
 def test_a_plan_that_says_nothing_sensible_is_refused_before_anything_runs(change, message):

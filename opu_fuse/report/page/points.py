@@ -19,6 +19,7 @@ Point = Mapping[str, Any]
 
 FIGURES = {
     "milliseconds": "time, ms",
+    "images_per_second": "images per second",
     "on_chip_bytes": "on-chip memory, bytes",
     "mac_units": "MAC units",
     "dram_bytes": "DRAM traffic, bytes",
@@ -27,9 +28,9 @@ FIGURES = {
     "xc7_lut": "LUTs of a 7-series device",
     "ecp5_lut": "LUTs of an ECP5",
 }
-MORE_IS_BETTER = frozenset({"mac_efficiency"})
+MORE_IS_BETTER = frozenset({"mac_efficiency", "images_per_second"})
 """Of all others less."""
-_SHOWN = ("model", "spec", "set", "strategy", "scales", "bytes_per_cycle", "latency")
+_SHOWN = ("model", "spec", "set", "strategy", "scales", "batch", "bytes_per_cycle", "latency")
 
 
 def pareto(points: Sequence[Point], x: str, y: str) -> list[int]:
