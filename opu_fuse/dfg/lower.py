@@ -22,6 +22,7 @@ from opu_fuse.dfg.indexing import (
     elementwise_access,
     window_map,
 )
+from opu_fuse.dfg.nearest import repeats
 from opu_fuse.dfg.types import known_dims
 from opu_fuse.dfg.views import feature_shape, is_map
 from opu_fuse.model.composites import const_array
@@ -329,16 +330,12 @@ def _resize(node: ir.Node) -> Lowered | None:
     whole = source[:2] == target[:2] and all(
         t % s == 0 for s, t in zip(source, target, strict=True)
     )
-    corner = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
-    if not (nearest and whole) or corner not in {"asymmetric", "half_pixel"}:
-        return None
-    rounding = node.attributes.get_string("nearest_mode", "round_prefer_floor")
-    if corner == "asymmetric" and rounding != "floor":
-        return None
-    if corner == "half_pixel" and rounding not in {"round_prefer_floor", "round_prefer_ceil"}:
-        return None
     scale = (target[2] // source[2], target[3] // source[3])
-    if not _resizes_by(node, (1, 1, *scale)):
+    if not (nearest and whole and _resizes_by(node, (1, 1, *scale))):
+        return None
+    coordinates = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
+    rounding = node.attributes.get_string("nearest_mode", "round_prefer_floor")
+    if not all(repeats(source[i + 2], scale[i], coordinates, rounding) for i in range(2)):
         return None
     return Lowered(op="upsample", operands=(x,), access=(Access.FULL,), attrs={"scale": scale})
 

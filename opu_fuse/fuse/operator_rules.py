@@ -37,8 +37,8 @@ FORMS: Mapping[str, str] = {
     "GlobalAveragePool": _WINDOW,
     "Pad": "mode constant, four dimensions, constant pads that add something, batch left alone",
     "Concat": _KNOWN,
-    "Resize": "mode nearest, whole factors for rows and columns, and asymmetric coordinates with "
-    "floor or half_pixel ones with round_prefer",
+    "Resize": "mode nearest, whole factors for rows and columns, and coordinates and rounding by "
+    "which each pixel is repeated that many times",
     "Reshape": f"{_KNOWN}, each value staying in its channel and place, or all in one row",
 }
 """In which form machines know an ONNX operator: in words, what `dfg/lower.py` decides in code."""

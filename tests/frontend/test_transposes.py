@@ -194,3 +194,56 @@ def test_nothing_is_left_to_the_host(onnx_text: Text):
     )
     assert partition.host == ()
     assert [border is not None for border in dfg.entries] == [True]  # the first Transpose
+
+
+ROWS = {
+    "by a MatMul": "[f] f = Flatten (e) [m] y = MatMul (f, rows)",
+    "by a Gemm": "[f] f = Reshape (e, row) [m] y = Gemm <transB = 1> (f, columns, o)",
+    "by a Gemm, read by another as well": (
+        "[f] f = Flatten (e) [m] g = MatMul (f, rows) [q] q = Softmax (f) [s] r = MatMul (q, rows) "
+        "[a] y = Add (g, r)"
+    ),
+}
+ROW_WEIGHTS = {"rows": normal(210, 5), "columns": normal(5, 210), "row": np.array([1, 210])}
+
+
+def row_graph(text: Text, nodes: str, **more: np.ndarray) -> onnx.ModelProto:
+    data = {**WEIGHTS, **ROW_WEIGHTS, **more}
+    used = {k: v for k, v in data.items() if any(f"{s}{k}" in nodes for s in " (")}
+    return text(f"g (float[1, 9, 8, 4] x) => (float[1, 5] y) {{ {nodes} }}", **used)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_weights_are_turned_where_a_map_becomes_a_row(
+    name: str, onnx_text: Text, canonical: Canonical
+):
+    model = canonical(row_graph(onnx_text, CONV + ROWS[name]))
+    left = [node.op_type for node in model.graph]
+    alone = "read by another" not in name
+    assert (left == ["Transpose", "Conv", "Reshape", "Gemm"]) == alone
+    assert left.count("Transpose") == (1 if alone else 2)
+
+
+def test_rounded_weights_are_turned_too(onnx_text: Text, absorbed: Absorbed):
+    """Each row of them has its scale; the fixture compares every rounded tensor."""
+    pair = "q{0} = QuantizeLinear ({0}, s, z) r{0} = DequantizeLinear (q{0}, s, z) "
+    nodes = (
+        "rw = DequantizeLinear (qw, t, z) rv = DequantizeLinear <axis = 1> (qv, u, v) "
+        + f"{pair.format('x')} [t] b = {FIRST} (rx) {pair.format('b')} [c] d = Conv (rb, rw) "
+        + f"{pair.format('d')} [l] e = {LAST} (rd) {pair.format('e')} [f] f = Flatten (re) "
+        + f"{pair.format('f')} [m] y0 = MatMul (rf, rv) "
+        + pair.format("y0").replace("ry0", "y")
+    )
+    rng = np.random.default_rng(2)
+    model = onnx_text(
+        f"g (float[1, 9, 8, 4] x) => (float[1, 5] y) {{ {nodes} }}",
+        qw=rng.integers(-50, 50, (5, 4, 3, 3)).astype(np.int8),
+        qv=rng.integers(-90, 90, (210, 5)).astype(np.int8),
+        s=np.float32(0.0625),
+        t=np.float32(0.0078125),
+        u=2.0 ** -np.arange(8, 13, dtype=np.float32),
+        v=np.zeros(5, np.int8),
+        z=np.int8(0),
+    )
+    left = [node.op_type for node in absorbed(model).graph]
+    assert left == ["Transpose", "Conv", "Reshape", "Gemm"]

@@ -3,6 +3,8 @@
 
 1. MatMul with a two-dimensional left side of one row.
 2. Gemm: W is transposed, alpha and beta are folded into W and the bias; the bias becomes [n].
+3. What reads a map with turned axes as a row, as behind a flatten with channels last: the columns
+   of W are turned, not the map.
 """
 
 from dataclasses import replace
@@ -11,12 +13,17 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import (
+    TENSOR_KEY,
     add_constant,
     constant,
+    detach,
+    is_standard,
+    merge_sources,
     operand,
     quant_of,
     real_constant,
     rewrite,
+    sole_reader,
     standard_nodes,
     static_shape,
 )
@@ -28,7 +35,8 @@ _CANONICAL = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1}
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed = [_gemm(model.graph, n) for n in standard_nodes(model.graph, "MatMul", "Gemm")]
+    nodes = list(standard_nodes(model.graph, "MatMul", "Gemm"))
+    changed = [_gemm(model.graph, n) or _turn_back(model.graph, n) for n in nodes]
     return any(changed)
 
 
@@ -62,6 +70,43 @@ def _gemm(graph: ir.Graph, node: ir.Node) -> bool:
         inputs.append(keep)
     rewrite(node, "Gemm", inputs, _CANONICAL)
     return True
+
+
+def _turn_back(graph: ir.Graph, node: ir.Node) -> bool:
+    """Case 3, of a Gemm in its final form."""
+    x, w = node.inputs[0], operand(node, 1)
+    weight = constant(w)
+    if w is None or weight is None or not is_standard(node, "Gemm"):
+        return False
+    view = _alone(x, "Reshape")
+    turned = None if view is None else view.inputs[0]
+    turn = _alone(turned, "Transpose")
+    source = None if turn is None else turn.inputs[0]
+    shape = static_shape(turned)
+    plain = node.attributes.get_int("transB", 0) and not node.attributes.get_int("transA", 0)
+    if x is None or view is None or turn is None or source is None or shape is None or not plain:
+        return False
+    rounded = {quant_of(v) for v in (x, turned, source) if v}
+    if len(rounded - {None}) > 1 or (rounded != {None} and quant_of(source) is None):
+        return False  # it would be rounded otherwise
+    order = turn.attributes.get_ints("perm", range(len(shape))[::-1])
+    back = [1 + int(axis) for axis in np.argsort(order)]
+    columns = weight.reshape(-1, *shape).transpose(0, *back).reshape(weight.shape)
+    name = f"{w.name}/turned"
+    node.replace_input_with(1, add_constant(graph, name, columns, quant_of(w)))
+    view.replace_input_with(0, source)
+    x.meta.pop(TENSOR_KEY, None)  # in another order than that one
+    merge_sources(view, [turn])
+    detach(turn)
+    return True
+
+
+def _alone(value: ir.Value | None, op_type: str) -> ir.Node | None:
+    """The node of this kind that makes a value which one node reads."""
+    node = None if value is None else value.producer()
+    if value is None or node is None or sole_reader(value) is None:
+        return None
+    return node if is_standard(node, op_type) else None
 
 
 def _bias(b: ir.Value | None, outputs: int) -> np.ndarray | None:

@@ -1,0 +1,37 @@
+"""Which pixels a Resize to the nearest one takes, by ONNX's definition."""
+
+import numpy as np
+
+_CLOSE = 1e-4
+"""Places so near to the middle between two pixels, not on it, float32 may put on either side."""
+
+
+def repeats(source: int, times: int, coordinates: str, rounding: str) -> bool:
+    """Whether each of `source` pixels in a row is taken `times` times, one after the other."""
+    count = source * times
+    x = np.arange(count, dtype=np.float64)
+    match coordinates:
+        case "asymmetric":
+            places = x / times
+        case "half_pixel" | "pytorch_half_pixel" if count > 1:
+            places = (x + 0.5) / times - 0.5
+        case "align_corners" if count > 1:
+            places = x * (source - 1) / (count - 1)
+        case _:
+            return False
+    middle = 0.5 if rounding.startswith("round") else 0.0
+    match rounding:
+        case "floor":
+            taken = np.floor(places)
+        case "ceil":
+            taken = np.ceil(places)
+        case "round_prefer_floor":
+            taken = np.ceil(places - middle)
+        case "round_prefer_ceil":
+            taken = np.floor(places + middle)
+        case _:
+            return False
+    off = np.abs(places - middle - np.rint(places - middle))
+    wanted = np.repeat(np.arange(source), times)
+    same = np.array_equal(np.clip(taken, 0, source - 1), wanted)
+    return same and bool(np.all((off == 0.0) | (off > _CLOSE)))
