@@ -14,10 +14,11 @@ from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.check import mistakes
 from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.dfg.build import build_dfg
+from opu_fuse.errors import UserError
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.load import load_hw
 from opu_fuse.loss import accuracy
-from opu_fuse.pipeline import Compilation, compile_model
+from opu_fuse.pipeline import Compilation, Options, compile_model
 from opu_fuse.report.json import inspect_json
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
@@ -162,6 +163,24 @@ def test_fully_quantised_models_begin_and_end_on_the_machine(kind: type[np.integ
     assert (given.dtype, given.shape) == (np.dtype(kind).name, (1, 9, 7, 3))
     assert (left.dtype, left.shape) == (np.dtype(kind).name, (1, 9, 7, 5))
     agrees(made.bundle)
+
+
+@pytest.mark.parametrize(
+    "name", ["an image with channels last", "lines", "channels that are pixels"]
+)
+def test_images_of_a_batch_are_turned_one_by_one(name: str, rng: np.random.Generator):
+    one, two = (compile_model(model(CASES[name]), HW, Options(batch=n)).bundle for n in (1, 2))
+    (port,) = two.inputs
+    inputs = {"x": rng.normal(size=(2, *port.shape[1:])).astype(np.float32)}
+    expected, got = run(one, HW, inputs), run(two, HW, inputs, capture=True)
+    np.testing.assert_array_equal(got.outputs["y"], expected.outputs["y"])
+    assert check(two, inputs, got).passed
+
+
+def test_an_input_without_an_axis_of_images_makes_no_batch():
+    text = CASES["a list of pixels given, and a row of numbers"]
+    with pytest.raises(UserError, match=r"input 'x'.*\[63, 3\]"):
+        compile_model(model(text), HW, Options(batch=2))
 
 
 STAY: dict[str, str] = {
