@@ -9,7 +9,9 @@ import pytest
 
 from opu_fuse import zoo
 from opu_fuse.bundle import file as program_file
+from opu_fuse.bundle.image import read_tensor, write_tensor
 from opu_fuse.bundle.program import OLDEST_SCHEMA, SCHEMA_VERSION
+from opu_fuse.cosim.expected import _element
 from opu_fuse.cost.tiles import images_of, mid_tile
 from opu_fuse.cost.tiling import Fit, candidates
 from opu_fuse.errors import ProgramError, UserError
@@ -227,6 +229,18 @@ def _tiles(bundle):
     retired = run(bundle, load_hw("opu-tiny"), noise(bundle)).trace
     posts = sorted(r.instruction for r in retired if r.engine == "post")
     return dict(zip(posts, segment.tiles, strict=True))
+
+
+def test_a_wrong_byte_of_a_bench_is_told_with_its_image():
+    hw = load_hw("opu-tiny")
+    _, two = programs("windows", hw, 2)
+    window = np.zeros(two.window_bytes, np.uint8)
+    tensor = next(t for t in two.tensors if t.shape == (1, 5, 12, 10))
+    value = np.zeros((2, *tensor.shape), np.int8)
+    value[1, 0, 3, 11, 9] = 1
+    write_tensor(window, tensor, value)
+    assert _element(tensor, int(np.flatnonzero(window)[0]), 2) == (1, 3, 11, 9)
+    assert np.array_equal(read_tensor(window, tensor, 2), value)
 
 
 @pytest.mark.parametrize("images", [0, -1, MOST_IMAGES + 1])
