@@ -21,7 +21,7 @@ from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
-from opu_fuse.schedule.tensors import TensorUse
+from opu_fuse.schedule.tensors import TensorUse, require_countable
 from opu_fuse.schedule.tiling import PlannedLayer, Tiling
 
 HASH_HALF = 22
@@ -99,6 +99,7 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     """Places in memory and instructions. reuse_memory=False: every map is stored, at a place of its
     own. Raises DoesNotFit when the window exceeds the DRAM.
     """
+    require_countable(dfg, tiling.uses)
     constants = tiling.constants_bytes
     units = _units(dfg, tiling, hw, store_all=not reuse_memory)
     on_chip = {

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import follow_views, values_read
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import DataLayout, Place
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.order import SegmentSteps
 
 BEFORE = -1
+_MOST_WORDS = REGISTER[Engine.LOAD, "block_pitch"].highest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +69,15 @@ def tensor_uses(
         )
         for node in sorted(machine)
     }
+
+
+def require_countable(dfg: Dfg, uses: Mapping[int, TensorUse]) -> None:
+    """DoesNotFit for a map whose channel blocks lie further apart than an instruction can say."""
+    for node, use in uses.items():
+        words = use.place.layout.block_words
+        if words > _MOST_WORDS:
+            raise DoesNotFit(
+                dfg[node].name or dfg[node].value,
+                f"a channel block of its map has {words} words, instructions count {_MOST_WORDS}",
+                "run fewer images together (--batch), or smaller ones",
+            )

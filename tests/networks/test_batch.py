@@ -263,6 +263,14 @@ def test_a_batch_that_exceeds_the_memory_is_refused_in_one_line():
         compile_prepared(prepared("windows"), small, Options(batch=64))
 
 
+def test_a_batch_that_no_instruction_can_address_is_refused_in_one_line():
+    net = Net("large", seed=0)
+    x = net.conv(net.input("x", (1, 8, 256, 256)), "first", out=8, kernel=1)
+    model = net.finish(net.global_average_pool(x, "average"))
+    with pytest.raises(UserError, match="4259840 words, instructions count 4194303; run fewer"):
+        compile_model(model, load_hw("opu-tiny"), Options(batch=65))
+
+
 def test_inputs_of_a_batch_are_checked_as_those_of_one_image():
     hw = load_hw("opu-tiny")
     _, two = programs("windows", hw, 2)

@@ -44,3 +44,16 @@ def test_a_small_network_takes_about_the_cycles_that_are_predicted(case):
     """Joined maps, maps made block by block, a start that counts: each alone is worth more."""
     found = measure(case)
     assert found.predicted == pytest.approx(found.cycles, rel=0.02)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("case", "efficiency", "traffic"),
+    [("vgg16:opu-1024", 98.0, 0.5), ("resnet50:opu-1024", 97.5, 0.85)],
+)
+def test_eight_images_together_keep_the_array_busy_and_share_weights(case, efficiency, traffic):
+    """traffic: for one image, by each operand and result of a group once."""
+    measured = measure(case, batch=8)
+    assert measured.efficiency > efficiency
+    assert measured.dram_bytes <= traffic * measured.bound_bytes
+    assert measured.predicted == pytest.approx(measured.cycles, rel=BAR)
