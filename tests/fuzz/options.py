@@ -85,6 +85,7 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Draw | None]]] = {
         {
             "--hw": _word,
             "-o": _place,
+            "--batch": _number,
             "--strategy": _word,
             "--calibration": _place,
             "--scales": _word,
