@@ -1,7 +1,8 @@
 """Trained networks of other people: how they run on two machines, and what rounding costs.
 
     pip install 'opu-fuse[models,tflite]'
-    python benchmarks/real_models.py [--only NAME ...] [--json FILE] [--packages FOLDER] [--rtl]
+    pip install --no-deps --target FOLDER 'mediapipe>=0.10.21,<0.10.30'  # it wants numpy 1
+    python benchmarks/real_models.py --packages FOLDER [--only NAME ...] [--json FILE] [--rtl]
 
 Two tables. Of each network and machine: host segments and operators on the host, the share of the
 model's multiplications that the machine does, MAC efficiency on the cycle engine, and --check on
@@ -179,7 +180,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="*", metavar="NAME", choices=[*NETWORKS, "digits"])
-    parser.add_argument("--packages", type=Path, help="where they lie, if not installed")
+    parser.add_argument("--packages", type=Path, help="where they lie if not installed")
     parser.add_argument("--rtl", action="store_true", help="run them on the RTL, too")
     parser.add_argument("--json", type=Path, help="add what was measured to this file")
     args = parser.parse_args()
@@ -232,7 +233,8 @@ def _samples(name: str, packages: Path | None) -> tuple[onnx.ModelProto, list[Sa
     model = onnx.ModelProto.FromString(to_onnx(data, str(path)) if is_tflite(data) else data)
     constants = {t.name for t in model.graph.initializer}
     (entry,) = (v.name for v in model.graph.input if v.name not in constants)
-    folder = packages or _file("skimage/data", None).parent.parent
+    pictures = _file("skimage/data", None)
+    folder = pictures.parent.parent if pictures.exists() else packages or Path()
     rng, last = np.random.default_rng(1), network.shape[3] in {1, 3}
     found = []
     for _ in range(count):
@@ -244,14 +246,14 @@ def _samples(name: str, packages: Path | None) -> tuple[onnx.ModelProto, list[Sa
 
 def _file(name: str, packages: Path | None) -> Path:
     if packages is not None:
-        return next(
-            (p for p in sorted(packages.rglob(Path(name).name)) if p.match(name)), packages / name
-        )
+        here = (p for p in sorted(packages.rglob(Path(name).name)) if p.match(name))
+        if (found := next(here, None)) is not None:
+            return found
     package, _, rest = name.partition("/")
     spec = importlib.util.find_spec(package)
     folders = [] if spec is None else spec.submodule_search_locations or []
-    found = [Path(folder) / rest for folder in folders]
-    return next((p for p in found if p.exists()), Path(name))
+    installed = [Path(folder) / rest for folder in folders]
+    return next((p for p in installed if p.exists()), Path(name))
 
 
 def _of_shape(model: onnx.ModelProto, sample: Sample) -> onnx.ModelProto:
