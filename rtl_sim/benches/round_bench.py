@@ -25,6 +25,7 @@ async def rounds(dut, value, shift, zero, lo, hi):
     dut.value_i.value = value
     dut.shift_i.value = shift
     dut.zero_i.value, dut.lo_i.value, dut.hi_i.value = zero, lo, hi
+    dut.floor_i.value, dut.ceiling_i.value = zero - lo, hi - zero
     await FallingEdge(dut.clk_i)
     expected = int(clamp8(rne_shift(np.array(value), shift) + zero, lo, hi))
     got = dut.result_o.value.to_signed()

@@ -99,7 +99,8 @@ module opu_walk_proof #(
       assert (owed_q == (dut.cur_valid_q ? dut.cur_left_q : '0));
       if (dut.cur_valid_q) begin
         assert (dut.cur_left_q != '0 && cur_end <= window);
-        assert (dut.long_q == (dut.cur_left_q >> 9 != '0));
+        assert (dut.reach_q.exceeds == (dut.cur_left_q > 48'(dut.cap_q)));
+        assert (dut.reach_q.fills == (dut.cur_left_q >= 48'(dut.cap_q)));
         if (dut.active_q && !dut.cur_last_q) assert (dut.continues_q == (dut.run_at_q == cur_end[47:0]));
         assert (32'(dut.cap_q) == (32'(to_page) < MAX_BURST ? 32'(to_page) : MAX_BURST));
         assert (dut.cur_last_q || dut.active_q);

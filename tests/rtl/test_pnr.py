@@ -5,6 +5,7 @@ import pytest
 from opu_fuse.errors import RunError
 from opu_fuse.hw.load import load_hw
 from rtl_sim import pnr
+from rtl_sim.netlist import distinct_modules
 
 pytestmark = pytest.mark.rtl
 TINY = load_hw("opu-tiny")
@@ -30,6 +31,56 @@ def test_wrapper_feeds_all_inputs_and_takes_all_outputs():
     assert "reg [8:0] captured" in text
 
 
+MACHINE = r"""
+module \opu_top
+  cell \opu_queue$opu_top.u_a \u_a
+  end
+  cell \opu_queue$opu_top.u_b \u_b
+  end
+end
+module \opu_queue$opu_top.u_a
+  wire width 4 input 1 \deep
+  cell \opu_ram$opu_top.u_a.u_ram \u_ram
+  end
+end
+module \opu_ram$opu_top.u_a.u_ram
+  wire width 64 input 1 \bits
+end
+module \opu_queue$opu_top.u_b
+  wire input 1 \d
+end
+"""
+
+
+def test_module_has_the_parameters_of_the_machine():
+    modules = distinct_modules(MACHINE)
+    largest, named = (pnr.find_module(modules, name) for name in ("opu_queue", "u_b"))
+    assert (largest.paths, named.paths) == (("opu_top.u_a",), ("opu_top.u_b",))
+    text = pnr._inside(modules, largest)
+    assert text.count("module") == 2
+    assert r"\bits" in text
+    assert f"{largest.name} dut" in pnr._wrapper(text, largest.name)
+    with pytest.raises(RunError, match=r"no module opu_walk.*opu_queue, opu_ram, opu_top"):
+        pnr.find_module(modules, "opu_walk")
+
+
+def test_long_ways_are_told_by_the_module_where_they_end():
+    def net(event, *ends):
+        found = [{"cell": c, "delay": [1.0, d], "event": "posedge $clk"} for c, d in ends]
+        return {"event": event, "endpoints": found}
+
+    report = {
+        "fmax": {},
+        "detailed_net_timings": [
+            net("posedge $clk", ("dut.u_a.x_TRELLIS_FF_Q", 9.0), ("dut.u_b.y_TRELLIS_FF_Q", 9.5)),
+            net("posedge $clk", ("dut.u_a.x_TRELLIS_FF_Q", 9.7), ("dut.u_c.z_TRELLIS_FF_Q", 8.0)),
+            net("posedge $clk", ("dut.u_a.w_TRELLIS_FF_Q", 10.0)),
+            net("<async>", ("dut.u_c.z_TRELLIS_FF_Q", 12.0)),
+        ],
+    }
+    assert pnr._shortened(report) == {"fmax": {}, "ends": [("u_a", 10.0, 2), ("u_b", 9.5, 1)]}
+
+
 def test_path_of_a_report_is_told_instance_by_instance():
     def step(kind, delay, cell):
         return {"type": kind, "delay": delay, "from": {"cell": "x"}, "to": {"cell": cell}}
@@ -37,6 +88,7 @@ def test_path_of_a_report_is_told_instance_by_instance():
     report = {
         "fmax": {"$clk": {"achieved": 87.5, "constraint": 150.0}},
         "utilization": {"MULT18X18D": {"used": 3, "available": 156}},
+        "ends": [["u_a", 9.0, 2]],
         "critical_paths": [
             {"from": "<async>", "to": "posedge $clk", "path": [step("logic", 9.0, "dut.u_no.z")]},
             {
@@ -55,6 +107,7 @@ def test_path_of_a_report_is_told_instance_by_instance():
     assert found.mhz == 87.5
     assert found.used == {"MULT18X18D": (3, 156)}
     assert found.path == (("u_a", 0.5, 0.0), ("u_a.u_b", 1.25, 1.0), ("top", 0.25, 0.0))
+    assert found.ends == (("u_a", 9.0, 2),)
 
 
 def test_without_the_tool_it_says_what_to_install(monkeypatch):

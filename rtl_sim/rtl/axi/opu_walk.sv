@@ -147,7 +147,6 @@ module opu_walk #(
   // ---- the stretch being cut: grows by runs that continue it, shrinks by bursts --------------------------------------------
   logic cur_valid_q, cur_valid_d, cur_last_q, cur_last_d;
   beats_t cur_at_q, cur_at_d, cur_left_q, cur_left_d, grown, rest;
-  logic long_q, long_d;  // bits of cur_left_q above those of a burst
   logic [PC_BITS-1:0] cur_pc_q;
 
   // The longest burst that may begin at a beat: to the end of its page.
@@ -156,23 +155,35 @@ module opu_walk #(
     longest_at = (32'(to_page) > LONGEST) ? 9'(LONGEST) : 9'(to_page);
   endfunction
 
-  // Caps of the stretch and of its rest are there before it is known whether a burst goes and what is left.
-  logic [8:0] cap_q, cap_d, piece;
+  // Caps of the stretch and of its rest, and how far they reach, are there before it is known whether a burst goes and what is left.
+  logic [8:0] cap_q, cap_d, rest_cap, run_cap, piece;
   beats_t rest_at;
   assign rest_at = cur_at_q + BEAT_BITS'(cap_q);
-  logic continues_q, continues, finished, cut, run_offered, exceeds;
+  assign rest_cap = longest_at(rest_at[PAGE_LOG2-1:0]);
+  assign run_cap = longest_at(run_at_q[PAGE_LOG2-1:0]);
+
+  typedef struct packed {
+    logic exceeds;  // the stretch is longer than its cap
+    logic fills;    // at least as long
+  } reach_t;
+  function automatic reach_t reach(beats_t left, logic [8:0] cap);
+    automatic logic long = left[BEAT_BITS-1:9] != '0;
+    reach = '{exceeds: long || left[8:0] > cap, fills: long || left[8:0] >= cap};
+  endfunction
+  reach_t reach_q, reach_d;
+
+  logic continues_q, continues, finished, cut, run_offered;
   assign grown = cur_left_q + run_beats_q;
   assign rest = cur_left_q - BEAT_BITS'(cap_q);
-  assign exceeds = long_q || cur_left_q[8:0] > cap_q;
-  assign piece = exceeds ? cap_q : cur_left_q[8:0];
+  assign piece = reach_q.exceeds ? cap_q : cur_left_q[8:0];
 
   assign run_offered = active_q && fits;
   assign continues = run_offered && !cur_last_q && continues_q;
   assign burst_valid_o = cur_valid_q && !halt_i
-      && (exceeds || cur_left_q[8:0] == cap_q || cur_last_q || (run_offered && !continues));
+      && (reach_q.fills || cur_last_q || (run_offered && !continues));
   assign burst_addr_o = window_base_i + ADDRESS_BITS'({cur_at_q, {BUS_LOG2{1'b0}}});
   assign burst_beats_o = piece;
-  assign finished = !exceeds;
+  assign finished = !reach_q.exceeds;
   assign burst_last_o = cur_last_q && finished;
   assign burst_pc_o = cur_pc_q;
   assign cut = burst_valid_o && burst_ready_i;
@@ -185,25 +196,25 @@ module opu_walk #(
     cur_at_d = cur_at_q;
     cur_left_d = cur_left_q;
     cap_d = cap_q;
-    long_d = long_q;
+    reach_d = reach_q;
     if (cut) begin
       cur_valid_d = !finished;
       cur_at_d = rest_at;
       cur_left_d = rest;
-      long_d = rest[BEAT_BITS-1:9] != '0;
-      cap_d = longest_at(rest_at[PAGE_LOG2-1:0]);
+      cap_d = rest_cap;
+      reach_d = reach(rest, rest_cap);
     end
     if (run_taken) begin
       cur_last_d = run_last;
       if (cur_valid_d) begin
         cur_left_d = grown;
-        long_d = grown[BEAT_BITS-1:9] != '0;
+        reach_d = reach(grown, cap_q);
       end else begin
         cur_valid_d = 1'b1;
         cur_at_d = run_at_q;
-        cap_d = longest_at(run_at_q[PAGE_LOG2-1:0]);
+        cap_d = run_cap;
         cur_left_d = run_beats_q;
-        long_d = run_beats_q[BEAT_BITS-1:9] != '0;
+        reach_d = reach(run_beats_q, run_cap);
       end
     end else if (!cur_valid_d) begin
       cur_last_d = 1'b0;
@@ -225,7 +236,7 @@ module opu_walk #(
     cur_at_q <= cur_at_d;
     cur_left_q <= cur_left_d;
     cap_q <= cap_d;
-    long_q <= long_d;
+    reach_q <= reach_d;
     if (run_taken) begin
       cur_pc_q <= pc_q;
       continues_q <= block_ends ? block_at_q + block_pitch_q == run_at_q + run_beats_q : row_pitch_q == run_beats_q;

@@ -1,4 +1,5 @@
-// clamp(rne(value / 2**shift) + zero, lo, hi), halves to even. Latency 1; zero, lo and hi are those of the cycle of the result.
+// clamp(rne(value / 2**shift) + zero, lo, hi), halves to even. Latency 1; zero, lo and hi are those of the cycle of the result,
+// and so are floor = zero - lo and ceiling = hi - zero, with which a value is compared while the zero is added to it.
 //
 // Shifted by 48 … 16, 12 … 4 and 3 … 0 in turn. What a later shift cannot bring into 9 bits is only told by `over` (the
 // result is a limit), what falls off below the halves by `rest`: so the shifters are a fifth of the value's width.
@@ -11,6 +12,8 @@ module opu_round #(
     input  logic signed [7:0]       zero_i,
     input  logic signed [7:0]       lo_i,
     input  logic signed [7:0]       hi_i,
+    input  logic signed [8:0]       floor_i,
+    input  logic signed [8:0]       ceiling_i,
     output logic        [7:0]       result_o
 );
 
@@ -19,8 +22,6 @@ module opu_round #(
   logic signed [24:0] coarse;
   logic signed [12:0] middle;
   logic [1:0] over, rest;
-  logic up;
-  logic signed [10:0] rounded;
 
   assign value = {72'(value_i), 1'b0};
   assign coarse = 25'(value >>> {shift_i[5:4], 4'b0});
@@ -59,15 +60,22 @@ module opu_round #(
     rest_q <= rest != '0;
   end
 
-  logic beyond;
+  // The bit below the lowest one is the carry: sums of two, one chain each. Negative: below lo, above hi.
+  logic up, beyond;
+  logic signed [8:0] whole;
+  logic [8:0] rounded;
+  logic signed [11:0] above_lo, below_hi;
   assign beyond = over_q || over_low;
   assign up = fine[0] && (rest_q || rest_low || fine[1]);
-  assign rounded = 11'(fine >>> 1) + 11'(zero_i) + 11'(up);
+  assign whole = fine[9:1];
+  assign rounded = {whole[7:0], 1'b1} + {zero_i, up};
+  assign above_lo = 12'(signed'({whole, 1'b1})) + 12'(signed'({floor_i, up}));
+  assign below_hi = 12'(signed'({ceiling_i, 1'b1})) + 12'(signed'({~whole, !up}));
 
   always_comb begin
-    result_o = rounded[7:0];
-    if (beyond ? negative_q : rounded < 11'(lo_i)) result_o = lo_i;
-    else if (beyond || rounded > 11'(hi_i)) result_o = hi_i;
+    result_o = rounded[8:1];
+    if (beyond ? negative_q : above_lo[11]) result_o = lo_i;
+    else if (beyond || below_hi[11]) result_o = hi_i;
   end
 
 endmodule

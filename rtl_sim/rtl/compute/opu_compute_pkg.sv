@@ -247,6 +247,25 @@ package opu_compute_pkg;
     logic [15:0]              row_words;   // the row is repeated at this distance, for every pixel
   } fill_t;
 
+  // May an instruction run, as far as its own parameters say?
+  /* verilator lint_off UNUSEDSIGNAL */  // some say where
+  function automatic logic legal(compute_params_t p, logic is_copy, logic is_conv, logic is_depthwise);
+  /* verilator lint_on UNUSEDSIGNAL */
+    automatic logic whole = 32'(p.slot_log2) == WORD_SHIFT;  // one pixel a word
+    legal = p.out_rows != '0 && p.out_cols != '0 && p.stride_y != '0 && p.stride_x != '0
+        && p.ic_steps != '0 && 32'(p.slot_log2) <= WORD_SHIFT && (is_copy || is_conv || is_depthwise)
+        && (p.pre == '0 || (HAS_PRE && is_conv && whole && 32'(p.pre) <= PRE_UNITS))
+        && (whole || (!is_depthwise && WORD_BYTES == WORD_CHANNELS  // a slotted tile is one segment
+                      && 32'(p.ic_steps) == 1 && (is_copy || p.ic_first == '0)));
+    if (!is_copy) begin
+      legal = legal && p.dilation_y != '0 && p.dilation_x != '0 && p.kernel_rows != '0 && p.kernel_cols != '0;
+    end
+    if (is_conv) legal = legal && p.oc_steps != '0 && 32'(p.mode) < MODE_COUNT;
+    if (is_depthwise) begin
+      legal = legal && 32'(p.kernel_rows) <= WINDOW_SIDE && 32'(p.kernel_cols) <= WINDOW_SIDE;
+    end
+  endfunction
+
   // A parameter word on its way into the pre chain.
   typedef struct packed {
     logic       valid;

@@ -60,7 +60,8 @@ module opu_compute_rows
 
   // ---- acceptance ----------------------------------------------------------------------------------------------------
 
-  logic [FILL_BITS-1:0] fill_left_q, fill_left_d;  // reads until the weight row registers are full
+  typedef struct packed {logic [FILL_BITS-1:0] left; logic few;} reads_t;  // few: one at most
+  reads_t reads_q, reads_d;  // until the weight row registers are full
   logic [5:0] pre_left_q;                          // reads until the parameters are there
   logic pre_bank;                                  // bank of those that were loaded last
   logic held_q;                                    // a sweep of depthwise was taken, its steps have not begun
@@ -71,32 +72,15 @@ module opu_compute_rows
   assign is_depthwise = HAS_DEPTHWISE && op_i == OP_COMPUTE_DEPTHWISE;
   assign layout = is_depthwise ? DEPTHWISE : layout_t'(params_i.mode);
   // Only an illegal instruction leaves a fill behind.
-  assign start_ready_o = state_q == IDLE && room_i && fill_left_q <= FILL_BITS'(1) && pre_left_q <= 6'd1 && !held_q;
+  assign start_ready_o = state_q == IDLE && room_i && reads_q.few && pre_left_q <= 6'd1 && !held_q;
   assign start = start_valid_i && start_ready_o;
   assign accept_o = state_q == PLACE && legal_q && !refused;
   assign illegal_o = state_q == PLACE && !(legal_q && !refused);
 
-  function automatic logic legal();
-    automatic logic whole = 32'(params_i.slot_log2) == WORD_SHIFT;  // one pixel a word
-    legal = params_i.out_rows != '0 && params_i.out_cols != '0 && params_i.stride_y != '0 && params_i.stride_x != '0
-        && params_i.ic_steps != '0 && 32'(params_i.slot_log2) <= WORD_SHIFT && (is_copy || is_conv || is_depthwise)
-        && (params_i.pre == '0 || (HAS_PRE && is_conv && whole && 32'(params_i.pre) <= PRE_UNITS))
-        && (whole || (!is_depthwise && WORD_BYTES == WORD_CHANNELS  // a slotted tile is one segment
-                      && 32'(params_i.ic_steps) == 1 && (is_copy || params_i.ic_first == '0)));
-    if (!is_copy) begin
-      legal = legal && params_i.dilation_y != '0 && params_i.dilation_x != '0
-          && params_i.kernel_rows != '0 && params_i.kernel_cols != '0;
-    end
-    if (is_conv) legal = legal && params_i.oc_steps != '0 && 32'(params_i.mode) < MODE_COUNT;
-    if (is_depthwise) begin
-      legal = legal && 32'(params_i.kernel_rows) <= WINDOW_SIDE && 32'(params_i.kernel_cols) <= WINDOW_SIDE;
-    end
-  endfunction
-
-  logic [X_BITS-1:0] pixel_x, step_x, span;
+  // From pixel to pixel, from step to step, and what a step reads: bytes.
+  logic [X_BITS-1:0] pixel_x, step_x, pixel_x_q, step_x_q, span_q;
   assign pixel_x = X_BITS'(p_q.stride_x) << p_q.slot_log2;
   assign step_x = pixel_x << shape_q.px_log2;
-  assign span = step_x - pixel_x + X_BITS'(shape_q.step);
 
   // Several blocks of partial sums need room for a tile each. Pixels of one step share a word, and lie in two.
   place_t first_in, first_out;
@@ -113,7 +97,7 @@ module opu_compute_rows
       if (conv_q && shape_q.px_log2 != '0) begin
         refused = several_q || out_word_q != '0 || p_q.pre != '0
             || ((16'd1 << shape_q.px_log2) - 16'd1 & p_q.out_cols) != '0
-            || span > X_BITS'(WORD_BYTES) + (X_BITS'(1) << p_q.slot_log2);
+            || span_q > X_BITS'(WORD_BYTES) + (X_BITS'(1) << p_q.slot_log2);
       end
     end
   end
@@ -145,9 +129,6 @@ module opu_compute_rows
   logic signed [X_BITS-1:0] origin_x_bytes, dilation_x_bytes;
   assign origin_x_bytes = X_BITS'(p_q.origin_x) <<< p_q.slot_log2;
   assign dilation_x_bytes = X_BITS'(p_q.dilation_x) << p_q.slot_log2;
-
-  feature_addr_t next_block_addr;
-  assign next_block_addr = loop_q.block_addr + feature_addr_t'(p_q.block_pitch);
 
   logic take, last_sweep;
   assign take = sweep_valid_o && sweep_ready_i;
@@ -202,7 +183,7 @@ module opu_compute_rows
             next_loop.pre_bank = loop_q.pre_bank ^ new_block;
             next_loop.index = new_block ? '0 : loop_q.index + 16'd1;
             next_loop.segment = new_block ? '0 : loop_q.segment + shape_q.step;
-            next_loop.block_addr = new_block ? next_block_addr : loop_q.block_addr;
+            next_loop.block_addr = loop_q.block_addr + (new_block ? feature_addr_t'(p_q.block_pitch) : '0);
             next_loop.row_addr = next_loop.block_addr + origin_pitch_q;
           end
         end
@@ -231,15 +212,19 @@ module opu_compute_rows
 
   // A fill may restart in the cycle of its last read.
   assign fill_start = (start && !is_copy) || (take && conv_q && !last_sweep) || (begun_i && state_q == SWEEP);
-  assign weight_re_o = fill_left_q != '0;
+  assign weight_re_o = reads_q.left != '0;
   assign weight_addr_o = weight_addr_q;
   assign row_ends = 16'(fill_word_q) == fill_words_q - 16'd1;
 
+  function automatic reads_t reads_of(logic [15:0] further, logic [15:0] words);  // further rows, words of each
+    reads_of = '{left: FILL_BITS'((further + 16'd1) * words), few: further == '0 && words == 16'd1};
+  endfunction
+
   always_comb begin
-    fill_left_d = fill_left_q;
-    if (fill_start && start) fill_left_d = FILL_BITS'((start_parts() + 16'd1) * row_words(layout));
-    else if (fill_start) fill_left_d = FILL_BITS'((parts + 16'd1) * fill_words_q);
-    else if (weight_re_o) fill_left_d = fill_left_q - FILL_BITS'(1);
+    reads_d = reads_q;
+    if (fill_start && start) reads_d = reads_of(start_parts(), row_words(layout));
+    else if (fill_start) reads_d = reads_of(parts, fill_words_q);
+    else if (weight_re_o) reads_d = '{left: reads_q.left - FILL_BITS'(1), few: reads_q.left <= FILL_BITS'(2)};
     gap_d = (gap_q == '0) ? '0 : gap_q - 2'd1;
     if (take && conv_q) gap_d = MIN_GAP;
   end
@@ -293,7 +278,7 @@ module opu_compute_rows
   // ---- sweeps ----------------------------------------------------------------------------------------------------------
 
   logic rows_here, sums_here, pre_here;
-  assign rows_here = fill_left_q <= FILL_BITS'(1) && gap_q == '0 && !held_q;
+  assign rows_here = reads_q.few && gap_q == '0 && !held_q;
   assign sums_here = !loop_q.fresh || p_q.accumulate == '0 || drained_i;
   assign pre_here = p_q.pre == '0 || !loop_q.enters || pre_left_q <= 6'd1;
   assign sweep_valid_o = state_q == SWEEP && (copy_q || (rows_here && sums_here && pre_here));
@@ -307,7 +292,7 @@ module opu_compute_rows
     sweep_o.overwrite = copy_q || (loop_q.first && p_q.accumulate == '0);
     sweep_o.row_select = row_q;
     sweep_o.segment = LANE_BITS'(loop_q.segment);
-    sweep_o.span = span;
+    sweep_o.span = span_q;
     sweep_o.groups = loop_q.groups;
     sweep_o.psum = loop_q.psum;
     sweep_o.row_addr = loop_q.row_addr;
@@ -315,8 +300,8 @@ module opu_compute_rows
     sweep_o.y = loop_q.y;
     sweep_o.x = loop_q.x;
     sweep_o.stride_y = p_q.stride_y;
-    sweep_o.stride_x = step_x;
-    sweep_o.pixel_x = pixel_x;
+    sweep_o.stride_x = step_x_q;
+    sweep_o.pixel_x = pixel_x_q;
     sweep_o.in_rows = p_q.in_rows;
     sweep_o.in_cols = X_BITS'(p_q.in_cols) << p_q.slot_log2;
     sweep_o.out_rows = p_q.out_rows;
@@ -345,13 +330,13 @@ module opu_compute_rows
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q <= IDLE;
-      fill_left_q <= '0;
+      reads_q <= '{left: '0, few: 1'b1};
       row_q <= '0;
       gap_q <= '0;
       held_q <= 1'b0;
     end else begin
       state_q <= state_d;
-      fill_left_q <= fill_left_d;
+      reads_q <= reads_d;
       if (take && !copy_q) row_q <= row_after(row_q, 32'(parts) + 1);
       gap_q <= gap_d;
       held_q <= (held_q && !begun_i) || (take && depthwise_q);
@@ -368,13 +353,16 @@ module opu_compute_rows
       layout_q <= layout;
       shape_q <= shape_of(layout);
       if (is_copy) shape_q <= '{step: 16'(WORD_CHANNELS), steps: 16'd1, groups: '1, default: '0};
-      legal_q <= legal();
+      legal_q <= legal(params_i, is_copy, is_conv, is_depthwise);
     end
     if (state_q == PREPARE) begin
       first_index_q <= first_in.index;
       out_word_q <= first_out.word;
       several_q <= conv_q ? 17'(first_out.index) + 17'(p_q.oc_steps) > 17'(shape_q.px_groups)
                           : 17'(first_in.index) + 17'(p_q.ic_steps) > 17'(shape_q.steps);
+      pixel_x_q <= pixel_x;
+      step_x_q <= step_x;
+      span_q <= step_x - pixel_x + X_BITS'(shape_q.step);
       tile_q <= 32'(p_q.out_rows) * 32'(p_q.out_cols);
       block_offset_q <= feature_addr_t'(first_in.word) * feature_addr_t'(p_q.block_pitch);
       segment_q <= first_in.index * shape_q.step;
@@ -392,6 +380,7 @@ module opu_compute_rows
   end
 
   `OPU_STABLE(SweepStable, sweep_valid_o, sweep_ready_i, sweep_o)
-  `OPU_ASSERT(FillNotLost, fill_start |-> fill_left_q <= FILL_BITS'(1))
+  `OPU_ASSERT(FillNotLost, fill_start |-> reads_q.few)
+  `OPU_ASSERT(FewIsTheCount, reads_q.few == (reads_q.left <= FILL_BITS'(1)))
 
 endmodule

@@ -84,6 +84,13 @@ module opu_pre
 
   // Where widths are exact (synthesis). Value and divisor are 2**16 times as large: no left shift is left.
   logic [7:0] rounded [WORD_CHANNELS];
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  logic signed [8:0] floor_q, ceiling_q;
+  /* verilator lint_on UNUSEDSIGNAL */
+  always_ff @(posedge clk_i) begin
+    floor_q <= 9'(signed'(step_q[1].pre.zero[UNIT])) - 9'(signed'(step_q[1].pre.lo[UNIT]));
+    ceiling_q <= 9'(signed'(step_q[1].pre.hi[UNIT])) - 9'(signed'(step_q[1].pre.zero[UNIT]));
+  end
   for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
     if (EXACT) begin : g_exact
       logic signed [23:0] scaled;
@@ -109,6 +116,8 @@ module opu_pre
           .zero_i  (step_q[2].pre.zero[UNIT]),
           .lo_i    (step_q[2].pre.lo[UNIT]),
           .hi_i    (step_q[2].pre.hi[UNIT]),
+          .floor_i (floor_q),
+          .ceiling_i(ceiling_q),
           .result_o(rounded[l])
       );
     end else begin : g_none

@@ -2,7 +2,7 @@
 // none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero). With slots_i (2 or 4, else 0)
 // an item holds that many pixels; before the maximum neighbours become one, in the half of the lanes that item_i.right names.
 // Windows of a maximum may have positions in common with the next two (item_i.again), which do not come again.
-// Latency 4 from the last item of the window, one item per cycle. Parameters are constant while items are inside.
+// Latency 5 from the last item of the window, one item per cycle. Parameters are constant while items are inside.
 `include "opu_assert.svh"
 
 module opu_pool
@@ -28,7 +28,8 @@ module opu_pool
   logic is_average;
   assign is_average = kind_i == POOL_AVERAGE;
 
-  logic [7:0] x [LANES];
+  logic [7:0] x [LANES];                        // folded
+  logic signed [CENTRED_BITS-1:0] centred [LANES];  // the same, less the zero of an average
   logic [7:0] y [LANES];
   pool_t window [LANES];
   logic [7:0] later [2][LANES];  // maxima of the next two windows so far; -128 when a row begins
@@ -36,7 +37,24 @@ module opu_pool
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
   average_t product_q [LANES];
   /* verilator lint_on UNUSEDSIGNAL */
+  item_t fold_item_q;
   item_t window_item_q, product_item_q, round_item_q;  // valid: the window is complete
+
+  // What the pass is set to stands long before its first value comes.
+  logic [15:0] factor_q;
+  logic [5:0] shift_q;
+  logic signed [7:0] x_zero_q, zero_q;
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  logic signed [8:0] floor_q, ceiling_q;  // from the lowest value, to the highest one
+  /* verilator lint_on UNUSEDSIGNAL */
+  always_ff @(posedge clk_i) begin
+    factor_q <= is_average ? mult_i : 16'd1;
+    shift_q <= is_average ? shift_i : '0;
+    x_zero_q <= is_average ? x_zero_i : '0;
+    zero_q <= is_average ? y_zero_i : '0;
+    floor_q <= (is_average ? 9'(y_zero_i) : '0) + 9'sd128;
+    ceiling_q <= 9'sd127 - (is_average ? 9'(y_zero_i) : '0);
+  end
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
   function automatic void forget(logic n);
@@ -53,7 +71,9 @@ module opu_pool
 
   function automatic void keep(logic n);
     /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) later[n][l] = (signed'(x[l]) > signed'(later[n][l])) ? x[l] : later[n][l];
+    for (int unsigned l = 0; l < LANES; l++) begin
+      later[n][l] = (centred[l] > CENTRED_BITS'(signed'(later[n][l]))) ? centred[l][7:0] : later[n][l];
+    end
   endfunction
 
   // Left neighbours to the lower half of the lanes, right ones to the upper half; then one half holds the larger ones.
@@ -74,11 +94,16 @@ module opu_pool
     end
   endfunction
 
-  function automatic void visit(logic average, pool_t x_zero);
+  function automatic void centre(logic signed [CENTRED_BITS-1:0] zero);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) centred[l] = CENTRED_BITS'(signed'(x[l])) - zero;
+  endfunction
+
+  function automatic void visit(logic average);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      automatic pool_t v = POOL_BITS'(signed'(x[l]));
-      window[l] = average ? window[l] + (v - x_zero) : (v > window[l]) ? v : window[l];
+      automatic pool_t v = POOL_BITS'(centred[l]);
+      window[l] = average ? window[l] + v : (v > window[l]) ? v : window[l];
     end
   endfunction
 
@@ -112,10 +137,12 @@ module opu_pool
       ) u_round (
           .clk_i,
           .value_i (product_q[l]),
-          .shift_i (is_average ? shift_i : '0),
-          .zero_i  (is_average ? y_zero_i : '0),
+          .shift_i (shift_q),
+          .zero_i  (zero_q),
           .lo_i    (-8'sd128),
           .hi_i    (8'sd127),
+          .floor_i (floor_q),
+          .ceiling_i(ceiling_q),
           .result_o(rounded[l])
       );
     end else begin : g_none
@@ -128,19 +155,22 @@ module opu_pool
     /* verilator unroll_full */
     for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= EXACT ? rounded[l] : y[l];
     if (!EXACT && product_item_q.valid) begin
-      if (is_average) scale((shift_i > 6'd42) ? 6'd42 : shift_i, AVERAGE_PRODUCT_BITS'(y_zero_i));
+      if (is_average) scale((shift_q > 6'd42) ? 6'd42 : shift_q, AVERAGE_PRODUCT_BITS'(zero_q));
       else narrow();
     end
-    if (window_item_q.valid) multiply(is_average ? AVERAGE_PRODUCT_BITS'({1'b0, mult_i}) : average_t'(1));
+    if (window_item_q.valid) multiply(AVERAGE_PRODUCT_BITS'({1'b0, factor_q}));
     if (EXACT) product_q <= product;
-    if (item_i.valid && item_i.first) start(is_average);
+    if (fold_item_q.valid && fold_item_q.first) start(is_average);
+    if (fold_item_q.valid && fold_item_q.present) begin
+      visit(is_average);
+      if (fold_item_q.again[0]) keep(1'b0);
+      if (fold_item_q.again[1]) keep(1'b1);
+    end
     if (item_i.valid && item_i.present) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) x[l] = value_i[8*l+:8];
       if (MODE_PX_MAX > 1 && slots_i != '0) fold(MODE_PX_MAX > 2 && slots_i == 3'd4, item_i.right);
-      visit(is_average, POOL_BITS'(x_zero_i));
-      if (item_i.again[0]) keep(1'b0);
-      if (item_i.again[1]) keep(1'b1);
+      centre(CENTRED_BITS'(x_zero_q));
     end
     if (!rst_ni) begin
       forget(1'b0);
@@ -150,14 +180,16 @@ module opu_pool
   /* verilator lint_on BLKSEQ */
 
   always_ff @(posedge clk_i) begin
-    window_item_q <= item_i;
-    window_item_q.valid <= item_i.valid && item_i.last;
+    fold_item_q <= item_i;
+    window_item_q <= fold_item_q;
+    window_item_q.valid <= fold_item_q.valid && fold_item_q.last;
     window_item_q.present <= 1'b1;
     product_item_q <= window_item_q;
     round_item_q <= product_item_q;
     item_o <= round_item_q;
     if (!rst_ni) begin
       round_item_q.valid <= 1'b0;
+      fold_item_q.valid <= 1'b0;
       window_item_q.valid <= 1'b0;
       product_item_q.valid <= 1'b0;
       item_o.valid <= 1'b0;

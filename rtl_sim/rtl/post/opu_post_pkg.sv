@@ -25,6 +25,7 @@ package opu_post_pkg;
 `ifdef OPU_EXACT_WIDTHS
   localparam bit EXACT = 1'b1;
   localparam int unsigned REQUANT_BITS = 49;          // (int32 + int32) * uint16
+  localparam int unsigned CENTRED_BITS = 9;           // difference of two int8
   localparam int unsigned POOL_BITS = 25;             // 255 * 255 differences of at most 255
   localparam int unsigned AVERAGE_PRODUCT_BITS = 41;  // times uint16
   localparam int unsigned SCALED_BITS = 25;           // 9 bit * uint16
@@ -32,6 +33,7 @@ package opu_post_pkg;
 `else
   localparam bit EXACT = 1'b0;
   localparam int unsigned REQUANT_BITS = 64;
+  localparam int unsigned CENTRED_BITS = 16;
   localparam int unsigned POOL_BITS = 32;
   localparam int unsigned AVERAGE_PRODUCT_BITS = 64;
   localparam int unsigned SCALED_BITS = 32;
@@ -84,52 +86,67 @@ package opu_post_pkg;
   // No unit is used twice, so that no legal order is longer.
   localparam int LONGEST = (int'(PLACES) - 1 < 15) ? int'(PLACES) - 1 : 15;
 
-  // Follows the codes through the graph of the machine (opu_pkg). A unit and the walk of a pool are used once.
-  function automatic chain_t decode_chain(logic [59:0] order);
-    place_t feeder, place;
-    logic [3:0] code, at;
+  // An order that is decoded up to some code: what its units are so far, the last one of them, and the codes that are left.
+  typedef struct packed {
+    chain_t     chain;
+    place_t     feeder;
+    logic [3:0] at;
+    logic       ended;
+    logic [59:0] order;
+  } decoding_t;
+
+  function automatic decoding_t decoding_of(logic [59:0] order);
+    decoding_of = '0;
+    decoding_of.chain.legal = 1'b1;
+    decoding_of.feeder = AT_HEAD;
+    decoding_of.order = order;
+  endfunction
+
+  // Follows codes through the graph of the machine (opu_pkg). A unit and the walk of a pool are used once.
+  function automatic decoding_t decode(decoding_t given, int first, int end_);
+    place_t place;
+    logic [3:0] code;
     logic [2:0] stage;
-    logic ended;
-    logic [PLACES-1:0] units;
-    decode_chain = '0;
-    decode_chain.legal = 1'b1;
-    feeder = AT_HEAD;
-    at = '0;
-    ended = 1'b0;
-    units = '0;
-    for (int i = 0; i < LONGEST; i++) begin
-      code = order[4*i+:4];
+    decode = given;
+    for (int i = first; i < end_; i++) begin
+      code = given.order[4*i+:4];
       place = POST_PLACE[code];
       stage = PLACE_STAGE[place];
       if (code == '0) begin
-        ended = 1'b1;
-      end else if (ended || place == AT_EXIT || units[place] || (stage == STAGE_POOL && decode_chain.pool != AT_EXIT)
-          || !(POST_FOLLOW[at][code] || (place == AT_HEAD && i == 0))) begin
-        decode_chain.legal = 1'b0;
+        decode.ended = 1'b1;
+      end else if (decode.ended || place == AT_EXIT || decode.chain.passes[place]
+          || (stage == STAGE_POOL && decode.chain.pool != AT_EXIT)
+          || !(POST_FOLLOW[decode.at][code] || (place == AT_HEAD && i == 0))) begin
+        decode.chain.legal = 1'b0;
       end else begin
-        if (stage == STAGE_REQUANT) decode_chain.requant = 1'b1;
+        if (stage == STAGE_REQUANT) decode.chain.requant = 1'b1;
         if (stage == STAGE_POOL) begin
-          decode_chain.pool = place;
-          decode_chain.before_pool = decode_chain.residual;
+          decode.chain.pool = place;
+          decode.chain.before_pool = decode.chain.residual;
         end
         for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
           if (stage == STAGE_RESIDUAL && PLACE_BANK[place] == 4'(u)) begin
-            decode_chain.residual[u] = 1'b1;
-            decode_chain.product[u] = POST_PRODUCT[code];
+            decode.chain.residual[u] = 1'b1;
+            decode.chain.product[u] = POST_PRODUCT[code];
           end
         end
-        units[place] = 1'b1;
-        decode_chain.from[place] = feeder;
-        decode_chain.first[place] = decode_chain.words;
-        decode_chain.words += words_t'(PLACE_WORDS[place]);
-        if (place != AT_HEAD && PLACE_WORDS[place] != '0) decode_chain.late = 1'b1;
-        feeder = place;
-        at = code;
+        decode.chain.passes[place] = 1'b1;
+        decode.chain.from[place] = decode.feeder;
+        decode.chain.first[place] = decode.chain.words;
+        decode.chain.words += words_t'(PLACE_WORDS[place]);
+        if (place != AT_HEAD && PLACE_WORDS[place] != '0) decode.chain.late = 1'b1;
+        decode.feeder = place;
+        decode.at = code;
       end
     end
-    decode_chain.passes = units;
-    decode_chain.from[AT_EXIT] = feeder;
-    if (!POST_END[at] || (order >> 4 * LONGEST) != '0) decode_chain.legal = 1'b0;
+  endfunction
+
+  /* verilator lint_off UNUSEDSIGNAL */  // whether it has ended, only codes behind it ask
+  function automatic chain_t decoded(decoding_t given);
+  /* verilator lint_on UNUSEDSIGNAL */
+    decoded = given.chain;
+    decoded.from[AT_EXIT] = given.feeder;
+    if (!POST_END[given.at] || (given.order >> 4 * LONGEST) != '0) decoded.legal = 1'b0;
   endfunction
 
   // lo and hi lie in int8.

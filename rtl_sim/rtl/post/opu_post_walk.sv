@@ -65,7 +65,12 @@ module opu_post_walk
   assign start_ready_o = state_q == IDLE && room_i;
   assign start = start_valid_i && start_ready_o;
   assign accept_o = state_q == PREPARE && legal_q;
-  assign chain = decode_chain({p_q.order_3, p_q.order_2, p_q.order});
+
+  // One half of the codes is followed while the parameters are taken, the other behind them.
+  localparam int HALF = (LONGEST + 1) / 2;
+  decoding_t half_q;
+  always_ff @(posedge clk_i) half_q <= decode(decoding_of({params_i.order_3, params_i.order_2, params_i.order}), 0, HALF);
+  assign chain = decoded(decode(half_q, HALF, LONGEST));
 
   function automatic logic is_power(logic [15:0] mult);  // of two, or 0
     is_power = (mult & (mult - 16'd1)) == '0;

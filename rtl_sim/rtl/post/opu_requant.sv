@@ -92,16 +92,22 @@ module opu_requant
   /* verilator lint_on UNUSEDSIGNAL */
   logic [7:0] rounded [LANES];
   logic [7:0] narrowed [LANES];
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  logic signed [8:0] floor_q, ceiling_q;  // from the lowest value, to the highest one
+  /* verilator lint_on UNUSEDSIGNAL */
+  always_ff @(posedge clk_i) begin
+    floor_q <= 9'(zero_i) + 9'sd128;
+    ceiling_q <= 9'sd127 - 9'(zero_i);
+  end
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_exact
-      logic signed [6:0] amount;
+      logic signed [6:0] amount_q;  // beside the product
       requant_t product_q;
-      assign amount = product_item_q.bank ? shift[1][l] : shift[0][l];
+      always_ff @(posedge clk_i) amount_q <= multiply_item_q.bank ? shift[1][l] : shift[0][l];
       if (MULT_BITS > 0) begin : g_multiply
-        logic [15:0] factor;
+        logic [15:0] factor_q;  // beside the sum: no multiplexer in front of the multiplier
         logic signed [25:0] high;
         logic signed [40:0] low_q;
-        assign factor = !requant_i ? 16'd1 : sum_item_q.bank ? mult[1][l] : mult[0][l];
         opu_multiply_soft #(
             .X_BITS     (9),
             .FACTOR_BITS(17),
@@ -109,11 +115,12 @@ module opu_requant
         ) u_multiply (
             .clk_i,
             .x_i      (sum_q[l][32:24]),
-            .factor_i ({1'b0, factor}),
+            .factor_i ({1'b0, factor_q}),
             .product_o(high)
         );
         always_ff @(posedge clk_i) begin
-          low_q <= 41'(sum_q[l][23:0]) * 41'(factor);
+          factor_q <= !requant_i ? 16'd1 : item_i.bank ? mult[1][l] : mult[0][l];
+          low_q <= 41'(sum_q[l][23:0]) * 41'(factor_q);
           product_q <= REQUANT_BITS'(low_q) + (REQUANT_BITS'(high) <<< 24);
         end
       end else begin : g_power
@@ -128,10 +135,12 @@ module opu_requant
       ) u_round (
           .clk_i,
           .value_i (product_q <<< LEFT),
-          .shift_i (6'(amount + 7'(LEFT))),
+          .shift_i (6'(amount_q + 7'(LEFT))),
           .zero_i,
           .lo_i    (-8'sd128),
           .hi_i    (8'sd127),
+          .floor_i (floor_q),
+          .ceiling_i(ceiling_q),
           .result_o(rounded[l])
       );
       always_ff @(posedge clk_i) if (!requant_i) narrowed[l] <= product_q[7:0];

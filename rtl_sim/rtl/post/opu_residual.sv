@@ -103,6 +103,13 @@ module opu_residual
   // Where widths are exact (synthesis). Three DSP slices a lane would be too many: with products a is scaled in tables.
   localparam bit SOFT = EXACT && HAS_PRODUCT && MULT_BITS > 0;
   scaled_t soft_a [LANES];
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  logic signed [8:0] floor_q, ceiling_q;  // from the lowest value, to the highest one
+  /* verilator lint_on UNUSEDSIGNAL */
+  always_ff @(posedge clk_i) begin
+    floor_q <= 9'(y_zero_i) + 9'sd128;
+    ceiling_q <= 9'sd127 - 9'(y_zero_i);
+  end
   logic [7:0] rounded [LANES];
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_round
@@ -115,6 +122,8 @@ module opu_residual
           .zero_i  (y_zero_i),
           .lo_i    (-8'sd128),
           .hi_i    (8'sd127),
+          .floor_i (floor_q),
+          .ceiling_i(ceiling_q),
           .result_o(rounded[l])
       );
     end else begin : g_none

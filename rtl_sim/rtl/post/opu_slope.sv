@@ -50,6 +50,13 @@ module opu_slope
 
   // Where widths are exact (synthesis).
   logic [7:0] rounded [LANES];
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  logic signed [8:0] floor_q, ceiling_q;
+  /* verilator lint_on UNUSEDSIGNAL */
+  always_ff @(posedge clk_i) begin
+    floor_q <= 9'(y_zero_i) - 9'(lo_i);
+    ceiling_q <= 9'(hi_i) - 9'(y_zero_i);
+  end
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_exact
       logic signed [8:0] centred;
@@ -75,6 +82,8 @@ module opu_slope
           .zero_i  (y_zero_i),
           .lo_i,
           .hi_i,
+          .floor_i (floor_q),
+          .ceiling_i(ceiling_q),
           .result_o(rounded[l])
       );
     end else begin : g_none
