@@ -6,7 +6,10 @@ one, so each is synthesised once and counted as often as it stands in the design
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from opu_fuse.errors import RunError
 
 _MODULE = re.compile(r"^module \\(\S+)\n(.*?)^end\n", re.MULTILINE | re.DOTALL)
 _ORIGIN = re.compile(r"^ *attribute \\(?:src|hdlname) .*\n", re.MULTILINE)
@@ -68,6 +71,27 @@ def distinct_modules(rtlil: str) -> tuple[Module, ...]:
     return tuple(
         Module(name=name, body=body, paths=tuple(paths[name])) for name, body in merged.items()
     )
+
+
+def find_module(modules: Sequence[Module], wanted: str) -> Module:
+    """The module of that name, of several with different parameters the largest, or the one at an
+    instance (`u_engines.u_load.u_walk`). Raises RunError when the machine has none.
+    """
+    at = f"opu_top.{wanted}"
+    found = [m for m in modules if wanted == m.source or at in m.paths]
+    if not found:
+        names = ", ".join(sorted({m.source for m in modules}))
+        raise RunError("synthesis", f"the machine has no module {wanted}", f"it has {names}")
+    return max(found, key=lambda m: len(m.body))
+
+
+def with_children(modules: Sequence[Module], top: Module) -> str:
+    """RTLIL of a module and all below it. modules: children before their parents."""
+    needed = {top.name}
+    for module in reversed(modules):
+        if module.name in needed:
+            needed |= module.children
+    return "".join(m.text() for m in modules if m.name in needed)
 
 
 def _numbered(body: str) -> str:

@@ -24,7 +24,7 @@ from opu_fuse.errors import InternalError, OpuFuseError, RunError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
 from rtl_sim.build import elaborate, kept, yosys
-from rtl_sim.netlist import Module, distinct_modules
+from rtl_sim.netlist import Module, distinct_modules, find_module, with_children
 
 TARGETS = {
     "ecp5-85": ("--85k", "--speed", "8", "--package", "CABGA756"),
@@ -70,27 +70,6 @@ def place_and_route(
     return [_route(netlist, target, seed) for seed in seeds]
 
 
-def find_module(modules: Sequence[Module], wanted: str) -> Module:
-    """The module of that name, of several with different parameters the largest, or the one at an
-    instance (`u_engines.u_load.u_walk`). Raises RunError when the machine has none.
-    """
-    at = f"opu_top.{wanted}"
-    found = [m for m in modules if wanted == m.source or at in m.paths]
-    if not found:
-        names = ", ".join(sorted({m.source for m in modules}))
-        raise RunError("place and route", f"the machine has no module {wanted}", f"it has {names}")
-    return max(found, key=lambda m: len(m.body))
-
-
-def _inside(modules: Sequence[Module], top: Module) -> str:
-    """RTLIL of a module and all below it."""
-    needed = {top.name}
-    for module in reversed(modules):  # parents before their children
-        if module.name in needed:
-            needed |= module.children
-    return "".join(m.text() for m in modules if m.name in needed)
-
-
 def _netlist(modules: Sequence[Module], top: Module) -> str:
     """The module with its wrapper, in cells of the ECP5 family."""
     commands = (
@@ -98,7 +77,7 @@ def _netlist(modules: Sequence[Module], top: Module) -> str:
         "read_verilog wrapper.v",
         "synth_ecp5 -top wrapper -json netlist.json",
     )
-    design = _inside(modules, top)
+    design = with_children(modules, top)
     wrapped = _wrapper(design, top.name)
 
     def make(folder: Path) -> str:

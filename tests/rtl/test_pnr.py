@@ -5,7 +5,8 @@ import pytest
 from opu_fuse.errors import RunError
 from opu_fuse.hw.load import load_hw
 from rtl_sim import pnr
-from rtl_sim.netlist import distinct_modules
+from rtl_sim.delays import Way, read_way
+from rtl_sim.netlist import distinct_modules, find_module, with_children
 
 pytestmark = pytest.mark.rtl
 TINY = load_hw("opu-tiny")
@@ -54,14 +55,44 @@ end
 
 def test_module_has_the_parameters_of_the_machine():
     modules = distinct_modules(MACHINE)
-    largest, named = (pnr.find_module(modules, name) for name in ("opu_queue", "u_b"))
+    largest, named = (find_module(modules, name) for name in ("opu_queue", "u_b"))
     assert (largest.paths, named.paths) == (("opu_top.u_a",), ("opu_top.u_b",))
-    text = pnr._inside(modules, largest)
+    text = with_children(modules, largest)
     assert text.count("module") == 2
     assert r"\bits" in text
     assert f"{largest.name} dut" in pnr._wrapper(text, largest.name)
     with pytest.raises(RunError, match=r"no module opu_walk.*opu_queue, opu_ram, opu_top"):
-        pnr.find_module(modules, "opu_walk")
+        find_module(modules, "opu_walk")
+
+
+def test_an_eighth_of_opu_1024_has_its_units_and_addresses():
+    eighth, full = (load_hw(name) for name in ("benchmarks/opu-1024-eighth.yaml", "opu-1024"))
+    assert eighth.word_channels * 8 == full.word_channels
+    assert eighth.dataflow == full.dataflow
+    assert max(m.px for m in eighth.array.modes) == max(m.px for m in full.array.modes)
+    for name in ("feature", "weight", "param", "residual", "psum", "output", "pre"):
+        assert getattr(eighth.buffers, name).words == getattr(full.buffers, name).words
+
+
+STA = """
+22. Executing STA pass (static timing analysis).
+Latest arrival time in 'opu_round$ecefface941d' is 2795:
+    2795 (<primary output>)
+           \\result_o [7]
+    2795 $abc$3071$blif$3071$0 (LUT5.I1->O)
+           \\rounded [8]
+    2323 $auto$alumacc.cc:578:replace_alu$1099.genblk1.slice[2].genblk1.carry4 (CARRY4.CI->O)
+           \\middle_q [2]
+     303 $auto$ff.cc:337:slice$2839 (FDRE.C->Q)
+       0   \\clk_i (<primary input>)
+
+Arrival histogram:
+"""
+
+
+def test_longest_way_through_cells_is_told_first_cell_first():
+    assert read_way(STA) == Way(ns=2.795, cells=("FDRE", "CARRY4", "LUT5"))
+    assert read_way("No timing paths found.") == Way(ns=0.0, cells=())
 
 
 def test_long_ways_are_told_by_the_module_where_they_end():

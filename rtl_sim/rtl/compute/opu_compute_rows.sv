@@ -221,10 +221,9 @@ module opu_compute_rows
   endfunction
 
   always_comb begin
-    reads_d = reads_q;
     if (fill_start && start) reads_d = reads_of(start_parts(), row_words(layout));
     else if (fill_start) reads_d = reads_of(parts, fill_words_q);
-    else if (weight_re_o) reads_d = '{left: reads_q.left - FILL_BITS'(1), few: reads_q.left <= FILL_BITS'(2)};
+    else reads_d = '{left: reads_q.left - FILL_BITS'(weight_re_o), few: reads_q.left <= FILL_BITS'(2)};
     gap_d = (gap_q == '0) ? '0 : gap_q - 2'd1;
     if (take && conv_q) gap_d = MIN_GAP;
   end
@@ -381,6 +380,7 @@ module opu_compute_rows
 
   `OPU_STABLE(SweepStable, sweep_valid_o, sweep_ready_i, sweep_o)
   `OPU_ASSERT(FillNotLost, fill_start |-> reads_q.few)
-  `OPU_ASSERT(FewIsTheCount, reads_q.few == (reads_q.left <= FILL_BITS'(1)))
+  `OPU_ASSERT(FewAreLeft, reads_q.few |-> reads_q.left <= FILL_BITS'(1))
+  `OPU_ASSERT(FewIsTold, !fill_start && reads_q.left <= FILL_BITS'(2) |=> reads_q.few)
 
 endmodule

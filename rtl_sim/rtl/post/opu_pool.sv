@@ -103,7 +103,8 @@ module opu_pool
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
       automatic pool_t v = POOL_BITS'(centred[l]);
-      window[l] = average ? window[l] + v : (v > window[l]) ? v : window[l];
+      automatic logic larger = centred[l] > CENTRED_BITS'(window[l]);  // a maximum is an int8
+      window[l] = average ? window[l] + v : larger ? v : window[l];
     end
   endfunction
 
