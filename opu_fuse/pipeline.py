@@ -34,6 +34,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.batch import MOST_IMAGES
 from opu_fuse.passes import EVERY, PassOptions, pass_context
 from opu_fuse.schedule.copies import Fitted, named, needed_copies, tile_with_copies
+from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tiling import Misfit, TileCache, misfits_by_structure
 
@@ -63,8 +64,9 @@ class Options:
     many times the usual size the network may have; shapes, dims: sizes of dynamic dimensions, by
     input and by their names (`frontend/sizes.py`); reuse_memory: give dead feature maps' memory to
     later ones, none to those on chip only (False stores every tensor for comparing); batch: images
-    that a program runs together; passes: levels, names and instruments; print_after: stages (or
-    EVERY) whose results are written as text.
+    that a program runs together; cascades: groups computed together, strip by strip: auto, always
+    or never; passes: levels, names and instruments; print_after: stages (or EVERY) whose results
+    are written as text.
     """
 
     strategy: str = DEFAULT_STRATEGY
@@ -76,6 +78,7 @@ class Options:
     dims: Mapping[str, int] = field(default_factory=dict)
     reuse_memory: bool = True
     batch: int = 1
+    cascades: str = "auto"
     passes: PassOptions = field(default_factory=PassOptions)
     print_after: tuple[str, ...] = ()
 
@@ -164,12 +167,19 @@ def compile_prepared(
     dfg = build_dfg(prepared.canonical, quantised=prepared.qdq is not None)
     show("dfg", dfg)
     require_batch(dfg, options.batch)
+    cascades = _cascades(options)
     progress(STAGES["partition"])  # groups that are legal, copies behind them, tiles that fit
     fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
     dfg, partition = fitted.dfg, replace(fitted.partition, rewrites=prepared.rewrites)
     show("partition", dfg, hw, partition, fitted.tiling)
     progress(STAGES["plan"])  # memory, instructions, tokens, proofs
-    plan = schedule(dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory)
+    plan = schedule(
+        dfg,
+        fitted.tiling,
+        hw,
+        reuse_memory=options.reuse_memory,
+        cascades=cascades,
+    )
     show("plan", dfg, plan)
     progress(STAGES["program"])  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
@@ -298,6 +308,16 @@ def require_batch(dfg: Dfg, images: int) -> None:
                 f"has shape {list(shape)}, whose first size is not that of a single image",
                 "export the model for one image (1 in front of all inputs), or leave out --batch",
             )
+
+
+def _cascades(options: Options) -> Cascades:
+    if options.batch > 1 and options.cascades == Cascades.ALWAYS:
+        raise UserError(
+            f"--cascades {Cascades.ALWAYS}",
+            f"strips are those of one image, and this program runs {options.batch} together",
+            f"leave it out, or compile without --batch {options.batch}",
+        )
+    return Cascades(options.cascades)
 
 
 def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitted:

@@ -23,6 +23,7 @@ from opu_fuse.cli.arguments import (
 )
 from opu_fuse.cli.console import out, print_plain, progress_bar
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
+from opu_fuse.schedule.names import Cascades
 from opu_fuse.sim.files import require_targets
 
 
@@ -47,6 +48,9 @@ def compile_(
             help="store every feature map, at a place of its own (to compare all)",
         ),
     ] = False,
+    cascades: Annotated[
+        Cascades, typer.Option(help="groups computed together, strip by strip")
+    ] = Cascades.AUTO,
     level: Annotated[int, typer.Option("-O", min=0, max=3, help="level of the passes")] = 2,
     disable_pass: Annotated[
         list[str] | None, typer.Option("--disable-pass", metavar="NAME", help="leave a pass out")
@@ -86,6 +90,7 @@ def compile_(
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import STAGES, Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
+    from opu_fuse.schedule.explain import cascade_lines
 
     require_targets(output)
     spec = load_hw(hw)
@@ -107,6 +112,7 @@ def compile_(
         dims=dims_of(dim),
         reuse_memory=not keep_tensors,
         batch=batch,
+        cascades=cascades,
         passes=passes,
         print_after=tuple(print_after or ()),
     )
@@ -126,6 +132,8 @@ def compile_(
     names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
     for group, companion in done.plan.beside.items():
         out.print(f"beside: {names[companion]}: between the tiles of {names[group]}", markup=False)
+    for line in cascade_lines(done.plan):
+        out.print(line, markup=False)
     if kept := len(done.plan.kept):
         only = len(done.plan.not_stored)
         out.print(

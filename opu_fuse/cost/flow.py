@@ -8,14 +8,15 @@ first and maps that give their memory to others.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
-from opu_fuse.cost.keeping import Keep, find_kept
+from opu_fuse.cost.keeping import Keep
 from opu_fuse.cost.reading import Mid, Rect, Span, count_parts, rows_read, walk, window
 from opu_fuse.cost.tiles import ceil_div, images_of, mid_tile, spans
 from opu_fuse.cost.times import Buffer, Memory, Progress
+from opu_fuse.cost.turns import LOAD
 from opu_fuse.cost.work import Banks, Work
 from opu_fuse.hw import timing
 from opu_fuse.hw.spec import HwSpec
@@ -30,62 +31,21 @@ ISSUE = 3
 FIRST_WORDS = 18
 """Instruction words, one a cycle, up to the first load's last."""
 
-MARGIN = 2
-"""Units timed in front of and behind those that differ: they find the banks as in the program."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """Works between which nothing else runs: the phases of a group one after the other, or a group
-    with its companion (`beside`).
+class Target:
+    """Where post keeps a tile's words besides, from when on it may. pieces: output rows of each
+    instruction; then: is told what was made.
     """
 
-    works: tuple[Work, ...]
-    beside: bool = False
+    free: float
+    pieces: tuple[int, ...] = ()
+    then: Callable[[Work, Span, int], None] | None = None
 
 
-def cycles(units: Sequence[Unit], hw: HwSpec) -> float:
-    """Predicted cycles of a machine segment, from the first load to the last store."""
-    return _walked(units, find_kept([unit.works for unit in units], hw), hw).end
+class Flow:
+    """Times of the engines while passes run one after the other."""
 
-
-def cycles_by_output(
-    units: Sequence[Unit], kept: Sequence[Keep | None], hw: HwSpec
-) -> dict[int, float]:
-    """The same, of what makes each map (by DFG index): until the array is done with it, from where
-    it was done with the tile before; of the last one, to the end. kept: of every unit.
-    """
-    flow = _walked(units, kept, hw)
-    if units:
-        flow.spent[units[-1].works[-1].output] += flow.end - flow.counted
-    return flow.spent
-
-
-def _walked(units: Sequence[Unit], kept: Sequence[Keep | None], hw: HwSpec) -> "_Flow":
-    flow = _Flow(hw)
-    for unit, keep in zip(units, kept, strict=True):
-        if unit.beside:
-            flow.side_by_side(*unit.works)
-        else:
-            for work in unit.works:
-                flow.layer(work, keep)
-    return flow
-
-
-def saved(old: Sequence[Unit], new: Sequence[Unit], hw: HwSpec) -> tuple[float, float]:
-    """(cycles that `new` takes less than `old`, cycles of `old` that were looked at): only where
-    the two differ is timed.
-    """
-    most = min(len(old), len(new))
-    front = next((i for i in range(most) if old[i] != new[i]), most)
-    most -= front
-    back = next((i for i in range(most) if old[-1 - i] != new[-1 - i]), most)
-    first, behind = max(front - MARGIN, 0), max(back - MARGIN, 0)
-    before = cycles(old[first : len(old) - behind], hw)
-    return before - cycles(new[first : len(new) - behind], hw), before
-
-
-class _Flow:
     def __init__(self, hw: HwSpec) -> None:
         self.end = self.counted = 0.0
         self.spent: dict[int, float] = defaultdict(float)
@@ -120,7 +80,7 @@ class _Flow:
             if first < rows:
                 self._load_rows(work, first, rows)
                 first = rows
-            self._post(work, out, rect, psum, keep)
+            self._post(work, out, rect, psum, self._target(keep), stored=not keep or keep.stored)
 
     def side_by_side(self, work: Work, companion: Work) -> None:
         """All tiles of two passes, the companion's between those of the other."""
@@ -135,6 +95,18 @@ class _Flow:
 
     def _tile(self, work: Work, out: OutputRange, rect: Rect) -> None:
         self._post(work, out, rect, self._accumulate(work, out, rect, None), None)
+
+    def _target(self, keep: Keep | None) -> "Target | None":
+        if keep is None:
+            return None
+        buffer = self._buffers[Space.FEATURE]
+        base, _ = buffer.banks.take(keep.node)
+
+        def kept(work: Work, blocks: Span, rows: int) -> None:
+            first = keep.block + blocks[0], blocks[1]
+            self._kept.add(keep.node, work.output, first, rows, self._post_done)
+
+        return Target(free=buffer.free.get(base, 0.0), then=kept)
 
     def _load(self, space: Space, base: int, size: int, after: float = 0.0) -> float:
         """Bytes into a bank, not before its last reader and `after`; when they are there."""
@@ -161,8 +133,17 @@ class _Flow:
             self._kept.forget(work.source)
         self._kept.add(work.source, work.source, (0, layout.blocks), behind, at)
 
-    def _accumulate(self, work: Work, out: OutputRange, rect: Rect, keep: Keep | None) -> int:
-        """Loads and compute of a tile. Returns where its partial sums lie."""
+    def _accumulate(
+        self,
+        work: Work,
+        out: OutputRange,
+        rect: Rect,
+        keep: Keep | None,
+        made: float | None = None,
+    ) -> int:
+        """Loads and compute of a tile. Returns where its partial sums lie. made: when its input was
+        there, if that is in a ring.
+        """
         shape, mid = work.shape, mid_tile(work.shape, *rect)
         psum, _ = self._buffers[Space.PSUM].banks.take(None)
         ready = self._buffers[Space.PSUM].free.get(psum, 0.0)
@@ -170,7 +151,9 @@ class _Flow:
         pixels = (mid[1] - mid[0]) // images * ceil_div(mid[4] - mid[3], shape.px) * shape.px
         first = True
         for chunk in out.features:
-            base, there = self._load_features(work, chunk, mid, keep)
+            base, there = LOAD, made or 0.0
+            if made is None:
+                base, there = self._load_features(work, chunk, mid, keep)
             if not shape.array:
                 start = ISSUE + max(self._compute_ready, there, ready)
                 self._swept = max(start, self._swept) + images * out.blocks * pixels
@@ -249,7 +232,16 @@ class _Flow:
         self._swept, self._compute_ready = last + pixels // px, last + 1
         self._next_row = last + timing.MIN_ROW_CYCLES
 
-    def _post(self, work: Work, out: OutputRange, rect: Rect, psum: int, keep: Keep | None) -> None:
+    def _post(
+        self,
+        work: Work,
+        out: OutputRange,
+        rect: Rect,
+        psum: int,
+        target: "Target | None",
+        *,
+        stored: bool = True,
+    ) -> None:
         """Post chain and stores of a tile, as many blocks at a time as the banks hold."""
         hw, shape, (row, rows, _, cols) = self._hw, work.shape, rect
         buffers = self._buffers
@@ -259,7 +251,6 @@ class _Flow:
         added = shape.side_words(shape.words(mid[1] - mid[0], mid[4] - mid[3]), rows * cols)
         if added:
             at_once = min(at_once, hw.buffers.residual.bank_words // sum(added))
-        kept = None if keep is None else buffers[Space.FEATURE].banks.take(keep.node)[0]
         ready = self._swept + self._drain
         constants: list[tuple[Space, int]] = []
         words = shape.param_words
@@ -272,13 +263,16 @@ class _Flow:
                 constants.append((space, base))
                 ready = max(ready, there)
         pool = shape.pool_window
-        visits = timing.post_visits(
-            out_rows=rows // images,
-            out_cols=cols,
-            window=pool.kernel,
-            stride_x=pool.strides[1],
-            kind=shape.pool_kind,
-        )
+        visits = [
+            timing.post_visits(
+                out_rows=count,
+                out_cols=cols,
+                window=pool.kernel,
+                stride_x=pool.strides[1],
+                kind=shape.pool_kind,
+            )
+            for count in (target and target.pieces) or (rows // images,) * images
+        ]
         for at, blocks in spans(out.blocks, at_once):
             made = out.block + at, blocks
             start, residual = max(self._post_ready, ready), 0
@@ -290,29 +284,36 @@ class _Flow:
                 start = max(start, self._load(Space.RESIDUAL, residual, size, after))
             output, _ = buffers[Space.OUTPUT].banks.take(None)
             start = max(start, buffers[Space.OUTPUT].free.get(output, 0.0))
-            if kept is not None:
-                free = buffers[Space.FEATURE].free.get(kept, 0.0)
-                start = max(start, self._features_there, free)
-            self._visit(start + ISSUE, visits, blocks, words, images)
+            self._run(start, visits, blocks, words, target)
             if added:
                 buffers[Space.RESIDUAL].free[residual] = self._post_done
-            if keep is not None:
-                self._kept_written = self._post_done
-                first = keep.block + made[0], blocks
-                self._kept.add(keep.node, work.output, first, row + rows, self._post_done)
+            if target is not None and target.then is not None:
+                target.then(work, made, row + rows)
             self._buffers[Space.OUTPUT].free[output] = self._post_done
-            if keep is None or keep.stored:
+            if stored:
                 self._store(work, output, made, row + rows, rows * cols)
         for space, base in (*constants, (Space.PSUM, psum)):
             buffers[space].free[base] = self._post_done
 
-    def _visit(self, start: float, visits: int, blocks: int, words: int, times: int) -> None:
+    def _run(
+        self, start: float, visits: Sequence[int], blocks: int, words: int, target: "Target | None"
+    ) -> None:
+        """Post instructions with so many visits of a block each."""
+        if target is not None:
+            start = max(start, self._features_there, target.free)
+        start += ISSUE
+        for count in visits:
+            self._visit(start, count, blocks, words)
+            start = self._post_ready
+        if target is not None:
+            self._kept_written = self._post_done
+
+    def _visit(self, start: float, visits: int, blocks: int, words: int) -> None:
         words = max(words, PARAM_WORDS)  # without any, a pass waits about as long for other things
         period = timing.post_block_cycles(visits=visits, words=words)
-        for _ in range(times):
-            first = max(start + words + timing.POST_LOAD_CYCLES, self._post_done + 1)
-            self._post_ready = start = first + (blocks - 1) * period + visits
-            self._post_done = self._post_ready + timing.post_drain_cycles(())
+        first = max(start + words + timing.POST_LOAD_CYCLES, self._post_done + 1)
+        self._post_ready = first + (blocks - 1) * period + visits
+        self._post_done = self._post_ready + timing.post_drain_cycles(())
 
     def _since_stored(self, value: int, blocks: Span, rows: int) -> float:
         place = self._places.get(value)

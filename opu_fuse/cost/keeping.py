@@ -67,7 +67,7 @@ def count_reads(
 
 def find_kept(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep | None]:
     """What stays on chip of layers emitted one after the other. A unit of several works (phases, a
-    companion) may read such a map but not make one.
+    companion) may read such a map but not make one; one without (a cascade) empties the banks.
     """
     found: list[Keep | None] = [None] * len(units)
     for first in range(len(units) if hw.post.keep else 0):
@@ -80,14 +80,15 @@ def find_kept(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep | None]:
 def _kept_from(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep]:
     """Of the first unit, and those behind it with which it makes the map that is read next."""
     writers: list[Work] = []
-    for (writer, *others), (reader, *_) in pairwise(units[: MOST_WRITERS + 1]):
-        writers.append(writer)
-        if others or writer.source != writers[0].source:
+    for ours, behind in pairwise(units[: MOST_WRITERS + 1]):
+        if len(ours) != 1 or not behind or ours[0].source != units[0][0].source:
             break
-        firsts = _first_blocks(writers, reader.reads)
+        writers.append(ours[0])
+        reader = behind[0]
+        firsts = first_blocks(writers, reader.reads)
         if firsts and _fits(writers, reader.reads.layout, hw):
             node, layout = reader.source, reader.reads.layout
-            stored = _readers(units[len(writers) :], node) < writer.readers
+            stored = _readers(units[len(writers) :], node) < writers[-1].readers
             return [Keep(node=node, layout=layout, block=block, stored=stored) for block in firsts]
     return []
 
@@ -100,7 +101,7 @@ def _readers(units: Sequence[Sequence[Work]], node: int) -> int:
     return sum(1 for _ in found)
 
 
-def _first_blocks(writers: Sequence[Work], target: Place) -> list[int]:
+def first_blocks(writers: Sequence[Work], target: Place) -> list[int]:
     """The channel block of a map with which the output of each writer begins. None unless they
     make all its lanes, every block by one of them, stored word for word as post makes it.
     """

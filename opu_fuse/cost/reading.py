@@ -56,12 +56,19 @@ class Window:
 
     def of_map(self, layout: Layout) -> dict[str, int]:
         """Compute registers where the whole map lies in a bank, row by row with all its blocks."""
+        return self._by_rows(layout, 0, self.rows)
+
+    def of_rows(self, layout: Layout) -> dict[str, int]:
+        """The same where the part's rows lie so, and the first one is where compute begins."""
+        return self._by_rows(layout, *self.part.rows)
+
+    def _by_rows(self, layout: Layout, first: int, rows: int) -> dict[str, int]:
         return {
             "row_pitch": layout.blocks * layout.row_words,
             "block_pitch": layout.row_words,
-            "in_rows": self.rows,
+            "in_rows": rows,
             "in_cols": layout.cols,
-            "origin_y": self.y,
+            "origin_y": self.y - first,
             "origin_x": self.x,
         }
 

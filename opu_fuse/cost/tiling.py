@@ -83,7 +83,7 @@ def candidates(shape: Shape, hw: HwSpec) -> Iterator[Fit | Refused]:
         mid = mid_size(shape, rows, cols, images)
         chunk = _in_chunk(shape, hw, mid, blocks, images)
         if not isinstance(chunk, Overflow):
-            problem = _overflow(shape, hw, (images * rows, cols), (images * mid[0], mid[1]), blocks)
+            problem = overflow(shape, hw, (images * rows, cols), (images * mid[0], mid[1]), blocks)
         else:
             problem = chunk
         if problem is not None:
@@ -92,7 +92,7 @@ def candidates(shape: Shape, hw: HwSpec) -> Iterator[Fit | Refused]:
         assert not isinstance(chunk, Overflow)
         fits[images, rows, blocks] += 1
         if blocks not in orders:
-            orders[blocks] = list(_orders(shape, hw, blocks))
+            orders[blocks] = list(loop_orders(shape, hw, blocks))
         for mode, outer in orders[blocks]:
             tile = Tile(
                 rows=rows,
@@ -185,10 +185,12 @@ def _in_chunk(
     return Overflow(buffer="feature", needed=one, limit=limit)
 
 
-def _overflow(
+def overflow(
     shape: Shape, hw: HwSpec, made: tuple[int, int], mid: tuple[int, int], blocks: int
 ) -> Overflow | None:
-    """made, mid: final and mid rows and columns of a tile."""
+    """Which bank a tile overflows, that of its features aside. made, mid: its final and mid rows
+    and columns.
+    """
     buffers = hw.buffers
     pixels, final = shape.words(*mid), shape.words(*made)
     demands = [
@@ -213,7 +215,8 @@ def _overflow(
     return None
 
 
-def _orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bool]]:
+def loop_orders(shape: Shape, hw: HwSpec, blocks: int) -> Iterator[tuple[int, bool]]:
+    """(mode, whether weights stay) of tiles of so many channel blocks."""
     if not shape.array:
         yield 0, False
         return

@@ -3,8 +3,9 @@
 No addresses and no integers: cost times it, the schedule emits it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from opu_fuse.cost.chunks import OutputRange
 from opu_fuse.cost.tiles import Tile
@@ -66,3 +67,19 @@ class Banks:
         self.order.append(bank)
         self.held[bank] = key
         return bank * self.bank_words, held
+
+
+class Shelf(Banks):
+    """A buffer in which everything has a place of its own, the first who takes it brings it."""
+
+    def __init__(self, sizes: Mapping[Hashable, int]) -> None:
+        super().__init__(words=sum(sizes.values()), banks=1)
+        ends = accumulate(sizes.values())
+        self._places = {key: end - sizes[key] for key, end in zip(sizes, ends, strict=True)}
+        self._there: set[Hashable] = set()
+
+    def take(self, key: Hashable) -> tuple[int, bool]:
+        """(first word, whether it is there already)."""
+        held = key in self._there
+        self._there.add(key)
+        return self._places[key], held

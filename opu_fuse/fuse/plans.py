@@ -7,9 +7,9 @@ can time whole partitions. Nothing is read but structure.
 from collections.abc import Mapping, Sequence
 
 from opu_fuse.cost.chunks import OutputRange, output_ranges
-from opu_fuse.cost.flow import Unit
 from opu_fuse.cost.geometry import Geometry, group_geometry
 from opu_fuse.cost.keeping import count_reads
+from opu_fuse.cost.segments import Unit
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.work import Work

@@ -8,8 +8,8 @@ more than the timing can be wrong.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from opu_fuse.cost.flow import cycles, saved
 from opu_fuse.cost.groups import NOTHING, Cost, GroupCosts
+from opu_fuse.cost.segments import cycles, saved
 from opu_fuse.fuse.chains import continued, extended, opened
 from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import Forbid

@@ -4,11 +4,14 @@ Instructions come in an order that is correct when executed one by one; overlap 
 engines' queues, safety from `dependencies`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.keeping import Keep
 from opu_fuse.cost.reading import Rect, count_parts, rows_read, walk
+from opu_fuse.cost.rings import Ring
 from opu_fuse.cost.tiles import (
     ceil_div,
     groups_per_block,
@@ -18,6 +21,7 @@ from opu_fuse.cost.tiles import (
     segments_per_block,
     spans,
 )
+from opu_fuse.cost.turns import LOAD
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import Engine, order_registers
 from opu_fuse.schedule.job import Job, Step
@@ -37,6 +41,33 @@ UNUSED_KERNEL = {
 }
 
 
+Target = Callable[[int, int, int, int], Iterator[tuple[int, int, Mapping[str, int]]]]
+"""Where post keeps output rows besides, by channel block, first row, rows, and word of a row:
+(first of the rows, how many, registers) of each instruction that it takes.
+"""
+
+
+def _nowhere(
+    block: int,  # noqa: ARG001  one signature for all targets
+    row: int,  # noqa: ARG001
+    rows: int,
+    word: int,  # noqa: ARG001
+) -> Iterator[tuple[int, int, dict[str, int]]]:
+    yield 0, rows, {"keep": 0}
+
+
+def _in_ring(ring: Ring) -> Target:
+    """Rows that stand in two places of a ring are made twice."""
+
+    def target(
+        block: int, row: int, rows: int, word: int
+    ) -> Iterator[tuple[int, int, dict[str, int]]]:
+        for first, count, at in ring.written(row, rows):
+            yield first, count, ring.registers(at, block, word)
+
+    return target
+
+
 class Emitter(Loads):
     """Emits the layers of one machine segment."""
 
@@ -54,7 +85,26 @@ class Emitter(Loads):
             if first < rows:  # now: post will need the write port of the buffer
                 yield self._load_rows(job, first, rows)
                 first = rows
-            yield from self._post(job, output_range, rect, psum, keep)
+            yield from self._post(job, output_range, rect, psum, self._in_bank(keep))
+
+    def cascade(self, jobs: Sequence[Job], cascade: Cascade) -> Iterator[Step]:
+        """All steps of layers that are computed together, their constants and rings in the buffers
+        as the cascade has them; the banks hold nothing behind it.
+        """
+        self._shelve(jobs, cascade)
+        tiles = [walk(job.work) for job in jobs]
+        for turn in cascade.turns:
+            if turn.layer == LOAD:
+                first, ring = turn.number * cascade.load_rows, cascade.rings[0]
+                rows = min(cascade.load_rows, ring.layout.rows - first)
+                yield from self._load_strip(jobs[0], ring, first, rows)
+                continue
+            job, (out, rect) = jobs[turn.layer], tiles[turn.layer][turn.number]
+            psum = yield from self._accumulate(job, out, rect, cascade.rings[turn.layer])
+            behind = turn.layer + 1
+            target = _in_ring(cascade.rings[behind]) if behind < len(jobs) else _nowhere
+            yield from self._post(job, out, rect, psum, target)
+        self._empty((Space.FEATURE, Space.WEIGHT, Space.PARAM, Space.TABLE))
 
     def side_by_side(self, job: Job, companion: Job) -> Iterator[Step]:
         """All steps of two layers, the companion's tiles spread evenly between the several of the
@@ -71,15 +121,27 @@ class Emitter(Loads):
 
     def _tile(self, job: Job, out: OutputRange, rect: Rect) -> Iterator[Step]:
         psum = yield from self._accumulate(job, out, rect)
-        yield from self._post(job, out, rect, psum)
+        yield from self._post(job, out, rect, psum, _nowhere)
 
-    def _accumulate(self, job: Job, out: OutputRange, rect: Rect) -> Iterator[Step]:
-        """Loads and compute of a tile. Returns where its partial sums lie."""
+    def _in_bank(self, keep: Keep | None) -> "Target":
+        if keep is None:
+            return _nowhere
+        base, _ = self._banks[Space.FEATURE].take(keep.node)
+        return lambda block, row, rows, word: iter(
+            ((0, rows, keep.registers(base, block, row, word)),)
+        )
+
+    def _accumulate(
+        self, job: Job, out: OutputRange, rect: Rect, ring: Ring | None = None
+    ) -> Iterator[Step]:
+        """Loads and compute of a tile. Returns where its partial sums lie. ring: where its input
+        is.
+        """
         mid = mid_tile(job.layer.shape, *rect)
         psum, _ = self._banks[Space.PSUM].take(None)
         first = True
         for chunk in out.features:
-            bases, geometry = yield from self._load_features(job, chunk, mid)
+            bases, geometry = yield from self._load_features(job, chunk, mid, ring)
             pixels = geometry["psum_block_pitch"] // len(bases)
             images = [(base, psum + n * pixels) for n, base in enumerate(bases)]
             for base, sums in () if job.layer.shape.array else images:
@@ -153,10 +215,10 @@ class Emitter(Loads):
         out: OutputRange,
         rect: Rect,
         psum: int,
-        keep: Keep | None = None,
+        target: "Target",
     ) -> Iterator[Step]:
         """Post chain and store of a tile, as many channel blocks at a time as the output and
-        residual banks hold. keep: the feature buffer gets the words, too.
+        residual banks hold. target: where the feature buffer gets the words, too.
         """
         shape = job.layer.shape
         row, rows, col, cols = rect
@@ -168,13 +230,7 @@ class Emitter(Loads):
         if shape.sides:
             pixels = sum(shape.side_words(mid_pixels, rows * cols))
             at_once = min(at_once, self._hw.buffers.residual.bank_words // pixels)
-        kept = 0 if keep is None else self._banks[Space.FEATURE].take(keep.node)[0]
-        params = 0
-        if shape.param_words:
-            offset = job.planned.params + out.block * shape.param_words * self._hw.word_bytes
-            params, held = self._banks[Space.PARAM].take(offset)
-            if not held:
-                yield self._load(job, Space.PARAM, offset, params, out.blocks * shape.param_words)
+        params = yield from self._load_params(job, out)
         table = yield from self._load_table(job)
         for at, blocks in spans(out.blocks, at_once):
             residual = yield from self._load_residuals(job, out.block + at, blocks, rect, mid)
@@ -195,25 +251,27 @@ class Emitter(Loads):
                 "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,
                 **order_registers(chain_of(self._hw).pack(job.layer.order)),
             }
-            for part in tile_parts(job.layer, (row, rows, col, cols)):
-                y, x = part.image * shape.out_rows + part.y, part.x
-                here = (out.block + at, row + y, col // shape.px + x)
-                yield self._step(
-                    job,
-                    Engine.POST,
-                    "run",
-                    {
-                        **common,
-                        **part.average,
-                        **sub_rectangle(job.layer, common, mid, part, cols),
-                        "psum": common["psum"] + part.image * one * mid_cols,
-                        "out": base + y * cols + x,
-                        **({"keep": 0} if keep is None else keep.registers(kept, *here)),
-                        "out_rows": part.rows,
-                        "out_cols": part.cols,
-                    },
-                    (mid[0] + part.image * one, mid[3], row + y, col + x, out.block + at),
-                )
+            for whole in tile_parts(job.layer, (row, rows, col, cols)):
+                first = whole.image * shape.out_rows + whole.y
+                words = out.block + at, row + first, whole.rows, col // shape.px + whole.x
+                for more, count, kept in target(*words):
+                    part, y = replace(whole, y=whole.y + more), first + more
+                    yield self._step(
+                        job,
+                        Engine.POST,
+                        "run",
+                        {
+                            **common,
+                            **part.average,
+                            **sub_rectangle(job.layer, common, mid, part, cols),
+                            "psum": common["psum"] + part.image * one * mid_cols,
+                            "out": base + y * cols + part.x,
+                            **kept,
+                            "out_rows": count,
+                            "out_cols": part.cols,
+                        },
+                        (mid[0] + part.image * one, mid[3], row + y, col + part.x, out.block + at),
+                    )
             if job.output is not None:
                 for registers in stores(job, job.output, base, rect, out.block + at, blocks):
                     yield self._step(job, Engine.STORE, "store", registers)

@@ -10,7 +10,7 @@ from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.plan import Plan
-from opu_fuse.schedule.tiling import PlannedLayer
+from opu_fuse.schedule.tiling import PlannedLayer, Together, Weighed
 
 SHOWN = 8
 """Cuts listed of those that fit, and of those that do not."""
@@ -27,26 +27,74 @@ def explain_tiles(
     nodes = {n.index for n in operators_named(dfg, name, "--explain-tiles")}
     groups = [g for g in partition.groups if nodes & {m.node for m in g.matches}]
     partner = {companion: group for group, companion in plan.beside.items()}
+    together = {group for found in plan.cascades for group in found.groups}
     tiled = [g.index for g in groups if g.index in plan.layers]
     if not tiled:
         where = "is a matter of layout" if groups else "runs on the host"
         yield f"{name} {where}: it has no tiles"
     for index in tiled:
         for planned in plan.layers[index]:
-            yield from _layer(planned, hw, beside=index in partner)
+            yield from _layer(planned, hw, beside=index in partner, in_cascade=index in together)
         if index in partner:
             ours = plan.layers[partner[index]][0].layer.name
             yield f"  it runs between the tiles of {ours}, hence the largest cut"
+        yield from (f"  {line}" for line in _cascades_of(plan, index))
 
 
-def _layer(planned: PlannedLayer, hw: HwSpec, *, beside: bool) -> Iterator[str]:
+def cascade_lines(plan: Plan) -> Iterator[str]:
+    """A line for every cascade that the program has."""
+    for found in plan.cascades:
+        names = _names(plan, found)
+        yield f"strip by strip: {names}{_why(plan, found)}"
+
+
+def _cascades_of(plan: Plan, group: int) -> Iterator[str]:
+    """Why a group is computed together with others, or alone."""
+    told = False
+    for found in plan.cascades:
+        if group in found.groups:
+            strip = found.cascade.works[-1].tile.rows
+            rings = sum(ring.words for ring in found.cascade.rings)
+            yield (
+                f"computed strip by strip with {_names(plan, found)}{_why(plan, found)}; its last "
+                f"layer makes {strip} rows at a time, rings of rows take {rings} feature words"
+            )
+            told = True
+    for tried in plan.weighed:
+        if group in tried.together.groups and not tried.taken:
+            yield f"alone, not strip by strip with {_names(plan, tried.together)}: {_both(tried)}"
+            told = True
+    if not told:
+        yield "alone: no cascade with its neighbours promised fewer cycles or bytes, or none fits"
+
+
+def _names(plan: Plan, found: Together) -> str:
+    return ", ".join(plan.layers[group][0].layer.name for group in found.groups)
+
+
+def _why(plan: Plan, found: Together) -> str:
+    tried = next((w for w in plan.weighed if w.together == found), None)
+    return f": {_both(tried)}" if tried else " (as asked for)"
+
+
+def _both(tried: Weighed) -> str:
+    return (
+        f"{tried.cycles} cycles and {tried.bytes} bytes, one after the other {tried.cycles_alone} "
+        f"and {tried.bytes_alone}"
+    )
+
+
+def _layer(planned: PlannedLayer, hw: HwSpec, *, beside: bool, in_cascade: bool) -> Iterator[str]:
     tried = tuple(candidates(planned.layer.shape, hw))
     fits = sorted((c for c in tried if isinstance(c, Fit)), key=lambda c: c.rank(beside=beside))
     refused = sorted((c for c in tried if isinstance(c, Refused)), key=lambda c: c.why.gap)
     counts = f"{len(fits)} cuts fit, {len(refused)} do not"
     yield f"{planned.layer.name}: {counts} (rows x columns x channel blocks of a tile)"
+    if in_cascade:
+        text = cost_text(planned.tile, planned.estimate, planned.layer.shape, hw)
+        yield f"  taken for strips {text}"
     for fit in fits[:SHOWN]:
-        verdict = "taken" if fit.tile == planned.tile else "fits"
+        verdict = "taken" if fit.tile == planned.tile and not in_cascade else "fits"
         yield f"  {verdict} {cost_text(fit.tile, fit.cost, planned.layer.shape, hw)}"
     if len(fits) > SHOWN:
         yield f"  ... and {len(fits) - SHOWN} more"

@@ -5,12 +5,14 @@ stay while output ranges change, weights while tiles change, and small maps from
 next.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-from opu_fuse.cost.chunks import FeatureChunk, WeightChunk
+from opu_fuse.cost.cascade import Cascade, constants
+from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.reading import Mid, Rect, Span, window
+from opu_fuse.cost.rings import Ring
 from opu_fuse.cost.tiles import ceil_div
-from opu_fuse.cost.work import Banks
+from opu_fuse.cost.work import Banks, Shelf
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import Engine, parameters_of, unit_register
 from opu_fuse.hw.spec import HwSpec
@@ -30,14 +32,33 @@ class Loads:
 
     def __init__(self, hw: HwSpec) -> None:
         self._hw = hw
-        self._banks = {
-            space: Banks(words=buffer.words, banks=buffer.banks)
-            for space in Space
-            if (buffer := getattr(hw.buffers, space.value, None)) is not None
-        }
+        self._banks: dict[Space, Banks] = {}
+        self._empty(Space)
         zeros = {engine: {r.name: 0 for r in parameters_of(engine)} for engine in Engine}
         self._registers: dict[Engine, dict[str, int]] = zeros
         self._count = {engine: len(names) for engine, names in zeros.items()}
+
+    def _shelve(self, jobs: Sequence[Job], cascade: Cascade) -> None:
+        """A place of its own for every constant of a cascade."""
+        for space, parts in constants(cascade.works).items():
+            sizes: dict[Hashable, int] = {}
+            for (number, at), words in parts.items():
+                planned, shape = jobs[number].planned, jobs[number].layer.shape
+                offsets = {
+                    Space.WEIGHT: planned.weights + at,
+                    Space.PARAM: planned.params + at * shape.param_words * self._hw.word_bytes,
+                    Space.TABLE: planned.table,
+                }
+                sizes[offsets[space]] = words
+            if sizes:
+                self._banks[space] = Shelf(sizes)
+
+    def _empty(self, spaces: Iterable[Space]) -> None:
+        """Buffers in banks that hold nothing."""
+        for space in spaces:
+            buffer = getattr(self._hw.buffers, space.value, None)
+            if buffer is not None:
+                self._banks[space] = Banks(words=buffer.words, banks=buffer.banks)
 
     def instruction(self, engine: Engine, opcode: str, params: Mapping[str, int]) -> Instruction:
         """An instruction whose unnamed registers keep their last value."""
@@ -123,14 +144,20 @@ class Loads:
             block_pitch=layout.row_words,
         )
 
-    def _load_features(self, job: Job, chunk: FeatureChunk, mid: Mid) -> Iterator[Step]:
-        """Bring the input under a mid tile into a feature bank, unless the map was kept there.
-        Returns the bases of its images and the compute registers of its geometry.
+    def _load_features(
+        self, job: Job, chunk: FeatureChunk, mid: Mid, ring: Ring | None = None
+    ) -> Iterator[Step]:
+        """Bring the input under a mid tile into a feature bank, unless the map was kept there, or
+        its rows are in a ring. Returns the bases of its images and the compute registers of its
+        geometry.
         """
         shape, layout = job.layer.shape, job.work.reads.layout
         read = window(job.work, chunk, mid)
-        kept = self._banks[Space.FEATURE].find(job.layer.source)
-        if kept is not None:
+        kept = None if ring else self._banks[Space.FEATURE].find(job.layer.source)
+        if ring is not None:
+            base = ring.word(read.part.rows[0]) + chunk.block * layout.row_words
+            where = read.of_rows(layout)
+        elif kept is not None:
             where = read.of_map(layout)
             base = kept + chunk.block * layout.row_words + read.above * where["row_pitch"]
         else:
@@ -153,6 +180,22 @@ class Loads:
             "slot_log2": layout.slot.bit_length() - 1,
         }
 
+    def _load_strip(self, job: Job, ring: Ring, first: int, rows: int) -> Iterator[Step]:
+        """Bring rows of a layer's input to their places in a ring."""
+        layout = job.work.reads.layout
+        for at, count, word in ring.written(first, rows):
+            yield self._load(
+                job,
+                Space.FEATURE,
+                job.loaded.offset + layout.word_at(0, first + at) * layout.word,
+                word,
+                run=layout.row_words,
+                rows=layout.blocks,
+                row_pitch=layout.block_words,
+                blocks=count,
+                block_pitch=layout.row_words,
+            )
+
     def _load_weights(self, job: Job, part: WeightChunk) -> Iterator[Step]:
         offset = job.planned.weights + part.offset
         base, held = self._banks[Space.WEIGHT].take(offset)
@@ -170,6 +213,17 @@ class Loads:
         if not held:
             yield self._load(job, Space.PRE, offset, base, chunk.blocks * words)
         return {**job.layer.pre_registers, "pre_param": base}
+
+    def _load_params(self, job: Job, out: OutputRange) -> Iterator[Step]:
+        """Bring the post chain's parameters of a range's blocks. Returns their first word."""
+        words = job.layer.shape.param_words
+        if not words:
+            return 0
+        offset = job.planned.params + out.block * words * self._hw.word_bytes
+        base, held = self._banks[Space.PARAM].take(offset)
+        if not held:
+            yield self._load(job, Space.PARAM, offset, base, out.blocks * words)
+        return base
 
     def _load_table(self, job: Job) -> Iterator[Step]:
         """Bring the layer's tables. Returns the post registers."""

@@ -1,13 +1,12 @@
 """The schedule of a tiled model: places in memory, instructions with tokens, proved."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
-from opu_fuse.cost.flow import Unit, cycles_by_output
-from opu_fuse.cost.keeping import Keep, count_reads, find_kept
+from opu_fuse.cost.segments import cycles_by_output
 from opu_fuse.cost.work import Work
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
@@ -16,13 +15,16 @@ from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import DataLayout
+from opu_fuse.schedule.cascades import with_cascades
 from opu_fuse.schedule.dependencies import latest_conflicts, synchronise
 from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
+from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
 from opu_fuse.schedule.tensors import TensorUse, require_countable
-from opu_fuse.schedule.tiling import PlannedLayer, Tiling
+from opu_fuse.schedule.tiling import PlannedLayer, Tiling, Together, Weighed
+from opu_fuse.schedule.units import PlannedUnit, planned_units
 
 HASH_HALF = 22
 OUTSIDE = -1
@@ -52,13 +54,16 @@ class HostWork:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """layers: group index -> planned layers, one per phase (groups of views only have none);
-    beside: group -> the one whose instructions come between its own; placements: DFG index -> place
+    beside: group -> the one whose instructions come between its own; cascades: groups computed
+    together; weighed: cascades that were tried; placements: DFG index -> place
     in memory, of all but those that are on chip only; uses: of all; layout, memory: what they
     follow from; cycles: predicted, by the DFG index of what a group makes.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
     beside: Mapping[int, int]
+    cascades: tuple[Together, ...]
+    weighed: tuple[Weighed, ...]
     uses: Mapping[int, TensorUse]
     placements: Mapping[int, Placement]
     layout: DataLayout
@@ -87,26 +92,23 @@ class Plan:
         return frozenset(group for group, node in made.items() if node not in self.placements)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Unit(Unit):
-    """Whose works the layers are; keep: what stays on chip of them."""
-
-    layers: tuple[PlannedLayer, ...]
-    keep: Keep | None = None
-
-
-def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True) -> Plan:
+def schedule(
+    dfg: Dfg,
+    tiling: Tiling,
+    hw: HwSpec,
+    *,
+    reuse_memory: bool = True,
+    cascades: Cascades = Cascades.AUTO,
+) -> Plan:
     """Places in memory and instructions. reuse_memory=False: every map is stored, at a place of its
-    own. Raises DoesNotFit when the window exceeds the DRAM.
+    own; cascades: which layers are computed together. Raises DoesNotFit when the window exceeds
+    the DRAM.
     """
     require_countable(dfg, tiling.uses)
+    tiling = with_cascades(dfg, tiling, hw, cascades)
     constants = tiling.constants_bytes
-    units = _units(dfg, tiling, hw, store_all=not reuse_memory)
-    on_chip = {
-        unit.works[0].writes.home
-        for unit in chain.from_iterable(units)
-        if unit.keep and not unit.keep.stored
-    }
+    units = planned_units(dfg, tiling, hw, store_all=not reuse_memory)
+    on_chip = {home for unit in chain.from_iterable(units) for home in unit.on_chip}
     cycles: dict[int, float] = {}
     for found in units:
         cycles |= cycles_by_output(found, [unit.keep for unit in found], hw)
@@ -141,6 +143,8 @@ def schedule(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, reuse_memory: bool = True)
     return Plan(
         layers=tiling.layers,
         beside=tiling.beside,
+        cascades=tiling.cascades,
+        weighed=tiling.weighed,
         uses=tiling.uses,
         placements=placements,
         layout=tiling.layout,
@@ -169,31 +173,8 @@ def _live_ranges(uses: Iterable[TensorUse]) -> list[LiveRange]:
     ]
 
 
-def _units(dfg: Dfg, tiling: Tiling, hw: HwSpec, *, store_all: bool) -> list[list[_Unit]]:
-    """What is emitted for every segment, in its order; nothing for those of the host."""
-    layers, steps = tiling.layers, [t for segment in tiling.segments for t in segment.steps]
-    on_host = [t.node for t in steps if t.node is not None]
-    reads = count_reads(dfg, tiling.layout, [parts[0].layer for parts in layers.values()], on_host)
-    companions = set(tiling.beside.values())
-    found = []
-    for segment in tiling.segments:
-        units: list[_Unit] = []
-        for group in (t.group for t in segment.steps):
-            if group is None or group not in layers or group in companions:
-                continue
-            pair = (group, tiling.beside[group]) if group in tiling.beside else (group,)
-            parts = tuple(part for g in pair for part in layers[g])
-            works = tuple(_work(part, tiling.uses, reads) for part in parts)
-            units.append(_Unit(works=works, beside=group in tiling.beside, layers=parts))
-        kept = find_kept([unit.works for unit in units], hw)
-        if store_all:
-            kept = [keep and replace(keep, stored=True) for keep in kept]
-        found.append([replace(u, keep=keep) for u, keep in zip(units, kept, strict=True)])
-    return found
-
-
 def _emit(
-    units: Sequence[_Unit],
+    units: Sequence[PlannedUnit],
     placements: Mapping[int, Placement],
     hw: HwSpec,
     program_offset: int,
@@ -205,7 +186,9 @@ def _emit(
     steps = [Step(instruction=emitter.instruction(Engine.FETCH, "check", halves), group=OUTSIDE)]
     for unit in units:
         jobs = [_job(*both, placements) for both in zip(unit.layers, unit.works, strict=True)]
-        if unit.beside:
+        if unit.cascade is not None:
+            steps.extend(emitter.cascade(jobs, unit.cascade))
+        elif unit.beside:
             steps.extend(emitter.side_by_side(*jobs))
         else:
             steps.extend(step for job in jobs for step in emitter.layer(job, unit.keep))
@@ -224,18 +207,6 @@ def _emit(
         instructions=tuple(program),
         groups=tuple(s.group for s in steps),
         tiles=tuple(s.tile for s in steps if s.tile is not None),
-    )
-
-
-def _work(planned: PlannedLayer, uses: Mapping[int, TensorUse], reads: Mapping[int, int]) -> Work:
-    layer, writes = planned.layer, uses[planned.layer.output].place
-    return layer.work(
-        planned.tile,
-        planned.ranges,
-        planned.unfold,
-        uses[layer.source].place,
-        writes,
-        reads[writes.home],
     )
 
 

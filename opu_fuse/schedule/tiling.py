@@ -5,6 +5,7 @@ that keep the array busy.
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import OutputRange, output_ranges, weight_bytes
 from opu_fuse.cost.geometry import structure
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
@@ -64,9 +65,32 @@ class Misfit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """Groups that a cascade computes, in execution order."""
+
+    groups: tuple[int, ...]
+    cascade: Cascade
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """A cascade that was compared with its groups alone: predicted cycles and bytes of memory of
+    both, and which of them it is.
+    """
+
+    together: Together
+    taken: bool
+    cycles_alone: int
+    cycles: int
+    bytes_alone: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tiling:
     """layers: group index -> layers with their tiles; beside: group -> the one whose tiles come
-    between its tiles; segments and uses: execution order and live ranges that follow from it.
+    between its tiles; cascades: groups computed together; weighed: what was tried; segments and
+    uses: execution order and live ranges that follow from it.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
@@ -75,6 +99,8 @@ class Tiling:
     uses: Mapping[int, TensorUse]
     layout: DataLayout
     constants_bytes: int
+    cascades: tuple[Together, ...] = ()
+    weighed: tuple[Weighed, ...] = ()
 
 
 TileCache = dict[tuple[Shape, bool], tuple[Tile, Estimate]]
@@ -235,6 +261,13 @@ def _tile_layer(
     layer: Layer, hw: HwSpec, offset: int, cache: TileCache, *, beside: bool = False
 ) -> PlannedLayer:
     tile, estimate = _tile_of(layer.name, layer.shape, hw, cache, beside=beside)
+    return with_tile(layer, hw, offset, tile, estimate)
+
+
+def with_tile(
+    layer: Layer, hw: HwSpec, offset: int, tile: Tile, estimate: Estimate
+) -> PlannedLayer:
+    """A layer with a tile, its constants from a byte offset on."""
     ranges = output_ranges(layer.shape, tile, hw)
     params = align(offset + weight_bytes(ranges, hw))
     blocks = ceil_div(layer.shape.mid_channels, hw.word_channels)

@@ -94,6 +94,7 @@ def _options(case: NetworkCase) -> Options:
         strategy=case.strategy,
         scales=case.scales,
         reuse_memory=case.reuse_memory,
+        cascades=case.cascades,
         calibration=None if case.quantised else case.inputs(salt=1),
     )
 
@@ -321,7 +322,7 @@ def _other_runs(
 
 def _batched(case: NetworkCase, hw: HwSpec, made: Compilation, bundle: Bundle) -> list[str]:
     """Several images together: the bits of as many runs one by one, also where one is missing."""
-    options = replace(_options(case), batch=case.batch)
+    options = replace(_options(case), batch=case.batch, cascades="auto")
     together = pipeline.compile_prepared(made.prepared, hw, options).bundle
     if case.file:
         together = _through_a_file(together)

@@ -33,10 +33,10 @@ LARGEST = 10 * MOST_MACS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkCase:
     """model: as given to `compile`. exact: its scales, or those it will get, are powers of two.
-    quantised: it arrives as QDQ. reuse_memory, strategy, scales: options of compile. shuffle:
-    seed of another order to run in. cycle, rtl, file: on these engines too; through a program
-    file. canonical: the float graphs are compared as well. batch: images that a second program
-    runs together, 1 for none.
+    quantised: it arrives as QDQ. reuse_memory, cascades, strategy, scales: options of compile.
+    shuffle: seed of another order to run in. cycle, rtl, file: on these engines too; through a
+    program file. canonical: the float graphs are compared as well. batch: images that a second
+    program runs together, 1 for none.
     """
 
     seed: int
@@ -46,6 +46,7 @@ class NetworkCase:
     quantised: bool = False
     exact: bool = True
     reuse_memory: bool = True
+    cascades: str = "auto"
     strategy: str = "matched"
     shuffle: int | None = None
     cycle: bool = False
@@ -71,7 +72,8 @@ class NetworkCase:
         proto = self.proto()
         lines = [
             f"seed {self.seed}, machines {self.machines}, opset {proto.opset_import[0].version}",
-            f"scales {self.scales}, strategy {self.strategy}, reuse_memory {self.reuse_memory}",
+            f"scales {self.scales}, strategy {self.strategy}, cascades {self.cascades}",
+            f"reuse_memory {self.reuse_memory}",
             f"shuffle {self.shuffle}, cycle {self.cycle}, rtl {self.rtl}, file {self.file}",
             f"batch {self.batch}",
         ]
@@ -132,6 +134,7 @@ def _case(seed: int, model: onnx.ModelProto, rng: np.random.Generator) -> Networ
         file=bool(rng.random() < 0.1),
         canonical=bool(rng.random() < 0.25),
         batch=_batch(model, rng),
+        cascades=str(rng.choice(["auto", "always"], p=[0.6, 0.4])),
     )
 
 

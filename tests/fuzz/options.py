@@ -90,6 +90,7 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Draw | None]]] = {
             "--calibration": _place,
             "--scales": _word,
             "--keep-tensors": None,
+            "--cascades": lambda rng: str(one_of(rng, ("auto", "always", "never", "x"))),
             "-O": _number,
             "--time-passes": None,
             "--disable-pass": _word,

@@ -29,6 +29,8 @@ from tests.sim.random_instructions import instruction
 
 TINY = load_hw("opu-tiny")
 ORDERS = (None, 1, 2, 3)
+ALONE = Options(cascades="never")
+"""Maps of groups one after the other; cascades are for `test_cascades`."""
 MACHINES = {
     "opu-tiny": TINY,
     "opu-light": load_hw("opu-light"),
@@ -55,7 +57,7 @@ def chain(channels, size=10):
 
 
 def compiled(model, hw):
-    found = compile_model(model, hw)
+    found = compile_model(model, hw, ALONE)
     (program,) = (s for s in found.plan.segments if isinstance(s, MachineProgram))
     return found, program
 
@@ -89,7 +91,7 @@ def test_a_chain_of_small_layers_loads_features_once(name, rng):
 def test_it_saves_time_and_reads():
     without = replace(TINY, name="without", post=replace(TINY.post, keep=False))
     on_chip, through_memory = (
-        run_cycle(compile_model(chain(13, 7), hw).bundle, hw) for hw in (TINY, without)
+        run_cycle(compile_model(chain(13, 7), hw, ALONE).bundle, hw) for hw in (TINY, without)
     )
     for counter in ("cycles", "dram_bytes_read"):
         before, now = through_memory.counters[counter], on_chip.counters[counter]
@@ -194,11 +196,11 @@ CASES = {
 def test_what_cannot_stay_goes_through_memory(build, hw, count, only, rng):
     net = Net("case", seed=3)
     model = net.finish(build(net, net.input("x", (1, 8, 9, 9))))
-    found = compile_model(model, hw)
+    found = compile_model(model, hw, ALONE)
     assert len(found.plan.kept) == count, kept(found)
     assert len(found.plan.not_stored) == only, names(found, found.plan.not_stored)
     assert_exact(found, hw, rng, ORDERS)
-    everything = compile_model(model, hw, Options(reuse_memory=False))
+    everything = compile_model(model, hw, Options(reuse_memory=False, cascades="never"))
     assert everything.plan.kept == found.plan.kept
     assert not everything.plan.not_stored
 
@@ -208,7 +210,9 @@ def test_what_is_read_outside_the_machine_is_stored(elsewhere, rng):
     net = Net("case", seed=3)
     first = net.conv(net.input("x", (1, 8, 9, 9)), "first", out=8, kernel=1)
     other = net.sigmoid(first, "sigmoid") if elsewhere == "the host" else first
-    found = compile_model(net.finish(net.conv(first, "second", out=8, kernel=1), other=other), TINY)
+    found = compile_model(
+        net.finish(net.conv(first, "second", out=8, kernel=1), other=other), TINY, ALONE
+    )
     assert kept(found) == ["first"]
     assert not found.plan.not_stored
     assert_exact(found, TINY, rng, ORDERS)
@@ -224,7 +228,7 @@ def test_what_only_the_next_layer_reads_is_not_stored():
     )
     steps = zip(program.instructions, program.groups, strict=True)
     assert {g for x, g in steps if x.engine is Engine.STORE} == groups - found.plan.not_stored
-    everything = compile_model(model, TINY, Options(reuse_memory=False))
+    everything = compile_model(model, TINY, Options(reuse_memory=False, cascades="never"))
     before, now = (run_cycle(c.bundle, TINY).counters for c in (everything, found))
     maps = {t.name: t.layout.size_bytes for t in everything.bundle.tensors}
     gone = maps.keys() - {t.name for t in found.bundle.tensors}
@@ -292,7 +296,7 @@ def chains(draw):
 @settings(max_examples=40, deadline=None)
 def test_any_chain_is_exact_in_any_order(drawn):
     model, name = drawn
-    found = compile_model(model, MACHINES[name])
+    found = compile_model(model, MACHINES[name], ALONE)
     assert_exact(found, MACHINES[name], np.random.default_rng(0), ORDERS[:2])
 
 

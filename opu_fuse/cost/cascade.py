@@ -1,0 +1,291 @@
+"""Cascades: layers, each reading the one before, computed together a few rows at a time.
+
+Every map between two of them, and the input of the first, is a ring of rows in the feature
+buffer. Weights, parameters and tables of all layers stay in their buffers. What runs when is
+decided here, once, as a list of turns; the schedule emits it and `flow` times it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from opu_fuse.cost.chunks import output_ranges
+from opu_fuse.cost.reading import walk
+from opu_fuse.cost.rings import Ring, new_rows, ring
+from opu_fuse.cost.tiles import (
+    STEP_OVERHEAD,
+    Estimate,
+    Tile,
+    ceil_div,
+    estimate,
+    input_blocks,
+    mid_size,
+    unfold,
+)
+from opu_fuse.cost.tiling import loop_orders, overflow
+from opu_fuse.cost.turns import HANDOVER, Order, Pace, Turn
+from opu_fuse.cost.work import Work
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.shape import Shape
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Space
+from opu_fuse.units.table import TABLE_WORDS
+
+STEP = 8
+"""Cycles lost per instruction of the compute engine where features and weights are there."""
+
+LOAD_CYCLES = 100000
+"""That a load of rows may take: post waits for it, as they share a port."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cascade:
+    """works: with their tiles; stored: whose output is in memory, too; rings: what each of them
+    reads; load_rows: rows of the input that are loaded together; turns: in their order.
+    """
+
+    works: tuple[Work, ...]
+    stored: tuple[bool, ...]
+    rings: tuple[Ring, ...]
+    load_rows: int
+    turns: tuple[Turn, ...]
+    cycles: float = 0
+
+
+def constants(works: Sequence[Work]) -> dict[Space, dict[tuple[int, int], int]]:
+    """What stays in the buffers while a cascade runs: space -> (layer, offset of a chunk of
+    weights, or the first channel block) -> words.
+    """
+    found: dict[Space, dict[tuple[int, int], int]] = {
+        Space.WEIGHT: {},
+        Space.PARAM: {},
+        Space.TABLE: {},
+    }
+    for number, work in enumerate(works):
+        for out in work.ranges:
+            for part in (w for chunk in out.features for w in chunk.weights):
+                found[Space.WEIGHT][number, part.offset] = part.words
+            if work.shape.param_words:
+                words = out.blocks * work.shape.param_words
+                found[Space.PARAM][number, out.block] = words
+        if work.shape.tables:
+            found[Space.TABLE][number, 0] = work.shape.tables * TABLE_WORDS
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """A cascade without its turns: works with their tiles, rows loaded together, rings. costs: of
+    every layer; cycles, dram_bytes: of all, predicted in closed form.
+    """
+
+    works: tuple[Work, ...]
+    load_rows: int
+    rings: tuple[Ring, ...]
+    costs: tuple[Estimate, ...]
+    cycles: float = 0.0
+    dram_bytes: int = 0
+
+    @property
+    def stored(self) -> tuple[bool, ...]:
+        return (*(work.readers > 1 for work in self.works[:-1]), True)
+
+
+class Strips:
+    """Tiles and rings of layers in cascades; what several cascades have in common is made once."""
+
+    def __init__(self, hw: HwSpec) -> None:
+        self.hw = hw
+        self._works: dict[tuple[int, int], tuple[Work, Estimate] | None] = {}
+        self._rings: dict[tuple[int, int, int, int], Ring] = {}
+
+    def size(self, works: Sequence[Work], rows: int, parts: int = 1) -> Sized | str:
+        """Layers of which the last one makes so many rows at a time; as text, what does not fit."""
+        tiled: list[tuple[Work, Estimate]] = []
+        want = rows
+        for work in reversed(works):
+            strip = min(want, work.shape.out_rows)
+            found = self._tiled(work, ceil_div(strip, parts))
+            if found is None:
+                return "a row overflows a bank"
+            tiled.append(found)
+            want = new_rows(work.shape, strip if parts > 1 else found[0].tile.rows)
+        tiled.reverse()
+        both = [work for work, _ in tiled]
+        if problem := _too_much(both, self.hw):
+            return problem
+        rows = self._loaded(both[0], want)
+        rings = self._fitted(both, rows, parts)
+        if rings is None:
+            return "rings of rows overflow the feature buffer"
+        costs = tuple(cost for _, cost in tiled)
+        return self._priced(Sized(works=tuple(both), load_rows=rows, rings=rings, costs=costs))
+
+    def _tiled(self, work: Work, rows: int) -> tuple[Work, Estimate] | None:
+        key = work.output, rows
+        if key not in self._works:
+            hw, tile = self.hw, _strip(work.shape, rows, self.hw)
+            if tile is None:
+                self._works[key] = None
+            else:
+                across = unfold(work.shape, hw.array.modes[tile.mode], hw)
+                ranges = output_ranges(work.shape, tile, hw)
+                found = replace(work, tile=tile, ranges=ranges, unfold=across)
+                self._works[key] = found, estimate(work.shape, hw, tile)
+        return self._works[key]
+
+    def _loaded(self, first: Work, want: int) -> int:
+        """Rows of the input that are loaded together: few enough for post to wait a short time."""
+        layout = first.reads.layout
+        row = layout.blocks * layout.row_words * layout.word
+        rows = int(LOAD_CYCLES * self.hw.dram.bytes_per_cycle) // row
+        return ceil_div(want, ceil_div(want, max(rows, 1)))
+
+    def _ring(self, work: Work, made: int, ahead: int) -> Ring:
+        key = work.output, work.tile.rows, made, ahead
+        if key not in self._rings:
+            layout, rows = work.reads.layout, work.tile.rows
+            self._rings[key] = ring(layout, work.shape, rows, made, ahead)
+        return self._rings[key]
+
+    def _rings_of(self, works: Sequence[Work], load_rows: int, ahead: int) -> list[Ring]:
+        made = [load_rows, *(w.tile.rows for w in works[:-1])]
+        return [self._ring(w, rows, ahead) for w, rows in zip(works, made, strict=True)]
+
+    def _fitted(self, works: Sequence[Work], load_rows: int, parts: int) -> tuple[Ring, ...] | None:
+        """With room to work ahead, where there is. Of those that get none, the largest come
+        first.
+        """
+        small, large = (self._rings_of(works, load_rows, ahead) for ahead in (0, parts))
+        found, limit = list(large), self.hw.buffers.feature.words
+        for i in sorted(range(len(works)), key=lambda i: small[i].words - large[i].words):
+            if sum(r.words for r in found) > limit:
+                found[i] = small[i]
+        at = 0
+        for i, one in enumerate(found):
+            found[i] = replace(one, at=at)
+            at += one.words
+        return tuple(found) if at <= limit else None
+
+    def _priced(self, sized: Sized) -> Sized:
+        """Array, post and memory side by side, behind what comes before the first tile, and what
+        the array waits for where a ring has no room to work ahead.
+        """
+        hw, word, costs = self.hw, self.hw.word_bytes, sized.costs
+        width = {Space.WEIGHT: hw.buffers.weight.width}
+        moved = sum(
+            words * width.get(space, word)
+            for space, parts in constants(sized.works).items()
+            for words in parts.values()
+        )
+        first, rings = sized.rings[0], sized.rings
+        fill = moved / 2 + sized.load_rows * first.pitch * word
+        moved += round(first.layout.rows * first.pitch * word * (1 + first.again / first.rows))
+        for work, stored in zip(sized.works, sized.stored, strict=True):
+            final = work.writes.layout.words * word
+            moved += final * stored + final * sum(not side.broadcast for side in work.shape.sides)
+        post = sum(
+            cost.post_cycles * (1 + (ring.again / ring.rows if ring else 0))
+            for cost, ring in zip(costs, (*rings[1:], None), strict=True)
+        )
+        array = sum(_array(*one) for one in _both(sized))
+        rate = min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
+        cycles = max(array, post, moved / rate) + fill / rate
+        large = self._rings_of(sized.works, sized.load_rows, 1)
+        for number, (ours, ahead) in enumerate(zip(rings, large, strict=True)):
+            if ours.rows < ahead.rows:
+                turns = ceil_div(sized.works[number].shape.out_rows, sized.works[number].tile.rows)
+                made = ours.layout.words * word / rate if number == 0 else 0.0
+                if number:
+                    before = sized.works[number - 1]
+                    tiles = ceil_div(before.shape.out_rows, before.tile.rows)
+                    made = costs[number - 1].post_cycles * turns / tiles
+                cycles += made + turns * HANDOVER
+        return replace(sized, cycles=cycles, dram_bytes=moved)
+
+
+def in_turns(sized: Sized, homes: Mapping[int, int], hw: HwSpec) -> Cascade | str:
+    """The cascade; as text, why there is none. homes: in which stored value a residual operand
+    lies.
+    """
+    works = sized.works
+    order = Order(works, sized.rings, sized.load_rows, homes, _pace(sized, hw))
+    turns = order.turns()
+    if turns is None:
+        return "a residual operand comes later than the rows that it is added to"
+    return Cascade(
+        works=works,
+        stored=sized.stored,
+        rings=sized.rings,
+        load_rows=sized.load_rows,
+        turns=turns[0],
+        cycles=turns[1],
+    )
+
+
+def _pace(sized: Sized, hw: HwSpec) -> Pace:
+    turns = [len(walk(work)) for work in sized.works]
+    rate = min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
+    rows = sized.load_rows * sized.rings[0].pitch * hw.word_bytes
+    return Pace(
+        array=tuple(_array(*one) / n for one, n in zip(_both(sized), turns, strict=True)),
+        post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, turns, strict=True)),
+        load=rows / rate + hw.dram.latency,
+    )
+
+
+def _both(sized: Sized) -> Iterator[tuple[Work, Estimate]]:
+    return zip(sized.works, sized.costs, strict=True)
+
+
+def _array(work: Work, cost: Estimate) -> float:
+    """Cycles of the array for a layer whose weights are there."""
+    tile, shape = work.tile, work.shape
+    tiles = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
+    steps = tiles * sum(len(chunk.weights) for out in work.ranges for chunk in out.features)
+    return cost.compute_cycles - steps * (STEP_OVERHEAD - STEP)
+
+
+def _strip(shape: Shape, most: int, hw: HwSpec) -> Tile | None:
+    """The tile of a layer in a cascade: all channels and columns if a row of them fits, as many
+    rows as fit then, in even parts.
+    """
+    total = ceil_div(shape.mid_channels, hw.word_channels)
+    wide = ceil_div(shape.out_cols, shape.px)
+    for parts in range(1, wide + 1):
+        cols = min(ceil_div(wide, parts) * shape.px, shape.out_cols)
+        for count in range(1, total + 1):
+            blocks = ceil_div(total, count)
+            fits = (r for r in range(most, 0, -1) if not _overflows(shape, hw, (r, cols), blocks))
+            rows = next(fits, None)
+            if rows is not None:
+                return _tile(shape, ceil_div(most, ceil_div(most, rows)), cols, blocks, hw)
+    return None
+
+
+def _overflows(shape: Shape, hw: HwSpec, size: tuple[int, int], blocks: int) -> bool:
+    return overflow(shape, hw, size, mid_size(shape, *size), blocks) is not None
+
+
+def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:
+    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
+    at_once = blocks if shape.depthwise or not shape.array else max(last - first, 1)
+    if shape.pre and hw.buffers.pre is not None:
+        at_once = min(at_once, hw.buffers.pre.bank_words // (PARAM_WORDS * shape.pre))
+    mode, _ = next(loop_orders(shape, hw, blocks))
+    return Tile(
+        rows=rows,
+        cols=cols,
+        blocks=blocks,
+        mode=mode,
+        in_blocks=at_once,
+        kernel=shape.window.kernel,
+        weights_outer=False,
+    )
+
+
+def _too_much(works: Sequence[Work], hw: HwSpec) -> str | None:
+    for space, parts in constants(works).items():
+        needed, buffer = sum(parts.values()), getattr(hw.buffers, space.value)
+        if needed > (buffer.words if buffer else 0):
+            return f"its constants need {needed} words of the {space} buffer"
+    return None

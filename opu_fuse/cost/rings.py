@@ -1,0 +1,100 @@
+"""Rings: the last rows of a map, row by row in the feature buffer, as a cascade needs them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from opu_fuse.cost.reading import Span
+from opu_fuse.cost.tiles import ceil_div, spans
+from opu_fuse.hw.layout import Layout
+from opu_fuse.layout.shape import Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """Row r of a map, with all its channel blocks, at place (r + first) mod rows. The first `again`
+    places stand behind the last one a second time, so that rows that are read together always
+    follow each other. at: first feature buffer word.
+    """
+
+    layout: Layout
+    rows: int
+    again: int
+    first: int
+    at: int = 0
+
+    @property
+    def pitch(self) -> int:
+        """Words from row to row."""
+        return self.layout.blocks * self.layout.row_words
+
+    @property
+    def words(self) -> int:
+        return (self.rows + self.again) * self.pitch
+
+    def word(self, row: int) -> int:
+        """The first of a row."""
+        return self.at + (row + self.first) % self.rows * self.pitch
+
+    def registers(self, at: int, block: int, word: int) -> dict[str, int]:
+        """Of post, for output rows that go to a place of the ring from feature buffer word `at` on,
+        from a channel block and a word of a row on.
+        """
+        return {
+            "keep": 1,
+            "keep_at": at + block * self.layout.row_words + word,
+            "keep_row_pitch": self.pitch,
+            "keep_block_pitch": self.layout.row_words,
+        }
+
+    def written(self, row: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """Where rows go that follow each other: (first of them, how many, word), those that stand
+        there a second time behind the others.
+        """
+        done = 0
+        while done < count:
+            place = (row + done + self.first) % self.rows
+            here = min(self.rows - place, count - done)
+            yield done, here, self.at + place * self.pitch
+            if place < self.again:
+                twice = min(here, self.again - place)
+                yield done, twice, self.at + (self.rows + place) * self.pitch
+            done += here
+
+
+def reach(shape: Shape, rows: int) -> list[Span]:
+    """(first row, rows) of its input that tiles of so many rows read, from top to bottom."""
+    found: list[Span] = []
+    for row, count in spans(shape.out_rows, rows):
+        top, behind, _ = shape.pool_window.span(0, row, count, shape.mid_rows)
+        first, end, _ = shape.window.span(0, top, behind - top, shape.in_rows)
+        found.append((first, end - first))
+    return found
+
+
+def new_rows(shape: Shape, rows: int) -> int:
+    """Rows of its input that a tile of so many rows reads for the first time."""
+    if rows >= shape.out_rows:
+        return shape.in_rows
+    return min(rows * shape.pool_window.strides[0] * shape.window.strides[0], shape.in_rows)
+
+
+def ring(layout: Layout, shape: Shape, tile_rows: int, made_rows: int, ahead: int) -> Ring:
+    """For a map made `made_rows` at a time and read by tiles of `tile_rows` final rows. ahead: with
+    room for what so many further tiles need while one is computed.
+    """
+    read = reach(shape, tile_rows)
+    ends = [min(ceil_div(sum(span), made_rows) * made_rows, layout.rows) for span in read]
+    behind = [*ends[ahead:], *[ends[-1]] * ahead][: len(ends)]
+    needed = max(end - first for end, (first, _) in zip(behind, read, strict=True))
+    step = new_rows(shape, tile_rows)
+    rows = ceil_div(needed, step) * step
+    if rows < layout.rows:
+        first = shape.window.pads[0] + shape.pool_window.pads[0] * shape.window.strides[0]
+        again = _overhang(read, rows, first)
+        if rows + again < layout.rows:
+            return Ring(layout=layout, rows=rows, again=again, first=first)
+    return Ring(layout=layout, rows=layout.rows, again=0, first=0)
+
+
+def _overhang(read: Sequence[Span], rows: int, first: int) -> int:
+    return max(max((row + first) % rows + count - rows, 0) for row, count in read)

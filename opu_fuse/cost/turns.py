@@ -1,0 +1,211 @@
+"""In which order the layers of a cascade take their turns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opu_fuse.cost.reading import Rect, walk
+from opu_fuse.cost.rings import Ring, reach
+from opu_fuse.cost.tiles import ceil_div, spans
+from opu_fuse.cost.work import Work
+from opu_fuse.layout.shape import Shape
+
+HANDOVER = 60
+"""Cycles from the last visit of post, or the last byte of a load, to the first step of a compute
+instruction that waits for it.
+"""
+
+LOAD = -1
+"""Number of the layer that makes the first ring: none, it is loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A tile of a layer, or rows that are loaded, by number. needs: how many turns of the layer
+    before must be over; frees: how many of the layer behind, since they read what is overwritten.
+    """
+
+    layer: int
+    number: int
+    needs: int
+    frees: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Cycles of a turn, about: of array and post for each layer, of the memory for rows loaded."""
+
+    array: tuple[float, ...]
+    post: tuple[float, ...]
+    load: float
+
+
+@dataclass(slots=True)
+class _Line:
+    """Turns of a layer: what each needs of the layer before and of the one behind. sides: (layer,
+    turns) that its residual operands need.
+    """
+
+    needs: list[int]
+    frees: list[int]
+    sides: list[list[tuple[int, int]]]
+    done: int = 0
+
+
+@dataclass(slots=True)
+class _Clock:
+    """When the engines will be done with the turns so far. posts: of the last two tiles, which have
+    a bank of partial sums each; made: of every layer's turns, behind a zero.
+    """
+
+    made: list[list[float]]
+    array: float = 0.0
+    posts: tuple[float, float] = (0.0, 0.0)
+    port: float = 0.0
+
+
+@dataclass(slots=True)
+class Order:
+    """Who comes next: the deepest layer for whose tile everything is there when the array is free;
+    if that is none, who waits least. Rows are loaded, a strip a turn, as soon as there is room.
+    """
+
+    works: Sequence[Work]
+    rings: Sequence[Ring]
+    load_rows: int
+    homes: Mapping[int, int]
+    pace: Pace
+    lines: list[_Line] = field(default_factory=list)
+
+    def turns(self) -> tuple[tuple[Turn, ...], float] | None:
+        """All of them; None when the rows of a residual operand come too late."""
+        self.lines = [self._loads(), *(self._line(n) for n in range(len(self.works)))]
+        made = [self.load_rows, *(work.tile.rows for work in self.works)]
+        for number, reader in enumerate(self.works):
+            self.lines[number].frees = self._frees(number, reader, made[number])
+        clock = _Clock(made=[[0.0] for _ in self.lines])
+        found: list[Turn] = []
+        left = sum(len(line.needs) for line in self.lines)
+        last = LOAD
+        while len(found) < left:
+            while self._can(LOAD):
+                found.append(self._load(clock))
+            able = [n for n in range(len(self.works) - 1, LOAD, -1) if self._can(n)]
+            if able:
+                first = {n: max(self._there(n, clock), clock.array) for n in able}
+                layer = min(able, key=lambda n: (first[n], n != last))
+                last = layer
+                found.append(self._compute(layer, clock))
+            elif not self._can(LOAD) and len(found) < left:
+                return None
+        return tuple(found), clock.port
+
+    def _there(self, layer: int, clock: _Clock) -> float:
+        line = self.lines[layer + 1]
+        return clock.made[layer][line.needs[line.done]]
+
+    def _load(self, clock: _Clock) -> Turn:
+        """It waits for the tile that post keeps, the next tile for it: they share a port."""
+        clock.port += self.pace.load + HANDOVER
+        clock.made[0].append(clock.port)
+        return self._take(LOAD)
+
+    def _compute(self, layer: int, clock: _Clock) -> Turn:
+        before, last = clock.posts
+        start = max(clock.array, self._there(layer, clock), before)
+        clock.array = start + self.pace.array[layer]
+        clock.port = max(clock.array, clock.port, last) + self.pace.post[layer]
+        clock.posts = last, clock.port
+        clock.made[layer + 1].append(clock.port + HANDOVER)
+        return self._take(layer)
+
+    def _take(self, layer: int) -> Turn:
+        line = self.lines[layer + 1]
+        at, line.done = line.done, line.done + 1
+        return Turn(layer=layer, number=at, needs=line.needs[at], frees=line.frees[at])
+
+    def _can(self, layer: int) -> bool:
+        """Whether a layer's next rows are made, and there is room for what it makes of them."""
+        line = self.lines[layer + 1]
+        at = line.done
+        if at == len(line.needs):
+            return False
+        if layer > LOAD and line.needs[at] > self.lines[layer].done:
+            return False
+        if any(self.lines[n + 1].done < count for n, count in line.sides[at]):
+            return False
+        behind = layer + 1 < len(self.works)
+        return not behind or self.lines[layer + 2].done >= line.frees[at]
+
+    def _loads(self) -> _Line:
+        count = ceil_div(self.rings[0].layout.rows, self.load_rows)
+        return _Line(needs=[0] * count, frees=[0] * count, sides=[[] for _ in range(count)])
+
+    def _line(self, number: int) -> _Line:
+        work = self.works[number]
+        rows = {
+            row: sum(span)
+            for (row, _), span in zip(
+                spans(work.shape.out_rows, work.tile.rows),
+                reach(work.shape, work.tile.rows),
+                strict=True,
+            )
+        }
+        needs: list[int] = []
+        sides: list[list[tuple[int, int]]] = []
+        for out, rect in walk(work):
+            if number == 0:
+                needs.append(ceil_div(rows[rect[0]], self.load_rows))
+            else:
+                last = max(chunk.block + chunk.blocks for chunk in out.features) - 1
+                cols = _columns(work.shape, rect)
+                needs.append(_turns(self.works[number - 1], rows[rect[0]], cols, last))
+            sides.append(self._residuals(number, rect))
+        return _Line(needs=needs, frees=[0] * len(needs), sides=sides)
+
+    def _residuals(self, number: int, rect: Rect) -> list[tuple[int, int]]:
+        """Turns that make, in memory, what is added to a tile."""
+        found: list[tuple[int, int]] = []
+        for before, work in enumerate(self.works[:number]):
+            inside = [r for r in self.works[number].residuals if self.homes[r] == work.writes.home]
+            if inside:
+                end = _read_beside(self.works[number].shape, rect)
+                found.append((before, _turns(work, end, work.shape.out_cols, None)))
+        return found
+
+    def _frees(self, number: int, reader: Work, made: int) -> list[int]:
+        """Turns of a layer that must be over before each of those that make what it reads, `made`
+        rows at a time.
+        """
+        ring, count = self.rings[number], len(self.lines[number].needs)
+        firsts = [first for first, _ in reach(reader.shape, reader.tile.rows)]
+        a_row = len(self.lines[number + 1].needs) // len(firsts)
+        made_a_row = count // ceil_div(ring.layout.rows, made)
+        found: list[int] = []
+        for turn in range(count):
+            end = min((turn // made_a_row + 1) * made, ring.layout.rows)
+            found.append(sum(first < end - ring.rows for first in firsts) * a_row)
+        return found
+
+
+def _columns(shape: Shape, rect: Rect) -> int:
+    """Columns of its input up to the last one that a tile reads, in whole words."""
+    left, right, _ = shape.pool_window.span(1, rect[2], rect[3], shape.mid_cols)
+    _, end, _ = shape.window.span(1, left, right - left, shape.in_cols)
+    return end
+
+
+def _read_beside(shape: Shape, rect: Rect) -> int:
+    """Rows of a residual operand up to the last one that is added to a tile."""
+    _, behind, _ = shape.pool_window.span(0, rect[0], rect[1], shape.mid_rows)
+    ends = [behind if side.before_pool else rect[0] + rect[1] for side in shape.sides]
+    return max(ends)
+
+
+def _turns(work: Work, rows: int, cols: int, block: int | None) -> int:
+    """Turns of a layer until the first rows and columns, up to a channel block, are made."""
+    across = ceil_div(work.shape.out_cols, work.tile.cols)
+    tile = (rows - 1) // work.tile.rows * across + (min(cols, work.shape.out_cols) - 1) // (
+        work.tile.cols
+    )
+    ranges = [r for r in work.ranges if block is None or r.block <= block]
+    return tile * len(work.ranges) + max(len(ranges), 1)

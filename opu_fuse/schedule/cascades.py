@@ -1,0 +1,134 @@
+"""Which groups are computed together, strip by strip (`cost/cascade.py`)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from opu_fuse.cost.cascade import Cascade, Strips, in_turns
+from opu_fuse.cost.keeping import first_blocks
+from opu_fuse.cost.segments import cycles_by_output
+from opu_fuse.cost.tiles import estimate
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.hw.isa import REGISTER, Engine
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.choice import LONGEST, STRIPS, together, weigh
+from opu_fuse.schedule.names import Cascades
+from opu_fuse.schedule.tensors import tensor_uses
+from opu_fuse.schedule.tiling import PlannedLayer, Tiling, Together, Weighed, with_tile
+from opu_fuse.schedule.units import PlannedUnit, planned_units
+
+_ROW_PITCH = REGISTER[Engine.POST, "keep_row_pitch"]
+
+
+def with_cascades(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: Cascades) -> Tiling:
+    """With the groups computed together that a mode asks for, their tiles those of the cascade.
+    Machines that keep no map on chip have none, nor have batches.
+    """
+    if cascades is Cascades.NEVER or not hw.post.keep or tiling.layout.images > 1:
+        return tiling
+    homes = {node: use.place.home for node, use in tiling.uses.items()}
+    strips = Strips(hw)
+    found: list[Together] = []
+    tried: list[Weighed] = []
+    for units in planned_units(dfg, tiling, hw):
+        alone = cycles_by_output(units, [unit.keep for unit in units], hw)
+        for chain in _chains(units):
+            if cascades is Cascades.ALWAYS:
+                found += _longest(chain, strips, homes)
+            else:
+                for weighed in weigh(units, chain, alone, strips, homes):
+                    tried.append(weighed)
+                    found += [weighed.together] if weighed.taken else []
+    tiling = replace(tiling, weighed=tuple(tried))
+    return _replaced(dfg, tiling, hw, found) if found else tiling
+
+
+def _longest(
+    chain: Sequence[PlannedUnit], strips: Strips, homes: Mapping[int, int]
+) -> Iterator[Together]:
+    """A chain in as long cascades as there are, from its first layer on."""
+    at = 0
+    while at + 1 < len(chain):
+        lengths = range(min(LONGEST, len(chain) - at), 1, -1)
+        tried = ((n, _first_fit(chain[at : at + n], strips, homes)) for n in lengths)
+        length, best = next(((n, c) for n, c in tried if c is not None), (1, None))
+        if best is not None:
+            yield together(chain[at : at + length], best)
+        at += length
+
+
+def _first_fit(
+    units: Sequence[PlannedUnit], strips: Strips, homes: Mapping[int, int]
+) -> Cascade | None:
+    """The one of the narrowest strips, whose rings turn over most often."""
+    for rows, parts in reversed(STRIPS):
+        sized = strips.size([unit.works[0] for unit in units], rows, parts)
+        found = sized if isinstance(sized, str) else in_turns(sized, homes, strips.hw)
+        if not isinstance(found, str):
+            return found
+    return None
+
+
+def _chains(units: Sequence[PlannedUnit]) -> Iterator[list[PlannedUnit]]:
+    """Groups of a segment, each of which reads what the one before makes."""
+    chain: list[PlannedUnit] = []
+    for unit in units:
+        if chain and not _link(chain[-1], unit):
+            yield chain
+            chain = []
+        chain.append(unit)
+    if chain:
+        yield chain
+
+
+def _link(maker: PlannedUnit, reader: PlannedUnit) -> bool:
+    """Whether a unit reads the whole map that the one before it makes, row by row as that makes
+    it.
+    """
+    if len(maker.works) != 1 or len(reader.works) != 1:
+        return False
+    (made,), (read,) = maker.works, reader.works
+    layout = read.reads.layout
+    return (
+        made.writes.home == made.output
+        and first_blocks((made,), read.reads) == [0]
+        and layout.blocks * layout.row_words <= _ROW_PITCH.highest
+    )
+
+
+def _replaced(dfg: Dfg, tiling: Tiling, hw: HwSpec, found: Sequence[Together]) -> Tiling:
+    """With the tiles of cascades: constants lie one behind the other again, and what a cascade
+    reads and writes is needed as long as it runs.
+    """
+    works = {
+        group: work
+        for together in found
+        for group, work in zip(together.groups, together.cascade.works, strict=True)
+    }
+    layers: dict[int, tuple[PlannedLayer, ...]] = {}
+    offset = 0
+    for group, parts in tiling.layers.items():
+        placed: list[PlannedLayer] = []
+        for part in parts:
+            tile, cost = part.tile, part.estimate
+            if group in works:
+                tile = works[group].tile
+                cost = estimate(part.layer.shape, hw, tile)
+            placed.append(with_tile(part.layer, hw, offset, tile, cost))
+            offset = placed[-1].end
+        layers[group] = tuple(placed)
+    same_step = [group for together in found for group in together.groups[1:]]
+    uses = tensor_uses(
+        dfg,
+        {group: parts[0].layer for group, parts in layers.items()},
+        tiling.segments,
+        hw,
+        tiling.layout,
+        [*tiling.beside.values(), *same_step],
+    )
+    return replace(
+        tiling,
+        layers=layers,
+        uses=uses,
+        constants_bytes=offset,
+        cascades=tuple(found),
+    )

@@ -1,0 +1,151 @@
+"""Which cascades a chain of groups is best with: cycles count, and bytes of memory a little.
+
+The closed form (`Strips.size`) proposes, of all ways to cut the chain the best one. Of each cascade
+the strips are chosen by the clock with which its turns are put in order, and by the walk over tiles
+(`cost/segments.py`), which decides in the end whether it is better than the groups alone.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from opu_fuse.cost.cascade import Cascade, Sized, Strips, in_turns
+from opu_fuse.cost.segments import Unit, cycles, saved
+from opu_fuse.cost.work import Work
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.schedule.tiling import Together, Weighed
+from opu_fuse.schedule.units import PlannedUnit
+
+LONGEST = 12
+"""Layers of a cascade."""
+
+STRIPS = tuple((rows, parts) for rows in (8, 4, 2, 1) for parts in (1, 2, 4) if rows >= parts)
+"""Rows that the last layer makes between two turns of the first, and into how many tiles strips are
+cut; tried in this order.
+"""
+
+TIMED = 3
+"""Ways to cut a cascade into strips that are timed tile by tile."""
+
+BYTES = 0.05
+"""Cycles that a layer may take longer for each cycle in which memory is idle instead: other layers
+and other users of the memory need it, and a byte moved takes more energy than a cycle.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    """Of the first layers of a chain: the merit of the best cut, the cascade it ends with."""
+
+    merit: float
+    last: Sized | None = None
+
+
+def together(units: Sequence[PlannedUnit], cascade: Cascade) -> Together:
+    """Groups and their cascade."""
+    return Together(groups=tuple(unit.groups[0] for unit in units), cascade=cascade)
+
+
+def weigh(
+    units: Sequence[PlannedUnit],
+    chain: Sequence[PlannedUnit],
+    alone: Mapping[int, float],
+    strips: Strips,
+    homes: Mapping[int, int],
+) -> Iterator[Weighed]:
+    """Cascades of a chain, taken or not. units: all of the segment; alone: predicted cycles of
+    every group by itself, by the DFG index of what it makes.
+    """
+    hw = strips.hw
+    moved = {unit.works[0].output: _bytes(unit, before) for before, unit in _pairs(units)}
+    for first, proposed in _proposed(chain, alone, moved, strips):
+        part = chain[first : first + len(proposed.works)]
+        cascade = _timed([unit.works[0] for unit in part], strips, homes)
+        if cascade is None:
+            continue
+        at = units.index(part[0])
+        unit = Unit(works=cascade.works, cascade=cascade)
+        new = [*units[:at], unit, *units[at + len(part) :]]
+        gain, _ = saved(units, new, hw)
+        outputs = [unit.works[0].output for unit in part]
+        cycles_alone = sum(alone[output] for output in outputs)
+        bytes_alone = sum(moved[output] for output in outputs)
+        fewer = bytes_alone - proposed.dram_bytes
+        yield Weighed(
+            together=together(part, cascade),
+            taken=gain + BYTES * fewer / _rate(hw) > 0,
+            cycles_alone=round(cycles_alone),
+            cycles=round(cycles_alone - gain),
+            bytes_alone=bytes_alone,
+            bytes=proposed.dram_bytes,
+        )
+
+
+def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, PlannedUnit]]:
+    return zip([None, *units], units, strict=False)  # nobody is in front of the first
+
+
+def _rate(hw: HwSpec) -> float:
+    return min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
+
+
+def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
+    """Bytes that a unit moves by itself: what its tiles load and store, but for maps on chip."""
+    moved = sum(layer.estimate.dram_bytes for layer in unit.layers)
+    work, size = unit.works[0], unit.works[0].reads.layout.size_bytes
+    if before is not None and before.keep is not None and before.keep.node == work.source:
+        moved -= size
+    if unit.on_chip:
+        moved -= work.writes.layout.size_bytes
+    return max(moved, 0)
+
+
+def _timed(works: Sequence[Work], strips: Strips, homes: Mapping[int, int]) -> Cascade | None:
+    """The fastest cascade of layers; None when there is none."""
+    found: list[Cascade] = []
+    for rows, parts in STRIPS:
+        sized = strips.size(works, rows, parts)
+        cascade = sized if isinstance(sized, str) else in_turns(sized, homes, strips.hw)
+        if not isinstance(cascade, str):
+            found.append(cascade)
+    near = sorted(found, key=lambda cascade: cascade.cycles)[:TIMED]
+    units = ([Unit(works=cascade.works, cascade=cascade)] for cascade in near)
+    timed = [cycles(unit, strips.hw) for unit in units]
+    return near[timed.index(min(timed))] if near else None
+
+
+def _proposed(
+    chain: Sequence[PlannedUnit],
+    alone: Mapping[int, float],
+    moved: Mapping[int, int],
+    strips: Strips,
+) -> list[tuple[int, Sized]]:
+    """(number of its first layer, cascade), from the end of the chain on. Layers between which all
+    maps stay on chip anyway have nothing to gain.
+    """
+    weight = BYTES / _rate(strips.hw)
+    works = [unit.works[0] for unit in chain]
+    merits = [alone[work.output] + weight * moved[work.output] for work in works]
+    best = [_Best(merit=0.0)]
+    for end, merit in enumerate(merits, 1):
+        best.append(_Best(merit=best[-1].merit + merit))
+        for first in range(end - 2, max(end - LONGEST, 0) - 1, -1):
+            if all(unit.keep for unit in chain[first : end - 1]):
+                continue
+            tried = (strips.size(works[first:end], *strip) for strip in STRIPS)
+            sized = [s for s in tried if isinstance(s, Sized)]
+            if not sized:
+                break
+            total, last = min(
+                ((best[first].merit + s.cycles + weight * s.dram_bytes, s) for s in sized),
+                key=lambda pair: pair[0],
+            )
+            if total < best[end].merit:
+                best[end] = _Best(merit=total, last=last)
+    found: list[tuple[int, Sized]] = []
+    end = len(merits)
+    while end:
+        last = best[end].last
+        end -= 1 if last is None else len(last.works)
+        if last is not None:
+            found.append((end, last))
+    return found
