@@ -65,7 +65,7 @@ def _cascades_of(plan: Plan, group: int) -> Iterator[str]:
             yield f"alone, not strip by strip with {_names(plan, tried.together)}: {_both(tried)}"
             told = True
     if not told:
-        yield "alone: no cascade with its neighbours promised fewer cycles or bytes, or none fits"
+        yield "not strip by strip: no cascade with its neighbours fits, gains or was asked for"
 
 
 def _names(plan: Plan, found: Together) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.explain import cost_text, size_text
+from opu_fuse.schedule.explain import cascade_lines, cost_text, size_text
 from opu_fuse.schedule.plan import OUTSIDE, HostWork, Plan
 from opu_fuse.schedule.tensors import BEFORE
 from opu_fuse.schedule.tiling import PlannedLayer, Tiling
@@ -37,6 +37,7 @@ def plan_lines(dfg: Dfg, plan: Plan) -> Iterator[str]:
             f"map {_at(dfg, plan, node)}: {y.size_bytes} bytes, {y.channels}x{y.rows}x{y.cols}, "
             f"slots of {y.slot}, alive from {first} to step {use.last}"
         )
+    yield from cascade_lines(plan)
     for number, segment in enumerate(plan.segments):
         if isinstance(segment, HostWork):
             yield f"segment {number}: host: {', '.join(dfg[n].name for n in segment.nodes)}"

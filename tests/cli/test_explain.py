@@ -1,6 +1,7 @@
 """`partition --explain`, `partition --json` and `hw show --operators`, from file to text."""
 
 import json
+import re
 
 import onnx
 import pytest
@@ -67,6 +68,44 @@ def test_tiles_are_explained_with_what_they_cost_and_which_buffer_refused_them(o
     assert costs == sorted(costs)
     assert len(costs) == 8
     assert "  refused 5x13x1: needs 65 words of the psum buffer, a bank holds 64" in lines
+
+
+def test_a_cascade_is_told_with_what_it_saves(opu_fuse, tmp_path):
+    """Forced, it has nothing to be compared with; chosen, it has."""
+    slow = tmp_path / "slow.yaml"
+    slow.write_text("extends: opu-tiny\nname: slow\ndram: {bytes_per_cycle: 2}\n")
+    model = tmp_path / "two.onnx"
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,8,60,50] x) => (float[1,8,60,50] z) '
+        f"<float[8,8,1,1] w = {{{', '.join(f'{i % 7 - 3}.' for i in range(64))}}}> "
+        "{ y = Conv(x, w) z = Conv(y, w) }"
+    )
+    parsed = onnx.parser.parse_model(text)
+    for node, name in zip(parsed.graph.node, ("first", "second"), strict=True):
+        node.name = name
+    onnx.save(parsed, model)
+    command = ("compile", model, "--hw", slow, "-o", tmp_path / "two.opu")
+    asked = ("--explain-tiles", "second")
+    forced = opu_fuse(*command, "--cascades", "always", *asked).out
+    assert "strip by strip: first, second (as asked for)" in forced.splitlines()
+    assert "  computed strip by strip with first, second (as asked for); its last layer" in forced
+    assert "taken for strips" in forced
+    chosen = opu_fuse(*command, *asked).out.splitlines()
+    told = next(line for line in chosen if line.startswith("strip by strip: first, second: "))
+    cycles, moved, alone, moved_alone = (int(n) for n in re.findall(r"\d+", told))
+    assert moved < moved_alone
+    assert cycles < alone
+    never = opu_fuse(*command, "--cascades", "never", *asked).out
+    assert "strip by strip" not in never.replace("  not strip by strip", "")
+
+
+def test_strips_of_several_images_are_refused(opu_fuse, model):
+    called = opu_fuse(*compiling(model), "--cascades", "always", "--batch", "2")
+    assert called.code == 1
+    assert called.err.splitlines()[-1] == (
+        "error: --cascades always: strips are those of one image, and this program runs 2 "
+        "together; leave it out, or compile without --batch 2"
+    )
 
 
 def test_an_operator_without_tiles_says_where_it_runs_instead(opu_fuse, model):

@@ -19,7 +19,7 @@ NETWORKS = (
     ("opu-tiny", "tiny_odd", None),
     ("opu-1024", "resnet20", None),
     ("opu-1024", "googlenet", 64),
-    ("opu-light", "mobilenet_v1_025", 64),
+    ("opu-light", "mobilenet_v1_025", 64),  # in cascades
     ("opu-light", "shufflenet_v2", 32),
 )
 MEMORIES = ((0, 0.5), (40, 1.0))
@@ -29,7 +29,8 @@ MEMORIES = ((0, 0.5), (40, 1.0))
 @pytest.fixture(scope="module", params=NETWORKS, ids=lambda case: f"{case[1]}-{case[0]}")
 def program(request):
     machine, network, image = request.param
-    return compile_program(zoo.build(network, image=image), load_hw(machine))
+    cascades = "always" if network == "mobilenet_v1_025" else "auto"
+    return compile_program(zoo.build(network, image=image), load_hw(machine), cascades=cascades)
 
 
 @pytest.mark.parametrize("channels", [129, 24, 7])

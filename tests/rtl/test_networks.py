@@ -8,6 +8,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.sim.compare import compare
 from tests.rtl.session import hold_rtl_against_functional
+from tests.schedule.test_cascades import inverted
 
 pytestmark = pytest.mark.rtl
 
@@ -54,6 +55,18 @@ def test_maps_that_are_on_chip_only_have_the_same_bits(machine, rng):
     found = compare(program.bundle, functional, rtl)
     assert found.passed, found.first
     assert rtl.counters["cycles"] == 2 * program.run(engine="cycle").counters["cycles"]
+
+
+def test_layers_computed_together_have_the_same_bits(machine, rng):
+    """Rows that others take turns with, in rings, some of them written twice."""
+    found = compile_model(inverted(6, (9, 7), 14), machine, Options(cascades="always"))
+    assert any(r.again for t in found.plan.cascades for r in t.cascade.rings)
+    program = Program(bundle=found.bundle, hw=machine)
+    inputs = inputs_of(program, rng, samples=1)
+    functional, rtl = (program.run(inputs, engine=e, capture=True) for e in ("functional", "rtl"))
+    held = compare(program.bundle, functional, rtl)
+    assert held.passed, held.first
+    assert rtl.counters["cycles"] == program.run(engine="cycle").counters["cycles"]
 
 
 def test_loading_overlaps_computing(machine, rng):
