@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from opu_fuse.cost.cascade import Cascade, Sized, Strips, in_turns
+from opu_fuse.cost.reading import walk
 from opu_fuse.cost.segments import Unit, cycles, saved
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.spec import HwSpec
@@ -25,6 +26,12 @@ cut; tried in this order.
 
 TIMED = 3
 """Ways to cut a cascade into strips that are timed tile by tile."""
+
+RESOLUTION = 0.0025
+"""What the timing of a cascade may be wrong by: of the cycles of it and of its neighbours."""
+
+TURN_BYTES = 96
+"""Of instructions that a turn takes, about, which the walk leaves out."""
 
 BYTES = 0.05
 """Cycles that a layer may take longer for each cycle in which memory is idle instead: other layers
@@ -65,14 +72,16 @@ def weigh(
         at = units.index(part[0])
         unit = Unit(works=cascade.works, cascade=cascade)
         new = [*units[:at], unit, *units[at + len(part) :]]
-        gain, _ = saved(units, new, hw)
+        gain, near = saved(units, new, hw)
+        turns = len(cascade.turns) - sum(len(walk(unit.works[0])) for unit in part)
+        gain -= turns * TURN_BYTES / _rate(hw)
         outputs = [unit.works[0].output for unit in part]
         cycles_alone = sum(alone[output] for output in outputs)
         bytes_alone = sum(moved[output] for output in outputs)
         fewer = bytes_alone - proposed.dram_bytes
         yield Weighed(
             together=together(part, cascade),
-            taken=gain + BYTES * fewer / _rate(hw) > 0,
+            taken=gain + BYTES * fewer / _rate(hw) > RESOLUTION * near,
             cycles_alone=round(cycles_alone),
             cycles=round(cycles_alone - gain),
             bytes_alone=bytes_alone,
