@@ -90,7 +90,7 @@ def compile_(
     from opu_fuse.passes import PassOptions
     from opu_fuse.pipeline import STAGES, Options, Program, compile_model
     from opu_fuse.report.tables import groups_table
-    from opu_fuse.schedule.explain import cascade_lines
+    from opu_fuse.schedule.cascade_text import cascade_lines
 
     require_targets(output)
     spec = load_hw(hw)

@@ -9,8 +9,9 @@ from opu_fuse.fuse.explain import operators_named
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
+from opu_fuse.schedule.cascade_text import both, compared, names
 from opu_fuse.schedule.plan import Plan
-from opu_fuse.schedule.tiling import PlannedLayer, Together, Weighed
+from opu_fuse.schedule.tiling import PlannedLayer
 
 SHOWN = 8
 """Cuts listed of those that fit, and of those that do not."""
@@ -41,13 +42,6 @@ def explain_tiles(
         yield from (f"  {line}" for line in _cascades_of(plan, index))
 
 
-def cascade_lines(plan: Plan) -> Iterator[str]:
-    """A line for every cascade that the program has."""
-    for found in plan.cascades:
-        names = _names(plan, found)
-        yield f"strip by strip: {names}{_why(plan, found)}"
-
-
 def _cascades_of(plan: Plan, group: int) -> Iterator[str]:
     """Why a group is computed together with others, or alone."""
     told = False
@@ -56,32 +50,16 @@ def _cascades_of(plan: Plan, group: int) -> Iterator[str]:
             strip = found.cascade.works[-1].tile.rows
             rings = sum(ring.words for ring in found.cascade.rings)
             yield (
-                f"computed strip by strip with {_names(plan, found)}{_why(plan, found)}; its last "
-                f"layer makes {strip} rows at a time, rings of rows take {rings} feature words"
+                f"computed strip by strip with {names(plan, found)}{compared(plan, found)}; its "
+                f"last layer makes {strip} rows at a time, rings of rows take {rings} feature words"
             )
             told = True
     for tried in plan.weighed:
         if group in tried.together.groups and not tried.taken:
-            yield f"alone, not strip by strip with {_names(plan, tried.together)}: {_both(tried)}"
+            yield f"alone, not strip by strip with {names(plan, tried.together)}: {both(tried)}"
             told = True
     if not told:
         yield "not strip by strip: no cascade with its neighbours fits, gains or was asked for"
-
-
-def _names(plan: Plan, found: Together) -> str:
-    return ", ".join(plan.layers[group][0].layer.name for group in found.groups)
-
-
-def _why(plan: Plan, found: Together) -> str:
-    tried = next((w for w in plan.weighed if w.together == found), None)
-    return f": {_both(tried)}" if tried else " (as asked for)"
-
-
-def _both(tried: Weighed) -> str:
-    return (
-        f"{tried.cycles} cycles and {tried.bytes} bytes, one after the other {tried.cycles_alone} "
-        f"and {tried.bytes_alone}"
-    )
 
 
 def _layer(planned: PlannedLayer, hw: HwSpec, *, beside: bool, in_cascade: bool) -> Iterator[str]:

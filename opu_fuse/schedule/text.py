@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.schedule.explain import cascade_lines, cost_text, size_text
+from opu_fuse.schedule.cascade_text import cascade_lines
+from opu_fuse.schedule.explain import cost_text, size_text
 from opu_fuse.schedule.plan import OUTSIDE, HostWork, Plan
 from opu_fuse.schedule.tensors import BEFORE
 from opu_fuse.schedule.tiling import PlannedLayer, Tiling
