@@ -76,6 +76,7 @@ def only_views(dfg: Dfg, group: Group) -> bool:
 class _Map:
     """Names of one model and what they mean for the groups.
 
+    ports: DFG value that only a port's nodes part from the user's -> what the model calls it;
     entries[g]: names that end the way back from the results of group g; owner: name -> group whose
     result it is; home: operator (no view) -> its group, _OUTSIDE on the host; refused: groups that
     cannot be placed, with the reason.
@@ -93,6 +94,9 @@ class _Map:
         for node in graph.node:
             if node.op_type == "QuantizeLinear":
                 self.rounders.setdefault(node.input[0], []).append(node.output[0])
+        self.ports = {i: b.name for i, b in zip(dfg.inputs, dfg.entries, strict=True) if b}
+        exits = {i: b.name for i, b in zip(dfg.outputs, dfg.exits, strict=True) if b}
+        self.ports |= {i: self._rounded(name) for i, name in exits.items()}
         homes = {h.node: _OUTSIDE for h in partition.host}
         homes |= {m.node: g.index for g in partition.groups for m in g.matches}
         self.home = {dfg[n].name: home for n, home in homes.items() if not dfg[n].is_virtual}
@@ -115,7 +119,8 @@ class _Map:
     def _border(self, dfg: Dfg, index: int) -> str:
         """The name under which a DFG value leaves or enters a group, "" if the model has none.
 
-        Views that only the canonical form has are looked through, upwards and downwards.
+        Views that only the canonical form has are looked through, upwards and downwards, and what a
+        port stands for.
         """
         above, below = dfg[index], dfg[index]
         while True:
@@ -128,7 +133,12 @@ class _Map:
             elif len(readers) == 1 and dfg[readers[0]].is_virtual:
                 below = dfg[readers[0]]
             else:
-                return ""
+                return self.ports.get(above.index) or self.ports.get(below.index, "")
+
+    def _rounded(self, name: str) -> str:
+        """What a DequantizeLinear reads in place of what it makes."""
+        node = self.nodes[self.producer[name]] if name in self.producer else None
+        return node.input[0] if node and node.op_type == "DequantizeLinear" else name
 
     def _names(self, border: str) -> tuple[str, ...]:
         """A value and its rounded forms."""
