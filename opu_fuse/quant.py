@@ -12,11 +12,18 @@ from enum import StrEnum
 import numpy as np
 
 META_KEY = "opu_fuse.quant"
+UINT8_SHIFT = 128
+"""Between a uint8 and the int8 that stands for the same, zero points included."""
 """Key under which an `onnx_ir.Value` carries its `QuantParams` (in `Value.meta`)."""
 FLOAT_KEY = "opu_fuse.float"
 """Key in `Node.metadata_props` of nodes that the user wants in floating point."""
 REWRITE_KEY = "opu_fuse.rewrite"
 """Key in `Node.metadata_props`: what a rewrite for fusing made of the node, and why."""
+
+
+def as_int8(data: np.ndarray) -> np.ndarray:
+    """uint8 as the int8 that stand for the same."""
+    return (data.astype(np.int16) - UINT8_SHIFT).astype(np.int8)
 
 
 class Domain(StrEnum):

@@ -33,9 +33,6 @@ from opu_fuse.units.table import TABLE_WORDS
 STEP = 8
 """Cycles lost per instruction of the compute engine where features and weights are there."""
 
-LOAD_CYCLES = 100000
-"""That a load of rows may take: post waits for it, as they share a port."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cascade:
@@ -113,12 +110,11 @@ class Strips:
         both = [work for work, _ in tiled]
         if problem := _too_much(both, self.hw):
             return problem
-        rows = self._loaded(both[0], want)
-        rings = self._fitted(both, rows, parts)
+        rings = self._fitted(both, want, parts)
         if rings is None:
             return "rings of rows overflow the feature buffer"
         costs = tuple(cost for _, cost in tiled)
-        return self._priced(Sized(works=tuple(both), load_rows=rows, rings=rings, costs=costs))
+        return self._priced(Sized(works=tuple(both), load_rows=want, rings=rings, costs=costs))
 
     def _tiled(self, work: Work, rows: int) -> tuple[Work, Estimate] | None:
         key = work.output, rows
@@ -132,13 +128,6 @@ class Strips:
                 found = replace(work, tile=tile, ranges=ranges, unfold=across)
                 self._works[key] = found, estimate(work.shape, hw, tile)
         return self._works[key]
-
-    def _loaded(self, first: Work, want: int) -> int:
-        """Rows of the input that are loaded together: few enough for post to wait a short time."""
-        layout = first.reads.layout
-        row = layout.blocks * layout.row_words * layout.word
-        rows = int(LOAD_CYCLES * self.hw.dram.bytes_per_cycle) // row
-        return ceil_div(want, ceil_div(want, max(rows, 1)))
 
     def _ring(self, work: Work, made: int, ahead: int) -> Ring:
         key = work.output, work.tile.rows, made, ahead

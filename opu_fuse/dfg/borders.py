@@ -23,10 +23,9 @@ from opu_fuse.dfg.types import type_of
 from opu_fuse.dfg.views import feature_shape, is_map
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.quant import META_KEY, QuantParams
+from opu_fuse.quant import META_KEY, UINT8_SHIFT, QuantParams
 from opu_fuse.turn import Turn
 
-_UINT8_SHIFT = 128
 _TURNS = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
 _WIDER = frozenset({ir.DataType.FLOAT16, ir.DataType.DOUBLE})
 _TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8}) | _WIDER
@@ -114,7 +113,7 @@ def _written(node: ir.Node) -> QuantParams | None:
         return None
     if zero.size != 1 or zero.dtype not in (np.int8, np.uint8):
         return None
-    shift = _UINT8_SHIFT if zero.dtype == np.uint8 else 0
+    shift = UINT8_SHIFT if zero.dtype == np.uint8 else 0
     return QuantParams(scale=(float(scale.reshape(())),), zero_point=int(zero.reshape(())) - shift)
 
 

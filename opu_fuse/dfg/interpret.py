@@ -36,6 +36,7 @@ from opu_fuse.dfg.tables import table_entries
 from opu_fuse.errors import RunError
 from opu_fuse.fixedpoint import average, channel_affine, requantize
 from opu_fuse.model.composites import is_slope
+from opu_fuse.quant import as_int8
 from opu_fuse.units import STAGE_OF_OPERATOR
 from opu_fuse.units.affine import affine_params
 from opu_fuse.units.base import Numeric, Stage
@@ -43,7 +44,6 @@ from opu_fuse.units.params import ResidualRegisters
 from opu_fuse.units.pool import average_params
 from opu_fuse.units.residual import combine
 
-_UINT8_SHIFT = 128
 Values = dict[int, np.ndarray]
 Rule = Callable[[Dfg, Node, Mapping[int, np.ndarray], Numeric], np.ndarray]
 
@@ -133,7 +133,7 @@ def _input(dfg: Dfg, node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray
     if border is not None and border.turn is not None:
         value = border.turn.inside(value)
     if value.dtype == np.uint8 and border is not None and border.written is not None:
-        value = (value.astype(np.int16) - _UINT8_SHIFT).astype(np.int8)
+        value = as_int8(value)
     if node.quant is None and border is not None and border.written is not None:
         return border.written.dequantize(value)
     if node.quant is None or value.dtype == np.int8:

@@ -9,11 +9,10 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.editing import constant, operand, static_shape
 from opu_fuse.model.opsets import STANDARD
-from opu_fuse.quant import QuantParams
+from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8
 
 DOMAINS = {*STANDARD, "com.microsoft"}
 """Of operators on integers: the standard, and ONNX Runtime's own."""
-_UINT8_SHIFT = 128
 
 
 def is_quantize(node: ir.Node | None) -> bool:
@@ -77,7 +76,7 @@ def activation_params(node: ir.Node) -> QuantParams | None:
     value = float(scale.reshape(()))
     if not (value > 0.0 and np.isfinite(value)):
         return None
-    zero_point = int(zero.reshape(())) - (_UINT8_SHIFT if zero.dtype == np.uint8 else 0)
+    zero_point = int(zero.reshape(())) - (UINT8_SHIFT if zero.dtype == np.uint8 else 0)
     return QuantParams(scale=(value,), zero_point=zero_point)
 
 
@@ -93,8 +92,8 @@ def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
         return None
     if node.attributes.get_int("block_size", 0):
         return None
-    if data.dtype == np.uint8 and np.all(zero == _UINT8_SHIFT):
-        data = (data.astype(np.int16) - _UINT8_SHIFT).astype(np.int8)
+    if data.dtype == np.uint8 and np.all(zero == UINT8_SHIFT):
+        data = as_int8(data)
     elif data.dtype not in (np.int8, np.int32) or np.any(zero):
         return None
     if not _is_positive(scale):

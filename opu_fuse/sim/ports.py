@@ -8,10 +8,9 @@ import numpy as np
 from opu_fuse.bundle.program import UNKNOWN, Bundle, Port
 from opu_fuse.dtypes import NARROW, carried, numpy_dtype
 from opu_fuse.errors import RunError
-from opu_fuse.quant import QuantParams
+from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8
 
 NOISE_SEED = 0
-_UINT8_SHIFT = 128
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +86,7 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     if port.scale is None and not inside_int8:
         return array.astype(carried(port.dtype), copy=False)
     if array.dtype == np.uint8:
-        return (array.astype(np.int16) - _UINT8_SHIFT).astype(np.int8)
+        return as_int8(array)
     if array.dtype == np.int8:
         return array
     if np.isnan(array).any():
@@ -108,7 +107,7 @@ def from_value(port: Port, value: np.ndarray, *, inside_int8: bool) -> np.ndarra
     if value.dtype != np.int8 or (port.scale is None and not inside_int8):
         return value.astype(numpy_dtype(port.dtype), copy=False)
     if port.dtype == "uint8":
-        return (value.astype(np.int16) + _UINT8_SHIFT).astype(np.uint8)
+        return (value.astype(np.int16) + UINT8_SHIFT).astype(np.uint8)
     if port.dtype == "int8":
         return value
     return _params(port).dequantize(value).astype(port.dtype, copy=False)
