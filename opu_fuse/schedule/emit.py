@@ -49,9 +49,9 @@ Target = Callable[[int, int, int, int], Iterator[tuple[int, int, Mapping[str, in
 
 def _nowhere(
     block: int,  # noqa: ARG001  one signature for all targets
-    row: int,  # noqa: ARG001
+    row: int,  # noqa: ARG001  the same
     rows: int,
-    word: int,  # noqa: ARG001
+    word: int,  # noqa: ARG001  the same
 ) -> Iterator[tuple[int, int, dict[str, int]]]:
     yield 0, rows, {"keep": 0}
 
