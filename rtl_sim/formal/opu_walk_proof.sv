@@ -96,6 +96,7 @@ module opu_walk_proof #(
     end
     if (begun_q && waits_q && !halt_i) assert (valid && shown_q == {addr, beats, last});
     if (begun_q) begin
+      assert (dut.idle_q == !dut.active_q);
       assert (owed_q == (dut.cur_valid_q ? dut.cur_left_q : '0));
       if (dut.cur_valid_q) begin
         assert (dut.cur_left_q != '0 && cur_end <= window);

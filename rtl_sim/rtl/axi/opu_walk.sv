@@ -56,6 +56,7 @@ module opu_walk #(
 
   // ---- runs, one per cycle -------------------------------------------------------------------------------------------
   logic active_q, active_d;
+  logic idle_q;                                      // its complement, for the many registers that take a shape
   logic [15:0] rows_q;                               // of the shape, minus one
   logic [7:0] repeats_q;
   logic [7:0] repeats_left_q, repeats_left_d;        // after this run
@@ -86,7 +87,7 @@ module opu_walk #(
     room_d = room_q;
     block_room_d = block_room_q;
     if (take) active_d = 1'b1;
-    if (!active_q) begin
+    if (idle_q) begin
       repeats_left_d = repeats_i;
       rows_left_d = rows_i - 16'd1;
       blocks_left_d = blocks_i - 16'd1;
@@ -117,11 +118,13 @@ module opu_walk #(
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       active_q <= 1'b0;
+      idle_q <= 1'b1;
       repeats_left_q <= '0;
       rows_left_q <= '0;
       blocks_left_q <= '0;
     end else begin
       active_q <= active_d;
+      idle_q <= !active_d;
       repeats_left_q <= repeats_left_d;
       rows_left_q <= rows_left_d;
       blocks_left_q <= blocks_left_d;
@@ -134,7 +137,7 @@ module opu_walk #(
     run_at_q <= run_at_d;
     block_room_q <= block_room_d;
     room_q <= room_d;
-    if (!active_q) begin
+    if (idle_q) begin
       repeats_q <= repeats_i;
       rows_q <= rows_i - 16'd1;
       run_beats_q <= BEAT_BITS'(run_i) << shift_i;
@@ -243,6 +246,7 @@ module opu_walk #(
     end
   end
 
+  `OPU_ASSERT(IdleOrActive, idle_q != active_q)
   `OPU_ASSERT(BurstHeld, burst_valid_o && !burst_ready_i |=> burst_valid_o || halt_i)
   `OPU_ASSERT(BurstStable, burst_valid_o && !burst_ready_i
       |=> ($stable(burst_addr_o) && $stable(burst_beats_o) && $stable(burst_last_o)) || halt_i)

@@ -21,43 +21,53 @@ module opu_round #(
   logic signed [72:0] value;
   logic signed [24:0] coarse;
   logic signed [12:0] middle;
-  logic [1:0] over, rest;
+  logic over, rest;
 
   assign value = {72'(value_i), 1'b0};
   assign coarse = 25'(value >>> {shift_i[5:4], 4'b0});
   assign middle = 13'(coarse >>> {shift_i[3:2], 2'b0});
 
-  // The second cycle.
-  logic signed [12:0] middle_q;
-  logic [1:0] shift_q;
-  logic negative_q, over_q, rest_q, over_low, rest_low;
-  logic signed [9:0] fine;
-  assign fine = 10'(middle_q >>> shift_q);
+  // Above the second shift it is told by fours: which of them count is found in the second cycle, behind its sums.
+  logic [2:0] above;
 
   always_comb begin
-    {over, rest, over_low, rest_low} = '0;
+    {over, rest} = '0;
     for (int unsigned k = 0; k < 4; k++) begin
       if (shift_i[5:4] == 2'(k)) begin
-        over[0] = (value >>> (16 * k + 24)) != (value >>> 72);
-        rest[0] = (value & ((73'd1 << (16 * k)) - 73'd1)) != '0;
+        over = (value >>> (16 * k + 24)) != (value >>> 72);
+        if ((value & ((73'd1 << (16 * k)) - 73'd1)) != '0) rest = 1'b1;
       end
-      if (shift_i[3:2] == 2'(k)) begin
-        over[1] = (coarse >>> (4 * k + 12)) != (coarse >>> 24);
-        rest[1] = (coarse & ((25'd1 << (4 * k)) - 25'd1)) != '0;
-      end
-      if (shift_q == 2'(k)) begin
-        over_low = (middle_q >>> (k + 9)) != (middle_q >>> 12);
-        rest_low = (middle_q & ((13'd1 << k) - 13'd1)) != '0;
+      if (shift_i[3:2] == 2'(k) && (coarse & ((25'd1 << (4 * k)) - 25'd1)) != '0) rest = 1'b1;
+    end
+    above = {coarse[23:20] != {4{coarse[24]}}, coarse[19:16] != {4{coarse[24]}}, coarse[15:12] != {4{coarse[24]}}};
+  end
+
+  // The second cycle.
+  logic signed [12:0] middle_q;
+  logic [3:0] shift_q;
+  logic [2:0] above_q;
+  logic negative_q, over_q, rest_q, over_low, rest_low;
+  logic signed [9:0] fine;
+  assign fine = 10'(middle_q >>> shift_q[1:0]);
+
+  always_comb begin
+    {over_low, rest_low} = '0;
+    for (int unsigned k = 0; k < 4; k++) begin
+      if (shift_q[3:2] == 2'(k) && 3'(above_q >> k) != '0) over_low = 1'b1;
+      if (shift_q[1:0] == 2'(k)) begin
+        if ((middle_q >>> (k + 9)) != (middle_q >>> 12)) over_low = 1'b1;
+        if ((middle_q & ((13'd1 << k) - 13'd1)) != '0) rest_low = 1'b1;
       end
     end
   end
 
   always_ff @(posedge clk_i) begin
     middle_q <= middle;
-    shift_q <= shift_i[1:0];
+    shift_q <= shift_i[3:0];
     negative_q <= value_i[WIDTH-1];
-    over_q <= over != '0;
-    rest_q <= rest != '0;
+    over_q <= over;
+    rest_q <= rest;
+    above_q <= above;
   end
 
   // The bit below the lowest one is the carry: sums of two, one chain each. Negative: below lo, above hi.

@@ -131,6 +131,17 @@ module opu_pool
 
   // Where widths are exact (synthesis).
   logic [7:0] rounded [LANES];
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  logic [SHIFT_COPIES-1:0][5:0] shifts;
+  /* verilator lint_on UNUSEDSIGNAL */
+  opu_copies #(
+      .WIDTH (6),
+      .COPIES(SHIFT_COPIES)
+  ) u_shifts (
+      .clk_i,
+      .value_i (shift_q),
+      .copies_o(shifts)
+  );
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_round
       opu_round #(
@@ -138,7 +149,7 @@ module opu_pool
       ) u_round (
           .clk_i,
           .value_i (product_q[l]),
-          .shift_i (shift_q),
+          .shift_i (shifts[copy_of(l)]),
           .zero_i  (zero_q),
           .lo_i    (-8'sd128),
           .hi_i    (8'sd127),

@@ -149,6 +149,12 @@ package opu_post_pkg;
     if (!POST_END[given.at] || (given.order >> 4 * LONGEST) != '0) decoded.legal = 1'b0;
   endfunction
 
+  // Copies of a shift (opu_copies), and which of them a lane takes.
+  localparam int unsigned SHIFT_COPIES = (LANES < 4) ? LANES : 4;
+  function automatic int unsigned copy_of(int unsigned lane);
+    copy_of = lane * SHIFT_COPIES / LANES;
+  endfunction
+
   // lo and hi lie in int8.
   function automatic logic [7:0] clamp8(scaled_t x, scaled_t lo, scaled_t hi);
     clamp8 = (x < lo) ? lo[7:0] : (x > hi) ? hi[7:0] : x[7:0];

@@ -7,9 +7,7 @@
 //          nothing of the instruction before is inside the chain.
 // visit_*: one window position per cycle. A present one reads its partial sum (psum_*), and is
 //          issued in the cycle of the grant; its data arrives two cycles later.
-// param_*: parameter words of the next block, read while the visits of this one run; load_*, one cycle later, are
-//          their place, bank and position. Passes with units behind the requantiser that take some wait POST_HOLD cycles
-//          first: the block before has then left them.
+// param_*, load_*: parameter words of the next block, read while the visits of this one run; see opu_post_load.
 `include "opu_assert.svh"
 
 module opu_post_walk
@@ -111,28 +109,31 @@ module opu_post_walk
     logic signed [16:0]       b_left, oy_left, ox_left;         // further iterations less one: negative in the last
     logic signed [8:0]        wy_left, wx_left;
     logic                     window_first;
+    logic                     window_last, row_last, block_last, all_last;  // what this visit is the last one of
     logic signed [Y_BITS-1:0] window_y, y, x;                   // window origin, visit
-    psum_addr_t               psum_block, psum_window, psum_row;        // column 0 of: tile row 0 of the block, window
-    residual_addr_t [RESIDUAL_UNITS-1:0] res_block, res_window, res_row; //   row 0, visited row
+    logic signed [Y_BITS-1:0] window_below, below, beyond;      // the same less the rows, the columns of the tile: negative inside
+    psum_addr_t               psum_block, psum_row, psum_column, psum;  // first visit of: block, output row, window column; this one
+    residual_addr_t [RESIDUAL_UNITS-1:0] res_block, res_window, res_row; // column 0 of: tile row 0 of the block, window row 0, visited row
     residual_addr_t           res_x;                            // output column, for units that do not stand before POOL
     output_addr_t             out_block, out_row, out;          // pixel (0, 0), column 0 of the row, this pixel
     feature_addr_t            keep_block, keep_row, keep;       // the same
   } loop_t;
 
-  loop_t loop_q, loop_d;
+  loop_t loop_q, loop_d;  // loop_d: behind PREPARE, or behind this visit once it is issued
 
   // Address steps: origin (from row 0 to the first window), output row to output row, window row to window row.
   psum_addr_t psum_origin_q, psum_stride_q;
+  logic signed [Y_BITS-1:0] below_q, beyond_q;  // those of the first visit
   residual_addr_t [RESIDUAL_UNITS-1:0] res_origin, res_origin_q, res_stride, res_stride_q, res_step;
   logic [RESIDUAL_UNITS-1:0] by_visit;  // the residual follows the visits, not the output pixels
   assign by_visit = chain_q.before_pool;
 
-  psum_addr_t next_psum_block, next_psum_window;
+  psum_addr_t next_psum_block, next_psum_row;
   residual_addr_t [RESIDUAL_UNITS-1:0] next_res_block, next_res_window;
   output_addr_t next_out_block, next_out_row;
   feature_addr_t next_keep_block, next_keep_row;
   assign next_psum_block = loop_q.psum_block + psum_addr_t'(p_q.psum_block_pitch);
-  assign next_psum_window = loop_q.psum_window + psum_stride_q;
+  assign next_psum_row = loop_q.psum_row + psum_stride_q;
   assign next_out_block = loop_q.out_block + output_addr_t'(p_q.out_block_pitch);
   assign next_out_row = loop_q.out_row + output_addr_t'(p_q.out_row_pitch);
   assign next_keep_block = loop_q.keep_block + feature_addr_t'(p_q.keep_block_pitch);
@@ -155,12 +156,6 @@ module opu_post_walk
   assign common = signed'({1'b0, p_q.win_cols}) - signed'({1'b0, p_q.stride_x});
   assign kept = (maximum_q && (common == 9'sd1 || common == 9'sd2)) ? common[1:0] : '0;
 
-  logic window_last, row_last, block_last, all_last;
-  assign window_last = loop_q.wy_left < 0 && loop_q.wx_left < 0;
-  assign row_last = window_last && loop_q.ox_left < 0;
-  assign block_last = row_last && loop_q.oy_left < 0;
-  assign all_last = block_last && loop_q.b_left < 0;
-
   logic issue;
 
   always_comb begin
@@ -175,9 +170,13 @@ module opu_post_walk
       loop_d.window_y = Y_BITS'(p_q.origin_y);
       loop_d.y = Y_BITS'(p_q.origin_y);
       loop_d.x = Y_BITS'(p_q.origin_x);
-      loop_d.psum_block = psum_addr_t'(p_q.psum);
-      loop_d.psum_window = psum_addr_t'(p_q.psum) + psum_origin_q;
-      loop_d.psum_row = loop_d.psum_window;
+      loop_d.window_below = below_q;
+      loop_d.below = below_q;
+      loop_d.beyond = beyond_q;
+      loop_d.psum_block = psum_addr_t'(p_q.psum) + psum_origin_q + psum_addr_t'(p_q.origin_x);
+      loop_d.psum_row = loop_d.psum_block;
+      loop_d.psum_column = loop_d.psum_block;
+      loop_d.psum = loop_d.psum_block;
       for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
         loop_d.res_block[u] = residual_addr_t'(p_q.res[u]);
         loop_d.res_window[u] = residual_addr_t'(p_q.res[u]) + res_origin[u];
@@ -190,35 +189,46 @@ module opu_post_walk
       loop_d.keep_block = feature_addr_t'(p_q.keep_at);
       loop_d.keep_row = feature_addr_t'(p_q.keep_at);
       loop_d.keep = feature_addr_t'(p_q.keep_at);
-    end else if (issue) begin
-      loop_d.window_first = window_last;
+    end else begin
+      loop_d.window_first = loop_q.window_last;
       loop_d.y = loop_q.y + Y_BITS'(1);
-      loop_d.psum_row = loop_q.psum_row + psum_addr_t'(p_q.psum_row_pitch);
+      loop_d.below = loop_q.below + Y_BITS'(1);
+      loop_d.psum = loop_q.psum + psum_addr_t'(p_q.psum_row_pitch);
       for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) loop_d.res_row[u] = loop_q.res_row[u] + res_step[u];
       loop_d.wy_left = loop_q.wy_left - 9'sd1;
       if (loop_q.wy_left < 0) begin
         loop_d.y = loop_q.window_y;
-        loop_d.psum_row = loop_q.psum_window;
+        loop_d.below = loop_q.window_below;
         loop_d.res_row = loop_q.res_window;
         loop_d.wy_left = 9'(p_q.win_rows) - 9'sd2;
         loop_d.x = loop_q.x + Y_BITS'(1);
+        loop_d.beyond = loop_q.beyond + Y_BITS'(1);
+        loop_d.psum_column = loop_q.psum_column + psum_addr_t'(1);
+        loop_d.psum = loop_d.psum_column;
         loop_d.wx_left = loop_q.wx_left - 9'sd1;
       end
-      if (window_last) begin
+      if (loop_q.window_last) begin
         loop_d.x = loop_q.x + window_step_q;
+        loop_d.beyond = loop_q.beyond + window_step_q;
+        loop_d.psum_column = loop_q.psum_column + psum_addr_t'(window_step_q);
+        loop_d.psum = loop_d.psum_column;
         loop_d.wx_left = more_cols_q;
         loop_d.res_x = loop_q.res_x + residual_addr_t'(1);
         loop_d.out = loop_q.out + output_addr_t'(1);
         loop_d.keep = loop_q.keep + feature_addr_t'(1);
         loop_d.ox_left = loop_q.ox_left - 17'sd1;
       end
-      if (row_last) begin
+      if (loop_q.row_last) begin
         loop_d.x = Y_BITS'(p_q.origin_x);
         loop_d.wx_left = 9'(p_q.win_cols) - 9'sd2;
         loop_d.window_y = loop_q.window_y + Y_BITS'(p_q.stride_y);
         loop_d.y = loop_d.window_y;
-        loop_d.psum_window = next_psum_window;
-        loop_d.psum_row = next_psum_window;
+        loop_d.window_below = loop_q.window_below + Y_BITS'(p_q.stride_y);
+        loop_d.below = loop_d.window_below;
+        loop_d.beyond = beyond_q;
+        loop_d.psum_row = next_psum_row;
+        loop_d.psum_column = next_psum_row;
+        loop_d.psum = next_psum_row;
         loop_d.res_window = next_res_window;
         loop_d.res_row = next_res_window;
         loop_d.res_x = '0;
@@ -229,12 +239,15 @@ module opu_post_walk
         loop_d.ox_left = 17'(p_q.out_cols) - 17'sd2;
         loop_d.oy_left = loop_q.oy_left - 17'sd1;
       end
-      if (block_last) begin
+      if (loop_q.block_last) begin
         loop_d.window_y = Y_BITS'(p_q.origin_y);
         loop_d.y = Y_BITS'(p_q.origin_y);
+        loop_d.window_below = below_q;
+        loop_d.below = below_q;
         loop_d.psum_block = next_psum_block;
-        loop_d.psum_window = next_psum_block + psum_origin_q;
-        loop_d.psum_row = loop_d.psum_window;
+        loop_d.psum_row = next_psum_block;
+        loop_d.psum_column = next_psum_block;
+        loop_d.psum = next_psum_block;
         loop_d.res_block = next_res_block;
         for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) loop_d.res_window[u] = next_res_block[u] + res_origin_q[u];
         loop_d.res_row = loop_d.res_window;
@@ -248,83 +261,63 @@ module opu_post_walk
         loop_d.b_left = loop_q.b_left - 17'sd1;
       end
     end
+    loop_d.window_last = loop_d.wy_left < 0 && loop_d.wx_left < 0;
+    loop_d.row_last = loop_d.window_last && loop_d.ox_left < 0;
+    loop_d.block_last = loop_d.row_last && loop_d.oy_left < 0;
+    loop_d.all_last = loop_d.block_last && loop_d.b_left < 0;
   end
 
   // ---- parameters: one bank serves the visits, the other takes the next block's ----------------------------------------
 
-  localparam int unsigned HOLD_BITS = $clog2(POST_HOLD + 1);
-
-  words_t load_left_q, load_left_d, load_count_q;
-  logic load_start, load_bank_q;      // load_bank_q: bank of the load under way or done last
-  logic load_wanted, load_due_q;      // a load that waits
-  logic [HOLD_BITS-1:0] hold_q;       // cycles before the next load
-  logic hold;
+  logic waiting, load_bank;           // the block that begins next has not all of its words; where they are
   logic visit_bank_q, block_first_q;  // the block has not begun
   logic block_begins;
-  param_addr_t param_addr_q;
-
   assign block_begins = issue && block_first_q;
-  assign hold = hold_q != '0 || (block_begins && chain_q.late);
-  assign load_wanted = (load_due_q && legal_q) || (block_begins && chain_q.words != '0 && loop_q.b_left >= 0);
-  assign load_start = load_wanted && !hold;
-  assign param_re_o = load_left_q != '0;
-  assign param_addr_o = param_addr_q;
 
-  always_comb begin
-    load_left_d = load_left_q;
-    if (load_start) load_left_d = chain_q.words;
-    else if (param_re_o) load_left_d = load_left_q - words_t'(1);
-  end
+  opu_post_load u_load (
+      .clk_i,
+      .rst_ni,
+      .take_i   (state_q == CHECK),
+      .some_i   (chain.words != '0),
+      .param_i  (param_addr_t'(p_q.param)),
+      .chain_i  (chain_q),
+      .legal_i  (legal_q),
+      .begins_i (block_begins),
+      .more_i   (loop_q.b_left >= 0),
+      .waiting_o(waiting),
+      .bank_o   (load_bank),
+      .param_re_o,
+      .param_addr_o,
+      .load_we_o,
+      .load_bank_o,
+      .load_word_o
+  );
 
-  // Whom a word is for.
-  logic [PLACES-1:0] load_we;
-  words_t load_first;
-  always_comb begin
-    load_we = '0;
-    load_first = '0;
-    for (int unsigned p = 1; p < PLACES; p++) begin
-      if (PLACE_WORDS[p] != '0 && chain_q.passes[p] && load_count_q >= chain_q.first[p]
-          && load_count_q - chain_q.first[p] < words_t'(PLACE_WORDS[p])) begin
-        load_we[p] = param_re_o;
-        load_first = chain_q.first[p];
-      end
-    end
-  end
+  // ---- visits: what a read of partial sums waits for are signs and registers ---------------------------------------------
 
-  always_ff @(posedge clk_i) begin
-    if (param_re_o) param_addr_q <= param_addr_q + param_addr_t'(1);
-    if (state_q == CHECK) param_addr_q <= param_addr_t'(p_q.param);
-    load_bank_o <= load_bank_q;
-    load_word_o <= 4'(load_count_q - load_first);
-    load_count_q <= load_start ? '0 : load_count_q + words_t'(param_re_o);
-  end
-
-  // ---- visits ----------------------------------------------------------------------------------------------------------
-
-  logic in_tile, may_visit;
-  assign in_tile = !loop_q.y[Y_BITS-1] && loop_q.y < signed'(Y_BITS'(p_q.in_rows))
-      && !loop_q.x[Y_BITS-1] && loop_q.x < signed'(Y_BITS'(p_q.in_cols));
-  assign may_visit = state_q == VISIT && !(block_first_q && (param_re_o || load_due_q));
+  logic in_tile, may_visit, pools_q;  // pools_q: the pass has a window
+  assign in_tile = loop_q.y >= 0 && loop_q.below < 0 && loop_q.x >= 0 && loop_q.beyond < 0;
+  assign may_visit = state_q == VISIT && !(block_first_q && waiting);
   assign psum_re_o = may_visit && in_tile;
-  assign psum_addr_o = loop_q.psum_row + psum_addr_t'(loop_q.x);
-  assign issue = may_visit && (in_tile ? psum_grant_i : (chain_q.pool != AT_EXIT));
+  assign psum_addr_o = loop_q.psum;
+  assign issue = may_visit && (in_tile ? psum_grant_i : pools_q);
 
   always_comb begin
     visit_item_o.valid = issue;
     visit_item_o.present = in_tile;
     visit_item_o.first = loop_q.window_first;
-    visit_item_o.last = window_last;
+    visit_item_o.last = loop_q.window_last;
     visit_item_o.again[0] = loop_q.wx_left < signed'(9'(kept_q)) - 9'sd1 && loop_q.ox_left >= 0;
     visit_item_o.again[1] = kept_q == 2'd2 && more_cols_q < 0 && loop_q.wx_left < 0 && loop_q.ox_left > 0;
     visit_item_o.right = loop_q.wx_left < 0;
-    visit_item_o.final_one = all_last;
+    visit_item_o.final_one = loop_q.all_last;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       visit_item_o.res_addr[u] = p_q.res_broadcast[u] ? loop_q.res_block[u]
           : loop_q.res_row[u] + (by_visit[u] ? residual_addr_t'(loop_q.x) : loop_q.res_x);
     end
     visit_item_o.out_addr = loop_q.out;
     visit_item_o.keep_addr = loop_q.keep;
-    visit_item_o.bank = block_first_q ? load_bank_q : visit_bank_q;
+    visit_item_o.bank = block_first_q ? load_bank : visit_bank_q;
   end
 
   assign launch_o = state_q == LAUNCH && clear_i;
@@ -336,7 +329,7 @@ module opu_post_walk
       CHECK: state_d = PREPARE;
       PREPARE: state_d = legal_q ? LAUNCH : IDLE;
       LAUNCH: if (launch_o) state_d = VISIT;
-      VISIT: if (issue && all_last) state_d = IDLE;
+      VISIT: if (issue && loop_q.all_last) state_d = IDLE;
       default: state_d = IDLE;
     endcase
   end
@@ -345,20 +338,9 @@ module opu_post_walk
     if (!rst_ni) begin
       state_q <= IDLE;
       illegal_o <= 1'b0;
-      load_left_q <= '0;
-      load_we_o <= '0;
-      load_due_q <= 1'b0;
-      hold_q <= '0;
-      load_bank_q <= 1'b0;
     end else begin
       state_q <= state_d;
-      illegal_o <= (state_q == PREPARE && !legal_q) || (may_visit && !in_tile && !(chain_q.pool != AT_EXIT));
-      load_left_q <= load_left_d;
-      load_we_o <= load_we;
-      load_due_q <= (load_wanted && hold) || (state_q == CHECK && chain.words != '0);
-      if (block_begins && chain_q.late) hold_q <= HOLD_BITS'(POST_HOLD - 1);
-      else if (hold_q != '0) hold_q <= hold_q - HOLD_BITS'(1);
-      if (load_start) load_bank_q <= !load_bank_q;
+      illegal_o <= (state_q == PREPARE && !legal_q) || (may_visit && !in_tile && !pools_q);
     end
   end
 
@@ -370,6 +352,8 @@ module opu_post_walk
     end
     if (state_q == CHECK) begin
       legal_q <= legal;
+      below_q <= Y_BITS'(p_q.origin_y) - Y_BITS'(p_q.in_rows);
+      beyond_q <= Y_BITS'(p_q.origin_x) - Y_BITS'(p_q.in_cols);
       chain_q <= chain;
       maximum_q <= maximum;
       psum_origin_q <= psum_addr_t'(p_q.origin_y) * psum_addr_t'(p_q.psum_row_pitch);
@@ -382,18 +366,20 @@ module opu_post_walk
     if (state_q == PREPARE) begin
       res_origin_q <= res_origin;
       res_stride_q <= res_stride;
+      pools_q <= chain_q.pool != AT_EXIT;
       kept_q <= kept;
       more_cols_q <= 9'((kept == '0) ? p_q.win_cols : p_q.stride_x) - 9'sd2;
       window_step_q <= Y_BITS'(1) - ((kept == '0) ? Y_BITS'(common) : '0);
     end
     if (state_q == PREPARE || issue) begin
       loop_q <= loop_d;
-      block_first_q <= state_q == PREPARE || block_last;
+      block_first_q <= state_q == PREPARE || loop_q.block_last;
     end
-    if (block_begins) visit_bank_q <= load_bank_q;
+    if (block_begins) visit_bank_q <= load_bank;
   end
 
   `OPU_ASSERT(ReadHeld, psum_re_o && !psum_grant_i |=> psum_re_o && $stable(psum_addr_o))
-  `OPU_ASSERT(LoadNotLost, load_start |-> load_left_q == '0)
+  `OPU_ASSERT(BelowFollowsRow, state_q == VISIT |-> loop_q.below == loop_q.y - signed'(Y_BITS'(p_q.in_rows)))
+  `OPU_ASSERT(BeyondFollowsColumn, state_q == VISIT |-> loop_q.beyond == loop_q.x - signed'(Y_BITS'(p_q.in_cols)))
 
 endmodule

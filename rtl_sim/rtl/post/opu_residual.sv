@@ -111,6 +111,17 @@ module opu_residual
     ceiling_q <= 9'sd127 - 9'(y_zero_i);
   end
   logic [7:0] rounded [LANES];
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  logic [SHIFT_COPIES-1:0][5:0] shifts;
+  /* verilator lint_on UNUSEDSIGNAL */
+  opu_copies #(
+      .WIDTH (6),
+      .COPIES(SHIFT_COPIES)
+  ) u_shifts (
+      .clk_i,
+      .value_i (shift_i),
+      .copies_o(shifts)
+  );
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_round
       opu_round #(
@@ -118,7 +129,7 @@ module opu_residual
       ) u_round (
           .clk_i,
           .value_i (total_q[l]),
-          .shift_i,
+          .shift_i (shifts[copy_of(l)]),
           .zero_i  (y_zero_i),
           .lo_i    (-8'sd128),
           .hi_i    (8'sd127),

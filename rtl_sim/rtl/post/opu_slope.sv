@@ -51,6 +51,17 @@ module opu_slope
   // Where widths are exact (synthesis).
   logic [7:0] rounded [LANES];
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  logic [SHIFT_COPIES-1:0][5:0] shifts;
+  /* verilator lint_on UNUSEDSIGNAL */
+  opu_copies #(
+      .WIDTH (6),
+      .COPIES(SHIFT_COPIES)
+  ) u_shifts (
+      .clk_i,
+      .value_i (shift_i),
+      .copies_o(shifts)
+  );
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
   logic signed [8:0] floor_q, ceiling_q;
   /* verilator lint_on UNUSEDSIGNAL */
   always_ff @(posedge clk_i) begin
@@ -78,7 +89,7 @@ module opu_slope
       ) u_round (
           .clk_i,
           .value_i (product_q),
-          .shift_i,
+          .shift_i (shifts[copy_of(l)]),
           .zero_i  (y_zero_i),
           .lo_i,
           .hi_i,

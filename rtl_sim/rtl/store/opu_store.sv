@@ -210,7 +210,7 @@ module opu_store
   );
   assign overflow = word_at >= (VALUE_BITS + 1)'(OUTPUT_WORDS);
   assign out_re_o = send && word_read;
-  assign out_addr_o = overflow ? '0 : word_at[OUTPUT_ADDR_BITS-1:0];
+  assign out_addr_o = word_at[OUTPUT_ADDR_BITS-1:0];
 
   logic [WORD_BYTES*8-1:0] padded;
   logic [BUS_BYTES*8-1:0] beat_data;
@@ -277,10 +277,16 @@ module opu_store
   assign done_valid_o = done_q != '0;
   assign quiet_o = !answer_valid;
 
-  // ---- faults ----------------------------------------------------------------------------------------------------------------
-  logic fault_q;
+  // ---- faults: what comes late in its cycle is told a cycle later, before anything of that instruction can be done --------------
+  logic fault_q, overflow_q, beyond_q, illegal_q;
   error_e fault_code_q;
-  logic [PC_BITS-1:0] fault_pc_q;
+  logic [PC_BITS-1:0] fault_pc_q, word_pc_q;
+  always_ff @(posedge clk_i) begin
+    overflow_q <= rst_ni && out_re_o && overflow;
+    beyond_q <= rst_ni && walk_fault;
+    illegal_q <= rst_ni && start && !legal;
+    word_pc_q <= word_pc;
+  end
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       fault_q <= 1'b0;
@@ -292,18 +298,18 @@ module opu_store
           fault_q <= 1'b1;
           fault_code_q <= ERR_AXI_WRITE;
           fault_pc_q <= answer_pc;
-        end else if (out_re_o && overflow) begin
+        end else if (overflow_q) begin
           fault_q <= 1'b1;
           fault_code_q <= ERR_BUFFER;
-          fault_pc_q <= word_pc;
-        end else if (walk_fault) begin
+          fault_pc_q <= word_pc_q;
+        end else if (beyond_q) begin
           fault_q <= 1'b1;
           fault_code_q <= ERR_WINDOW;
           fault_pc_q <= walk_pc;
-        end else if (start && !legal) begin
+        end else if (illegal_q) begin
           fault_q <= 1'b1;
           fault_code_q <= ERR_ILLEGAL_INSTRUCTION;
-          fault_pc_q <= pc_i;
+          fault_pc_q <= shape_q.pc;
         end
       end
     end
