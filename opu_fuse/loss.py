@@ -94,9 +94,11 @@ def accuracy(
 
 
 def _float_form(model: str | Path | ir.Model, options: Options) -> ir.Model:
-    prepared = prepare_model(
-        model, replace(options, calibration=None, keep_float=()), quantised=False
-    )
+    """Equalised, too, where that is asked: its maps are held against the machine's."""
+    plain = replace(options, keep_float=())
+    if not options.equalisation:
+        plain = replace(plain, calibration=None)
+    prepared = prepare_model(model, plain, quantised=False)
     if prepared.given_quantised:
         raise ModelError(
             f"model {prepared.canonical.graph.name!r}",
@@ -144,6 +146,10 @@ def _changes(found: Accuracy, hw: HwSpec, options: Options) -> dict[str, Options
     changes = {}
     if options.scales == "pow2" and hw.numeric.multiplier_bits:
         changes["--scales free"] = replace(options, scales="free")
+    if not options.bias_correction:
+        changes["--bias-correction"] = replace(options, bias_correction=True)
+    if not options.equalisation:
+        changes["--equalisation"] = replace(options, equalisation=True)
     if layer := found.worst_layer:
         kept = (*options.keep_float, layer)
         changes[f"--keep-float {layer}"] = replace(options, keep_float=kept)

@@ -60,7 +60,8 @@ STAGES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """strategy: how operators are grouped; calibration: see `frontend/calibration.py`;
-    scales: pow2 or free; keep_float: operators left in floating point, to the host; budget: how
+    scales: pow2 or free; calibration_method, bias_correction, equalisation: how they are chosen
+    (`frontend/prepare.py`); keep_float: operators left in floating point, to the host; budget: how
     many times the usual size the network may have; shapes, dims: sizes of dynamic dimensions, by
     input and by their names (`frontend/sizes.py`); reuse_memory: give dead feature maps' memory to
     later ones, none to those on chip only (False stores every tensor for comparing); batch: images
@@ -72,6 +73,9 @@ class Options:
     strategy: str = DEFAULT_STRATEGY
     calibration: "Calibration" = None
     scales: str = "pow2"
+    calibration_method: str = "mse"
+    bias_correction: bool = False
+    equalisation: bool = False
     keep_float: tuple[str, ...] = ()
     budget: float = 1.0
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -137,6 +141,9 @@ def prepare_model(model: ModelLike, options: Options, *, quantised: bool = True)
         model,
         calibration=options.calibration,
         scales=options.scales,
+        method=options.calibration_method,
+        bias_correction=options.bias_correction,
+        equalisation=options.equalisation,
         keep_float=options.keep_float,
         quantised=quantised,
         budget=options.budget,

@@ -110,7 +110,10 @@ def test_classes_and_labels(found, held_out):
 def test_what_was_tried_is_what_the_option_does(found, held_out):
     images, _ = held_out
     tried = {r.option: r for r in found.remedies}
-    assert set(tried) == {"--scales free", "--keep-float block.conv1"}
+    assert set(tried) == {
+        *("--scales free", "--bias-correction", "--equalisation"),
+        "--keep-float block.conv1",
+    }
     few = {"image": images[:8]}
     after = opu_fuse.accuracy(
         MODEL,

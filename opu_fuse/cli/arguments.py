@@ -16,6 +16,15 @@ class Scales(StrEnum):
     FREE = "free"
 
 
+class Method(StrEnum):
+    """How the span of an activation's numbers is chosen from calibration data."""
+
+    MSE = "mse"
+    MAX = "max"
+    PERCENTILE = "percentile"
+    ENTROPY = "entropy"
+
+
 def machines(incomplete: str) -> list[str]:
     """Specs of the package that begin so, for the shell."""
     from opu_fuse.hw.load import spec_names
@@ -50,6 +59,17 @@ Calibration = Annotated[
     Path | None, typer.Option(help="directory of .npy/.npz, or .npz, with real inputs")
 ]
 ScalesOf = Annotated[Scales, typer.Option(help="scales of a float model")]
+CalibrationMethod = Annotated[
+    Method, typer.Option(help="which numbers of a map its scale is to hold")
+]
+BiasCorrection = Annotated[
+    bool,
+    typer.Option("--bias-correction", help="take what rounded weights add on average off biases"),
+]
+Equalisation = Annotated[
+    bool,
+    typer.Option("--equalisation", help="bring the channels between two layers to one size"),
+]
 KeepFloat = Annotated[
     list[str] | None,
     typer.Option("--keep-float", metavar="NODE", help="leave an operator unrounded, to the host"),

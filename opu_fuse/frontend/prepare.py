@@ -19,6 +19,7 @@ from opu_fuse.frontend.editing import (
     sources_of,
 )
 from opu_fuse.frontend.load import ModelLike, load
+from opu_fuse.frontend.methods import LEAST_ERROR
 from opu_fuse.frontend.qdq import is_dequantize, is_quantised
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.frontend.steps import NAMES, step, telling_step
@@ -59,6 +60,9 @@ def prepare(
     *,
     calibration: "Calibration" = None,
     scales: str = "pow2",
+    method: str = LEAST_ERROR,
+    bias_correction: bool = False,
+    equalisation: bool = False,
     keep_float: Sequence[str] = (),
     quantised: bool = True,
     budget: float = 1.0,
@@ -68,12 +72,14 @@ def prepare(
     """Load, clean up, quantise (unless it is quantised already) and bring into canonical form.
 
     model_or_path: an ONNX file, or a model as onnx_ir or onnx object. calibration: see
-    `calibration.py`. scales: "pow2" or "free". keep_float: operators, by name of the file or of the
-    canonical model, that are left in floating point, to the host. quantised=False gives the same
-    graph with float weights and no annotations. budget: how many times the usual size the network
-    may have (`budget.py`). sizes: of dynamic dimensions (`sizes.py`). rewriting: bring it into the
-    form for fusing (`transforms.REWRITES`). All is run as passes. Raises ModelError when the input
-    cannot be handled.
+    `calibration.py`. scales: "pow2" or "free". method: how spans of activations are chosen
+    (`methods.py`). bias_correction, equalisation: see `bias_correction.py`, `equalise.py`; the last
+    one changes float weights, too. keep_float: operators, by name of the file or of the canonical
+    model, that are left in floating point, to the host. quantised=False gives the same graph with
+    float weights and no annotations. budget: how many times the usual size the network may have
+    (`budget.py`). sizes: of dynamic dimensions (`sizes.py`). rewriting: bring it into the form for
+    fusing (`transforms.REWRITES`). All is run as passes. Raises ModelError when the input cannot be
+    handled.
     """
     loaded = load(model_or_path, budget=budget, sizes=sizes)
     model, warnings = loaded.model, list(loaded.warnings)
@@ -87,6 +93,7 @@ def prepare(
                 "the model is quantised already, its own pairs say what is rounded",
                 "leave it unrounded there, or give the float model",
             )
+        _require_own_choices(method, bias_correction=bias_correction, equalisation=equalisation)
         qdq = ir.to_proto(model)
         absorb(model, rewriting=rewriting)
         canonical = model
@@ -97,10 +104,20 @@ def prepare(
             step("dequantise", model, dequantise)
         canonicalise(model, rewriting=rewriting)
         _keep_float(model, keep_float)
+        if equalisation:
+            step("equalise", model, lambda model: _equalise(model, calibration))
         qdq, canonical = None, model
         if quantised:
             canonical, (qdq, more) = telling_step(
-                "quantise", model, lambda model: _quantise(model, calibration, scales)
+                "quantise",
+                model,
+                lambda model: _quantise(
+                    model,
+                    calibration,
+                    scales=scales,
+                    method=method,
+                    bias_correction=bias_correction,
+                ),
             )
             warnings += more
             absorb(canonical, rewriting=rewriting)
@@ -115,13 +132,37 @@ def prepare(
     )
 
 
+def _require_own_choices(method: str, *, bias_correction: bool, equalisation: bool) -> None:
+    """ModelError where a model that is quantised already is to be quantised in some way."""
+    asked = {
+        f"calibration method {method!r}": method != LEAST_ERROR,
+        "bias correction": bias_correction,
+        "equalisation": equalisation,
+    }
+    for what in (what for what, is_asked in asked.items() if is_asked):
+        raise ModelError(what, "the model is quantised already", "give the float model")
+
+
+def _equalise(model: ir.Model, calibration: "Calibration") -> None:
+    from opu_fuse.frontend.equalise import equalise  # few ask for it
+
+    equalise(model, calibration)
+
+
 def _quantise(
-    model: ir.Model, calibration: "Calibration", scales: str
+    model: ir.Model,
+    calibration: "Calibration",
+    *,
+    scales: str,
+    method: str,
+    bias_correction: bool,
 ) -> tuple[ir.Model, tuple[onnx.ModelProto, tuple[str, ...]]]:
     """The QDQ model, for us and for ONNX Runtime, and warnings; uses up the float one."""
     from opu_fuse.frontend.quantise import quantise_with  # quantised models need none
 
-    qdq, warnings = quantise_with(model, calibration, scales=scales)
+    qdq, warnings = quantise_with(
+        model, calibration, scales=scales, method=method, bias_correction=bias_correction
+    )
     release(model)  # its float weights: only its nodes' origins are still read
     return ready(ir.from_proto(qdq)), (qdq, warnings)
 

@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.errors import InternalError, ModelError
-from opu_fuse.frontend.budget import effort
+from opu_fuse.frontend.bias_correction import correct_biases, corrected, give_biases
 from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -23,9 +23,11 @@ from opu_fuse.frontend.editing import (
     operand,
     static_shape,
 )
+from opu_fuse.frontend.methods import LEAST_ERROR, METHODS
 from opu_fuse.frontend.naming import free_names, part_names
 from opu_fuse.frontend.numbers import in_range
 from opu_fuse.frontend.order import sort_nodes
+from opu_fuse.frontend.patience import calibration_seconds
 from opu_fuse.frontend.qdq import is_dequantize
 from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import (
@@ -88,9 +90,16 @@ def quantise(
 
 
 def quantise_with(
-    model: ir.Model, calibration: Calibration, *, scales: str = "pow2"
+    model: ir.Model,
+    calibration: Calibration,
+    *,
+    scales: str = "pow2",
+    method: str = LEAST_ERROR,
+    bias_correction: bool = False,
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """As `quantise`, with the warnings that were given."""
+    """As `quantise`, with the warnings that were given. method: how the span of an activation is
+    chosen (`methods.py`); bias_correction: see `bias_correction.py`.
+    """
     from onnxruntime.quantization import QuantType  # slow to import
     from onnxruntime.quantization.calibrate import TensorData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -98,8 +107,15 @@ def quantise_with(
 
     if scales not in SCALES:
         raise ModelError(f"scales {scales!r}", "there is no such choice", "use pow2 or free")
+    if method not in METHODS:
+        what = f"calibration method {method!r}"
+        raise ModelError(what, "there is no such choice", f"use one of {', '.join(METHODS)}")
     _own_biases(model)
     nodes, values = _rounded(model.graph)
+    by_channel: set[str] = set()
+    if bias_correction:
+        give_biases(model.graph, nodes)
+        by_channel = {v.name or "" for n in corrected(nodes) if (v := n.inputs[0]) is not None}
     free_names(model, (*values, *(v for node in nodes for v in node.inputs if v is not None)))
     if not values and calibration is None:  # all on the host: nothing to choose scales for
         return ir.to_proto(model), ()
@@ -108,8 +124,9 @@ def quantise_with(
         return ir.to_proto(model), warnings
     proto, weights = lean_proto(model, nodes)
     sizes = {v.name or "": static_shape(v) or () for v in values}
-    ranges = collect(proto, sizes, found, weights, seconds=_patience(model, len(found)))
-    quants = activation_quants(model.graph, ranges, pow2=scales == "pow2")
+    seconds = calibration_seconds(model, len(found))
+    ranges = collect(proto, sizes, found, weights, by_channel=by_channel, seconds=seconds)
+    quants = activation_quants(model.graph, ranges, pow2=scales == "pow2", method=method)
     chosen = {name: quant.per_tensor for name, quant in quants.items()}
     if scales == "pow2":
         round_normalisations(proto.graph, chosen)
@@ -144,6 +161,8 @@ def quantise_with(
         quantizer.quantize_activation_tensor(name)
     qdq = quantizer.quantize_model()
     fill_in(qdq, weights)
+    if bias_correction:
+        correct_biases(qdq.graph, nodes, ranges)
     _give_outputs_back(qdq.graph, outputs)
     part_names(qdq.graph)
     if (node := sort_nodes(qdq.graph)) is not None:
@@ -167,12 +186,6 @@ def _take_inputs_out_of_outputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoPr
 def _give_outputs_back(graph: onnx.GraphProto, outputs: Sequence[onnx.ValueInfoProto]) -> None:
     graph.ClearField("output")
     graph.output.extend(outputs)
-
-
-def _patience(model: ir.Model, count: int) -> float:
-    """Seconds that ONNX Runtime may take for `count` samples, even on a slow and busy machine."""
-    elements, products = effort(model)
-    return 10.0 + count * (elements / 2e6 + products / 2e8)
 
 
 def check_quantised(qdq: onnx.ModelProto) -> None:

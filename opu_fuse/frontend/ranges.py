@@ -6,7 +6,7 @@ back through memory that both share.
 """
 
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +25,15 @@ Sizes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """low, high: extremes over all samples; kept: float32 vector, a regular subset of the
-    values."""
+    """low, high: extremes over all samples; kept: float32 vector, a regular subset of the values;
+    means, largest_of: of each channel (axis 1), the mean and the largest magnitude, where asked.
+    """
 
     low: float
     high: float
     kept: np.ndarray
+    means: np.ndarray | None = None
+    largest_of: np.ndarray | None = None
 
     @property
     def largest(self) -> float:
@@ -43,23 +46,25 @@ def collect(
     samples: Sequence[Sample],
     weights: Weights | None = None,
     *,
+    by_channel: Collection[str] = (),
     seconds: float,
 ) -> dict[str, Range]:
     """Ranges of the named float tensors (inputs and outputs of the model among them).
 
     tensors: their shapes. weights: those for which the model holds a stand-in (`weights.py`); they
-    are read where they are. seconds: how long ONNX Runtime may take. Raises ModelError, naming the
-    tensor, when the float model computes NaN or infinity or another shape, and with what ONNX
-    Runtime says when it cannot run the model.
+    are read where they are. by_channel: those looked at channel by channel, too. seconds: how long
+    ONNX Runtime may take. Raises ModelError, naming the tensor, when the float model computes NaN
+    or infinity or another shape, and with what ONNX Runtime says when it cannot run the model.
     """
     share = max(KEPT_PER_TENSOR // max(len(samples), 1), 64)
     counts = [len(range(0, n, _step(n, share))) for n in map(_elements, tensors.values())]
     kept = _shared(sum(counts) * len(samples))
     ends = np.cumsum(np.multiply(counts, len(samples)))
     parts = dict(zip(tensors, np.split(kept, ends[:-1]), strict=True))
+    channels = {name: _shared(2 * tensors[name][1]).reshape(2, -1) for name in by_channel}
     try:
         extremes = in_child(
-            lambda: _measure(model, tensors, samples, weights or {}, parts, share),
+            lambda: _measure(model, tensors, samples, weights or {}, parts, channels, share),
             seconds=seconds,
         )
     except ForeignError as error:
@@ -69,7 +74,14 @@ def collect(
             "pass calibration data that fits, or try the model in ONNX Runtime",
         ) from error
     return {
-        name: Range(low=low, high=high, kept=parts[name]) for name, (low, high) in extremes.items()
+        name: Range(
+            low=low,
+            high=high,
+            kept=parts[name],
+            means=channels[name][0] if name in channels else None,
+            largest_of=channels[name][1] if name in channels else None,
+        )
+        for name, (low, high) in extremes.items()
     }
 
 
@@ -79,9 +91,12 @@ def _measure(
     samples: Sequence[Sample],
     weights: Weights,
     parts: Mapping[str, np.ndarray],
+    channels: Mapping[str, np.ndarray],
     share: int,
 ) -> dict[str, tuple[float, float]]:
-    """Fills `parts`; returns the extremes of each tensor."""
+    """Fills `parts` and `channels` (means, largest magnitudes); returns the extremes of each
+    tensor.
+    """
     inputs = {i.name for i in model.graph.input}
     outputs = {o.name for o in model.graph.output}
     computed = [t for t in tensors if t not in inputs]
@@ -100,6 +115,10 @@ def _measure(
             lows[name], highs[name] = min(lows[name], low), max(highs[name], high)
             flat = array.reshape(-1)[:: _step(array.size, share)]
             parts[name][index * len(flat) : (index + 1) * len(flat)] = flat
+            if name in channels:
+                axes, (means, largest) = (0, *range(2, array.ndim)), channels[name]
+                means += array.mean(axes) / len(samples)
+                np.maximum(largest, np.abs(array).max(axes), out=largest)
         del values, arrays  # before the next run makes as much again
     return {name: (lows[name], highs[name]) for name in tensors}
 

@@ -4,7 +4,8 @@ Activations: int8, one scale and zero point per group of tensors that must share
 operators between them move or select values without computing new ones. `pow2`: zero point 0 and
 the power of two with the least squared error on the values that other operators read, while no
 tensor of the group clips more than MAX_CLIPPED of its values. `free`: the span with the least
-squared error on these values (`spans.py`).
+squared error on these values (`spans.py`). So it is with the method `mse`; with another one the
+method says which numbers are to be held (`methods.py`), and the scale is the finest that does.
 
 Weights: int8, per output channel. Powers of two are chosen by the squared error between the one
 that clips nothing and the next smaller one; a channel's scale is at least such that its bias fits
@@ -19,8 +20,9 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand
+from opu_fuse.frontend.methods import LEAST_ERROR, ends
 from opu_fuse.frontend.ranges import Range
-from opu_fuse.frontend.spans import free_quant, relative_error
+from opu_fuse.frontend.spans import LEAST, covering, free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
 from opu_fuse.quant import QuantParams
 
@@ -35,6 +37,8 @@ _INT16_MAX = (1 << 15) - 1
 CANDIDATES = 4
 """How many halvings of the scale that clips nothing are tried."""
 
+_TINY, _SMALLEST = 2.0**-60, 2.0**-7
+"""Maps that stay below the first are zeros, to any scale: they get the second."""
 _BLOCK = 1 << 18
 """Weights looked at together: they stay in the cache."""
 
@@ -103,27 +107,47 @@ def read_by_others(graph: ir.Graph, rounded: Collection[str]) -> set[str]:
 
 
 def activation_quants(
-    graph: ir.Graph, ranges: Mapping[str, Range], *, pow2: bool
+    graph: ir.Graph, ranges: Mapping[str, Range], *, pow2: bool, method: str = LEAST_ERROR
 ) -> dict[str, QuantParams]:
-    """Scale and zero point of each tensor of `ranges`, equal within tied groups."""
+    """Scale and zero point of each tensor of `ranges`, equal within tied groups. method: one of
+    `methods.METHODS`.
+    """
     counts = read_by_others(graph, ranges)
     found: dict[str, QuantParams] = {}
     for group in tied_groups(graph, list(ranges)):
         read = [ranges[t] for t in group if t in counts] or [ranges[group[-1]]]
         members = [ranges[t] for t in group]
-        quant = QuantParams(scale=(_pow2_scale(members, read),)) if pow2 else free_quant(read)
+        if method != LEAST_ERROR:
+            quant = _holding(*ends(read, method), pow2=pow2)
+        elif pow2:
+            quant = QuantParams(scale=(_pow2_scale(members, read),))
+        else:
+            quant = free_quant(read)
         found.update(dict.fromkeys(group, quant))
     return found
 
 
+def _holding(low: float, high: float, *, pow2: bool) -> QuantParams:
+    """The finest steps that hold all between two numbers, and zero."""
+    largest = max(-low, high)
+    if not pow2:
+        return covering(low, high) if high - low >= LEAST else QuantParams(scale=(1.0,))
+    return QuantParams(scale=(_SMALLEST if largest < _TINY else _pow2_holding(largest),))
+
+
+def _pow2_holding(largest: float) -> float:
+    """The least power of two of which 127 steps reach so far."""
+    return float(2.0 ** np.ceil(np.log2(largest / 127.0)))
+
+
 def _pow2_scale(members: Sequence[Range], read: Sequence[Range]) -> float:
     largest = max(r.largest for r in read)
-    if largest < 2.0**-60:
-        return 2.0**-7
-    exponent = int(np.ceil(np.log2(largest / 127.0)))
-    best, best_error = 2.0**exponent, np.inf
+    if largest < _TINY:
+        return _SMALLEST
+    widest = _pow2_holding(largest)
+    best, best_error = widest, np.inf
     for step in range(CANDIDATES):
-        scale = 2.0 ** (exponent - step)
+        scale = widest * 2.0**-step
         if step and any(_clipped(r, scale) > MAX_CLIPPED for r in members):
             break
         error = sum(relative_error(r.kept, scale) for r in read)

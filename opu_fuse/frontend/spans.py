@@ -1,7 +1,8 @@
 """Which span of real numbers int8 covers, with any scale and zero point.
 
 A wide span rounds coarsely, a narrow one cuts values off. Both losses are estimated for many pairs
-of ends at once: a step rounds with a twelfth of its square, what is cut off is summed up.
+of ends at once: a step rounds with a twelfth of its square, what is cut off is summed up. That is
+the method `mse`; those of others know less (`methods.py`).
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from opu_fuse.quant import QuantParams
 
 SHARES = np.linspace(1.0, 0.3, 36)
 """Of each extreme, tried as that end of the span."""
-_LEAST = 1e-30
+LEAST = 1e-30
 """Tensors that stay below are zeros, to any scale."""
 
 
@@ -21,13 +22,13 @@ def free_quant(read: Sequence[Range]) -> QuantParams:
     """The scale and zero point with the least error on tensors that share them; zero is exact."""
     low = min(0.0, *(r.low for r in read))
     high = max(0.0, *(r.high for r in read))
-    if high - low < _LEAST:
+    if high - low < LEAST:
         return QuantParams(scale=(1.0,))
     parts = [r.kept.astype(np.float64) for r in read]
     lows, highs = np.unique(low * SHARES), np.unique(high * SHARES)
     losses = sum(_losses(part, lows, highs) for part in parts)
     i, j = np.unravel_index(np.argmin(losses), (len(lows), len(highs)))
-    tried = _covering(low, high), _covering(lows[i], highs[j])
+    tried = covering(low, high), covering(lows[i], highs[j])
     return min(
         tried, key=lambda q: sum(relative_error(p, q.per_tensor, q.zero_point) for p in parts)
     )
@@ -43,7 +44,8 @@ def relative_error(values: np.ndarray, scale: float, zero_point: int = 0) -> flo
     return float(np.mean(np.square(values - steps * scale))) / power
 
 
-def _covering(low: float, high: float) -> QuantParams:
+def covering(low: float, high: float) -> QuantParams:
+    """All steps from `low` to `high`, with zero between them."""
     scale = float(np.float32((high - low) / 255.0))
     return QuantParams(scale=(scale,), zero_point=int(np.rint(-128 - low / scale)))
 

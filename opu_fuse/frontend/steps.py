@@ -17,6 +17,7 @@ NAMES = (
     "constants",
     "float32",
     "dequantise",
+    "equalise",
     "quantise",
     "absorb",
     "rounding",

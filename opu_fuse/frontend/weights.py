@@ -18,7 +18,7 @@ from opu_fuse.frontend.editing import constant, is_standard, operand
 
 LARGE_BYTES = 1 << 16
 """Weights from this size on are kept out."""
-_QUANTIZED, _SCALE = "_quantized", "_scale"
+QUANTIZED, SCALE = "_quantized", "_scale"
 """How ONNX Runtime's quantiser names what it makes of a weight."""
 _BLOCK = 1 << 18
 """Weights rounded together: they stay in the cache."""
@@ -84,9 +84,9 @@ def fill_in(qdq: onnx.ModelProto, weights: Weights) -> None:
     for name, data in weights.items():
         if name in tensors:  # read by an operator that stays float, too
             _put(tensors[name], data)
-        if name + _QUANTIZED in tensors:
-            scale = numpy_helper.to_array(tensors[name + _SCALE])
-            _put(tensors[name + _QUANTIZED], _rounded(data, scale))
+        if name + QUANTIZED in tensors:
+            scale = numpy_helper.to_array(tensors[name + SCALE])
+            _put(tensors[name + QUANTIZED], _rounded(data, scale))
 
 
 def _put(tensor: onnx.TensorProto, data: np.ndarray) -> None:
