@@ -1,7 +1,7 @@
 """TFLite files: tf2onnx makes ONNX of them (extra `tflite`).
 
 It reads them with TensorFlow, which takes seconds to start, writes to the screen and may abort: it
-gets a process of its own.
+gets a process of its own (`tflite_process.py`).
 """
 
 import importlib.util
@@ -10,11 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+import onnx
+
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.validate import TARGET_OPSET
 
 SECONDS = 600.0
 _MAGIC = slice(4, 8), b"TFL3"
+_PREFIX = "TFL_"
 _PACKAGES = ("tf2onnx", "tensorflow")
 
 
@@ -34,8 +37,9 @@ def to_onnx(data: bytes, where: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         given, made = Path(folder) / "given.tflite", Path(folder) / "made.onnx"
         given.write_bytes(data)
-        options = ("--tflite", given, "--output", made, "--opset", str(TARGET_OPSET))
-        command = [sys.executable, "-m", "tf2onnx.convert", *map(str, options)]
+        files = (given, given.with_name("rewritten.tflite"), made)
+        process = [sys.executable, "-m", "opu_fuse.frontend.tflite_process"]
+        command = [*process, *map(str, files), str(TARGET_OPSET)]
         try:
             done = subprocess.run(
                 command, capture_output=True, check=False, text=True, timeout=SECONDS
@@ -45,7 +49,18 @@ def to_onnx(data: bytes, where: str) -> bytes:
         if done.returncode or not made.exists():
             lines = done.stderr.strip().splitlines()
             raise _refused(where, lines[-1] if lines else f"exit status {done.returncode}")
-        return made.read_bytes()
+        converted = made.read_bytes()
+    if foreign := _left_over(converted):
+        what = f"operators of another library ({', '.join(foreign)}), which TFLite itself has not"
+        raise ModelError(where, f"holds {what}", "leave the part with these out of the export")
+    return converted
+
+
+def _left_over(converted: bytes) -> list[str]:
+    """Operators of the file for which tf2onnx has none of ONNX; it lets them stand."""
+    nodes = onnx.ModelProto.FromString(converted).graph.node
+    found = {n.op_type for n in nodes if n.op_type.startswith(_PREFIX)}
+    return sorted(name.removeprefix(_PREFIX) for name in found)
 
 
 def _refused(where: str, why: str) -> ModelError:
