@@ -23,6 +23,8 @@ def mistake_of_numbers(node: ir.Node) -> str | None:
         return _divisor(node)
     if is_standard(node, "Gather"):
         return _indices(node)
+    if is_standard(node, "Reshape"):
+        return _resized(node)
     return None
 
 
@@ -51,6 +53,15 @@ def _worst(data: np.ndarray) -> str:
     ends = (float(data.min()), float(data.max()))
     worst = ends[0] if math.isnan(ends[0]) else max(ends, key=abs)
     return f"{worst:.3g}, numbers up to {LARGEST:.1g} are allowed"
+
+
+def _resized(node: ir.Node) -> str | None:
+    """Inference takes the shape that is written, whatever the operand holds."""
+    data = operand(node, 0)
+    source, target = data and static_shape(data), static_shape(node.outputs[0])
+    if data is None or source is None or target is None or math.prod(source) == math.prod(target):
+        return None
+    return f"its operand {data.name!r} of {list(source)} does not fill {list(target)}"
 
 
 def _normalised(node: ir.Node) -> str | None:

@@ -30,14 +30,15 @@ def with_cascades(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: Cascades) -> T
     found: list[Together] = []
     tried: list[Weighed] = []
     for units in planned_units(dfg, tiling, hw):
-        alone = cycles_by_output(units, [unit.keep for unit in units], hw)
-        for chain in _chains(units):
-            if cascades is Cascades.ALWAYS:
+        chains = [chain for chain in _chains(units) if len(chain) > 1]
+        if cascades is Cascades.ALWAYS:
+            for chain in chains:
                 found += _longest(chain, strips, homes)
-            else:
-                for weighed in weigh(units, chain, alone, strips, homes):
-                    tried.append(weighed)
-                    found += [weighed.together] if weighed.taken else []
+        elif chains:
+            alone = cycles_by_output(units, [unit.keep for unit in units], hw)
+            for chain in chains:
+                tried += weigh(units, chain, alone, strips, homes)
+    found += [weighed.together for weighed in tried if weighed.taken]
     tiling = replace(tiling, weighed=tuple(tried))
     return _replaced(dfg, tiling, hw, found) if found else tiling
 
@@ -76,8 +77,7 @@ def _chains(units: Sequence[PlannedUnit]) -> Iterator[list[PlannedUnit]]:
             yield chain
             chain = []
         chain.append(unit)
-    if chain:
-        yield chain
+    yield chain
 
 
 def _link(maker: PlannedUnit, reader: PlannedUnit) -> bool:

@@ -55,6 +55,15 @@ def test_a_place_that_is_not_there(place: int, onnx_text: Text):
         load_model(model)
 
 
+def test_a_shape_that_its_operand_does_not_fill(onnx_text: Text):
+    """Inference believes the shape, and in a quantised model nobody runs it before the machine."""
+    head = "g (float[1,16,1,1] x) => (float[1,24] y)"
+    model = onnx_text(f"{head} {{ y = Reshape(x, s) }}", s=np.array([1, 24]))
+    message = r"\(Reshape\): its operand 'x' of \[1, 16, 1, 1\] does not fill \[1, 24\];"
+    with pytest.raises(ModelError, match=message):
+        load_model(model)
+
+
 OVERFLOWS = {
     "weights": "c = Conv(x, w)  y = Mul(c, s)",
     "a bias": "c = Conv(x, w, b)  d = Mul(c, s)  y = Add(d, s)",

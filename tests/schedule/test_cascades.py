@@ -4,6 +4,7 @@ memory; chosen where that is better.
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.load import load_hw
 from opu_fuse.layout.shape import Shape, Window
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.schedule import cascades
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.proofs import prove_no_race
 from opu_fuse.sim.cycle import run_cycle
@@ -73,6 +75,8 @@ def test_layers_together_have_the_same_bits_in_any_order(name, scales, rng):
     turns = [g for g in program.groups if g in groups]
     assert sum(a > b for a, b in pairwise(turns)) > 2, "they take no turns"
     assert any(r.again for t in found.plan.cascades for r in t.cascade.rings), "no ring turns over"
+    told = [found.plan.layers[g][0].tile for t in found.plan.cascades for g in t.groups]
+    assert told == [work.tile for t in found.plan.cascades for work in t.cascade.works]
     assert_exact(found, MACHINES[name], rng, ORDERS)
 
 
@@ -108,6 +112,7 @@ def test_where_memory_is_slow_they_are_chosen_and_predicted():
     found, _ = compiled(model, hw, Options())
     assert found.plan.cascades
     assert all(weighed.taken for weighed in found.plan.weighed)
+    assert not compiled(model, hw, Options(batch=2))[0].plan.cascades, "strips are of one image"
     before, now = (run_cycle(c.bundle, hw).counters["cycles"] for c in (alone, found))
     assert now < 0.7 * before, f"{before} cycles alone, {now} together"
     predicted = sum(group.cycles for group in found.bundle.groups)
@@ -147,7 +152,21 @@ def added_in_front(net, x):
     return net.add(y, first, "sum")
 
 
+def two(net, x):
+    return net.conv(net.conv(x, "first", out=8, kernel=3, pads=1), "last", out=8, kernel=3)
+
+
+def beside_a_pool(net, x):
+    """The pool runs between the tiles of "wide", so neither of them takes turns with others."""
+    x = net.conv(x, "stem", out=16, kernel=3, pads=1)
+    wide = net.conv(x, "wide", out=64, kernel=3, pads=1)
+    pool = net.max_pool(x, "pool", kernel=3, stride=1, pads=1)
+    return net.conv(net.concat([wide, pool], "joined"), "last", out=8, kernel=1)
+
+
 CASES = {
+    "two layers": (two, LIGHT, [["first", "last"]]),
+    "a layer with a companion": (beside_a_pool, LIGHT, []),
     "a joined map": (joined, LIGHT, []),
     "rows stored twice": (upsampled, LIGHT, []),
     "weights larger than their buffer": (large_weights, LIGHT, []),
@@ -167,6 +186,18 @@ def test_what_cannot_be_computed_together(build, hw, expected, rng):
     found = compile_model(model, hw, TOGETHER)
     assert names(found) == expected
     assert_exact(found, hw, rng, ORDERS[:2])
+
+
+def test_rows_that_are_too_far_apart_for_the_register_do_not_turn(monkeypatch):
+    net = Net("pitch", seed=3)
+    model = net.finish(two(net, net.input("x", (1, 16, 40, 30))))
+    found = compile_model(model, LIGHT, TOGETHER)
+    (together,) = found.plan.cascades
+    layout = together.cascade.works[1].reads.layout
+    furthest = layout.blocks * layout.row_words
+    for highest, expected in ((furthest, 1), (furthest - 1, 0)):
+        monkeypatch.setattr(cascades, "_ROW_PITCH", SimpleNamespace(highest=highest))
+        assert len(compile_model(model, LIGHT, TOGETHER).plan.cascades) == expected
 
 
 @given(chains())
