@@ -5,8 +5,10 @@ buffer. Weights, parameters and tables of all layers stay in their buffers. What
 decided here, once, as a list of turns; the schedule emits it and `flow` times it.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from opu_fuse.cost.chunks import output_ranges
 from opu_fuse.cost.reading import walk
@@ -58,27 +60,34 @@ def constants(works: Sequence[Work]) -> dict[Space, dict[tuple[int, int], int]]:
         Space.TABLE: {},
     }
     for number, work in enumerate(works):
-        for out in work.ranges:
-            for part in (w for chunk in out.features for w in chunk.weights):
-                found[Space.WEIGHT][number, part.offset] = part.words
-            if work.shape.param_words:
-                words = out.blocks * work.shape.param_words
-                found[Space.PARAM][number, out.block] = words
-        if work.shape.tables:
-            found[Space.TABLE][number, 0] = work.shape.tables * TABLE_WORDS
+        for space, parts in _constants(work):
+            found[space] |= {(number, at): words for at, words in parts.items()}
     return found
+
+
+def _constants(work: Work) -> Iterator[tuple[Space, dict[int, int]]]:
+    """The same of one layer."""
+    shape = work.shape
+    chunks = (chunk for out in work.ranges for chunk in out.features)
+    yield Space.WEIGHT, {part.offset: part.words for chunk in chunks for part in chunk.weights}
+    if shape.param_words:
+        yield Space.PARAM, {out.block: out.blocks * shape.param_words for out in work.ranges}
+    if shape.tables:
+        yield Space.TABLE, {0: shape.tables * TABLE_WORDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
     """A cascade without its turns: works with their tiles, rows loaded together, rings. costs: of
-    every layer; cycles, dram_bytes: of all, predicted in closed form.
+    every layer; words: of constants in each buffer; cycles, dram_bytes: of all, predicted in closed
+    form.
     """
 
     works: tuple[Work, ...]
     load_rows: int
     rings: tuple[Ring, ...]
     costs: tuple[Estimate, ...]
+    words: Mapping[Space, int]
     cycles: float = 0.0
     dram_bytes: int = 0
 
@@ -87,17 +96,26 @@ class Sized:
         return (*(work.readers > 1 for work in self.works[:-1]), True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tiled:
+    """A layer with a tile: what it costs, words of its constants in each buffer."""
+
+    work: Work
+    cost: Estimate
+    words: Mapping[Space, int]
+
+
 class Strips:
     """Tiles and rings of layers in cascades; what several cascades have in common is made once."""
 
     def __init__(self, hw: HwSpec) -> None:
         self.hw = hw
-        self._works: dict[tuple[int, int], tuple[Work, Estimate] | None] = {}
+        self._works: dict[tuple[int, int], _Tiled | None] = {}
         self._rings: dict[tuple[int, int, int, int], Ring] = {}
 
     def size(self, works: Sequence[Work], rows: int, parts: int = 1) -> Sized | str:
         """Layers of which the last one makes so many rows at a time; as text, what does not fit."""
-        tiled: list[tuple[Work, Estimate]] = []
+        tiled: list[_Tiled] = []
         want = rows
         for work in reversed(works):
             strip = min(want, work.shape.out_rows)
@@ -105,18 +123,21 @@ class Strips:
             if found is None:
                 return "a row overflows a bank"
             tiled.append(found)
-            want = new_rows(work.shape, strip if parts > 1 else found[0].tile.rows)
+            want = new_rows(work.shape, strip if parts > 1 else found.work.tile.rows)
         tiled.reverse()
-        both = [work for work, _ in tiled]
-        if problem := _too_much(both, self.hw):
+        words: Counter[Space] = Counter()
+        for one in tiled:
+            words.update(one.words)
+        if problem := _too_much(words, self.hw):
             return problem
-        rings = self._fitted(both, want, parts)
+        layers, costs = tuple(one.work for one in tiled), tuple(one.cost for one in tiled)
+        rings = self._fitted(layers, want, parts)
         if rings is None:
             return "rings of rows overflow the feature buffer"
-        costs = tuple(cost for _, cost in tiled)
-        return self._priced(Sized(works=tuple(both), load_rows=want, rings=rings, costs=costs))
+        sized = Sized(works=layers, load_rows=want, rings=rings, costs=costs, words=words)
+        return self._priced(sized)
 
-    def _tiled(self, work: Work, rows: int) -> tuple[Work, Estimate] | None:
+    def _tiled(self, work: Work, rows: int) -> _Tiled | None:
         key = work.output, rows
         if key not in self._works:
             hw, tile = self.hw, _strip(work.shape, rows, self.hw)
@@ -126,7 +147,9 @@ class Strips:
                 across = unfold(work.shape, hw.array.modes[tile.mode], hw)
                 ranges = output_ranges(work.shape, tile, hw)
                 found = replace(work, tile=tile, ranges=ranges, unfold=across)
-                self._works[key] = found, estimate(work.shape, hw, tile)
+                words = {space: sum(parts.values()) for space, parts in _constants(found)}
+                cost = estimate(work.shape, hw, tile)
+                self._works[key] = _Tiled(work=found, cost=cost, words=words)
         return self._works[key]
 
     def _ring(self, work: Work, made: int, ahead: int) -> Ring:
@@ -146,14 +169,16 @@ class Strips:
         """
         small, large = (self._rings_of(works, load_rows, ahead) for ahead in (0, parts))
         found, limit = list(large), self.hw.buffers.feature.words
-        for i in sorted(range(len(works)), key=lambda i: small[i].words - large[i].words):
-            if sum(r.words for r in found) > limit:
+        total = sum(one.words for one in large)
+        saved = [a.words - b.words for a, b in zip(large, small, strict=True)]
+        for i in sorted(range(len(works)), key=lambda i: -saved[i]):
+            if total > limit:
                 found[i] = small[i]
-        at = 0
-        for i, one in enumerate(found):
-            found[i] = replace(one, at=at)
-            at += one.words
-        return tuple(found) if at <= limit else None
+                total -= saved[i]
+        if total > limit:
+            return None
+        places = accumulate((one.words for one in found), initial=0)
+        return tuple(replace(one, at=at) for one, at in zip(found, places, strict=False))
 
     def _priced(self, sized: Sized) -> Sized:
         """Array, post and memory side by side, behind what comes before the first tile, and what
@@ -161,11 +186,7 @@ class Strips:
         """
         hw, word, costs = self.hw, self.hw.word_bytes, sized.costs
         width = {Space.WEIGHT: hw.buffers.weight.width}
-        moved = sum(
-            words * width.get(space, word)
-            for space, parts in constants(sized.works).items()
-            for words in parts.values()
-        )
+        moved = sum(words * width.get(space, word) for space, words in sized.words.items())
         first, rings = sized.rings[0], sized.rings
         fill = moved / 2 + sized.load_rows * first.pitch * word
         moved += round(first.layout.rows * first.pitch * word * (1 + first.again / first.rows))
@@ -272,9 +293,9 @@ def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:
     )
 
 
-def _too_much(works: Sequence[Work], hw: HwSpec) -> str | None:
-    for space, parts in constants(works).items():
-        needed, buffer = sum(parts.values()), getattr(hw.buffers, space.value)
+def _too_much(words: Mapping[Space, int], hw: HwSpec) -> str | None:
+    for space, needed in words.items():
+        buffer = getattr(hw.buffers, space.value)
         if needed > (buffer.words if buffer else 0):
             return f"its constants need {needed} words of the {space} buffer"
     return None

@@ -137,15 +137,17 @@ def _proposed(
     best = [_Best(merit=0.0)]
     for end, merit in enumerate(merits, 1):
         best.append(_Best(merit=best[-1].merit + merit))
+        left = STRIPS  # what overflows a buffer does so with a layer more, too
         for first in range(end - 2, max(end - LONGEST, 0) - 1, -1):
             if all(unit.keep for unit in chain[first : end - 1]):
                 continue
-            tried = (strips.size(works[first:end], *strip) for strip in STRIPS)
-            sized = [s for s in tried if isinstance(s, Sized)]
-            if not sized:
+            tried = ((strip, strips.size(works[first:end], *strip)) for strip in left)
+            sized = {strip: found for strip, found in tried if isinstance(found, Sized)}
+            left = tuple(sized)
+            if not left:
                 break
             total, last = min(
-                ((best[first].merit + s.cycles + weight * s.dram_bytes, s) for s in sized),
+                ((best[first].merit + s.cycles + weight * s.dram_bytes, s) for s in sized.values()),
                 key=lambda pair: pair[0],
             )
             if total < best[end].merit:

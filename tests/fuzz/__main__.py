@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import signal
 import sys
 import time
 from pathlib import Path
@@ -38,6 +39,8 @@ def main() -> int:
         shrink=not args.no_shrink,
     )
     print(f"kinds {', '.join(args.kind)}; seed {args.seed}; finds go to {args.out}", flush=True)
+    for ending in (signal.SIGINT, signal.SIGTERM):  # in the background, too: the table comes then
+        signal.signal(ending, signal.default_int_handler)
     begun = time.monotonic()
     counts, finds = run(plan, lambda line: print(line[:300], flush=True))
     print(table(counts, finds))

@@ -55,7 +55,7 @@ def _channel_shape(graph: ir.Graph, node: ir.Node) -> bool:
     data = constant(value)
     if value is None or data is None or data.ndim != 4 or data.shape[0] != 1 or quant_of(value):
         return False
-    if len(static_shape(node.outputs[0]) or ()) != 4:
+    if len(static_shape(node.inputs[0]) or ()) != 4:  # else the constant gives the result its rank
         return False
     node.replace_input_with(1, add_constant(graph, f"{value.name}/channels", data[0]))
     return True
