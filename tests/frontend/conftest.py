@@ -140,6 +140,8 @@ def canonical() -> Callable[..., ir.Model]:
     def run(model: onnx.ModelProto, *, rewriting: bool = False) -> ir.Model:
         result = load_model(model)
         canonicalise(result, rewriting=rewriting)
+        makers = {v.producer() for node in result.graph for v in node.inputs if v} - {None}
+        assert all(node.graph is result.graph for node in makers if node), "reads what is gone"
         rng = np.random.default_rng(3)
         inputs = {}
         for value in model.graph.input:

@@ -147,3 +147,13 @@ def test_an_activation_between_single_numbers_is_rounded():
     qdq = prepare(ir.from_proto(model)).qdq
     rounded = {node.input[0] for node in qdq.graph.node if node.op_type == "QuantizeLinear"}
     assert len(rounded) == 3, rounded  # x, c and y
+
+
+def test_a_constant_that_gives_the_result_its_rank_keeps_its_own(onnx_text: Text):
+    """Of a map with as many axes it would be told by its channels alone."""
+    model = onnx_text("g (float[1,8] x) => (float[1,4,9,8] y) { y = Mul(x, f) }",
+                      f=np.ones((1, 4, 9, 8), np.float32))  # fmt: skip
+    (mul,) = prepare(model).canonical.graph
+    factor = mul.inputs[1]
+    assert factor is not None
+    assert list(factor.shape or ()) == [1, 4, 9, 8]

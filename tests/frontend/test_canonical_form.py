@@ -242,11 +242,6 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         {"s": np.full((4, 1, 1), 0.125, np.float32)},
         "p: LeakyRelu(x) -> y [1x4x9x8] alpha=0.125",
     ),
-    "a constant that gives the result its rank keeps its own": (
-        graph("[m] y = Mul (x, f)", "1, 8", "1, 4, 9, 8"),
-        {"f": normal(1, 4, 9, 8)},
-        "m: Mul(x, const 1x4x9x8) -> y [1x4x9x8]",
-    ),
     "pooling rounded up becomes larger padding": (
         graph("[p] y = MaxPool <kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1> (x)"),
         {},

@@ -73,6 +73,13 @@ def test_slices_of_channels_are_one_split(
     assert parts.const_value.numpy().tolist() == sizes
 
 
+def test_a_part_of_a_part_reads_the_part(onnx_text: Text, canonical: Canonical):
+    slices = "p = Slice(x, n1, n5, n1)  y = Slice(p, n0, n3, n1)  z = Relu(p)"
+    first, second, _ = canonical(onnx_text(SLICED.format(slices), **INDICES)).graph
+    assert (first.op_type, second.op_type) == ("Split", "Split")
+    assert second.inputs[0] in first.outputs
+
+
 @pytest.mark.parametrize(
     "slices",
     [

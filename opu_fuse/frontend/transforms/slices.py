@@ -47,7 +47,7 @@ def run(model: ir.Model) -> bool:
             changed |= _stride(node, shape[2:], taken[2:])  # Case 2
         elif len(shape) in _RANKS and _is_part(taken, whole):
             found[node.inputs[0]].append((taken[_CHANNELS].start, taken[_CHANNELS].stop, node))
-    for value, parts in found.items():  # Case 3
+    for value, parts in reversed(found.items()):  # Case 3; a part of a part before its whole
         ordered = sorted(parts, key=lambda part: part[0])
         if all(a[1] <= b[0] for a, b in pairwise(ordered)):
             _split(model.graph, value, parts)
