@@ -55,9 +55,20 @@ def allowed_differences(
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
             own = graph.allowed(node, shapes)
-            hidden = {} if shown is None else graph.hidden_before(node, found, shown)
+            hidden = {} if shown is None else graph.hidden_before(node.input[0], found, shown)
             found[node.output[0]] = graph.carried(node, own, hidden)
     return found
+
+
+def allowed_of_outputs(
+    model: onnx.ModelProto, allowed: Mapping[str, Allowed], shown: Collection[str]
+) -> dict[str, float]:
+    """For every output of the model, by name: what it may be off by, in its own numbers, since a
+    hidden rounding before it is. allowed: `allowed_differences` with the same `shown`.
+    """
+    graph = _Graph(model)
+    names = [output.name for output in model.graph.output]
+    return {name: graph.off(name, graph.hidden_before(name, allowed, shown)) for name in names}
 
 
 class _Graph:
@@ -70,7 +81,7 @@ class _Graph:
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
 
     def allowed(self, rounding: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> Allowed:
-        between = list(self._between(rounding))
+        between = list(self._between(rounding.input[0]))
         operators = [n for n in between if n.op_type != "DequantizeLinear"]
         scales = [self._constant(n.input[1]) for n in [rounding, *between] if n not in operators]
         if not all(scale is not None and _is_power_of_two(scale) for scale in scales):
@@ -84,40 +95,42 @@ class _Graph:
         return EXACT
 
     def hidden_before(
-        self, rounding: onnx.NodeProto, found: Mapping[str, Allowed], shown: Collection[str]
+        self, name: str, found: Mapping[str, Allowed], shown: Collection[str]
     ) -> dict[str, Allowed]:
-        """The tensors that a result is computed from and that are not shown."""
-        read = [n.input[0] for n in self._between(rounding) if n.op_type == "DequantizeLinear"]
+        """The tensors that a value is computed from and that are not shown."""
+        read = [n.input[0] for n in self._between(name) if n.op_type == "DequantizeLinear"]
         return {name: found[name] for name in read if name in found and name not in shown}
 
     def carried(
         self, rounding: onnx.NodeProto, own: Allowed, hidden: Mapping[str, Allowed]
     ) -> Allowed:
         """What a result may be off by if the hidden ones before it are off by theirs."""
-        between = list(self._between(rounding))
-        loose = [
-            n
-            for n in between
-            if n.op_type == "DequantizeLinear" and n.input[0] in hidden and hidden[n.input[0]].steps
-        ]
-        if not loose:
+        before = rounding.input[0]
+        off, step = self.off(before, hidden), self._constant(rounding.input[1])
+        if not off:
             return own
-        gain = np.prod([self._gain(n) for n in between])
-        step = self._constant(rounding.input[1])
-        scales = [self._constant(n.input[1]) for n in loose]
-        if step is None or any(scale is None for scale in scales):
-            return Allowed(steps=_ANY, why=hidden[loose[0].input[0]].why)
-        off = sum(
-            hidden[n.input[0]].steps * float(scale.max())
-            for n, scale in zip(loose, scales, strict=True)
-            if scale is not None
-        )
-        apart = off * gain / float(step.min())
+        why = own.why or next(found.why for found in hidden.values() if found.steps)
+        if step is None or off == np.inf:
+            return Allowed(steps=_ANY, why=why)
+        apart = off / float(step.min())
         # What is computed may lie in the middle: 0.5 and 1.5 are one step apart, and round to 0
         # and 2.
-        rounded = np.ceil(apart) if _only_move(between) else np.floor(apart) + 1
-        steps = own.steps + min(_ANY, int(rounded))
-        return Allowed(steps=min(_ANY, steps), why=own.why or hidden[loose[0].input[0]].why)
+        rounded = np.ceil(apart) if _only_move(self._between(before)) else np.floor(apart) + 1
+        return Allowed(steps=min(_ANY, own.steps + min(_ANY, int(rounded))), why=why)
+
+    def off(self, name: str, hidden: Mapping[str, Allowed]) -> float:
+        """By how much a value may differ if the hidden ones before it are off by theirs; infinity
+        where a scale is not known.
+        """
+        between, total = list(self._between(name)), 0.0
+        for n in between:
+            steps = hidden[n.input[0]].steps if n.input and n.input[0] in hidden else 0
+            if n.op_type == "DequantizeLinear" and steps:
+                scale = self._constant(n.input[1])
+                if scale is None:
+                    return np.inf
+                total += steps * float(scale.max())
+        return total * float(np.prod([self._gain(n) for n in between]))
 
     def _gain(self, node: onnx.NodeProto) -> float:
         """By how much an operator enlarges a difference of one in what it reads, at most."""
@@ -135,8 +148,9 @@ class _Graph:
         sums = rows.reshape(len(rows), -1).sum(axis=1)
         return float((sums * (1.0 if scale is None else scale.max())).max())
 
-    def _between(self, rounding: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-        stack, seen = [rounding.input[0]], set()
+    def _between(self, name: str) -> Iterator[onnx.NodeProto]:
+        """What a value is computed by, back to the roundings before it."""
+        stack, seen = [name], set()
         while stack:
             node = self.producer.get(stack.pop())
             if node is None or id(node) in seen:

@@ -10,7 +10,7 @@ from opu_fuse.bundle.manifest import damaged
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.result import CheckResult, Difference, RunResult
 from opu_fuse.sim import ports
-from opu_fuse.sim.bounds import EXACT, Allowed, allowed_differences
+from opu_fuse.sim.bounds import EXACT, Allowed, allowed_differences, allowed_of_outputs
 from opu_fuse.sim.places import Place, places
 from opu_fuse.sim.reference import NAME, Expected, Reference
 from opu_fuse.sim.writer import writer
@@ -72,7 +72,8 @@ def check(
             for pair, alone in zip(pairs, _tensor_pairs(here, expected, result), strict=True)
         ]
         whole = replace(whole, first=_compare(bundle, NAME, own, left).first)
-    return _with_outputs(whole, expected, result, allowed)
+    off = allowed_of_outputs(reference.model, allowed, shown)
+    return _with_outputs(whole, expected, result, allowed, off)
 
 
 def _tensor_pairs(
@@ -112,20 +113,24 @@ def _with_outputs(
     expected: Sequence[Expected],
     result: RunResult,
     allowed: Mapping[str, Allowed],
+    off: Mapping[str, float],
 ) -> CheckResult:
-    """The model's outputs beside what ONNX Runtime gives, floats within a tolerance."""
+    """The model's outputs beside what ONNX Runtime gives, floats within a tolerance. off: by what
+    they may differ besides.
+    """
     first = whole.first
     for name, array in result.outputs.items():
         wanted = _samples([found.outputs[name] for found in expected]).reshape(array.shape)
         if first is None:
-            first = _output_difference(name, wanted, array, allowed.get(name, EXACT))
+            steps = allowed.get(name, EXACT).steps
+            first = _output_difference(name, wanted, array, steps, off.get(name, 0.0))
     return replace(whole, first=first, outputs=len(result.outputs))
 
 
 def _output_difference(
-    name: str, wanted: np.ndarray, got: np.ndarray, allowed: Allowed
+    name: str, wanted: np.ndarray, got: np.ndarray, steps: int, off: float
 ) -> Difference | None:
-    near = _near(wanted, got, allowed)
+    near = _near(wanted, got, steps, off)
     if np.all(near):
         return None
     index = tuple(int(i) for i in np.argwhere(~near)[0])
@@ -141,8 +146,10 @@ def _output_difference(
     )
 
 
-def _near(wanted: np.ndarray, got: np.ndarray, allowed: Allowed) -> np.ndarray:
-    """Where an output is what it should be; piece by piece, as large ones fill the memory."""
+def _near(wanted: np.ndarray, got: np.ndarray, steps: int, off: float) -> np.ndarray:
+    """Where an output is what it should be, to so many steps, or so much of a float; piece by
+    piece, as large ones fill the memory.
+    """
     largest = 0.0
     if wanted.dtype.kind == "f":
         parts = _parts(wanted)
@@ -150,10 +157,10 @@ def _near(wanted: np.ndarray, got: np.ndarray, allowed: Allowed) -> np.ndarray:
     near = np.empty(wanted.shape, bool)
     for to, one, other in zip(_parts(near), _parts(wanted), _parts(got), strict=True):
         if wanted.dtype.kind == "f":
-            tolerance = FLOAT_TOLERANCE * largest
+            tolerance = FLOAT_TOLERANCE * largest + off
             to[...] = np.isclose(other, one, rtol=0, atol=tolerance, equal_nan=True)
-        elif allowed.steps:
-            to[...] = np.abs(other.astype(np.int64) - one.astype(np.int64)) <= allowed.steps
+        elif steps:
+            to[...] = np.abs(other.astype(np.int64) - one.astype(np.int64)) <= steps
         else:
             to[...] = other == one
     return near

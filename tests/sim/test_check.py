@@ -8,8 +8,16 @@ import onnx
 import pytest
 
 import opu_fuse
+from opu_fuse.frontend.reference import session
 from opu_fuse.report.tables import check_lines
-from opu_fuse.sim.bounds import AVERAGES, CONSTANTS, EXACT, SCALES, allowed_differences
+from opu_fuse.sim.bounds import (
+    AVERAGES,
+    CONSTANTS,
+    EXACT,
+    SCALES,
+    allowed_differences,
+    allowed_of_outputs,
+)
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.ports import noise
 
@@ -208,3 +216,29 @@ def test_a_hidden_step_may_become_two_where_sums_lie_between_steps(op, steps):
     )
     shapes = dict.fromkeys(("i", "q", "t"), (1, 2, 4, 4))
     assert allowed_differences(model, shapes, {"i", "t"})["t"].steps == steps
+
+
+def test_an_output_may_be_off_by_what_its_hidden_rounding_may_be():
+    """A port that turns axes shows no rounded tensor, and every scale here is odd."""
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,23,13,9] x) => (float[1,9,23,13] y)
+        <float s = {{0.0281}}, float a = {{0.0152}}, float b = {{0.0433}}, float c = {{0.0305}},
+         int8 zs = {{-11}}, int8 lowest = {{-128}}, int8 zb = {{-52}}> {{
+           i = QuantizeLinear(x, s, zs)  d = DequantizeLinear(i, s, zs)
+           m = Transpose<perm=[0,3,1,2]>(d)  r = Relu(m)
+           q = QuantizeLinear(r, a, lowest)  e = DequantizeLinear(q, a, lowest)
+           f = Add(m, e)  t = QuantizeLinear(f, b, zb)  h = DequantizeLinear(t, b, zb)
+           k = Relu(h)  o = QuantizeLinear(k, c, lowest)  y = DequantizeLinear(o, c, lowest) }}"""
+    )
+    shapes = {"i": (1, 23, 13, 9)} | dict.fromkeys(("q", "t", "o"), (1, 9, 23, 13))
+    allowed = allowed_differences(model, shapes, {"i"})
+    assert allowed_of_outputs(model, allowed, {"i"})["y"] == pytest.approx(
+        allowed["o"].steps * 0.0305
+    )
+    assert allowed_of_outputs(model, allowed, {"i", "o"})["y"] == 0
+    program = opu_fuse.compile(model, HW)
+    inputs = {"x": np.random.default_rng(5).uniform(-3, 4, (1, 23, 13, 9)).astype(np.float32)}
+    result = program.run(inputs, capture=True)
+    assert check(program.bundle, inputs, result).first is None
+    (reference,) = session(model).run(None, inputs)
+    assert np.any(result.outputs["y"] != reference), "nothing was allowed"
