@@ -33,6 +33,7 @@ from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import (
     BIAS_LIMIT,
     activation_quants,
+    is_part_of_mean,
     roomy_scales,
     round_normalisations,
     round_slopes,
@@ -230,7 +231,8 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
         elif node in inside:
             continue
         elif (is_standard(node, *_MOVERS) and node.inputs[0] in values) or _is_quantised(node):
-            nodes.append(node)
+            if not is_part_of_mean(node):  # that quantiser would give it its operand's scale
+                nodes.append(node)
         elif not _has_float_constants(node):
             continue
         computed = [v for v in (*read, *node.outputs) if v.const_value is None]

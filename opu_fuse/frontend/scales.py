@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
 
-from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand
+from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, sole_reader
 from opu_fuse.frontend.methods import LEAST_ERROR, ends
 from opu_fuse.frontend.ranges import Range
 from opu_fuse.frontend.spans import LEAST, covering, free_quant, relative_error
@@ -88,10 +88,16 @@ def _ties(graph: ir.Graph, rounded: Collection[str]) -> dict[ir.Node, tuple[ir.V
         whole = inside.get(node)
         if whole is not None and whole.op == SHUFFLE:
             found[node] = (whole.source, *whole.nodes[-1].outputs)
-        elif whole is None and is_standard(node, *TIED_TYPES):
+        elif whole is None and is_standard(node, *TIED_TYPES) and not is_part_of_mean(node):
             operands = node.inputs if node.op_type == "Concat" else node.inputs[:1]
             found[node] = (*operands, *node.outputs)
     return found
+
+
+def is_part_of_mean(node: ir.Node) -> bool:
+    """An average that only one of the whole map reads: smaller than the map, too."""
+    reader = sole_reader(node.outputs[0]) if is_standard(node, "AveragePool") else None
+    return reader is not None and is_standard(reader, "GlobalAveragePool")
 
 
 def read_by_others(graph: ir.Graph, rounded: Collection[str]) -> set[str]:

@@ -14,6 +14,7 @@ from opu_fuse.frontend.shapes import infer_shapes
 from opu_fuse.frontend.steps import step
 from opu_fuse.frontend.transforms import (
     affine,
+    averages,
     branches,
     convolutions,
     dense,
@@ -67,6 +68,7 @@ STEPS: Mapping[str, Step] = {
 REWRITES: Mapping[str, Step] = {
     "branches": branches.run,  # after padding: a pool has what belongs to it
     "resizes": resizes.run,
+    "averages": averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     "widening": widening.run,  # after padding: a pad has its eight amounts
 }
 """Steps that give fusing another graph than the user's, behind the others. They run for strategies

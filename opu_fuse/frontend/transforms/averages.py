@@ -1,0 +1,51 @@
+"""The average of a map over an even count becomes two: over powers of two, then over an odd count.
+
+A machine multiplies by the nearest number to one over the count. Of a count that is odd times a
+power of two, halves between two steps arise, which that number rounds to one side and ONNX Runtime
+to even. An average over a power of two is a shift, exact; one over an odd count has no halves, as
+long as its result's scale is not coarser. Up to LARGEST the number is exact enough for all others.
+The gate of a squeeze-and-excite block multiplies a whole map by what becomes of such an average, so
+that one such step is many differences.
+
+The user's graph has one operator there: only strategies that ask for it see these.
+"""
+
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import insert_before, quant_of, standard_nodes, static_shape
+from opu_fuse.quant import REWRITE_KEY
+
+LARGEST = 255
+"""Odd count: results to 127 times the error of a 16-bit multiplier, 2^-16, stay nearer than the
+next half, 1 / (2 * count)."""
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    changed = [_part(node) for node in standard_nodes(model.graph, "GlobalAveragePool")]
+    return any(changed)
+
+
+def _part(node: ir.Node) -> bool:
+    x, shape = node.inputs[0], static_shape(node.inputs[0])
+    if x is None or shape is None or len(shape) != 4 or shape[0] != 1 or 0 in shape:
+        return False
+    if quant_of(node.outputs[0]) is not None or REWRITE_KEY in node.metadata_props:
+        return False  # what is quantised already says what one average rounds
+    window = [size & -size for size in shape[2:]]
+    left = [size // part for size, part in zip(shape[2:], window, strict=True)]
+    if window == [1, 1] or not 1 < left[0] * left[1] <= LARGEST:
+        return False
+    means = insert_before(
+        node,
+        "AveragePool",
+        [x],
+        {"kernel_shape": window, "strides": window, "pads": [0] * 4, "count_include_pad": 0},
+        name=f"{node.name}/means",
+        shape=(1, shape[1], *left),
+    )
+    node.replace_input_with(0, means)
+    node.metadata_props[REWRITE_KEY] = (
+        "an average over a power of two, then over an odd count: neither rounds as halves fall"
+    )
+    return True
