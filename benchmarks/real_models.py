@@ -53,6 +53,7 @@ from opu_fuse.sim.engine import run
 
 MACHINES = ("opu-light", "opu-1024t")
 CALIBRATED, MEASURED = 16, 32
+_SELFIE = "mediapipe/modules/selfie_segmentation/selfie_segmentation"
 SEGMENTS, SHARE = 3, 0.99
 PER_CHANNEL_OPSET = 13
 """The first in which DequantizeLinear has an axis; ONNX Runtime's quantiser converts nothing."""
@@ -171,6 +172,8 @@ NETWORKS = {
     "pose": _network(
         "mediapipe/modules/pose_landmark/pose_landmark_full.tflite", (1, 256, 256, 3), _unit
     ),
+    "selfie": _network(f"{_SELFIE}.tflite", (1, 256, 256, 3), _unit),
+    "selfie, landscape": _network(f"{_SELFIE}_landscape.tflite", (1, 144, 256, 3), _unit),
 }
 
 

@@ -17,6 +17,7 @@ from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.budget import CONSTANT_ELEMENTS, check_budget
+from opu_fuse.frontend.defaults import spell_out_defaults
 from opu_fuse.frontend.editing import own_tensors
 from opu_fuse.frontend.examine import Findings, examined, take
 from opu_fuse.frontend.fold import fold_constants
@@ -79,6 +80,7 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     check_file(proto, where, sizes)
     _load_external_data(where, proto, folder)
     sort_nodes(proto.graph)  # of a cycle onnx tells
+    spell_out_defaults(proto.graph)
     with examined(proto, where) as findings:
         model = _from_proto(proto, where)
         if findings.converted is not None:

@@ -186,3 +186,18 @@ def test_the_light_models_of_onnx_are_prepared_unchanged(name: str, operators: d
     assert unrounded == [model.graph.outputs[0].name]
     weights = [n.inputs[1] for n in model.graph if n.op_type in {"Conv", "Gemm"}]
     assert all(w.const_value.dtype == ir.DataType.INT8 for w in weights)
+
+
+@pytest.mark.parametrize("opset", [9, 13, 17, 22])
+def test_a_default_that_inference_does_not_know_hides_no_shape(opset: int):
+    """A normalisation over images and places, without axes: the convolution behind it went to the
+    host, and an output there was refused (no static shape).
+    """
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    agraph (float[1, 3, 8, 8] x) => (float[N, C, H, W] n, float[M, D, I, J] y) {{
+        n = MeanVarianceNormalization (x) y = Conv <pads = [1, 1, 1, 1]> (n, w)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(WEIGHT, "w"))
+    found = load_model(model)
+    assert [shape(v) for v in found.graph.outputs] == [[1, 3, 8, 8], [1, 4, 8, 8]]
