@@ -60,8 +60,8 @@ STAGES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """strategy: how operators are grouped; calibration: see `frontend/calibration.py`;
-    scales: pow2 or free; calibration_method, bias_correction, equalisation: how they are chosen
-    (`frontend/prepare.py`); keep_float: operators left in floating point, to the host; budget: how
+    scales: pow2, pow2-asymmetric or free; calibration_method, bias_correction, equalisation: how
+    they are chosen (`frontend/prepare.py`); keep_float: operators left to the host; budget: how
     many times the usual size the network may have; shapes, dims: sizes of dynamic dimensions, by
     input and by their names (`frontend/sizes.py`); reuse_memory: give dead feature maps' memory to
     later ones, none to those on chip only (False stores every tensor for comparing); batch: images
@@ -127,10 +127,11 @@ def require_machine(hw: HwSpec, scales: str) -> None:
             "this machine can be partitioned for, not built (build: false)",
             "compile for another machine",
         )
-    if scales == "free" and not hw.numeric.multiplier_bits:
+    if scales != "pow2" and not hw.numeric.multiplier_bits:
         raise SpecError(
             hw.name,
-            "it has shifters for multipliers (multiplier_bits 0), free scales need multipliers",
+            "it has shifters for multipliers (multiplier_bits 0), "
+            f"{scales} scales need multipliers",
             "compile with --scales pow2, or for another machine",
         )
 

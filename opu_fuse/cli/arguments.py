@@ -13,6 +13,7 @@ class Scales(StrEnum):
     """Scales of a quantised float model."""
 
     POW2 = "pow2"
+    ASYMMETRIC = "pow2-asymmetric"
     FREE = "free"
 
 

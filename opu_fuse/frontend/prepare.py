@@ -72,7 +72,7 @@ def prepare(
     """Load, clean up, quantise (unless it is quantised already) and bring into canonical form.
 
     model_or_path: an ONNX file, or a model as onnx_ir or onnx object. calibration: see
-    `calibration.py`. scales: "pow2" or "free". method: how spans of activations are chosen
+    `calibration.py`. scales: one of `scales.SCALES`. method: how spans of activations are chosen
     (`methods.py`). bias_correction, equalisation: see `bias_correction.py`, `equalise.py`; the last
     one changes float weights, too. keep_float: operators, by name of the file or of the canonical
     model, that are left in floating point, to the host. quantised=False gives the same graph with

@@ -32,6 +32,8 @@ from opu_fuse.frontend.qdq import is_dequantize
 from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import (
     BIAS_LIMIT,
+    FREE,
+    SCALES,
     activation_quants,
     is_part_of_mean,
     roomy_scales,
@@ -42,8 +44,6 @@ from opu_fuse.frontend.scales import (
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
 from opu_fuse.quant import FLOAT_KEY
-
-SCALES = ("pow2", "free")
 
 QUANTISED_TYPES = (
     "Conv",
@@ -84,8 +84,8 @@ def quantise(
 ) -> onnx.ModelProto:
     """The QDQ form of a canonical float model (`transforms.canonicalise`).
 
-    scales: "pow2" or "free". Raises ModelError for unusable calibration data and for values that
-    cannot be quantised (NaN, infinity).
+    scales: one of `scales.SCALES`. Raises ModelError for unusable calibration data and for values
+    that cannot be quantised (NaN, infinity).
     """
     return quantise_with(model, calibration, scales=scales)[0]
 
@@ -107,7 +107,9 @@ def quantise_with(
     from onnxruntime.quantization.quant_utils import add_infer_metadata
 
     if scales not in SCALES:
-        raise ModelError(f"scales {scales!r}", "there is no such choice", "use pow2 or free")
+        raise ModelError(
+            f"scales {scales!r}", "there is no such choice", f"use {' or '.join(SCALES)}"
+        )
     if method not in METHODS:
         what = f"calibration method {method!r}"
         raise ModelError(what, "there is no such choice", f"use one of {', '.join(METHODS)}")
@@ -127,13 +129,14 @@ def quantise_with(
     sizes = {v.name or "": static_shape(v) or () for v in values}
     seconds = calibration_seconds(model, len(found))
     ranges = collect(proto, sizes, found, weights, by_channel=by_channel, seconds=seconds)
-    quants = activation_quants(model.graph, ranges, pow2=scales == "pow2", method=method)
+    quants = activation_quants(model.graph, ranges, scales=scales, method=method)
     chosen = {name: quant.per_tensor for name, quant in quants.items()}
-    if scales == "pow2":
+    pow2 = scales != FREE
+    if pow2:
         round_normalisations(proto.graph, chosen)
     round_slopes(proto.graph)
     overrides = {name: [_override(q.per_tensor, q.zero_point)] for name, q in quants.items()}
-    overrides |= _constant_overrides(nodes, chosen, pow2=scales == "pow2")
+    overrides |= _constant_overrides(nodes, chosen, pow2=pow2)
     outputs = _take_inputs_out_of_outputs(proto.graph)
     add_infer_metadata(proto)  # all shapes are known: spares a way through the disk
     quantizer = QDQQuantizer(
@@ -155,7 +158,7 @@ def quantise_with(
             "WeightSymmetric": True,
             "TensorQuantOverrides": overrides,
             # Our scales leave room for the biases; adjusted ones would not be powers of two.
-            "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
+            "QDQDisableWeightAdjustForInt32Bias": pow2,
         },
     )
     for name in chosen:  # by itself it leaves Relu and pooling behind a float operator alone

@@ -3,7 +3,8 @@
 Activations: int8, one scale and zero point per group of tensors that must share it, because the
 operators between them move or select values without computing new ones. `pow2`: zero point 0 and
 the power of two with the least squared error on the values that other operators read, while no
-tensor of the group clips more than MAX_CLIPPED of its values. `free`: the span with the least
+tensor of the group clips more than MAX_CLIPPED of its values. `pow2-asymmetric`: a power of two and
+a zero point, those with the least squared error on these values. `free`: the span with the least
 squared error on these values (`spans.py`). So it is with the method `mse`; with another one the
 method says which numbers are to be held (`methods.py`), and the scale is the finest that does.
 
@@ -26,6 +27,7 @@ from opu_fuse.frontend.spans import LEAST, covering, free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
 from opu_fuse.quant import QuantParams
 
+SYMMETRIC, ASYMMETRIC, FREE = SCALES = ("pow2", "pow2-asymmetric", "free")
 MAX_CLIPPED = 0.01
 MAX_SHIFT = 31
 BIAS_LIMIT = float(1 << 30)
@@ -113,10 +115,10 @@ def read_by_others(graph: ir.Graph, rounded: Collection[str]) -> set[str]:
 
 
 def activation_quants(
-    graph: ir.Graph, ranges: Mapping[str, Range], *, pow2: bool, method: str = LEAST_ERROR
+    graph: ir.Graph, ranges: Mapping[str, Range], *, scales: str, method: str = LEAST_ERROR
 ) -> dict[str, QuantParams]:
-    """Scale and zero point of each tensor of `ranges`, equal within tied groups. method: one of
-    `methods.METHODS`.
+    """Scale and zero point of each tensor of `ranges`, equal within tied groups. scales: one of
+    SCALES; method: one of `methods.METHODS`.
     """
     counts = read_by_others(graph, ranges)
     found: dict[str, QuantParams] = {}
@@ -124,21 +126,50 @@ def activation_quants(
         read = [ranges[t] for t in group if t in counts] or [ranges[group[-1]]]
         members = [ranges[t] for t in group]
         if method != LEAST_ERROR:
-            quant = _holding(*ends(read, method), pow2=pow2)
-        elif pow2:
+            quant = _holding(*ends(read, method), scales)
+        elif scales == SYMMETRIC:
             quant = QuantParams(scale=(_pow2_scale(members, read),))
+        elif scales == ASYMMETRIC:
+            quant = _pow2_span(read)
         else:
             quant = free_quant(read)
         found.update(dict.fromkeys(group, quant))
     return found
 
 
-def _holding(low: float, high: float, *, pow2: bool) -> QuantParams:
+def _holding(low: float, high: float, scales: str) -> QuantParams:
     """The finest steps that hold all between two numbers, and zero."""
-    largest = max(-low, high)
-    if not pow2:
+    if scales == FREE:
         return covering(low, high) if high - low >= LEAST else QuantParams(scale=(1.0,))
-    return QuantParams(scale=(_SMALLEST if largest < _TINY else _pow2_holding(largest),))
+    largest = max(-low, high)
+    if largest < _TINY:
+        return QuantParams(scale=(_SMALLEST,))
+    if scales == SYMMETRIC:
+        return QuantParams(scale=(_pow2_holding(largest),))
+    scale = _pow2_holding((high - low) * 127.0 / 255.0)
+    return QuantParams(scale=(scale,), zero_point=_zero_point(-128.0 - low / scale))
+
+
+def _zero_point(wanted: float) -> int:
+    return int(np.clip(np.rint(wanted), -128, 127))
+
+
+def _pow2_span(read: Sequence[Range]) -> QuantParams:
+    """The power of two and the zero point with the least error: int8 begins with the lowest value,
+    ends with the highest one, or lies even around zero.
+    """
+    low, high = min(0.0, *(r.low for r in read)), max(0.0, *(r.high for r in read))
+    if max(-low, high) < _TINY:
+        return QuantParams(scale=(_SMALLEST,))
+    widest = _pow2_holding(max(-low, high))
+    tried: dict[QuantParams, float] = {}
+    for step in range(CANDIDATES + 1):  # what zero points gain is one halving more
+        scale = widest * 2.0**-step
+        for zero in (0, _zero_point(-128.0 - low / scale), _zero_point(127.0 - high / scale)):
+            quant = QuantParams(scale=(scale,), zero_point=zero)
+            if quant not in tried:
+                tried[quant] = sum(relative_error(r.kept, scale, zero) for r in read)
+    return min(tried, key=tried.__getitem__)
 
 
 def _pow2_holding(largest: float) -> float:

@@ -78,6 +78,7 @@ class MemoryAxes:
     latency: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
 
 
+_Scales = Literal["pow2", "pow2-asymmetric", "free"]
 _Images = Annotated[int, Field(ge=1, le=MOST_IMAGES)]
 
 
@@ -88,7 +89,7 @@ class SweepFile:
     models: Annotated[tuple[str | ModelEntry, ...], Field(min_length=1)]
     specs: Annotated[tuple[str | SpecEntry, ...], Field(min_length=1)]
     strategies: Annotated[tuple[StrategyName, ...], Field(min_length=1)] = (DEFAULT_STRATEGY,)
-    scales: Annotated[tuple[Literal["pow2", "free"], ...], Field(min_length=1)] = ("pow2",)
+    scales: Annotated[tuple[_Scales, ...], Field(min_length=1)] = ("pow2",)
     batches: Annotated[tuple[_Images, ...], Field(min_length=1)] = (1,)
     memory: MemoryAxes = field(default_factory=MemoryAxes)
 

@@ -128,7 +128,8 @@ def test_given_integers_are_taken_as_they_are(onnx_text: Callable[..., onnx.Mode
 
 def test_a_choice_of_scales_that_does_not_exist(model: ir.Model):
     with pytest.raises(
-        ModelError, match="scales 'exact': there is no such choice; use pow2 or free"
+        ModelError,
+        match="scales 'exact': there is no such choice; use pow2 or pow2-asymmetric or free",
     ):
         prepare(model, scales="exact")
 

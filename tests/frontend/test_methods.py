@@ -9,13 +9,15 @@ import onnx_ir as ir
 import pytest
 
 import opu_fuse
+from opu_fuse import zoo
 from opu_fuse.cli.main import main
-from opu_fuse.errors import ModelError
+from opu_fuse.errors import ModelError, SpecError
 from opu_fuse.frontend.editing import constant
 from opu_fuse.frontend.methods import METHODS, ends
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.ranges import Range
 from opu_fuse.frontend.reference import session
+from opu_fuse.frontend.scales import activation_quants
 from opu_fuse.frontend.spans import covering, free_quant, relative_error
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.compare import check
@@ -91,6 +93,58 @@ def test_a_program_with_each_method_has_onnx_runtimes_bits(method: str, scales: 
         DIGITS / "digits.onnx", hw, Options(scales=scales, calibration=DIGITS / "calibration.npz")
     )
     assert [n.quant for n in made.dfg.nodes] != [n.quant for n in usual.dfg.nodes]
+
+
+NETWORKS = {
+    "digits": (DIGITS / "digits.onnx", "opu-tiny"),
+    "odd": ("tiny_odd", "opu-tiny"),  # uneven padding, leaky relu
+    "dense": ("densenet_small", "opu-1024"),  # normalisations in front of layers
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_powers_of_two_with_zero_points_have_onnx_runtimes_bits(name, rng: np.random.Generator):
+    given, machine = NETWORKS[name]
+    hw, model = opu_fuse.load_hw(machine), given if isinstance(given, Path) else zoo.build(given)
+    made = compile_model(model, hw, Options(scales="pow2-asymmetric"))
+    quants = [n.quant for n in made.dfg.nodes if n.quant is not None]
+    assert all(np.log2(s) % 1.0 == 0.0 for q in quants for s in q.scale)
+    relus = [n.quant for n in made.dfg.nodes if n.op == "relu" and n.quant is not None]
+    assert {q.zero_point for q in relus} <= {-128}
+    assert any(q.zero_point for q in quants)
+    (entry,) = made.bundle.inputs
+    image = {entry.name: rng.normal(size=entry.shape).astype(np.float32)}
+    found = check(made.bundle, image, run(made.bundle, hw, image, capture=True))
+    assert (found.passed, found.mismatches) == (True, 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.9), (-1.9, 0.0), (-1.9, 1.8), (-0.5, 3.0)])
+def test_zero_points_are_used_where_they_give_finer_steps(method: str, low: float, high: float):
+    """Half of the steps are below zero without them."""
+    graph = ir.from_onnx_text(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 4] x) => (float[1, 4] y) '
+        "{ y = Relu (x) }"
+    ).graph
+    values = of(np.linspace(low, high, 20_001))
+    steps = {}
+    for scales in ("pow2", "pow2-asymmetric"):
+        found = activation_quants(graph, {"x": values}, scales=scales, method=method)["x"]
+        steps[scales] = found.per_tensor
+        ends = [(q - found.zero_point) * found.per_tensor for q in (-128, 127)]
+        assert ends[0] <= 0.97 * low
+        assert ends[1] >= 0.97 * high
+    gained = 1.0 if (low, high) == (-1.9, 1.8) else 2.0
+    assert steps["pow2"] / steps["pow2-asymmetric"] == gained
+
+
+def test_a_machine_of_shifters_takes_no_zero_points():
+    with pytest.raises(SpecError, match="pow2-asymmetric scales need multipliers; compile with"):
+        compile_model(
+            DIGITS / "digits.onnx",
+            opu_fuse.load_hw("opu-classic"),
+            Options(scales="pow2-asymmetric"),
+        )
 
 
 SEPARABLE = """g (float[1, 8, 6, 6] x) => (float[1, 4, 3, 3] y) {
@@ -248,7 +302,8 @@ def test_what_cannot_be_is_one_line(options, words, separable, data):
 
 def test_the_command_takes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made = []
-    for options in ((), ("--calibration-method", "max", "--bias-correction", "--equalisation")):
+    others = ("--calibration-method", "max", "--bias-correction", "--equalisation")
+    for options in ((), ("--scales", "pow2-asymmetric", *others)):
         out = tmp_path / f"{len(made)}.opu"
         command = ["compile", DIGITS / "digits.onnx", "--hw", "opu-tiny", "-o", out]
         command += ["--calibration", DIGITS / "calibration.npz", *options]
