@@ -24,6 +24,11 @@ CONCERN = {
     "opu_fuse/schedule/memory.py": ["tests/schedule/test_memory.py"],
     "opu_fuse/schedule/order.py": ["tests/schedule/test_order.py"],
     "opu_fuse/schedule/registers.py": ["tests/schedule/test_registers.py"],
+    "opu_fuse/schedule/cascades.py": ["tests/schedule/test_cascades.py"],
+    "opu_fuse/schedule/units.py": [
+        "tests/schedule/test_cascades.py",
+        "tests/schedule/test_keeping.py",
+    ],
     "opu_fuse/schedule/": LAYERS,
 }
 """The first row that a file's path begins with."""
