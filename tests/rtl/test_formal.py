@@ -14,7 +14,7 @@ MISTAKES = {
     "opu_counters": ("control/opu_frontend.sv", "&& tokens_here && open_ready", "&& open_ready"),
     "opu_read_arbiter": ("axi/opu_read_arbiter.sv", "(!valid_q || bus_ar_ready_i) &&", ""),
     "opu_csr": ("control/opu_csr.sv", "aw_here_q && w_here_q &&", "aw_here_q &&"),
-    "opu_control": ("control/opu_control.sv", "DRAIN: if (quiet_i)", "DRAIN: if (1'b1)"),
+    "opu_control": ("control/opu_control.sv", "DRAIN: if (over)", "DRAIN: if (1'b1)"),
     "opu_walk": ("axi/opu_walk.sv", "fits = !room_q[BEAT_BITS]", "fits = 1'b1"),
     "opu_store": ("store/opu_store.sv", ".pop_ready_i (aw_ready_i)", ".pop_ready_i (1'b1)"),
 }
@@ -30,11 +30,17 @@ def mistaken(monkeypatch, tmp_path):
         shutil.copytree(rtl_dir(), folder)
         file, right, wrong = MISTAKES[name]
         text = (folder / "rtl" / file).read_text(encoding="utf-8")
-        assert text.count(right) == 1, f"{file} has changed: choose another mistake"
         (folder / "rtl" / file).write_text(text.replace(right, wrong), encoding="utf-8")
         monkeypatch.setattr("opu_fuse.resources.rtl_dir", lambda: folder)
 
     return change
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_every_mistake_has_its_place(name):
+    file, right, _ = MISTAKES[name]
+    text = (rtl_dir() / "rtl" / file).read_text(encoding="utf-8")
+    assert text.count(right) == 1, f"{file} has changed: choose another mistake"
 
 
 def test_a_queue_keeps_its_entries_and_a_queue_with_a_mistake_does_not(mistaken, capsys):
