@@ -12,7 +12,7 @@ def test_the_fused_model_is_written_whole(opu_fuse, program_file, tmp_path):
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     assert not [t for t in model.graph.initializer if t.external_data]
-    assert len(model.functions) == 6
+    assert len(model.functions) == 7  # the average of 6 x 6 is two
 
 
 def test_json_stays_json_beside_a_fused_model(opu_fuse, program_file, tmp_path):
