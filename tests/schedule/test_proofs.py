@@ -7,6 +7,7 @@ import pytest
 
 from opu_fuse.errors import InternalError
 from opu_fuse.hw.encoding import decode_with_positions, encode
+from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.schedule.dependencies import synchronise
@@ -93,3 +94,53 @@ def test_a_program_in_the_wrong_order_deadlocks_on_its_queues(program):
     mutant = [program[i] for i in order]
     with pytest.raises(InternalError, match="deadlock proof"):
         prove_no_deadlock(mutant, positions_of(mutant), HW)
+
+
+LOAD, COMPUTE, POST = Engine.LOAD, Engine.COMPUTE, Engine.POST
+
+
+def started(engine, *, waits=(), signals=()):
+    return Instruction(engine=engine, opcode="run", params={}, waits=waits, signals=signals)
+
+
+def ends(program, words=1):
+    """Whether the proof finds no deadlock, where every instruction has so many words."""
+    positions = np.arange(1, len(program) + 1) * words - 1
+    try:
+        prove_no_deadlock(program, positions, HW)
+    except InternalError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("more", "expected"), [(0, True), (1, False)])
+def test_a_counter_holds_its_largest_number_and_no_more(more, expected):
+    """Nobody takes a token before all are there and load has gone on to its last instruction."""
+    tokens = (1 << HW.counter_bits) - 1 + more
+    first = started(COMPUTE, waits=(LOAD, POST))
+    program = [
+        *[started(LOAD, signals=(COMPUTE,))] * tokens,
+        started(LOAD, signals=(POST,)),
+        started(POST, waits=(LOAD,), signals=(COMPUTE,)),
+        first,
+        *[started(COMPUTE, waits=(LOAD,))] * (tokens - 1),
+    ]
+    assert ends(program) is expected
+
+
+@pytest.mark.parametrize(("more", "expected"), [(0, True), (1, False)])
+def test_a_queue_takes_what_it_has_room_for_and_no_more(more, expected):
+    """What all loads wait for is fetched behind them; then the same once more."""
+    words = 3
+    fits, rest = divmod(HW.queues.load - 1, words)  # a word of room is asked for beside one
+    assert not rest, "the last one fills the queue"
+    waiting = [started(LOAD, waits=(COMPUTE,))] * (fits + more)
+    tokens = [started(COMPUTE, signals=(LOAD,))] * len(waiting)
+    assert ends([*waiting, *tokens] * 2, words) is expected
+
+
+def test_a_token_that_comes_after_its_wait_orders_nothing():
+    program = [started(COMPUTE, waits=(LOAD,)), started(LOAD, signals=(COMPUTE,))]
+    nothing = [[-1] * len(Engine)] * 2
+    with pytest.raises(InternalError, match="waits for a token of load that comes later"):
+        prove_no_race(program, HW, nothing)
