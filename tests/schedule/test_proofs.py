@@ -128,6 +128,22 @@ def test_a_counter_holds_its_largest_number_and_no_more(more, expected):
     assert ends(program) is expected
 
 
+def test_an_engine_that_a_full_counter_held_goes_on():
+    """One token is taken when the counter is full, and all else waits for what load does next."""
+    most, store = (1 << HW.counter_bits) - 1, Engine.STORE
+    program = [
+        *[started(LOAD, signals=(COMPUTE,))] * (most - 1),
+        started(LOAD, signals=(COMPUTE, store)),
+        started(LOAD, signals=(COMPUTE,)),  # held
+        started(LOAD, signals=(POST,)),
+        started(store, waits=(LOAD,), signals=(COMPUTE,)),
+        started(COMPUTE, waits=(LOAD, store)),
+        started(COMPUTE, waits=(LOAD, POST)),
+        started(POST, waits=(LOAD,), signals=(COMPUTE,)),
+    ]
+    assert ends(program)
+
+
 @pytest.mark.parametrize(("more", "expected"), [(0, True), (1, False)])
 def test_a_queue_takes_what_it_has_room_for_and_no_more(more, expected):
     """What all loads wait for is fetched behind them; then the same once more."""
