@@ -74,7 +74,7 @@ def test_a_wait_without_signal_is_a_deadlock(program):
     mutant[at] = replace(
         program[at], signals=tuple(s for s in program[at].signals if s is not Engine.COMPUTE)
     )
-    with pytest.raises(InternalError, match=r"deadlock proof.*compute at instruction"):
+    with pytest.raises(InternalError, match=r"deadlock.*compute at instruction \d+ .waits on load\)"):
         prove_no_deadlock(mutant, positions_of(mutant), HW)
 
 
@@ -126,6 +126,12 @@ def test_a_counter_holds_its_largest_number_and_no_more(more, expected):
         *[started(COMPUTE, waits=(LOAD,))] * (tokens - 1),
     ]
     assert ends(program) is expected
+
+
+def test_an_engine_that_is_held_in_the_end_has_not_finished():
+    most = (1 << HW.counter_bits) - 1
+    assert ends([started(LOAD, signals=(COMPUTE,))] * most)
+    assert not ends([started(LOAD, signals=(COMPUTE,))] * (most + 1))
 
 
 def test_an_engine_that_a_full_counter_held_goes_on():
