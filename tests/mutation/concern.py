@@ -23,6 +23,10 @@ CONCERN = {
     ],
     "opu_fuse/schedule/memory.py": ["tests/schedule/test_memory.py"],
     "opu_fuse/schedule/order.py": ["tests/schedule/test_order.py"],
+    "opu_fuse/schedule/proofs.py": [
+        "tests/schedule/test_proofs.py",
+        "tests/schedule/test_tokens.py",
+    ],
     "opu_fuse/schedule/registers.py": ["tests/schedule/test_registers.py"],
     "opu_fuse/schedule/cascades.py": ["tests/schedule/test_cascades.py"],
     "opu_fuse/schedule/units.py": [

@@ -74,7 +74,7 @@ def test_a_wait_without_signal_is_a_deadlock(program):
     mutant[at] = replace(
         program[at], signals=tuple(s for s in program[at].signals if s is not Engine.COMPUTE)
     )
-    with pytest.raises(InternalError, match=r"deadlock.*compute at instruction \d+ .waits on load\)"):
+    with pytest.raises(InternalError, match=r"deadlock.*compute at instruction \d+ .waits on load"):
         prove_no_deadlock(mutant, positions_of(mutant), HW)
 
 
