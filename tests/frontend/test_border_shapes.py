@@ -157,3 +157,23 @@ def test_a_constant_that_gives_the_result_its_rank_keeps_its_own(onnx_text: Text
     factor = mul.inputs[1]
     assert factor is not None
     assert list(factor.shape or ()) == [1, 4, 9, 8]
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("a = Add(none, x)  y = Relu(a)", ["Relu"]),  # Python's sum(...) of maps
+        ("a = Sub(x, none)  b = Mul(a, one)  c = Div(b, one)  y = Relu(c)", ["Relu"]),
+        ("a = Sub(none, x)  y = Relu(a)", ["Sub", "Relu"]),
+        ("a = Add(x, wide)  y = Relu(a)", ["Add", "Relu"]),  # larger than x
+    ],
+)
+def test_sums_with_nothing_and_products_with_ones_go(body: str, left: list[str], onnx_text: Text):
+    model = onnx_text(
+        f"g (float[1,4,8,1] x) => (float[1,4,8,N] y) {{ {body} }}",
+        none=np.zeros((), np.float32),
+        one=np.ones((4, 1, 1), np.float32),
+        wide=np.zeros((1, 1, 1, 8), np.float32),
+    )
+    canonical = prepare(model, quantised=False).canonical
+    assert [node.op_type for node in canonical.graph] == left

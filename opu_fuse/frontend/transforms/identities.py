@@ -1,18 +1,32 @@
 """Remove what changes nothing: Identity, inference-time Dropout, one-operand Sum and Concat, Cast
-to the same type, Pad by nothing."""
+to the same type, Pad by nothing, sums with zeros (Python's `sum` begins with one), products with
+ones.
+"""
 
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.frontend.editing import bypass, constant, is_standard, operand, standard_nodes
+from opu_fuse.frontend.editing import (
+    bypass,
+    constant,
+    is_standard,
+    operand,
+    quant_of,
+    standard_nodes,
+    static_shape,
+)
 
 _WRAPPERS = ("Sum", "Concat", "Max", "Min", "Mean")
+_NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
+"""The constant that changes nothing, as either operand of a sum or product, else as the second."""
 
 
 def run(model: ir.Model) -> bool:
     """Returns whether a node was removed."""
     suspects = standard_nodes(model.graph, "Identity", "Dropout", "Cast", "Pad", *_WRAPPERS)
     changed = [bypass(node) for node in suspects if _changes_nothing(node)]
+    sums = standard_nodes(model.graph, *_NEUTRAL)
+    changed += [bypass(node, index=i) for node in sums if (i := _unchanged(node)) is not None]
     return any(changed)
 
 
@@ -32,3 +46,16 @@ def _changes_nothing(node: ir.Node) -> bool:
         pads = constant(operand(node, 1))
         return pads is not None and not np.any(pads)
     return False
+
+
+def _unchanged(node: ir.Node) -> int | None:
+    """Which operand a sum, a difference, a product or a quotient is."""
+    for i in (0, 1) if node.op_type in {"Add", "Mul"} else (0,):
+        kept, other = node.inputs[i], node.inputs[1 - i]
+        data = constant(other)
+        if kept is None or other is None or data is None or quant_of(other) is not None:
+            continue
+        same = static_shape(kept) == static_shape(node.outputs[0])
+        if same and np.all(data == _NEUTRAL[node.op_type]):
+            return i
+    return None
