@@ -18,6 +18,7 @@ from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.interpret import Values, interpret
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Calibration, Sample, samples
+from opu_fuse.frontend.names import Scales
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.noise import Measured
 from opu_fuse.pipeline import Options, fuse_and_tile, prepare_model, require_machine
@@ -144,8 +145,8 @@ class _Machine:
 def _changes(found: Accuracy, hw: HwSpec, options: Options) -> dict[str, Options]:
     """Options that may help, by how they are spelt."""
     changes = {}
-    if options.scales == "pow2" and hw.numeric.multiplier_bits:
-        changes["--scales free"] = replace(options, scales="free")
+    if options.scales == Scales.POW2 and hw.numeric.multiplier_bits:
+        changes[f"--scales {Scales.FREE}"] = replace(options, scales=Scales.FREE)
     if not options.bias_correction:
         changes["--bias-correction"] = replace(options, bias_correction=True)
     if not options.equalisation:

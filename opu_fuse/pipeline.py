@@ -22,6 +22,7 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError, UserError
 from opu_fuse.frontend.load import ModelLike
+from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
@@ -72,8 +73,8 @@ class Options:
 
     strategy: str = DEFAULT_STRATEGY
     calibration: "Calibration" = None
-    scales: str = "pow2"
-    calibration_method: str = "mse"
+    scales: str = Scales.POW2
+    calibration_method: str = Method.MSE
     bias_correction: bool = False
     equalisation: bool = False
     keep_float: tuple[str, ...] = ()
@@ -127,7 +128,7 @@ def require_machine(hw: HwSpec, scales: str) -> None:
             "this machine can be partitioned for, not built (build: false)",
             "compile for another machine",
         )
-    if scales != "pow2" and not hw.numeric.multiplier_bits:
+    if scales != Scales.POW2 and not hw.numeric.multiplier_bits:
         raise SpecError(
             hw.name,
             "it has shifters for multipliers (multiplier_bits 0), "

@@ -1,29 +1,12 @@
 """Arguments that several verbs have."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.fuse.names import StrategyName
-
-
-class Scales(StrEnum):
-    """Scales of a quantised float model."""
-
-    POW2 = "pow2"
-    ASYMMETRIC = "pow2-asymmetric"
-    FREE = "free"
-
-
-class Method(StrEnum):
-    """How the span of an activation's numbers is chosen from calibration data."""
-
-    MSE = "mse"
-    MAX = "max"
-    PERCENTILE = "percentile"
-    ENTROPY = "entropy"
 
 
 def machines(incomplete: str) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.exploring.design import OPTIONS, WHOLE, Design, on_board
 from opu_fuse.exploring.space import propose
+from opu_fuse.frontend.names import Scales
 from opu_fuse.hw.area import Area, area, share
 from opu_fuse.hw.devices import Device, device
 from opu_fuse.hw.load import load_hw, load_hw_text, spec_names
@@ -160,7 +161,7 @@ class _Clock:
                 model=model,
                 machine=Machine(base=spec, values={}),
                 strategy=self._strategy,
-                scales="pow2",
+                scales=Scales.POW2,
                 settings=((None, None),),
             )
             for spec in specs

@@ -70,6 +70,12 @@ def effort(model: ir.Model) -> tuple[int, int]:
     return sum(map(_size, results)), sum(map(_products, model.graph))
 
 
+def calibration_seconds(model: ir.Model, samples: int) -> float:
+    """That ONNX Runtime may take for so many, even on a slow and busy machine."""
+    elements, products = effort(model)
+    return 10.0 + samples * (elements / 2e6 + products / 2e8)
+
+
 def _products(node: ir.Node) -> int:
     """Multiplications, with those that the windows of pools stand for."""
     if is_standard(node, *_POOLS) and node.outputs:

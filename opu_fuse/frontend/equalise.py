@@ -19,9 +19,9 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
+from opu_fuse.frontend.budget import calibration_seconds
 from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, static_shape
-from opu_fuse.frontend.patience import calibration_seconds
 from opu_fuse.frontend.ranges import Range, collect
 from opu_fuse.frontend.weights import lean_proto
 from opu_fuse.quant import FLOAT_KEY

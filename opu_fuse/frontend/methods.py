@@ -9,16 +9,12 @@
 The method `mse` weighs both losses against each other, in `spans.py` and `scales.py`.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from opu_fuse.frontend.ranges import Range  # brings ONNX Runtime, which names alone need not
-
-LEAST_ERROR = "mse"
-METHODS = (LEAST_ERROR, "max", "percentile", "entropy")
+from opu_fuse.frontend.names import Method
+from opu_fuse.frontend.ranges import Range
 
 COVERED = 99.99
 """Percent of the values, as in ONNX Runtime's calibrators (99.999 there, of all values)."""
@@ -29,25 +25,23 @@ _BINS = 16 * _LEVELS
 """Of the histogram between the extremes: some for each step even of the narrowest span."""
 
 
-def ends(read: "Sequence[Range]", method: str) -> tuple[float, float]:
-    """(lowest, highest) number to be held for all of these, zero between them. method: of METHODS,
-    not `mse`.
-    """
+def ends(read: Sequence[Range], method: str) -> tuple[float, float]:
+    """(lowest, highest) number to be held for all of these, zero between them; not for `mse`."""
     found = [(0.0, 0.0), *(_ENDS[method](r) for r in read)]
     return min(low for low, _ in found), max(high for _, high in found)
 
 
-def _extremes(r: "Range") -> tuple[float, float]:
+def _extremes(r: Range) -> tuple[float, float]:
     return r.low, r.high
 
 
-def _percentile(r: "Range") -> tuple[float, float]:
+def _percentile(r: Range) -> tuple[float, float]:
     cut = (100.0 - COVERED) / 2.0
     low, high = np.percentile(r.kept, [cut, 100.0 - cut])
     return float(low), float(high)
 
 
-def _entropy(r: "Range") -> tuple[float, float]:
+def _entropy(r: Range) -> tuple[float, float]:
     low, high = min(r.low, 0.0), max(r.high, 0.0)
     values = r.kept[r.kept != 0.0]  # exact in every span
     if not values.size or high <= low:
@@ -77,4 +71,8 @@ def _divergence(counts: np.ndarray, middles: np.ndarray, low: float, high: float
     return float(np.sum(p * np.log(p / q)))
 
 
-_ENDS = {"max": _extremes, "percentile": _percentile, "entropy": _entropy}
+_ENDS: Mapping[str, Callable[[Range], tuple[float, float]]] = {
+    Method.MAX: _extremes,
+    Method.PERCENTILE: _percentile,
+    Method.ENTROPY: _entropy,
+}

@@ -19,7 +19,7 @@ from opu_fuse.frontend.editing import (
     sources_of,
 )
 from opu_fuse.frontend.load import ModelLike, load
-from opu_fuse.frontend.methods import LEAST_ERROR
+from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.qdq import is_dequantize, is_quantised
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.frontend.steps import NAMES, step, telling_step
@@ -59,8 +59,8 @@ def prepare(
     model_or_path: ModelLike,
     *,
     calibration: "Calibration" = None,
-    scales: str = "pow2",
-    method: str = LEAST_ERROR,
+    scales: str = Scales.POW2,
+    method: str = Method.MSE,
     bias_correction: bool = False,
     equalisation: bool = False,
     keep_float: Sequence[str] = (),
@@ -72,14 +72,13 @@ def prepare(
     """Load, clean up, quantise (unless it is quantised already) and bring into canonical form.
 
     model_or_path: an ONNX file, or a model as onnx_ir or onnx object. calibration: see
-    `calibration.py`. scales: one of `scales.SCALES`. method: how spans of activations are chosen
-    (`methods.py`). bias_correction, equalisation: see `bias_correction.py`, `equalise.py`; the last
-    one changes float weights, too. keep_float: operators, by name of the file or of the canonical
-    model, that are left in floating point, to the host. quantised=False gives the same graph with
-    float weights and no annotations. budget: how many times the usual size the network may have
-    (`budget.py`). sizes: of dynamic dimensions (`sizes.py`). rewriting: bring it into the form for
-    fusing (`transforms.REWRITES`). All is run as passes. Raises ModelError when the input cannot be
-    handled.
+    `calibration.py`. scales, method: of `names.py`. bias_correction, equalisation: see
+    `bias_correction.py`, `equalise.py`; the last one changes float weights, too. keep_float:
+    operators, by name of the file or of the canonical model, that are left in floating point, to
+    the host. quantised=False gives the same graph with float weights and no annotations. budget:
+    how many times the usual size the network may have (`budget.py`). sizes: of dynamic dimensions
+    (`sizes.py`). rewriting: bring it into the form for fusing (`transforms.REWRITES`). All is run
+    as passes. Raises ModelError when the input cannot be handled.
     """
     loaded = load(model_or_path, budget=budget, sizes=sizes)
     model, warnings = loaded.model, list(loaded.warnings)
@@ -135,7 +134,7 @@ def prepare(
 def _require_own_choices(method: str, *, bias_correction: bool, equalisation: bool) -> None:
     """ModelError where a model that is quantised already is to be quantised in some way."""
     asked = {
-        f"calibration method {method!r}": method != LEAST_ERROR,
+        f"calibration method {method!r}": method != Method.MSE,
         "bias correction": bias_correction,
         "equalisation": equalisation,
     }

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from opu_fuse.errors import InternalError, ModelError
 from opu_fuse.frontend.bias_correction import correct_biases, corrected, give_biases
+from opu_fuse.frontend.budget import calibration_seconds
 from opu_fuse.frontend.calibration import Calibration, samples
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -23,17 +24,14 @@ from opu_fuse.frontend.editing import (
     operand,
     static_shape,
 )
-from opu_fuse.frontend.methods import LEAST_ERROR, METHODS
+from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.naming import free_names, part_names
 from opu_fuse.frontend.numbers import in_range
 from opu_fuse.frontend.order import sort_nodes
-from opu_fuse.frontend.patience import calibration_seconds
 from opu_fuse.frontend.qdq import is_dequantize
 from opu_fuse.frontend.ranges import collect
 from opu_fuse.frontend.scales import (
     BIAS_LIMIT,
-    FREE,
-    SCALES,
     activation_quants,
     is_part_of_mean,
     roomy_scales,
@@ -80,11 +78,11 @@ _TINY = 2.0**-60
 
 
 def quantise(
-    model: ir.Model, calibration: Calibration = None, *, scales: str = "pow2"
+    model: ir.Model, calibration: Calibration = None, *, scales: str = Scales.POW2
 ) -> onnx.ModelProto:
     """The QDQ form of a canonical float model (`transforms.canonicalise`).
 
-    scales: one of `scales.SCALES`. Raises ModelError for unusable calibration data and for values
+    scales: of `names.Scales`. Raises ModelError for unusable calibration data and for values
     that cannot be quantised (NaN, infinity).
     """
     return quantise_with(model, calibration, scales=scales)[0]
@@ -94,8 +92,8 @@ def quantise_with(
     model: ir.Model,
     calibration: Calibration,
     *,
-    scales: str = "pow2",
-    method: str = LEAST_ERROR,
+    scales: str = Scales.POW2,
+    method: str = Method.MSE,
     bias_correction: bool = False,
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """As `quantise`, with the warnings that were given. method: how the span of an activation is
@@ -106,13 +104,13 @@ def quantise_with(
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
     from onnxruntime.quantization.quant_utils import add_infer_metadata
 
-    if scales not in SCALES:
+    if scales not in [*Scales]:
         raise ModelError(
-            f"scales {scales!r}", "there is no such choice", f"use {' or '.join(SCALES)}"
+            f"scales {scales!r}", "there is no such choice", f"use {' or '.join(Scales)}"
         )
-    if method not in METHODS:
+    if method not in [*Method]:
         what = f"calibration method {method!r}"
-        raise ModelError(what, "there is no such choice", f"use one of {', '.join(METHODS)}")
+        raise ModelError(what, "there is no such choice", f"use one of {', '.join(Method)}")
     _own_biases(model)
     nodes, values = _rounded(model.graph)
     by_channel: set[str] = set()
@@ -131,7 +129,7 @@ def quantise_with(
     ranges = collect(proto, sizes, found, weights, by_channel=by_channel, seconds=seconds)
     quants = activation_quants(model.graph, ranges, scales=scales, method=method)
     chosen = {name: quant.per_tensor for name, quant in quants.items()}
-    pow2 = scales != FREE
+    pow2 = scales != Scales.FREE
     if pow2:
         round_normalisations(proto.graph, chosen)
     round_slopes(proto.graph)

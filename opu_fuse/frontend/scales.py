@@ -21,13 +21,13 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operand, sole_reader
-from opu_fuse.frontend.methods import LEAST_ERROR, ends
+from opu_fuse.frontend.methods import ends
+from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.ranges import Range
 from opu_fuse.frontend.spans import LEAST, covering, free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
 from opu_fuse.quant import QuantParams
 
-SYMMETRIC, ASYMMETRIC, FREE = SCALES = ("pow2", "pow2-asymmetric", "free")
 MAX_CLIPPED = 0.01
 MAX_SHIFT = 31
 BIAS_LIMIT = float(1 << 30)
@@ -115,21 +115,21 @@ def read_by_others(graph: ir.Graph, rounded: Collection[str]) -> set[str]:
 
 
 def activation_quants(
-    graph: ir.Graph, ranges: Mapping[str, Range], *, scales: str, method: str = LEAST_ERROR
+    graph: ir.Graph, ranges: Mapping[str, Range], *, scales: str, method: str = Method.MSE
 ) -> dict[str, QuantParams]:
-    """Scale and zero point of each tensor of `ranges`, equal within tied groups. scales: one of
-    SCALES; method: one of `methods.METHODS`.
+    """Scale and zero point of each tensor of `ranges`, equal within tied groups. scales, method:
+    of `names.py`.
     """
     counts = read_by_others(graph, ranges)
     found: dict[str, QuantParams] = {}
     for group in tied_groups(graph, list(ranges)):
         read = [ranges[t] for t in group if t in counts] or [ranges[group[-1]]]
         members = [ranges[t] for t in group]
-        if method != LEAST_ERROR:
+        if method != Method.MSE:
             quant = _holding(*ends(read, method), scales)
-        elif scales == SYMMETRIC:
+        elif scales == Scales.POW2:
             quant = QuantParams(scale=(_pow2_scale(members, read),))
-        elif scales == ASYMMETRIC:
+        elif scales == Scales.ASYMMETRIC:
             quant = _pow2_span(read)
         else:
             quant = free_quant(read)
@@ -139,12 +139,12 @@ def activation_quants(
 
 def _holding(low: float, high: float, scales: str) -> QuantParams:
     """The finest steps that hold all between two numbers, and zero."""
-    if scales == FREE:
+    if scales == Scales.FREE:
         return covering(low, high) if high - low >= LEAST else QuantParams(scale=(1.0,))
     largest = max(-low, high)
     if largest < _TINY:
         return QuantParams(scale=(_SMALLEST,))
-    if scales == SYMMETRIC:
+    if scales == Scales.POW2:
         return QuantParams(scale=(_pow2_holding(largest),))
     scale = _pow2_holding((high - low) * 127.0 / 255.0)
     return QuantParams(scale=(scale,), zero_point=_zero_point(-128.0 - low / scale))

@@ -24,7 +24,11 @@ _MOVERS = frozenset(
 _GLOBAL = frozenset({"GlobalAveragePool", "ReduceMean"})
 _ARITHMETIC = frozenset({"Add", "Div", "Mul", "Sub", "Sum"})
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm"})
-_CONTRACTIONS = _MOVERS | {"Add", "AveragePool", "Clip", "GlobalAveragePool", "Sub", "Sum"}
+_CONTRACTIONS = (
+    _MOVERS
+    | {"Add", "AveragePool", "Clip", "GlobalAveragePool", "Sub", "Sum"}
+    | {"Sigmoid", "Softmax", "Tanh"}
+)
 """Do not enlarge differences."""
 _CONSTANT_BITS = 16
 _ANY = 255

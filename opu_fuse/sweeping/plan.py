@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from opu_fuse import zoo
 from opu_fuse.errors import SpecError, UserError
+from opu_fuse.frontend.names import Scales
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.hw.load import find_spec, load_hw, load_hw_text
 from opu_fuse.hw.spec import HwSpec
@@ -78,7 +79,6 @@ class MemoryAxes:
     latency: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
 
 
-_Scales = Literal["pow2", "pow2-asymmetric", "free"]
 _Images = Annotated[int, Field(ge=1, le=MOST_IMAGES)]
 
 
@@ -89,7 +89,7 @@ class SweepFile:
     models: Annotated[tuple[str | ModelEntry, ...], Field(min_length=1)]
     specs: Annotated[tuple[str | SpecEntry, ...], Field(min_length=1)]
     strategies: Annotated[tuple[StrategyName, ...], Field(min_length=1)] = (DEFAULT_STRATEGY,)
-    scales: Annotated[tuple[_Scales, ...], Field(min_length=1)] = ("pow2",)
+    scales: Annotated[tuple[Scales, ...], Field(min_length=1)] = (Scales.POW2,)
     batches: Annotated[tuple[_Images, ...], Field(min_length=1)] = (1,)
     memory: MemoryAxes = field(default_factory=MemoryAxes)
 

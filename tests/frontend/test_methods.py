@@ -13,7 +13,8 @@ from opu_fuse import zoo
 from opu_fuse.cli.main import main
 from opu_fuse.errors import ModelError, SpecError
 from opu_fuse.frontend.editing import constant
-from opu_fuse.frontend.methods import METHODS, ends
+from opu_fuse.frontend.methods import ends
+from opu_fuse.frontend.names import Method
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.ranges import Range
 from opu_fuse.frontend.reference import session
@@ -24,7 +25,7 @@ from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
-GIVEN = [method for method in METHODS if method != "mse"]
+GIVEN = [method for method in Method if method != "mse"]
 
 
 def of(values: np.ndarray) -> Range:
@@ -118,7 +119,7 @@ def test_powers_of_two_with_zero_points_have_onnx_runtimes_bits(name, rng: np.ra
     assert (found.passed, found.mismatches) == (True, 0)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", list(Method))
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.9), (-1.9, 0.0), (-1.9, 1.8), (-0.5, 3.0)])
 def test_zero_points_are_used_where_they_give_finer_steps(method: str, low: float, high: float):
     """Half of the steps are below zero without them."""
