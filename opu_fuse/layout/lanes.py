@@ -3,7 +3,8 @@
 A concatenation that the machine reads as one map is no copy: its operands lie one behind the other
 in memory, each beginning a channel block or, shifted, in the block that the one before has begun.
 Nor is a split: its results are read where the operand lies. Operators that work channel by channel
-keep the lanes of what they read; the array puts its channels into any lanes.
+keep the lanes of what they read; the array puts its channels into any lanes, and so makes what is
+added to a map with holes with the same holes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,12 +15,15 @@ import numpy as np
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
-from opu_fuse.hw.layout import Pieces, extent, lanes_of
+from opu_fuse.hw.layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units import STAGE_OF_OPERATOR
 
 KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "batch_norm"})
 """Operators that give every channel in the lane in which they read it."""
+
+ANY_LANES = frozenset({"conv", "dense", "shuffle"})
+"""Operators whose channels the array puts into any lanes, unless its windows keep them."""
 
 
 LAYOUT = frozenset({"concat", "split"})
@@ -55,15 +59,10 @@ def map_lanes(
     """Lanes of every value. joined: concatenations whose operands lie in memory one behind the
     other, and splits whose results are read where their operand lies.
     """
-    found: list[Lanes] = []
     joined = {i for i in joined if reads_as_stored(dfg, i)}
-    for node in dfg.nodes:
-        lanes = _lanes(dfg, hw, joined, shifts, found, node)
-        if shifts.get(node.index):
-            pieces = ((shifts[node.index], feature_shape(node.shape)[0]),)
-            lanes = replace(lanes, pieces=pieces, span=extent(pieces))
-        found.append(lanes)
-    return tuple(found)
+    found = _mapped(dfg, hw, joined, shifts, {})
+    asked = _asked_for(dfg, hw, found)
+    return _mapped(dfg, hw, joined, shifts, asked) if asked else found
 
 
 def joined_starts(
@@ -102,6 +101,61 @@ def is_depthwise(dfg: Dfg, node: Node) -> bool:
     """One filter per channel."""
     weight = dfg[node.operands[1]].shape
     return node.attrs["group"] == weight[0] and weight[1] == 1
+
+
+def _mapped(
+    dfg: Dfg,
+    hw: HwSpec,
+    joined: Collection[int],
+    shifts: Shifts,
+    asked: Mapping[int, Pieces],
+) -> tuple[Lanes, ...]:
+    """Front to back. asked: lanes of values that the array makes, where not plain."""
+    found: list[Lanes] = []
+    for node in dfg.nodes:
+        lanes = _lanes(dfg, hw, joined, shifts, found, node)
+        pieces = asked.get(node.index)
+        if shifts.get(node.index):
+            pieces = ((shifts[node.index], feature_shape(node.shape)[0]),)
+        if pieces:
+            lanes = replace(lanes, pieces=pieces, span=extent(pieces))
+        found.append(lanes)
+    return tuple(found)
+
+
+def _asked_for(dfg: Dfg, hw: HwSpec, found: LaneMap) -> dict[int, Pieces]:
+    """Lanes in which convolutions have to make their channels, because something is added to them,
+    or multiplied, that lies with holes: by DFG index.
+
+    Values that must have their channels in the same lanes are one set (disjoint sets: Tarjan 1975).
+    Where all of a set that no convolution makes have the same lanes, its convolutions take them.
+    """
+    if all(is_plain(lanes.pieces) for lanes in found):
+        return {}
+    parent = list(range(len(found)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = index = parent[parent[index]]
+        return index
+
+    made: list[Node] = []
+    for node in dfg.nodes:
+        if node.kind is Kind.CONST:
+            continue
+        if not _keeps_lanes(dfg, hw, node):
+            made.append(node)
+            continue
+        for operand in node.operands:
+            alike = feature_shape(dfg[operand].shape)[0] == feature_shape(node.shape)[0]
+            if alike and dfg[operand].kind is not Kind.CONST:
+                parent[root(operand)] = root(node.index)
+    free = [node.index for node in made if node.op in ANY_LANES]
+    fixed: dict[int, set[Pieces]] = {}
+    for index in {node.index for node in made}.difference(free):
+        fixed.setdefault(root(index), set()).add(found[index].pieces)
+    agreed = {of: next(iter(pieces)) for of, pieces in fixed.items() if len(pieces) == 1}
+    return {i: agreed[root(i)] for i in free if not is_plain(agreed.get(root(i), ((0, 0),)))}
 
 
 def _lanes(

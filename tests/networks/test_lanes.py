@@ -109,6 +109,40 @@ def shuffled(net):
     return [net.conv(back, 76, 11)]
 
 
+def ghost(net):
+    """Half of the channels dense, the other half from them by depthwise windows; added to what a
+    dense convolution, a pool and a split read too.
+    """
+    x = net.conv("x", 5, 13)
+    few = net.conv(x, 13, 10)
+    cheap = net.conv(few, 1, 10, group=10)
+    dense = net.conv(net.node("MaxPool", x, kernel_shape=(2, 2)), 13, 3)
+    twice = net.conv(net.node("Add", net.concat(few, cheap), wide := net.conv(x, 13, 20)), 20, 4)
+    return [twice, dense, wide, *net.split(net.node("Relu", wide), 9, 11)]
+
+
+def gated(net):
+    """Gates of a concatenation, behind a pool of it."""
+    whole = net.node("Relu", net.concat(net.conv("x", 5, 9), net.conv("x", 5, 12)))
+    small = net.node("MaxPool", whole, kernel_shape=(2, 2), strides=(2, 2))
+    mean = net.node("GlobalMaxPool", small)
+    gates = net.node("HardSigmoid", net.conv(net.node("Relu", net.conv(mean, 21, 6)), 6, 21))
+    again = net.node("Mul", gates, small)
+    flat = net.node("Flatten", net.node("GlobalMaxPool", again))
+    weight = net.constant(np.eye(21, dtype=np.float32)[::-1])
+    line = net.node("Sigmoid", net.node("Gemm", flat, weight))
+    gates = net.node("Reshape", line, net.constant(np.array((1, 21, 1, 1), np.int64)))
+    return [net.conv(net.node("Mul", gates, again), 21, 5)]
+
+
+def chained(net):
+    """A sum is added to again; its first operand goes through depthwise windows and a pool."""
+    x = net.node("MaxPool", net.conv("x", 5, 18), kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+    whole = net.concat(net.conv(x, 18, 11), net.conv(x, 18, 7))
+    total = net.node("Add", net.conv(x, 1, 18, group=18), whole)
+    return [net.node("Add", net.node("Add", x, total), net.conv(total, 18, 18)), x]
+
+
 NETWORKS = (joined, dense, crowded, nested, pooled, halves, thirds, shuffled)
 
 
@@ -124,6 +158,33 @@ def test_channels_are_found_where_they_are(build, machine, rng):
     assert not found.partition.host
     assert not found.partition.copies
     assert_exact(found, load_hw(machine), rng)
+
+
+SUMS = [
+    (build, machine)
+    for build, machines in {
+        ghost: ("opu-1024", "opu-light"),
+        gated: ("opu-1024t", "opu-light"),
+        chained: ("opu-1024", "opu-light"),
+    }.items()
+    for machine in machines
+]
+
+
+@pytest.mark.parametrize(("build", "machine"), SUMS)
+def test_what_is_added_to_a_concatenation_is_made_in_its_lanes(build, machine, rng):
+    found = compiled(build, rng, machine)
+    assert not found.partition.host
+    assert_exact(found, load_hw(machine), rng)
+
+
+def test_sums_of_maps_with_different_holes_say_so(rng):
+    def apart(net):
+        one, other = ([net.conv("x", 5, n) for n in sizes] for sizes in ((5, 13), (9, 9)))
+        return [net.node("Add", net.concat(*one), net.concat(*other))]
+
+    (op,) = compiled(apart, rng, "opu-light").partition.host
+    assert "its operands have their channels in different lanes" in str(op.why)
 
 
 def test_a_joined_concatenation_moves_no_byte(rng):
