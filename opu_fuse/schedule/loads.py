@@ -50,8 +50,7 @@ class Loads:
                     Space.TABLE: planned.table,
                 }
                 sizes[offsets[space]] = words
-            if sizes:
-                self._banks[space] = Shelf(sizes)
+            self._banks[space] = Shelf(sizes)
 
     def _empty(self, spaces: Iterable[Space]) -> None:
         """Buffers in banks that hold nothing."""

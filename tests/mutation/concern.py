@@ -10,12 +10,38 @@ LAYERS = [
     "tests/schedule/test_light_layers.py",
     "tests/schedule/test_single_layer.py",
 ]
-"""Bits of layers and of small networks, in about half a minute."""
+"""Bits of layers and of small networks, in a quarter of a minute."""
+
+KEEPING = "tests/schedule/test_keeping.py::"
+CASCADES = "tests/schedule/test_cascades.py::"
+COMPANIONS = "tests/schedule/test_companions.py::"
+NETWORKS = [
+    "tests/networks/test_transposed.py",
+    "tests/networks/test_batch.py",
+    COMPANIONS + "test_together_they_give_the_bits_that_they_give_alone",
+    KEEPING + "test_a_chain_of_small_layers_loads_features_once",
+    KEEPING + "test_rows_of_a_map_in_several_tiles_are_loaded_once_the_first_tile_s_first",
+    CASCADES + "test_layers_together_have_the_same_bits_in_any_order",
+]
+"""Bits of what the scheduler has besides tiles, in as long: phases, images, companions, maps on
+chip, cascades.
+"""
 
 CONCERN = {
     "opu_fuse/fixedpoint.py": ["tests/test_fixedpoint.py"],
     "opu_fuse/dfg/integer.py": ["tests/dfg/test_integer.py"],
     "opu_fuse/units/": ["tests/dfg/test_integer.py", "tests/sim/test_legal.py", *LAYERS],
+    "opu_fuse/codegen/bundle.py": [
+        "tests/networks/test_lanes.py",
+        "tests/bundle/test_ranges.py",
+        COMPANIONS + "test_a_pool_on_its_own_is_hidden_behind_a_convolution",
+        KEEPING + "test_a_check_looks_at_maps_on_chip_and_counts_those_that_a_run_cannot_show",
+        "tests/report/test_json.py",
+        "tests/report/test_tables.py",
+        "tests/sim/test_host_borders.py",
+        "tests/networks/test_batch.py",
+        "tests/regressions",
+    ],
     "opu_fuse/codegen/": ["tests/codegen", *LAYERS],
     "opu_fuse/schedule/dependencies.py": [
         "tests/schedule/test_tokens.py",
@@ -33,7 +59,61 @@ CONCERN = {
         "tests/schedule/test_cascades.py",
         "tests/schedule/test_keeping.py",
     ],
-    "opu_fuse/schedule/": LAYERS,
+    "opu_fuse/schedule/emit.py": [
+        "tests/networks/test_lanes.py",
+        "tests/schedule/test_single_layer.py",
+        "tests/schedule/test_light_layers.py",
+        "tests/schedule/test_packed_layers.py",
+        "tests/schedule/test_pre_chain.py",
+        KEEPING + "test_what_a_small_bank_does_not_hold_takes_turns",
+        *NETWORKS,
+    ],
+    "opu_fuse/schedule/loads.py": [*LAYERS, "tests/schedule/test_pre_chain.py", *NETWORKS],
+    "opu_fuse/schedule/stores.py": [
+        "tests/schedule/test_light_layers.py",
+        "tests/networks/test_lanes.py",
+        *NETWORKS,
+    ],
+    "opu_fuse/schedule/lower.py": [
+        "tests/schedule/test_lower.py",
+        "tests/networks/test_lanes.py",
+        "tests/networks/test_graph_machines.py",
+        "tests/schedule/test_pre_chain.py",
+        "tests/networks/test_transposed.py",
+        "tests/networks/test_rounded_anew.py",
+        "tests/networks/test_functional.py::test_small_networks_on_the_small_machine",
+    ],
+    "opu_fuse/schedule/plan.py": [
+        *NETWORKS,
+        KEEPING + "test_what_only_the_next_layer_reads_is_not_stored",
+        "tests/regressions",
+    ],
+    "opu_fuse/schedule/tensors.py": [
+        "tests/networks/test_lanes.py",
+        "tests/schedule/test_memory.py",
+        COMPANIONS + "test_together_they_give_the_bits_that_they_give_alone",
+        "tests/regressions",
+    ],
+    "opu_fuse/schedule/copies.py": ["tests/fuse/test_copies.py", "tests/networks/test_lanes.py"],
+    "opu_fuse/schedule/choice.py": [
+        CASCADES + "test_where_memory_is_slow_they_are_chosen_and_predicted",
+        CASCADES + "test_a_cascade_that_gains_nothing_is_not_taken",
+        CASCADES + "test_what_cannot_be_computed_together",
+        "tests/cli/test_explain.py",
+    ],
+    "opu_fuse/schedule/tiling.py": [
+        "tests/networks/test_lanes.py",
+        "tests/schedule/test_structure.py::test_repeated_groups_are_looked_at_once",
+        "tests/schedule/test_pre_chain.py",
+        COMPANIONS + "test_a_pool_on_its_own_is_hidden_behind_a_convolution",
+        "tests/fuse/test_copies.py",
+        *NETWORKS,
+        "tests/regressions",
+    ],
+    "opu_fuse/schedule/explain.py": ["tests/cli/test_explain.py"],
+    "opu_fuse/schedule/text.py": ["tests/cli/test_print_after.py"],
+    "opu_fuse/schedule/cascade_text.py": ["tests/cli/test_explain.py"],
+    "opu_fuse/schedule/": ["tests/networks/test_lanes.py", *NETWORKS],
 }
 """The first row that a file's path begins with."""
 

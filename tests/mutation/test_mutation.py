@@ -54,4 +54,7 @@ def test_the_mutants_said_to_be_equivalent_arise(file):
 
 def test_what_concerns_a_file_is_there():
     paths = {*CONCERN, *(test for tests in CONCERN.values() for test in tests)}
-    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+    for path in sorted(paths):
+        file, *name = path.split("::")
+        assert (ROOT / file).exists(), path
+        assert not name or f"def {name[0]}(" in (ROOT / file).read_text(encoding="utf-8"), path

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+import onnx
 import pytest
 
 from opu_fuse import zoo
@@ -42,7 +43,27 @@ def windows():
     return net.finish(net.dense(net.flatten(y, "flat"), "dense", out=7))
 
 
-NETWORKS = {"windows": windows, "kept": network}
+def averages():
+    """Means of as many pixels as lie inside, added to and changed behind, and read on chip."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 17]>
+        averages (float[1,5,9,7] x) => (float[1,40,3,2] y)
+        <float[18,5,1,1] w, float[18,5,3,3] u, float[40,18,3,3] v>
+        { a = Conv(x, w)
+          b = AveragePool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]>(a)
+          c = Conv<strides=[2,2], pads=[1,1,1,1]>(x, u)
+          d = Add(b, c)  e = LeakyRelu<alpha=0.25>(d)
+          f = Conv<strides=[2,2], pads=[1,1,1,1]>(e, v)
+          g = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1]>(f)  y = LeakyRelu<alpha=0.5>(g) }""")
+    rng = np.random.default_rng(3)
+    for weight in model.graph.value_info:
+        shape = [d.dim_value for d in weight.type.tensor_type.shape.dim]
+        data = rng.normal(size=shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(data, weight.name))
+    model.graph.ClearField("value_info")
+    return model
+
+
+NETWORKS = {"windows": windows, "kept": network, "averages": averages}
 
 
 @lru_cache

@@ -28,6 +28,11 @@ CASES = {
         "b = MaxPool<kernel_shape=[2,2]>(ad)" + ROUNDED.format(of="b"),
     ),
     "relu": ("float[1,4,6,6] y", "b = Relu(ad)" + ROUNDED.format(of="b")),
+    "relu in front of the array": (
+        "float[1,4,6,6] y",
+        "b = Relu(xd)  bq = QuantizeLinear(b, r, far)  bd = DequantizeLinear(bq, r, far)"
+        "  c = Conv(bd, wd)" + ROUNDED.format(of="c"),
+    ),
     "split": (
         "float[1,2,6,6] y",
         "b, c = Split<axis=1>(ad, parts)  bq = QuantizeLinear(b, r, far)"

@@ -3,6 +3,7 @@ reads them they are not stored.
 """
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -259,6 +260,23 @@ def test_a_check_looks_at_maps_on_chip_and_counts_those_that_a_run_cannot_show()
     assert held.tensors == len(stored) + len(result.outputs)
     assert on_chip <= set(held.uncompared)
     assert any("on chip" in line for line in check_lines(held))
+
+
+@pytest.mark.parametrize("name", ["output", "residual"])
+def test_what_a_small_bank_does_not_hold_takes_turns(name, rng):
+    """Blocks of a tile, each to its place on chip and in memory, each with its operand."""
+    small = replace(getattr(TINY.buffers, name), words=40)
+    hw = replace(TINY, name="small", buffers=replace(TINY.buffers, **{name: small}))
+    net = Net("blocks", seed=3)
+    x = net.conv(net.input("x", (1, 8, 4, 4)), "first", out=24, kernel=1)
+    y = net.leaky_relu(net.conv(x, "second", out=24, kernel=1), "second.leaky", alpha=0.25)
+    y = net.add(net.conv(y, "third", out=24, kernel=1), x, "sum")
+    found, program = compiled(net.finish(net.conv(y, "last", out=24, kernel=1)), hw)
+    assert kept(found) == ["first", "second + second.leaky", "third + sum"]
+    posts = [x.params["blocks"] for x in program.instructions if x.engine is Engine.POST]
+    assert (2, 1) in pairwise(posts)
+    (result,) = assert_exact(found, hw, rng)
+    assert not result.masks, "some blocks are shown nowhere"
 
 
 def test_rows_longer_than_a_register_counts_go_through_memory():

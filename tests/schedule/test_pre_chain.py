@@ -8,6 +8,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from opu_fuse import pipeline
 from opu_fuse.hw.load import load_hw
+from opu_fuse.sim.compare import check
+from opu_fuse.sim.engine import run
+from opu_fuse.sim.ports import noise
 
 
 def machine(folder, **comparators):
@@ -55,3 +58,27 @@ def test_a_batch_norm_behind_an_activation_begins_another_group(tmp_path):
 def test_an_activation_alone_runs_behind_the_array_where_its_group_can_end(wrong, tmp_path):
     relu = helper.make_node("Relu", ["x"], ["y"])
     assert modules([relu], {}, tmp_path, early=wrong) == [["compare"]]
+
+
+def test_every_block_of_channels_has_parameters_of_its_own(tmp_path):
+    """Weights of nine blocks do not come in one piece."""
+    rng = np.random.default_rng(3)
+    values = {n: rng.uniform(0.5, 2, 72).astype(np.float32) for n in ("s", "b", "m", "v")}
+    values["w"] = rng.normal(size=(24, 72, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", *"sbmv"], ["a"]),
+        helper.make_node("Conv", ["a", "w"], ["y"]),
+    ]
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, size, size])
+        for name, channels, size in (("x", 72, 6), ("y", 24, 4))
+    ]
+    constants = [numpy_helper.from_array(v, n) for n, v in values.items()]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    hw = machine(tmp_path)
+    found = pipeline.compile_model(model, hw)
+    assert [[m.module for m in g.matches] for g in found.partition.groups] == [["pre_mul", "ipa"]]
+    inputs = noise(found.bundle)
+    compared = check(found.bundle, inputs, run(found.bundle, hw, inputs, capture=True))
+    assert compared.passed, compared.first
