@@ -158,11 +158,11 @@ def _sources(
 
 
 def _moved(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
-    """As `_turned`, of a Reshape that only moves the one axis that is not 1: what is left of a
-    Transpose of channels without rows and columns.
+    """As `_turned`, of what only moves the one axis that is not 1: a Reshape that is left of a
+    Transpose of channels without rows and columns, or a Transpose that was one in this run.
     """
     node = None if value is None else value.producer()
-    if node is None or not is_standard(node, "Reshape"):
+    if node is None or not is_standard(node, "Reshape", "Transpose"):
         return None
     x, before, after = node.inputs[0], static_shape(node.inputs[0]), static_shape(value)
     if value is None or x is None or before is None or after is None:
