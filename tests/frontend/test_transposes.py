@@ -154,17 +154,6 @@ def test_one_of_two_vectors_is_moved_once(onnx_text: Text, canonical: Canonical)
     assert [node.op_type for node in canonical(model).graph] == ["Reshape", "Add"]
 
 
-def test_a_vector_moves_behind_however_many_operators(onnx_text: Text, canonical: Canonical):
-    """The canonical form comes to rest: not one operator further in each of its rounds."""
-    halved = " ".join(f"[n{i}] v{i + 1} = Mul (v{i}, s)" for i in range(20))
-    model = onnx_text(
-        "g (float[1,1,1,33] x) => (float[1,33,1,1] y) "
-        f"{{ [t] v0 = {FIRST} (x) {halved} [e] y = Erf (v20) }}",
-        s=np.float32(0.75),
-    )
-    assert [node.op_type for node in canonical(model).graph] == ["Mul"] * 20 + ["Erf", "Reshape"]
-
-
 def test_roundings_stay_where_they_are(onnx_text: Text, absorbed: Absorbed):
     """A model that arrives quantised; the fixture compares every rounded tensor."""
     pair = "q{0} = QuantizeLinear ({0}, s, z) r{0} = DequantizeLinear (q{0}, s, z) "

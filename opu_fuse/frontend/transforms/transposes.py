@@ -21,6 +21,7 @@ import onnx_ir as ir
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
+    detach,
     insert_before,
     insert_behind,
     is_standard,
@@ -43,7 +44,11 @@ def run(model: ir.Model) -> bool:
     changed = False
     for node in model.graph:
         if is_standard(node, "Transpose"):
-            changed |= _merge(node) or _before_pad(model.graph, node)  # Cases 1 and 3
+            turn: ir.Node | None = node
+            while turn is not None:  # Pad by Pad
+                changed |= _merge(turn)  # Case 1
+                turn = _before_pad(model.graph, turn)  # Case 3
+                changed |= turn is not None
         else:
             changed |= _before(model.graph, node)  # Case 2
     return changed
@@ -76,7 +81,11 @@ def _merge(node: ir.Node) -> bool:
     if first is None or second is None:
         return False
     source, order = first
+    between = node.inputs[0]
     rewrite(node, "Transpose", [source], {"perm": [order[axis] for axis in second]})
+    assert between is not None
+    if not between.uses() and not between.is_graph_output():  # or it counts as a reader
+        detach(between.producer())  # type: ignore[arg-type]  # a Transpose, as was seen
     return True
 
 
@@ -87,16 +96,17 @@ def _turned(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
     return None if node is None or order is None else (node.inputs[0], order)  # type: ignore[return-value]  # `_order` has looked at it
 
 
-def _before_pad(graph: ir.Graph, node: ir.Node) -> bool:
+def _before_pad(graph: ir.Graph, node: ir.Node) -> ir.Node | None:
+    """The Transpose in front of what was a Pad before this one."""
     x, order = node.inputs[0], _any_order(node)
     pad = None if x is None else x.producer()
     if x is None or order is None or pad is None or sole_reader(x) is not node:
-        return False
+        return None
     amounts = constant(operand(pad, 1))
     if not is_standard(pad, "Pad") or operand(pad, 3) is not None or amounts is None:
-        return False
+        return None
     if quant_of(x) is not None:
-        return False
+        return None
     shape = static_shape(pad.inputs[0])
     assert shape is not None
     turned = insert_before(
@@ -114,7 +124,8 @@ def _before_pad(graph: ir.Graph, node: ir.Node) -> bool:
     rewrite(
         node, "Pad", [turned, add_constant(graph, f"{pad.name}/pads", pads), *rest], {"mode": mode}
     )
-    return True
+    detach(pad)
+    return turned.producer()
 
 
 def _before(graph: ir.Graph, node: ir.Node) -> bool:
