@@ -199,7 +199,7 @@ def _maps(dfg: Dfg, plan: Plan) -> Iterator[tuple[Node, int]]:
     """
     on_host = {n for work in plan.segments if isinstance(work, HostWork) for n in work.nodes}
     for node in dfg.nodes:
-        base = follow_views(dfg, node.index) if node.kind is Kind.CALL else node.index
+        base = follow_views(dfg, node.index)
         viewed = base != node.index and node.index in on_host
         if base in plan.uses and node.value and not viewed:
             yield node, base

@@ -32,6 +32,7 @@ CONCERN = {
     "opu_fuse/dfg/integer.py": ["tests/dfg/test_integer.py"],
     "opu_fuse/units/": ["tests/dfg/test_integer.py", "tests/sim/test_legal.py", *LAYERS],
     "opu_fuse/codegen/bundle.py": [
+        "tests/codegen/test_bundle.py",
         "tests/networks/test_lanes.py",
         "tests/bundle/test_ranges.py",
         COMPANIONS + "test_a_pool_on_its_own_is_hidden_behind_a_convolution",
@@ -70,6 +71,8 @@ CONCERN = {
     ],
     "opu_fuse/schedule/loads.py": [*LAYERS, "tests/schedule/test_pre_chain.py", *NETWORKS],
     "opu_fuse/schedule/stores.py": [
+        "tests/schedule/test_single_layer.py",
+        "tests/schedule/test_packed_layers.py",
         "tests/schedule/test_light_layers.py",
         "tests/networks/test_lanes.py",
         *NETWORKS,
@@ -84,11 +87,14 @@ CONCERN = {
         "tests/networks/test_functional.py::test_small_networks_on_the_small_machine",
     ],
     "opu_fuse/schedule/plan.py": [
+        "tests/schedule/test_plan.py",
+        COMPANIONS + "test_a_pool_on_its_own_is_hidden_behind_a_convolution",
         *NETWORKS,
         KEEPING + "test_what_only_the_next_layer_reads_is_not_stored",
         "tests/regressions",
     ],
     "opu_fuse/schedule/tensors.py": [
+        "tests/cli/test_print_after.py",
         "tests/networks/test_lanes.py",
         "tests/schedule/test_memory.py",
         COMPANIONS + "test_together_they_give_the_bits_that_they_give_alone",

@@ -77,6 +77,13 @@ def crowded(net):
     return [whole, net.conv(whole, 158, 24), net.conv(c, 9, 7)]
 
 
+def backwards(net):
+    """What is made last ends in the word in which what was made before begins."""
+    first = net.conv("x", 5, 20)
+    whole = net.concat(net.conv(first, 20, 96), first)
+    return [whole, net.conv(whole, 116, 12)]
+
+
 def nested(net):
     a, b, c = (net.conv("x", 5, n) for n in (3, 66, 8))
     inner = net.concat(a, b)
@@ -143,7 +150,7 @@ def chained(net):
     return [net.node("Add", net.node("Add", x, total), net.conv(total, 18, 18)), x]
 
 
-NETWORKS = (joined, dense, crowded, nested, pooled, halves, thirds, shuffled)
+NETWORKS = (joined, dense, crowded, backwards, nested, pooled, halves, thirds, shuffled)
 
 
 def compiled(build, rng, machine):

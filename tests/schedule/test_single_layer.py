@@ -5,10 +5,11 @@ instructions as computed directly.
 import numpy as np
 import pytest
 
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.layout.shape import Window
 from opu_fuse.units.base import Stage
-from tests.schedule.single_layer import make_shape, run_layer
+from tests.schedule.single_layer import emit_program, make_shape, run_layer
 
 R, A, P, S = Stage.REQUANT, Stage.ACT, Stage.POOL, Stage.RESIDUAL
 POOL_2 = Window(kernel=(2, 2), strides=(2, 2))
@@ -137,6 +138,15 @@ def test_layer_of_the_large_machine(rng):
     )
     got, expected = run_layer(hw, shape, (R, A, P), rng)
     assert np.array_equal(got, expected)
+
+
+def test_words_that_follow_each_other_are_stored_in_one_run():
+    """Rows of 5 words, blocks of 25, two of them in a tile."""
+    hw = load_hw("opu-tiny")
+    shape = make_shape(hw, channels=128, out_channels=128, rows=5, cols=5, kernel=(1, 1))
+    stores = [x.params for x in emit_program(hw, shape, (R,)) if x.engine is Engine.STORE]
+    assert {(p["run"], p["rows"], p["blocks"]) for p in stores} == {(50, 1, 1)}
+    assert len(stores) == 8
 
 
 @pytest.mark.parametrize("round_", range(25))

@@ -1,0 +1,82 @@
+"""What a program file tells of a network, where no bit of a run depends on it."""
+
+import pytest
+
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.zoo.builder import Net
+from tests.networks.test_batch import windows
+from tests.networks.test_lanes import compiled, halves, joined, thirds
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+LIVES = {
+    joined: {
+        "x": (-1, 2),
+        **{f"v{branch}_0": (branch, branch) for branch in range(3)},
+        "v3_0": (2, 3),  # whole when the last branch is made, read by the last group
+        "v4_0": (3, 3),
+    },
+    halves: {
+        "x": (-1, 0),
+        "v0_0": (0, 0),
+        "v1_0": (0, 0),
+        "v1_1": (0, 1),  # the half that a convolution reads; the other one is in its place already
+        "v2_0": (1, 1),
+        "v3_0": (1, 2),
+        "v4_0": (2, 2),
+    },
+    thirds: {
+        "x": (-1, 0),
+        "v0_0": (0, 0),
+        **{f"v1_{part}": (0, part + 1) for part in range(3)},
+        **{f"v{part + 1}_0": (part, 3) for part in range(1, 4)},  # outputs stay to the end
+    },
+}
+
+
+@pytest.mark.parametrize("build", LIVES)
+def test_a_map_lives_from_the_last_group_that_makes_it_to_the_last_that_reads_it(build, rng):
+    found = compiled(build, rng, "opu-1024").bundle
+    assert {t.name: (t.first_group, t.last_group) for t in found.tensors} == LIVES[build]
+
+
+def test_a_view_has_its_own_name_and_the_bytes_of_its_value():
+    hw = load_hw("opu-tiny")
+    stored = compile_model(windows(), hw, Options(reuse_memory=False)).bundle
+    tensors = {t.name: t for t in stored.tensors}
+    view, value = tensors["flat"], tensors["sum"]
+    assert (view.shape, value.shape) == ((1, 80), (1, 20, 2, 2))
+    assert (view.offset, view.layout, view.home) == (value.offset, value.layout, "sum")
+    on_chip = compile_model(windows(), hw).bundle
+    assert not {"flat", "sum"} & {t.name for t in on_chip.tensors}
+    (group,) = (g for g in on_chip.groups if g.name == "beside + sum")
+    assert [(s.name, s.stored) for s in group.stages] == [
+        ("beside", False),
+        ("sum", False),
+        ("flat", False),
+    ]
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_bytes_and_products_of_the_groups_are_those_of_a_run(images):
+    hw = load_hw("opu-tiny")
+    found = compile_model(windows(), hw, Options(batch=images)).bundle
+    counted = run_cycle(found, hw)
+    measured = {g.index: g.dram_bytes_read + g.dram_bytes_written for g in counted.groups}
+    assert {g.index: g.dram_bytes for g in found.groups} == measured
+    # convolutions by hand: results times channels and positions of the kernel
+    products = [18 * 12 * 10 * 5 * 9, 18 * 12 * 10 * 18, 0, 20 * 2 * 2 * 18 * 6, 20 * 4 * 20 * 9]
+    assert [g.macs for g in found.groups] == [images * n for n in (*products, 7 * 80)]
+    assert [*found.source_map] == sorted(found.source_map)
+
+
+def test_a_port_says_how_its_value_is_rounded_if_it_is():
+    net = Net("ports", seed=3)
+    x = net.relu(net.conv(net.input("x", (1, 5, 4, 4)), "conv", out=6, kernel=1), "relu")
+    model = net.finish(net._unary(x, "Softmax", "host", x.moments), other=x)
+    found = compile_model(model, load_hw("opu-tiny"), Options(scales="free")).bundle
+    stored = {t.name: (t.scale, t.zero_point) for t in found.tensors}
+    assert stored["other"][1] == -128
+    ports = {p.name: (p.scale, p.zero_point) for p in (*found.inputs, *found.outputs)}
+    assert ports == {**stored, "output": (None, 0)}
