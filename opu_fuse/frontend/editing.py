@@ -6,6 +6,7 @@ nodes of the user's model it stands for.
 """
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -228,7 +229,8 @@ def _integers(name: str, value: tuple[int, ...]) -> ir.Attr:
 
 
 def bypass(node: ir.Node, *, index: int = 0) -> bool:
-    """Remove a node whose first result equals its input; False when that would lose something.
+    """Remove a node whose first result equals its input, or whose readers now do what it did; False
+    when that would lose something.
 
     Kept are: a rounding of the result to other scales than the input's, and a result that is a
     model output while the input cannot take its name.
@@ -243,7 +245,8 @@ def bypass(node: ir.Node, *, index: int = 0) -> bool:
         return False
     if y_quant is not None and META_KEY not in x.meta:
         x.meta[META_KEY] = y_quant
-    if TENSOR_KEY in y.meta and TENSOR_KEY not in x.meta:
+    whole = math.prod(static_shape(x) or ()) == math.prod(static_shape(y) or ())  # no Pad's
+    if whole and TENSOR_KEY in y.meta and TENSOR_KEY not in x.meta:
         x.meta[TENSOR_KEY] = y.meta[TENSOR_KEY]
     producer = x.producer()
     if producer is not None:

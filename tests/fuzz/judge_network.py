@@ -49,25 +49,34 @@ def judge(case: NetworkCase, hw: HwSpec) -> str | None:
 
 
 def judge_compiled(case: NetworkCase, hw: HwSpec, made: Compilation) -> str | None:
-    """None, or what is wrong with what `compiled` gave. Raises what running raises."""
-    bundle = made.bundle
+    """None, or what is wrong with what `compiled` gave: a refusal, too. Raises what compiling a
+    batch raises.
+    """
+    several = replace(_options(case), batch=case.batch, cascades="auto")
+    many = case.batch > 1
+    together = pipeline.compile_prepared(made.prepared, hw, several).bundle if many else None
+    try:
+        return "; ".join(_wrong(case, hw, made.bundle, together)[:3]) or None
+    except UserError as error:
+        return f"compiles, but: {error}"
+
+
+def _wrong(case: NetworkCase, hw: HwSpec, bundle: Bundle, together: Bundle | None) -> list[str]:
+    """What differs from what it should be. together: of a batch. Raises what running raises."""
     if case.file:
         bundle = _through_a_file(bundle)
     inputs = case.inputs()
-    try:
-        result, window = _run(bundle, hw, inputs)
-    except UserError as error:
-        return f"compiles, and does not run: {error}"
+    result, window = _run(bundle, hw, inputs)
     seen = _seen(bundle, result, None if case.reuse_memory else window)
     wrong = list(_differences(case, bundle, inputs, seen, result))
     wrong += _check_disagrees(bundle, inputs, result, wrong)
     wrong.sort(key=lambda line: not line.startswith(("output", "--check")))  # what users see first
     wrong += _other_runs(case, bundle, hw, inputs, result)
-    if case.batch > 1:
-        wrong += _batched(case, hw, made, bundle)
+    if together is not None:
+        wrong += _batched(case, hw, bundle, together)
     if case.canonical and hw.name == case.machines[0]:
         wrong += canonical.differences(case, inputs)
-    return "; ".join(wrong[:3]) or None
+    return wrong
 
 
 _kept: dict[tuple[bytes, str, bool], Prepared] = {}
@@ -320,10 +329,8 @@ def _other_runs(
     return wrong
 
 
-def _batched(case: NetworkCase, hw: HwSpec, made: Compilation, bundle: Bundle) -> list[str]:
+def _batched(case: NetworkCase, hw: HwSpec, bundle: Bundle, together: Bundle) -> list[str]:
     """Several images together: the bits of as many runs one by one, also where one is missing."""
-    options = replace(_options(case), batch=case.batch, cascades="auto")
-    together = pipeline.compile_prepared(made.prepared, hw, options).bundle
     if case.file:
         together = _through_a_file(together)
     images = case.images(2 * case.batch - 1)

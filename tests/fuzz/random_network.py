@@ -11,6 +11,21 @@ from tests.fuzz.pointwise import activate
 from tests.fuzz.sketch import MOST_ELEMENTS, Sketch, Value
 
 Steps = Mapping[Callable[[Sketch, Value], Value], float]
+
+
+def repeated(s: Sketch, x: Value) -> Value:
+    """The same few operators over and over, each reading the last: what goes one further with every
+    round of a pass shows.
+    """
+    cheap = (activate, activate, moves.turn, moves.view, moves.pad, moves.split, joins.residual)
+    motif = [s.pick(cheap) for _ in range(s.number(1, 3))]
+    for step in motif * s.number(4, 10):
+        made = step(s, x)
+        if made.elements <= MOST_ELEMENTS and len(made.shape) == 4:
+            x = made
+    return x
+
+
 STEPS: Steps = {
     layers.conv: 9.0,
     layers.conv_transpose: 1.0,
@@ -35,6 +50,7 @@ STEPS: Steps = {
     moves.view: 0.5,
     moves.depth_space: 0.3,
     moves.expand: 0.3,
+    repeated: 0.4,
 }
 OPSETS = (13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21)
 STALE_SHARE = 0.01

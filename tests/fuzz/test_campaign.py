@@ -6,9 +6,12 @@ import os
 
 import pytest
 
+from opu_fuse.errors import ProgramError
+from tests.fuzz import judge_network, networks
 from tests.fuzz.campaign import Plan, run, table
 from tests.fuzz.cases import Outcome
 from tests.fuzz.kinds import HOMES, kind
+from tests.fuzz.machines import machine
 from tests.fuzz.pipelines import Pipelines
 
 MINUTES = float(os.environ.get("OPU_FUSE_FUZZ_MINUTES", "60"))
@@ -60,3 +63,14 @@ def test_rtl_runs_networks_as_the_functional_engine_does(tmp_path):
 def test_an_hour_finds_nothing(seed, tmp_path):
     kinds, jobs = [kind(name) for name in HOMES], os.cpu_count() or 1
     finds_of(kinds=kinds, minutes=MINUTES, jobs=jobs, folder=tmp_path, seed=seed)
+
+
+def test_what_compiles_is_not_refused_later(monkeypatch):
+    """A file that is called damaged right behind the compiler is a find."""
+
+    def damaged(*_):
+        raise ProgramError("network", "a has 6 values, ONNX Runtime makes 9", "compile it again")
+
+    case, hw = networks.KIND.draw(1), machine("opu-tiny")
+    monkeypatch.setattr(judge_network, "_check_disagrees", damaged)
+    assert "a has 6 values" in (judge_network.judge(case, hw) or "")

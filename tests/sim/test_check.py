@@ -19,6 +19,7 @@ from opu_fuse.sim.bounds import (
     allowed_of_outputs,
 )
 from opu_fuse.sim.compare import check
+from opu_fuse.sim.places import places
 from opu_fuse.sim.ports import noise
 
 HW = opu_fuse.load_hw("opu-1024")
@@ -242,3 +243,22 @@ def test_an_output_may_be_off_by_what_its_hidden_rounding_may_be():
     assert check(program.bundle, inputs, result).first is None
     (reference,) = session(model).run(None, inputs)
     assert np.any(result.outputs["y"] != reference), "nothing was allowed"
+
+
+def test_a_value_is_not_taken_for_the_padded_one_that_is_read_in_its_place():
+    """It is rounded twice, so its own pair stays; the pool takes the Pad."""
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,3,6,6] x) => (float[1,3,3,3] y)
+        <float s = {{0.03}}, float t = {{0.02}}, int8 z = {{-3}},
+         int64[8] p = {{0, 0, 1, 0, 0, 0, 0, 1}}> {{
+           a = QuantizeLinear(x, s, z)  b = DequantizeLinear(a, s, z)  c = Relu(b)
+           d = QuantizeLinear(c, s, z)  e = DequantizeLinear(d, s, z)
+           f = QuantizeLinear(e, t, z)  g = DequantizeLinear(f, t, z)
+           h = Pad(g, p)  i = QuantizeLinear(h, t, z)  j = DequantizeLinear(i, t, z)
+           k = AveragePool<kernel_shape=[2,2], strides=[2,2]>(j)
+           l = QuantizeLinear(k, t, z)  y = DequantizeLinear(l, t, z) }}"""
+    )
+    program = opu_fuse.compile(model, opu_fuse.load_hw("opu-tiny"))
+    assert "i" not in {place.qdq_name for place in places(program.bundle)}
+    inputs = noise(program.bundle)
+    assert check(program.bundle, inputs, program.run(inputs, capture=True)).passed
