@@ -31,14 +31,11 @@ class Fitted:
 
 def needed_copies(dfg: Dfg, partition: Partition, hw: HwSpec) -> dict[tuple[int, int], str]:
     """(concatenation, position of an operand): why the machine needs a copy there."""
-    if "max_pool" not in hw.dataflow.operators:  # what copies
-        return {}
-    joined = layouts(dfg, members(partition))
-    return misplaced(dfg, hw, joined) if joined else {}
+    return misplaced(dfg, hw, layouts(dfg, members(partition)))
 
 
 def tile_with_copies(
-    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int = 1
+    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int
 ) -> Fitted | tuple[Misfit, ...]:
     """`tile`, behind the copies that a legal partition needs. Misfits name nodes of `dfg`."""
     wanted = needed_copies(dfg, partition, hw)

@@ -110,7 +110,7 @@ a search, also over repeated partitions.
 
 
 def tile(
-    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int = 1
+    dfg: Dfg, partition: Partition, hw: HwSpec, cache: TileCache, images: int
 ) -> Tiling | tuple[Misfit, ...]:
     """Lower every group and choose its tile; the groups that do not fit are returned as a value.
     images: of a batch.

@@ -10,10 +10,13 @@ import pytest
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.copies import insert_copies
+from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.explain import explain
 from opu_fuse.fuse.strategies import STRATEGIES
 from opu_fuse.fuse.to_json import partition_to_json
 from opu_fuse.pipeline import Options, compile_model, fuse_and_tile, partition_model
+from opu_fuse.schedule.copies import _of_the_graph, needed_copies
+from opu_fuse.schedule.tiling import Misfit
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
 from tests.dfg import canonical
@@ -106,6 +109,34 @@ def test_compiling_adds_each_copy_as_a_group_and_leaves_the_others_as_they_are(s
         assert after.pop((value, copy)) == after.pop((copy, "left")) == reason
         del before[value, "left"]
     assert after == before
+
+
+def test_without_a_module_that_copies_the_concatenation_says_what_would_help():
+    hw = machine("opu-classic")
+    operators = {op: m for op, m in hw.dataflow.operators.items() if op != "max_pool"}
+    flow = dataclasses.replace(hw.dataflow, operators=operators)
+    done = compile_model(two_places(), dataclasses.replace(hw, name="none", dataflow=flow))
+    assert not done.partition.copies
+    (host,) = done.partition.host
+    assert "a must be copied for it, and no module can" in host.reason
+    assert "set `dataflow.operators.max_pool` to [pool]" in host.reason
+
+
+def test_what_does_not_fit_is_named_in_the_users_graph():
+    """A copy stands for the concatenation that needs it."""
+    dfg, found = partition_model(two_places(), hw := machine("opu-classic"), "matched")
+    added = insert_copies(dfg, needed_copies(dfg, found, hw))
+    error = DoesNotFit("somewhere", "it is too large", "make it smaller")
+
+    def named(node):
+        misfits = _of_the_graph(dfg, found, Misfit(nodes=(node,), error=error), added)
+        assert all(misfit.error is error for misfit in misfits)
+        return [misfit.nodes for misfit in misfits]
+
+    for node in dfg.calls:
+        assert named(added.moved[node.index]) == [(node.index,)]
+    left, last = (n.index for n in dfg.calls if n.name in {"left", "cl"})
+    assert [named(copy) for copy in added.copies] == [[(left,), (left, last)]] * 2
 
 
 @pytest.mark.parametrize("strategy", LEGAL)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import onnx
 import pytest
 
-from opu_fuse.errors import InternalError, UserError
+from opu_fuse.errors import DoesNotFit, InternalError, UserError
 from opu_fuse.hw.encoding import encode
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
@@ -13,6 +13,7 @@ from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule import plan
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.plan import HostWork
+from opu_fuse.schedule.tensors import require_countable
 from opu_fuse.zoo.builder import Net
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
@@ -39,6 +40,21 @@ def test_where_only_the_places_of_channels_change_the_machine_is_not_started():
     found = compile_model(onnx.parser.parse_model(text), load_hw("opu-1024"))
     assert found.partition.groups
     assert [type(segment) for segment in found.plan.segments] == [HostWork]
+
+
+def test_blocks_may_lie_as_far_apart_as_an_instruction_can_say():
+    found = compiled()
+    node, use = next(iter(found.plan.uses.items()))
+
+    def require(words):
+        layout = replace(use.place.layout, rows=words, cols=1)
+        place = replace(use.place, layout=layout)
+        require_countable(found.dfg, {node: replace(use, place=place)})
+
+    most = (1 << 22) - 1
+    require(most)
+    with pytest.raises(DoesNotFit, match=f"has {most + 1} words, instructions count {most}"):
+        require(most + 1)
 
 
 def without_tokens(plain, *_):
