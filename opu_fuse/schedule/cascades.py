@@ -16,6 +16,8 @@ from opu_fuse.schedule.tensors import tensor_uses
 from opu_fuse.schedule.tiling import PlannedLayer, Tiling, Together, Weighed, with_tile
 from opu_fuse.schedule.units import PlannedUnit, planned_units
 
+_MANY_TURNS = 512
+"""Of strips that are no narrower for it: each is some instructions of every group."""
 _ROW_PITCH = REGISTER[Engine.POST, "keep_row_pitch"]
 
 
@@ -60,13 +62,19 @@ def _longest(
 def _first_fit(
     units: Sequence[PlannedUnit], strips: Strips, homes: Mapping[int, int]
 ) -> Cascade | None:
-    """The one of the narrowest strips, whose rings turn over most often."""
+    """The one of the narrowest strips, whose rings turn over most often; of a map of very many rows
+    that of the first that are few enough, or the widest.
+    """
+    best: Cascade | None = None
     for rows, parts in reversed(STRIPS):
         sized = strips.size([unit.works[0] for unit in units], rows, parts)
         found = sized if isinstance(sized, str) else in_turns(sized, homes, strips.hw)
-        if not isinstance(found, str):
-            return found
-    return None
+        if isinstance(found, str):
+            continue
+        best = found
+        if units[-1].works[0].shape.out_rows <= found.works[-1].tile.rows * _MANY_TURNS:
+            break
+    return best
 
 
 def _chains(units: Sequence[PlannedUnit]) -> Iterator[list[PlannedUnit]]:

@@ -188,6 +188,18 @@ def test_what_cannot_be_computed_together(build, hw, expected, rng):
     assert_exact(found, hw, rng, ORDERS[:2])
 
 
+@pytest.mark.parametrize(("rows", "strips"), [(16, 1), (17, 2), (33, 4), (200, 8)])
+def test_a_map_of_very_many_rows_has_wider_strips(rows, strips, monkeypatch):
+    """A row at a time would be some instructions a group for every one of them."""
+    monkeypatch.setattr(cascades, "_MANY_TURNS", 16)
+    net = Net("column", seed=3)
+    x = net.input("x", (1, 8, rows + 2, 3))
+    x = net.conv(net.conv(x, "first", out=8, kernel=(2, 1)), "last", out=8, kernel=(2, 1))
+    found = compile_model(net.finish(x), LIGHT, TOGETHER)
+    (together,) = found.plan.cascades
+    assert [work.tile.rows for work in together.cascade.works][-1] == strips
+
+
 def test_rows_that_are_too_far_apart_for_the_register_do_not_turn(monkeypatch):
     net = Net("pitch", seed=3)
     model = net.finish(two(net, net.input("x", (1, 16, 40, 30))))
