@@ -114,7 +114,7 @@ class _Graph:
         if not off:
             return own
         why = own.why or next(found.why for found in hidden.values() if found.steps)
-        if step is None or off == np.inf:
+        if step is None or not (off < np.inf and step.min() > 0):
             return Allowed(steps=_ANY, why=why)
         apart = off / float(step.min())
         # What is computed may lie in the middle: 0.5 and 1.5 are one step apart, and round to 0
@@ -134,7 +134,10 @@ class _Graph:
                 if scale is None:
                     return np.inf
                 total += steps * float(scale.max())
-        return total * float(np.prod([self._gain(n) for n in between]))
+        if not total:  # whatever a scale that is no number would make of it
+            return 0.0
+        gain = float(np.prod([self._gain(n) for n in between]))
+        return total * gain if np.isfinite(gain) else np.inf
 
     def _gain(self, node: onnx.NodeProto) -> float:
         """By how much an operator enlarges a difference of one in what it reads, at most."""

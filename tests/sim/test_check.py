@@ -205,6 +205,25 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
     assert (found.steps, found.why) == (int(bool(why)), why)
 
 
+@pytest.mark.parametrize(("hidden", "steps"), [("0.25", 1), ("0.3", 255)])
+def test_scales_that_are_no_numbers_allow_what_may_differ_and_nothing_else(hidden, steps):
+    """A damaged model: a weight has such a scale; what is read is exact, or a step off."""
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,2,4,4] x) => (int8[1,2,4,4] t)
+        <float s = {{0.25}}, float u = {{{hidden}}}, float none, int8 z = {{0}},
+         int8[2,2,1,1] wq = {{1,2,3,4}}> {{
+           v = DequantizeLinear(wq, none, z)
+           i = QuantizeLinear(x, s, z)  d = DequantizeLinear(i, s, z)  r = Relu(d)
+           q = QuantizeLinear(r, u, z)  e = DequantizeLinear(q, u, z)
+           f = Conv(e, v)  t = QuantizeLinear(f, s, z) }}"""
+    )
+    (declared,) = (v for v in model.graph.value_info if v.name == "none")
+    model.graph.value_info.remove(declared)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(np.nan), "none"))
+    allowed = allowed_differences(model, {"i": (1, 2, 4, 4), "q": (1, 2, 4, 4)}, {"i"})
+    assert allowed["t"].steps == steps
+
+
 @pytest.mark.parametrize(("op", "steps"), [("Relu(e)", 1), ("Add(e, d)", 2)])
 def test_a_hidden_step_may_become_two_where_sums_lie_between_steps(op, steps):
     """0.5 and 1.5 are one apart and round to 0 and 2; what only moves stays one apart."""
