@@ -14,6 +14,7 @@ LAYERS = [
 
 KEEPING = "tests/schedule/test_keeping.py::"
 CASCADES = "tests/schedule/test_cascades.py::"
+REGRESSIONS = "tests/regressions/test_regressions.py::"
 COMPANIONS = "tests/schedule/test_companions.py::"
 NETWORKS = [
     "tests/networks/test_transposed.py",
@@ -111,12 +112,14 @@ CONCERN = {
     "opu_fuse/schedule/tiling.py": [
         "tests/schedule/test_lower.py",
         "tests/networks/test_lanes.py",
+        "tests/schedule/test_tiling.py",
         "tests/schedule/test_structure.py::test_repeated_groups_are_looked_at_once",
         "tests/schedule/test_pre_chain.py",
         COMPANIONS + "test_a_pool_on_its_own_is_hidden_behind_a_convolution",
         "tests/fuse/test_copies.py",
-        *NETWORKS,
-        "tests/regressions",
+        "tests/networks/test_transposed.py",
+        KEEPING + "test_rows_of_a_map_in_several_tiles_are_loaded_once_the_first_tile_s_first",
+        REGRESSIONS + "test_a_case_found_by_fuzzing_is_right_in_every_tensor",
     ],
     "opu_fuse/schedule/explain.py": ["tests/cli/test_explain.py"],
     "opu_fuse/schedule/text.py": ["tests/cli/test_print_after.py"],

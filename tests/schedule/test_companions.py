@@ -22,10 +22,10 @@ from tests.exact import assert_exact
 from tests.fuse.reading import machine
 
 
-def branches(channels):
+def branches(channels, size=30):
     """A convolution of several tiles and a pool, both on the result of the first convolution."""
     net = Net("branches", seed=3)
-    x = net.conv(net.input("x", (1, channels, 30, 30)), "stem", out=channels, kernel=3, pads=1)
+    x = net.conv(net.input("x", (1, channels, size, size)), "stem", out=channels, kernel=3, pads=1)
     wide = net.conv(x, "wide", out=2 * channels, kernel=3, pads=1)
     pooled = net.max_pool(x, "pool", kernel=3, stride=1, pads=1)
     narrow = net.conv(pooled, "narrow", out=channels, kernel=1)
@@ -60,6 +60,13 @@ def test_together_they_give_the_bits_that_they_give_alone(name, rng):
     assert found.plan.beside
     for result in assert_exact(found, hw, rng, (None, 1, 2, 3)):
         assert not result.masks
+
+
+def test_nothing_comes_between_the_tiles_of_a_group_that_has_one():
+    found = compile_model(branches(32, 4), load_hw("opu-1024"))
+    names = {parts[0].layer.name: parts[0].pieces for parts in found.plan.layers.values()}
+    assert names["wide"] == 1
+    assert not found.plan.beside
 
 
 def test_a_chain_has_no_companions():

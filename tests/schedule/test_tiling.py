@@ -2,14 +2,21 @@
 what would help.
 """
 
+import onnx
 import pytest
 
 from opu_fuse.cost.chunks import output_ranges
 from opu_fuse.cost.tiles import ceil_div, weight_chunks
 from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.dfg.build import build_dfg
 from opu_fuse.errors import DoesNotFit
+from opu_fuse.frontend.prepare import prepare
+from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.load import load_hw
 from opu_fuse.layout.shape import Window
+from opu_fuse.pipeline import compile_model
+from opu_fuse.schedule import tiling
+from opu_fuse.zoo.builder import Net
 from tests.schedule.single_layer import make_shape
 
 LAYERS = {
@@ -86,3 +93,59 @@ def test_a_window_larger_than_any_tile_says_what_would_help():
         DoesNotFit, match=r"big: its smallest tile needs \d+ words of the \w+ buffer.*raise buffers"
     ):
         choose_tile("big", shape, hw)
+
+
+def text(body):
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> g {body}')
+
+
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_groups_without_a_tile_are_named_without_the_views_behind_them():
+    model = text("""(float[1,4,40,40] x) => (float[1,4,11,11] y, float[1,484] z)
+        <float[4,4,1,1] w = {0.5, 0.25, 0.5, 1.0, 0.5, 0.25, 0.5, 1.0, 0.5, 0.25, 0.5, 1.0,
+         0.5, 0.25, 0.5, 1.0}>
+        { a = Conv(x, w)  y = MaxPool<kernel_shape=[30,30]>(a)
+          b = MaxPool<kernel_shape=[30,30]>(x)  z = Flatten(b) }""")
+    hw = load_hw("opu-tiny")
+    dfg = build_dfg(prepare(model).canonical)
+    found = partition(dfg, hw)
+    computing = [
+        tuple(m.node for m in group.matches if not dfg[m.node].is_virtual) for group in found.groups
+    ]
+    assert {len(nodes) for nodes in computing} == {1, 2}
+    assert any(dfg[group.matches[-1].node].is_virtual for group in found.groups)
+    for misfits in (
+        tiling.tile(dfg, found, hw, {}, 1),
+        tiling.misfits_by_structure(dfg, found, hw, {}),
+    ):
+        assert isinstance(misfits, tuple)
+        assert [misfit.nodes for misfit in misfits] == computing
+        assert all("its smallest tile needs" in str(misfit.error) for misfit in misfits)
+
+
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_where_nothing_computes_nothing_has_to_fit():
+    model = text("""(float[1,4,6,6] x) => (float[1,2,6,6] y, float[1,2,6,6] z)
+        <int64[2] parts = {2,2}>
+        { a, b = Split<axis=1>(x, parts)  y = Softmax(a)  z = Softmax(b) }""")
+    dfg, hw = build_dfg(prepare(model).canonical), load_hw("opu-1024")
+    found = partition(dfg, hw)
+    assert found.groups
+    assert tiling.misfits_by_structure(dfg, found, hw, {}) == ()
+
+
+def test_equal_layers_share_one_search(monkeypatch):
+    searched = []
+    search = tiling.choose_tile
+
+    def choose(name, shape, hw, *, beside=False):
+        searched.append((shape, beside))
+        return search(name, shape, hw, beside=beside)
+
+    monkeypatch.setattr(tiling, "choose_tile", choose)
+    net = Net("equal", seed=3)
+    x = net.input("x", (1, 8, 6, 6))
+    for i in range(5):
+        x = net.conv(x, f"conv{i}", out=8, kernel=3, pads=1)
+    compile_model(net.finish(x), load_hw("opu-tiny"))
+    assert len(searched) == len(set(searched))
