@@ -149,6 +149,15 @@ def test_words_that_follow_each_other_are_stored_in_one_run():
     assert len(stores) == 8
 
 
+def test_what_all_tiles_need_is_brought_once():
+    hw = load_hw("opu-1024")
+    shape = make_shape(hw, channels=64, out_channels=64, rows=20, cols=20, kernel=(1, 1))
+    program = emit_program(hw, shape, (R,))
+    assert sum(x.engine is Engine.STORE for x in program) > 1
+    for opcode in ("weight", "param"):
+        assert sum((x.engine, x.opcode) == (Engine.LOAD, opcode) for x in program) == 1
+
+
 @pytest.mark.parametrize("round_", range(25))
 def test_random_layers(round_, rng):
     hw = load_hw("opu-tiny")
