@@ -65,11 +65,12 @@ class _Builder:
         self.lowered: dict[ir.Node, Lowered] = {}
         self.composites = composites(model.graph)
         taken = {node for whole in self.composites.values() for node in whole.nodes}
-        ports = {"taken": taken, "floating": not self.quantised}
-        entries = [entry(v, **ports) for v in self.graph.inputs]
+        floating = not self.quantised
+        entries = [entry(v, taken, floating=floating) for v in self.graph.inputs]
         self.entries = {border.value: border for border in entries if border}
+        taken |= {node for border in self.entries.values() for node in border.nodes}
         self.inside = [b.value if b else v for v, b in zip(self.graph.inputs, entries, strict=True)]
-        self.exits = tuple(leaving(v, **ports) for v in self.graph.outputs)
+        self.exits = tuple(leaving(v, taken, floating=floating) for v in self.graph.outputs)
 
     def build(self) -> Dfg:
         ends = [b.value if b else v for v, b in zip(self.graph.outputs, self.exits, strict=True)]

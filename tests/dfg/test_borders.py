@@ -207,6 +207,23 @@ def test_what_others_read_is_turned_by_the_host(name: str):
     assert check(made.bundle, inputs, run(made.bundle, HW, inputs, capture=True)).passed
 
 
+def test_what_only_moves_belongs_to_one_of_two_ports():
+    """The input's port takes both operators; the output's only rounds."""
+    made = compile_model(
+        model(
+            "(float[1,7,2,2] x) => (int8[1,2,1,14] y) "
+            f"{{ a = Reshape (x, sizes) b = {LAST} (a) y = QuantizeLinear (b, s, z) }}",
+            sizes=np.array((1, 14, 2, 1)),
+            s=np.array(2.0**-6, np.float32),
+            z=np.array(0, np.int8),
+        ),
+        HW,
+    )
+    x = np.arange(-14, 14, dtype=np.float32).reshape(1, 7, 2, 2) / 16
+    expected = (x.reshape(1, 14, 2, 1).transpose(0, 2, 3, 1) * 64).astype(np.int8)
+    assert np.array_equal(run(made.bundle, HW, {"x": x}).outputs["y"], expected)
+
+
 def test_a_result_that_is_rounded_otherwise_behind_the_border_keeps_its_rounding():
     end = f"u = {LAST} (r) y = QuantizeLinear (u, coarse, z)"
     text = INTEGERS.format("int8", BORDERS["as reals"][0], end)

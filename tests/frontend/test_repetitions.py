@@ -68,3 +68,10 @@ def test_a_vector_moves_behind_however_many_operators(onnx_text: Text, canonical
         s=np.float32(0.75),
     )
     assert [node.op_type for node in canonical(model).graph] == ["Mul"] * 20 + ["Erf", "Reshape"]
+
+
+def test_a_vector_that_is_turned_again_and_again_stays(onnx_text: Text, canonical: Canonical):
+    turned = "a{i} = Transpose <perm = [0, 1, 3, 2]> (v{i}) v{o} = Relu (a{i})"
+    nodes = " ".join(turned.format(i=i, o=i + 1) for i in range(20))
+    model = onnx_text(f"g (float[1,1,1,33] v0) => (float[1,1,1,33] v20) {{ {nodes} }}")
+    assert {node.op_type for node in canonical(model).graph} == {"Relu"}

@@ -49,6 +49,8 @@ def run(model: ir.Model) -> bool:
                 changed |= _merge(turn)  # Case 1
                 turn = _before_pad(model.graph, turn)  # Case 3
                 changed |= turn is not None
+        elif _moved(node.outputs[0]) is not None:
+            changed |= _skip(node)  # Case 1
         else:
             changed |= _before(model.graph, node)  # Case 2
     return changed
@@ -77,16 +79,31 @@ def _moves(shape: Sequence[int], order: Order) -> bool:
 
 
 def _merge(node: ir.Node) -> bool:
-    first, second = _turned(node.inputs[0]), _order(node)
+    first, second = _turned(node.inputs[0]) or _moved(node.inputs[0]), _any_order(node)
     if first is None or second is None:
         return False
     source, order = first
     between = node.inputs[0]
     rewrite(node, "Transpose", [source], {"perm": [order[axis] for axis in second]})
-    assert between is not None
-    if not between.uses() and not between.is_graph_output():  # or it counts as a reader
-        detach(between.producer())  # type: ignore[arg-type]  # a Transpose, as was seen
+    _drop_unread(between)
     return True
+
+
+def _skip(node: ir.Node) -> bool:
+    """A Reshape that moves an axis reads what was moved before it."""
+    first, between = _moved(node.inputs[0]), node.inputs[0]
+    if first is None:
+        return False
+    node.replace_input_with(0, first[0])
+    _drop_unread(between)
+    return True
+
+
+def _drop_unread(value: ir.Value | None) -> None:
+    """Or it counts as a reader of what it is made from."""
+    node = None if value is None else value.producer()
+    if value is not None and node is not None and not value.uses() and not value.is_graph_output():
+        detach(node)
 
 
 def _turned(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
