@@ -18,7 +18,7 @@ class Placement:
 
     offset: int
     layout: Layout
-    skips: tuple[int, int] = (0, 0)
+    skips: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -233,7 +233,7 @@ def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Colle
     """
     base = follow_views(dfg, node)
     made_by = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
-    return base != node and base in stored and made_by not in on_host
+    return base in stored and made_by not in on_host
 
 
 def not_here(dfg: Dfg, partition: Partition, node: int, error: DoesNotFit) -> tuple[Misfit, ...]:

@@ -121,6 +121,7 @@ CONCERN = {
         KEEPING + "test_rows_of_a_map_in_several_tiles_are_loaded_once_the_first_tile_s_first",
         REGRESSIONS + "test_a_case_found_by_fuzzing_is_right_in_every_tensor",
     ],
+    "opu_fuse/schedule/job.py": ["tests/schedule/test_plan.py"],
     "opu_fuse/schedule/explain.py": ["tests/cli/test_explain.py"],
     "opu_fuse/schedule/text.py": ["tests/cli/test_print_after.py"],
     "opu_fuse/schedule/cascade_text.py": ["tests/cli/test_explain.py"],

@@ -231,9 +231,10 @@ def run_layer(
     job = Job(
         planned=planned,
         work=_work(hw, layer, tile, source, target),
-        source=Placement(offset=offsets["x"], layout=source),
-        residuals=(Placement(offset=offsets["res"], layout=res_layout),) * len(shape.sides),
-        output=Placement(offset=offsets["y"], layout=target),
+        source=Placement(offset=offsets["x"], layout=source, skips=(0, 0)),
+        residuals=(Placement(offset=offsets["res"], layout=res_layout, skips=(0, 0)),)
+        * len(shape.sides),
+        output=Placement(offset=offsets["y"], layout=target, skips=(0, 0)),
     )
     program = _program(hw, job)
     Machine(hw, image).run(program)
@@ -265,9 +266,9 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
     job = Job(
         planned=planned,
         work=_work(hw, layer, tile, layout, layout),
-        source=Placement(offset=0, layout=layout),
-        residuals=(Placement(offset=step, layout=layout),) * len(shape.sides),
-        output=Placement(offset=2 * step, layout=layout),
+        source=Placement(offset=0, layout=layout, skips=(0, 0)),
+        residuals=(Placement(offset=step, layout=layout, skips=(0, 0)),) * len(shape.sides),
+        output=Placement(offset=2 * step, layout=layout, skips=(0, 0)),
     )
     return _program(hw, job)
 

@@ -1,6 +1,7 @@
 """What a plan promises of its programs, besides their bits."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import onnx
 import pytest
@@ -12,6 +13,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule import plan
 from opu_fuse.schedule.dependencies import synchronise
+from opu_fuse.schedule.job import Job
 from opu_fuse.schedule.plan import HostWork
 from opu_fuse.schedule.tensors import require_countable
 from opu_fuse.zoo.builder import Net
@@ -87,3 +89,9 @@ def test_no_program_is_given_away_without_its_proofs(name, damaged, proof, monke
     monkeypatch.setattr(plan, name, damaged)
     with pytest.raises(InternalError, match=proof):
         compiled()
+
+
+def test_a_map_that_is_on_chip_only_is_not_loaded():
+    job = SimpleNamespace(source=None, layer=SimpleNamespace(name="conv1"))
+    with pytest.raises(InternalError, match="conv1 loads a map that is on chip only"):
+        Job.loaded.fget(job)

@@ -2,9 +2,11 @@
 what would help.
 """
 
+import numpy as np
 import onnx
 import pytest
 
+from opu_fuse.bundle.program import HostSegment
 from opu_fuse.cost.chunks import output_ranges
 from opu_fuse.cost.tiles import ceil_div, weight_chunks
 from opu_fuse.cost.tiling import choose_tile
@@ -16,6 +18,9 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.layout.shape import Window
 from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule import tiling
+from opu_fuse.sim.compare import check
+from opu_fuse.sim.engine import run
+from opu_fuse.sim.ports import noise
 from opu_fuse.zoo.builder import Net
 from tests.schedule.single_layer import make_shape
 
@@ -149,3 +154,27 @@ def test_equal_layers_share_one_search(monkeypatch):
         x = net.conv(x, f"conv{i}", out=8, kernel=3, pads=1)
     compile_model(net.finish(x), load_hw("opu-tiny"))
     assert len(searched) == len(set(searched))
+
+
+VIEWS = """<ir_version: 10, opset_import: ["" : 17]>
+g (float[1,4,6,6] x, float[1,4,2,2] k) => (float[1,8,6,6] y, float[1,72] part, float[1,8,6,6] v,
+                                           float[1,288] whole, float[1,16] given) {
+  a, b = Split <axis = 1> (x)  y = Conv (a, w)  v = Conv (b, w)
+  [of_part] r = Reshape (a, r_shape)  part = Softmax (r)
+  [of_map] q = Reshape (y, q_shape)  whole = Softmax (q)
+  [of_input] o = Reshape (k, o_shape)  given = Softmax (o) }"""
+
+
+def test_the_host_makes_those_views_whose_bytes_do_not_lie_in_memory():
+    """Of what it makes itself, and of what no group reads or writes."""
+    model = onnx.parser.parse_model(VIEWS)
+    data = {"w": np.random.default_rng(1).normal(size=(8, 2, 1, 1)).astype(np.float32)}
+    data |= {f"{name}_shape": np.array((1, n)) for name, n in (("r", 72), ("q", 288), ("o", 16))}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in data.items())
+    bundle = compile_model(model, load_hw("opu-tiny")).bundle
+    made = {name for s in bundle.segments if isinstance(s, HostSegment) for name, *_ in s.ops}
+    assert {"of_part", "of_input"} <= made
+    assert "of_map" not in made
+    inputs = noise(bundle)
+    result = run(bundle, load_hw("opu-tiny"), inputs, capture=True)
+    assert check(bundle, inputs, result).passed
