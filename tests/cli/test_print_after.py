@@ -1,13 +1,16 @@
 """`compile --print-after`: what each stage makes, as text."""
 
+import re
+
 import onnx
 import pytest
 
 from opu_fuse.errors import UserError
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import STAGES, Options, compile_prepared
+from opu_fuse.pipeline import STAGES, Options, compile_model, compile_prepared
 from opu_fuse.texts import TEXTS
+from opu_fuse.zoo.builder import Net
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 net (float[1,4,8,8] image) => (float[1,4,4,4] y) <float[4,4,3,3] w = {WEIGHTS}> {
@@ -38,6 +41,27 @@ def test_a_stage_as_text(golden, stage):
     first, second = told
     assert first == second
     golden("text.txt", first)
+
+
+def test_text_tells_what_runs_beside_others_and_what_stays_on_chip():
+    net = Net("beside", seed=3)
+    x = net.conv(net.input("x", (1, 16, 40, 30)), "stem", out=16, kernel=3, pads=1)
+    wide = net.conv(x, "wide", out=64, kernel=3, pads=1)
+    pool = net.max_pool(x, "pool", kernel=3, stride=1, pads=1)
+    y = net.conv(net.concat([wide, pool], "joined"), "last", out=8, kernel=1)
+    told: list[str] = []
+    options = Options(print_after=("partition", "plan"))
+    model = net.finish(net.conv(y, "end", out=8, kernel=1))
+    compile_model(model, load_hw("opu-light"), options, write=told.append)
+    groups = dict(re.findall(r"^group (\d+): (\w+) ", told[0], re.MULTILINE))
+    ((inner, outer),) = re.findall(
+        r"^tiles of group (\d+): .*, between the tiles of group (\d+)$", told[0], re.MULTILINE
+    )
+    assert (groups[inner], groups[outer]) == ("pool", "wide")
+    assert re.findall(r"^ *writes (\w+) .*, kept on chip$", told[1], re.MULTILINE) == [
+        "stem",
+        "last",
+    ]
 
 
 def test_all_stages_in_their_order(opu_fuse, compiling):

@@ -124,7 +124,10 @@ CONCERN = {
     "opu_fuse/schedule/job.py": ["tests/schedule/test_plan.py"],
     "opu_fuse/schedule/explain.py": ["tests/cli/test_explain.py"],
     "opu_fuse/schedule/text.py": ["tests/cli/test_print_after.py"],
-    "opu_fuse/schedule/cascade_text.py": ["tests/cli/test_explain.py"],
+    "opu_fuse/schedule/cascade_text.py": [
+        "tests/cli/test_explain.py",
+        CASCADES + "test_each_cascade_is_told_with_its_own_figures",
+    ],
     "opu_fuse/schedule/": ["tests/networks/test_lanes.py", *NETWORKS],
 }
 """The first row that a file's path begins with."""

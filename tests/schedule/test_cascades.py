@@ -19,6 +19,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.layout.shape import Shape, Window
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import cascades
+from opu_fuse.schedule.cascade_text import cascade_lines
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.proofs import prove_no_race
 from opu_fuse.sim.cycle import run_cycle
@@ -117,6 +118,20 @@ def test_where_memory_is_slow_they_are_chosen_and_predicted():
     assert now < 0.7 * before, f"{before} cycles alone, {now} together"
     predicted = sum(group.cycles for group in found.bundle.groups)
     assert abs(predicted / now - 1) < 0.03
+
+
+def test_each_cascade_is_told_with_its_own_figures():
+    found, _ = compiled(inverted(), slow(TINY, 2), Options())
+    plan = found.plan
+    tried = {weighed.together.groups: weighed for weighed in plan.weighed}
+    lines = list(cascade_lines(plan))
+    assert len(lines) > 1
+    for line, together in zip(lines, plan.cascades, strict=True):
+        own = tried[together.groups]
+        assert line.endswith(
+            f"{own.cycles} cycles and {own.bytes} bytes, "
+            f"one after the other {own.cycles_alone} and {own.bytes_alone}"
+        )
 
 
 def test_a_cascade_that_gains_nothing_is_not_taken():
