@@ -104,6 +104,7 @@ CONCERN = {
     ],
     "opu_fuse/schedule/copies.py": ["tests/fuse/test_copies.py", "tests/networks/test_lanes.py"],
     "opu_fuse/schedule/choice.py": [
+        "tests/schedule/test_choice.py",
         CASCADES + "test_where_memory_is_slow_they_are_chosen_and_predicted",
         CASCADES + "test_a_cascade_that_gains_nothing_is_not_taken",
         CASCADES + "test_what_cannot_be_computed_together",

@@ -1,0 +1,108 @@
+"""Which cascades a chain is cut into: the best of all ways, as the closed form prices them."""
+
+from itertools import combinations
+
+import pytest
+
+from opu_fuse.cost.reading import walk
+from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.schedule import cascades, choice
+from opu_fuse.zoo.builder import Net
+from tests.schedule.test_cascades import TINY, inverted, slow
+
+pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
+CYCLES_A_BYTE = 0.05
+"""What a byte is worth, of the cycles that memory takes for it."""
+
+
+def chain_of(model, hw, monkeypatch):
+    """What `weigh` is given for the first chain of a network."""
+    given = []
+    real = cascades.weigh
+
+    def noted(*arguments):
+        given.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(cascades, "weigh", noted)
+    compile_model(model, hw, Options())
+    return given[0]
+
+
+def merits(chain, alone, moved, strips):
+    """(first, end) -> what these layers cost as a cascade in its best strips, or one alone."""
+    dram = strips.hw.dram
+    price = CYCLES_A_BYTE / min(dram.bytes_per_cycle, dram.bus_bytes)
+    works = [unit.works[0] for unit in chain]
+    found = {(i, i + 1): alone[w.output] + price * moved[w.output] for i, w in enumerate(works)}
+    for first, end in combinations(range(len(chain) + 1), 2):
+        kept = all(unit.keep for unit in chain[first : end - 1])
+        if end - first == 1 or kept:
+            continue
+        sized = (strips.size(works[first:end], *strip) for strip in choice.STRIPS)
+        costs = [s.cycles + price * s.dram_bytes for s in sized if not isinstance(s, str)]
+        if costs:
+            found[first, end] = min(costs)
+    return found
+
+
+def cuts(end):
+    """All ways to cut so many layers into stretches."""
+    if not end:
+        yield ()
+    for first in range(end):
+        yield from ((*before, (first, end)) for before in cuts(first))
+
+
+@pytest.mark.parametrize("bytes_per_cycle", [1, 2, 4, 16])
+@pytest.mark.parametrize("size", [(21, 17), (13, 11), (9, 7)])
+def test_of_all_ways_to_cut_a_chain_the_best_is_proposed(bytes_per_cycle, size, monkeypatch):
+    hw = slow(TINY, bytes_per_cycle)
+    units, chain, alone, strips, _ = chain_of(inverted(size=size), hw, monkeypatch)
+    moved = {unit.works[0].output: choice._bytes(unit, b) for b, unit in choice._pairs(units)}
+    found = merits(chain, alone, moved, strips)
+    best = min(
+        sum(found[stretch] for stretch in cut)
+        for cut in cuts(len(chain))
+        if all(stretch in found for stretch in cut)
+    )
+    proposed = [(at, at + len(s.works)) for at, s in choice._proposed(chain, alone, moved, strips)]
+    inside = {layer for first, end in proposed for layer in range(first, end)}
+    single = [(i, i + 1) for i in range(len(chain)) if i not in inside]
+    assert sum(found[stretch] for stretch in (*proposed, *single)) == pytest.approx(best)
+
+
+def test_bytes_that_a_layer_moves_by_itself(monkeypatch):
+    """Maps on chip are neither loaded nor stored."""
+    net = Net("small", seed=3)
+    x = net.input("x", (1, 8, 6, 5))
+    for name in ("first", "second", "third"):
+        x = net.conv(x, name, out=8, kernel=1)
+    units, *_ = chain_of(net.finish(x), TINY, monkeypatch)
+    weights, image = 8 * 8, 6 * 5 * 8
+    assert [choice._bytes(unit, before) for before, unit in choice._pairs(units)] == [
+        image + weights, weights, weights + image,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "taken"), [(-0.1, False), (0.1, True)])
+def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
+    more, taken, monkeypatch
+):
+    """A turn takes 96 bytes of instructions, which the timing leaves out; a quarter of a percent of
+    the cycles near it is what that may be wrong by.
+    """
+    near, rate = 1000.0, 2
+    given = chain_of(inverted(), slow(TINY, rate), monkeypatch)
+    monkeypatch.setattr(choice, "saved", lambda *_: (0.0, near))
+    tried = list(choice.weigh(*given))
+    assert tried
+    for at, found in enumerate(tried):
+        cascade = found.together.cascade
+        outputs = {work.output for work in cascade.works}
+        alone = (u.works[0] for u in given[0] if u.works[0].output in outputs)
+        turns = len(cascade.turns) - sum(len(walk(work)) for work in alone)
+        saved_bytes = found.bytes_alone - found.bytes
+        enough = 0.0025 * near + turns * 96 / rate - CYCLES_A_BYTE * saved_bytes / rate
+        monkeypatch.setattr(choice, "saved", lambda *_, gain=enough + more: (gain, near))
+        assert list(choice.weigh(*given))[at].taken == taken
