@@ -25,7 +25,6 @@ KEEPS_LANES = frozenset({*STAGE_OF_OPERATOR, "pad", "upsample", "batch_norm"})
 ANY_LANES = frozenset({"conv", "dense", "shuffle"})
 """Operators whose channels the array puts into any lanes, unless its windows keep them."""
 
-
 LAYOUT = frozenset({"concat", "split"})
 """Operators that machines do by reading elsewhere."""
 
@@ -60,9 +59,12 @@ def map_lanes(
     other, and splits whose results are read where their operand lies.
     """
     joined = {i for i in joined if reads_as_stored(dfg, i)}
-    found = _mapped(dfg, hw, joined, shifts, {})
+    shifted = {
+        i: ((first, feature_shape(dfg[i].shape)[0]),) for i, first in shifts.items() if first
+    }
+    found = _mapped(dfg, hw, joined, shifts, shifted)
     asked = _asked_for(dfg, hw, found)
-    return _mapped(dfg, hw, joined, shifts, asked) if asked else found
+    return _mapped(dfg, hw, joined, shifts, asked | shifted) if asked else found
 
 
 def joined_starts(
@@ -108,18 +110,14 @@ def _mapped(
     hw: HwSpec,
     joined: Collection[int],
     shifts: Shifts,
-    asked: Mapping[int, Pieces],
+    given: Mapping[int, Pieces],
 ) -> tuple[Lanes, ...]:
-    """Front to back. asked: lanes of values that the array makes, where not plain."""
+    """Front to back. given: lanes of values that the array makes, where not plain."""
     found: list[Lanes] = []
     for node in dfg.nodes:
         lanes = _lanes(dfg, hw, joined, shifts, found, node)
-        pieces = asked.get(node.index)
-        if shifts.get(node.index):
-            pieces = ((shifts[node.index], feature_shape(node.shape)[0]),)
-        if pieces:
-            lanes = replace(lanes, pieces=pieces, span=extent(pieces))
-        found.append(lanes)
+        pieces = given.get(node.index)
+        found.append(replace(lanes, pieces=pieces, span=extent(pieces)) if pieces else lanes)
     return tuple(found)
 
 
@@ -141,8 +139,6 @@ def _asked_for(dfg: Dfg, hw: HwSpec, found: LaneMap) -> dict[int, Pieces]:
 
     made: list[Node] = []
     for node in dfg.nodes:
-        if node.kind is Kind.CONST:
-            continue
         if not _keeps_lanes(dfg, hw, node):
             made.append(node)
             continue
@@ -154,8 +150,8 @@ def _asked_for(dfg: Dfg, hw: HwSpec, found: LaneMap) -> dict[int, Pieces]:
     fixed: dict[int, set[Pieces]] = {}
     for index in {node.index for node in made}.difference(free):
         fixed.setdefault(root(index), set()).add(found[index].pieces)
-    agreed = {of: next(iter(pieces)) for of, pieces in fixed.items() if len(pieces) == 1}
-    return {i: agreed[root(i)] for i in free if not is_plain(agreed.get(root(i), ((0, 0),)))}
+    agreed = {of: one for of, (one, *others) in fixed.items() if not (others or is_plain(one))}
+    return {index: agreed[root(index)] for index in free if root(index) in agreed}
 
 
 def _lanes(

@@ -1,7 +1,5 @@
 """What a group's registers say: its integers are ONNX Runtime's."""
 
-import numpy as np
-import onnx
 import pytest
 
 from opu_fuse.hw.load import load_hw
@@ -9,6 +7,7 @@ from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
+from tests.written import written
 
 HEADER = '<ir_version: 10, opset_import: ["" : 17]> g '
 AVERAGE = """(float[1,4,60,60] x) => (float[1,4,2,1] y)
@@ -36,13 +35,7 @@ CASES = {
 @pytest.mark.filterwarnings("ignore:no calibration data")
 def test_a_group_is_right_in_every_tensor(case, scales):
     text, groups = CASES[case]
-    model = onnx.parser.parse_model(HEADER + text)
-    rng = np.random.default_rng(3)
-    for weight in model.graph.value_info:
-        data = rng.normal(size=[d.dim_value for d in weight.type.tensor_type.shape.dim])
-        tensor = onnx.numpy_helper.from_array(data.astype(np.float32), weight.name)
-        model.graph.initializer.append(tensor)
-    model.graph.ClearField("value_info")
+    model = written(HEADER + text, seed=3)
     hw = load_hw("opu-1024")
     found = compile_model(model, hw, Options(scales=scales)).bundle
     assert (len(found.groups), found.hosts) == (groups, {})

@@ -21,6 +21,7 @@ from opu_fuse.sim.bounds import (
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.places import places
 from opu_fuse.sim.ports import noise
+from tests.written import written
 
 HW = opu_fuse.load_hw("opu-1024")
 HEADER = '<ir_version: 10, opset_import: ["" : 17]>'
@@ -31,13 +32,7 @@ ON_HOST = f"{HEADER} g (float[1,5] x) => (float[1,5] y) {{ y = Softmax(x) }}"
 
 
 def checked(text, change=lambda result: result, **options):
-    model = onnx.parser.parse_model(text)
-    rng = np.random.default_rng(5)
-    for weight in model.graph.value_info:
-        data = rng.normal(size=[d.dim_value for d in weight.type.tensor_type.shape.dim])
-        tensor = onnx.numpy_helper.from_array(data.astype(np.float32), weight.name)
-        model.graph.initializer.append(tensor)
-    model.graph.ClearField("value_info")
+    model = written(text, seed=5)
     program = opu_fuse.compile(model, HW, **options)
     inputs = noise(program.bundle)
     return check(program.bundle, inputs, change(program.run(inputs, capture=True)))

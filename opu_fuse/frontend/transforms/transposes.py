@@ -3,7 +3,8 @@
 Frameworks that keep channels last write an operator that wants them first between two Transposes;
 what the machine could do in one go then stands in pieces.
 
-1. A Transpose that reads another one reads that one's operand, in both orders at once.
+1. A Transpose that reads another one reads that one's operand, in both orders at once. So does a
+   Reshape that only moves the one axis that is not 1.
 2. Element by element, Concat, Split, Slice: where the operands are turned alike (constants, and
    values that turning does not move, are turned the other way), the operator goes before the
    Transpose.
@@ -49,7 +50,7 @@ def run(model: ir.Model) -> bool:
                 changed |= _merge(turn)  # Case 1
                 turn = _before_pad(model.graph, turn)  # Case 3
                 changed |= turn is not None
-        elif _moved(node.outputs[0]) is not None:
+        elif is_standard(node, "Reshape"):
             changed |= _skip(node)  # Case 1
         else:
             changed |= _before(model.graph, node)  # Case 2
@@ -92,7 +93,7 @@ def _merge(node: ir.Node) -> bool:
 def _skip(node: ir.Node) -> bool:
     """A Reshape that moves an axis reads what was moved before it."""
     first, between = _moved(node.inputs[0]), node.inputs[0]
-    if first is None:
+    if first is None or _moved(node.outputs[0]) is None:
         return False
     node.replace_input_with(0, first[0])
     _drop_unread(between)
