@@ -64,7 +64,7 @@ def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
         places = ("weights", "params", "pre", "table", "end")
         yield "constants: " + ", ".join(f"{name} {getattr(planned, name):#x}" for name in places)
     chunk = f", {tile.in_blocks} input blocks by {size_text(*tile.kernel)} of the kernel at a time"
-    size = size_text(tile.rows, tile.cols, tile.blocks)
+    size = size_text(tile.rows, tile.cols, tile.blocks, images=tile.images)
     yield f"tiles: {planned.pieces} of {size}{chunk if layer.shape.array else ''}"
     yield f"post: {' '.join(layer.order) or 'none'}"
 

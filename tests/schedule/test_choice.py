@@ -54,12 +54,8 @@ def cuts(end):
         yield from ((*before, (first, end)) for before in cuts(first))
 
 
-@pytest.mark.parametrize("bytes_per_cycle", [1, 2, 4, 16])
-@pytest.mark.parametrize("size", [(21, 17), (13, 11), (9, 7)])
-def test_of_all_ways_to_cut_a_chain_the_best_is_proposed(bytes_per_cycle, size, monkeypatch):
-    hw = slow(TINY, bytes_per_cycle)
-    units, chain, alone, strips, _ = chain_of(inverted(size=size), hw, monkeypatch)
-    moved = {unit.works[0].output: choice._bytes(unit, b) for b, unit in choice._pairs(units)}
+def assert_best(chain, alone, moved, strips):
+    """That no other way to cut the chain costs less; the stretches proposed."""
     found = merits(chain, alone, moved, strips)
     best = min(
         sum(found[stretch] for stretch in cut)
@@ -70,6 +66,46 @@ def test_of_all_ways_to_cut_a_chain_the_best_is_proposed(bytes_per_cycle, size, 
     inside = {layer for first, end in proposed for layer in range(first, end)}
     single = [(i, i + 1) for i in range(len(chain)) if i not in inside]
     assert sum(found[stretch] for stretch in (*proposed, *single)) == pytest.approx(best)
+    return proposed
+
+
+@pytest.mark.parametrize("bytes_per_cycle", [1, 2, 4, 16])
+@pytest.mark.parametrize("size", [(21, 17), (13, 11), (9, 7)])
+def test_of_all_ways_to_cut_a_chain_the_best_is_proposed(bytes_per_cycle, size, monkeypatch):
+    hw = slow(TINY, bytes_per_cycle)
+    units, chain, alone, strips, _ = chain_of(inverted(size=size), hw, monkeypatch)
+    moved = {unit.works[0].output: choice._bytes(unit, b) for b, unit in choice._pairs(units)}
+    assert_best(chain, alone, moved, strips)
+
+
+def test_a_cascade_may_go_through_maps_that_stay_on_chip_anyway(monkeypatch):
+    """The last maps are small enough for that, the first ones are not."""
+    net = Net("narrowing", seed=3)
+    x = net.conv(net.input("x", (1, 8, 24, 20)), "wide", out=8, kernel=1)
+    for name in ("half", "quarter"):
+        x = net.conv(x, name, out=8, kernel=2, stride=2)
+    x = net.conv(net.conv(x, "small", out=8, kernel=1), "last", out=8, kernel=1)
+    units, chain, alone, strips, _ = chain_of(net.finish(x), slow(TINY, 2), monkeypatch)
+    assert [unit.keep is not None for unit in chain] == [False, False, True, True, False]
+    moved = {unit.works[0].output: choice._bytes(unit, b) for b, unit in choice._pairs(units)}
+    assert assert_best(chain, alone, moved, strips) == [(0, 5)]
+
+
+def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
+    given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    outputs = [work.output for unit in given[0] for work in unit.works]
+    timed = []
+
+    def noted(units, new, _):
+        timed.append(new)
+        return 0.0, 1.0
+
+    monkeypatch.setattr(choice, "saved", noted)
+    tried = [*choice.weigh(*given)]
+    assert len(timed) == len(tried) > 0
+    for new in timed:
+        assert [work.output for unit in new for work in unit.works] == outputs
+        assert sum(unit.cascade is not None for unit in new) == 1
 
 
 def test_bytes_that_a_layer_moves_by_itself(monkeypatch):

@@ -62,6 +62,13 @@ def test_together_they_give_the_bits_that_they_give_alone(name, rng):
         assert not result.masks
 
 
+def test_two_tiles_are_enough_for_something_to_come_between_them():
+    plan = compile_model(branches(4, 10), load_hw("opu-tiny")).plan
+    groups = {parts[0].layer.name: group for group, parts in plan.layers.items()}
+    assert plan.layers[groups["wide"]][0].pieces == 2
+    assert plan.beside == {groups["wide"]: groups["pool"]}
+
+
 def test_nothing_comes_between_the_tiles_of_a_group_that_has_one():
     found = compile_model(branches(32, 4), load_hw("opu-1024"))
     names = {parts[0].layer.name: parts[0].pieces for parts in found.plan.layers.values()}

@@ -23,6 +23,8 @@ from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
 from opu_fuse.zoo.builder import Net
 from tests.schedule.single_layer import make_shape
+from tests.schedule.test_lower import AVERAGE, HEADER
+from tests.written import written
 
 LAYERS = {
     "stem_7x7_of_224": {
@@ -137,6 +139,29 @@ def test_where_nothing_computes_nothing_has_to_fit():
     found = partition(dfg, hw)
     assert found.groups
     assert tiling.misfits_by_structure(dfg, found, hw, {}) == ()
+
+
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_maps_are_packed_only_when_every_group_has_a_layer(monkeypatch):
+    """A pad and a pool with fills of their own are one group first, then two."""
+    done = []
+    lower, pack = tiling.lower_group, tiling.pack
+
+    def lowered(*given):
+        done.append("refused")
+        found = lower(*given)
+        done[-1] = "lowered"
+        return found
+
+    def packed(*given):
+        done.append("packed")
+        return pack(*given)
+
+    monkeypatch.setattr(tiling, "lower_group", lowered)
+    monkeypatch.setattr(tiling, "pack", packed)
+    model = written(HEADER + AVERAGE.replace("VALUE", "-2"), seed=3)
+    compile_model(model, load_hw("opu-1024"))
+    assert done == ["refused", "lowered", "lowered", "packed"]
 
 
 def test_equal_layers_share_one_search(monkeypatch):
