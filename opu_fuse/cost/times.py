@@ -1,5 +1,6 @@
 """When the memory, the banks of a buffer and maps are ready, as `cost/flow.py` walks."""
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from opu_fuse.cost.reading import Span
@@ -49,17 +50,37 @@ class Buffer:
     there: dict[int, float] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Piece:
+    """Of one layer's channel blocks. rows, at: each time more rows than ever before were complete,
+    how many and when; last: when it was last told. Many tiles tell of the same rows, so what adds
+    nothing is not kept, and what is kept ascends.
+    """
+
+    rows: list[int] = field(default_factory=list)
+    at: list[float] = field(default_factory=list)
+    last: float = 0.0
+
+    def since(self, rows: int) -> float:
+        first = bisect_left(self.rows, rows)
+        return self.at[first] if first < len(self.at) else self.last
+
+
 class Progress:
     """From when on maps are there, by the DFG index of a map: of every piece of it, made by one
     layer in the same channel blocks, the rows that are complete and since when.
     """
 
     def __init__(self) -> None:
-        self._maps: dict[int, dict[tuple[int, int, int], list[tuple[int, float]]]] = {}
+        self._maps: dict[int, dict[tuple[int, int, int], _Piece]] = {}
 
     def add(self, home: int, maker: int, blocks: Span, rows: int, at: float) -> None:
         """The first rows of channel blocks are complete."""
-        self._maps.setdefault(home, {}).setdefault((maker, *blocks), []).append((rows, at))
+        piece = self._maps.setdefault(home, {}).setdefault((maker, *blocks), _Piece())
+        piece.last = at
+        if not piece.rows or rows > piece.rows[-1]:
+            piece.rows.append(rows)
+            piece.at.append(at)
 
     def forget(self, home: int) -> None:
         """It is loaded anew."""
@@ -70,7 +91,7 @@ class Progress:
         they are not.
         """
         found = 0.0
-        for (_, first, count), pieces in self._maps.get(home, {}).items():
+        for (_, first, count), piece in self._maps.get(home, {}).items():
             if first < sum(blocks) and blocks[0] < first + count:
-                found = max(found, next((at for end, at in pieces if end >= rows), pieces[-1][1]))
+                found = max(found, piece.since(rows))
         return found

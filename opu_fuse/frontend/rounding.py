@@ -90,11 +90,14 @@ def finish_biases(model: ir.Model) -> None:
         ):
             continue
         data = constant(b)
-        close = have is not None and have.bits == 32 and np.allclose(have.scale, scale, rtol=1e-4)
+        ours = have is not None and have.bits == 32
+        close = ours and np.allclose(have.scale, scale, rtol=1e-4, atol=0)
         steps = data if close else np.rint(bias.astype(np.float64) / scale)
         assert steps is not None
-        if not np.all(np.abs(steps.astype(np.float64)) <= _INT32_MAX):  # nor does NaN fit
-            continue
         quant = QuantParams(scale=tuple(float(s) for s in scale), axis=0, bits=32)
+        if np.all(np.abs(steps.astype(np.float64)) <= _INT32_MAX):  # NaN does not fit
+            steps = steps.astype(np.int32)
+        else:  # as real numbers: int32 would be read as the accumulator's
+            steps, quant = bias, None
         name = b.name or f"{node.name}/bias"
-        node.replace_input_with(2, add_constant(model.graph, name, steps.astype(np.int32), quant))
+        node.replace_input_with(2, add_constant(model.graph, name, steps, quant))

@@ -113,6 +113,31 @@ def test_a_bias_whose_scale_is_no_number_is_left_to_the_host(onnx_text: Text, ab
     assert model.graph[0].inputs[2].dtype == ir.DataType.FLOAT
 
 
+def biased(absorbed: Absorbed, onnx_text: Text, scale: float, b: np.ndarray, bs: np.ndarray):
+    """The bias of a convolution whose operands both have this scale, as absorbed."""
+    nodes = "w_r = DequantizeLinear (w, u, z) b_r = DequantizeLinear <axis = 0> (b, bs) "
+    nodes += "a = Conv (x_r, w_r, b_r)" + qdq("a", "t") + "y = Identity (a_r)"
+    constants = scalars(w=weights(4, 4, 1, 1), u=np.float32(scale), b=b, bs=bs)
+    return absorbed(onnx_text(text(qdq("x", "u") + nodes), **constants)).graph[0].inputs[2]
+
+
+def test_a_bias_that_no_accumulator_holds_is_not_read_in_its_steps(
+    onnx_text: Text, absorbed: Absorbed
+):
+    steps, scales = np.int32([5, -14, 160, 7]), np.float32([2**-8, 6e28, 3e-26, 7e22])
+    bias = biased(absorbed, onnx_text, 2**-4, steps, scales)
+    assert bias.dtype == ir.DataType.FLOAT
+    reals = steps.astype(np.float32) * scales
+    np.testing.assert_array_equal(bias.const_value.numpy(), reals)
+
+
+def test_tiny_scales_of_a_bias_are_told_apart(onnx_text: Text, absorbed: Absorbed):
+    """Both are below 1e-8, what numpy takes for equal when it is not told otherwise."""
+    steps, scales = np.int32([5, -6, 7, 8]), np.full(4, 2**-27, np.float32)
+    bias = biased(absorbed, onnx_text, 2**-14, steps, scales)
+    assert bias.const_value.numpy().tolist() == [10, -12, 14, 16]
+
+
 def test_uint8_activations_and_weights_are_moved_by_128(onnx_text: Text, absorbed: Absorbed):
     model = absorbed(
         onnx_text(

@@ -62,6 +62,8 @@ class Bounds:
         graph = self.model.graph
         self._constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
         self._ints: dict[str, np.ndarray] = {}
+        self._units: dict[str, np.ndarray] = {}
+        """Scales of constants that are integers."""
         self._rough: set[str] = set()
         """Values made with an operator that may be off, since the last rounding."""
         self._scales: dict[str, frozenset[float]] = {}
@@ -72,7 +74,7 @@ class Bounds:
     def _visit(self, node: onnx.NodeProto) -> None:
         if node.op_type == "DequantizeLinear":
             self._dequantize(node)
-        elif node.op_type == "QuantizeLinear" and node.input[0] not in self._constants:
+        elif node.op_type == "QuantizeLinear":
             self._quantize(node)
         else:
             operands = [v for v in node.input if v and v not in self._constants]
@@ -123,14 +125,22 @@ class Bounds:
         offset = np.zeros(1) if zero is None else zero.astype(np.float64)
         if offset.size > 1:
             offset = np.reshape(offset, shape)
+        unit = scale.astype(np.float64).reshape(shape if scale.size > 1 else ())
+        if node.op_type == "QuantizeLinear":
+            kind = np.iinfo(np.uint8 if zero is None else zero.dtype)
+            return np.clip(np.rint(data / unit) + offset, kind.min, kind.max)
         self._ints[node.output[0]] = data - offset
-        return (data - offset) * scale.astype(np.float64).reshape(shape if scale.size > 1 else ())
+        self._units[node.output[0]] = scale.ravel().astype(np.float64)
+        return (data - offset) * unit
 
     def _quantize(self, node: onnx.NodeProto) -> None:
         source, name = node.input[0], node.output[0]
         scale = self._constants.get(node.input[1])
         if scale is None:
             self.steps[name] = math.inf
+            return
+        if source in self._constants:
+            self._constants[name] = self._real_constant(node, scale)
             return
         unit = float(scale.min())
         origins = self._scales.get(source, frozenset())
@@ -189,7 +199,7 @@ class Bounds:
             case "Mean":
                 return len(node.input) & (len(node.input) - 1) != 0
             case "Conv" | "Gemm" | "MatMul" | "ConvTranspose":
-                return self._overflows(node)
+                return self._overflows(node) or self._falls_between(node)
             case _:
                 return False
 
@@ -209,6 +219,17 @@ class Bounds:
         if not before or after is None:
             return False
         return _is_pow2(math.prod(before) / max(math.prod(after), 1))
+
+    def _falls_between(self, node: onnx.NodeProto) -> bool:
+        """Whether a bias is finer than the sums that it is added to: the machines round it."""
+        bias = self._units.get(node.input[2]) if len(node.input) > 2 else None
+        weight, scales = (
+            self._units.get(node.input[1]),
+            self._scales.get(node.input[0], frozenset()),
+        )
+        if bias is None or weight is None or not self._is_rounded(node.input[0]):
+            return False
+        return bool(np.any(bias / (weight * next(iter(scales))) % 1))
 
     def _overflows(self, node: onnx.NodeProto) -> bool:
         """Whether a sum of weights × operands can leave what float32 holds exactly."""

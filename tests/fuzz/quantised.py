@@ -27,7 +27,10 @@ class Style:
     """How a model is quantised. pow2: all scales powers of two. kind: np.int8 or np.uint8 for
     activations; zeros: zero points other than the middle. per_channel: of weights. shared: values
     that only move keep their scale. direct: no rounding between a Conv and its Relu. everywhere:
-    also what only floats should do. constants: those of Add, Mul … are rounded.
+    also what only floats should do. constants: those of Add, Mul … are rounded. weights: "int8",
+    "uint8" with the middle as zero point, "zeros" at any place, "rounded" by the model itself.
+    bias: how its integers are scaled, a key of `_BIASES`. bare: zero points of 0 are left out.
+    listed: one scale is a list of one. backwards: axes are counted from the end.
     """
 
     pow2: bool
@@ -38,10 +41,31 @@ class Style:
     direct: bool
     everywhere: bool
     constants: bool
+    weights: str = "int8"
+    bias: str = "sums"
+    bare: bool = False
+    listed: bool = False
+    backwards: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether the machines have every number as it is: not a bias between two of its sums."""
+        return self.pow2 and self.bias in {"sums", "coarser"}
+
+
+_BIASES = {
+    "sums": 1.0,
+    "coarser": 64.0,
+    "finer": 0.37,
+    "far finer": 1e-5,
+    "far coarser": 1e12,
+}
+"""Scales of biases, in those of the sums that they are added to; "mixed" takes one a channel."""
 
 
 def draw_style(rng: np.random.Generator) -> Style:
     flags = iter(rng.random(8))
+    rare = iter(rng.random(3) < 0.2)
     return Style(
         pow2=bool(next(flags) < 0.6),
         kind=np.uint8 if next(flags) < 0.3 else np.int8,
@@ -51,6 +75,11 @@ def draw_style(rng: np.random.Generator) -> Style:
         direct=bool(next(flags) < 0.5),
         everywhere=bool(next(flags) < 0.3),
         constants=bool(next(flags) < 0.7),
+        weights=str(rng.choice(["int8", "uint8", "zeros", "rounded"], p=[0.7, 0.1, 0.1, 0.1])),
+        bias=str(rng.choice([*_BIASES, "mixed"], p=[0.7, 0.08, 0.06, 0.05, 0.05, 0.06])),
+        bare=bool(next(rare)),
+        listed=bool(next(rare)),
+        backwards=bool(next(rare)),
     )
 
 
@@ -126,6 +155,8 @@ class _Quantiser:
             return
         scale, zero = self._params_of(name, node)
         self._params[name] = scale, zero
+        if self._style.listed:
+            scale, zero = scale.reshape(1), zero.reshape(1)
         names = [self._tensor(f"{name}/scale", scale), self._tensor(f"{name}/zero", zero)]
         q, dq = f"{name}/q", f"{name}/dq"
         self._nodes.append(helper.make_node("QuantizeLinear", [real, *names], [q]))
@@ -176,13 +207,20 @@ class _Quantiser:
         return self._integers(name, data, np.array(steps), axis)
 
     def _bias(self, node: onnx.NodeProto, name: str, weight: str) -> str:
-        """int32 in the scale of the sums, where that is known; else float."""
+        """int32 in the scale of the sums or another, where that is known; else float."""
         x = self._params.get(node.input[0])
         if x is None or f"{weight}/scale" not in self._added:
             return name
         scale = numpy_helper.to_array(self._added[f"{weight}/scale"]) * x[0]
         data = numpy_helper.to_array(self._constants[name])
-        ints = np.clip(np.rint(data / scale), -(2**31) + 1, 2**31 - 1).astype(np.int32)
+        if self._style.bias == "mixed":
+            scale = scale * np.resize(list(_BIASES.values()), data.shape)
+        else:
+            scale = scale * _BIASES[self._style.bias]
+        scale = scale.astype(np.float32)
+        steps = np.rint(data.astype(np.float64) / scale)
+        ints = np.clip(steps, -(2**31) + 1, 2**31 - 1).astype(np.int32)
+        ints[ints == 0] = np.sign(data).astype(np.int32)[ints == 0]  # however coarse the scale
         whole = f"{node.name}/bias"
         names = [self._tensor(whole, ints), self._tensor(f"{whole}/scale", scale)]
         self._nodes.append(helper.make_node("DequantizeLinear", names, [f"{whole}/dq"], axis=0))
@@ -200,17 +238,28 @@ class _Quantiser:
         whole = f"{name}/dq{axis}"
         if f"{whole}/scale" in self._added:
             return whole
+        scale = scale.astype(np.float32)
         shape = [1] * data.ndim
         if scale.ndim:
             shape[axis] = scale.size
-        ints = np.clip(np.rint(data / scale.reshape(shape)), -127, 127).astype(np.int8)
-        names = [
-            self._tensor(f"{name}/int{axis}", ints),
-            self._tensor(f"{whole}/scale", scale.astype(np.float32)),
-            self._tensor(f"{whole}/zero", np.zeros(scale.shape, np.int8)),
-        ]
-        form = {"axis": axis} if scale.ndim else {}
-        self._nodes.append(helper.make_node("DequantizeLinear", names, [whole], **form))
+        elif self._style.listed:
+            scale = scale.reshape(1)
+        kind, low, zero = np.int8, -127, np.zeros(scale.shape, np.int8)
+        if self._style.weights == "uint8":
+            kind, low, zero = np.uint8, 1, np.full(scale.shape, 128, np.uint8)
+        elif self._style.weights == "zeros":
+            zero = (np.arange(scale.size).reshape(scale.shape) % 7 - 3).astype(np.int8)
+        form = {"axis": axis - data.ndim * self._style.backwards} if scale.size > 1 else {}
+        params = [self._tensor(f"{whole}/scale", scale), self._tensor(f"{whole}/zero", zero)]
+        ints = f"{name}/int{axis}"
+        if self._style.weights == "rounded":
+            self._nodes.append(helper.make_node("QuantizeLinear", [name, *params], [ints], **form))
+        else:
+            steps = np.rint(data / scale.reshape(shape)) + zero.reshape(shape)
+            self._tensor(ints, np.clip(steps, low, low + 254).astype(kind))
+        if self._style.bare and not zero.any():
+            del params[1]
+        self._nodes.append(helper.make_node("DequantizeLinear", [ints, *params], [whole], **form))
         return whole
 
     def _output(self, name: str) -> None:
