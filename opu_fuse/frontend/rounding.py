@@ -83,16 +83,11 @@ def finish_biases(model: ir.Model) -> None:
         w_quant = per_row(w_quant, weight.shape[axis], axis)
         scale = np.float32(x_quant.per_tensor) * np.asarray(w_quant.scale, np.float32)
         have = quant_of(b)
-        if (
-            have is not None
-            and have.bits == 32
-            and np.array_equal(np.asarray(have.scale, np.float32), scale)
-        ):
+        known = np.float32(have.scale if have is not None and have.bits == 32 else np.nan)
+        if np.array_equal(known, scale):
             continue
-        data = constant(b)
-        ours = have is not None and have.bits == 32
-        close = ours and np.allclose(have.scale, scale, rtol=1e-4, atol=0)
-        steps = data if close else np.rint(bias.astype(np.float64) / scale)
+        close = np.allclose(known, scale, rtol=1e-4, atol=0)
+        steps = constant(b) if close else np.rint(bias.astype(np.float64) / scale)
         assert steps is not None
         quant = QuantParams(scale=tuple(float(s) for s in scale), axis=0, bits=32)
         if np.all(np.abs(steps.astype(np.float64)) <= _INT32_MAX):  # NaN does not fit
