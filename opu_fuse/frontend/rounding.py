@@ -83,7 +83,7 @@ def finish_biases(model: ir.Model) -> None:
         w_quant = per_row(w_quant, weight.shape[axis], axis)
         scale = np.float32(x_quant.per_tensor) * np.asarray(w_quant.scale, np.float32)
         have = quant_of(b)
-        known = np.float32(have.scale if have is not None and have.bits == 32 else np.nan)
+        known = np.asarray(have.scale if have and have.bits == 32 else np.nan, np.float32)
         if np.array_equal(known, scale):
             continue
         close = np.allclose(known, scale, rtol=1e-4, atol=0)
