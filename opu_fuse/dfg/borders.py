@@ -102,13 +102,21 @@ def _converts(node: ir.Node, op_type: str, given: ir.Value, others: Sequence[ir.
     return node.op_type == op_type and _written(node) is not None
 
 
+def _type_of_zero(node: ir.Node) -> ir.DataType:
+    """That which ONNX takes where no zero point is written."""
+    if node.op_type == "DequantizeLinear":
+        source = node.inputs[0]
+        return ir.DataType.UINT8 if source is None or source.dtype is None else source.dtype
+    return ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8)
+
+
 def _written(node: ir.Node) -> QuantParams | None:
     """How a DequantizeLinear or QuantizeLinear of 8 bits rounds, as int8."""
     scale, zero = (const_array(v) for v in (*node.inputs[1:3], None)[:2])
     if scale is None or scale.size != 1 or not 0.0 < float(scale.reshape(())) < np.inf:
         return None
     if zero is None:
-        zero = np.zeros(1, np.uint8)  # what ONNX takes where none is written
+        zero = np.zeros(1, _type_of_zero(node).numpy())
     if len(node.inputs) > 2 and node.inputs[2] and const_array(node.inputs[2]) is None:
         return None
     if zero.size != 1 or zero.dtype not in (np.int8, np.uint8):

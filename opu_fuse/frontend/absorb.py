@@ -13,6 +13,9 @@
    DequantizeLinear writes is annotated, as in 3.
 """
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -24,6 +27,7 @@ from opu_fuse.frontend.editing import (
     filter_axis,
     insert_before,
     is_standard,
+    operand,
     own_tensors,
     quant_of,
     replace_value,
@@ -78,6 +82,8 @@ def absorb(model: ir.Model, *, rewriting: bool = False) -> None:
 def _absorb(model: ir.Model) -> None:
     graph = model.graph
     _quantise_float_constants(graph)
+    for node in list(graph):
+        _move_constant(node)
     for node in list(graph):
         if is_dequantize(node) and constant(node.inputs[0]) is not None:
             _absorb_constant(graph, node)  # Case 1
@@ -134,6 +140,51 @@ def _spell_out(node: ir.Node) -> None:
         value = insert_before(node, "Sub", [value, offset], name=f"{name}/offset", shape=shape)
     node.domain = ""
     rewrite(node, "Mul", [value, add_constant(graph, f"{name}/scale", scale)])
+
+
+def _move_constant(node: ir.Node) -> None:
+    """What moves the numbers of a constant moves its integers, before they become numbers: so do
+    exporters turn the weights of dense layers.
+    """
+    turns = is_standard(node, "Transpose")
+    source = node.inputs[0] if turns or is_view(node) else None
+    made = None if source is None else source.producer()
+    result, size = node.outputs[0], static_shape(node.outputs[0])
+    if made is None or not is_dequantize(made) or size is None or result.is_graph_output():
+        return
+    data, graph = constant(made.inputs[0]), node.graph
+    if data is None or graph is None or made.attributes.get_int("block_size", 0):
+        return
+    order = node.attributes.get_ints("perm", tuple(reversed(range(data.ndim))))
+    moved = data.transpose(order) if turns else data.reshape(size)
+    axis = made.attributes.get_int("axis", 1) % max(data.ndim, 1)
+    scale = constant(operand(made, 1))
+    if scale is not None and scale.size > 1:
+        found = order.index(axis) if turns else _same_axis(data.shape, size, axis)
+        if found is None:
+            return
+        axis = found
+    name, form = result.name or "constant", {"axis": axis}
+    integers = add_constant(graph, f"{name}/integers", np.ascontiguousarray(moved))
+    operands = [integers, *made.inputs[1:]]
+    replace_value(
+        result,
+        insert_before(node, made.op_type, operands, form, name=f"{name}/moved", shape=size),
+    )
+    detach(node)
+    if not made.outputs[0].uses() and not made.outputs[0].is_graph_output():
+        detach(made)
+
+
+def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | None:
+    """The axis that a change of view leaves as it is: of the same size, as many numbers in front of
+    it; None where there is no such.
+    """
+    leading = math.prod(before[:axis])
+    for index, size in enumerate(after):
+        if size == before[axis] and math.prod(after[:index]) == leading:
+            return index
+    return None
 
 
 def _replace_by(node: ir.Node, data: np.ndarray | None) -> None:

@@ -15,6 +15,9 @@ DOMAINS = {*STANDARD, "com.microsoft"}
 """Of operators on integers: the standard, and ONNX Runtime's own."""
 
 
+_FOUR_BITS = (ir.DataType.INT4.numpy(), ir.DataType.UINT4.numpy())
+
+
 def is_quantize(node: ir.Node | None) -> bool:
     """QuantizeLinear, of the standard or of ONNX Runtime's own domain."""
     return node is not None and node.domain in DOMAINS and node.op_type == "QuantizeLinear"
@@ -83,8 +86,8 @@ def activation_params(node: ir.Node) -> QuantParams | None:
 def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
     """(integers, annotation) of the constant that a DequantizeLinear reads; zero point 0.
 
-    uint8 with zero point 128 becomes int8. None for anything with another zero point, blocks, other
-    types, or scales that are not positive.
+    uint8 with zero point 128 becomes int8, and 4 bits with any zero point. None for anything with
+    another zero point, blocks, other types, or scales that are not positive.
     """
     data, scale = constant(node.inputs[0]), constant(operand(node, 1))
     zero = _zero_point(node, default=None if data is None else data.dtype)
@@ -94,6 +97,8 @@ def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
         return None
     if data.dtype == np.uint8 and np.all(zero == UINT8_SHIFT):
         data = as_int8(data)
+    elif data.dtype in _FOUR_BITS:
+        data = data.astype(np.int8) - _spread(zero.astype(np.int8), node, data)
     elif data.dtype not in (np.int8, np.int32) or np.any(zero):
         return None
     if not _is_positive(scale):

@@ -1,8 +1,9 @@
 """Operators on integers become operators on reals between DequantizeLinear and QuantizeLinear.
 
 ONNX Runtime's quantiser writes networks so, too: QLinearConv, QGemm and the like, and between them
-operators that move integers as they are (Reshape, MaxPool). Both become what they mean; the QDQ
-form may round a tie the other way.
+operators that move integers as they are (Reshape, MaxPool). Brevitas clips them, for fewer than
+eight bits. All become what they mean; the QDQ form may round a tie the other way. Q and DQ
+nodes of ONNX Runtime's own domain, whose shapes nobody infers, become the standard's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,8 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import add_constant, constant, is_standard, operand, replace_value
-from opu_fuse.frontend.qdq import DOMAINS, is_quantize
+from opu_fuse.frontend.qdq import DOMAINS, activation_params, is_dequantize, is_quantize
+from opu_fuse.quant import as_int8
 
 _AXIS_OF_ROWS = {"Conv": 0, "Gemm": 0, "MatMul": -1}
 """Axis of the scales of a weight that has one for each output channel."""
@@ -51,7 +53,7 @@ _FORMS: Mapping[str, Form] = {
 
 def has_integer_operators(model: ir.Model) -> bool:
     """Whether `spell_out` has anything to do."""
-    return any(_form(n) is not None or _moves_integers(n) for n in model.graph)
+    return any(_form(n) or _moves_integers(n) or _is_foreign_pair(n) for n in model.graph)
 
 
 def spell_out(model: ir.Model) -> None:
@@ -64,6 +66,21 @@ def spell_out(model: ir.Model) -> None:
             _spell_out(model.graph, node, form)
         elif _moves_integers(node):
             _move_reals(node)
+        elif _is_foreign_pair(node):
+            node.domain = ""
+
+
+def _is_foreign_pair(node: ir.Node) -> bool:
+    """Whether a Q or DQ node is not the standard's, of integers that the standard has always
+    known.
+    """
+    zero = operand(node, 2)
+    return (
+        node.domain == "com.microsoft"
+        and (is_quantize(node) or is_dequantize(node))
+        and zero is not None
+        and zero.dtype in {ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT32}
+    )
 
 
 def _form(node: ir.Node) -> Form | None:
@@ -116,12 +133,14 @@ def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
 
 def _moves_integers(node: ir.Node) -> bool:
     """Whether a node moves what was rounded in front of it."""
-    source = node.inputs[0] if is_standard(node, *_MOVERS) and node.inputs else None
-    return (
-        source is not None
-        and is_quantize(source.producer())
-        and (len(node.outputs) == 1 or node.op_type == "Split")
-    )
+    source = node.inputs[0] if is_standard(node, *_MOVERS, "Clip") and node.inputs else None
+    quantise = None if source is None else source.producer()
+    if quantise is None or not is_quantize(quantise):
+        return False
+    if node.op_type == "Clip":
+        limits = [v for v in node.inputs[1:] if v is not None]
+        return activation_params(quantise) is not None and None not in map(constant, limits)
+    return len(node.outputs) == 1 or node.op_type == "Split"
 
 
 def _move_reals(node: ir.Node) -> None:
@@ -129,9 +148,26 @@ def _move_reals(node: ir.Node) -> None:
     quantise = None if source is None else source.producer()
     assert quantise is not None
     steps = [operand(quantise, 1), operand(quantise, 2)]
+    if node.op_type == "Clip":
+        _move_limits(node, quantise)
     node.replace_input_with(0, _dequantised(node, source, *steps))
     for index in range(len(node.outputs)):
         _quantise(node, index, *steps)
+
+
+def _move_limits(node: ir.Node, quantise: ir.Node) -> None:
+    """A Clip's limits become the numbers that their integers stand for."""
+    quant, graph = activation_params(quantise), node.graph
+    assert quant is not None
+    assert graph is not None
+    for index, value in enumerate(node.inputs):
+        limit = constant(value)
+        if index and value is not None and limit is not None:
+            steps = int(as_int8(limit) if limit.dtype == np.uint8 else limit) - quant.zero_point
+            real = add_constant(
+                graph, f"{value.name}/real", np.asarray(steps * quant.scale[0], np.float32)
+            )
+            node.replace_input_with(index, real)
 
 
 def _dequantised(node: ir.Node, *operands: ir.Value | None, axis: int = 0) -> ir.Value:

@@ -117,10 +117,12 @@ def _rounded_types(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:
         if node.op_type != "QuantizeLinear" or node.input[0] in constants:
             continue
         zero = constants.get(node.input[2]) if len(node.input) > 2 else None
-        kind = zero.data_type if zero is not None else onnx.TensorProto.UINT8
+        said = next((a.i for a in node.attribute if a.name == "output_dtype"), 0)
+        kind = zero.data_type if zero is not None else said or onnx.TensorProto.UINT8
         if kind not in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8):
             continue
-        value = onnx.numpy_helper.to_array(zero) if zero is not None else np.zeros(1, np.uint8)
+        none = np.zeros(1, onnx.helper.tensor_dtype_to_np_dtype(kind))
+        value = onnx.numpy_helper.to_array(zero) if zero is not None else none
         found[node.output[0]] = int(as_int8(value).reshape(-1)[0]), kind
     return found
 

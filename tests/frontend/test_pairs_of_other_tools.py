@@ -1,0 +1,128 @@
+"""Pairs as other tools write them run on the machine, with the bits that ONNX Runtime gives."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from opu_fuse.bundle.program import HostSegment
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import compile_model
+from opu_fuse.sim import engine
+from opu_fuse.sim.compare import check
+
+HW = load_hw("opu-light")
+RNG = np.random.default_rng(21)
+INT4 = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.INT4)
+UINT4 = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.UINT4)
+ROWS = np.float32([1, 0.5, 2, 1, 1, 4]) / 256
+
+PLAIN = "x_q = QuantizeLinear(x, s, z)  x_r = DequantizeLinear(x_q, s, z) "
+MAP = " c = Conv<pads=[1,1,1,1]>(x_r, w_r)  c_q = QuantizeLinear(c, s, z) "
+DENSE = " c_q = QuantizeLinear(c, s, z) "
+REAL = " y = DequantizeLinear(c_q, s, z)"
+FOREIGN = PLAIN.replace(" Quant", " com.microsoft.Quant").replace(" Dequ", " com.microsoft.Dequ")
+TURNED = " w_t = Transpose<perm=[1,0]>(w_d) "
+PER_ROW = " w_r = DequantizeLinear<axis=0>(w, rows) "
+CLIPPED = (
+    "x_q = QuantizeLinear(x, s, z)  x_k = Clip(x_q, low, high)  x_r = DequantizeLinear(x_k, s, z)"
+    f" w_k = Clip(w, low, high)  w_r = DequantizeLinear<axis=0>(w_k, rows) {MAP}"
+    " c_k = Clip(c_q, low, high)  y = DequantizeLinear(c_k, s, z)"
+)
+ONE_SIDE = (
+    f"{PLAIN}{PER_ROW} c = Conv<pads=[1,1,1,1]>(x_r, w_r)  c_q = QuantizeLinear(c, s, u)"
+    " c_k = Clip(c_q, , high)  y = DequantizeLinear(c_k, s, u)"
+)
+
+
+def kernels(low: int, high: int, kind: type | np.dtype = np.int8) -> np.ndarray:
+    return RNG.integers(low, high, (6, 4, 3, 3)).astype(kind)
+
+
+def rows(kind: type = np.int8) -> np.ndarray:
+    return RNG.integers(-99, 100, (6, 4)).astype(kind)
+
+
+FILTERS = kernels(-99, 100)
+CASES = {
+    "a dense layer's weight, turned behind its pair": (
+        f"{PLAIN} w_d = DequantizeLinear<axis=0>(w, rows) {TURNED} c = MatMul(x_r, w_t)"
+        + (DENSE + REAL),
+        {"w": rows()},
+    ),
+    "the same with one scale": (
+        f"{PLAIN} w_d = DequantizeLinear(w, t) {TURNED} c = Gemm(x_r, w_t) {DENSE}{REAL}",
+        {"w": rows()},
+    ),
+    "a weight as a matrix": (
+        f"{PLAIN} w_d = DequantizeLinear<axis=0>(w, rows)  w_r = Reshape(w_d, form) {MAP}{REAL}",
+        {"w": FILTERS.reshape(6, 36), "form": np.int64([6, 4, 3, 3])},
+    ),
+    "weights of 4 bits": (PLAIN + PER_ROW + MAP + REAL, {"w": kernels(-8, 8, INT4)}),
+    "weights of 4 bits and zero points": (
+        f"{PLAIN} w_r = DequantizeLinear<axis=0>(w, rows, zeros) {MAP}{REAL}",
+        {"w": kernels(0, 16, UINT4), "zeros": np.arange(6).astype(UINT4)},
+    ),
+    "integers that are clipped to 4 bits": (
+        CLIPPED,
+        {"w": kernels(-30, 30), "low": np.int8(-7), "high": np.int8(7)},
+    ),
+    "unsigned integers that are clipped on one side": (
+        ONE_SIDE,
+        {"w": FILTERS, "u": np.uint8(100), "high": np.uint8(110)},
+    ),
+    "pairs of ONNX Runtime's own domain": (FOREIGN + PER_ROW + MAP + REAL, {"w": FILTERS}),
+    "no zero points, the type as an attribute": (
+        "x_q = QuantizeLinear<output_dtype=3>(x, s)  x_r = DequantizeLinear(x_q, s)"
+        + (PER_ROW + MAP + REAL),
+        {"w": FILTERS},
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "constants"), CASES.values(), ids=CASES)
+def test_nothing_is_left_to_the_host(nodes: str, constants: dict[str, np.ndarray]):
+    dense = "c_q" in nodes and "Conv" not in nodes
+    shapes = ("1,4", "1,6") if dense else ("1,4,6,5", "1,6,6,5")
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
+        f"g (float[{shapes[0]}] x) => (float[{shapes[1]}] y) {{ {nodes} }}"
+    )
+    shared = {"s": np.float32(2**-4), "t": np.float32(2**-8), "z": np.int8(0), "rows": ROWS}
+    for name, array in {**shared, **constants}.items():
+        if f" {name}" in nodes or f"({name}" in nodes:
+            tensor = onnx.numpy_helper.from_array(np.asarray(array), name)
+            model.graph.initializer.append(tensor)
+    x = {"x": RNG.normal(0, 3, [int(n) for n in shapes[0].split(",")]).astype(np.float32)}
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, x)[0]
+
+    bundle = compile_model(model, HW).bundle
+    assert not any(isinstance(s, HostSegment) for s in bundle.segments)
+    result = engine.run(bundle, HW, x, capture=True)
+    np.testing.assert_array_equal(result.outputs["y"], expected)
+    assert len(np.unique(expected)) > 4, "says little"
+    assert check(bundle, x, result).mismatches == 0
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_the_type_of_a_port_is_the_zero_points(kind: str):
+    """Neither the input's pair nor the output's has a zero point: for one it is the operand's type,
+    for the other an attribute or uint8.
+    """
+    said = "<output_dtype=3>" if kind == "int8" else ""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>'
+        f"g ({kind}[1,4,6,5] x) => ({kind}[1,6,6,5] y) {{ x_r = DequantizeLinear(x, s)"
+        f" w_r = DequantizeLinear<axis=0>(w, rows)  c = Conv<pads=[1,1,1,1]>(x_r, w_r)"
+        f" y = QuantizeLinear{said}(c, s) }}"
+    )
+    for name, array in {"s": np.float32(2**-4), "rows": ROWS, "w": FILTERS}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+    low, high = (-128, 128) if kind == "int8" else (0, 256)
+    x = {"x": RNG.integers(low, high, (1, 4, 6, 5)).astype(kind)}
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, x)[0]
+
+    bundle = compile_model(model, HW).bundle
+    result = engine.run(bundle, HW, x, capture=True)
+    np.testing.assert_array_equal(result.outputs["y"], expected)
+    assert check(bundle, x, result).mismatches == 0
