@@ -1,5 +1,6 @@
 """What a program file tells of a network, where no bit of a run depends on it."""
 
+import numpy as np
 import onnx
 import pytest
 
@@ -7,6 +8,8 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule.plan import HostWork
 from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.sim.engine import run
+from opu_fuse.sim.ports import noise
 from opu_fuse.zoo.builder import Net
 from tests.networks.test_batch import windows
 from tests.networks.test_lanes import compiled, halves, joined, thirds
@@ -98,3 +101,16 @@ def test_a_port_says_how_its_value_is_rounded_if_it_is():
     assert stored["other"][1] == -128
     ports = {p.name: (p.scale, p.zero_point) for p in (*found.inputs, *found.outputs)}
     assert ports == {**stored, "output": (None, 0)}
+
+
+def test_an_output_that_is_constant_has_the_numbers_of_the_model_and_no_scale():
+    """Also one that is a convolution's weights, which are int8 on the machine."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 17]>
+        g (float[1,2,3,3] x) => (float[1,2,3,3] y, float[2,2,1,1] k, float[2] c)
+        <float[2,2,1,1] w = {0.5, 0.3, -0.7, 1.0}>
+        { y = Conv(x, w)  k = Identity(w)  c = Constant<value_floats = [1.5, 2.1]>() }""")
+    found = compile_model(model, load_hw("opu-tiny")).bundle
+    assert [(p.name, p.scale) for p in found.outputs[1:]] == [("k", None), ("c", None)]
+    outputs = run(found, load_hw("opu-tiny"), noise(found)).outputs
+    assert outputs["k"].tolist() == np.float32([[[[0.5]], [[0.3]]], [[[-0.7]], [[1.0]]]]).tolist()
+    assert outputs["c"].tolist() == np.float32([1.5, 2.1]).tolist()

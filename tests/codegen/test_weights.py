@@ -1,6 +1,7 @@
 """The bytes of weights and parameters, put in their places one by one in plain Python."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,11 +11,14 @@ from hypothesis import strategies as st
 from opu_fuse.codegen.weights import (
     pack_params,
     pack_table,
+    pack_windows,
     spread_groups,
     to_lanes,
     unfold_columns,
 )
 from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import compile_model
+from opu_fuse.zoo.builder import Net
 
 TINY = load_hw("opu-tiny")  # words of 8 channels
 PADDED = replace(TINY, word_channels=24)  # words of 24 channels in 32 bytes
@@ -98,3 +102,29 @@ def test_a_grouped_filter_reads_the_channels_of_its_group_only(groups, first, en
     found = spread_groups(weight, groups, first, end)
     assert found.dtype == np.int8
     np.testing.assert_array_equal(found, expected[first:end])
+
+
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_what_is_no_tap_of_a_channel_s_window_is_zero():
+    """Ten channels, 2x5 kernels, cut into windows of at most 4x4."""
+    hw = load_hw("opu-light")
+    side, units, taps = hw.array.window_side, hw.array.units, hw.array.multipliers
+    net = Net("windows", seed=3)
+    x = net.input("x", (1, 10, 6, 7))
+    model = net.finish(net.conv(x, "conv", out=10, kernel=(2, 5), groups=10))
+    ((planned,),) = compile_model(model, hw).plan.layers.values()
+    assert side == 4
+    filters = np.arange(1, 101, dtype=np.int8).reshape(10, 1, 2, 5)
+    rows = pack_windows(planned, filters, hw).view(np.int8).reshape(-1, units, taps)
+    width = min(units, hw.word_channels)
+    expected = np.zeros_like(rows)
+    for chunk in (w for r in planned.ranges for f in r.features for w in f.weights):
+        first = chunk.offset // (units * taps)
+        for channel in range(10):
+            part, lane = divmod(channel, width)
+            if chunk.segment <= part < chunk.segment + chunk.rows:
+                for y, x in product(range(chunk.ky[1]), range(chunk.kx[1])):
+                    value = 1 + channel * 10 + (chunk.ky[0] + y) * 5 + chunk.kx[0] + x
+                    expected[first + part - chunk.segment, lane, y * side + x] = value
+    assert len(set(expected.ravel())) == 101
+    assert np.array_equal(rows, expected)

@@ -27,6 +27,7 @@ from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 from tests.schedule.mutants import without_tokens
 from tests.sim.random_instructions import instruction
+from tests.written import written
 
 TINY = load_hw("opu-tiny")
 ORDERS = (None, 1, 2, 3)
@@ -87,6 +88,36 @@ def test_a_chain_of_small_layers_loads_features_once(name, rng):
     assert kept(found) == [first, *others[:-1]]
     assert set(feature_loads(found, program)) == {first}
     assert_exact(found, hw, rng, ORDERS)
+
+
+def test_averages_of_fewer_values_at_the_border_go_to_their_places_on_chip(rng):
+    """Corners, edges and middle are finished one after the other."""
+    hw = TINY
+    model = written(
+        """<ir_version: 10, opset_import: ["" : 17]>
+        g (float[1,8,5,6] x) => (float[1,8,5,6] y) <float[8,8,1,1] w, float[8,8,1,1] v>
+        { a = Conv(x, w)  p = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1]>(a)  y = Conv(p, v) }
+        """,
+        seed=3,
+    )
+    found, _ = compiled(model, hw)
+    assert len(found.plan.layers[0][0].layer.by_count) == 4
+    assert found.plan.kept == {0}
+    assert_exact(found, hw, rng)
+
+
+def test_tiles_that_end_within_a_row_go_to_their_places_on_chip(rng):
+    """Two pixels a word, four words of partial sums: a tile is half a row."""
+    hw = load_hw("opu-light")
+    psum = replace(hw.buffers.psum, words=2 * 4, banks=2)
+    hw = replace(hw, buffers=replace(hw.buffers, psum=psum))
+    net = Net("halves", seed=3)
+    x = net.conv(net.input("x", (1, 16, 2, 16)), "first", out=16, kernel=1)
+    found, _ = compiled(net.finish(net.conv(x, "second", out=16, kernel=1)), hw)
+    ((first,), _) = found.plan.layers.values()
+    assert (first.layer.shape.px, first.tile.rows, first.tile.cols) == (2, 1, 8)
+    assert found.plan.kept == {0}
+    assert_exact(found, hw, rng)
 
 
 def test_it_saves_time_and_reads():
@@ -183,7 +214,7 @@ CASES = {
     "larger than a bank": (too_large, TINY, 0, 0),
     "words shared with a neighbour": (shared_words, MACHINES["opu-1024"], 1, 0),
     "a word of two layers": (grown, MACHINES["opu-1024"], 1, 0),
-    "other lanes of a word": (other_lanes, MACHINES["opu-light"], 0, 0),
+    "other lanes of a word": (other_lanes, load_hw("opu-light"), 0, 0),
     "concatenated": (fire, MACHINES["opu-1024"], 4, 4),
     "concatenated, not in one go": (interrupted, MACHINES["opu-1024"], 1, 1),
     "one bank": (plain, ONE_BANK, 0, 0),

@@ -1,9 +1,13 @@
 """What a group's registers say: its integers are ONNX Runtime's."""
 
+from dataclasses import replace
+
 import pytest
 
+from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.schedule.lower import lower_group
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
@@ -42,3 +46,41 @@ def test_a_group_is_right_in_every_tensor(case, scales):
     inputs = noise(found)
     compared = check(found, inputs, run(found, hw, inputs, capture=True))
     assert compared.passed, compared.first
+
+
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_the_products_of_a_transposed_convolution_are_counted_once():
+    """In two phases; each of 4x3x3x3 weights meets 5x6 pixels."""
+    text, _ = CASES["two phases of a transposed convolution with a value inside"]
+    found = compile_model(written(HEADER + text, seed=3), load_hw("opu-1024"))
+    ((first, second),) = found.plan.layers.values()
+    assert (first.layer.macs, second.layer.macs) == (4 * 3 * 3 * 3 * 5 * 6, 0)
+
+
+NAMED = """(float[1,4,6,6] x) => (float[1,144] y)
+    <float[4,4,1,1] w, float[4] b, int64[2] shape = {1,144}>
+    { [conv] c = Conv(x, w, b)  [act] a = Relu(c)  [flat] y = Reshape(a, shape) }"""
+
+
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_a_layer_is_named_after_what_computes_without_biases_and_views():
+    found = compile_model(written(HEADER + NAMED, seed=3), load_hw("opu-tiny"))
+    (group,) = found.partition.groups
+    names = [found.dfg[match.node].name for match in group.matches]
+    assert names == ["conv", "conv/bias", "act", "flat"]
+    ((part,),) = found.plan.layers.values()
+    assert part.layer.name == "conv + act"
+
+
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_an_order_that_the_graph_does_not_have_is_refused():
+    """opu-micro pools, and compares behind it."""
+    text = """(float[1,4,6,6] x) => (float[1,4,3,3] y) <float[4,4,1,1] w>
+        { c = Conv(x, w)  a = Relu(c)  y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(a) }"""
+    hw = load_hw("opu-micro")
+    found = compile_model(written(HEADER + text, seed=3), hw)
+    first, second = found.partition.groups
+    both = replace(first, matches=(*first.matches, *second.matches))
+    assert [match.module for match in both.matches] == ["ipa", "compare", "pool"]
+    with pytest.raises(DoesNotFit, match=r"its pass would be .*compare -> pool, but"):
+        lower_group(found.dfg, both, hw, found.plan.layout.lanes)

@@ -1,6 +1,8 @@
 """What a plan promises of its programs, besides their bits."""
 
+from collections import Counter
 from dataclasses import replace
+from math import ceil
 from types import SimpleNamespace
 
 import onnx
@@ -10,13 +12,15 @@ from opu_fuse.errors import DoesNotFit, InternalError, UserError
 from opu_fuse.hw.encoding import encode
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import compile_model
+from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import plan
 from opu_fuse.schedule.dependencies import synchronise
 from opu_fuse.schedule.job import Job
-from opu_fuse.schedule.plan import HostWork
+from opu_fuse.schedule.plan import HostWork, MachineProgram
 from opu_fuse.schedule.tensors import require_countable
 from opu_fuse.zoo.builder import Net
+from tests.exact import assert_exact
+from tests.schedule.test_explain import chain_and_one
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 TINY = load_hw("opu-tiny")
@@ -33,6 +37,20 @@ def test_a_window_as_large_as_the_memory_fits():
     assert compiled(replace(TINY, dram=replace(TINY.dram, capacity=window))).plan
     with pytest.raises(UserError, match=f"take {window} bytes"):
         compiled(replace(TINY, dram=replace(TINY.dram, capacity=window - 1)))
+
+
+def test_programs_lie_right_behind_each_other_at_the_end_of_the_window():
+    """In words of 4 bytes; each begins at a multiple of 64, the window ends at one of 4096."""
+    net = Net("apart", seed=3)
+    x = net.conv(net.input("x", (1, 8, 20, 20)), "first", out=8, kernel=3, pads=1)
+    x = net.conv(net.sigmoid(x, "host"), "second", out=8, kernel=1)
+    found = compile_model(net.finish(x), TINY).plan
+    first, second = (s for s in found.segments if isinstance(s, MachineProgram))
+    assert first.program_offset == found.program_offset
+    assert 4 * len(first.words) > 256, "a byte more or less a word would not show"
+    assert second.program_offset == ceil((first.program_offset + 4 * len(first.words)) / 64) * 64
+    end = second.program_offset + 4 * len(second.words)
+    assert found.window_bytes == ceil(end / 4096) * 4096
 
 
 def test_where_only_the_places_of_channels_change_the_machine_is_not_started():
@@ -89,6 +107,35 @@ def test_no_program_is_given_away_without_its_proofs(name, damaged, proof, monke
     monkeypatch.setattr(plan, name, damaged)
     with pytest.raises(InternalError, match=proof):
         compiled()
+
+
+def test_maps_inside_a_cascade_have_no_place_in_memory():
+    found = compile_model(chain_and_one(), TINY, Options(cascades="always")).plan
+    names = {group: parts[0].layer.name for group, parts in found.layers.items()}
+    assert {names[group] for group in found.not_stored} == {"first", "second"}
+
+
+def test_constants_of_a_layer_are_loaded_once_for_all_its_tiles():
+    net = Net("tiles", seed=3)
+    x = net.conv(net.input("x", (1, 8, 24, 24)), "conv", out=8, kernel=1)
+    found = compile_model(net.finish(net.sigmoid(x, "act")), load_hw("opu-light")).plan
+    ((layer,),) = found.layers.values()
+    assert layer.pieces == 4
+    (program,) = (s for s in found.segments if isinstance(s, MachineProgram))
+    loads = Counter(x.opcode for x in program.instructions if x.engine is Engine.LOAD)
+    assert loads == {"feature": 4, "weight": 1, "param": 1, "table": 1}
+
+
+def test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_holds(rng):
+    """It has 16 words, two blocks of a tile of three; the output bank holds eight."""
+    residual = replace(TINY.buffers.residual, words=2 * 16, banks=2)
+    hw = replace(TINY, buffers=replace(TINY.buffers, residual=residual))
+    net = Net("added", seed=3)
+    x = net.input("x", (1, 24, 4, 4))
+    found = compile_model(net.finish(net.add(net.conv(x, "conv", out=24, kernel=1), x, "sum")), hw)
+    ((layer,),) = found.plan.layers.values()
+    assert (layer.tile.rows * layer.tile.cols, layer.tile.blocks) == (8, 3)
+    assert_exact(found, hw, rng)
 
 
 def test_a_map_that_is_on_chip_only_is_not_loaded():
