@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -102,7 +102,12 @@ def lint(top: str, spec: HwSpec) -> str:
 
 
 def elaborate(
-    top: str, spec: HwSpec, *, flat: bool = False, parameters: Mapping[str, int] | None = None
+    top: str,
+    spec: HwSpec,
+    *,
+    flat: bool = False,
+    parameters: Mapping[str, int] | None = None,
+    defines: Sequence[str] = (),
 ) -> str:
     """A module and all below it as Yosys' RTLIL, read with its slang frontend, for synthesis; every
     instance is a module of its own unless `flat`. parameters: of the module.
@@ -116,6 +121,7 @@ def elaborate(
         options = f"--threads 1 -DSYNTHESIS -I . --top {top}"
         options += "" if flat else " --keep-hierarchy"
         options += "".join(f" -G{name}={value}" for name, value in (parameters or {}).items())
+        options += "".join(f" -D{name}" for name in defines)
         yosys(folder, f"read_slang {options} {sources}", "write_rtlil design.il")
         return (folder / "design.il").read_text(encoding="utf-8")
 

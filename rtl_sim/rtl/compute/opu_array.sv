@@ -61,13 +61,18 @@ module opu_array
   element_t operand [OPERANDS][MULTIPLIERS];  // of conv: the parts of pixel 0, of pixel 1, …
   element_t copied [MULTIPLY_STAGES][PARTS][MULTIPLIERS];  // by the cycles behind `multiply`, as the sums
   sum_t unit_sum [MULTIPLY_STAGES][UNITS];
+  // A sum of as many units as there are parts; its sign is repeated behind the register. A register for each of these bits would
+  // have its own wire from the end of the sums.
+  localparam int unsigned KEPT_BITS = EXACT ? SUM_BITS + $clog2(PARTS) : 32;
+  logic [KEPT_BITS*WORD_CHANNELS-1:0] sums_q;
   logic [16*WORD_BYTES-1:0] words;
   logic [WORD_BITS-1:0] word;
   logic [WORD_BITS-1:0] window [WINDOW_SIDE][COLUMNS];
 
   // Where widths are exact (synthesis). Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and a pixel's
-  // units begin at whole pairs. The units of depthwise have operands of their own.
-  localparam bit PAIRED = !HAS_DEPTHWISE && UNITS / MODE_PX_MAX % (2 * PARTS) == 0;
+  // units begin at whole pairs. The units of depthwise have operands of their own. A pair of products in short slices would take two
+  // and an adder behind them.
+  localparam bit PAIRED = !HAS_DEPTHWISE && !SHORT_SLICES && UNITS / MODE_PX_MAX % (2 * PARTS) == 0;
   sum_t exact_sum [UNITS];
 
   if (!EXACT) begin : g_rolled
@@ -239,13 +244,17 @@ module opu_array
   endfunction
 
   // Sum of `count` units from `first` on.
-  function automatic logic [31:0] combined(int unsigned first, int unsigned count);
+  function automatic logic [KEPT_BITS-1:0] combined(int unsigned first, int unsigned count);
     combined = '0;
     /* verilator unroll_full */
     for (int unsigned j = 0; j < count; j++) begin
-      combined = combined + 32'(EXACT ? exact_sum[first+j] : unit_sum[MULTIPLY_STAGES-1][first+j]);
+      combined = combined + KEPT_BITS'(EXACT ? exact_sum[first+j] : unit_sum[MULTIPLY_STAGES-1][first+j]);
     end
   endfunction
+
+  for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_sum
+    assign sums_o[32*l+:32] = 32'(signed'(sums_q[KEPT_BITS*l+:KEPT_BITS]));
+  end
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
@@ -253,7 +262,7 @@ module opu_array
     if (combine_i.valid && combine_i.copy) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
-        sums_o[32*l+:32] <= 32'(copied[MULTIPLY_STAGES-1][l/MULTIPLIERS][l%MULTIPLIERS]);
+        sums_q[KEPT_BITS*l+:KEPT_BITS] <= KEPT_BITS'(copied[MULTIPLY_STAGES-1][l/MULTIPLIERS][l%MULTIPLIERS]);
       end
     end
     /* verilator unroll_full */
@@ -267,7 +276,7 @@ module opu_array
               automatic int unsigned lanes = WORD_CHANNELS / 32'(LAYOUT_PX[m]);  // of a pixel
               automatic int unsigned channel = l / lanes * 32'(LAYOUT_OC[m]) + l % lanes % 32'(LAYOUT_OC[m]);
               automatic int unsigned count = 32'(LAYOUT_IC[m]) / MULTIPLIERS;
-              sums_o[32*l+:32] <= combined(channel * count, count);
+              sums_q[KEPT_BITS*l+:KEPT_BITS] <= combined(channel * count, count);
             end
           end
         end

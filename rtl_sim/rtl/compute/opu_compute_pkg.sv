@@ -194,6 +194,7 @@ package opu_compute_pkg;
     logic signed [Y_BITS-1:0] y;
     logic signed [X_BITS-1:0] x;
     logic [15:0]              index;                             // of the input step in its block
+    logic [15:0]              block_left;                        // further input steps in the block
     logic [15:0]              segment;                           // its first lane
     groups_t                  groups;
     psum_addr_t               psum;
@@ -286,6 +287,12 @@ package opu_compute_pkg;
   localparam int unsigned ELEMENT_BITS = 32;
   localparam int unsigned SUM_BITS = 32;
   localparam int unsigned AFFINE_BITS = 64;
+`endif
+  // Has the device multipliers of 18 by 18 bits, none of 25 by 18? A pair of units shares nothing then (opu_array).
+`ifdef OPU_SHORT_SLICES
+  localparam bit SHORT_SLICES = 1'b1;
+`else
+  localparam bit SHORT_SLICES = 1'b0;
 `endif
   typedef logic signed [ELEMENT_BITS-1:0] element_t;
   typedef logic signed [SUM_BITS-1:0] sum_t;

@@ -83,19 +83,18 @@ module opu_compute_rows
   assign step_x = pixel_x << shape_q.px_log2;
 
   // Several blocks of partial sums need room for a tile each. Pixels of one step share a word, and lie in two.
-  place_t first_in, first_out;
-  logic [15:0] first_index_q, out_word_q;
+  // The places are found with the parameters, so that the products begin at registers.
+  place_t first_in, first_in_q, first_out_q;
   logic [31:0] tile_q;
   logic several_q;
+  assign first_in = is_copy ? '0 : input_place(layout, params_i.ic_first);
 
   always_comb begin
-    first_in = copy_q ? '0 : input_place(layout_q, p_q.ic_first);
-    first_out = conv_q ? output_place(layout_q, p_q.oc_first) : first_in;
     refused = 1'b0;
     if (state_q == PLACE) begin
       refused = several_q && 32'(p_q.psum_block_pitch) < tile_q;
       if (conv_q && shape_q.px_log2 != '0) begin
-        refused = several_q || out_word_q != '0 || p_q.pre != '0
+        refused = several_q || first_out_q.word != '0 || p_q.pre != '0
             || ((16'd1 << shape_q.px_log2) - 16'd1 & p_q.out_cols) != '0
             || span_q > X_BITS'(WORD_BYTES) + (X_BITS'(1) << p_q.slot_log2);
       end
@@ -118,12 +117,10 @@ module opu_compute_rows
   assign first_groups = shape_q.groups << group_shift_q;
   assign first_psum = psum_addr_t'(p_q.psum) + psum_offset_q;
 
-  logic [15:0] block_left;  // further input steps in the block
-  logic [15:0] parts;       // further input steps in the sweep
+  logic [15:0] parts;  // further input steps in the sweep
   logic new_block, new_word;
-  assign block_left = shape_q.steps - 16'd1 - loop_q.index;
-  assign parts = !depthwise_q ? '0 : (block_left < loop_q.s_left) ? block_left : loop_q.s_left;
-  assign new_block = !conv_q || block_left == '0;
+  assign parts = !depthwise_q ? '0 : (loop_q.block_left < loop_q.s_left) ? loop_q.block_left : loop_q.s_left;
+  assign new_block = !conv_q || loop_q.block_left == '0;
   assign new_word = loop_q.groups[GROUPS-1];  // the group ends the partial sum word
 
   logic signed [X_BITS-1:0] origin_x_bytes, dilation_x_bytes;
@@ -148,7 +145,8 @@ module opu_compute_rows
       next_loop.row_addr = next_loop.block_addr + origin_pitch_q;
       next_loop.y = Y_BITS'(p_q.origin_y);
       next_loop.x = origin_x_bytes;
-      next_loop.index = first_index_q;
+      next_loop.index = first_in_q.index;
+      next_loop.block_left = shape_q.steps - 16'd1 - first_in_q.index;
       next_loop.segment = segment_q;
       next_loop.groups = first_groups;
       next_loop.psum = first_psum;
@@ -182,6 +180,7 @@ module opu_compute_rows
             next_loop.enters = new_block;
             next_loop.pre_bank = loop_q.pre_bank ^ new_block;
             next_loop.index = new_block ? '0 : loop_q.index + 16'd1;
+            next_loop.block_left = new_block ? shape_q.steps - 16'd1 : loop_q.block_left - 16'd1;
             next_loop.segment = new_block ? '0 : loop_q.segment + shape_q.step;
             next_loop.block_addr = loop_q.block_addr + (new_block ? feature_addr_t'(p_q.block_pitch) : '0);
             next_loop.row_addr = next_loop.block_addr + origin_pitch_q;
@@ -249,7 +248,7 @@ module opu_compute_rows
     logic load_start, bank_q;
     pre_addr_t addr_q;
     assign load_start = (start && is_conv && params_i.pre != '0)
-        || (take && p_q.pre != '0 && loop_q.enters && loop_q.s_left > block_left);
+        || (take && p_q.pre != '0 && loop_q.enters && loop_q.s_left > loop_q.block_left);
     assign pre_re_o = pre_left_q != '0;
     assign pre_addr_o = addr_q;
     assign pre_bank = bank_q;
@@ -353,20 +352,20 @@ module opu_compute_rows
       shape_q <= shape_of(layout);
       if (is_copy) shape_q <= '{step: 16'(WORD_CHANNELS), steps: 16'd1, groups: '1, default: '0};
       legal_q <= legal(params_i, is_copy, is_conv, is_depthwise);
+      first_in_q <= first_in;
+      first_out_q <= is_conv ? output_place(layout, params_i.oc_first) : first_in;
     end
     if (state_q == PREPARE) begin
-      first_index_q <= first_in.index;
-      out_word_q <= first_out.word;
-      several_q <= conv_q ? 17'(first_out.index) + 17'(p_q.oc_steps) > 17'(shape_q.px_groups)
-                          : 17'(first_in.index) + 17'(p_q.ic_steps) > 17'(shape_q.steps);
+      several_q <= conv_q ? 17'(first_out_q.index) + 17'(p_q.oc_steps) > 17'(shape_q.px_groups)
+                          : 17'(first_in_q.index) + 17'(p_q.ic_steps) > 17'(shape_q.steps);
       pixel_x_q <= pixel_x;
       step_x_q <= step_x;
       span_q <= step_x - pixel_x + X_BITS'(shape_q.step);
       tile_q <= 32'(p_q.out_rows) * 32'(p_q.out_cols);
-      block_offset_q <= feature_addr_t'(first_in.word) * feature_addr_t'(p_q.block_pitch);
-      segment_q <= first_in.index * shape_q.step;
-      group_shift_q <= first_out.index * shape_q.oc_groups;
-      psum_offset_q <= psum_addr_t'(first_out.word) * psum_addr_t'(p_q.psum_block_pitch);
+      block_offset_q <= feature_addr_t'(first_in_q.word) * feature_addr_t'(p_q.block_pitch);
+      segment_q <= first_in_q.index * shape_q.step;
+      group_shift_q <= first_out_q.index * shape_q.oc_groups;
+      psum_offset_q <= psum_addr_t'(first_out_q.word) * psum_addr_t'(p_q.psum_block_pitch);
       origin_pitch_q <= feature_addr_t'(p_q.origin_y) * feature_addr_t'(p_q.row_pitch);
       dilation_pitch_q <= feature_addr_t'(p_q.dilation_y) * feature_addr_t'(p_q.row_pitch);
       stride_pitch_q <= feature_addr_t'(p_q.stride_y) * feature_addr_t'(p_q.row_pitch);

@@ -242,40 +242,25 @@ module opu_load
   assign wdata_o = wdata_q;
   assign done_valid_o = done_q != '0;
 
-  // ---- faults ----------------------------------------------------------------------------------------------------------------
-  logic fault_q;
-  error_e fault_code_q;
-  logic [PC_BITS-1:0] fault_pc_q;
+  // ---- faults: one register hears of one in its cycle; which one it is stands in registers that nothing late enables ------------
+  logic fault_q, read_q, overflow_q, beyond_q;
+  logic [PC_BITS-1:0] open_pc_q, other_pc_q;  // of data, of addresses
   always_ff @(posedge clk_i) begin
-    if (!rst_ni) begin
-      fault_q <= 1'b0;
-      fault_code_q <= ERR_NONE;
-      fault_pc_q <= '0;
-    end else begin
-      if (!fault_q) begin
-        if (r_valid_i && r_error_i) begin
-          fault_q <= 1'b1;
-          fault_code_q <= ERR_AXI_READ;
-          fault_pc_q <= open_pc;
-        end else if (write && overflow) begin
-          fault_q <= 1'b1;
-          fault_code_q <= ERR_BUFFER;
-          fault_pc_q <= open_pc;
-        end else if (walk_fault) begin
-          fault_q <= 1'b1;
-          fault_code_q <= ERR_WINDOW;
-          fault_pc_q <= walk_pc;
-        end else if (start && !legal) begin
-          fault_q <= 1'b1;
-          fault_code_q <= ERR_ILLEGAL_INSTRUCTION;
-          fault_pc_q <= pc_i;
-        end
-      end
+    if (!rst_ni) fault_q <= 1'b0;
+    else fault_q <= fault_q || (r_valid_i && r_error_i) || (write && overflow) || walk_fault || (start && !legal);
+  end
+  always_ff @(posedge clk_i) begin
+    if (!fault_q) begin
+      read_q <= r_valid_i && r_error_i;
+      overflow_q <= write && overflow;
+      beyond_q <= walk_fault;
+      open_pc_q <= open_pc;
+      other_pc_q <= walk_fault ? walk_pc : pc_i;
     end
   end
+  assign fault_code_o = read_q ? ERR_AXI_READ : overflow_q ? ERR_BUFFER : beyond_q ? ERR_WINDOW : ERR_ILLEGAL_INSTRUCTION;
   assign fault_o = fault_q;
-  assign fault_code_o = fault_code_q;
-  assign fault_pc_o = fault_pc_q;
+  assign fault_pc_o = (read_q || overflow_q) ? open_pc_q : other_pc_q;
 
   `OPU_ASSERT(DataIsExpected, r_valid_i |-> open_valid && word_valid)
   `OPU_ASSERT(WordsAreWhole, finish |-> beat_last)

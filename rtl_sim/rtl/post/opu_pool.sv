@@ -170,7 +170,7 @@ module opu_pool
       if (is_average) scale((shift_q > 6'd42) ? 6'd42 : shift_q, AVERAGE_PRODUCT_BITS'(zero_q));
       else narrow();
     end
-    if (window_item_q.valid) multiply(AVERAGE_PRODUCT_BITS'({1'b0, factor_q}));
+    if (EXACT || window_item_q.valid) multiply(AVERAGE_PRODUCT_BITS'({1'b0, factor_q}));
     if (EXACT) product_q <= product;
     if (fold_item_q.valid && fold_item_q.first) start(is_average);
     if (fold_item_q.valid && fold_item_q.present) begin

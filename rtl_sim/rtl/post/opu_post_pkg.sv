@@ -39,6 +39,12 @@ package opu_post_pkg;
   localparam int unsigned SCALED_BITS = 32;
   localparam int unsigned RESIDUAL_BITS = HAS_PRODUCT ? 64 : 32;
 `endif
+  // Has the device multipliers of 18 by 18 bits, none of 25 by 18? A sum is cut into other parts then (opu_requant).
+`ifdef OPU_SHORT_SLICES
+  localparam bit SHORT_SLICES = 1'b1;
+`else
+  localparam bit SHORT_SLICES = 1'b0;
+`endif
   typedef logic signed [REQUANT_BITS-1:0] requant_t;
   typedef logic signed [POOL_BITS-1:0] pool_t;
   typedef logic signed [AVERAGE_PRODUCT_BITS-1:0] average_t;

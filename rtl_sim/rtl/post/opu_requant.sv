@@ -84,7 +84,8 @@ module opu_requant
     for (int unsigned l = 0; l < LANES; l++) y[l] = product[l][7:0];
   endfunction
 
-  // Where widths are exact (synthesis): a DSP slice has 25 x 18 bits, so the highest bits of the sum are multiplied in tables.
+  // Where widths are exact (synthesis): a DSP slice has 25 x 18 bits, so the highest bits of the sum are multiplied in tables. Two
+  // slices of 18 x 18 bits take both parts.
   // Without multipliers value and divisor are 2**16 times as large when they are rounded: no left shift is left.
   localparam int unsigned LEFT = (MULT_BITS > 0) ? 0 : 16;
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
@@ -106,22 +107,29 @@ module opu_requant
       always_ff @(posedge clk_i) amount_q <= multiply_item_q.bank ? shift[1][l] : shift[0][l];
       if (MULT_BITS > 0) begin : g_multiply
         logic [15:0] factor_q;  // beside the sum: no multiplexer in front of the multiplier
-        logic signed [25:0] high;
-        logic signed [40:0] low_q;
-        opu_multiply_soft #(
-            .X_BITS     (9),
-            .FACTOR_BITS(17),
-            .FIRST_DIGITS(3)
-        ) u_multiply (
-            .clk_i,
-            .x_i      (sum_q[l][32:24]),
-            .factor_i ({1'b0, factor_q}),
-            .product_o(high)
-        );
+        localparam int unsigned LOW_BITS = SHORT_SLICES ? 17 : 24;
+        logic signed [49-LOW_BITS:0] high;
+        logic signed [LOW_BITS+16:0] low_q;
+        if (SHORT_SLICES) begin : g_short
+          always_ff @(posedge clk_i) begin
+            high <= (50 - LOW_BITS)'(signed'(sum_q[l][32:LOW_BITS])) * (50 - LOW_BITS)'(signed'({1'b0, factor_q}));
+          end
+        end else begin : g_long
+          opu_multiply_soft #(
+              .X_BITS      (33 - LOW_BITS),
+              .FACTOR_BITS (17),
+              .FIRST_DIGITS(3)
+          ) u_multiply (
+              .clk_i,
+              .x_i      (sum_q[l][32:LOW_BITS]),
+              .factor_i ({1'b0, factor_q}),
+              .product_o(high)
+          );
+        end
         always_ff @(posedge clk_i) begin
           factor_q <= !requant_i ? 16'd1 : item_i.bank ? mult[1][l] : mult[0][l];
-          low_q <= 41'(sum_q[l][23:0]) * 41'(factor_q);
-          product_q <= REQUANT_BITS'(low_q) + (REQUANT_BITS'(high) <<< 24);
+          low_q <= (LOW_BITS + 17)'(sum_q[l][LOW_BITS-1:0]) * (LOW_BITS + 17)'(factor_q);
+          product_q <= REQUANT_BITS'(low_q) + (REQUANT_BITS'(high) <<< LOW_BITS);
         end
       end else begin : g_power
         requant_t scaled_q;

@@ -163,7 +163,7 @@ module opu_residual
     if (!EXACT && total_item_q.valid && total_item_q.present) begin
       scale((shift_i > LIMIT) ? LIMIT : shift_i, RESIDUAL_BITS'(y_zero_i));
     end
-    if (scaled_item_q.valid && scaled_item_q.present) add(HAS_PRODUCT && kind_i == RESIDUAL_MULTIPLY);
+    if (EXACT || (scaled_item_q.valid && scaled_item_q.present)) add(HAS_PRODUCT && kind_i == RESIDUAL_MULTIPLY);
     if (EXACT) total_q <= total;
     if (word_item_q.valid && word_item_q.present) begin
       other_a = scaled_a;
