@@ -2,8 +2,7 @@
 
 ONNX Runtime's quantiser writes networks so, too: QLinearConv, QGemm and the like, and between them
 operators that move integers as they are (Reshape, MaxPool). Brevitas clips them, for fewer than
-eight bits. All become what they mean; the QDQ form may round a tie the other way. Q and DQ
-nodes of ONNX Runtime's own domain, whose shapes nobody infers, become the standard's.
+eight bits. All become what they mean; the QDQ form may round a tie the other way.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.editing import add_constant, constant, is_standard, operand, replace_value
-from opu_fuse.frontend.qdq import DOMAINS, activation_params, is_dequantize, is_quantize
+from opu_fuse.frontend.qdq import DOMAINS, activation_params, is_quantize
 from opu_fuse.quant import as_int8
 
 _AXIS_OF_ROWS = {"Conv": 0, "Gemm": 0, "MatMul": -1}
@@ -53,7 +52,7 @@ _FORMS: Mapping[str, Form] = {
 
 def has_integer_operators(model: ir.Model) -> bool:
     """Whether `spell_out` has anything to do."""
-    return any(_form(n) or _moves_integers(n) or _is_foreign_pair(n) for n in model.graph)
+    return any(_form(n) or _moves_integers(n) for n in model.graph)
 
 
 def spell_out(model: ir.Model) -> None:
@@ -66,21 +65,6 @@ def spell_out(model: ir.Model) -> None:
             _spell_out(model.graph, node, form)
         elif _moves_integers(node):
             _move_reals(node)
-        elif _is_foreign_pair(node):
-            node.domain = ""
-
-
-def _is_foreign_pair(node: ir.Node) -> bool:
-    """Whether a Q or DQ node is not the standard's, of integers that the standard has always
-    known.
-    """
-    zero = operand(node, 2)
-    return (
-        node.domain == "com.microsoft"
-        and (is_quantize(node) or is_dequantize(node))
-        and zero is not None
-        and zero.dtype in {ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT32}
-    )
 
 
 def _form(node: ir.Node) -> Form | None:

@@ -23,6 +23,10 @@ _CONSTANTS_ARE_NO_INPUTS = 4
 """IR version; before, every initialiser had to be an input too."""
 _ROUNDING_UP = ("MaxPool", "AveragePool", "LpPool")
 
+_CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
+_FOUR_BITS = (onnx.TensorProto.INT4, onnx.TensorProto.UINT4)
+"""No Cast of older operator sets takes them."""
+
 Shapes = dict[str, onnx.TypeProto]
 """Types by name of the value; what is not known of a shape is left open."""
 
@@ -58,6 +62,7 @@ def _types(graph: onnx.GraphProto) -> Shapes:
 
 def _infer(proto: onnx.ModelProto) -> onnx.GraphProto:
     del proto.graph.value_info[:]
+    _convert_as_casts(proto.graph)
     inputs = {value.name for value in proto.graph.input}
     for output in proto.graph.output:
         # What onnx knows of an output hides what it knows of an input of that name.
@@ -71,6 +76,25 @@ def _infer(proto: onnx.ModelProto) -> onnx.GraphProto:
             if str(error).count(_NESTED) < 2:
                 raise ForeignError(_plain(str(error))) from error
             return _inferred(proto, strict=False)
+
+
+def _convert_as_casts(graph: onnx.GraphProto) -> None:
+    """Of ONNX Runtime's own Q and DQ nodes onnx knows nothing. Casts stand in for them, which
+    convert numbers one by one as well: the standard's know 16 bits since opset 21 only.
+    """
+    kinds = {t.name: t.data_type for t in graph.initializer}
+    kinds |= {i.name: i.type.tensor_type.elem_type for i in graph.input}
+    for node in graph.node:
+        if node.domain != "com.microsoft" or node.op_type not in _CONVERSIONS:
+            continue
+        zero = kinds.get(node.input[2], 0) if len(node.input) > 2 else 0
+        to = onnx.TensorProto.FLOAT
+        if node.op_type == "QuantizeLinear":
+            to = zero or onnx.TensorProto.UINT8
+        if zero not in _FOUR_BITS:
+            node.CopyFrom(
+                onnx.helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
+            )
 
 
 def _inferred(proto: onnx.ModelProto, *, strict: bool) -> onnx.GraphProto:

@@ -126,3 +126,22 @@ def test_the_type_of_a_port_is_the_zero_points(kind: str):
     result = engine.run(bundle, HW, x, capture=True)
     np.testing.assert_array_equal(result.outputs["y"], expected)
     assert check(bundle, x, result).mismatches == 0
+
+
+def test_sixteen_bits_before_the_standard_knew_them_run_on_the_host():
+    """Pairs of ONNX Runtime's own domain, behind which nobody infers a shape."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 13, "com.microsoft" : 1]>'
+        "g (float[1,4,6,5] x) => (float[1,6,6,5] y) {"
+        " x_q = com.microsoft.QuantizeLinear(x, fine, wide)"
+        " x_r = com.microsoft.DequantizeLinear(x_q, fine, wide)"
+        f"{PER_ROW}{MAP}{REAL} }}"
+    )
+    constants = {"s": np.float32(2**-4), "z": np.int8(0), "rows": ROWS, "w": FILTERS}
+    constants |= {"fine": np.float32(2**-12), "wide": np.uint16(1 << 15)}
+    for name, array in constants.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+    x = {"x": RNG.normal(size=(1, 4, 6, 5)).astype(np.float32)}
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, x)[0]
+    result = engine.run(compile_model(model, HW).bundle, HW, x)
+    np.testing.assert_array_equal(result.outputs["y"], expected)
