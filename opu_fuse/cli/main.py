@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 the user's input cannot be handled (one line, no traceback
 import errno
 import io
 import logging
+import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -66,6 +67,9 @@ def _refuse(error: Exception) -> NoReturn:
         sys.exit(error.exit_code)
     if isinstance(error, OSError) and (what := _about_files(error)) is not None:
         err.print(f"error: {what}", markup=False)
+        if error.errno in _NO_SCREEN and sys.stdout is not None:
+            # Python writes what is left once more when it ends, and would fail with another code.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     logging.getLogger(__name__).debug("traceback", exc_info=error)
     err.print(

@@ -142,7 +142,10 @@ def command(*arguments, **options):
     )
 
 
-def test_a_full_disk_behind_the_screen_is_told():
+@pytest.mark.parametrize("kept", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "at once"])
+def test_a_full_disk_behind_the_screen_is_told(kept: dict[str, str]):
+    """However much Python keeps back and tries once more when it ends."""
+    plain = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "opu_fuse", "hw", "list"],
@@ -150,6 +153,7 @@ def test_a_full_disk_behind_the_screen_is_told():
             stderr=subprocess.PIPE,
             text=True,
             check=False,
+            env=plain | kept,
         )
     text = "error: what is printed cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, text)
