@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+from opu_fuse.errors import ModelError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule.plan import HostWork
@@ -114,3 +115,26 @@ def test_an_output_that_is_constant_has_the_numbers_of_the_model_and_no_scale():
     outputs = run(found, load_hw("opu-tiny"), noise(found)).outputs
     assert outputs["k"].tolist() == np.float32([[[[0.5]], [[0.3]]], [[[-0.7]], [[1.0]]]]).tolist()
     assert outputs["c"].tolist() == np.float32([1.5, 2.1]).tolist()
+
+
+def test_an_output_behind_what_nobody_knows_the_shape_of_is_refused():
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+        "g (float[1,4,6,5] x) => (float[a,b,c,d] y)"
+        "{ r = Relu(x)  y = com.microsoft.QuickGelu(r) }"
+    )
+    with pytest.raises(ModelError, match=r"^output 'y': has no static shape, not even its rank"):
+        compile_model(model, load_hw("opu-tiny"))
+
+
+def test_an_operator_belongs_to_the_last_group_that_runs_a_part_of_it():
+    """An average over whole maps is made in two steps, by two groups."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        "g (float[1,4,6,6] x) => (float[1,4,1,1] y) { y = GlobalAveragePool(x) }"
+    )
+    model.graph.node[0].name = "average"
+    bundle = compile_model(model, load_hw("opu-tiny")).bundle
+    parts, group = bundle.source_map["average"]
+    assert len(parts) == 2
+    assert group == max(g.index for g in bundle.groups) == 1
