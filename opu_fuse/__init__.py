@@ -12,6 +12,12 @@ Public API (loaded on first use, so that importing the package stays cheap)::
     losses = opu_fuse.accuracy("model.onnx", hw, data="images")  # -> Accuracy
 """
 
+import os
+
+# Official builds of ONNX Runtime tell their maker of what they run, unless this is set before they
+# are imported; whose models are compiled here is nobody's affair.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 TYPE_CHECKING = False  # that of `typing`, without importing it: see `__main__.py`
 if TYPE_CHECKING:
     from opu_fuse.exploring.run import explore

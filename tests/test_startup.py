@@ -1,9 +1,11 @@
 """Compiling a quantised model loads no library that it has no work for: the command starts fast."""
 
+import os
 import subprocess
 import sys
 
 import onnx
+import onnx_ir
 from onnxscript.optimizer import _constant_folding
 
 from opu_fuse.frontend.prepare import prepare
@@ -55,6 +57,18 @@ builtins.__import__ = interrupted
 from opu_fuse.__main__ import main
 main()
 """
+
+
+def test_nothing_of_a_model_is_told_to_anybody(tmp_path):
+    """ONNX Runtime's wheels keep what they will send in the user's home."""
+    model, home = tmp_path / "float.onnx", tmp_path / "home"
+    home.mkdir()
+    onnx.save(onnx_ir.to_proto(build("tiny_odd", image=8)), model)
+    kept = {name: text for name, text in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    where = {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+    script = f"import opu_fuse; opu_fuse.compile({str(model)!r}, opu_fuse.load_hw('opu-tiny'))"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, env=kept | where)
+    assert not list(home.iterdir())
 
 
 def test_ctrl_c_while_the_command_is_starting_says_one_word():
