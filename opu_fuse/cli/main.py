@@ -67,7 +67,7 @@ def _refuse(error: Exception) -> NoReturn:
         sys.exit(error.exit_code)
     if isinstance(error, OSError) and (what := _about_files(error)) is not None:
         err.print(f"error: {what}", markup=False)
-        if error.errno in _NO_SCREEN and sys.stdout is not None:
+        if error.filename is None and sys.stdout is not None:  # it is the screen
             # Python writes what is left once more when it ends, and would fail with another code.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -23,6 +23,7 @@ from opu_fuse.dfg.types import type_of
 from opu_fuse.dfg.views import feature_shape, is_map
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.opsets import STANDARD
+from opu_fuse.model.pairs import type_of_zero
 from opu_fuse.quant import META_KEY, UINT8_SHIFT, QuantParams
 from opu_fuse.turn import Turn
 
@@ -102,23 +103,16 @@ def _converts(node: ir.Node, op_type: str, given: ir.Value, others: Sequence[ir.
     return node.op_type == op_type and _written(node) is not None
 
 
-def _type_of_zero(node: ir.Node) -> ir.DataType:
-    """That which ONNX takes where no zero point is written."""
-    if node.op_type == "DequantizeLinear":
-        source = node.inputs[0]
-        return ir.DataType.UINT8 if source is None or source.dtype is None else source.dtype
-    return ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8)
-
-
 def _written(node: ir.Node) -> QuantParams | None:
     """How a DequantizeLinear or QuantizeLinear of 8 bits rounds, as int8."""
     scale, zero = (const_array(v) for v in (*node.inputs[1:3], None)[:2])
     if scale is None or scale.size != 1 or not 0.0 < float(scale.reshape(())) < np.inf:
         return None
     if zero is None:
-        zero = np.zeros(1, _type_of_zero(node).numpy())
-    if len(node.inputs) > 2 and node.inputs[2] and const_array(node.inputs[2]) is None:
-        return None
+        kind = type_of_zero(node)
+        if kind is None or (len(node.inputs) > 2 and node.inputs[2]):  # or computed
+            return None
+        zero = np.zeros((), kind.numpy())
     if zero.size != 1 or zero.dtype not in (np.int8, np.uint8):
         return None
     shift = UINT8_SHIFT if zero.dtype == np.uint8 else 0

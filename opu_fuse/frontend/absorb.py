@@ -24,6 +24,7 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     detach,
+    drop_unread,
     filter_axis,
     insert_before,
     is_standard,
@@ -166,14 +167,11 @@ def _move_constant(node: ir.Node) -> None:
         axis = found
     name, form = result.name or "constant", {"axis": axis}
     integers = add_constant(graph, f"{name}/integers", np.ascontiguousarray(moved))
-    operands = [integers, *made.inputs[1:]]
-    replace_value(
-        result,
-        insert_before(node, made.op_type, operands, form, name=f"{name}/moved", shape=size),
-    )
+    operands, name = [integers, *made.inputs[1:]], f"{name}/moved"
+    real = insert_before(node, made.op_type, operands, form, name=name, shape=size)
+    replace_value(result, real)
     detach(node)
-    if not made.outputs[0].uses() and not made.outputs[0].is_graph_output():
-        detach(made)
+    drop_unread(source)
 
 
 def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | None:
@@ -299,8 +297,7 @@ def _remove_pair(value: ir.Value, quantize: ir.Node, quant: QuantParams) -> None
             continue
         replace_value(result, value)
         detach(dequantize)
-    if not ints.uses() and not ints.is_graph_output():
-        detach(quantize)
+    drop_unread(ints)
 
 
 def _absorb_input(node: ir.Node) -> None:

@@ -271,6 +271,13 @@ def detach(node: ir.Node) -> None:
     node.graph.remove(node, safe=True)
 
 
+def drop_unread(value: ir.Value | None) -> None:
+    """Remove what makes a value that nobody reads, or it counts as a reader of what it reads."""
+    node = None if value is None else value.producer()
+    if value is not None and node is not None and not value.uses() and not value.is_graph_output():
+        detach(node)
+
+
 def merge_sources(node: ir.Node, others: Iterable[ir.Node]) -> None:
     """`node` stands for the origins of the others too."""
     names = [s for n in (node, *others) for s in sources_of(n)]

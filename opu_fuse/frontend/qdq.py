@@ -9,12 +9,11 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.editing import constant, operand, static_shape
 from opu_fuse.model.opsets import STANDARD
+from opu_fuse.model.pairs import type_of_zero
 from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8
 
 DOMAINS = {*STANDARD, "com.microsoft"}
 """Of operators on integers: the standard, and ONNX Runtime's own."""
-
-
 _FOUR_BITS = (ir.DataType.INT4.numpy(), ir.DataType.UINT4.numpy())
 
 
@@ -173,18 +172,11 @@ def _along_axis(values: np.ndarray, node: ir.Node, rank: int) -> np.ndarray:
 
 
 def _zero_point(node: ir.Node, default: np.dtype | None = None) -> np.ndarray | None:
-    """The zero point; ONNX's default when absent: 0, for Q in uint8 unless it says otherwise, for
-    DQ in the operand's type.
-    """
+    """The zero point; 0 when absent. default: its type then, where the caller knows it."""
     value = operand(node, 2)
     if value is not None:
         return constant(value)
-    if is_quantize(node):
-        kind = node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8
-        return np.zeros((), ir.DataType(kind).numpy())
-    if default is None:
-        source = node.inputs[0]
-        if source is None or source.dtype is None:
-            return None
-        default = source.dtype.numpy()
-    return np.zeros((), default)
+    kind = type_of_zero(node) if default is None else None
+    if kind is not None:
+        default = kind.numpy()
+    return None if default is None else np.zeros((), default)

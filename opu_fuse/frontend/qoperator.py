@@ -52,7 +52,7 @@ _FORMS: Mapping[str, Form] = {
 
 def has_integer_operators(model: ir.Model) -> bool:
     """Whether `spell_out` has anything to do."""
-    return any(_form(n) or _moves_integers(n) for n in model.graph)
+    return any(_form(n) is not None or _moves_integers(n) for n in model.graph)
 
 
 def spell_out(model: ir.Model) -> None:
@@ -122,8 +122,9 @@ def _moves_integers(node: ir.Node) -> bool:
     if quantise is None or not is_quantize(quantise):
         return False
     if node.op_type == "Clip":
-        limits = [v for v in node.inputs[1:] if v is not None]
-        return activation_params(quantise) is not None and None not in map(constant, limits)
+        limits = [constant(v) for v in node.inputs[1:] if v is not None]
+        known = all(limit is not None and limit.ndim == 0 for limit in limits)
+        return known and activation_params(quantise) is not None
     return len(node.outputs) == 1 or node.op_type == "Split"
 
 
@@ -148,10 +149,8 @@ def _move_limits(node: ir.Node, quantise: ir.Node) -> None:
         limit = constant(value)
         if index and value is not None and limit is not None:
             steps = int(as_int8(limit) if limit.dtype == np.uint8 else limit) - quant.zero_point
-            real = add_constant(
-                graph, f"{value.name}/real", np.asarray(steps * quant.scale[0], np.float32)
-            )
-            node.replace_input_with(index, real)
+            real = np.asarray(steps * quant.per_tensor, np.float32)
+            node.replace_input_with(index, add_constant(graph, f"{value.name}/real", real))
 
 
 def _dequantised(node: ir.Node, *operands: ir.Value | None, axis: int = 0) -> ir.Value:

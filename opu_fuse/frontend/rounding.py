@@ -89,10 +89,9 @@ def finish_biases(model: ir.Model) -> None:
         close = np.allclose(known, scale, rtol=1e-4, atol=0)
         steps = constant(b) if close else np.rint(bias.astype(np.float64) / scale)
         assert steps is not None
+        fits = np.all(np.abs(steps.astype(np.float64)) <= _INT32_MAX)  # NaN does not
         quant = QuantParams(scale=tuple(float(s) for s in scale), axis=0, bits=32)
-        if np.all(np.abs(steps.astype(np.float64)) <= _INT32_MAX):  # NaN does not fit
-            steps = steps.astype(np.int32)
-        else:  # as real numbers: int32 would be read as the accumulator's
-            steps, quant = bias, None
+        # What does not fit becomes real numbers: int32 would be read as the accumulator's.
+        data, quant = (steps.astype(np.int32), quant) if fits else (bias, None)
         name = b.name or f"{node.name}/bias"
-        node.replace_input_with(2, add_constant(model.graph, name, steps, quant))
+        node.replace_input_with(2, add_constant(model.graph, name, data, quant))

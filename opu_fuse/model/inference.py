@@ -24,7 +24,7 @@ _CONSTANTS_ARE_NO_INPUTS = 4
 _ROUNDING_UP = ("MaxPool", "AveragePool", "LpPool")
 
 _CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
-_FOUR_BITS = (onnx.TensorProto.INT4, onnx.TensorProto.UINT4)
+_FOUR_BITS = frozenset({onnx.TensorProto.INT4, onnx.TensorProto.UINT4})
 """No Cast of older operator sets takes them."""
 
 Shapes = dict[str, onnx.TypeProto]
@@ -84,17 +84,19 @@ def _convert_as_casts(graph: onnx.GraphProto) -> None:
     """
     kinds = {t.name: t.data_type for t in graph.initializer}
     kinds |= {i.name: i.type.tensor_type.elem_type for i in graph.input}
+    kinds |= {
+        n.output[0]: a.t.data_type for n in graph.node for a in n.attribute if a.HasField("t")
+    }
     for node in graph.node:
         if node.domain != "com.microsoft" or node.op_type not in _CONVERSIONS:
             continue
-        zero = kinds.get(node.input[2], 0) if len(node.input) > 2 else 0
-        to = onnx.TensorProto.FLOAT
-        if node.op_type == "QuantizeLinear":
-            to = zero or onnx.TensorProto.UINT8
-        if zero not in _FOUR_BITS:
-            node.CopyFrom(
-                onnx.helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
-            )
+        written = len(node.input) > 2 and node.input[2]
+        kind = kinds.get(node.input[2]) if written else onnx.TensorProto.UINT8
+        if kind is None or not _FOUR_BITS.isdisjoint(kinds.get(name) for name in node.input):
+            continue
+        to = kind if node.op_type == "QuantizeLinear" else onnx.TensorProto.FLOAT
+        cast = onnx.helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
+        node.CopyFrom(cast)
 
 
 def _inferred(proto: onnx.ModelProto, *, strict: bool) -> onnx.GraphProto:

@@ -1,11 +1,14 @@
 """Pairs as other tools write them run on the machine, with the bits that ONNX Runtime gives."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
-from opu_fuse.bundle.program import HostSegment
+from opu_fuse.bundle.program import Bundle, HostSegment
+from opu_fuse.errors import UserError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim import engine
@@ -44,6 +47,11 @@ def rows(kind: type = np.int8) -> np.ndarray:
 
 
 FILTERS = kernels(-99, 100)
+SHARED = {"s": np.float32(2**-4), "t": np.float32(2**-8), "z": np.int8(0)}
+SHARED |= {"rows": ROWS, "w": FILTERS}
+IMAGE = RNG.normal(0, 3, (1, 4, 6, 5)).astype(np.float32)
+IMAGES, VECTORS = "(float[1,4,6,5] x) => (float[1,6,6,5] y)", "(float[1,4] x) => (float[1,6] y)"
+Arrays = Mapping[str, np.ndarray]
 CASES = {
     "a dense layer's weight, turned behind its pair": (
         f"{PLAIN} w_d = DequantizeLinear<axis=0>(w, rows) {TURNED} c = MatMul(x_r, w_t)"
@@ -69,39 +77,52 @@ CASES = {
     ),
     "unsigned integers that are clipped on one side": (
         ONE_SIDE,
-        {"w": FILTERS, "u": np.uint8(100), "high": np.uint8(110)},
+        {"u": np.uint8(100), "high": np.uint8(110)},
     ),
-    "pairs of ONNX Runtime's own domain": (FOREIGN + PER_ROW + MAP + REAL, {"w": FILTERS}),
+    "pairs of ONNX Runtime's own domain": (FOREIGN + PER_ROW + MAP + REAL, {}),
     "no zero points, the type as an attribute": (
         "x_q = QuantizeLinear<output_dtype=3>(x, s)  x_r = DequantizeLinear(x_q, s)"
         + (PER_ROW + MAP + REAL),
-        {"w": FILTERS},
+        {},
     ),
 }
 
 
-@pytest.mark.parametrize(("nodes", "constants"), CASES.values(), ids=CASES)
-def test_nothing_is_left_to_the_host(nodes: str, constants: dict[str, np.ndarray]):
-    dense = "c_q" in nodes and "Conv" not in nodes
-    shapes = ("1,4", "1,6") if dense else ("1,4,6,5", "1,6,6,5")
+def written(ports: str, nodes: str, constants: Arrays, opset: int = 21) -> onnx.ModelProto:
+    """A model of a text; what it reads of the constants is added."""
+    imports = f'["" : {opset}, "com.microsoft" : 1]'
     model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
-        f"g (float[{shapes[0]}] x) => (float[{shapes[1]}] y) {{ {nodes} }}"
+        f"<ir_version: 8, opset_import: {imports}> g {ports} {{ {nodes} }}"
     )
-    shared = {"s": np.float32(2**-4), "t": np.float32(2**-8), "z": np.int8(0), "rows": ROWS}
-    for name, array in {**shared, **constants}.items():
-        if f" {name}" in nodes or f"({name}" in nodes:
-            tensor = onnx.numpy_helper.from_array(np.asarray(array), name)
-            model.graph.initializer.append(tensor)
-    x = {"x": RNG.normal(0, 3, [int(n) for n in shapes[0].split(",")]).astype(np.float32)}
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, x)[0]
+    read = {name for node in model.graph.node for name in node.input}
+    for name in read.intersection(constants):
+        tensor = onnx.numpy_helper.from_array(np.asarray(constants[name]), name)
+        model.graph.initializer.append(tensor)
+    return model
 
+
+def checked(model: onnx.ModelProto, x: np.ndarray) -> tuple[Bundle, np.ndarray]:
+    """Its program and result, every tensor being what ONNX Runtime gives."""
     bundle = compile_model(model, HW).bundle
-    assert not any(isinstance(s, HostSegment) for s in bundle.segments)
-    result = engine.run(bundle, HW, x, capture=True)
-    np.testing.assert_array_equal(result.outputs["y"], expected)
+    result = engine.run(bundle, HW, {"x": x}, capture=True)
+    assert check(bundle, {"x": x}, result).mismatches == 0
+    return bundle, result.outputs["y"]
+
+
+def right(model: onnx.ModelProto, x: np.ndarray) -> Bundle:
+    """Its program, which gives what ONNX Runtime makes of the model as it stands."""
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
     assert len(np.unique(expected)) > 4, "says little"
-    assert check(bundle, x, result).mismatches == 0
+    bundle, y = checked(model, x)
+    np.testing.assert_array_equal(y, expected)
+    return bundle
+
+
+@pytest.mark.parametrize(("nodes", "constants"), CASES.values(), ids=CASES)
+def test_nothing_is_left_to_the_host(nodes: str, constants: Arrays):
+    x, ports = (IMAGE, IMAGES) if "Conv" in nodes else (IMAGE[:, :, 0, 0], VECTORS)
+    bundle = right(written(ports, nodes, SHARED | constants), x)
+    assert not any(isinstance(s, HostSegment) for s in bundle.segments)
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
@@ -110,38 +131,29 @@ def test_the_type_of_a_port_is_the_zero_points(kind: str):
     for the other an attribute or uint8.
     """
     said = "<output_dtype=3>" if kind == "int8" else ""
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["" : 21]>'
-        f"g ({kind}[1,4,6,5] x) => ({kind}[1,6,6,5] y) {{ x_r = DequantizeLinear(x, s)"
-        f" w_r = DequantizeLinear<axis=0>(w, rows)  c = Conv<pads=[1,1,1,1]>(x_r, w_r)"
-        f" y = QuantizeLinear{said}(c, s) }}"
-    )
-    for name, array in {"s": np.float32(2**-4), "rows": ROWS, "w": FILTERS}.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+    nodes = f"x_r = DequantizeLinear(x, s) {PER_ROW} c = Conv<pads=[1,1,1,1]>(x_r, w_r)"
+    nodes += f" y = QuantizeLinear{said}(c, s)"
     low, high = (-128, 128) if kind == "int8" else (0, 256)
-    x = {"x": RNG.integers(low, high, (1, 4, 6, 5)).astype(kind)}
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, x)[0]
-
-    bundle = compile_model(model, HW).bundle
-    result = engine.run(bundle, HW, x, capture=True)
-    np.testing.assert_array_equal(result.outputs["y"], expected)
-    assert check(bundle, x, result).mismatches == 0
+    x = RNG.integers(low, high, IMAGE.shape).astype(kind)
+    right(written(IMAGES.replace("float", kind), nodes, SHARED), x)
 
 
-def test_sixteen_bits_before_the_standard_knew_them_run_on_the_host():
-    """Pairs of ONNX Runtime's own domain, behind which nobody infers a shape."""
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 13, "com.microsoft" : 1]>'
-        "g (float[1,4,6,5] x) => (float[1,6,6,5] y) {"
-        " x_q = com.microsoft.QuantizeLinear(x, fine, wide)"
-        " x_r = com.microsoft.DequantizeLinear(x_q, fine, wide)"
-        f"{PER_ROW}{MAP}{REAL} }}"
-    )
-    constants = {"s": np.float32(2**-4), "z": np.int8(0), "rows": ROWS, "w": FILTERS}
-    constants |= {"fine": np.float32(2**-12), "wide": np.uint16(1 << 15)}
-    for name, array in constants.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
-    x = {"x": RNG.normal(size=(1, 4, 6, 5)).astype(np.float32)}
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, x)[0]
-    result = engine.run(compile_model(model, HW).bundle, HW, x)
-    np.testing.assert_array_equal(result.outputs["y"], expected)
+@pytest.mark.parametrize("zero", ["", "wide = Constant<value = uint16 {32768}>()"])
+def test_sixteen_bits_before_the_standard_knew_them_run_on_the_host(zero: str):
+    """Pairs of ONNX Runtime's own domain, behind which nobody infers a shape. The zero point tells
+    their type, wherever it stands.
+    """
+    nodes = f"{zero} x_q = com.microsoft.QuantizeLinear(x, fine, wide)"
+    nodes += " x_r = com.microsoft.DequantizeLinear(x_q, fine, wide)"
+    constants = SHARED | {"fine": np.float32(2**-12)}
+    if not zero:
+        constants["wide"] = np.uint16(1 << 15)
+    right(written(IMAGES, nodes + PER_ROW + MAP + REAL, constants, opset=13), IMAGE)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_limit_that_is_no_number_is_refused(count: int):
+    nodes = f"{PLAIN}{PER_ROW}{MAP} c_k = Clip(c_q, low)  y = DequantizeLinear(c_k, s, z)"
+    model = written(IMAGES, nodes, SHARED | {"low": np.zeros(count, np.int8)})
+    with pytest.raises(UserError, match="ONNX Runtime"):
+        checked(model, IMAGE)

@@ -23,6 +23,7 @@ from opu_fuse.frontend.editing import (
     add_constant,
     constant,
     detach,
+    drop_unread,
     insert_before,
     insert_behind,
     is_standard,
@@ -86,7 +87,7 @@ def _merge(node: ir.Node) -> bool:
     source, order = first
     between = node.inputs[0]
     rewrite(node, "Transpose", [source], {"perm": [order[axis] for axis in second]})
-    _drop_unread(between)
+    drop_unread(between)
     return True
 
 
@@ -96,15 +97,8 @@ def _skip(node: ir.Node) -> bool:
     if first is None or _moved(node.outputs[0]) is None:
         return False
     node.replace_input_with(0, first[0])
-    _drop_unread(between)
+    drop_unread(between)
     return True
-
-
-def _drop_unread(value: ir.Value | None) -> None:
-    """Or it counts as a reader of what it is made from."""
-    node = None if value is None else value.producer()
-    if value is not None and node is not None and not value.uses() and not value.is_graph_output():
-        detach(node)
 
 
 def _turned(value: ir.Value | None) -> tuple[ir.Value, Order] | None:
