@@ -15,7 +15,7 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 from opu_fuse.fuse.partition import Group
 from opu_fuse.hw.chain import PostModule, chain_of, stage_name
-from opu_fuse.hw.isa import HEAD_NAME, REGISTER, Engine, unit_register
+from opu_fuse.hw.isa import HEAD_NAME, unit_register
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.schedule.layer import Interior, Layer
@@ -76,10 +76,7 @@ def geometry_of(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> Geometry 
 
 def _of_unit(registers: Mapping[str, int], bank: int) -> Registers:
     """Under the names that they have in an instruction."""
-    return {
-        unit_register(name, bank) if REGISTER[Engine.POST, name].stage is not None else name: value
-        for name, value in registers.items()
-    }
+    return {unit_register(name, bank): value for name, value in registers.items()}
 
 
 def _order(dfg: Dfg, group: Group, found: Geometry, hw: HwSpec) -> tuple[PostModule, ...]:
@@ -137,7 +134,6 @@ def _pad_value(dfg: Dfg, found: Geometry) -> int:
         own = quant_of(dfg[anchor.operands[0]]).zero_point
     if found.pad is None:
         return own or 0
-    tied_quant(dfg, found.pad)
     fill = pad_fill(dfg, found.pad)
     if own is not None and own != fill:
         raise DoesNotFit(

@@ -97,8 +97,8 @@ def schedule(
     tiling: Tiling,
     hw: HwSpec,
     *,
-    reuse_memory: bool = True,
-    cascades: Cascades = Cascades.AUTO,
+    reuse_memory: bool,
+    cascades: Cascades,
 ) -> Plan:
     """Places in memory and instructions. reuse_memory=False: every map is stored, at a place of its
     own; cascades: which layers are computed together. Raises DoesNotFit when the window exceeds

@@ -159,6 +159,10 @@ def large_weights(net, x):
     return net.conv(x, "last", out=256, kernel=1)
 
 
+def large_weights_behind_two(net, x):
+    return large_weights(net, net.conv(x, "zeroth", out=16, kernel=1))
+
+
 def added_in_front(net, x):
     """Its rows are added to results of rows that lie far above."""
     first = net.conv(x, "first", out=8, kernel=1)
@@ -185,6 +189,9 @@ CASES = {
     "a joined map": (joined, LIGHT, []),
     "rows stored twice": (upsampled, LIGHT, []),
     "weights larger than their buffer": (large_weights, LIGHT, []),
+    "weights larger than their buffer, behind two layers": (
+        large_weights_behind_two, LIGHT, [["zeroth", "first"]],
+    ),
     "a machine that keeps no map": (
         added_in_front, replace(LIGHT, post=replace(LIGHT.post, keep=False)), [],
     ),
@@ -208,8 +215,9 @@ def test_a_map_of_very_many_rows_has_wider_strips(rows, strips, monkeypatch):
     """A row at a time would be some instructions a group for every one of them."""
     monkeypatch.setattr(cascades, "_MANY_TURNS", 16)
     net = Net("column", seed=3)
-    x = net.input("x", (1, 8, rows + 2, 3))
-    x = net.conv(net.conv(x, "first", out=8, kernel=(2, 1)), "last", out=8, kernel=(2, 1))
+    x = net.input("x", (1, 8, 2 * rows + 1, 3))
+    x = net.conv(net.conv(x, "first", out=8, kernel=(2, 1)), "second", out=8, kernel=1)
+    x = net.conv(x, "last", out=8, kernel=(2, 1), stride=2)
     found = compile_model(net.finish(x), LIGHT, TOGETHER)
     (together,) = found.plan.cascades
     assert [work.tile.rows for work in together.cascade.works][-1] == strips

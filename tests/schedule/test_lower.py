@@ -18,6 +18,13 @@ AVERAGE = """(float[1,4,60,60] x) => (float[1,4,2,1] y)
     <int64[8] pads = {0,0,1,2,0,0,2,1}, float value = {VALUE}>
     { p = Pad(x, pads, value)
       y = AveragePool<kernel_shape=[62,63], pads=[1,0,0,0], count_include_pad=1>(p) }"""
+FILLED = """(float[1,8,6,6] x) => (float[1,8,5,7] y)
+    <float[8,8,3,3] w, int64[8] pads = {0,0,0,1,0,0,1,2}, float value = {-2}>
+    { p = Pad(x, pads, value)  y = Conv(p, w) }"""
+TURNED = """(float[1,4,5,6] x) => (float[1,3,11,8] y) <float[4,3,3,3] w>
+    { a = Relu(x)  y = ConvTranspose<strides=[2,1]>(a, w) }"""
+SCALED = """(float[1,8,6,6] x) => (float[1,8,3,3] y) <float[1,8,1,1] c>
+    { a = Mul(x, c)  y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(a) }"""
 CASES = {
     "a border around values whose zero is not 0": (
         """(float[1,8,6,6] x) => (float[1,8,5,6] y) <float[8,8,3,3] w>
@@ -26,6 +33,8 @@ CASES = {
     ),
     "a border that goes on as the window's own": (AVERAGE.replace("VALUE", "0"), 1),
     "a border of another value than the window's own": (AVERAGE.replace("VALUE", "-2"), 2),
+    "a border of another value, and a window without one": (FILLED, 1),
+    "a transposed convolution of values whose zero is not 0": (TURNED, 1),
     "two phases of a transposed convolution with a value inside": (
         """(float[1,4,5,6] x) => (float[1,3,11,8] y) <float[4,3,3,3] w>
         { c = ConvTranspose<strides=[2,1]>(x, w)  y = LeakyRelu<alpha=0.25>(c) }""",
@@ -34,18 +43,25 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("scales", ["pow2", "free"])
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.filterwarnings("ignore:no calibration data")
-def test_a_group_is_right_in_every_tensor(case, scales):
-    text, groups = CASES[case]
-    model = written(HEADER + text, seed=3)
-    hw = load_hw("opu-1024")
-    found = compile_model(model, hw, Options(scales=scales)).bundle
+def is_right(text, groups, machine, scales):
+    hw = load_hw(machine)
+    found = compile_model(written(HEADER + text, seed=3), hw, Options(scales=scales)).bundle
     assert (len(found.groups), found.hosts) == (groups, {})
     inputs = noise(found)
     compared = check(found, inputs, run(found, hw, inputs, capture=True))
     assert compared.passed, compared.first
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_a_group_is_right_in_every_tensor(case, scales):
+    is_right(*CASES[case], "opu-1024", scales)
+
+
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_channels_scaled_in_front_of_the_array_are_pooled_behind_it():
+    is_right(SCALED, 1, "opu-classic", "pow2")
 
 
 @pytest.mark.filterwarnings("ignore:no calibration data")
@@ -81,6 +97,11 @@ def test_an_order_that_the_graph_does_not_have_is_refused():
     found = compile_model(written(HEADER + text, seed=3), hw)
     first, second = found.partition.groups
     both = replace(first, matches=(*first.matches, *second.matches))
+    array, compare, pool = both.matches
     assert [match.module for match in both.matches] == ["ipa", "compare", "pool"]
     with pytest.raises(DoesNotFit, match=r"its pass would be .*compare -> pool, but"):
         lower_group(found.dfg, both, hw, found.plan.layout.lanes)
+    for module in ("pool", "nowhere"):
+        lost = replace(both, matches=(array, replace(compare, module=module), pool))
+        with pytest.raises(DoesNotFit, match=f"matched on module {module}, which is no stage ACT"):
+            lower_group(found.dfg, lost, hw, found.plan.layout.lanes)
