@@ -20,6 +20,7 @@ from opu_fuse.zoo.builder import Net
 from tests.dfg import canonical
 from tests.exact import assert_exact
 from tests.fuse.reading import machine
+from tests.written import written
 
 
 def branches(channels, size=30):
@@ -73,6 +74,21 @@ def test_nothing_comes_between_the_tiles_of_a_group_that_has_one():
     found = compile_model(branches(32, 4), load_hw("opu-1024"))
     names = {parts[0].layer.name: parts[0].pieces for parts in found.plan.layers.values()}
     assert names["wide"] == 1
+    assert not found.plan.beside
+
+
+PHASES = """<ir_version: 10, opset_import: ["" : 17]> g
+    (float[1,24,30,30] x) => (float[1,24,60,60] y, float[1,24,30,30] p)
+    <float[24,24,1,1] s, float[24,24,2,2] w>
+    { stem = Conv(x, s)  y = ConvTranspose<strides=[2,2]>(stem, w)
+      p = MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>(stem) }"""
+
+
+def test_nothing_comes_between_the_tiles_of_a_group_in_phases():
+    hw = load_hw("opu-micro")
+    found = compile_model(written(PHASES, seed=3), hw)
+    assert [len(parts) for parts in found.plan.layers.values()] == [1, 4, 1]
+    assert all(parts[0].pieces > 1 for parts in found.plan.layers.values())
     assert not found.plan.beside
 
 
