@@ -18,7 +18,7 @@ from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.load import load_hw
 from opu_fuse.layout.shape import Shape, Window
 from opu_fuse.pipeline import Options, compile_model
-from opu_fuse.schedule import cascades
+from opu_fuse.schedule import cascades, choice
 from opu_fuse.schedule.cascade_text import cascade_lines
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.proofs import prove_no_race
@@ -140,6 +140,13 @@ def test_a_cascade_that_gains_nothing_is_not_taken():
     x = net.conv(net.input("x", (1, 64, 8, 8)), "first", out=64, kernel=3, pads=1)
     x = net.conv(x, "second", out=64, kernel=3, pads=1)
     found, _ = compiled(net.finish(net.conv(x, "third", out=64, kernel=1)), LIGHT, Options())
+    assert not found.plan.cascades
+
+
+def test_a_cascade_that_would_be_slower_is_told_and_not_taken(monkeypatch):
+    monkeypatch.setattr(choice, "saved", lambda *_: (-1e9, 1.0))
+    found, _ = compiled(inverted(), slow(TINY, 2), Options())
+    assert found.plan.weighed
     assert not found.plan.cascades
 
 

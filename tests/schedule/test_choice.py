@@ -108,6 +108,26 @@ def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
         assert sum(unit.cascade is not None for unit in new) == 1
 
 
+def test_of_the_strips_that_are_timed_the_fastest_are_taken(monkeypatch):
+    given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    timed = []
+
+    def noted(units, _):
+        timed.append(units[0].cascade)
+        return float(abs(len(timed) % choice.TIMED - 2))  # the second of three
+
+    monkeypatch.setattr(choice, "cycles", noted)
+    chosen = [weighed.together.cascade for weighed in choice.weigh(*given)]
+    assert len(timed) == choice.TIMED * len(chosen) > 0
+    assert all(a is b for a, b in zip(chosen, timed[1 :: choice.TIMED], strict=True))
+
+
+def test_what_finds_no_order_of_its_turns_is_no_cascade(monkeypatch):
+    given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+    monkeypatch.setattr(choice, "in_turns", lambda *_: "a ring is too small")
+    assert not [*choice.weigh(*given)]
+
+
 def test_bytes_that_a_layer_moves_by_itself(monkeypatch):
     """Maps on chip are neither loaded nor stored."""
     net = Net("small", seed=3)
