@@ -79,6 +79,8 @@ CONCERN = {
         KEEPING + "test_tiles_that_end_within_a_row_go_to_their_places_on_chip",
         PLAN + "test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_holds",
         *NETWORKS,
+        COMPANIONS + "test_tiles_of_the_one_are_spread_evenly_between_those_of_the_other",
+        CASCADES + "test_constants_of_a_cascade_are_loaded_once",
     ],
     "opu_fuse/schedule/loads.py": [
         *LAYERS,

@@ -2,6 +2,7 @@
 memory; chosen where that is better.
 """
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -97,6 +98,16 @@ def test_inner_maps_are_never_in_memory():
         for c in (alone, found)
     ]
     assert moved[1] < 0.9 * moved[0]
+
+
+def test_constants_of_a_cascade_are_loaded_once():
+    found, program = compiled(inverted(), LIGHT)
+    inside = {g for together in found.plan.cascades for g in together.groups}
+    steps = zip(program.instructions, program.groups, strict=True)
+    loads = [x for x, g in steps if g in inside and x.opcode in {"weight", "param", "table"}]
+    assert len(loads) >= 2 * len(inside), "every layer has weights, and parameters of channels"
+    places = Counter((x.opcode, x.params["dram_hi"], x.params["dram_lo"]) for x in loads)
+    assert set(places.values()) == {1}
 
 
 def test_keep_tensors_stores_all_of_them(rng):

@@ -10,10 +10,12 @@ from opu_fuse.dfg.build import build_dfg
 from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.order import execution_order, producers
 from opu_fuse.fuse.strategies import partition
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.schedule import tiling
 from opu_fuse.schedule.order import SegmentSteps, side_by_side
+from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.tiling import members
 from opu_fuse.sim.cycle import run_cycle
 from opu_fuse.zoo.builder import Net
@@ -68,6 +70,16 @@ def test_two_tiles_are_enough_for_something_to_come_between_them():
     groups = {parts[0].layer.name: group for group, parts in plan.layers.items()}
     assert plan.layers[groups["wide"]][0].pieces == 2
     assert plan.beside == {groups["wide"]: groups["pool"]}
+
+
+def test_tiles_of_the_one_are_spread_evenly_between_those_of_the_other():
+    found = compile_model(branches(4, 16), load_hw("opu-tiny"))
+    ((wide, pool),) = found.plan.beside.items()
+    assert [found.plan.layers[group][0].pieces for group in (wide, pool)] == [4, 9]
+    (program,) = (s for s in found.plan.segments if isinstance(s, MachineProgram))
+    steps = zip(program.instructions, program.groups, strict=True)
+    tiles = [g for x, g in steps if x.engine is Engine.POST and g in {wide, pool}]
+    assert tiles == [wide, *3 * [*3 * [pool], wide]]
 
 
 def test_nothing_comes_between_the_tiles_of_a_group_that_has_one():

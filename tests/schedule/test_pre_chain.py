@@ -1,5 +1,7 @@
 """What the modules in front of the array can do in one pass, and what ends a group there."""
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import pytest
@@ -11,20 +13,24 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
+from tests.written import written
 
 
-def machine(folder, **comparators):
-    """opu-tiny with a comparator and, behind it, a multiplier in front of the array; comparators:
-    further ones behind it.
+def machine(folder, first=(), **comparators):
+    """opu-tiny with a comparator and, behind it, a multiplier in front of the array; first: names
+    of multipliers in front of both; comparators: further ones behind the array.
     """
     tree = load_hw("opu-tiny").to_tree() | {"name": "mine"}
-    tree["buffers"]["pre"] = {"words": 32, "banks": 2}
+    tree["buffers"]["pre"] = {"words": 64, "banks": 2}
     flow = tree["dataflow"]
     flow["modules"] |= {
         "pre_act": {"kind": "comparator", "bypass": True},
-        "pre_mul": {"kind": "multiplier", "operand": "per_channel", "bypass": True},
+        **{
+            name: {"kind": "multiplier", "operand": "per_channel", "bypass": True}
+            for name in (*first, "pre_mul")
+        },
     }
-    flow["edges"] |= {"concat": ["pre_act"], "pre_act": ["pre_mul"], "pre_mul": ["pad"]}
+    flow["edges"] |= {a: [b] for a, b in pairwise(("concat", *first, "pre_act", "pre_mul", "pad"))}
     flow["operators"]["batch_norm"] = ["multiplier"]
     flow["modules"] |= {n: {"kind": "comparator"} | more for n, more in comparators.items()}
     flow["edges"]["add"] = [*comparators, *flow["edges"]["add"]]
@@ -60,25 +66,23 @@ def test_an_activation_alone_runs_behind_the_array_where_its_group_can_end(wrong
     assert modules([relu], {}, tmp_path, early=wrong) == [["compare"]]
 
 
-def test_every_block_of_channels_has_parameters_of_its_own(tmp_path):
+BLOCKS = """<ir_version: 10, opset_import: ["" : 17]> g
+    (float[1,72,6,6] x) => (float[1,24,4,4] y)
+    <float[24,72,3,3] w, float[72] s, float[72] b, float[72] m, float[72] v>
+    { q = Abs(v)  %s  y = Conv(last, w) }"""
+ONE = "last = BatchNormalization(x, s, b, m, q)"
+TWO = """norm = BatchNormalization(x, s, b, m, q)  act = Relu(norm)
+    last = BatchNormalization(act, s, b, m, q)"""
+
+
+@pytest.mark.parametrize(
+    ("norms", "units"), [(ONE, ["pre_mul"]), (TWO, ["first_mul", "pre_act", "pre_mul"])]
+)
+def test_every_block_of_channels_has_parameters_of_its_own(norms, units, tmp_path):
     """Weights of nine blocks do not come in one piece."""
-    rng = np.random.default_rng(3)
-    values = {n: rng.uniform(0.5, 2, 72).astype(np.float32) for n in ("s", "b", "m", "v")}
-    values["w"] = rng.normal(size=(24, 72, 3, 3)).astype(np.float32)
-    nodes = [
-        helper.make_node("BatchNormalization", ["x", *"sbmv"], ["a"]),
-        helper.make_node("Conv", ["a", "w"], ["y"]),
-    ]
-    ports = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, size, size])
-        for name, channels, size in (("x", 72, 6), ("y", 24, 4))
-    ]
-    constants = [numpy_helper.from_array(v, n) for n, v in values.items()]
-    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    hw = machine(tmp_path)
-    found = pipeline.compile_model(model, hw)
-    assert [[m.module for m in g.matches] for g in found.partition.groups] == [["pre_mul", "ipa"]]
+    hw = machine(tmp_path, units[:-2])
+    found = pipeline.compile_model(written(BLOCKS % norms, seed=3), hw)
+    assert [[m.module for m in g.matches] for g in found.partition.groups] == [[*units, "ipa"]]
     inputs = noise(found.bundle)
     compared = check(found.bundle, inputs, run(found.bundle, hw, inputs, capture=True))
     assert compared.passed, compared.first

@@ -64,6 +64,17 @@ CASES = {
         {"channels": 9, "rows": 19, "cols": 19, "dilations": (4, 3), "pads": (4, 3, 4, 3)},
         (R,),
     ),
+    "columns_further_apart_than_a_bank": (
+        {
+            "channels": 3,
+            "rows": 2,
+            "cols": 150,
+            "kernel": (1, 3),
+            "dilations": (1, 140),
+            "pads": (0, 140, 0, 140),
+        },
+        (R,),
+    ),
     "dilation_wider_than_a_bank": (
         {"channels": 3, "rows": 33, "cols": 33, "dilations": (15, 15), "pads": (15, 15, 15, 15)},
         (R,),
