@@ -152,7 +152,7 @@ class Loads:
         """
         shape, layout = job.layer.shape, job.work.reads.layout
         read = window(job.work, chunk, mid)
-        kept = None if ring else self._banks[Space.FEATURE].find(job.layer.source)
+        kept = self._banks[Space.FEATURE].find(job.layer.source)
         if ring is not None:
             base = ring.word(read.part.rows[0]) + chunk.block * layout.row_words
             where = read.of_rows(layout)

@@ -48,6 +48,8 @@ CONCERN = {
     ],
     "opu_fuse/codegen/": [
         "tests/codegen",
+        "tests/schedule/test_lower.py",
+        "tests/schedule/test_pre_chain.py",
         *LAYERS,
         REGRESSIONS + "test_a_case_found_by_fuzzing_is_right_in_every_tensor",
     ],

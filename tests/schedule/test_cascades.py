@@ -228,6 +228,16 @@ def test_what_cannot_be_computed_together(build, hw, expected, rng):
     assert_exact(found, hw, rng, ORDERS[:2])
 
 
+def test_a_row_whose_blocks_of_channels_come_one_after_the_other(rng):
+    """The bank of partial sums holds 64 words, a row of 34 columns has 68."""
+    net = Net("deep", seed=3)
+    x = net.conv(net.input("x", (1, 8, 9, 34)), "first", out=16, kernel=1)
+    model = net.finish(net.conv(x, "deep", out=16, kernel=(2, 1), groups=2))
+    found = compile_model(model, TINY, TOGETHER)
+    assert names(found) == [["first", "deep"]]
+    assert_exact(found, TINY, rng, ORDERS[:2])
+
+
 @pytest.mark.parametrize(("rows", "strips"), [(16, 1), (17, 2), (33, 4), (200, 8)])
 def test_a_map_of_very_many_rows_has_wider_strips(rows, strips, monkeypatch):
     """A row at a time would be some instructions a group for every one of them."""

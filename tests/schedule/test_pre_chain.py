@@ -1,5 +1,6 @@
 """What the modules in front of the array can do in one pass, and what ends a group there."""
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ import yaml
 from onnx import TensorProto, helper, numpy_helper
 
 from opu_fuse import pipeline
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
@@ -75,8 +77,16 @@ TWO = """norm = BatchNormalization(x, s, b, m, q)  act = Relu(norm)
     last = BatchNormalization(act, s, b, m, q)"""
 
 
+CLAMPED = "act = Relu(x)  last = BatchNormalization(act, s, b, m, q)"
+
+
 @pytest.mark.parametrize(
-    ("norms", "units"), [(ONE, ["pre_mul"]), (TWO, ["first_mul", "pre_act", "pre_mul"])]
+    ("norms", "units"),
+    [
+        (ONE, ["pre_mul"]),
+        (TWO, ["first_mul", "pre_act", "pre_mul"]),
+        (CLAMPED, ["pre_act", "pre_mul"]),
+    ],
 )
 def test_every_block_of_channels_has_parameters_of_its_own(norms, units, tmp_path):
     """Weights of nine blocks do not come in one piece."""
@@ -86,3 +96,18 @@ def test_every_block_of_channels_has_parameters_of_its_own(norms, units, tmp_pat
     inputs = noise(found.bundle)
     compared = check(found.bundle, inputs, run(found.bundle, hw, inputs, capture=True))
     assert compared.passed, compared.first
+
+
+SEVERAL_RANGES = """<ir_version: 10, opset_import: ["" : 17]> g
+    (float[1,8,4,4] x) => (float[1,64,4,4] y)
+    <float[64,8,1,1] w, float[8] s, float[8] b, float[8] m, float[8] v>
+    { q = Abs(v)  z = BatchNormalization(x, s, b, m, q)  y = Conv(z, w) }"""
+
+
+def test_what_all_output_channels_read_is_loaded_once(tmp_path):
+    found = pipeline.compile_model(written(SEVERAL_RANGES, seed=3), machine(tmp_path)).plan
+    ((layer,),) = found.layers.values()
+    assert layer.pieces > 1
+    (program,) = found.segments
+    loads = Counter(x.opcode for x in program.instructions if x.engine is Engine.LOAD)
+    assert (loads["feature"], loads["pre"]) == (1, 1)
