@@ -142,7 +142,7 @@ def pack_params(
     return pack_channels(scales, pieces, hw, px)
 
 
-def pack_channels(values: np.ndarray, pieces: Pieces, hw: HwSpec, px: int = 1) -> np.ndarray:
+def pack_channels(values: np.ndarray, pieces: Pieces, hw: HwSpec, px: int) -> np.ndarray:
     """A record per channel -> uint8 parameter words (blocks, bytes of a record, word_bytes): lane l
     of a block at byte `itemsize * l`. A word of DRAM is padded to `word_bytes` where
     `word_channels` is no power of two. With px pixels in a word, the channels stand in the lanes of

@@ -5,8 +5,9 @@ import onnx
 import pytest
 
 from opu_fuse.errors import ModelError
+from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import Options, compile_model
+from opu_fuse.pipeline import Options, compile_model, compile_prepared
 from opu_fuse.schedule.plan import HostWork
 from opu_fuse.sim.cycle import run_cycle
 from opu_fuse.sim.engine import run
@@ -15,6 +16,7 @@ from opu_fuse.zoo.builder import Net
 from tests.networks.test_batch import windows
 from tests.networks.test_lanes import compiled, halves, joined, thirds
 from tests.regressions.test_regressions import FOLDER
+from tests.written import written
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
 LIVES = {
@@ -55,6 +57,8 @@ def test_a_view_has_its_own_name_and_the_bytes_of_its_value():
     view, value = tensors["flat"], tensors["sum"]
     assert (view.shape, value.shape) == ((1, 80), (1, 20, 2, 2))
     assert (view.offset, view.layout, view.home) == (value.offset, value.layout, "sum")
+    last = stored.groups[value.first_group].stages[-1]
+    assert (last.name, last.stored) == ("sum", True)
     on_chip = compile_model(windows(), hw).bundle
     assert not {"flat", "sum"} & {t.name for t in on_chip.tensors}
     (group,) = (g for g in on_chip.groups if g.name == "beside + sum")
@@ -138,3 +142,46 @@ def test_an_operator_belongs_to_the_last_group_that_runs_a_part_of_it():
     parts, group = bundle.source_map["average"]
     assert len(parts) == 2
     assert group == max(g.index for g in bundle.groups) == 1
+
+
+def late(net):
+    """Two that a third one reads on chip, behind seven that are stored."""
+    values = ["x"]
+    for _ in range(7):
+        values.append(net.conv(values[-1], 5, 5))
+    a, b = (net.conv(values[-1], 5, n) for n in (64, 70))
+    return [*values[1:], net.conv(net.concat(a, b), 134, 4)]
+
+
+def test_what_is_read_on_chip_stands_in_the_order_in_which_it_is_made(rng):
+    found = compiled(late, rng, "opu-1024")
+    assert found.plan.not_stored == {7, 8}
+    assert [*found.plan.not_stored] == [8, 7], "as a set of Python goes through them"
+    assert found.bundle.groups[9].inputs == ("v7_0", "v8_0")
+
+
+HEADER = '<ir_version: 10, opset_import: ["" : 17]> g (float[1,8,4,4] x) => '
+ROWS = """(float[1,8,8,4] y) <float[8,8,1,1] w>
+    { a = Conv(x, w)  b = Relu(x)  c = Concat<axis=2>(a, b)  y = Conv(c, w) }"""
+TURNED = """<ir_version: 10, opset_import: ["" : 17]> g
+    (float[1,4,4,8] x) => (float[1,8,4,4] y) <float[8,8,1,1] w>
+    { [turn] t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w) }"""
+
+
+def test_what_the_host_makes_no_group_makes():
+    """Rows one below the other are no matter of layout."""
+    found = compile_model(written(HEADER + ROWS, seed=3), load_hw("opu-tiny")).bundle
+    first = {t.name: t.first_group for t in found.tensors}
+    assert (first["a"], first["c"], first["y"]) == (0, -1, len(found.groups) - 1)
+
+
+def test_what_an_input_does_is_found_by_the_user_s_name():
+    found = compile_model(written(TURNED, seed=3), load_hw("opu-tiny")).bundle
+    assert found.inputs[0].turn is not None
+    assert found.source_map["turn"] == (("turn",), -1)
+
+
+def test_what_is_not_quantised_has_no_quantised_model():
+    model = written(HEADER + "(float[1,8,4,4] y) { y = Sin(x) }", seed=3)
+    found = compile_prepared(prepare(model, quantised=False), load_hw("opu-tiny")).bundle
+    assert (found.qdq, found.fused) == (b"", b"")
