@@ -11,19 +11,24 @@ PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
-    """The bursts of one instruction, in order.
-
-    beats: of every burst; offered: cycle in which it may go at the earliest, the first run being
-    taken at cycle 0; runs: before merging; last_stretch: runs merged to the last stretch; before:
-    bursts before it.
+class Burst:
+    """beats: of it; needs: run, from 0, with which it may go; grown: run with which the stretch is
+    longer than up to its end, one behind the stretch where it ends that; last: run that the stretch
+    ends with.
     """
 
-    beats: tuple[int, ...]
-    offered: tuple[int, ...]
+    beats: int
+    needs: int
+    grown: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """The bursts of one instruction, in order; runs: before merging."""
+
+    bursts: tuple[Burst, ...]
     runs: int
-    last_stretch: int
-    before: int
 
 
 @lru_cache(maxsize=4096)
@@ -41,10 +46,8 @@ def transfer(
     """Bursts of `blocks` x `rows` runs of `run` beats. All sizes in beats: at: first one's place
     in its page; page: beats of a page; longest: of the longest burst.
     """
-    beats: list[int] = []
-    offered: list[int] = []
+    bursts: list[Burst] = []
     begin, end, first = at, at + run, 0  # the stretch, and its first run
-    before = last_stretch = 0
     runs = rows * blocks
     for number in range(1, runs + 1):
         block, row = divmod(number, rows)
@@ -52,18 +55,12 @@ def transfer(
         if number < runs and start == end:
             end += run
             continue
-        before, last_stretch = len(beats), number - first
-        place = begin
+        place, last = begin, number - 1
         while place < end:
             piece = min(longest, page - place % page, end - place)
             place += piece
-            beats.append(piece)
-            offered.append(1 + min(number - 1, first + (place - begin - 1) // run))
+            inside = place - begin
+            needs = min(last, first + (inside - 1) // run)
+            bursts.append(Burst(beats=piece, needs=needs, grown=first + inside // run, last=last))
         begin, end, first = start, start + run, number
-    return Transfer(
-        beats=tuple(beats),
-        offered=tuple(offered),
-        runs=runs,
-        last_stretch=last_stretch,
-        before=before,
-    )
+    return Transfer(bursts=tuple(bursts), runs=runs)

@@ -103,7 +103,10 @@ class CycleMachine:
             read = self._next_read()
             write = self._next_write()
             at = min(read, write)
-            if memory.next <= at:
+            due = min(self._loads.due, self._stores.due)
+            if due <= min(at, memory.next) and due < inf:
+                self._free_walks(due)
+            elif memory.next <= at:
                 if memory.next == inf:
                     break
                 self._move()
@@ -123,6 +126,13 @@ class CycleMachine:
         """Beats written."""
         return self.units[Engine.STORE].worked
 
+    def _free_walks(self, due: float) -> None:
+        """No burst has held up what comes behind it."""
+        for engine, walk in ((Engine.LOAD, self._loads), (Engine.STORE, self._stores)):
+            if walk.due == due:
+                walk.settle()
+                self._settle(engine)
+
     def _next_read(self) -> float:
         if self._open_reads == self._outstanding:
             return inf
@@ -141,8 +151,7 @@ class CycleMachine:
             current = added[0]
         else:
             current = reads.add(first, first, *self._loads.take(at))
-            if self._loads.opened():
-                self._settle(Engine.LOAD)
+            self._settle(Engine.LOAD)
         if current:
             self.memory.plan()
 
@@ -158,8 +167,7 @@ class CycleMachine:
         grant, data = at + WRITE_GRANT_CYCLES, at + WRITE_DATA_CYCLES
         if self.memory.writes.add(grant, data, beats, completes):
             self.memory.plan()
-        if self._stores.opened():
-            self._settle(Engine.STORE)
+        self._settle(Engine.STORE)
 
     def _move(self) -> None:
         """Let the memory go on to its next change, and see what has come to its end."""

@@ -14,6 +14,10 @@ class Walk:
     """wanted: cycle from which the next burst may be taken, inf without one. taken: cycles in which
     bursts were taken, all of the program. worked: beats of all instructions so far. lead: cycles
     from an instruction's start to that of its addresses.
+
+    A run a cycle joins the stretch, but none in a cycle in which a burst is taken that leaves a
+    rest; the first run of a stretch comes when the last burst of the one before is taken. Runs are
+    numbered through the program.
     """
 
     def __init__(self, lead: int = 0) -> None:
@@ -21,55 +25,69 @@ class Walk:
         self.wanted = inf
         self.taken: list[int] = []
         self.worked = 0
-        # Bursts to take: cycle offered, beats, instruction that they complete.
-        self._offers: deque[tuple[int, int, int]] = deque()
-        self._bursts = 0
-        self._gate = 0  # bursts to be taken before the walk is in its last stretch
-        self._stretch = 0  # cycles from there until it is ready
-        self._earliest = 0
+        # Bursts to take: beats, the three numbers of `Burst`, instruction that they complete.
+        self._offers: deque[tuple[int, int, int, int, int]] = deque()
+        self._runs = 0
+        self._run, self._seen = 0, 0  # a run, and the cycle from which it is part of the stretch
+        self._start = 0  # that of an instruction whose first run waits for the one before
+        self._free: int | None = 0  # cycle from which the next one may start if no burst delays it
+        self._settled = True
 
     def run(self, number: int, work: Work, start: int) -> None:
         """Take instruction `number` of the engine at cycle `start`; when it is done depends on the
         memory.
         """
         assert isinstance(work, Transfer)
-        start += self._lead
-        first = start + 1
-        if self._bursts and len(self.taken) == self._bursts:
-            first = max(first, self.taken[-1])
-        last = len(work.beats) - 1
-        for k, (beats, offered) in enumerate(zip(work.beats, work.offered, strict=True)):
-            self._offers.append((first + offered, beats, number if k == last else INSIDE))
-        self._gate = self._bursts + work.before
-        self._stretch = work.last_stretch
-        self._earliest = start + work.runs + 1
-        self._bursts += len(work.beats)
-        self.worked += sum(work.beats)
-        self._want()
+        first, seen = self._runs, start + self._lead + 2
+        waits = bool(self._offers)
+        for burst in work.bursts:
+            self._offers.append(
+                (burst.beats, burst.needs + first, burst.grown + first, burst.last + first, INSIDE)
+            )
+            self.worked += burst.beats
+        self._offers[-1] = (*self._offers[-1][:-1], number)
+        self._runs += work.runs
+        if waits:
+            self._start, self._free = seen, None
+        else:
+            after = self.taken[-1] + 1 if self.taken else 0
+            self._run, self._seen = first, max(seen, after)
+            self._plan()
 
     def ready(self) -> int | None:
         """Cycle from which the next instruction may start; None: not known yet."""
-        if len(self.taken) < self._gate:
-            return None
-        if self._gate == 0:
-            return self._earliest
-        return max(self._earliest, self.taken[self._gate - 1] + self._stretch)
+        return self._free if self._settled else None
 
-    def _want(self) -> None:
+    @property
+    def due(self) -> float:
+        """Cycle at which `ready` is known if no burst is taken before, else inf."""
+        return inf if self._settled or self._free is None else self._free
+
+    def settle(self) -> None:
+        """No burst was taken before `due`."""
+        self._settled = True
+
+    def _plan(self) -> None:
+        """The next burst, and what is known of the next instruction."""
         if not self._offers:
-            self.wanted = inf
-        elif self.taken:
-            self.wanted = max(self._offers[0][0], self.taken[-1] + 1)
-        else:
-            self.wanted = self._offers[0][0]
+            self.wanted, self._settled = inf, True
+            return
+        _, needs, grown, last, _ = self._offers[0]
+        seen = self._seen + needs - self._run
+        self.wanted = max(seen, self.taken[-1] + 1) if self.taken else seen
+        newest = last == self._runs - 1
+        self._free = self._seen + last - self._run if newest else None
+        self._settled = newest and (grown > last or self.wanted >= (self._free or 0))
 
     def take(self, at: int) -> tuple[int, int]:
         """Take the next burst at cycle `at`: its beats, and the instruction that it completes."""
-        _, beats, completes = self._offers.popleft()
+        beats, _, grown, last, completes = self._offers.popleft()
         self.taken.append(at)
-        self._want()
+        seen = self._run + at - self._seen  # in this cycle
+        if grown > last:
+            self._run, self._seen = last + 1, max(at + 1, self._start)
+            self._start = 0
+        elif grown <= seen < last:
+            self._run, self._seen = seen + 1, at + 2
+        self._plan()
         return beats, completes
-
-    def opened(self) -> bool:
-        """The burst taken last makes `ready` known."""
-        return len(self.taken) == self._gate

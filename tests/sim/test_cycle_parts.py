@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from opu_fuse.hw.window import ring_columns, walk
 from opu_fuse.sim.cycle_bursts import transfer
 from opu_fuse.sim.cycle_memory import Memory
+from opu_fuse.sim.cycle_walk import Walk
 
 
 @given(
@@ -34,7 +35,7 @@ def test_bursts_are_the_beats_in_order_cut_at_pages(
         for i in range(run)
     ]
     left = deque(beats)
-    for size in found.beats:
+    for size in (burst.beats for burst in found.bursts):
         burst = [left.popleft() for _ in range(size)]
         assert burst == list(range(burst[0], burst[0] + size)), "beats that follow each other"
         assert size <= longest
@@ -43,16 +44,110 @@ def test_bursts_are_the_beats_in_order_cut_at_pages(
         assert not joins or size == longest, "no burst ends too early"
     assert not left
     assert found.runs == rows * blocks
-    assert list(found.offered) == sorted(found.offered)
+    needs = [burst.needs for burst in found.bursts]
+    assert needs == sorted(needs)
 
 
 def test_runs_that_continue_each_other_are_one_stretch():
     rows = transfer(
         at=0, run=4, rows=4, row_pitch=4, blocks=2, block_pitch=100, page=512, longest=64
     )
-    assert rows.beats == (16, 16)
-    assert rows.offered == (4, 8), "a run a cycle is merged"
-    assert (rows.last_stretch, rows.before) == (4, 1)
+    assert [(burst.beats, burst.needs, burst.last) for burst in rows.bursts] == [
+        (16, 3, 3),
+        (16, 7, 7),
+    ]
+
+
+def walked(shapes, wanted, accepts, longest):
+    """`opu_walk`, a cycle at a time: cycles in which shapes start, and bursts go with their beats.
+    shapes: (runs as places, beats of a run); wanted: cycle from which each may start.
+    """
+    starts, bursts = [], []
+    left = deque(zip(shapes, wanted, strict=True))
+    runs, size, end = deque(), 0, None  # of the shape under way, and where its last run ended
+    at = length = cycle = 0
+    final = False  # nothing of this shape comes behind the stretch
+    while left or runs or length:
+        cap = min(longest, 64 - at % 64)
+        offered = bool(runs)
+        goes_on = offered and not final and runs[0] == end
+        valid = length and (length >= cap or final or (offered and not goes_on))
+        cut = valid and accepts[cycle % len(accepts)]
+        rest = length > cap
+        if cut:
+            bursts.append((cycle, min(length, cap)))
+        start = not offered and left and cycle >= left[0][1]
+        if cut and rest:
+            at, length = at + cap, length - cap
+        elif cut or not length:
+            length = 0
+            if offered:
+                at = runs.popleft()
+                end, length, final = at + size, size, not runs
+        elif goes_on:
+            end = runs.popleft() + size
+            length, final = length + size, not runs
+        if start:
+            (places, size_next), _ = left.popleft()
+            runs, size = deque(places), size_next
+            starts.append(cycle)
+        cycle += 1
+    return starts, bursts
+
+
+@st.composite
+def shapes(draw):
+    number = st.integers(1, 6)
+    return {
+        "at": draw(st.integers(0, 63)), "run": draw(st.integers(1, 30)),
+        "rows": draw(number), "row_pitch": draw(st.integers(1, 30)),
+        "blocks": draw(st.integers(1, 3)), "block_pitch": draw(st.integers(1, 90)),
+    }  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(shapes(), st.booleans(), st.integers(0, 40)), min_size=1, max_size=4),
+    st.lists(st.booleans(), min_size=1, max_size=30).filter(any),
+    st.sampled_from((1, 4, 16, 64)),
+)
+def test_bursts_go_in_the_cycles_in_which_the_address_walk_has_them(drawn, accepts, longest):
+    """A burst that leaves a rest keeps a run from joining the stretch for a cycle."""
+    given_shapes, wanted = [], []
+    for shape, joined, at in drawn:
+        if joined:  # every row goes on where the one before ends
+            shape["row_pitch"] = shape["run"]
+        given_shapes.append(shape)
+        wanted.append(at)
+    places = [
+        [
+            s["at"] + b * s["block_pitch"] + r * s["row_pitch"]
+            for b in range(s["blocks"])
+            for r in range(s["rows"])
+        ]
+        for s in given_shapes
+    ]
+    runs = [s["run"] for s in given_shapes]
+    expected = walked([*zip(places, runs, strict=True)], wanted, accepts, longest)
+    unit, starts, bursts = Walk(), [], []
+    works = deque(
+        (transfer(**s, page=64, longest=longest), at)
+        for s, at in zip(given_shapes, wanted, strict=True)
+    )
+    while works or unit.wanted < inf:
+        if works and (ready := unit.ready()) is not None:
+            work, at = works.popleft()
+            at = max([at, ready, *(s + 1 for s in starts[-1:])])
+            starts.append(at)
+            unit.run(len(starts), work, at)
+            continue
+        goes = unit.wanted
+        while goes < inf and not accepts[goes % len(accepts)]:
+            goes += 1
+        if unit.due <= goes:
+            unit.settle()
+        else:
+            bursts.append((goes, unit.take(goes)[0]))
+    assert (starts, bursts) == expected
 
 
 def ring(out_rows, out_cols, kernel, stride_x, dilation_x, parts, row_words, columns):
