@@ -103,9 +103,10 @@ class CycleMachine:
             read = self._next_read()
             write = self._next_write()
             at = min(read, write)
-            due = min(self._loads.due, self._stores.due)
-            if due <= min(at, memory.next) and due < inf:
-                self._free_walks(due)
+            if inf > self._loads.due <= min(at, memory.next):
+                self._free(self._loads, Engine.LOAD)
+            elif inf > self._stores.due <= min(at, memory.next):
+                self._free(self._stores, Engine.STORE)
             elif memory.next <= at:
                 if memory.next == inf:
                     break
@@ -126,12 +127,10 @@ class CycleMachine:
         """Beats written."""
         return self.units[Engine.STORE].worked
 
-    def _free_walks(self, due: float) -> None:
+    def _free(self, walk: Walk, engine: int) -> None:
         """No burst has held up what comes behind it."""
-        for engine, walk in ((Engine.LOAD, self._loads), (Engine.STORE, self._stores)):
-            if walk.due == due:
-                walk.settle()
-                self._settle(engine)
+        walk.settle()
+        self._settle(engine)
 
     def _next_read(self) -> float:
         if self._open_reads == self._outstanding:
@@ -150,8 +149,10 @@ class CycleMachine:
             added = [reads.add(first + k, first + k, 1, tag) for k, tag in enumerate(tags)]
             current = added[0]
         else:
+            told = self._loads.ready()
             current = reads.add(first, first, *self._loads.take(at))
-            self._settle(Engine.LOAD)
+            if told is None and self._loads.ready() is not None:
+                self._settle(Engine.LOAD)
         if current:
             self.memory.plan()
 
@@ -163,11 +164,13 @@ class CycleMachine:
 
     def _ask_write(self, at: int) -> None:
         """The address of a write goes out, its data follow."""
+        told = self._stores.ready()
         beats, completes = self._stores.take(at)
         grant, data = at + WRITE_GRANT_CYCLES, at + WRITE_DATA_CYCLES
         if self.memory.writes.add(grant, data, beats, completes):
             self.memory.plan()
-        self._settle(Engine.STORE)
+        if told is None and self._stores.ready() is not None:
+            self._settle(Engine.STORE)
 
     def _move(self) -> None:
         """Let the memory go on to its next change, and see what has come to its end."""
