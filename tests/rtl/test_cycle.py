@@ -10,6 +10,7 @@ from opu_fuse.sim.ports import noise
 from opu_fuse.sim.runner import RtlOptions
 from tests.dfg.canonical import canonical
 from tests.rtl.machines import write_machine
+from tests.written import written
 
 pytestmark = pytest.mark.rtl
 
@@ -42,6 +43,19 @@ def test_sweeps_that_are_short_wait_for_parameters_of_the_pre_chain(tmp_path, ch
     )
     hw = load_hw(write_machine("every-module", tmp_path))
     same_counters(compile_program(model, hw), 0, hw.dram.bus_bytes)
+
+
+STRETCHED = """<ir_version: 10, opset_import: ["" : 17]> g
+    (float[1,6,8,9] x) => (float[1,6,72,17] y)
+    <float[6,1,4,1] w, float[0] roi = {}, float[4] s = {1, 1, 3, 1}>
+    { a = Resize<coordinate_transformation_mode="asymmetric", mode="linear">(x, roi, s)
+      y = ConvTranspose<group=6, pads=[1,0,0,0], strides=[3,2]>(a, w) }"""
+
+
+def test_a_burst_that_leaves_a_rest_holds_up_what_would_join_it():
+    """A row and its repeats, 27 words, of which one lies in front of a page."""
+    program = compile_program(written(STRETCHED, seed=3), load_hw("opu-1024"), reuse_memory=False)
+    same_counters(program, 40, program.hw.dram.bus_bytes)
 
 
 @pytest.mark.parametrize(("latency", "share"), MEMORIES)
