@@ -152,11 +152,10 @@ class Loads:
         """
         shape, layout = job.layer.shape, job.work.reads.layout
         read = window(job.work, chunk, mid)
-        kept = self._banks[Space.FEATURE].find(job.layer.source)
         if ring is not None:
             base = ring.word(read.part.rows[0]) + chunk.block * layout.row_words
             where = read.of_rows(layout)
-        elif kept is not None:
+        elif (kept := self._banks[Space.FEATURE].find(job.layer.source)) is not None:
             where = read.of_map(layout)
             base = kept + chunk.block * layout.row_words + read.above * where["row_pitch"]
         else:

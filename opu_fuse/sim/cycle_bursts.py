@@ -25,10 +25,9 @@ class Burst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """The bursts of one instruction, in order; runs: before merging."""
+    """The bursts of one instruction, in order."""
 
     bursts: tuple[Burst, ...]
-    runs: int
 
 
 @lru_cache(maxsize=4096)
@@ -63,4 +62,4 @@ def transfer(
             needs = min(last, first + (inside - 1) // run)
             bursts.append(Burst(beats=piece, needs=needs, grown=first + inside // run, last=last))
         begin, end, first = start, start + run, number
-    return Transfer(bursts=tuple(bursts), runs=runs)
+    return Transfer(bursts=tuple(bursts))

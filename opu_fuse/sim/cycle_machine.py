@@ -127,6 +127,14 @@ class CycleMachine:
         """Beats written."""
         return self.units[Engine.STORE].worked
 
+    def _take(self, walk: Walk, engine: int, at: int) -> tuple[int, int]:
+        """Take the next burst; the instruction behind starts where that decides its cycle."""
+        told = walk.ready()
+        burst = walk.take(at)
+        if told is None and walk.ready() is not None:
+            self._settle(engine)
+        return burst
+
     def _free(self, walk: Walk, engine: int) -> None:
         """No burst has held up what comes behind it."""
         walk.settle()
@@ -149,10 +157,7 @@ class CycleMachine:
             added = [reads.add(first + k, first + k, 1, tag) for k, tag in enumerate(tags)]
             current = added[0]
         else:
-            told = self._loads.ready()
-            current = reads.add(first, first, *self._loads.take(at))
-            if told is None and self._loads.ready() is not None:
-                self._settle(Engine.LOAD)
+            current = reads.add(first, first, *self._take(self._loads, Engine.LOAD, at))
         if current:
             self.memory.plan()
 
@@ -164,13 +169,10 @@ class CycleMachine:
 
     def _ask_write(self, at: int) -> None:
         """The address of a write goes out, its data follow."""
-        told = self._stores.ready()
-        beats, completes = self._stores.take(at)
+        beats, completes = self._take(self._stores, Engine.STORE, at)
         grant, data = at + WRITE_GRANT_CYCLES, at + WRITE_DATA_CYCLES
         if self.memory.writes.add(grant, data, beats, completes):
             self.memory.plan()
-        if told is None and self._stores.ready() is not None:
-            self._settle(Engine.STORE)
 
     def _move(self) -> None:
         """Let the memory go on to its next change, and see what has come to its end."""

@@ -3,7 +3,7 @@
 from collections import deque
 from math import inf
 
-from opu_fuse.sim.cycle_bursts import Transfer
+from opu_fuse.sim.cycle_bursts import Burst, Transfer
 from opu_fuse.sim.cycle_work import Work
 
 INSIDE = -1
@@ -17,8 +17,7 @@ class Walk:
     instruction's start to that of its addresses.
 
     A run a cycle joins the stretch, but none in a cycle in which a burst is taken that leaves a
-    rest; the first run of a stretch comes when the last burst of the one before is taken. Runs are
-    numbered through the program.
+    rest; the first run of a stretch comes when the last burst of the one before is taken.
     """
 
     def __init__(self, lead: int = 0) -> None:
@@ -26,11 +25,12 @@ class Walk:
         self.wanted = self.due = inf
         self.taken: list[int] = []
         self.worked = 0
-        # Bursts to take: beats, the three numbers of `Burst`, instruction that they complete.
-        self._offers: deque[tuple[int, int, int, int, int]] = deque()
-        self._runs = 0
-        self._run, self._seen = 0, 0  # a run, and the cycle from which it is part of the stretch
-        self._start = 0  # that of an instruction whose first run waits for the one before
+        # Bursts to take, and the instruction that each completes.
+        self._offers: deque[tuple[Burst, int]] = deque()
+        # A run of the instruction whose bursts are taken, and from when it is part of the stretch.
+        self._run, self._seen = 0, 0
+        self._last = 0  # run of the newest instruction
+        self._start: int | None = None  # `_seen` of its first one, while the one before has bursts
         self._ready: int | None = 0
 
     def run(self, number: int, work: Work, start: int) -> None:
@@ -38,20 +38,15 @@ class Walk:
         memory.
         """
         assert isinstance(work, Transfer)
-        first, seen = self._runs, start + self._lead + 2
-        waits = bool(self._offers)
+        seen, waits, final = start + self._lead + 2, bool(self._offers), work.bursts[-1]
         for burst in work.bursts:
-            self._offers.append(
-                (burst.beats, burst.needs + first, burst.grown + first, burst.last + first, INSIDE)
-            )
+            self._offers.append((burst, number if burst is final else INSIDE))
             self.worked += burst.beats
-        self._offers[-1] = (*self._offers[-1][:-1], number)
-        self._runs += work.runs
+        self._last = final.last
         if waits:
             self._start, self._ready = seen, None
         else:
-            after = self.taken[-1] + 1 if self.taken else 0
-            self._run, self._seen = first, max(seen, after)
+            self._run, self._seen = 0, max(seen, self.taken[-1] + 1 if self.taken else 0)
             self._plan()
 
     def ready(self) -> int | None:
@@ -68,26 +63,27 @@ class Walk:
         if not self._offers:
             self.wanted = inf
             return
-        _, needs, grown, last, _ = self._offers[0]
-        seen = self._seen + needs - self._run
+        burst, _ = self._offers[0]
+        seen = self._seen + burst.needs - self._run
         self.wanted = max(seen, self.taken[-1] + 1) if self.taken else seen
-        free = self._seen + last - self._run  # if no burst delays it
         self._ready = None
-        if last == self._runs - 1:
-            if grown > last or self.wanted >= free:
+        if burst.last == self._last and self._start is None:
+            free = self._seen + burst.last - self._run  # if no burst delays it
+            if burst.grown > burst.last or self.wanted >= free:
                 self._ready = free
             else:
                 self.due = free
 
     def take(self, at: int) -> tuple[int, int]:
         """Take the next burst at cycle `at`: its beats, and the instruction that it completes."""
-        beats, _, grown, last, completes = self._offers.popleft()
+        burst, completes = self._offers.popleft()
         self.taken.append(at)
         seen = self._run + at - self._seen  # in this cycle
-        if grown > last:
-            self._run, self._seen = last + 1, max(at + 1, self._start)
-            self._start = 0
-        elif grown <= seen < last:
+        if burst.grown <= seen < burst.last:
             self._run, self._seen = seen + 1, at + 2
+        elif burst.grown > burst.last:
+            self._run, self._seen = burst.last + 1, at + 1
+            if self._start is not None:
+                self._run, self._seen, self._start = 0, max(at + 1, self._start), None
         self._plan()
-        return beats, completes
+        return burst.beats, completes

@@ -75,8 +75,6 @@ BLOCKS = """<ir_version: 10, opset_import: ["" : 17]> g
 ONE = "last = BatchNormalization(x, s, b, m, q)"
 TWO = """norm = BatchNormalization(x, s, b, m, q)  act = Relu(norm)
     last = BatchNormalization(act, s, b, m, q)"""
-
-
 CLAMPED = "act = Relu(x)  last = BatchNormalization(act, s, b, m, q)"
 
 
