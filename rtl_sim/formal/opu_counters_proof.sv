@@ -60,6 +60,10 @@ module opu_counters_proof
         assign give = dut.u_counters.g_source[s].g_drain[d].g_counter.give;
         assign take = dut.u_counters.g_source[s].g_drain[d].g_counter.take;
         always_comb begin
+          if (begun_q) begin
+            assert (dut.u_counters.g_source[s].g_drain[d].g_counter.some_q == (count != '0));
+            assert (dut.u_counters.g_source[s].g_drain[d].g_counter.room_q == (count != '1));
+          end
           if (begun_q && take) assert (count != '0);
           if (begun_q && give) assert (count != '1);
         end

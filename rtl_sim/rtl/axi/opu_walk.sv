@@ -167,11 +167,20 @@ module opu_walk #(
     logic exceeds;  // the stretch is longer than its cap
     logic fills;    // at least as long
   } reach_t;
-  function automatic reach_t reach(beats_t left, logic [8:0] cap);
-    automatic logic long = left[BEAT_BITS-1:9] != '0;
-    reach = '{exceeds: long || left[8:0] > cap, fills: long || left[8:0] >= cap};
+  function automatic reach_t reach(logic long, logic [8:0] left, logic [8:0] cap);  // long: 512 beats or more
+    reach = '{exceeds: long || left > cap, fills: long || left >= cap};
   endfunction
   reach_t reach_q, reach_d;
+
+  // Whether a rest or a sum is long is seen from what it is made of, so that no carry of 48 bits stands in front of it: of 1024 beats
+  // a cap leaves 512 and more, and below that ten bits tell.
+  logic run_long, left_long, left_more;
+  logic [9:0] grown_low, rest_low;
+  assign run_long = run_beats_q[BEAT_BITS-1:9] != '0;
+  assign left_more = cur_left_q[BEAT_BITS-1:10] != '0;
+  assign left_long = left_more || cur_left_q[9];
+  assign grown_low = {1'b0, cur_left_q[8:0]} + {1'b0, run_beats_q[8:0]};
+  assign rest_low = cur_left_q[9:0] - {1'b0, cap_q};
 
   logic continues_q, finished, cut, run_offered;
   assign grown = cur_left_q + run_beats_q;
@@ -197,8 +206,9 @@ module opu_walk #(
   assign from_run = finished || !cur_valid_q;
   assign grows = run_offered && !cur_last_q && continues_q;
   assign run_taken = cut ? run_offered && finished : run_offered && (!cur_valid_q || (!cur_last_q && continues_q));
-  assign reach_anew = from_run ? reach(run_beats_q, run_cap) : reach(rest, rest_cap);
-  assign reach_else = grows ? reach(grown, cap_q) : reach_q;
+  assign reach_anew = from_run ? reach(run_long, run_beats_q[8:0], run_cap)
+                               : reach(left_more || rest_low[9], rest_low[8:0], rest_cap);
+  assign reach_else = grows ? reach(run_long || left_long || grown_low[9], grown_low[8:0], cap_q) : reach_q;
   assign reach_d = ({2{anew}} & reach_anew) | (~{2{anew}} & reach_else);  // a multiplexer would become an enable
 
   always_comb begin

@@ -38,7 +38,10 @@ module opu_multiply_soft #(
     end
   endfunction
 
-  partial_t start, first_q, last;
+  partial_t start, first_q;
+  /* verilator lint_off UNUSEDSIGNAL */  // behind the last digit x and the factor are of no use
+  partial_t last;
+  /* verilator lint_on UNUSEDSIGNAL */
   assign start = '{settled: '0, sum: '0, x: {(2 * DIGITS)'(x_i), 1'b0}, factor: factor_i};
   always_ff @(posedge clk_i) first_q <= digits(start, 0, FIRST_DIGITS);
   assign last = digits(first_q, FIRST_DIGITS, DIGITS);

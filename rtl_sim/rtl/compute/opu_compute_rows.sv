@@ -77,8 +77,8 @@ module opu_compute_rows
   assign accept_o = state_q == PLACE && legal_q && !refused;
   assign illegal_o = state_q == PLACE && !(legal_q && !refused);
 
-  // From pixel to pixel, from step to step, and what a step reads: bytes.
-  logic [X_BITS-1:0] pixel_x, step_x, pixel_x_q, step_x_q, span_q;
+  // From pixel to pixel, from step to step, what a step reads, a row of the tile: bytes.
+  logic [X_BITS-1:0] pixel_x, step_x, pixel_x_q, step_x_q, span_q, in_cols_q;
   assign pixel_x = X_BITS'(p_q.stride_x) << p_q.slot_log2;
   assign step_x = pixel_x << shape_q.px_log2;
 
@@ -301,7 +301,7 @@ module opu_compute_rows
     sweep_o.stride_x = step_x_q;
     sweep_o.pixel_x = pixel_x_q;
     sweep_o.in_rows = p_q.in_rows;
-    sweep_o.in_cols = X_BITS'(p_q.in_cols) << p_q.slot_log2;
+    sweep_o.in_cols = in_cols_q;
     sweep_o.out_rows = p_q.out_rows;
     sweep_o.out_cols = p_q.out_cols >> shape_q.px_log2;
     sweep_o.parts = PART_BITS'(parts);
@@ -361,6 +361,7 @@ module opu_compute_rows
       pixel_x_q <= pixel_x;
       step_x_q <= step_x;
       span_q <= step_x - pixel_x + X_BITS'(shape_q.step);
+      in_cols_q <= X_BITS'(p_q.in_cols) << p_q.slot_log2;
       tile_q <= 32'(p_q.out_rows) * 32'(p_q.out_cols);
       block_offset_q <= feature_addr_t'(first_in_q.word) * feature_addr_t'(p_q.block_pitch);
       segment_q <= first_in_q.index * shape_q.step;

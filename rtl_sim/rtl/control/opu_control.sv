@@ -2,7 +2,8 @@
 //
 // start_i, stop_i, abort_i: pulses. A start is taken while !busy_o: it resets engines, queues and dependency counters (engine_rst_no)
 //           and clears the results of the run before; then run_o rises.
-// fault_*:  one level per engine; the lowest engine wins when several come in one cycle. The first error, a stop or the
+// fault_*:  one level per engine; the lowest engine wins when several come in one cycle. Where it stands is told a cycle later than
+//           its code, still before the end of the run. The first error, a stop or the
 //           watchdog raises halt_o; the run ends when the bus is quiet (quiet_i), with error_o, and the engines are reset:
 //           what waits in them is gone. A memory that never answers keeps busy_o up; error_code_o tells why already then, and
 //           an abort ends the run all the same.
@@ -75,12 +76,12 @@ module opu_control
   logic error_now;
   error_e error_code;
   logic [2:0] error_engine;
-  logic [PC_BITS-1:0] error_pc;
+  logic error_alone;  // of no engine: where fetch stands
   always_comb begin
     error_now = 1'b0;
     error_code = ERR_NONE;
     error_engine = '0;
-    error_pc = fetch_pc_i;
+    error_alone = 1'b1;
     if (stopped || expired) begin
       error_now = 1'b1;
       error_code = stopped ? ERR_STOPPED : ERR_WATCHDOG;
@@ -90,9 +91,18 @@ module opu_control
         error_now = 1'b1;
         error_code = fault_code_i[e];
         error_engine = 3'(e);
-        error_pc = fault_pc_i[e];
+        error_alone = 1'b0;
       end
     end
+  end
+
+  logic told_q, alone_q;  // an error came in the cycle before
+  logic [PC_BITS-1:0] fetch_pc_q, fault_pc_q [ENGINES];
+  always_ff @(posedge clk_i) begin
+    told_q <= rst_ni && error_now;
+    alone_q <= error_alone;
+    fetch_pc_q <= fetch_pc_i;
+    fault_pc_q <= fault_pc_i;
   end
 
   assign finish_done = state_q == RUN && !error_now && done_i;
@@ -157,8 +167,8 @@ module opu_control
         if (error_now) begin
           error_code_q <= error_code;
           error_engine_q <= error_engine;
-          error_pc_q <= error_pc;
         end
+        if (told_q) error_pc_q <= alone_q ? fetch_pc_q : fault_pc_q[error_engine_q];
         if (state_q != IDLE) cycles_q <= cycles_q + 64'd1;
         if (read_beat_i) read_beats_q <= read_beats_q + 32'd1;
         if (write_beat_i) write_beats_q <= write_beats_q + 32'd1;

@@ -35,22 +35,28 @@ module opu_counters #(
         assign space_o[s][d] = 1'b0;
       end else begin : g_counter
         logic [COUNTER_BITS-1:0] count_q;
+        logic some_q, room_q;  // what it says of 0 and FULL, for those who wait for it
         logic give, take;
         assign give = give_valid_i[s] && give_mask_i[s][d];
         assign take = take_valid_i[d] && take_mask_i[d][s];
-        assign tokens_o[d][s] = count_q != '0;
-        assign space_o[s][d] = count_q != FULL;
+        assign tokens_o[d][s] = some_q;
+        assign space_o[s][d] = room_q;
 
         always_ff @(posedge clk_i) begin
           if (!rst_ni) begin
             count_q <= '0;
+            some_q <= 1'b0;
+            room_q <= 1'b1;
           end else if (give != take) begin
             count_q <= give ? count_q + COUNTER_BITS'(1) : count_q - COUNTER_BITS'(1);
+            some_q <= give || count_q != COUNTER_BITS'(1);
+            room_q <= take || count_q != FULL - COUNTER_BITS'(1);
           end
         end
 
         `OPU_ASSERT(NoUnderflow, take |-> count_q != '0)
         `OPU_ASSERT(NoOverflow, give |-> count_q != FULL)
+        `OPU_ASSERT(FlagsAreTheCount, some_q == (count_q != '0) && room_q == (count_q != FULL))
       end
     end
   end

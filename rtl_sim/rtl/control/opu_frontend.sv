@@ -1,6 +1,7 @@
 // Instruction front end of one engine: words from the queue become parameter writes and engine starts.
 //
-// queue side: a word and its index in the program, valid/ready.
+// queue side: a word and its index in the program, valid/ready. word_starts_i: it is a legal start of this engine; that is found
+//             before the word enters the queue (opu_issue), since what it starts comes late enough.
 // set_*:      one parameter register is written in every cycle with set_valid_o (the register file lies outside, since its
 //             type differs from engine to engine). It may be written while the engine runs: the engine latches at start.
 // start_*:    valid/ready with the opcode; start_valid_o rises when every token of the wait mask is there, the tokens
@@ -16,7 +17,6 @@
 module opu_frontend #(
     parameter int unsigned ENGINE = 1,       // own number: bit position in the masks
     parameter int unsigned ENGINES = 5,
-    parameter int unsigned OPCODES = 1,
     parameter int unsigned PC_BITS = 24,
     parameter int unsigned IN_FLIGHT = 4
 ) (
@@ -27,6 +27,7 @@ module opu_frontend #(
     input  logic               word_valid_i,
     output logic               word_ready_o,
     input  logic [31:0]        word_i,
+    input  logic               word_starts_i,
     input  logic [PC_BITS-1:0] word_pc_i,
 
     output logic               set_valid_o,
@@ -57,25 +58,19 @@ module opu_frontend #(
     output logic [PC_BITS-1:0] fault_pc_o
 );
 
-  localparam logic [ENGINES-1:0] PARTNERS = ~(ENGINES'(1) | (ENGINES'(1) << ENGINE));
-
   // Decoding of the word at the head of the queue.
-  logic is_start, start_legal, tokens_here;
+  logic is_start, tokens_here;
   logic [ENGINES-1:0] wait_mask, signal_mask;
   assign is_start = word_i[31];
   assign wait_mask = word_i[16+:ENGINES];
   assign signal_mask = word_i[8+:ENGINES];
-  assign start_legal = word_i[7:0] == '0 && word_i[30:28] == 3'(ENGINE)
-      && 32'(word_i[27:24]) < OPCODES
-      && (word_i[23:16] & ~8'(PARTNERS)) == '0
-      && (word_i[15:8] & ~8'(PARTNERS)) == '0;
   assign tokens_here = (wait_mask & ~tokens_i) == '0;
 
   assign set_index_o = word_i[27:22];
   assign set_value_o = word_i[21:0];
 
   logic legal;
-  assign legal = is_start ? start_legal : set_legal_i && word_i[30:28] == 3'(ENGINE);
+  assign legal = is_start ? word_starts_i : set_legal_i && word_i[30:28] == 3'(ENGINE);
 
   // The judgement is kept for the next cycle: what a register takes comes late.
   logic fault_q;
@@ -110,13 +105,13 @@ module opu_frontend #(
       .pop_data_o  (open_signal)
   );
 
-  assign start_valid_o = go && is_start && start_legal && tokens_here && open_ready;
+  assign start_valid_o = go && word_starts_i && tokens_here && open_ready;
   assign start_op_o = word_i[27:24];
   assign start_pc_o = word_pc_i;
   assign start = start_valid_o && start_ready_i;
   assign take_valid_o = start;
   assign take_mask_o = wait_mask;
-  assign word_ready_o = go && (is_start ? start : 1'b1);
+  assign word_ready_o = go && (!is_start || start);
 
   logic space_here;
   assign space_here = (open_signal & ~space_i) == '0;
@@ -127,7 +122,7 @@ module opu_frontend #(
 
   assign idle_o = !word_valid_i && !open_valid;
   assign busy_o = open_valid;
-  assign stall_o = (word_valid_i && is_start && start_legal && !tokens_here)
+  assign stall_o = (word_valid_i && word_starts_i && !tokens_here)
       || (done_valid_i && !done_ready_o);
   assign retire_o = retire;
 
@@ -138,6 +133,7 @@ module opu_frontend #(
     else if (start) latest_pc_q <= word_pc_i;
   end
 
+  `OPU_ASSERT(StartsAreStarts, word_valid_i && word_starts_i |-> is_start)
   `OPU_ASSERT(StartHeld, start_valid_o && !start_ready_i |=> start_valid_o || halt_i)
   `OPU_ASSERT(StartStable, start_valid_o && !start_ready_i |=> $stable(start_op_o) || halt_i)
   `OPU_ASSERT(DoneHasStart, done_valid_i |-> open_valid)

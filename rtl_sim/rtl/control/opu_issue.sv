@@ -73,28 +73,32 @@ module opu_issue
   );
 
   for (genvar e = 1; e < int'(ENGINES); e++) begin : g_engine
-    logic word_valid, word_ready;
+    logic word_valid, word_ready, word_starts, push_starts;
     logic [31:0] word;
     logic [PC_BITS-1:0] word_pc;
 
+    // A legal start of this engine: its opcode, and masks of the others.
+    localparam logic [ENGINES-1:0] PARTNERS = ~(ENGINES'(1) | (ENGINES'(1) << e));
+    assign push_starts = push_word_i[31:28] == {1'b1, 3'(e)} && 32'(push_word_i[27:24]) < OPCODES[e]
+        && (push_word_i[23:16] & ~8'(PARTNERS)) == '0 && (push_word_i[15:8] & ~8'(PARTNERS)) == '0 && push_word_i[7:0] == '0;
+
     opu_queue #(
-        .WIDTH(32 + PC_BITS),
+        .WIDTH(33 + PC_BITS),
         .DEPTH(QUEUE_DEPTH[e])
     ) u_queue (
         .clk_i,
         .rst_ni,
         .push_valid_i(push_valid_i[e]),
         .push_ready_o(push_ready_o[e]),
-        .push_data_i ({push_pc_i, push_word_i}),
+        .push_data_i ({push_starts, push_pc_i, push_word_i}),
         .pop_valid_o (word_valid),
         .pop_ready_i (word_ready),
-        .pop_data_o  ({word_pc, word})
+        .pop_data_o  ({word_starts, word_pc, word})
     );
 
     opu_frontend #(
         .ENGINE   (e),
         .ENGINES  (ENGINES),
-        .OPCODES  (OPCODES[e]),
         .PC_BITS  (PC_BITS),
         .IN_FLIGHT(IN_FLIGHT)
     ) u_frontend (
@@ -104,6 +108,7 @@ module opu_issue
         .word_valid_i (word_valid),
         .word_ready_o (word_ready),
         .word_i       (word),
+        .word_starts_i(word_starts),
         .word_pc_i    (word_pc),
         .set_valid_o  (set_valid_o[e]),
         .set_index_o  (set_index_o[e]),

@@ -57,7 +57,7 @@ module opu_queue #(
   end
 
   always_ff @(posedge clk_i) begin
-    if (written) entries[tail_q] <= push_data_i;
+    if (push) entries[tail_q] <= push_data_i;  // what is not `written` lies in a free place: whether it is comes late
   end
 
   always_ff @(posedge clk_i) begin

@@ -1,7 +1,8 @@
 // RESIDUAL: clamp(rne(((a - a_zero) * a_mult + (b - b_zero) * b_mult) / 2**shift) + y_zero), b from the residual buffer; or, on
 // machines with products, clamp(rne((a - a_zero) * a_mult * (b - b_zero) / 2**shift) + y_zero).
-// The address goes out with the item, its word comes back two cycles later; a is scaled meanwhile, so that sum and product
-// take one multiplier more. Latency 6, one word per cycle. Items that are not present do not read. Parameters are constant
+// The address goes out with the item, its word comes back two cycles later; a is centred and scaled meanwhile, so that sum and
+// product take one multiplier more. Without products the factors meet registers on either side: b_zero * b_mult is taken from
+// the scaled a, since nothing changes it while items are inside. Latency 6, one word per cycle. Items that are not present do not read. Parameters are constant
 // while items are inside. Without multipliers (MULT_BITS 0) a_mult and b_mult are 0 or powers of two, and shift.
 module opu_residual
   import opu_pkg::*;
@@ -30,12 +31,11 @@ module opu_residual
     output logic [WORD_BITS-1:0] value_o
 );
 
-  logic [7:0] a [LANES];
+  logic signed [CENTRED_BITS-1:0] a [LANES];  // less its zero
   logic [7:0] b [LANES];
   logic [7:0] y [LANES];
-  scaled_t early_a [LANES];    // scaled, where a simulator has it a cycle earlier
   scaled_t scaled_a [LANES];   // when b is there
-  scaled_t other_a [LANES];    // when b is scaled
+  residual_t other_a [LANES];  // when b is scaled, less the scaled zero of b where that is not centred
   residual_t scaled_b [LANES]; // or the product
   residual_t total [LANES];
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
@@ -56,18 +56,24 @@ module opu_residual
   endfunction
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
-  function automatic void scale_a(residual_t zero, residual_t mult, logic [3:0] log2);
+  function automatic void centre_a(logic signed [CENTRED_BITS-1:0] zero);
     /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) begin
-      early_a[l] = SCALED_BITS'(times(RESIDUAL_BITS'(signed'(a[l])) - zero, mult, log2));
-    end
+    for (int unsigned l = 0; l < LANES; l++) a[l] = CENTRED_BITS'(signed'(value_i[8*l+:8])) - zero;
   endfunction
 
-  function automatic void scale_b(residual_t zero, residual_t mult, logic [3:0] log2);
+  function automatic void scale_a(residual_t mult, logic [3:0] log2);
     /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES; l++) begin
-      scaled_b[l] = times(RESIDUAL_BITS'(signed'(b[l])) - zero, mult, log2);
-    end
+    for (int unsigned l = 0; l < LANES; l++) scaled_a[l] = SCALED_BITS'(times(RESIDUAL_BITS'(a[l]), mult, log2));
+  endfunction
+
+  function automatic void offset_a(residual_t offset);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) other_a[l] = RESIDUAL_BITS'(scaled_a[l]) - offset;
+  endfunction
+
+  function automatic void scale_b(residual_t mult, logic [3:0] log2);
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) scaled_b[l] = times(RESIDUAL_BITS'(signed'(b[l])), mult, log2);
   endfunction
 
   // One multiplier for sum and product, where there is one.
@@ -84,7 +90,7 @@ module opu_residual
   function automatic void add(logic product);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
-      total[l] = scaled_b[l] + (product ? '0 : RESIDUAL_BITS'(other_a[l]));
+      total[l] = scaled_b[l] + (product ? '0 : other_a[l]);
     end
   endfunction
 
@@ -109,6 +115,27 @@ module opu_residual
   always_ff @(posedge clk_i) begin
     floor_q <= 9'(y_zero_i) + 9'sd128;
     ceiling_q <= 9'sd127 - 9'(y_zero_i);
+  end
+  // The scaled zero of b; it stands long before the first value comes.
+  residual_t offset_q;
+  if (HAS_PRODUCT) begin : g_centred
+    assign offset_q = '0;
+  end else begin : g_offset
+    logic signed [25:0] offset;
+    if (MULT_BITS > 0) begin : g_multiply
+      opu_multiply_soft #(
+          .X_BITS     (9),
+          .FACTOR_BITS(17)
+      ) u_offset (
+          .clk_i,
+          .x_i      (9'(b_zero_i)),
+          .factor_i ({1'b0, b_mult_i}),
+          .product_o(offset)
+      );
+    end else begin : g_shift
+      assign offset = 26'(times(RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i)));
+    end
+    always_ff @(posedge clk_i) offset_q <= RESIDUAL_BITS'(offset);
   end
   logic [7:0] rounded [LANES];
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
@@ -166,22 +193,18 @@ module opu_residual
     if (EXACT || (scaled_item_q.valid && scaled_item_q.present)) add(HAS_PRODUCT && kind_i == RESIDUAL_MULTIPLY);
     if (EXACT) total_q <= total;
     if (word_item_q.valid && word_item_q.present) begin
-      other_a = scaled_a;
+      offset_a(offset_q);
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) b[l] = rdata_i[8*l+:8];
       if (HAS_PRODUCT) begin
         combine(kind_i == RESIDUAL_MULTIPLY, RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
       end else begin
-        scale_b(RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
+        scale_b(RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
       end
     end
     if (SOFT) scaled_a = soft_a;
-    else if (read_item_q.valid && read_item_q.present) scaled_a = early_a;
-    if (re_o && !SOFT) begin
-      /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) a[l] = value_i[8*l+:8];
-      scale_a(RESIDUAL_BITS'(a_zero_i), RESIDUAL_BITS'({1'b0, a_mult_i}), log2_of(a_mult_i));
-    end
+    else if (read_item_q.valid && read_item_q.present) scale_a(RESIDUAL_BITS'({1'b0, a_mult_i}), log2_of(a_mult_i));
+    if (re_o && !SOFT) centre_a(CENTRED_BITS'(a_zero_i));
   end
   /* verilator lint_on BLKSEQ */
 

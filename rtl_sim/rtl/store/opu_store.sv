@@ -62,8 +62,6 @@ module opu_store
   `OPU_ASSERT_STATIC(BusDividesWord, WORD_BEATS * BUS_BYTES == WORD_BYTES && WORD_BEATS > 0)
 
   typedef struct packed {
-    logic [RUN_BITS-1:0] run;
-    logic [15:0]         gap;
     logic [31:0]         dram;
     logic [15:0]         rows;
     logic [7:0]          repeats;
@@ -78,11 +76,9 @@ module opu_store
   logic [1:0] given_q;
   logic [31:0] dram;
   logic [7:0] repeat_rows, repeat_cols;
-  logic [16:0] word_pitch;
   assign dram = {params_i.dram_hi, params_i.dram_lo};
   assign repeat_rows = HAS_UPSAMPLE ? params_i.repeat_rows : '0;
   assign repeat_cols = HAS_UPSAMPLE ? params_i.repeat_cols : '0;
-  assign word_pitch = 17'(params_i.word_gap) + 17'(repeat_cols) + 17'd1;
   assign legal = params_i.run != '0 && params_i.rows != '0 && params_i.blocks != '0
       && (dram & 32'(WORD_BYTES - 1)) == '0
       && 32'(params_i.skip_low) + 32'(params_i.skip_high) < WORD_BYTES
@@ -90,16 +86,18 @@ module opu_store
   assign start_ready_o = walk_ready && word_ready && !halt_i && !given_q[0] && !given_q[1];
   assign start = start_valid_i && start_ready_o;
 
-  // The walk begins two cycles after the start: DRAM words of a run, gaps between its words included, take a product and a sum.
+  // The walk begins two cycles after the start. DRAM words of a run, the gaps between its words included, are a product, taken in the
+  // first of them, with no adder in front, and a sum in the second: run * (gap + copies) + (run - gap).
   shape_t shape_q;
+  logic [RUN_BITS-1:0] product_q, difference_q, run_q;
   always_ff @(posedge clk_i) begin
     given_q <= rst_ni ? {given_q[0], start && legal} : '0;
+    product_q <= RUN_BITS'(params_i.run) * RUN_BITS'(17'(params_i.word_gap) + 17'(repeat_cols));
+    difference_q <= RUN_BITS'(params_i.run) - RUN_BITS'(params_i.word_gap);
+    run_q <= product_q + difference_q;
     if (given_q == '0) begin
-      shape_q <= '{run: RUN_BITS'(params_i.run) * RUN_BITS'(word_pitch), gap: params_i.word_gap, dram: dram, rows: params_i.rows,
-                   repeats: repeat_rows, row_pitch: params_i.row_pitch, blocks: params_i.blocks,
-                   block_pitch: params_i.block_pitch, pc: pc_i};
-    end else if (given_q[0]) begin
-      shape_q.run <= shape_q.run - RUN_BITS'(shape_q.gap);
+      shape_q <= '{dram: dram, rows: params_i.rows, repeats: repeat_rows, row_pitch: params_i.row_pitch,
+                   blocks: params_i.blocks, block_pitch: params_i.block_pitch, pc: pc_i};
     end
   end
 
@@ -125,7 +123,7 @@ module opu_store
       .start_ready_o(walk_ready),
       .dram_i       (shape_q.dram),
       .shift_i      (3'($clog2(WORD_BEATS))),
-      .run_i        (shape_q.run),
+      .run_i        (run_q),
       .rows_i       (shape_q.rows),
       .repeats_i    (shape_q.repeats),
       .row_pitch_i  (shape_q.row_pitch),

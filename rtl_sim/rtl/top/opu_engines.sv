@@ -139,7 +139,7 @@ module opu_engines
   );
 
   // ---- compute -------------------------------------------------------------------------------------------------------------
-  logic compute_illegal, compute_unfit, compute_beyond;
+  logic compute_refuses, compute_illegal, compute_unfit, compute_beyond;
   logic feature_re, feature_next_re, weight_re;
   logic [FEATURE_ADDR_BITS-1:0] feature_addr, feature_next_addr;
   logic [WEIGHT_ADDR_BITS-1:0] weight_addr;
@@ -159,7 +159,7 @@ module opu_engines
       .start_ready_o       (start_ready_o[ENGINE_COMPUTE]),
       .op_i                (start_op_i[ENGINE_COMPUTE]),
       .params_i            (compute_params_q),
-      .illegal_o           (compute_illegal),
+      .illegal_o           (compute_refuses),
       .unfit_o             (compute_unfit),
       .done_valid_o        (done_valid_o[ENGINE_COMPUTE]),
       .done_ready_i        (done_ready_i[ENGINE_COMPUTE]),
@@ -183,6 +183,7 @@ module opu_engines
       .pre_addr_o          (pre_addr),
       .pre_rdata_i         (pre_rdata)
   );
+  always_ff @(posedge clk_i) compute_illegal <= rst_ni && compute_refuses;  // after a comparison
   assign fault_o[ENGINE_COMPUTE] = compute_illegal || compute_unfit || compute_beyond;
   assign fault_code_o[ENGINE_COMPUTE] = compute_illegal ? ERR_ILLEGAL_INSTRUCTION : compute_unfit ? ERR_PARAMETER : ERR_BUFFER;
   assign fault_pc_o[ENGINE_COMPUTE] = latest_pc_i[ENGINE_COMPUTE];

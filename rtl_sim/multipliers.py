@@ -1,0 +1,182 @@
+"""Registers into multipliers of ECP5: a netlist of Yosys, whose MULT18X18D cells have none inside.
+
+A product that goes into registers alone is registered inside the multiplier, and so are its
+factors where all bits of both come out of registers. A register whose output others read, too,
+stays for them. All bits of a port are told the same (clock, enable). A reset that comes with the
+clock becomes logic in front of a factor; other registers with a reset, or with an inverted clock
+or enable, stay where they are.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+_REGISTER, _MULTIPLIER = "TRELLIS_FF", "MULT18X18D"
+_NAMES = {"A": "INPUTA", "B": "INPUTB", "P": "OUTPUT"}
+_ENABLES = {"A": "CE0", "B": "CE1", "P": "CE2"}
+_WIDTHS = {"A": 18, "B": 18, "P": 36}
+_TABLES = {"RESET": f"{0x2222:016b}", "SET": f"{0xEEEE:016b}"}
+"""LUT4 of data (A) and reset (B): data and not reset, data or reset."""
+
+_Bit = int | str
+"""Number of a net, or a constant."""
+
+
+class _Told(NamedTuple):
+    """What a register is told. enable: "1" where it always loads."""
+
+    clock: _Bit
+    enable: _Bit
+
+
+def with_registers(netlist: dict[str, Any]) -> int:
+    """Changes a netlist (JSON of Yosys, flat beside black boxes); returns how many ports of
+    multipliers have registers now.
+    """
+    modules = [module for module in netlist["modules"].values() if module.get("cells")]
+    return sum(_Module(module).changed() for module in modules)
+
+
+class _Module:
+    """A flat module. readers: inputs of cells and ports of the module at a net; into, out_of: the
+    register at whose input or output a net is; tables: what a register takes, its reset included;
+    unused: the next number of a net.
+    """
+
+    def __init__(self, module: dict[str, Any]) -> None:
+        self.module = module
+        self.cells: dict[str, Any] = module["cells"]
+        self.readers = self._count()
+        registers = [(n, c) for n, c in self.cells.items() if c["type"] == _REGISTER]
+        self.into = {c["connections"]["DI"][0]: n for n, c in registers if "DI" in c["connections"]}
+        self.out_of = {c["connections"]["Q"][0]: n for n, c in registers if "Q" in c["connections"]}
+        self.tables: dict[str, _Bit] = {}
+        wires = (bits for cell in self.cells.values() for bits in cell["connections"].values())
+        self.unused = 1 + max(bit for bits in wires for bit in bits if isinstance(bit, int))
+
+    def _count(self) -> dict[_Bit, int]:
+        readers: dict[_Bit, int] = defaultdict(int)
+        for port in self.module["ports"].values():
+            for bit in port["bits"]:
+                readers[bit] += 1
+        for cell in self.cells.values():
+            for port, bits in cell["connections"].items():
+                for bit in bits:
+                    readers[bit] += cell["port_directions"][port] == "input"
+        return readers
+
+    def changed(self) -> int:
+        """Ports that have registers now."""
+        multipliers = [cell for cell in self.cells.values() if cell["type"] == _MULTIPLIER]
+        found = sum(self._product(cell) for cell in multipliers)
+        found += sum(self._factors(cell) for cell in multipliers)
+        readers = self._count()
+        for name in [n for n, c in self.cells.items() if c["type"] == _REGISTER]:
+            if not readers[self.cells[name]["connections"].get("Q", ["0"])[0]]:
+                del self.cells[name]
+        return found
+
+    def _product(self, cell: dict[str, Any]) -> int:
+        """Takes the registers behind a product, if there is nothing else behind it: 1, else 0."""
+        told: set[_Told | None] = set()
+        behind: dict[str, str] = {}
+        for at, bit in _bits(cell, "P"):
+            if not self.readers[bit]:
+                continue
+            name = self.into.get(bit)
+            if self.readers[bit] > 1 or name is None or not _is_plain(self.cells[name]):
+                return 0
+            behind[at] = name
+            told.add(_told(self.cells[name]))
+        if len(told) != 1 or (one := told.pop()) is None:
+            return 0
+        for at, name in behind.items():
+            (output,) = cell["connections"][at] = self.cells.pop(name)["connections"]["Q"]
+            self.out_of.pop(output)
+        _tell(cell, "P", one)
+        return 1
+
+    def _factors(self, cell: dict[str, Any]) -> int:
+        """Takes the registers of both factors, if there are such: 2, else 0."""
+        told = {port: self._told_before(cell, port) for port in "AB"}
+        if None in told.values():
+            return 0
+        for port, one in told.items():
+            assert one is not None
+            for at, bit in _bits(cell, port):
+                if bit in self.out_of:
+                    cell["connections"][at] = [self._taken(self.out_of[bit])]
+            _tell(cell, port, one)
+        return 2
+
+    def _told_before(self, cell: dict[str, Any], port: str) -> _Told | None:
+        told: set[_Told | None] = set()
+        for _, bit in _bits(cell, port):
+            if bit == "0":
+                continue
+            if bit not in self.out_of:
+                return None
+            register = self.cells[self.out_of[bit]]
+            one = _told(register)
+            # A reset that counts without the enable cannot be told by the data.
+            if not _is_plain(register) and (one is None or one.enable != "1"):
+                return None
+            told.add(one)
+        return told.pop() if len(told) == 1 else None
+
+    def _taken(self, name: str) -> _Bit:
+        """What a register takes with the next clock."""
+        register = self.cells[name]
+        (data,) = register["connections"]["DI"]
+        if _is_plain(register):
+            return data
+        if name not in self.tables:
+            output = self.tables[name] = self.unused
+            self.unused += 1
+            inputs = {"A": data, "B": register["connections"]["LSR"][0], "C": "0", "D": "0"}
+            self.cells[f"{name}_RESET"] = {
+                "hide_name": 1,
+                "type": "LUT4",
+                "parameters": {"INIT": _TABLES[register["parameters"]["REGSET"]]},
+                "attributes": {},
+                "port_directions": dict.fromkeys(inputs, "input") | {"Z": "output"},
+                "connections": {at: [bit] for at, bit in inputs.items()} | {"Z": [output]},
+            }
+        return self.tables[name]
+
+
+def _bits(cell: dict[str, Any], port: str) -> Iterator[tuple[str, _Bit]]:
+    for at in (f"{port}{n}" for n in range(_WIDTHS[port])):
+        if at in cell["connections"]:
+            yield at, cell["connections"][at][0]
+
+
+def _is_plain(register: dict[str, Any]) -> bool:
+    """Without a reset. What it holds before the first clock is 0, as in a multiplier."""
+    wired = register["connections"].get("LSR", ["0"]) == ["0"]
+    return wired and register["parameters"].get("REGSET", "RESET") == "RESET"
+
+
+def _told(register: dict[str, Any]) -> _Told | None:
+    """None for a register that no multiplier has, whatever stands in front of it."""
+    parameters, wires = register["parameters"], register["connections"]
+    usual = {"CLKMUX": "CLK", "LSRMUX": "LSR", "GSR": "DISABLED", "SRMODE": "LSR_OVER_CE"}
+    if any(parameters.get(name, value) != value for name, value in usual.items()):
+        return None
+    enabled = parameters.get("CEMUX", "CE").strip()
+    if enabled not in ("1", "CE") or not {"CLK", "DI", "Q"} <= wires.keys():
+        return None
+    return _Told(wires["CLK"][0], "1" if enabled == "1" else wires["CE"][0])
+
+
+def _tell(cell: dict[str, Any], port: str, told: _Told) -> None:
+    name, enable = _NAMES[port], _ENABLES[port]
+    cell["parameters"] |= {
+        f"REG_{name}_CLK": "CLK0",
+        f"REG_{name}_CE": enable,
+        f"REG_{name}_RST": "RST0",
+        "RESETMODE": "SYNC",
+    }
+    for at, bit in {"CLK0": told.clock, "RST0": "0", enable: told.enable}.items():
+        cell["connections"][at] = [bit]
+        cell["port_directions"][at] = "input"
