@@ -8,6 +8,7 @@ way.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit, SpecError, UserError
+from opu_fuse.frontend.budget import check_instructions
 from opu_fuse.frontend.load import ModelLike
 from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
@@ -181,6 +183,8 @@ def compile_prepared(
     fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
     dfg, partition = fitted.dfg, replace(fitted.partition, rewrites=prepared.rewrites)
     show("partition", dfg, hw, partition, fitted.tiling)
+    planned = chain.from_iterable(fitted.tiling.layers.values())
+    check_instructions(sum(p.instructions for p in planned), dfg.name, hw.name, options.budget)
     progress(STAGES["plan"])  # memory, instructions, tokens, proofs
     plan = schedule(
         dfg,

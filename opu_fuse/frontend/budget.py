@@ -1,8 +1,9 @@
 """How large a network may be: what would take hours, or more memory than there is, ends at once.
 
 The usual limits, which `--budget` multiplies: elements of one value, of one constant, of all
-values, and multiplications (of convolutions, dense layers, products of matrices, windows of pools).
-YOLOv3 with 416 rows takes a quarter of the third and an eighth of the last.
+values, multiplications (of convolutions, dense layers, products of matrices, windows of pools), and
+instructions of a program. YOLOv3 with 416 rows takes a quarter of the third and an eighth of the
+fourth; ResNet-50 on `opu-tiny` a quarter of the last.
 """
 
 import functools
@@ -19,6 +20,8 @@ CONSTANT_ELEMENTS = 1 << 27
 """Weights of a dense layer may be larger than any map: VGG-16 has one of 103 million."""
 ALL_ELEMENTS = 1 << 29
 MULTIPLICATIONS = 1 << 38
+INSTRUCTIONS = 1 << 20
+"""Of compute and post; loads and stores come to them. Such a program takes minutes to make."""
 
 _POOLS = ("MaxPool", "AveragePool", "LpPool")
 _LARGE_BUDGET = 1 << 40
@@ -48,6 +51,13 @@ def check_budget(model: ir.Model, where: str, factor: float) -> None:
         _require(place, largest, usual, factor)
         _require(place, elements, ALL_ELEMENTS, factor, "in all values up to here")
         _require(place, products, MULTIPLICATIONS, factor, "up to here", "multiplications")
+
+
+def check_instructions(count: int, where: str, machine: str, factor: float) -> None:
+    """Raises ModelError where the tiles of a network take more instructions of compute and post on
+    a machine than `factor` usual programs have. count: at least so many.
+    """
+    _require(where, count, INSTRUCTIONS, factor, f"or more on {machine}", "instructions", "machine")
 
 
 def _is_computed(node: ir.Node) -> bool:
@@ -96,12 +106,19 @@ def _product(dims: tuple[int | ir.SymbolicDim, ...]) -> int:
 
 
 def _require(
-    place: str, count: int, usual: int, factor: float, scope: str = "", what: str = "elements"
+    place: str,
+    count: int,
+    usual: int,
+    factor: float,
+    scope: str = "",
+    what: str = "elements",
+    other: str = "",
 ) -> None:
     if count <= usual * factor:
         return
-    needed = max(math.ceil(count / usual), 2)
-    help_ = f"use a smaller network, or raise the limit with --budget {needed}"
+    needed = math.ceil(count / usual)
+    instead = f" or a larger {other}" if other else ""
+    help_ = f"use a smaller network{instead}, or raise the limit with --budget {needed}"
     if needed > _LARGE_BUDGET:
         help_ = "check the sizes in the model"
     counted = f"{count:,} {what}{' ' if scope else ''}{scope}"

@@ -49,11 +49,22 @@ class PlannedLayer:
     unfold: int
 
     @property
-    def pieces(self) -> int:
-        """Tiles times output ranges: what is computed between two uses of the post engine."""
+    def tiles(self) -> int:
+        """Tiles of pixels, of all images."""
         shape, tile = self.layer.shape, self.tile
         rows, cols = ceil_div(shape.out_rows, tile.rows), ceil_div(shape.out_cols, tile.cols)
-        return ceil_div(shape.images, tile.images) * rows * cols * len(self.ranges)
+        return ceil_div(shape.images, tile.images) * rows * cols
+
+    @property
+    def pieces(self) -> int:
+        """Tiles times output ranges: what is computed between two uses of the post engine."""
+        return self.tiles * len(self.ranges)
+
+    @property
+    def instructions(self) -> int:
+        """Of compute and post, at least: post may take a piece in parts, compute image by image."""
+        steps = sum(max(len(f.weights), 1) for r in self.ranges for f in r.features)
+        return self.tiles * (steps + len(self.ranges))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,9 @@ from tests.fuzz.mutations import change_bytes, odd_number, one_of, rng_of
 from tests.fuzz.worker import SECONDS_PER_CASE
 from tests.networks import random_layers
 
+BUDGET = 1 / 32
+"""A program of so many instructions is compiled and run within the limit of a case."""
+
 BASES = (
     *("tiny_residual", "tiny_odd"),
     *(f"opu-light {seed}" for seed in range(17)),
@@ -253,7 +256,7 @@ class Models:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             path.write_bytes(model_bytes(case))
-            bundle = compile_model(path, load_hw(machine), Options()).bundle
+            bundle = compile_model(path, load_hw(machine), Options(budget=BUDGET)).bundle
         program = Program(bundle=bundle, hw=load_hw(machine))
         inputs = noise(bundle)
         result = program.run(inputs, capture=True)

@@ -10,8 +10,10 @@ import pytest
 
 from opu_fuse.codegen.constants import pack_constants
 from opu_fuse.cost.tiling import _cuts
+from opu_fuse.errors import ModelError
+from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import Compilation, compile_model
+from opu_fuse.pipeline import Compilation, Options, compile_model, compile_prepared
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
@@ -47,6 +49,23 @@ def test_many_groups_are_not_spread_out_at_once():
         assert tracemalloc.get_traced_memory()[1] < 9000**2 / 4
     finally:
         tracemalloc.stop()
+
+
+def test_a_program_of_too_many_instructions_is_refused_before_it_is_made(rng):
+    text = "g (float[1,3,200,7] x) => (float[1,9,200,7] y) { y = Conv<pads=[1,1,1,1]>(x, w) }"
+    model = ir.from_proto(parse(text, w=rng.normal(size=(9, 3, 3, 3)).astype(np.float32)))
+    whole = compile_model(model, HW)
+    (program,) = whole.plan.segments
+    assert isinstance(program, MachineProgram)
+    made = sum(x.engine in (Engine.COMPUTE, Engine.POST) for x in program.instructions)
+    usual = 1 << 20
+    compile_prepared(whole.prepared, HW, Options(budget=made / usual))
+    with pytest.raises(ModelError) as refusal:
+        compile_prepared(whole.prepared, HW, Options(budget=(made - 1) / usual))
+    assert str(refusal.value) == (
+        f"g: {made} instructions or more on opu-tiny are more than the {made - 1} allowed; "
+        "use a smaller network or a larger machine, or raise the limit with --budget 1"
+    )
 
 
 def test_an_average_of_a_large_map_takes_few_instructions_and_loads_its_weights_once(rng):
