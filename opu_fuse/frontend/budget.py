@@ -57,7 +57,8 @@ def check_instructions(count: int, where: str, machine: str, factor: float) -> N
     """Raises ModelError where the tiles of a network take more instructions of compute and post on
     a machine than `factor` usual programs have. count: at least so many.
     """
-    _require(where, count, INSTRUCTIONS, factor, f"or more on {machine}", "instructions", "machine")
+    scope, instead = f"or more on {machine}", "a smaller network or a larger machine"
+    _require(where, count, INSTRUCTIONS, factor, scope, "instructions", instead)
 
 
 def _is_computed(node: ir.Node) -> bool:
@@ -112,13 +113,12 @@ def _require(
     factor: float,
     scope: str = "",
     what: str = "elements",
-    other: str = "",
+    instead: str = "a smaller network",
 ) -> None:
     if count <= usual * factor:
         return
     needed = math.ceil(count / usual)
-    instead = f" or a larger {other}" if other else ""
-    help_ = f"use a smaller network{instead}, or raise the limit with --budget {needed}"
+    help_ = f"use {instead}, or raise the limit with --budget {needed}"
     if needed > _LARGE_BUDGET:
         help_ = "check the sizes in the model"
     counted = f"{count:,} {what}{' ' if scope else ''}{scope}"

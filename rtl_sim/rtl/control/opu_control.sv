@@ -3,10 +3,9 @@
 // start_i, stop_i, abort_i: pulses. A start is taken while !busy_o: it resets engines, queues and dependency counters (engine_rst_no)
 //           and clears the results of the run before; then run_o rises.
 // fault_*:  one level per engine; the lowest engine wins when several come in one cycle. Where it stands is told a cycle later than
-//           its code, still before the end of the run. The first error, a stop or the
-//           watchdog raises halt_o; the run ends when the bus is quiet (quiet_i), with error_o, and the engines are reset:
-//           what waits in them is gone. A memory that never answers keeps busy_o up; error_code_o tells why already then, and
-//           an abort ends the run all the same.
+//           its code, still before the end of the run. The first error, a stop or the watchdog raises halt_o; the run ends when
+//           the bus is quiet (quiet_i), with error_o, and the engines are reset: what waits in them is gone. A memory
+//           that never answers keeps busy_o up; error_code_o tells why already then, and an abort ends the run all the same.
 // done_i:   the program has ended (level); the run ends with done_o.
 // Counters run from the start to the end of the run and keep their values until the next start.
 `include "opu_assert.svh"

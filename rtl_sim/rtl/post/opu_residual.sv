@@ -2,8 +2,8 @@
 // machines with products, clamp(rne((a - a_zero) * a_mult * (b - b_zero) / 2**shift) + y_zero).
 // The address goes out with the item, its word comes back two cycles later; a is centred and scaled meanwhile, so that sum and
 // product take one multiplier more. Without products the factors meet registers on either side: b_zero * b_mult is taken from
-// the scaled a, since nothing changes it while items are inside. Latency 6, one word per cycle. Items that are not present do not read. Parameters are constant
-// while items are inside. Without multipliers (MULT_BITS 0) a_mult and b_mult are 0 or powers of two, and shift.
+// the scaled a. Latency 6, one word per cycle. Items that are not present do not read. Parameters are constant while items are
+// inside. Without multipliers (MULT_BITS 0) a_mult and b_mult are 0 or powers of two, and shift.
 module opu_residual
   import opu_pkg::*;
   import opu_post_pkg::*;
