@@ -263,8 +263,9 @@ class Flow:
                 constants.append((space, base))
                 ready = max(ready, there)
         pool = shape.pool_window
-        visits = [
-            timing.post_visits(
+        turns = [
+            hw.post_turns
+            * timing.post_visits(
                 out_rows=count,
                 out_cols=cols,
                 window=pool.kernel,
@@ -284,7 +285,7 @@ class Flow:
                 start = max(start, self._load(Space.RESIDUAL, residual, size, after))
             output, _ = buffers[Space.OUTPUT].banks.take(None)
             start = max(start, buffers[Space.OUTPUT].free.get(output, 0.0))
-            self._run(start, visits, blocks, words, target)
+            self._run(start, turns, blocks, words, target)
             if added:
                 buffers[Space.RESIDUAL].free[residual] = self._post_done
             if target is not None and target.then is not None:
@@ -296,24 +297,24 @@ class Flow:
             buffers[space].free[base] = self._post_done
 
     def _run(
-        self, start: float, visits: Sequence[int], blocks: int, words: int, target: "Target | None"
+        self, start: float, turns: Sequence[int], blocks: int, words: int, target: "Target | None"
     ) -> None:
-        """Post instructions with so many visits of a block each."""
+        """Post instructions whose visits of a block take so many cycles each."""
         if target is not None:
             start = max(start, self._features_there, target.free)
         start += ISSUE
-        for count in visits:
+        for count in turns:
             self._visit(start, count, blocks, words)
             start = self._post_ready
         if target is not None:
             self._kept_written = self._post_done
 
-    def _visit(self, start: float, visits: int, blocks: int, words: int) -> None:
+    def _visit(self, start: float, turns: int, blocks: int, words: int) -> None:
         words = max(words, PARAM_WORDS)  # without any, a pass waits about as long for other things
-        period = timing.post_block_cycles(visits=visits, words=words)
+        period = timing.post_block_cycles(turns=turns, words=words)
         first = max(start + words + timing.POST_LOAD_CYCLES, self._post_done + 1)
-        self._post_ready = first + (blocks - 1) * period + visits
-        self._post_done = self._post_ready + timing.post_drain_cycles(())
+        self._post_ready = first + (blocks - 1) * period + turns
+        self._post_done = self._post_ready + timing.post_drain_cycles(self._hw, ())
 
     def _since_stored(self, value: int, blocks: Span, rows: int) -> float:
         place = self._places.get(value)

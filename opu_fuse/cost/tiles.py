@@ -282,6 +282,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         tiles
         * tile.images
         * blocks
+        * hw.post_turns
         * post_visits(
             out_rows=tile.rows,
             out_cols=ceil_div(tile.cols, shape.px),

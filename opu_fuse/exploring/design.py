@@ -32,12 +32,13 @@ LATENCY = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """Words are those of `HwSpec.buffers`, both banks. pixels: of the widest mode; every mode that
-    the array's shape allows is there. shifts: powers of two instead of multipliers. without: names
-    in `OPTIONS`.
+    """Words are those of `HwSpec.buffers`, both banks. lanes: behind the array. pixels: of the
+    widest mode; every mode that the array's shape allows is there. shifts: powers of two instead
+    of multipliers. without: names in `OPTIONS`.
     """
 
     word: int
+    lanes: int
     units: int
     multipliers: int
     pixels: int
@@ -78,7 +79,7 @@ class Design:
                 "modes": list(self._modes()),
             },
             "buffers": buffers,
-            "post": tree["post"] | {"lanes": self.word},
+            "post": tree["post"] | {"lanes": self.lanes},
             "queues": dict.fromkeys(tree["queues"], self.queue),
             "dram": tree["dram"] | {"bus_bytes": self.bus, "bytes_per_cycle": float(self.bus)},
             "numeric": tree["numeric"] | ({"multiplier_bits": 0} if self.shifts else {}),
@@ -132,6 +133,7 @@ class Design:
 
 WHOLE = Design(
     word=64,
+    lanes=64,
     units=32,
     multipliers=16,
     pixels=2,

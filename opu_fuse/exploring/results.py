@@ -32,7 +32,7 @@ def best_table(found: Exploration, device_name: str) -> "Table":
         table.add_row(
             name,
             f"{c.spec.macs}",
-            f"{c.spec.word_channels}",
+            f"{c.spec.post.lanes}",
             f"{c.latency:.3f}",
             *(f"{part:.0%}" for part in shares),
         )
@@ -78,5 +78,5 @@ def _csv(found: Exploration) -> str:
         times = (c.milliseconds[name] for name in names)
         sizes = (c.area.lut, c.area.dsp, c.area.bram)
         spec = json.dumps(c.spec.to_tree())
-        writer.writerow((c.spec.macs, c.spec.word_channels, *times, *sizes, spec))
+        writer.writerow((c.spec.macs, c.spec.post.lanes, *times, *sizes, spec))
     return text.getvalue()

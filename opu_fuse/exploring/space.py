@@ -8,8 +8,11 @@ WORDS = (8, 16, 32, 64)
 UNITS = (4, 8, 16, 32, 64, 128)
 MULTIPLIERS = (2, 4, 8, 16, 32)
 PIXELS = (1, 2, 4)
+LANES = 8
+"""Behind the array, at least."""
 
 # Powers of two, by their exponents.
+TURNS = (0, 3)
 BUS = (2, 6)
 WIDTH = (2, 6)
 BUFFERS = {
@@ -33,6 +36,7 @@ def propose(trial: Any, *, without: tuple[str, ...]) -> Design:
     bus = min(power("bus", BUS), 1 << (word - 1).bit_length())
     return Design(
         word=word,
+        lanes=max(LANES, word >> trial.suggest_int("turns", *TURNS)),
         units=trial.suggest_categorical("units", UNITS),
         multipliers=trial.suggest_categorical("multipliers", MULTIPLIERS),
         pixels=trial.suggest_categorical("pixels", PIXELS),

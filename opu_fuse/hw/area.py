@@ -81,7 +81,7 @@ def memory_area(spec: HwSpec, part: str, family: Family) -> Area:
 
 def terms_of(spec: HwSpec) -> dict[str, Terms]:
     """Part -> its terms. `one` is what a part takes whatever the spec says."""
-    lanes, chain = spec.word_channels, chain_of(spec)
+    word, lanes, chain = spec.word_channels, spec.post.lanes, chain_of(spec)
     px = max(mode.px for mode in spec.array.modes)
     shifts = spec.numeric.multiplier_bits == 0
     product = any(m.product for m in chain.modules)
@@ -94,18 +94,18 @@ def terms_of(spec: HwSpec) -> dict[str, Terms]:
         "fetch": {"one": 1, "bus bits": bus},
         "issue": {"one": 1, "queue address bits": _queue_bits(spec)},
         "load": {"one": 1, "bus bits": bus, "port bits": port},
-        "buffers": {"one": 1, "lanes": lanes},
-        "affine": {"units": chain.pre_units, "lanes": lanes * chain.pre_units},
+        "buffers": {"one": 1, "lanes": word},
+        "affine": {"units": chain.pre_units, "lanes": word * chain.pre_units},
         "compute": {
             "one": 1,
-            "lanes": lanes,
+            "lanes": word,
             "modes": len(spec.array.modes),
             "products of feature addresses": _multiplied(buffers.feature),
             "products of psum addresses": _multiplied(buffers.psum),
         },
-        "window": {"one": window, "lanes": lanes * window},
+        "window": {"one": window, "lanes": word * window},
         "array": array_terms(spec),
-        "accumulate": {"one": 1, "lanes": lanes},
+        "accumulate": {"one": 1, "lanes": word},
         "post_walk": {
             "one": 1,
             "stages": len(chain.modules),
@@ -130,7 +130,7 @@ def terms_of(spec: HwSpec) -> dict[str, Terms]:
             "lanes of products": lanes * residuals * product,
         },
         "table": _stage(spec, Stage.TABLE),
-        "store": {"one": 1, "bus bits": bus, "lanes": lanes},
+        "store": {"one": 1, "bus bits": bus, "lanes": word},
     }
 
 
@@ -143,7 +143,7 @@ def multiplies(part: str, term: str) -> bool:
 
 def _stage(spec: HwSpec, stage: Stage) -> dict[str, float]:
     units = chain_of(spec).banks(stage)
-    return {"units": units, "lanes": units * spec.word_channels}
+    return {"units": units, "lanes": units * spec.post.lanes}
 
 
 def _multiplied(buffer: Buffer) -> bool:

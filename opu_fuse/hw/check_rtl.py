@@ -149,11 +149,13 @@ def _widths(spec: HwSpec) -> Iterator[Problem]:
             f"depthwise with {spec.array.units} units and words of {spec.word_channels} channels",
             "choose units that divide a word",
         )
-    if spec.post.lanes != spec.word_channels:
+    shares = [spec.word_channels // turns for turns in (1, 2, 4, 8)]
+    fit = [lanes for lanes in shares if lanes and lanes % 8 == 0]
+    if fit and spec.post.lanes not in fit:
         yield _no(
             ("post", "lanes"),
             f"{spec.post.lanes} post lanes for words of {spec.word_channels} channels",
-            f"use {spec.word_channels}",
+            f"use {' or '.join(map(str, fit))}",
         )
 
 

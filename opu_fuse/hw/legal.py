@@ -223,5 +223,5 @@ def least_cycles(instruction: Instruction, spec: HwSpec) -> int:
         window = (p["win_rows"], p["win_cols"])
         shape = {"out_rows": p["out_rows"], "out_cols": p["out_cols"], "stride_x": p["stride_x"]}
         kind = pool_kind(p, spec)
-        return p["blocks"] * post_visits(**shape, window=window, kind=kind)
+        return spec.post_turns * p["blocks"] * post_visits(**shape, window=window, kind=kind)
     return 0

@@ -249,6 +249,11 @@ class HwSpec:
         return 1 << (self.word_channels - 1).bit_length()
 
     @property
+    def post_turns(self) -> int:
+        """Cycles that a word takes in the post chain, `post.lanes` channels in each."""
+        return self.word_channels // self.post.lanes
+
+    @property
     def row_words(self) -> int:
         """Weight buffer words of the longest weight row."""
         return -(-self.array.row_bytes // self.buffers.weight.width)

@@ -21,7 +21,10 @@ def sv_chain(spec: HwSpec) -> str:
     """Constants of a machine's post chain."""
     chain = chain_of(spec)
     place_of = {m.unit: i for i, m in enumerate(chain.units, _EXIT + 1)}
-    return "\n".join((*_codes(chain, place_of), *_places(chain, place_of), *_counts(spec))) + "\n"
+    return (
+        "\n".join((*_codes(chain, place_of), *_places(spec, chain, place_of), *_counts(spec)))
+        + "\n"
+    )
 
 
 def units_of(spec: HwSpec, stage: Stage) -> int:
@@ -45,7 +48,7 @@ def _codes(chain: PostChain, place_of: dict[str, int]) -> Iterator[str]:
     yield f"  localparam {mask} POST_END = {_mask(chain.ends, _CODES)};"
 
 
-def _places(chain: PostChain, place_of: dict[str, int]) -> Iterator[str]:
+def _places(spec: HwSpec, chain: PostChain, place_of: dict[str, int]) -> Iterator[str]:
     units = chain.units
     count = len(units) + 1
     feeds: list[set[int]] = [set() for _ in range(count)]
@@ -67,7 +70,7 @@ def _places(chain: PostChain, place_of: dict[str, int]) -> Iterator[str]:
     yield "  // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind"
     yield "  // the requantiser need theirs after the first visit of the next one."
     yield _array(f"{wide}[3:0]", "PLACE_WORDS", words)
-    yield f"  localparam int unsigned POST_HOLD = {hold_cycles(chain)};"
+    yield f"  localparam int unsigned POST_HOLD = {hold_cycles(spec)};"
     yield _array(f"{wide}[{count - 1}:0]", "PLACE_FEED", [_bits(feed, count) for feed in feeds])
 
 

@@ -6,7 +6,7 @@ other engines or for memory. First the steady rates, then one instruction to the
 
 from collections.abc import Iterable
 
-from opu_fuse.hw.chain import PostChain, chain_of
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
@@ -72,7 +72,7 @@ def post_visits(
     stride_x: int = 1,
     kind: PoolKind = PoolKind.MAX,
 ) -> int:
-    """Window positions that a post.run visits in a block, one per cycle.
+    """Window positions that a post.run visits in a block, `post_turns` cycles each.
 
     Neighbouring windows of a maximum pool share columns, when those fit into what it keeps.
     """
@@ -127,12 +127,21 @@ def post_hold_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
     """
     if not any(BY_STAGE[stage].words for stage in stages if stage is not Stage.REQUANT):
         return 0
-    return hold_cycles(chain_of(hw))
+    return hold_cycles(hw)
 
 
-def hold_cycles(chain: PostChain) -> int:
+def hold_cycles(hw: HwSpec) -> int:
     """What `post_hold_cycles` is for all such passes: values are past all units of the machine."""
-    return POST_HEAD_CYCLES + sum(BY_STAGE[m.stage].cycles for m in chain.units)
+    return POST_HEAD_CYCLES + _way_cycles(hw, (m.stage for m in chain_of(hw).units))
+
+
+def _way_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
+    """What units behind the requantiser add to the way of a value. A pool gathers words of several
+    pixels before it folds them.
+    """
+    gathers = hw.post_turns > 1 and max(mode.px for mode in hw.array.modes) > 1
+    gather = hw.post_turns if gathers else 0
+    return sum(BY_STAGE[s].cycles + gather * (s is Stage.POOL) for s in stages)
 
 
 def post_words(stages: Iterable[Stage]) -> int:
@@ -174,26 +183,27 @@ def copy_alone_cycles(hw: HwSpec, *, pixels: int, blocks: int) -> int:
     return SWEEP_SETUP_CYCLES + copy_cycles(pixels=pixels, blocks=blocks) + drain_cycles(hw)
 
 
-def post_drain_cycles(stages: tuple[Stage, ...]) -> int:
-    """From the last visit of a post instruction to its retirement."""
-    return 9 + sum(BY_STAGE[stage].cycles for stage in stages)
+def post_drain_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
+    """From the last turn of a post instruction to its retirement."""
+    return 9 + _way_cycles(hw, stages)
 
 
-def post_block_cycles(*, visits: int, words: int, hold: int = 0) -> int:
-    """From block to block of a post instruction: its visits, but not before the parameters of the
-    next block are loaded (`post_words`, `post_hold_cycles`).
+def post_block_cycles(*, turns: int, words: int, hold: int = 0) -> int:
+    """From block to block of a post instruction: the turns of its visits, but not before the
+    parameters of the next block are loaded (`post_words`, `post_hold_cycles`).
     """
-    return max(visits, hold + words + 1) if words else visits
+    return max(turns, hold + words + 1) if words else turns
 
 
 def post_alone_cycles(
-    *, visits: int, blocks: int, stages: tuple[Stage, ...] = (Stage.REQUANT,), hold: int = 0
+    hw: HwSpec, *, visits: int, blocks: int, stages: tuple[Stage, ...] = (Stage.REQUANT,)
 ) -> int:
     """A post.run from start to retirement when nothing runs before it. visits: of a block."""
-    words = post_words(stages)
+    words, hold = post_words(stages), post_hold_cycles(hw, stages)
+    turns = visits * hw.post_turns
     first = max(POST_SETUP_CYCLES, (words + POST_LOAD_CYCLES) if words else 0)
-    blocks_before = (blocks - 1) * post_block_cycles(visits=visits, words=words, hold=hold)
-    return first + blocks_before + visits - 1 + post_drain_cycles(stages)
+    blocks_before = (blocks - 1) * post_block_cycles(turns=turns, words=words, hold=hold)
+    return first + blocks_before + turns - 1 + post_drain_cycles(hw, stages)
 
 
 def store_beats(

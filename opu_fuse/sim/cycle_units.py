@@ -77,7 +77,7 @@ class ComputeUnit:
 
 
 class PostUnit:
-    """Post chain. worked: visits so far."""
+    """Post chain. worked: turns of visits so far."""
 
     def __init__(self) -> None:
         self.worked = 0
@@ -96,9 +96,9 @@ class PostUnit:
         if work.words:
             loaded = max(start + timing.POST_LOAD_CYCLES, self._held + 1) + work.words
             first = max(first, loaded)
-        last = first + (work.blocks - 1) * work.period + work.visits - 1
+        last = first + (work.blocks - 1) * work.period + work.turns - 1
         self._held = first + (work.blocks - 1) * work.period + work.hold
         self._ready = last + 1
         self._empty = last + work.drain
-        self.worked += work.blocks * work.visits
+        self.worked += work.blocks * work.turns
         return self._empty

@@ -54,14 +54,14 @@ class Windows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """post: `blocks` blocks of `visits` visits, `period` cycles apart.
+    """post: `blocks` blocks, `period` cycles apart; the visits of a block take `turns` cycles.
 
-    words: parameter words of a block; hold: cycles from the first visit of a block until the next
-    words may come; drain: cycles from the last visit to done.
+    words: parameter words of a block; hold: cycles from the first turn of a block until the next
+    words may come; drain: cycles from the last turn to done.
     """
 
     blocks: int
-    visits: int
+    turns: int
     period: int
     words: int
     hold: int
@@ -205,7 +205,7 @@ def _parts(s: Sweep) -> tuple[int, ...]:
 def _chain(p: PostParams, hw: HwSpec) -> Chain:
     stages = chain_of(hw).stages(order_of(p))
     words, hold = timing.post_words(stages), timing.post_hold_cycles(hw, stages)
-    visits = timing.post_visits(
+    turns = hw.post_turns * timing.post_visits(
         out_rows=p["out_rows"],
         out_cols=p["out_cols"],
         window=(p["win_rows"], p["win_cols"]),
@@ -214,9 +214,9 @@ def _chain(p: PostParams, hw: HwSpec) -> Chain:
     )
     return Chain(
         blocks=p["blocks"],
-        visits=visits,
-        period=timing.post_block_cycles(visits=visits, words=words, hold=hold),
+        turns=turns,
+        period=timing.post_block_cycles(turns=turns, words=words, hold=hold),
         words=words,
         hold=hold,
-        drain=timing.post_drain_cycles(stages),
+        drain=timing.post_drain_cycles(hw, stages),
     )

@@ -40,7 +40,7 @@ module opu_post_bench
   residual_addr_t [RESIDUAL_UNITS-1:0] res_addr;
   logic [RESIDUAL_UNITS-1:0][WORD_BITS-1:0] res_rdata;
   logic [TABLE_UNITS-1:0] table_re;
-  table_addr_t [TABLE_UNITS-1:0][LANES-1:0] table_addr;
+  table_addr_t [TABLE_UNITS-1:0][WORD_CHANNELS-1:0] table_addr;
   logic [TABLE_UNITS-1:0][WORD_BITS-1:0] table_rdata;
   psum_addr_t psum_addr;
   param_addr_t param_addr;
@@ -127,7 +127,7 @@ module opu_post_bench
   end
 
   for (genvar u = 0; u < int'(TABLE_UNITS); u++) begin : g_table
-    for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
+    for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
       opu_ram_1r1w #(
           .WIDTH(8),
           .DEPTH(TABLE_WORDS)

@@ -25,9 +25,12 @@ POOLING = [order for order in ORDERS.every if Stage.POOL in ORDERS.kinds(order)]
 RESIDUAL = [order for order in ORDERS.every if ORDERS.kinds(order) == (Stage.RESIDUAL,)]
 LATENCY = {Stage.REQUANT: 0, Stage.ACT: 5, Stage.POOL: 6, Stage.RESIDUAL: 7, Stage.TABLE: 3}
 LATENCY |= {Stage.PRELU: 5}
+TURNS = SPEC.word_channels // SPEC.post.lanes  # cycles a visit
+if TURNS > 1 and any(mode.px > 1 for mode in SPEC.array.modes):
+    LATENCY[Stage.POOL] += TURNS  # a word is gathered
 PREPARE = 3  # start to the cycle before the first visit, at least
 LOAD = 2  # the same, beside a cycle a parameter word
-DRAIN = 9  # last visit to done, stages of LATENCY apart
+DRAIN = 9  # last turn to done, stages of LATENCY apart
 BEHIND = {n: SPEC.dataflow.modules[n] for n in ORDERS.codes if n != REQUANT}
 HOLD = 7 + sum(
     LATENCY[KINDS[kind]] for kind in {m.unit or n: m.kind for n, m in BEHIND.items()}.values()
@@ -89,16 +92,16 @@ class Bench:
             post_model.run(SPEC, self.psum, self.param, memories, results, p)
 
     async def run_counted(self, p):
-        """An instruction alone, behind no other, takes its visits and the latency of its chain."""
+        """An instruction alone, behind no other, takes its turns and the latency of its chain."""
         for _ in range(HOLD):
             await FallingEdge(self.dut.clk_i)
         await self.run([p], Pauses())
         took = self.driver.retired_at[-1] - self.driver.started_at[-1]
         chain = ORDERS.kinds(p["order"])
-        words, visits = post_model.words_of(chain), post_model.visits(p) // p["blocks"]
-        block = max(visits, HOLD * (Stage.PRELU in chain) + words + 1) if words else visits
+        words, turns = post_model.words_of(chain), TURNS * post_model.visits(p) // p["blocks"]
+        block = max(turns, HOLD * (Stage.PRELU in chain) + words + 1) if words else turns
         before = max(PREPARE, LOAD + words if words else 0) + (p["blocks"] - 1) * block
-        expected = before + visits + DRAIN + sum(LATENCY[s] for s in chain)
+        expected = before + turns + DRAIN + sum(LATENCY[s] for s in chain)
         assert took == expected, f"{took} cycles, expected {expected}: {chain} {p}"
 
     async def check(self, history):

@@ -19,6 +19,8 @@ SHARES = {
     "few-modules": 1.0,
     "narrow-bus": 0.5,
     "no-multipliers": 1.0,
+    "opu-1024-lean": 1.0,
+    "four-turns": 2.0,
 }
 SHIFTERS = ("opu-classic", "no-multipliers")
 """Machines that take powers of two alone."""

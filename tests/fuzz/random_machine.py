@@ -61,7 +61,7 @@ def _tree(rng: np.random.Generator, *, multipliers: bool) -> Tree:
         "word_channels": word,
         "array": array,
         "buffers": _buffers(rng, flow, word, array, width),
-        "post": {"lanes": word, "keep": bool(rng.random() < 0.5)},
+        "post": {"lanes": _lanes(rng, word), "keep": bool(rng.random() < 0.5)},
         "queues": {n: int(one_of(rng, (64, 128))) for n in ("load", "compute", "post", "store")},
         "counter_bits": int(one_of(rng, (4, 6, 8))),
         "dram": {
@@ -78,6 +78,11 @@ def _tree(rng: np.random.Generator, *, multipliers: bool) -> Tree:
         },
         "dataflow": flow,
     }
+
+
+def _lanes(rng: np.random.Generator, word: int) -> int:
+    """Behind the array, a word in up to four turns."""
+    return int(one_of(rng, [n for n in (word, word // 2, word // 4) if n % 8 == 0]))
 
 
 def _array(rng: np.random.Generator, word: int) -> tuple[Tree, list[int]]:

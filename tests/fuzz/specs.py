@@ -115,7 +115,8 @@ def _other_array(rng: np.random.Generator, tree: Any) -> None:
     if not chosen:
         return
     rng.shuffle(chosen)
-    tree["word_channels"] = tree["post"]["lanes"] = word
+    tree["word_channels"] = word
+    tree["post"]["lanes"] = word >> int(rng.integers(0, 3)) * (word % 32 == 0)
     tree["array"] |= {"units": units, "multipliers": multipliers, "modes": chosen[:4]}
     weight = tree["buffers"]["weight"]
     row_words = -(-units * multipliers // weight["width"])

@@ -88,6 +88,29 @@ def _no_multipliers(tree: Tree) -> None:
     tree["numeric"]["multiplier_bits"] = 0
 
 
+def _four_turns(tree: Tree) -> None:
+    """Every module and slopes, words of 32 channels through 8 lanes, one to four pixels a word."""
+    _every_module(tree)
+    slopes = {"kind": "prelu", "operand": "per_channel", "bypass": True, "exit": True}
+    flow = tree["dataflow"]
+    flow["modules"] |= {"slopes": slopes}
+    flow["edges"] |= {"add": [*flow["edges"]["add"], "slopes"], "slopes": ["pool", "res_add"]}
+    flow["operators"] |= {"prelu": ["prelu"]}
+    tree |= {"word_channels": 32}
+    tree["post"] |= {"lanes": 8}
+    tree["array"] |= {"units": 16, "multipliers": 8}
+    sizes = ((32, 4, 1), (16, 8, 1), (8, 16, 1), (8, 8, 2), (8, 4, 4))
+    tree["array"]["modes"] = [{"ic": ic, "oc": oc, "px": px} for ic, oc, px in sizes]
+    tree["buffers"]["weight"] |= {"width": 8}
+
+
+def _two_turns(tree: Tree) -> None:
+    """Four turns made two: 16 lanes, no word of several pixels."""
+    _four_turns(tree)
+    tree["post"] |= {"lanes": 16}
+    tree["array"]["modes"] = [mode for mode in tree["array"]["modes"] if mode["px"] == 1]
+
+
 MACHINES: dict[str, Callable[[Tree], None]] = {
     "narrow-bus": _narrow_bus,
     "every-module": _every_module,
@@ -95,4 +118,6 @@ MACHINES: dict[str, Callable[[Tree], None]] = {
     "few-modules": _few_modules,
     "odd-buffers": _odd_buffers,
     "no-multipliers": _no_multipliers,
+    "four-turns": _four_turns,
+    "two-turns": _two_turns,
 }

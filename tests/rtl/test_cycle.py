@@ -20,6 +20,7 @@ NETWORKS = (
     ("opu-tiny", "tiny_odd", None),
     ("opu-1024", "resnet20", None),
     ("opu-1024", "googlenet", 64),
+    ("opu-1024-lean", "squeezenet", 64),
     ("opu-light", "mobilenet_v1_025", 64),  # in cascades
     ("opu-light", "shufflenet_v2", 32),
 )

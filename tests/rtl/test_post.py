@@ -20,6 +20,9 @@ CASES = {
     "slopes": ("slopes", 80, ()),
     "slopes, widths as synthesised": ("slopes", 40, ("OPU_EXACT_WIDTHS",)),
     "few modules": ("few-modules", 40, ()),
+    "four turns": ("four-turns", 80, ()),
+    "four turns, widths as synthesised": ("four-turns", 40, ("OPU_EXACT_WIDTHS",)),
+    "two turns": ("two-turns", 40, ("OPU_EXACT_WIDTHS",)),
     "no multipliers": ("no-multipliers", 80, ("OPU_EXACT_WIDTHS",)),
 }
 

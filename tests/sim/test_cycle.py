@@ -52,7 +52,11 @@ def test_conv_copy_and_post_take_what_the_formulas_say():
     chain = (Stage.REQUANT, Stage.ACT)
     found = timeline(f"{COPY} signal=post\n{POST} order=requant,compare wait=compute")
     assert found.lasts("compute") == timing.copy_alone_cycles(TINY, pixels=16, blocks=1) == 28
-    assert found.lasts("post") == timing.post_alone_cycles(visits=16, blocks=1, stages=chain) == 40
+    assert (
+        found.lasts("post")
+        == timing.post_alone_cycles(TINY, visits=16, blocks=1, stages=chain)
+        == 40
+    )
     rows = 9 * 2
     assert timeline(CONV).lasts("compute") == 4 + 17 * 16 + 16 + 9
     assert timing.conv_alone_cycles(TINY, pixels=16, rows=rows) == 4 + 17 * 16 + 16 + 9
@@ -75,7 +79,7 @@ def test_the_next_convolution_hides_its_first_fill_unless_it_accumulates():
 
 def test_post_instructions_fill_the_chain_again():
     found = timeline(f"{POST} order=compare\n{POST} order=compare").spans["post"]
-    assert found[1][1] - found[0][1] == 16 + timing.post_drain_cycles((Stage.ACT,))
+    assert found[1][1] - found[0][1] == 16 + timing.post_drain_cycles(TINY, (Stage.ACT,))
 
 
 def test_an_instruction_waits_for_its_token_and_the_stall_names_who_gives_it():

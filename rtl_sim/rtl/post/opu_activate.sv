@@ -16,9 +16,9 @@ module opu_activate
     input  logic signed [7:0]    hi_i,
 
     input  item_t                item_i,
-    input  logic [WORD_BITS-1:0] value_i,
+    input  lanes_t               value_i,
     output item_t                item_o,
-    output logic [WORD_BITS-1:0] value_o
+    output lanes_t               value_o
 );
 
   opu_slope #(

@@ -1,8 +1,10 @@
 // POOL: the items of a window, from `first` to `last`, become one. Maximum over the present ones (-128 where there is
 // none), or clamp(rne(sum of (v - x_zero) over the present ones * mult / 2**shift) + y_zero). With slots_i (2 or 4, else 0)
-// an item holds that many pixels; before the maximum neighbours become one, in the half of the lanes that item_i.right names.
+// a word holds that many pixels; before the maximum neighbours become one, in the half of the lanes that item_i.right names.
 // Windows of a maximum may have positions in common with the next two (item_i.again), which do not come again.
-// Latency 5 from the last item of the window, one item per cycle. Parameters are constant while items are inside.
+// Every turn of a window has its own state: those of the turns that are not here wait in a ring.
+// Latency 5 from the last item of the window (TURNS more where words are gathered to be folded), one item per cycle. Parameters
+// are constant while items are inside.
 `include "opu_assert.svh"
 
 module opu_pool
@@ -20,10 +22,13 @@ module opu_pool
     input  logic signed [7:0]    y_zero_i,
 
     input  item_t                item_i,
-    input  logic [WORD_BITS-1:0] value_i,
+    input  lanes_t               value_i,
     output item_t                item_o,
-    output logic [WORD_BITS-1:0] value_o
+    output lanes_t               value_o
 );
+
+  localparam int unsigned REST = (TURNS > 1) ? TURNS - 1 : 1;
+  localparam bit GATHERS = TURNS > 1 && MODE_PX_MAX > 1;
 
   logic is_average;
   assign is_average = kind_i == POOL_AVERAGE;
@@ -37,7 +42,10 @@ module opu_pool
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
   average_t product_q [LANES];
   /* verilator lint_on UNUSEDSIGNAL */
-  item_t fold_item_q;
+  pool_t waiting [REST][LANES];      // `window` of the next turns, `later` of them
+  logic [7:0] waiting_later [REST][2][LANES];
+  item_t item, fold_item_q;
+  lanes_t value;
   item_t window_item_q, product_item_q, round_item_q;  // valid: the window is complete
 
   // What the pass is set to stands long before its first value comes.
@@ -62,6 +70,23 @@ module opu_pool
     for (int unsigned l = 0; l < LANES; l++) later[n][l] = 8'h80;
   endfunction
 
+  // To the next turn.
+  function automatic void rotate();
+    /* verilator unroll_disable */
+    for (int unsigned l = 0; l < LANES; l++) begin
+      automatic pool_t left = window[l];
+      window[l] = waiting[0][l];
+      for (int unsigned t = 0; t + 1 < REST; t++) waiting[t][l] = waiting[t+1][l];
+      waiting[REST-1][l] = left;
+      for (int unsigned n = 0; n < 2; n++) begin
+        automatic logic [7:0] left_later = later[n][l];
+        later[n][l] = waiting_later[0][n][l];
+        for (int unsigned t = 0; t + 1 < REST; t++) waiting_later[t][n][l] = waiting_later[t+1][n][l];
+        waiting_later[REST-1][n][l] = left_later;
+      end
+    end
+  endfunction
+
   function automatic void start(logic average);
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) window[l] = average ? '0 : POOL_BITS'(signed'(later[0][l]));
@@ -73,24 +98,6 @@ module opu_pool
     /* verilator unroll_disable */
     for (int unsigned l = 0; l < LANES; l++) begin
       later[n][l] = (centred[l] > CENTRED_BITS'(signed'(later[n][l]))) ? centred[l][7:0] : later[n][l];
-    end
-  endfunction
-
-  // Left neighbours to the lower half of the lanes, right ones to the upper half; then one half holds the larger ones.
-  function automatic void fold(logic four, logic right);
-    if (four) begin
-      /* verilator unroll_disable */
-      for (int unsigned l = 0; l < LANES / 4; l++) begin
-        automatic logic [7:0] middle = x[LANES/4+l];
-        x[LANES/4+l] = x[LANES/2+l];
-        x[LANES/2+l] = middle;
-      end
-    end
-    /* verilator unroll_disable */
-    for (int unsigned l = 0; l < LANES / 2; l++) begin
-      automatic logic [7:0] v = (signed'(x[l]) > signed'(x[LANES/2+l])) ? x[l] : x[LANES/2+l];
-      x[l] = right ? 8'h80 : v;
-      x[LANES/2+l] = right ? v : 8'h80;
     end
   endfunction
 
@@ -162,6 +169,26 @@ module opu_pool
     end
   end
 
+  if (GATHERS) begin : g_gather
+    opu_fold u_fold (
+        .clk_i,
+        .rst_ni,
+        .slots_i,
+        .item_i,
+        .value_i,
+        .item_o (item),
+        .value_o(value)
+    );
+  end else begin : g_word
+    assign item = item_i;
+    always_comb begin
+      value = value_i;
+      if (MODE_PX_MAX > 1 && slots_i != '0) begin
+        value = lanes_t'(fold_word(WORD_BITS'(value_i), MODE_PX_MAX > 2 && slots_i == 3'd4, item_i.right));
+      end
+    end
+  end
+
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     /* verilator unroll_full */
@@ -172,27 +199,28 @@ module opu_pool
     end
     if (EXACT || window_item_q.valid) multiply(AVERAGE_PRODUCT_BITS'({1'b0, factor_q}));
     if (EXACT) product_q <= product;
+    if (TURNS > 1 && fold_item_q.valid) rotate();
     if (fold_item_q.valid && fold_item_q.first) start(is_average);
     if (fold_item_q.valid && fold_item_q.present) begin
       visit(is_average);
       if (fold_item_q.again[0]) keep(1'b0);
       if (fold_item_q.again[1]) keep(1'b1);
     end
-    if (item_i.valid && item_i.present) begin
+    if (item.valid && item.present) begin
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) x[l] = value_i[8*l+:8];
-      if (MODE_PX_MAX > 1 && slots_i != '0) fold(MODE_PX_MAX > 2 && slots_i == 3'd4, item_i.right);
+      for (int unsigned l = 0; l < LANES; l++) x[l] = value[8*l+:8];
       centre(CENTRED_BITS'(x_zero_q));
     end
     if (!rst_ni) begin
       forget(1'b0);
       forget(1'b1);
+      waiting_later = '{default: 8'h80};
     end
   end
   /* verilator lint_on BLKSEQ */
 
   always_ff @(posedge clk_i) begin
-    fold_item_q <= item_i;
+    fold_item_q <= item;
     window_item_q <= fold_item_q;
     window_item_q.valid <= fold_item_q.valid && fold_item_q.last;
     window_item_q.present <= 1'b1;

@@ -7,9 +7,9 @@
 // psum_*:  a read happens in a cycle with grant; without it the address is held. Words of tables come one cycle after their
 //          read, those of the others two. res_*, table_*: a read port of the memory for every unit that reads it.
 // keep_*:  with out_we_o, the feature buffer gets the same word (out_wdata_o).
-// Throughput: one window position per cycle. The units and the edges between them are those of the spec's graph (PLACE_* in
-// opu_pkg); `order` sets the multiplexers. From start to done an instruction alone takes its visits, 12 cycles, 7 more for the first
-// parameters of REQUANT, and 5 for ACT, PRELU and POOL, 7 for RESIDUAL, 3 for TABLE. The parameters of further blocks are loaded meanwhile: a block takes max(visits, 9)
+// Throughput: one window position in TURNS cycles, one where all channels of a word are lanes. The units and the edges between them are those of the spec's graph (PLACE_* in
+// opu_pkg); `order` sets the multiplexers. From start to done an instruction alone takes its turns, 12 cycles, 7 more for the first
+// parameters of REQUANT, and 5 for ACT, PRELU and POOL, 7 for RESIDUAL, 3 for TABLE. The parameters of further blocks are loaded meanwhile: a block takes max(turns, 9)
 // cycles with REQUANT.
 `include "opu_assert.svh"
 
@@ -43,7 +43,7 @@ module opu_post
     input  logic [RESIDUAL_UNITS-1:0][WORD_BITS-1:0] res_rdata_i,
 
     output logic [TABLE_UNITS-1:0]                   table_re_o,
-    output table_addr_t [TABLE_UNITS-1:0][LANES-1:0] table_addr_o,
+    output table_addr_t [TABLE_UNITS-1:0][WORD_CHANNELS-1:0] table_addr_o,
     input  logic [TABLE_UNITS-1:0][WORD_BITS-1:0]    table_rdata_i,
 
     output logic                 out_we_o,
@@ -55,7 +55,7 @@ module opu_post
 
   localparam logic [1:0] OPEN = 2'd3;
 
-  `OPU_ASSERT_STATIC(AllLanes, POST_LANES == WORD_CHANNELS)
+  `OPU_ASSERT_STATIC(WholeTurns, WORD_CHANNELS == TURNS * LANES)
 
   // ---- instructions: open ones, written ones, and whether one is inside the chain ---------------------------------------
 
@@ -136,9 +136,21 @@ module opu_post
 
   // What leaves every place. Place 0, the exit, gives nothing.
   item_t item [PLACES];
-  logic [WORD_BITS-1:0] value [PLACES];
+  lanes_t value [PLACES];
   assign item[AT_EXIT] = '0;
   assign value[AT_EXIT] = '0;
+
+  // A partial sum comes with its first turn; what later turns take of it waits.
+  logic [4*LANES_BITS-1:0] psum;
+  if (TURNS > 1) begin : g_turns
+    logic [PSUM_BITS-1:0] given;
+    logic [PSUM_BITS-4*LANES_BITS-1:0] rest_q;
+    assign given = (head_in_q.turn == '0) ? psum_rdata_i : PSUM_BITS'(rest_q);
+    assign psum = given[4*LANES_BITS-1:0];
+    always_ff @(posedge clk_i) rest_q <= given[PSUM_BITS-1:4*LANES_BITS];
+  end else begin : g_word
+    assign psum = psum_rdata_i;
+  end
 
   opu_requant u_requant (
       .clk_i,
@@ -151,7 +163,7 @@ module opu_post
       .requant_i  (chain_q.requant),
       .zero_i     (p_q.requant_zero),
       .item_i     (head_in_q),
-      .psum_i     (psum_rdata_i),
+      .psum_i     (psum),
       .item_o     (item[AT_HEAD]),
       .value_o    (value[AT_HEAD])
   );
@@ -159,7 +171,7 @@ module opu_post
   // What enters every place: an edge of the graph is an input of its multiplexer, behind which stands a register. The one of place 0
   // leaves the chain.
   item_t item_fed [PLACES], item_in [PLACES];
-  logic [WORD_BITS-1:0] value_fed [PLACES], value_in [PLACES];
+  lanes_t value_fed [PLACES], value_in [PLACES];
   for (genvar p = 0; p < int'(PLACES); p++) begin : g_feed
     always_comb begin
       item_fed[p] = '0;
@@ -195,16 +207,16 @@ module opu_post
       keep_we_o <= 1'b0;
       retire <= 1'b0;
     end else begin
-      out_we_o <= exit_item.valid;
-      keep_we_o <= HAS_KEEP && exit_item.valid && p_q.keep != '0;
-      retire <= exit_item.valid && exit_item.final_one;
+      out_we_o <= exit_item.valid && exit_item.turn == LAST_TURN;
+      keep_we_o <= HAS_KEEP && exit_item.valid && exit_item.turn == LAST_TURN && p_q.keep != '0;
+      retire <= exit_item.valid && exit_item.turn == LAST_TURN && exit_item.final_one;
     end
   end
 
   always_ff @(posedge clk_i) begin
     if (exit_item.valid) begin
       out_addr_o <= exit_item.out_addr;
-      out_wdata_o <= value_fed[AT_EXIT];
+      out_wdata_o <= WORD_BITS'({value_fed[AT_EXIT], out_wdata_o} >> LANES_BITS);
       keep_addr_o <= exit_item.keep_addr;
     end
   end

@@ -7,9 +7,17 @@ package opu_post_pkg;
 
   import opu_pkg::*;
 
-  localparam int unsigned LANES = WORD_CHANNELS;
-  localparam int unsigned WORD_BITS = 8 * LANES;
-  localparam int unsigned PSUM_BITS = 32 * LANES;
+  localparam int unsigned WORD_BITS = 8 * WORD_CHANNELS;
+  localparam int unsigned PSUM_BITS = 32 * WORD_CHANNELS;
+
+  // A word passes the chain in TURNS turns of LANES channels, one a cycle, the lowest channels first.
+  localparam int unsigned LANES = POST_LANES;
+  localparam int unsigned TURNS = WORD_CHANNELS / LANES;
+  localparam int unsigned TURN_BITS = (TURNS > 1) ? $clog2(TURNS) : 1;
+  typedef logic [TURN_BITS-1:0] turn_t;
+  localparam turn_t LAST_TURN = turn_t'(TURNS - 1);
+  localparam int unsigned LANES_BITS = 8 * LANES;
+  typedef logic [LANES_BITS-1:0] lanes_t;  // what a turn takes
 
   localparam int unsigned Y_BITS = 26;  // 17 bit origin + 16 bit count times 8 bit stride + 8 bit window
 
@@ -51,7 +59,7 @@ package opu_post_pkg;
   typedef logic signed [SCALED_BITS-1:0] scaled_t;
   typedef logic signed [RESIDUAL_BITS-1:0] residual_t;
 
-  // What travels beside the W lanes of a value. res_addr: for every unit that reads the residual buffer.
+  // What travels beside the LANES lanes of a value. res_addr: for every unit that reads the residual buffer.
   typedef struct packed {
     logic           valid;
     logic           present;   // the window position lies in the tile
@@ -61,6 +69,7 @@ package opu_post_pkg;
     logic           right;     // in the last column of its window
     logic           final_one; // of its instruction
     logic           bank;      // of the parameters of its block
+    turn_t          turn;      // which channels of the word
     residual_addr_t [RESIDUAL_UNITS-1:0] res_addr;
     output_addr_t   out_addr;
     feature_addr_t  keep_addr;
@@ -88,6 +97,13 @@ package opu_post_pkg;
     place_t              pool;
     place_t [PLACES-1:0] from;
   } chain_t;
+
+  // Parameters of channels lie by bank and turn.
+  localparam int unsigned RECORDS = 2 * TURNS;
+  typedef logic [$clog2(RECORDS)-1:0] record_t;
+  function automatic record_t record_of(logic bank, int unsigned turn);
+    record_of = record_t'(32'(bank) * TURNS + turn);
+  endfunction
 
   // No unit is used twice, so that no legal order is longer.
   localparam int LONGEST = (int'(PLACES) - 1 < 15) ? int'(PLACES) - 1 : 15;
@@ -159,6 +175,22 @@ package opu_post_pkg;
   localparam int unsigned SHIFT_COPIES = (LANES < 4) ? LANES : 4;
   function automatic int unsigned copy_of(int unsigned lane);
     copy_of = lane * SHIFT_COPIES / LANES;
+  endfunction
+
+  // Neighbours in a word of two or four pixels to lower and upper half of the lanes; then the half that `right` names holds the
+  // larger ones, the other the lowest value.
+  function automatic logic [WORD_BITS-1:0] fold_word(logic [WORD_BITS-1:0] word, logic four, logic right);
+    automatic logic [WORD_BITS-1:0] pairs = word;
+    if (four) begin
+      pairs[WORD_BITS/4+:WORD_BITS/4] = word[WORD_BITS/2+:WORD_BITS/4];
+      pairs[WORD_BITS/2+:WORD_BITS/4] = word[WORD_BITS/4+:WORD_BITS/4];
+    end
+    fold_word = {WORD_CHANNELS{8'h80}};
+    for (int unsigned l = 0; l < WORD_CHANNELS / 2; l++) begin
+      automatic logic [7:0] a = pairs[8*l+:8];
+      automatic logic [7:0] b = pairs[8*l+WORD_BITS/2+:8];
+      fold_word[8*l+(right?WORD_BITS/2:0)+:8] = (signed'(a) > signed'(b)) ? a : b;
+    end
   endfunction
 
   // lo and hi lie in int8.

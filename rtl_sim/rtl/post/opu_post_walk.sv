@@ -5,8 +5,8 @@
 //          and when a chain without POOL comes to a position outside the tile; then the engine stands until reset.
 // launch_o pulses with launched_* in the cycle before the first visit of an instruction, and only while clear_i:
 //          nothing of the instruction before is inside the chain.
-// visit_*: one window position per cycle. A present one reads its partial sum (psum_*), and is
-//          issued in the cycle of the grant; its data arrives two cycles later.
+// visit_*: one window position in TURNS cycles, a turn each. A present one reads its partial sum (psum_*) in its first turn,
+//          which is issued in the cycle of the grant; its data arrives two cycles later.
 // param_*, load_*: parameter words of the next block, read while the visits of this one run; see opu_post_load.
 `include "opu_assert.svh"
 
@@ -156,7 +156,9 @@ module opu_post_walk
   assign common = signed'({1'b0, p_q.win_cols}) - signed'({1'b0, p_q.stride_x});
   assign kept = (maximum_q && (common == 9'sd1 || common == 9'sd2)) ? common[1:0] : '0;
 
-  logic issue;
+  // A visit takes its turns without a pause; with the last one the loops go on.
+  turn_t turn_q;
+  logic go, issue;
 
   always_comb begin
     loop_d = loop_q;
@@ -272,7 +274,7 @@ module opu_post_walk
   logic waiting, load_bank;           // the block that begins next has not all of its words; where they are
   logic visit_bank_q, block_first_q;  // the block has not begun
   logic block_begins;
-  assign block_begins = issue && block_first_q;
+  assign block_begins = go && block_first_q;
 
   opu_post_load u_load (
       .clk_i,
@@ -298,12 +300,13 @@ module opu_post_walk
   logic in_tile, may_visit, pools_q;  // pools_q: the pass has a window
   assign in_tile = loop_q.y >= 0 && loop_q.below < 0 && loop_q.x >= 0 && loop_q.beyond < 0;
   assign may_visit = state_q == VISIT && !(block_first_q && waiting);
-  assign psum_re_o = may_visit && in_tile;
+  assign psum_re_o = may_visit && in_tile && turn_q == '0;
   assign psum_addr_o = loop_q.psum;
-  assign issue = may_visit && (in_tile ? psum_grant_i : pools_q);
+  assign go = may_visit && (turn_q != '0 || (in_tile ? psum_grant_i : pools_q));
+  assign issue = go && turn_q == LAST_TURN;
 
   always_comb begin
-    visit_item_o.valid = issue;
+    visit_item_o.valid = go;
     visit_item_o.present = in_tile;
     visit_item_o.first = loop_q.window_first;
     visit_item_o.last = loop_q.window_last;
@@ -318,6 +321,7 @@ module opu_post_walk
     visit_item_o.out_addr = loop_q.out;
     visit_item_o.keep_addr = loop_q.keep;
     visit_item_o.bank = block_first_q ? load_bank : visit_bank_q;
+    visit_item_o.turn = turn_q;
   end
 
   assign launch_o = state_q == LAUNCH && clear_i;
@@ -337,9 +341,11 @@ module opu_post_walk
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q <= IDLE;
+      turn_q <= '0;
       illegal_o <= 1'b0;
     end else begin
       state_q <= state_d;
+      if (go) turn_q <= issue ? '0 : turn_q + turn_t'(1);
       illegal_o <= (state_q == PREPARE && !legal_q) || (may_visit && !in_tile && !pools_q);
     end
   end
@@ -371,10 +377,8 @@ module opu_post_walk
       more_cols_q <= 9'((kept == '0) ? p_q.win_cols : p_q.stride_x) - 9'sd2;
       window_step_q <= Y_BITS'(1) - ((kept == '0) ? Y_BITS'(common) : '0);
     end
-    if (state_q == PREPARE || issue) begin
-      loop_q <= loop_d;
-      block_first_q <= state_q == PREPARE || loop_q.block_last;
-    end
+    if (state_q == PREPARE || issue) loop_q <= loop_d;
+    if (state_q == PREPARE || go) block_first_q <= state_q == PREPARE || (issue && loop_q.block_last);
     if (block_begins) visit_bank_q <= load_bank;
   end
 

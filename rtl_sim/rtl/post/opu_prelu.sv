@@ -1,7 +1,7 @@
 // PRELU: slope `pos` at and above the zero point, below it one for every channel; / 2**shift, zero point, clamp to int8.
 // Latency 4, one word per cycle. Parameters are constant while items are inside.
 //
-// load_*: one parameter word, 2 bytes for each of LANES / 2 lanes, into one of the two banks of slopes. A bank must not be
+// load_*: one parameter word, 2 bytes for each of half its channels, into one of the two banks of slopes. A bank must not be
 //         loaded while items that use it are on their way here.
 `include "opu_assert.svh"
 
@@ -23,22 +23,23 @@ module opu_prelu
     input  logic [WORD_BITS-1:0] load_data_i,
 
     input  item_t                item_i,
-    input  logic [WORD_BITS-1:0] value_i,
+    input  lanes_t               value_i,
     output item_t                item_o,
-    output logic [WORD_BITS-1:0] value_o
+    output lanes_t               value_o
 );
 
-  logic signed [15:0] slope [2][LANES];
+  logic signed [15:0] slope [RECORDS][LANES];
   logic signed [16:0] below [LANES];
   always_comb begin
-    for (int unsigned l = 0; l < LANES; l++) below[l] = 17'(slope[item_i.bank][l]);
+    for (int unsigned l = 0; l < LANES; l++) below[l] = 17'(slope[record_of(item_i.bank, 32'(item_i.turn))][l]);
   end
 
   always_ff @(posedge clk_i) begin
     if (load_we_i) begin
       /* verilator unroll_full */
-      for (int unsigned i = 0; i < LANES / 2; i++) begin
-        slope[load_bank_i][32'(load_word_i)*(LANES/2)+i] <= load_data_i[16*i+:16];
+      for (int unsigned i = 0; i < WORD_CHANNELS / 2; i++) begin
+        automatic int unsigned lane = 32'(load_word_i) * (WORD_CHANNELS / 2) + i;
+        slope[record_of(load_bank_i, lane / LANES)][lane%LANES] <= load_data_i[16*i+:16];
       end
     end
   end

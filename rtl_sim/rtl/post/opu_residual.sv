@@ -26,9 +26,9 @@ module opu_residual
     input  logic [WORD_BITS-1:0] rdata_i,
 
     input  item_t                item_i,
-    input  logic [WORD_BITS-1:0] value_i,
+    input  lanes_t               value_i,
     output item_t                item_o,
-    output logic [WORD_BITS-1:0] value_o
+    output lanes_t               value_o
 );
 
   logic signed [CENTRED_BITS-1:0] a [LANES];  // less its zero
@@ -195,7 +195,7 @@ module opu_residual
     if (word_item_q.valid && word_item_q.present) begin
       offset_a(offset_q);
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) b[l] = rdata_i[8*l+:8];
+      for (int unsigned l = 0; l < LANES; l++) b[l] = rdata_i[LANES_BITS*32'(word_item_q.turn)+8*l+:8];
       if (HAS_PRODUCT) begin
         combine(kind_i == RESIDUAL_MULTIPLY, RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
       end else begin

@@ -12,13 +12,13 @@ module opu_table
     /* verilator lint_on UNUSEDSIGNAL */
 
     output logic                     re_o,
-    output table_addr_t [LANES-1:0]  addr_o,
+    output table_addr_t [WORD_CHANNELS-1:0] addr_o,
     input  logic [WORD_BITS-1:0]     rdata_i,
 
     input  item_t                    item_i,
-    input  logic [WORD_BITS-1:0]     value_i,
+    input  lanes_t                   value_i,
     output item_t                    item_o,
-    output logic [WORD_BITS-1:0]     value_o
+    output lanes_t                   value_o
 );
 
   item_t read_item_q;
@@ -27,14 +27,14 @@ module opu_table
   always_comb begin
     addr_o = '0;
     if (re_o) begin
-      for (int unsigned l = 0; l < LANES; l++) begin
-        addr_o[l] = table_addr_t'(base_i) + table_addr_t'({!value_i[8*l+7], value_i[8*l+:7]});
+      for (int unsigned l = 0; l < WORD_CHANNELS; l++) begin
+        addr_o[l] = table_addr_t'(base_i) + table_addr_t'({!value_i[8*(l%LANES)+7], value_i[8*(l%LANES)+:7]});
       end
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (read_item_q.valid && read_item_q.present) value_o <= rdata_i;
+    if (read_item_q.valid && read_item_q.present) value_o <= rdata_i[LANES_BITS*32'(read_item_q.turn)+:LANES_BITS];
     read_item_q <= item_i;
     item_o <= read_item_q;
     if (!rst_ni) begin

@@ -1,0 +1,44 @@
+// Words of several pixels in front of a pool, where a word takes several turns: gathers them, folds (fold_word), and gives out a
+// turn a cycle. With slots_i 0 words stay as they are. Latency TURNS.
+`include "opu_assert.svh"
+
+module opu_fold
+  import opu_pkg::*;
+  import opu_post_pkg::*;
+(
+    input  logic                  clk_i,
+    input  logic                  rst_ni,
+
+    input  logic [2:0]            slots_i,
+
+    input  item_t                 item_i,
+    input  lanes_t                value_i,
+    output item_t                 item_o,
+    output lanes_t                value_o
+);
+
+  localparam int unsigned REST_BITS = WORD_BITS - LANES_BITS;
+
+  logic [REST_BITS-1:0] gathered_q;  // earlier turns, the last one highest
+  logic [WORD_BITS-1:0] word, folded_q;
+  item_t item_q [TURNS];
+  assign word = {value_i, gathered_q};
+  assign item_o = item_q[TURNS-1];
+  assign value_o = folded_q[LANES_BITS-1:0];
+
+  always_ff @(posedge clk_i) begin
+    if (item_i.valid) gathered_q <= word[WORD_BITS-1:LANES_BITS];
+    folded_q <= WORD_BITS'(folded_q[WORD_BITS-1:LANES_BITS]);
+    if (item_i.turn == LAST_TURN) begin
+      folded_q <= (slots_i == '0) ? word : fold_word(word, MODE_PX_MAX > 2 && slots_i == 3'd4, item_i.right);
+    end
+    item_q[0] <= item_i;
+    for (int unsigned t = 1; t < TURNS; t++) item_q[t] <= item_q[t-1];
+    if (!rst_ni) begin
+      for (int unsigned t = 0; t < TURNS; t++) item_q[t].valid <= 1'b0;
+    end
+  end
+
+  `OPU_ASSERT(TurnsFollow, item_i.valid && item_i.turn != LAST_TURN |=> item_i.valid && item_i.turn == $past(item_i.turn) + 1'b1)
+
+endmodule
