@@ -27,7 +27,7 @@ unexport MAKEFLAGS MAKELEVEL
 help:
 	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
 	@echo "make test       install, then lint, type check, fast tests, RTL tests"
-	@echo "make lint       ruff and pyright"
+	@echo "make lint       ruff and pyright; Verible and Verilator over the RTL"
 	@echo "make nightly    200 random layers per machine on RTL, and what else is too long for make test"
 	@echo "make fuzz MINUTES=10   random networks, damaged models, specs, programs: right or refused (docs/testing.md)"
 	@echo "make mutate FILE=opu_fuse/fixedpoint.py   small mistakes put into a file: do its tests notice? (docs/testing.md)"
@@ -67,6 +67,7 @@ test: venv
 lint: venv
 	$(BIN)/ruff check
 	$(BIN)/pyright
+	$(BIN)/python -m rtl_sim.lint
 
 test-python: venv
 	$(BIN)/pytest $(PYTEST_FLAGS)

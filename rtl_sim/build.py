@@ -88,17 +88,19 @@ def executable(design: Design) -> Path:
     return entry / design.top
 
 
-def lint(top: str, spec: HwSpec) -> str:
-    """What `verilator -Wall` says about a module and all below it; "" when nothing."""
+@contextlib.contextmanager
+def verilated(
+    top: str, spec: HwSpec, *options: str
+) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
+    """What Verilator makes of a module and all below it without building a simulator: its folder
+    and how it ended. Raises RunError when a tool is missing.
+    """
     tools = _tools()
     generated = sv_files(spec)
     with _workspace(tools, source_files(generated, top), generated) as (folder, units):
         sources = [u for u in units if u.endswith(".sv")]
-        command = ["verilator/bin/verilator", "--lint-only", "--timing", "--assert", "-Wall"]
-        # A package holds parameters for all modules; files of a bench may hold its wrapper only.
-        command += ["-Wno-UNUSEDPARAM", "--quiet-stats", "--top-module", top, "-I.", *sources]
-        done = _call(command, folder)
-    return done.stdout
+        command = ["verilator/bin/verilator", "--timing", "--quiet-stats", *options]
+        yield folder, _call([*command, "--top-module", top, "-I.", *sources], folder)
 
 
 def elaborate(

@@ -9,7 +9,7 @@
 // Interrupt 3: the machine's irq_o. Plusargs: those of opu_machine.sv, +firmware=FILE ($readmemh).
 module soc
   import opu_pkg::*;
-;
+();
   localparam int unsigned LANE_BITS = $clog2(BUS_BYTES);
 
   import "DPI-C" function int opu_image_read(
@@ -90,7 +90,7 @@ module soc
         ready <= 1'b1;
         case (addr[31:28])
           4'h0: begin
-            if (addr >= 32'h8000) $fatal(1, "the processor has no memory at %h", addr);
+            if (addr >= 32'h8000) $fatal(1, "the processor has no memory at 0x%h", addr);
             rdata <= own[addr[14:2]];
             for (int b = 0; b < 4; b++) if (wstrb[b]) own[addr[14:2]][8*b+:8] <= wdata[8*b+:8];
           end
@@ -109,12 +109,12 @@ module soc
           end
           default: begin  // a word of the beat that holds it
             if (wstrb == '0) begin
-              if (opu_image_read(beat_addr, int'(BUS_BYTES), beat) == 0) $fatal(1, "no DRAM at %h", addr);
+              if (opu_image_read(beat_addr, int'(BUS_BYTES), beat) == 0) $fatal(1, "no DRAM at 0x%h", addr);
               rdata <= 32'(beat >> 8 * (addr[30:0] - 31'(beat_addr)));
             end else if (opu_image_write(
                     beat_addr, int'(BUS_BYTES), {BUS_BYTES / 4{wdata}},
                     BUS_BYTES'(wstrb) << (addr[30:0] - 31'(beat_addr))) == 0) begin
-              $fatal(1, "no DRAM at %h", addr);
+              $fatal(1, "no DRAM at 0x%h", addr);
             end
           end
         endcase

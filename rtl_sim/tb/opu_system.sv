@@ -5,7 +5,7 @@
 // Plusargs: those of opu_machine.sv, +retired=FILE (opu_retired.sv).
 module opu_system
   import opu_pkg::*;
-;
+();
   bit clk;
   initial forever #1 clk = !clk;
 

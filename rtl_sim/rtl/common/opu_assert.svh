@@ -15,11 +15,11 @@
   else $error("%m: %s", `"name`");
 `define OPU_STABLE(name, valid, ready, payload) \
   `OPU_ASSERT(name, (valid) && !(ready) |=> (valid) && $stable(payload))
-`endif
+`endif  // SYNTHESIS
 
 `define OPU_ASSERT_STATIC(name, condition) \
   if (!(condition)) begin : g_static_``name \
     $error("unsupported parameters: %s", `"name`"); \
   end
 
-`endif
+`endif  // OPU_ASSERT_SVH

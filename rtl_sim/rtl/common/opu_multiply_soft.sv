@@ -19,7 +19,7 @@ module opu_multiply_soft #(
 
   typedef struct packed {
     logic [2*DIGITS-1:0]           settled;
-    logic signed [BITS-1:0]        sum;
+    logic signed [BITS-1:0]        rest;
     logic [2*DIGITS:0]             x;       // one bit behind the lowest digit
     logic signed [FACTOR_BITS-1:0] factor;
   } partial_t;
@@ -33,8 +33,8 @@ module opu_multiply_soft #(
       once = given.x[2*d+1] != given.x[2*d];
       twice = !once && given.x[2*d+1] == positive;
       multiple = once ? BITS'(given.factor) : twice ? BITS'(given.factor) <<< 1 : '0;
-      digits.sum = BITS'(({digits.sum >>> 2, 1'b0} - {multiple ^ {BITS{positive}}, positive}) >> 1);
-      digits.settled[2*d+:2] = digits.sum[1:0];
+      digits.rest = BITS'(({digits.rest >>> 2, 1'b0} - {multiple ^ {BITS{positive}}, positive}) >> 1);
+      digits.settled[2*d+:2] = digits.rest[1:0];
     end
   endfunction
 
@@ -42,9 +42,9 @@ module opu_multiply_soft #(
   /* verilator lint_off UNUSEDSIGNAL */  // behind the last digit x and the factor are of no use
   partial_t last;
   /* verilator lint_on UNUSEDSIGNAL */
-  assign start = '{settled: '0, sum: '0, x: {(2 * DIGITS)'(x_i), 1'b0}, factor: factor_i};
+  assign start = '{settled: '0, rest: '0, x: {(2 * DIGITS)'(x_i), 1'b0}, factor: factor_i};
   always_ff @(posedge clk_i) first_q <= digits(start, 0, FIRST_DIGITS);
   assign last = digits(first_q, FIRST_DIGITS, DIGITS);
-  assign product_o = PRODUCT_BITS'({last.sum >>> 2, last.settled});
+  assign product_o = PRODUCT_BITS'({last.rest >>> 2, last.settled});
 
 endmodule

