@@ -263,8 +263,9 @@ class Flow:
                 constants.append((space, base))
                 ready = max(ready, there)
         pool = shape.pool_window
+        each = timing.visit_cycles(hw, second_operand=bool(shape.sides))
         turns = [
-            hw.post_turns
+            each
             * timing.post_visits(
                 out_rows=count,
                 out_cols=cols,

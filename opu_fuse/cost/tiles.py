@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opu_fuse.hw.spec import HwSpec, Mode
-from opu_fuse.hw.timing import depthwise_cycles, post_visits, row_cycles
+from opu_fuse.hw.timing import depthwise_cycles, post_visits, row_cycles, visit_cycles
 from opu_fuse.layout.shape import Shape
 
 STEP_OVERHEAD = 24
@@ -282,7 +282,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         tiles
         * tile.images
         * blocks
-        * hw.post_turns
+        * visit_cycles(hw, second_operand=bool(shape.sides))
         * post_visits(
             out_rows=tile.rows,
             out_cols=ceil_div(tile.cols, shape.px),

@@ -149,14 +149,30 @@ def _widths(spec: HwSpec) -> Iterator[Problem]:
             f"depthwise with {spec.array.units} units and words of {spec.word_channels} channels",
             "choose units that divide a word",
         )
-    shares = [spec.word_channels // turns for turns in (1, 2, 4, 8)]
-    fit = [lanes for lanes in shares if lanes and lanes % 8 == 0]
-    if fit and spec.post.lanes not in fit:
-        yield _no(
-            ("post", "lanes"),
-            f"{spec.post.lanes} post lanes for words of {spec.word_channels} channels",
-            f"use {' or '.join(map(str, fit))}",
-        )
+    yield from _lanes(spec)
+
+
+def _lanes(spec: HwSpec) -> Iterator[Problem]:
+    """Behind the array lie all channels of a word, a half, a quarter or an eighth of them, in a
+    multiple of 8; units with a second operand have such a share where the chain takes whole words.
+    """
+    word, lanes = spec.word_channels, spec.post.lanes
+    shares = [part for part in (word, word // 2, word // 4, word // 8) if part and part % 8 == 0]
+    for field, given, fit, what in (
+        ("lanes", lanes, shares, f"words of {word} channels"),
+        (
+            "residual_lanes",
+            spec.residual_lanes,
+            shares if lanes == word else [lanes],
+            f"{lanes} post lanes",
+        ),
+    ):
+        if shares and given not in fit:
+            yield _no(
+                ("post", field),
+                f"{given} {field.replace('_', ' ')} for {what}",
+                f"use {' or '.join(map(str, fit))}",
+            )
 
 
 def _extras(spec: HwSpec) -> Iterator[Problem]:

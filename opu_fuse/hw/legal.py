@@ -20,7 +20,7 @@ from opu_fuse.hw.isa import (
 )
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.sweep import sweep
-from opu_fuse.hw.timing import post_visits
+from opu_fuse.hw.timing import post_visits, visit_cycles
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import ModuleKind as K
 from opu_fuse.units.base import Place, Stage
@@ -223,5 +223,7 @@ def least_cycles(instruction: Instruction, spec: HwSpec) -> int:
         window = (p["win_rows"], p["win_cols"])
         shape = {"out_rows": p["out_rows"], "out_cols": p["out_cols"], "stride_x": p["stride_x"]}
         kind = pool_kind(p, spec)
-        return spec.post_turns * p["blocks"] * post_visits(**shape, window=window, kind=kind)
+        second = any(m.stage is Stage.RESIDUAL for m in chain_of(spec).unpack(order_of(p)))
+        each = visit_cycles(spec, second_operand=second)
+        return each * p["blocks"] * post_visits(**shape, window=window, kind=kind)
     return 0

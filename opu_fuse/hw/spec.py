@@ -23,8 +23,16 @@ from opu_fuse.units import RUNS
 from opu_fuse.units.base import Access, ModuleKind
 
 SPEC_HASH_BITS = 44
-NOT_IN_HASH = ("description", "clock_on", "dram.bytes_per_cycle", "dram.latency")
-"""Keys that describe rather than define the machine: set at run time or for people."""
+NOT_IN_HASH = (
+    "description",
+    "clock_on",
+    "post.residual_lanes",
+    "dram.bytes_per_cycle",
+    "dram.latency",
+)
+"""Keys that describe rather than define the machine: set at run time, for people, or of no concern
+to a program but for its time.
+"""
 
 OPERATORS = tuple(RUNS)
 """DFG operators a spec may map to module kinds; virtual ones (flatten, reshape, identity) do no
@@ -120,11 +128,12 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Post:
-    """lanes: channels the post chain takes per cycle; keep: its words can go into the feature
-    buffer, too.
+    """lanes: channels the post chain takes per cycle; residual_lanes: those that units with a
+    second operand take, None for as many; keep: its words can go into the feature buffer, too.
     """
 
     lanes: Count
+    residual_lanes: Count | None = None
     keep: bool = False
 
 
@@ -252,6 +261,11 @@ class HwSpec:
     def post_turns(self) -> int:
         """Cycles that a word takes in the post chain, `post.lanes` channels in each."""
         return self.word_channels // self.post.lanes
+
+    @property
+    def residual_lanes(self) -> int:
+        """Channels that units with a second operand take per cycle."""
+        return self.post.residual_lanes or self.post.lanes
 
     @property
     def row_words(self) -> int:

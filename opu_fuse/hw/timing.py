@@ -72,7 +72,7 @@ def post_visits(
     stride_x: int = 1,
     kind: PoolKind = PoolKind.MAX,
 ) -> int:
-    """Window positions that a post.run visits in a block, `post_turns` cycles each.
+    """Window positions that a post.run visits in a block, `visit_cycles` each.
 
     Neighbouring windows of a maximum pool share columns, when those fit into what it keeps.
     """
@@ -135,13 +135,21 @@ def hold_cycles(hw: HwSpec) -> int:
     return POST_HEAD_CYCLES + _way_cycles(hw, (m.stage for m in chain_of(hw).units))
 
 
+def visit_cycles(hw: HwSpec, *, second_operand: bool) -> int:
+    """That every visit of a pass takes."""
+    return hw.word_channels // (hw.residual_lanes if second_operand else hw.post.lanes)
+
+
 def _way_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
-    """What units behind the requantiser add to the way of a value. A pool gathers words of several
-    pixels before it folds them.
+    """What units behind the requantiser add to the way from the last cycle of a visit on. A pool
+    gathers words of several pixels before it folds them, a narrow residual unit its results.
     """
     gathers = hw.post_turns > 1 and max(mode.px for mode in hw.array.modes) > 1
-    gather = hw.post_turns if gathers else 0
-    return sum(BY_STAGE[s].cycles + gather * (s is Stage.POOL) for s in stages)
+    more = {
+        Stage.POOL: hw.post_turns if gathers else 0,
+        Stage.RESIDUAL: int(hw.residual_lanes < hw.post.lanes),
+    }
+    return sum(BY_STAGE[stage].cycles + more.get(stage, 0) for stage in stages)
 
 
 def post_words(stages: Iterable[Stage]) -> int:
@@ -200,7 +208,7 @@ def post_alone_cycles(
 ) -> int:
     """A post.run from start to retirement when nothing runs before it. visits: of a block."""
     words, hold = post_words(stages), post_hold_cycles(hw, stages)
-    turns = visits * hw.post_turns
+    turns = visits * visit_cycles(hw, second_operand=Stage.RESIDUAL in stages)
     first = max(POST_SETUP_CYCLES, (words + POST_LOAD_CYCLES) if words else 0)
     blocks_before = (blocks - 1) * post_block_cycles(turns=turns, words=words, hold=hold)
     return first + blocks_before + turns - 1 + post_drain_cycles(hw, stages)

@@ -17,7 +17,7 @@ from opu_fuse.hw.sweep import Sweep, sweep
 from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
 from opu_fuse.sim.stop import stop_error
 from opu_fuse.units.array import PARAM_WORDS
-from opu_fuse.units.base import Space
+from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.params import ComputeParams, PostParams
 
 
@@ -205,7 +205,8 @@ def _parts(s: Sweep) -> tuple[int, ...]:
 def _chain(p: PostParams, hw: HwSpec) -> Chain:
     stages = chain_of(hw).stages(order_of(p))
     words, hold = timing.post_words(stages), timing.post_hold_cycles(hw, stages)
-    turns = hw.post_turns * timing.post_visits(
+    each = timing.visit_cycles(hw, second_operand=Stage.RESIDUAL in stages)
+    turns = each * timing.post_visits(
         out_rows=p["out_rows"],
         out_cols=p["out_cols"],
         window=(p["win_rows"], p["win_cols"]),

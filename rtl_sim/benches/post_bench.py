@@ -26,6 +26,8 @@ RESIDUAL = [order for order in ORDERS.every if ORDERS.kinds(order) == (Stage.RES
 LATENCY = {Stage.REQUANT: 0, Stage.ACT: 5, Stage.POOL: 6, Stage.RESIDUAL: 7, Stage.TABLE: 3}
 LATENCY |= {Stage.PRELU: 5}
 TURNS = SPEC.word_channels // SPEC.post.lanes  # cycles a visit
+SIDE_TURNS = SPEC.word_channels // SPEC.residual_lanes  # the same with a second operand
+LATENCY[Stage.RESIDUAL] += SIDE_TURNS > TURNS  # they are gathered
 if TURNS > 1 and any(mode.px > 1 for mode in SPEC.array.modes):
     LATENCY[Stage.POOL] += TURNS  # a word is gathered
 PREPARE = 3  # start to the cycle before the first visit, at least
@@ -98,7 +100,9 @@ class Bench:
         await self.run([p], Pauses())
         took = self.driver.retired_at[-1] - self.driver.started_at[-1]
         chain = ORDERS.kinds(p["order"])
-        words, turns = post_model.words_of(chain), TURNS * post_model.visits(p) // p["blocks"]
+        words = post_model.words_of(chain)
+        each = SIDE_TURNS if Stage.RESIDUAL in chain else TURNS
+        turns = each * post_model.visits(p) // p["blocks"]
         block = max(turns, HOLD * (Stage.PRELU in chain) + words + 1) if words else turns
         before = max(PREPARE, LOAD + words if words else 0) + (p["blocks"] - 1) * block
         expected = before + turns + DRAIN + sum(LATENCY[s] for s in chain)

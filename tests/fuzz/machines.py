@@ -21,6 +21,7 @@ SHARES = {
     "no-multipliers": 1.0,
     "opu-1024-lean": 1.0,
     "four-turns": 2.0,
+    "slow-sums": 1.0,
 }
 SHIFTERS = ("opu-classic", "no-multipliers")
 """Machines that take powers of two alone."""

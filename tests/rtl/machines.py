@@ -111,6 +111,12 @@ def _two_turns(tree: Tree) -> None:
     tree["array"]["modes"] = [mode for mode in tree["array"]["modes"] if mode["px"] == 1]
 
 
+def _slow_sums(tree: Tree) -> None:
+    """Four turns made one, but for second operands: a quarter of the lanes."""
+    _four_turns(tree)
+    tree["post"] |= {"lanes": 32, "residual_lanes": 8}
+
+
 MACHINES: dict[str, Callable[[Tree], None]] = {
     "narrow-bus": _narrow_bus,
     "every-module": _every_module,
@@ -120,4 +126,5 @@ MACHINES: dict[str, Callable[[Tree], None]] = {
     "no-multipliers": _no_multipliers,
     "four-turns": _four_turns,
     "two-turns": _two_turns,
+    "slow-sums": _slow_sums,
 }

@@ -22,6 +22,8 @@ CASES = {
     "few modules": ("few-modules", 40, ()),
     "four turns": ("four-turns", 80, ()),
     "four turns, widths as synthesised": ("four-turns", 40, ("OPU_EXACT_WIDTHS",)),
+    "slow sums": ("slow-sums", 40, ()),
+    "slow sums, widths as synthesised": ("slow-sums", 40, ("OPU_EXACT_WIDTHS",)),
     "two turns": ("two-turns", 40, ("OPU_EXACT_WIDTHS",)),
     "no multipliers": ("no-multipliers", 80, ("OPU_EXACT_WIDTHS",)),
 }

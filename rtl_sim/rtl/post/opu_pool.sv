@@ -156,7 +156,7 @@ module opu_pool
       ) u_round (
           .clk_i,
           .value_i (product_q[l]),
-          .shift_i (shifts[copy_of(l)]),
+          .shift_i (shifts[copy_of(l, LANES)]),
           .zero_i  (zero_q),
           .lo_i    (-8'sd128),
           .hi_i    (8'sd127),

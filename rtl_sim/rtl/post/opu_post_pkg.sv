@@ -13,7 +13,8 @@ package opu_post_pkg;
   // A word passes the chain in TURNS turns of LANES channels, one a cycle, the lowest channels first.
   localparam int unsigned LANES = POST_LANES;
   localparam int unsigned TURNS = WORD_CHANNELS / LANES;
-  localparam int unsigned TURN_BITS = (TURNS > 1) ? $clog2(TURNS) : 1;
+  localparam int unsigned RESIDUAL_PACE = LANES / RESIDUAL_LANES;  // cycles that each of them takes in a pass with a second operand
+  localparam int unsigned TURN_BITS = (TURNS * RESIDUAL_PACE > 1) ? $clog2(TURNS * RESIDUAL_PACE) : 1;  // one of both is 1
   typedef logic [TURN_BITS-1:0] turn_t;
   localparam turn_t LAST_TURN = turn_t'(TURNS - 1);
   localparam int unsigned LANES_BITS = 8 * LANES;
@@ -173,8 +174,8 @@ package opu_post_pkg;
 
   // Copies of a shift (opu_copies), and which of them a lane takes.
   localparam int unsigned SHIFT_COPIES = (LANES < 4) ? LANES : 4;
-  function automatic int unsigned copy_of(int unsigned lane);
-    copy_of = lane * SHIFT_COPIES / LANES;
+  function automatic int unsigned copy_of(int unsigned lane, int unsigned lanes);
+    copy_of = lane * SHIFT_COPIES / lanes;
   endfunction
 
   // Neighbours in a word of two or four pixels to lower and upper half of the lanes; then the half that `right` names holds the

@@ -89,7 +89,7 @@ module opu_slope
       ) u_round (
           .clk_i,
           .value_i (product_q),
-          .shift_i (shifts[copy_of(l)]),
+          .shift_i (shifts[copy_of(l, LANES)]),
           .zero_i  (y_zero_i),
           .lo_i,
           .hi_i,
