@@ -170,7 +170,7 @@ def _lanes(spec: HwSpec) -> Iterator[Problem]:
         if shares and given not in fit:
             yield _no(
                 ("post", field),
-                f"{given} {field.replace('_', ' ')} for {what}",
+                f"{given} {'post ' * (field == 'lanes')}{field.replace('_', ' ')} for {what}",
                 f"use {' or '.join(map(str, fit))}",
             )
 

@@ -87,7 +87,11 @@ NOT_BUILT = {
         "buffers: {psum: {words: 127, banks: 1}}\n",
         "partial sums of 127 words, banks: 1; use an even number",
     ),
-    "a narrow post chain": ("post: {lanes: 4}\n", "4 post lanes for words of 8 channels"),
+    "a narrow post chain": ("post: {lanes: 4}\n", "4 post lanes for words of 8 channels; use 8"),
+    "a wide unit in it": (
+        "post: {residual_lanes: 16}\n",
+        "16 residual lanes for 8 post lanes; use 8",
+    ),
     "a kind without datapath": (
         "dataflow:\n  modules: {late: {kind: nop, exit: true}}\n"
         + "  edges: {res_add: [compare, pool, late]}\n",

@@ -37,6 +37,7 @@ ABSENT = "no module of this machine runs it"
 # By machine: operators that any of the models leaves on the host, and why.
 HOST: dict[str, dict[str, str]] = {
     "opu-1024": {},
+    "opu-1024-lean": {"batch_norm": ABSENT},
     "opu-1024t": {},
     "opu-classic": dict.fromkeys(("batch_norm", "clip", "shuffle", "split"), ABSENT),
     "opu-light": {},

@@ -16,7 +16,7 @@ package opu_pkg;
   localparam int unsigned WEIGHT_WIDTH = 64;  // bytes of a weight buffer word
   localparam int unsigned ROW_WORDS = 16;  // weight buffer words of a weight row
   localparam int unsigned POST_LANES = 64;  // channels of the post chain
-  localparam int unsigned RESIDUAL_LANES = 16;  // of its units with a second operand
+  localparam int unsigned RESIDUAL_LANES = 64;  // of its units with a second operand
   localparam int unsigned FEATURE_WORDS = 4096;  // words of W int8
   localparam int unsigned WEIGHT_WORDS = 2048;  // words of WEIGHT_WIDTH bytes
   localparam int unsigned PARAM_WORDS = 512;  // words of W bytes
@@ -145,7 +145,7 @@ package opu_pkg;
   // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
   // the requantiser need theirs after the first visit of the next one.
   localparam logic [6:0][3:0] PLACE_WORDS = {4'd2, 4'd0, 4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
-  localparam int unsigned POST_HOLD = 34;
+  localparam int unsigned POST_HOLD = 33;
   localparam logic [6:0][6:0] PLACE_FEED = {7'b0011010, 7'b0011010, 7'b1101110, 7'b1110110, 7'b0011010, 7'b0000000, 7'b1111110};
   // Units of a stage that have registers.
   localparam int unsigned REQUANT_UNITS = 1;
