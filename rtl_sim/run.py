@@ -41,6 +41,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--spec", required=True, help="name or YAML file of the machine")
     parser.add_argument("--image", type=Path, help="DRAM image, changed in place")
     parser.add_argument("--latency", type=int, default=2, help="cycles")
+    parser.add_argument("--orders", type=int, default=0, help="seed; of writes' address and data")
     parser.add_argument("--bytes-per-cycle", type=float, required=True)
     parser.add_argument("--retired", type=Path, required=True, help="file for retire records")
     parser.add_argument("--folder", type=Path, required=True, help="where the run may write")
@@ -60,6 +61,7 @@ def _simulate(simulator: Path, options: argparse.Namespace) -> int:
         plusargs=[
             f"+image={options.image.resolve()}",
             f"+latency={options.latency}",
+            f"+orders={options.orders}",
             f"+rate256={max(1, round(options.bytes_per_cycle * 256))}",
             f"+retired={options.retired.resolve()}",
         ],

@@ -40,9 +40,11 @@ class RtlMachine:
 
     spec: what is built; image: uint8, the window's content at the start (copied). latency
     (cycles) and bytes_per_cycle of the memory: None takes the spec's. waves: .fst or .vcd
-    file to write. seed: of whatever is random. cache: folder of built simulators, None for the
-    user's. watchdog: cycles without a retirement; 0 switches it off. fast: the simulator is built
-    for long programs, which takes three times as long.
+    file to write. orders: seed of the order in which the memory takes addresses and data of
+    writes; 0: data behind their address, with the cycles of the cycle engine. seed: of whatever
+    else is random. cache: folder of built simulators, None for the user's. watchdog: cycles without
+    a retirement; 0 switches it off. fast: the simulator is built for long programs, which takes
+    three times as long.
     The RTL's own promises are checked all the time; a broken one ends in InternalError.
     A context manager; `window` is the shared memory window, valid until `close`.
     """
@@ -55,6 +57,7 @@ class RtlMachine:
         latency: int | None = None,
         bytes_per_cycle: float | None = None,
         waves: Path | None = None,
+        orders: int = 0,
         seed: int = 1,
         cache: Path | None = None,
         watchdog: int = WATCHDOG_RESET,
@@ -79,6 +82,7 @@ class RtlMachine:
                 *("--latency", str(spec.dram.latency if latency is None else latency)),
                 "--bytes-per-cycle",
                 str(spec.dram.bytes_per_cycle if bytes_per_cycle is None else bytes_per_cycle),
+                *("--orders", str(orders)),
                 *("--seed", str(seed)),
                 *(("--waves", str(self._waves_beside())) if waves else ()),
                 *(("--fast",) if fast else ()),

@@ -5,7 +5,11 @@
 // rate_i:     bytes per cycle times 256, one budget for read and written beats; unused budget is kept for at most one beat.
 //             When both directions want the last of it they take turns.
 // Reads and writes are answered in the order of their addresses. A beat outside of the image: DECERR.
-// Only what the machine's port uses: INCR bursts of full beats, responses in order, w taken after its aw.
+// orders_i:   0: w is taken behind its aw, which is what the cycle engine counts on. Otherwise a seed: of every burst it is drawn
+//             whether aw is taken first, waits for the first beat or for the last one, or neither waits for the other.
+// Only what the machine's port uses: INCR bursts of full beats, responses in order.
+`include "opu_assert.svh"
+
 module opu_axi_memory #(
     parameter int unsigned BUS_BYTES = 8,
     parameter int unsigned ADDRESS_BITS = 40,
@@ -15,6 +19,7 @@ module opu_axi_memory #(
     input  logic                    rst_ni,
     input  int unsigned             latency_i,
     input  int unsigned             rate_i,
+    input  int unsigned             orders_i,
 
     input  logic                    awid_i,
     input  logic [ADDRESS_BITS-1:0] awaddr_i,
@@ -80,6 +85,46 @@ module opu_axi_memory #(
   bit [BUS_BYTES*8-1:0] beat;
   bit want_read, want_write;
 
+  // Orders that are drawn: the burst that the next aw and the next w belong to, the latter's beats so far, and beats that wait
+  // for their address.
+  typedef enum bit [1:0] {
+    FREE,
+    ADDRESS_FIRST,
+    BEHIND_FIRST_BEAT,
+    BEHIND_LAST_BEAT
+  } order_e;
+  typedef struct packed {
+    logic [BUS_BYTES*8-1:0] data;
+    logic [BUS_BYTES-1:0]   strobes;
+    logic                   last;
+  } beat_t;
+  localparam int unsigned BEATS = 512;  // two of the longest bursts
+  int unsigned aw_burst, w_burst, w_beats;
+  beat_t waiting [BEATS];
+  beat_t due;
+  int unsigned waiting_tail, waiting_head;
+  bit early;
+
+  function automatic order_e order(int unsigned burst);
+    automatic int unsigned mixed = (burst + orders_i) * 32'h9E37_79B1;
+    mixed = (mixed ^ (mixed >> 15)) * 32'h85EB_CA77;
+    order = order_e'(mixed[31:30]);
+  endfunction
+
+  // An address may be ahead of its data by bursts, and behind them.
+  function automatic bit takes_address();
+    case (order(aw_burst))
+      BEHIND_FIRST_BEAT: takes_address = signed'(w_burst - aw_burst) > 0 || (w_burst == aw_burst && w_beats != 0);
+      BEHIND_LAST_BEAT: takes_address = signed'(w_burst - aw_burst) > 0;
+      default: takes_address = 1'b1;
+    endcase
+  endfunction
+
+  function automatic bit takes_data();
+    if (orders_i == 0 || order(w_burst) == ADDRESS_FIRST) takes_data = signed'(aw_burst - w_burst) > 0;
+    else takes_data = waiting_tail - waiting_head < BEATS - 1;
+  endfunction
+
   // Behavioural: state in blocking variables of this one block, outputs in registers.
   /* verilator lint_off BLKSEQ */
   always @(posedge clk_i) begin
@@ -97,6 +142,12 @@ module opu_axi_memory #(
       b_head = '0;
       b_count = 0;
       worst = OKAY;
+      aw_burst = 0;
+      w_burst = 0;
+      w_beats = 0;
+      waiting_tail = 0;
+      waiting_head = 0;
+      early = 1'b0;
       awready_o <= 1'b0;
       wready_o <= 1'b0;
       bvalid_o <= 1'b0;
@@ -109,11 +160,28 @@ module opu_axi_memory #(
       if (budget > BEAT_COST + rate_i) budget = BEAT_COST + rate_i;
 
       if (wvalid_i && wready_o) begin
-        if (opu_image_write(aw_addr[aw_head], int'(BUS_BYTES), wdata_i, wstrb_i) == 0) worst = DECERR;
-        aw_addr[aw_head] = aw_addr[aw_head] + longint'(BUS_BYTES);
-        if (wlast_i != (aw_left[aw_head] == 0)) $error("wlast does not stand at the last beat");
-        aw_left[aw_head] = aw_left[aw_head] - 1;
+        waiting[waiting_tail % BEATS] = '{data: wdata_i, strobes: wstrb_i, last: wlast_i};
+        waiting_tail = waiting_tail + 1;
+        w_beats = w_beats + 1;
+        if (w_burst == aw_burst && !early && !(awvalid_i && awready_o)) begin
+          early = 1'b1;
+          $display("write data are taken before their address");
+        end
         if (wlast_i) begin
+          w_burst = w_burst + 1;
+          w_beats = 0;
+        end
+      end
+
+      // Beats behind this address are those of an earlier cycle, or this one's when the address was there before.
+      while (waiting_head != waiting_tail && aw_count != 0) begin
+        due = waiting[waiting_head % BEATS];
+        waiting_head = waiting_head + 1;
+        if (opu_image_write(aw_addr[aw_head], int'(BUS_BYTES), due.data, due.strobes) == 0) worst = DECERR;
+        aw_addr[aw_head] = aw_addr[aw_head] + longint'(BUS_BYTES);
+        if (due.last != (aw_left[aw_head] == 0)) $error("wlast does not stand at the last beat");
+        aw_left[aw_head] = aw_left[aw_head] - 1;
+        if (due.last) begin
           b_time[b_tail] = now + latency_i - 1;
           b_id[b_tail] = aw_id[aw_head];
           b_resp[b_tail] = worst;
@@ -131,11 +199,12 @@ module opu_axi_memory #(
         aw_id[aw_tail] = awid_i;
         aw_tail = aw_tail + index_t'(1);
         aw_count = aw_count + 1;
+        aw_burst = aw_burst + 1;
       end
 
       // A free place on r and on w for the next cycle; a beat set aside for w stays so until it comes.
       want_read = ar_count != 0 && now >= ar_time[ar_head] && (!rvalid_o || rready_i);
-      want_write = aw_count != 0 && (!wready_o || wvalid_i);
+      want_write = takes_data() && (!wready_o || wvalid_i);
       if (rvalid_o && rready_i) rvalid_o <= 1'b0;
       if (wready_o && wvalid_i) wready_o <= 1'b0;
       if (want_write && write_first && budget >= BEAT_COST) begin
@@ -184,9 +253,15 @@ module opu_axi_memory #(
         b_head = b_head + index_t'(1);
         b_count = b_count - 1;
       end
-      awready_o <= aw_count + b_count < DEPTH;
+      awready_o <= aw_count + b_count < DEPTH && (orders_i == 0 || takes_address());
     end
   end
   /* verilator lint_on BLKSEQ */
+
+  `OPU_STABLE(WriteAddressStable, awvalid_i, awready_o, {awid_i, awaddr_i, awlen_i})
+  `OPU_STABLE(WriteDataStable, wvalid_i, wready_o, {wdata_i, wstrb_i, wlast_i})
+  `OPU_STABLE(WriteAnswerStable, bvalid_o, bready_i, {bid_o, bresp_o})
+  `OPU_STABLE(ReadAddressStable, arvalid_i, arready_o, {arid_i, araddr_i, arlen_i})
+  `OPU_STABLE(ReadDataStable, rvalid_o, rready_i, {rid_o, rdata_o, rresp_o, rlast_o})
 
 endmodule

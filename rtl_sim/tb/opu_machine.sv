@@ -1,5 +1,6 @@
 // The machine and the memory behind its port, for simulation. Plusargs:
-//   +image=FILE (mapped as DRAM, bus address 0 on), +latency=CYCLES (2, no less), +rate256=BYTES_PER_CYCLE*256 (the port's).
+//   +image=FILE (mapped as DRAM, bus address 0 on), +latency=CYCLES (2, no less), +rate256=BYTES_PER_CYCLE*256 (the port's),
+//   +orders=SEED (0): in which order addresses and data of writes are taken (opu_axi_memory.sv).
 module opu_machine
   import opu_pkg::*;
 (
@@ -32,6 +33,7 @@ module opu_machine
 
   int unsigned latency = 2;
   int unsigned rate256 = 256 * BUS_BYTES;
+  int unsigned orders = 0;
   initial begin
     string path;
     if (!$value$plusargs("image=%s", path)) $fatal(1, "+image=FILE is missing");
@@ -39,6 +41,7 @@ module opu_machine
     void'($value$plusargs("latency=%d", latency));
     if (latency < 2) latency = 2;
     void'($value$plusargs("rate256=%d", rate256));
+    void'($value$plusargs("orders=%d", orders));
   end
 
   logic m_awid, m_awvalid, m_awready, m_wlast, m_wvalid, m_wready, m_bid, m_bvalid, m_bready;
@@ -121,6 +124,7 @@ module opu_machine
       .rst_ni,
       .latency_i(latency),
       .rate_i   (rate256),
+      .orders_i (orders),
       .awid_i   (m_awid),
       .awaddr_i (m_awaddr),
       .awlen_i  (m_awlen),
