@@ -79,7 +79,7 @@ class Design:
                 "modes": list(self._modes()),
             },
             "buffers": buffers,
-            "post": tree["post"] | {"lanes": self.lanes, "residual_lanes": None},
+            "post": tree["post"] | {"lanes": self.lanes},
             "queues": dict.fromkeys(tree["queues"], self.queue),
             "dram": tree["dram"] | {"bus_bytes": self.bus, "bytes_per_cycle": float(self.bus)},
             "numeric": tree["numeric"] | ({"multiplier_bits": 0} if self.shifts else {}),

@@ -89,6 +89,7 @@ def terms_of(spec: HwSpec) -> dict[str, Terms]:
     port = 8 * max(spec.word_bytes, spec.buffers.weight.width)
     edges = sum(map(len, chain.follow.values())) + len(chain.ends)
     window, buffers, residuals = spec.array.depthwise, spec.buffers, chain.banks(Stage.RESIDUAL)
+    sides = spec.residual_lanes * residuals
     return {
         "control": {"one": 1, "bus bits": bus},
         "fetch": {"one": 1, "bus bits": bus},
@@ -125,9 +126,9 @@ def terms_of(spec: HwSpec) -> dict[str, Terms]:
         | {"folded lanes": lanes * (px > 1), "lanes folded twice": lanes * (px > 2)},
         "residual": {
             "units": residuals,
-            "lanes of multipliers": lanes * residuals * (not shifts),
-            "lanes of shifters": lanes * residuals * shifts,
-            "lanes of products": lanes * residuals * product,
+            "lanes of multipliers": sides * (not shifts),
+            "lanes of shifters": sides * shifts,
+            "lanes of products": sides * product,
         },
         "table": _stage(spec, Stage.TABLE),
         "store": {"one": 1, "bus bits": bus, "lanes": word},

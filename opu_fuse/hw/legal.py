@@ -223,7 +223,7 @@ def least_cycles(instruction: Instruction, spec: HwSpec) -> int:
         window = (p["win_rows"], p["win_cols"])
         shape = {"out_rows": p["out_rows"], "out_cols": p["out_cols"], "stride_x": p["stride_x"]}
         kind = pool_kind(p, spec)
-        second = any(m.stage is Stage.RESIDUAL for m in chain_of(spec).unpack(order_of(p)))
+        second = Stage.RESIDUAL in chain_of(spec).stages(order_of(p))
         each = visit_cycles(spec, second_operand=second)
         return each * p["blocks"] * post_visits(**shape, window=window, kind=kind)
     return 0

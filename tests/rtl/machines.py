@@ -51,11 +51,13 @@ def _every_module(tree: Tree) -> None:
     flow["operators"] |= {"table": ["table"], "multiply": ["se"], "upsample": ["upsample"]}
 
 
+SLOPES = {"kind": "prelu", "operand": "per_channel", "bypass": True, "exit": True}
+
+
 def _slopes(tree: Tree) -> None:
     """Slopes of channels anywhere in the chain."""
     flow = tree["dataflow"]
-    slopes = {"kind": "prelu", "operand": "per_channel", "bypass": True, "exit": True}
-    flow["modules"] |= {"slopes": slopes}
+    flow["modules"] |= {"slopes": SLOPES}
     flow["edges"] |= {"concat": ["pad", "ipa", "slopes"], "slopes": ["compare", "pool", "res_add"]}
     for name in ("add", "compare", "pool", "res_add"):
         flow["edges"][name] = [*flow["edges"][name], "slopes"]
@@ -91,9 +93,8 @@ def _no_multipliers(tree: Tree) -> None:
 def _four_turns(tree: Tree) -> None:
     """Every module and slopes, words of 32 channels through 8 lanes, one to four pixels a word."""
     _every_module(tree)
-    slopes = {"kind": "prelu", "operand": "per_channel", "bypass": True, "exit": True}
     flow = tree["dataflow"]
-    flow["modules"] |= {"slopes": slopes}
+    flow["modules"] |= {"slopes": SLOPES}
     flow["edges"] |= {"add": [*flow["edges"]["add"], "slopes"], "slopes": ["pool", "res_add"]}
     flow["operators"] |= {"prelu": ["prelu"]}
     tree |= {"word_channels": 32}

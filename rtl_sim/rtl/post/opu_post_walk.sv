@@ -5,8 +5,9 @@
 //          and when a chain without POOL comes to a position outside the tile; then the engine stands until reset.
 // launch_o pulses with launched_* in the cycle before the first visit of an instruction, and only while clear_i:
 //          nothing of the instruction before is inside the chain.
-// visit_*: one window position in TURNS turns, each of one cycle, of RESIDUAL_PACE in a pass with a second operand. A present one reads its partial sum (psum_*) in its first turn,
-//          which is issued in the cycle of the grant; its data arrives two cycles later.
+// visit_*: one window position in TURNS turns, one a cycle; where a unit with a second operand is narrower than the chain, in
+//          RESIDUAL_PACE cycles of such a pass. A present one reads its partial sum (psum_*) in its first cycle, that of the
+//          grant; its data arrives two cycles later.
 // param_*, load_*: parameter words of the next block, read while the visits of this one run; see opu_post_load.
 `include "opu_assert.svh"
 
@@ -156,9 +157,9 @@ module opu_post_walk
   assign common = signed'({1'b0, p_q.win_cols}) - signed'({1'b0, p_q.stride_x});
   assign kept = (maximum_q && (common == 9'sd1 || common == 9'sd2)) ? common[1:0] : '0;
 
-  // A visit takes its turns without a pause; with the last one the loops go on.
-  turn_t turn_q, step_q;  // step_q: the cycle of the turn
-  logic go, turn_done, issue;
+  // The cycles of a visit follow without a pause; with the last one the loops go on.
+  turn_t turn_q, last_turn_q;
+  logic go, issue;
 
   always_comb begin
     loop_d = loop_q;
@@ -298,17 +299,15 @@ module opu_post_walk
   // ---- visits: what a read of partial sums waits for are signs and registers ---------------------------------------------
 
   logic in_tile, may_visit, pools_q;  // pools_q: the pass has a window
-  turn_t last_step_q;
   assign in_tile = loop_q.y >= 0 && loop_q.below < 0 && loop_q.x >= 0 && loop_q.beyond < 0;
   assign may_visit = state_q == VISIT && !(block_first_q && waiting);
-  assign psum_re_o = may_visit && in_tile && turn_q == '0 && step_q == '0;
+  assign psum_re_o = may_visit && in_tile && turn_q == '0;
   assign psum_addr_o = loop_q.psum;
-  assign go = may_visit && (turn_q != '0 || step_q != '0 || (in_tile ? psum_grant_i : pools_q));
-  assign turn_done = go && step_q == last_step_q;
-  assign issue = turn_done && turn_q == LAST_TURN;
+  assign go = may_visit && (turn_q != '0 || (in_tile ? psum_grant_i : pools_q));
+  assign issue = go && turn_q == last_turn_q;
 
   always_comb begin
-    visit_item_o.valid = go && step_q == '0;
+    visit_item_o.valid = go && (TURNS > 1 || turn_q == '0);
     visit_item_o.present = in_tile;
     visit_item_o.first = loop_q.window_first;
     visit_item_o.last = loop_q.window_last;
@@ -344,12 +343,10 @@ module opu_post_walk
     if (!rst_ni) begin
       state_q <= IDLE;
       turn_q <= '0;
-      step_q <= '0;
       illegal_o <= 1'b0;
     end else begin
       state_q <= state_d;
-      if (go) step_q <= turn_done ? '0 : step_q + turn_t'(1);
-      if (turn_done) turn_q <= issue ? '0 : turn_q + turn_t'(1);
+      if (go) turn_q <= issue ? '0 : turn_q + turn_t'(1);
       illegal_o <= (state_q == PREPARE && !legal_q) || (may_visit && !in_tile && !pools_q);
     end
   end
@@ -377,7 +374,7 @@ module opu_post_walk
       res_origin_q <= res_origin;
       res_stride_q <= res_stride;
       pools_q <= chain_q.pool != AT_EXIT;
-      last_step_q <= (chain_q.residual != '0) ? turn_t'(RESIDUAL_PACE - 1) : '0;
+      last_turn_q <= (chain_q.residual != '0) ? turn_t'(TURNS * RESIDUAL_PACE - 1) : LAST_TURN;
       kept_q <= kept;
       more_cols_q <= 9'((kept == '0) ? p_q.win_cols : p_q.stride_x) - 9'sd2;
       window_step_q <= Y_BITS'(1) - ((kept == '0) ? Y_BITS'(common) : '0);
