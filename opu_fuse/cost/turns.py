@@ -1,5 +1,6 @@
 """In which order the layers of a cascade take their turns."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -183,7 +184,7 @@ class Order:
         found: list[int] = []
         for turn in range(count):
             end = min((turn // made_a_row + 1) * made, ring.layout.rows)
-            found.append(sum(first < end - ring.rows for first in firsts) * a_row)
+            found.append(bisect_left(firsts, end - ring.rows) * a_row)
         return found
 
 
