@@ -1,13 +1,12 @@
 """Rings: the last rows of a map, row by row in the feature buffer, as a cascade needs them."""
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from opu_fuse.cost.reading import Span
 from opu_fuse.cost.tiles import ceil_div, spans
 from opu_fuse.hw.layout import Layout
-from opu_fuse.layout.shape import Shape, Window
+from opu_fuse.layout.shape import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +61,14 @@ class Ring:
             done += here
 
 
-def reach(shape: Shape, rows: int) -> Sequence[Span]:
+def reach(shape: Shape, rows: int) -> list[Span]:
     """(first row, rows) of its input that tiles of so many rows read, from top to bottom."""
-    heights = (shape.out_rows, shape.mid_rows, shape.in_rows)
-    return _reach(shape.window, shape.pool_window, heights, rows)
-
-
-@functools.lru_cache(maxsize=512)  # a search for cascades asks many times
-def _reach(
-    window: Window, pool: Window, heights: tuple[int, int, int], rows: int
-) -> tuple[Span, ...]:
-    out_rows, mid_rows, in_rows = heights
     found: list[Span] = []
-    for row, count in spans(out_rows, rows):
-        top, behind, _ = pool.span(0, row, count, mid_rows)
-        first, end, _ = window.span(0, top, behind - top, in_rows)
+    for row, count in spans(shape.out_rows, rows):
+        top, behind, _ = shape.pool_window.span(0, row, count, shape.mid_rows)
+        first, end, _ = shape.window.span(0, top, behind - top, shape.in_rows)
         found.append((first, end - first))
-    return tuple(found)
+    return found
 
 
 def new_rows(shape: Shape, rows: int) -> int:
