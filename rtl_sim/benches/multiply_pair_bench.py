@@ -1,5 +1,5 @@
 """opu_multiply_pair against numpy: every pair of corner weights with every corner operand, then
-random ones.
+random ones, and weights that stay while others pass by.
 """
 
 from itertools import product
@@ -15,13 +15,26 @@ CORNERS = np.array([-128, -127, -1, 0, 1, 127], np.int8)
 
 
 async def sums_match(dut, operands):
-    """(shared, low, high), int8[TERMS] each, one after the other, a new one every cycle."""
+    """(shared, low, high), int8[TERMS] each, one after the other, a new one every cycle. Where low
+    is None the weights stay: the ports say something else.
+    """
+    noise = generator()
+    weights = None
     cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
     latency = 2 + int(dut.SUM_STAGES.value)
     inside = []
     for given in (*operands, *[None] * latency):
         if given is not None:
-            for port, values in zip((dut.shared_i, dut.low_i, dut.high_i), given, strict=True):
+            shared, *loaded = given
+            dut.load_i.value = int(loaded[0] is not None)
+            if loaded[0] is None:
+                loaded = noise.integers(-128, 128, (2, len(shared)), np.int8)
+            else:
+                weights = loaded
+            given = (shared, *weights)
+            for port, values in zip(
+                (dut.shared_i, dut.low_i, dut.high_i), (shared, *loaded), strict=True
+            ):
                 port.value = int.from_bytes(values.astype(np.int8).tobytes(), "little")
         inside.append(given)
         if len(inside) > latency:
@@ -44,3 +57,19 @@ async def corners_in_all_terms_and_in_one(dut):
 async def random_operands(dut):
     terms = len(dut.shared_i) // 8
     await sums_match(dut, list(generator().integers(-128, 128, (ROUNDS, 3, terms), np.int8)))
+
+
+@cocotb.test()
+async def weights_stay_until_others_are_loaded(dut):
+    terms = len(dut.shared_i) // 8
+    random = generator()
+    steps = random.integers(-128, 128, (ROUNDS, 3, terms), np.int8)
+    loads = random.integers(0, 3, ROUNDS) == 0
+    loads[0] = True
+    await sums_match(
+        dut,
+        [
+            tuple(step) if load else (step[0], None, None)
+            for step, load in zip(steps, loads, strict=True)
+        ],
+    )

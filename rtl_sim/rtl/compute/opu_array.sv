@@ -53,7 +53,6 @@ module opu_array
   localparam int unsigned SEGMENT_OPERANDS = MODE_PX_MAX * PARTS;
   localparam int unsigned OPERANDS = (HAS_DEPTHWISE && UNITS > SEGMENT_OPERANDS) ? UNITS : SEGMENT_OPERANDS;
 
-  element_t row [ROWS][ROW_WORDS][WEIGHT_WIDTH];
   element_t filling [WEIGHT_WIDTH];
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
   element_t operand_q [OPERANDS][MULTIPLIERS];
@@ -75,6 +74,16 @@ module opu_array
   localparam bit PAIRED = !HAS_DEPTHWISE && !SHORT_SLICES && UNITS / MODE_PX_MAX % (2 * PARTS) == 0;
   sum_t exact_sum [UNITS];
 
+  // Pairs keep the weights at work in their slices. The row that enters then needs one register, and no multiplexer: its words
+  // wait a cycle, so the first comes when the row before has gone over into the slices.
+  localparam bit HELD = EXACT && PAIRED;
+  localparam int unsigned KEPT_ROWS = HELD ? 1 : ROWS;
+  element_t row [KEPT_ROWS][ROW_WORDS][WEIGHT_WIDTH];
+  fill_t fill_q, entering;
+  logic [WEIGHT_BITS-1:0] fill_data_q, entering_data;
+  assign entering = HELD ? fill_q : fill_i;
+  assign entering_data = HELD ? fill_data_q : fill_data_i;
+
   if (!EXACT) begin : g_rolled
     assign exact_sum = '{default: '0};
   end else begin : g_exact
@@ -83,11 +92,11 @@ module opu_array
       // Chosen byte by byte: a dynamic index into `row` makes a multiplexer of a whole row, here one for every weight.
       for (genvar i = 0; i < int'(MULTIPLIERS); i++) begin : g_weight
         localparam int unsigned AT = u * MULTIPLIERS + i;
-        logic [ROWS-1:0][7:0] bytes;
-        for (genvar r = 0; r < int'(ROWS); r++) begin : g_row
+        logic [KEPT_ROWS-1:0][7:0] bytes;
+        for (genvar r = 0; r < int'(KEPT_ROWS); r++) begin : g_row
           assign bytes[r] = 8'(row[r][AT/WEIGHT_WIDTH][AT%WEIGHT_WIDTH]);
         end
-        assign weight[u][8*i+:8] = bytes[multiply_i.row_select];
+        assign weight[u][8*i+:8] = bytes[HELD ? '0 : multiply_i.row_select];
       end
 
       if (!PAIRED || u / PARTS % 2 == 0) begin : g_multiply
@@ -110,6 +119,7 @@ module opu_array
               .SUM_STAGES(SUM_STAGES)
           ) u_pair (
               .clk_i,
+              .load_i    (multiply_i.first),
               .shared_i  (operands),
               .low_i     (weight[u]),
               .high_i    (weight[u+PARTS]),
@@ -133,12 +143,12 @@ module opu_array
 
   function automatic void fill(row_t select, int unsigned index, int unsigned pitch);
     /* verilator unroll_full */
-    for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) filling[b] = ELEMENT_BITS'(signed'(fill_data_i[8*b+:8]));
+    for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) filling[b] = ELEMENT_BITS'(signed'(entering_data[8*b+:8]));
     if (EXACT) begin  // a write enable a word, not a shifter over all rows
       for (int unsigned w = 0; w < ROW_WORDS; w++) begin
         automatic logic hit = 1'b0;
         for (int unsigned p = 0; p < MODE_PX_MAX; p++) hit = hit || p * pitch + index == w;
-        for (int unsigned r = 0; r < ROWS; r++) if (hit && select == row_t'(r)) row[r][w] <= filling;
+        for (int unsigned r = 0; r < KEPT_ROWS; r++) if (hit && (HELD || select == row_t'(r))) row[r][w] <= filling;
       end
     end else begin
       /* verilator unroll_full */
@@ -308,7 +318,9 @@ module opu_array
     if (HAS_DEPTHWISE && enter_i.valid) enter();
 
     // fill
-    if (fill_i.valid) fill(fill_i.row_select, 32'(fill_i.word), 32'(fill_i.row_words));
+    fill_q <= fill_i;
+    fill_data_q <= fill_data_i;
+    if (entering.valid) fill(entering.row_select, 32'(entering.word), 32'(entering.row_words));
   end
   /* verilator lint_on BLKSEQ */
 

@@ -28,7 +28,7 @@ module opu_compute_pixels
   /* verilator lint_off UNUSEDSIGNAL */  // some fields go elsewhere
   sweep_t sweep_q;
   /* verilator lint_on UNUSEDSIGNAL */
-  logic active_q;
+  logic active_q, first_q;
   logic [16:0] rows_left_q, cols_left_q;  // further output rows, columns of this row, less one: negative on the last
   logic signed [Y_BITS-1:0] next_y_q;             // of the next output row
   logic signed [X_BITS-1:0] at_q, next_at_q, start_at_q;  // of this step, the next one of its row, column 0
@@ -85,6 +85,7 @@ module opu_compute_pixels
   always_comb begin
     step_o = '0;
     step_o.valid = active_q;
+    step_o.first = first_q;
     step_o.last = sweep_q.last && last_pixel;
     step_o.copy = sweep_q.copy;
     step_o.layout = sweep_q.layout;
@@ -109,6 +110,7 @@ module opu_compute_pixels
   end
 
   always_ff @(posedge clk_i) begin
+    first_q <= take;
     if (take) begin
       sweep_q <= sweep_i;
       rows_left_q <= 17'(sweep_i.out_rows) - 17'd2;

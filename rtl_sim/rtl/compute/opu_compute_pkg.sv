@@ -204,6 +204,7 @@ package opu_compute_pkg;
   // One (sweep, pixels) step on its way through the array.
   typedef struct packed {
     logic                   valid;
+    logic                   first;         // of conv and copy: first step of the sweep
     logic                   last;          // last step of the instruction
     logic                   copy;
     logic                   depthwise;

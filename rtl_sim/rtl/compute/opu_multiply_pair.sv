@@ -1,5 +1,5 @@
-// Two units of the array that multiply the same operands: sums of `shared_i` times `low_i` and times `high_i`. Factors and
-// products are registered, sums as in opu_sum_tree: latency 2 + SUM_STAGES.
+// Two units of the array that multiply the same operands: sums of `shared_i` times `low_i` and times `high_i`, the weights of
+// the last cycle with load_i. Factors and products are registered, sums as in opu_sum_tree: latency 2 + SUM_STAGES.
 //
 // One multiplication of 25 by 8 bits, a DSP slice of most FPGAs, makes two products: both weights lie in
 // its long factor, 16 bits apart. The low product fits into these 16 bits; where it is negative it borrows 1 from the
@@ -10,6 +10,7 @@ module opu_multiply_pair #(
     localparam int unsigned SUM_BITS = 16 + $clog2(TERMS)
 ) (
     input  logic                       clk_i,
+    input  logic                       load_i,     // the weights, for the operands of this cycle and of later ones
     input  logic        [8*TERMS-1:0]  shared_i,   // int8, as the weights
     input  logic        [8*TERMS-1:0]  low_i,
     input  logic        [8*TERMS-1:0]  high_i,
@@ -26,7 +27,7 @@ module opu_multiply_pair #(
     logic signed [7:0] shared_q;
     logic signed [32:0] product_q;
     always_ff @(posedge clk_i) begin
-      weights_q <= 25'(signed'({high_i[8*t+:8], 16'd0})) + 25'(signed'(low_i[8*t+:8]));
+      if (load_i) weights_q <= 25'(signed'({high_i[8*t+:8], 16'd0})) + 25'(signed'(low_i[8*t+:8]));
       shared_q <= shared_i[8*t+:8];
       product_q <= 33'(weights_q) * 33'(shared_q);
     end
