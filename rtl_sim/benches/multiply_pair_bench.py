@@ -14,28 +14,25 @@ from rtl_sim.benches.cycles import ROUNDS, generator
 CORNERS = np.array([-128, -127, -1, 0, 1, 127], np.int8)
 
 
-async def sums_match(dut, operands):
-    """(shared, low, high), int8[TERMS] each, one after the other, a new one every cycle. Where low
-    is None the weights stay: the ports say something else.
+async def sums_match(dut, operands, loads=None):
+    """(shared, low, high), int8[TERMS] each, one after the other, a new one every cycle. Weights
+    count where `loads`, bool[len(operands)], says so, and stay until the next ones; all without.
     """
-    noise = generator()
-    weights = None
     cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
     latency = 2 + int(dut.SUM_STAGES.value)
     inside = []
-    for given in (*operands, *[None] * latency):
-        if given is not None:
-            shared, *loaded = given
-            dut.load_i.value = int(loaded[0] is not None)
-            if loaded[0] is None:
-                loaded = noise.integers(-128, 128, (2, len(shared)), np.int8)
-            else:
-                weights = loaded
-            given = (shared, *weights)
-            for port, values in zip(
-                (dut.shared_i, dut.low_i, dut.high_i), (shared, *loaded), strict=True
-            ):
+    weights = None
+    steps = zip(operands, loads if loads is not None else [True] * len(operands), strict=True)
+    for step in (*steps, *[None] * latency):
+        given = None
+        if step is not None:
+            (shared, *ports), load = step
+            dut.load_i.value = int(load)
+            ways = (dut.shared_i, dut.low_i, dut.high_i)
+            for port, values in zip(ways, (shared, *ports), strict=True):
                 port.value = int.from_bytes(values.astype(np.int8).tobytes(), "little")
+            weights = ports if load else weights
+            given = (shared, *weights)
         inside.append(given)
         if len(inside) > latency:
             shared, low, high = (values.astype(np.int64) for values in inside.pop(0))
@@ -63,13 +60,6 @@ async def random_operands(dut):
 async def weights_stay_until_others_are_loaded(dut):
     terms = len(dut.shared_i) // 8
     random = generator()
-    steps = random.integers(-128, 128, (ROUNDS, 3, terms), np.int8)
     loads = random.integers(0, 3, ROUNDS) == 0
     loads[0] = True
-    await sums_match(
-        dut,
-        [
-            tuple(step) if load else (step[0], None, None)
-            for step, load in zip(steps, loads, strict=True)
-        ],
-    )
+    await sums_match(dut, list(random.integers(-128, 128, (ROUNDS, 3, terms), np.int8)), loads)
