@@ -158,13 +158,15 @@ def post_words(stages: Iterable[Stage]) -> int:
 
 
 def sum_stages(hw: HwSpec) -> int:
-    """Registers in the adder tree of a unit: behind every second level."""
-    return max(1, -(-(hw.array.multipliers - 1).bit_length() // 2))
+    """Registers in the adder tree of a unit, one behind every level; its terms are sums of two."""
+    return (-(-hw.array.multipliers // 2) - 1).bit_length()
 
 
 def multiply_stages(hw: HwSpec) -> int:
-    """Cycles from a unit's operands to its sum: factors and products are registered too."""
-    return 2 + sum_stages(hw)
+    """Cycles from a unit's operands to its sum: factors, products and, one after the other, the two
+    products of a sum are registered.
+    """
+    return 4 + sum_stages(hw)
 
 
 def drain_cycles(hw: HwSpec) -> int:

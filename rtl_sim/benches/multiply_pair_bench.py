@@ -14,12 +14,17 @@ from rtl_sim.benches.cycles import ROUNDS, generator
 CORNERS = np.array([-128, -127, -1, 0, 1, 127], np.int8)
 
 
+def packed(values, bits):
+    """Numbers of so many bits, one behind the other."""
+    return sum((int(value) & (1 << bits) - 1) << bits * i for i, value in enumerate(values))
+
+
 async def sums_match(dut, operands, loads=None):
     """(shared, low, high), int8[TERMS] each, one after the other, a new one every cycle. Weights
     count where `loads`, bool[len(operands)], says so, and stay until the next ones; all without.
     """
     cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
-    latency = 2 + int(dut.SUM_STAGES.value)
+    latency = 4 + int(dut.SUM_STAGES.value)
     inside = []
     weights = None
     steps = zip(operands, loads if loads is not None else [True] * len(operands), strict=True)
@@ -28,9 +33,10 @@ async def sums_match(dut, operands, loads=None):
         if step is not None:
             (shared, *ports), load = step
             dut.load_i.value = int(load)
-            ways = (dut.shared_i, dut.low_i, dut.high_i)
-            for port, values in zip(ways, (shared, *ports), strict=True):
-                port.value = int.from_bytes(values.astype(np.int8).tobytes(), "little")
+            low, high = ports
+            dut.shared_i.value = packed(shared, 8)
+            dut.low_i.value = packed(low, 8)
+            dut.high_i.value = packed(high.astype(int) - (low < 0), 9)
             weights = ports if load else weights
             given = (shared, *weights)
         inside.append(given)

@@ -5,8 +5,8 @@
 //   align    pixel p's bytes, `pixel_x` behind those of pixel p - 1, move to lane 0, going on into the next word; bytes
 //            outside the tile are `pad`. depthwise: unit u takes the taps of lane u of the part
 //   multiply unit u sums its MULTIPLIERS products with the operands of segment part u mod k, k = ic / MULTIPLIERS, of its
-//            pixel: px equal groups of neighbouring units. This takes MULTIPLY_STAGES cycles: factors and products are
-//            registered, and every second level of the adders
+//            pixel: px equal groups of neighbouring units. This takes MULTIPLY_STAGES cycles: factors, products, sums of
+//            two products and every level of the adders are registered
 //   combine  k neighbouring units are summed: output channel o of the mode; the sums stand in the lanes of the group
 // A copy step passes the aligned bytes, sign-extended, to all lanes.
 // fill_i writes one word of a row register (one a pixel); a row that is filled must not be used by a step in `multiply`.
@@ -53,7 +53,6 @@ module opu_array
   localparam int unsigned SEGMENT_OPERANDS = MODE_PX_MAX * PARTS;
   localparam int unsigned OPERANDS = (HAS_DEPTHWISE && UNITS > SEGMENT_OPERANDS) ? UNITS : SEGMENT_OPERANDS;
 
-  element_t filling [WEIGHT_WIDTH];
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
   element_t operand_q [OPERANDS][MULTIPLIERS];
   /* verilator lint_on UNUSEDSIGNAL */
@@ -71,16 +70,22 @@ module opu_array
   // Where widths are exact (synthesis). Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and a pixel's
   // units begin at whole pairs. The units of depthwise have operands of their own. A pair of products in short slices would take two
   // and an adder behind them.
-  localparam bit PAIRED = !HAS_DEPTHWISE && !SHORT_SLICES && UNITS / MODE_PX_MAX % (2 * PARTS) == 0;
+  localparam bit PAIRED = !HAS_DEPTHWISE && !SHORT_SLICES && UNITS / MODE_PX_MAX % (2 * PARTS) == 0
+      && MULTIPLIERS > 1 && $onehot(MULTIPLIERS);
   sum_t exact_sum [UNITS];
 
   // Pairs keep the weights at work in their slices. The row that enters then needs one register, and no multiplexer: its words
-  // wait a cycle, so the first comes when the row before has gone over into the slices.
+  // wait a cycle, so the first comes when the row before has gone over into the slices. Weights of the high unit of a pair
+  // come PARTS units behind those of the low one; each is kept less 1 where the low one is negative (opu_multiply_pair).
   localparam bit HELD = EXACT && PAIRED;
   localparam int unsigned KEPT_ROWS = HELD ? 1 : ROWS;
-  element_t row [KEPT_ROWS][ROW_WORDS][WEIGHT_WIDTH];
+  localparam int unsigned KEPT_WEIGHT_BITS = HELD ? 9 : ELEMENT_BITS;
+  typedef logic signed [KEPT_WEIGHT_BITS-1:0] kept_weight_t;
+  kept_weight_t row [KEPT_ROWS][ROW_WORDS][WEIGHT_WIDTH];
+  kept_weight_t filling [WEIGHT_WIDTH];
   fill_t fill_q, entering;
   logic [WEIGHT_BITS-1:0] fill_data_q, entering_data;
+  logic [WORD_CHANNELS-1:0] negative_q;  // signs of the weights that entered last, the first one at bit 0
   assign entering = HELD ? fill_q : fill_i;
   assign entering_data = HELD ? fill_data_q : fill_data_i;
 
@@ -88,15 +93,17 @@ module opu_array
     assign exact_sum = '{default: '0};
   end else begin : g_exact
     logic [8*MULTIPLIERS-1:0] weight [UNITS];
+    logic [9*MULTIPLIERS-1:0] high_weight [UNITS];
     for (genvar u = 0; u < int'(UNITS); u++) begin : g_unit
       // Chosen byte by byte: a dynamic index into `row` makes a multiplexer of a whole row, here one for every weight.
       for (genvar i = 0; i < int'(MULTIPLIERS); i++) begin : g_weight
         localparam int unsigned AT = u * MULTIPLIERS + i;
-        logic [KEPT_ROWS-1:0][7:0] bytes;
+        logic [KEPT_ROWS-1:0][KEPT_WEIGHT_BITS-1:0] kept;
         for (genvar r = 0; r < int'(KEPT_ROWS); r++) begin : g_row
-          assign bytes[r] = 8'(row[r][AT/WEIGHT_WIDTH][AT%WEIGHT_WIDTH]);
+          assign kept[r] = row[r][AT/WEIGHT_WIDTH][AT%WEIGHT_WIDTH];
         end
-        assign weight[u][8*i+:8] = bytes[HELD ? '0 : multiply_i.row_select];
+        assign weight[u][8*i+:8] = 8'(kept[HELD ? '0 : multiply_i.row_select]);
+        assign high_weight[u][9*i+:9] = 9'(kept[0]);
       end
 
       if (!PAIRED || u / PARTS % 2 == 0) begin : g_multiply
@@ -122,7 +129,7 @@ module opu_array
               .load_i    (multiply_i.first),
               .shared_i  (operands),
               .low_i     (weight[u]),
-              .high_i    (weight[u+PARTS]),
+              .high_i    (high_weight[u+PARTS]),
               .low_sum_o (exact_sum[u]),
               .high_sum_o(exact_sum[u+PARTS])
           );
@@ -143,7 +150,17 @@ module opu_array
 
   function automatic void fill(row_t select, int unsigned index, int unsigned pitch);
     /* verilator unroll_full */
-    for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) filling[b] = ELEMENT_BITS'(signed'(entering_data[8*b+:8]));
+    for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) filling[b] = KEPT_WEIGHT_BITS'(signed'(entering_data[8*b+:8]));
+    if (HELD) begin
+      automatic logic [WEIGHT_WIDTH-1:0] signs;
+      automatic logic [WEIGHT_WIDTH+WORD_CHANNELS-1:0] negative;
+      for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) signs[b] = entering_data[8*b+7];
+      negative = {signs, negative_q};
+      for (int unsigned b = 0; b < WEIGHT_WIDTH; b++) begin
+        if ((index * WEIGHT_WIDTH + b) / WORD_CHANNELS % 2 == 1) filling[b] = filling[b] - KEPT_WEIGHT_BITS'(negative[b]);
+      end
+      negative_q <= negative[WEIGHT_WIDTH+:WORD_CHANNELS];
+    end
     if (EXACT) begin  // a write enable a word, not a shifter over all rows
       for (int unsigned w = 0; w < ROW_WORDS; w++) begin
         automatic logic hit = 1'b0;

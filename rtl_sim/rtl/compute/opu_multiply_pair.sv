@@ -1,47 +1,78 @@
 // Two units of the array that multiply the same operands: sums of `shared_i` times `low_i` and times `high_i`, the weights of
-// the last cycle with load_i. Factors and products are registered, sums as in opu_sum_tree: latency 2 + SUM_STAGES.
+// the last cycle with load_i. Latency 4 + SUM_STAGES: two products after each other, then their sums as in opu_sum_tree.
 //
-// One multiplication of 25 by 8 bits, a DSP slice of most FPGAs, makes two products: both weights lie in
-// its long factor, 16 bits apart. The low product fits into these 16 bits; where it is negative it borrows 1 from the
-// high one. What was borrowed is counted and given back to the sum.
+// One multiplication of 25 by 8 bits, a DSP slice of most FPGAs, makes two products: both weights lie in its long factor, 16
+// bits apart. high_i comes less what a negative low_i borrows from it, so that this factor is one next to the other. A
+// second slice adds its own two products to those of the first. The low sum of two is at least 2 * 128 * -127; the
+// first slice adds as much as makes it positive, so that it borrows nothing from the high one.
+`include "opu_assert.svh"
+
 module opu_multiply_pair #(
-    parameter int unsigned TERMS = 16,
-    parameter int unsigned SUM_STAGES = 2,
+    parameter int unsigned TERMS = 16,     // a power of two
+    parameter int unsigned SUM_STAGES = 3,
     localparam int unsigned SUM_BITS = 16 + $clog2(TERMS)
 ) (
     input  logic                       clk_i,
     input  logic                       load_i,     // the weights, for the operands of this cycle and of later ones
     input  logic        [8*TERMS-1:0]  shared_i,   // int8, as the weights
     input  logic        [8*TERMS-1:0]  low_i,
-    input  logic        [8*TERMS-1:0]  high_i,
+    input  logic        [9*TERMS-1:0]  high_i,     // a weight each, less 1 where low_i is negative
     output logic signed [SUM_BITS-1:0] low_sum_o,
     output logic signed [SUM_BITS-1:0] high_sum_o
 );
 
-  logic [16*TERMS-1:0] lows;
-  logic [17*TERMS-1:0] highs;
-  logic [2*TERMS-1:0] borrows;
+  `OPU_ASSERT_STATIC(TermsPowerOfTwo, TERMS > 1 && $onehot(TERMS))
 
-  for (genvar t = 0; t < int'(TERMS); t++) begin : g_term
-    logic signed [24:0] weights_q;
-    logic signed [7:0] shared_q;
-    logic signed [32:0] product_q;
+  localparam int unsigned CHAINS = TERMS / 2;
+  localparam int unsigned OFFSET = 127 * 256;
+  // All low sums together are too large by OFFSET * CHAINS, of which each loses 128 * 256 when it is read as a signed number; what is
+  // lost too much then, 256 * CHAINS, one of them gets back: a few bits from MISSED on.
+  localparam int unsigned MISSED = 8 + $clog2(CHAINS);
+
+  function automatic logic signed [24:0] factor(logic [7:0] low, logic [8:0] high);
+    factor = signed'({high, {8{low[7]}}, low});
+  endfunction
+
+  logic [17*CHAINS-1:0] lows, highs;
+
+  for (genvar c = 0; c < int'(CHAINS); c++) begin : g_chain
+    // The registers are those of the slices, but for second_given_q; the second slice works one cycle later.
+    logic signed [24:0] first_q, second_q, second_given_q;
+    logic signed [7:0] first_shared_q, second_shared_q, second_shared_given_q;
+    logic signed [32:0] first_product_q, first_sum_q, second_product_q, sum_q;
     always_ff @(posedge clk_i) begin
-      if (load_i) weights_q <= 25'(signed'({high_i[8*t+:8], 16'd0})) + 25'(signed'(low_i[8*t+:8]));
-      shared_q <= shared_i[8*t+:8];
-      product_q <= 33'(weights_q) * 33'(shared_q);
+      if (load_i) begin
+        first_q <= factor(low_i[16*c+:8], high_i[18*c+:9]);
+        second_given_q <= factor(low_i[16*c+8+:8], high_i[18*c+9+:9]);
+      end
+      first_shared_q <= shared_i[16*c+:8];
+      first_product_q <= 33'(first_q) * 33'(first_shared_q);
+      first_sum_q <= first_product_q + 33'(OFFSET);
+
+      second_q <= second_given_q;
+      second_shared_given_q <= shared_i[16*c+8+:8];
+      second_shared_q <= second_shared_given_q;
+      second_product_q <= 33'(second_q) * 33'(second_shared_q);
+      sum_q <= first_sum_q + second_product_q;
     end
-    assign lows[16*t+:16] = product_q[15:0];
-    assign highs[17*t+:17] = product_q[32:16];
-    assign borrows[2*t+:2] = {1'b0, product_q[15]};
+    assign highs[17*c+:17] = sum_q[32:16];
+
+    logic [16:0] low;
+    assign low = {{2{!sum_q[15]}}, sum_q[14:0]};
+    for (genvar b = 0; b < 17; b++) begin : g_bit
+      if (c == 0 && b > int'(MISSED)) begin : g_carry
+        assign lows[17*c+b] = low[b] ^ (&low[b-1:MISSED]);
+      end else begin : g_plain
+        assign lows[17*c+b] = low[b] ^ (c == 0 && b == int'(MISSED));
+      end
+    end
   end
 
-  logic signed [SUM_BITS:0] high_sum;
-  logic signed [SUM_BITS-15:0] borrowed;
+  logic signed [17+$clog2(CHAINS)-1:0] low_sum, high_sum;
 
-  opu_sum_tree #(.TERMS(TERMS), .WIDTH(16), .STAGES(SUM_STAGES)) u_low (.clk_i, .terms_i(lows), .sum_o(low_sum_o));
-  opu_sum_tree #(.TERMS(TERMS), .WIDTH(17), .STAGES(SUM_STAGES)) u_high (.clk_i, .terms_i(highs), .sum_o(high_sum));
-  opu_sum_tree #(.TERMS(TERMS), .WIDTH(2), .STAGES(SUM_STAGES)) u_borrowed (.clk_i, .terms_i(borrows), .sum_o(borrowed));
-  assign high_sum_o = SUM_BITS'(high_sum + (SUM_BITS + 1)'(borrowed));
+  opu_sum_tree #(.TERMS(CHAINS), .WIDTH(17), .STAGES(SUM_STAGES)) u_low (.clk_i, .terms_i(lows), .sum_o(low_sum));
+  opu_sum_tree #(.TERMS(CHAINS), .WIDTH(17), .STAGES(SUM_STAGES)) u_high (.clk_i, .terms_i(highs), .sum_o(high_sum));
+  assign low_sum_o = SUM_BITS'(low_sum);
+  assign high_sum_o = SUM_BITS'(high_sum);
 
 endmodule

@@ -1,8 +1,10 @@
-// A unit of the array alone: the sum of TERMS products, a DSP slice each. Factors and products are registered, sums as in
-// opu_sum_tree: latency 2 + SUM_STAGES.
-module opu_multiply_unit #(
+// A unit of the array alone: the sum of TERMS products, a DSP slice each. Latency 4 + SUM_STAGES, as that of opu_multiply_pair:
+// where a slice can add, every second one adds its product to that of its neighbour, a cycle later.
+module opu_multiply_unit
+  import opu_compute_pkg::SHORT_SLICES;
+#(
     parameter int unsigned TERMS = 16,
-    parameter int unsigned SUM_STAGES = 2,
+    parameter int unsigned SUM_STAGES = 3,
     localparam int unsigned SUM_BITS = 16 + $clog2(TERMS)
 ) (
     input  logic                       clk_i,
@@ -11,27 +13,52 @@ module opu_multiply_unit #(
     output logic signed [SUM_BITS-1:0] sum_o
 );
 
-  logic [16*TERMS-1:0] products;
+  localparam bit CHAINED = !SHORT_SLICES && TERMS % 2 == 0;
+  localparam int unsigned SUMS = CHAINED ? TERMS / 2 : TERMS;
+  localparam int unsigned WIDTH = CHAINED ? 17 : 16;
+
+  logic [WIDTH*SUMS-1:0] sums;
+  logic signed [WIDTH+$clog2(SUMS)-1:0] sum;
 
   for (genvar t = 0; t < int'(TERMS); t++) begin : g_term
-    logic signed [7:0] operand_q, weight_q;
-    logic signed [15:0] product_q;
+    localparam bit SECOND = CHAINED && t % 2 == 1;
+    logic signed [7:0] operand, weight, operand_q, weight_q;
+    logic signed [16:0] product_q;
     always_ff @(posedge clk_i) begin
-      operand_q <= operand_i[8*t+:8];
-      weight_q <= weight_i[8*t+:8];
-      product_q <= 16'(operand_q) * 16'(weight_q);
+      operand_q <= operand;
+      weight_q <= weight;
+      product_q <= 17'(operand_q) * 17'(weight_q);
     end
-    assign products[16*t+:16] = product_q;
+    if (SECOND) begin : g_second
+      logic signed [7:0] operand_given_q, weight_given_q;
+      logic signed [16:0] first_q, sum_q;
+      assign operand = operand_given_q;
+      assign weight = weight_given_q;
+      always_ff @(posedge clk_i) begin
+        operand_given_q <= operand_i[8*t+:8];
+        weight_given_q <= weight_i[8*t+:8];
+        first_q <= g_term[t-1].product_q;
+        sum_q <= first_q + product_q;
+      end
+      assign sums[WIDTH*(t/2)+:WIDTH] = sum_q;
+    end else begin : g_first
+      assign operand = operand_i[8*t+:8];
+      assign weight = weight_i[8*t+:8];
+      if (!CHAINED) begin : g_alone
+        assign sums[WIDTH*t+:WIDTH] = product_q[WIDTH-1:0];
+      end
+    end
   end
 
   opu_sum_tree #(
-      .TERMS (TERMS),
-      .WIDTH (16),
-      .STAGES(SUM_STAGES)
+      .TERMS (SUMS),
+      .WIDTH (WIDTH),
+      .STAGES(CHAINED ? SUM_STAGES : SUM_STAGES + 2)
   ) u_sum (
       .clk_i,
-      .terms_i(products),
-      .sum_o
+      .terms_i(sums),
+      .sum_o  (sum)
   );
+  assign sum_o = SUM_BITS'(sum);
 
 endmodule

@@ -1,11 +1,11 @@
-// Sum of TERMS signed numbers: a tree of adders with a register behind every second level and behind the last one. STAGES says
-// how many those are: cycles from the terms to their sum.
+// Sum of TERMS signed numbers: a tree of adders with a register behind every level. STAGES says how many cycles pass from the
+// terms to their sum; those that are more than levels it waits.
 `include "opu_assert.svh"
 
 module opu_sum_tree #(
     parameter int unsigned TERMS = 16,
     parameter int unsigned WIDTH = 16,
-    parameter int unsigned STAGES = 2,
+    parameter int unsigned STAGES = 4,
     localparam int unsigned LEVELS = $clog2(TERMS),
     localparam int unsigned SUM_BITS = WIDTH + LEVELS
 ) (
@@ -14,32 +14,31 @@ module opu_sum_tree #(
     output logic signed [SUM_BITS-1:0]    sum_o
 );
 
-  `OPU_ASSERT_STATIC(StagesFit, STAGES == ((LEVELS > 2) ? (LEVELS + 1) / 2 : 1))
+  `OPU_ASSERT_STATIC(StagesFit, STAGES >= LEVELS)
 
   // Behind level l: terms left.
   for (genvar l = 0; l <= int'(LEVELS); l++) begin : g_level
     localparam int unsigned LEFT = (TERMS + (1 << l) - 1) >> l;
     localparam int unsigned BITS = WIDTH + l;
     logic signed [BITS-1:0] sum [LEFT];
-    logic signed [BITS-1:0] kept [LEFT];
 
     for (genvar t = 0; t < int'(LEFT); t++) begin : g_term
       if (l == 0) begin : g_given
         assign sum[t] = terms_i[WIDTH*t+:WIDTH];
       end else if (2 * t + 1 < int'((TERMS + (1 << (l - 1)) - 1) >> (l - 1))) begin : g_two
-        assign sum[t] = BITS'(g_level[l-1].kept[2*t]) + BITS'(g_level[l-1].kept[2*t+1]);
+        always_ff @(posedge clk_i) sum[t] <= BITS'(g_level[l-1].sum[2*t]) + BITS'(g_level[l-1].sum[2*t+1]);
       end else begin : g_one
-        assign sum[t] = BITS'(g_level[l-1].kept[2*t]);
+        always_ff @(posedge clk_i) sum[t] <= BITS'(g_level[l-1].sum[2*t]);
       end
-    end
-
-    if (l == int'(LEVELS) || (l > 0 && l % 2 == 0)) begin : g_register
-      always_ff @(posedge clk_i) kept <= sum;
-    end else begin : g_wire
-      assign kept = sum;
     end
   end
 
-  assign sum_o = g_level[LEVELS].kept[0];
+  if (STAGES == LEVELS) begin : g_at_once
+    assign sum_o = g_level[LEVELS].sum[0];
+  end else begin : g_waits
+    logic [SUM_BITS*(STAGES-LEVELS)-1:0] waiting_q;
+    always_ff @(posedge clk_i) waiting_q <= (SUM_BITS * (STAGES - LEVELS))'({waiting_q, g_level[LEVELS].sum[0]});
+    assign sum_o = waiting_q[SUM_BITS*(STAGES-LEVELS-1)+:SUM_BITS];
+  end
 
 endmodule
