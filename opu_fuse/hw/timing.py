@@ -163,10 +163,10 @@ def sum_stages(hw: HwSpec) -> int:
 
 
 def multiply_stages(hw: HwSpec) -> int:
-    """Cycles from a unit's operands to its sum: factors, products and, one after the other, the two
-    products of a sum are registered.
+    """Cycles from a unit's operands until its sum is one with its neighbour's: factors, products and
+    the two steps of a sum of two products are registered, and then all that `sum_stages` counts.
     """
-    return 4 + sum_stages(hw)
+    return 5 + sum_stages(hw)
 
 
 def drain_cycles(hw: HwSpec) -> int:

@@ -26,7 +26,7 @@ SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
 PRE_UNITS = chain_of(SPEC).pre_units
 SUM_STAGES = {4: 1, 8: 2, 16: 3}[SPEC.array.multipliers]  # a register a level above sums of two
-DRAIN = 6 + 4 + SUM_STAGES + 4 * PRE_UNITS  # last step to done
+DRAIN = 6 + 5 + SUM_STAGES + 4 * PRE_UNITS  # last step to done
 
 
 class Bench:

@@ -39,7 +39,9 @@ module opu_compute_bench
   logic [WEIGHT_BITS-1:0] weight_rdata;
   groups_t psum_re, psum_we;
   psum_addr_t psum_raddr, psum_waddr;
-  logic [PSUM_BITS-1:0] psum_rdata, psum_wdata;
+  logic [1:0] psum_from;
+  logic [2*PSUM_BITS-1:0] psum_rdata;
+  logic [PSUM_BITS-1:0] psum_wdata;
   logic pre_re;
   pre_addr_t pre_addr;
   logic [WORD_BITS-1:0] pre_rdata;
@@ -67,6 +69,7 @@ module opu_compute_bench
       .weight_rdata_i (weight_rdata),
       .psum_re_o      (psum_re),
       .psum_raddr_o   (psum_raddr),
+      .psum_from_i    (psum_from),
       .psum_rdata_i   (psum_rdata),
       .psum_we_o      (psum_we),
       .psum_waddr_o   (psum_waddr),
@@ -122,6 +125,7 @@ module opu_compute_bench
       .rst_ni,
       .compute_re_i   (psum_re),
       .compute_raddr_i(psum_raddr),
+      .compute_from_o (psum_from),
       .compute_rdata_o(psum_rdata),
       .compute_we_i   (load_psum_i ? '1 : psum_we),
       .compute_waddr_i(load_psum_i ? psum_addr_t'(load_addr_i) : psum_waddr),

@@ -47,7 +47,9 @@ module opu_post_bench
   output_addr_t out_addr;
   logic keep_we, kept_q;
   feature_addr_t keep_addr;
-  logic [PSUM_BITS-1:0] psum_rdata, unused_rdata;
+  logic [PSUM_BITS-1:0] psum_rdata;
+  logic [2*PSUM_BITS-1:0] unused_rdata;
+  logic [1:0] unused_from;
   logic [WORD_BITS-1:0] param_rdata, out_wdata, out_rdata, kept_rdata;
 
   opu_post u_post (
@@ -86,6 +88,7 @@ module opu_post_bench
       .rst_ni,
       .compute_re_i   ('0),
       .compute_raddr_i('0),
+      .compute_from_o (unused_from),
       .compute_rdata_o(unused_rdata),
       .compute_we_i   ({opu_compute_pkg::GROUPS{load_psum_i}}),
       .compute_waddr_i(psum_addr_t'(load_addr_i)),

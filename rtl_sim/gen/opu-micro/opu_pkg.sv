@@ -11,7 +11,7 @@ package opu_pkg;
   localparam int unsigned UNITS = 16;  // adder trees of the array
   localparam int unsigned MULTIPLIERS = 8;  // products per adder tree
   localparam int unsigned SUM_STAGES = 2;  // registers in an adder tree
-  localparam int unsigned MULTIPLY_STAGES = 6;  // cycles from a unit's operands to its sum
+  localparam int unsigned MULTIPLY_STAGES = 7;  // cycles from a unit's operands to its sum
   localparam int unsigned ROW_BYTES = 128;  // bytes of a weight row
   localparam int unsigned WEIGHT_WIDTH = 16;  // bytes of a weight buffer word
   localparam int unsigned ROW_WORDS = 8;  // weight buffer words of a weight row

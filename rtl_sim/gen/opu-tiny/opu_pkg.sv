@@ -11,7 +11,7 @@ package opu_pkg;
   localparam int unsigned UNITS = 8;  // adder trees of the array
   localparam int unsigned MULTIPLIERS = 4;  // products per adder tree
   localparam int unsigned SUM_STAGES = 1;  // registers in an adder tree
-  localparam int unsigned MULTIPLY_STAGES = 5;  // cycles from a unit's operands to its sum
+  localparam int unsigned MULTIPLY_STAGES = 6;  // cycles from a unit's operands to its sum
   localparam int unsigned ROW_BYTES = 32;  // bytes of a weight row
   localparam int unsigned WEIGHT_WIDTH = 8;  // bytes of a weight buffer word
   localparam int unsigned ROW_WORDS = 4;  // weight buffer words of a weight row

@@ -1,7 +1,7 @@
 // Adds the array's sums to the partial sums of their word, lane group by lane group.
 //
-// read:  in the cycle in which read_i holds the step its word is read, unless the step overwrites; psum_rdata_i and
-//        sums_i belong to the second cycle after, in which step_i holds the step.
+// read:  in the cycle in which read_i holds the step its word is read, unless the step overwrites; psum_from_i, psum_rdata_i
+//        (see opu_psum) and sums_i belong to the second cycle after, in which step_i holds the step.
 // write: psum_we_o (a bit per lane group) three cycles after the read. The same word must not be read again before the
 //        cycle after the write: sweeps start at least 4 cycles apart.
 // retire_o pulses with the write of the last step of an instruction.
@@ -22,7 +22,8 @@ module opu_accumulate
     input  step_t                step_i,
     /* verilator lint_on UNUSEDSIGNAL */
     input  logic [PSUM_BITS-1:0] sums_i,
-    input  logic [PSUM_BITS-1:0] psum_rdata_i,
+    input  logic [1:0]           psum_from_i,
+    input  logic [2*PSUM_BITS-1:0] psum_rdata_i,
 
     output logic [GROUPS-1:0]    psum_we_o,
     output psum_addr_t           psum_waddr_o,
@@ -43,6 +44,10 @@ module opu_accumulate
     end
   end
 
+  logic [PSUM_BITS-1:0] earlier;  // nothing was read for a step that overwrites
+  assign earlier = (psum_rdata_i[PSUM_BITS-1:0] & {PSUM_BITS{psum_from_i[0]}})
+      | (psum_rdata_i[2*PSUM_BITS-1:PSUM_BITS] & {PSUM_BITS{psum_from_i[1]}});
+
   always_ff @(posedge clk_i) begin
     if (step_i.valid) begin
       psum_waddr_o <= step_i.psum;
@@ -51,7 +56,7 @@ module opu_accumulate
         if (step_i.groups[g]) begin
           /* verilator unroll_full */
           for (int unsigned l = g * GROUP_LANES; l < (g + 1) * GROUP_LANES; l++) begin
-            psum_wdata_o[32*l+:32] <= sums_i[32*l+:32] + (step_i.overwrite ? '0 : psum_rdata_i[32*l+:32]);
+            psum_wdata_o[32*l+:32] <= sums_i[32*l+:32] + earlier[32*l+:32];
           end
         end
       end

@@ -46,7 +46,8 @@ module opu_compute
 
     output logic [GROUPS-1:0]      psum_re_o,
     output psum_addr_t             psum_raddr_o,
-    input  logic [PSUM_BITS-1:0]   psum_rdata_i,
+    input  logic [1:0]             psum_from_i,
+    input  logic [2*PSUM_BITS-1:0] psum_rdata_i,
     output logic [GROUPS-1:0]      psum_we_o,
     output psum_addr_t             psum_waddr_o,
     output logic [PSUM_BITS-1:0]   psum_wdata_o,
@@ -228,6 +229,9 @@ module opu_compute
   always_ff @(posedge clk_i) begin
     fetched_q <= issue;
     arrived_q <= fetched_q;
+    for (int unsigned p = 0; p < MODE_PX_MAX; p++) begin
+      arrived_q.at[p] <= WINDOW_BITS'(fetched_q.offset) + WINDOW_BITS'(p) * WINDOW_BITS'(fetched_q.pixel_x);
+    end
     enter_q <= enter;
     fill_q <= fill;
     pre_load_q <= pre_load;
@@ -283,6 +287,7 @@ module opu_compute
       .psum_raddr_o,
       .step_i      (add_q),
       .sums_i      (sums),
+      .psum_from_i,
       .psum_rdata_i,
       .psum_we_o,
       .psum_waddr_o,

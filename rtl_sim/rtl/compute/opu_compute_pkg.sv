@@ -28,6 +28,10 @@ package opu_compute_pkg;
   localparam int unsigned SIDE_BITS = $clog2(WINDOW_SIDE + 1);
   localparam int unsigned LINE_BITS = (WINDOW_SIDE > 1) ? $clog2(WINDOW_SIDE) : 1;
 
+  // Parts of a word that are a unit's operands each; operands of the array: the parts of pixel 0, of pixel 1, ...; of depthwise a unit's own.
+  localparam int unsigned PARTS = WORD_CHANNELS / MULTIPLIERS;
+  localparam int unsigned OPERANDS = (HAS_DEPTHWISE && UNITS > MODE_PX_MAX * PARTS) ? UNITS : MODE_PX_MAX * PARTS;
+
   // Weight row registers: those of a sweep and as many that fill.
   localparam int unsigned SWEEP_ROWS = HAS_DEPTHWISE ? WORD_PARTS : 1;
   localparam int unsigned ROWS = 2 * SWEEP_ROWS;
@@ -219,6 +223,7 @@ package opu_compute_pkg;
     logic [WORD_SHIFT-1:0]  offset;        // byte of lane 0 in the feature word
     logic                   crosses;       // lanes go on into the next word
     logic [WORD_SHIFT:0]    pixel_x;       // bytes from pixel to pixel
+    logic [MODE_PX_MAX-1:0][WINDOW_BITS-1:0] at;  // byte of lane 0 of each pixel; opu_compute finds it from the two above
     groups_t                groups;
     psum_addr_t             psum;
     // depthwise

@@ -1,6 +1,7 @@
 // Partial sum memory: two banks (lower and upper half of the addresses), each with one read and one write port.
 //
-// compute_*: reads and writes any lane groups; read data two cycles later. Never refused.
+// compute_*: reads and writes any lane groups. Two cycles later compute_from_o names the bank that was read, or none, and
+//            compute_rdata_o holds the words of both: who adds to one of them chooses in the same table. Never refused.
 // post_*:    reads whole words; post_grant_o says in the same cycle that the read happens, refused while compute reads
 //            the same bank. The data stands there in the second cycle after the grant, and no longer.
 `include "opu_assert.svh"
@@ -14,7 +15,8 @@ module opu_psum
 
     input  logic [GROUPS-1:0]    compute_re_i,
     input  psum_addr_t           compute_raddr_i,
-    output logic [PSUM_BITS-1:0] compute_rdata_o,
+    output logic [1:0]           compute_from_o,   // a bit per bank
+    output logic [2*PSUM_BITS-1:0] compute_rdata_o,
     input  logic [GROUPS-1:0]    compute_we_i,
     input  psum_addr_t           compute_waddr_i,
     input  logic [PSUM_BITS-1:0] compute_wdata_i,
@@ -39,7 +41,8 @@ module opu_psum
 
   logic [PSUM_BITS-1:0] rdata [2];
   logic read_bank, write_bank, post_bank, compute_reads;
-  logic compute_bank_q, post_bank_q;
+  logic [1:0] compute_from_q;
+  logic post_bank_q, post_from_q;
 
   assign read_bank = bank_of(compute_raddr_i);
   assign write_bank = bank_of(compute_waddr_i);
@@ -56,8 +59,9 @@ module opu_psum
 
     for (genvar g = 0; g < int'(GROUPS); g++) begin : g_group
       opu_ram_1r1w #(
-          .WIDTH(GROUP_BITS),
-          .DEPTH(BANK_WORDS)
+          .WIDTH          (GROUP_BITS),
+          .DEPTH          (BANK_WORDS),
+          .OUTPUT_REGISTER(1'b1)
       ) u_ram (
           .clk_i,
           .we_i   (compute_we_i[g] && write_bank == 1'(b)),
@@ -71,11 +75,13 @@ module opu_psum
   end
 
   always_ff @(posedge clk_i) begin
-    if (compute_reads) compute_bank_q <= read_bank;
+    compute_from_q <= {compute_reads && read_bank, compute_reads && !read_bank};
+    compute_from_o <= compute_from_q;
     if (post_grant_o) post_bank_q <= post_bank;
-    compute_rdata_o <= compute_bank_q ? rdata[1] : rdata[0];
-    post_rdata_o <= post_bank_q ? rdata[1] : rdata[0];
+    post_from_q <= post_bank_q;
   end
+  assign compute_rdata_o = {rdata[1], rdata[0]};
+  assign post_rdata_o = post_from_q ? rdata[1] : rdata[0];
 
   `OPU_ASSERT(NoReadOfWrite, compute_reads && compute_we_i != '0
       |-> compute_raddr_i != compute_waddr_i || (compute_re_i & compute_we_i) == '0)

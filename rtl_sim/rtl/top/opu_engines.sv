@@ -150,7 +150,9 @@ module opu_engines
   logic [WORD_CHANNELS*8-1:0] pre_rdata;
   opu_compute_pkg::groups_t compute_re, compute_we;
   opu_compute_pkg::psum_addr_t compute_raddr, compute_waddr;
-  logic [WORD_CHANNELS*32-1:0] compute_rdata, compute_wdata;
+  logic [1:0] compute_from;
+  logic [2*WORD_CHANNELS*32-1:0] compute_rdata;
+  logic [WORD_CHANNELS*32-1:0] compute_wdata;
 
   opu_compute u_compute (
       .clk_i,
@@ -175,6 +177,7 @@ module opu_engines
       .weight_rdata_i      (weight_rdata),
       .psum_re_o           (compute_re),
       .psum_raddr_o        (compute_raddr),
+      .psum_from_i         (compute_from),
       .psum_rdata_i        (compute_rdata),
       .psum_we_o           (compute_we),
       .psum_waddr_o        (compute_waddr),
@@ -308,6 +311,7 @@ module opu_engines
       .pre_rdata_o         (pre_rdata),
       .compute_re_i        (compute_re),
       .compute_raddr_i     (compute_raddr),
+      .compute_from_o      (compute_from),
       .compute_rdata_o     (compute_rdata),
       .compute_we_i        (compute_we),
       .compute_waddr_i     (compute_waddr),

@@ -1,0 +1,360 @@
+// The array (opu_array) as it is synthesised: every number in the bits that it needs.
+//
+// Two units that have the same operands in every mode share multipliers (opu_multiply_pair), others stand alone
+// (opu_multiply_unit). Where a layout decides what comes from where, few of its sources differ: each place has a code of
+// its own for those it has, so that four take one table a bit.
+`include "opu_assert.svh"
+
+module opu_array_exact
+  import opu_pkg::*;
+  import opu_compute_pkg::*;
+(
+    input  logic                     clk_i,
+
+    input  fill_t                    fill_i,
+    input  logic [WEIGHT_BITS-1:0]   fill_data_i,
+
+    /* verilator lint_off UNUSEDSIGNAL */  // each stage needs some fields of its step
+    input  step_t                    align_i,
+    input  step_t                    multiply_i,
+    input  step_t                    combine_i,
+    input  enter_t                   enter_i,
+    /* verilator lint_on UNUSEDSIGNAL */
+    input  logic [WORD_BITS-1:0]     feature_i,
+    input  logic [WORD_BITS-1:0]     next_i,
+
+    output logic [PSUM_BITS-1:0]     sums_o
+);
+
+  localparam int unsigned UNIT_BITS = 8 * MULTIPLIERS;  // a unit's weights, or its operands
+
+  // ---- What stands in a register follows from the layout: which of some sources. Several layouts may name the same one.
+
+  typedef logic [LAYOUTS-1:0][15:0] sources_t;
+
+  typedef struct packed {
+    logic [15:0] count;    // different sources
+    sources_t    sources;  // by code
+    sources_t    codes;    // by layout
+  } choice_t;
+
+  function automatic choice_t choice_of(sources_t named);  // by layout
+    choice_of = '0;
+    for (int unsigned m = 0; m < LAYOUTS; m++) begin
+      automatic int unsigned code = 32'(choice_of.count);
+      for (int unsigned k = 0; k < 32'(choice_of.count); k++) if (choice_of.sources[k] == named[m]) code = k;
+      if (code == 32'(choice_of.count)) choice_of.count++;
+      choice_of.sources[code] = named[m];
+      choice_of.codes[m] = 16'(code);
+    end
+  endfunction
+
+  // ---- The row that enters, and those at work.
+
+  // Units u and u + PARTS are a pair: parts repeat every k <= PARTS units, and a pixel's units begin at whole pairs. The
+  // units of depthwise have operands of their own. A pair of products in short slices would take two and an adder behind them.
+  localparam bit PAIRED = !HAS_DEPTHWISE && !SHORT_SLICES && UNITS / MODE_PX_MAX % (2 * PARTS) == 0
+      && MULTIPLIERS > 1 && $onehot(MULTIPLIERS);
+
+  // Pairs keep the weights at work in their slices. The row that enters then needs one register, and no multiplexer: its words
+  // wait a cycle, so the first comes when the row before has gone over into the slices. Weights of the high unit of a pair
+  // come PARTS units behind those of the low one; each is kept less 1 where the low one is negative (opu_multiply_pair).
+  localparam int unsigned KEPT_ROWS = PAIRED ? 1 : ROWS;
+  fill_t fill_q, entering;
+  logic [WEIGHT_BITS-1:0] fill_data_q, entering_data;
+  logic [WORD_CHANNELS-1:0] negative_q;  // signs of the weights that entered last, the first one at bit 0
+  logic [WEIGHT_WIDTH-1:0] signs;
+  logic [WEIGHT_WIDTH+WORD_CHANNELS-1:0] negative;
+  logic [WEIGHT_WIDTH-1:0][8:0] filling;
+
+  assign entering = PAIRED ? fill_q : fill_i;
+  assign entering_data = PAIRED ? fill_data_q : fill_data_i;
+  assign negative = {signs, negative_q};
+
+  for (genvar b = 0; b < int'(WEIGHT_WIDTH); b++) begin : g_filling
+    logic high;
+    assign signs[b] = entering_data[8*b+7];
+    assign high = (32'(entering.word) * WEIGHT_WIDTH + b) / WORD_CHANNELS % 2 == 1;
+    assign filling[b] = 9'(signed'(entering_data[8*b+:8])) - 9'(PAIRED && high && negative[b]);
+  end
+
+  always_ff @(posedge clk_i) begin
+    fill_q <= fill_i;
+    fill_data_q <= fill_data_i;
+    if (entering.valid) negative_q <= negative[WEIGHT_WIDTH+:WORD_CHANNELS];
+  end
+
+  for (genvar w = 0; w < int'(ROW_WORDS); w++) begin : g_word
+    logic hit;
+    always_comb begin
+      hit = 1'b0;
+      for (int unsigned p = 0; p < MODE_PX_MAX; p++) hit = hit || (12'(p) * 12'(entering.row_words)) + 12'(entering.word) == 12'(w);
+    end
+    for (genvar r = 0; r < int'(KEPT_ROWS); r++) begin : g_row
+      logic [WEIGHT_WIDTH-1:0][8:0] kept_q;
+      always_ff @(posedge clk_i) begin
+        if (entering.valid && hit && (PAIRED || entering.row_select == row_t'(r))) kept_q <= filling;
+      end
+    end
+  end
+
+  // ---- align
+
+  logic [2*WORD_BYTES-1:0][7:0] words;
+  logic simple;
+  assign simple = align_i.whole && !align_i.crosses;
+
+  for (genvar b = 0; b < 2 * int'(WORD_BYTES); b++) begin : g_byte
+    localparam int unsigned LANE = b % WORD_BYTES;
+    logic outside;
+    logic [7:0] given;
+    assign outside = !align_i.reads || (!align_i.whole
+        && ((b < WORD_BYTES && !align_i.first_inside) || WINDOW_BITS'(b) >= align_i.end_));
+    if (LANE >= WORD_CHANNELS) begin : g_hole
+      assign given = '0;
+    end else if (b < int'(WORD_BYTES)) begin : g_first
+      assign given = feature_i[8*LANE+:8];
+    end else begin : g_next
+      assign given = simple ? '0 : next_i[8*LANE+:8];
+    end
+    assign words[b] = outside ? align_i.pad : given;
+  end
+
+  // Bytes of pixel p that some layout reads.
+  function automatic int unsigned needed(int unsigned p);
+    needed = (p == 0) ? WORD_CHANNELS : 0;
+    for (int unsigned m = 0; m < MODE_COUNT; m++) begin
+      if (32'(MODE_PX[m]) > p && 32'(MODE_IC[m]) > needed) needed = 32'(MODE_IC[m]);
+    end
+  endfunction
+
+  logic [MODE_PX_MAX-1:0][WORD_BITS-1:0] pixel;
+  for (genvar p = 0; p < int'(MODE_PX_MAX); p++) begin : g_pixel
+    localparam int unsigned BYTES = needed(p);
+    localparam int unsigned SHIFT_BITS = (p == 0) ? WORD_SHIFT : WORD_SHIFT + 1;
+    logic [8*BYTES-1:0] bytes;
+    opu_byte_shift #(
+        .IN_BYTES  (2 * WORD_BYTES),
+        .OUT_BYTES (BYTES),
+        .SHIFT_BITS(SHIFT_BITS)
+    ) u_shift (
+        .bytes_i(words),
+        .shift_i(align_i.at[p][SHIFT_BITS-1:0]),
+        .bytes_o(bytes)
+    );
+    assign pixel[p] = WORD_BITS'(bytes);
+  end
+
+  logic [OPERANDS-1:0][UNIT_BITS-1:0] taps;
+  for (genvar o = 0; o < int'(OPERANDS); o++) begin : g_operand
+    localparam bit OF_PIXEL = o / PARTS < MODE_PX_MAX;
+    localparam bit OF_WINDOW = HAS_DEPTHWISE && o < PART_LANES;
+    logic [UNIT_BITS-1:0] own, operand_q;
+    if (OF_PIXEL) begin : g_pixel
+      assign own = pixel[o/PARTS][UNIT_BITS*(o%PARTS)+:UNIT_BITS];
+    end else begin : g_window
+      assign own = '0;
+    end
+    always_ff @(posedge clk_i) begin
+      if (align_i.valid) operand_q <= (OF_WINDOW && align_i.depthwise) ? taps[o] : own;
+    end
+  end
+
+  // ---- The window of depthwise: the taps of every lane of a part become the operands of its unit.
+
+  if (!HAS_DEPTHWISE) begin : g_no_window
+    assign taps = '0;
+  end else begin : g_window
+    logic [COLUMN_BITS-1:0] next_column;
+    logic [WORD_BITS-1:0] first, next;
+    assign next_column = enter_i.column + COLUMN_BITS'(1);
+    assign first = enter_i.first_inside ? feature_i : {WORD_CHANNELS{enter_i.pad}};
+    assign next = enter_i.next_inside ? next_i : {WORD_CHANNELS{enter_i.pad}};
+    for (genvar l = 0; l < int'(WINDOW_SIDE); l++) begin : g_line
+      for (genvar c = 0; c < int'(COLUMNS); c++) begin : g_column
+        logic [WORD_BITS-1:0] word_q;
+        always_ff @(posedge clk_i) begin
+          if (enter_i.valid && enter_i.line == LINE_BITS'(l)) begin
+            if (enter_i.column == COLUMN_BITS'(c)) word_q <= first;
+            else if (enter_i.both && next_column == COLUMN_BITS'(c)) word_q <= next;
+          end
+        end
+      end
+    end
+    for (genvar t = 0; t < int'(MULTIPLIERS); t++) begin : g_tap
+      localparam int unsigned KY = t / WINDOW_SIDE;
+      localparam int unsigned KX = t % WINDOW_SIDE;
+      logic [8*PART_LANES-1:0] lanes;
+      if (KY >= WINDOW_SIDE) begin : g_none
+        assign lanes = '0;
+      end else begin : g_some
+        logic [COLUMNS-1:0][WORD_BITS-1:0] line;  // a multiplexer of this line, not of all
+        for (genvar c = 0; c < int'(COLUMNS); c++) begin : g_column
+          assign line[c] = g_line[KY].g_column[c].word_q;
+        end
+        logic tapped;
+        logic [WORD_BITS-1:0] word;
+        assign tapped = KY < 32'(align_i.kernel_rows) && KX < 32'(align_i.kernel_cols);
+        assign word = line[align_i.column+COLUMN_BITS'(KX)] >> (32'(align_i.part) * 8 * PART_LANES);
+        assign lanes = tapped ? word[8*PART_LANES-1:0] : '0;
+      end
+      for (genvar u = 0; u < int'(PART_LANES); u++) begin : g_unit
+        assign taps[u][8*t+:8] = lanes[8*u+:8];
+      end
+    end
+    for (genvar u = PART_LANES; u < int'(OPERANDS); u++) begin : g_rest
+      assign taps[u] = '0;
+    end
+  end
+
+  // ---- multiply
+
+  function automatic sources_t operands_of(int unsigned u);
+    for (int unsigned m = 0; m < LAYOUTS; m++) begin
+      operands_of[m] = (m == MODE_COUNT) ? 16'(u)
+          : 16'(u / (UNITS / 32'(LAYOUT_PX[m])) * PARTS + u % (32'(LAYOUT_IC[m]) / MULTIPLIERS));
+    end
+  endfunction
+
+  // The first unit that has the operands of unit u in all layouts.
+  function automatic int unsigned first_with(int unsigned u);
+    first_with = u;
+    for (int unsigned v = u; v > 0; v--) if (operands_of(v - 1) == operands_of(u)) first_with = v - 1;
+  endfunction
+
+  logic [UNITS-1:0][SUM_BITS-1:0] unit_sum;
+
+  for (genvar u = 0; u < int'(UNITS); u++) begin : g_unit
+    /* verilator lint_off UNUSEDSIGNAL */  // of a pair the low unit has weights, the high one high_weights; others have weights
+    logic [8*MULTIPLIERS-1:0] weights;
+    logic [9*MULTIPLIERS-1:0] high_weights;
+    /* verilator lint_on UNUSEDSIGNAL */
+    for (genvar i = 0; i < int'(MULTIPLIERS); i++) begin : g_weight
+      localparam int unsigned AT = u * MULTIPLIERS + i;
+      logic [KEPT_ROWS-1:0][7:0] bytes;
+      for (genvar r = 0; r < int'(KEPT_ROWS); r++) begin : g_row
+        assign bytes[r] = g_word[AT/WEIGHT_WIDTH].g_row[r].kept_q[AT%WEIGHT_WIDTH][7:0];
+      end
+      assign weights[8*i+:8] = bytes[PAIRED ? '0 : multiply_i.row_select];
+      assign high_weights[9*i+:9] = g_word[AT/WEIGHT_WIDTH].g_row[0].kept_q[AT%WEIGHT_WIDTH];
+    end
+
+    localparam int unsigned FIRST = first_with(u);
+    if (!PAIRED || u / PARTS % 2 == 0) begin : g_multiply
+      logic [UNIT_BITS-1:0] operands;
+      if (FIRST == u) begin : g_chooses
+        localparam choice_t CHOICE = choice_of(operands_of(u));
+        localparam int unsigned COUNT = 32'(CHOICE.count);
+        logic [15:0] code;
+        logic [UNIT_BITS*COUNT-1:0] choices;
+        always_comb begin
+          code = '0;
+          for (int unsigned m = 0; m < LAYOUTS; m++) if (multiply_i.layout == layout_t'(m)) code = CHOICE.codes[m];
+        end
+        for (genvar s = 0; s < int'(COUNT); s++) begin : g_source
+          assign choices[UNIT_BITS*s+:UNIT_BITS] = g_operand[32'(CHOICE.sources[s])].operand_q;
+        end
+        opu_choose #(
+            .WIDTH(UNIT_BITS),
+            .COUNT(COUNT)
+        ) u_choose (
+            .choices_i(choices),
+            .code_i   (code),
+            .chosen_o (operands)
+        );
+      end else begin : g_shares
+        assign operands = g_unit[FIRST].g_multiply.operands;
+      end
+
+      if (PAIRED) begin : g_pair
+        opu_multiply_pair #(
+            .TERMS     (MULTIPLIERS),
+            .SUM_STAGES(SUM_STAGES)
+        ) u_pair (
+            .clk_i,
+            .load_i    (multiply_i.first),
+            .shared_i  (operands),
+            .low_i     (weights),
+            .high_i    (g_unit[u+PARTS].high_weights),
+            .low_sum_o (unit_sum[u]),
+            .high_sum_o(unit_sum[u+PARTS])
+        );
+      end else begin : g_alone
+        opu_multiply_unit #(
+            .TERMS     (MULTIPLIERS),
+            .SUM_STAGES(SUM_STAGES)
+        ) u_unit (
+            .clk_i,
+            .operand_i(operands),
+            .weight_i (weights),
+            .sum_o    (unit_sum[u])
+        );
+      end
+    end
+  end
+
+  // ---- combine: behind level j the sums of 2^j neighbouring units, as many as a mode has parts at most.
+
+  localparam int unsigned LEVELS = $clog2(PARTS);
+  localparam int unsigned KEPT_BITS = SUM_BITS + LEVELS;  // signs are repeated behind the register: fewer wires end at an adder
+  typedef logic signed [KEPT_BITS-1:0] kept_t;
+
+  function automatic sources_t sums_of(int unsigned l);  // level * UNITS + which of it
+    for (int unsigned m = 0; m < LAYOUTS; m++) begin
+      automatic int unsigned lanes = WORD_CHANNELS / 32'(LAYOUT_PX[m]);  // of a pixel
+      automatic int unsigned channel = l / lanes * 32'(LAYOUT_OC[m]) + l % lanes % 32'(LAYOUT_OC[m]);
+      sums_of[m] = 16'($clog2(32'(LAYOUT_IC[m]) / MULTIPLIERS) * UNITS + channel);
+    end
+  endfunction
+
+  for (genvar j = 0; j <= int'(LEVELS); j++) begin : g_level
+    for (genvar n = 0; n < int'(UNITS >> j); n++) begin : g_sum
+      kept_t sum;
+      if (j == 0) begin : g_unit
+        always_ff @(posedge clk_i) sum <= KEPT_BITS'(signed'(unit_sum[n]));
+      end else if (j == 1) begin : g_two
+        always_ff @(posedge clk_i) sum <= KEPT_BITS'(signed'(unit_sum[2*n])) + KEPT_BITS'(signed'(unit_sum[2*n+1]));
+      end else begin : g_more
+        assign sum = g_level[j-1].g_sum[2*n].sum + g_level[j-1].g_sum[2*n+1].sum;
+      end
+    end
+  end
+
+  logic [MULTIPLY_STAGES-1:0][UNIT_BITS*PARTS-1:0] copied_q;  // pixel 0
+  for (genvar o = 0; o < int'(PARTS); o++) begin : g_copied
+    always_ff @(posedge clk_i) copied_q[0][UNIT_BITS*o+:UNIT_BITS] <= g_operand[o].operand_q;
+  end
+  always_ff @(posedge clk_i) copied_q[MULTIPLY_STAGES-1:1] <= copied_q[MULTIPLY_STAGES-2:0];
+
+  for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
+    localparam choice_t CHOICE = choice_of(sums_of(l));
+    localparam int unsigned COUNT = 32'(CHOICE.count);  // behind them the copied byte
+    logic [15:0] code;
+    logic [KEPT_BITS*(COUNT+1)-1:0] choices;
+    logic [KEPT_BITS-1:0] next, sum_q;
+    always_comb begin
+      code = 16'(COUNT);
+      for (int unsigned m = 0; m < LAYOUTS; m++) begin
+        if (!combine_i.copy && combine_i.layout == layout_t'(m)) code = CHOICE.codes[m];
+      end
+    end
+    for (genvar s = 0; s < int'(COUNT); s++) begin : g_source
+      localparam int unsigned SUM = 32'(CHOICE.sources[s]);
+      assign choices[KEPT_BITS*s+:KEPT_BITS] = g_level[SUM/UNITS].g_sum[SUM%UNITS].sum;
+    end
+    assign choices[KEPT_BITS*COUNT+:KEPT_BITS] = KEPT_BITS'(signed'(copied_q[MULTIPLY_STAGES-1][8*l+:8]));
+    opu_choose #(
+        .WIDTH(KEPT_BITS),
+        .COUNT(COUNT + 1)
+    ) u_choose (
+        .choices_i(choices),
+        .code_i   (code),
+        .chosen_o (next)
+    );
+    always_ff @(posedge clk_i) begin
+      if (combine_i.valid && (combine_i.copy || combine_i.groups[l/GROUP_LANES])) sum_q <= next;
+    end
+    assign sums_o[32*l+:32] = 32'(signed'(sum_q));
+  end
+
+endmodule

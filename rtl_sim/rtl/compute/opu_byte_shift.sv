@@ -1,0 +1,42 @@
+// bytes_o is what begins shift_i bytes behind the first of bytes_i; behind the last one come zeros. Combinational: a layer of
+// multiplexers for two bits of the shift, those of most weight first, so that each layer is little wider than what it leaves.
+module opu_byte_shift #(
+    parameter int unsigned IN_BYTES = 16,
+    parameter int unsigned OUT_BYTES = 8,
+    parameter int unsigned SHIFT_BITS = 3
+) (
+    input  logic [8*IN_BYTES-1:0]   bytes_i,
+    input  logic [SHIFT_BITS-1:0]   shift_i,
+    output logic [8*OUT_BYTES-1:0]  bytes_o
+);
+
+  localparam int unsigned LAYERS = (SHIFT_BITS + 1) / 2;
+
+  // Bytes in front of layer l: what those behind it can still reach.
+  function automatic int unsigned bytes_before(int unsigned l);
+    bytes_before = (l == 0) ? IN_BYTES : OUT_BYTES + (32'd1 << 2 * (LAYERS - l)) - 1;
+  endfunction
+
+  for (genvar l = 0; l <= int'(LAYERS); l++) begin : g_layer
+    localparam int unsigned BYTES = bytes_before(l);
+    /* verilator lint_off UNUSEDSIGNAL */  // bytes that no shift brings into what is left
+    logic [8*BYTES-1:0] left;
+    /* verilator lint_on UNUSEDSIGNAL */
+    if (l == 0) begin : g_given
+      assign left = bytes_i;
+    end else begin : g_shifted
+      localparam int unsigned STEP = 32'd1 << 2 * (LAYERS - l);
+      localparam int unsigned WEIGHT = 2 * (LAYERS - l);
+      logic [1:0] by;
+      logic [8*(BYTES+3*STEP)-1:0] given;
+      assign by = 2'(shift_i >> WEIGHT);
+      assign given = (8 * (BYTES + 3 * STEP))'(g_layer[l-1].left);
+      for (genvar b = 0; b < 8 * int'(BYTES); b++) begin : g_bit
+        assign left[b] = by[1] ? (by[0] ? given[b+24*STEP] : given[b+16*STEP]) : (by[0] ? given[b+8*STEP] : given[b]);
+      end
+    end
+  end
+
+  assign bytes_o = g_layer[LAYERS].left;
+
+endmodule
