@@ -63,6 +63,8 @@ class Proof:
     @property
     def reach(self) -> str:
         """How far it holds."""
+        if self.way is Way.ALL_INPUTS:
+            return "all inputs"
         return f"{self.steps} cycles" if self.way is Way.BOUNDED else "for ever"
 
 
@@ -98,6 +100,9 @@ PROOFS = (
     Proof(name="opu_control", steps=3),
     Proof(name="opu_walk", steps=1),
     Proof(name="opu_store", steps=9, way=Way.BOUNDED),
+    Proof(name="opu_fetch", steps=2),
+    Proof(name="opu_store_halt", steps=2),
+    Proof(name="opu_halt", steps=3),
     # Every form that a machine of hw_specs/ has: of requantiser, residual sums, slopes, pre chain,
     # then the arrays, then roundings of slopes, residual sums (with products), pools, requantiser
     # and pre chain.

@@ -61,11 +61,13 @@ module opu_fetch_proof
 
   logic begun_q = 1'b0, waits_q;
   logic [48:0] shown_q;
+  logic [39:12] window_page_q;
   int unsigned owed_q, stored, held;  // asked for and not come; in the queue; its last word on its way
   always_ff @(posedge clk_i) begin
     begun_q <= 1'b1;
     waits_q <= rst_ni && ar_valid && !ar_ready_i;
     shown_q <= {ar_addr, ar_beats};
+    window_page_q <= window_page_i;
     owed_q <= !rst_ni ? 0 : owed_q + ((ar_valid && ar_ready_i) ? 32'(ar_beats) : 0) - 32'(r_valid_i);
   end
   assign stored = 32'(dut.u_beats.count_q);
@@ -78,6 +80,7 @@ module opu_fetch_proof
   always_comb begin
     assume (begun_q || !rst_ni);
     assume (!r_valid_i || owed_q != 0);  // the memory answers what it was asked
+    assume (!begun_q || window_page_q == window_page_i);
     if (halt_i) assert (!ar_valid && push_valid == '0);
     if (begun_q) begin
       if (r_valid_i) assert (dut.room_ready);
@@ -89,8 +92,12 @@ module opu_fetch_proof
       assert (stored <= AHEAD);
       assert (dut.u_beats.room_q == (stored != AHEAD) && dut.u_beats.some_q == (stored != 0));
       if (dut.state_q == 3'd0) assert (!dut.measured_q && !dut.asks_q);  // IDLE
-      if (dut.measured_q || dut.asks_q) assert (35'(dut.burst_q) == burst && dut.left_q != '0);
-      if (dut.asks_q) assert (dut.room_q >= dut.burst_q);
+      if (dut.measured_q || dut.asks_q) begin
+        assert (35'(dut.burst_q) == burst && dut.left_q != '0);
+        assert (dut.addr_q == {window_page_i, 12'd0} + 40'(dut.at_q * BUS_BYTES));
+      end
+      if (dut.asks_q) assert (dut.room_q >= dut.burst_q && !dut.outside);
+      if (dut.asks_q && dut.state_q == 3'd1) assert (dut.measured_q);
     end
   end
 
