@@ -1,6 +1,7 @@
 // From every halt the bus becomes quiet and the run ends: opu_control and opu_read_arbiter together. What is left to do on the bus
 // becomes less with everything that the memory does, never more; when nothing is left the run ends in the next cycle.
-// Of the others it takes what their own proofs say: halted, opu_fetch and opu_walk ask for nothing, and opu_store's work is done.
+// Of the others it takes what their own proofs say: halted, opu_fetch and opu_walk (within opu_store's)
+// ask for nothing, and opu_store's work becomes less with what is done.
 module opu_halt_proof
   import opu_pkg::*;
 (

@@ -93,7 +93,7 @@ module opu_store_halt_proof
     assume (begun_q || !rst_ni);
     assume (!b_valid_i || (taken_q != 0 && ended_q != 0));
     assume (!dut.burst_valid || (dut.burst_beats != '0 && 32'(dut.burst_beats) <= MAX_BURST));
-    if (halt_i) assert (!dut.push);
+    if (halt_i) assert (!dut.burst_valid);
     if (begun_q) begin
       assert (quiet == (answers == 0) && (!quiet || work == 0));
       assert (quiet || aw_valid || w_valid || dut.sent_q || dut.send || (taken_q != 0 && ended_q != 0));
