@@ -33,7 +33,7 @@ help:
 	@echo "make mutate FILE=opu_fuse/fixedpoint.py   small mistakes put into a file: do its tests notice? (docs/testing.md)"
 	@echo "make synth SPEC=opu-tiny   resources of a machine on a Xilinx 7-series FPGA, from Yosys"
 	@echo "make pnr SPEC=opu-tiny TARGET=ecp5-85   place and route: the clock that a machine holds (PNR_FLAGS='--module opu_pool' for one module)"
-	@echo "make formal     prove queues, address walk, handshakes and run control (docs/testing.md)"
+	@echo "make formal     prove products, roundings, queues, handshakes and run control (docs/testing.md)"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make docs       the documentation as a site, out/site/docs/index.html; every link is checked"
 	@echo "make wheel      build dist/*.whl, machines and RTL inside"

