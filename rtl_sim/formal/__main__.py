@@ -26,7 +26,9 @@ from rtl_sim.formal import exhaustive, pipeline
 
 MACHINE = "opu-micro"
 CUT = (
-    *("proc", "opt_expr", "opt_clean", "opt_dff", "opt_expr", "opt_merge", "opt_clean"),
+    *("proc", "opt_expr", "opt_clean"),
+    *2 * ("opt_dff", "opt_expr"),  # a factor of 0 stands behind two registers
+    *("opt_merge", "opt_clean"),
     "cutpoint t:$mul",
 )
 """Makes one multiplier of those with the same factors, then lets it give anything."""
@@ -72,13 +74,14 @@ def _product(**parameters: int) -> Proof:
     return Proof(name="opu_multiply_soft", way=Way.ALL_INPUTS, parameters=parameters)
 
 
-def _pair(terms: int, sum_stages: int) -> tuple[Proof, Proof]:
+def _pair(terms: int, sum_stages: int) -> tuple[Proof, ...]:
     parameters = {"TERMS": terms, "SUM_STAGES": sum_stages}
+    slices = ({**parameters, "TERM": term} for term in (0, 1))
     return (
-        Proof(name="opu_multiply_pair", way=Way.ALL_INPUTS, parameters=parameters),
+        *(Proof(name="opu_multiply_pair", way=Way.ALL_INPUTS, parameters=p) for p in slices),
         Proof(
             name="opu_multiply_pair_sums",
-            steps=2 + sum_stages,
+            steps=4 + sum_stages,
             way=Way.PIPELINE,
             cut=True,
             parameters=parameters,
@@ -112,7 +115,7 @@ PROOFS = (
     _product(X_BITS=8, FACTOR_BITS=16),
     *_pair(4, 1),
     *_pair(8, 2),
-    *_pair(16, 2),
+    *_pair(16, 3),
     *(_rounding(width) for width in (25, 26, 33, 41, 49, 50)),
 )
 

@@ -1,11 +1,13 @@
-// opu_multiply_pair, first half of its proof, by trying all: the lowest term alone, operands of the others 0, gives both its products,
-// with the weights of the same cycle and of the cycle before. opu_multiply_pair_sums_proof is the other half.
+// opu_multiply_pair, first half of its proof, by trying all: a term alone (0 in the first slice of a chain, 1 in the second), operands
+// of the others 0, gives both its products, with the weights of the same cycle and of the cycle before.
+// opu_multiply_pair_sums_proof is the other half.
 module opu_multiply_pair_proof #(
     parameter int unsigned TERMS = 16,
-    parameter int unsigned SUM_STAGES = 2
+    parameter int unsigned SUM_STAGES = 3,
+    parameter int unsigned TERM = 0
 );
 
-  localparam int unsigned SUM_BITS = 16 + $clog2(TERMS), MODULES = 8, LATENCY = 2 + SUM_STAGES;
+  localparam int unsigned SUM_BITS = 16 + $clog2(TERMS), MODULES = 8, LATENCY = 4 + SUM_STAGES;
   localparam int unsigned ALL_BITS = 24 - 3 + 1;  // every second cycle loads
 
   logic clk = 1'b0;
@@ -20,6 +22,9 @@ module opu_multiply_pair_proof #(
     product_t given, held_q;
     product_t [LATENCY-1:0] inside_q;
     logic load;
+    logic signed [7:0] low, high;
+    assign low = load ? given.low : ~given.low;
+    assign high = load ? given.high : ~given.high;
     logic signed [SUM_BITS-1:0] low_sum, high_sum;
     assign load = !cycle_q[0];
     assign given = load ? {3'(m), cycle_q[ALL_BITS-1:1]} : {~held_q.shared, held_q.low, held_q.high};
@@ -29,9 +34,9 @@ module opu_multiply_pair_proof #(
     ) dut (
         .clk_i     (clk),
         .load_i    (load),
-        .shared_i  ((8*TERMS)'(unsigned'(given.shared))),
-        .low_i     ({TERMS{load ? given.low : ~given.low}}),
-        .high_i    ({TERMS{load ? given.high : ~given.high}}),
+        .shared_i  ((8*TERMS)'(unsigned'(given.shared)) << 8 * TERM),
+        .low_i     ({TERMS{low}}),
+        .high_i    ({TERMS{9'(high) - 9'(low < 0)}}),
         .low_sum_o (low_sum),
         .high_sum_o(high_sum)
     );

@@ -1,14 +1,15 @@
-// opu_multiply_pair, second half of its proof: every term alone gives what the lowest one would, and terms together give the sum of
-// what they give alone. Whatever the products are: multipliers are cut out, what the lowest term gives has the range of products.
+// opu_multiply_pair, second half of its proof: every term alone gives what the lowest one in such a slice of a chain (term 0 or 1) would,
+// and terms together give the sum of what they give alone. Whatever the products are: multipliers are cut out, what
+// these two terms give has the range of products.
 module opu_multiply_pair_sums_proof #(
     parameter int unsigned TERMS = 16,
-    parameter int unsigned SUM_STAGES = 2
+    parameter int unsigned SUM_STAGES = 3
 ) (
     input logic               clk_i,
     input logic               load_i,
     input logic [8*TERMS-1:0] shared_i,
     input logic [8*TERMS-1:0] low_i,
-    input logic [8*TERMS-1:0] high_i
+    input logic [9*TERMS-1:0] high_i
 );
 
   localparam int unsigned SUM_BITS = 16 + $clog2(TERMS);
@@ -48,9 +49,9 @@ module opu_multiply_pair_sums_proof #(
       ) u_lowest (
           .clk_i,
           .load_i,
-          .shared_i  ((8*TERMS)'(shared_i[8*FIRST+:8])),
-          .low_i     ((8*TERMS)'(low_i[8*FIRST+:8])),
-          .high_i    ((8*TERMS)'(high_i[8*FIRST+:8])),
+          .shared_i  ((8*TERMS)'(shared_i[8*FIRST+:8]) << 8 * (FIRST % 2)),
+          .low_i     ((8*TERMS)'(low_i[8*FIRST+:8]) << 8 * (FIRST % 2)),
+          .high_i    ((9*TERMS)'(high_i[9*FIRST+:9]) << 9 * (FIRST % 2)),
           .low_sum_o (lowest_low),
           .high_sum_o(lowest_high)
       );

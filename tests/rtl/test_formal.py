@@ -28,7 +28,7 @@ MISTAKES = {
         "given.x[2*d+1] == 1'b1",
     ),
     "opu_multiply_pair": ("compute/opu_multiply_pair.sv", "if (load_i)", "if (1'b1)"),
-    "opu_multiply_pair_sums": ("compute/opu_sum_tree.sv", "kept[2*t+1])", "kept[2*t])"),
+    "opu_multiply_pair_sums": ("compute/opu_sum_tree.sv", "g_term[2*t+1].sum)", "g_term[2*t].sum)"),
     "opu_round": ("common/opu_round.sv", "rest_q || rest_low || fine[1]", "rest_q || rest_low"),
 }
 """Of each proof: a file, what stands there, a mistake."""

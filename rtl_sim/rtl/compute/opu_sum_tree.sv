@@ -20,24 +20,23 @@ module opu_sum_tree #(
   for (genvar l = 0; l <= int'(LEVELS); l++) begin : g_level
     localparam int unsigned LEFT = (TERMS + (1 << l) - 1) >> l;
     localparam int unsigned BITS = WIDTH + l;
-    logic signed [BITS-1:0] sum [LEFT];
-
     for (genvar t = 0; t < int'(LEFT); t++) begin : g_term
+      logic signed [BITS-1:0] sum;
       if (l == 0) begin : g_given
-        assign sum[t] = terms_i[WIDTH*t+:WIDTH];
+        assign sum = terms_i[WIDTH*t+:WIDTH];
       end else if (2 * t + 1 < int'((TERMS + (1 << (l - 1)) - 1) >> (l - 1))) begin : g_two
-        always_ff @(posedge clk_i) sum[t] <= BITS'(g_level[l-1].sum[2*t]) + BITS'(g_level[l-1].sum[2*t+1]);
+        always_ff @(posedge clk_i) sum <= BITS'(g_level[l-1].g_term[2*t].sum) + BITS'(g_level[l-1].g_term[2*t+1].sum);
       end else begin : g_one
-        always_ff @(posedge clk_i) sum[t] <= BITS'(g_level[l-1].sum[2*t]);
+        always_ff @(posedge clk_i) sum <= BITS'(g_level[l-1].g_term[2*t].sum);
       end
     end
   end
 
   if (STAGES == LEVELS) begin : g_at_once
-    assign sum_o = g_level[LEVELS].sum[0];
+    assign sum_o = g_level[LEVELS].g_term[0].sum;
   end else begin : g_waits
     logic [SUM_BITS*(STAGES-LEVELS)-1:0] waiting_q;
-    always_ff @(posedge clk_i) waiting_q <= (SUM_BITS * (STAGES - LEVELS))'({waiting_q, g_level[LEVELS].sum[0]});
+    always_ff @(posedge clk_i) waiting_q <= (SUM_BITS * (STAGES - LEVELS))'({waiting_q, g_level[LEVELS].g_term[0].sum});
     assign sum_o = waiting_q[SUM_BITS*(STAGES-LEVELS-1)+:SUM_BITS];
   end
 
