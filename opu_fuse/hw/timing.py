@@ -163,15 +163,17 @@ def sum_stages(hw: HwSpec) -> int:
 
 
 def multiply_stages(hw: HwSpec) -> int:
-    """Cycles from a unit's operands until its sum is one with its neighbour's: factors, products and
-    the two steps of a sum of two products are registered, and then all that `sum_stages` counts.
+    """Cycles from a unit's operands until its sum is one with those of its neighbours: factors,
+    products and the two steps of a sum of two products are registered, then all that `sum_stages`
+    counts, then every level of the sums of units.
     """
-    return 5 + sum_stages(hw)
+    levels = (hw.word_channels // hw.array.multipliers - 1).bit_length()
+    return 4 + sum_stages(hw) + max(levels, 1)
 
 
 def drain_cycles(hw: HwSpec) -> int:
     """From the last step of a compute instruction to its retirement."""
-    return 6 + multiply_stages(hw) + 4 * chain_of(hw).pre_units
+    return 8 + multiply_stages(hw) + 4 * chain_of(hw).pre_units
 
 
 def conv_setup_cycles(hw: HwSpec, *, px: int = 1, pre: int = 0) -> int:

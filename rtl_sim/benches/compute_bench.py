@@ -26,7 +26,8 @@ SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
 PRE_UNITS = chain_of(SPEC).pre_units
 SUM_STAGES = {4: 1, 8: 2, 16: 3}[SPEC.array.multipliers]  # a register a level above sums of two
-DRAIN = 6 + 5 + SUM_STAGES + 4 * PRE_UNITS  # last step to done
+LEVELS = {1: 1, 2: 1, 4: 2, 8: 3}[SPEC.word_channels // SPEC.array.multipliers]  # of sums of units
+DRAIN = 8 + 4 + SUM_STAGES + LEVELS + 4 * PRE_UNITS  # last step to done
 
 
 class Bench:

@@ -11,7 +11,7 @@ package opu_pkg;
   localparam int unsigned UNITS = 32;  // adder trees of the array
   localparam int unsigned MULTIPLIERS = 16;  // products per adder tree
   localparam int unsigned SUM_STAGES = 3;  // registers in an adder tree
-  localparam int unsigned MULTIPLY_STAGES = 8;  // cycles from a unit's operands to its sum
+  localparam int unsigned MULTIPLY_STAGES = 9;  // cycles from a unit's operands to its sum
   localparam int unsigned ROW_BYTES = 512;  // bytes of a weight row
   localparam int unsigned WEIGHT_WIDTH = 64;  // bytes of a weight buffer word
   localparam int unsigned ROW_WORDS = 8;  // weight buffer words of a weight row

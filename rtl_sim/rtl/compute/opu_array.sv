@@ -1,12 +1,12 @@
 // The inner-product array: weight row registers, the alignment of the feature words, the window of depthwise, the
 // multipliers and adder trees.
 //
-// One step per cycle, latency 2 + MULTIPLY_STAGES from a step with its feature words to its sums:
+// One step per cycle, latency 1 + ALIGN_STAGES + MULTIPLY_STAGES from a step with its feature words to its sums:
 //   align    pixel p's bytes, those from `at` on, move to lane 0, going on into the next word; bytes
-//            outside the tile are `pad`. depthwise: unit u takes the taps of lane u of the part
+//            outside the tile are `pad`. depthwise: unit u takes the taps of lane u of the part. ALIGN_STAGES cycles
 //   multiply unit u sums its MULTIPLIERS products with the operands of segment part u mod k, k = ic / MULTIPLIERS, of its
 //            pixel: px equal groups of neighbouring units. This takes MULTIPLY_STAGES cycles: factors, products, sums of
-//            two products, every level of the adders and sums of two units are registered
+//            two products and every level of the adders, of units too, are registered
 //   combine  k neighbouring units are summed: output channel o of the mode; the sums stand in the lanes of the group
 // A copy step passes the aligned bytes, sign-extended, to all lanes.
 // fill_i writes one word of a row register (one a pixel); a row that is filled must not be used by a step in `multiply`.
@@ -23,6 +23,7 @@ module opu_array
     input  logic [WEIGHT_BITS-1:0]   fill_data_i,
 
     input  step_t                    align_i,
+    input  step_t                    aligned_i,        // in the last cycle of align
     input  step_t                    multiply_i,
     input  step_t                    combine_i,
     input  enter_t                   enter_i,
@@ -38,6 +39,7 @@ module opu_array
         .fill_i,
         .fill_data_i,
         .align_i,
+        .aligned_i,
         .multiply_i,
         .combine_i,
         .enter_i,
@@ -51,6 +53,7 @@ module opu_array
         .fill_i,
         .fill_data_i,
         .align_i,
+        .aligned_i,
         .multiply_i,
         .combine_i,
         .enter_i,

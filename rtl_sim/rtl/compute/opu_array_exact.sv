@@ -16,6 +16,7 @@ module opu_array_exact
 
     /* verilator lint_off UNUSEDSIGNAL */  // each stage needs some fields of its step
     input  step_t                    align_i,
+    input  step_t                    aligned_i,
     input  step_t                    multiply_i,
     input  step_t                    combine_i,
     input  enter_t                   enter_i,
@@ -86,9 +87,12 @@ module opu_array_exact
 
   for (genvar w = 0; w < int'(ROW_WORDS); w++) begin : g_word
     logic hit;
-    always_comb begin
+    always_comb begin  // a row is repeated for every pixel: as long as this one, a half, a quarter
       hit = 1'b0;
-      for (int unsigned p = 0; p < MODE_PX_MAX; p++) hit = hit || (12'(p) * 12'(entering.row_words)) + 12'(entering.word) == 12'(w);
+      for (int unsigned length = ROW_WORDS; length >= ROW_WORDS / MODE_PX_MAX; length = length / 2) begin
+        hit = hit || (entering.row_words == 16'(length) && 32'(entering.word) == w % length);
+        if (length == 1) break;
+      end
     end
     for (genvar r = 0; r < int'(KEPT_ROWS); r++) begin : g_row
       logic [WEIGHT_WIDTH-1:0][8:0] kept_q;
@@ -100,8 +104,11 @@ module opu_array_exact
 
   // ---- align
 
-  logic [2*WORD_BYTES-1:0][7:0] words;
+  // The words, what lies outside the tile filled; then two cycles of shifting.
+  logic [2*WORD_BYTES-1:0][7:0] words_q;
+  logic [MODE_PX_MAX-1:0][WINDOW_BITS-1:0] at_q;
   logic simple;
+  always_ff @(posedge clk_i) at_q <= align_i.at;
   assign simple = align_i.whole && !align_i.crosses;
 
   for (genvar b = 0; b < 2 * int'(WORD_BYTES); b++) begin : g_byte
@@ -117,7 +124,7 @@ module opu_array_exact
     end else begin : g_next
       assign given = simple ? '0 : next_i[8*LANE+:8];
     end
-    assign words[b] = outside ? align_i.pad : given;
+    always_ff @(posedge clk_i) words_q[b] <= outside ? align_i.pad : given;
   end
 
   // Bytes of pixel p that some layout reads.
@@ -138,8 +145,9 @@ module opu_array_exact
         .OUT_BYTES (BYTES),
         .SHIFT_BITS(SHIFT_BITS)
     ) u_shift (
-        .bytes_i(words),
-        .shift_i(align_i.at[p][SHIFT_BITS-1:0]),
+        .clk_i,
+        .bytes_i(words_q),
+        .shift_i(at_q[p][SHIFT_BITS-1:0]),
         .bytes_o(bytes)
     );
     assign pixel[p] = WORD_BITS'(bytes);
@@ -156,7 +164,7 @@ module opu_array_exact
       assign own = '0;
     end
     always_ff @(posedge clk_i) begin
-      if (align_i.valid) operand_q <= (OF_WINDOW && align_i.depthwise) ? taps[o] : own;
+      if (aligned_i.valid) operand_q <= (OF_WINDOW && aligned_i.depthwise) ? taps[o] : own;
     end
   end
 
@@ -165,18 +173,28 @@ module opu_array_exact
   if (!HAS_DEPTHWISE) begin : g_no_window
     assign taps = '0;
   end else begin : g_window
+    // Words enter as late as steps see them.
+    enter_t enter_q [ALIGN_STAGES-1];
+    logic [ALIGN_STAGES-2:0][2*WORD_BITS-1:0] given_q;
+    enter_t entered;
     logic [COLUMN_BITS-1:0] next_column;
     logic [WORD_BITS-1:0] first, next;
-    assign next_column = enter_i.column + COLUMN_BITS'(1);
-    assign first = enter_i.first_inside ? feature_i : {WORD_CHANNELS{enter_i.pad}};
-    assign next = enter_i.next_inside ? next_i : {WORD_CHANNELS{enter_i.pad}};
+    always_ff @(posedge clk_i) begin
+      enter_q[0] <= enter_i;
+      for (int unsigned s = 1; s < ALIGN_STAGES - 1; s++) enter_q[s] <= enter_q[s-1];
+      given_q <= (2 * WORD_BITS * (ALIGN_STAGES - 1))'({given_q, next_i, feature_i});
+    end
+    assign entered = enter_q[ALIGN_STAGES-2];
+    assign next_column = entered.column + COLUMN_BITS'(1);
+    assign first = entered.first_inside ? given_q[ALIGN_STAGES-2][WORD_BITS-1:0] : {WORD_CHANNELS{entered.pad}};
+    assign next = entered.next_inside ? given_q[ALIGN_STAGES-2][2*WORD_BITS-1:WORD_BITS] : {WORD_CHANNELS{entered.pad}};
     for (genvar l = 0; l < int'(WINDOW_SIDE); l++) begin : g_line
       for (genvar c = 0; c < int'(COLUMNS); c++) begin : g_column
         logic [WORD_BITS-1:0] word_q;
         always_ff @(posedge clk_i) begin
-          if (enter_i.valid && enter_i.line == LINE_BITS'(l)) begin
-            if (enter_i.column == COLUMN_BITS'(c)) word_q <= first;
-            else if (enter_i.both && next_column == COLUMN_BITS'(c)) word_q <= next;
+          if (entered.valid && entered.line == LINE_BITS'(l)) begin
+            if (entered.column == COLUMN_BITS'(c)) word_q <= first;
+            else if (entered.both && next_column == COLUMN_BITS'(c)) word_q <= next;
           end
         end
       end
@@ -194,8 +212,8 @@ module opu_array_exact
         end
         logic tapped;
         logic [WORD_BITS-1:0] word;
-        assign tapped = KY < 32'(align_i.kernel_rows) && KX < 32'(align_i.kernel_cols);
-        assign word = line[align_i.column+COLUMN_BITS'(KX)] >> (32'(align_i.part) * 8 * PART_LANES);
+        assign tapped = KY < 32'(aligned_i.kernel_rows) && KX < 32'(aligned_i.kernel_cols);
+        assign word = line[aligned_i.column+COLUMN_BITS'(KX)] >> (32'(aligned_i.part) * 8 * PART_LANES);
         assign lanes = tapped ? word[8*PART_LANES-1:0] : '0;
       end
       for (genvar u = 0; u < int'(PART_LANES); u++) begin : g_unit
@@ -293,7 +311,7 @@ module opu_array_exact
     end
   end
 
-  // ---- combine: behind level j the sums of 2^j neighbouring units, as many as a mode has parts at most.
+  // ---- combine: behind level j the sums of 2^j neighbouring units, as many as a mode has parts at most, a level a cycle.
 
   localparam int unsigned LEVELS = $clog2(PARTS);
   localparam int unsigned KEPT_BITS = SUM_BITS + LEVELS;  // signs are repeated behind the register: fewer wires end at an adder
@@ -307,15 +325,25 @@ module opu_array_exact
     end
   endfunction
 
+  localparam int unsigned LAST = (LEVELS > 1) ? LEVELS : 1;  // cycles from a unit's sum to all that `combine` chooses from
+
   for (genvar j = 0; j <= int'(LEVELS); j++) begin : g_level
+    localparam int unsigned MADE = (j > 1) ? j : 1;
     for (genvar n = 0; n < int'(UNITS >> j); n++) begin : g_sum
-      kept_t sum;
+      kept_t made_q, sum;
       if (j == 0) begin : g_unit
-        always_ff @(posedge clk_i) sum <= KEPT_BITS'(signed'(unit_sum[n]));
+        always_ff @(posedge clk_i) made_q <= KEPT_BITS'(signed'(unit_sum[n]));
       end else if (j == 1) begin : g_two
-        always_ff @(posedge clk_i) sum <= KEPT_BITS'(signed'(unit_sum[2*n])) + KEPT_BITS'(signed'(unit_sum[2*n+1]));
+        always_ff @(posedge clk_i) made_q <= KEPT_BITS'(signed'(unit_sum[2*n])) + KEPT_BITS'(signed'(unit_sum[2*n+1]));
       end else begin : g_more
-        assign sum = g_level[j-1].g_sum[2*n].sum + g_level[j-1].g_sum[2*n+1].sum;
+        always_ff @(posedge clk_i) made_q <= g_level[j-1].g_sum[2*n].made_q + g_level[j-1].g_sum[2*n+1].made_q;
+      end
+      if (MADE == LAST) begin : g_at_once
+        assign sum = made_q;
+      end else begin : g_waits
+        logic [KEPT_BITS*(LAST-MADE)-1:0] waiting_q;
+        always_ff @(posedge clk_i) waiting_q <= (KEPT_BITS * (LAST - MADE))'({waiting_q, made_q});
+        assign sum = waiting_q[KEPT_BITS*(LAST-MADE-1)+:KEPT_BITS];
       end
     end
   end

@@ -4,7 +4,7 @@
 // variables that nothing else reads (what other processes read is assigned without blocking): each stage sees its predecessor's
 // result of the cycle before, as registers do. Loops stand in functions and, where their bodies are alike, stay rolled: a
 // simulator's compiler then sees vectors, which run an order of magnitude faster than an instance per multiplier.
-// `multiply` takes the first of its cycles; the sums wait for the others.
+// `align` and `multiply` take the first of their cycles; operands and sums wait for the others.
 `include "opu_assert.svh"
 
 module opu_array_rolled
@@ -18,6 +18,7 @@ module opu_array_rolled
 
     /* verilator lint_off UNUSEDSIGNAL */  // each stage needs some fields of its step
     input  step_t                    align_i,
+    input  step_t                    aligned_i,
     input  step_t                    multiply_i,
     input  step_t                    combine_i,
     /* verilator lint_on UNUSEDSIGNAL */
@@ -37,6 +38,7 @@ module opu_array_rolled
 
   element_t row [ROWS][ROW_WORDS][WEIGHT_WIDTH];
   element_t filling [WEIGHT_WIDTH];
+  element_t operands [ALIGN_STAGES-1][OPERANDS][MULTIPLIERS];  // by the cycles behind the first of `align`
   element_t operand [OPERANDS][MULTIPLIERS];  // of conv: the parts of pixel 0, of pixel 1, …
   element_t copied [MULTIPLY_STAGES][PARTS][MULTIPLIERS];  // by the cycles behind `multiply`, as the sums
   sum_t unit_sum [MULTIPLY_STAGES][UNITS];
@@ -124,7 +126,7 @@ module opu_array_rolled
         /* verilator unroll_disable */
         for (int unsigned i = 0; i < CHUNK; i++) begin
           products = products + SUM_BITS'(row[select][w][c*CHUNK+i])
-              * SUM_BITS'(operand[pixel_operand+(unit&mask)][share*CHUNK+i]);
+              * SUM_BITS'(operands[ALIGN_STAGES-2][pixel_operand+(unit&mask)][share*CHUNK+i]);
         end
         unit_sum[0][unit] = products;
       end
@@ -170,12 +172,14 @@ module opu_array_rolled
       copied[s] = copied[s-1];
       unit_sum[s] = unit_sum[s-1];
     end
-    for (int unsigned p = 0; p < PARTS; p++) copied[0][p] = operand[p];
+    for (int unsigned p = 0; p < PARTS; p++) copied[0][p] = operands[ALIGN_STAGES-2][p];
     if (multiply_i.valid && !multiply_i.copy) begin
       multiply(multiply_i.row_select, 32'(part_mask(multiply_i.layout)), 32'(row_words(multiply_i.layout)));
     end
 
     // align
+    for (int unsigned s = ALIGN_STAGES - 2; s > 0; s--) operands[s] = operands[s-1];
+    operands[0] = operand;
     if (align_i.valid) begin
       if (HAS_DEPTHWISE && align_i.depthwise) begin
         gather();

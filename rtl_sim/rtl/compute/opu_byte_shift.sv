@@ -1,16 +1,21 @@
-// bytes_o is what begins shift_i bytes behind the first of bytes_i; behind the last one come zeros. Combinational: a layer of
-// multiplexers for two bits of the shift, those of most weight first, so that each layer is little wider than what it leaves.
+// bytes_o is what begins shift_i bytes behind the first of bytes_i, a cycle later; behind the last one come zeros. A layer of
+// multiplexers for two bits of the shift, those of most weight first, so that each layer is little wider than what it leaves;
+// registers stand in the middle.
 module opu_byte_shift #(
     parameter int unsigned IN_BYTES = 16,
     parameter int unsigned OUT_BYTES = 8,
     parameter int unsigned SHIFT_BITS = 3
 ) (
+    input  logic                    clk_i,
     input  logic [8*IN_BYTES-1:0]   bytes_i,
     input  logic [SHIFT_BITS-1:0]   shift_i,
     output logic [8*OUT_BYTES-1:0]  bytes_o
 );
 
   localparam int unsigned LAYERS = (SHIFT_BITS + 1) / 2;
+  localparam int unsigned REGISTER = LAYERS / 2;  // layers in front of it
+  logic [SHIFT_BITS-1:0] shift_q;
+  always_ff @(posedge clk_i) shift_q <= shift_i;
 
   // Bytes in front of layer l: what those behind it can still reach.
   function automatic int unsigned bytes_before(int unsigned l);
@@ -20,7 +25,7 @@ module opu_byte_shift #(
   for (genvar l = 0; l <= int'(LAYERS); l++) begin : g_layer
     localparam int unsigned BYTES = bytes_before(l);
     /* verilator lint_off UNUSEDSIGNAL */  // bytes that no shift brings into what is left
-    logic [8*BYTES-1:0] left;
+    logic [8*BYTES-1:0] left, kept;
     /* verilator lint_on UNUSEDSIGNAL */
     if (l == 0) begin : g_given
       assign left = bytes_i;
@@ -29,14 +34,19 @@ module opu_byte_shift #(
       localparam int unsigned WEIGHT = 2 * (LAYERS - l);
       logic [1:0] by;
       logic [8*(BYTES+3*STEP)-1:0] given;
-      assign by = 2'(shift_i >> WEIGHT);
-      assign given = (8 * (BYTES + 3 * STEP))'(g_layer[l-1].left);
+      assign by = 2'(((l > REGISTER) ? shift_q : shift_i) >> WEIGHT);
+      assign given = (8 * (BYTES + 3 * STEP))'(g_layer[l-1].kept);
       for (genvar b = 0; b < 8 * int'(BYTES); b++) begin : g_bit
         assign left[b] = by[1] ? (by[0] ? given[b+24*STEP] : given[b+16*STEP]) : (by[0] ? given[b+8*STEP] : given[b]);
       end
     end
+    if (l == REGISTER) begin : g_register
+      always_ff @(posedge clk_i) kept <= left;
+    end else begin : g_wire
+      assign kept = left;
+    end
   end
 
-  assign bytes_o = g_layer[LAYERS].left;
+  assign bytes_o = g_layer[LAYERS].kept;
 
 endmodule

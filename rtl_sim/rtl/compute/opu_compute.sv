@@ -9,7 +9,7 @@
 // Throughput: one (weight row, pixels of the mode) step per cycle. A row of conv takes max(pixels / px, ROW_WORDS / px, 4)
 // cycles, with pre a block at least 8 for each unit; a copied block its pixels; a block of depthwise at most one cycle more than the
 // largest of its steps (pixels * parts), its reads (see opu_compute_window) and the words of the next block's weight rows.
-// From start to done an instruction alone takes its steps (the last row: its pixels only) and 6 + MULTIPLY_STAGES cycles, 4 more for each unit of
+// From start to done an instruction alone takes its steps (the last row: its pixels only) and 8 + MULTIPLY_STAGES cycles, 4 more for each unit of
 // the pre chain in the machine; before its first step conv takes max(ROW_WORDS / px, 3, 8 for each unit it passes), copy 3, depthwise max(parts of the first
 // block * ROW_WORDS, 3) and the reads of its first window. Behind another instruction all of that hides under the other's last
 // sweep, except that an instruction with accumulate waits for the other's last steps, as does depthwise for conv or copy
@@ -94,9 +94,32 @@ module opu_compute
     end
   end
 
+  // Weights come as much later as operands are later through all cycles of `align` than through one.
+  logic weight_re;
+  weight_addr_t weight_addr;
+  logic [ALIGN_STAGES-2:0] weight_re_q;
+  weight_addr_t weight_addr_q [ALIGN_STAGES-1];
+  fill_t fill;
+  fill_t fills_q [ALIGN_STAGES-1];
+  assign weight_re_o = weight_re_q[ALIGN_STAGES-2];
+  assign weight_addr_o = weight_addr_q[ALIGN_STAGES-2];
+
+  always_ff @(posedge clk_i) begin
+    weight_re_q <= (ALIGN_STAGES - 1)'({weight_re_q, weight_re});
+    weight_addr_q[0] <= weight_addr;
+    fills_q[0] <= fill;
+    for (int unsigned s = 1; s < ALIGN_STAGES - 1; s++) begin
+      weight_addr_q[s] <= weight_addr_q[s-1];
+      fills_q[s] <= fills_q[s-1];
+    end
+    if (!rst_ni) begin
+      weight_re_q <= '0;
+      for (int unsigned s = 0; s < ALIGN_STAGES - 1; s++) fills_q[s].valid <= 1'b0;
+    end
+  end
+
   logic sweep_valid, sweep_ready, begun, drained;
   sweep_t sweep;
-  fill_t fill;
   pre_load_t pre_load;
 
   opu_compute_rows u_rows (
@@ -114,8 +137,8 @@ module opu_compute
       .sweep_o      (sweep),
       .begun_i      (begun),
       .drained_i    (drained),
-      .weight_re_o,
-      .weight_addr_o,
+      .weight_re_o  (weight_re),
+      .weight_addr_o(weight_addr),
       .fill_o       (fill),
       .pre_re_o,
       .pre_addr_o,
@@ -171,6 +194,7 @@ module opu_compute
   // Feature words arrive; every unit of the pre chain delays them and all that belongs to them. Element u enters unit u.
   // Their memories answer in the second cycle after the read.
   step_t fetched_q, arrived_q, align_step, multiply_q, add_q;
+  step_t aligned_q [ALIGN_STAGES-1];  // by the cycles behind the first of `align`
   step_t multiplied_q [MULTIPLY_STAGES];  // by the cycles behind `multiply`
   enter_t enter_q;
   fill_t fill_q;
@@ -233,9 +257,11 @@ module opu_compute
       arrived_q.at[p] <= WINDOW_BITS'(fetched_q.offset) + WINDOW_BITS'(p) * WINDOW_BITS'(fetched_q.pixel_x);
     end
     enter_q <= enter;
-    fill_q <= fill;
+    fill_q <= fills_q[ALIGN_STAGES-2];
     pre_load_q <= pre_load;
-    multiply_q <= align_step;
+    aligned_q[0] <= align_step;
+    for (int unsigned s = 1; s < ALIGN_STAGES - 1; s++) aligned_q[s] <= aligned_q[s-1];
+    multiply_q <= aligned_q[ALIGN_STAGES-2];
     multiplied_q[0] <= multiply_q;
     for (int unsigned s = 1; s < MULTIPLY_STAGES; s++) multiplied_q[s] <= multiplied_q[s-1];
     add_q <= multiplied_q[MULTIPLY_STAGES-1];
@@ -245,6 +271,7 @@ module opu_compute
       enter_q.valid <= 1'b0;
       fill_q.valid <= 1'b0;
       pre_load_q.valid <= 1'b0;
+      for (int unsigned s = 0; s < ALIGN_STAGES - 1; s++) aligned_q[s].valid <= 1'b0;
       multiply_q.valid <= 1'b0;
       for (int unsigned s = 0; s < MULTIPLY_STAGES; s++) multiplied_q[s].valid <= 1'b0;
       add_q.valid <= 1'b0;
@@ -253,12 +280,15 @@ module opu_compute
 
   // What is in a stage now is in the next one then: busy_q has all stages but the first of either side of the pre chain.
   logic [MULTIPLY_STAGES-1:0] multiplied;
+  logic [ALIGN_STAGES-2:0] aligned;
   logic busy_q;
   always_comb begin
+    for (int unsigned s = 0; s < ALIGN_STAGES - 1; s++) aligned[s] = aligned_q[s].valid;
     for (int unsigned s = 0; s < MULTIPLY_STAGES; s++) multiplied[s] = multiplied_q[s].valid;
   end
   always_ff @(posedge clk_i) begin
-    busy_q <= rst_ni && (issue.valid || fetched_q.valid || align_step.valid || multiply_q.valid || multiplied != '0);
+    busy_q <= rst_ni && (issue.valid || fetched_q.valid || align_step.valid || aligned != '0 || multiply_q.valid
+        || multiplied != '0);
   end
   assign drained = window_idle && pre_drained[DELAYS] && !(issue.valid || busy_q || (HAS_PRE && align_step.valid));
 
@@ -271,6 +301,7 @@ module opu_compute
       .fill_i     (pre_fill[DELAYS]),
       .fill_data_i(pre_fill_data[DELAYS]),
       .align_i    (align_step),
+      .aligned_i  (aligned_q[ALIGN_STAGES-2]),
       .multiply_i (multiply_q),
       .combine_i  (multiplied_q[MULTIPLY_STAGES-1]),
       .enter_i    (pre_enter[DELAYS]),
