@@ -104,7 +104,7 @@ OPEN_INSTRUCTIONS = 4
 OPEN_UNITS = 3
 """Of those, what compute and post take."""
 
-SWEEP_SETUP_CYCLES = 3
+SWEEP_SETUP_CYCLES = 4
 """From the start of a compute instruction to its first sweep, at least."""
 
 POST_SETUP_CYCLES = 4

@@ -78,7 +78,7 @@ module opu_compute_window
   assign pushed = (fire && last_line) ? (both ? columns_t'(2) : columns_t'(1)) : '0;
 
   function automatic logic in_row(column_t x);
-    return !x[Y_BITS-1] && x < column_t'(read_q.in_cols >> WORD_SHIFT);
+    return !x[Y_BITS-1] && x < column_t'(read_q.edges.in_cols >> WORD_SHIFT);
   endfunction
 
   assign y_inside = !line_y_q[Y_BITS-1] && line_y_q < column_t'(read_q.in_rows);
@@ -88,7 +88,7 @@ module opu_compute_window
   assign feature_next_re_o = fire && both && next_inside;
   assign feature_addr_o = line_addr_q + feature_addr_t'(x_q);
 
-  assign next_run_x = row_ends ? column_t'(read_q.x >>> WORD_SHIFT) : run_x_q + column_t'(read_q.stride_x >> WORD_SHIFT);
+  assign next_run_x = row_ends ? column_t'(read_q.at >>> WORD_SHIFT) : run_x_q + column_t'(read_q.stride_x >> WORD_SHIFT);
   assign next_y = row_ends ? y_q + column_t'(read_q.stride_y) : y_q;
   assign next_row_addr = row_ends ? row_addr_q + read_q.stride_pitch : row_addr_q;
 
@@ -114,8 +114,8 @@ module opu_compute_window
       line_y_q <= sweep_i.y;
       row_addr_q <= sweep_i.row_addr;
       line_addr_q <= sweep_i.row_addr;
-      x_q <= column_t'(sweep_i.x >>> WORD_SHIFT);
-      run_x_q <= column_t'(sweep_i.x >>> WORD_SHIFT);
+      x_q <= column_t'(sweep_i.at >>> WORD_SHIFT);
+      run_x_q <= column_t'(sweep_i.at >>> WORD_SHIFT);
     end else if (fire && !last_line) begin
       line_q <= line_q + SIDE_BITS'(1);
       line_y_q <= line_y_q + column_t'(read_q.dilation_y);
