@@ -50,7 +50,9 @@ class Proof:
 
 PROOFS = (
     Proof(name="opu_queue", steps=6, parameters={"DEPTH": 4}),
+    Proof(name="opu_queue", steps=6, parameters={"DEPTH": 2, "REGISTER": 1}),
     Proof(name="opu_queue", steps=6, parameters={"DEPTH": 17}),
+    Proof(name="opu_queue", steps=6, parameters={"DEPTH": 65}),
     Proof(name="opu_counters", steps=3),
     Proof(name="opu_read_arbiter", steps=3),
     Proof(name="opu_csr", steps=3),
