@@ -113,6 +113,9 @@ POST_SETUP_CYCLES = 4
 POST_LOAD_CYCLES = 3
 """From the start of a post instruction to its first visit, beside a cycle a parameter word."""
 
+LOAD_SETUP_CYCLES = 1
+"""From the start of a load instruction to that of its addresses."""
+
 STORE_SETUP_CYCLES = 2
 """From the start of a store instruction to that of its addresses."""
 
