@@ -4,6 +4,7 @@
 module opu_walk_proof #(
     parameter int unsigned BUS_BYTES = 8,
     parameter int unsigned MAX_BURST = 16,
+    parameter int unsigned WINDOW_LOG2 = 32,
     localparam int unsigned ADDRESS_BITS = 40
 ) (
     input logic                     clk_i,
@@ -77,14 +78,15 @@ module opu_walk_proof #(
   end
 
   // The stretch, and its burst: to the end of the page, no longer than allowed.
-  logic [35:0] window, cur_at, cur_left, cur_end, run_at, run_beats, block_at, to_page, cap, next_to_page, next_cap;
+  logic [35:0] window, cur_at, cur_left, cur_end, run_at, run_beats, block_at, slack, to_page, cap, next_to_page, next_cap;
   localparam logic [35:0] FRAME = 36'd1 << FRAME_LOG2;
   assign window = 36'(window_size_i >> BUS_LOG2);
+  assign slack = 36'(signed'(dut.frame_q.slack_less)) + 36'd1;
   assign run_at = 36'(dut.run_at_q);
   assign run_beats = 36'(dut.run_beats_q);
   assign block_at = 36'(dut.block_at_q);
   assign cur_at = 36'({dut.page_q, dut.frame_q.at});
-  assign cur_left = 36'({dut.frames_q, dut.end_q}) + (dut.carry_q ? FRAME : '0) + 36'd1 - 36'(dut.frame_q.slack);
+  assign cur_left = 36'({dut.frames_q, dut.end_q}) + (dut.carry_q ? FRAME : '0) + 36'd1 - slack;
   assign cur_end = cur_at + owed_q;  // cur_left is the same
   assign to_page = 36'(PAGE_BEATS) - 36'(dut.frame_q.at);
   assign cap = (to_page < 36'(MAX_BURST)) ? to_page : 36'(MAX_BURST);
@@ -94,7 +96,7 @@ module opu_walk_proof #(
   always_comb begin
     assume (begun_q || !rst_ni);
     assume (run_i != '0 && rows_i != '0 && blocks_i != '0);
-    assume (window_size_i <= 33'h1_0000_0000);
+    assume (window_size_i <= 33'd1 << WINDOW_LOG2);
     assume (41'({window_page_i, 12'd0}) + 41'(window_size_i) <= 41'h100_0000_0000);
     assume (!begun_q || window_q == {window_page_i, window_size_i});
     if (begun_q && valid) begin
@@ -110,9 +112,8 @@ module opu_walk_proof #(
       assert (owed_q == (dut.cur_valid_q ? cur_left : '0));
       if (dut.cur_valid_q) begin
         assert (owed_q != '0 && owed_q <= window && cur_end <= window);
-        assert (36'(dut.frame_q.slack) == FRAME - cap && 36'(dut.frame_q.next) == FRAME - next_cap);
-        assert (dut.frame_q.near == (to_page == cap));
-        assert (32'(signed'(dut.frame_q.slack_less)) == 32'(dut.frame_q.slack) - 32'd1);
+        assert (slack == FRAME - cap && 36'(dut.frame_q.next) == FRAME - next_cap);
+        assert (dut.frame_q.last == (to_page == cap));
         assert (dut.exceeds_q == (owed_q > cap));
         assert (dut.fills_q == (owed_q >= cap));
         if (dut.runs_q && dut.fits && !dut.cur_last_q) assert (dut.continues_q == (run_at == cur_end));

@@ -172,9 +172,8 @@ module opu_walk #(
   typedef logic [FRAME_LOG2-1:0] slack_t;
   typedef struct packed {
     place_t                at;
-    logic                  near;        // the burst ends with the page
-    slack_t                slack;
-    logic [FRAME_LOG2:0]   slack_less;  // minus one
+    logic                  last;        // the burst ends with the page
+    logic [FRAME_LOG2:0]   slack_less;  // its slack minus one
     slack_t                next;        // of the next frame
   } frame_t;
 
@@ -199,7 +198,7 @@ module opu_walk #(
     else slack_far_behind = slack_at(behind(behind(at)));
   endfunction
   function automatic frame_t frame_at(place_t at, slack_t slack, slack_t next);
-    frame_at = '{at: at, near: ends_page(at), slack: slack, slack_less: (FRAME_LOG2 + 1)'(slack) - (FRAME_LOG2 + 1)'(1), next: next};
+    frame_at = '{at: at, last: ends_page(at), slack_less: (FRAME_LOG2 + 1)'(slack) - (FRAME_LOG2 + 1)'(1), next: next};
   endfunction
 
   logic cur_valid_q, cur_valid_d, cur_last_q, cur_last_d;
@@ -296,7 +295,7 @@ module opu_walk #(
     if (anew) begin
       frame_q <= from_run ? frame_at(place_t'(run_at_q), slack_at(place_t'(run_at_q)), slack_behind(place_t'(run_at_q)))
           : frame_at(behind(frame_q.at), frame_q.next, slack_far_behind(frame_q.at));
-      page_q <= from_run ? (AT_BITS - PAGE_LOG2)'(run_at_q >> PAGE_LOG2) : page_q + (AT_BITS - PAGE_LOG2)'(frame_q.near);
+      page_q <= from_run ? (AT_BITS - PAGE_LOG2)'(run_at_q >> PAGE_LOG2) : page_q + (AT_BITS - PAGE_LOG2)'(frame_q.last);
     end
     if (anew || grows) begin
       exceeds_q <= reach_d.exceeds;

@@ -45,8 +45,8 @@ module opu_compute_pixels
   logic row_inside_q, reads_first, reads_next;
   feature_addr_t word;
   assign word = feature_addr_t'(at_q >>> WORD_SHIFT);
-  assign reads_first = row_inside_q && columns_q.near && columns_q.low;
-  assign reads_next = row_inside_q && columns_q.crosses && ((columns_q.left && columns_q.ones) || (columns_q.near && columns_q.below));
+  assign reads_first = row_inside_q && columns_q.around && columns_q.low;
+  assign reads_next = row_inside_q && columns_q.crosses && ((columns_q.left && columns_q.ones) || (columns_q.around && columns_q.below));
 
   assign feature_re_o = active_q && reads_first;
   assign feature_next_re_o = active_q && reads_next;
@@ -61,7 +61,7 @@ module opu_compute_pixels
     step_o.copy = sweep_q.copy;
     step_o.layout = sweep_q.layout;
     step_o.reads = reads_first || reads_next;
-    step_o.whole = columns_q.near && !columns_q.crosses && (columns_q.below || (columns_q.ends && sweep_q.edges.tail[WORD_SHIFT]));
+    step_o.whole = columns_q.around && !columns_q.crosses && (columns_q.below || (columns_q.ends && sweep_q.edges.tail[WORD_SHIFT]));
     step_o.first_inside = reads_first;
     step_o.end_ = WINDOW_BITS'(2 * WORD_BYTES);
     if (columns_q.prior) step_o.end_ = WINDOW_BITS'(WORD_BYTES) + WINDOW_BITS'(sweep_q.edges.tail);

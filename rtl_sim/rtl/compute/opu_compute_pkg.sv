@@ -163,7 +163,7 @@ package opu_compute_pkg;
 
   // Where the lanes from byte `at` on lie, as far as one comparison each tells: only short ways lead on from here.
   typedef struct packed {
-    logic near;     // neither left of the tile nor farther than any tile reaches; what `low`, `below` and `ends` say holds with it
+    logic around;   // neither left of the tile nor farther than any tile reaches; what `low`, `below` and `ends` say holds with it
     logic left;     // not far left of it: in the word there, with `ones`
     logic ones;     // and there is a tile
     logic low;      // before its end
@@ -173,8 +173,10 @@ package opu_compute_pkg;
     logic crosses;  // going on into the next word
   } columns_t;
 
+  /* verilator lint_off UNUSEDSIGNAL */  // the tail is for those who read
   function automatic columns_t columns_of(logic signed [X_BITS-1:0] at, edges_t edges);
-    columns_of.near = at[X_BITS-1:COLS_BITS] == '0;
+  /* verilator lint_on UNUSEDSIGNAL */
+    columns_of.around = at[X_BITS-1:COLS_BITS] == '0;
     columns_of.left = at[X_BITS-1:COLS_BITS] == '1;
     columns_of.ones = at[COLS_BITS-1:WORD_SHIFT] == '1 && !edges.empty;
     columns_of.low = at[COLS_BITS-1:0] < edges.in_cols;
@@ -214,6 +216,8 @@ package opu_compute_pkg;
     logic [15:0]              out_rows;
     logic [15:0]              out_cols;        // steps per output row
     // depthwise
+    logic                     paired;          // columns are read two at a time, of whole output rows
+    logic [Y_BITS-1:0]        run;             // columns that are read in a row
     logic [PART_BITS-1:0]     parts;           // further parts
     logic [PART_BITS-1:0]     first_part;
     logic [7:0]               dilation_y;

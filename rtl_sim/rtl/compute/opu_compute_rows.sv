@@ -152,6 +152,18 @@ module opu_compute_rows
     end
   end
 
+  // Columns that depthwise reads in a row, of a whole one where it reads two at a time: out_cols * stride + (kernel - stride).
+  logic paired_q;
+  logic [Y_BITS-1:0] run_product_q, run_less_q, run_q;
+  always_ff @(posedge clk_i) begin
+    if (state_q == PREPARE) begin
+      paired_q <= p_q.dilation_x == 8'd1 && 16'(p_q.stride_x) <= p_q.kernel_cols;
+      run_product_q <= Y_BITS'(p_q.out_cols) * Y_BITS'(p_q.stride_x);
+      run_less_q <= Y_BITS'(p_q.kernel_cols) - Y_BITS'(p_q.stride_x);
+    end
+    if (state_q == ARRANGE) run_q <= paired_q ? run_product_q + run_less_q : Y_BITS'(p_q.kernel_cols);
+  end
+
   // Steps behind the next block; it has as many as a word if that is not negative, else what was left.
   logic signed [16:0] s_next;
   logic [PART_BITS-1:0] parts;  // of depthwise, behind the first one
@@ -280,11 +292,11 @@ module opu_compute_rows
     end
     logic load_start, bank_q, few_q, some_q;
     logic [5:0] left_q;         // reads until the parameters are there
-    pre_addr_t first_q, at_q;   // of the instruction, behind that
+    pre_addr_t first_q, passed_q;   // of the instruction, behind that
     assign load_start = (start && is_conv && params_i.pre != '0) || (take && loop_q.enters && !loop_q.s_left[16]);
     assign pre_few = few_q;
     assign pre_re_o = some_q;
-    assign pre_addr_o = first_q + at_q;
+    assign pre_addr_o = first_q + passed_q;
     assign pre_bank = bank_q;
 
     always_ff @(posedge clk_i) begin
@@ -301,10 +313,10 @@ module opu_compute_rows
         some_q <= load_start || left_q > 6'd1;
         if (load_start) bank_q <= !bank_q;
       end
-      if (some_q) at_q <= at_q + pre_addr_t'(1);
+      if (some_q) passed_q <= passed_q + pre_addr_t'(1);
       if (start_ready_o) begin
         first_q <= pre_addr_t'(params_i.pre_param);
-        at_q <= skipped;
+        passed_q <= skipped;
       end
     end
 
@@ -345,6 +357,8 @@ module opu_compute_rows
     sweep_o.edges = edges_q;
     sweep_o.out_rows = p_q.out_rows;
     sweep_o.out_cols = out_cols_q;
+    sweep_o.paired = HAS_DEPTHWISE && paired_q;
+    sweep_o.run = HAS_DEPTHWISE ? run_q : '0;
     sweep_o.parts = parts;
     sweep_o.first_part = loop_q.index;
     sweep_o.dilation_y = p_q.dilation_y;

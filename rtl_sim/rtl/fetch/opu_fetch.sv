@@ -87,7 +87,7 @@ module opu_fetch
   logic beat_error, room_ready;
 
   assign begin_run = state_q == IDLE && run_i && !halt_i;
-  assign prog_at = beats_t'(prog_base_i >> BUS_LOG2);
+  assign prog_at = beats_t'(AT_BITS'(prog_base_i) >> BUS_LOG2);
   assign prog_bytes = AT_BITS'(prog_base_i) + AT_BITS'({prog_words_i, 2'b00});
 
   // From here to the end of the aligned stretch, or of the program.
