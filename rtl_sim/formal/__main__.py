@@ -57,7 +57,7 @@ PROOFS = (
     Proof(name="opu_read_arbiter", steps=3),
     Proof(name="opu_csr", steps=3),
     Proof(name="opu_control", steps=3),
-    Proof(name="opu_walk", steps=1),
+    Proof(name="opu_walk", steps=1, parameters={"WINDOW_LOG2": 14}),
     Proof(name="opu_store", steps=9, induction=False),
 )
 

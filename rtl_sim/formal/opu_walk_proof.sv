@@ -1,4 +1,4 @@
-// opu_walk, any shape and any window: every burst lies in one page and in the window, has 1 … MAX_BURST beats and stands until it
+// opu_walk, any shape and any window of up to 2^WINDOW_LOG2 bytes (more take the solver long): every burst lies in one page and in the window, has 1 … MAX_BURST beats and stands until it
 // is taken; beats of the runs that were let in come out once each. Proved for every length of run: what the registers promise each
 // other stands below.
 module opu_walk_proof #(
