@@ -104,7 +104,7 @@ OPEN_INSTRUCTIONS = 4
 OPEN_UNITS = 3
 """Of those, what compute and post take."""
 
-SWEEP_SETUP_CYCLES = 3
+SWEEP_SETUP_CYCLES = 4
 """From the start of a compute instruction to its first sweep, at least."""
 
 POST_SETUP_CYCLES = 4
@@ -112,6 +112,9 @@ POST_SETUP_CYCLES = 4
 
 POST_LOAD_CYCLES = 3
 """From the start of a post instruction to its first visit, beside a cycle a parameter word."""
+
+LOAD_SETUP_CYCLES = 1
+"""From the start of a load instruction to that of its addresses."""
 
 STORE_SETUP_CYCLES = 2
 """From the start of a store instruction to that of its addresses."""

@@ -16,8 +16,11 @@ from opu_fuse.sim.cycle_work import Step
 FIRST_REQUEST_CYCLE = 4
 REQUEST_CYCLES = 3
 """From a request to the next one, at least."""
-ROOM_CYCLES = 2
+ROOM_CYCLES = 3
 """From the last word of a beat to a request that needs its room."""
+
+DECODE_CYCLES = 1
+"""Between a word's beat and its decoding."""
 
 Piece = tuple[Step, int, int, int, bool, bool]
 """Words of an instruction in one beat: (instruction, words, words of its engine up to here, beat,
@@ -89,7 +92,7 @@ class Fetch:
             step, count, word, beat, ends, completes = self._pieces[self._next]
             if beat >= len(self._here):
                 break
-            at = max(self._at + count, self._here[beat] + count)
+            at = max(self._at + count, self._here[beat] + DECODE_CYCLES + count)
             if step.engine is not Engine.FETCH:
                 issue = self._issues[step.engine]
                 room = issue.room(word)

@@ -13,7 +13,12 @@ from typing import Protocol
 from opu_fuse.errors import RunError
 from opu_fuse.hw.isa import SYNC_ENGINES, Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.timing import OPEN_INSTRUCTIONS, OPEN_UNITS, STORE_SETUP_CYCLES
+from opu_fuse.hw.timing import (
+    LOAD_SETUP_CYCLES,
+    OPEN_INSTRUCTIONS,
+    OPEN_UNITS,
+    STORE_SETUP_CYCLES,
+)
 from opu_fuse.sim.cycle_fetch import Fetch
 from opu_fuse.sim.cycle_issue import Counters, Issue
 from opu_fuse.sim.cycle_memory import Memory
@@ -82,7 +87,7 @@ class CycleMachine:
             for e in SYNC_ENGINES
         }
         self.fetch = Fetch(steps, self.issues, hw, base)
-        self._loads, self._stores = Walk(), Walk(lead=STORE_SETUP_CYCLES)
+        self._loads, self._stores = Walk(lead=LOAD_SETUP_CYCLES), Walk(lead=STORE_SETUP_CYCLES)
         self.units: dict[int, Unit] = {
             Engine.LOAD: self._loads,
             Engine.COMPUTE: ComputeUnit(hw),

@@ -139,9 +139,9 @@ def fill(spec, opcode, p):
     its first weight row and pre parameters.
     """
     if opcode == COPY:
-        return 3
+        return 4
     words = spec.mode_row_words(spec.array.modes[p["mode"]])
-    return max(words, 3, PRE_WORDS * p["pre"])
+    return max(words, 4, PRE_WORDS * p["pre"])
 
 
 def cycles(spec, opcode, p):

@@ -96,12 +96,14 @@ def _rounding(width: int) -> Proof:
 
 PROOFS = (
     Proof(name="opu_queue", steps=6, parameters={"DEPTH": 4}),
+    Proof(name="opu_queue", steps=6, parameters={"DEPTH": 2, "REGISTER": 1}),
     Proof(name="opu_queue", steps=6, parameters={"DEPTH": 17}),
+    Proof(name="opu_queue", steps=6, parameters={"DEPTH": 65}),
     Proof(name="opu_counters", steps=3),
     Proof(name="opu_read_arbiter", steps=3),
     Proof(name="opu_csr", steps=3),
     Proof(name="opu_control", steps=3),
-    Proof(name="opu_walk", steps=1),
+    Proof(name="opu_walk", steps=1, parameters={"WINDOW_LOG2": 14}),
     Proof(name="opu_store", steps=9, way=Way.BOUNDED),
     Proof(name="opu_fetch", steps=2),
     Proof(name="opu_store_halt", steps=2),

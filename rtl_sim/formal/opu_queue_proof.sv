@@ -2,7 +2,8 @@
 // by one entry followed from the push to the pop, whatever it holds and whenever it comes.
 module opu_queue_proof #(
     parameter int unsigned DEPTH = 4,
-    parameter int unsigned WIDTH = 2
+    parameter int unsigned WIDTH = 2,
+    parameter bit REGISTER = DEPTH > 16
 ) (
     input logic             clk_i,
     input logic             rst_ni,
@@ -12,13 +13,14 @@ module opu_queue_proof #(
     input logic             follow_i
 );
 
-  localparam bit SHORT = DEPTH <= 16;  // entries only; else the oldest one lies in a register
+  localparam bit SHORT = !REGISTER;  // entries only; else the oldest one lies in a register
 
   logic push_ready, pop_valid;
   logic [WIDTH-1:0] pop_data;
   opu_queue #(
       .WIDTH(WIDTH),
-      .DEPTH(DEPTH)
+      .DEPTH(DEPTH),
+      .REGISTER(REGISTER)
   ) dut (
       .clk_i,
       .rst_ni,
@@ -74,6 +76,15 @@ module opu_queue_proof #(
       assert (32'(dut.head_q) < DEPTH && 32'(dut.tail_q) < DEPTH);
       assert (32'(dut.head_q) + stored == 32'(dut.tail_q) || 32'(dut.head_q) + stored == 32'(dut.tail_q) + DEPTH);
       if (followed_q && (SHORT || ahead_q != 0)) assert (kept == data_q);
+    end
+  end
+
+  if (DEPTH > 64) begin : g_block  // what block RAM has read, and what came too late for that
+    always_comb begin
+      if (begun_q && followed_q && ahead_q == 1) begin
+        assert (data_q == (dut.g_register.g_block.came_last_q ? dut.g_register.g_block.came_q : dut.g_register.g_block.behind_q));
+      end
+      if (begun_q && dut.g_register.g_block.came_last_q) assert (count_q == 2);
     end
   end
 

@@ -1,9 +1,10 @@
-// opu_walk, any shape and any window: every burst lies in one page and in the window, has 1 … MAX_BURST beats and stands until it
+// opu_walk, any shape and any window of up to 2^WINDOW_LOG2 bytes (more take the solver long): every burst lies in one page and in the window, has 1 … MAX_BURST beats and stands until it
 // is taken; beats of the runs that were let in come out once each. Proved for every length of run: what the registers promise each
 // other stands below.
 module opu_walk_proof #(
     parameter int unsigned BUS_BYTES = 8,
     parameter int unsigned MAX_BURST = 16,
+    parameter int unsigned WINDOW_LOG2 = 32,
     localparam int unsigned ADDRESS_BITS = 40
 ) (
     input logic                     clk_i,
@@ -25,6 +26,8 @@ module opu_walk_proof #(
 
   localparam int unsigned BUS_LOG2 = $clog2(BUS_BYTES);
   localparam int unsigned PAGE_BEATS = 4096 / BUS_BYTES;
+  localparam int unsigned LONGEST = (MAX_BURST < PAGE_BEATS) ? MAX_BURST : PAGE_BEATS;
+  localparam int unsigned FRAME_LOG2 = (LONGEST > 1) ? $clog2(LONGEST) : 1;
 
   logic start_ready, valid, last, fault;
   logic [ADDRESS_BITS-1:0] addr;
@@ -62,7 +65,7 @@ module opu_walk_proof #(
 
   // Beats let in by runs and not yet sent.
   logic begun_q = 1'b0, waits_q;
-  logic [47:0] owed_q;
+  logic [35:0] owed_q;
   logic [ADDRESS_BITS+9:0] shown_q;
   logic [ADDRESS_BITS+32-11:0] window_q;
   always_ff @(posedge clk_i) begin
@@ -71,21 +74,29 @@ module opu_walk_proof #(
     waits_q <= rst_ni && valid && !burst_ready_i;
     shown_q <= {addr, beats, last};
     owed_q <= !rst_ni ? '0
-        : owed_q + (dut.run_taken ? dut.run_beats_q : '0) - (valid && burst_ready_i ? 48'(beats) : '0);
+        : owed_q + (dut.run_taken ? 36'(dut.run_beats_q) : '0) - (valid && burst_ready_i ? 36'(beats) : '0);
   end
 
-  logic [48:0] window, cur_end, room, block_room;
-  logic [9:0] to_page;
-  assign window = 49'(window_size_i >> BUS_LOG2);
-  assign cur_end = {1'b0, dut.cur_at_q} + {1'b0, dut.cur_left_q};
-  assign room = window - {1'b0, dut.run_at_q} - {1'b0, dut.run_beats_q};
-  assign block_room = window - {1'b0, dut.block_at_q} - {1'b0, dut.run_beats_q};
-  assign to_page = 10'(PAGE_BEATS) - 10'(dut.cur_at_q % PAGE_BEATS);
+  // The stretch, and its burst: to the end of the page, no longer than allowed.
+  logic [35:0] window, cur_at, cur_left, cur_end, run_at, run_beats, block_at, slack, to_page, cap, next_to_page, next_cap;
+  localparam logic [35:0] FRAME = 36'd1 << FRAME_LOG2;
+  assign window = 36'(window_size_i >> BUS_LOG2);
+  assign slack = 36'(signed'(dut.frame_q.slack_less)) + 36'd1;
+  assign run_at = 36'(dut.run_at_q);
+  assign run_beats = 36'(dut.run_beats_q);
+  assign block_at = 36'(dut.block_at_q);
+  assign cur_at = 36'({dut.page_q, dut.frame_q.at});
+  assign cur_left = 36'({dut.frames_q, dut.end_q}) + (dut.carry_q ? FRAME : '0) + 36'd1 - slack;
+  assign cur_end = cur_at + owed_q;  // cur_left is the same
+  assign to_page = 36'(PAGE_BEATS) - 36'(dut.frame_q.at);
+  assign cap = (to_page < 36'(MAX_BURST)) ? to_page : 36'(MAX_BURST);
+  assign next_to_page = (to_page == cap) ? 36'(PAGE_BEATS) : to_page - cap;
+  assign next_cap = (next_to_page < 36'(MAX_BURST)) ? next_to_page : 36'(MAX_BURST);
 
   always_comb begin
     assume (begun_q || !rst_ni);
     assume (run_i != '0 && rows_i != '0 && blocks_i != '0);
-    assume (window_size_i <= 33'h1_0000_0000);
+    assume (window_size_i <= 33'd1 << WINDOW_LOG2);
     assume (41'({window_page_i, 12'd0}) + 41'(window_size_i) <= 41'h100_0000_0000);
     assume (!begun_q || window_q == {window_page_i, window_size_i});
     if (begun_q && valid) begin
@@ -97,21 +108,32 @@ module opu_walk_proof #(
     if (begun_q && waits_q && !halt_i) assert (valid && shown_q == {addr, beats, last});
     if (begun_q) begin
       assert (dut.idle_q == !dut.active_q);
-      assert (owed_q == (dut.cur_valid_q ? dut.cur_left_q : '0));
+      assert (dut.active_q == (dut.fresh_q || dut.runs_q) && !(dut.fresh_q && dut.runs_q));
+      assert (owed_q == (dut.cur_valid_q ? cur_left : '0));
       if (dut.cur_valid_q) begin
-        assert (dut.cur_left_q != '0 && cur_end <= window);
-        assert (dut.reach_q.exceeds == (dut.cur_left_q > 48'(dut.cap_q)));
-        assert (dut.reach_q.fills == (dut.cur_left_q >= 48'(dut.cap_q)));
-        if (dut.active_q && !dut.cur_last_q) assert (dut.continues_q == (dut.run_at_q == cur_end[47:0]));
-        assert (32'(dut.cap_q) == (32'(to_page) < MAX_BURST ? 32'(to_page) : MAX_BURST));
-        assert (dut.cur_last_q || dut.active_q);
+        assert (owed_q != '0 && owed_q <= window && cur_end <= window);
+        assert (slack == FRAME - cap && 36'(dut.frame_q.next) == FRAME - next_cap);
+        assert (dut.frame_q.last == (to_page == cap));
+        assert (dut.exceeds_q == (owed_q > cap));
+        assert (dut.fills_q == (owed_q >= cap));
+        if (dut.runs_q && dut.fits && !dut.cur_last_q) assert (dut.continues_q == (run_at == cur_end));
+        assert (dut.cur_last_q || dut.runs_q);
       end
-      if (dut.active_q) begin
-        assert (dut.run_beats_q != '0 && dut.run_beats_q < 48'd1 << 23);
-        assert (dut.row_pitch_q < 48'd1 << 29 && dut.block_pitch_q < 48'd1 << 29);
-        assert (dut.run_at_q < 48'd1 << 34 && dut.block_at_q <= dut.run_at_q);
-        assert (dut.room_q == room && dut.block_room_q == block_room);
-        assert (!dut.block_room_q[48] || dut.block_at_q == dut.run_at_q);
+      if (dut.fresh_q) begin
+        assert (run_at < 36'd1 << 32 - BUS_LOG2 && block_at == run_at);
+        assert (36'(signed'(dut.room_q)) == window - run_at);
+        assert (36'(signed'(dut.gap_q)) == 36'(dut.block_pitch_q));
+      end
+      if (dut.runs_q && dut.fits) begin
+        assert (run_beats != '0 && dut.run_less_q == dut.run_beats_q - 1'b1);
+        assert (dut.less_more_q == (dut.run_less_q >> FRAME_LOG2 != '0));
+        assert (dut.beats_more_q == (dut.run_beats_q >> FRAME_LOG2 != '0));
+        assert (dut.rows_continue_q == (36'(dut.row_pitch_q) == run_beats));
+        assert (run_at <= window && run_beats <= window && block_at <= run_at);
+        assert (36'(signed'(dut.room_q)) == window - run_at - run_beats);
+        assert (36'(signed'(dut.block_room_q)) == window - block_at - run_beats);
+        assert (36'(signed'(dut.gap_q)) == block_at + 36'(dut.block_pitch_q) - run_at - run_beats);
+        assert (36'(signed'(dut.first_gap_q)) == 36'(dut.block_pitch_q) - run_beats);
       end
     end
   end

@@ -5,7 +5,8 @@
 // MAX_BURST beats that never cross a 4 KB boundary.
 //
 // start side: valid/ready; a shape is taken when the walk before it has been cut to the end. All counts must be >= 1 and
-//             dram_i a multiple of the bus width. shift_i: log2 of the beats a word takes. pc_i travels along.
+//             dram_i a multiple of the bus width. shift_i: log2 of the beats a word takes, of the pitches only. pc_i travels along. Only run_i is taken
+//             in the cycle behind; the first run is there in the cycle behind that.
 // burst side: valid/ready, payload stable; burst_last_o marks the last burst of a shape. One burst per cycle.
 // A run outside the memory window raises fault_o (level, until reset); none of its beats is issued.
 `include "opu_assert.svh"
@@ -28,7 +29,7 @@ module opu_walk #(
     output logic                    start_ready_o,
     input  logic [31:0]             dram_i,
     input  logic [2:0]              shift_i,
-    input  logic [RUN_BITS-1:0]     run_i,
+    input  logic [RUN_BITS-1:0]     run_i,           // beats; in the cycle behind the others
     input  logic [15:0]             rows_i,
     input  logic [7:0]              repeats_i,
     input  logic [21:0]             row_pitch_i,
@@ -47,69 +48,74 @@ module opu_walk #(
 );
 
   localparam int unsigned BUS_LOG2 = $clog2(BUS_BYTES);
-  localparam int unsigned BEAT_BITS = 48;            // holds every sum of shifted pitches
   localparam int unsigned PAGE_BEATS = 4096 / BUS_BYTES;
   localparam int unsigned PAGE_LOG2 = $clog2(PAGE_BEATS);
-  localparam int unsigned LONGEST = (MAX_BURST < 256) ? MAX_BURST : 256;
+  localparam int unsigned WANTED = (MAX_BURST < 256) ? MAX_BURST : 256;
+  localparam int unsigned LONGEST = (WANTED < PAGE_BEATS) ? WANTED : PAGE_BEATS;
+  localparam int unsigned FRAME_LOG2 = (LONGEST > 1) ? $clog2(LONGEST) : 1;
+  localparam int unsigned AT_BITS = 33 - BUS_LOG2;   // beats of the window
+  localparam int unsigned LONG_BITS = (RUN_BITS > AT_BITS) ? RUN_BITS : AT_BITS;  // beats of any run
+  localparam int unsigned PITCH_BITS = 22 + 7;
+  localparam int unsigned ROOM_BITS = ((LONG_BITS > PITCH_BITS) ? LONG_BITS : PITCH_BITS) + 2;  // any difference of those
 
-  typedef logic [BEAT_BITS-1:0] beats_t;
+  typedef logic [AT_BITS-1:0] at_t;
+  typedef logic [PITCH_BITS-1:0] pitch_t;
+  typedef logic signed [ROOM_BITS-1:0] room_t;
 
   // ---- runs, one per cycle -------------------------------------------------------------------------------------------
-  logic active_q, active_d;
-  logic idle_q;                                      // its complement, for the many registers that take a shape
-  logic [15:0] rows_q;                               // of the shape, minus one
-  logic [7:0] repeats_q;
-  logic [7:0] repeats_left_q, repeats_left_d;        // after this run
-  logic [15:0] rows_left_q, rows_left_d;
-  logic [15:0] blocks_left_q, blocks_left_d;
-  beats_t run_beats_q, row_pitch_q, block_pitch_q;
-  beats_t block_at_q, block_at_d, run_at_q, run_at_d;
+  // A shape is taken; in the cycle behind its run is, and is measured (fresh_q); then runs are offered (runs_q).
+  logic active_q, active_d, fresh_q, runs_q;
+  logic idle_q;                                      // not active, for the many registers that take a shape
+  // Further ones less one: negative on the last.
+  logic signed [16:0] rows_q, rows_left_q, rows_left_d, blocks_left_q, blocks_left_d;
+  logic signed [8:0] repeats_q, repeats_left_q, repeats_left_d;
+  logic [LONG_BITS-1:0] run_beats;
+  at_t run_beats_q, run_less_q;                      // less_q: minus one
+  pitch_t row_pitch_q, block_pitch_q;
+  at_t block_at_q, block_at_d, run_at_q, run_at_d;
   // Beats of the window behind this run, behind the first one of the block; negative where it does not fit. Counted along, so
-  // that no end is added and compared in one cycle.
-  logic signed [BEAT_BITS:0] room_q, room_d, block_room_q, block_room_d;
+  // that no end is added and compared in one cycle. So is the gap from the end of this run to the next block, which that one begins with.
+  room_t room_q, room_d, block_room_q, block_room_d, gap_q, gap_d, first_gap_q, step, room_row, room_block;
+  logic rows_continue_q;                             // a row begins where the one before ends
   logic [PC_BITS-1:0] pc_q;
 
-  logic take, run_taken, block_ends, run_last, fits;
+  logic take, run_taken, block_ends, run_last, fits, moves, to_block;
   assign take = start_valid_i && start_ready_o;
-  assign block_ends = repeats_left_q == '0 && rows_left_q == '0;
-  assign run_last = block_ends && blocks_left_q == '0;
-  assign fits = !room_q[BEAT_BITS];
-  assign fault_o = active_q && !fits;
+  assign block_ends = repeats_left_q[8] && rows_left_q[16];
+  assign run_last = block_ends && blocks_left_q[16];
+  assign fits = !room_q[ROOM_BITS-1];
+  assign fault_o = runs_q && !fits;
   assign fault_pc_o = pc_q;
 
+  assign run_beats = LONG_BITS'(run_i);
+  assign step = fresh_q ? signed'(ROOM_BITS'(run_beats)) : signed'(ROOM_BITS'(row_pitch_q));
+
+  // What a run leads to is there before it is known whether it is taken. Behind the last run nobody looks at it.
+  assign moves = idle_q || fresh_q || run_taken;
+  assign to_block = block_ends && !fresh_q;
   always_comb begin
     active_d = active_q;
-    repeats_left_d = repeats_left_q;
-    rows_left_d = rows_left_q;
-    blocks_left_d = blocks_left_q;
-    block_at_d = block_at_q;
-    run_at_d = run_at_q;
-    room_d = room_q;
-    block_room_d = block_room_q;
     if (take) active_d = 1'b1;
+    if (run_taken && run_last) active_d = 1'b0;
+    repeats_left_d = repeats_left_q[8] ? repeats_q : repeats_left_q - 9'sd1;
+    rows_left_d = rows_left_q;
+    if (repeats_left_q[8]) rows_left_d = rows_left_q[16] ? rows_q : rows_left_q - 17'sd1;
+    blocks_left_d = blocks_left_q - 17'sd1;
+    block_at_d = block_at_q + at_t'(block_pitch_q);
+    run_at_d = to_block ? block_at_d : run_at_q + at_t'(row_pitch_q);
+    room_row = room_q - step;
+    room_block = block_room_q - signed'(ROOM_BITS'(block_pitch_q));
+    room_d = to_block ? room_block : room_row;
+    block_room_d = fresh_q ? room_row : room_block;
+    gap_d = to_block ? first_gap_q : gap_q - step;
     if (idle_q) begin
-      repeats_left_d = repeats_i;
-      rows_left_d = rows_i - 16'd1;
-      blocks_left_d = blocks_i - 16'd1;
-      block_at_d = BEAT_BITS'(dram_i >> BUS_LOG2);
-      run_at_d = BEAT_BITS'(dram_i >> BUS_LOG2);
-      room_d = signed'((BEAT_BITS + 1)'(window_size_i >> BUS_LOG2)) - signed'((BEAT_BITS + 1)'(dram_i >> BUS_LOG2))
-          - signed'((BEAT_BITS + 1)'(run_i) << shift_i);
-      block_room_d = room_d;
-    end else if (run_taken) begin
-      // Behind the last run nobody looks at what follows.
-      if (run_last) active_d = 1'b0;
-      run_at_d = run_at_q + row_pitch_q;
-      room_d = room_q - signed'({1'b0, row_pitch_q});
-      repeats_left_d = (repeats_left_q == '0) ? repeats_q : repeats_left_q - 8'd1;
-      if (repeats_left_q == '0) rows_left_d = (rows_left_q == '0) ? rows_q : rows_left_q - 16'd1;
-      if (block_ends) begin
-        blocks_left_d = blocks_left_q - 16'd1;
-        block_at_d = block_at_q + block_pitch_q;
-        run_at_d = block_at_d;
-        block_room_d = block_room_q - signed'({1'b0, block_pitch_q});
-        room_d = block_room_d;
-      end
+      repeats_left_d = 9'(repeats_i) - 9'sd1;
+      rows_left_d = 17'(rows_i) - 17'sd2;
+      blocks_left_d = 17'(blocks_i) - 17'sd2;
+      block_at_d = at_t'(dram_i >> BUS_LOG2);
+      run_at_d = at_t'(dram_i >> BUS_LOG2);
+      room_d = signed'(ROOM_BITS'(window_size_i >> BUS_LOG2)) - signed'(ROOM_BITS'(dram_i >> BUS_LOG2));
+      gap_d = signed'(ROOM_BITS'(block_pitch_i) << shift_i);
     end
   end
 
@@ -117,82 +123,135 @@ module opu_walk #(
     if (!rst_ni) begin
       active_q <= 1'b0;
       idle_q <= 1'b1;
-      repeats_left_q <= '0;
-      rows_left_q <= '0;
-      blocks_left_q <= '0;
+      fresh_q <= 1'b0;
+      runs_q <= 1'b0;
     end else begin
       active_q <= active_d;
       idle_q <= !active_d;
-      repeats_left_q <= repeats_left_d;
-      rows_left_q <= rows_left_d;
-      blocks_left_q <= blocks_left_d;
+      fresh_q <= take;
+      runs_q <= active_d && (fresh_q || runs_q);
     end
   end
 
   // Loaded before they are used, so without reset; what a shape keeps is taken until one is under way.
   always_ff @(posedge clk_i) begin
-    block_at_q <= block_at_d;
-    run_at_q <= run_at_d;
-    block_room_q <= block_room_d;
-    room_q <= room_d;
+    if (moves && !fresh_q) begin
+      repeats_left_q <= repeats_left_d;
+      rows_left_q <= rows_left_d;
+      run_at_q <= run_at_d;
+    end
+    if (idle_q || (run_taken && block_ends)) begin
+      blocks_left_q <= blocks_left_d;
+      block_at_q <= block_at_d;
+    end
+    if (moves) begin
+      room_q <= room_d;
+      gap_q <= gap_d;
+    end
+    if (fresh_q || (run_taken && block_ends)) block_room_q <= block_room_d;
     if (idle_q) begin
-      repeats_q <= repeats_i;
-      rows_q <= rows_i - 16'd1;
-      run_beats_q <= BEAT_BITS'(run_i) << shift_i;
-      row_pitch_q <= BEAT_BITS'(row_pitch_i) << shift_i;
-      block_pitch_q <= BEAT_BITS'(block_pitch_i) << shift_i;
+      repeats_q <= 9'(repeats_i) - 9'sd1;
+      rows_q <= 17'(rows_i) - 17'sd2;
+      row_pitch_q <= pitch_t'(row_pitch_i) << shift_i;
+      block_pitch_q <= pitch_t'(block_pitch_i) << shift_i;
       pc_q <= pc_i;
+    end
+    if (fresh_q) begin
+      run_beats_q <= at_t'(run_beats);
+      run_less_q <= at_t'(run_beats) - at_t'(1);
+      rows_continue_q <= (LONG_BITS + PITCH_BITS)'(row_pitch_q) == (LONG_BITS + PITCH_BITS)'(run_beats);
+      first_gap_q <= gap_d;
     end
   end
 
   // ---- the stretch being cut: grows by runs that continue it, shrinks by bursts --------------------------------------------
-  logic cur_valid_q, cur_valid_d, cur_last_q, cur_last_d;
-  beats_t cur_at_q, cur_at_d, cur_left_q, cur_left_d, grown, rest;
-  logic [PC_BITS-1:0] cur_pc_q;
-
-  // The longest burst that may begin at a beat: to the end of its page.
-  function automatic logic [8:0] longest_at(logic [PAGE_LOG2-1:0] at);
-    automatic logic [PAGE_LOG2:0] to_page = (PAGE_LOG2 + 1)'(PAGE_BEATS) - {1'b0, at};
-    longest_at = (32'(to_page) > LONGEST) ? 9'(LONGEST) : 9'(to_page);
-  endfunction
-
-  // Caps of the stretch and of its rest, and how far they reach, are there before it is known whether a burst goes and what is left.
-  logic [8:0] cap_q, cap_d, rest_cap, run_cap, piece;
-  beats_t rest_at;
-  assign rest_at = cur_at_q + BEAT_BITS'(cap_q);
-  assign rest_cap = longest_at(rest_at[PAGE_LOG2-1:0]);
-  assign run_cap = longest_at(run_at_q[PAGE_LOG2-1:0]);
-
+  // A frame of 2^FRAME_LOG2 beats ends where the longest burst from the place of the stretch on does; its slack lies in front
+  // of that place. So all but the last beats of frames tell how many bursts a stretch takes: it exceeds its burst if it reaches into
+  // the next frame, and the slack of that one is known before it is known whether a burst goes and what is left.
+  typedef logic [PAGE_LOG2-1:0] place_t;             // beat of its page
+  typedef logic [FRAME_LOG2-1:0] slack_t;
   typedef struct packed {
-    logic exceeds;  // the stretch is longer than its cap
-    logic fills;    // at least as long
-  } reach_t;
-  function automatic reach_t reach(logic long, logic [8:0] left, logic [8:0] cap);  // long: 512 beats or more
-    reach = '{exceeds: long || left > cap, fills: long || left >= cap};
-  endfunction
-  reach_t reach_q, reach_d;
+    place_t                at;
+    logic                  last;        // the burst ends with the page
+    logic [FRAME_LOG2:0]   slack_less;  // its slack minus one
+    slack_t                next;        // of the next frame
+  } frame_t;
 
-  // Whether a rest or a sum is long is seen from what it is made of, so that no carry of 48 bits stands in front of it: of 1024 beats
-  // a cap leaves 512 and more, and below that ten bits tell.
-  logic run_long, left_long, left_more;
-  logic [9:0] grown_low, rest_low;
-  assign run_long = run_beats_q[BEAT_BITS-1:9] != '0;
-  assign left_more = cur_left_q[BEAT_BITS-1:10] != '0;
-  assign left_long = left_more || cur_left_q[9];
-  assign grown_low = {1'b0, cur_left_q[8:0]} + {1'b0, run_beats_q[8:0]};
-  assign rest_low = cur_left_q[9:0] - {1'b0, cap_q};
+  // Where the longest burst is a power of two, the slack is nothing or the place in the last frame of the page.
+  localparam bit EVEN = LONGEST == 1 << FRAME_LOG2;
+  localparam int unsigned PAGE_FRAMES = PAGE_BEATS >> FRAME_LOG2;
+  function automatic logic ends_page(place_t at);
+    ends_page = EVEN ? 32'(at >> FRAME_LOG2) == PAGE_FRAMES - 1 : 32'(place_t'(~at)) < LONGEST;
+  endfunction
+  function automatic place_t behind(place_t at);     // where the next burst begins
+    behind = ends_page(at) ? '0 : at + place_t'(LONGEST);
+  endfunction
+  function automatic slack_t slack_at(place_t at);
+    slack_at = ends_page(at) ? slack_t'(at) : slack_t'((1 << FRAME_LOG2) - LONGEST);
+  endfunction
+  function automatic slack_t slack_behind(place_t at);      // of the next burst
+    if (EVEN) slack_behind = (32'(at >> FRAME_LOG2) + 32'd2 == PAGE_FRAMES) ? slack_t'(at) : '0;
+    else slack_behind = slack_at(behind(at));
+  endfunction
+  function automatic slack_t slack_far_behind(place_t at);  // of the one after it
+    if (EVEN) slack_far_behind = (32'(at >> FRAME_LOG2) + 32'd3 == PAGE_FRAMES) ? slack_t'(at) : '0;
+    else slack_far_behind = slack_at(behind(behind(at)));
+  endfunction
+  function automatic frame_t frame_at(place_t at, slack_t slack, slack_t next);
+    frame_at = '{at: at, last: ends_page(at), slack_less: (FRAME_LOG2 + 1)'(slack) - (FRAME_LOG2 + 1)'(1), next: next};
+  endfunction
+
+  logic cur_valid_q, cur_valid_d, cur_last_q, cur_last_d;
+  logic [AT_BITS-PAGE_LOG2-1:0] page_q;
+  frame_t frame_q;
+  logic [PC_BITS-1:0] cur_pc_q;
+  // The last beat from the beginning of the frame on: its frame, (frames_q + carry_q), and its place there.
+  logic [AT_BITS-FRAME_LOG2:0] frames_q;
+  logic carry_q;
+  slack_t end_q;
+
+  // What becomes of the end: without frames, with the carry out. `fills` is the carry of one more: the burst is as long as it may be.
+  typedef struct packed {
+    logic   exceeds;
+    logic   fills;
+    logic   carry;
+    slack_t last;
+  } reach_t;
+  function automatic reach_t reach(logic more, slack_t a, slack_t b);  // more: frames without the carry
+    automatic logic [FRAME_LOG2:0] sum = {1'b0, a} + {1'b0, b};
+    automatic logic [FRAME_LOG2:0] filled = {1'b0, a} + {1'b0, b} + (FRAME_LOG2 + 1)'(1);
+    reach = '{exceeds: more || sum[FRAME_LOG2], fills: more || filled[FRAME_LOG2], carry: sum[FRAME_LOG2], last: sum[FRAME_LOG2-1:0]};
+  endfunction
+
+  logic exceeds_q, fills_q, less_more_q, beats_more_q, two_frames;
+  reach_t reach_run, reach_rest, reach_grown, reach_d;
+  always_ff @(posedge clk_i) begin
+    if (fresh_q) begin
+      less_more_q <= (at_t'(run_beats) - at_t'(1)) >> FRAME_LOG2 != '0;
+      beats_more_q <= at_t'(run_beats) >> FRAME_LOG2 != '0;
+    end
+  end
+  assign two_frames = frames_q[AT_BITS-FRAME_LOG2:1] != '0 || (frames_q[0] && carry_q);
+  // In a frame that does not end the page there is no slack, if frames are even: that is seen last.
+  reach_t near_run;
+  assign near_run = reach(1'b0, slack_t'(run_less_q), EVEN ? slack_t'(run_at_q) : slack_at(place_t'(run_at_q)));
+  always_comb begin
+    reach_run = near_run;
+    if (EVEN && !ends_page(place_t'(run_at_q))) reach_run = '{last: slack_t'(run_less_q), default: '0};
+    reach_run.exceeds |= less_more_q;
+    reach_run.fills |= EVEN ? beats_more_q : less_more_q;
+  end
+  assign reach_rest = reach(two_frames, end_q, frame_q.next);
+  assign reach_grown = reach(exceeds_q || beats_more_q, end_q, slack_t'(run_beats_q));
 
   logic continues_q, finished, cut, run_offered;
-  assign grown = cur_left_q + run_beats_q;
-  assign rest = cur_left_q - BEAT_BITS'(cap_q);
-  assign piece = reach_q.exceeds ? cap_q : cur_left_q[8:0];
-
-  assign run_offered = active_q && fits;
-  assign burst_valid_o = cur_valid_q && !halt_i
-      && (reach_q.fills || cur_last_q || (run_offered && !continues_q));
-  assign burst_addr_o = window_base_i + ADDRESS_BITS'({cur_at_q, {BUS_LOG2{1'b0}}});
-  assign burst_beats_o = piece;
-  assign finished = !reach_q.exceeds;
+  assign run_offered = runs_q && fits;
+  assign burst_valid_o = cur_valid_q && !halt_i && (fills_q || cur_last_q || (run_offered && !continues_q));
+  assign burst_addr_o = {window_base_i[ADDRESS_BITS-1:12] + (ADDRESS_BITS - 12)'(page_q), frame_q.at, {BUS_LOG2{1'b0}}};
+  logic [FRAME_LOG2:0] piece;
+  assign piece = {1'b0, end_q | {FRAME_LOG2{exceeds_q}}} - frame_q.slack_less;
+  assign burst_beats_o = 9'(piece);
+  assign finished = !exceeds_q;
   assign burst_last_o = cur_last_q && finished;
   assign burst_pc_o = cur_pc_q;
   assign cut = burst_valid_o && burst_ready_i;
@@ -201,31 +260,23 @@ module opu_walk #(
   // Whether a burst goes comes last in the cycle: what it leads to, and what else happens, is there before. The stretch is made
   // anew by its rest or by the run that is offered, or it grows.
   logic anew, from_run, grows;
-  reach_t reach_anew, reach_else;
   assign anew = cut || !cur_valid_q;
   assign from_run = finished || !cur_valid_q;
   assign grows = run_offered && !cur_last_q && continues_q;
-  assign run_taken = cut ? run_offered && finished : run_offered && (!cur_valid_q || (!cur_last_q && continues_q));
-  assign reach_anew = from_run ? reach(run_long, run_beats_q[8:0], run_cap)
-                               : reach(left_more || rest_low[9], rest_low[8:0], rest_cap);
-  assign reach_else = grows ? reach(run_long || left_long || grown_low[9], grown_low[8:0], cap_q) : reach_q;
-  assign reach_d = ({2{anew}} & reach_anew) | (~{2{anew}} & reach_else);  // a multiplexer would become an enable
+  // Where a run is offered, a burst goes if this is so: it need not be asked again whether one is.
+  logic goes;
+  assign goes = cur_valid_q && !halt_i && burst_ready_i && (fills_q || cur_last_q || !continues_q);
+  assign run_taken = run_offered && (goes ? finished : !cur_valid_q || (!cur_last_q && continues_q));
+  assign reach_d = anew ? (from_run ? reach_run : reach_rest) : reach_grown;
 
   always_comb begin
     cur_valid_d = 1'b1;
     cur_last_d = cur_last_q;
-    cur_at_d = cur_at_q;
-    cur_left_d = cur_left_q;
-    cap_d = cap_q;
     if (anew) begin
       cur_valid_d = run_offered || !from_run;
       if (from_run) cur_last_d = run_offered && run_last;
-      cur_at_d = from_run ? run_at_q : rest_at;
-      cur_left_d = from_run ? run_beats_q : rest;
-      cap_d = from_run ? run_cap : rest_cap;
     end else if (grows) begin
       cur_last_d = run_last;
-      cur_left_d = grown;
     end
   end
 
@@ -239,17 +290,30 @@ module opu_walk #(
     end
   end
 
-  // Loaded before they are used, so without reset. Whether a run begins where the one before ends is compared while that one is taken.
+  // Loaded before they are used, so without reset. Whether a run begins where the one before ends is told while that one is taken.
   always_ff @(posedge clk_i) begin
-    cur_at_q <= cur_at_d;
-    cur_left_q <= cur_left_d;
-    cap_q <= cap_d;
-    reach_q <= reach_d;
+    if (anew) begin
+      frame_q <= from_run ? frame_at(place_t'(run_at_q), slack_at(place_t'(run_at_q)), slack_behind(place_t'(run_at_q)))
+          : frame_at(behind(frame_q.at), frame_q.next, slack_far_behind(frame_q.at));
+      page_q <= from_run ? (AT_BITS - PAGE_LOG2)'(run_at_q >> PAGE_LOG2) : page_q + (AT_BITS - PAGE_LOG2)'(frame_q.last);
+    end
+    if (anew || grows) begin
+      exceeds_q <= reach_d.exceeds;
+      fills_q <= reach_d.fills;
+      carry_q <= reach_d.carry;
+      end_q <= reach_d.last;
+      frames_q <= !anew ? frames_q + (AT_BITS - FRAME_LOG2 + 1)'(run_beats_q >> FRAME_LOG2) + (AT_BITS - FRAME_LOG2 + 1)'(carry_q)
+          : from_run ? (AT_BITS - FRAME_LOG2 + 1)'(run_less_q >> FRAME_LOG2)
+          : frames_q + '1 + (AT_BITS - FRAME_LOG2 + 1)'(carry_q);
+    end
     if (run_taken) begin
       cur_pc_q <= pc_q;
-      continues_q <= block_ends ? block_at_q + block_pitch_q == run_at_q + run_beats_q : row_pitch_q == run_beats_q;
+      continues_q <= block_ends ? gap_q == '0 : rows_continue_q;
     end
   end
+
+  logic unused;
+  assign unused = &{window_base_i[11:0]};  // 0
 
   `OPU_ASSERT(IdleOrActive, idle_q != active_q)
   `OPU_ASSERT(BurstHeld, burst_valid_o && !burst_ready_i |=> burst_valid_o || halt_i)

@@ -18,6 +18,8 @@ package opu_compute_pkg;
   localparam int unsigned X_BITS = Y_BITS + WORD_SHIFT;  // column times bytes per pixel
   localparam int unsigned LANE_BITS = $clog2(WORD_CHANNELS + 1);  // a number of lanes
   localparam int unsigned WINDOW_BITS = WORD_SHIFT + 2;  // a number of bytes of two neighbouring words
+  localparam int unsigned STRIDE_BITS = 8 + WORD_SHIFT + 2;  // bytes from step to step
+  localparam int unsigned COLS_BITS = 16 + WORD_SHIFT;  // bytes of a tile row
 
   // Depthwise: a part of a word is as many lanes as there are units; its window lies in a ring of columns of whole words.
   localparam int unsigned PART_LANES = (UNITS < WORD_CHANNELS) ? UNITS : WORD_CHANNELS;
@@ -81,6 +83,7 @@ package opu_compute_pkg;
     logic [15:0] steps;      // input steps of a word
     logic [15:0] oc_groups;  // lane groups of an output group
     logic [15:0] px_groups;  // output groups in a pixel's lanes of a partial sum word
+    logic [WORD_SHIFT:0] spare;  // bytes of a word beside the lanes of an input step
     logic [1:0]  px_log2;
     groups_t     groups;     // lanes of output group 0, of all pixels
   } shape_t;
@@ -91,6 +94,7 @@ package opu_compute_pkg;
       if (layout == layout_t'(m)) begin
         shape_of.step = LAYOUT_STEP[m];
         shape_of.steps = 16'(WORD_CHANNELS / 32'(LAYOUT_STEP[m]));
+        shape_of.spare = (WORD_SHIFT + 1)'(WORD_BYTES - 32'(LAYOUT_STEP[m]));
         shape_of.oc_groups = 16'(32'(LAYOUT_OC[m]) / GROUP_LANES);
         shape_of.px_groups = 16'(WORD_CHANNELS / (32'(LAYOUT_PX[m]) * 32'(LAYOUT_OC[m])));
         for (int g = 0; g < int'(GROUPS); g++) begin
@@ -153,6 +157,45 @@ package opu_compute_pkg;
     end
   endfunction
 
+  // A row of the tile, in bytes: what a step is compared with, the same for a whole instruction.
+  typedef struct packed {
+    logic [COLS_BITS-1:0]          in_cols;
+    logic                          empty;        // it has no columns
+    logic [15:0]                   last_word;    // 0 without one
+    logic [15:0]                   prior_word;   // the one before, modulo 2^16
+    logic [WORD_SHIFT:0]           tail;         // bytes of the tile in the last word
+    logic signed [STRIDE_BITS+1:0] room;         // the largest offset in a word whose lanes do not go on into the next one
+  } edges_t;
+
+  // Where the lanes from byte `at` on lie, as far as one comparison each tells: only short ways lead on from here.
+  typedef struct packed {
+    logic around;   // neither left of the tile nor farther than any tile reaches; what `low`, `below` and `ends` say holds with it
+    logic left;     // not far left of it: in the word there, with `ones`
+    logic ones;     // and there is a tile
+    logic low;      // before its end
+    logic below;    // in a word before the last one
+    logic ends;     // in the last word
+    logic prior;    // in the word before the last one, also left of it
+    logic crosses;  // going on into the next word
+  } columns_t;
+
+  /* verilator lint_off UNUSEDSIGNAL */  // the tail is for those who read
+  function automatic columns_t columns_of(logic signed [X_BITS-1:0] at, edges_t edges);
+  /* verilator lint_on UNUSEDSIGNAL */
+    columns_of.around = at[X_BITS-1:COLS_BITS] == '0;
+    columns_of.left = at[X_BITS-1:COLS_BITS] == '1;
+    columns_of.ones = at[COLS_BITS-1:WORD_SHIFT] == '1 && !edges.empty;
+    columns_of.low = at[COLS_BITS-1:0] < edges.in_cols;
+    columns_of.below = at[WORD_SHIFT+:16] < edges.last_word;
+    columns_of.ends = at[WORD_SHIFT+:16] == edges.last_word;
+    columns_of.prior = at[WORD_SHIFT+:16] == edges.prior_word;
+    columns_of.crosses = signed'((STRIDE_BITS + 2)'(at[WORD_SHIFT-1:0])) > edges.room;
+  endfunction
+
+  function automatic logic row_inside(logic signed [Y_BITS-1:0] y, logic [15:0] in_rows);
+    row_inside = y[Y_BITS-1:16] == '0 && y[15:0] < in_rows;
+  endfunction
+
   // What a sweep over the output pixels of a tile needs: one weight row (conv), one channel block (copy), or the weight rows
   // of a block's parts (depthwise).
   typedef struct packed {
@@ -163,22 +206,24 @@ package opu_compute_pkg;
     logic                     last;            // last sweep of the instruction
     logic                     overwrite;       // first visit of these lanes, nothing to accumulate on
     row_t                     row_select;      // weight row register (of the first part)
-    logic [LANE_BITS-1:0]     segment;         // first lane of the input segment
-    logic [X_BITS-1:0]        span;            // bytes from there to the end of the last pixel's segment
     groups_t                  groups;          // lanes of the output group (of the first part)
     psum_addr_t               psum;            // word of output pixel 0
     feature_addr_t            row_addr;        // word of column 0 in tile row y
     feature_addr_t            stride_pitch;    // feature words between output rows
     logic signed [Y_BITS-1:0] y;
-    logic signed [X_BITS-1:0] x;               // column of output column 0, in bytes
+    logic signed [X_BITS-1:0] at;              // byte of the tile row at which the segment of output column 0 begins
+    logic                     row_inside;      // y lies inside the tile
+    columns_t                 columns;         // of `at`, not for depthwise
     logic [7:0]               stride_y;
-    logic [X_BITS-1:0]        stride_x;        // in bytes, from step to step
-    logic [X_BITS-1:0]        pixel_x;         // in bytes, from pixel to pixel
+    logic [STRIDE_BITS-1:0]   stride_x;        // in bytes, from step to step
+    logic [WORD_SHIFT+7:0]    pixel_x;         // in bytes, from pixel to pixel
     logic [15:0]              in_rows;
-    logic [X_BITS-1:0]        in_cols;         // in bytes
+    edges_t                   edges;
     logic [15:0]              out_rows;
     logic [15:0]              out_cols;        // steps per output row
     // depthwise
+    logic                     paired;          // columns are read two at a time, of whole output rows
+    logic [Y_BITS-1:0]        run;             // columns that are read in a row
     logic [PART_BITS-1:0]     parts;           // further parts
     logic [PART_BITS-1:0]     first_part;
     logic [7:0]               dilation_y;
@@ -190,18 +235,16 @@ package opu_compute_pkg;
     pre_t                     pre;
   } sweep_t;
 
-  // Where the loops over the sweeps of an instruction stand.
+  // Where the loops over the sweeps of an instruction stand. Counters of further iterations hold one less: negative in the last.
   typedef struct packed {
-    logic [15:0]              s_left, ky_left, kx_left, g_left;  // further iterations
-    logic                     fresh;                             // first sweep of the instruction
+    logic signed [16:0]       ky_left, kx_left, g_left;
+    logic signed [LANE_BITS:0] block_left;                       // input steps of this block (behind the first one, of depthwise)
+    logic signed [16:0]       s_left;                            // input steps behind this block
+    logic                     waits;                             // until the array is empty: first sweep of an instruction that accumulates
     logic                     first;                             // first visit of every group
-    logic                     enters;                            // first sweep of the block
-    feature_addr_t            block_addr, row_addr;
-    logic signed [Y_BITS-1:0] y;
-    logic signed [X_BITS-1:0] x;
-    logic [15:0]              index;                             // of the input step in its block
-    logic [15:0]              block_left;                        // further input steps in the block
-    logic [15:0]              segment;                           // its first lane
+    logic                     enters;                            // first sweep of a block that the pre chain needs parameters for
+    feature_addr_t            block_addr, row_addr;              // column 0 of: kernel row 0, this row
+    logic [PART_BITS-1:0]     index;                             // of the first part in its block (depthwise)
     groups_t                  groups;
     psum_addr_t               psum;
     logic                     pre_bank;
@@ -216,9 +259,9 @@ package opu_compute_pkg;
     logic                   depthwise;
     layout_t                layout;
     logic                   reads;         // some lanes lie inside the tile; else all are `pad`
-    logic                   whole;         // all lanes lie inside the tile
+    logic                   whole;         // all lanes lie inside the tile: so said where the word does and they do not go on
     logic                   first_inside;  // the first word lies inside the tile
-    logic [WINDOW_BITS-1:0] end_;          // first byte of the two words behind those inside
+    logic [WINDOW_BITS-1:0] end_;          // first byte of the two words behind those inside, if one has lanes inside
     logic                   overwrite;
     row_t                   row_select;
     logic [7:0]             pad;
@@ -256,20 +299,28 @@ package opu_compute_pkg;
     logic [15:0]              row_words;   // the row is repeated at this distance, for every pixel
   } fill_t;
 
-  // May an instruction run, as far as its own parameters say?
+  // May an instruction run, as far as its own parameters say? First, that nothing is 0.
   /* verilator lint_off UNUSEDSIGNAL */  // some say where
-  function automatic logic legal(compute_params_t p, logic is_copy, logic is_conv, logic is_depthwise);
+  function automatic logic counts(compute_params_t p, logic is_copy, logic is_conv);
+    counts = p.out_rows != '0 && p.out_cols != '0 && p.stride_y != '0 && p.stride_x != '0 && p.ic_steps != '0;
+    if (!is_copy) begin
+      counts = counts && p.dilation_y != '0 && p.dilation_x != '0 && p.kernel_rows != '0 && p.kernel_cols != '0;
+    end
+    if (is_conv) counts = counts && p.oc_steps != '0;
+  endfunction
+
+  // A slotted tile is one segment.
+  function automatic logic one_segment(compute_params_t p, logic is_copy);
+    one_segment = WORD_BYTES == WORD_CHANNELS && p.ic_steps == 16'd1 && (is_copy || p.ic_first == '0);
+  endfunction
+
+  function automatic logic legal(compute_params_t p, logic is_one_segment, logic is_copy, logic is_conv, logic is_depthwise);
   /* verilator lint_on UNUSEDSIGNAL */
     automatic logic whole = 32'(p.slot_log2) == WORD_SHIFT;  // one pixel a word
-    legal = p.out_rows != '0 && p.out_cols != '0 && p.stride_y != '0 && p.stride_x != '0
-        && p.ic_steps != '0 && 32'(p.slot_log2) <= WORD_SHIFT && (is_copy || is_conv || is_depthwise)
+    legal = 32'(p.slot_log2) <= WORD_SHIFT && (is_copy || is_conv || is_depthwise)
         && (p.pre == '0 || (HAS_PRE && is_conv && whole && 32'(p.pre) <= PRE_UNITS))
-        && (whole || (!is_depthwise && WORD_BYTES == WORD_CHANNELS  // a slotted tile is one segment
-                      && 32'(p.ic_steps) == 1 && (is_copy || p.ic_first == '0)));
-    if (!is_copy) begin
-      legal = legal && p.dilation_y != '0 && p.dilation_x != '0 && p.kernel_rows != '0 && p.kernel_cols != '0;
-    end
-    if (is_conv) legal = legal && p.oc_steps != '0 && 32'(p.mode) < MODE_COUNT;
+        && (whole || (!is_depthwise && is_one_segment));
+    if (is_conv) legal = legal && 32'(p.mode) < MODE_COUNT;
     if (is_depthwise) begin
       legal = legal && 32'(p.kernel_rows) <= WINDOW_SIDE && 32'(p.kernel_cols) <= WINDOW_SIDE;
     end

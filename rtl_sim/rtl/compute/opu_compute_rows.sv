@@ -2,7 +2,7 @@
 // registers and loads the parameters of the pre chain.
 //
 // start_*: valid/ready; parameters are taken at the handshake. Ready as soon as the last sweep of the instruction before
-//          has begun, so its pixels hide the first fill of the next one. Two cycles after the handshake either accept_o
+//          has begun, so its pixels hide the first fill of the next one. Three cycles after the handshake either accept_o
 //          pulses or illegal_o; an illegal instruction does nothing else.
 // sweep_*: valid/ready, one per weight row or block; sweep_o is stable while it waits. Sweeps of conv start at least 4 cycles
 //          apart: the partial sum written by one is read by the next. An instruction that accumulates from the start waits
@@ -45,10 +45,11 @@ module opu_compute_rows
 );
 
   localparam int unsigned FILL_BITS = $clog2(SWEEP_ROWS * ROW_WORDS + 1);
+  localparam int unsigned GROUP_BITS = $clog2(GROUPS + 1);
   localparam logic [1:0] MIN_GAP = 2'd3;  // sweeps of conv: this many cycles between their starts
 
-  // PREPARE: products. PLACE: legal? The loops are set.
-  typedef enum logic [1:0] {IDLE, PREPARE, PLACE, SWEEP} state_e;
+  // PREPARE: products. ARRANGE: sums and comparisons of them. PLACE: legal? The loops are set.
+  typedef enum logic [2:0] {IDLE, PREPARE, ARRANGE, PLACE, SWEEP} state_e;
 
   state_e state_q, state_d;
   /* verilator lint_off UNUSEDSIGNAL */  // some fields go elsewhere
@@ -62,128 +63,162 @@ module opu_compute_rows
 
   typedef struct packed {logic [FILL_BITS-1:0] left; logic few;} reads_t;  // few: one at most
   reads_t reads_q, reads_d;  // until the weight row registers are full
-  logic [5:0] pre_left_q;                          // reads until the parameters are there
+  logic pre_few;                                   // the parameters are there, or read in this cycle
   logic pre_bank;                                  // bank of those that were loaded last
   logic held_q;                                    // a sweep of depthwise was taken, its steps have not begun
-  logic start, legal_q, refused, is_copy, is_conv, is_depthwise;
+  logic start, counts_q, one_segment_q, legal_q, refused, is_copy, is_conv, is_depthwise;
   layout_t layout;
   assign is_copy = op_i == OP_COMPUTE_COPY;
   assign is_conv = op_i == OP_COMPUTE_CONV;
   assign is_depthwise = HAS_DEPTHWISE && op_i == OP_COMPUTE_DEPTHWISE;
   assign layout = is_depthwise ? DEPTHWISE : layout_t'(params_i.mode);
   // Only an illegal instruction leaves a fill behind.
-  assign start_ready_o = state_q == IDLE && room_i && reads_q.few && pre_left_q <= 6'd1 && !held_q;
+  assign start_ready_o = state_q == IDLE && room_i && reads_q.few && pre_few && !held_q;
   assign start = start_valid_i && start_ready_o;
   assign accept_o = state_q == PLACE && legal_q && !refused;
   assign illegal_o = state_q == PLACE && !(legal_q && !refused);
 
-  // From pixel to pixel, from step to step, what a step reads, a row of the tile: bytes.
-  logic [X_BITS-1:0] pixel_x, step_x, pixel_x_q, step_x_q, span_q, in_cols_q;
-  assign pixel_x = X_BITS'(p_q.stride_x) << p_q.slot_log2;
-  assign step_x = pixel_x << shape_q.px_log2;
-
   // Several blocks of partial sums need room for a tile each. Pixels of one step share a word, and lie in two.
   // The places are found with the parameters, so that the products begin at registers.
   place_t first_in, first_in_q, first_out_q;
-  logic [31:0] tile_q;
-  logic several_q;
+  logic [31:0] tile_product_q, tile_q;
+  logic [16:0] last_place_q;           // of the words' steps or groups, from the first word on
+  logic several_q, tight_q, odd_q, far_q;
   assign first_in = is_copy ? '0 : input_place(layout, params_i.ic_first);
+  assign refused = (several_q && tight_q) || (conv_q && shape_q.px_log2 != '0 && (several_q || odd_q || far_q));
 
+  // From pixel to pixel, from step to step: bytes. From the first pixel of a step to its last one: pixels, the same less one, bytes.
+  logic [WORD_SHIFT+7:0] pixel_x_q;
+  logic [STRIDE_BITS-1:0] step_x_q, across_bytes_q;
+  logic [9:0] across, across_q, across_less_q;
+  logic [WORD_SHIFT:0] spare_q;        // pixels' slots beside an input step in a word
+  edges_t edges_q;
+  logic [15:0] out_cols_q;
+  logic empty_q;
   always_comb begin
-    refused = 1'b0;
-    if (state_q == PLACE) begin
-      refused = several_q && 32'(p_q.psum_block_pitch) < tile_q;
-      if (conv_q && shape_q.px_log2 != '0) begin
-        refused = several_q || first_out_q.word != '0 || p_q.pre != '0
-            || ((16'd1 << shape_q.px_log2) - 16'd1 & p_q.out_cols) != '0
-            || span_q > X_BITS'(WORD_BYTES) + (X_BITS'(1) << p_q.slot_log2);
-      end
-    end
+    across = '0;
+    if (px_log2(layout) == 2'd1) across = 10'(params_i.stride_x);
+    if (px_log2(layout) == 2'd2) across = 10'(params_i.stride_x) + {1'b0, params_i.stride_x, 1'b0};
   end
 
   // ---- loops: segment (or block), kernel row, kernel column, output group ----------------------------------------------
 
   loop_t loop_q;
-  feature_addr_t origin_pitch_q, dilation_pitch_q, stride_pitch_q;
+  feature_addr_t first_addr_q, block_offset_q, origin_pitch_q, dilation_pitch_q, stride_pitch_q;
+  feature_addr_t block_product_q, dilation_product_q, stride_product_q;  // the second registers of slices hold them a cycle later
   groups_t groups_q;    // where the loop over output groups begins
-  psum_addr_t psum_q;
+  psum_addr_t psum_q, psum_offset_q;
+  logic [GROUP_BITS-1:0] group_shift_q;
+  logic has_pre_q;      // the instruction has parameters of the pre chain
 
-  // Where the loops begin, relative to the addresses of the instruction.
-  logic [15:0] group_shift_q, segment_q;
-  psum_addr_t psum_offset_q;
-  feature_addr_t block_offset_q;
-  groups_t first_groups;
-  psum_addr_t first_psum;
-  assign first_groups = shape_q.groups << group_shift_q;
-  assign first_psum = psum_addr_t'(p_q.psum) + psum_offset_q;
+  // Input steps: those of the first block, if there are so many; those behind it, less one.
+  logic [LANE_BITS:0] first_steps_q;
+  logic signed [16:0] behind_q;
 
-  logic [15:0] parts;  // further input steps in the sweep
-  logic new_block, new_word;
-  assign parts = !depthwise_q ? '0 : (loop_q.block_left < loop_q.s_left) ? loop_q.block_left : loop_q.s_left;
-  assign new_block = !conv_q || loop_q.block_left == '0;
-  assign new_word = loop_q.groups[GROUPS-1];  // the group ends the partial sum word
-
-  logic signed [X_BITS-1:0] origin_x_bytes, dilation_x_bytes;
-  assign origin_x_bytes = X_BITS'(p_q.origin_x) <<< p_q.slot_log2;
-  assign dilation_x_bytes = X_BITS'(p_q.dilation_x) << p_q.slot_log2;
-
-  logic take, last_sweep;
+  // What ends with the sweep.
+  logic g_ends, kx_ends, ky_ends, new_block, new_word, take, steps_on, last_sweep;
+  assign g_ends = loop_q.g_left[16];
+  assign kx_ends = loop_q.kx_left[16];
+  assign ky_ends = loop_q.ky_left[16];
+  assign new_block = !conv_q || loop_q.block_left[LANE_BITS];
+  assign new_word = loop_q.groups[GROUPS-1];        // the group ends the partial sum word
+  assign steps_on = g_ends && kx_ends && ky_ends;   // the next sweep has another input step
   assign take = sweep_valid_o && sweep_ready_i;
-  assign last_sweep = loop_q.s_left == parts && loop_q.ky_left == '0 && loop_q.kx_left == '0 && loop_q.g_left == '0;
+  assign last_sweep = steps_on && new_block && loop_q.s_left[16];
+
+  // Coordinates of the sweep, and those that it may lead to: there a cycle after the sweep is, the next one of conv comes later. Copies
+  // and depthwise stay where they are.
+  logic signed [X_BITS-1:0] at_q, next_at_q, segment_at_q, next_segment_at_q, origin_x_q, segment_at_d;
+  logic [WORD_SHIFT+7:0] dilation_x_q;
+  logic [LANE_BITS-1:0] segment_q;
+  logic signed [Y_BITS-1:0] y_q, next_y_q;
+  columns_t columns_q;
+  logic row_inside_q;
+  assign segment_at_d = new_block ? origin_x_q : next_segment_at_q;
+  always_ff @(posedge clk_i) begin
+    next_at_q <= at_q + signed'(X_BITS'(dilation_x_q));
+    next_segment_at_q <= segment_at_q + signed'(X_BITS'(shape_q.step));
+    next_y_q <= y_q + Y_BITS'(p_q.dilation_y);
+    columns_q <= columns_of(at_q, edges_q);
+    row_inside_q <= row_inside(y_q, p_q.in_rows);
+    if (state_q == ARRANGE) begin
+      at_q <= origin_x_q + signed'(X_BITS'(segment_q));
+      segment_at_q <= origin_x_q + signed'(X_BITS'(segment_q));
+      y_q <= Y_BITS'(p_q.origin_y);
+    end else if (take && g_ends) begin
+      at_q <= !kx_ends ? next_at_q : !ky_ends ? segment_at_q : segment_at_d;
+      if (kx_ends) y_q <= !ky_ends ? next_y_q : Y_BITS'(p_q.origin_y);
+      if (kx_ends && ky_ends) segment_at_q <= segment_at_d;
+    end
+  end
+
+  // Columns that depthwise reads in a row, of a whole one where it reads two at a time: out_cols * stride + (kernel - stride).
+  logic paired_q;
+  logic [Y_BITS-1:0] run_product_q, run_less_q, run_q;
+  always_ff @(posedge clk_i) begin
+    if (state_q == PREPARE) begin
+      paired_q <= p_q.dilation_x == 8'd1 && 16'(p_q.stride_x) <= p_q.kernel_cols;
+      run_product_q <= Y_BITS'(p_q.out_cols) * Y_BITS'(p_q.stride_x);
+      run_less_q <= Y_BITS'(p_q.kernel_cols) - Y_BITS'(p_q.stride_x);
+    end
+    if (state_q == ARRANGE) run_q <= paired_q ? run_product_q + run_less_q : Y_BITS'(p_q.kernel_cols);
+  end
+
+  // Steps behind the next block; it has as many as a word if that is not negative, else what was left.
+  logic signed [16:0] s_next;
+  logic [PART_BITS-1:0] parts;  // of depthwise, behind the first one
+  assign parts = depthwise_q ? PART_BITS'(loop_q.block_left + (LANE_BITS + 1)'(1)) : '0;
+  assign s_next = loop_q.s_left - signed'(17'(shape_q.steps));
 
   function automatic loop_t next_loop();
     next_loop = loop_q;
     if (state_q == PLACE) begin
-      next_loop.s_left = p_q.ic_steps - 16'd1;
-      next_loop.ky_left = conv_q ? p_q.kernel_rows - 16'd1 : '0;
-      next_loop.kx_left = conv_q ? p_q.kernel_cols - 16'd1 : '0;
-      next_loop.g_left = conv_q ? p_q.oc_steps - 16'd1 : '0;
-      next_loop.fresh = 1'b1;
+      next_loop.s_left = behind_q;
+      next_loop.block_left = (behind_q[16] ? (LANE_BITS + 1)'(p_q.ic_steps) : first_steps_q) - (LANE_BITS + 1)'(2);
+      next_loop.ky_left = conv_q ? 17'(p_q.kernel_rows) - 17'sd2 : -17'sd1;
+      next_loop.kx_left = conv_q ? 17'(p_q.kernel_cols) - 17'sd2 : -17'sd1;
+      next_loop.g_left = conv_q ? 17'(p_q.oc_steps) - 17'sd2 : -17'sd1;
+      next_loop.waits = p_q.accumulate != '0;
       next_loop.first = 1'b1;
-      next_loop.enters = 1'b1;
-      next_loop.block_addr = feature_addr_t'(p_q.feature) + block_offset_q;
-      next_loop.row_addr = next_loop.block_addr + origin_pitch_q;
-      next_loop.y = Y_BITS'(p_q.origin_y);
-      next_loop.x = origin_x_bytes;
-      next_loop.index = first_in_q.index;
-      next_loop.block_left = shape_q.steps - 16'd1 - first_in_q.index;
-      next_loop.segment = segment_q;
-      next_loop.groups = first_groups;
-      next_loop.psum = first_psum;
+      next_loop.enters = has_pre_q;
+      next_loop.block_addr = first_addr_q + block_offset_q;
+      next_loop.row_addr = next_loop.block_addr;
+      next_loop.index = PART_BITS'(first_in_q.index);
+      next_loop.groups = groups_q;
+      next_loop.psum = psum_q;
       next_loop.pre_bank = pre_bank;
     end else if (take) begin
-      next_loop.fresh = 1'b0;
+      next_loop.waits = 1'b0;
       next_loop.enters = 1'b0;
-      if (loop_q.g_left != '0) begin
-        next_loop.g_left = loop_q.g_left - 16'd1;
+      if (!g_ends) begin
+        next_loop.g_left = loop_q.g_left - 17'sd1;
         next_loop.groups = new_word ? shape_q.groups : loop_q.groups << shape_q.oc_groups;
         if (new_word) next_loop.psum = loop_q.psum + psum_addr_t'(p_q.psum_block_pitch);
       end else begin
-        next_loop.g_left = conv_q ? p_q.oc_steps - 16'd1 : '0;
+        next_loop.g_left = conv_q ? 17'(p_q.oc_steps) - 17'sd2 : -17'sd1;
         next_loop.groups = conv_q ? groups_q : shape_q.groups;
         next_loop.psum = conv_q ? psum_q : loop_q.psum + psum_addr_t'(p_q.psum_block_pitch);
         next_loop.first = !conv_q;
-        if (loop_q.kx_left != '0) begin
-          next_loop.kx_left = loop_q.kx_left - 16'd1;
-          next_loop.x = loop_q.x + dilation_x_bytes;
+        if (!kx_ends) begin
+          next_loop.kx_left = loop_q.kx_left - 17'sd1;
         end else begin
-          next_loop.kx_left = conv_q ? p_q.kernel_cols - 16'd1 : '0;
-          next_loop.x = origin_x_bytes;
-          if (loop_q.ky_left != '0) begin
-            next_loop.ky_left = loop_q.ky_left - 16'd1;
-            next_loop.y = loop_q.y + Y_BITS'(p_q.dilation_y);
+          next_loop.kx_left = conv_q ? 17'(p_q.kernel_cols) - 17'sd2 : -17'sd1;
+          if (!ky_ends) begin
+            next_loop.ky_left = loop_q.ky_left - 17'sd1;
             next_loop.row_addr = loop_q.row_addr + dilation_pitch_q;
           end else begin
-            next_loop.ky_left = conv_q ? p_q.kernel_rows - 16'd1 : '0;
-            next_loop.y = Y_BITS'(p_q.origin_y);
-            next_loop.s_left = loop_q.s_left - parts - 16'd1;
-            next_loop.enters = new_block;
+            next_loop.ky_left = conv_q ? 17'(p_q.kernel_rows) - 17'sd2 : -17'sd1;
+            next_loop.block_left = loop_q.block_left - (LANE_BITS + 1)'(1);
+            if (new_block) begin
+              next_loop.s_left = s_next;
+              next_loop.block_left = s_next[16] ? (LANE_BITS + 1)'(loop_q.s_left - 17'sd1)
+                                                : (LANE_BITS + 1)'(shape_q.steps) - (LANE_BITS + 1)'(2);
+            end
+            next_loop.index = '0;
+            next_loop.enters = new_block && has_pre_q;
             next_loop.pre_bank = loop_q.pre_bank ^ new_block;
-            next_loop.index = new_block ? '0 : loop_q.index + 16'd1;
-            next_loop.block_left = new_block ? shape_q.steps - 16'd1 : loop_q.block_left - 16'd1;
-            next_loop.segment = new_block ? '0 : loop_q.segment + shape_q.step;
             next_loop.block_addr = loop_q.block_addr + (new_block ? feature_addr_t'(p_q.block_pitch) : '0);
-            next_loop.row_addr = next_loop.block_addr + origin_pitch_q;
+            next_loop.row_addr = next_loop.block_addr;
           end
         end
       end
@@ -197,6 +232,7 @@ module opu_compute_rows
   row_t fill_row_q;  // register, word and words of the row that fills
   logic [ROW_WORD_BITS-1:0] fill_word_q;
   logic [15:0] fill_words_q;
+  logic [ROW_WORD_BITS-1:0] fill_last_q;
   logic [1:0] gap_q, gap_d;
   weight_addr_t weight_addr_q;
 
@@ -213,15 +249,15 @@ module opu_compute_rows
   assign fill_start = (start && !is_copy) || (take && conv_q && !last_sweep) || (begun_i && state_q == SWEEP);
   assign weight_re_o = reads_q.left != '0;
   assign weight_addr_o = weight_addr_q;
-  assign row_ends = 16'(fill_word_q) == fill_words_q - 16'd1;
+  assign row_ends = fill_word_q == fill_last_q;
 
   function automatic reads_t reads_of(logic [15:0] further, logic [15:0] words);  // further rows, words of each
-    reads_of = '{left: FILL_BITS'((further + 16'd1) * words), few: further == '0 && words == 16'd1};
+    reads_of = '{left: HAS_DEPTHWISE ? FILL_BITS'((further + 16'd1) * words) : FILL_BITS'(words), few: further == '0 && words == 16'd1};
   endfunction
 
   always_comb begin
     if (fill_start && start) reads_d = reads_of(start_parts(), row_words(layout));
-    else if (fill_start) reads_d = reads_of(parts, fill_words_q);
+    else if (fill_start) reads_d = reads_of(16'(parts), fill_words_q);
     else reads_d = '{left: reads_q.left - FILL_BITS'(weight_re_o), few: reads_q.left <= FILL_BITS'(2)};
     gap_d = (gap_q == '0) ? '0 : gap_q - 2'd1;
     if (take && conv_q) gap_d = MIN_GAP;
@@ -238,6 +274,7 @@ module opu_compute_rows
       fill_row_q <= row_q;
       fill_word_q <= '0;
       fill_words_q <= row_words(layout);
+      fill_last_q <= ROW_WORD_BITS'(row_words(layout) - 16'd1);
     end
     fill_o <= '{valid: weight_re_o && rst_ni, row_select: fill_row_q, word: fill_word_q, row_words: fill_words_q};
   end
@@ -245,40 +282,56 @@ module opu_compute_rows
   // ---- parameters of the pre chain ---------------------------------------------------------------------------------------
 
   if (HAS_PRE) begin : g_pre
-    logic load_start, bank_q;
-    pre_addr_t addr_q;
-    assign load_start = (start && is_conv && params_i.pre != '0)
-        || (take && p_q.pre != '0 && loop_q.enters && loop_q.s_left > loop_q.block_left);
-    assign pre_re_o = pre_left_q != '0;
-    assign pre_addr_o = addr_q;
+    localparam int unsigned UNITS_BITS = $clog2(PRE_UNITS + 1);  // more units than there are: refused
+    pre_addr_t skipped;         // words of the blocks before the first one
+    always_comb begin
+      skipped = '0;
+      for (int unsigned u = 0; u < UNITS_BITS; u++) begin
+        if (params_i.pre[u]) skipped += pre_addr_t'(first_in.word) << (3 + u);
+      end
+    end
+    logic load_start, bank_q, few_q, some_q;
+    logic [5:0] left_q;         // reads until the parameters are there
+    pre_addr_t first_q, passed_q;   // of the instruction, behind that
+    assign load_start = (start && is_conv && params_i.pre != '0) || (take && loop_q.enters && !loop_q.s_left[16]);
+    assign pre_few = few_q;
+    assign pre_re_o = some_q;
+    assign pre_addr_o = first_q + passed_q;
     assign pre_bank = bank_q;
 
     always_ff @(posedge clk_i) begin
-      pre_load_o <= {pre_re_o && rst_ni, bank_q, {p_q.pre, 3'd0} - pre_left_q};  // unit and word are its place
+      pre_load_o <= {some_q && rst_ni, bank_q, {p_q.pre, 3'd0} - left_q};  // unit and word are its place
       if (!rst_ni) begin
-        pre_left_q <= '0;
+        left_q <= '0;
+        few_q <= 1'b1;
+        some_q <= 1'b0;
         bank_q <= 1'b0;
       end else begin
-        if (load_start) pre_left_q <= {start ? params_i.pre : p_q.pre, 3'd0};
-        else if (pre_re_o) pre_left_q <= pre_left_q - 6'd1;
+        if (load_start) left_q <= {start ? params_i.pre : p_q.pre, 3'd0};
+        else if (some_q) left_q <= left_q - 6'd1;
+        few_q <= !load_start && left_q <= 6'd2;
+        some_q <= load_start || left_q > 6'd1;
         if (load_start) bank_q <= !bank_q;
       end
-      if (pre_re_o) addr_q <= addr_q + pre_addr_t'(1);
+      if (some_q) passed_q <= passed_q + pre_addr_t'(1);
       if (start_ready_o) begin
-        addr_q <= pre_addr_t'(params_i.pre_param)
-            + pre_addr_t'(input_place(layout, params_i.ic_first).word) * pre_addr_t'({params_i.pre, 3'd0});
+        first_q <= pre_addr_t'(params_i.pre_param);
+        passed_q <= skipped;
       end
     end
+
+    `OPU_ASSERT(ReadsAreLeft, some_q == (left_q != '0) && few_q == (left_q <= 6'd1))
   end else begin : g_no_pre
-    assign {pre_left_q, pre_bank, pre_re_o, pre_addr_o, pre_load_o} = '0;
+    assign {pre_bank, pre_re_o, pre_addr_o, pre_load_o} = '0;
+    assign pre_few = 1'b1;
   end
 
   // ---- sweeps ----------------------------------------------------------------------------------------------------------
 
   logic rows_here, sums_here, pre_here;
   assign rows_here = reads_q.few && gap_q == '0 && !held_q;
-  assign sums_here = !loop_q.fresh || p_q.accumulate == '0 || drained_i;
-  assign pre_here = p_q.pre == '0 || !loop_q.enters || pre_left_q <= 6'd1;
+  assign sums_here = !loop_q.waits || drained_i;
+  assign pre_here = !loop_q.enters || pre_few;
   assign sweep_valid_o = state_q == SWEEP && (copy_q || (rows_here && sums_here && pre_here));
 
   always_comb begin
@@ -289,23 +342,25 @@ module opu_compute_rows
     sweep_o.last = last_sweep;
     sweep_o.overwrite = copy_q || (loop_q.first && p_q.accumulate == '0);
     sweep_o.row_select = row_q;
-    sweep_o.segment = LANE_BITS'(loop_q.segment);
-    sweep_o.span = span_q;
     sweep_o.groups = loop_q.groups;
     sweep_o.psum = loop_q.psum;
     sweep_o.row_addr = loop_q.row_addr;
     sweep_o.stride_pitch = stride_pitch_q;
-    sweep_o.y = loop_q.y;
-    sweep_o.x = loop_q.x;
+    sweep_o.y = y_q;
+    sweep_o.at = at_q;
+    sweep_o.row_inside = row_inside_q;
+    sweep_o.columns = columns_q;
     sweep_o.stride_y = p_q.stride_y;
     sweep_o.stride_x = step_x_q;
     sweep_o.pixel_x = pixel_x_q;
     sweep_o.in_rows = p_q.in_rows;
-    sweep_o.in_cols = in_cols_q;
+    sweep_o.edges = edges_q;
     sweep_o.out_rows = p_q.out_rows;
-    sweep_o.out_cols = p_q.out_cols >> shape_q.px_log2;
-    sweep_o.parts = PART_BITS'(parts);
-    sweep_o.first_part = PART_BITS'(loop_q.index);
+    sweep_o.out_cols = out_cols_q;
+    sweep_o.paired = HAS_DEPTHWISE && paired_q;
+    sweep_o.run = HAS_DEPTHWISE ? run_q : '0;
+    sweep_o.parts = parts;
+    sweep_o.first_part = loop_q.index;
     sweep_o.dilation_y = p_q.dilation_y;
     sweep_o.dilation_x = p_q.dilation_x;
     sweep_o.dilation_pitch = dilation_pitch_q;
@@ -318,7 +373,8 @@ module opu_compute_rows
     state_d = state_q;
     unique case (state_q)
       IDLE: if (start) state_d = PREPARE;
-      PREPARE: state_d = PLACE;
+      PREPARE: state_d = ARRANGE;
+      ARRANGE: state_d = PLACE;
       PLACE: state_d = accept_o ? SWEEP : IDLE;
       SWEEP: if (take && last_sweep) state_d = IDLE;
       default: state_d = IDLE;
@@ -350,30 +406,56 @@ module opu_compute_rows
       depthwise_q <= is_depthwise;
       layout_q <= layout;
       shape_q <= shape_of(layout);
-      if (is_copy) shape_q <= '{step: 16'(WORD_CHANNELS), steps: 16'd1, groups: '1, default: '0};
-      legal_q <= legal(params_i, is_copy, is_conv, is_depthwise);
+      if (is_copy) shape_q <= '{step: 16'(WORD_CHANNELS), steps: 16'd1, spare: (WORD_SHIFT + 1)'(WORD_BYTES - WORD_CHANNELS),
+                                groups: '1, default: '0};
       first_in_q <= first_in;
       first_out_q <= is_conv ? output_place(layout, params_i.oc_first) : first_in;
+      across_q <= is_copy ? '0 : across;
+      tile_product_q <= 32'(params_i.out_rows) * 32'(params_i.out_cols);
     end
+    counts_q <= counts(p_q, copy_q, conv_q);
+    one_segment_q <= one_segment(p_q, copy_q);
+    legal_q <= counts_q && legal(p_q, one_segment_q, copy_q, conv_q, depthwise_q);
+    tile_q <= tile_product_q;
+    block_offset_q <= block_product_q;
+    dilation_pitch_q <= dilation_product_q;
+    stride_pitch_q <= stride_product_q;
     if (state_q == PREPARE) begin
-      several_q <= conv_q ? 17'(first_out_q.index) + 17'(p_q.oc_steps) > 17'(shape_q.px_groups)
-                          : 17'(first_in_q.index) + 17'(p_q.ic_steps) > 17'(shape_q.steps);
-      pixel_x_q <= pixel_x;
-      step_x_q <= step_x;
-      span_q <= step_x - pixel_x + X_BITS'(shape_q.step);
-      in_cols_q <= X_BITS'(p_q.in_cols) << p_q.slot_log2;
-      tile_q <= 32'(p_q.out_rows) * 32'(p_q.out_cols);
-      block_offset_q <= feature_addr_t'(first_in_q.word) * feature_addr_t'(p_q.block_pitch);
-      segment_q <= first_in_q.index * shape_q.step;
-      group_shift_q <= first_out_q.index * shape_q.oc_groups;
+      last_place_q <= conv_q ? 17'(first_out_q.index) + 17'(p_q.oc_steps) : 17'(first_in_q.index) + 17'(p_q.ic_steps);
+      pixel_x_q <= (WORD_SHIFT + 8)'(p_q.stride_x) << p_q.slot_log2;
+      across_bytes_q <= STRIDE_BITS'(across_q) << p_q.slot_log2;
+      across_less_q <= across_q - 10'd1;
+      spare_q <= shape_q.spare >> p_q.slot_log2;
+      edges_q.in_cols <= COLS_BITS'(p_q.in_cols) << p_q.slot_log2;
+      empty_q <= p_q.in_cols == '0;
+      out_cols_q <= p_q.out_cols >> shape_q.px_log2;
+      odd_q <= first_out_q.word != '0 || p_q.pre != '0 || p_q.out_cols[0] || (shape_q.px_log2[1] && p_q.out_cols[1]);
+      has_pre_q <= p_q.pre != '0;
+      origin_x_q <= X_BITS'(p_q.origin_x) <<< p_q.slot_log2;
+      dilation_x_q <= (WORD_SHIFT + 8)'(p_q.dilation_x) << p_q.slot_log2;
+      segment_q <= LANE_BITS'(first_in_q.index) * LANE_BITS'(shape_q.step);
+      first_steps_q <= (LANE_BITS + 1)'(shape_q.steps) - (LANE_BITS + 1)'(first_in_q.index);
+      block_product_q <= feature_addr_t'(first_in_q.word) * feature_addr_t'(p_q.block_pitch);
+      group_shift_q <= GROUP_BITS'(first_out_q.index) * GROUP_BITS'(shape_q.oc_groups);
       psum_offset_q <= psum_addr_t'(first_out_q.word) * psum_addr_t'(p_q.psum_block_pitch);
       origin_pitch_q <= feature_addr_t'(p_q.origin_y) * feature_addr_t'(p_q.row_pitch);
-      dilation_pitch_q <= feature_addr_t'(p_q.dilation_y) * feature_addr_t'(p_q.row_pitch);
-      stride_pitch_q <= feature_addr_t'(p_q.stride_y) * feature_addr_t'(p_q.row_pitch);
+      dilation_product_q <= feature_addr_t'(p_q.dilation_y) * feature_addr_t'(p_q.row_pitch);
+      stride_product_q <= feature_addr_t'(p_q.stride_y) * feature_addr_t'(p_q.row_pitch);
     end
-    if (state_q == PLACE) begin
-      groups_q <= first_groups;
-      psum_q <= first_psum;
+    if (state_q == ARRANGE) begin
+      several_q <= last_place_q > (conv_q ? 17'(shape_q.px_groups) : 17'(shape_q.steps));
+      tight_q <= 32'(p_q.psum_block_pitch) < tile_q;
+      far_q <= across_less_q > 10'(spare_q);
+      step_x_q <= STRIDE_BITS'(pixel_x_q) << shape_q.px_log2;
+      edges_q.empty <= empty_q;
+      edges_q.last_word <= empty_q ? '0 : 16'((edges_q.in_cols - COLS_BITS'(1)) >> WORD_SHIFT);
+      edges_q.prior_word <= 16'((edges_q.in_cols - COLS_BITS'(WORD_BYTES + 1)) >> WORD_SHIFT);
+      edges_q.tail <= {edges_q.in_cols[WORD_SHIFT-1:0] == '0, edges_q.in_cols[WORD_SHIFT-1:0]};
+      edges_q.room <= signed'((STRIDE_BITS + 2)'(shape_q.spare)) - signed'((STRIDE_BITS + 2)'(across_bytes_q));
+      behind_q <= 17'(p_q.ic_steps) + ~17'(first_steps_q);  // less one more
+      first_addr_q <= feature_addr_t'(p_q.feature) + origin_pitch_q;
+      groups_q <= shape_q.groups << group_shift_q;
+      psum_q <= psum_addr_t'(p_q.psum) + psum_offset_q;
     end
     if (state_q == PLACE || take) loop_q <= next_loop();
   end

@@ -53,15 +53,10 @@ module opu_compute_window
   // ---- reading ---------------------------------------------------------------------------------------------------------
 
   // Columns are read in runs: of a whole output row, or of one pixel.
-  logic paired, paired_q;
-  column_t run, further_cols, stride_x;
-  assign further_cols = column_t'(sweep_i.out_cols) - column_t'(1);
-  assign stride_x = column_t'(sweep_i.stride_x >> WORD_SHIFT);
-  assign paired = sweep_i.dilation_x == 8'd1 && stride_x <= column_t'(sweep_i.kernel_cols);
-  assign run = column_t'(sweep_i.kernel_cols) + (paired ? further_cols * stride_x : '0);
-
+  logic paired_q;
   column_t run_q;                      // columns of a run
   column_t run_left_q;                 // columns of this run to come, this one included
+  logic run_ends_q, both_q;            // they are read now; two are
   logic [15:0] runs_left_q, rows_left_q;
   logic [SIDE_BITS-1:0] line_q;        // kernel row
   column_t y_q, line_y_q, x_q, run_x_q;
@@ -71,24 +66,25 @@ module opu_compute_window
   column_t next_run_x, next_y;
   feature_addr_t next_row_addr;
   assign fire = reads_q && (line_q != '0 || 32'(ready_q) <= COLUMNS - 2);
-  assign both = paired_q && run_left_q > column_t'(1);
+  assign both = both_q;
   assign last_line = line_q == read_q.kernel_rows - SIDE_BITS'(1);
-  assign run_ends = run_left_q <= column_t'(paired_q ? 2 : 1);
+  assign run_ends = run_ends_q;
   assign row_ends = run_ends && runs_left_q == '0;
   assign pushed = (fire && last_line) ? (both ? columns_t'(2) : columns_t'(1)) : '0;
 
-  function automatic logic in_row(column_t x);
-    return !x[Y_BITS-1] && x < column_t'(read_q.in_cols >> WORD_SHIFT);
-  endfunction
-
-  assign y_inside = !line_y_q[Y_BITS-1] && line_y_q < column_t'(read_q.in_rows);
-  assign first_inside = y_inside && in_row(x_q);
-  assign next_inside = y_inside && in_row(x_q + column_t'(1));
+  // x and the column behind it, as the tile has them.
+  logic x_within;
+  logic [15:0] cols;
+  assign x_within = x_q[Y_BITS-1:16] == '0;
+  assign cols = read_q.edges.in_cols[WORD_SHIFT+:16];
+  assign y_inside = row_inside(line_y_q, read_q.in_rows);
+  assign first_inside = y_inside && x_within && x_q[15:0] < cols;
+  assign next_inside = y_inside && ((x_within && x_q[15:0] < read_q.edges.last_word) || (x_q == '1 && !read_q.edges.empty));
   assign feature_re_o = fire && first_inside;
   assign feature_next_re_o = fire && both && next_inside;
   assign feature_addr_o = line_addr_q + feature_addr_t'(x_q);
 
-  assign next_run_x = row_ends ? column_t'(read_q.x >>> WORD_SHIFT) : run_x_q + column_t'(read_q.stride_x >> WORD_SHIFT);
+  assign next_run_x = row_ends ? column_t'(read_q.at >>> WORD_SHIFT) : run_x_q + (column_t'(read_q.stride_x) >> WORD_SHIFT);
   assign next_y = row_ends ? y_q + column_t'(read_q.stride_y) : y_q;
   assign next_row_addr = row_ends ? row_addr_q + read_q.stride_pitch : row_addr_q;
 
@@ -104,18 +100,20 @@ module opu_compute_window
     enter_o.pad <= read_q.pad;
     if (take) begin
       read_q <= sweep_i;
-      paired_q <= paired;
-      run_q <= run;
-      run_left_q <= run;
-      runs_left_q <= paired ? '0 : 16'(further_cols);
+      paired_q <= sweep_i.paired;
+      run_q <= column_t'(sweep_i.run);
+      run_left_q <= column_t'(sweep_i.run);
+      run_ends_q <= sweep_i.run <= Y_BITS'(sweep_i.paired ? 2 : 1);
+      both_q <= sweep_i.paired && sweep_i.run > Y_BITS'(1);
+      runs_left_q <= sweep_i.paired ? '0 : sweep_i.out_cols - 16'd1;
       rows_left_q <= sweep_i.out_rows - 16'd1;
       line_q <= '0;
       y_q <= sweep_i.y;
       line_y_q <= sweep_i.y;
       row_addr_q <= sweep_i.row_addr;
       line_addr_q <= sweep_i.row_addr;
-      x_q <= column_t'(sweep_i.x >>> WORD_SHIFT);
-      run_x_q <= column_t'(sweep_i.x >>> WORD_SHIFT);
+      x_q <= column_t'(sweep_i.at >>> WORD_SHIFT);
+      run_x_q <= column_t'(sweep_i.at >>> WORD_SHIFT);
     end else if (fire && !last_line) begin
       line_q <= line_q + SIDE_BITS'(1);
       line_y_q <= line_y_q + column_t'(read_q.dilation_y);
@@ -128,9 +126,13 @@ module opu_compute_window
       line_addr_q <= next_row_addr;
       if (!run_ends) begin
         run_left_q <= run_left_q - column_t'(paired_q ? 2 : 1);
+        run_ends_q <= run_left_q <= column_t'(paired_q ? 4 : 2);
+        both_q <= paired_q && run_left_q > column_t'(3);
         x_q <= x_q + (paired_q ? column_t'(2) : column_t'(read_q.dilation_x));
       end else begin
         run_left_q <= run_q;
+        run_ends_q <= run_q <= column_t'(paired_q ? 2 : 1);
+        both_q <= paired_q && run_q > column_t'(1);
         run_x_q <= next_run_x;
         x_q <= next_run_x;
         runs_left_q <= row_ends ? (paired_q ? '0 : read_q.out_cols - 16'd1) : runs_left_q - 16'd1;
@@ -143,16 +145,16 @@ module opu_compute_window
 
   logic walk_paired_q;
   logic [PART_BITS-1:0] part_q;  // of the sweep
-  logic [15:0] out_rows_left_q, cols_left_q;
+  logic [16:0] out_rows_left_q, cols_left_q;  // further ones less one: negative on the last
   groups_t groups_q;
   row_t row_select_q;
   psum_addr_t psum_q;
 
   logic issue, last_part, last_col;
-  assign issue = walks_q && 32'(ready_q) >= 32'(walk_q.kernel_cols);
+  assign issue = walks_q && ready_q >= columns_t'(walk_q.kernel_cols);
   assign last_part = part_q == walk_q.parts;
-  assign last_col = cols_left_q == '0;
-  assign walk_ends = issue && last_part && last_col && out_rows_left_q == '0;
+  assign last_col = cols_left_q[16];
+  assign walk_ends = issue && last_part && last_col && out_rows_left_q[16];
 
   always_comb begin
     dropped = '0;
@@ -179,8 +181,8 @@ module opu_compute_window
       walk_q <= read_q;
       walk_paired_q <= paired_q;
       part_q <= '0;
-      out_rows_left_q <= read_q.out_rows - 16'd1;
-      cols_left_q <= read_q.out_cols - 16'd1;
+      out_rows_left_q <= 17'(read_q.out_rows) - 17'd2;
+      cols_left_q <= 17'(read_q.out_cols) - 17'd2;
       groups_q <= read_q.groups;
       row_select_q <= read_q.row_select;
       psum_q <= read_q.psum;
@@ -193,8 +195,8 @@ module opu_compute_window
       groups_q <= walk_q.groups;
       row_select_q <= walk_q.row_select;
       psum_q <= psum_q + psum_addr_t'(1);
-      cols_left_q <= last_col ? walk_q.out_cols - 16'd1 : cols_left_q - 16'd1;
-      if (last_col) out_rows_left_q <= out_rows_left_q - 16'd1;
+      cols_left_q <= last_col ? 17'(walk_q.out_cols) - 17'd2 : cols_left_q - 17'd1;
+      if (last_col) out_rows_left_q <= out_rows_left_q - 17'd1;
     end
   end
 

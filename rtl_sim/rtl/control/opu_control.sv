@@ -67,8 +67,9 @@ module opu_control
 
   logic start, expired, stopped, over, abort_q, finish_done, finish_error;
   logic [31:0] quiet_cycles_q;
+  logic late_q;  // what the watchdog said in the cycle before
   assign start = state_q == IDLE && start_i;
-  assign expired = state_q == RUN && watchdog_i != '0 && quiet_cycles_q >= watchdog_i;
+  assign expired = state_q == RUN && late_q;
   assign stopped = (state_q == RUN || state_q == CLEAR) && (stop_i || abort_i);
 
   // The first of the errors of this cycle.
@@ -123,7 +124,8 @@ module opu_control
   error_e error_code_q;
   logic [2:0] error_engine_q;
   logic [PC_BITS-1:0] error_pc_q;
-  logic [63:0] cycles_q;
+  logic [31:0] cycles_low_q, cycles_high_q;
+  logic cycles_full_q;  // all bits of the low half are set
   logic [31:0] read_beats_q, write_beats_q, multiplying_q, memory_waits_q;
 
   always_ff @(posedge clk_i) begin
@@ -133,12 +135,15 @@ module opu_control
       run_q <= 1'b0;
       abort_q <= 1'b0;
       quiet_cycles_q <= '0;
+      late_q <= 1'b0;
       done_q <= 1'b0;
       error_q <= 1'b0;
       error_code_q <= ERR_NONE;
       error_engine_q <= '0;
       error_pc_q <= '0;
-      cycles_q <= '0;
+      cycles_low_q <= '0;
+      cycles_high_q <= '0;
+      cycles_full_q <= 1'b0;
       read_beats_q <= '0;
       write_beats_q <= '0;
       multiplying_q <= '0;
@@ -148,6 +153,7 @@ module opu_control
       run_q <= state_d == RUN;
       abort_q <= state_q != IDLE && (abort_i || abort_q);
       engine_rst_q <= !(start || finish_error);
+      late_q <= watchdog_i != '0 && quiet_cycles_q >= watchdog_i;
       quiet_cycles_q <= (state_q != RUN || retire_i != '0) ? '0 : quiet_cycles_q + 32'd1;
       if (start) begin
         done_q <= 1'b0;
@@ -155,7 +161,9 @@ module opu_control
         error_code_q <= ERR_NONE;
         error_engine_q <= '0;
         error_pc_q <= '0;
-        cycles_q <= '0;
+        cycles_low_q <= '0;
+        cycles_high_q <= '0;
+        cycles_full_q <= 1'b0;
         read_beats_q <= '0;
         write_beats_q <= '0;
         multiplying_q <= '0;
@@ -168,7 +176,11 @@ module opu_control
           error_engine_q <= error_engine;
         end
         if (told_q) error_pc_q <= alone_q ? fetch_pc_q : fault_pc_q[error_engine_q];
-        if (state_q != IDLE) cycles_q <= cycles_q + 64'd1;
+        if (state_q != IDLE) begin
+          cycles_low_q <= cycles_low_q + 32'd1;
+          cycles_full_q <= cycles_low_q == 32'hfffffffe;
+          if (cycles_full_q) cycles_high_q <= cycles_high_q + 32'd1;
+        end
         if (read_beat_i) read_beats_q <= read_beats_q + 32'd1;
         if (write_beat_i) write_beats_q <= write_beats_q + 32'd1;
         if (multiplies_i) multiplying_q <= multiplying_q + 32'd1;
@@ -201,7 +213,7 @@ module opu_control
   assign error_code_o = error_code_q;
   assign error_engine_o = error_engine_q;
   assign error_pc_o = error_pc_q;
-  assign cycles_o = cycles_q;
+  assign cycles_o = {cycles_high_q, cycles_low_q};
   assign read_beats_o = read_beats_q;
   assign write_beats_o = write_beats_q;
   assign multiplying_o = multiplying_q;

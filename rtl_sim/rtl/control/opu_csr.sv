@@ -66,6 +66,7 @@ module opu_csr
   // Registers are whole words; a byte of one is written by its strobe.
   typedef logic [CSR_ADDR_BITS-1:0] address_t;
   address_t write_addr, read_addr;
+  assign write_addr = {awaddr_i[CSR_ADDR_BITS-1:2], 2'b00};
   assign read_addr = {araddr_i[CSR_ADDR_BITS-1:2], 2'b00};
   logic unused;
   assign unused = &{awaddr_i[1:0], araddr_i[1:0]};
@@ -84,10 +85,29 @@ module opu_csr
   logic [31:0] mask, bits;
   // Address and data wait for each other in registers: neither ready depends on a valid. What comes in a reset waits for its end.
   logic aw_here_q, w_here_q;
-  logic [CSR_ADDR_BITS-1:2] awaddr_q;
+  // The register that the address names, found while it waits.
+  typedef struct packed {
+    logic ctrl, irq_enable, irq_status, watchdog;
+    logic prog_base_lo, prog_base_hi, prog_words;
+    logic window_base_lo, window_base_hi, window_size_lo, window_size_hi;
+  } target_t;
+  target_t target, target_q;
   logic [31:0] wdata_q;
   logic [3:0] wstrb_q;
-  assign write_addr = {awaddr_q, 2'b00};
+  always_comb begin
+    target = '0;
+    target.ctrl = write_addr == CSR_CTRL;
+    target.irq_enable = write_addr == CSR_IRQ_ENABLE;
+    target.irq_status = write_addr == CSR_IRQ_STATUS;
+    target.watchdog = write_addr == CSR_WATCHDOG;
+    target.prog_base_lo = write_addr == CSR_PROG_BASE_LO;
+    target.prog_base_hi = write_addr == CSR_PROG_BASE_HI;
+    target.prog_words = write_addr == CSR_PROG_WORDS;
+    target.window_base_lo = write_addr == CSR_WINDOW_BASE_LO;
+    target.window_base_hi = write_addr == CSR_WINDOW_BASE_HI;
+    target.window_size_lo = write_addr == CSR_WINDOW_SIZE_LO;
+    target.window_size_hi = write_addr == CSR_WINDOW_SIZE_HI;
+  end
   assign awready_o = rst_ni && !aw_here_q;
   assign wready_o = rst_ni && !w_here_q;
   assign write = aw_here_q && w_here_q && !bvalid_q;
@@ -98,19 +118,14 @@ module opu_csr
     merged = (old & ~strobes) | (data & strobes);
   endfunction
 
-  always_comb begin
-    bresp_d = OKAY;
-    case (write_addr)
-      CSR_CTRL, CSR_IRQ_ENABLE, CSR_IRQ_STATUS, CSR_WATCHDOG: ;
-      CSR_PROG_BASE_LO, CSR_PROG_BASE_HI, CSR_PROG_WORDS: if (queued_q) bresp_d = SLVERR;
-      CSR_WINDOW_BASE_LO, CSR_WINDOW_BASE_HI, CSR_WINDOW_SIZE_LO, CSR_WINDOW_SIZE_HI:
-        if (running_q) bresp_d = SLVERR;
-      default: bresp_d = SLVERR;
-    endcase
-  end
+  logic of_prog, of_window, always_free;
+  assign of_prog = target_q.prog_base_lo || target_q.prog_base_hi || target_q.prog_words;
+  assign of_window = target_q.window_base_lo || target_q.window_base_hi || target_q.window_size_lo || target_q.window_size_hi;
+  assign always_free = target_q.ctrl || target_q.irq_enable || target_q.irq_status || target_q.watchdog;
+  assign bresp_d = (always_free || (of_prog && !queued_q) || (of_window && !running_q)) ? OKAY : SLVERR;
 
   logic command, queue, begins;
-  assign command = write && write_addr == CSR_CTRL;
+  assign command = write && target_q.ctrl;
   assign queue = command && bits[CSR_CTRL_QUEUE];
   assign begins = (command && bits[CSR_CTRL_START]) || queue || (queued_q && done_i);
   assign start_o = begins && !busy_i;
@@ -123,7 +138,7 @@ module opu_csr
     irq_clear = '0;
     irq_set[CSR_IRQ_STATUS_DONE] = ended && done_i;
     irq_set[CSR_IRQ_STATUS_ERROR] = ended && error_i;
-    if (write && write_addr == CSR_IRQ_STATUS) irq_clear = bits[1:0];
+    if (write && target_q.irq_status) irq_clear = bits[1:0];
     if (command && bits[CSR_CTRL_IRQ_CLEAR]) irq_clear = '1;
   end
 
@@ -165,19 +180,18 @@ module opu_csr
       if (write) begin
         bvalid_q <= 1'b1;
         bresp_q <= bresp_d;
-        if (bresp_d == OKAY) begin
-          case (write_addr)
-            CSR_IRQ_ENABLE: irq_enable_q <= 2'(merged(32'(irq_enable_q), wdata_q, mask));
-            CSR_PROG_BASE_LO: prog_base_lo_q <= merged(prog_base_lo_q, wdata_q, mask);
-            CSR_PROG_BASE_HI: prog_base_hi_q <= merged(prog_base_hi_q, wdata_q, mask);
-            CSR_PROG_WORDS: prog_words_q <= merged(prog_words_q, wdata_q, mask);
-            CSR_WINDOW_BASE_LO: window_base_lo_q <= merged(window_base_lo_q, wdata_q, mask);
-            CSR_WINDOW_BASE_HI: window_base_hi_q <= merged(window_base_hi_q, wdata_q, mask);
-            CSR_WINDOW_SIZE_LO: window_size_lo_q <= merged(window_size_lo_q, wdata_q, mask);
-            CSR_WINDOW_SIZE_HI: window_size_hi_q <= merged(window_size_hi_q, wdata_q, mask);
-            CSR_WATCHDOG: watchdog_q <= merged(watchdog_q, wdata_q, mask);
-            default: ;
-          endcase
+        if (target_q.irq_enable) irq_enable_q <= 2'(merged(32'(irq_enable_q), wdata_q, mask));
+        if (target_q.watchdog) watchdog_q <= merged(watchdog_q, wdata_q, mask);
+        if (!queued_q) begin
+          if (target_q.prog_base_lo) prog_base_lo_q <= merged(prog_base_lo_q, wdata_q, mask);
+          if (target_q.prog_base_hi) prog_base_hi_q <= merged(prog_base_hi_q, wdata_q, mask);
+          if (target_q.prog_words) prog_words_q <= merged(prog_words_q, wdata_q, mask);
+        end
+        if (!running_q) begin
+          if (target_q.window_base_lo) window_base_lo_q <= merged(window_base_lo_q, wdata_q, mask);
+          if (target_q.window_base_hi) window_base_hi_q <= merged(window_base_hi_q, wdata_q, mask);
+          if (target_q.window_size_lo) window_size_lo_q <= merged(window_size_lo_q, wdata_q, mask);
+          if (target_q.window_size_hi) window_size_hi_q <= merged(window_size_hi_q, wdata_q, mask);
         end
       end
     end
@@ -192,7 +206,7 @@ module opu_csr
   assign watchdog_o = watchdog_q;
 
   always_ff @(posedge clk_i) begin
-    if (awready_o) awaddr_q <= awaddr_i[CSR_ADDR_BITS-1:2];
+    if (awready_o) target_q <= target;
     if (wready_o) begin
       wdata_q <= wdata_i;
       wstrb_q <= wstrb_i;

@@ -93,7 +93,8 @@ module opu_frontend #(
 
   opu_queue #(
       .WIDTH(ENGINES),
-      .DEPTH(IN_FLIGHT)
+      .DEPTH(IN_FLIGHT),
+      .REGISTER(1'b1)
   ) u_open (
       .clk_i,
       .rst_ni,

@@ -3,11 +3,13 @@
 // push side: an entry is taken in every cycle with push_valid_i and push_ready_o; ready falls when DEPTH entries wait.
 // pop side:  pop_data_o is the oldest entry while pop_valid_o; it leaves in a cycle with pop_ready_i.
 // Latency 1 cycle from push to pop, one entry per cycle both ways. Reset empties it.
+// REGISTER: the oldest entry lies in a register, for those behind which a long way leads on.
 `include "opu_assert.svh"
 
 module opu_queue #(
     parameter int unsigned WIDTH = 32,
-    parameter int unsigned DEPTH = 64
+    parameter int unsigned DEPTH = 64,
+    parameter bit REGISTER = DEPTH > 16
 ) (
     input  logic             clk_i,
     input  logic             rst_ni,
@@ -21,14 +23,15 @@ module opu_queue #(
     output logic [WIDTH-1:0] pop_data_o
 );
 
-  localparam int unsigned DIRECT_DEPTH = 16, LUT_RAM_DEPTH = 64;
+  localparam int unsigned LUT_RAM_DEPTH = 64;
   // A block RAM shows its words late in the cycle: what fits is kept in LUTs.
   localparam STYLE = (DEPTH > LUT_RAM_DEPTH) ? "auto" : "distributed";
   localparam int unsigned POINTER_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1;
   localparam int unsigned COUNT_BITS = $clog2(DEPTH + 1);
   localparam logic [POINTER_BITS-1:0] LAST = POINTER_BITS'(DEPTH - 1);
 
-  (* ram_style = STYLE *) logic [WIDTH-1:0] entries [DEPTH];
+  // What is read while it is written is never looked at.
+  (* ram_style = STYLE, no_rw_check *) logic [WIDTH-1:0] entries [DEPTH];
   logic [POINTER_BITS-1:0] head_q, tail_q;
   logic [COUNT_BITS-1:0] count_q;
   logic room_q, some_q;  // what count_q says of DEPTH and 0, for those who wait for it
@@ -39,16 +42,37 @@ module opu_queue #(
   assign push = push_valid_i && push_ready_o;
   assign pop = pop_valid_o && pop_ready_i;
 
-  // The oldest entry of a long queue lies in a register.
-  if (DEPTH > DIRECT_DEPTH) begin : g_register
-    logic [WIDTH-1:0] oldest_q;
+  function automatic logic [POINTER_BITS-1:0] after(logic [POINTER_BITS-1:0] pointer);
+    after = (DEPTH != 1 << POINTER_BITS && pointer == LAST) ? '0 : pointer + POINTER_BITS'(1);
+  endfunction
+
+  if (REGISTER) begin : g_register
     logic behind;  // an entry behind the oldest one
     assign behind = count_q > COUNT_BITS'(1);
     assign written = push && some_q && (behind || !pop);
     assign read = pop && behind;
-    assign pop_data_o = oldest_q;
-    always_ff @(posedge clk_i) begin
-      if (pop || !some_q) oldest_q <= behind ? entries[head_q] : push_data_i;
+    if (DEPTH > LUT_RAM_DEPTH) begin : g_block
+      // Nothing but a register stands behind the block RAM, which has read what is behind the oldest entry, unless that came in the
+      // cycle before.
+      logic [WIDTH-1:0] behind_q, came_q, read_q, pushed_q;
+      logic came_last_q, was_read_q;
+      assign pop_data_o = was_read_q ? read_q : pushed_q;
+      always_ff @(posedge clk_i) begin
+        behind_q <= entries[read ? after(head_q) : head_q];
+        came_q <= push_data_i;
+        came_last_q <= rst_ni && push && (pop ? count_q == COUNT_BITS'(2) : count_q == COUNT_BITS'(1));
+        if (pop || !some_q) begin
+          read_q <= behind_q;
+          pushed_q <= came_last_q ? came_q : push_data_i;
+          was_read_q <= behind && !came_last_q;
+        end
+      end
+    end else begin : g_table
+      logic [WIDTH-1:0] oldest_q;
+      assign pop_data_o = oldest_q;
+      always_ff @(posedge clk_i) begin
+        if (pop || !some_q) oldest_q <= behind ? entries[head_q] : push_data_i;
+      end
     end
   end else begin : g_direct
     assign written = push;
@@ -68,8 +92,8 @@ module opu_queue #(
       room_q <= 1'b1;
       some_q <= 1'b0;
     end else begin
-      if (written) tail_q <= (tail_q == LAST) ? '0 : tail_q + POINTER_BITS'(1);
-      if (read) head_q <= (head_q == LAST) ? '0 : head_q + POINTER_BITS'(1);
+      if (written) tail_q <= after(tail_q);
+      if (read) head_q <= after(head_q);
       if (push != pop) begin
         count_q <= push ? count_q + COUNT_BITS'(1) : count_q - COUNT_BITS'(1);
         room_q <= pop || count_q != COUNT_BITS'(DEPTH - 1);

@@ -61,6 +61,8 @@ module opu_fetch
   localparam int unsigned BURST_LOG2 = $clog2(LIMIT + 1) - 1;
   localparam int unsigned BURST = 1 << BURST_LOG2;
   localparam int unsigned AT_BITS = 35;              // holds the end of any program, in bytes
+  localparam int unsigned BEATS_BITS = AT_BITS - BUS_LOG2 + 1;
+  typedef logic [BEATS_BITS-1:0] beats_t;
 
   `OPU_ASSERT_STATIC(BusHoldsAWord, BEAT_WORDS * 4 == BUS_BYTES && BEAT_WORDS > 0)
   `OPU_ASSERT_STATIC(BurstInPage, BURST * BUS_BYTES <= 4096)
@@ -76,30 +78,31 @@ module opu_fetch
 
   // ---- reads ------------------------------------------------------------------------------------------------------------
   // Beats to the end of the program and of the window (negative beyond it): counted down, so that no address is compared.
-  logic [AT_BITS-1:0] at_q, prog_at, left_q, prog_bytes, end_at_q;
-  logic signed [AT_BITS:0] window_left_q;
+  logic [AT_BITS-1:0] prog_bytes;
+  beats_t at_q, prog_at, left_q, end_at_q;
+  logic signed [BEATS_BITS:0] window_left_q;
   logic [ROOM_BITS-1:0] room_q, burst_q, coming_q;
-  logic begin_run, read, beat_valid, beat_pop, beat_passed;
+  logic begin_run, read, beat_valid, beat_pop, beat_passed_q;
   logic [BUS_BYTES*8-1:0] beat;
   logic beat_error, room_ready;
 
   assign begin_run = state_q == IDLE && run_i && !halt_i;
-  assign prog_at = AT_BITS'(prog_base_i) >> BUS_LOG2;
+  assign prog_at = beats_t'(AT_BITS'(prog_base_i) >> BUS_LOG2);
   assign prog_bytes = AT_BITS'(prog_base_i) + AT_BITS'({prog_words_i, 2'b00});
 
   // From here to the end of the aligned stretch, or of the program.
-  logic [AT_BITS-1:0] stretch;
+  beats_t stretch;
   if (BURST_LOG2 > 0) begin : g_aligned
-    assign stretch = AT_BITS'(BURST) - AT_BITS'(at_q[BURST_LOG2-1:0]);
+    assign stretch = beats_t'(BURST) - beats_t'(at_q[BURST_LOG2-1:0]);
   end else begin : g_single
-    assign stretch = AT_BITS'(1);
+    assign stretch = beats_t'(1);
   end
 
   // A burst is measured, then compared with room and window, then asked for. room_q counts beats that may still be asked for.
   logic more, measured_q, outside, outside_q, asks_q;
   logic [ADDRESS_BITS-1:0] addr_q;
   assign more = state_q == READ && left_q != '0;
-  assign outside = measured_q && window_left_q < signed'((AT_BITS + 1)'(burst_q));
+  assign outside = measured_q && window_left_q < signed'((BEATS_BITS + 1)'(burst_q));
   assign ar_valid_o = asks_q && state_q == READ && !halt_i;
   assign ar_addr_o = addr_q;
   assign ar_beats_o = 9'(burst_q);
@@ -125,21 +128,43 @@ module opu_fetch
   );
 
   // ---- words --------------------------------------------------------------------------------------------------------------
-  // A word is taken out of its beat and decoded, then passed on.
+  // A word is taken out of its beat, decoded in the cycle behind, then passed on.
   logic [PC_BITS-1:0] pc_q, left_words_q;
   logic [SELECT_BITS-1:0] select_q;
-  logic [31:0] word, word_q;
+  logic [31:0] beat_word, word, word_q;
   logic [2:0] engine;
-  logic is_start, is_own, own_legal, beat_end, word_load, word_here, word_taken;
+  logic is_start, is_own, own_legal, beat_end, word_end, word_error, taken_out, room_here, word_valid_q, word_load, word_here, word_taken;
+  logic none_left_q;  // all words of the program are taken out
   fetch_params_t params_q;
 
   if (BEAT_WORDS > 1) begin : g_select
-    assign word = beat[32'(select_q) * 32 +: 32];
+    assign beat_word = beat[32'(select_q) * 32 +: 32];
     assign beat_end = select_q == SELECT_BITS'(BEAT_WORDS - 1);
   end else begin : g_whole
-    assign word = beat;
+    assign beat_word = beat;
     assign beat_end = 1'b1;
   end
+  assign taken_out = state_q == READ && beat_valid && !none_left_q && room_here;
+  assign beat_pop = taken_out && beat_end;
+
+  // Two places, so that a beat does not wait for what becomes of the words before it.
+  logic [33:0] taken, first_q, second_q;
+  logic second_valid_q;
+  assign taken = {beat_error, beat_end, beat_word};
+  assign {word_error, word_end, word} = first_q;
+  assign room_here = !second_valid_q;
+  always_ff @(posedge clk_i) begin
+    if (!second_valid_q) second_q <= taken;
+    if (!word_valid_q || word_load) first_q <= second_valid_q ? second_q : taken;
+    if (!rst_ni) begin
+      word_valid_q <= 1'b0;
+      second_valid_q <= 1'b0;
+    end else begin
+      word_valid_q <= (word_valid_q && !word_load) || second_valid_q || taken_out;
+      second_valid_q <= word_valid_q && !word_load && (second_valid_q || taken_out);
+    end
+  end
+
   assign is_start = word[31];
   assign engine = word[30:28];
   assign is_own = engine == ENGINE_FETCH;
@@ -147,23 +172,22 @@ module opu_fetch
                               : fits_fetch(word[27:22], word[21:0]);
 
   // What is known of word_q. Fetch's own instructions wait a cycle for the comparison of what the word before has set.
-  logic held_q, stood_q, error_q, illegal_q, own_q, start_q, end_q, beat_end_q, hash_equal_q, none_left_q;
+  logic held_q, stood_q, error_q, illegal_q, own_q, start_q, end_q, beat_end_q, hash_equal_q;
   logic [ENGINES-1:1] engine_q;
   always_ff @(posedge clk_i) begin
     if (word_load) begin
       word_q <= word;
-      error_q <= beat_error;
+      error_q <= word_error;
       illegal_q <= 32'(engine) >= ENGINES || (is_own && !own_legal);
       own_q <= is_own;
       start_q <= is_own && is_start;
       end_q <= is_own && is_start && word[27:24] == OP_FETCH_END;
-      beat_end_q <= beat_end;
-      for (int e = 1; e < int'(ENGINES); e++) engine_q[e] <= !beat_error && engine == 3'(e);
+      beat_end_q <= word_end;
+      for (int e = 1; e < int'(ENGINES); e++) engine_q[e] <= !word_error && engine == 3'(e);
     end
     hash_equal_q <= {params_q.hash_hi, params_q.hash_lo} == SPEC_HASH;
   end
-  assign word_load = state_q == READ && beat_valid && !none_left_q && (!held_q || word_taken);
-  assign beat_pop = word_load && beat_end;
+  assign word_load = word_valid_q && (!held_q || word_taken);
 
   assign word_here = state_q == READ && held_q && !outside_q && !halt_i;
   assign push_word_o = word_q;
@@ -174,7 +198,7 @@ module opu_fetch
   always_comb begin
     fault = ERR_NONE;
     if (outside_q) fault = ERR_WINDOW;
-    else if (state_q == READ && none_left_q && !held_q) fault = ERR_PROGRAM_END;
+    else if (state_q == READ && none_left_q && !word_valid_q && !held_q) fault = ERR_PROGRAM_END;
     else if (word_here) begin
       if (error_q) fault = ERR_AXI_READ;
       else if (illegal_q) fault = ERR_ILLEGAL_INSTRUCTION;
@@ -184,7 +208,7 @@ module opu_fetch
 
   assign word_taken = word_here && !error_q && !illegal_q
       && (own_q ? !start_q || (stood_q && (end_q || hash_equal_q)) : (engine_q & push_ready_i) != '0);
-  assign beat_passed = word_taken && beat_end_q;
+  always_ff @(posedge clk_i) beat_passed_q <= rst_ni && word_taken && beat_end_q;  // its room, a cycle later
   assign busy_o = word_taken;
   assign stall_o = word_here && !error_q && !illegal_q && !own_q && !word_taken;
   assign retire_o = word_taken && start_q;
@@ -203,7 +227,7 @@ module opu_fetch
   assign done_o = state_q == DONE;
 
   // The program's registers stand from the cycle before run_i on.
-  always_ff @(posedge clk_i) end_at_q <= (prog_bytes + AT_BITS'(BUS_BYTES - 1)) >> BUS_LOG2;
+  always_ff @(posedge clk_i) end_at_q <= beats_t'((prog_bytes + AT_BITS'(BUS_BYTES - 1)) >> BUS_LOG2);
 
   error_e fault_q;
   always_ff @(posedge clk_i) begin
@@ -230,23 +254,23 @@ module opu_fetch
       if (begin_run) begin
         at_q <= prog_at;
         left_q <= end_at_q - prog_at;
-        window_left_q <= signed'((AT_BITS + 1)'(window_size_i >> BUS_LOG2)) - signed'((AT_BITS + 1)'(prog_at));
+        window_left_q <= signed'((BEATS_BITS + 1)'(window_size_i >> BUS_LOG2)) - signed'((BEATS_BITS + 1)'(prog_at));
       end else if (read) begin
-        at_q <= at_q + AT_BITS'(burst_q);
-        left_q <= left_q - AT_BITS'(burst_q);
-        window_left_q <= window_left_q - signed'((AT_BITS + 1)'(burst_q));
+        at_q <= at_q + beats_t'(burst_q);
+        left_q <= left_q - beats_t'(burst_q);
+        window_left_q <= window_left_q - signed'((BEATS_BITS + 1)'(burst_q));
       end
       measured_q <= more && !read;
       outside_q <= outside;
       asks_q <= measured_q && !outside && !read && room_q >= burst_q;
-      room_q <= room_q - (read ? burst_q : '0) + ROOM_BITS'(beat_passed);
+      room_q <= room_q - (read ? burst_q : '0) + ROOM_BITS'(beat_passed_q);
       coming_q <= coming_q + (read ? burst_q : '0) - ROOM_BITS'(r_valid_i);
       if (begin_run) select_q <= SELECT_BITS'(prog_base_i[BUS_LOG2-1:0] >> 2);
-      else if (word_load) select_q <= beat_end ? '0 : select_q + SELECT_BITS'(1);
+      else if (taken_out) select_q <= beat_end ? '0 : select_q + SELECT_BITS'(1);
       // A program longer than any index has no words.
       if (begin_run) left_words_q <= (prog_words_i >= 32'd1 << PC_BITS) ? '0 : PC_BITS'(prog_words_i);
-      else if (word_load) left_words_q <= left_words_q - PC_BITS'(1);
-      none_left_q <= state_q == READ && left_words_q == PC_BITS'(word_load);
+      else if (taken_out) left_words_q <= left_words_q - PC_BITS'(1);
+      none_left_q <= state_q == READ && left_words_q == PC_BITS'(taken_out);
       held_q <= word_load || (held_q && !word_taken);
       stood_q <= held_q && !word_taken;
       if (word_taken) begin

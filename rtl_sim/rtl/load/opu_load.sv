@@ -59,21 +59,11 @@ module opu_load
   localparam int unsigned WEIGHT_BEATS = WEIGHT_WIDTH / BUS_BYTES;
   localparam int unsigned MOST_BEATS = WIDTH_BYTES / BUS_BYTES;
   localparam int unsigned SUM_BITS = VALUE_BITS + 1;
+  localparam int unsigned RUN_BITS = 16 + $clog2(MOST_BEATS);
 
   `OPU_ASSERT_STATIC(BusDividesWord, WORD_BEATS * BUS_BYTES == WORD_BYTES && WORD_BEATS > 0)
   `OPU_ASSERT_STATIC(BusDividesWeight, WEIGHT_BEATS * BUS_BYTES == WEIGHT_WIDTH && WEIGHT_BEATS > 0)
   `OPU_ASSERT_STATIC(WeightPowerOfTwo, WEIGHT_BEATS == 1 << $clog2(WEIGHT_BEATS))
-
-  function automatic logic [VALUE_BITS:0] words_of(logic [3:0] op);
-    case (op)
-      OP_LOAD_FEATURE: words_of = SUM_BITS'(FEATURE_WORDS);
-      OP_LOAD_WEIGHT: words_of = SUM_BITS'(WEIGHT_WORDS);
-      OP_LOAD_PARAM: words_of = SUM_BITS'(PARAM_WORDS);
-      OP_LOAD_PRE: words_of = SUM_BITS'(PRE_WORDS);
-      OP_LOAD_TABLE: words_of = SUM_BITS'(TABLE_WORDS);
-      default: words_of = SUM_BITS'(RESIDUAL_WORDS);
-    endcase
-  endfunction
 
   // ---- start ------------------------------------------------------------------------------------------------------------
   logic is_weight, legal, start, walk_ready, word_ready;
@@ -89,13 +79,18 @@ module opu_load
 
   // ---- addresses ----------------------------------------------------------------------------------------------------------
   logic burst_valid, burst_ready, burst_last, walk_fault, open_ready;
+  logic [RUN_BITS-1:0] run_q;                        // beats
+  logic [2:0] shift;
+  assign shift = is_weight ? 3'($clog2(WEIGHT_BEATS)) : 3'($clog2(WORD_BEATS));
+  always_ff @(posedge clk_i) run_q <= RUN_BITS'(params_i.run) << shift;
   logic [PC_BITS-1:0] burst_pc, walk_pc;
 
   opu_walk #(
       .ADDRESS_BITS(ADDRESS_BITS),
       .BUS_BYTES   (BUS_BYTES),
       .MAX_BURST   (MAX_BURST),
-      .PC_BITS     (PC_BITS)
+      .PC_BITS     (PC_BITS),
+      .RUN_BITS    (RUN_BITS)
   ) u_walk (
       .clk_i,
       .rst_ni,
@@ -105,8 +100,8 @@ module opu_load
       .start_valid_i(start_valid_i && word_ready && legal && !halt_i),
       .start_ready_o(walk_ready),
       .dram_i       (dram),
-      .shift_i      (is_weight ? 3'($clog2(WEIGHT_BEATS)) : 3'($clog2(WORD_BEATS))),
-      .run_i        (params_i.run),
+      .shift_i      (shift),
+      .run_i        (run_q),
       .rows_i       (params_i.rows),
       .repeats_i    ('0),
       .row_pitch_i  (params_i.row_pitch),
@@ -163,9 +158,9 @@ module opu_load
 
   assign finish = r_valid_i && r_last_i && open_last;
 
-  // Beats are collected to words, words are counted from the start of the instruction.
-  logic beat_last;
-  logic [SUM_BITS-1:0] index_q, word_at;
+  // Beats are collected to words, words are counted from the first one of the instruction on.
+  logic beat_last, begins_q;  // begins_q: the next word is the first one of its instruction
+  logic [SUM_BITS-1:0] at_q, word_at;
   logic [WIDTH_BYTES*8-1:0] word_data;
   if (MOST_BEATS > 1) begin : g_collect
     localparam int unsigned BEAT_BITS = $clog2(MOST_BEATS);
@@ -191,20 +186,18 @@ module opu_load
     assign word_data = r_data_i;
   end
 
-  logic write, overflow;
+  logic write;
   assign write = r_valid_i && beat_last;
-  assign word_at = {1'b0, word_dst} + index_q;
-  assign overflow = word_at >= words_of(word_op);
+  assign word_at = begins_q ? {1'b0, word_dst} : at_q + SUM_BITS'(1);
 
   logic feature_we_q, weight_we_q, param_we_q, residual_we_q, pre_we_q, table_we_q;
-  logic [VALUE_BITS-1:0] waddr_q;
   logic [WIDTH_BYTES*8-1:0] wdata_q;
   localparam int unsigned DONE_BITS = $clog2(IN_FLIGHT + 1);
   logic [DONE_BITS-1:0] done_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      index_q <= '0;
+      begins_q <= 1'b1;
       done_q <= '0;
       feature_we_q <= 1'b0;
       weight_we_q <= 1'b0;
@@ -213,48 +206,54 @@ module opu_load
       pre_we_q <= 1'b0;
       table_we_q <= 1'b0;
     end else begin
-      if (finish) index_q <= '0;
-      else if (write) index_q <= index_q + SUM_BITS'(1);
+      if (finish) begins_q <= 1'b1;
+      else if (write) begins_q <= 1'b0;
       done_q <= done_q + DONE_BITS'(finish) - DONE_BITS'(done_valid_o && done_ready_i);
-      feature_we_q <= write && !overflow && word_op == OP_LOAD_FEATURE;
-      weight_we_q <= write && !overflow && word_op == OP_LOAD_WEIGHT;
-      param_we_q <= write && !overflow && word_op == OP_LOAD_PARAM;
-      residual_we_q <= write && !overflow && word_op == OP_LOAD_RESIDUAL;
-      pre_we_q <= HAS_PRE && write && !overflow && word_op == OP_LOAD_PRE;
-      table_we_q <= HAS_TABLE && write && !overflow && word_op == OP_LOAD_TABLE;
+      feature_we_q <= write && word_op == OP_LOAD_FEATURE;
+      weight_we_q <= write && word_op == OP_LOAD_WEIGHT;
+      param_we_q <= write && word_op == OP_LOAD_PARAM;
+      residual_we_q <= write && word_op == OP_LOAD_RESIDUAL;
+      pre_we_q <= HAS_PRE && write && word_op == OP_LOAD_PRE;
+      table_we_q <= HAS_TABLE && write && word_op == OP_LOAD_TABLE;
     end
   end
 
   always_ff @(posedge clk_i) begin
     if (write) begin
-      waddr_q <= word_at[VALUE_BITS-1:0];
+      at_q <= word_at;
       wdata_q <= word_data;
     end
   end
 
-  assign feature_we_o = feature_we_q;
-  assign weight_we_o = weight_we_q;
-  assign param_we_o = param_we_q;
-  assign residual_we_o = residual_we_q;
-  assign pre_we_o = pre_we_q;
-  assign table_we_o = table_we_q;
-  assign waddr_o = waddr_q;
+  // What lies behind the end of its buffer is found beside the write, which it prevents.
+  logic overflow;
+  assign feature_we_o = feature_we_q && at_q < SUM_BITS'(FEATURE_WORDS);
+  assign weight_we_o = weight_we_q && at_q < SUM_BITS'(WEIGHT_WORDS);
+  assign param_we_o = param_we_q && at_q < SUM_BITS'(PARAM_WORDS);
+  assign residual_we_o = residual_we_q && at_q < SUM_BITS'(RESIDUAL_WORDS);
+  assign pre_we_o = pre_we_q && at_q < SUM_BITS'(PRE_WORDS);
+  assign table_we_o = table_we_q && at_q < SUM_BITS'(TABLE_WORDS);
+  assign overflow = (feature_we_q && !feature_we_o) || (weight_we_q && !weight_we_o) || (param_we_q && !param_we_o)
+      || (residual_we_q && !residual_we_o) || (pre_we_q && !pre_we_o) || (table_we_q && !table_we_o);
+  assign waddr_o = at_q[VALUE_BITS-1:0];
   assign wdata_o = wdata_q;
   assign done_valid_o = done_q != '0;
 
-  // ---- faults: one register hears of one in its cycle; which one it is stands in registers that nothing late enables ------------
+  // ---- faults: one register hears of one in its cycle, or a cycle behind the end of a buffer; which one it is stands in registers that
+  // nothing late enables
   logic fault_q, read_q, overflow_q, beyond_q;
-  logic [PC_BITS-1:0] open_pc_q, other_pc_q;  // of data, of addresses
+  logic [PC_BITS-1:0] open_pc_q, other_pc_q, write_pc_q;  // of data, of addresses, of the word that is written
+  always_ff @(posedge clk_i) write_pc_q <= open_pc;
   always_ff @(posedge clk_i) begin
     if (!rst_ni) fault_q <= 1'b0;
-    else fault_q <= fault_q || (r_valid_i && r_error_i) || (write && overflow) || walk_fault || (start && !legal);
+    else fault_q <= fault_q || (r_valid_i && r_error_i) || overflow || walk_fault || (start && !legal);
   end
   always_ff @(posedge clk_i) begin
     if (!fault_q) begin
-      read_q <= r_valid_i && r_error_i;
-      overflow_q <= write && overflow;
+      read_q <= r_valid_i && r_error_i && !overflow;
+      overflow_q <= overflow;
       beyond_q <= walk_fault;
-      open_pc_q <= open_pc;
+      open_pc_q <= overflow ? write_pc_q : open_pc;
       other_pc_q <= walk_fault ? walk_pc : pc_i;
     end
   end

@@ -46,7 +46,8 @@ module opu_post_load
 
   assign hold = hold_q != '0 || (begins_i && chain_i.late);
   assign wanted = (due_q && legal_i) || (begins_i && some_q && more_i);
-  assign start = wanted && !hold;
+  // Of wanted && !hold, begins_i comes late.
+  assign start = hold_q == '0 && (begins_i ? !chain_i.late && ((some_q && more_i) || (due_q && legal_i)) : due_q && legal_i);
   assign param_re_o = reads_q;
   assign param_addr_o = addr_q;
   assign waiting_o = waiting_q;

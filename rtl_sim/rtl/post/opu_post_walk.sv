@@ -57,16 +57,16 @@ module opu_post_walk
 
   // ---- acceptance ----------------------------------------------------------------------------------------------------
 
-  logic start, legal, legal_q;
+  logic start, legal;  // legal: from PREPARE on
   /* verilator lint_off UNUSEDSIGNAL */  // some fields are for later
   chain_t chain;
   /* verilator lint_on UNUSEDSIGNAL */
   assign start_ready_o = state_q == IDLE && room_i;
   assign start = start_valid_i && start_ready_o;
-  assign accept_o = state_q == PREPARE && legal_q;
+  assign accept_o = state_q == PREPARE && legal;
 
-  // One half of the codes is followed while the parameters are taken, the other behind them.
-  localparam int HALF = (LONGEST + 1) / 2;
+  // Most of the codes are followed while the parameters are taken, the others behind them.
+  localparam int HALF = (2 * LONGEST + 2) / 3;
   decoding_t half_q;
   always_ff @(posedge clk_i) half_q <= decode(decoding_of({params_i.order_3, params_i.order_2, params_i.order}), 0, HALF);
   assign chain = decoded(decode(half_q, HALF, LONGEST));
@@ -82,26 +82,36 @@ module opu_post_walk
     for (int unsigned u = 0; u < POOL_UNITS; u++) begin
       if (PLACE_BANK[chain.pool] == 4'(u)) maximum = p_q.pool_kind[u] == POOL_MAX;
     end
-    sides_legal = 1'b1;
+  end
+
+  // What the parameters say alone is known a cycle before what they say of the chain.
+  logic counts_q, one_visit_q, packed_q, slots_q;
+  logic [RESIDUAL_UNITS-1:0] multiplies_q, a_power_q, b_power_q;
+  always_ff @(posedge clk_i) begin
+    counts_q <= op_q == OP_POST_RUN && p_q.out_rows != '0 && p_q.out_cols != '0 && p_q.win_rows != '0 && p_q.win_cols != '0
+        && p_q.stride_y != '0 && p_q.stride_x != '0 && p_q.blocks != '0 && (HAS_KEEP || p_q.keep == '0);
+    one_visit_q <= p_q.win_rows == 8'd1 && p_q.win_cols == 8'd1;
+    packed_q <= p_q.pool_slots != '0;
+    slots_q <= (p_q.pool_slots == 3'd2 || p_q.pool_slots == 3'd4) && 32'(p_q.pool_slots) <= MODE_PX_MAX
+        && p_q.win_cols == 8'd2 && p_q.stride_x == 8'd2;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
-      if (chain.residual[u]) begin
-        if (chain.product[u] != (p_q.res_kind[u] == RESIDUAL_MULTIPLY)) sides_legal = 1'b0;
-        if (MULT_BITS == 0 && !(is_power(p_q.res_a_mult[u])
-            && (is_power(p_q.res_b_mult[u]) || chain.product[u]))) sides_legal = 1'b0;
-      end
+      multiplies_q[u] <= p_q.res_kind[u] == RESIDUAL_MULTIPLY;
+      a_power_q[u] <= MULT_BITS != 0 || is_power(p_q.res_a_mult[u]);
+      b_power_q[u] <= MULT_BITS != 0 || is_power(p_q.res_b_mult[u]);
     end
   end
 
   always_comb begin
-    legal = op_q == OP_POST_RUN && chain.legal && sides_legal
-        && p_q.out_rows != '0 && p_q.out_cols != '0
-        && p_q.win_rows != '0 && p_q.win_cols != '0
-        && p_q.stride_y != '0 && p_q.stride_x != '0 && p_q.blocks != '0;
-    if (chain.pool == AT_EXIT && (p_q.win_rows != 8'd1 || p_q.win_cols != 8'd1)) legal = 1'b0;
-    if (p_q.pool_slots != '0 && !((p_q.pool_slots == 3'd2 || p_q.pool_slots == 3'd4)
-        && 32'(p_q.pool_slots) <= MODE_PX_MAX && chain.pool != AT_EXIT && maximum
-        && p_q.win_cols == 8'd2 && p_q.stride_x == 8'd2)) legal = 1'b0;
-    if (!HAS_KEEP && p_q.keep != '0) legal = 1'b0;
+    sides_legal = 1'b1;
+    for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+      if (chain_q.residual[u]) begin
+        if (chain_q.product[u] != multiplies_q[u]) sides_legal = 1'b0;
+        if (!(a_power_q[u] && (b_power_q[u] || chain_q.product[u]))) sides_legal = 1'b0;
+      end
+    end
+    legal = counts_q && chain_q.legal && sides_legal;
+    if (chain_q.pool == AT_EXIT && !one_visit_q) legal = 1'b0;
+    if (packed_q && !(slots_q && chain_q.pool != AT_EXIT && maximum_q)) legal = 1'b0;
   end
 
   // ---- loops: block, output row, output column, window column, window row ----------------------------------------------
@@ -114,7 +124,7 @@ module opu_post_walk
     logic signed [Y_BITS-1:0] window_y, y, x;                   // window origin, visit
     logic signed [Y_BITS-1:0] window_below, below, beyond;      // the same less the rows, the columns of the tile: negative inside
     psum_addr_t               psum_block, psum_row, psum_column, psum;  // first visit of: block, output row, window column; this one
-    residual_addr_t [RESIDUAL_UNITS-1:0] res_block, res_window, res_row; // column 0 of: tile row 0 of the block, window row 0, visited row
+    residual_addr_t [RESIDUAL_UNITS-1:0] res_block, res_first, res_window, res_row; // column 0 of: tile row 0 of the block, its first window row, window row 0, visited row
     residual_addr_t           res_x;                            // output column, for units that do not stand before POOL
     output_addr_t             out_block, out_row, out;          // pixel (0, 0), column 0 of the row, this pixel
     feature_addr_t            keep_block, keep_row, keep;       // the same
@@ -123,14 +133,16 @@ module opu_post_walk
   loop_t loop_q, loop_d;  // loop_d: behind PREPARE, or behind this visit once it is issued
 
   // Address steps: origin (from row 0 to the first window), output row to output row, window row to window row.
-  psum_addr_t psum_origin_q, psum_stride_q;
+  psum_addr_t psum_origin_q, psum_stride_q, psum_first_q;
+  psum_addr_t psum_origin_product_q, psum_stride_product_q;  // of the parameters, a cycle before
   logic signed [Y_BITS-1:0] below_q, beyond_q;  // those of the first visit
-  residual_addr_t [RESIDUAL_UNITS-1:0] res_origin, res_origin_q, res_stride, res_stride_q, res_step;
+  residual_addr_t [RESIDUAL_UNITS-1:0] res_origin, res_stride, res_stride_q, res_step;
+  residual_addr_t [RESIDUAL_UNITS-1:0] res_origin_product_q, res_stride_product_q, res_origin_whole_q, res_stride_whole_q;
   logic [RESIDUAL_UNITS-1:0] by_visit;  // the residual follows the visits, not the output pixels
   assign by_visit = chain_q.before_pool;
 
   psum_addr_t next_psum_block, next_psum_row;
-  residual_addr_t [RESIDUAL_UNITS-1:0] next_res_block, next_res_window;
+  residual_addr_t [RESIDUAL_UNITS-1:0] next_res_block, next_res_first, next_res_window;
   output_addr_t next_out_block, next_out_row;
   feature_addr_t next_keep_block, next_keep_row;
   assign next_psum_block = loop_q.psum_block + psum_addr_t'(p_q.psum_block_pitch);
@@ -142,20 +154,22 @@ module opu_post_walk
   for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_side
     residual_addr_t pitch;
     assign pitch = residual_addr_t'(p_q.res_row_pitch[u]);
-    assign res_origin[u] = by_visit[u] ? res_origin_q[u] : '0;
+    assign res_origin[u] = by_visit[u] ? res_origin_whole_q[u] : '0;
     assign res_step[u] = by_visit[u] ? pitch : '0;
-    assign res_stride[u] = by_visit[u] ? res_stride_q[u] : pitch;
+    assign res_stride[u] = by_visit[u] ? res_stride_whole_q[u] : pitch;
     assign next_res_block[u] = loop_q.res_block[u] + residual_addr_t'(p_q.res_block_pitch[u]);
+    assign next_res_first[u] = loop_q.res_first[u] + residual_addr_t'(p_q.res_block_pitch[u]);
     assign next_res_window[u] = loop_q.res_window[u] + res_stride_q[u];
   end
 
   // Maximum pools keep up to 2 columns for the next windows of the row, which visit their new columns only.
-  logic signed [8:0] common;                // columns that a window has in common with the next one
+  logic signed [8:0] common_q;              // columns that a window has in common with the next one
   logic [1:0] kept, kept_q;                 // of them, those that the next one does not visit: all or none
   logic signed [8:0] more_cols_q;           // columns less two that a window visits, unless it is the first of its row
   logic signed [Y_BITS-1:0] window_step_q;  // from the last column of a window to the first one visited of the next
-  assign common = signed'({1'b0, p_q.win_cols}) - signed'({1'b0, p_q.stride_x});
-  assign kept = (maximum_q && (common == 9'sd1 || common == 9'sd2)) ? common[1:0] : '0;
+  logic signed [9:0] window_step;
+  assign window_step = 10'sd1 - ((kept == '0) ? 10'(common_q) : 10'sd0);
+  assign kept = (maximum_q && (common_q == 9'sd1 || common_q == 9'sd2)) ? common_q[1:0] : '0;
 
   // The cycles of a visit follow without a pause; with the last one the loops go on.
   turn_t turn_q, last_turn_q;
@@ -176,7 +190,7 @@ module opu_post_walk
       loop_d.window_below = below_q;
       loop_d.below = below_q;
       loop_d.beyond = beyond_q;
-      loop_d.psum_block = psum_addr_t'(p_q.psum) + psum_origin_q + psum_addr_t'(p_q.origin_x);
+      loop_d.psum_block = psum_first_q + psum_origin_q;
       loop_d.psum_row = loop_d.psum_block;
       loop_d.psum_column = loop_d.psum_block;
       loop_d.psum = loop_d.psum_block;
@@ -184,6 +198,7 @@ module opu_post_walk
         loop_d.res_block[u] = residual_addr_t'(p_q.res[u]);
         loop_d.res_window[u] = residual_addr_t'(p_q.res[u]) + res_origin[u];
       end
+      loop_d.res_first = loop_d.res_window;
       loop_d.res_row = loop_d.res_window;
       loop_d.res_x = '0;
       loop_d.out_block = output_addr_t'(p_q.out);
@@ -199,7 +214,7 @@ module opu_post_walk
       loop_d.psum = loop_q.psum + psum_addr_t'(p_q.psum_row_pitch);
       for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) loop_d.res_row[u] = loop_q.res_row[u] + res_step[u];
       loop_d.wy_left = loop_q.wy_left - 9'sd1;
-      if (loop_q.wy_left < 0) begin
+      if (loop_q.wy_left[8]) begin
         loop_d.y = loop_q.window_y;
         loop_d.below = loop_q.window_below;
         loop_d.res_row = loop_q.res_window;
@@ -252,8 +267,9 @@ module opu_post_walk
         loop_d.psum_column = next_psum_block;
         loop_d.psum = next_psum_block;
         loop_d.res_block = next_res_block;
-        for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) loop_d.res_window[u] = next_res_block[u] + res_origin_q[u];
-        loop_d.res_row = loop_d.res_window;
+        loop_d.res_first = next_res_first;
+        loop_d.res_window = next_res_first;
+        loop_d.res_row = next_res_first;
         loop_d.out_block = next_out_block;
         loop_d.out_row = next_out_block;
         loop_d.out = next_out_block;
@@ -264,10 +280,10 @@ module opu_post_walk
         loop_d.b_left = loop_q.b_left - 17'sd1;
       end
     end
-    loop_d.window_last = loop_d.wy_left < 0 && loop_d.wx_left < 0;
-    loop_d.row_last = loop_d.window_last && loop_d.ox_left < 0;
-    loop_d.block_last = loop_d.row_last && loop_d.oy_left < 0;
-    loop_d.all_last = loop_d.block_last && loop_d.b_left < 0;
+    loop_d.window_last = loop_d.wy_left[8] && loop_d.wx_left[8];
+    loop_d.row_last = loop_d.window_last && loop_d.ox_left[16];
+    loop_d.block_last = loop_d.row_last && loop_d.oy_left[16];
+    loop_d.all_last = loop_d.block_last && loop_d.b_left[16];
   end
 
   // ---- parameters: one bank serves the visits, the other takes the next block's ----------------------------------------
@@ -284,9 +300,9 @@ module opu_post_walk
       .some_i   (chain.words != '0),
       .param_i  (param_addr_t'(p_q.param)),
       .chain_i  (chain_q),
-      .legal_i  (legal_q),
+      .legal_i  (legal),
       .begins_i (block_begins),
-      .more_i   (loop_q.b_left >= 0),
+      .more_i   (!loop_q.b_left[16]),
       .waiting_o(waiting),
       .bank_o   (load_bank),
       .param_re_o,
@@ -299,7 +315,7 @@ module opu_post_walk
   // ---- visits: what a read of partial sums waits for are signs and registers ---------------------------------------------
 
   logic in_tile, may_visit, pools_q;  // pools_q: the pass has a window
-  assign in_tile = loop_q.y >= 0 && loop_q.below < 0 && loop_q.x >= 0 && loop_q.beyond < 0;
+  assign in_tile = !loop_q.y[Y_BITS-1] && loop_q.below[Y_BITS-1] && !loop_q.x[Y_BITS-1] && loop_q.beyond[Y_BITS-1];
   assign may_visit = state_q == VISIT && !(block_first_q && waiting);
   assign psum_re_o = may_visit && in_tile && turn_q == '0;
   assign psum_addr_o = loop_q.psum;
@@ -311,9 +327,9 @@ module opu_post_walk
     visit_item_o.present = in_tile;
     visit_item_o.first = loop_q.window_first;
     visit_item_o.last = loop_q.window_last;
-    visit_item_o.again[0] = loop_q.wx_left < signed'(9'(kept_q)) - 9'sd1 && loop_q.ox_left >= 0;
-    visit_item_o.again[1] = kept_q == 2'd2 && more_cols_q < 0 && loop_q.wx_left < 0 && loop_q.ox_left > 0;
-    visit_item_o.right = loop_q.wx_left < 0;
+    visit_item_o.again[0] = loop_q.wx_left < signed'(9'(kept_q)) - 9'sd1 && !loop_q.ox_left[16];
+    visit_item_o.again[1] = kept_q == 2'd2 && more_cols_q[8] && loop_q.wx_left[8] && !loop_q.ox_left[16] && loop_q.ox_left != '0;
+    visit_item_o.right = loop_q.wx_left[8];
     visit_item_o.final_one = loop_q.all_last;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       visit_item_o.res_addr[u] = p_q.res_broadcast[u] ? loop_q.res_block[u]
@@ -332,7 +348,7 @@ module opu_post_walk
     unique case (state_q)
       IDLE: if (start) state_d = CHECK;
       CHECK: state_d = PREPARE;
-      PREPARE: state_d = legal_q ? LAUNCH : IDLE;
+      PREPARE: state_d = legal ? LAUNCH : IDLE;
       LAUNCH: if (launch_o) state_d = VISIT;
       VISIT: if (issue && loop_q.all_last) state_d = IDLE;
       default: state_d = IDLE;
@@ -347,7 +363,7 @@ module opu_post_walk
     end else begin
       state_q <= state_d;
       if (go) turn_q <= issue ? '0 : turn_q + turn_t'(1);
-      illegal_o <= (state_q == PREPARE && !legal_q) || (may_visit && !in_tile && !pools_q);
+      illegal_o <= (state_q == PREPARE && !legal) || (may_visit && !in_tile && !pools_q);
     end
   end
 
@@ -356,28 +372,32 @@ module opu_post_walk
     if (state_q == IDLE) begin  // until something starts
       p_q <= params_i;
       op_q <= op_i;
+      psum_origin_product_q <= psum_addr_t'(params_i.origin_y) * psum_addr_t'(params_i.psum_row_pitch);
+      psum_stride_product_q <= psum_addr_t'(params_i.stride_y) * psum_addr_t'(params_i.psum_row_pitch);
+      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+        res_origin_product_q[u] <= residual_addr_t'(params_i.origin_y) * residual_addr_t'(params_i.res_row_pitch[u]);
+        res_stride_product_q[u] <= residual_addr_t'(params_i.stride_y) * residual_addr_t'(params_i.res_row_pitch[u]);
+      end
     end
     if (state_q == CHECK) begin
-      legal_q <= legal;
       below_q <= Y_BITS'(p_q.origin_y) - Y_BITS'(p_q.in_rows);
       beyond_q <= Y_BITS'(p_q.origin_x) - Y_BITS'(p_q.in_cols);
       chain_q <= chain;
       maximum_q <= maximum;
-      psum_origin_q <= psum_addr_t'(p_q.origin_y) * psum_addr_t'(p_q.psum_row_pitch);
-      psum_stride_q <= psum_addr_t'(p_q.stride_y) * psum_addr_t'(p_q.psum_row_pitch);
-      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
-        res_origin_q[u] <= residual_addr_t'(p_q.origin_y) * residual_addr_t'(p_q.res_row_pitch[u]);
-        res_stride_q[u] <= residual_addr_t'(p_q.stride_y) * residual_addr_t'(p_q.res_row_pitch[u]);
-      end
+      common_q <= signed'({1'b0, p_q.win_cols}) - signed'({1'b0, p_q.stride_x});
+      psum_first_q <= psum_addr_t'(p_q.psum) + psum_addr_t'(p_q.origin_x);
     end
+    psum_origin_q <= psum_origin_product_q;
+    psum_stride_q <= psum_stride_product_q;
+    res_origin_whole_q <= res_origin_product_q;
+    res_stride_whole_q <= res_stride_product_q;
     if (state_q == PREPARE) begin
-      res_origin_q <= res_origin;
       res_stride_q <= res_stride;
       pools_q <= chain_q.pool != AT_EXIT;
       last_turn_q <= (chain_q.residual != '0) ? turn_t'(TURNS * RESIDUAL_PACE - 1) : LAST_TURN;
       kept_q <= kept;
       more_cols_q <= 9'((kept == '0) ? p_q.win_cols : p_q.stride_x) - 9'sd2;
-      window_step_q <= Y_BITS'(1) - ((kept == '0) ? Y_BITS'(common) : '0);
+      window_step_q <= Y_BITS'(window_step);
     end
     if (state_q == PREPARE || issue) loop_q <= loop_d;
     if (state_q == PREPARE || go) block_first_q <= state_q == PREPARE || (issue && loop_q.block_last);

@@ -47,7 +47,8 @@ module opu_scatter
   words_t words;
   opu_queue #(
       .WIDTH($bits(words_t)),
-      .DEPTH(IN_FLIGHT)
+      .DEPTH(IN_FLIGHT),
+      .REGISTER(1'b1)
   ) u_words (
       .clk_i,
       .rst_ni,
@@ -63,9 +64,9 @@ module opu_scatter
 
   // ---- one DRAM word after the other: word of the run, its copies, the gap behind it, repeats of the row; all begin at 0 --------
   logic word_end, copies_done, gap_done, run_done, rows_done;
-  logic [15:0] in_run_q, gap_q;
+  logic [15:0] in_run_q, gap_q;                      // in_run_q: from 1 on
   logic [SUM_BITS-1:0] index_q, row_q;               // words behind src: this one, the first of the row
-  assign run_done = in_run_q + 16'd1 == words.run;
+  assign run_done = in_run_q == words.run;
   assign gap_done = gap_q == words.gap || run_done;
   assign address_o = {1'b0, words.src} + index_q;
 
@@ -79,7 +80,8 @@ module opu_scatter
     logic ready, valid;
     opu_queue #(
         .WIDTH(16),
-        .DEPTH(IN_FLIGHT)
+        .DEPTH(IN_FLIGHT),
+        .REGISTER(1'b1)
     ) u_repeats (
         .clk_i,
         .rst_ni,
@@ -110,13 +112,13 @@ module opu_scatter
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      in_run_q <= '0;
+      in_run_q <= 16'd1;
       gap_q <= '0;
       index_q <= '0;
       row_q <= '0;
     end else begin
       if (word_advance) begin
-        in_run_q <= run_done ? '0 : in_run_q + 16'd1;
+        in_run_q <= run_done ? 16'd1 : in_run_q + 16'd1;
         gap_q <= '0;
         index_q <= (row_advance && !rows_done) ? row_q : index_q + SUM_BITS'(1);
         if (row_advance && rows_done) row_q <= index_q + SUM_BITS'(1);

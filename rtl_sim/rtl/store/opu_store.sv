@@ -57,7 +57,8 @@ module opu_store
 
   localparam int unsigned WORD_BEATS = WORD_BYTES / BUS_BYTES;
   localparam int unsigned PART_BITS = (WORD_BEATS > 1) ? $clog2(WORD_BEATS) : 1;
-  localparam int unsigned RUN_BITS = 33;             // 16 bit run times 17 bit words
+  localparam int unsigned WORDS_BITS = 33;           // 16 bit run times 17 bit words
+  localparam int unsigned RUN_BITS = WORDS_BITS + $clog2(WORD_BEATS);
 
   `OPU_ASSERT_STATIC(BusDividesWord, WORD_BEATS * BUS_BYTES == WORD_BYTES && WORD_BEATS > 0)
 
@@ -73,7 +74,7 @@ module opu_store
 
   // ---- start ------------------------------------------------------------------------------------------------------------
   logic legal, start, walk_ready, word_ready;
-  logic [1:0] given_q;
+  logic given_q;
   logic [31:0] dram;
   logic [7:0] repeat_rows, repeat_cols;
   assign dram = {params_i.dram_hi, params_i.dram_lo};
@@ -83,19 +84,19 @@ module opu_store
       && (dram & 32'(WORD_BYTES - 1)) == '0
       && 32'(params_i.skip_low) + 32'(params_i.skip_high) < WORD_BYTES
       && repeat_rows == params_i.repeat_rows && repeat_cols == params_i.repeat_cols;
-  assign start_ready_o = walk_ready && word_ready && !halt_i && !given_q[0] && !given_q[1];
+  assign start_ready_o = walk_ready && word_ready && !halt_i && !given_q;
   assign start = start_valid_i && start_ready_o;
 
-  // The walk begins two cycles after the start. DRAM words of a run, the gaps between its words included, are a product, taken in the
+  // The walk begins a cycle after the start and takes the run in the next one. DRAM words of a run, the gaps between its words included, are a product, taken in the
   // first of them, with no adder in front, and a sum in the second: run * (gap + copies) + (run - gap).
   shape_t shape_q;
-  logic [RUN_BITS-1:0] product_q, difference_q, run_q;
+  logic [WORDS_BITS-1:0] product_q, difference_q, run_q;
   always_ff @(posedge clk_i) begin
-    given_q <= rst_ni ? {given_q[0], start && legal} : '0;
-    product_q <= RUN_BITS'(params_i.run) * RUN_BITS'(17'(params_i.word_gap) + 17'(repeat_cols));
-    difference_q <= RUN_BITS'(params_i.run) - RUN_BITS'(params_i.word_gap);
+    given_q <= rst_ni && start && legal;
+    product_q <= WORDS_BITS'(params_i.run) * WORDS_BITS'(17'(params_i.word_gap) + 17'(repeat_cols));
+    difference_q <= WORDS_BITS'(params_i.run) - WORDS_BITS'(params_i.word_gap);
     run_q <= product_q + difference_q;
-    if (given_q == '0) begin
+    if (!given_q) begin
       shape_q <= '{dram: dram, rows: params_i.rows, repeats: repeat_rows, row_pitch: params_i.row_pitch,
                    blocks: params_i.blocks, block_pitch: params_i.block_pitch, pc: pc_i};
     end
@@ -119,11 +120,11 @@ module opu_store
       .halt_i,
       .window_base_i,
       .window_size_i,
-      .start_valid_i(given_q[1] && !halt_i),
+      .start_valid_i(given_q && !halt_i),
       .start_ready_o(walk_ready),
       .dram_i       (shape_q.dram),
       .shift_i      (3'($clog2(WORD_BEATS))),
-      .run_i        (run_q),
+      .run_i        (RUN_BITS'(run_q) << $clog2(WORD_BEATS)),
       .rows_i       (shape_q.rows),
       .repeats_i    (shape_q.repeats),
       .row_pitch_i  (shape_q.row_pitch),
@@ -163,7 +164,8 @@ module opu_store
   logic [8:0] beats, beat_q;
   opu_queue #(
       .WIDTH(10),
-      .DEPTH(OUTSTANDING)
+      .DEPTH(OUTSTANDING),
+      .REGISTER(1'b1)
   ) u_beats (
       .clk_i,
       .rst_ni,
@@ -182,8 +184,12 @@ module opu_store
   assign burst_end = beat_q + 9'd1 == beats;
   assign finish = send && burst_end && beats_last;
 
-  logic word_read, overflow;
-  logic [VALUE_BITS:0] word_at;
+  logic word_read, overflow, read_q;
+  logic [VALUE_BITS:0] word_at, read_at_q;
+  always_ff @(posedge clk_i) begin
+    read_q <= rst_ni && out_re_o;
+    read_at_q <= word_at;
+  end
   logic [PC_BITS-1:0] word_pc;
   logic [PART_BITS-1:0] part, sent_part_q;
   logic [BUS_BYTES-1:0] strobe, sent_strobe_q;
@@ -206,7 +212,7 @@ module opu_store
       .part_o       (part),
       .strobe_o     (strobe)
   );
-  assign overflow = word_at >= (VALUE_BITS + 1)'(OUTPUT_WORDS);
+  assign overflow = read_q && read_at_q >= (VALUE_BITS + 1)'(OUTPUT_WORDS);
   assign out_re_o = send && word_read;
   assign out_addr_o = word_at[OUTPUT_ADDR_BITS-1:0];
 
@@ -278,12 +284,13 @@ module opu_store
   // ---- faults: what comes late in its cycle is told a cycle later, before anything of that instruction can be done --------------
   logic fault_q, overflow_q, beyond_q, illegal_q;
   error_e fault_code_q;
-  logic [PC_BITS-1:0] fault_pc_q, word_pc_q;
+  logic [PC_BITS-1:0] fault_pc_q, read_pc_q, word_pc_q;
   always_ff @(posedge clk_i) begin
-    overflow_q <= rst_ni && out_re_o && overflow;
+    overflow_q <= rst_ni && overflow;
     beyond_q <= rst_ni && walk_fault;
     illegal_q <= rst_ni && start && !legal;
-    word_pc_q <= word_pc;
+    read_pc_q <= word_pc;
+    word_pc_q <= read_pc_q;
   end
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -316,7 +323,7 @@ module opu_store
   assign fault_code_o = fault_code_q;
   assign fault_pc_o = fault_pc_q;
 
-  `OPU_ASSERT(WalkTakesShapes, given_q[1] && !halt_i |-> walk_ready)
+  `OPU_ASSERT(WalkTakesShapes, given_q && !halt_i |-> walk_ready)
   `OPU_STABLE(AddressStable, aw_valid_o, aw_ready_i, {aw_addr_o, aw_beats_o})
   `OPU_STABLE(DataStable, w_valid_o, w_ready_i, {w_data_o, w_strobe_o, w_last_o})
   `OPU_ASSERT(AnswerIsExpected, b_valid_i |-> answer_valid)
