@@ -30,6 +30,7 @@ from rtl_sim.netlist import Module, distinct_modules, find_module, with_children
 TARGETS = {
     "ecp5-85": ("--85k", "--speed", "8", "--package", "CABGA756"),
     "ecp5-25": ("--25k", "--speed", "6", "--package", "CABGA381"),
+    "ulx3s-85": ("--85k", "--speed", "6", "--package", "CABGA381"),
 }
 """Devices, as nextpnr-ecp5 names them."""
 
