@@ -1,4 +1,4 @@
-"""The board ULX3S, simulated: processor, firmware, machine, SDRAM, and the host at the serial line."""
+"""The board ULX3S, simulated: processor, firmware, machine, SDRAM, the host at its line."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The firmware of the board, compiled with the real driver, as the hex files that `ulx3s_cpu.sv` reads."""
+"""The firmware of the board, compiled with the real driver, as files for `ulx3s_cpu.sv`."""
 
 from pathlib import Path
 

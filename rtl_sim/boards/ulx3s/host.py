@@ -37,7 +37,7 @@ class BoardRunner:
         if probed.spec_hash != hw.spec_hash:
             raise ProgramError(
                 bundle.model,
-                f"was compiled for machine {hw.spec_hash:011x}, the board is {probed.spec_hash:011x}",
+                f"is for machine {hw.spec_hash:011x}, the board is {probed.spec_hash:011x}",
                 "compile the model for the machine of the bitstream",
             )
         self.window = initial_image(bundle)
@@ -51,6 +51,7 @@ class BoardRunner:
         self._send(bundle.program_offset, 4 * bundle.words.size)
 
     def run(self, number: int, segment: MachineSegment, sample: int) -> SegmentRun:
+        del sample  # the trace of the first one is nothing that a board has
         tensors = self._bundle.tensors
         if self._one_segment:
             inputs = [t for t in tensors if t.first_group < 0]
@@ -75,7 +76,8 @@ class BoardRunner:
 
     def fetch_all(self) -> None:
         """Everything that the memory window holds on the board."""
-        self.window[:] = np.frombuffer(self._board.read(0, self._size), np.uint8)[: self.window.size]
+        data = np.frombuffer(self._board.read(0, self._size), np.uint8)
+        self.window[:] = data[: self.window.size]
 
     def close(self) -> None:
         """The board stays as it is."""
@@ -128,8 +130,9 @@ def _run(options: argparse.Namespace) -> int:
     if not options.check:
         return 0
     wanted = program.run(inputs).outputs
-    wrong = [name for name, array in wanted.items() if not np.array_equal(array, result.outputs[name])]
-    print(f"outputs differ: {', '.join(wrong)}" if wrong else "outputs are those of the functional engine")
+    wrong = [n for n, array in wanted.items() if not np.array_equal(array, result.outputs[n])]
+    good = "outputs are those of the functional engine"
+    print(f"outputs differ: {', '.join(wrong)}" if wrong else good)
     return int(bool(wrong))
 
 

@@ -19,7 +19,7 @@ from opu_fuse.sim.machine_run import MachineStop
 
 PROTOCOL, BLOCK = 1, 2048
 OK, BAD_CHECKSUM = 0, 1
-STATUS = {2: "an argument that it does not take", 3: "a command that it does not know", 4: "no machine"}
+STATUS = {2: "a bad argument", 3: "a command that it does not know", 4: "no machine"}
 ATTEMPTS = 3
 
 
@@ -71,7 +71,8 @@ def serial(port: Path, baud: int) -> Descriptor:
         settings[4] = settings[5] = speed
         termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
     except (OSError, termios.error) as error:
-        raise RunError(str(port), f"no serial port: {error}", "name the port of the board") from error
+        what = f"no serial port: {error}"
+        raise RunError(str(port), what, "name the port of the board") from error
     return Descriptor(descriptor)
 
 
@@ -154,7 +155,8 @@ class Board:
             pass
         head = self._link.receive(5, self._seconds)
         if not mark or len(head) < 5:
-            raise RunError("board", "it does not answer", "is the bitstream loaded, the port right?")
+            help_ = "is the bitstream loaded, is that its port?"
+            raise RunError("board", "it does not answer", help_)
         status, count = struct.unpack("<BI", head)
         if count > BLOCK:
             self._link.receive(BLOCK, self._seconds)

@@ -1,7 +1,8 @@
 """An AXI master with random bursts, gaps and pauses in front of `sdram_controller`, and a memory of
-Python that says what it must read. The rules of the SDRAM are checked by its model (sdram_model.sv).
+Python that says what it must read. Its model checks the rules of the SDRAM (sdram_model.sv).
 """
 
+import logging
 import os
 import random
 from collections import deque
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 import cocotb
 from cocotb.triggers import FallingEdge, Timer
 
+log = logging.getLogger("sdram_bench")
 ROW_BYTES, PAGE, SIZE = 1024, 4096, 1 << 25
 
 
@@ -139,7 +141,7 @@ class Master:
 
 
 async def started(dut):
-    rng = random.Random(int(os.environ.get("BENCH_SEED", "1")))  # noqa: S311
+    rng = random.Random(int(os.environ.get("BENCH_SEED", "1")))
     master = Master(dut, rng)
     master.offered = {"ar": False, "aw": False, "w": False}
     for _ in range(3):
@@ -177,7 +179,7 @@ async def random_bursts_read_what_was_written(dut):
     for _ in range(1500):  # three refreshes with nothing to do
         await master.cycle()
     counts = [int(dut.u_memory.counted[n].value) for n in range(8)]
-    dut._log.info("commands: %s", counts)
+    log.info("commands: %s", counts)
     assert counts[0] == 1, "the mode is set once"
     assert counts[1] > 8 + master.now // 500, "refreshes"
     assert min(counts[2], counts[3], counts[4], counts[5]) > 50, "every command was used"
@@ -185,7 +187,7 @@ async def random_bursts_read_what_was_written(dut):
 
 @cocotb.test()
 async def long_bursts_move_nearly_a_word_a_cycle(dut):
-    """What the spec of the machine says of its memory: bytes in a cycle, cycles to the first beat."""
+    """Bytes in a cycle and cycles to the first beat, as the spec of the machine has them."""
     master = await started(dut)
     beats = 32
     every = (1 << master.bus) - 1
@@ -201,11 +203,11 @@ async def long_bursts_move_nearly_a_word_a_cycle(dut):
             master.push(Burst(write, 0, at, data, length=beats))
         await master.drain(60_000)
         rate = 2 * (master.words_moved - moved) / (master.now - begun)
-        dut._log.warning("%s: %.3f bytes in a cycle", kinds, rate)
+        log.warning("%s: %.3f bytes in a cycle", kinds, rate)
         assert rate >= float(os.environ["BENCH_RATE"])
     for _ in range(20):
         await master.cycle()
     master.push(Burst(False, 0, 64, length=1))
     await master.drain(1000)
-    dut._log.warning("%d cycles to the first beat", master.first_read)
+    log.warning("%d cycles to the first beat", master.first_read)
     assert master.first_read <= int(os.environ["BENCH_LATENCY"])

@@ -152,15 +152,11 @@ module sdram_model #(
     dq_o = 16'hdead;
   end
   always @(posedge clk_i) begin
-    #(HOLD_NS);
-    dq_oe_o = 1'b0;
+    #(HOLD_NS) dq_oe_o = 1'b0;
     dq_o = 16'hdead;
-    #(longint'(ACCESS_NS) - HOLD_NS);
-    if (due_valid[1]) begin
-      dq_oe_o = 1'b1;
-      dq_o = due[1];
-      if (dq_driven_i) $error("SDRAM: two drive the data");
-    end
+    #(longint'(ACCESS_NS) - HOLD_NS) dq_oe_o = due_valid[1];
+    if (due_valid[1]) dq_o = due[1];
+    if (due_valid[1] && dq_driven_i) $error("SDRAM: two drive the data");
   end
 
 endmodule

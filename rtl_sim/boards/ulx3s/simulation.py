@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from opu_fuse.errors import RunError
-from opu_fuse.hw.rtl import source_files
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.svpackage import sv_files
 from opu_fuse.resources import rtl_dir
 from rtl_sim.boards.ulx3s.firmware import firmware
 from rtl_sim.boards.ulx3s.link import Board, Descriptor, listening
@@ -41,12 +39,12 @@ def simulated(hw: HwSpec, folder: Path) -> Iterator[Board]:
     (folder / "dram.bin").write_bytes(bytes(MEMORY_BYTES))
     tb = (rtl_dir() / "tb" / "opu_image.cpp", HERE / "ulx3s_link.cpp")
     bench = (HERE / "sdram_model.sv", HERE / "ulx3s_board.sv")
-    design = Design(top="ulx3s_board", spec=hw, sources=(*tb, *design_files(), *bench), public=False)
-    simulator = executable(design)
+    sources = (*tb, *design_files(), *bench)
+    simulator = executable(Design(top="ulx3s_board", spec=hw, sources=sources, public=False))
+    path = os.pathsep.join([str(rtl_dir().parent), os.environ.get("PYTHONPATH", "")])
     found: list[object] = []
 
     def simulate() -> None:
-        root = str(rtl_dir().parent)
         try:
             found.append(
                 run_tests(
@@ -55,7 +53,7 @@ def simulated(hw: HwSpec, folder: Path) -> Iterator[Board]:
                     folder,
                     seed=1,
                     log_file=folder / "console.txt",
-                    extra_env={"PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])},
+                    extra_env={"PYTHONPATH": path},
                     plusargs=[f"+image={folder / 'dram.bin'}", f"+link={folder / 'link'}"],
                 )
             )

@@ -63,6 +63,6 @@ module ulx3s_clocks #(
   end
   logic unused;
   assign unused = clk_25_i;
-`endif
+`endif  // SYNTHESIS
 
 endmodule

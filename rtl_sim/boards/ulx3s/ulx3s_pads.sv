@@ -50,6 +50,6 @@ module ulx3s_pads (
   end
   assign sdram_d_io = driven_q ? written_q : 16'hzzzz;
   assign sdram_clk_o = sdram_clk_i;
-`endif
+`endif  // SYNTHESIS
 
 endmodule

@@ -2,12 +2,12 @@
 
 (* blackbox *)
 module EHXPLLL #(
-    parameter int CLKI_DIV = 1,
-    parameter int CLKFB_DIV = 1,
-    parameter int CLKOP_DIV = 8,
-    parameter int CLKOP_CPHASE = 0,
-    parameter int CLKOS_DIV = 8,
-    parameter int CLKOS_CPHASE = 0,
+    parameter CLKI_DIV = 1,
+    parameter CLKFB_DIV = 1,
+    parameter CLKOP_DIV = 8,
+    parameter CLKOP_CPHASE = 0,
+    parameter CLKOS_DIV = 8,
+    parameter CLKOS_CPHASE = 0,
     parameter CLKOP_ENABLE = "ENABLED",
     parameter CLKOS_ENABLE = "DISABLED",
     parameter FEEDBK_PATH = "CLKOP"
