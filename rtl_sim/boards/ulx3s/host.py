@@ -28,8 +28,8 @@ LONGEST_RUN_SECONDS = 600.0
 class BoardRunner:
     """A board as a `Runner` (opu_fuse.sim.runner).
 
-    window: what the board's memory holds, as far as it is known here: of a program with one machine
-    segment, constants, inputs and outputs.
+    window: what the board's memory holds, as far as it is known here: constants, and what the host
+    writes and reads.
     """
 
     def __init__(self, bundle: Bundle, hw: HwSpec, board: Board) -> None:
@@ -44,34 +44,20 @@ class BoardRunner:
         self.clock_khz = probed.clock_khz
         self._bundle, self._board, self._segments = bundle, board, Segments(bundle, hw)
         self._size = -(-bundle.window_bytes // 4096) * 4096
-        machine = [s for s in bundle.segments if isinstance(s, MachineSegment)]
-        self._one_segment = len(machine) == 1
         board.clear(0, self._size)
         self._send(0, bundle.constants.size)
         self._send(bundle.program_offset, 4 * bundle.words.size)
 
     def run(self, number: int, segment: MachineSegment, sample: int) -> SegmentRun:
         del sample  # the trace of the first one is nothing that a board has
-        tensors = self._bundle.tensors
-        if self._one_segment:
-            inputs = [t for t in tensors if t.first_group < 0]
-            used = {port.value for port in self._bundle.outputs} | {
-                value
-                for host in self._bundle.segments
-                if not isinstance(host, MachineSegment)
-                for _, value in host.inputs
-            }
-            outputs = [t for t in tensors if t.name in used]
-        else:  # what lives between segments lies anywhere, also in the holes of others
-            inputs = outputs = list(tensors)
-        for tensor in inputs:
-            self._send(tensor.offset, tensor.layout.size_bytes)
+        for tensor in self._written_before(number):
+            self._send_tensor(tensor)
         place = (self._size, segment.program_offset, segment.words)
         found = self._board.run(*place, LONGEST_RUN_SECONDS)
         if isinstance(found, MachineStop):
             raise self._segments.stopped(number, segment, found)
-        for tensor in outputs:
-            self._fetch(tensor)
+        for tensor in self._read_behind(number):
+            self._fetch(tensor.offset, tensor.layout.size_bytes)
         return SegmentRun(counters={"cycles": found})
 
     def fetch_all(self) -> None:
@@ -82,8 +68,39 @@ class BoardRunner:
     def close(self) -> None:
         """The board stays as it is."""
 
-    def _fetch(self, tensor: Tensor) -> None:
-        begin, end = _words(tensor.offset, tensor.layout.size_bytes)
+    def _written_before(self, number: int) -> list[Tensor]:
+        """What the host has put into the window since the machine segment before this one."""
+        names: set[str] = set()
+        for segment in reversed(self._bundle.segments[:number]):
+            if isinstance(segment, MachineSegment):
+                return self._maps(names)
+            names.update(value for _, value in segment.outputs)
+        return self._maps(names | {port.value for port in self._bundle.inputs})
+
+    def _read_behind(self, number: int) -> list[Tensor]:
+        """What the host reads in the window until the next machine segment."""
+        names: set[str] = set()
+        for segment in self._bundle.segments[number + 1 :]:
+            if isinstance(segment, MachineSegment):
+                return self._maps(names)
+            names.update(value for _, value in segment.inputs)
+        return self._maps(names | {port.value for port in self._bundle.outputs})
+
+    def _maps(self, names: set[str]) -> list[Tensor]:
+        return [tensor for tensor in self._bundle.tensors if tensor.name in names]
+
+    def _send_tensor(self, tensor: Tensor) -> None:
+        """What lies in the holes of its layout is another's, and known to the board alone."""
+        offset, layout = tensor.offset, tensor.layout
+        there = self.window[offset : offset + layout.size_bytes]
+        if layout.pieces:
+            values = layout.unpack(there)
+            self._fetch(offset, layout.size_bytes)
+            there[:] = layout.pack(values, under=there)
+        self._send(offset, layout.size_bytes)
+
+    def _fetch(self, offset: int, count: int) -> None:
+        begin, end = _words(offset, count)
         data = np.frombuffer(self._board.read(begin, end - begin), np.uint8)
         self.window[begin:end] = data[: self.window.size - begin]
 

@@ -19,6 +19,8 @@ from opu_fuse.sim.machine_run import MachineStop
 
 PROTOCOL, BLOCK = 1, 2048
 OK, BAD_CHECKSUM = 0, 1
+DAMAGED, SILENT = -1, -2
+"""Found here, where the board's own status does not come."""
 STATUS = {2: "a bad argument", 3: "a command that it does not know", 4: "no machine"}
 ATTEMPTS = 3
 
@@ -124,7 +126,8 @@ class Board:
 
     def run(self, window: int, program: int, words: int, seconds: float) -> int | MachineStop:
         """Cycles of a program, or why it stopped."""
-        answer = self._ask(b"G", window, program, words, seconds=seconds)
+        # Sent again only where the board did not take it: inputs may be overwritten by a run.
+        answer = self._ask(b"G", window, program, words, seconds=seconds, repeat=False)
         code, engine, pc, low, high = struct.unpack("<5I", answer)
         if code:
             return MachineStop(code=ErrorCode(code), engine=Engine(engine), pc=pc)
@@ -136,34 +139,40 @@ class Board:
         *arguments: int,
         payload: bytes = b"",
         seconds: float | None = None,
+        repeat: bool = True,
     ) -> bytes:
         head = letter + struct.pack("<3I", *arguments, *(0,) * (3 - len(arguments)))
         command = b"O" + head + _sum(head) + (payload + _sum(payload) if payload else b"")
+        status = SILENT
         for _ in range(ATTEMPTS):
             self._link.send(command)
             status, answer = self._answer(self._seconds if seconds is None else seconds)
             if status == OK:
                 return answer
-            if status != BAD_CHECKSUM:
+            if status not in (BAD_CHECKSUM, DAMAGED, SILENT):
                 raise RunError("board", f"it met {STATUS.get(status, status)}", "see firmware.c")
+            if status != BAD_CHECKSUM and not repeat:
+                break
+        if status == SILENT:
+            help_ = "is the bitstream loaded, is that its port?"
+            raise RunError("board", "it does not answer", help_)
         help_ = "look at the cable; a lower speed needs another bitstream"
         raise RunError("board", f"the line is disturbed: {ATTEMPTS} attempts failed", help_)
 
     def _answer(self, seconds: float) -> tuple[int, bytes]:
-        """Status and bytes of an answer; one that is damaged counts as a bad checksum."""
+        """Status and bytes of an answer; DAMAGED or SILENT where there is none."""
         while (mark := self._link.receive(1, seconds)) not in (b"o", b""):
             pass
         head = self._link.receive(5, self._seconds)
         if not mark or len(head) < 5:
-            help_ = "is the bitstream loaded, is that its port?"
-            raise RunError("board", "it does not answer", help_)
+            return SILENT, b""
         status, count = struct.unpack("<BI", head)
         if count > BLOCK:
             self._link.receive(BLOCK, self._seconds)
-            return BAD_CHECKSUM, b""
+            return DAMAGED, b""
         rest = self._link.receive(count + 4, self._seconds + count / 1e4)
         answer = rest[:count]
-        return (status, answer) if rest[count:] == _sum(head + answer) else (BAD_CHECKSUM, b"")
+        return (status, answer) if rest[count:] == _sum(head + answer) else (DAMAGED, b"")
 
 
 def _sum(data: bytes) -> bytes:

@@ -12,7 +12,7 @@ from opu_fuse.errors import RunError
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.resources import rtl_dir
 from rtl_sim.boards.ulx3s.firmware import firmware
-from rtl_sim.boards.ulx3s.link import Board, Descriptor, listening
+from rtl_sim.boards.ulx3s.link import Descriptor, listening
 from rtl_sim.build import Design, executable
 from rtl_sim.cocotb_run import run_tests
 from rtl_sim.soc.firmware import processor
@@ -31,9 +31,9 @@ def design_files() -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def simulated(hw: HwSpec, folder: Path) -> Iterator[Board]:
-    """A board with this machine; its memory is dram.bin, what the simulator says console.txt, both
-    in `folder`. RunError when the simulation fails.
+def simulated(hw: HwSpec, folder: Path) -> Iterator[Descriptor]:
+    """The serial line of a board with this machine; its memory is dram.bin, what the simulator says
+    console.txt, both in `folder`. RunError when the simulation fails.
     """
     firmware(folder)
     (folder / "dram.bin").write_bytes(bytes(MEMORY_BYTES))
@@ -67,7 +67,7 @@ def simulated(hw: HwSpec, folder: Path) -> Iterator[Board]:
         accepted, _ = waiting.accept()
         line = Descriptor(accepted.detach())
     try:
-        yield Board(line, seconds=SECONDS)
+        yield line
     finally:
         line.close()
         thread.join()

@@ -51,12 +51,10 @@ module ulx3s
       .locked_o   (locked)
   );
 
-  // Reset ends 15 cycles after the last disturbance. The configuration puts these registers to 0, nothing else does.
-  /* verilator lint_off PROCASSINIT */
-  logic [1:0] steady_q = '0;
-  logic [3:0] counted_q = '0;
-  logic rst_n = 1'b0;
-  /* verilator lint_on PROCASSINIT */
+  // Reset ends 15 cycles after the last disturbance. What these registers hold at first does not matter: the PLL is not locked then.
+  logic [1:0] steady_q;
+  logic [3:0] counted_q;
+  logic rst_n;
   always_ff @(posedge clk) begin
     steady_q <= {steady_q[0], locked && !btn[1]};
     if (!steady_q[1]) counted_q <= '0;

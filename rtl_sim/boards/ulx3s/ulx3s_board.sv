@@ -77,10 +77,13 @@ module ulx3s_board #(
   assign d = read_oe ? read : 16'hzzzz;
 
   // Both directions of the line, a bit at a time.
-  int sent, sent_left, sent_tick;
+  localparam int RESET = 256;  // cycles in which nobody listens on the board
+  int sent, sent_left, sent_tick, begun;
   int received, received_left, received_tick;
   always @(posedge clk) begin
-    if (sent_left == 0) begin
+    if (begun != RESET) begin
+      begun <= begun + 1;
+    end else if (sent_left == 0) begin
       automatic int found = ulx3s_link_get();
       if (found == CLOSED) finished <= 1'b1;
       else if (found != NONE) begin
