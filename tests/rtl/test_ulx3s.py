@@ -86,7 +86,8 @@ def test_the_board_classifies_digits_and_leaves_the_memory_of_the_functional_eng
 @pytest.mark.nightly
 def test_host_pieces_between_programs_and_a_disturbed_line_change_nothing(tmp_path):
     """Host operators between machine segments; the third and the ninth thing sent is damaged."""
-    text = """g (float[1, 8, 9, 7] x, float[16, 8, 3, 3] wa, float[8, 16, 1, 1] wb) => (float[1, 8, 9, 7] y)
+    text = """g (float[1, 8, 9, 7] x, float[16, 8, 3, 3] wa, float[8, 16, 1, 1] wb)
+      => (float[1, 8, 9, 7] y)
       { a = Conv <pads = [1, 1, 1, 1]> (x, wa) r = Relu(a) s = Erf(r) y = Conv(s, wb) }"""
     program = compile_program(float_model(text), HW)
     assert len(program.bundle.segments) >= 3
