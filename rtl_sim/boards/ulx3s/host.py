@@ -19,7 +19,7 @@ from opu_fuse.sim.files import read_inputs, write_arrays
 from opu_fuse.sim.machine_run import MachineStop
 from opu_fuse.sim.runner import SegmentRun
 from opu_fuse.sim.segments import Segments
-from rtl_sim.boards.ulx3s.link import Board, serial
+from rtl_sim.boards.ulx3s.link import Board, Stopped, serial
 
 BAUD = 1_000_000
 LONGEST_RUN_SECONDS = 600.0
@@ -54,8 +54,9 @@ class BoardRunner:
             self._send_tensor(tensor)
         place = (self._size, segment.program_offset, segment.words)
         found = self._board.run(*place, LONGEST_RUN_SECONDS)
-        if isinstance(found, MachineStop):
-            raise self._segments.stopped(number, segment, found)
+        if isinstance(found, Stopped):
+            stop = MachineStop(code=found.code, engine=found.engine, pc=found.pc)
+            raise self._segments.stopped(number, segment, stop)
         for tensor in self._read_behind(number):
             self._fetch(tensor.offset, tensor.layout.size_bytes)
         return SegmentRun(counters={"cycles": found})

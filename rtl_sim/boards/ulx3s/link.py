@@ -15,7 +15,6 @@ from typing import Protocol
 from opu_fuse.errors import RunError
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.regmap import ErrorCode
-from opu_fuse.sim.machine_run import MachineStop
 
 PROTOCOL, BLOCK = 1, 2048
 OK, BAD_CHECKSUM = 0, 1
@@ -95,6 +94,15 @@ class Probed:
     memory_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Why and where a program ended before its end; pc: word of the program."""
+
+    code: ErrorCode
+    engine: Engine
+    pc: int
+
+
 class Board:
     """A board at the end of a line. seconds: how long an answer may take, a program's aside.
 
@@ -124,13 +132,13 @@ class Board:
         parts = range(address, address + count, BLOCK)
         return b"".join(self._ask(b"R", at, min(BLOCK, address + count - at)) for at in parts)
 
-    def run(self, window: int, program: int, words: int, seconds: float) -> int | MachineStop:
+    def run(self, window: int, program: int, words: int, seconds: float) -> int | Stopped:
         """Cycles of a program, or why it stopped."""
         # Sent again only where the board did not take it: inputs may be overwritten by a run.
         answer = self._ask(b"G", window, program, words, seconds=seconds, repeat=False)
         code, engine, pc, low, high = struct.unpack("<5I", answer)
         if code:
-            return MachineStop(code=ErrorCode(code), engine=Engine(engine), pc=pc)
+            return Stopped(code=ErrorCode(code), engine=Engine(engine), pc=pc)
         return low | high << 32
 
     def _ask(

@@ -188,7 +188,7 @@ async def random_bursts_read_what_was_written(dut):
     counts = [int(dut.u_memory.counted[n].value) for n in range(8)]
     log.info("commands: %s", counts)
     assert counts[0] == 1, "the mode is set once"
-    assert counts[1] > 8 + master.now // 500, "refreshes"
+    assert counts[1] > 8 + master.now // 700, "refreshes"
     assert min(counts[2], counts[3], counts[4], counts[5]) > 50, "every command was used"
 
 
