@@ -22,7 +22,7 @@ STAMP := $(VENV)/.installed
 # Verilator's generated makefiles run below ours; they must not inherit our options.
 unexport MAKEFLAGS MAKELEVEL
 
-.PHONY: help venv demo test lint test-python test-rtl nightly fuzz mutate synth pnr formal generate docs wheel clean
+.PHONY: help venv demo test lint test-python test-rtl nightly fuzz mutate synth pnr board formal generate docs wheel clean
 
 help:
 	@echo "make demo       install, then run the digits CNN end to end and compile ResNet-18"
@@ -33,6 +33,7 @@ help:
 	@echo "make mutate FILE=opu_fuse/fixedpoint.py   small mistakes put into a file: do its tests notice? (docs/testing.md)"
 	@echo "make synth SPEC=opu-tiny   resources of a machine on a Xilinx 7-series FPGA, from Yosys"
 	@echo "make pnr SPEC=opu-tiny TARGET=ecp5-85   place and route: the clock that a machine holds (PNR_FLAGS='--module opu_pool' for one module)"
+	@echo "make board      the bitstream of the board ULX3S with its machine, out/ulx3s/ulx3s.bit (docs/ulx3s.md)"
 	@echo "make formal     prove products, roundings, queues, handshakes and run control (docs/testing.md)"
 	@echo "make generate   write the checked-in generated files again"
 	@echo "make docs       the documentation as a site, out/site/docs/index.html; every link is checked"
@@ -94,6 +95,11 @@ synth: venv
 pnr: venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[pnr]'
 	$(BIN)/python -m rtl_sim.pnr $(SPEC) --target $(TARGET) $(PNR_FLAGS)
+
+# The bitstream of the board ULX3S, out/ulx3s/ulx3s.bit.
+board: venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[pnr]'
+	$(BIN)/python -m rtl_sim.boards.ulx3s.build $(BOARD_FLAGS)
 
 formal: venv
 	$(BIN)/python -m rtl_sim.formal

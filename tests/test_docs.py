@@ -26,6 +26,7 @@ FOLDERS = {
     "scheduling.md": ("opu_fuse/schedule",),
     "testing.md": ("tests/fuzz",),
     "tutorial.md": ("examples/digits",),
+    "ulx3s.md": ("rtl_sim/boards/ulx3s", "rtl_sim/project"),
     "your-model.md": ("examples/digits",),
 }
 # Files that are not in the project. Names in capitals (OUT.opu) stand for any file and need no row.
@@ -37,8 +38,8 @@ FOREIGN_FILES = {
     "testing.md": {"find.txt", "graph.txt", "inputs.npz", "machine.yaml", "model.onnx"},  # a find
 }  # fmt: skip
 FOREIGN_FOLDERS = {".venv", "out", "sim_build"}  # made by commands
-FOREIGN_OPTIONS = {"--short"} | {  # git's, dask's
-    f"--{name}" for name in ("nworkers", "nthreads", "port", "host", "no-dashboard")
+FOREIGN_OPTIONS = {"--short"} | {  # git's, dask's, openFPGALoader's
+    f"--{name}" for name in ("nworkers", "nthreads", "port", "host", "no-dashboard", "board")
 }
 FOREIGN_NAMES = {"x_QuantizeLinear_Output", "float8_"}  # ONNX Runtime's, ml_dtypes'
 KEYS_OF_MODELS = {"opu_fuse.source", "opu_fuse.skip_optimization"}
@@ -121,7 +122,9 @@ def test_the_readme_has_every_option_of_every_command():
 
 def test_options_named_alone_are_options_of_something():
     scripts = [
-        path for name in ("benchmarks", "examples", "rtl_sim") for path in ROOT.glob(f"{name}/*.py")
+        path
+        for name in ("benchmarks", "examples", "rtl_sim", "rtl_sim/boards/ulx3s")
+        for path in ROOT.glob(f"{name}/*.py")
     ]
     scripts += [ROOT / "tests/conftest.py", ROOT / "tests/fuzz/__main__.py"]
     sources = [path.read_text(encoding="utf-8") for path in scripts]

@@ -20,6 +20,7 @@ SHARES = {
     "narrow-bus": 0.5,
     "no-multipliers": 1.0,
     "opu-1024-lean": 1.0,
+    "opu-ulx3s": 1.0,
     "four-turns": 2.0,
     "slow-sums": 1.0,
 }

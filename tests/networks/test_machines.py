@@ -46,6 +46,7 @@ HOST: dict[str, dict[str, str]] = {
         **dict.fromkeys(("batch_norm", "upsample"), ABSENT),
     },
     "opu-tiny": dict.fromkeys(("batch_norm", "concat", "shuffle", "split", "upsample"), ABSENT),
+    "opu-ulx3s": dict.fromkeys(("batch_norm", "concat", "shuffle", "split", "upsample"), ABSENT),
 }
 
 

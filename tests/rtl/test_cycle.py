@@ -18,6 +18,7 @@ NETWORKS = (
     ("opu-tiny", "tiny_residual", None),
     ("opu-tiny", "tiny_tiles", None),
     ("opu-tiny", "tiny_odd", None),
+    ("opu-ulx3s", "tiny_tiles", None),
     ("opu-1024", "resnet20", None),
     ("opu-1024", "googlenet", 64),
     ("opu-1024-lean", "squeezenet", 64),

@@ -134,7 +134,7 @@ def test_path_of_a_report_is_told_instance_by_instance():
             },
         ],
     }
-    found = pnr._routed(report)
+    found = pnr.routed(report)
     assert found.mhz == 87.5
     assert found.used == {"MULT18X18D": (3, 156)}
     assert found.path == (("u_a", 0.5, 0.0), ("u_a.u_b", 1.25, 1.0), ("top", 0.25, 0.0))
