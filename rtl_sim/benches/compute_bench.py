@@ -26,7 +26,7 @@ SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
 PRE_UNITS = chain_of(SPEC).pre_units
 SUM_STAGES = {4: 1, 8: 2, 16: 2}[SPEC.array.multipliers]  # a register every second level
-DRAIN = 6 + 2 + SUM_STAGES + 4 * PRE_UNITS  # last step to done
+DRAIN = 6 + 2 + SUM_STAGES + 10 * PRE_UNITS  # last step to done
 
 
 class Bench:
