@@ -10,7 +10,7 @@ from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
-from opu_fuse.units.base import Stage
+from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.pool import PoolKind
 
 MIN_ROW_CYCLES = 4
@@ -119,7 +119,10 @@ LOAD_SETUP_CYCLES = 1
 STORE_SETUP_CYCLES = 2
 """From the start of a store instruction to that of its addresses."""
 
-POST_HEAD_CYCLES = 7
+PRE_CYCLES = 10
+"""That a step takes through a unit before the array."""
+
+POST_HEAD_CYCLES = 11
 """From a visit until its value is in the first stage behind the requantiser."""
 
 
@@ -145,12 +148,13 @@ def visit_cycles(hw: HwSpec, *, second_operand: bool) -> int:
 
 def _way_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
     """What units behind the requantiser add to the way from the last cycle of a visit on. A pool
-    gathers words of several pixels before it folds them, a narrow residual unit its results.
+    gathers words of several pixels before it folds them, a narrow residual unit its results; where
+    there are products, the first factor is scaled before the second comes in.
     """
     gathers = hw.post_turns > 1 and max(mode.px for mode in hw.array.modes) > 1
     more = {
         Stage.POOL: hw.post_turns if gathers else 0,
-        Stage.RESIDUAL: int(hw.residual_lanes < hw.post.lanes),
+        Stage.RESIDUAL: int(hw.residual_lanes < hw.post.lanes) + 3 * hw.has(ModuleKind.SE),
     }
     return sum(BY_STAGE[stage].cycles + more.get(stage, 0) for stage in stages)
 
@@ -176,7 +180,7 @@ def multiply_stages(hw: HwSpec) -> int:
 
 def drain_cycles(hw: HwSpec) -> int:
     """From the last step of a compute instruction to its retirement."""
-    return 8 + multiply_stages(hw) + 4 * chain_of(hw).pre_units
+    return 8 + multiply_stages(hw) + PRE_CYCLES * chain_of(hw).pre_units
 
 
 def conv_setup_cycles(hw: HwSpec, *, px: int = 1, pre: int = 0) -> int:
@@ -200,7 +204,7 @@ def copy_alone_cycles(hw: HwSpec, *, pixels: int, blocks: int) -> int:
 
 def post_drain_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
     """From the last turn of a post instruction to its retirement."""
-    return 9 + _way_cycles(hw, stages)
+    return POST_HEAD_CYCLES + 2 + _way_cycles(hw, stages)
 
 
 def post_block_cycles(*, turns: int, words: int, hold: int = 0) -> int:

@@ -76,7 +76,7 @@ COMPARATOR = Unit(
         Field(33, "act_lo", -8, "lower clamp"),
         Field(34, "act_hi", -8, "upper clamp"),
     ),
-    cycles=5,
+    cycles=9,
     run=_run,
     settings=_settings,
     apply=_apply,

@@ -174,7 +174,7 @@ POOL = Unit(
         Field(44, "pool_slots", 3, "max: pixels of a word that pool among each other (0, 2 or 4)"),
     ),
     windows=True,
-    cycles=6,
+    cycles=10,
     run=_run,
     mistakes=_mistakes,
     settings=_settings,

@@ -81,7 +81,7 @@ PRELU = Unit(
         Field(55, "prelu_y_zero", -8, "zero point after"),
     ),
     record=SLOPE,
-    cycles=5,
+    cycles=9,
     run=_run,
     settings=_settings,
     apply=_apply,

@@ -132,7 +132,7 @@ RESIDUAL = Unit(
     ),
     walked=("res", "res_row_pitch", "res_block_pitch", "res_broadcast"),
     memory=Space.RESIDUAL,
-    cycles=7,
+    cycles=9,
     run=_run,
     reads=_reads,
     mistakes=_mistakes,

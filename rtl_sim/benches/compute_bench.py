@@ -27,7 +27,7 @@ ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
 PRE_UNITS = chain_of(SPEC).pre_units
 SUM_STAGES = {4: 1, 8: 2, 16: 3}[SPEC.array.multipliers]  # a register a level above sums of two
 LEVELS = {1: 1, 2: 1, 4: 2, 8: 3}[SPEC.word_channels // SPEC.array.multipliers]  # of sums of units
-DRAIN = 8 + 4 + SUM_STAGES + LEVELS + 4 * PRE_UNITS  # last step to done
+DRAIN = 8 + 4 + SUM_STAGES + LEVELS + 10 * PRE_UNITS  # last step to done
 
 
 class Bench:

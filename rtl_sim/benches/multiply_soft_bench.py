@@ -2,13 +2,14 @@
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import FallingEdge
+from cocotb.triggers import ClockCycles, FallingEdge
 
 from rtl_sim.benches.cycles import ROUNDS, generator
 
 
 async def multiplies(dut, x, factor):
     dut.x_i.value, dut.factor_i.value = x, factor
+    await ClockCycles(dut.clk_i, len(dut.x_i) // 2 - 1)
     await FallingEdge(dut.clk_i)
     assert dut.product_o.value.to_signed() == x * factor, f"{x} * {factor}"
 

@@ -11,7 +11,7 @@ from cocotb.triggers import FallingEdge
 
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
-from opu_fuse.units.base import Stage
+from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.pool import PoolKind
 from rtl_sim.benches import post_model
 from rtl_sim.benches.engine_driver import EngineDriver, Pauses, assert_alive, compare
@@ -23,18 +23,19 @@ RUN = 0
 ORDERS = orders_of(SPEC)
 POOLING = [order for order in ORDERS.every if Stage.POOL in ORDERS.kinds(order)]
 RESIDUAL = [order for order in ORDERS.every if ORDERS.kinds(order) == (Stage.RESIDUAL,)]
-LATENCY = {Stage.REQUANT: 0, Stage.ACT: 5, Stage.POOL: 6, Stage.RESIDUAL: 7, Stage.TABLE: 3}
-LATENCY |= {Stage.PRELU: 5}
+LATENCY = {Stage.REQUANT: 0, Stage.ACT: 9, Stage.POOL: 10, Stage.RESIDUAL: 9, Stage.TABLE: 3}
+LATENCY |= {Stage.PRELU: 9}
 TURNS = SPEC.word_channels // SPEC.post.lanes  # cycles a visit
 SIDE_TURNS = SPEC.word_channels // SPEC.residual_lanes  # the same with a second operand
 LATENCY[Stage.RESIDUAL] += SIDE_TURNS > TURNS  # they are gathered
+LATENCY[Stage.RESIDUAL] += 3 * SPEC.has(ModuleKind.SE)
 if TURNS > 1 and any(mode.px > 1 for mode in SPEC.array.modes):
     LATENCY[Stage.POOL] += TURNS  # a word is gathered
 PREPARE = 3  # start to the cycle before the first visit, at least
 LOAD = 2  # the same, beside a cycle a parameter word
-DRAIN = 9  # last turn to done, stages of LATENCY apart
+DRAIN = 13  # last turn to done, stages of LATENCY apart
 BEHIND = {n: SPEC.dataflow.modules[n] for n in ORDERS.codes if n != REQUANT}
-HOLD = 7 + sum(
+HOLD = 11 + sum(
     LATENCY[KINDS[kind]] for kind in {m.unit or n: m.kind for n, m in BEHIND.items()}.values()
 )
 """What parameters behind the requantiser wait for the block before."""

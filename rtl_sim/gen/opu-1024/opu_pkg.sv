@@ -145,7 +145,7 @@ package opu_pkg;
   // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
   // the requantiser need theirs after the first visit of the next one.
   localparam logic [4:0][3:0] PLACE_WORDS = {4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
-  localparam int unsigned POST_HOLD = 26;
+  localparam int unsigned POST_HOLD = 40;
   localparam logic [4:0][4:0] PLACE_FEED = {5'b01110, 5'b10110, 5'b11010, 5'b00000, 5'b11110};
   // Units of a stage that have registers.
   localparam int unsigned REQUANT_UNITS = 1;

@@ -145,7 +145,7 @@ package opu_pkg;
   // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
   // the requantiser need theirs after the first visit of the next one.
   localparam logic [6:0][3:0] PLACE_WORDS = {4'd2, 4'd0, 4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
-  localparam int unsigned POST_HOLD = 33;
+  localparam int unsigned POST_HOLD = 54;
   localparam logic [6:0][6:0] PLACE_FEED = {7'b0011010, 7'b0011010, 7'b1101110, 7'b1110110, 7'b0011010, 7'b0000000, 7'b1111110};
   // Units of a stage that have registers.
   localparam int unsigned REQUANT_UNITS = 1;

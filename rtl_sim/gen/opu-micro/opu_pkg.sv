@@ -145,7 +145,7 @@ package opu_pkg;
   // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
   // the requantiser need theirs after the first visit of the next one.
   localparam logic [3:0][3:0] PLACE_WORDS = {4'd0, 4'd0, 4'd8, 4'd0};
-  localparam int unsigned POST_HOLD = 18;
+  localparam int unsigned POST_HOLD = 30;
   localparam logic [3:0][3:0] PLACE_FEED = {4'b0110, 4'b0010, 4'b0000, 4'b1110};
   // Units of a stage that have registers.
   localparam int unsigned REQUANT_UNITS = 1;

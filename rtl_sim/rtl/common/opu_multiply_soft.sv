@@ -1,12 +1,13 @@
-// A signed product in look-up tables, where DSP slices are scarce. Latency 1: a register lies behind the first digits.
+// A signed product in look-up tables, where DSP slices are scarce. Latency X_BITS / 2 - 1, 3 for 8 and 9 bits: a register lies
+// behind every digit but the last.
 //
 // Booth's digits of x, -2 … 2, from the lowest on: each subtracts a multiple of the factor, one table a bit, and settles two
-// bits of the product. A multiple is complemented to change its sign, what lacks to that comes in as the borrow.
+// bits of the product. A multiple is complemented to change its sign, what lacks to that comes in as the borrow. Where x has an
+// odd number of bits the lowest one comes first, with its own multiple in the first sum.
 module opu_multiply_soft #(
     parameter int unsigned X_BITS = 9,
     parameter int unsigned FACTOR_BITS = 17,
-    parameter int unsigned PRODUCT_BITS = X_BITS + FACTOR_BITS,
-    parameter int unsigned FIRST_DIGITS = (X_BITS + 1) / 4
+    parameter int unsigned PRODUCT_BITS = X_BITS + FACTOR_BITS
 ) (
     input  logic                           clk_i,
     input  logic signed [X_BITS-1:0]       x_i,
@@ -14,37 +15,61 @@ module opu_multiply_soft #(
     output logic signed [PRODUCT_BITS-1:0] product_o
 );
 
-  localparam int unsigned DIGITS = (X_BITS + 1) / 2;
+  localparam int unsigned DIGITS = X_BITS / 2;
+  localparam int unsigned ODD = X_BITS % 2;
+  localparam int unsigned LATENCY = DIGITS - 1;
   localparam int unsigned BITS = FACTOR_BITS + 2;
 
   typedef struct packed {
-    logic [2*DIGITS-1:0]           settled;
+    logic [2*DIGITS-1:0]           settled;  // behind the odd bit
+    logic                          odd;
     logic signed [BITS-1:0]        rest;
-    logic [2*DIGITS:0]             x;       // one bit behind the lowest digit
+    logic [2*DIGITS:0]             x;        // one bit behind the lowest digit
     logic signed [FACTOR_BITS-1:0] factor;
   } partial_t;
 
-  function automatic partial_t digits(partial_t given, int unsigned first, int unsigned end_);
-    automatic logic positive, once, twice;
-    automatic logic signed [BITS-1:0] multiple;
-    digits = given;
-    for (int unsigned d = first; d < end_; d++) begin
-      positive = !given.x[2*d+2];
-      once = given.x[2*d+1] != given.x[2*d];
-      twice = !once && given.x[2*d+1] == positive;
-      multiple = once ? BITS'(given.factor) : twice ? BITS'(given.factor) <<< 1 : '0;
-      digits.rest = BITS'(({digits.rest >>> 2, 1'b0} - {multiple ^ {BITS{positive}}, positive}) >> 1);
-      digits.settled[2*d+:2] = digits.rest[1:0];
-    end
+  typedef struct packed {logic positive, once, twice;} digit_t;
+
+  function automatic digit_t recoded(logic [2:0] x);
+    recoded = '{positive: !x[2], once: x[1] != x[0], twice: x[1] == x[0] && x[1] != x[2]};
   endfunction
 
-  partial_t start, first_q;
+  function automatic partial_t digit(partial_t given, int unsigned at, digit_t recoding);
+    automatic logic signed [BITS-1:0] multiple;
+    digit = given;
+    multiple = recoding.once ? BITS'(given.factor) : recoding.twice ? BITS'(given.factor) <<< 1 : '0;
+    digit.rest = BITS'(({given.rest, 1'b0} - {multiple ^ {BITS{recoding.positive}}, recoding.positive}) >> 1);
+    digit.settled[2*at+:2] = digit.rest[1:0];
+    digit.rest = digit.rest >>> 2;
+  endfunction
+
+  partial_t start;
+  always_comb begin
+    start = '{settled: '0, odd: 1'b0, rest: '0, x: {x_i[X_BITS-1:ODD], 1'b0}, factor: factor_i};
+    if (ODD == 1 && x_i[0]) begin
+      start.odd = factor_i[0];
+      start.rest = BITS'(factor_i >>> 1);
+    end
+  end
+
+  // The last digit is recoded in front of its register: what only moves on for three cycles becomes a slow shift register.
+  partial_t stage_q [LATENCY];
+  digit_t last_q;
   /* verilator lint_off UNUSEDSIGNAL */  // behind the last digit x and the factor are of no use
   partial_t last;
   /* verilator lint_on UNUSEDSIGNAL */
-  assign start = '{settled: '0, rest: '0, x: {(2 * DIGITS)'(x_i), 1'b0}, factor: factor_i};
-  always_ff @(posedge clk_i) first_q <= digits(start, 0, FIRST_DIGITS);
-  assign last = digits(first_q, FIRST_DIGITS, DIGITS);
-  assign product_o = PRODUCT_BITS'({last.rest >>> 2, last.settled});
+  always_ff @(posedge clk_i) begin
+    for (int unsigned s = 0; s < LATENCY; s++) begin
+      automatic partial_t given = (s == 0) ? start : stage_q[(s == 0) ? 0 : s - 1];
+      if (s == LATENCY - 1) last_q <= recoded(given.x[2*DIGITS-2+:3]);
+      stage_q[s] <= digit(given, s, recoded(given.x[2*s+:3]));
+    end
+  end
+  assign last = digit(stage_q[LATENCY-1], DIGITS - 1, last_q);
+  if (ODD == 1) begin : g_odd
+    assign product_o = PRODUCT_BITS'({last.rest, last.settled, last.odd});
+  end else begin : g_even
+    assign product_o = PRODUCT_BITS'({last.rest, last.settled});
+  end
 
 endmodule

@@ -1,91 +1,131 @@
-// clamp(rne(value / 2**shift) + zero, lo, hi), halves to even. Latency 1; zero, lo and hi are those of the cycle of the result,
-// and so are floor = zero - lo and ceiling = hi - zero, with which a value is compared while the zero is added to it.
+// clamp(rne(value * 2**LEFT / 2**shift) + zero, lo, hi), halves to even. Latency 3; zero_i is that of the cycle behind the one of the
+// value, wraps_i, lo_i and hi_i are those of the next one.
 //
-// Shifted by 48 … 16, 12 … 4 and 3 … 0 in turn. What a later shift cannot bring into 9 bits is only told by `over` (the
-// result is a limit), what falls off below the halves by `rest`: so the shifters are a fifth of the value's width.
+// The first cycle shifts by quarters of RANGE, of what is left, and of that again. What a later shift cannot bring into 10
+// bits is only told by `over` (the result is a limit), what falls off below the halves by `rest`: so the shifters are a fifth of
+// the value's width. The second cycle rounds and adds the zero, the third one compares with the limits.
 module opu_round #(
-    parameter int unsigned WIDTH = 50  // at most 72
+    parameter int unsigned WIDTH = 50,  // with LEFT at most 72, or 40 with a RANGE of 32
+    parameter int unsigned LEFT = 0,
+    parameter int unsigned RANGE = 64,  // 32 or 64: shifts are lower
+    parameter bit          CLAMPS = 1'b1  // else lo is -128 and hi 127, whatever the ports say
 ) (
-    input  logic                    clk_i,
-    input  logic signed [WIDTH-1:0] value_i,
-    input  logic        [5:0]       shift_i,
-    input  logic signed [7:0]       zero_i,
-    input  logic signed [7:0]       lo_i,
-    input  logic signed [7:0]       hi_i,
-    input  logic signed [8:0]       floor_i,
-    input  logic signed [8:0]       ceiling_i,
-    output logic        [7:0]       result_o
+    input  logic                     clk_i,
+    input  logic signed [WIDTH-1:0]  value_i,
+    input  logic [$clog2(RANGE)-1:0] shift_i,
+    input  logic signed [7:0]        zero_i,
+    input  logic                     wraps_i,  // the lowest 8 bits, whatever the limits: no CLAMPS
+    input  logic signed [7:0]        lo_i,
+    input  logic signed [7:0]        hi_i,
+    output logic [7:0]               result_o
 );
 
+  localparam int unsigned STEP = RANGE / 4;
+  localparam int unsigned SMALL = STEP / 4;
+  localparam int unsigned COARSE_BITS = STEP + 9;
+  localparam int unsigned MIDDLE_BITS = SMALL + 9;
+  localparam int unsigned BITS = 4 * STEP + 9;
+
   // The lowest bit of these is the half.
-  logic signed [72:0] value;
-  logic signed [24:0] coarse;
-  logic signed [12:0] middle;
-  logic over, rest;
+  logic signed [BITS-1:0] value;
+  logic signed [COARSE_BITS-1:0] coarse;
+  logic signed [MIDDLE_BITS-1:0] middle;
+  logic [1:0] by_step, by_small;
+  assign value = BITS'(signed'({value_i, {(LEFT + 1) {1'b0}}}));
+  assign by_step = shift_i[$clog2(RANGE)-1-:2];
+  assign by_small = shift_i[$clog2(RANGE)-3-:2];
+  assign coarse = COARSE_BITS'(value >>> STEP * 32'(by_step));
+  assign middle = MIDDLE_BITS'(coarse >>> SMALL * 32'(by_small));
 
-  assign value = {72'(value_i), 1'b0};
-  assign coarse = 25'(value >>> {shift_i[5:4], 4'b0});
-  assign middle = 13'(coarse >>> {shift_i[3:2], 2'b0});
-
-  // Above the second shift it is told by fours: which of them count is found in the second cycle, behind its sums.
-  logic [2:0] above;
-
+  // By parts of a shift: what is not the sign, what is not 0. In the first cycle no more of it meets than is there early.
+  logic [2:0] over_step, rest_step, over_small;
+  logic rest_small, over_fine, rest_fine;
   always_comb begin
-    {over, rest} = '0;
-    for (int unsigned k = 0; k < 4; k++) begin
-      if (shift_i[5:4] == 2'(k)) begin
-        over = (value >>> (16 * k + 24)) != (value >>> 72);
-        if ((value & ((73'd1 << (16 * k)) - 73'd1)) != '0) rest = 1'b1;
-      end
-      if (shift_i[3:2] == 2'(k) && (coarse & ((25'd1 << (4 * k)) - 25'd1)) != '0) rest = 1'b1;
-    end
-    above = {coarse[23:20] != {4{coarse[24]}}, coarse[19:16] != {4{coarse[24]}}, coarse[15:12] != {4{coarse[24]}}};
-  end
-
-  // The second cycle.
-  logic signed [12:0] middle_q;
-  logic [3:0] shift_q;
-  logic [2:0] above_q;
-  logic negative_q, over_q, rest_q, over_low, rest_low;
-  logic signed [9:0] fine;
-  assign fine = 10'(middle_q >>> shift_q[1:0]);
-
-  always_comb begin
-    {over_low, rest_low} = '0;
-    for (int unsigned k = 0; k < 4; k++) begin
-      if (shift_q[3:2] == 2'(k) && 3'(above_q >> k) != '0) over_low = 1'b1;
-      if (shift_q[1:0] == 2'(k)) begin
-        if ((middle_q >>> (k + 9)) != (middle_q >>> 12)) over_low = 1'b1;
-        if ((middle_q & ((13'd1 << k) - 13'd1)) != '0) rest_low = 1'b1;
-      end
+    rest_small = 1'b0;
+    for (int unsigned k = 0; k < 3; k++) begin
+      over_step[k] = 2'(k) >= by_step && value[STEP*k+COARSE_BITS-1+:STEP] != {STEP{value[BITS-1]}};
+      rest_step[k] = 2'(k) < by_step && value[STEP*k+:STEP] != '0;
+      over_small[k] = coarse[SMALL*k+MIDDLE_BITS-1+:SMALL] != {SMALL{coarse[COARSE_BITS-1]}};
+      rest_small |= 2'(k) < by_small && coarse[SMALL*k+:SMALL] != '0;
     end
   end
 
+  // What is left is a shift by 0 to 3, or one by 0 or 1, for which the second cycle has room.
+  logic signed [10:0] fine, fine_q;
+  logic last, last_q;
+  if (SMALL == 4) begin : g_fine
+    assign fine = 11'(signed'(10'(middle >>> shift_i[1:0])));
+    assign last = 1'b0;
+    always_comb begin
+      {over_fine, rest_fine} = '0;
+      for (int unsigned k = 0; k < 3; k++) begin
+        over_fine |= shift_i[1:0] <= 2'(k) && middle[k+9] != middle[12];
+        rest_fine |= shift_i[1:0] > 2'(k) && middle[k];
+      end
+    end
+  end else begin : g_last
+    assign fine = middle;
+    assign last = shift_i[0];
+    assign over_fine = !last && middle[9] != middle[10];
+    assign rest_fine = last && middle[0];
+  end
+
+  logic [6:0] over_q;
+  logic [3:0] rest_q;
+  logic [1:0] by_small_q;
+  logic negative_q;
   always_ff @(posedge clk_i) begin
-    middle_q <= middle;
-    shift_q <= shift_i[3:0];
+    fine_q <= fine;
+    last_q <= last;
+    by_small_q <= by_small;
+    over_q <= {over_small, over_step, over_fine};
+    rest_q <= {rest_step[2:1], rest_small, rest_fine || rest_step[0]};
+    if (RANGE == 32) begin  // more of it is there in time
+      by_small_q <= '0;
+      over_q <= {4'd0, over_step != '0, 3'(over_small >> by_small) != '0, over_fine};
+      rest_q <= {1'b0, rest_step != '0, rest_small, rest_fine};
+    end
     negative_q <= value_i[WIDTH-1];
-    over_q <= over;
-    rest_q <= rest;
-    above_q <= above;
   end
 
-  // The bit below the lowest one is the carry: sums of two, one chain each. Negative: below lo, above hi.
-  logic up, beyond;
+  // The second cycle. The bit below the lowest one is the carry: a sum of two.
+  logic half, odd, over;
   logic signed [8:0] whole;
-  logic [8:0] rounded;
-  logic signed [11:0] above_lo, below_hi;
-  assign beyond = over_q || over_low;
-  assign up = fine[0] && (rest_q || rest_low || fine[1]);
-  assign whole = fine[9:1];
-  assign rounded = {whole[7:0], 1'b1} + {zero_i, up};
-  assign above_lo = 12'(signed'({whole, 1'b1})) + 12'(signed'({floor_i, up}));
-  assign below_hi = 12'(signed'({ceiling_i, 1'b1})) + 12'(signed'({~whole, !up}));
-
-  always_comb begin
-    result_o = rounded[8:1];
-    if (beyond ? negative_q : above_lo[11]) result_o = lo_i;
-    else if (beyond || below_hi[11]) result_o = hi_i;
+  /* verilator lint_off UNUSEDSIGNAL */  // the carry has no sum
+  logic [10:0] rounded;
+  /* verilator lint_on UNUSEDSIGNAL */
+  logic signed [9:0] sum_q;
+  logic low_q, high_q;
+  assign {whole, half} = last_q ? fine_q[10:1] : fine_q[9:0];
+  assign odd = whole[0];
+  assign over = over_q[3:0] != '0 || 3'(over_q[6:4] >> by_small_q) != '0;
+  assign rounded = {{2{zero_i[7]}}, zero_i, 1'b1} + {whole[8], whole, half && (odd || rest_q != '0)};
+  always_ff @(posedge clk_i) begin
+    sum_q <= rounded[10:1];
+    low_q <= over && negative_q;
+    high_q <= over && !negative_q;
   end
+
+  // The third cycle. Sums that are no int8 lie beyond both limits.
+  logic wraps, beyond, below, above, lower, higher;
+  logic [7:0] lo, hi;
+  assign beyond = sum_q[9:7] != '0 && sum_q[9:7] != '1;
+  assign below = !wraps && (low_q || (!high_q && (beyond ? sum_q[9] : lower)));
+  assign above = !wraps && (high_q || (!low_q && (beyond ? !sum_q[9] : higher)));
+  if (CLAMPS) begin : g_clamps
+    assign {lo, hi} = {lo_i, hi_i};
+    assign lower = signed'(sum_q[7:0]) < lo_i;
+    assign higher = signed'(sum_q[7:0]) > hi_i;
+    assign wraps = 1'b0;
+    logic unused;
+    assign unused = wraps_i;
+  end else begin : g_limits
+    assign {lo, hi} = {8'h80, 8'h7f};
+    assign {lower, higher} = '0;
+    assign wraps = wraps_i;
+    logic unused;
+    assign unused = &{lo_i, hi_i};
+  end
+  always_ff @(posedge clk_i) result_o <= below ? lo : above ? hi : sum_q[7:0];
 
 endmodule

@@ -1,9 +1,9 @@
 // A unit of the pre chain: clamp(rne((v * A + B) / 2**s) + zero, lo, hi) on every lane of the feature words of steps that pass
-// more than UNIT units; everything else passes unchanged. Latency 4, one word per cycle.
+// more than UNIT units; everything else passes unchanged. Latency 10, one word per cycle.
 //
 // load_*: one parameter word into one of the two banks; the word holds 8 bytes for each of WORD_CHANNELS / 8 lanes: int32 B,
 //         int16 A, int8 s (-16..47), zero. A bank may be loaded from the cycle on in which the last step that uses it is in
-//         its second stage.
+//         its second stage, and steps of one block begin at least 8 cycles behind those of the one before.
 // Steps, window and weight words travel along, so that they still meet.
 //
 // One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
@@ -44,24 +44,54 @@ module opu_pre
   affine_t value [WORD_CHANNELS];
   affine_t product [WORD_CHANNELS];
   logic [7:0] result [WORD_CHANNELS];
+  localparam int unsigned LATE = 6;  // results, where a simulator has them earlier
+  logic [WORD_BITS-1:0] late [LATE];
 
   // By the cycles since they entered, less one.
-  localparam int unsigned INSIDE = 3;
+  localparam int unsigned INSIDE = 9;
   step_t step_q [INSIDE];
   enter_t enter_q [INSIDE];
   fill_t fill_q [INSIDE];
   logic [WORD_BITS-1:0] feature_q [INSIDE], next_q [INSIDE];
   logic [WEIGHT_BITS-1:0] fill_data_q [INSIDE];
-  assign drained_o = !(step_q[0].valid || step_q[1].valid || step_q[2].valid);
 
   logic [INSIDE-1:0] passes;
   always_comb begin
+    drained_o = 1'b1;
+    for (int unsigned s = 0; s < INSIDE; s++) if (step_q[s].valid) drained_o = 1'b0;
     for (int unsigned s = 0; s < INSIDE; s++) passes[s] = step_q[s].valid && step_q[s].pre.units > 3'(UNIT);
   end
 
+  // Units get their parameters 8 cycles one behind the other, and steps as many as they take.
+  localparam int unsigned LOAD_LATE = (INSIDE + 1 - 8) * UNIT;
+  pre_load_t load;
+  logic [WORD_BITS-1:0] load_data;
+  if (LOAD_LATE > 0) begin : g_late
+    pre_load_t late_q [LOAD_LATE];
+    logic [WORD_BITS-1:0] late_data_q [LOAD_LATE];
+    always_ff @(posedge clk_i) begin
+      late_q[0] <= load_i;
+      late_data_q[0] <= load_data_i;
+      for (int unsigned s = 1; s < LOAD_LATE; s++) begin
+        late_q[s] <= late_q[s-1];
+        late_data_q[s] <= late_data_q[s-1];
+      end
+      if (!rst_ni) for (int unsigned s = 0; s < LOAD_LATE; s++) late_q[s].valid <= 1'b0;
+    end
+    assign load = late_q[LOAD_LATE-1];
+    assign load_data = late_data_q[LOAD_LATE-1];
+  end else begin : g_at_once
+    assign load = load_i;
+    assign load_data = load_data_i;
+  end
+
   // Summands and shifts are used a cycle behind the factors, and written a cycle behind them.
+  logic mine, mine_q;
+  /* verilator lint_off UNUSEDSIGNAL */  // the unit
   pre_load_t load_q;
+  /* verilator lint_on UNUSEDSIGNAL */
   logic [WORD_BITS-1:0] load_data_q;
+  assign mine = load.valid && load.unit == 3'(UNIT);
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
   function automatic void affine(logic bank);
@@ -82,42 +112,95 @@ module opu_pre
     end
   endfunction
 
-  // Where widths are exact (synthesis). Value and divisor are 2**16 times as large: no left shift is left.
+  // Where widths are exact (synthesis). Value and divisor are 2**16 times as large: no left shift is left. Parameters that come wait
+  // until the first step of their block, or the first parameter of the next one; those at work have no other bank beside them.
   logic [7:0] rounded [WORD_CHANNELS];
+  localparam int unsigned SLICED = WORD_CHANNELS / 2;  // lanes with a DSP slice, as many as are left
+  logic waits_q, waiting_bank_q, take;
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
-  logic signed [8:0] floor_q, ceiling_q;
+  logic [4:0] took_q;
   /* verilator lint_on UNUSEDSIGNAL */
+  assign take = waits_q && ((mine && load.bank != waiting_bank_q)
+      || (step_i.valid && step_i.pre.units > 3'(UNIT) && step_i.pre.bank == waiting_bank_q));
   always_ff @(posedge clk_i) begin
-    floor_q <= 9'(signed'(step_q[1].pre.zero[UNIT])) - 9'(signed'(step_q[1].pre.lo[UNIT]));
-    ceiling_q <= 9'(signed'(step_q[1].pre.hi[UNIT])) - 9'(signed'(step_q[1].pre.zero[UNIT]));
+    if (mine) waiting_bank_q <= load.bank;
+    waits_q <= rst_ni && (mine || (waits_q && !take));
+    took_q <= {took_q[3:0], take};
   end
+
+  // Registers with a reset, of which tools make no slow shift registers.
+  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
+  logic [7:0] zero_q, lo_q, hi_q;
+  /* verilator lint_on UNUSEDSIGNAL */
+  logic passes_q;
+  always_ff @(posedge clk_i) begin
+    zero_q <= step_q[5].pre.zero[UNIT];
+    lo_q <= step_q[6].pre.lo[UNIT];
+    hi_q <= step_q[6].pre.hi[UNIT];
+    passes_q <= passes[INSIDE-2];
+    if (!rst_ni) {zero_q, lo_q, hi_q, passes_q} <= '0;
+  end
+
   for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
     if (EXACT) begin : g_exact
-      logic signed [23:0] scaled;
-      affine_t product_q;
-      logic [5:0] amount;
-      opu_multiply_soft #(
-          .X_BITS     (8),
-          .FACTOR_BITS(16)
-      ) u_multiply (
-          .clk_i,
-          .x_i      (feature_i[8*l+:8]),
-          .factor_i (16'(step_i.pre.bank ? mult[1][l] : mult[0][l])),
-          .product_o(scaled)
-      );
-      always_ff @(posedge clk_i) product_q <= AFFINE_BITS'(scaled) + (step_q[0].pre.bank ? add[1][l] : add[0][l]);
-      assign amount = 6'((step_q[1].pre.bank ? shift[1][l] : shift[0][l]) + 8'sd16);
+      localparam int unsigned WORD = 32'(l) / LOAD_LANES;
+      localparam int unsigned PLACE = 32'(l) % LOAD_LANES;
+      logic signed [15:0] next_factor_q, factor_q;
+      logic signed [31:0] next_add_q, add_q;
+      logic [5:0] next_amount_q, early_amount_q, amount_q;
+      logic signed [7:0] x_q;
+      logic signed [33:0] product_q;
+      always_ff @(posedge clk_i) begin
+        if (mine && 32'(load.word) == WORD) next_factor_q <= load_data[64*PLACE+32+:16];
+        if (mine_q && 32'(load_q.word) == WORD) begin
+          next_add_q <= load_data_q[64*PLACE+:32];
+          next_amount_q <= load_data_q[64*PLACE+48+:6] + 6'd16;
+        end
+        if (take) factor_q <= next_factor_q;
+        if (took_q[0]) early_amount_q <= next_amount_q;
+        if (took_q[4]) amount_q <= early_amount_q;
+        x_q <= rst_ni ? feature_i[8*l+:8] : '0;
+      end
+      if (l < int'(SLICED)) begin : g_slice
+        logic signed [23:0] scaled_q;
+        logic signed [33:0] sum_q [3];
+        always_ff @(posedge clk_i) begin
+          if (took_q[0]) add_q <= next_add_q;
+          scaled_q <= 24'(x_q) * 24'(factor_q);
+          sum_q <= '{34'(scaled_q) + 34'(add_q), sum_q[0], sum_q[1]};
+          product_q <= sum_q[2];
+          if (!rst_ni) sum_q[2] <= '0;
+        end
+      end else begin : g_tables
+        logic signed [23:0] scaled, scaled_q;
+        logic signed [31:0] early_add_q;
+        opu_multiply_soft #(
+            .X_BITS     (8),
+            .FACTOR_BITS(16)
+        ) u_multiply (
+            .clk_i,
+            .x_i      (x_q),
+            .factor_i (factor_q),
+            .product_o(scaled)
+        );
+        always_ff @(posedge clk_i) begin
+          if (took_q[0]) early_add_q <= next_add_q;
+          if (took_q[3]) add_q <= early_add_q;
+          scaled_q <= rst_ni ? scaled : '0;
+          product_q <= 34'(scaled_q) + 34'(add_q);
+        end
+      end
       opu_round #(
-          .WIDTH(AFFINE_BITS + 16)
+          .WIDTH(34),
+          .LEFT (16)
       ) u_round (
           .clk_i,
-          .value_i ({product_q, 16'd0}),
-          .shift_i (amount),
-          .zero_i  (step_q[2].pre.zero[UNIT]),
-          .lo_i    (step_q[2].pre.lo[UNIT]),
-          .hi_i    (step_q[2].pre.hi[UNIT]),
-          .floor_i (floor_q),
-          .ceiling_i(ceiling_q),
+          .value_i (product_q),
+          .shift_i (amount_q),
+          .zero_i  (zero_q),
+          .wraps_i (1'b0),
+          .lo_i    (lo_q),
+          .hi_i    (hi_q),
           .result_o(rounded[l])
       );
     end else begin : g_none
@@ -127,10 +210,15 @@ module opu_pre
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
-    feature_o <= feature_q[2];
-    if (passes[2]) begin
+    feature_o <= feature_q[INSIDE-1];
+    if (passes_q) begin
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < WORD_CHANNELS; l++) feature_o[8*l+:8] <= EXACT ? rounded[l] : result[l];
+      for (int unsigned l = 0; l < WORD_CHANNELS; l++) feature_o[8*l+:8] <= EXACT ? rounded[l] : late[LATE-1][8*l+:8];
+    end
+    if (!EXACT) begin
+      for (int unsigned s = LATE - 1; s > 0; s--) late[s] <= late[s-1];
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < WORD_CHANNELS; l++) late[0][8*l+:8] <= result[l];
     end
     if (!EXACT && passes[1]) begin
       scale(step_q[1].pre.bank, AFFINE_BITS'(signed'(step_q[1].pre.zero[UNIT])), AFFINE_BITS'(signed'(step_q[1].pre.lo[UNIT])),
@@ -139,13 +227,13 @@ module opu_pre
     if (!EXACT && passes[0]) affine(step_q[0].pre.bank);
     /* verilator unroll_full */
     for (int unsigned l = 0; l < WORD_CHANNELS; l++) value[l] = AFFINE_BITS'(signed'(feature_i[8*l+:8]));
-    if (load_i.valid && load_i.unit == 3'(UNIT)) begin
+    if (mine) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < LOAD_LANES; i++) begin
-        mult[load_i.bank][32'(load_i.word)*LOAD_LANES+i] <= AFFINE_BITS'(signed'(load_data_i[64*i+32+:16]));
+        mult[load.bank][32'(load.word)*LOAD_LANES+i] <= AFFINE_BITS'(signed'(load_data[64*i+32+:16]));
       end
     end
-    if (load_q.valid && load_q.unit == 3'(UNIT)) begin
+    if (mine_q) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < LOAD_LANES; i++) begin
         add[load_q.bank][32'(load_q.word)*LOAD_LANES+i] <= AFFINE_BITS'(signed'(load_data_q[64*i+:32]));
@@ -156,8 +244,9 @@ module opu_pre
   /* verilator lint_on BLKSEQ */
 
   always_ff @(posedge clk_i) begin
-    load_q <= load_i;
-    load_data_q <= load_data_i;
+    mine_q <= mine && rst_ni;
+    load_q <= load;
+    load_data_q <= load_data;
     step_q[0] <= step_i;
     enter_q[0] <= enter_i;
     fill_q[0] <= fill_i;
@@ -178,7 +267,6 @@ module opu_pre
     next_o <= next_q[INSIDE-1];
     fill_data_o <= fill_data_q[INSIDE-1];
     if (!rst_ni) begin
-      load_q.valid <= 1'b0;
       for (int unsigned s = 0; s < INSIDE; s++) begin
         step_q[s].valid <= 1'b0;
         enter_q[s].valid <= 1'b0;
@@ -197,6 +285,6 @@ module opu_pre
     end
   endfunction
 
-  always_ff @(posedge clk_i) unfit_o <= rst_ni && load_i.valid && !shifts_in_range(load_data_i);
+  always_ff @(posedge clk_i) unfit_o <= rst_ni && mine && !shifts_in_range(load_data);
 
 endmodule

@@ -1,4 +1,4 @@
-// ACT: slope `pos` at and above the zero point, `neg` below; / 2**shift, zero point, clamp. Latency 4, one word per cycle.
+// ACT: slope `pos` at and above the zero point, `neg` below; / 2**shift, zero point, clamp. Latency 8, one word per cycle.
 // Parameters are constant while items are inside.
 module opu_activate
   import opu_pkg::*;

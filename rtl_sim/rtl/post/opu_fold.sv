@@ -1,5 +1,5 @@
-// Words of several pixels in front of a pool, where a word takes several turns: gathers them, folds (fold_word), and gives out a
-// turn a cycle. With slots_i 0 words stay as they are. Latency TURNS.
+// Words of several pixels in front of a pool, where a word takes several turns: gathers them, folds, and gives out a
+// turn a cycle. With slots_i 0 words stay as they are. Latency TURNS + 1.
 `include "opu_assert.svh"
 
 module opu_fold
@@ -20,22 +20,24 @@ module opu_fold
   localparam int unsigned REST_BITS = WORD_BITS - LANES_BITS;
 
   logic [REST_BITS-1:0] gathered_q;  // earlier turns, the last one highest
-  logic [WORD_BITS-1:0] word, folded_q;
-  item_t item_q [TURNS];
+  logic [WORD_BITS-1:0] word, pairs, pairs_q, folded_q;
+  logic [WORD_CHANNELS/2-1:0] larger_q;
+  item_t item_q [TURNS+1];
   assign word = {value_i, gathered_q};
-  assign item_o = item_q[TURNS-1];
+  assign pairs = pairs_of(word, MODE_PX_MAX > 2 && slots_i == 3'd4);
+  assign item_o = item_q[TURNS];
   assign value_o = folded_q[LANES_BITS-1:0];
 
   always_ff @(posedge clk_i) begin
     if (item_i.valid) gathered_q <= word[WORD_BITS-1:LANES_BITS];
+    pairs_q <= pairs;
+    larger_q <= lower_larger(pairs);
     folded_q <= WORD_BITS'(folded_q[WORD_BITS-1:LANES_BITS]);
-    if (item_i.turn == LAST_TURN) begin
-      folded_q <= (slots_i == '0) ? word : fold_word(word, MODE_PX_MAX > 2 && slots_i == 3'd4, item_i.right);
-    end
+    if (item_q[0].turn == LAST_TURN) folded_q <= (slots_i == '0) ? pairs_q : folded(pairs_q, larger_q, item_q[0].right);
     item_q[0] <= item_i;
-    for (int unsigned t = 1; t < TURNS; t++) item_q[t] <= item_q[t-1];
+    for (int unsigned t = 1; t <= TURNS; t++) item_q[t] <= item_q[t-1];
     if (!rst_ni) begin
-      for (int unsigned t = 0; t < TURNS; t++) item_q[t].valid <= 1'b0;
+      for (int unsigned t = 0; t <= TURNS; t++) item_q[t].valid <= 1'b0;
     end
   end
 

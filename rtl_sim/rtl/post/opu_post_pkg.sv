@@ -178,19 +178,28 @@ package opu_post_pkg;
     copy_of = lane * SHIFT_COPIES / lanes;
   endfunction
 
-  // Neighbours in a word of two or four pixels to lower and upper half of the lanes; then the half that `right` names holds the
-  // larger ones, the other the lowest value.
-  function automatic logic [WORD_BITS-1:0] fold_word(logic [WORD_BITS-1:0] word, logic four, logic right);
-    automatic logic [WORD_BITS-1:0] pairs = word;
+  // Words of two or four pixels: neighbours in lower and upper half of the lanes, which of them is the larger one, and a word
+  // that has it in the half that `right` names, the lowest value in the other one.
+  function automatic logic [WORD_BITS-1:0] pairs_of(logic [WORD_BITS-1:0] word, logic four);
+    pairs_of = word;
     if (four) begin
-      pairs[WORD_BITS/4+:WORD_BITS/4] = word[WORD_BITS/2+:WORD_BITS/4];
-      pairs[WORD_BITS/2+:WORD_BITS/4] = word[WORD_BITS/4+:WORD_BITS/4];
+      pairs_of[WORD_BITS/4+:WORD_BITS/4] = word[WORD_BITS/2+:WORD_BITS/4];
+      pairs_of[WORD_BITS/2+:WORD_BITS/4] = word[WORD_BITS/4+:WORD_BITS/4];
     end
-    fold_word = {WORD_CHANNELS{8'h80}};
+  endfunction
+
+  function automatic logic [WORD_CHANNELS/2-1:0] lower_larger(logic [WORD_BITS-1:0] pairs);
     for (int unsigned l = 0; l < WORD_CHANNELS / 2; l++) begin
-      automatic logic [7:0] a = pairs[8*l+:8];
-      automatic logic [7:0] b = pairs[8*l+WORD_BITS/2+:8];
-      fold_word[8*l+(right?WORD_BITS/2:0)+:8] = (signed'(a) > signed'(b)) ? a : b;
+      lower_larger[l] = signed'(pairs[8*l+:8]) > signed'(pairs[8*l+WORD_BITS/2+:8]);
+    end
+  endfunction
+
+  function automatic logic [WORD_BITS-1:0] folded(logic [WORD_BITS-1:0] pairs, logic [WORD_CHANNELS/2-1:0] larger, logic right);
+    automatic logic [7:0] largest;
+    for (int unsigned l = 0; l < WORD_CHANNELS / 2; l++) begin
+      largest = larger[l] ? pairs[8*l+:8] : pairs[8*l+WORD_BITS/2+:8];
+      folded[8*l+:8] = right ? 8'h80 : largest;
+      folded[8*l+WORD_BITS/2+:8] = right ? largest : 8'h80;
     end
   endfunction
 

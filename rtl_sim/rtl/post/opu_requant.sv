@@ -1,10 +1,10 @@
 // Head of the post chain: partial sums to int8. REQUANT: clamp(rne((v + bias) * mult / 2**shift) + zero), or the low 8
-// bits. Latency 5, one word per cycle.
+// bits. Latency 9, one word per cycle.
 //
 // load_*: one parameter word into one of the two banks of parameters; the word holds 8 bytes for each of an eighth of its
 //         channels: int32 bias, uint16 mult, int8 shift (0..47), zero. A bank may be loaded from the cycle on in which the
-//         last item that uses it is in its third stage. Without multipliers (MULT_BITS 0) mult is 0 or 1 and shift
-//         -16..47.
+//         first item comes that uses the other one, at least 8 cycles behind the one before that did so. Without multipliers
+//         (MULT_BITS 0) mult is 0 or 1 and shift -16..47.
 //
 // One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
 `include "opu_assert.svh"
@@ -43,13 +43,18 @@ module opu_requant
   requant_t early [LANES];    // the product, where a simulator has it a cycle earlier
   requant_t product [LANES];
   logic [7:0] y [LANES];
+  localparam int unsigned LATE = 5;  // results, where a simulator has them earlier
+  lanes_t late [LATE];
 
-  item_t sum_item_q, multiply_item_q, product_item_q, round_item_q;
+  // Shifts are used cycles behind the factors, and written as many behind them.
+  localparam int unsigned SHIFT_LATE = EXACT ? 4 : 1;
+  logic [SHIFT_LATE-1:0] shift_we_q, shift_bank_q;
+  logic [3:0] shift_word_q [SHIFT_LATE];
+  logic [WORD_CHANNELS/8-1:0][6:0] shift_data_q [SHIFT_LATE];
 
-  // Shifts are used two cycles behind the factors, and written a cycle behind them.
-  logic shift_we_q, shift_bank_q;
-  logic [3:0] shift_word_q;
-  logic [WORD_CHANNELS/8-1:0][6:0] shift_data_q;
+  localparam int unsigned LATENCY = 9;
+  item_t item_q [LATENCY];  // by the cycles since they entered, less one
+  assign item_o = item_q[LATENCY-1];
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
   function automatic void add_bias(record_t record, logic requant);
@@ -84,91 +89,140 @@ module opu_requant
     for (int unsigned l = 0; l < LANES; l++) y[l] = product[l][7:0];
   endfunction
 
-  // Where widths are exact (synthesis): a DSP slice has 25 x 18 bits, so the highest bits of the sum are multiplied in tables. Two
-  // slices of 18 x 18 bits take both parts.
+  // Where widths are exact (synthesis): a DSP slice has 25 x 18 bits, so the highest bits of the sum are multiplied in tables,
+  // which take three cycles more. Two slices of 18 x 18 bits take both parts.
   // Without multipliers value and divisor are 2**16 times as large when they are rounded: no left shift is left.
   localparam int unsigned LEFT = (MULT_BITS > 0) ? 0 : 16;
+  localparam int unsigned LOW_BITS = SHORT_SLICES ? 17 : 24;
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
   logic signed [32:0] sum_q [LANES];
+  logic signed [7:0] zero_q;
   /* verilator lint_on UNUSEDSIGNAL */
   logic [7:0] rounded [LANES];
-  logic [7:0] narrowed [LANES];
+  always_ff @(posedge clk_i) zero_q <= requant_i ? zero_i : '0;
+
+  // With one turn a word, factors and shifts need no bank of those at work: the next ones wait behind them until their first
+  // item comes.
+  logic next_q, next_bank_q, take;
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
-  logic signed [8:0] floor_q, ceiling_q;  // from the lowest value, to the highest one
+  logic [4:0] took_q;
   /* verilator lint_on UNUSEDSIGNAL */
+  assign take = item_i.valid && next_q && item_i.bank == next_bank_q;
   always_ff @(posedge clk_i) begin
-    floor_q <= 9'(zero_i) + 9'sd128;
-    ceiling_q <= 9'sd127 - 9'(zero_i);
+    if (load_we_i) next_bank_q <= load_bank_i;
+    next_q <= rst_ni && (load_we_i || (next_q && !take));
+    took_q <= {took_q[3:0], take};
   end
+
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_exact
-      logic signed [6:0] amount_q;  // beside the product
+      logic [15:0] factor_q;            // beside the sum
+      logic [5:0] early_q, amount_q;    // beside the factor, beside the product
+      if (TURNS == 1) begin : g_next
+        localparam int unsigned PLACE = 32'(l) % (WORD_CHANNELS / 8);
+        logic [15:0] next_factor_q;
+        logic [5:0] next_amount_q;
+        always_ff @(posedge clk_i) begin
+          if (load_we_i && load_word_i == 4'(32'(l) / (WORD_CHANNELS / 8))) begin
+            next_factor_q <= load_data_i[64*PLACE+32+:16];
+            next_amount_q <= 6'(load_data_i[64*PLACE+48+:7] + 7'(LEFT));
+          end
+          if (take) begin
+            factor_q <= next_factor_q;
+            early_q <= next_amount_q;
+          end
+          if (!requant_i) factor_q <= 16'd1;
+          if (took_q[4]) amount_q <= early_q;
+          if (!requant_i) amount_q <= 6'(LEFT);
+        end
+      end else begin : g_records
+        assign early_q = 6'(shift[record_of(item_q[4].bank, 32'(item_q[4].turn))][l] + 7'(LEFT));
+        always_ff @(posedge clk_i) begin
+          factor_q <= !requant_i ? 16'd1 : mult[record_of(item_i.bank, 32'(item_i.turn))][l];
+          amount_q <= !requant_i ? 6'(LEFT) : early_q;
+        end
+      end
+
+      // Until the tables are done. One of the registers has a reset, or tools would make slow shift registers of them.
+      logic signed [32:0] waiting_q [3];
+      logic [15:0] waiting_factor_q [3];
       requant_t product_q;
-      always_ff @(posedge clk_i) amount_q <= shift[record_of(multiply_item_q.bank, 32'(multiply_item_q.turn))][l];
+      always_ff @(posedge clk_i) begin
+        waiting_q <= '{sum_q[l], waiting_q[0], waiting_q[1]};
+        waiting_factor_q <= '{factor_q, waiting_factor_q[0], waiting_factor_q[1]};
+        if (!rst_ni) begin
+          waiting_q[1] <= '0;
+          waiting_factor_q[1] <= '0;
+        end
+      end
+
       if (MULT_BITS > 0) begin : g_multiply
-        logic [15:0] factor_q;  // beside the sum: no multiplexer in front of the multiplier
-        localparam int unsigned LOW_BITS = SHORT_SLICES ? 17 : 24;
-        logic signed [49-LOW_BITS:0] high;
-        logic signed [LOW_BITS+16:0] low_q;
+        logic signed [49-LOW_BITS:0] high_q;
+        logic [LOW_BITS+15:0] low_q;
+        logic [47:0] sum_of_both_q;
+        logic negative_q;
         if (SHORT_SLICES) begin : g_short
           always_ff @(posedge clk_i) begin
-            high <= (50 - LOW_BITS)'(signed'(sum_q[l][32:LOW_BITS])) * (50 - LOW_BITS)'(signed'({1'b0, factor_q}));
+            high_q <= (50 - LOW_BITS)'(signed'(waiting_q[2][32:LOW_BITS])) * (50 - LOW_BITS)'(signed'({1'b0, waiting_factor_q[2]}));
           end
         end else begin : g_long
+          logic signed [49-LOW_BITS:0] high;
           opu_multiply_soft #(
               .X_BITS      (33 - LOW_BITS),
-              .FACTOR_BITS (17),
-              .FIRST_DIGITS(3)
+              .FACTOR_BITS (17)
           ) u_multiply (
               .clk_i,
               .x_i      (sum_q[l][32:LOW_BITS]),
               .factor_i ({1'b0, factor_q}),
               .product_o(high)
           );
+          always_ff @(posedge clk_i) high_q <= rst_ni ? high : '0;
         end
+        // The highest bit of the product is known by then: the sum is one of 48 bits, a slice's.
         always_ff @(posedge clk_i) begin
-          factor_q <= !requant_i ? 16'd1 : mult[record_of(item_i.bank, 32'(item_i.turn))][l];
-          low_q <= (LOW_BITS + 17)'(sum_q[l][LOW_BITS-1:0]) * (LOW_BITS + 17)'(factor_q);
-          product_q <= REQUANT_BITS'(low_q) + (REQUANT_BITS'(high) <<< LOW_BITS);
+          low_q <= (LOW_BITS + 16)'(waiting_q[2][LOW_BITS-1:0]) * (LOW_BITS + 16)'(waiting_factor_q[2]);
+          sum_of_both_q <= 48'(low_q) + {high_q[47-LOW_BITS:0], {LOW_BITS{1'b0}}};
+          negative_q <= high_q[49-LOW_BITS];
         end
+        assign product_q = {negative_q, sum_of_both_q};
       end else begin : g_power
         requant_t scaled_q;
         always_ff @(posedge clk_i) begin
-          scaled_q <= (!requant_i || mult[record_of(sum_item_q.bank, 32'(sum_item_q.turn))][l][0]) ? REQUANT_BITS'(sum_q[l]) : '0;
+          scaled_q <= waiting_factor_q[2][0] ? REQUANT_BITS'(waiting_q[2]) : '0;
           product_q <= scaled_q;
         end
       end
       opu_round #(
-          .WIDTH(REQUANT_BITS)
+          .WIDTH (REQUANT_BITS),
+          .LEFT  (LEFT),
+          .CLAMPS(1'b0)
       ) u_round (
           .clk_i,
-          .value_i (product_q <<< LEFT),
-          .shift_i (6'(amount_q + 7'(LEFT))),
-          .zero_i,
-          .lo_i    (-8'sd128),
-          .hi_i    (8'sd127),
-          .floor_i (floor_q),
-          .ceiling_i(ceiling_q),
+          .value_i (product_q),
+          .shift_i (amount_q),
+          .zero_i  (zero_q),
+          .wraps_i (!requant_i),
+          .lo_i    ('0),
+          .hi_i    ('0),
           .result_o(rounded[l])
       );
-      always_ff @(posedge clk_i) if (!requant_i) narrowed[l] <= product_q[7:0];
     end else begin : g_none
       assign rounded[l] = '0;
-      assign narrowed[l] = '0;
     end
   end
 
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
-    /* verilator unroll_full */
-    for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= !EXACT ? y[l] : requant_i ? rounded[l] : narrowed[l];
     if (!EXACT) begin
-      if (product_item_q.valid && product_item_q.present) begin
-        if (requant_i) scale(record_of(product_item_q.bank, 32'(product_item_q.turn)), REQUANT_BITS'(zero_i));
+      for (int unsigned s = LATE - 1; s > 0; s--) late[s] <= late[s-1];
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) late[0][8*l+:8] <= y[l];
+      if (item_q[2].valid && item_q[2].present) begin
+        if (requant_i) scale(record_of(item_q[2].bank, 32'(item_q[2].turn)), REQUANT_BITS'(zero_i));
         else narrow();
       end
-      if (multiply_item_q.valid && multiply_item_q.present) product = early;
-      if (sum_item_q.valid && sum_item_q.present) multiply(record_of(sum_item_q.bank, 32'(sum_item_q.turn)), requant_i);
+      if (item_q[1].valid && item_q[1].present) product = early;
+      if (item_q[0].valid && item_q[0].present) multiply(record_of(item_q[0].bank, 32'(item_q[0].turn)), requant_i);
     end
     if (item_i.valid && item_i.present) begin
       /* verilator unroll_full */
@@ -187,32 +241,37 @@ module opu_requant
         mult[record_of(load_bank_i, lane / LANES)][lane%LANES] <= load_data_i[64*i+32+:16];
       end
     end
-    if (shift_we_q) begin
+    if (shift_we_q[SHIFT_LATE-1]) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < WORD_CHANNELS / 8; i++) begin
-        automatic int unsigned lane = 32'(shift_word_q) * (WORD_CHANNELS / 8) + i;
-        shift[record_of(shift_bank_q, lane / LANES)][lane%LANES] <= shift_data_q[i];
+        automatic int unsigned lane = 32'(shift_word_q[SHIFT_LATE-1]) * (WORD_CHANNELS / 8) + i;
+        shift[record_of(shift_bank_q[SHIFT_LATE-1], lane / LANES)][lane%LANES] <= shift_data_q[SHIFT_LATE-1][i];
       end
     end
   end
   /* verilator lint_on BLKSEQ */
 
+  always_comb begin
+    value_o = late[LATE-1];
+    if (EXACT) begin
+      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] = rounded[l];
+    end
+  end
+
   always_ff @(posedge clk_i) begin
-    sum_item_q <= item_i;
-    multiply_item_q <= sum_item_q;
-    product_item_q <= multiply_item_q;
-    round_item_q <= product_item_q;
-    item_o <= round_item_q;
-    shift_we_q <= load_we_i && rst_ni;
-    shift_bank_q <= load_bank_i;
-    shift_word_q <= load_word_i;
-    for (int unsigned i = 0; i < WORD_CHANNELS / 8; i++) shift_data_q[i] <= load_data_i[64*i+48+:7];
+    item_q[0] <= item_i;
+    for (int unsigned s = 1; s < LATENCY; s++) item_q[s] <= item_q[s-1];
+    shift_we_q <= SHIFT_LATE'({shift_we_q, load_we_i});
+    shift_bank_q <= SHIFT_LATE'({shift_bank_q, load_bank_i});
+    for (int unsigned s = 1; s < SHIFT_LATE; s++) begin
+      shift_word_q[s] <= shift_word_q[s-1];
+      shift_data_q[s] <= shift_data_q[s-1];
+    end
+    shift_word_q[0] <= load_word_i;
+    for (int unsigned i = 0; i < WORD_CHANNELS / 8; i++) shift_data_q[0][i] <= load_data_i[64*i+48+:7];
     if (!rst_ni) begin
-      sum_item_q.valid <= 1'b0;
-      multiply_item_q.valid <= 1'b0;
-      round_item_q.valid <= 1'b0;
-      product_item_q.valid <= 1'b0;
-      item_o.valid <= 1'b0;
+      shift_we_q <= '0;
+      for (int unsigned s = 0; s < LATENCY; s++) item_q[s].valid <= 1'b0;
     end
   end
 
@@ -226,5 +285,7 @@ module opu_requant
   endfunction
 
   always_ff @(posedge clk_i) unfit_o <= rst_ni && load_we_i && !in_range(load_data_i);
+
+  `OPU_ASSERT(NextAreTaken, load_we_i && next_q && load_bank_i != next_bank_q |-> take)
 
 endmodule

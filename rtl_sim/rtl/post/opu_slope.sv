@@ -1,4 +1,4 @@
-// A slope `pos` at and above the zero point, and one for every lane below it; / 2**shift, zero point, clamp. Latency 4, one word
+// A slope `pos` at and above the zero point, and one for every lane below it; / 2**shift, zero point, clamp. Latency 8, one word
 // per cycle. Parameters are constant while items are inside, below_i while an item that is present enters.
 // SAME: all lanes have the slope of lane 0 below.
 module opu_slope
@@ -28,7 +28,11 @@ module opu_slope
   logic [7:0] y [LANES];
   scaled_t early [LANES];    // the product, where a simulator has it a cycle earlier
   scaled_t product [LANES];
-  item_t multiply_item_q, product_item_q, round_item_q;
+  lanes_t late [5];          // results
+
+  localparam int unsigned LATENCY = 8;
+  item_t item_q [LATENCY];   // by the cycles since they entered, less one
+  assign item_o = item_q[LATENCY-1];
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
   function automatic void multiply(scaled_t x_zero, scaled_t pos, scaled_t same);
@@ -48,53 +52,57 @@ module opu_slope
     end
   endfunction
 
-  // Where widths are exact (synthesis).
+  // Where widths are exact (synthesis). Products are below 2**24: from shift 31 on everything rounds to 0.
   logic [7:0] rounded [LANES];
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
-  logic [SHIFT_COPIES-1:0][5:0] shifts;
+  logic [4:0] shift_q;
+  logic [SHIFT_COPIES-1:0][4:0] shifts;
   /* verilator lint_on UNUSEDSIGNAL */
+  always_ff @(posedge clk_i) shift_q <= shift_i[5] ? '1 : shift_i[4:0];
   opu_copies #(
-      .WIDTH (6),
+      .WIDTH (5),
       .COPIES(SHIFT_COPIES)
   ) u_shifts (
       .clk_i,
-      .value_i (shift_i),
+      .value_i (shift_q),
       .copies_o(shifts)
   );
-  /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
-  logic signed [8:0] floor_q, ceiling_q;
-  /* verilator lint_on UNUSEDSIGNAL */
-  always_ff @(posedge clk_i) begin
-    floor_q <= 9'(y_zero_i) - 9'(lo_i);
-    ceiling_q <= 9'(hi_i) - 9'(y_zero_i);
-  end
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_exact
-      logic signed [8:0] centred;
+      logic signed [8:0] centred, centred_q;
+      logic signed [16:0] factor_q;
       scaled_t scaled, product_q;
-      always_ff @(posedge clk_i) product_q <= scaled;
       assign centred = 9'(signed'(value_i[8*l+:8])) - 9'(x_zero_i);
+      always_ff @(posedge clk_i) begin
+        centred_q <= centred;
+        factor_q <= (centred < 0) ? below_i[SAME ? 0 : l] : {1'b0, pos_i};
+        product_q <= scaled;
+        if (!rst_ni) begin  // a register with a reset is none of a slow shift register
+          centred_q <= '0;
+          product_q <= '0;
+        end
+      end
       opu_multiply_soft #(
           .X_BITS      (9),
           .FACTOR_BITS (17),
           .PRODUCT_BITS(SCALED_BITS)
       ) u_multiply (
           .clk_i,
-          .x_i      (centred),
-          .factor_i ((centred < 0) ? below_i[SAME ? 0 : l] : {1'b0, pos_i}),
+          .x_i      (centred_q),
+          .factor_i (factor_q),
           .product_o(scaled)
       );
       opu_round #(
-          .WIDTH(SCALED_BITS)
+          .WIDTH(SCALED_BITS),
+          .RANGE(32)
       ) u_round (
           .clk_i,
           .value_i (product_q),
           .shift_i (shifts[copy_of(l, LANES)]),
           .zero_i  (y_zero_i),
+          .wraps_i (1'b0),
           .lo_i,
           .hi_i,
-          .floor_i (floor_q),
-          .ceiling_i(ceiling_q),
           .result_o(rounded[l])
       );
     end else begin : g_none
@@ -102,15 +110,23 @@ module opu_slope
     end
   end
 
+  always_comb begin
+    value_o = late[4];
+    if (EXACT) begin
+      for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] = rounded[l];
+    end
+  end
+
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
-    /* verilator unroll_full */
-    for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] <= EXACT ? rounded[l] : y[l];
     if (!EXACT) begin
-      if (product_item_q.valid && product_item_q.present) begin
+      for (int unsigned s = 4; s > 0; s--) late[s] <= late[s-1];
+      /* verilator unroll_full */
+      for (int unsigned l = 0; l < LANES; l++) late[0][8*l+:8] <= y[l];
+      if (item_q[1].valid && item_q[1].present) begin
         scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i), SCALED_BITS'(lo_i), SCALED_BITS'(hi_i));
       end
-      if (multiply_item_q.valid && multiply_item_q.present) product = early;
+      if (item_q[0].valid && item_q[0].present) product = early;
     end
     if (item_i.valid && item_i.present) begin
       /* verilator unroll_full */
@@ -121,15 +137,10 @@ module opu_slope
   /* verilator lint_on BLKSEQ */
 
   always_ff @(posedge clk_i) begin
-    multiply_item_q <= item_i;
-    product_item_q <= multiply_item_q;
-    round_item_q <= product_item_q;
-    item_o <= round_item_q;
+    item_q[0] <= item_i;
+    for (int unsigned s = 1; s < LATENCY; s++) item_q[s] <= item_q[s-1];
     if (!rst_ni) begin
-      multiply_item_q.valid <= 1'b0;
-      round_item_q.valid <= 1'b0;
-      product_item_q.valid <= 1'b0;
-      item_o.valid <= 1'b0;
+      for (int unsigned s = 0; s < LATENCY; s++) item_q[s].valid <= 1'b0;
     end
   end
 
