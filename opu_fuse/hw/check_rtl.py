@@ -150,6 +150,7 @@ def _widths(spec: HwSpec) -> Iterator[Problem]:
             "choose units that divide a word",
         )
     yield from _lanes(spec)
+    yield from _tables(spec)
 
 
 def _lanes(spec: HwSpec) -> Iterator[Problem]:
@@ -173,6 +174,21 @@ def _lanes(spec: HwSpec) -> Iterator[Problem]:
                 f"{given} {'post ' * (field == 'lanes')}{field.replace('_', ' ')} for {what}",
                 f"use {' or '.join(map(str, fit))}",
             )
+
+
+def _tables(spec: HwSpec) -> Iterator[Problem]:
+    """Products of a sum of two maps stand in slices or in tables, those of a product of two maps in
+    both; powers of two are no products.
+    """
+    if not spec.post.residual_tables:
+        return
+    for has, what in (
+        (spec.has(K.SE), "products of maps, which take a slice each"),
+        (spec.numeric.multiplier_bits == 0, "powers of two, which are shifts"),
+    ):
+        if has:
+            where = ("post", "residual_tables")
+            yield _no(where, f"tables for the residual unit, and {what}", "leave residual_tables out")
 
 
 def _extras(spec: HwSpec) -> Iterator[Problem]:

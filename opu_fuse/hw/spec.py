@@ -27,6 +27,7 @@ NOT_IN_HASH = (
     "description",
     "clock_on",
     "post.residual_lanes",
+    "post.residual_tables",
     "dram.bytes_per_cycle",
     "dram.latency",
 )
@@ -129,11 +130,13 @@ class Buffers:
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Post:
     """lanes: channels the post chain takes per cycle; residual_lanes: those that units with a
-    second operand take, None for as many; keep: its words can go into the feature buffer, too.
+    second operand take, None for as many; residual_tables: their products stand in look-up tables
+    instead of DSP slices; keep: its words can go into the feature buffer, too.
     """
 
     lanes: Count
     residual_lanes: Count | None = None
+    residual_tables: bool = False
     keep: bool = False
 
 

@@ -75,6 +75,7 @@ def _sizes(spec: HwSpec) -> str:
         ("ROW_WORDS", spec.row_words, "weight buffer words of a weight row"),
         ("POST_LANES", spec.post.lanes, "channels of the post chain"),
         ("RESIDUAL_LANES", spec.residual_lanes, "of its units with a second operand"),
+        ("RESIDUAL_TABLES", int(spec.post.residual_tables), "1: its products stand in tables"),
         ("FEATURE_WORDS", buffers.feature.words, "words of W int8"),
         ("WEIGHT_WORDS", buffers.weight.words, "words of WEIGHT_WIDTH bytes"),
         ("PARAM_WORDS", buffers.param.words, "words of W bytes"),

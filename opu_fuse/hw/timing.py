@@ -149,12 +149,13 @@ def visit_cycles(hw: HwSpec, *, second_operand: bool) -> int:
 def _way_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
     """What units behind the requantiser add to the way from the last cycle of a visit on. A pool
     gathers words of several pixels before it folds them, a narrow residual unit its results; where
-    there are products, the first factor is scaled before the second comes in.
+    there are products of maps or in tables, those take longer.
     """
     gathers = hw.post_turns > 1 and max(mode.px for mode in hw.array.modes) > 1
     more = {
         Stage.POOL: hw.post_turns if gathers else 0,
-        Stage.RESIDUAL: int(hw.residual_lanes < hw.post.lanes) + 3 * hw.has(ModuleKind.SE),
+        Stage.RESIDUAL: int(hw.residual_lanes < hw.post.lanes) 
+        + 3 * (hw.has(ModuleKind.SE) or hw.post.residual_tables),
     }
     return sum(BY_STAGE[stage].cycles + more.get(stage, 0) for stage in stages)
 

@@ -28,7 +28,7 @@ LATENCY |= {Stage.PRELU: 9}
 TURNS = SPEC.word_channels // SPEC.post.lanes  # cycles a visit
 SIDE_TURNS = SPEC.word_channels // SPEC.residual_lanes  # the same with a second operand
 LATENCY[Stage.RESIDUAL] += SIDE_TURNS > TURNS  # they are gathered
-LATENCY[Stage.RESIDUAL] += 3 * SPEC.has(ModuleKind.SE)
+LATENCY[Stage.RESIDUAL] += 3 * (SPEC.has(ModuleKind.SE) or SPEC.post.residual_tables)
 if TURNS > 1 and any(mode.px > 1 for mode in SPEC.array.modes):
     LATENCY[Stage.POOL] += TURNS  # a word is gathered
 PREPARE = 3  # start to the cycle before the first visit, at least

@@ -92,6 +92,10 @@ NOT_BUILT = {
         "post: {residual_lanes: 16}\n",
         "16 residual lanes for 8 post lanes; use 8",
     ),
+    "tables for what are shifts": (
+        "post: {residual_tables: true}\nnumeric: {multiplier_bits: 0}\n",
+        "tables for the residual unit, and powers of two, which are shifts; leave residual_tables out",
+    ),
     "a kind without datapath": (
         "dataflow:\n  modules: {late: {kind: nop, exit: true}}\n"
         + "  edges: {res_add: [compare, pool, late]}\n",

@@ -118,6 +118,11 @@ def _slow_sums(tree: Tree) -> None:
     tree["post"] |= {"lanes": 32, "residual_lanes": 8}
 
 
+def _sums_in_tables(tree: Tree) -> None:
+    """The residual adder takes no slices."""
+    tree["post"] |= {"residual_tables": True}
+
+
 MACHINES: dict[str, Callable[[Tree], None]] = {
     "narrow-bus": _narrow_bus,
     "every-module": _every_module,
@@ -128,4 +133,5 @@ MACHINES: dict[str, Callable[[Tree], None]] = {
     "four-turns": _four_turns,
     "two-turns": _two_turns,
     "slow-sums": _slow_sums,
+    "sums-in-tables": _sums_in_tables,
 }

@@ -24,6 +24,8 @@ CASES = {
     "four turns, widths as synthesised": ("four-turns", 40, ("OPU_EXACT_WIDTHS",)),
     "slow sums": ("slow-sums", 40, ()),
     "slow sums, widths as synthesised": ("slow-sums", 40, ("OPU_EXACT_WIDTHS",)),
+    "sums in tables": ("sums-in-tables", 40, ()),
+    "sums in tables, widths as synthesised": ("sums-in-tables", 40, ("OPU_EXACT_WIDTHS",)),
     "two turns": ("two-turns", 40, ("OPU_EXACT_WIDTHS",)),
     "no multipliers": ("no-multipliers", 80, ("OPU_EXACT_WIDTHS",)),
 }

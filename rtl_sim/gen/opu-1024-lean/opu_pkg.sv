@@ -15,8 +15,9 @@ package opu_pkg;
   localparam int unsigned ROW_BYTES = 1024;  // bytes of a weight row
   localparam int unsigned WEIGHT_WIDTH = 64;  // bytes of a weight buffer word
   localparam int unsigned ROW_WORDS = 16;  // weight buffer words of a weight row
-  localparam int unsigned POST_LANES = 16;  // channels of the post chain
-  localparam int unsigned RESIDUAL_LANES = 16;  // of its units with a second operand
+  localparam int unsigned POST_LANES = 32;  // channels of the post chain
+  localparam int unsigned RESIDUAL_LANES = 32;  // of its units with a second operand
+  localparam int unsigned RESIDUAL_TABLES = 1;  // 1: its products stand in tables
   localparam int unsigned FEATURE_WORDS = 4096;  // words of W int8
   localparam int unsigned WEIGHT_WORDS = 2048;  // words of WEIGHT_WIDTH bytes
   localparam int unsigned PARAM_WORDS = 512;  // words of W bytes
@@ -57,7 +58,7 @@ package opu_pkg;
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
   localparam bit HAS_KEEP = 1'b1;  // post may write to the feature buffer
-  localparam logic [43:0] SPEC_HASH = 44'he176e633590;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'ha448509b175;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd16, 16'd32, 16'd64};
@@ -145,7 +146,7 @@ package opu_pkg;
   // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
   // the requantiser need theirs after the first visit of the next one.
   localparam logic [4:0][3:0] PLACE_WORDS = {4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
-  localparam int unsigned POST_HOLD = 43;
+  localparam int unsigned POST_HOLD = 44;
   localparam logic [4:0][4:0] PLACE_FEED = {5'b01110, 5'b10110, 5'b11010, 5'b00000, 5'b11110};
   // Units of a stage that have registers.
   localparam int unsigned REQUANT_UNITS = 1;

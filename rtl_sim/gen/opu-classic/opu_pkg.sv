@@ -17,6 +17,7 @@ package opu_pkg;
   localparam int unsigned ROW_WORDS = 16;  // weight buffer words of a weight row
   localparam int unsigned POST_LANES = 64;  // channels of the post chain
   localparam int unsigned RESIDUAL_LANES = 64;  // of its units with a second operand
+  localparam int unsigned RESIDUAL_TABLES = 0;  // 1: its products stand in tables
   localparam int unsigned FEATURE_WORDS = 2888;  // words of W int8
   localparam int unsigned WEIGHT_WORDS = 1152;  // words of WEIGHT_WIDTH bytes
   localparam int unsigned PARAM_WORDS = 512;  // words of W bytes

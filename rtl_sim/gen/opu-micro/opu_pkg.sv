@@ -17,6 +17,7 @@ package opu_pkg;
   localparam int unsigned ROW_WORDS = 8;  // weight buffer words of a weight row
   localparam int unsigned POST_LANES = 16;  // channels of the post chain
   localparam int unsigned RESIDUAL_LANES = 16;  // of its units with a second operand
+  localparam int unsigned RESIDUAL_TABLES = 0;  // 1: its products stand in tables
   localparam int unsigned FEATURE_WORDS = 1024;  // words of W int8
   localparam int unsigned WEIGHT_WORDS = 512;  // words of WEIGHT_WIDTH bytes
   localparam int unsigned PARAM_WORDS = 128;  // words of W bytes

@@ -11,12 +11,13 @@ package opu_pkg;
   localparam int unsigned UNITS = 8;  // adder trees of the array
   localparam int unsigned MULTIPLIERS = 4;  // products per adder tree
   localparam int unsigned SUM_STAGES = 1;  // registers in an adder tree
-  localparam int unsigned MULTIPLY_STAGES = 3;  // cycles from a unit's operands to its sum
+  localparam int unsigned MULTIPLY_STAGES = 6;  // cycles from a unit's operands to its sum
   localparam int unsigned ROW_BYTES = 32;  // bytes of a weight row
   localparam int unsigned WEIGHT_WIDTH = 8;  // bytes of a weight buffer word
   localparam int unsigned ROW_WORDS = 4;  // weight buffer words of a weight row
   localparam int unsigned POST_LANES = 8;  // channels of the post chain
   localparam int unsigned RESIDUAL_LANES = 8;  // of its units with a second operand
+  localparam int unsigned RESIDUAL_TABLES = 0;  // 1: its products stand in tables
   localparam int unsigned FEATURE_WORDS = 4096;  // words of W int8
   localparam int unsigned WEIGHT_WORDS = 4096;  // words of WEIGHT_WIDTH bytes
   localparam int unsigned PARAM_WORDS = 512;  // words of W bytes
@@ -145,7 +146,7 @@ package opu_pkg;
   // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind
   // the requantiser need theirs after the first visit of the next one.
   localparam logic [4:0][3:0] PLACE_WORDS = {4'd0, 4'd0, 4'd0, 4'd8, 4'd0};
-  localparam int unsigned POST_HOLD = 25;
+  localparam int unsigned POST_HOLD = 39;
   localparam logic [4:0][4:0] PLACE_FEED = {5'b01110, 5'b10110, 5'b11010, 5'b00000, 5'b11110};
   // Units of a stage that have registers.
   localparam int unsigned REQUANT_UNITS = 1;

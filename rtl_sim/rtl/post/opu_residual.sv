@@ -1,6 +1,6 @@
 // RESIDUAL (see opu_residual_lanes). Where the unit has fewer lanes than the chain, a value that comes in passes it in
 // RESIDUAL_PACE turns, and the walk leaves as many cycles between two of them. Latency 8 (11 with
-// products in the machine), RESIDUAL_PACE more then.
+// products in the machine or in tables), RESIDUAL_PACE more then.
 `include "opu_assert.svh"
 
 module opu_residual

@@ -2,7 +2,8 @@
 // buffer; or, on machines with products, clamp(rne((a - a_zero) * a_mult * (b - b_zero) / 2**shift) + y_zero). RESIDUAL_LANES
 // channels a turn, item_i.turn says which.
 // The address goes out with the item, its word comes back two cycles later; a is scaled meanwhile. With products it is centred
-// and scaled in tables, so that sum and product take one multiplier. Latency 8, 11 with products, one item per cycle. Items that
+// and scaled in tables, so that sum and product take one multiplier. Without, both are scaled in slices, or both in tables
+// (RESIDUAL_TABLES). Latency 8, 11 with tables of either kind, one item per cycle. Items that
 // are not present do not read. Parameters are constant while items are inside. Without multipliers (MULT_BITS 0) a_mult and
 // b_mult are 0 or powers of two, and shift.
 module opu_residual_lanes
@@ -32,7 +33,8 @@ module opu_residual_lanes
     output logic [8*RESIDUAL_LANES-1:0] value_o
 );
 
-  localparam int unsigned LATENCY = HAS_PRODUCT ? 11 : 8;
+  localparam bit IN_TABLES = RESIDUAL_TABLES == 1;
+  localparam int unsigned LATENCY = (HAS_PRODUCT || IN_TABLES) ? 11 : 8;
   item_t item_q [LATENCY];  // by the cycles since they entered, less one
   assign item_o = item_q[LATENCY-1];
   always_ff @(posedge clk_i) begin
@@ -108,14 +110,40 @@ module opu_residual_lanes
 
       if (!HAS_PRODUCT) begin : g_sum
         logic signed [7:0] a_q, b_q;
-        residual_t scaled_a_q, other_q, waiting_q, scaled_b_q;
+        residual_t scaled_a, scaled_b, scaled_a_q, other_q, waiting_q, scaled_b_q;
+        if (IN_TABLES) begin : g_tables
+          logic signed [24:0] product_a, product_b;
+          opu_multiply_soft #(
+              .X_BITS     (8),
+              .FACTOR_BITS(17)
+          ) u_scale_a (
+              .clk_i,
+              .x_i      (a_q),
+              .factor_i (a_factor_q),
+              .product_o(product_a)
+          );
+          opu_multiply_soft #(
+              .X_BITS     (8),
+              .FACTOR_BITS(17)
+          ) u_scale_b (
+              .clk_i,
+              .x_i      (b_q),
+              .factor_i (b_factor_q),
+              .product_o(product_b)
+          );
+          assign scaled_a = RESIDUAL_BITS'(product_a);
+          assign scaled_b = RESIDUAL_BITS'(product_b);
+        end else begin : g_slices
+          assign scaled_a = times(RESIDUAL_BITS'(a_q), RESIDUAL_BITS'(a_factor_q), a_log2_q);
+          assign scaled_b = times(RESIDUAL_BITS'(b_q), RESIDUAL_BITS'(b_factor_q), b_log2_q);
+        end
         always_ff @(posedge clk_i) begin
           a_q <= value_i[8*l+:8];
-          scaled_a_q <= times(RESIDUAL_BITS'(a_q), RESIDUAL_BITS'(a_factor_q), a_log2_q);
+          scaled_a_q <= scaled_a;
           other_q <= scaled_a_q + offset_q;
           waiting_q <= other_q;
           b_q <= b;
-          scaled_b_q <= times(RESIDUAL_BITS'(b_q), RESIDUAL_BITS'(b_factor_q), b_log2_q);
+          scaled_b_q <= scaled_b;
           total_q <= scaled_b_q + waiting_q;
         end
       end else begin : g_product
