@@ -126,7 +126,8 @@ def terms_of(spec: HwSpec) -> dict[str, Terms]:
         | {"folded lanes": lanes * (px > 1), "lanes folded twice": lanes * (px > 2)},
         "residual": {
             "units": residuals,
-            "lanes of multipliers": sides * (not shifts),
+            "lanes of multipliers": sides * (not shifts and not spec.post.residual_tables),
+            "lanes of tables": sides * spec.post.residual_tables,
             "lanes of shifters": sides * shifts,
             "lanes of products": sides * product,
         },
@@ -159,7 +160,7 @@ def _queue_bits(spec: HwSpec) -> int:
 
 
 def array_terms(spec: HwSpec) -> Terms:
-    """Bits of the multiplexers and adders of the array, and its multipliers.
+    """Bits of the multiplexers and adders of the array (`opu_array_exact`), and its multipliers.
 
     Two units that read the same operands in every mode share their multipliers (`pairs`), so that
     one multiplies two weights; the others stand alone.
@@ -168,25 +169,28 @@ def array_terms(spec: HwSpec) -> Terms:
     units, terms = array.units, array.multipliers
     px = max(mode.px for mode in array.modes)
     segments = word // terms
-    paired = not array.depthwise and units // px % (2 * segments) == 0
+    paired = (
+        not array.depthwise
+        and units // px % (2 * segments) == 0
+        and terms > 1
+        and terms & (terms - 1) == 0
+    )
     lanes = min(units, word)
     rows = 2 * word // lanes if array.depthwise else 2
-    sum_bits = 16 + (terms - 1).bit_length()
+    levels = (segments - 1).bit_length()
+    sum_bits = 16 + (terms - 1).bit_length() + levels
     groups = units // 2 if paired else units
-    adders = (
-        _tree_bits(terms, 16) + _tree_bits(terms, 17) + _tree_bits(terms, 2) + sum_bits
-        if paired
-        else _tree_bits(terms, 16)
-    )
+    tree = _tree_bits(terms, 16) if terms % 2 else _tree_bits(terms // 2, 17)
     columns = 1 << (array.window_side + 3).bit_length()
-    sources = sum(len(_sources(spec, unit)) - 1 for unit in range(0, units, 2 if paired else 1))
+    operands = {_operands(spec, unit) for unit in range(units)}
     return {
-        "weight bits": 8 * units * terms * (rows - 1),
-        "operand choices": 8 * terms * sources,
-        "adder bits": groups * adders,
-        "combined bits": sum_bits * sum(units - m.oc * m.px for m in array.modes),
-        "sum choices": sum_bits * word * (len(array.modes) + array.depthwise),
-        "aligned bits": px * 8 * word * max(1, (word - 1).bit_length()),
+        "weight bits": 0 if paired else 8 * units * terms * (rows - 1),
+        "entering bits": 9 * spec.buffers.weight.width if paired else 0,
+        "operand choices": 8 * terms * sum(_tables(len(set(each))) for each in operands),
+        "adder bits": groups * tree * (2 if paired else 1),
+        "combined bits": sum_bits * sum(units >> level for level in range(1, levels + 1)),
+        "sum choices": sum_bits * sum(_tables(_sums(spec, lane) + 1) for lane in range(word)),
+        "aligned bits": 8 * sum(_shifted_bytes(spec, pixel) for pixel in range(px)),
         "lanes": word,
         "window choices": array.depthwise * array.window_side**2 * 8 * word * columns,
         "window bits": array.depthwise * array.window_side * 8 * word * columns,
@@ -195,13 +199,38 @@ def array_terms(spec: HwSpec) -> Terms:
     }
 
 
-def _sources(spec: HwSpec, unit: int) -> set[tuple[int, int]]:
-    """(pixel, part) of the segments that a unit reads in its modes; its own lane's taps."""
+def _tables(choices: int) -> int:
+    """Tables of six inputs that choose a bit: the first takes four, each further one three more."""
+    return -(-(choices - 1) // 3)
+
+
+def _operands(spec: HwSpec, unit: int) -> tuple[tuple[int, int], ...]:
+    """(pixel, part) of the segment that a unit reads, by mode; behind them its own lane's taps."""
     array = spec.array
-    found = {
+    found = [
         (unit // (array.units // m.px), unit % (m.ic // array.multipliers)) for m in array.modes
-    }
-    return found | ({(-1, unit)} if array.depthwise else set())
+    ]
+    return (*found, (-1, unit)) if array.depthwise else tuple(found)
+
+
+def _sums(spec: HwSpec, lane: int) -> int:
+    """How many different sums of units may come into a lane."""
+    array, word = spec.array, spec.word_channels
+    part = min(array.units, word)
+    found = {(1, lane % part)} if array.depthwise else set()
+    for m in array.modes:
+        of_pixel = word // m.px
+        found.add((m.ic // array.multipliers, lane // of_pixel * m.oc + lane % of_pixel % m.oc))
+    return len(found)
+
+
+def _shifted_bytes(spec: HwSpec, pixel: int) -> int:
+    """Bytes behind all layers of the shifter of a pixel (`opu_byte_shift`)."""
+    words = spec.word_channels if pixel == 0 else 0
+    out = max([words, *(m.ic for m in spec.array.modes if m.px > pixel)])
+    bits = (spec.word_bytes - 1).bit_length() + (pixel > 0)
+    layers = (bits + 1) // 2
+    return sum(out + 4 ** (layers - layer) - 1 for layer in range(1, layers + 1))
 
 
 def _tree_bits(terms: int, width: int) -> int:

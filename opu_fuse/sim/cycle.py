@@ -89,19 +89,19 @@ def _segment(
 
 
 def _retired(machine: CycleMachine, number: int, segment: MachineSegment) -> Iterator[Retire]:
-    """Retire records in the order of the RTL's: by cycle, fetch last."""
+    """Retire records in the order of the RTL's: by cycle, then by engine."""
     found = [
         (end, engine, start, step.number)
         for engine, issue in machine.issues.items()
         for step, start, end in zip(issue.steps, issue.starts, issue.ends, strict=True)
     ]
-    found += [(at, len(Engine), at, step.number) for step, at in machine.fetch.own]
+    found += [(at, int(Engine.FETCH), at, step.number) for step, at in machine.fetch.own]
     for end, engine, start, instruction in sorted(found):
         yield Retire(
             segment=number,
             group=segment.groups[instruction],
             instruction=instruction,
-            engine=_name(engine % len(Engine)),
+            engine=_name(engine),
             start=start,
             end=end,
         )

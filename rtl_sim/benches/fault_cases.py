@@ -115,12 +115,16 @@ VISITS = f"{TILE} psum_row_pitch=8 win_rows=1 win_cols=1 blocks=1 out_row_pitch=
 
 def under_way():
     """(name, code, engine, words): what an engine meets while it computes."""
-    last = SPEC.buffers.param.words - 8  # where no load of the program behind it writes
+    last = SPEC.buffers.param.words - 8
     load = f"load.param dram={BAD_RECORDS:#x} dst={last} run=8 rows=1 blocks=1 signal=post\n"
     yield (
         "a shift that is too large",
         *(ErrorCode.PARAMETER, Engine.POST),
-        inner(f"{load}post.run {VISITS} order=requant param={last} wait=load"),
+        inner(
+            f"{load}post.run {VISITS} order=requant param={last} wait=load signal=load\n"
+            # Holds back loads of the program, which go to the same place.
+            f"load.param dram={BAD_RECORDS:#x} dst={last} run=1 rows=1 blocks=1 wait=post"
+        ),
     )
     buffers = SPEC.buffers
     copy = f"compute.copy {TILE} row_pitch=8 ic_steps=1 {SLOT}"

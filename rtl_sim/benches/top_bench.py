@@ -216,7 +216,7 @@ async def halves_of_the_cycles_belong_together(dut):
     machine, rng = await started(dut)
     await machine.write("WATCHDOG", 2000)
     await machine.start(program(f"compute.copy {SLOT} in_rows=1 in_cols=1 wait=load"))
-    dut.u_control.cycles_q.value = (1 << 32) - 40
+    dut.u_control.cycles_low_q.value = (1 << 32) - 40
     halves = [[await machine.read(f"CYCLES_{half}") for half in ("LO", "HI")] for _ in range(20)]
     counts = [high << 32 | low for low, high in halves]
     assert counts == sorted(counts), halves

@@ -42,5 +42,5 @@ def test_a_pool_with_much_overlap_is_cut_off_where_tiles_are_small():
     matched, _ = cycles("shufflenet_v2", 64, "opu-tiny", "matched")
     optimal, search = cycles("shufflenet_v2", 64, "opu-tiny", "optimal")
     assert search.timed.taken
-    assert optimal < 0.997 * matched
+    assert optimal < 0.998 * matched
     assert matched - optimal == pytest.approx(sum(c.saved for c in search.timed.taken), rel=0.2)

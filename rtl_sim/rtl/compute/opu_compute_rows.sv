@@ -44,7 +44,6 @@ module opu_compute_rows
     output pre_load_t       pre_load_o
 );
 
-  localparam int unsigned FILL_BITS = $clog2(SWEEP_ROWS * ROW_WORDS + 1);
   localparam int unsigned GROUP_BITS = $clog2(GROUPS + 1);
   localparam logic [1:0] MIN_GAP = 2'd3;  // sweeps of conv: this many cycles between their starts
 
@@ -61,8 +60,7 @@ module opu_compute_rows
 
   // ---- acceptance ----------------------------------------------------------------------------------------------------
 
-  typedef struct packed {logic [FILL_BITS-1:0] left; logic few;} reads_t;  // few: one at most
-  reads_t reads_q, reads_d;  // until the weight row registers are full
+  logic reads_few;                                 // weight rows: one word at most is left to be read
   logic pre_few;                                   // the parameters are there, or read in this cycle
   logic pre_bank;                                  // bank of those that were loaded last
   logic held_q;                                    // a sweep of depthwise was taken, its steps have not begun
@@ -73,7 +71,7 @@ module opu_compute_rows
   assign is_depthwise = HAS_DEPTHWISE && op_i == OP_COMPUTE_DEPTHWISE;
   assign layout = is_depthwise ? DEPTHWISE : layout_t'(params_i.mode);
   // Only an illegal instruction leaves a fill behind.
-  assign start_ready_o = state_q == IDLE && room_i && reads_q.few && pre_few && !held_q;
+  assign start_ready_o = state_q == IDLE && room_i && reads_few && pre_few && !held_q;
   assign start = start_valid_i && start_ready_o;
   assign accept_o = state_q == PLACE && legal_q && !refused;
   assign illegal_o = state_q == PLACE && !(legal_q && !refused);
@@ -227,14 +225,8 @@ module opu_compute_rows
 
   // ---- weight rows: those of a sweep are active, the next ones enter word by word ----------------------------------------
 
-  logic fill_start, row_ends;
   row_t row_q;       // first register of the next sweep
-  row_t fill_row_q;  // register, word and words of the row that fills
-  logic [ROW_WORD_BITS-1:0] fill_word_q;
-  logic [15:0] fill_words_q;
-  logic [ROW_WORD_BITS-1:0] fill_last_q;
   logic [1:0] gap_q, gap_d;
-  weight_addr_t weight_addr_q;
 
   // Further parts in the first sweep of the instruction that starts.
   function automatic logic [15:0] start_parts();
@@ -245,82 +237,47 @@ module opu_compute_rows
     end
   endfunction
 
-  // A fill may restart in the cycle of its last read.
-  assign fill_start = (start && !is_copy) || (take && conv_q && !last_sweep) || (begun_i && state_q == SWEEP);
-  assign weight_re_o = reads_q.left != '0;
-  assign weight_addr_o = weight_addr_q;
-  assign row_ends = fill_word_q == fill_last_q;
-
-  function automatic reads_t reads_of(logic [15:0] further, logic [15:0] words);  // further rows, words of each
-    reads_of = '{left: HAS_DEPTHWISE ? FILL_BITS'((further + 16'd1) * words) : FILL_BITS'(words), few: further == '0 && words == 16'd1};
-  endfunction
+  opu_compute_fill u_fill (
+      .clk_i,
+      .rst_ni,
+      .open_i       (start_ready_o),
+      .start_i      (start && !is_copy),
+      .start_rows_i (start_parts()),
+      .weight_i     (weight_addr_t'(params_i.weight)),
+      .words_i      (row_words(layout)),
+      .row_i        (row_q),
+      .next_i       ((take && conv_q && !last_sweep) || (begun_i && state_q == SWEEP)),
+      .next_rows_i  (16'(parts)),
+      .few_o        (reads_few),
+      .weight_re_o,
+      .weight_addr_o,
+      .fill_o
+  );
 
   always_comb begin
-    if (fill_start && start) reads_d = reads_of(start_parts(), row_words(layout));
-    else if (fill_start) reads_d = reads_of(16'(parts), fill_words_q);
-    else reads_d = '{left: reads_q.left - FILL_BITS'(weight_re_o), few: reads_q.left <= FILL_BITS'(2)};
     gap_d = (gap_q == '0) ? '0 : gap_q - 2'd1;
     if (take && conv_q) gap_d = MIN_GAP;
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (weight_re_o) begin
-      weight_addr_q <= weight_addr_q + weight_addr_t'(1);
-      fill_word_q <= row_ends ? '0 : fill_word_q + ROW_WORD_BITS'(1);
-      if (row_ends) fill_row_q <= row_after(fill_row_q, 1);
-    end
-    if (start_ready_o) begin
-      weight_addr_q <= weight_addr_t'(params_i.weight);
-      fill_row_q <= row_q;
-      fill_word_q <= '0;
-      fill_words_q <= row_words(layout);
-      fill_last_q <= ROW_WORD_BITS'(row_words(layout) - 16'd1);
-    end
-    fill_o <= '{valid: weight_re_o && rst_ni, row_select: fill_row_q, word: fill_word_q, row_words: fill_words_q};
   end
 
   // ---- parameters of the pre chain ---------------------------------------------------------------------------------------
 
   if (HAS_PRE) begin : g_pre
-    localparam int unsigned UNITS_BITS = $clog2(PRE_UNITS + 1);  // more units than there are: refused
-    pre_addr_t skipped;         // words of the blocks before the first one
-    always_comb begin
-      skipped = '0;
-      for (int unsigned u = 0; u < UNITS_BITS; u++) begin
-        if (params_i.pre[u]) skipped += pre_addr_t'(first_in.word) << (3 + u);
-      end
-    end
-    logic load_start, bank_q, few_q, some_q;
-    logic [5:0] left_q;         // reads until the parameters are there
-    pre_addr_t first_q, passed_q;   // of the instruction, behind that
-    assign load_start = (start && is_conv && params_i.pre != '0) || (take && loop_q.enters && !loop_q.s_left[16]);
-    assign pre_few = few_q;
-    assign pre_re_o = some_q;
-    assign pre_addr_o = first_q + passed_q;
-    assign pre_bank = bank_q;
-
-    always_ff @(posedge clk_i) begin
-      pre_load_o <= {some_q && rst_ni, bank_q, {p_q.pre, 3'd0} - left_q};  // unit and word are its place
-      if (!rst_ni) begin
-        left_q <= '0;
-        few_q <= 1'b1;
-        some_q <= 1'b0;
-        bank_q <= 1'b0;
-      end else begin
-        if (load_start) left_q <= {start ? params_i.pre : p_q.pre, 3'd0};
-        else if (some_q) left_q <= left_q - 6'd1;
-        few_q <= !load_start && left_q <= 6'd2;
-        some_q <= load_start || left_q > 6'd1;
-        if (load_start) bank_q <= !bank_q;
-      end
-      if (some_q) passed_q <= passed_q + pre_addr_t'(1);
-      if (start_ready_o) begin
-        first_q <= pre_addr_t'(params_i.pre_param);
-        passed_q <= skipped;
-      end
-    end
-
-    `OPU_ASSERT(ReadsAreLeft, some_q == (left_q != '0) && few_q == (left_q <= 6'd1))
+    opu_pre_load u_load (
+        .clk_i,
+        .rst_ni,
+        .open_i       (start_ready_o),
+        .start_i      (start && is_conv),
+        .start_units_i(params_i.pre),
+        .param_i      (pre_addr_t'(params_i.pre_param)),
+        .first_block_i(first_in.word),
+        .next_i       (take && loop_q.enters && !loop_q.s_left[16]),
+        .next_units_i (p_q.pre),
+        .few_o        (pre_few),
+        .bank_o       (pre_bank),
+        .re_o         (pre_re_o),
+        .addr_o       (pre_addr_o),
+        .load_o       (pre_load_o)
+    );
   end else begin : g_no_pre
     assign {pre_bank, pre_re_o, pre_addr_o, pre_load_o} = '0;
     assign pre_few = 1'b1;
@@ -329,7 +286,7 @@ module opu_compute_rows
   // ---- sweeps ----------------------------------------------------------------------------------------------------------
 
   logic rows_here, sums_here, pre_here;
-  assign rows_here = reads_q.few && gap_q == '0 && !held_q;
+  assign rows_here = reads_few && gap_q == '0 && !held_q;
   assign sums_here = !loop_q.waits || drained_i;
   assign pre_here = !loop_q.enters || pre_few;
   assign sweep_valid_o = state_q == SWEEP && (copy_q || (rows_here && sums_here && pre_here));
@@ -384,13 +341,11 @@ module opu_compute_rows
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q <= IDLE;
-      reads_q <= '{left: '0, few: 1'b1};
       row_q <= '0;
       gap_q <= '0;
       held_q <= 1'b0;
     end else begin
       state_q <= state_d;
-      reads_q <= reads_d;
       if (take && !copy_q) row_q <= row_after(row_q, 32'(parts) + 1);
       gap_q <= gap_d;
       held_q <= (held_q && !begun_i) || (take && depthwise_q);
@@ -461,8 +416,5 @@ module opu_compute_rows
   end
 
   `OPU_STABLE(SweepStable, sweep_valid_o, sweep_ready_i, sweep_o)
-  `OPU_ASSERT(FillNotLost, fill_start |-> reads_q.few)
-  `OPU_ASSERT(FewAreLeft, reads_q.few |-> reads_q.left <= FILL_BITS'(1))
-  `OPU_ASSERT(FewIsTold, !fill_start && reads_q.left <= FILL_BITS'(2) |=> reads_q.few)
 
 endmodule

@@ -1,0 +1,73 @@
+// Reads the parameters of the pre chain, eight words for each of its units in use, once a block.
+//
+// open_i:  parameters of an instruction are taken if it starts: the word of its block 0, and its first block.
+// start_i: it starts, its features pass start_units_i units; next_i: a block begins, and there is another one. The bank that is
+//          not at work takes the words: bank_o is the one that was loaded last.
+// few_o:   at most one word is left to be read.
+// re_o, addr_o: the word arrives one cycle later, when load_o names its place.
+`include "opu_assert.svh"
+
+module opu_pre_load
+  import opu_pkg::*;
+  import opu_compute_pkg::*;
+(
+    input  logic        clk_i,
+    input  logic        rst_ni,
+
+    input  logic        open_i,
+    input  logic        start_i,
+    input  logic [2:0]  start_units_i,
+    input  pre_addr_t   param_i,
+    /* verilator lint_off UNUSEDSIGNAL */  // as many bits as addresses have
+    input  logic [15:0] first_block_i,
+    /* verilator lint_on UNUSEDSIGNAL */
+    input  logic        next_i,
+    input  logic [2:0]  next_units_i,
+    output logic        few_o,
+    output logic        bank_o,
+
+    output logic        re_o,
+    output pre_addr_t   addr_o,
+    output pre_load_t   load_o
+);
+
+  localparam int unsigned UNITS_BITS = $clog2(PRE_UNITS + 1);  // more units than there are: refused
+
+  pre_addr_t skipped;           // words of the blocks before the first one
+  always_comb begin
+    skipped = '0;
+    for (int unsigned u = 0; u < UNITS_BITS; u++) begin
+      if (start_units_i[u]) skipped += pre_addr_t'(first_block_i) << (3 + u);
+    end
+  end
+
+  logic load_start;
+  logic [5:0] left_q;           // reads until the parameters are there
+  pre_addr_t first_q, passed_q; // of the instruction, behind that
+  assign load_start = (start_i && start_units_i != '0) || next_i;
+  assign addr_o = first_q + passed_q;
+
+  always_ff @(posedge clk_i) begin
+    load_o <= {re_o && rst_ni, bank_o, {next_units_i, 3'd0} - left_q};  // unit and word are its place
+    if (!rst_ni) begin
+      left_q <= '0;
+      few_o <= 1'b1;
+      re_o <= 1'b0;
+      bank_o <= 1'b0;
+    end else begin
+      if (load_start) left_q <= {start_i ? start_units_i : next_units_i, 3'd0};
+      else if (re_o) left_q <= left_q - 6'd1;
+      few_o <= !load_start && left_q <= 6'd2;
+      re_o <= load_start || left_q > 6'd1;
+      if (load_start) bank_o <= !bank_o;
+    end
+    if (re_o) passed_q <= passed_q + pre_addr_t'(1);
+    if (open_i) begin
+      first_q <= param_i;
+      passed_q <= skipped;
+    end
+  end
+
+  `OPU_ASSERT(ReadsAreLeft, re_o == (left_q != '0) && few_o == (left_q <= 6'd1))
+
+endmodule
