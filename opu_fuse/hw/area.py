@@ -126,7 +126,9 @@ def terms_of(spec: HwSpec) -> dict[str, Terms]:
         | {"folded lanes": lanes * (px > 1), "lanes folded twice": lanes * (px > 2)},
         "residual": {
             "units": residuals,
-            "lanes of multipliers": sides * (not shifts and not spec.post.residual_tables),
+            "units that scale zeros": residuals * (not shifts and not product),
+            "lanes of multipliers": sides
+            * (not shifts and not product and not spec.post.residual_tables),
             "lanes of tables": sides * spec.post.residual_tables,
             "lanes of shifters": sides * shifts,
             "lanes of products": sides * product,

@@ -24,14 +24,18 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """count: equal ones; width: bits of a word; depth: words; part: of the machine."""
+    """count: equal ones; width: bits of a word; depth: words; part: of the machine; tables: the RTL
+    asks for tables.
+    """
 
     part: str
     width: int
     depth: int
     count: int = 1
+    tables: bool = False
 
 
+_QUEUE_TABLES = 64
 PC_BITS = 24
 """Stand behind an instruction word in its queue."""
 
@@ -69,9 +73,13 @@ def memories(spec: HwSpec) -> Iterator[Memory]:
         yield buffer(8, buffers.table.words, spec.word_channels * chain.banks(Stage.TABLE))
     queues = spec.queues
     for depth in (queues.load, queues.compute, queues.post, queues.store):
-        yield Memory(part="issue", width=32 + PC_BITS, depth=depth)
-    beat = 8 * spec.dram.bus_bytes + 1
-    yield Memory(part="fetch", width=beat, depth=fetch_ahead_beats(spec))
+        yield _queue("issue", 32 + PC_BITS, depth)
+    yield _queue("fetch", 8 * spec.dram.bus_bytes + 1, fetch_ahead_beats(spec))
+
+
+def _queue(part: str, width: int, depth: int) -> Memory:
+    """Up to 64 entries stand in tables (`opu_queue`): block RAM answers late in its cycle."""
+    return Memory(part=part, width=width, depth=depth, tables=depth <= _QUEUE_TABLES)
 
 
 def blocks(memory: Memory, family: Family) -> tuple[int, float]:
@@ -80,10 +88,12 @@ def blocks(memory: Memory, family: Family) -> tuple[int, float]:
     if family is Family.XC7:
         halves = min(_least(_RAMB18, width, depth), 2 * _least(_RAMB36, width, depth))
         cells = min(-(-width // 3) * -(-depth // 64), -(-width // 6) * -(-depth // 32))
-        return (4 * cells, 0) if cells <= _XC7_CELLS_A_HALF * halves else (0, halves / 2)
+        small = memory.tables or cells <= _XC7_CELLS_A_HALF * halves
+        return (4 * cells, 0) if small else (0, halves / 2)
     least = _least(_DP16KD, width, depth)
     cells = -(-width // 4) * -(-depth // 16)
-    return (6 * cells, 0) if cells <= _ECP5_CELLS_A_BLOCK * least else (0, least)
+    small = memory.tables or cells <= _ECP5_CELLS_A_BLOCK * least
+    return (6 * cells, 0) if small else (0, least)
 
 
 def _least(shapes: dict[int, int], width: int, depth: int) -> int:
