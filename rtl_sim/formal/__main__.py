@@ -89,9 +89,10 @@ def _pair(terms: int, sum_stages: int) -> tuple[Proof, ...]:
     )
 
 
-def _rounding(width: int) -> Proof:
-    parameters = {"WIDTH": width}
-    return Proof(name="opu_round", steps=1, way=Way.PIPELINE, case_bits=6, parameters=parameters)
+def _rounding(**parameters: int) -> Proof:
+    bits = (parameters.get("RANGE", 64) - 1).bit_length()
+    way = Way.PIPELINE
+    return Proof(name="opu_round", steps=3, way=way, case_bits=bits, parameters=parameters)
 
 
 PROOFS = (
@@ -111,14 +112,18 @@ PROOFS = (
     # Every form that a machine of hw_specs/ has: of requantiser, residual sums, slopes, pre chain,
     # then the arrays, then roundings of slopes, residual sums (with products), pools, requantiser
     # and pre chain.
-    _product(X_BITS=9, FACTOR_BITS=17, FIRST_DIGITS=3),
     _product(X_BITS=9, FACTOR_BITS=17),
     _product(X_BITS=9, FACTOR_BITS=17, PRODUCT_BITS=25),
     _product(X_BITS=8, FACTOR_BITS=16),
     *_pair(4, 1),
     *_pair(8, 2),
     *_pair(16, 3),
-    *(_rounding(width) for width in (25, 26, 33, 41, 49, 50)),
+    _rounding(WIDTH=25, RANGE=32),
+    _rounding(WIDTH=26, RANGE=32, CLAMPS=0),
+    _rounding(WIDTH=33, CLAMPS=0),
+    _rounding(WIDTH=34, LEFT=16),
+    _rounding(WIDTH=41, CLAMPS=0),
+    _rounding(WIDTH=49, CLAMPS=0),
 )
 
 

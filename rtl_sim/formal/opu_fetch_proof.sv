@@ -62,7 +62,7 @@ module opu_fetch_proof
   logic begun_q = 1'b0, waits_q;
   logic [48:0] shown_q;
   logic [39:12] window_page_q;
-  int unsigned owed_q, stored, held;  // asked for and not come; in the queue; its last word on its way
+  int unsigned owed_q, stored, held;  // asked for and not come; in the queue; its last word on its way, or just passed
   always_ff @(posedge clk_i) begin
     begun_q <= 1'b1;
     waits_q <= rst_ni && ar_valid && !ar_ready_i;
@@ -71,11 +71,12 @@ module opu_fetch_proof
     owed_q <= !rst_ni ? 0 : owed_q + ((ar_valid && ar_ready_i) ? 32'(ar_beats) : 0) - 32'(r_valid_i);
   end
   assign stored = 32'(dut.u_beats.count_q);
-  assign held = 32'(dut.held_q && dut.beat_end_q);
+  assign held = 32'(dut.word_valid_q && dut.first_q[32]) + 32'(dut.second_valid_q && dut.second_q[32])
+      + 32'(dut.held_q && dut.beat_end_q) + 32'(dut.beat_passed_q);
 
   // What is left of the aligned stretch and of the program, from where fetch reads.
   logic [34:0] burst;
-  assign burst = (dut.left_q < dut.stretch) ? dut.left_q : dut.stretch;
+  assign burst = (dut.left_q < dut.stretch) ? 35'(dut.left_q) : 35'(dut.stretch);
 
   always_comb begin
     assume (begun_q || !rst_ni);
@@ -94,7 +95,7 @@ module opu_fetch_proof
       if (dut.state_q == 3'd0) assert (!dut.measured_q && !dut.asks_q);  // IDLE
       if (dut.measured_q || dut.asks_q) begin
         assert (35'(dut.burst_q) == burst && dut.left_q != '0);
-        assert (dut.addr_q == {window_page_i, 12'd0} + 40'(dut.at_q * BUS_BYTES));
+        assert (dut.addr_q == {window_page_i, 12'd0} + 40'(dut.at_q) * BUS_BYTES);
       end
       if (dut.asks_q) assert (dut.room_q >= dut.burst_q && !dut.outside);
       if (dut.asks_q && dut.state_q == 3'd1) assert (dut.measured_q);

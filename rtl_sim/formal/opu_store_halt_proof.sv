@@ -49,6 +49,10 @@ module opu_store_halt_proof
       .b_error_i
   );
 
+  // The oldest burst stands in a register, the other one (OUTSTANDING is 2 here) behind it.
+  logic [OUTSTANDING-1:0][8:0] burst_beats;
+  assign burst_beats = {dut.u_beats.entries[dut.u_beats.head_q][8:0], dut.u_beats.pop_data_o[8:0]};
+
   // Bursts in the queues of addresses, of beats to send and of answers to come; beats on their way; ends of bursts among them.
   int unsigned addresses, bursts, answers, data, ends, unsent, work;
   always_comb begin
@@ -62,10 +66,7 @@ module opu_store_halt_proof
       automatic logic [1:0] at = dut.u_data.head_q + 2'(k);
       ends += 32'(k < data && dut.u_data.entries[at][BUS_BYTES*9]);
     end
-    for (int unsigned k = 0; k < OUTSTANDING; k++) begin
-      automatic logic at = dut.u_beats.head_q + 1'(k);  // OUTSTANDING is 2 here
-      if (k < bursts) unsent += 32'(dut.u_beats.entries[at][8:0]);
-    end
+    for (int unsigned k = 0; k < OUTSTANDING; k++) if (k < bursts) unsent += 32'(burst_beats[k]);
     unsent -= 32'(dut.beat_q);
     work = 3 * unsent + 2 * 32'(dut.sent_q) + data + addresses + answers;
   end
@@ -105,8 +106,7 @@ module opu_store_halt_proof
       assert (answers <= OUTSTANDING && addresses <= 2 && bursts <= OUTSTANDING && data <= 4);
       assert (32'(dut.room_q) + 32'(dut.sent_q) + data == 4);
       for (int unsigned k = 0; k < OUTSTANDING; k++) begin
-        automatic logic at = dut.u_beats.head_q + 1'(k);
-        if (k < bursts) assert (dut.u_beats.entries[at][8:0] != '0 && 32'(dut.u_beats.entries[at][8:0]) <= MAX_BURST);
+        if (k < bursts) assert (burst_beats[k] != '0 && 32'(burst_beats[k]) <= MAX_BURST);
       end
       // Between bursts the newest beat on its way is the end of one.
       if (dut.beat_q == '0) assert (dut.sent_q ? dut.sent_end_q : data == 0 || dut.u_data.entries[newest][BUS_BYTES*9]);
@@ -115,7 +115,7 @@ module opu_store_halt_proof
       assert (dut.u_beats.some_q == (bursts != 0) && dut.u_beats.room_q == (bursts != OUTSTANDING));
       assert (dut.u_answers.some_q == (answers != 0) && dut.u_answers.room_q == (answers != OUTSTANDING));
       assert (dut.u_data.some_q == (data != 0) && dut.u_data.room_q == (data != 4));
-      assert (dut.u_beats.tail_q == 1'(32'(dut.u_beats.head_q) + bursts));
+      assert (dut.u_beats.tail_q == 1'(32'(dut.u_beats.head_q) + (bursts == 0 ? 0 : bursts - 1)));
       assert (dut.u_data.tail_q == 2'(32'(dut.u_data.head_q) + data));
     end
   end

@@ -20,16 +20,16 @@ MISTAKES = {
     "opu_walk": ("axi/opu_walk.sv", "fits = !room_q[ROOM_BITS-1]", "fits = 1'b1"),
     "opu_store": ("store/opu_store.sv", ".pop_ready_i (aw_ready_i)", ".pop_ready_i (1'b1)"),
     "opu_fetch": ("fetch/opu_fetch.sv", "!read && room_q >= burst_q;", "!read;"),
-    "opu_store_halt": ("axi/opu_walk.sv", "cur_valid_q && !halt_i", "cur_valid_q"),
+    "opu_store_halt": ("axi/opu_walk.sv", "burst_valid_o = cur_valid_q && !halt_i", "burst_valid_o = cur_valid_q"),
     "opu_halt": ("control/opu_control.sv", "over = quiet_i || abort_i", "over = abort_i"),
     "opu_multiply_soft": (
         "common/opu_multiply_soft.sv",
-        "given.x[2*d+1] == positive",
-        "given.x[2*d+1] == 1'b1",
+        "positive: !x[2]",
+        "positive: 1'b0",
     ),
     "opu_multiply_pair": ("compute/opu_multiply_pair.sv", "if (load_i)", "if (1'b1)"),
     "opu_multiply_pair_sums": ("compute/opu_sum_tree.sv", "g_term[2*t+1].sum)", "g_term[2*t].sum)"),
-    "opu_round": ("common/opu_round.sv", "rest_q || rest_low || fine[1]", "rest_q || rest_low"),
+    "opu_round": ("common/opu_round.sv", "odd || rest_q != '0", "rest_q != '0"),
 }
 """Of each proof: a file, what stands there, a mistake."""
 
