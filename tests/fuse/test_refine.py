@@ -39,8 +39,8 @@ def test_it_is_nowhere_slower_than_matched(network, image, machine):
 
 
 def test_a_pool_with_much_overlap_is_cut_off_where_tiles_are_small():
-    matched, _ = cycles("shufflenet_v2", 64, "opu-tiny", "matched")
-    optimal, search = cycles("shufflenet_v2", 64, "opu-tiny", "optimal")
+    matched, _ = cycles("googlenet", 64, "opu-tiny", "matched")
+    optimal, search = cycles("googlenet", 64, "opu-tiny", "optimal")
     assert search.timed.taken
-    assert optimal < 0.998 * matched
+    assert optimal < 0.997 * matched
     assert matched - optimal == pytest.approx(sum(c.saved for c in search.timed.taken), rel=0.2)
