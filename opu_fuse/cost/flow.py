@@ -22,7 +22,7 @@ from opu_fuse.hw import timing
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
 from opu_fuse.units.array import PARAM_WORDS
-from opu_fuse.units.base import Space
+from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.table import TABLE_WORDS
 
 ISSUE = 3
@@ -315,7 +315,8 @@ class Flow:
         period = timing.post_block_cycles(turns=turns, words=words)
         first = max(start + words + timing.POST_LOAD_CYCLES, self._post_done + 1)
         self._post_ready = first + (blocks - 1) * period + turns
-        self._post_done = self._post_ready + timing.post_drain_cycles(self._hw, ())
+        # Most passes end in an activation; what else they pass is not known here.
+        self._post_done = self._post_ready + timing.post_drain_cycles(self._hw, (Stage.ACT,))
 
     def _since_stored(self, value: int, blocks: Span, rows: int) -> float:
         place = self._places.get(value)

@@ -154,7 +154,7 @@ def _way_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
     gathers = hw.post_turns > 1 and max(mode.px for mode in hw.array.modes) > 1
     more = {
         Stage.POOL: hw.post_turns if gathers else 0,
-        Stage.RESIDUAL: int(hw.residual_lanes < hw.post.lanes) 
+        Stage.RESIDUAL: int(hw.residual_lanes < hw.post.lanes)
         + 3 * (hw.has(ModuleKind.SE) or hw.post.residual_tables),
     }
     return sum(BY_STAGE[stage].cycles + more.get(stage, 0) for stage in stages)
