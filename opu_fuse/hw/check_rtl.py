@@ -187,8 +187,11 @@ def _tables(spec: HwSpec) -> Iterator[Problem]:
         (spec.numeric.multiplier_bits == 0, "powers of two, which are shifts"),
     ):
         if has:
-            where = ("post", "residual_tables")
-            yield _no(where, f"tables for the residual unit, and {what}", "leave residual_tables out")
+            yield _no(
+                ("post", "residual_tables"),
+                f"tables for the residual unit, and {what}",
+                "leave residual_tables out",
+            )
 
 
 def _extras(spec: HwSpec) -> Iterator[Problem]:

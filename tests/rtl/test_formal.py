@@ -20,7 +20,11 @@ MISTAKES = {
     "opu_walk": ("axi/opu_walk.sv", "fits = !room_q[ROOM_BITS-1]", "fits = 1'b1"),
     "opu_store": ("store/opu_store.sv", ".pop_ready_i (aw_ready_i)", ".pop_ready_i (1'b1)"),
     "opu_fetch": ("fetch/opu_fetch.sv", "!read && room_q >= burst_q;", "!read;"),
-    "opu_store_halt": ("axi/opu_walk.sv", "burst_valid_o = cur_valid_q && !halt_i", "burst_valid_o = cur_valid_q"),
+    "opu_store_halt": (
+        "axi/opu_walk.sv",
+        "burst_valid_o = cur_valid_q && !halt_i",
+        "burst_valid_o = cur_valid_q",
+    ),
     "opu_halt": ("control/opu_control.sv", "over = quiet_i || abort_i", "over = abort_i"),
     "opu_multiply_soft": (
         "common/opu_multiply_soft.sv",
