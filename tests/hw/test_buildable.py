@@ -94,8 +94,7 @@ NOT_BUILT = {
     ),
     "tables for what are shifts": (
         "post: {residual_tables: true}\nnumeric: {multiplier_bits: 0}\n",
-        "tables for the residual unit, and powers of two, which are shifts; "
-        "leave residual_tables out",
+        "tables for the residual unit, and powers of two, which are shifts; leave residual_tables",
     ),
     "a kind without datapath": (
         "dataflow:\n  modules: {late: {kind: nop, exit: true}}\n"
