@@ -36,6 +36,7 @@ class Memory:
 
 
 _QUEUE_TABLES = 64
+"""Entries of a queue that stand in tables, `LUT_RAM_DEPTH` of `opu_queue`."""
 PC_BITS = 24
 """Stand behind an instruction word in its queue."""
 
@@ -78,7 +79,7 @@ def memories(spec: HwSpec) -> Iterator[Memory]:
 
 
 def _queue(part: str, width: int, depth: int) -> Memory:
-    """Up to 64 entries stand in tables (`opu_queue`): block RAM answers late in its cycle."""
+    """Short ones stand in tables: block RAM answers late in its cycle."""
     return Memory(part=part, width=width, depth=depth, tables=depth <= _QUEUE_TABLES)
 
 

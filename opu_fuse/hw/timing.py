@@ -119,6 +119,9 @@ LOAD_SETUP_CYCLES = 1
 STORE_SETUP_CYCLES = 2
 """From the start of a store instruction to that of its addresses."""
 
+ALIGN_STAGES = 3
+"""Cycles in which data fetch moves the bytes of a step to the lanes of its units."""
+
 PRE_CYCLES = 10
 """That a step takes through a unit before the array."""
 
@@ -181,7 +184,7 @@ def multiply_stages(hw: HwSpec) -> int:
 
 def drain_cycles(hw: HwSpec) -> int:
     """From the last step of a compute instruction to its retirement."""
-    return 8 + multiply_stages(hw) + PRE_CYCLES * chain_of(hw).pre_units
+    return 5 + ALIGN_STAGES + multiply_stages(hw) + PRE_CYCLES * chain_of(hw).pre_units
 
 
 def conv_setup_cycles(hw: HwSpec, *, px: int = 1, pre: int = 0) -> int:

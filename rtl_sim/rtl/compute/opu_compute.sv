@@ -9,9 +9,10 @@
 // Throughput: one (weight row, pixels of the mode) step per cycle. A row of conv takes max(pixels / px, ROW_WORDS / px, 4)
 // cycles, with pre a block at least 8 for each unit; a copied block its pixels; a block of depthwise at most one cycle more than the
 // largest of its steps (pixels * parts), its reads (see opu_compute_window) and the words of the next block's weight rows.
-// From start to done an instruction alone takes its steps (the last row: its pixels only) and 8 + MULTIPLY_STAGES cycles, 10 more for each unit of
-// the pre chain in the machine; before its first step conv takes max(ROW_WORDS / px, 4, 8 for each unit it passes), copy 4, depthwise max(parts of the first
-// block * ROW_WORDS, 4) and the reads of its first window. Behind another instruction all of that hides under the other's last
+// From start to done an instruction alone takes its steps (the last row: its pixels only) and 5 + ALIGN_STAGES + MULTIPLY_STAGES
+// cycles, 10 more for each unit of the pre chain in the machine; before its first step conv takes max(ROW_WORDS / px, 4, 8 for
+// each unit it passes), copy 4, depthwise max(parts of the first block * ROW_WORDS, 4) and the reads of its first window.
+// Behind another instruction all of that hides under the other's last
 // sweep, except that an instruction with accumulate waits for the other's last steps, as does depthwise for conv or copy
 // and the other way round.
 `include "opu_assert.svh"

@@ -34,8 +34,6 @@ package opu_compute_pkg;
   localparam int unsigned PARTS = WORD_CHANNELS / MULTIPLIERS;
   localparam int unsigned OPERANDS = (HAS_DEPTHWISE && UNITS > MODE_PX_MAX * PARTS) ? UNITS : MODE_PX_MAX * PARTS;
 
-  localparam int unsigned ALIGN_STAGES = 3;  // cycles of `align` (opu_array)
-
   // Weight row registers: those of a sweep and as many that fill.
   localparam int unsigned SWEEP_ROWS = HAS_DEPTHWISE ? WORD_PARTS : 1;
   localparam int unsigned ROWS = 2 * SWEEP_ROWS;

@@ -17,22 +17,23 @@ module opu_fold
     output lanes_t                value_o
 );
 
-  localparam int unsigned REST_BITS = WORD_BITS - LANES_BITS;
+  // Words of one turn stand in no such module; tools that read it all the same want a width.
+  localparam int unsigned REST_BITS = (TURNS > 1) ? WORD_BITS - LANES_BITS : 1;
 
   logic [REST_BITS-1:0] gathered_q;  // earlier turns, the last one highest
   logic [WORD_BITS-1:0] word, pairs, pairs_q, folded_q;
   logic [WORD_CHANNELS/2-1:0] larger_q;
   item_t item_q [TURNS+1];
-  assign word = {value_i, gathered_q};
+  assign word = WORD_BITS'({value_i, gathered_q});
   assign pairs = pairs_of(word, MODE_PX_MAX > 2 && slots_i == 3'd4);
   assign item_o = item_q[TURNS];
   assign value_o = folded_q[LANES_BITS-1:0];
 
   always_ff @(posedge clk_i) begin
-    if (item_i.valid) gathered_q <= word[WORD_BITS-1:LANES_BITS];
+    if (item_i.valid) gathered_q <= REST_BITS'(word >> LANES_BITS);
     pairs_q <= pairs;
     larger_q <= lower_larger(pairs);
-    folded_q <= WORD_BITS'(folded_q[WORD_BITS-1:LANES_BITS]);
+    folded_q <= folded_q >> LANES_BITS;
     if (item_q[0].turn == LAST_TURN) folded_q <= (slots_i == '0) ? pairs_q : folded(pairs_q, larger_q, item_q[0].right);
     item_q[0] <= item_i;
     for (int unsigned t = 1; t <= TURNS; t++) item_q[t] <= item_q[t-1];
