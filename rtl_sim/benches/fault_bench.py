@@ -128,7 +128,7 @@ async def faults_under_way(dut):
     for number in range(max(ROUNDS, len(cases))):
         name, code, engine, added = cases[number % len(cases)]
         program_words = await bench.prepare()
-        if code is ErrorCode.PARAMETER:  # further back its post could take the token of another load
+        if code is ErrorCode.PARAMETER:  # further back its post could take another load's token
             words = [*program_words[:FIRST], *added, *program_words[FIRST:]]
         else:
             words, _ = bench.insert(program_words, added)
