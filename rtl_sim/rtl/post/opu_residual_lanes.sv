@@ -110,9 +110,10 @@ module opu_residual_lanes
 
       if (!HAS_PRODUCT) begin : g_sum
         logic signed [7:0] a_q, b_q;
-        residual_t scaled_a, scaled_b, scaled_a_q, other_q, waiting_q, scaled_b_q;
+        // As wide as a product is: were one more bit registered, tools would leave the sum outside the slice.
+        logic signed [24:0] scaled_a, scaled_b, scaled_a_q, scaled_b_q;
+        residual_t other_q, waiting_q;
         if (IN_TABLES) begin : g_tables
-          logic signed [24:0] product_a, product_b;
           opu_multiply_soft #(
               .X_BITS     (8),
               .FACTOR_BITS(17)
@@ -120,7 +121,7 @@ module opu_residual_lanes
               .clk_i,
               .x_i      (a_q),
               .factor_i (a_factor_q),
-              .product_o(product_a)
+              .product_o(scaled_a)
           );
           opu_multiply_soft #(
               .X_BITS     (8),
@@ -129,22 +130,20 @@ module opu_residual_lanes
               .clk_i,
               .x_i      (b_q),
               .factor_i (b_factor_q),
-              .product_o(product_b)
+              .product_o(scaled_b)
           );
-          assign scaled_a = RESIDUAL_BITS'(product_a);
-          assign scaled_b = RESIDUAL_BITS'(product_b);
         end else begin : g_slices
-          assign scaled_a = times(RESIDUAL_BITS'(a_q), RESIDUAL_BITS'(a_factor_q), a_log2_q);
-          assign scaled_b = times(RESIDUAL_BITS'(b_q), RESIDUAL_BITS'(b_factor_q), b_log2_q);
+          assign scaled_a = 25'(times(RESIDUAL_BITS'(a_q), RESIDUAL_BITS'(a_factor_q), a_log2_q));
+          assign scaled_b = 25'(times(RESIDUAL_BITS'(b_q), RESIDUAL_BITS'(b_factor_q), b_log2_q));
         end
         always_ff @(posedge clk_i) begin
           a_q <= value_i[8*l+:8];
           scaled_a_q <= scaled_a;
-          other_q <= scaled_a_q + offset_q;
+          other_q <= RESIDUAL_BITS'(scaled_a_q) + offset_q;
           waiting_q <= other_q;
           b_q <= b;
           scaled_b_q <= scaled_b;
-          total_q <= scaled_b_q + waiting_q;
+          total_q <= RESIDUAL_BITS'(scaled_b_q) + waiting_q;
         end
       end else begin : g_product
         logic signed [8:0] a_q;
