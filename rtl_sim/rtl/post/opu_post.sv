@@ -163,6 +163,7 @@ module opu_post
       .unfit_o,
       .requant_i  (chain_q.requant),
       .zero_i     (p_q.requant_zero),
+      .coming_i   (read_q),
       .item_i     (head_in_q),
       .psum_i     (psum),
       .item_o     (item[AT_HEAD]),

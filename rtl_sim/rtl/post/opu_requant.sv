@@ -3,8 +3,10 @@
 //
 // load_*: one parameter word into one of the two banks of parameters; the word holds 8 bytes for each of an eighth of its
 //         channels: int32 bias, uint16 mult, int8 shift (0..47), zero. A bank may be loaded from the cycle on in which the
-//         first item comes that uses the other one, at least 8 cycles behind the one before that did so. Without multipliers
-//         (MULT_BITS 0) mult is 0 or 1 and shift -16..47.
+//         first item comes that uses the other one, at least 8 cycles behind the one before that did so; its last word may
+//         come in the cycle before the first item that uses it. Without multipliers (MULT_BITS 0) mult is 0 or 1 and shift
+//         -16..47.
+// coming_i: what is item_i in the next cycle.
 //
 // One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
 `include "opu_assert.svh"
@@ -25,6 +27,9 @@ module opu_requant
     input  logic                 requant_i,  // else narrow; constant while items are inside
     input  logic signed [7:0]    zero_i,
 
+    /* verilator lint_off UNUSEDSIGNAL */  // whether it is one, and its bank
+    input  item_t                coming_i,
+    /* verilator lint_on UNUSEDSIGNAL */
     input  item_t                item_i,
     input  logic [4*LANES_BITS-1:0] psum_i,
 
@@ -95,51 +100,63 @@ module opu_requant
   localparam int unsigned LEFT = (MULT_BITS > 0) ? 0 : 16;
   localparam int unsigned LOW_BITS = SHORT_SLICES ? 17 : 24;
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
-  logic signed [32:0] sum_q [LANES];
   logic signed [7:0] zero_q;
   /* verilator lint_on UNUSEDSIGNAL */
   logic [7:0] rounded [LANES];
   always_ff @(posedge clk_i) zero_q <= requant_i ? zero_i : '0;
 
-  // With one turn a word, factors and shifts need no bank of those at work: the next ones wait behind them until their first
-  // item comes.
+  // With one turn a word, parameters need no bank of those at work: the next ones wait behind them until their first item comes.
   logic next_q, next_bank_q, take;
   /* verilator lint_off UNUSEDSIGNAL */  // read where widths are exact
-  logic [4:0] took_q;
+  logic [5:0] took_q;
   /* verilator lint_on UNUSEDSIGNAL */
-  assign take = item_i.valid && next_q && item_i.bank == next_bank_q;
+  assign take = coming_i.valid && (load_we_i ? coming_i.bank == load_bank_i : next_q && coming_i.bank == next_bank_q);
   always_ff @(posedge clk_i) begin
     if (load_we_i) next_bank_q <= load_bank_i;
-    next_q <= rst_ni && (load_we_i || (next_q && !take));
-    took_q <= {took_q[3:0], take};
+    next_q <= rst_ni && (load_we_i || next_q) && !take;
+    took_q <= {took_q[4:0], take};
   end
 
   for (genvar l = 0; l < int'(LANES); l++) begin : g_lane
     if (EXACT) begin : g_exact
+      logic signed [32:0] sum_q;
       logic [15:0] factor_q;            // beside the sum
       logic [5:0] early_q, amount_q;    // beside the factor, beside the product
       if (TURNS == 1) begin : g_next
-        localparam int unsigned PLACE = 32'(l) % (WORD_CHANNELS / 8);
+        localparam int unsigned LOAD_LANES = WORD_CHANNELS / 8;
+        localparam int unsigned WORD = 32'(l) / LOAD_LANES;
+        localparam int unsigned PLACE = 32'(l) % LOAD_LANES;
+        logic signed [31:0] next_bias, next_bias_q, bias_q;
         logic [15:0] next_factor_q;
         logic [5:0] next_amount_q;
+        logic mine;
+        assign mine = load_we_i && load_word_i == 4'(WORD);
+        assign next_bias = (WORD == PARAM_BLOCK_WORDS - 1 && mine) ? load_data_i[64*PLACE+:32] : next_bias_q;
         always_ff @(posedge clk_i) begin
-          if (load_we_i && load_word_i == 4'(32'(l) / (WORD_CHANNELS / 8))) begin
+          if (mine) begin
+            next_bias_q <= load_data_i[64*PLACE+:32];
             next_factor_q <= load_data_i[64*PLACE+32+:16];
             next_amount_q <= 6'(load_data_i[64*PLACE+48+:7] + 7'(LEFT));
           end
-          if (take) begin
+          if (take) bias_q <= next_bias;
+          if (!requant_i) bias_q <= '0;
+          if (took_q[0]) begin
             factor_q <= next_factor_q;
             early_q <= next_amount_q;
           end
           if (!requant_i) factor_q <= 16'd1;
-          if (took_q[4]) amount_q <= early_q;
+          if (took_q[5]) amount_q <= early_q;
           if (!requant_i) amount_q <= 6'(LEFT);
+          if (item_i.valid) sum_q <= 33'(signed'(psum_i[32*l+:32])) + 33'(bias_q);  // enabled, so none of a slow shift register
         end
       end else begin : g_records
         assign early_q = 6'(shift[record_of(item_q[4].bank, 32'(item_q[4].turn))][l] + 7'(LEFT));
         always_ff @(posedge clk_i) begin
           factor_q <= !requant_i ? 16'd1 : mult[record_of(item_i.bank, 32'(item_i.turn))][l];
           amount_q <= !requant_i ? 6'(LEFT) : early_q;
+          if (item_i.valid) begin
+            sum_q <= 33'(signed'(psum_i[32*l+:32])) + (requant_i ? 33'(bias[record_of(item_i.bank, 32'(item_i.turn))][l]) : '0);
+          end
         end
       end
 
@@ -148,7 +165,7 @@ module opu_requant
       logic [15:0] waiting_factor_q [3];
       requant_t product_q;
       always_ff @(posedge clk_i) begin
-        waiting_q <= '{sum_q[l], waiting_q[0], waiting_q[1]};
+        waiting_q <= '{sum_q, waiting_q[0], waiting_q[1]};
         waiting_factor_q <= '{factor_q, waiting_factor_q[0], waiting_factor_q[1]};
         if (!rst_ni) begin
           waiting_q[1] <= '0;
@@ -172,7 +189,7 @@ module opu_requant
               .FACTOR_BITS (17)
           ) u_multiply (
               .clk_i,
-              .x_i      (sum_q[l][32:LOW_BITS]),
+              .x_i      (sum_q[32:LOW_BITS]),
               .factor_i ({1'b0, factor_q}),
               .product_o(high)
           );
@@ -224,14 +241,10 @@ module opu_requant
       if (item_q[1].valid && item_q[1].present) product = early;
       if (item_q[0].valid && item_q[0].present) multiply(record_of(item_q[0].bank, 32'(item_q[0].turn)), requant_i);
     end
-    if (item_i.valid && item_i.present) begin
+    if (!EXACT && item_i.valid && item_i.present) begin
       /* verilator unroll_full */
       for (int unsigned l = 0; l < LANES; l++) psum[l] = psum_i[32*l+:32];
       add_bias(record_of(item_i.bank, 32'(item_i.turn)), requant_i);
-      if (EXACT) begin
-        /* verilator unroll_full */
-        for (int unsigned l = 0; l < LANES; l++) sum_q[l] <= 33'(sum[l]);
-      end
     end
     if (load_we_i) begin
       /* verilator unroll_full */
@@ -286,6 +299,7 @@ module opu_requant
 
   always_ff @(posedge clk_i) unfit_o <= rst_ni && load_we_i && !in_range(load_data_i);
 
-  `OPU_ASSERT(NextAreTaken, load_we_i && next_q && load_bank_i != next_bank_q |-> take)
+  `OPU_ASSERT(NextAreTaken, load_we_i && next_q |-> load_bank_i == next_bank_q)
+  `OPU_ASSERT(ComingComes, item_i.valid |-> $past(coming_i.valid) && $past(coming_i.bank) == item_i.bank)
 
 endmodule
