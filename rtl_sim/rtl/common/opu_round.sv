@@ -43,7 +43,8 @@ module opu_round #(
   always_comb begin
     rest_small = 1'b0;
     for (int unsigned k = 0; k < 3; k++) begin
-      over_step[k] = 2'(k) >= by_step && value[STEP*k+COARSE_BITS-1+:STEP] != {STEP{value[BITS-1]}};
+      over_step[k] = 2'(k) >= by_step
+          && (value[BITS-1] ? !(&value[STEP*k+COARSE_BITS-1+:STEP]) : |value[STEP*k+COARSE_BITS-1+:STEP]);
       rest_step[k] = 2'(k) < by_step && value[STEP*k+:STEP] != '0;
       over_small[k] = coarse[SMALL*k+MIDDLE_BITS-1+:SMALL] != {SMALL{coarse[COARSE_BITS-1]}};
       rest_small |= 2'(k) < by_small && coarse[SMALL*k+:SMALL] != '0;
