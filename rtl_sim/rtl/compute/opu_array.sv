@@ -25,6 +25,7 @@ module opu_array
     input  step_t                    align_i,
     input  step_t                    aligned_i,        // in the last cycle of align
     input  step_t                    multiply_i,
+    input  step_t                    combining_i,      // what is combine_i in the next cycle
     input  step_t                    combine_i,
     input  enter_t                   enter_i,
     input  logic [WORD_BITS-1:0]     feature_i,        // belongs to align_i and enter_i, as does the next word
@@ -41,6 +42,7 @@ module opu_array
         .align_i,
         .aligned_i,
         .multiply_i,
+        .combining_i,
         .combine_i,
         .enter_i,
         .feature_i,
@@ -48,6 +50,8 @@ module opu_array
         .sums_o
     );
   end else begin : g_rolled
+    logic unused;
+    assign unused = &combining_i;
     opu_array_rolled u_rolled (
         .clk_i,
         .fill_i,

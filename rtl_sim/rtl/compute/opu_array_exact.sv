@@ -2,7 +2,7 @@
 //
 // Two units that have the same operands in every mode share multipliers (opu_multiply_pair), others stand alone
 // (opu_multiply_unit). Where a layout decides what comes from where, few of its sources differ: each place has a code of
-// its own for those it has, so that four take one table a bit.
+// its own for those it has, so that four take one table a bit. Codes are found a cycle before they choose.
 `include "opu_assert.svh"
 
 module opu_array_exact
@@ -18,6 +18,7 @@ module opu_array_exact
     input  step_t                    align_i,
     input  step_t                    aligned_i,
     input  step_t                    multiply_i,
+    input  step_t                    combining_i,
     input  step_t                    combine_i,
     input  enter_t                   enter_i,
     /* verilator lint_on UNUSEDSIGNAL */
@@ -86,18 +87,20 @@ module opu_array_exact
   end
 
   for (genvar w = 0; w < int'(ROW_WORDS); w++) begin : g_word
-    logic hit;
+    logic comes, comes_q, enters;
     always_comb begin  // a row is repeated for every pixel: as long as this one, a half, a quarter
-      hit = 1'b0;
+      comes = 1'b0;
       for (int unsigned length = ROW_WORDS; length >= ROW_WORDS / MODE_PX_MAX; length = length / 2) begin
-        hit = hit || (entering.row_words == 16'(length) && 32'(entering.word) == w % length);
+        comes = comes || (fill_i.valid && fill_i.row_words == 16'(length) && 32'(fill_i.word) == w % length);
         if (length == 1) break;
       end
     end
+    always_ff @(posedge clk_i) comes_q <= comes;
+    assign enters = PAIRED ? comes_q : comes;
     for (genvar r = 0; r < int'(KEPT_ROWS); r++) begin : g_row
       logic [WEIGHT_WIDTH-1:0][8:0] kept_q;
       always_ff @(posedge clk_i) begin
-        if (entering.valid && hit && (PAIRED || entering.row_select == row_t'(r))) kept_q <= filling;
+        if (enters && (PAIRED || entering.row_select == row_t'(r))) kept_q <= filling;
       end
     end
   end
@@ -263,11 +266,11 @@ module opu_array_exact
       if (FIRST == u) begin : g_chooses
         localparam choice_t CHOICE = choice_of(operands_of(u));
         localparam int unsigned COUNT = 32'(CHOICE.count);
-        logic [15:0] code;
+        logic [15:0] code_q;
         logic [UNIT_BITS*COUNT-1:0] choices;
-        always_comb begin
-          code = '0;
-          for (int unsigned m = 0; m < LAYOUTS; m++) if (multiply_i.layout == layout_t'(m)) code = CHOICE.codes[m];
+        always_ff @(posedge clk_i) begin
+          code_q <= '0;
+          for (int unsigned m = 0; m < LAYOUTS; m++) if (aligned_i.layout == layout_t'(m)) code_q <= CHOICE.codes[m];
         end
         for (genvar s = 0; s < int'(COUNT); s++) begin : g_source
           assign choices[UNIT_BITS*s+:UNIT_BITS] = g_operand[32'(CHOICE.sources[s])].operand_q;
@@ -277,7 +280,7 @@ module opu_array_exact
             .COUNT(COUNT)
         ) u_choose (
             .choices_i(choices),
-            .code_i   (code),
+            .code_i   (code_q),
             .chosen_o (operands)
         );
       end else begin : g_shares
@@ -357,13 +360,13 @@ module opu_array_exact
   for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
     localparam choice_t CHOICE = choice_of(sums_of(l));
     localparam int unsigned COUNT = 32'(CHOICE.count);  // behind them the copied byte
-    logic [15:0] code;
+    logic [15:0] code_q;
     logic [KEPT_BITS*(COUNT+1)-1:0] choices;
     logic [KEPT_BITS-1:0] next, sum_q;
-    always_comb begin
-      code = 16'(COUNT);
+    always_ff @(posedge clk_i) begin
+      code_q <= 16'(COUNT);
       for (int unsigned m = 0; m < LAYOUTS; m++) begin
-        if (!combine_i.copy && combine_i.layout == layout_t'(m)) code = CHOICE.codes[m];
+        if (!combining_i.copy && combining_i.layout == layout_t'(m)) code_q <= CHOICE.codes[m];
       end
     end
     for (genvar s = 0; s < int'(COUNT); s++) begin : g_source
@@ -376,7 +379,7 @@ module opu_array_exact
         .COUNT(COUNT + 1)
     ) u_choose (
         .choices_i(choices),
-        .code_i   (code),
+        .code_i   (code_q),
         .chosen_o (next)
     );
     always_ff @(posedge clk_i) begin

@@ -243,7 +243,7 @@ module opu_compute
         .fill_o     (pre_fill[u+1]),
         .fill_data_o(pre_fill_data[u+1])
     );
-    assign pre_drained[u+1] = pre_drained[u] && unit_drained && !(u > 0 && pre_step[u].valid);
+    assign pre_drained[u+1] = pre_drained[u] && unit_drained;
   end
   assign align_step = pre_step[DELAYS];
   if (!HAS_PRE) begin : g_no_pre
@@ -279,7 +279,7 @@ module opu_compute
     end
   end
 
-  // What is in a stage now is in the next one then: busy_q has all stages but the first of either side of the pre chain.
+  // What is in a stage now is in the next one then: busy_q has all stages but the first one and the pre chain.
   logic [MULTIPLY_STAGES-1:0] multiplied;
   logic [ALIGN_STAGES-2:0] aligned;
   logic busy_q;
@@ -291,7 +291,7 @@ module opu_compute
     busy_q <= rst_ni && (issue.valid || fetched_q.valid || align_step.valid || aligned != '0 || multiply_q.valid
         || multiplied != '0);
   end
-  assign drained = window_idle && pre_drained[DELAYS] && !(issue.valid || busy_q || (HAS_PRE && align_step.valid));
+  assign drained = window_idle && pre_drained[DELAYS] && !(issue.valid || busy_q);
 
   logic [PSUM_BITS-1:0] sums;
 
@@ -304,6 +304,7 @@ module opu_compute
       .align_i    (align_step),
       .aligned_i  (aligned_q[ALIGN_STAGES-2]),
       .multiply_i (multiply_q),
+      .combining_i(multiplied_q[MULTIPLY_STAGES-2]),
       .combine_i  (multiplied_q[MULTIPLY_STAGES-1]),
       .enter_i    (pre_enter[DELAYS]),
       .feature_i  (pre_feature[DELAYS]),

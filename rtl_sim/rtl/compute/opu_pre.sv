@@ -7,6 +7,8 @@
 // Steps, window and weight words travel along, so that they still meet.
 //
 // One clocked process, last stage first, blocking assignments to variables nothing else reads (see opu_array).
+`include "opu_assert.svh"
+
 module opu_pre
   import opu_pkg::*;
   import opu_compute_pkg::*;
@@ -26,7 +28,7 @@ module opu_pre
     input  logic [WORD_BITS-1:0]   next_i,
     input  fill_t                  fill_i,
     input  logic [WEIGHT_BITS-1:0] fill_data_i,
-    output logic                   drained_o,   // no step inside, those at the ports apart
+    output logic                   drained_o,   // no step inside nor leaving
 
     output step_t                  step_o,
     output enter_t                 enter_o,
@@ -56,11 +58,14 @@ module opu_pre
   logic [WEIGHT_BITS-1:0] fill_data_q [INSIDE];
 
   logic [INSIDE-1:0] passes;
+  logic [INSIDE-1:0] held;
   always_comb begin
-    drained_o = 1'b1;
-    for (int unsigned s = 0; s < INSIDE; s++) if (step_q[s].valid) drained_o = 1'b0;
+    for (int unsigned s = 0; s < INSIDE; s++) held[s] = step_q[s].valid;
     for (int unsigned s = 0; s < INSIDE; s++) passes[s] = step_q[s].valid && step_q[s].pre.units > 3'(UNIT);
   end
+  // Found a cycle ahead, from what moves up.
+  always_ff @(posedge clk_i) drained_o <= !rst_ni || !(step_i.valid || |held);
+  `OPU_ASSERT(DrainedIsNow, drained_o == !(step_o.valid || |held))
 
   // Units get their parameters 8 cycles one behind the other, and steps as many as they take.
   localparam int unsigned LOAD_LATE = (INSIDE + 1 - 8) * UNIT;
