@@ -23,29 +23,30 @@ module opu_multiply_unit
   for (genvar t = 0; t < int'(TERMS); t++) begin : g_term
     localparam bit SECOND = CHAINED && t % 2 == 1;
     logic signed [7:0] operand, weight, operand_q, weight_q;
-    logic signed [16:0] product_q;
+    logic signed [15:0] product_q;  // as wide as a product is: with one bit more tools would add outside the slice
     always_ff @(posedge clk_i) begin
       operand_q <= operand;
       weight_q <= weight;
-      product_q <= 17'(operand_q) * 17'(weight_q);
+      product_q <= 16'(operand_q) * 16'(weight_q);
     end
     if (SECOND) begin : g_second
       logic signed [7:0] operand_given_q, weight_given_q;
-      logic signed [16:0] first_q, sum_q;
+      logic signed [15:0] first_q;
+      logic signed [16:0] sum_q;
       assign operand = operand_given_q;
       assign weight = weight_given_q;
       always_ff @(posedge clk_i) begin
         operand_given_q <= operand_i[8*t+:8];
         weight_given_q <= weight_i[8*t+:8];
         first_q <= g_term[t-1].product_q;
-        sum_q <= first_q + product_q;
+        sum_q <= 17'(first_q) + 17'(product_q);
       end
       assign sums[WIDTH*(t/2)+:WIDTH] = sum_q;
     end else begin : g_first
       assign operand = operand_i[8*t+:8];
       assign weight = weight_i[8*t+:8];
       if (!CHAINED) begin : g_alone
-        assign sums[WIDTH*t+:WIDTH] = product_q[WIDTH-1:0];
+        assign sums[WIDTH*t+:WIDTH] = WIDTH'(product_q);
       end
     end
   end

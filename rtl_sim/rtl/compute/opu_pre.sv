@@ -277,9 +277,7 @@ module opu_pre
         enter_q[s].valid <= 1'b0;
         fill_q[s].valid <= 1'b0;
       end
-      step_o.valid <= 1'b0;
-      enter_o.valid <= 1'b0;
-      fill_o.valid <= 1'b0;
+      {step_o, enter_o, fill_o} <= '0;  // not the end of a slow shift register
     end
   end
 
