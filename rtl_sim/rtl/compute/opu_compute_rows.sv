@@ -137,8 +137,8 @@ module opu_compute_rows
     next_at_q <= at_q + signed'(X_BITS'(dilation_x_q));
     next_segment_at_q <= segment_at_q + signed'(X_BITS'(shape_q.step));
     next_y_q <= y_q + Y_BITS'(p_q.dilation_y);
-    columns_q <= columns_of(at_q, edges_q);
-    row_inside_q <= row_inside(y_q, p_q.in_rows);
+    columns_q <= columns_of(reach_of(at_q[X_BITS-1:COLS_BITS]), at_q[COLS_BITS-1:0], edges_q);
+    row_inside_q <= inside_of(coord_of(y_q), p_q.in_rows);
     if (state_q == ARRANGE) begin
       at_q <= origin_x_q + signed'(X_BITS'(segment_q));
       segment_at_q <= origin_x_q + signed'(X_BITS'(segment_q));

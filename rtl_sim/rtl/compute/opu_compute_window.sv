@@ -41,9 +41,10 @@ module opu_compute_window
   /* verilator lint_on UNUSEDSIGNAL */
   logic reads_q;  // read_q has columns to read
   logic waits_q;  // the steps of read_q have not begun
+  logic vacant_q;  // neither: ready for the next one
   logic walks_q;  // walk_q has steps to issue
   logic take, walk_ends;
-  assign sweep_ready_o = !reads_q && !waits_q;
+  assign sweep_ready_o = vacant_q;
   assign take = sweep_valid_i && sweep_ready_o;
   assign begun_o = waits_q && (!walks_q || walk_ends);
   assign idle_o = !reads_q && !waits_q && !walks_q;
@@ -57,80 +58,88 @@ module opu_compute_window
   // Columns are read in runs: of a whole output row, or of one pixel. Where the next read may lie - the next line, the next
   // column, the next run, the next row - stands in registers and is compared with the tile while this one is read. What is the
   // same in a whole instruction is taken before a sweep comes, which then begins as a row does.
-  column_t start_x_q, stride_x_q;
+  coord_t start_x_q;
+  logic [15:0] stride_x_q;
   logic paired_q;
   column_t run_q;                      // columns of a run
   logic run_short_q, run_both_q;       // one read has them all; two columns begin it
   logic [16:0] runs_q;
+  logic [15:0] in_rows_q;
   logic [7:0] dilation_x_q, dilation_y_q, stride_y_q;
 
   column_t run_left_q;                 // columns of this run to come, this one included
   logic run_ends_q, both_q;            // they are read now; two are
+  logic row_turns_q;                   // the next column begins a row, or a sweep
   logic [16:0] runs_left_q, rows_left_q;  // further ones less one: negative on the last
   logic [SIDE_BITS-1:0] line_q;        // kernel row
   logic first_line_q, last_line_q;
-  column_t y_q, next_y_q, next_line_y_q;  // kernel row 0 of this output row, of the next one; the next kernel row
-  column_t x_q, next_x_q, next_run_x_q;
+  coord_t y_q, next_y_q, next_line_y_q;  // kernel row 0 of this output row, of the next one; the next kernel row
+  /* verilator lint_off UNUSEDSIGNAL */  // where x lies is known
+  coord_t x_q;
+  /* verilator lint_on UNUSEDSIGNAL */
+  coord_t next_x_q, next_run_x_q;
   logic first_row_inside_q, row_inside_q;                      // kernel row 0, this one
   logic start_at_q, start_next_q, first_inside_q, next_inside_q;  // column of a row's begin and the one behind it, those of now
   feature_addr_t row_addr_q, line_addr_q;
 
-  logic fire, ends_line, ends_row, last_read, loads, next_line, run_turns, row_turns, y_inside, start_next;
-  logic x_inside, run_inside;
+  logic fire, ends_line, last_read, loads, next_row, next_line, run_turns, next_run_ends, next_run_last, vacates, start_at, start_next;
+  logic x_inside, run_inside, line_inside, next_row_inside;
   logic [15:0] cols;
-  column_t column_x, then_x, line_y, then_y;
+  coord_t column_x, then_x, then_y;
   feature_addr_t next_row_addr;
   assign fire = reads_q && (!first_line_q || !ready_q[COLUMNS-2]);
   assign ends_line = fire && last_line_q;
-  assign ends_row = run_ends_q && runs_left_q[16];
-  assign last_read = ends_line && ends_row && rows_left_q[16];
+  assign last_read = ends_line && row_turns_q && rows_left_q[16];
   assign loads = !take && (!reads_q || last_read);
+  assign next_row = vacant_q || (ends_line && row_turns_q);
   assign next_line = !sweep_ready_o && !last_line_q;
-  assign run_turns = sweep_ready_o || run_ends_q;
-  assign row_turns = sweep_ready_o || ends_row;
+  assign run_turns = row_turns_q || run_ends_q;
+  assign next_run_ends = run_turns ? run_short_q : run_left_q <= column_t'(paired_q ? 4 : 2);
+  assign next_run_last = row_turns_q ? runs_q[16] : run_turns ? runs_left_q == '0 : runs_left_q[16];
+  assign vacates = loads && (!waits_q || begun_o);
   assign push = ends_line;
 
   assign feature_re_o = fire && row_inside_q && first_inside_q;
   assign feature_next_re_o = fire && both_q && row_inside_q && next_inside_q;
-  assign feature_addr_o = line_addr_q + feature_addr_t'(x_q);
+  assign feature_addr_o = line_addr_q + feature_addr_t'(x_q.low);
 
-  // Column x, and the one behind it, as the tile has them. The latter counts only where a run is a whole row.
-  function automatic logic column_inside(column_t x, logic [15:0] cols);
-    column_inside = x[Y_BITS-1:16] == '0 && x[15:0] < cols;
-  endfunction
-
-  function automatic logic next_inside(column_t x, logic [15:0] last_word, logic empty);
-    next_inside = (x[Y_BITS-1:16] == '0 && x[15:0] < last_word) || (x == '1 && !empty);
+  // The column behind x lies in the tile: it counts only where a run is a whole row.
+  function automatic logic next_inside(coord_t x, logic [15:0] last_word, logic empty);
+    automatic reach_t reach = coord_reach(x);
+    next_inside = (reach.around && x.low < last_word) || (reach.left && x.low == '1 && !empty);
   endfunction
 
   assign cols = read_q.edges.in_cols[WORD_SHIFT+:16];
-  assign x_inside = column_inside(next_x_q, cols);
-  assign run_inside = column_inside(next_run_x_q, cols);
+  assign x_inside = inside_of(next_x_q, cols);
+  assign run_inside = inside_of(next_run_x_q, cols);
   assign column_x = run_ends_q ? next_run_x_q : next_x_q;
-  assign then_x = row_turns ? start_x_q : column_x;
-  assign line_y = last_line_q ? next_y_q : next_line_y_q;
-  assign then_y = next_line ? next_line_y_q : row_turns ? next_y_q : y_q;
-  assign y_inside = row_inside(line_y, read_q.in_rows);
-  assign start_next = (sweep_i.columns.left && sweep_i.columns.ones) || (sweep_i.columns.around && sweep_i.columns.below);
-  assign next_row_addr = ends_row ? row_addr_q + read_q.stride_pitch : row_addr_q;
+  assign then_x = row_turns_q ? start_x_q : column_x;
+  assign then_y = next_line ? next_line_y_q : row_turns_q ? next_y_q : y_q;
+  assign line_inside = inside_of(next_line_y_q, in_rows_q);
+  assign next_row_inside = inside_of(next_y_q, in_rows_q);
+  assign start_at = vacant_q ? sweep_i.columns.around && sweep_i.columns.low : start_at_q;
+  assign start_next = vacant_q ? (sweep_i.columns.left && sweep_i.columns.ones) || (sweep_i.columns.around && sweep_i.columns.below)
+                               : start_next_q;
+  assign next_row_addr = row_turns_q ? row_addr_q + read_q.stride_pitch : row_addr_q;
 
   logic [COLUMN_BITS-1:0] tail_q, head_q;
 
   always_ff @(posedge clk_i) begin
     if (loads) begin
-      start_x_q <= column_t'(sweep_i.at >>> WORD_SHIFT);
-      stride_x_q <= column_t'(sweep_i.stride_x) >> WORD_SHIFT;
+      start_x_q <= coord_of(column_t'(sweep_i.at >>> WORD_SHIFT));
+      stride_x_q <= 16'(sweep_i.stride_x >> WORD_SHIFT);
       dilation_x_q <= sweep_i.paired ? 8'd2 : sweep_i.dilation_x;
       dilation_y_q <= sweep_i.dilation_y;
       stride_y_q <= sweep_i.stride_y;
       paired_q <= sweep_i.paired;
+      in_rows_q <= sweep_i.in_rows;
       run_q <= column_t'(sweep_i.run);
       run_short_q <= sweep_i.run <= Y_BITS'(sweep_i.paired ? 2 : 1);
       run_both_q <= sweep_i.paired && sweep_i.run > Y_BITS'(1);
       runs_q <= sweep_i.paired ? '1 : 17'(sweep_i.out_cols) - 17'd2;
     end
-    if (loads) next_y_q <= sweep_i.y;
-    else if (sweep_ready_o || (ends_line && ends_row)) next_y_q <= next_y_q + column_t'(stride_y_q);
+    if (loads) next_y_q <= coord_of(sweep_i.y);
+    else if (next_row) next_y_q <= coord_after(next_y_q, 16'(stride_y_q));
   end
 
   always_ff @(posedge clk_i) begin
@@ -142,21 +151,29 @@ module opu_compute_window
     enter_o.next_inside <= row_inside_q && next_inside_q;
     enter_o.pad <= read_q.pad;
     if (sweep_ready_o || fire) begin
-      next_line_y_q <= then_y + column_t'(dilation_y_q);
+      next_line_y_q <= coord_after(then_y, 16'(dilation_y_q));
+      row_inside_q <= next_line ? line_inside : row_turns_q ? next_row_inside : first_row_inside_q;
       first_line_q <= !next_line;
       line_q <= next_line ? line_q + SIDE_BITS'(1) : '0;
     end
     if (sweep_ready_o || ends_line) begin
       x_q <= then_x;
-      next_x_q <= then_x + column_t'(dilation_x_q);
+      next_x_q <= coord_after(then_x, 16'(dilation_x_q));
       run_left_q <= run_turns ? run_q : run_left_q - column_t'(paired_q ? 2 : 1);
-      run_ends_q <= run_turns ? run_short_q : run_left_q <= column_t'(paired_q ? 4 : 2);
+      run_ends_q <= next_run_ends;
       both_q <= run_turns ? run_both_q : paired_q && run_left_q > column_t'(3);
       if (run_turns) begin
-        next_run_x_q <= (row_turns ? start_x_q : next_run_x_q) + stride_x_q;
-        runs_left_q <= row_turns ? runs_q : runs_left_q - 17'd1;
+        next_run_x_q <= coord_after(row_turns_q ? start_x_q : next_run_x_q, stride_x_q);
+        runs_left_q <= row_turns_q ? runs_q : runs_left_q - 17'd1;
       end
-      if (row_turns) y_q <= next_y_q;
+      first_inside_q <= row_turns_q ? start_at : run_ends_q ? run_inside : x_inside;
+      next_inside_q <= row_turns_q ? start_next : next_inside(next_x_q, read_q.edges.last_word, read_q.edges.empty);
+      start_at_q <= start_at;
+      start_next_q <= start_next;
+    end
+    if (next_row) begin
+      y_q <= next_y_q;
+      first_row_inside_q <= next_row_inside;
     end
     if (sweep_ready_o) begin
       read_q <= sweep_i;
@@ -164,14 +181,7 @@ module opu_compute_window
       last_line_q <= sweep_i.kernel_rows == SIDE_BITS'(1);
       row_addr_q <= sweep_i.row_addr;
       line_addr_q <= sweep_i.row_addr;
-      first_row_inside_q <= sweep_i.row_inside;
-      row_inside_q <= sweep_i.row_inside;
-      start_at_q <= sweep_i.columns.around && sweep_i.columns.low;
-      first_inside_q <= sweep_i.columns.around && sweep_i.columns.low;
-      start_next_q <= start_next;
-      next_inside_q <= start_next;
     end else if (fire) begin
-      row_inside_q <= (last_line_q && !ends_row) ? first_row_inside_q : y_inside;
       if (!last_line_q) begin
         last_line_q <= line_q + SIDE_BITS'(2) == read_q.kernel_rows;
         line_addr_q <= line_addr_q + read_q.dilation_pitch;
@@ -179,12 +189,7 @@ module opu_compute_window
         last_line_q <= read_q.kernel_rows == SIDE_BITS'(1);
         row_addr_q <= next_row_addr;
         line_addr_q <= next_row_addr;
-        first_inside_q <= ends_row ? start_at_q : run_ends_q ? run_inside : x_inside;
-        next_inside_q <= ends_row ? start_next_q : next_inside(next_x_q, read_q.edges.last_word, read_q.edges.empty);
-        if (ends_row) begin
-          first_row_inside_q <= y_inside;
-          rows_left_q <= rows_left_q - 17'd1;
-        end
+        if (row_turns_q) rows_left_q <= rows_left_q - 17'd1;
       end
     end
   end
@@ -271,6 +276,8 @@ module opu_compute_window
     if (!rst_ni) begin
       reads_q <= 1'b0;
       waits_q <= 1'b0;
+      vacant_q <= 1'b1;
+      row_turns_q <= 1'b1;
       walks_q <= 1'b0;
       ready_q <= '0;
       head_q <= '0;
@@ -278,6 +285,8 @@ module opu_compute_window
     end else begin
       reads_q <= take || (reads_q && !last_read);
       waits_q <= take || (waits_q && !begun_o);
+      vacant_q <= vacates;
+      if (vacant_q || ends_line || vacates) row_turns_q <= vacates || (next_run_ends && next_run_last);
       walks_q <= begun_o || (walks_q && !walk_ends);
       ready_q <= drop ? (push ? fewer_more : fewer) : (push ? more : ready_q);
       if (drop) head_q <= head_q + COLUMN_BITS'(drops);
@@ -288,12 +297,12 @@ module opu_compute_window
   `OPU_ASSERT(RingFits, !(push && !drop && ready_q[COLUMNS-1-32'(both_q)]))
   `OPU_ASSERT(ReadyIsUnary, (ready_q & (ready_q + COLUMNS'(1))) == '0)
   `OPU_ASSERT(DropsSome, drop |-> drops != '0 && 32'(drops) <= WINDOW_SIDE)
-  `OPU_ASSERT(ColumnCompared, reads_q |-> first_inside_q == column_inside(x_q, cols))
+  `OPU_ASSERT(ColumnCompared, reads_q |-> first_inside_q == inside_of(x_q, cols))
   `OPU_ASSERT(NextCompared, reads_q && both_q
       |-> next_inside_q == next_inside(x_q, read_q.edges.last_word, read_q.edges.empty))
-  `OPU_ASSERT(RowCompared, reads_q
-      |-> row_inside_q == row_inside(next_line_y_q - column_t'(dilation_y_q), read_q.in_rows))
-  `OPU_ASSERT(TakenBefore, take |-> start_x_q == column_t'(sweep_i.at >>> WORD_SHIFT) && next_y_q == sweep_i.y)
+  `OPU_ASSERT(RowTurns, row_turns_q == (vacant_q || (run_ends_q && runs_left_q[16])) || !(vacant_q || reads_q))
+  `OPU_ASSERT(TakenBefore, take |-> start_x_q == coord_of(column_t'(sweep_i.at >>> WORD_SHIFT))
+      && next_y_q == coord_of(sweep_i.y))
   `OPU_ASSERT(EmptyWhenIdle, idle_o |-> ready_q == '0)
 
 endmodule
