@@ -90,7 +90,7 @@ module opu_array_exact
     always_comb begin  // a row is repeated for every pixel: as long as this one, a half, a quarter
       hit = 1'b0;
       for (int unsigned length = ROW_WORDS; length >= ROW_WORDS / MODE_PX_MAX; length = length / 2) begin
-        hit = hit || (entering.row_words == 16'(length) && 32'(entering.word) == w % length);
+        hit = hit || (32'(entering.row_words) == length && 32'(entering.word) == w % length);
         if (length == 1) break;
       end
     end

@@ -198,22 +198,17 @@ package opu_compute_pkg;
     reach_after = '{left: reach.left && !carry, around: carry ? reach.left : reach.around};
   endfunction
 
-  function automatic reach_t coord_reach(coord_t coord);
-    coord_reach = reach_after(coord.reach, coord.carry);
-  endfunction
-
   function automatic coord_t coord_of(logic signed [Y_BITS-1:0] value);
     coord_of = '{reach: reach_of(value[Y_BITS-1:16]), carry: 1'b0, low: value[15:0]};
   endfunction
 
   function automatic coord_t coord_after(coord_t coord, logic [15:0] step);
     automatic logic [16:0] sum = 17'(coord.low) + 17'(step);
-    coord_after = '{reach: coord_reach(coord), carry: sum[16], low: sum[15:0]};
+    coord_after = '{reach: reach_after(coord.reach, coord.carry), carry: sum[16], low: sum[15:0]};
   endfunction
 
   function automatic logic inside_of(coord_t coord, logic [15:0] count);
-    automatic reach_t reach = coord_reach(coord);
-    inside_of = reach.around && coord.low < count;
+    inside_of = (coord.carry ? coord.reach.left : coord.reach.around) && coord.low < count;
   endfunction
 
   /* verilator lint_off UNUSEDSIGNAL */  // the tail is for those who read
@@ -329,7 +324,7 @@ package opu_compute_pkg;
     logic                     valid;
     row_t                     row_select;
     logic [ROW_WORD_BITS-1:0] word;
-    logic [15:0]              row_words;   // the row is repeated at this distance, for every pixel
+    logic [ROW_WORD_BITS:0]   row_words;   // the row is repeated at this distance, for every pixel
   } fill_t;
 
   // May an instruction run, as far as its own parameters say? First, that nothing is 0.

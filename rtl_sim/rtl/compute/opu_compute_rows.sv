@@ -186,7 +186,7 @@ module opu_compute_rows
       next_loop.groups = groups_q;
       next_loop.psum = psum_q;
       next_loop.pre_bank = pre_bank;
-    end else if (take) begin
+    end else begin  // a sweep is taken
       next_loop.waits = 1'b0;
       next_loop.enters = 1'b0;
       if (!g_ends) begin

@@ -47,7 +47,6 @@ module opu_compute_window
   assign sweep_ready_o = vacant_q;
   assign take = sweep_valid_i && sweep_ready_o;
   assign begun_o = waits_q && (!walks_q || walk_ends);
-  assign idle_o = !reads_q && !waits_q && !walks_q;
 
   // Columns in the ring, counted in unary, so that one table tells whether they suffice: bit k when there are more than k.
   logic [COLUMNS-1:0] ready_q;
@@ -104,9 +103,9 @@ module opu_compute_window
   assign feature_addr_o = line_addr_q + feature_addr_t'(x_q.low);
 
   // The column behind x lies in the tile: it counts only where a run is a whole row.
-  function automatic logic next_inside(coord_t x, logic [15:0] last_word, logic empty);
-    automatic reach_t reach = coord_reach(x);
-    next_inside = (reach.around && x.low < last_word) || (reach.left && x.low == '1 && !empty);
+  function automatic logic next_inside(coord_t x, logic [15:0] last_word);
+    automatic reach_t reach = reach_after(x.reach, x.carry);
+    next_inside = (reach.around && x.low < last_word) || (reach.left && signed'({1'b1, x.low}) > -17'sd2);  // all ones
   endfunction
 
   assign cols = read_q.edges.in_cols[WORD_SHIFT+:16];
@@ -132,7 +131,7 @@ module opu_compute_window
       dilation_y_q <= sweep_i.dilation_y;
       stride_y_q <= sweep_i.stride_y;
       paired_q <= sweep_i.paired;
-      in_rows_q <= sweep_i.in_rows;
+      in_rows_q <= sweep_i.edges.empty ? '0 : sweep_i.in_rows;  // without columns no row has anything inside
       run_q <= column_t'(sweep_i.run);
       run_short_q <= sweep_i.run <= Y_BITS'(sweep_i.paired ? 2 : 1);
       run_both_q <= sweep_i.paired && sweep_i.run > Y_BITS'(1);
@@ -167,7 +166,7 @@ module opu_compute_window
         runs_left_q <= row_turns_q ? runs_q : runs_left_q - 17'd1;
       end
       first_inside_q <= row_turns_q ? start_at : run_ends_q ? run_inside : x_inside;
-      next_inside_q <= row_turns_q ? start_next : next_inside(next_x_q, read_q.edges.last_word, read_q.edges.empty);
+      next_inside_q <= row_turns_q ? start_next : next_inside(next_x_q, read_q.edges.last_word);
       start_at_q <= start_at;
       start_next_q <= start_next;
     end
@@ -277,6 +276,7 @@ module opu_compute_window
       reads_q <= 1'b0;
       waits_q <= 1'b0;
       vacant_q <= 1'b1;
+      idle_o <= 1'b1;
       row_turns_q <= 1'b1;
       walks_q <= 1'b0;
       ready_q <= '0;
@@ -286,6 +286,7 @@ module opu_compute_window
       reads_q <= take || (reads_q && !last_read);
       waits_q <= take || (waits_q && !begun_o);
       vacant_q <= vacates;
+      idle_o <= loads && !waits_q && (!walks_q || walk_ends);
       if (vacant_q || ends_line || vacates) row_turns_q <= vacates || (next_run_ends && next_run_last);
       walks_q <= begun_o || (walks_q && !walk_ends);
       ready_q <= drop ? (push ? fewer_more : fewer) : (push ? more : ready_q);
@@ -298,11 +299,12 @@ module opu_compute_window
   `OPU_ASSERT(ReadyIsUnary, (ready_q & (ready_q + COLUMNS'(1))) == '0)
   `OPU_ASSERT(DropsSome, drop |-> drops != '0 && 32'(drops) <= WINDOW_SIDE)
   `OPU_ASSERT(ColumnCompared, reads_q |-> first_inside_q == inside_of(x_q, cols))
-  `OPU_ASSERT(NextCompared, reads_q && both_q
-      |-> next_inside_q == next_inside(x_q, read_q.edges.last_word, read_q.edges.empty))
+  `OPU_ASSERT(NextCompared, reads_q && both_q && in_rows_q != '0
+      |-> next_inside_q == next_inside(x_q, read_q.edges.last_word))
   `OPU_ASSERT(RowTurns, row_turns_q == (vacant_q || (run_ends_q && runs_left_q[16])) || !(vacant_q || reads_q))
   `OPU_ASSERT(TakenBefore, take |-> start_x_q == coord_of(column_t'(sweep_i.at >>> WORD_SHIFT))
       && next_y_q == coord_of(sweep_i.y))
+  `OPU_ASSERT(IdleIsNone, idle_o == (!reads_q && !waits_q && !walks_q))
   `OPU_ASSERT(EmptyWhenIdle, idle_o |-> ready_q == '0)
 
 endmodule
