@@ -91,7 +91,7 @@ module opu_array_exact
     always_comb begin  // a row is repeated for every pixel: as long as this one, a half, a quarter
       comes = 1'b0;
       for (int unsigned length = ROW_WORDS; length >= ROW_WORDS / MODE_PX_MAX; length = length / 2) begin
-        comes = comes || (fill_i.valid && fill_i.row_words == 16'(length) && 32'(fill_i.word) == w % length);
+        comes = comes || (fill_i.valid && 32'(fill_i.row_words) == length && 32'(fill_i.word) == w % length);
         if (length == 1) break;
       end
     end

@@ -30,33 +30,35 @@ module opu_compute_fill
     output fill_t        fill_o
 );
 
-  localparam int unsigned FILL_BITS = $clog2(SWEEP_ROWS * ROW_WORDS + 1);
+  localparam int unsigned COUNT_BITS = $clog2(SWEEP_ROWS + 1);
 
-  typedef struct packed {logic [FILL_BITS-1:0] left; logic few;} reads_t;  // few: one at most
-  reads_t reads_q, reads_d;
-  logic row_ends;
+  logic few_q, row_ends, row_few;  // one word of this row is left; two at most are
+  logic [COUNT_BITS-1:0] rows_q;   // further rows
   row_t row_q;  // register, word and words of the row that fills
   logic [ROW_WORD_BITS-1:0] word_q, last_q;
-  logic [15:0] words_q;
+  logic [ROW_WORD_BITS:0] words_q;
 
-  assign few_o = reads_q.few;
-  assign weight_re_o = reads_q.left != '0;
+  assign few_o = few_q;
   assign row_ends = word_q == last_q;
+  assign row_few = row_ends || word_q + ROW_WORD_BITS'(1) == last_q;
 
-  /* verilator lint_off UNUSEDSIGNAL */  // without depthwise a sweep has one row
-  function automatic reads_t reads_of(logic [15:0] further, logic [15:0] words);  // further rows, words of each
-    /* verilator lint_on UNUSEDSIGNAL */
-    reads_of = '{left: HAS_DEPTHWISE ? FILL_BITS'((further + 16'd1) * words) : FILL_BITS'(words), few: further == '0 && words == 16'd1};
-  endfunction
-
-  always_comb begin
-    if (start_i) reads_d = reads_of(start_rows_i, words_i);
-    else if (next_i) reads_d = reads_of(next_rows_i, words_q);
-    else reads_d = '{left: reads_q.left - FILL_BITS'(weight_re_o), few: reads_q.left <= FILL_BITS'(2)};
-  end
-
+  // Rows are read without a pause: until the last word of the last one.
   always_ff @(posedge clk_i) begin
-    reads_q <= rst_ni ? reads_d : '{left: '0, few: 1'b1};
+    if (start_i || next_i) begin
+      weight_re_o <= 1'b1;
+      rows_q <= HAS_DEPTHWISE ? COUNT_BITS'(start_i ? start_rows_i : next_rows_i) : '0;
+      few_q <= start_i ? start_rows_i == '0 && words_i == 16'd1 : next_rows_i == '0 && last_q == '0;
+    end else if (weight_re_o) begin
+      if (row_ends) begin
+        weight_re_o <= rows_q != '0;
+        rows_q <= rows_q - COUNT_BITS'(1);
+      end
+      few_q <= (rows_q == '0 && row_few) || ((rows_q >> 1) == '0 && last_q == '0);
+    end
+    if (!rst_ni) begin
+      weight_re_o <= 1'b0;
+      few_q <= 1'b1;
+    end
     if (weight_re_o) begin
       weight_addr_o <= weight_addr_o + weight_addr_t'(1);
       word_q <= row_ends ? '0 : word_q + ROW_WORD_BITS'(1);
@@ -66,14 +68,13 @@ module opu_compute_fill
       weight_addr_o <= weight_i;
       row_q <= row_i;
       word_q <= '0;
-      words_q <= words_i;
+      words_q <= (ROW_WORD_BITS + 1)'(words_i);
       last_q <= ROW_WORD_BITS'(words_i - 16'd1);
     end
     fill_o <= '{valid: weight_re_o && rst_ni, row_select: row_q, word: word_q, row_words: words_q};
   end
 
+  `OPU_ASSERT(FewIsLast, few_o == (!weight_re_o || (rows_q == '0 && row_ends)))
   `OPU_ASSERT(FillNotLost, start_i || next_i |-> few_o)
-  `OPU_ASSERT(FewAreLeft, few_o |-> reads_q.left <= FILL_BITS'(1))
-  `OPU_ASSERT(FewIsTold, !(start_i || next_i) && reads_q.left <= FILL_BITS'(2) |=> few_o)
 
 endmodule

@@ -29,8 +29,10 @@ module opu_compute_pixels
   /* verilator lint_on UNUSEDSIGNAL */
   logic active_q, first_q;
   logic [16:0] rows_left_q, cols_left_q;  // further output rows, columns of this row, less one: negative on the last
-  logic signed [Y_BITS-1:0] next_y_q;             // of the next output row
-  logic signed [X_BITS-1:0] at_q, next_at_q, start_at_q, start_next_q;  // of this step, the next one of its row, column 0, 1
+  coord_t next_y_q;                               // of the next output row
+  typedef struct packed {reach_t reach; logic [COLS_BITS-1:0] low;} at_t;
+  logic [COLS_BITS-1:0] at_q, start_at_q;         // of this step, column 0
+  at_t next_at_q, start_next_q;                   // of the next one of its row, column 1
   feature_addr_t row_addr_q, row_next_q;  // of tile column 0, and the word behind it
   psum_addr_t psum_q;
 
@@ -44,7 +46,7 @@ module opu_compute_pixels
   columns_t columns_q, start_columns_q;
   logic row_inside_q, reads_first, reads_next;
   feature_addr_t word;
-  assign word = feature_addr_t'(at_q >>> WORD_SHIFT);
+  assign word = feature_addr_t'(at_q >> WORD_SHIFT);
   assign reads_first = row_inside_q && columns_q.around && columns_q.low;
   assign reads_next = row_inside_q && columns_q.crosses && ((columns_q.left && columns_q.ones) || (columns_q.around && columns_q.below));
 
@@ -52,6 +54,15 @@ module opu_compute_pixels
   assign feature_next_re_o = active_q && reads_next;
   assign feature_addr_o = row_addr_q + word;
   assign feature_next_addr_o = row_next_q + word;
+
+  function automatic at_t at_after(at_t at, logic [STRIDE_BITS-1:0] step);
+    automatic logic [COLS_BITS:0] sum = (COLS_BITS + 1)'(at.low) + (COLS_BITS + 1)'(step);
+    at_after = '{reach: reach_after(at.reach, sum[COLS_BITS]), low: sum[COLS_BITS-1:0]};
+  endfunction
+
+  at_t first_at, second_at;  // of the sweep that comes
+  assign first_at = '{reach: '{left: sweep_i.columns.left, around: sweep_i.columns.around}, low: sweep_i.at[COLS_BITS-1:0]};
+  assign second_at = at_after(first_at, sweep_i.stride_x);
 
   always_comb begin
     step_o = '0;
@@ -88,12 +99,12 @@ module opu_compute_pixels
       sweep_q <= sweep_i;
       rows_left_q <= 17'(sweep_i.out_rows) - 17'd2;
       cols_left_q <= 17'(sweep_i.out_cols) - 17'd2;
-      next_y_q <= sweep_i.y + Y_BITS'(sweep_i.stride_y);
+      next_y_q <= coord_after(coord_of(sweep_i.y), 16'(sweep_i.stride_y));
       row_inside_q <= sweep_i.row_inside;
-      at_q <= sweep_i.at;
-      start_at_q <= sweep_i.at;
-      next_at_q <= sweep_i.at + signed'(X_BITS'(sweep_i.stride_x));
-      start_next_q <= sweep_i.at + signed'(X_BITS'(sweep_i.stride_x));
+      at_q <= first_at.low;
+      start_at_q <= first_at.low;
+      next_at_q <= second_at;
+      start_next_q <= second_at;
       columns_q <= sweep_i.columns;
       start_columns_q <= sweep_i.columns;
       row_addr_q <= sweep_i.row_addr;
@@ -103,17 +114,17 @@ module opu_compute_pixels
       psum_q <= psum_q + psum_addr_t'(1);
       if (!last_col) begin
         cols_left_q <= cols_left_q - 17'd1;
-        at_q <= next_at_q;
-        next_at_q <= next_at_q + signed'(X_BITS'(sweep_q.stride_x));
-        columns_q <= columns_of(next_at_q, sweep_q.edges);
+        at_q <= next_at_q.low;
+        next_at_q <= at_after(next_at_q, sweep_q.stride_x);
+        columns_q <= columns_of(next_at_q.reach, next_at_q.low, sweep_q.edges);
       end else begin
         cols_left_q <= 17'(sweep_q.out_cols) - 17'd2;
         rows_left_q <= rows_left_q - 17'd1;
         at_q <= start_at_q;
         next_at_q <= start_next_q;
         columns_q <= start_columns_q;
-        next_y_q <= next_y_q + Y_BITS'(sweep_q.stride_y);
-        row_inside_q <= row_inside(next_y_q, sweep_q.in_rows);
+        next_y_q <= coord_after(next_y_q, 16'(sweep_q.stride_y));
+        row_inside_q <= inside_of(next_y_q, sweep_q.in_rows);
         row_addr_q <= row_addr_q + sweep_q.stride_pitch;
         row_next_q <= row_next_q + sweep_q.stride_pitch;
       end

@@ -177,21 +177,51 @@ package opu_compute_pkg;
     logic crosses;  // going on into the next word
   } columns_t;
 
+  // Where walks only go up, all that counts of a coordinate's upper bits: is it left of the tile (never farther than 2^16), or
+  // where a tile may reach? If neither, it is farther and stays there. Steps are below 2^16, so one carry leads on.
+  typedef struct packed {
+    logic left;
+    logic around;
+  } reach_t;
+
+  typedef struct packed {
+    reach_t      reach;   // before the last step
+    logic        carry;   // of the last step
+    logic [15:0] low;
+  } coord_t;
+
+  function automatic reach_t reach_of(logic signed [Y_BITS-17:0] upper);
+    reach_of = '{left: upper[Y_BITS-17], around: upper == '0};
+  endfunction
+
+  function automatic reach_t reach_after(reach_t reach, logic carry);
+    reach_after = '{left: reach.left && !carry, around: carry ? reach.left : reach.around};
+  endfunction
+
+  function automatic coord_t coord_of(logic signed [Y_BITS-1:0] value);
+    coord_of = '{reach: reach_of(value[Y_BITS-1:16]), carry: 1'b0, low: value[15:0]};
+  endfunction
+
+  function automatic coord_t coord_after(coord_t coord, logic [15:0] step);
+    automatic logic [16:0] sum = 17'(coord.low) + 17'(step);
+    coord_after = '{reach: reach_after(coord.reach, coord.carry), carry: sum[16], low: sum[15:0]};
+  endfunction
+
+  function automatic logic inside_of(coord_t coord, logic [15:0] count);
+    inside_of = (coord.carry ? coord.reach.left : coord.reach.around) && coord.low < count;
+  endfunction
+
   /* verilator lint_off UNUSEDSIGNAL */  // the tail is for those who read
-  function automatic columns_t columns_of(logic signed [X_BITS-1:0] at, edges_t edges);
+  function automatic columns_t columns_of(reach_t reach, logic [COLS_BITS-1:0] at, edges_t edges);
   /* verilator lint_on UNUSEDSIGNAL */
-    columns_of.around = at[X_BITS-1:COLS_BITS] == '0;
-    columns_of.left = at[X_BITS-1:COLS_BITS] == '1;
+    columns_of.around = reach.around;
+    columns_of.left = reach.left;
     columns_of.ones = at[COLS_BITS-1:WORD_SHIFT] == '1 && !edges.empty;
-    columns_of.low = at[COLS_BITS-1:0] < edges.in_cols;
+    columns_of.low = at < edges.in_cols;
     columns_of.below = at[WORD_SHIFT+:16] < edges.last_word;
     columns_of.ends = at[WORD_SHIFT+:16] == edges.last_word;
     columns_of.prior = at[WORD_SHIFT+:16] == edges.prior_word;
     columns_of.crosses = signed'((STRIDE_BITS + 2)'(at[WORD_SHIFT-1:0])) > edges.room;
-  endfunction
-
-  function automatic logic row_inside(logic signed [Y_BITS-1:0] y, logic [15:0] in_rows);
-    row_inside = y[Y_BITS-1:16] == '0 && y[15:0] < in_rows;
   endfunction
 
   // What a sweep over the output pixels of a tile needs: one weight row (conv), one channel block (copy), or the weight rows
@@ -294,7 +324,7 @@ package opu_compute_pkg;
     logic                     valid;
     row_t                     row_select;
     logic [ROW_WORD_BITS-1:0] word;
-    logic [15:0]              row_words;   // the row is repeated at this distance, for every pixel
+    logic [ROW_WORD_BITS:0]   row_words;   // the row is repeated at this distance, for every pixel
   } fill_t;
 
   // May an instruction run, as far as its own parameters say? First, that nothing is 0.

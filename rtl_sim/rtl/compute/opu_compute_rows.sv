@@ -63,7 +63,8 @@ module opu_compute_rows
   logic reads_few;                                 // weight rows: one word at most is left to be read
   logic pre_few;                                   // the parameters are there, or read in this cycle
   logic pre_bank;                                  // bank of those that were loaded last
-  logic held_q;                                    // a sweep of depthwise was taken, its steps have not begun
+  logic held_q, held_d;                            // a sweep of depthwise was taken, its steps have not begun
+  logic goes_q;                                    // sweeps, and neither gap nor held is in the way
   logic start, counts_q, one_segment_q, legal_q, refused, is_copy, is_conv, is_depthwise;
   layout_t layout;
   assign is_copy = op_i == OP_COMPUTE_COPY;
@@ -137,8 +138,8 @@ module opu_compute_rows
     next_at_q <= at_q + signed'(X_BITS'(dilation_x_q));
     next_segment_at_q <= segment_at_q + signed'(X_BITS'(shape_q.step));
     next_y_q <= y_q + Y_BITS'(p_q.dilation_y);
-    columns_q <= columns_of(at_q, edges_q);
-    row_inside_q <= row_inside(y_q, p_q.in_rows);
+    columns_q <= columns_of(reach_of(at_q[X_BITS-1:COLS_BITS]), at_q[COLS_BITS-1:0], edges_q);
+    row_inside_q <= inside_of(coord_of(y_q), p_q.in_rows);
     if (state_q == ARRANGE) begin
       at_q <= origin_x_q + signed'(X_BITS'(segment_q));
       segment_at_q <= origin_x_q + signed'(X_BITS'(segment_q));
@@ -176,7 +177,7 @@ module opu_compute_rows
       next_loop.ky_left = conv_q ? 17'(p_q.kernel_rows) - 17'sd2 : -17'sd1;
       next_loop.kx_left = conv_q ? 17'(p_q.kernel_cols) - 17'sd2 : -17'sd1;
       next_loop.g_left = conv_q ? 17'(p_q.oc_steps) - 17'sd2 : -17'sd1;
-      next_loop.waits = p_q.accumulate != '0;
+      next_loop.waits = !copy_q && p_q.accumulate != '0;
       next_loop.first = 1'b1;
       next_loop.enters = has_pre_q;
       next_loop.block_addr = first_addr_q + block_offset_q;
@@ -185,7 +186,7 @@ module opu_compute_rows
       next_loop.groups = groups_q;
       next_loop.psum = psum_q;
       next_loop.pre_bank = pre_bank;
-    end else if (take) begin
+    end else begin  // a sweep is taken
       next_loop.waits = 1'b0;
       next_loop.enters = 1'b0;
       if (!g_ends) begin
@@ -254,6 +255,8 @@ module opu_compute_rows
       .fill_o
   );
 
+  assign held_d = (held_q && !begun_i) || (take && depthwise_q);
+
   always_comb begin
     gap_d = (gap_q == '0) ? '0 : gap_q - 2'd1;
     if (take && conv_q) gap_d = MIN_GAP;
@@ -285,11 +288,11 @@ module opu_compute_rows
 
   // ---- sweeps ----------------------------------------------------------------------------------------------------------
 
-  logic rows_here, sums_here, pre_here;
-  assign rows_here = reads_few && gap_q == '0 && !held_q;
+  // Copies have no rows to fill, no gap and nothing to wait for.
+  logic sums_here, pre_here;
   assign sums_here = !loop_q.waits || drained_i;
   assign pre_here = !loop_q.enters || pre_few;
-  assign sweep_valid_o = state_q == SWEEP && (copy_q || (rows_here && sums_here && pre_here));
+  assign sweep_valid_o = goes_q && reads_few && sums_here && pre_here;
 
   always_comb begin
     sweep_o.copy = copy_q;
@@ -344,11 +347,13 @@ module opu_compute_rows
       row_q <= '0;
       gap_q <= '0;
       held_q <= 1'b0;
+      goes_q <= 1'b0;
     end else begin
       state_q <= state_d;
+      goes_q <= state_d == SWEEP && gap_d == '0 && !held_d;
       if (take && !copy_q) row_q <= row_after(row_q, 32'(parts) + 1);
       gap_q <= gap_d;
-      held_q <= (held_q && !begun_i) || (take && depthwise_q);
+      held_q <= held_d;
     end
   end
 
@@ -415,6 +420,7 @@ module opu_compute_rows
     if (state_q == PLACE || take) loop_q <= next_loop();
   end
 
+  `OPU_ASSERT(CopyIsFree, state_q == SWEEP && copy_q |-> sweep_valid_o)
   `OPU_STABLE(SweepStable, sweep_valid_o, sweep_ready_i, sweep_o)
 
 endmodule

@@ -1,7 +1,7 @@
 // Walks a sweep of depthwise: reads the columns of the kernel window into a ring, and issues the steps of all parts.
 //
-// sweep_*: valid/ready, one block each. Reading runs ahead of the steps, also into the next sweep; begun_o pulses when the
-//          steps of a sweep begin. idle_o: no sweep inside.
+// sweep_*: valid/ready, one block each; what is the same in a whole instruction stands there a cycle before. Reading runs ahead
+//          of the steps, also into the next sweep; begun_o pulses when the steps of a sweep begin. idle_o: no sweep inside.
 // feature_*: one kernel row of one or two neighbouring columns per cycle; the words arrive one cycle later, and enter_o,
 //          one cycle after its read, tells where they go. Words outside the tile are not read.
 // step_o:  one (pixel, part) step, while enough columns are in the ring. Steps see what was read at least a cycle before.
@@ -33,7 +33,7 @@ module opu_compute_window
 );
 
   localparam int unsigned PART_GROUPS = PART_LANES / GROUP_LANES;
-  typedef logic [COLUMN_BITS:0] columns_t;  // a number of columns in the ring
+  typedef logic [LINE_BITS-1:0] side_t;     // 1 to WINDOW_SIDE, modulo a power of two that keeps them apart
   typedef logic signed [Y_BITS-1:0] column_t;
 
   /* verilator lint_off UNUSEDSIGNAL */  // reading and steps use their fields
@@ -41,102 +41,154 @@ module opu_compute_window
   /* verilator lint_on UNUSEDSIGNAL */
   logic reads_q;  // read_q has columns to read
   logic waits_q;  // the steps of read_q have not begun
+  logic vacant_q;  // neither: ready for the next one
   logic walks_q;  // walk_q has steps to issue
   logic take, walk_ends;
-  assign sweep_ready_o = !reads_q && !waits_q;
+  assign sweep_ready_o = vacant_q;
   assign take = sweep_valid_i && sweep_ready_o;
   assign begun_o = waits_q && (!walks_q || walk_ends);
-  assign idle_o = !reads_q && !waits_q && !walks_q;
 
-  columns_t ready_q, pushed, dropped;
+  // Columns in the ring, counted in unary, so that one table tells whether they suffice: bit k when there are more than k.
+  logic [COLUMNS-1:0] ready_q;
+  logic push, drop;
 
   // ---- reading ---------------------------------------------------------------------------------------------------------
 
-  // Columns are read in runs: of a whole output row, or of one pixel.
+  // Columns are read in runs: of a whole output row, or of one pixel. Where the next read may lie - the next line, the next
+  // column, the next run, the next row - stands in registers and is compared with the tile while this one is read. What is the
+  // same in a whole instruction is taken before a sweep comes, which then begins as a row does.
+  coord_t start_x_q;
+  logic [15:0] stride_x_q;
   logic paired_q;
   column_t run_q;                      // columns of a run
+  logic run_short_q, run_both_q;       // one read has them all; two columns begin it
+  logic [16:0] runs_q;
+  logic [15:0] in_rows_q;
+  logic [7:0] dilation_x_q, dilation_y_q, stride_y_q;
+
   column_t run_left_q;                 // columns of this run to come, this one included
   logic run_ends_q, both_q;            // they are read now; two are
-  logic [15:0] runs_left_q, rows_left_q;
+  logic row_turns_q;                   // the next column begins a row, or a sweep
+  logic [16:0] runs_left_q, rows_left_q;  // further ones less one: negative on the last
   logic [SIDE_BITS-1:0] line_q;        // kernel row
-  column_t y_q, line_y_q, x_q, run_x_q;
+  logic first_line_q, last_line_q;
+  coord_t y_q, next_y_q, next_line_y_q;  // kernel row 0 of this output row, of the next one; the next kernel row
+  /* verilator lint_off UNUSEDSIGNAL */  // where x lies is known
+  coord_t x_q;
+  /* verilator lint_on UNUSEDSIGNAL */
+  coord_t next_x_q, next_run_x_q;
+  logic first_row_inside_q, row_inside_q;                      // kernel row 0, this one
+  logic start_at_q, start_next_q, first_inside_q, next_inside_q;  // column of a row's begin and the one behind it, those of now
   feature_addr_t row_addr_q, line_addr_q;
 
-  logic fire, both, last_line, run_ends, row_ends, y_inside, first_inside, next_inside;
-  column_t next_run_x, next_y;
-  feature_addr_t next_row_addr;
-  assign fire = reads_q && (line_q != '0 || 32'(ready_q) <= COLUMNS - 2);
-  assign both = both_q;
-  assign last_line = line_q == read_q.kernel_rows - SIDE_BITS'(1);
-  assign run_ends = run_ends_q;
-  assign row_ends = run_ends && runs_left_q == '0;
-  assign pushed = (fire && last_line) ? (both ? columns_t'(2) : columns_t'(1)) : '0;
-
-  // x and the column behind it, as the tile has them.
-  logic x_within;
+  logic fire, ends_line, last_read, loads, next_row, next_line, run_turns, next_run_ends, next_run_last, vacates, start_at, start_next;
+  logic x_inside, run_inside, line_inside, next_row_inside;
   logic [15:0] cols;
-  assign x_within = x_q[Y_BITS-1:16] == '0;
-  assign cols = read_q.edges.in_cols[WORD_SHIFT+:16];
-  assign y_inside = row_inside(line_y_q, read_q.in_rows);
-  assign first_inside = y_inside && x_within && x_q[15:0] < cols;
-  assign next_inside = y_inside && ((x_within && x_q[15:0] < read_q.edges.last_word) || (x_q == '1 && !read_q.edges.empty));
-  assign feature_re_o = fire && first_inside;
-  assign feature_next_re_o = fire && both && next_inside;
-  assign feature_addr_o = line_addr_q + feature_addr_t'(x_q);
+  coord_t column_x, then_x, then_y;
+  feature_addr_t next_row_addr;
+  assign fire = reads_q && (!first_line_q || !ready_q[COLUMNS-2]);
+  assign ends_line = fire && last_line_q;
+  assign last_read = ends_line && row_turns_q && rows_left_q[16];
+  assign loads = !take && (!reads_q || last_read);
+  assign next_row = vacant_q || (ends_line && row_turns_q);
+  assign next_line = !sweep_ready_o && !last_line_q;
+  assign run_turns = row_turns_q || run_ends_q;
+  assign next_run_ends = run_turns ? run_short_q : run_left_q <= column_t'(paired_q ? 4 : 2);
+  assign next_run_last = row_turns_q ? runs_q[16] : run_turns ? runs_left_q == '0 : runs_left_q[16];
+  assign vacates = loads && (!waits_q || begun_o);
+  assign push = ends_line;
 
-  assign next_run_x = row_ends ? column_t'(read_q.at >>> WORD_SHIFT) : run_x_q + (column_t'(read_q.stride_x) >> WORD_SHIFT);
-  assign next_y = row_ends ? y_q + column_t'(read_q.stride_y) : y_q;
-  assign next_row_addr = row_ends ? row_addr_q + read_q.stride_pitch : row_addr_q;
+  assign feature_re_o = fire && row_inside_q && first_inside_q;
+  assign feature_next_re_o = fire && both_q && row_inside_q && next_inside_q;
+  assign feature_addr_o = line_addr_q + feature_addr_t'(x_q.low);
+
+  // The column behind x lies in the tile: it counts only where a run is a whole row.
+  function automatic logic next_inside(coord_t x, logic [15:0] last_word);
+    automatic reach_t reach = reach_after(x.reach, x.carry);
+    next_inside = (reach.around && x.low < last_word) || (reach.left && signed'({1'b1, x.low}) > -17'sd2);  // all ones
+  endfunction
+
+  assign cols = read_q.edges.in_cols[WORD_SHIFT+:16];
+  assign x_inside = inside_of(next_x_q, cols);
+  assign run_inside = inside_of(next_run_x_q, cols);
+  assign column_x = run_ends_q ? next_run_x_q : next_x_q;
+  assign then_x = row_turns_q ? start_x_q : column_x;
+  assign then_y = next_line ? next_line_y_q : row_turns_q ? next_y_q : y_q;
+  assign line_inside = inside_of(next_line_y_q, in_rows_q);
+  assign next_row_inside = inside_of(next_y_q, in_rows_q);
+  assign start_at = vacant_q ? sweep_i.columns.around && sweep_i.columns.low : start_at_q;
+  assign start_next = vacant_q ? (sweep_i.columns.left && sweep_i.columns.ones) || (sweep_i.columns.around && sweep_i.columns.below)
+                               : start_next_q;
+  assign next_row_addr = row_turns_q ? row_addr_q + read_q.stride_pitch : row_addr_q;
 
   logic [COLUMN_BITS-1:0] tail_q, head_q;
+
+  always_ff @(posedge clk_i) begin
+    if (loads) begin
+      start_x_q <= coord_of(column_t'(sweep_i.at >>> WORD_SHIFT));
+      stride_x_q <= 16'(sweep_i.stride_x >> WORD_SHIFT);
+      dilation_x_q <= sweep_i.paired ? 8'd2 : sweep_i.dilation_x;
+      dilation_y_q <= sweep_i.dilation_y;
+      stride_y_q <= sweep_i.stride_y;
+      paired_q <= sweep_i.paired;
+      in_rows_q <= sweep_i.edges.empty ? '0 : sweep_i.in_rows;  // without columns no row has anything inside
+      run_q <= column_t'(sweep_i.run);
+      run_short_q <= sweep_i.run <= Y_BITS'(sweep_i.paired ? 2 : 1);
+      run_both_q <= sweep_i.paired && sweep_i.run > Y_BITS'(1);
+      runs_q <= sweep_i.paired ? '1 : 17'(sweep_i.out_cols) - 17'd2;
+    end
+    if (loads) next_y_q <= coord_of(sweep_i.y);
+    else if (next_row) next_y_q <= coord_after(next_y_q, 16'(stride_y_q));
+  end
 
   always_ff @(posedge clk_i) begin
     enter_o.valid <= fire && rst_ni;
     enter_o.line <= LINE_BITS'(line_q);
     enter_o.column <= tail_q;
-    enter_o.both <= both;
-    enter_o.first_inside <= first_inside;
-    enter_o.next_inside <= next_inside;
+    enter_o.both <= both_q;
+    enter_o.first_inside <= row_inside_q && first_inside_q;
+    enter_o.next_inside <= row_inside_q && next_inside_q;
     enter_o.pad <= read_q.pad;
-    if (take) begin
+    if (sweep_ready_o || fire) begin
+      next_line_y_q <= coord_after(then_y, 16'(dilation_y_q));
+      row_inside_q <= next_line ? line_inside : row_turns_q ? next_row_inside : first_row_inside_q;
+      first_line_q <= !next_line;
+      line_q <= next_line ? line_q + SIDE_BITS'(1) : '0;
+    end
+    if (sweep_ready_o || ends_line) begin
+      x_q <= then_x;
+      next_x_q <= coord_after(then_x, 16'(dilation_x_q));
+      run_left_q <= run_turns ? run_q : run_left_q - column_t'(paired_q ? 2 : 1);
+      run_ends_q <= next_run_ends;
+      both_q <= run_turns ? run_both_q : paired_q && run_left_q > column_t'(3);
+      if (run_turns) begin
+        next_run_x_q <= coord_after(row_turns_q ? start_x_q : next_run_x_q, stride_x_q);
+        runs_left_q <= row_turns_q ? runs_q : runs_left_q - 17'd1;
+      end
+      first_inside_q <= row_turns_q ? start_at : run_ends_q ? run_inside : x_inside;
+      next_inside_q <= row_turns_q ? start_next : next_inside(next_x_q, read_q.edges.last_word);
+      start_at_q <= start_at;
+      start_next_q <= start_next;
+    end
+    if (next_row) begin
+      y_q <= next_y_q;
+      first_row_inside_q <= next_row_inside;
+    end
+    if (sweep_ready_o) begin
       read_q <= sweep_i;
-      paired_q <= sweep_i.paired;
-      run_q <= column_t'(sweep_i.run);
-      run_left_q <= column_t'(sweep_i.run);
-      run_ends_q <= sweep_i.run <= Y_BITS'(sweep_i.paired ? 2 : 1);
-      both_q <= sweep_i.paired && sweep_i.run > Y_BITS'(1);
-      runs_left_q <= sweep_i.paired ? '0 : sweep_i.out_cols - 16'd1;
-      rows_left_q <= sweep_i.out_rows - 16'd1;
-      line_q <= '0;
-      y_q <= sweep_i.y;
-      line_y_q <= sweep_i.y;
+      rows_left_q <= 17'(sweep_i.out_rows) - 17'd2;
+      last_line_q <= sweep_i.kernel_rows == SIDE_BITS'(1);
       row_addr_q <= sweep_i.row_addr;
       line_addr_q <= sweep_i.row_addr;
-      x_q <= column_t'(sweep_i.at >>> WORD_SHIFT);
-      run_x_q <= column_t'(sweep_i.at >>> WORD_SHIFT);
-    end else if (fire && !last_line) begin
-      line_q <= line_q + SIDE_BITS'(1);
-      line_y_q <= line_y_q + column_t'(read_q.dilation_y);
-      line_addr_q <= line_addr_q + read_q.dilation_pitch;
     end else if (fire) begin
-      line_q <= '0;
-      y_q <= next_y;
-      line_y_q <= next_y;
-      row_addr_q <= next_row_addr;
-      line_addr_q <= next_row_addr;
-      if (!run_ends) begin
-        run_left_q <= run_left_q - column_t'(paired_q ? 2 : 1);
-        run_ends_q <= run_left_q <= column_t'(paired_q ? 4 : 2);
-        both_q <= paired_q && run_left_q > column_t'(3);
-        x_q <= x_q + (paired_q ? column_t'(2) : column_t'(read_q.dilation_x));
+      if (!last_line_q) begin
+        last_line_q <= line_q + SIDE_BITS'(2) == read_q.kernel_rows;
+        line_addr_q <= line_addr_q + read_q.dilation_pitch;
       end else begin
-        run_left_q <= run_q;
-        run_ends_q <= run_q <= column_t'(paired_q ? 2 : 1);
-        both_q <= paired_q && run_q > column_t'(1);
-        run_x_q <= next_run_x;
-        x_q <= next_run_x;
-        runs_left_q <= row_ends ? (paired_q ? '0 : read_q.out_cols - 16'd1) : runs_left_q - 16'd1;
-        if (row_ends) rows_left_q <= rows_left_q - 16'd1;
+        last_line_q <= read_q.kernel_rows == SIDE_BITS'(1);
+        row_addr_q <= next_row_addr;
+        line_addr_q <= next_row_addr;
+        if (row_turns_q) rows_left_q <= rows_left_q - 17'd1;
       end
     end
   end
@@ -150,17 +202,30 @@ module opu_compute_window
   row_t row_select_q;
   psum_addr_t psum_q;
 
-  logic issue, last_part, last_col;
-  assign issue = walks_q && ready_q >= columns_t'(walk_q.kernel_cols);
-  assign last_part = part_q == walk_q.parts;
+  logic issue, last_part_q, last_col, last_step, renews;
+  // Columns that the last part of a pixel drops, and what the ring holds without them and with those that a read brings.
+  logic enough;
+  logic [SIDE_BITS-1:0] drops;
+  logic [COLUMNS-1:0] fewer, more, fewer_more;
+  assign drops = (walk_paired_q && !last_col) ? SIDE_BITS'(walk_q.stride_x >> WORD_SHIFT) : walk_q.kernel_cols;
+  always_comb begin
+    enough = 1'b0;
+    fewer = '0;
+    for (int unsigned k = 1; k <= WINDOW_SIDE; k++) begin
+      if (side_t'(walk_q.kernel_cols) == side_t'(k)) enough = ready_q[k-1];
+      if (side_t'(drops) == side_t'(k)) fewer = ready_q >> k;
+    end
+  end
+  assign more = both_q ? {ready_q[COLUMNS-3:0], 2'b11} : {ready_q[COLUMNS-2:0], 1'b1};
+  assign fewer_more = both_q ? {fewer[COLUMNS-3:0], 2'b11} : {fewer[COLUMNS-2:0], 1'b1};
+  assign issue = walks_q && enough;
+  assign drop = issue && last_part_q;
   assign last_col = cols_left_q[16];
-  assign walk_ends = issue && last_part && last_col && out_rows_left_q[16];
+  assign last_step = last_part_q && last_col && out_rows_left_q[16];
+  assign renews = !walks_q || last_step;
+  assign walk_ends = issue && last_step;
 
   always_comb begin
-    dropped = '0;
-    if (issue && last_part) begin
-      dropped = (walk_paired_q && !last_col) ? columns_t'(walk_q.stride_x >> WORD_SHIFT) : columns_t'(walk_q.kernel_cols);
-    end
     step_o = '0;
     step_o.valid = issue;
     step_o.last = walk_q.last && walk_ends;
@@ -176,27 +241,33 @@ module opu_compute_window
     step_o.kernel_cols = walk_q.kernel_cols;
   end
 
+  // Without steps to issue, fields are taken in every cycle.
   always_ff @(posedge clk_i) begin
-    if (begun_o) begin
-      walk_q <= read_q;
-      walk_paired_q <= paired_q;
-      part_q <= '0;
-      out_rows_left_q <= 17'(read_q.out_rows) - 17'd2;
-      cols_left_q <= 17'(read_q.out_cols) - 17'd2;
-      groups_q <= read_q.groups;
-      row_select_q <= read_q.row_select;
-      psum_q <= read_q.psum;
-    end else if (issue && !last_part) begin
-      part_q <= part_q + PART_BITS'(1);
-      groups_q <= groups_q << PART_GROUPS;
-      row_select_q <= row_after(row_select_q, 1);
-    end else if (issue) begin
-      part_q <= '0;
-      groups_q <= walk_q.groups;
-      row_select_q <= walk_q.row_select;
-      psum_q <= psum_q + psum_addr_t'(1);
-      cols_left_q <= last_col ? 17'(walk_q.out_cols) - 17'd2 : cols_left_q - 17'd1;
-      if (last_col) out_rows_left_q <= out_rows_left_q - 17'd1;
+    if (!walks_q || enough) begin
+      if (renews) begin
+        walk_q <= read_q;
+        walk_paired_q <= read_q.paired;
+        part_q <= '0;
+        last_part_q <= read_q.parts == '0;
+        out_rows_left_q <= 17'(read_q.out_rows) - 17'd2;
+        cols_left_q <= 17'(read_q.out_cols) - 17'd2;
+        groups_q <= read_q.groups;
+        row_select_q <= read_q.row_select;
+        psum_q <= read_q.psum;
+      end else if (!last_part_q) begin
+        part_q <= part_q + PART_BITS'(1);
+        last_part_q <= part_q + PART_BITS'(1) == walk_q.parts;
+        groups_q <= groups_q << PART_GROUPS;
+        row_select_q <= row_after(row_select_q, 1);
+      end else begin
+        part_q <= '0;
+        last_part_q <= walk_q.parts == '0;
+        groups_q <= walk_q.groups;
+        row_select_q <= walk_q.row_select;
+        psum_q <= psum_q + psum_addr_t'(1);
+        cols_left_q <= last_col ? 17'(walk_q.out_cols) - 17'd2 : cols_left_q - 17'd1;
+        if (last_col) out_rows_left_q <= out_rows_left_q - 17'd1;
+      end
     end
   end
 
@@ -204,21 +275,36 @@ module opu_compute_window
     if (!rst_ni) begin
       reads_q <= 1'b0;
       waits_q <= 1'b0;
+      vacant_q <= 1'b1;
+      idle_o <= 1'b1;
+      row_turns_q <= 1'b1;
       walks_q <= 1'b0;
       ready_q <= '0;
       head_q <= '0;
       tail_q <= '0;
     end else begin
-      reads_q <= take || (reads_q && !(fire && last_line && row_ends && rows_left_q == '0));
+      reads_q <= take || (reads_q && !last_read);
       waits_q <= take || (waits_q && !begun_o);
+      vacant_q <= vacates;
+      idle_o <= loads && !waits_q && (!walks_q || walk_ends);
+      if (vacant_q || ends_line || vacates) row_turns_q <= vacates || (next_run_ends && next_run_last);
       walks_q <= begun_o || (walks_q && !walk_ends);
-      ready_q <= ready_q + pushed - dropped;
-      head_q <= head_q + COLUMN_BITS'(dropped);
-      tail_q <= tail_q + COLUMN_BITS'(pushed);
+      ready_q <= drop ? (push ? fewer_more : fewer) : (push ? more : ready_q);
+      if (drop) head_q <= head_q + COLUMN_BITS'(drops);
+      if (push) tail_q <= tail_q + (both_q ? COLUMN_BITS'(2) : COLUMN_BITS'(1));
     end
   end
 
-  `OPU_ASSERT(RingFits, 32'(ready_q) <= COLUMNS)
+  `OPU_ASSERT(RingFits, !(push && !drop && ready_q[COLUMNS-1-32'(both_q)]))
+  `OPU_ASSERT(ReadyIsUnary, (ready_q & (ready_q + COLUMNS'(1))) == '0)
+  `OPU_ASSERT(DropsSome, drop |-> drops != '0 && 32'(drops) <= WINDOW_SIDE)
+  `OPU_ASSERT(ColumnCompared, reads_q |-> first_inside_q == inside_of(x_q, cols))
+  `OPU_ASSERT(NextCompared, reads_q && both_q && in_rows_q != '0
+      |-> next_inside_q == next_inside(x_q, read_q.edges.last_word))
+  `OPU_ASSERT(RowTurns, row_turns_q == (vacant_q || (run_ends_q && runs_left_q[16])) || !(vacant_q || reads_q))
+  `OPU_ASSERT(TakenBefore, take |-> start_x_q == coord_of(column_t'(sweep_i.at >>> WORD_SHIFT))
+      && next_y_q == coord_of(sweep_i.y))
+  `OPU_ASSERT(IdleIsNone, idle_o == (!reads_q && !waits_q && !walks_q))
   `OPU_ASSERT(EmptyWhenIdle, idle_o |-> ready_q == '0)
 
 endmodule

@@ -23,14 +23,15 @@ module opu_feature
   localparam int unsigned DEPTH = (FEATURE_WORDS + 1) / 2;
   localparam int unsigned BANK_ADDR_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1;
 
-  logic odd, odd_q;
+  logic odd, odd_q, odd_late_q;
   assign odd = raddr_i[0];
 
   logic [WORD_BITS-1:0] even_rdata, odd_rdata;
 
   opu_ram_1r1w #(
       .WIDTH(WORD_BITS),
-      .DEPTH(DEPTH)
+      .DEPTH(DEPTH),
+      .OUTPUT_REGISTER(1'b1)
   ) u_even (
       .clk_i,
       .we_i   (we_i && !waddr_i[0]),
@@ -43,7 +44,8 @@ module opu_feature
 
   opu_ram_1r1w #(
       .WIDTH(WORD_BITS),
-      .DEPTH(DEPTH)
+      .DEPTH(DEPTH),
+      .OUTPUT_REGISTER(1'b1)
   ) u_odd (
       .clk_i,
       .we_i   (we_i && waddr_i[0]),
@@ -56,8 +58,10 @@ module opu_feature
 
   always_ff @(posedge clk_i) begin
     if (first_re_i || next_re_i) odd_q <= odd;
-    first_rdata_o <= odd_q ? odd_rdata : even_rdata;
-    next_rdata_o <= odd_q ? even_rdata : odd_rdata;
+    odd_late_q <= odd_q;
   end
+  // Behind the output registers, which stand in the blocks.
+  assign first_rdata_o = odd_late_q ? odd_rdata : even_rdata;
+  assign next_rdata_o = odd_late_q ? even_rdata : odd_rdata;
 
 endmodule
