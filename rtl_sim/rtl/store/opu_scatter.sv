@@ -1,6 +1,6 @@
 // What the beats of the open stores hold: word of the output buffer, part of it, strobes; in the order of docs/machine.md.
 //
-// start_*: valid/ready, one legal instruction; up to IN_FLIGHT are open, the oldest one is told (valid_o, pc_o).
+// start_*: valid/ready, one instruction, of which nothing is asked if it is not legal; up to IN_FLIGHT are open, the oldest one is told (valid_o, pc_o).
 // step_i:  the beat told is sent, the next one is told in the next cycle; finish_i: it was the last one of its instruction.
 // read_o:  the beat needs word address_o (first part of a word; the parts behind it and all of a gap do not read again).
 `include "opu_assert.svh"
@@ -65,13 +65,14 @@ module opu_scatter
   // ---- one DRAM word after the other: word of the run, its copies, the gap behind it, repeats of the row; all begin at 0 --------
   logic word_end, copies_done, gap_done, run_done, rows_done;
   logic [15:0] in_run_q, gap_q;                      // in_run_q: from 1 on
+  logic in_gap_q;                                    // gap_q is not 0
   logic [SUM_BITS-1:0] index_q, row_q;               // words behind src: this one, the first of the row
   assign run_done = in_run_q == words.run;
   assign gap_done = gap_q == words.gap || run_done;
   assign address_o = {1'b0, words.src} + index_q;
 
   logic word_left, word_advance, row_advance;        // behind the copies; on to another word; on to another row
-  assign word_left = step_i && word_end && (gap_q != '0 || copies_done);
+  assign word_left = step_i && word_end && (in_gap_q || copies_done);
   assign word_advance = word_left && gap_done;
   assign row_advance = word_advance && run_done;
 
@@ -114,16 +115,19 @@ module opu_scatter
     if (!rst_ni) begin
       in_run_q <= 16'd1;
       gap_q <= '0;
+      in_gap_q <= 1'b0;
       index_q <= '0;
       row_q <= '0;
     end else begin
       if (word_advance) begin
         in_run_q <= run_done ? 16'd1 : in_run_q + 16'd1;
         gap_q <= '0;
+        in_gap_q <= 1'b0;
         index_q <= (row_advance && !rows_done) ? row_q : index_q + SUM_BITS'(1);
         if (row_advance && rows_done) row_q <= index_q + SUM_BITS'(1);
       end else if (word_left) begin
         gap_q <= gap_q + 16'd1;
+        in_gap_q <= 1'b1;
       end
       if (finish_i) begin
         index_q <= '0;
@@ -134,9 +138,9 @@ module opu_scatter
 
   // ---- beats of a word -----------------------------------------------------------------------------------------------------
   logic [WORD_BYTES-1:0] strobes;
-  assign strobes = (gap_q != '0) ? '0
+  assign strobes = in_gap_q ? '0
       : ({WORD_BYTES{1'b1}} << words.skip_low) & ({WORD_BYTES{1'b1}} >> words.skip_high);
-  assign read_o = part_o == '0 && gap_q == '0;
+  assign read_o = part_o == '0 && !in_gap_q;
   assign word_end = part_o == PART_BITS'(WORD_BEATS - 1);
   if (WORD_BEATS > 1) begin : g_split
     logic [PART_BITS-1:0] part_q;
@@ -151,6 +155,7 @@ module opu_scatter
     assign strobe_o = strobes;
   end
 
+  `OPU_ASSERT(GapIsTold, in_gap_q == (gap_q != '0))
   `OPU_ASSERT(StepsHaveWords, step_i |-> valid_o)
   `OPU_ASSERT(WordsEndWithBeats, finish_i |-> row_advance && rows_done)
 
