@@ -104,7 +104,7 @@ module opu_walk_proof #(
   assign run_end = 36'(dut.run_end_q);
   assign next = 36'(dut.next_q);
   assign block = 36'(dut.block_q);
-  assign behind = dut.block_ends ? block + 36'(dut.block_pitch_q) : next + 36'(dut.row_pitch_q);
+  assign behind = dut.block_ends_q ? block + 36'(dut.block_pitch_q) : next + 36'(dut.row_pitch_q);
 
   always_comb begin
     assume (begun_q || !rst_ni);
@@ -133,6 +133,7 @@ module opu_walk_proof #(
         assert (dut.cur_last_q || dut.runs_q);
       end
       assert (dut.runs_q || !dut.shown_q);
+      if (dut.active_q) assert (dut.block_ends_q == (dut.repeats_left_q[8] && dut.rows_left_q[16]));
       assert (fault == (dut.runs_q && !dut.run_offered));
       if (dut.fresh_q) begin
         assert (dram < 36'd1 << 32 - BUS_LOG2 && next == '0 && block == '0);
@@ -144,7 +145,7 @@ module opu_walk_proof #(
         assert (dut.beats_more_q == (dut.run_beats_q >> FRAME_LOG2 != '0));
         assert (dram <= run_at && run_at <= window && run_beats <= window && run_at + run_beats <= window);
         assert (run_end == run_at - dram + run_beats);
-        assert (36'(signed'(dut.far_q)) == window - dram - run_beats && dram + run_beats <= window);
+        assert (36'(dut.far_q) == window - dram - run_beats && dram + run_beats <= window);
         assert (block <= next && next < (36'd1 << AT_BITS) + (36'd1 << PITCH_BITS));
         // A run that does not fit is not taken for one that does: none is told wrongly behind one that fits.
         assert (next_far == (dram + next + run_beats > window));

@@ -5,7 +5,7 @@
 // MAX_BURST beats that never cross a 4 KB boundary.
 //
 // start side: valid/ready; a shape is taken when the walk before it has been cut to the end. All counts must be >= 1 and
-//             dram_i a multiple of the bus width. shift_i: log2 of the beats a word takes, of the pitches only, up to MOST_SHIFT. pc_i travels along.
+//             dram_i a multiple of the bus width. shift_i: log2 of the beats a word takes, of the pitches only, up to MOST_SHIFT. repeats_i: 0 without REPEATS. pc_i travels along.
 //             Only run_i and legal_i are taken in the cycle behind; the first run is there in the cycle behind that.
 // burst side: valid/ready, payload stable; burst_last_o marks the last burst of a shape. One burst per cycle.
 // A run outside the memory window, or of a shape that is not legal, raises fault_o (level, until reset); none of its beats is issued.
@@ -17,7 +17,8 @@ module opu_walk #(
     parameter int unsigned MAX_BURST = 16,
     parameter int unsigned PC_BITS = 24,
     parameter int unsigned RUN_BITS = 16,
-    parameter int unsigned MOST_SHIFT = 7
+    parameter int unsigned MOST_SHIFT = 7,
+    parameter bit REPEATS = 1'b1
 ) (
     input  logic                    clk_i,
     input  logic                    rst_ni,
@@ -79,29 +80,28 @@ module opu_walk #(
   far_t next_q, next_d, block_q, block_d;            // of the next one, of its block
   // Beats of the window behind dram; behind a run that begins there: so far may the others be. Negative where nothing fits.
   logic signed [AT_BITS:0] room_q;
-  logic signed [AT_BITS+1:0] far_q, far_d;
+  logic signed [AT_BITS+1:0] far_d;
+  at_t far_q;                                        // where the first run fits
   logic signed [FAR_BITS:0] left;                    // what the next run leaves of it
   logic shown_q, first_far_q, run_offered, run_last_q;  // shown_q: runs, and none behind the first one is too far
   logic [PC_BITS-1:0] pc_q;
 
-  logic take, run_taken, block_ends, moves, refused;
+  logic take, run_taken, block_ends_q, moves, refused;  // block_ends_q: the next run is the last one of its block
   assign take = start_valid_i && start_ready_o;
-  assign block_ends = repeats_left_q[8] && rows_left_q[16];
   assign run_offered = shown_q && !first_far_q;
   assign fault_o = runs_q && !run_offered;
   assign fault_pc_o = pc_q;
 
   assign run_beats = LONG_BITS'(run_i);
   assign far_d = (AT_BITS + 2)'(room_q) - signed'((AT_BITS + 2)'(at_t'(run_beats)));
-  // Where the next run is looked at, far_q is not negative: those before it fit.
-  assign left = signed'((FAR_BITS + 1)'(at_t'(far_q))) - signed'((FAR_BITS + 1)'(next_q));
+  assign left = signed'((FAR_BITS + 1)'(far_q)) - signed'((FAR_BITS + 1)'(next_q));
 
   assign refused = fresh_q && (!legal_i || (LONG_BITS + 1)'(run_beats) >> AT_BITS != '0);
 
   // What a run leads to is there before it is known whether it is taken. Behind the last run nobody looks at it.
   assign moves = !runs_q || run_taken;
   assign block_d = block_q + far_t'(block_pitch_q);
-  assign next_d = block_ends ? block_d : next_q + far_t'(row_pitch_q);
+  assign next_d = block_ends_q ? block_d : next_q + far_t'(row_pitch_q);
   always_comb begin
     active_d = active_q;
     if (take) active_d = 1'b1;
@@ -109,12 +109,13 @@ module opu_walk #(
     repeats_left_d = repeats_left_q[8] ? repeats_q : repeats_left_q - 9'sd1;
     rows_left_d = rows_left_q;
     if (repeats_left_q[8]) rows_left_d = rows_left_q[16] ? rows_q : rows_left_q - 17'sd1;
-    blocks_left_d = blocks_left_q - signed'(17'(block_ends));
+    blocks_left_d = blocks_left_q - signed'(17'(block_ends_q));
     if (idle_q) begin
       repeats_left_d = 9'(repeats_i) - 9'sd1;
       rows_left_d = 17'(rows_i) - 17'sd2;
       blocks_left_d = 17'(blocks_i) - 17'sd2;
     end
+    if (!REPEATS) repeats_left_d = -9'sd1;
   end
 
   always_ff @(posedge clk_i) begin
@@ -139,18 +140,19 @@ module opu_walk #(
       repeats_left_q <= repeats_left_d;
       rows_left_q <= rows_left_d;
       blocks_left_q <= blocks_left_d;
+      block_ends_q <= repeats_left_d[8] && rows_left_d[16];
     end
     if (idle_q) begin
       next_q <= '0;
       block_q <= '0;
     end else if (moves) begin
       next_q <= next_d;
-      if (block_ends) block_q <= block_d;
+      if (block_ends_q) block_q <= block_d;
     end
     if (moves) begin
       run_at_q <= dram_q + at_t'(next_q);
       run_end_q <= at_t'(next_q) + (fresh_q ? at_t'(run_beats) : run_beats_q);
-      run_last_q <= block_ends && blocks_left_q[16];
+      run_last_q <= block_ends_q && blocks_left_q[16];
     end
     if (idle_q) begin
       repeats_q <= 9'(repeats_i) - 9'sd1;
@@ -164,7 +166,7 @@ module opu_walk #(
     if (fresh_q) begin
       run_beats_q <= at_t'(run_beats);
       run_less_q <= at_t'(run_beats) - at_t'(1);
-      far_q <= far_d;
+      far_q <= at_t'(far_d);
     end
     // What far_d says comes last, with nothing behind it.
     if (refused) first_far_q <= 1'b1;
@@ -321,7 +323,7 @@ module opu_walk #(
   logic unused;
   assign unused = &{window_base_i[11:0]};  // 0
 
-  `OPU_ASSERT(ShiftIsKnown, take |-> 32'(shift_i) <= MOST_SHIFT)
+  `OPU_ASSERT(ShapeIsKnown, take |-> 32'(shift_i) <= MOST_SHIFT && (REPEATS || repeats_i == '0))
   `OPU_ASSERT(IdleOrActive, idle_q != active_q)
   `OPU_ASSERT(BurstHeld, burst_valid_o && !burst_ready_i |=> burst_valid_o || halt_i)
   `OPU_ASSERT(BurstStable, burst_valid_o && !burst_ready_i

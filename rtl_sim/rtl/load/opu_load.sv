@@ -97,7 +97,8 @@ module opu_load
       .MAX_BURST   (MAX_BURST),
       .PC_BITS     (PC_BITS),
       .RUN_BITS    (RUN_BITS),
-      .MOST_SHIFT  ($clog2(MOST_BEATS))
+      .MOST_SHIFT  ($clog2(MOST_BEATS)),
+      .REPEATS     (1'b0)
   ) u_walk (
       .clk_i,
       .rst_ni,

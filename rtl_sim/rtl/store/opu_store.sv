@@ -116,7 +116,8 @@ module opu_store
       .MAX_BURST   (MAX_BURST),
       .PC_BITS     (PC_BITS),
       .RUN_BITS    (RUN_BITS),
-      .MOST_SHIFT  ($clog2(WORD_BEATS))
+      .MOST_SHIFT  ($clog2(WORD_BEATS)),
+      .REPEATS     (HAS_UPSAMPLE)
   ) u_walk (
       .clk_i,
       .rst_ni,
