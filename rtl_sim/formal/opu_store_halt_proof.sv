@@ -111,6 +111,8 @@ module opu_store_halt_proof
       // Between bursts the newest beat on its way is the end of one.
       if (dut.beat_q == '0) assert (dut.sent_q ? dut.sent_end_q : data == 0 || dut.u_data.entries[newest][BUS_BYTES*9]);
       assert (bursts == 0 ? dut.beat_q == '0 : dut.beat_q < dut.beats);
+      assert (dut.begins_q == (dut.beat_q == '0));
+      if (!dut.begins_q) assert (dut.ends_q == (dut.beat_q + 9'd1 == dut.beats));
       assert (dut.u_addresses.some_q == (addresses != 0) && dut.u_addresses.room_q == (addresses != 2));
       assert (dut.u_beats.some_q == (bursts != 0) && dut.u_beats.room_q == (bursts != OUTSTANDING));
       assert (dut.u_answers.some_q == (answers != 0) && dut.u_answers.room_q == (answers != OUTSTANDING));

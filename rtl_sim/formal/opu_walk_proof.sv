@@ -16,6 +16,7 @@ module opu_walk_proof #(
     input logic [31:0]              dram_i,
     input logic [2:0]               shift_i,
     input logic [15:0]              run_i,
+    input logic                     legal_i,
     input logic [15:0]              rows_i,
     input logic [7:0]               repeats_i,
     input logic [21:0]              row_pitch_i,
@@ -47,6 +48,7 @@ module opu_walk_proof #(
       .dram_i,
       .shift_i,
       .run_i,
+      .legal_i,
       .rows_i,
       .repeats_i,
       .row_pitch_i,
@@ -78,13 +80,10 @@ module opu_walk_proof #(
   end
 
   // The stretch, and its burst: to the end of the page, no longer than allowed.
-  logic [35:0] window, cur_at, cur_left, cur_end, run_at, run_beats, block_at, slack, to_page, cap, next_to_page, next_cap;
+  logic [35:0] window, cur_at, cur_left, cur_end, slack, to_page, cap, next_to_page, next_cap;
   localparam logic [35:0] FRAME = 36'd1 << FRAME_LOG2;
   assign window = 36'(window_size_i >> BUS_LOG2);
   assign slack = 36'(signed'(dut.frame_q.slack_less)) + 36'd1;
-  assign run_at = 36'(dut.run_at_q);
-  assign run_beats = 36'(dut.run_beats_q);
-  assign block_at = 36'(dut.block_at_q);
   assign cur_at = 36'({dut.page_q, dut.frame_q.at});
   assign cur_left = 36'({dut.frames_q, dut.end_q}) + (dut.carry_q ? FRAME : '0) + 36'd1 - slack;
   assign cur_end = cur_at + owed_q;  // cur_left is the same
@@ -92,6 +91,20 @@ module opu_walk_proof #(
   assign cap = (to_page < 36'(MAX_BURST)) ? to_page : 36'(MAX_BURST);
   assign next_to_page = (to_page == cap) ? 36'(PAGE_BEATS) : to_page - cap;
   assign next_cap = (next_to_page < 36'(MAX_BURST)) ? next_to_page : 36'(MAX_BURST);
+
+  // The run that is offered, and the next one, which is no farther than a pitch behind it.
+  localparam int unsigned AT_BITS = 33 - BUS_LOG2;
+  localparam int unsigned PITCH_BITS = 22 + 7;
+  logic [35:0] dram, run_at, run_beats, run_end, next, block, behind;
+  logic next_far;
+  assign next_far = dut.left < 0;
+  assign dram = 36'(dut.dram_q);
+  assign run_at = 36'(dut.run_at_q);
+  assign run_beats = 36'(dut.run_beats_q);
+  assign run_end = 36'(dut.run_end_q);
+  assign next = 36'(dut.next_q);
+  assign block = 36'(dut.block_q);
+  assign behind = dut.block_ends_q ? block + 36'(dut.block_pitch_q) : next + 36'(dut.row_pitch_q);
 
   always_comb begin
     assume (begun_q || !rst_ni);
@@ -116,24 +129,27 @@ module opu_walk_proof #(
         assert (dut.frame_q.last == (to_page == cap));
         assert (dut.exceeds_q == (owed_q > cap));
         assert (dut.fills_q == (owed_q >= cap));
-        if (dut.runs_q && dut.fits && !dut.cur_last_q) assert (dut.continues_q == (run_at == cur_end));
+        if (dut.run_offered && !dut.cur_last_q) assert (dut.continues_q == (run_at == cur_end));
         assert (dut.cur_last_q || dut.runs_q);
       end
+      assert (dut.runs_q || !dut.shown_q);
+      if (dut.active_q) assert (dut.block_ends_q == (dut.repeats_left_q[8] && dut.rows_left_q[16]));
+      assert (fault == (dut.runs_q && !dut.run_offered));
       if (dut.fresh_q) begin
-        assert (run_at < 36'd1 << 32 - BUS_LOG2 && block_at == run_at);
-        assert (36'(signed'(dut.room_q)) == window - run_at);
-        assert (36'(signed'(dut.gap_q)) == 36'(dut.block_pitch_q));
+        assert (dram < 36'd1 << 32 - BUS_LOG2 && next == '0 && block == '0);
+        assert (36'(signed'(dut.room_q)) == window - dram);
       end
-      if (dut.runs_q && dut.fits) begin
+      if (dut.run_offered) begin
         assert (run_beats != '0 && dut.run_less_q == dut.run_beats_q - 1'b1);
         assert (dut.less_more_q == (dut.run_less_q >> FRAME_LOG2 != '0));
         assert (dut.beats_more_q == (dut.run_beats_q >> FRAME_LOG2 != '0));
-        assert (dut.rows_continue_q == (36'(dut.row_pitch_q) == run_beats));
-        assert (run_at <= window && run_beats <= window && block_at <= run_at);
-        assert (36'(signed'(dut.room_q)) == window - run_at - run_beats);
-        assert (36'(signed'(dut.block_room_q)) == window - block_at - run_beats);
-        assert (36'(signed'(dut.gap_q)) == block_at + 36'(dut.block_pitch_q) - run_at - run_beats);
-        assert (36'(signed'(dut.first_gap_q)) == 36'(dut.block_pitch_q) - run_beats);
+        assert (dram <= run_at && run_at <= window && run_beats <= window && run_at + run_beats <= window);
+        assert (run_end == run_at - dram + run_beats);
+        assert (36'(dut.far_q) == window - dram - run_beats && dram + run_beats <= window);
+        assert (block <= next && next < (36'd1 << AT_BITS) + (36'd1 << PITCH_BITS));
+        // A run that does not fit is not taken for one that does: none is told wrongly behind one that fits.
+        assert (next_far == (dram + next + run_beats > window));
+        if (!next_far) assert (36'(dut.next_d) == behind);
       end
     end
   end

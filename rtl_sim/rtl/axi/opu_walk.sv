@@ -5,10 +5,10 @@
 // MAX_BURST beats that never cross a 4 KB boundary.
 //
 // start side: valid/ready; a shape is taken when the walk before it has been cut to the end. All counts must be >= 1 and
-//             dram_i a multiple of the bus width. shift_i: log2 of the beats a word takes, of the pitches only. pc_i travels along. Only run_i is taken
-//             in the cycle behind; the first run is there in the cycle behind that.
+//             dram_i a multiple of the bus width. shift_i: log2 of the beats a word takes, of the pitches only, up to MOST_SHIFT. repeats_i: 0 without REPEATS. pc_i travels along.
+//             Only run_i and legal_i are taken in the cycle behind; the first run is there in the cycle behind that.
 // burst side: valid/ready, payload stable; burst_last_o marks the last burst of a shape. One burst per cycle.
-// A run outside the memory window raises fault_o (level, until reset); none of its beats is issued.
+// A run outside the memory window, or of a shape that is not legal, raises fault_o (level, until reset); none of its beats is issued.
 `include "opu_assert.svh"
 
 module opu_walk #(
@@ -16,7 +16,9 @@ module opu_walk #(
     parameter int unsigned BUS_BYTES = 8,
     parameter int unsigned MAX_BURST = 16,
     parameter int unsigned PC_BITS = 24,
-    parameter int unsigned RUN_BITS = 16
+    parameter int unsigned RUN_BITS = 16,
+    parameter int unsigned MOST_SHIFT = 7,
+    parameter bit REPEATS = 1'b1
 ) (
     input  logic                    clk_i,
     input  logic                    rst_ni,
@@ -30,6 +32,7 @@ module opu_walk #(
     input  logic [31:0]             dram_i,
     input  logic [2:0]              shift_i,
     input  logic [RUN_BITS-1:0]     run_i,           // beats; in the cycle behind the others
+    input  logic                    legal_i,         // in the cycle behind the others
     input  logic [15:0]             rows_i,
     input  logic [7:0]              repeats_i,
     input  logic [21:0]             row_pitch_i,
@@ -55,68 +58,64 @@ module opu_walk #(
   localparam int unsigned FRAME_LOG2 = (LONGEST > 1) ? $clog2(LONGEST) : 1;
   localparam int unsigned AT_BITS = 33 - BUS_LOG2;   // beats of the window
   localparam int unsigned LONG_BITS = (RUN_BITS > AT_BITS) ? RUN_BITS : AT_BITS;  // beats of any run
-  localparam int unsigned PITCH_BITS = 22 + 7;
-  localparam int unsigned ROOM_BITS = ((LONG_BITS > PITCH_BITS) ? LONG_BITS : PITCH_BITS) + 2;  // any difference of those
+  localparam int unsigned PITCH_BITS = 22 + MOST_SHIFT;
+  localparam int unsigned FAR_BITS = ((AT_BITS > PITCH_BITS) ? AT_BITS : PITCH_BITS) + 1;  // a pitch behind the window
 
   typedef logic [AT_BITS-1:0] at_t;
   typedef logic [PITCH_BITS-1:0] pitch_t;
-  typedef logic signed [ROOM_BITS-1:0] room_t;
+  typedef logic [FAR_BITS-1:0] far_t;
 
   // ---- runs, one per cycle -------------------------------------------------------------------------------------------
-  // A shape is taken; in the cycle behind its run is, and is measured (fresh_q); then runs are offered (runs_q).
+  // A shape is taken; in the cycle behind its run is, and is measured (fresh_q); then runs are offered (runs_q). What is told of the
+  // run that is offered was found while the one before was: where the next one is, counted from dram on, is always there.
   logic active_q, active_d, fresh_q, runs_q;
   logic idle_q;                                      // not active, for the many registers that take a shape
-  // Further ones less one: negative on the last.
+  // Further ones than the next less one: negative on the last.
   logic signed [16:0] rows_q, rows_left_q, rows_left_d, blocks_left_q, blocks_left_d;
   logic signed [8:0] repeats_q, repeats_left_q, repeats_left_d;
   logic [LONG_BITS-1:0] run_beats;
   at_t run_beats_q, run_less_q;                      // less_q: minus one
   pitch_t row_pitch_q, block_pitch_q;
-  at_t block_at_q, block_at_d, run_at_q, run_at_d;
-  // Beats of the window behind this run, behind the first one of the block; negative where it does not fit. Counted along, so
-  // that no end is added and compared in one cycle. So is the gap from the end of this run to the next block, which that one begins with.
-  room_t room_q, room_d, block_room_q, block_room_d, gap_q, gap_d, first_gap_q, step, room_row, room_block;
-  logic rows_continue_q;                             // a row begins where the one before ends
+  at_t dram_q, run_at_q, run_end_q;                  // run_*: of the run that is offered; end: from dram on
+  far_t next_q, next_d, block_q, block_d;            // of the next one, of its block
+  // Beats of the window behind dram; behind a run that begins there: so far may the others be. Negative where nothing fits.
+  logic signed [AT_BITS:0] room_q;
+  logic signed [AT_BITS+1:0] far_d;
+  at_t far_q;                                        // where the first run fits
+  logic signed [FAR_BITS:0] left;                    // what the next run leaves of it
+  logic shown_q, first_far_q, run_offered, run_last_q;  // shown_q: runs, and none behind the first one is too far
   logic [PC_BITS-1:0] pc_q;
 
-  logic take, run_taken, block_ends, run_last, fits, moves, to_block;
+  logic take, run_taken, block_ends_q, moves, refused;  // block_ends_q: the next run is the last one of its block
   assign take = start_valid_i && start_ready_o;
-  assign block_ends = repeats_left_q[8] && rows_left_q[16];
-  assign run_last = block_ends && blocks_left_q[16];
-  assign fits = !room_q[ROOM_BITS-1];
-  assign fault_o = runs_q && !fits;
+  assign run_offered = shown_q && !first_far_q;
+  assign fault_o = runs_q && !run_offered;
   assign fault_pc_o = pc_q;
 
   assign run_beats = LONG_BITS'(run_i);
-  assign step = fresh_q ? signed'(ROOM_BITS'(run_beats)) : signed'(ROOM_BITS'(row_pitch_q));
+  assign far_d = (AT_BITS + 2)'(room_q) - signed'((AT_BITS + 2)'(at_t'(run_beats)));
+  assign left = signed'((FAR_BITS + 1)'(far_q)) - signed'((FAR_BITS + 1)'(next_q));
+
+  assign refused = fresh_q && (!legal_i || (LONG_BITS + 1)'(run_beats) >> AT_BITS != '0);
 
   // What a run leads to is there before it is known whether it is taken. Behind the last run nobody looks at it.
-  assign moves = idle_q || fresh_q || run_taken;
-  assign to_block = block_ends && !fresh_q;
+  assign moves = !runs_q || run_taken;
+  assign block_d = block_q + far_t'(block_pitch_q);
+  assign next_d = block_ends_q ? block_d : next_q + far_t'(row_pitch_q);
   always_comb begin
     active_d = active_q;
     if (take) active_d = 1'b1;
-    if (run_taken && run_last) active_d = 1'b0;
+    if (run_taken && run_last_q) active_d = 1'b0;
     repeats_left_d = repeats_left_q[8] ? repeats_q : repeats_left_q - 9'sd1;
     rows_left_d = rows_left_q;
     if (repeats_left_q[8]) rows_left_d = rows_left_q[16] ? rows_q : rows_left_q - 17'sd1;
-    blocks_left_d = blocks_left_q - 17'sd1;
-    block_at_d = block_at_q + at_t'(block_pitch_q);
-    run_at_d = to_block ? block_at_d : run_at_q + at_t'(row_pitch_q);
-    room_row = room_q - step;
-    room_block = block_room_q - signed'(ROOM_BITS'(block_pitch_q));
-    room_d = to_block ? room_block : room_row;
-    block_room_d = fresh_q ? room_row : room_block;
-    gap_d = to_block ? first_gap_q : gap_q - step;
+    blocks_left_d = blocks_left_q - signed'(17'(block_ends_q));
     if (idle_q) begin
       repeats_left_d = 9'(repeats_i) - 9'sd1;
       rows_left_d = 17'(rows_i) - 17'sd2;
       blocks_left_d = 17'(blocks_i) - 17'sd2;
-      block_at_d = at_t'(dram_i >> BUS_LOG2);
-      run_at_d = at_t'(dram_i >> BUS_LOG2);
-      room_d = signed'(ROOM_BITS'(window_size_i >> BUS_LOG2)) - signed'(ROOM_BITS'(dram_i >> BUS_LOG2));
-      gap_d = signed'(ROOM_BITS'(block_pitch_i) << shift_i);
     end
+    if (!REPEATS) repeats_left_d = -9'sd1;
   end
 
   always_ff @(posedge clk_i) begin
@@ -125,43 +124,53 @@ module opu_walk #(
       idle_q <= 1'b1;
       fresh_q <= 1'b0;
       runs_q <= 1'b0;
+      shown_q <= 1'b0;
     end else begin
       active_q <= active_d;
       idle_q <= !active_d;
       fresh_q <= take;
       runs_q <= active_d && (fresh_q || runs_q);
+      if (moves) shown_q <= runs_q ? !left[FAR_BITS] && !run_last_q : fresh_q;
     end
   end
 
   // Loaded before they are used, so without reset; what a shape keeps is taken until one is under way.
   always_ff @(posedge clk_i) begin
-    if (moves && !fresh_q) begin
+    if (moves) begin
       repeats_left_q <= repeats_left_d;
       rows_left_q <= rows_left_d;
-      run_at_q <= run_at_d;
-    end
-    if (idle_q || (run_taken && block_ends)) begin
       blocks_left_q <= blocks_left_d;
-      block_at_q <= block_at_d;
+      block_ends_q <= repeats_left_d[8] && rows_left_d[16];
+    end
+    if (idle_q) begin
+      next_q <= '0;
+      block_q <= '0;
+    end else if (moves) begin
+      next_q <= next_d;
+      if (block_ends_q) block_q <= block_d;
     end
     if (moves) begin
-      room_q <= room_d;
-      gap_q <= gap_d;
+      run_at_q <= dram_q + at_t'(next_q);
+      run_end_q <= at_t'(next_q) + (fresh_q ? at_t'(run_beats) : run_beats_q);
+      run_last_q <= block_ends_q && blocks_left_q[16];
     end
-    if (fresh_q || (run_taken && block_ends)) block_room_q <= block_room_d;
     if (idle_q) begin
       repeats_q <= 9'(repeats_i) - 9'sd1;
       rows_q <= 17'(rows_i) - 17'sd2;
       row_pitch_q <= pitch_t'(row_pitch_i) << shift_i;
       block_pitch_q <= pitch_t'(block_pitch_i) << shift_i;
+      dram_q <= at_t'(dram_i >> BUS_LOG2);
+      room_q <= signed'((AT_BITS + 1)'(window_size_i >> BUS_LOG2)) - signed'((AT_BITS + 1)'(dram_i >> BUS_LOG2));
       pc_q <= pc_i;
     end
     if (fresh_q) begin
       run_beats_q <= at_t'(run_beats);
       run_less_q <= at_t'(run_beats) - at_t'(1);
-      rows_continue_q <= (LONG_BITS + PITCH_BITS)'(row_pitch_q) == (LONG_BITS + PITCH_BITS)'(run_beats);
-      first_gap_q <= gap_d;
+      far_q <= at_t'(far_d);
     end
+    // What far_d says comes last, with nothing behind it.
+    if (refused) first_far_q <= 1'b1;
+    else if (fresh_q) first_far_q <= far_d[AT_BITS+1];
   end
 
   // ---- the stretch being cut: grows by runs that continue it, shrinks by bursts --------------------------------------------
@@ -219,15 +228,15 @@ module opu_walk #(
   } reach_t;
   function automatic reach_t reach(logic more, slack_t a, slack_t b);  // more: frames without the carry
     automatic logic [FRAME_LOG2:0] sum = {1'b0, a} + {1'b0, b};
-    automatic logic [FRAME_LOG2:0] filled = {1'b0, a} + {1'b0, b} + (FRAME_LOG2 + 1)'(1);
-    reach = '{exceeds: more || sum[FRAME_LOG2], fills: more || filled[FRAME_LOG2], carry: sum[FRAME_LOG2], last: sum[FRAME_LOG2-1:0]};
+    automatic logic [FRAME_LOG2+1:0] filled = {1'b0, a, 1'b1} + {1'b0, b, 1'b1};  // a sum for itself: one more of `sum` would wait for it
+    reach = '{exceeds: more || sum[FRAME_LOG2], fills: more || filled[FRAME_LOG2+1], carry: sum[FRAME_LOG2], last: sum[FRAME_LOG2-1:0]};
   endfunction
 
   logic exceeds_q, fills_q, less_more_q, beats_more_q, two_frames;
   reach_t reach_run, reach_rest, reach_grown, reach_d;
   always_ff @(posedge clk_i) begin
     if (fresh_q) begin
-      less_more_q <= (at_t'(run_beats) - at_t'(1)) >> FRAME_LOG2 != '0;
+      less_more_q <= at_t'(run_beats) >> FRAME_LOG2 > at_t'(1) || (run_beats[FRAME_LOG2] && slack_t'(run_beats) != '0);
       beats_more_q <= at_t'(run_beats) >> FRAME_LOG2 != '0;
     end
   end
@@ -244,8 +253,7 @@ module opu_walk #(
   assign reach_rest = reach(two_frames, end_q, frame_q.next);
   assign reach_grown = reach(exceeds_q || beats_more_q, end_q, slack_t'(run_beats_q));
 
-  logic continues_q, finished, cut, run_offered;
-  assign run_offered = runs_q && fits;
+  logic continues_q, finished, cut;
   assign burst_valid_o = cur_valid_q && !halt_i && (fills_q || cur_last_q || (run_offered && !continues_q));
   assign burst_addr_o = {window_base_i[ADDRESS_BITS-1:12] + (ADDRESS_BITS - 12)'(page_q), frame_q.at, {BUS_LOG2{1'b0}}};
   logic [FRAME_LOG2:0] piece;
@@ -274,9 +282,9 @@ module opu_walk #(
     cur_last_d = cur_last_q;
     if (anew) begin
       cur_valid_d = run_offered || !from_run;
-      if (from_run) cur_last_d = run_offered && run_last;
+      if (from_run) cur_last_d = run_offered && run_last_q;
     end else if (grows) begin
-      cur_last_d = run_last;
+      cur_last_d = run_last_q;
     end
   end
 
@@ -308,13 +316,14 @@ module opu_walk #(
     end
     if (run_taken) begin
       cur_pc_q <= pc_q;
-      continues_q <= block_ends ? gap_q == '0 : rows_continue_q;
+      continues_q <= at_t'(next_q) == run_end_q;
     end
   end
 
   logic unused;
   assign unused = &{window_base_i[11:0]};  // 0
 
+  `OPU_ASSERT(ShapeIsKnown, take |-> 32'(shift_i) <= MOST_SHIFT && (REPEATS || repeats_i == '0))
   `OPU_ASSERT(IdleOrActive, idle_q != active_q)
   `OPU_ASSERT(BurstHeld, burst_valid_o && !burst_ready_i |=> burst_valid_o || halt_i)
   `OPU_ASSERT(BurstStable, burst_valid_o && !burst_ready_i

@@ -75,14 +75,20 @@ module opu_load
       && (dram & align_mask) == '0
       && (HAS_PRE || op_i != OP_LOAD_PRE) && (HAS_TABLE || op_i != OP_LOAD_TABLE);
   assign start_ready_o = walk_ready && word_ready && !halt_i;
+  // One that is not legal is taken like the others, and then ends in the walk: no other one comes behind it.
   assign start = start_valid_i && start_ready_o;
 
   // ---- addresses ----------------------------------------------------------------------------------------------------------
   logic burst_valid, burst_ready, burst_last, walk_fault, open_ready;
   logic [RUN_BITS-1:0] run_q;                        // beats
+  logic started_q, legal_q;
   logic [2:0] shift;
   assign shift = is_weight ? 3'($clog2(WEIGHT_BEATS)) : 3'($clog2(WORD_BEATS));
-  always_ff @(posedge clk_i) run_q <= RUN_BITS'(params_i.run) << shift;
+  always_ff @(posedge clk_i) begin
+    run_q <= RUN_BITS'(params_i.run) << shift;
+    legal_q <= legal;
+    started_q <= rst_ni && start;
+  end
   logic [PC_BITS-1:0] burst_pc, walk_pc;
 
   opu_walk #(
@@ -90,18 +96,21 @@ module opu_load
       .BUS_BYTES   (BUS_BYTES),
       .MAX_BURST   (MAX_BURST),
       .PC_BITS     (PC_BITS),
-      .RUN_BITS    (RUN_BITS)
+      .RUN_BITS    (RUN_BITS),
+      .MOST_SHIFT  ($clog2(MOST_BEATS)),
+      .REPEATS     (1'b0)
   ) u_walk (
       .clk_i,
       .rst_ni,
       .halt_i,
       .window_base_i,
       .window_size_i,
-      .start_valid_i(start_valid_i && word_ready && legal && !halt_i),
+      .start_valid_i(start),
       .start_ready_o(walk_ready),
       .dram_i       (dram),
       .shift_i      (shift),
       .run_i        (run_q),
+      .legal_i      (legal_q),
       .rows_i       (params_i.rows),
       .repeats_i    ('0),
       .row_pitch_i  (params_i.row_pitch),
@@ -148,7 +157,7 @@ module opu_load
   ) u_words (
       .clk_i,
       .rst_ni,
-      .push_valid_i(start && legal),
+      .push_valid_i(start),
       .push_ready_o(word_ready),
       .push_data_i ({op_i, params_i.dst}),
       .pop_valid_o (word_valid),
@@ -170,7 +179,9 @@ module opu_load
                                                               : BEAT_BITS'(WORD_BEATS - 1));
     always_comb begin
       word_data = collect_q;
-      word_data[32'(beat_q) * BUS_BYTES * 8 +: BUS_BYTES*8] = r_data_i;
+      for (int unsigned k = 0; k < MOST_BEATS; k++) begin
+        if (32'(beat_q) == k) word_data[k*BUS_BYTES*8 +: BUS_BYTES*8] = r_data_i;
+      end
     end
     always_ff @(posedge clk_i) begin
       if (!rst_ni) begin
@@ -227,26 +238,29 @@ module opu_load
 
   // What lies behind the end of its buffer is found beside the write, which it prevents.
   logic overflow;
-  assign feature_we_o = feature_we_q && at_q < SUM_BITS'(FEATURE_WORDS);
-  assign weight_we_o = weight_we_q && at_q < SUM_BITS'(WEIGHT_WORDS);
-  assign param_we_o = param_we_q && at_q < SUM_BITS'(PARAM_WORDS);
-  assign residual_we_o = residual_we_q && at_q < SUM_BITS'(RESIDUAL_WORDS);
-  assign pre_we_o = pre_we_q && at_q < SUM_BITS'(PRE_WORDS);
-  assign table_we_o = table_we_q && at_q < SUM_BITS'(TABLE_WORDS);
+  function automatic logic lies_in(logic [SUM_BITS-1:0] at, int unsigned words);  // of a power of two without a carry
+    lies_in = (words == 1 << $clog2(words)) ? at >> $clog2(words) == '0 : at < SUM_BITS'(words);
+  endfunction
+  assign feature_we_o = feature_we_q && lies_in(at_q, FEATURE_WORDS);
+  assign weight_we_o = weight_we_q && lies_in(at_q, WEIGHT_WORDS);
+  assign param_we_o = param_we_q && lies_in(at_q, PARAM_WORDS);
+  assign residual_we_o = residual_we_q && lies_in(at_q, RESIDUAL_WORDS);
+  assign pre_we_o = pre_we_q && lies_in(at_q, PRE_WORDS);
+  assign table_we_o = table_we_q && lies_in(at_q, TABLE_WORDS);
   assign overflow = (feature_we_q && !feature_we_o) || (weight_we_q && !weight_we_o) || (param_we_q && !param_we_o)
       || (residual_we_q && !residual_we_o) || (pre_we_q && !pre_we_o) || (table_we_q && !table_we_o);
   assign waddr_o = at_q[VALUE_BITS-1:0];
   assign wdata_o = wdata_q;
   assign done_valid_o = done_q != '0;
 
-  // ---- faults: one register hears of one in its cycle, or a cycle behind the end of a buffer; which one it is stands in registers that
+  // ---- faults: one register hears of one in its cycle, or a cycle behind the end of a buffer and a start; which one it is stands in registers that
   // nothing late enables
   logic fault_q, read_q, overflow_q, beyond_q;
   logic [PC_BITS-1:0] open_pc_q, other_pc_q, write_pc_q;  // of data, of addresses, of the word that is written
   always_ff @(posedge clk_i) write_pc_q <= open_pc;
   always_ff @(posedge clk_i) begin
     if (!rst_ni) fault_q <= 1'b0;
-    else fault_q <= fault_q || (r_valid_i && r_error_i) || overflow || walk_fault || (start && !legal);
+    else fault_q <= fault_q || (r_valid_i && r_error_i) || overflow || walk_fault || (started_q && !legal_q);
   end
   always_ff @(posedge clk_i) begin
     if (!fault_q) begin
@@ -254,7 +268,7 @@ module opu_load
       overflow_q <= overflow;
       beyond_q <= walk_fault;
       open_pc_q <= overflow ? write_pc_q : open_pc;
-      other_pc_q <= walk_fault ? walk_pc : pc_i;
+      other_pc_q <= walk_pc;
     end
   end
   assign fault_code_o = read_q ? ERR_AXI_READ : overflow_q ? ERR_BUFFER : beyond_q ? ERR_WINDOW : ERR_ILLEGAL_INSTRUCTION;

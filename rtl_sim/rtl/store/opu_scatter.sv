@@ -1,6 +1,6 @@
 // What the beats of the open stores hold: word of the output buffer, part of it, strobes; in the order of docs/machine.md.
 //
-// start_*: valid/ready, one legal instruction; up to IN_FLIGHT are open, the oldest one is told (valid_o, pc_o).
+// start_*: valid/ready, one instruction, of which nothing is asked if it is not legal; up to IN_FLIGHT are open, the oldest one is told (valid_o, pc_o).
 // step_i:  the beat told is sent, the next one is told in the next cycle; finish_i: it was the last one of its instruction.
 // read_o:  the beat needs word address_o (first part of a word; the parts behind it and all of a gap do not read again).
 `include "opu_assert.svh"
@@ -36,10 +36,13 @@ module opu_scatter
   localparam int unsigned SUM_BITS = VALUE_BITS + 1;
   localparam int unsigned SKIP_BITS = $clog2(WORD_BYTES);
 
+  // Counts go down to a sign and come with what they say of the first one: nothing is compared in the cycle in which a beat goes.
   typedef struct packed {
     logic [VALUE_BITS-1:0] src;
     logic [15:0]           run;
+    logic                  one;       // word in the run
     logic [15:0]           gap;
+    logic                  no_gap;
     logic [SKIP_BITS-1:0]  skip_low;
     logic [SKIP_BITS-1:0]  skip_high;
     logic [PC_BITS-1:0]    pc;
@@ -54,8 +57,8 @@ module opu_scatter
       .rst_ni,
       .push_valid_i(start_valid_i),
       .push_ready_o(start_ready_o),
-      .push_data_i ({params_i.src, params_i.run, params_i.word_gap, params_i.skip_low[SKIP_BITS-1:0],
-                     params_i.skip_high[SKIP_BITS-1:0], pc_i}),
+      .push_data_i ({params_i.src, params_i.run, params_i.run == 16'd1, params_i.word_gap, params_i.word_gap == '0,
+                     params_i.skip_low[SKIP_BITS-1:0], params_i.skip_high[SKIP_BITS-1:0], pc_i}),
       .pop_valid_o (valid_o),
       .pop_ready_i (finish_i),
       .pop_data_o  (words)
@@ -63,23 +66,27 @@ module opu_scatter
   assign pc_o = words.pc;
 
   // ---- one DRAM word after the other: word of the run, its copies, the gap behind it, repeats of the row; all begin at 0 --------
-  logic word_end, copies_done, gap_done, run_done, rows_done;
-  logic [15:0] in_run_q, gap_q;                      // in_run_q: from 1 on
+  logic word_end, word_sent, copies_done, gap_done, run_done, rows_done;
+  logic begins_q, in_gap_q;                          // begins_q: first word of the run
+  // Words of the run behind this one, less one; of the gap. Negative in the last one; they wait where those begin.
+  logic signed [16:0] run_left_q, gap_left_q;
   logic [SUM_BITS-1:0] index_q, row_q;               // words behind src: this one, the first of the row
-  assign run_done = in_run_q == words.run;
-  assign gap_done = gap_q == words.gap || run_done;
+  assign run_done = begins_q ? words.one : run_left_q[16];
+  assign gap_done = (in_gap_q ? gap_left_q[16] : words.no_gap) || run_done;
   assign address_o = {1'b0, words.src} + index_q;
 
   logic word_left, word_advance, row_advance;        // behind the copies; on to another word; on to another row
-  assign word_left = step_i && word_end && (gap_q != '0 || copies_done);
+  assign word_sent = step_i && word_end;
+  assign word_left = word_sent && (in_gap_q || copies_done);
   assign word_advance = word_left && gap_done;
   assign row_advance = word_advance && run_done;
 
   if (HAS_UPSAMPLE) begin : g_repeat
-    logic [7:0] rows, cols, copy_q, repeat_q;
-    logic ready, valid;
+    logic [7:0] rows, cols, repeat_q;
+    logic signed [8:0] copies_left_q;
+    logic ready, valid, no_copies, in_copy_q;
     opu_queue #(
-        .WIDTH(16),
+        .WIDTH(17),
         .DEPTH(IN_FLIGHT),
         .REGISTER(1'b1)
     ) u_repeats (
@@ -87,21 +94,25 @@ module opu_scatter
         .rst_ni,
         .push_valid_i(start_valid_i),
         .push_ready_o(ready),
-        .push_data_i ({params_i.repeat_rows, params_i.repeat_cols}),
+        .push_data_i ({params_i.repeat_rows, params_i.repeat_cols, params_i.repeat_cols == '0}),
         .pop_valid_o (valid),
         .pop_ready_i (finish_i),
-        .pop_data_o  ({rows, cols})
+        .pop_data_o  ({rows, cols, no_copies})
     );
-    assign copies_done = copy_q == cols;
+    assign copies_done = in_copy_q ? copies_left_q[8] : no_copies;
     assign rows_done = repeat_q == rows;
     always_ff @(posedge clk_i) begin
       if (!rst_ni) begin
-        copy_q <= '0;
+        in_copy_q <= 1'b0;
         repeat_q <= '0;
       end else begin
-        if (word_advance) copy_q <= '0;
-        else if (step_i && word_end && !word_left) copy_q <= copy_q + 8'd1;
+        if (word_sent) in_copy_q <= !in_gap_q && !copies_done;
         if (row_advance) repeat_q <= rows_done ? '0 : repeat_q + 8'd1;
+      end
+    end
+    always_ff @(posedge clk_i) begin
+      if (!in_copy_q || word_sent) begin
+        copies_left_q <= (in_copy_q ? copies_left_q : signed'(9'(cols))) - (in_copy_q ? 9'sd1 : 9'sd2);
       end
     end
     `OPU_ASSERT(RepeatsFollowWords, ready == start_ready_o && valid == valid_o)
@@ -112,18 +123,16 @@ module opu_scatter
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      in_run_q <= 16'd1;
-      gap_q <= '0;
+      begins_q <= 1'b1;
+      in_gap_q <= 1'b0;
       index_q <= '0;
       row_q <= '0;
     end else begin
+      if (word_left) in_gap_q <= !gap_done;
       if (word_advance) begin
-        in_run_q <= run_done ? 16'd1 : in_run_q + 16'd1;
-        gap_q <= '0;
+        begins_q <= run_done;
         index_q <= (row_advance && !rows_done) ? row_q : index_q + SUM_BITS'(1);
         if (row_advance && rows_done) row_q <= index_q + SUM_BITS'(1);
-      end else if (word_left) begin
-        gap_q <= gap_q + 16'd1;
       end
       if (finish_i) begin
         index_q <= '0;
@@ -132,11 +141,16 @@ module opu_scatter
     end
   end
 
+  always_ff @(posedge clk_i) begin
+    if (begins_q || word_advance) run_left_q <= (begins_q ? signed'(17'(words.run)) : run_left_q) - (begins_q ? 17'sd3 : 17'sd1);
+    if (!in_gap_q || word_left) gap_left_q <= (in_gap_q ? gap_left_q : signed'(17'(words.gap))) - (in_gap_q ? 17'sd1 : 17'sd2);
+  end
+
   // ---- beats of a word -----------------------------------------------------------------------------------------------------
   logic [WORD_BYTES-1:0] strobes;
-  assign strobes = (gap_q != '0) ? '0
+  assign strobes = in_gap_q ? '0
       : ({WORD_BYTES{1'b1}} << words.skip_low) & ({WORD_BYTES{1'b1}} >> words.skip_high);
-  assign read_o = part_o == '0 && gap_q == '0;
+  assign read_o = part_o == '0 && !in_gap_q;
   assign word_end = part_o == PART_BITS'(WORD_BEATS - 1);
   if (WORD_BEATS > 1) begin : g_split
     logic [PART_BITS-1:0] part_q;

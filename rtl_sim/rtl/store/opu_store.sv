@@ -74,7 +74,7 @@ module opu_store
 
   // ---- start ------------------------------------------------------------------------------------------------------------
   logic legal, start, walk_ready, word_ready;
-  logic given_q;
+  logic given_q, illegal_q, legal_q;                 // legal_q: beside run_q
   logic [31:0] dram;
   logic [7:0] repeat_rows, repeat_cols;
   assign dram = {params_i.dram_hi, params_i.dram_lo};
@@ -87,12 +87,14 @@ module opu_store
   assign start_ready_o = walk_ready && word_ready && !halt_i && !given_q;
   assign start = start_valid_i && start_ready_o;
 
+  // One that is not legal is taken like the others, and then ends in the walk: no other one comes behind it.
   // The walk begins a cycle after the start and takes the run in the next one. DRAM words of a run, the gaps between its words included, are a product, taken in the
   // first of them, with no adder in front, and a sum in the second: run * (gap + copies) + (run - gap).
   shape_t shape_q;
   logic [WORDS_BITS-1:0] product_q, difference_q, run_q;
   always_ff @(posedge clk_i) begin
-    given_q <= rst_ni && start && legal;
+    given_q <= rst_ni && start;
+    legal_q <= !illegal_q;
     product_q <= WORDS_BITS'(params_i.run) * WORDS_BITS'(17'(params_i.word_gap) + 17'(repeat_cols));
     difference_q <= WORDS_BITS'(params_i.run) - WORDS_BITS'(params_i.word_gap);
     run_q <= product_q + difference_q;
@@ -113,7 +115,9 @@ module opu_store
       .BUS_BYTES   (BUS_BYTES),
       .MAX_BURST   (MAX_BURST),
       .PC_BITS     (PC_BITS),
-      .RUN_BITS    (RUN_BITS)
+      .RUN_BITS    (RUN_BITS),
+      .MOST_SHIFT  ($clog2(WORD_BEATS)),
+      .REPEATS     (HAS_UPSAMPLE)
   ) u_walk (
       .clk_i,
       .rst_ni,
@@ -125,6 +129,7 @@ module opu_store
       .dram_i       (shape_q.dram),
       .shift_i      (3'($clog2(WORD_BEATS))),
       .run_i        (RUN_BITS'(run_q) << $clog2(WORD_BEATS)),
+      .legal_i      (legal_q),
       .rows_i       (shape_q.rows),
       .repeats_i    (shape_q.repeats),
       .row_pitch_i  (shape_q.row_pitch),
@@ -162,6 +167,7 @@ module opu_store
   // ---- data: read the word, then send its beats ----------------------------------------------------------------------------
   logic beats_valid, beats_last, burst_end, send;
   logic [8:0] beats, beat_q;
+  logic begins_q, ends_q;                            // beat_q is 0; of another one: it is the last of its burst
   opu_queue #(
       .WIDTH(10),
       .DEPTH(OUTSTANDING),
@@ -181,7 +187,7 @@ module opu_store
   logic [2:0] room_q;
   logic sent_q, sent_end_q, w_push_ready, finish, word_valid;
   assign send = beats_valid && room_q != '0;
-  assign burst_end = beat_q + 9'd1 == beats;
+  assign burst_end = begins_q ? beats == 9'd1 : ends_q;
   assign finish = send && burst_end && beats_last;
 
   logic word_read, overflow, read_q;
@@ -199,7 +205,7 @@ module opu_store
   ) u_scatter (
       .clk_i,
       .rst_ni,
-      .start_valid_i(start && legal),
+      .start_valid_i(start),
       .start_ready_o(word_ready),
       .params_i,
       .pc_i,
@@ -240,13 +246,19 @@ module opu_store
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       beat_q <= '0;
+      begins_q <= 1'b1;
+      ends_q <= 1'b0;
       room_q <= 3'd4;
       sent_q <= 1'b0;
       sent_end_q <= 1'b0;
       sent_strobe_q <= '0;
       sent_part_q <= '0;
     end else begin
-      if (send) beat_q <= burst_end ? '0 : beat_q + 9'd1;
+      if (send) begin
+        beat_q <= burst_end ? '0 : beat_q + 9'd1;
+        begins_q <= burst_end;
+        ends_q <= beat_q + 9'd2 == beats;
+      end
       room_q <= room_q + 3'(w_pop) - 3'(send);
       sent_q <= send;
       sent_end_q <= burst_end;
@@ -282,7 +294,7 @@ module opu_store
   assign quiet_o = !answer_valid;
 
   // ---- faults: what comes late in its cycle is told a cycle later, before anything of that instruction can be done --------------
-  logic fault_q, overflow_q, beyond_q, illegal_q;
+  logic fault_q, overflow_q, beyond_q;
   error_e fault_code_q;
   logic [PC_BITS-1:0] fault_pc_q, read_pc_q, word_pc_q;
   always_ff @(posedge clk_i) begin
