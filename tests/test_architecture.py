@@ -64,7 +64,6 @@ DISTRIBUTIONS = {
 MAX_LINES = 400
 LONG_FILES: dict[str, str] = {
     "rtl_sim/rtl/compute/opu_compute_rows.sv": "one nest of loops, and the parameters that set it",
-    "rtl_sim/rtl/post/opu_post_walk.sv": "one nest of loops, each comparison a cycle ahead",
 }
 
 

@@ -71,12 +71,13 @@ module opu_fetch_proof
     owed_q <= !rst_ni ? 0 : owed_q + ((ar_valid && ar_ready_i) ? 32'(ar_beats) : 0) - 32'(r_valid_i);
   end
   assign stored = 32'(dut.u_beats.count_q);
-  assign held = 32'(dut.word_valid_q && dut.first_q[32]) + 32'(dut.second_valid_q && dut.second_q[32])
+  assign held = 32'(dut.word_valid_q && dut.word_end) + 32'(dut.second_valid_q && dut.taken_end_q[!dut.out_q])
       + 32'(dut.held_q && dut.beat_end_q) + 32'(dut.beat_passed_q);
 
   // What is left of the aligned stretch and of the program, from where fetch reads.
-  logic [34:0] burst;
-  assign burst = (dut.left_q < dut.stretch) ? 35'(dut.left_q) : 35'(dut.stretch);
+  logic [34:0] burst, stretch;
+  assign stretch = 35'(dut.BURST) - 35'(dut.at_q) % 35'(dut.BURST);
+  assign burst = (35'(dut.left_q) < stretch) ? 35'(dut.left_q) : stretch;
 
   always_comb begin
     assume (begun_q || !rst_ni);
@@ -88,6 +89,7 @@ module opu_fetch_proof
       if (waits_q && !halt_i && dut.state_q == 3'd1) assert (ar_valid && shown_q == {ar_addr, ar_beats});  // READ
       if (ar_valid) assert (ar_beats != '0 && 32'(ar_beats) <= AHEAD);
       // What makes the above inductive.
+      assert (dut.second_valid_q ? dut.word_valid_q && dut.in_q == dut.out_q : dut.in_q == (dut.out_q ^ dut.word_valid_q));
       assert (owed_q == 32'(dut.coming_q));
       assert (32'(dut.room_q) + owed_q + stored + held == AHEAD);
       assert (stored <= AHEAD);

@@ -82,9 +82,9 @@ module opu_queue_proof #(
   if (DEPTH > 64) begin : g_block  // what block RAM has read, and what came too late for that
     always_comb begin
       if (begun_q && followed_q && ahead_q == 1) begin
-        assert (data_q == (dut.g_register.g_block.came_last_q ? dut.g_register.g_block.came_q : dut.g_register.g_block.behind_q));
+        assert (data_q == (dut.g_register.g_block.came_last ? dut.g_register.g_block.came_q : dut.g_register.g_block.behind_q));
       end
-      if (begun_q && dut.g_register.g_block.came_last_q) assert (count_q == 2);
+      if (begun_q) assert (dut.g_register.g_block.ahead_q == dut.after(dut.head_q));
     end
   end
 

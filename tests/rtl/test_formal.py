@@ -12,7 +12,7 @@ CHEAP = {
     proof.name: proof for proof in reversed(PROOFS) if proof.name in ("opu_queue", "opu_round")
 }
 MISTAKES = {
-    "opu_queue": ("control/opu_queue.sv", "room_q <= pop || count_q", "room_q <= 1'b1 || count_q"),
+    "opu_queue": ("control/opu_queue.sv", "room_q <= pop || (push", "room_q <= 1'b1 || (push"),
     "opu_counters": ("control/opu_frontend.sv", "&& tokens_here && open_ready", "&& open_ready"),
     "opu_read_arbiter": ("axi/opu_read_arbiter.sv", "(!valid_q || bus_ar_ready_i) &&", ""),
     "opu_csr": ("control/opu_csr.sv", "aw_here_q && w_here_q &&", "aw_here_q &&"),

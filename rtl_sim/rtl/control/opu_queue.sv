@@ -52,20 +52,26 @@ module opu_queue #(
     assign written = push && some_q && (behind || !pop);
     assign read = pop && behind;
     if (DEPTH > LUT_RAM_DEPTH) begin : g_block
-      // Nothing but a register stands behind the block RAM, which has read what is behind the oldest entry, unless that came in the
-      // cycle before.
+      // Nothing but a register stands behind the block RAM. It shows what is behind the oldest entry and reads the next one when
+      // that goes; what came too late for that, with two entries or less, is kept beside it. pop comes late.
       logic [WIDTH-1:0] behind_q, came_q, read_q, pushed_q;
-      logic came_last_q, was_read_q;
+      logic [POINTER_BITS-1:0] ahead_q;  // behind head_q
+      logic came_last, popped_q, few_q, alone_q, was_read_q;  // came_last: what is behind, if anything, is in came_q
+      assign came_last = popped_q ? few_q : alone_q;
       assign pop_data_o = was_read_q ? read_q : pushed_q;
       always_ff @(posedge clk_i) begin
-        behind_q <= entries[read ? after(head_q) : head_q];
-        came_q <= push_data_i;
-        came_last_q <= rst_ni && push && (pop ? count_q == COUNT_BITS'(2) : count_q == COUNT_BITS'(1));
+        if (pop) behind_q <= entries[ahead_q];
+        popped_q <= pop;
+        few_q <= count_q < COUNT_BITS'(3);
+        alone_q <= count_q == COUNT_BITS'(1) || came_last;
+        if (pop || !(behind && came_last)) came_q <= push_data_i;
         if (pop || !some_q) begin
           read_q <= behind_q;
-          pushed_q <= came_last_q ? came_q : push_data_i;
-          was_read_q <= behind && !came_last_q;
+          pushed_q <= behind ? came_q : push_data_i;
+          was_read_q <= behind && !came_last;
         end
+        if (!rst_ni) ahead_q <= POINTER_BITS'(1);
+        else if (read) ahead_q <= after(ahead_q);
       end
     end else begin : g_table
       logic [WIDTH-1:0] oldest_q;
@@ -94,11 +100,10 @@ module opu_queue #(
     end else begin
       if (written) tail_q <= after(tail_q);
       if (read) head_q <= after(head_q);
-      if (push != pop) begin
-        count_q <= push ? count_q + COUNT_BITS'(1) : count_q - COUNT_BITS'(1);
-        room_q <= pop || count_q != COUNT_BITS'(DEPTH - 1);
-        some_q <= push || count_q != COUNT_BITS'(1);
-      end
+      if (push != pop) count_q <= push ? count_q + COUNT_BITS'(1) : count_q - COUNT_BITS'(1);
+      // pop comes late. What is pushed has room.
+      room_q <= pop || (push ? count_q != COUNT_BITS'(DEPTH - 1) : room_q);
+      some_q <= push || (some_q && !(pop && count_q == COUNT_BITS'(1)));
     end
   end
 

@@ -52,6 +52,10 @@ module opu_fetch
 
   localparam int unsigned BUS_LOG2 = $clog2(BUS_BYTES);
   localparam int unsigned BEAT_WORDS = BUS_BYTES / 4;
+  localparam int unsigned BASE_REST = (BUS_BYTES < 64) ? BUS_BYTES - 1 : 63;  // of a beat less one byte; together with what follows
+  localparam int unsigned BEAT_REST = BUS_BYTES - 1 - BASE_REST;
+  localparam int unsigned HALVES = (BEAT_WORDS > 4) ? 2 : 1;
+  localparam int unsigned HALF_WORDS = BEAT_WORDS / HALVES;
   localparam int unsigned SELECT_BITS = (BEAT_WORDS > 1) ? $clog2(BEAT_WORDS) : 1;
   localparam int unsigned AHEAD_BEATS = (AHEAD_BYTES / BUS_BYTES > 4) ? AHEAD_BYTES / BUS_BYTES : 4;
   localparam int unsigned ROOM_BITS = $clog2(AHEAD_BEATS + 1);
@@ -88,14 +92,18 @@ module opu_fetch
 
   assign begin_run = state_q == IDLE && run_i && !halt_i;
   assign prog_at = beats_t'(AT_BITS'(prog_base_i) >> BUS_LOG2);
-  assign prog_bytes = AT_BITS'(prog_base_i) + AT_BITS'({prog_words_i, 2'b00});
+  // To the end of the last beat, in one sum: the lowest bits of the base are 0.
+  assign prog_bytes = (AT_BITS'(prog_base_i) | AT_BITS'(BASE_REST)) + AT_BITS'({prog_words_i, 2'b00}) + AT_BITS'(BEAT_REST);
 
-  // From here to the end of the aligned stretch, or of the program.
-  beats_t stretch;
+  // From here to the end of the aligned stretch, or of the program, where that comes before: no sum of all bits tells.
+  logic [ROOM_BITS-1:0] burst;
   if (BURST_LOG2 > 0) begin : g_aligned
-    assign stretch = beats_t'(BURST) - beats_t'(at_q[BURST_LOG2-1:0]);
+    logic [BURST_LOG2:0] end_at;
+    assign end_at = {1'b0, at_q[BURST_LOG2-1:0]} + {1'b0, left_q[BURST_LOG2-1:0]};
+    assign burst = (left_q >> BURST_LOG2 == '0 && !end_at[BURST_LOG2]) ? ROOM_BITS'(left_q[BURST_LOG2-1:0])
+        : ROOM_BITS'(BURST) - ROOM_BITS'(at_q[BURST_LOG2-1:0]);
   end else begin : g_single
-    assign stretch = beats_t'(1);
+    assign burst = ROOM_BITS'(left_q != '0);
   end
 
   // A burst is measured, then compared with room and window, then asked for. room_q counts beats that may still be asked for.
@@ -109,7 +117,7 @@ module opu_fetch
   assign read = ar_valid_o && ar_ready_i;
 
   always_ff @(posedge clk_i) begin
-    burst_q <= (left_q < stretch) ? ROOM_BITS'(left_q) : ROOM_BITS'(stretch);
+    burst_q <= burst;
     addr_q <= window_base_i + ADDRESS_BITS'({at_q, {BUS_LOG2{1'b0}}});
   end
 
@@ -131,35 +139,51 @@ module opu_fetch
   // A word is taken out of its beat, decoded in the cycle behind, then passed on.
   logic [PC_BITS-1:0] pc_q, left_words_q;
   logic [SELECT_BITS-1:0] select_q;
-  logic [31:0] beat_word, word, word_q;
+  logic [HALVES-1:0][31:0] half_word;  // that of select_q, 0 where it is in the other half
+  logic [31:0] word, word_q;
   logic [2:0] engine;
-  logic is_start, is_own, own_legal, beat_end, word_end, word_error, taken_out, room_here, word_valid_q, word_load, word_here, word_taken;
+  logic is_start, is_own, start_legal, set_legal;
+  logic beat_end, word_end, word_error, taken_out, room_here, word_valid_q, word_load, word_here, word_taken;
   logic none_left_q;  // all words of the program are taken out
   fetch_params_t params_q;
 
   if (BEAT_WORDS > 1) begin : g_select
-    assign beat_word = beat[32'(select_q) * 32 +: 32];
+    for (genvar h = 0; h < int'(HALVES); h++) begin : g_half
+      logic [HALF_WORDS-1:0][31:0] words;
+      assign words = beat[h*HALF_WORDS*32+:HALF_WORDS*32];
+      assign half_word[h] = (32'(select_q) / HALF_WORDS == h) ? words[32'(select_q) % HALF_WORDS] : '0;
+    end
     assign beat_end = select_q == SELECT_BITS'(BEAT_WORDS - 1);
   end else begin : g_whole
-    assign beat_word = beat;
+    assign half_word = beat;
     assign beat_end = 1'b1;
   end
   assign taken_out = state_q == READ && beat_valid && !none_left_q && room_here;
   assign beat_pop = taken_out && beat_end;
 
   // Two places, so that a beat does not wait for what becomes of the words before it.
-  logic [33:0] taken, first_q, second_q;
-  logic second_valid_q;
-  assign taken = {beat_error, beat_end, beat_word};
-  assign {word_error, word_end, word} = first_q;
+  // Words take turns: nothing stands between the beat, which comes late, and either place, and only half of the choice.
+  logic [1:0][HALVES-1:0][31:0] taken_q;
+  logic [1:0] taken_end_q, taken_error_q;
+  logic in_q, out_q, second_valid_q;
+  assign word_end = taken_end_q[out_q];
+  assign word_error = taken_error_q[out_q];
+  assign word = taken_q[out_q][0] | taken_q[out_q][HALVES-1];
   assign room_here = !second_valid_q;
   always_ff @(posedge clk_i) begin
-    if (!second_valid_q) second_q <= taken;
-    if (!word_valid_q || word_load) first_q <= second_valid_q ? second_q : taken;
+    if (!second_valid_q) begin
+      taken_q[in_q] <= half_word;
+      taken_end_q[in_q] <= beat_end;
+      taken_error_q[in_q] <= beat_error;
+    end
     if (!rst_ni) begin
       word_valid_q <= 1'b0;
       second_valid_q <= 1'b0;
+      in_q <= 1'b0;
+      out_q <= 1'b0;
     end else begin
+      in_q <= in_q ^ taken_out;
+      out_q <= out_q ^ word_load;
       word_valid_q <= (word_valid_q && !word_load) || second_valid_q || taken_out;
       second_valid_q <= word_valid_q && !word_load && (second_valid_q || taken_out);
     end
@@ -168,17 +192,19 @@ module opu_fetch
   assign is_start = word[31];
   assign engine = word[30:28];
   assign is_own = engine == ENGINE_FETCH;
-  assign own_legal = is_start ? (32'(word[27:24]) < OPCODES_FETCH && word[23:0] == '0)
-                              : fits_fetch(word[27:22], word[21:0]);
+  assign start_legal = 32'(word[27:24]) < OPCODES_FETCH && word[23:0] == '0;
+  assign set_legal = fits_fetch(word[27:22], word[21:0]);
 
   // What is known of word_q. Fetch's own instructions wait a cycle for the comparison of what the word before has set.
-  logic held_q, stood_q, error_q, illegal_q, own_q, start_q, end_q, beat_end_q, hash_equal_q;
+  logic held_q, stood_q, error_q, illegal, stranger_q, bad_start_q, bad_set_q, own_q, start_q, end_q, beat_end_q, hash_equal_q;
   logic [ENGINES-1:1] engine_q;
   always_ff @(posedge clk_i) begin
     if (word_load) begin
       word_q <= word;
       error_q <= word_error;
-      illegal_q <= 32'(engine) >= ENGINES || (is_own && !own_legal);
+      stranger_q <= 32'(engine) >= ENGINES;
+      bad_start_q <= is_own && is_start && !start_legal;
+      bad_set_q <= is_own && !is_start && !set_legal;
       own_q <= is_own;
       start_q <= is_own && is_start;
       end_q <= is_own && is_start && word[27:24] == OP_FETCH_END;
@@ -187,6 +213,7 @@ module opu_fetch
     end
     hash_equal_q <= {params_q.hash_hi, params_q.hash_lo} == SPEC_HASH;
   end
+  assign illegal = stranger_q || bad_start_q || bad_set_q;
   assign word_load = word_valid_q && (!held_q || word_taken);
 
   assign word_here = state_q == READ && held_q && !outside_q && !halt_i;
@@ -201,16 +228,16 @@ module opu_fetch
     else if (state_q == READ && none_left_q && !word_valid_q && !held_q) fault = ERR_PROGRAM_END;
     else if (word_here) begin
       if (error_q) fault = ERR_AXI_READ;
-      else if (illegal_q) fault = ERR_ILLEGAL_INSTRUCTION;
+      else if (illegal) fault = ERR_ILLEGAL_INSTRUCTION;
       else if (start_q && stood_q && !end_q && !hash_equal_q) fault = ERR_SPEC_MISMATCH;
     end
   end
 
-  assign word_taken = word_here && !error_q && !illegal_q
+  assign word_taken = word_here && !error_q && !illegal
       && (own_q ? !start_q || (stood_q && (end_q || hash_equal_q)) : (engine_q & push_ready_i) != '0);
   always_ff @(posedge clk_i) beat_passed_q <= rst_ni && word_taken && beat_end_q;  // its room, a cycle later
   assign busy_o = word_taken;
-  assign stall_o = word_here && !error_q && !illegal_q && !own_q && !word_taken;
+  assign stall_o = word_here && !error_q && !illegal && !own_q && !word_taken;
   assign retire_o = word_taken && start_q;
   assign pc_o = pc_q;
 
@@ -227,7 +254,7 @@ module opu_fetch
   assign done_o = state_q == DONE;
 
   // The program's registers stand from the cycle before run_i on.
-  always_ff @(posedge clk_i) end_at_q <= beats_t'((prog_bytes + AT_BITS'(BUS_BYTES - 1)) >> BUS_LOG2);
+  always_ff @(posedge clk_i) end_at_q <= beats_t'(prog_bytes >> BUS_LOG2);
 
   error_e fault_q;
   always_ff @(posedge clk_i) begin
@@ -263,8 +290,9 @@ module opu_fetch
       measured_q <= more && !read;
       outside_q <= outside;
       asks_q <= measured_q && !outside && !read && room_q >= burst_q;
-      room_q <= room_q - (read ? burst_q : '0) + ROOM_BITS'(beat_passed_q);
-      coming_q <= coming_q + (read ? burst_q : '0) - ROOM_BITS'(r_valid_i);
+      // read comes late.
+      room_q <= read ? room_q - burst_q + ROOM_BITS'(beat_passed_q) : room_q + ROOM_BITS'(beat_passed_q);
+      coming_q <= read ? coming_q + burst_q - ROOM_BITS'(r_valid_i) : coming_q - ROOM_BITS'(r_valid_i);
       if (begin_run) select_q <= SELECT_BITS'(prog_base_i[BUS_LOG2-1:0] >> 2);
       else if (taken_out) select_q <= beat_end ? '0 : select_q + SELECT_BITS'(1);
       // A program longer than any index has no words.

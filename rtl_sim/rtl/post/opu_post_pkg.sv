@@ -109,67 +109,90 @@ package opu_post_pkg;
   // No unit is used twice, so that no legal order is longer.
   localparam int LONGEST = (int'(PLACES) - 1 < 15) ? int'(PLACES) - 1 : 15;
 
-  // An order that is decoded up to some code: what its units are so far, the last one of them, and the codes that are left.
+  // An order whose codes are judged. at: the place of each, one bit of it, none behind the last one; place: the same as a number.
   typedef struct packed {
-    chain_t     chain;
-    place_t     feeder;
-    logic [3:0] at;
-    logic       ended;
-    logic [59:0] order;
+    logic [LONGEST-1:0] follows, ends, first;  // the code before it, all of them, no other one of its unit
+    logic               whole;                 // nothing stands behind the longest order
+    logic               some;
+    logic [LONGEST-1:0] last, pools, product;
+    place_t [LONGEST-1:0] place;
+    logic [LONGEST-1:0][PLACES-1:0] at;
   } decoding_t;
 
+  // Every code is judged by those before it, all of them at once. A unit and the walk of a pool are used once.
   function automatic decoding_t decoding_of(logic [59:0] order);
-    decoding_of = '0;
-    decoding_of.chain.legal = 1'b1;
-    decoding_of.feeder = AT_HEAD;
-    decoding_of.order = order;
-  endfunction
-
-  // Follows codes through the graph of the machine (opu_pkg). A unit and the walk of a pool are used once.
-  function automatic decoding_t decode(decoding_t given, int first, int end_);
+    logic [LONGEST+1:0][3:0] codes;
+    logic [3:0] code, prior, behind;
     place_t place;
-    logic [3:0] code;
-    logic [2:0] stage;
-    decode = given;
-    for (int i = first; i < end_; i++) begin
-      code = given.order[4*i+:4];
+    codes = {4'd0, order[4*LONGEST-1:0], 4'd0};
+    decoding_of = '0;
+    for (int i = 0; i < LONGEST; i++) begin
+      prior = codes[i];
+      code = codes[i+1];
+      behind = codes[i+2];
       place = POST_PLACE[code];
-      stage = PLACE_STAGE[place];
-      if (code == '0) begin
-        decode.ended = 1'b1;
-      end else if (decode.ended || place == AT_EXIT || decode.chain.passes[place]
-          || (stage == STAGE_POOL && decode.chain.pool != AT_EXIT)
-          || !(POST_FOLLOW[decode.at][code] || (place == AT_HEAD && i == 0))) begin
-        decode.chain.legal = 1'b0;
-      end else begin
-        if (stage == STAGE_REQUANT) decode.chain.requant = 1'b1;
-        if (stage == STAGE_POOL) begin
-          decode.chain.pool = place;
-          decode.chain.before_pool = decode.chain.residual;
-        end
-        for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
-          if (stage == STAGE_RESIDUAL && PLACE_BANK[place] == 4'(u)) begin
-            decode.chain.residual[u] = 1'b1;
-            decode.chain.product[u] = POST_PRODUCT[code];
-          end
-        end
-        decode.chain.passes[place] = 1'b1;
-        decode.chain.from[place] = decode.feeder;
-        decode.chain.first[place] = decode.chain.words;
-        decode.chain.words += words_t'(PLACE_WORDS[place]);
-        if (place != AT_HEAD && PLACE_WORDS[place] != '0) decode.chain.late = 1'b1;
-        decode.feeder = place;
-        decode.at = code;
+      decoding_of.place[i] = place;
+      for (int unsigned p = 1; p < PLACES; p++) decoding_of.at[i][p] = place == place_t'(p);
+      decoding_of.last[i] = code != '0 && behind == '0;
+      decoding_of.pools[i] = PLACE_STAGE[place] == STAGE_POOL;
+      decoding_of.product[i] = POST_PRODUCT[code];
+      decoding_of.follows[i] = code == '0 || (place != AT_EXIT && (i == 0 || prior != '0)
+          && (POST_FOLLOW[prior][code] || (i == 0 && place == AT_HEAD)));
+      decoding_of.ends[i] = (code == '0 && i != 0) || behind != '0 || POST_END[code];
+      decoding_of.first[i] = 1'b1;
+      for (int j = 0; j < i; j++) begin
+        decoding_of.first[i] &= place == AT_EXIT || !(place == decoding_of.place[j] || (decoding_of.pools[i] && decoding_of.pools[j]));
       end
     end
+    decoding_of.some = order[3:0] != '0;
+    decoding_of.whole = (order >> 4 * LONGEST) == '0;
   endfunction
 
-  /* verilator lint_off UNUSEDSIGNAL */  // whether it has ended, only codes behind it ask
+  // Parameter words of the units at some places: no sum where only one takes any.
+  function automatic words_t words_of(logic [PLACES-1:0] places);
+    words_of = '0;
+    for (int unsigned p = 1; p < PLACES; p++) words_of += places[p] ? words_t'(PLACE_WORDS[p]) : '0;
+  endfunction
+
+  // The way through the chain; that of an order which is not legal is never taken. No unit is used twice: what few bits tell is or'ed.
   function automatic chain_t decoded(decoding_t given);
-  /* verilator lint_on UNUSEDSIGNAL */
-    decoded = given.chain;
-    decoded.from[AT_EXIT] = given.feeder;
-    if (!POST_END[given.at] || (given.order >> 4 * LONGEST) != '0) decoded.legal = 1'b0;
+    logic [PLACES-1:0] passed;                 // places of the codes before
+    logic [PLACES-1:0][PLACES-1:0] prior;      // of the codes before that of a place
+    logic [PLACES-1:0] product;
+    decoded = '0;
+    passed = '0;
+    prior = '0;
+    product = '0;
+    decoded.legal = &{given.follows, given.ends, given.first, given.whole};
+    for (int i = 0; i < LONGEST; i++) begin
+      for (int unsigned p = 1; p < PLACES; p++) begin
+        prior[p] |= given.at[i][p] ? passed : '0;
+        decoded.from[p] |= !given.at[i][p] ? '0 : (i == 0) ? AT_HEAD : given.place[(i == 0) ? 0 : i-1];
+        product[p] |= given.at[i][p] && given.product[i];
+      end
+      for (int unsigned p = 1; p < PLACES; p++) begin
+        for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+          if (PLACE_STAGE[p] == STAGE_RESIDUAL && PLACE_BANK[p] == 4'(u)) decoded.before_pool[u] |= given.pools[i] && passed[p];
+        end
+      end
+      decoded.from[AT_EXIT] |= given.last[i] ? given.place[i] : '0;
+      passed |= given.at[i];
+    end
+    if (!given.some) decoded.from[AT_EXIT] = AT_HEAD;
+    decoded.passes = passed;
+    decoded.words = words_of(passed);
+    for (int unsigned p = 1; p < PLACES; p++) begin
+      if (PLACE_STAGE[p] == STAGE_REQUANT) decoded.requant |= passed[p];
+      if (PLACE_STAGE[p] == STAGE_POOL) decoded.pool |= passed[p] ? place_t'(p) : '0;
+      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+        if (PLACE_STAGE[p] == STAGE_RESIDUAL && PLACE_BANK[p] == 4'(u)) begin
+          decoded.residual[u] |= passed[p];
+          decoded.product[u] |= product[p];
+        end
+      end
+      if (PLACE_WORDS[p] != '0) decoded.first[p] = words_of(prior[p]);
+      if (PLACE_WORDS[p] != '0 && place_t'(p) != AT_HEAD) decoded.late |= passed[p];
+    end
   endfunction
 
   // Copies of a shift (opu_copies), and which of them a lane takes.

@@ -44,7 +44,8 @@ module opu_post_walk
 );
 
   // CHECK: legal? The products of addresses are made. PREPARE: the loops are set, an illegal instruction ends.
-  typedef enum logic [2:0] {IDLE, CHECK, PREPARE, LAUNCH, VISIT} state_e;
+  // One bit tells VISIT from the others.
+  typedef enum logic [2:0] {IDLE = 3'b000, CHECK = 3'b001, PREPARE = 3'b010, LAUNCH = 3'b011, VISIT = 3'b100} state_e;
 
   state_e state_q, state_d;
   post_params_t p_q;
@@ -65,11 +66,10 @@ module opu_post_walk
   assign start = start_valid_i && start_ready_o;
   assign accept_o = state_q == PREPARE && legal;
 
-  // Most of the codes are followed while the parameters are taken, the others behind them.
-  localparam int HALF = (2 * LONGEST + 2) / 3;
-  decoding_t half_q;
-  always_ff @(posedge clk_i) half_q <= decode(decoding_of({params_i.order_3, params_i.order_2, params_i.order}), 0, HALF);
-  assign chain = decoded(decode(half_q, HALF, LONGEST));
+  // The codes are judged while the parameters are taken, put together behind them.
+  decoding_t decoding_q;
+  always_ff @(posedge clk_i) decoding_q <= decoding_of({params_i.order_3, params_i.order_2, params_i.order});
+  assign chain = decoded(decoding_q);
 
   function automatic logic is_power(logic [15:0] mult);  // of two, or 0
     is_power = (mult & (mult - 16'd1)) == '0;
@@ -117,20 +117,27 @@ module opu_post_walk
   // ---- loops: block, output row, output column, window column, window row ----------------------------------------------
 
   typedef struct packed {
-    logic signed [16:0]       b_left, oy_left, ox_left;         // further iterations less one: negative in the last
-    logic signed [8:0]        wy_left, wx_left;
+    logic [15:0]              b_left, oy_left, ox_left;         // further iterations less one, unless it is the last one
+    logic [7:0]               wy_left, wx_left;
+    logic                     b_last, oy_last, ox_last, wy_last, wx_last;   // the last iteration
     logic                     window_first;
-    logic                     window_last, row_last, block_last, all_last;  // what this visit is the last one of
-    logic signed [Y_BITS-1:0] window_y, y, x;                   // window origin, visit
-    logic signed [Y_BITS-1:0] window_below, below, beyond;      // the same less the rows, the columns of the tile: negative inside
-    psum_addr_t               psum_block, psum_row, psum_column, psum;  // first visit of: block, output row, window column; this one
-    residual_addr_t [RESIDUAL_UNITS-1:0] res_block, res_first, res_window, res_row; // column 0 of: tile row 0 of the block, its first window row, window row 0, visited row
+    logic                     window_last, row_last, block_last;            // what this visit is the last one of
+    logic signed [9:0]        y_step, x_step;                   // to the next visit, unless that begins a block, a row
+    logic signed [Y_BITS-1:0] y, x;                             // visit
+    logic signed [Y_BITS-1:0] below, beyond;                    // the same less the rows, the columns of the tile: negative inside
+    psum_addr_t               psum_column, psum;                // first visit of the window column; this one
+    residual_addr_t [RESIDUAL_UNITS-1:0] res_window, res_row;   // column 0 of: window row 0, visited row
     residual_addr_t           res_x;                            // output column, for units that do not stand before POOL
-    output_addr_t             out_block, out_row, out;          // pixel (0, 0), column 0 of the row, this pixel
-    feature_addr_t            keep_block, keep_row, keep;       // the same
+    output_addr_t             out;                              // this pixel
+    feature_addr_t            keep;
+    // Where the next block, the next output row begin: summed up while this one runs.
+    psum_addr_t               psum_block, psum_line;
+    residual_addr_t [RESIDUAL_UNITS-1:0] res_block, res_line;
+    output_addr_t             out_block, out_line;
+    feature_addr_t            keep_block, keep_line;
   } loop_t;
 
-  loop_t loop_q, loop_d;  // loop_d: behind PREPARE, or behind this visit once it is issued
+  loop_t loop_q, loop_d;  // loop_d: behind this visit once it is issued; PREPARE leaves what stands behind a block's last one
 
   // Address steps: origin (from row 0 to the first window), output row to output row, window row to window row.
   psum_addr_t psum_origin_q, psum_stride_q, psum_first_q;
@@ -138,152 +145,99 @@ module opu_post_walk
   logic signed [Y_BITS-1:0] below_q, beyond_q;  // those of the first visit
   residual_addr_t [RESIDUAL_UNITS-1:0] res_origin, res_stride, res_stride_q, res_step;
   residual_addr_t [RESIDUAL_UNITS-1:0] res_origin_product_q, res_stride_product_q, res_origin_whole_q, res_stride_whole_q;
-  logic [RESIDUAL_UNITS-1:0] by_visit;  // the residual follows the visits, not the output pixels
-  assign by_visit = chain_q.before_pool;
-
-  psum_addr_t next_psum_block, next_psum_row;
-  residual_addr_t [RESIDUAL_UNITS-1:0] next_res_block, next_res_first, next_res_window;
-  output_addr_t next_out_block, next_out_row;
-  feature_addr_t next_keep_block, next_keep_row;
-  assign next_psum_block = loop_q.psum_block + psum_addr_t'(p_q.psum_block_pitch);
-  assign next_psum_row = loop_q.psum_row + psum_stride_q;
-  assign next_out_block = loop_q.out_block + output_addr_t'(p_q.out_block_pitch);
-  assign next_out_row = loop_q.out_row + output_addr_t'(p_q.out_row_pitch);
-  assign next_keep_block = loop_q.keep_block + feature_addr_t'(p_q.keep_block_pitch);
-  assign next_keep_row = loop_q.keep_row + feature_addr_t'(p_q.keep_row_pitch);
+  logic [RESIDUAL_UNITS-1:0] by_visit;   // the residual follows the visits, not the output pixels
+  logic [RESIDUAL_UNITS-1:0] broadcast;  // neither of them
+  assign by_visit = chain_q.before_pool & ~broadcast;
   for (genvar u = 0; u < int'(RESIDUAL_UNITS); u++) begin : g_side
     residual_addr_t pitch;
+    assign broadcast[u] = p_q.res_broadcast[u] != '0;
     assign pitch = residual_addr_t'(p_q.res_row_pitch[u]);
     assign res_origin[u] = by_visit[u] ? res_origin_whole_q[u] : '0;
     assign res_step[u] = by_visit[u] ? pitch : '0;
-    assign res_stride[u] = by_visit[u] ? res_stride_whole_q[u] : pitch;
-    assign next_res_block[u] = loop_q.res_block[u] + residual_addr_t'(p_q.res_block_pitch[u]);
-    assign next_res_first[u] = loop_q.res_first[u] + residual_addr_t'(p_q.res_block_pitch[u]);
-    assign next_res_window[u] = loop_q.res_window[u] + res_stride_q[u];
+    assign res_stride[u] = broadcast[u] ? '0 : by_visit[u] ? res_stride_whole_q[u] : pitch;
   end
 
   // Maximum pools keep up to 2 columns for the next windows of the row, which visit their new columns only.
   logic signed [8:0] common_q;              // columns that a window has in common with the next one
   logic [1:0] kept, kept_q;                 // of them, those that the next one does not visit: all or none
   logic signed [8:0] more_cols_q;           // columns less two that a window visits, unless it is the first of its row
-  logic signed [Y_BITS-1:0] window_step_q;  // from the last column of a window to the first one visited of the next
+  logic signed [9:0] window_step_q;         // from the last column of a window to the first one visited of the next
   logic signed [9:0] window_step;
   assign window_step = 10'sd1 - ((kept == '0) ? 10'(common_q) : 10'sd0);
   assign kept = (maximum_q && (common_q == 9'sd1 || common_q == 9'sd2)) ? common_q[1:0] : '0;
 
+  logic one_row_q, one_col_q, one_out_row_q, one_out_col_q;  // loops of one iteration: windows, output
+  logic signed [9:0] column_step_q, row_step_q;              // rows from the last visit of a window column, of an output row to the next
+
   // The cycles of a visit follow without a pause; with the last one the loops go on.
   turn_t turn_q, last_turn_q;
-  logic go, issue;
+  logic go, issue, step, all_last;
+  assign all_last = loop_q.block_last && loop_q.b_last;
+
+  psum_addr_t psum_start;  // of the output row that begins
+  residual_addr_t [RESIDUAL_UNITS-1:0] res_start;
+  output_addr_t out_start;
+  feature_addr_t keep_start;
+  assign psum_start = loop_q.block_last ? loop_q.psum_block : loop_q.psum_line;
+  assign res_start = loop_q.block_last ? loop_q.res_block : loop_q.res_line;
+  assign out_start = loop_q.block_last ? loop_q.out_block : loop_q.out_line;
+  assign keep_start = loop_q.block_last ? loop_q.keep_block : loop_q.keep_line;
 
   always_comb begin
     loop_d = loop_q;
-    if (state_q == PREPARE) begin
-      loop_d.b_left = 17'(p_q.blocks) - 17'sd2;
-      loop_d.oy_left = 17'(p_q.out_rows) - 17'sd2;
-      loop_d.ox_left = 17'(p_q.out_cols) - 17'sd2;
-      loop_d.wy_left = 9'(p_q.win_rows) - 9'sd2;
-      loop_d.wx_left = 9'(p_q.win_cols) - 9'sd2;
-      loop_d.window_first = 1'b1;
-      loop_d.window_y = Y_BITS'(p_q.origin_y);
-      loop_d.y = Y_BITS'(p_q.origin_y);
-      loop_d.x = Y_BITS'(p_q.origin_x);
-      loop_d.window_below = below_q;
-      loop_d.below = below_q;
-      loop_d.beyond = beyond_q;
-      loop_d.psum_block = psum_first_q + psum_origin_q;
-      loop_d.psum_row = loop_d.psum_block;
-      loop_d.psum_column = loop_d.psum_block;
-      loop_d.psum = loop_d.psum_block;
-      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
-        loop_d.res_block[u] = residual_addr_t'(p_q.res[u]);
-        loop_d.res_window[u] = residual_addr_t'(p_q.res[u]) + res_origin[u];
-      end
-      loop_d.res_first = loop_d.res_window;
-      loop_d.res_row = loop_d.res_window;
-      loop_d.res_x = '0;
-      loop_d.out_block = output_addr_t'(p_q.out);
-      loop_d.out_row = output_addr_t'(p_q.out);
-      loop_d.out = output_addr_t'(p_q.out);
-      loop_d.keep_block = feature_addr_t'(p_q.keep_at);
-      loop_d.keep_row = feature_addr_t'(p_q.keep_at);
-      loop_d.keep = feature_addr_t'(p_q.keep_at);
-    end else begin
-      loop_d.window_first = loop_q.window_last;
-      loop_d.y = loop_q.y + Y_BITS'(1);
-      loop_d.below = loop_q.below + Y_BITS'(1);
-      loop_d.psum = loop_q.psum + psum_addr_t'(p_q.psum_row_pitch);
-      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) loop_d.res_row[u] = loop_q.res_row[u] + res_step[u];
-      loop_d.wy_left = loop_q.wy_left - 9'sd1;
-      if (loop_q.wy_left[8]) begin
-        loop_d.y = loop_q.window_y;
-        loop_d.below = loop_q.window_below;
-        loop_d.res_row = loop_q.res_window;
-        loop_d.wy_left = 9'(p_q.win_rows) - 9'sd2;
-        loop_d.x = loop_q.x + Y_BITS'(1);
-        loop_d.beyond = loop_q.beyond + Y_BITS'(1);
-        loop_d.psum_column = loop_q.psum_column + psum_addr_t'(1);
-        loop_d.psum = loop_d.psum_column;
-        loop_d.wx_left = loop_q.wx_left - 9'sd1;
-      end
-      if (loop_q.window_last) begin
-        loop_d.x = loop_q.x + window_step_q;
-        loop_d.beyond = loop_q.beyond + window_step_q;
-        loop_d.psum_column = loop_q.psum_column + psum_addr_t'(window_step_q);
-        loop_d.psum = loop_d.psum_column;
-        loop_d.wx_left = more_cols_q;
-        loop_d.res_x = loop_q.res_x + residual_addr_t'(1);
-        loop_d.out = loop_q.out + output_addr_t'(1);
-        loop_d.keep = loop_q.keep + feature_addr_t'(1);
-        loop_d.ox_left = loop_q.ox_left - 17'sd1;
-      end
-      if (loop_q.row_last) begin
-        loop_d.x = Y_BITS'(p_q.origin_x);
-        loop_d.wx_left = 9'(p_q.win_cols) - 9'sd2;
-        loop_d.window_y = loop_q.window_y + Y_BITS'(p_q.stride_y);
-        loop_d.y = loop_d.window_y;
-        loop_d.window_below = loop_q.window_below + Y_BITS'(p_q.stride_y);
-        loop_d.below = loop_d.window_below;
-        loop_d.beyond = beyond_q;
-        loop_d.psum_row = next_psum_row;
-        loop_d.psum_column = next_psum_row;
-        loop_d.psum = next_psum_row;
-        loop_d.res_window = next_res_window;
-        loop_d.res_row = next_res_window;
-        loop_d.res_x = '0;
-        loop_d.out_row = next_out_row;
-        loop_d.out = next_out_row;
-        loop_d.keep_row = next_keep_row;
-        loop_d.keep = next_keep_row;
-        loop_d.ox_left = 17'(p_q.out_cols) - 17'sd2;
-        loop_d.oy_left = loop_q.oy_left - 17'sd1;
-      end
-      if (loop_q.block_last) begin
-        loop_d.window_y = Y_BITS'(p_q.origin_y);
-        loop_d.y = Y_BITS'(p_q.origin_y);
-        loop_d.window_below = below_q;
-        loop_d.below = below_q;
-        loop_d.psum_block = next_psum_block;
-        loop_d.psum_row = next_psum_block;
-        loop_d.psum_column = next_psum_block;
-        loop_d.psum = next_psum_block;
-        loop_d.res_block = next_res_block;
-        loop_d.res_first = next_res_first;
-        loop_d.res_window = next_res_first;
-        loop_d.res_row = next_res_first;
-        loop_d.out_block = next_out_block;
-        loop_d.out_row = next_out_block;
-        loop_d.out = next_out_block;
-        loop_d.keep_block = next_keep_block;
-        loop_d.keep_row = next_keep_block;
-        loop_d.keep = next_keep_block;
-        loop_d.oy_left = 17'(p_q.out_rows) - 17'sd2;
-        loop_d.b_left = loop_q.b_left - 17'sd1;
-      end
+    loop_d.window_first = loop_q.window_last;
+    loop_d.y = loop_q.block_last ? Y_BITS'(p_q.origin_y) : loop_q.y + Y_BITS'(loop_q.y_step);
+    loop_d.below = loop_q.block_last ? below_q : loop_q.below + Y_BITS'(loop_q.y_step);
+    loop_d.x = loop_q.row_last ? Y_BITS'(p_q.origin_x) : loop_q.x + Y_BITS'(loop_q.x_step);
+    loop_d.beyond = loop_q.row_last ? beyond_q : loop_q.beyond + Y_BITS'(loop_q.x_step);
+    loop_d.psum_column = loop_q.row_last ? psum_start : loop_q.psum_column + psum_addr_t'(loop_q.x_step);
+    loop_d.psum = loop_q.wy_last ? loop_d.psum_column : loop_q.psum + psum_addr_t'(p_q.psum_row_pitch);
+    loop_d.res_window = loop_q.row_last ? res_start : loop_q.res_window;
+    for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+      loop_d.res_row[u] = loop_q.wy_last ? loop_d.res_window[u] : loop_q.res_row[u] + res_step[u];
     end
-    loop_d.window_last = loop_d.wy_left[8] && loop_d.wx_left[8];
-    loop_d.row_last = loop_d.window_last && loop_d.ox_left[16];
-    loop_d.block_last = loop_d.row_last && loop_d.oy_left[16];
-    loop_d.all_last = loop_d.block_last && loop_d.b_left[16];
+    // No reset of a register, for which `step` comes late.
+    loop_d.res_x = (loop_q.res_x + residual_addr_t'(loop_q.window_last)) & ~{RESIDUAL_ADDR_BITS{loop_q.row_last}};
+    loop_d.out = loop_q.row_last ? out_start : loop_q.out + output_addr_t'(loop_q.window_last);
+    loop_d.keep = loop_q.row_last ? keep_start : loop_q.keep + feature_addr_t'(loop_q.window_last);
+    if (loop_q.row_last) begin
+      loop_d.psum_line = psum_start + psum_stride_q;
+      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) loop_d.res_line[u] = res_start[u] + res_stride_q[u];
+      loop_d.out_line = out_start + output_addr_t'(p_q.out_row_pitch);
+      loop_d.keep_line = keep_start + feature_addr_t'(p_q.keep_row_pitch);
+    end
+    if (loop_q.block_last) begin
+      loop_d.psum_block = loop_q.psum_block + psum_addr_t'(p_q.psum_block_pitch);
+      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+        loop_d.res_block[u] = loop_q.res_block[u] + residual_addr_t'(p_q.res_block_pitch[u]);
+      end
+      loop_d.out_block = loop_q.out_block + output_addr_t'(p_q.out_block_pitch);
+      loop_d.keep_block = loop_q.keep_block + feature_addr_t'(p_q.keep_block_pitch);
+    end
+
+    loop_d.wy_last = loop_q.wy_last ? one_row_q : loop_q.wy_left == '0;
+    loop_d.wy_left = loop_q.wy_last ? p_q.win_rows - 8'd2 : loop_q.wy_left - 8'd1;
+    if (loop_q.wy_last) begin
+      loop_d.wx_last = loop_q.row_last ? one_col_q : loop_q.window_last ? more_cols_q[8] : loop_q.wx_left == '0;
+      loop_d.wx_left = loop_q.row_last ? p_q.win_cols - 8'd2 : loop_q.window_last ? more_cols_q[7:0] : loop_q.wx_left - 8'd1;
+    end
+    if (loop_q.window_last) begin
+      loop_d.ox_last = loop_q.row_last ? one_out_col_q : loop_q.ox_left == '0;
+      loop_d.ox_left = loop_q.row_last ? p_q.out_cols - 16'd2 : loop_q.ox_left - 16'd1;
+    end
+    if (loop_q.row_last) begin
+      loop_d.oy_last = loop_q.block_last ? one_out_row_q : loop_q.oy_left == '0;
+      loop_d.oy_left = loop_q.block_last ? p_q.out_rows - 16'd2 : loop_q.oy_left - 16'd1;
+    end
+    if (loop_q.block_last) begin
+      loop_d.b_last = loop_q.b_left == '0;
+      loop_d.b_left = loop_q.b_left - 16'd1;
+    end
+    loop_d.window_last = loop_d.wy_last && loop_d.wx_last;
+    loop_d.row_last = loop_d.window_last && loop_d.ox_last;
+    loop_d.block_last = loop_d.row_last && loop_d.oy_last;
+    loop_d.y_step = loop_d.row_last ? row_step_q : loop_d.wy_last ? column_step_q : 10'sd1;
+    loop_d.x_step = loop_d.window_last ? window_step_q : loop_d.wy_last ? 10'sd1 : '0;
   end
 
   // ---- parameters: one bank serves the visits, the other takes the next block's ----------------------------------------
@@ -297,12 +251,13 @@ module opu_post_walk
       .clk_i,
       .rst_ni,
       .take_i   (state_q == CHECK),
-      .some_i   (chain.words != '0),
+      .some_i   (chain.late || (chain.requant && PLACE_WORDS[AT_HEAD] != '0)),
+      .late_i   (chain.late),
       .param_i  (param_addr_t'(p_q.param)),
       .chain_i  (chain_q),
       .legal_i  (legal),
       .begins_i (block_begins),
-      .more_i   (!loop_q.b_left[16]),
+      .more_i   (!loop_q.b_last),
       .waiting_o(waiting),
       .bank_o   (load_bank),
       .param_re_o,
@@ -316,24 +271,24 @@ module opu_post_walk
 
   logic in_tile, may_visit, pools_q;  // pools_q: the pass has a window
   assign in_tile = !loop_q.y[Y_BITS-1] && loop_q.below[Y_BITS-1] && !loop_q.x[Y_BITS-1] && loop_q.beyond[Y_BITS-1];
-  assign may_visit = state_q == VISIT && !(block_first_q && waiting);
+  assign may_visit = state_q[2] && !(block_first_q && waiting);
   assign psum_re_o = may_visit && in_tile && turn_q == '0;
   assign psum_addr_o = loop_q.psum;
   assign go = may_visit && (turn_q != '0 || (in_tile ? psum_grant_i : pools_q));
   assign issue = go && turn_q == last_turn_q;
+  assign step = issue || launch_o;
 
   always_comb begin
     visit_item_o.valid = go && (TURNS > 1 || turn_q == '0);
     visit_item_o.present = in_tile;
     visit_item_o.first = loop_q.window_first;
     visit_item_o.last = loop_q.window_last;
-    visit_item_o.again[0] = loop_q.wx_left < signed'(9'(kept_q)) - 9'sd1 && !loop_q.ox_left[16];
-    visit_item_o.again[1] = kept_q == 2'd2 && more_cols_q[8] && loop_q.wx_left[8] && !loop_q.ox_left[16] && loop_q.ox_left != '0;
-    visit_item_o.right = loop_q.wx_left[8];
-    visit_item_o.final_one = loop_q.all_last;
+    visit_item_o.again[0] = (loop_q.wx_last ? kept_q != '0 : kept_q[1] && loop_q.wx_left == '0) && !loop_q.ox_last;
+    visit_item_o.again[1] = kept_q[1] && more_cols_q[8] && loop_q.wx_last && !loop_q.ox_last && loop_q.ox_left != '0;
+    visit_item_o.right = loop_q.wx_last;
+    visit_item_o.final_one = all_last;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
-      visit_item_o.res_addr[u] = p_q.res_broadcast[u] ? loop_q.res_block[u]
-          : loop_q.res_row[u] + (by_visit[u] ? residual_addr_t'(loop_q.x) : loop_q.res_x);
+      visit_item_o.res_addr[u] = loop_q.res_row[u] + (broadcast[u] ? '0 : by_visit[u] ? residual_addr_t'(loop_q.x) : loop_q.res_x);
     end
     visit_item_o.out_addr = loop_q.out;
     visit_item_o.keep_addr = loop_q.keep;
@@ -341,7 +296,7 @@ module opu_post_walk
     visit_item_o.turn = turn_q;
   end
 
-  assign launch_o = state_q == LAUNCH && clear_i;
+  assign launch_o = state_q[1:0] == LAUNCH[1:0] && clear_i;
 
   always_comb begin
     state_d = state_q;
@@ -350,7 +305,7 @@ module opu_post_walk
       CHECK: state_d = PREPARE;
       PREPARE: state_d = legal ? LAUNCH : IDLE;
       LAUNCH: if (launch_o) state_d = VISIT;
-      VISIT: if (issue && loop_q.all_last) state_d = IDLE;
+      VISIT: state_d = state_e'({!(issue && all_last), 2'b00});  // or IDLE: the other bits wait for nothing
       default: state_d = IDLE;
     endcase
   end
@@ -384,6 +339,12 @@ module opu_post_walk
       beyond_q <= Y_BITS'(p_q.origin_x) - Y_BITS'(p_q.in_cols);
       chain_q <= chain;
       maximum_q <= maximum;
+      one_row_q <= p_q.win_rows == 8'd1;
+      one_col_q <= p_q.win_cols == 8'd1;
+      one_out_row_q <= p_q.out_rows == 16'd1;
+      one_out_col_q <= p_q.out_cols == 16'd1;
+      column_step_q <= 10'sd1 - signed'(10'(p_q.win_rows));
+      row_step_q <= 10'sd1 + signed'(10'(p_q.stride_y)) - signed'(10'(p_q.win_rows));
       common_q <= signed'({1'b0, p_q.win_cols}) - signed'({1'b0, p_q.stride_x});
       psum_first_q <= psum_addr_t'(p_q.psum) + psum_addr_t'(p_q.origin_x);
     end
@@ -397,9 +358,22 @@ module opu_post_walk
       last_turn_q <= (chain_q.residual != '0) ? turn_t'(TURNS * RESIDUAL_PACE - 1) : LAST_TURN;
       kept_q <= kept;
       more_cols_q <= 9'((kept == '0) ? p_q.win_cols : p_q.stride_x) - 9'sd2;
-      window_step_q <= Y_BITS'(window_step);
+      window_step_q <= window_step;
     end
-    if (state_q == PREPARE || issue) loop_q <= loop_d;
+    if (step) loop_q <= loop_d;
+    if (state_q == PREPARE) begin  // all loops begin with the launch
+      loop_q.wy_last <= 1'b1;
+      loop_q.window_last <= 1'b1;
+      loop_q.row_last <= 1'b1;
+      loop_q.block_last <= 1'b1;
+      loop_q.b_left <= p_q.blocks - 16'd1;
+      loop_q.psum_block <= psum_first_q + psum_origin_q;
+      for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
+        loop_q.res_block[u] <= residual_addr_t'(p_q.res[u]) + res_origin[u];
+      end
+      loop_q.out_block <= output_addr_t'(p_q.out);
+      loop_q.keep_block <= feature_addr_t'(p_q.keep_at);
+    end
     if (state_q == PREPARE || go) block_first_q <= state_q == PREPARE || (issue && loop_q.block_last);
     if (block_begins) visit_bank_q <= load_bank;
   end
