@@ -81,7 +81,6 @@ class Program:
         """To `done` or the first fault; (fault code, pc) or None."""
         dut = self.dut
         await cycle(dut)  # the program is named a cycle before
-        await cycle(dut)  # the program is named a cycle before
         dut.run_i.value = 1
         last = 0
         for now in range(1_000_000):
@@ -224,3 +223,23 @@ async def a_program_across_the_end_of_the_window_reads_nothing_outside(dut):
     assert found is not None, "a program outside of the window ran"
     assert found[0] == ErrorCode.WINDOW, found
     await program.drain()
+
+
+@cocotb.test()
+async def a_program_between_two_places_is_refused(dut):
+    rng = generator()
+    await begin(dut, **IDLE)
+    for base in (4, 60, 64 + 32):
+        await pulse_reset(dut)
+        program = Program(dut, rng, [*CHECK, *random_words(rng, 61), END], base)
+        program.port.rules = Rules(
+            bus_bytes=SPEC.dram.bus_bytes,
+            max_burst=SPEC.dram.max_burst,
+            outstanding=1 << 20,
+            base=BASE,
+            limit=WINDOW,
+        )
+        found = await program.run()
+        assert found == (ErrorCode.WINDOW, 0), f"{base}: {found}"
+        program.check([])
+        await program.drain()

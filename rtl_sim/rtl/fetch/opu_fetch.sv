@@ -24,7 +24,7 @@ module opu_fetch
     input  logic                    run_i,
     input  logic [ADDRESS_BITS-1:0] window_base_i,   // multiple of 4096
     input  logic [32:0]             window_size_i,
-    input  logic [31:0]             prog_base_i,     // multiple of 64
+    input  logic [31:0]             prog_base_i,     // multiple of 64, else ERR_WINDOW
     input  logic [31:0]             prog_words_i,
     input  logic                    others_idle_i,
     output logic                    done_o,
@@ -107,10 +107,10 @@ module opu_fetch
   end
 
   // A burst is measured, then compared with room and window, then asked for. room_q counts beats that may still be asked for.
-  logic more, measured_q, outside, outside_q, asks_q;
+  logic more, measured_q, misplaced_q, outside, outside_q, asks_q;
   logic [ADDRESS_BITS-1:0] addr_q;
   assign more = state_q == READ && left_q != '0;
-  assign outside = measured_q && window_left_q < signed'((BEATS_BITS + 1)'(burst_q));
+  assign outside = measured_q && (misplaced_q || window_left_q < signed'((BEATS_BITS + 1)'(burst_q)));
   assign ar_valid_o = asks_q && state_q == READ && !halt_i;
   assign ar_addr_o = addr_q;
   assign ar_beats_o = 9'(burst_q);
@@ -254,7 +254,10 @@ module opu_fetch
   assign done_o = state_q == DONE;
 
   // The program's registers stand from the cycle before run_i on.
-  always_ff @(posedge clk_i) end_at_q <= beats_t'(prog_bytes >> BUS_LOG2);
+  always_ff @(posedge clk_i) begin
+    end_at_q <= beats_t'(prog_bytes >> BUS_LOG2);
+    misplaced_q <= prog_base_i[5:0] != '0;  // the end would be wrong
+  end
 
   error_e fault_q;
   always_ff @(posedge clk_i) begin
