@@ -114,11 +114,13 @@ module opu_post
   post_params_t p_q;
   chain_t chain_q;
   /* verilator lint_on UNUSEDSIGNAL */
+  logic keeps_q;
   item_t read_q, head_in_q;
 
   always_ff @(posedge clk_i) begin
     if (launch) begin
       p_q <= launched;
+      keeps_q <= HAS_KEEP && launched.keep != '0;
       chain_q <= launched_chain;
     end
     read_q <= visit;
@@ -210,7 +212,7 @@ module opu_post
       retire <= 1'b0;
     end else begin
       out_we_o <= exit_item.valid && exit_item.turn == LAST_TURN;
-      keep_we_o <= HAS_KEEP && exit_item.valid && exit_item.turn == LAST_TURN && p_q.keep != '0;
+      keep_we_o <= keeps_q && exit_item.valid && exit_item.turn == LAST_TURN;
       retire <= exit_item.valid && exit_item.turn == LAST_TURN && exit_item.final_one;
     end
   end
