@@ -46,7 +46,7 @@ module opu_compute_pixels
   columns_t columns_q, start_columns_q;
   logic row_inside_q, reads_first, reads_next;
   feature_addr_t word;
-  assign word = feature_addr_t'(at_q >> WORD_SHIFT);
+  assign word = feature_addr_t'(signed'({columns_q.left, at_q}) >>> WORD_SHIFT);
   assign reads_first = row_inside_q && columns_q.around && columns_q.low;
   assign reads_next = row_inside_q && columns_q.crosses && ((columns_q.left && columns_q.ones) || (columns_q.around && columns_q.below));
 

@@ -100,7 +100,7 @@ module opu_compute_window
 
   assign feature_re_o = fire && row_inside_q && first_inside_q;
   assign feature_next_re_o = fire && both_q && row_inside_q && next_inside_q;
-  assign feature_addr_o = line_addr_q + feature_addr_t'(x_q.low);
+  assign feature_addr_o = line_addr_q + feature_addr_t'(signed'({x_q.reach.left && !x_q.carry, x_q.low}));
 
   // The column behind x lies in the tile: it counts only where a run is a whole row.
   function automatic logic next_inside(coord_t x, logic [15:0] last_word);
