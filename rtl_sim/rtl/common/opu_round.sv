@@ -39,15 +39,15 @@ module opu_round #(
 
   // By parts of a shift: what is not the sign, what is not 0. In the first cycle no more of it meets than is there early.
   logic [2:0] over_step, rest_step, over_small;
-  logic rest_small, over_fine, rest_fine;
+  logic [2:0] rest_small;
+  logic over_fine, rest_fine;
   always_comb begin
-    rest_small = 1'b0;
     for (int unsigned k = 0; k < 3; k++) begin
       over_step[k] = 2'(k) >= by_step
           && (value[BITS-1] ? !(&value[STEP*k+COARSE_BITS-1+:STEP]) : |value[STEP*k+COARSE_BITS-1+:STEP]);
       rest_step[k] = 2'(k) < by_step && value[STEP*k+:STEP] != '0;
       over_small[k] = coarse[SMALL*k+MIDDLE_BITS-1+:SMALL] != {SMALL{coarse[COARSE_BITS-1]}};
-      rest_small |= 2'(k) < by_small && coarse[SMALL*k+:SMALL] != '0;
+      rest_small[k] = 2'(k) < by_small && coarse[SMALL*k+:SMALL] != '0;
     end
   end
 
@@ -72,7 +72,7 @@ module opu_round #(
   end
 
   logic [6:0] over_q;
-  logic [3:0] rest_q;
+  logic [5:0] rest_q;
   logic [1:0] by_small_q;
   logic negative_q;
   always_ff @(posedge clk_i) begin
@@ -84,7 +84,7 @@ module opu_round #(
     if (RANGE == 32) begin  // more of it is there in time
       by_small_q <= '0;
       over_q <= {4'd0, over_step != '0, 3'(over_small >> by_small) != '0, over_fine};
-      rest_q <= {1'b0, rest_step != '0, rest_small, rest_fine};
+      rest_q <= {3'd0, rest_step != '0, rest_small != '0, rest_fine};
     end
     negative_q <= value_i[WIDTH-1];
   end
