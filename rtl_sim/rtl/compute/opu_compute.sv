@@ -275,7 +275,10 @@ module opu_compute
       for (int unsigned s = 0; s < ALIGN_STAGES - 1; s++) aligned_q[s].valid <= 1'b0;
       multiply_q.valid <= 1'b0;
       for (int unsigned s = 0; s < MULTIPLY_STAGES; s++) multiplied_q[s].valid <= 1'b0;
-      add_q.valid <= 1'b0;
+      // What the end of the array reads is not the end of a slow shift register.
+      multiplied_q[MULTIPLY_STAGES-2] <= '0;
+      multiplied_q[MULTIPLY_STAGES-1] <= '0;
+      add_q <= '0;
     end
   end
 

@@ -285,6 +285,7 @@ module opu_requant
     if (!rst_ni) begin
       shift_we_q <= '0;
       for (int unsigned s = 0; s < LATENCY; s++) item_q[s].valid <= 1'b0;
+      item_q[LATENCY-1] <= '0;  // not the end of a slow shift register
     end
   end
 
