@@ -78,6 +78,7 @@ test-rtl: venv
 
 # Other layers: OPU_FUSE_SEED=2 make nightly
 nightly: venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[pnr]'
 	$(BIN)/pytest -m nightly $(PYTEST_FLAGS)
 
 # Other cases: make fuzz MINUTES=60 FUZZ_FLAGS='--seed 5000'

