@@ -47,7 +47,9 @@ module opu_pre
   affine_t product [WORD_CHANNELS];
   logic [7:0] result [WORD_CHANNELS];
   localparam int unsigned LATE = 6;  // results, where a simulator has them earlier
-  logic [WORD_BITS-1:0] late [LATE];
+  // The newest one in a register of its own: to write elements of an array by bytes is slow in a simulator.
+  logic [WORD_BITS-1:0] made_q;
+  logic [LATE-2:0][WORD_BITS-1:0] late_q;
 
   // By the cycles since they entered, less one.
   localparam int unsigned INSIDE = 9;
@@ -218,12 +220,12 @@ module opu_pre
     feature_o <= feature_q[INSIDE-1];
     if (passes_q) begin
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < WORD_CHANNELS; l++) feature_o[8*l+:8] <= EXACT ? rounded[l] : late[LATE-1][8*l+:8];
+      for (int unsigned l = 0; l < WORD_CHANNELS; l++) feature_o[8*l+:8] <= EXACT ? rounded[l] : late_q[LATE-2][8*l+:8];
     end
     if (!EXACT) begin
-      for (int unsigned s = LATE - 1; s > 0; s--) late[s] <= late[s-1];
+      late_q <= (WORD_BITS * (LATE - 1))'({late_q, made_q});
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < WORD_CHANNELS; l++) late[0][8*l+:8] <= result[l];
+      for (int unsigned l = 0; l < WORD_CHANNELS; l++) made_q[8*l+:8] <= result[l];
     end
     if (!EXACT && passes[1]) begin
       scale(step_q[1].pre.bank, AFFINE_BITS'(signed'(step_q[1].pre.zero[UNIT])), AFFINE_BITS'(signed'(step_q[1].pre.lo[UNIT])),

@@ -199,8 +199,9 @@ module opu_pool
     average_t product [LANES];
     pool_t waiting [REST][LANES];      // `window` of the next turns, `later` of them
     logic [7:0] waiting_later [REST][2][LANES];
-    lanes_t late [3];                  // results
-    assign value_o = late[2];
+    lanes_t made_q;                    // the newest result: to write elements of an array by bytes is slow in a simulator
+    logic [1:0][LANES_BITS-1:0] late_q;
+    assign value_o = late_q[1];
     logic signed [7:0] x_zero_q, zero_q;
     always_ff @(posedge clk_i) begin
       x_zero_q <= is_average ? x_zero_i : '0;
@@ -281,9 +282,9 @@ module opu_pool
 
     /* verilator lint_off BLKSEQ */
     always_ff @(posedge clk_i) begin
-      for (int unsigned s = 2; s > 0; s--) late[s] <= late[s-1];
+      late_q <= {late_q[0], made_q};
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) late[0][8*l+:8] <= y[l];
+      for (int unsigned l = 0; l < LANES; l++) made_q[8*l+:8] <= y[l];
       if (item_q[3].valid) begin
         if (is_average) scale((shift_q > 6'd42) ? 6'd42 : shift_q, AVERAGE_PRODUCT_BITS'(zero_q));
         else narrow();

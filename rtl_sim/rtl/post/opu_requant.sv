@@ -49,7 +49,8 @@ module opu_requant
   requant_t product [LANES];
   logic [7:0] y [LANES];
   localparam int unsigned LATE = 5;  // results, where a simulator has them earlier
-  lanes_t late [LATE];
+  lanes_t made_q;  // the newest one: to write elements of an array by bytes is slow in a simulator
+  logic [LATE-2:0][LANES_BITS-1:0] late_q;
 
   // Shifts are used cycles behind the factors, and written as many behind them.
   localparam int unsigned SHIFT_LATE = EXACT ? 4 : 1;
@@ -231,9 +232,9 @@ module opu_requant
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     if (!EXACT) begin
-      for (int unsigned s = LATE - 1; s > 0; s--) late[s] <= late[s-1];
+      late_q <= (LANES_BITS * (LATE - 1))'({late_q, made_q});
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) late[0][8*l+:8] <= y[l];
+      for (int unsigned l = 0; l < LANES; l++) made_q[8*l+:8] <= y[l];
       if (item_q[2].valid && item_q[2].present) begin
         if (requant_i) scale(record_of(item_q[2].bank, 32'(item_q[2].turn)), REQUANT_BITS'(zero_i));
         else narrow();
@@ -265,7 +266,7 @@ module opu_requant
   /* verilator lint_on BLKSEQ */
 
   always_comb begin
-    value_o = late[LATE-1];
+    value_o = late_q[LATE-2];
     if (EXACT) begin
       for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] = rounded[l];
     end

@@ -208,9 +208,10 @@ module opu_residual_lanes
     residual_t scaled_b [RESIDUAL_LANES]; // or the product
     residual_t total [RESIDUAL_LANES];
     localparam int unsigned LATE = LATENCY - 5;  // results
-    logic [8*RESIDUAL_LANES-1:0] late [LATE];
+    logic [8*RESIDUAL_LANES-1:0] made_q;  // the newest one: to write elements of an array by bytes is slow in a simulator
+    logic [LATE-2:0][8*RESIDUAL_LANES-1:0] late_q;
     residual_t offset_q;
-    assign value_o = late[LATE-1];
+    assign value_o = late_q[LATE-2];
     always_ff @(posedge clk_i) begin
       offset_q <= HAS_PRODUCT ? '0 : times(RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
     end
@@ -268,9 +269,9 @@ module opu_residual_lanes
 
     /* verilator lint_off BLKSEQ */
     always_ff @(posedge clk_i) begin
-      for (int unsigned s = LATE - 1; s > 0; s--) late[s] <= late[s-1];
+      late_q <= (8 * RESIDUAL_LANES * (LATE - 1))'({late_q, made_q});
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < RESIDUAL_LANES; l++) late[0][8*l+:8] <= y[l];
+      for (int unsigned l = 0; l < RESIDUAL_LANES; l++) made_q[8*l+:8] <= y[l];
       if (item_q[3].valid && item_q[3].present) begin
         scale((shift_i > LIMIT) ? LIMIT : shift_i, RESIDUAL_BITS'(y_zero_i));
       end

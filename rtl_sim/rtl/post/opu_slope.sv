@@ -28,7 +28,8 @@ module opu_slope
   logic [7:0] y [LANES];
   scaled_t early [LANES];    // the product, where a simulator has it a cycle earlier
   scaled_t product [LANES];
-  lanes_t late [5];          // results
+  lanes_t made_q;            // the newest result: to write elements of an array by bytes is slow in a simulator
+  logic [3:0][LANES_BITS-1:0] late_q;
 
   localparam int unsigned LATENCY = 8;
   item_t item_q [LATENCY];   // by the cycles since they entered, less one
@@ -111,7 +112,7 @@ module opu_slope
   end
 
   always_comb begin
-    value_o = late[4];
+    value_o = late_q[3];
     if (EXACT) begin
       for (int unsigned l = 0; l < LANES; l++) value_o[8*l+:8] = rounded[l];
     end
@@ -120,9 +121,9 @@ module opu_slope
   /* verilator lint_off BLKSEQ */
   always_ff @(posedge clk_i) begin
     if (!EXACT) begin
-      for (int unsigned s = 4; s > 0; s--) late[s] <= late[s-1];
+      late_q <= {late_q[2:0], made_q};
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < LANES; l++) late[0][8*l+:8] <= y[l];
+      for (int unsigned l = 0; l < LANES; l++) made_q[8*l+:8] <= y[l];
       if (item_q[1].valid && item_q[1].present) begin
         scale(scaled_limit(shift_i), SCALED_BITS'(y_zero_i), SCALED_BITS'(lo_i), SCALED_BITS'(hi_i));
       end
