@@ -49,7 +49,7 @@ module opu_pre
   localparam int unsigned LATE = 6;  // results, where a simulator has them earlier
   // The newest one in a register of its own: to write elements of an array by bytes is slow in a simulator.
   logic [WORD_BITS-1:0] made_q;
-  logic [LATE-2:0][WORD_BITS-1:0] late_q;
+  logic [LATE-2:0][WORD_BITS-1:0] results_q;
 
   // By the cycles since they entered, less one.
   localparam int unsigned INSIDE = 9;
@@ -220,10 +220,10 @@ module opu_pre
     feature_o <= feature_q[INSIDE-1];
     if (passes_q) begin
       /* verilator unroll_full */
-      for (int unsigned l = 0; l < WORD_CHANNELS; l++) feature_o[8*l+:8] <= EXACT ? rounded[l] : late_q[LATE-2][8*l+:8];
+      for (int unsigned l = 0; l < WORD_CHANNELS; l++) feature_o[8*l+:8] <= EXACT ? rounded[l] : results_q[LATE-2][8*l+:8];
     end
     if (!EXACT) begin
-      late_q <= (WORD_BITS * (LATE - 1))'({late_q, made_q});
+      results_q <= (WORD_BITS * (LATE - 1))'({results_q, made_q});
       /* verilator unroll_full */
       for (int unsigned l = 0; l < WORD_CHANNELS; l++) made_q[8*l+:8] <= result[l];
     end
