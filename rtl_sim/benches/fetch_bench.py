@@ -56,9 +56,12 @@ def random_words(rng, count):
 class Program:
     """A program in DRAM and what has been passed on of it."""
 
-    def __init__(self, dut, rng, words, base, *, declared=None, bad=range(0), **options):
+    def __init__(
+        self, dut, rng, words, base, *, limit=None, declared=None, bad=range(0), **options
+    ):
         dram = SPEC.dram
-        limit = base + -(-4 * len(words) // dram.bus_bytes) * dram.bus_bytes
+        if limit is None:
+            limit = base + -(-4 * len(words) // dram.bus_bytes) * dram.bus_bytes
         rules = Rules(
             bus_bytes=dram.bus_bytes,
             max_burst=dram.max_burst,
@@ -211,14 +214,7 @@ async def bad_programs_stop_at_their_word(dut):
 async def a_program_across_the_end_of_the_window_reads_nothing_outside(dut):
     rng = generator()
     await begin(dut, **IDLE)
-    program = Program(dut, rng, [*CHECK, *random_words(rng, 61), END], WINDOW - 128)
-    program.port.rules = Rules(
-        bus_bytes=SPEC.dram.bus_bytes,
-        max_burst=SPEC.dram.max_burst,
-        outstanding=1 << 20,
-        base=BASE,
-        limit=WINDOW,
-    )
+    program = Program(dut, rng, [*CHECK, *random_words(rng, 61), END], WINDOW - 128, limit=WINDOW)
     found = await program.run()
     assert found is not None, "a program outside of the window ran"
     assert found[0] == ErrorCode.WINDOW, found
@@ -231,14 +227,7 @@ async def a_program_between_two_places_is_refused(dut):
     await begin(dut, **IDLE)
     for base in (4, 60, 64 + 32):
         await pulse_reset(dut)
-        program = Program(dut, rng, [*CHECK, *random_words(rng, 61), END], base)
-        program.port.rules = Rules(
-            bus_bytes=SPEC.dram.bus_bytes,
-            max_burst=SPEC.dram.max_burst,
-            outstanding=1 << 20,
-            base=BASE,
-            limit=WINDOW,
-        )
+        program = Program(dut, rng, [*CHECK, *random_words(rng, 61), END], base, limit=WINDOW)
         found = await program.run()
         assert found == (ErrorCode.WINDOW, 0), f"{base}: {found}"
         program.check([])

@@ -216,89 +216,93 @@ module opu_csr
   // ---- read ---------------------------------------------------------------------------------------------------------------
   // One of all words would come late from the pin: one is taken of every block of them, 0 where the address names none there.
   localparam int unsigned BLOCKS = 3;
-  localparam int unsigned WORD_BITS = 4;
-  localparam int unsigned WORDS = 1 << WORD_BITS;  // of a block
-  localparam int unsigned AT_BITS = $clog2(BLOCKS * WORDS);
+  localparam int unsigned BLOCK_BITS = 6;  // of an address, within a block
   typedef struct packed {
     logic        known;
     logic [31:0] word;
-  } entry_t;
-  entry_t [BLOCKS*WORDS-1:0] entry;
-  entry_t [BLOCKS-1:0] answer_q;
-  entry_t answer;
-  logic [31:0] status, error, modules;
+  } answer_t;
+  answer_t [BLOCKS-1:0] answer_q;
+  answer_t answer;
   logic [31:0] cycles_hi_q;  // of the cycle in which the low half was read
   logic rvalid_q, read;
   assign arready_o = rst_ni && !rvalid_q;
   assign read = arvalid_i && arready_o;
 
-  always_comb begin
-    status = '0;
-    status[CSR_STATUS_BUSY] = busy_i;
-    status[CSR_STATUS_DONE] = done_i;
-    status[CSR_STATUS_ERROR] = error_i;
-    status[CSR_STATUS_QUEUED] = queued_q;
-    status[CSR_STATUS_IDLE_FETCH+:ENGINES] = idle_i;
-    error = '0;
-    error[CSR_ERROR_CODE+:8] = error_code_i;
-    error[CSR_ERROR_ENGINE+:3] = error_engine_i;
-    modules = '0;
-    modules[CSR_CAP_MODULES_ACT] = HAS_ACT;
-    modules[CSR_CAP_MODULES_POOL] = HAS_POOL;
-    modules[CSR_CAP_MODULES_RESIDUAL] = HAS_RESIDUAL;
-    modules[CSR_CAP_MODULES_PRODUCT] = HAS_PRODUCT;
-    modules[CSR_CAP_MODULES_TABLE] = HAS_TABLE;
-    modules[CSR_CAP_MODULES_PRELU] = HAS_PRELU;
-    modules[CSR_CAP_MODULES_PRE] = HAS_PRE;
-    modules[CSR_CAP_MODULES_DEPTHWISE] = HAS_DEPTHWISE;
-    modules[CSR_CAP_MODULES_UPSAMPLE] = HAS_UPSAMPLE;
-    modules[CSR_CAP_MODULES_KEEP] = HAS_KEEP;
-  end
-
-  always_comb begin
-    entry = '0;
-    entry[CSR_ID[2+:AT_BITS]] = {1'b1, CSR_ID_VALUE};
-    entry[CSR_VERSION[2+:AT_BITS]] = {1'b1, CSR_VERSION_VALUE};
-    entry[CSR_SPEC_HASH_LO[2+:AT_BITS]] = {1'b1, SPEC_HASH[31:0]};
-    entry[CSR_SPEC_HASH_HI[2+:AT_BITS]] = {1'b1, 32'(SPEC_HASH[43:32])};
-    entry[CSR_CTRL[2+:AT_BITS]] = {1'b1, 32'b0};
-    entry[CSR_STATUS[2+:AT_BITS]] = {1'b1, status};
-    entry[CSR_IRQ_ENABLE[2+:AT_BITS]] = {1'b1, 32'(irq_enable_q)};
-    entry[CSR_IRQ_STATUS[2+:AT_BITS]] = {1'b1, 32'(irq_status_q)};
-    entry[CSR_ERROR[2+:AT_BITS]] = {1'b1, error};
-    entry[CSR_ERROR_PC[2+:AT_BITS]] = {1'b1, 32'(error_pc_i)};
-    entry[CSR_PROG_BASE_LO[2+:AT_BITS]] = {1'b1, prog_base_lo_q};
-    entry[CSR_PROG_BASE_HI[2+:AT_BITS]] = {1'b1, prog_base_hi_q};
-    entry[CSR_PROG_WORDS[2+:AT_BITS]] = {1'b1, prog_words_q};
-    entry[CSR_WINDOW_BASE_LO[2+:AT_BITS]] = {1'b1, window_base_lo_q};
-    entry[CSR_WINDOW_BASE_HI[2+:AT_BITS]] = {1'b1, window_base_hi_q};
-    entry[CSR_WINDOW_SIZE_LO[2+:AT_BITS]] = {1'b1, window_size_lo_q};
-    entry[CSR_WINDOW_SIZE_HI[2+:AT_BITS]] = {1'b1, window_size_hi_q};
-    entry[CSR_WATCHDOG[2+:AT_BITS]] = {1'b1, watchdog_q};
-    entry[CSR_CYCLES_LO[2+:AT_BITS]] = {1'b1, cycles_i[31:0]};
-    entry[CSR_CYCLES_HI[2+:AT_BITS]] = {1'b1, cycles_hi_q};
-    entry[CSR_AXI_READ_BEATS[2+:AT_BITS]] = {1'b1, read_beats_i};
-    entry[CSR_AXI_WRITE_BEATS[2+:AT_BITS]] = {1'b1, write_beats_i};
-    entry[CSR_MULTIPLYING[2+:AT_BITS]] = {1'b1, multiplying_i};
-    entry[CSR_MEMORY_WAIT[2+:AT_BITS]] = {1'b1, memory_waits_i};
-    entry[CSR_PROGRAMS[2+:AT_BITS]] = {1'b1, programs_q};
-    entry[CSR_CAP_ARRAY[2+:AT_BITS]] = {1'b1, {16'(MULTIPLIERS), 16'(UNITS)}};
-    entry[CSR_CAP_LANES[2+:AT_BITS]] = {1'b1, {16'(POST_LANES), 16'(WORD_CHANNELS)}};
-    entry[CSR_CAP_BUS[2+:AT_BITS]] = {1'b1, {16'(MAX_BURST), 16'(BUS_BYTES)}};
-    entry[CSR_CAP_FEATURE_WORDS[2+:AT_BITS]] = {1'b1, 32'(FEATURE_WORDS)};
-    entry[CSR_CAP_WEIGHT_WORDS[2+:AT_BITS]] = {1'b1, 32'(WEIGHT_WORDS)};
-    entry[CSR_CAP_PARAM_WORDS[2+:AT_BITS]] = {1'b1, 32'(PARAM_WORDS)};
-    entry[CSR_CAP_RESIDUAL_WORDS[2+:AT_BITS]] = {1'b1, 32'(RESIDUAL_WORDS)};
-    entry[CSR_CAP_PSUM_WORDS[2+:AT_BITS]] = {1'b1, 32'(PSUM_WORDS)};
-    entry[CSR_CAP_OUTPUT_WORDS[2+:AT_BITS]] = {1'b1, 32'(OUTPUT_WORDS)};
-    entry[CSR_CAP_PRE_WORDS[2+:AT_BITS]] = {1'b1, 32'(HAS_PRE ? PRE_WORDS : '0)};
-    entry[CSR_CAP_TABLE_WORDS[2+:AT_BITS]] = {1'b1, 32'(HAS_TABLE ? TABLE_WORDS : '0)};
-    entry[CSR_CAP_MODULES[2+:AT_BITS]] = {1'b1, modules};
-    for (int unsigned e = 0; e < ENGINES; e++) begin
-      entry[CSR_BUSY_FETCH[2+:AT_BITS]+AT_BITS'(e)] = {1'b1, busy_cycles_i[e]};
-      entry[CSR_STALL_FETCH[2+:AT_BITS]+AT_BITS'(e)] = {1'b1, stall_cycles_i[e]};
-    end
-  end
+  function automatic answer_t answer_of(address_t address);
+    answer_of = '{known: 1'b1, word: '0};
+    case (address)
+      CSR_ID: answer_of.word = CSR_ID_VALUE;
+      CSR_VERSION: answer_of.word = CSR_VERSION_VALUE;
+      CSR_SPEC_HASH_LO: answer_of.word = SPEC_HASH[31:0];
+      CSR_SPEC_HASH_HI: answer_of.word = 32'(SPEC_HASH[43:32]);
+      CSR_CTRL: ;
+      CSR_STATUS: begin
+        answer_of.word[CSR_STATUS_BUSY] = busy_i;
+        answer_of.word[CSR_STATUS_DONE] = done_i;
+        answer_of.word[CSR_STATUS_ERROR] = error_i;
+        answer_of.word[CSR_STATUS_QUEUED] = queued_q;
+        answer_of.word[CSR_STATUS_IDLE_FETCH+:ENGINES] = idle_i;
+      end
+      CSR_IRQ_ENABLE: answer_of.word = 32'(irq_enable_q);
+      CSR_IRQ_STATUS: answer_of.word = 32'(irq_status_q);
+      CSR_ERROR: begin
+        answer_of.word[CSR_ERROR_CODE+:8] = error_code_i;
+        answer_of.word[CSR_ERROR_ENGINE+:3] = error_engine_i;
+      end
+      CSR_ERROR_PC: answer_of.word = 32'(error_pc_i);
+      CSR_PROG_BASE_LO: answer_of.word = prog_base_lo_q;
+      CSR_PROG_BASE_HI: answer_of.word = prog_base_hi_q;
+      CSR_PROG_WORDS: answer_of.word = prog_words_q;
+      CSR_WINDOW_BASE_LO: answer_of.word = window_base_lo_q;
+      CSR_WINDOW_BASE_HI: answer_of.word = window_base_hi_q;
+      CSR_WINDOW_SIZE_LO: answer_of.word = window_size_lo_q;
+      CSR_WINDOW_SIZE_HI: answer_of.word = window_size_hi_q;
+      CSR_WATCHDOG: answer_of.word = watchdog_q;
+      CSR_CYCLES_LO: answer_of.word = cycles_i[31:0];
+      CSR_CYCLES_HI: answer_of.word = cycles_hi_q;
+      CSR_AXI_READ_BEATS: answer_of.word = read_beats_i;
+      CSR_AXI_WRITE_BEATS: answer_of.word = write_beats_i;
+      CSR_MULTIPLYING: answer_of.word = multiplying_i;
+      CSR_MEMORY_WAIT: answer_of.word = memory_waits_i;
+      CSR_PROGRAMS: answer_of.word = programs_q;
+      CSR_CAP_ARRAY: answer_of.word = {16'(MULTIPLIERS), 16'(UNITS)};
+      CSR_CAP_LANES: answer_of.word = {16'(POST_LANES), 16'(WORD_CHANNELS)};
+      CSR_CAP_BUS: answer_of.word = {16'(MAX_BURST), 16'(BUS_BYTES)};
+      CSR_CAP_FEATURE_WORDS: answer_of.word = FEATURE_WORDS;
+      CSR_CAP_WEIGHT_WORDS: answer_of.word = WEIGHT_WORDS;
+      CSR_CAP_PARAM_WORDS: answer_of.word = PARAM_WORDS;
+      CSR_CAP_RESIDUAL_WORDS: answer_of.word = RESIDUAL_WORDS;
+      CSR_CAP_PSUM_WORDS: answer_of.word = PSUM_WORDS;
+      CSR_CAP_OUTPUT_WORDS: answer_of.word = OUTPUT_WORDS;
+      CSR_CAP_PRE_WORDS: answer_of.word = HAS_PRE ? PRE_WORDS : '0;
+      CSR_CAP_TABLE_WORDS: answer_of.word = HAS_TABLE ? TABLE_WORDS : '0;
+      CSR_CAP_MODULES: begin
+        answer_of.word[CSR_CAP_MODULES_ACT] = HAS_ACT;
+        answer_of.word[CSR_CAP_MODULES_POOL] = HAS_POOL;
+        answer_of.word[CSR_CAP_MODULES_RESIDUAL] = HAS_RESIDUAL;
+        answer_of.word[CSR_CAP_MODULES_PRODUCT] = HAS_PRODUCT;
+        answer_of.word[CSR_CAP_MODULES_TABLE] = HAS_TABLE;
+        answer_of.word[CSR_CAP_MODULES_PRELU] = HAS_PRELU;
+        answer_of.word[CSR_CAP_MODULES_PRE] = HAS_PRE;
+        answer_of.word[CSR_CAP_MODULES_DEPTHWISE] = HAS_DEPTHWISE;
+        answer_of.word[CSR_CAP_MODULES_UPSAMPLE] = HAS_UPSAMPLE;
+        answer_of.word[CSR_CAP_MODULES_KEEP] = HAS_KEEP;
+      end
+      default: begin
+        answer_of.known = 1'b0;
+        for (int unsigned e = 0; e < ENGINES; e++) begin
+          if (address == CSR_BUSY_FETCH + address_t'(4 * e)) begin
+            answer_of.word = busy_cycles_i[e];
+            answer_of.known = 1'b1;
+          end
+          if (address == CSR_STALL_FETCH + address_t'(4 * e)) begin
+            answer_of.word = stall_cycles_i[e];
+            answer_of.known = 1'b1;
+          end
+        end
+      end
+    endcase
+  endfunction
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -310,7 +314,8 @@ module opu_csr
       if (read) begin
         rvalid_q <= 1'b1;
         for (int unsigned b = 0; b < BLOCKS; b++) begin
-          answer_q[b] <= (read_addr >> (2 + WORD_BITS) == address_t'(b)) ? entry[WORDS*b+32'(read_addr[2+:WORD_BITS])] : '0;
+          answer_q[b] <= (read_addr >> BLOCK_BITS != address_t'(b)) ? '0
+              : answer_of(address_t'(b << BLOCK_BITS) | address_t'(read_addr[BLOCK_BITS-1:0]));
         end
         if (read_addr == CSR_CYCLES_LO) cycles_hi_q <= cycles_i[63:32];
       end
@@ -324,7 +329,7 @@ module opu_csr
   assign rresp_o = answer.known ? OKAY : SLVERR;
   assign rdata_o = answer.word;
 
-  `OPU_ASSERT_STATIC(BlocksHoldAll, 32'(CSR_CAP_MODULES) < 4 * BLOCKS * WORDS)
+  `OPU_ASSERT_STATIC(BlocksHoldAll, 32'(CSR_CAP_MODULES) >> BLOCK_BITS < BLOCKS)
   `OPU_STABLE(AnswerStable, bvalid_o, bready_i, bresp_o)
   `OPU_STABLE(ReadStable, rvalid_o, rready_i, {rdata_o, rresp_o})
 

@@ -98,6 +98,7 @@ module opu_post_load
   end
 
   `OPU_ASSERT(LoadNotLost, start |-> !reads_q && chain_i.words != '0)
+  `OPU_ASSERT(SomeAreLeft, reads_q |-> left_q != '0)
   `OPU_ASSERT(HeldIsTheCount, held_q == (hold_q != '0))
   `OPU_ASSERT(WaitsForLoads, begins_i |-> !reads_q && !due_q && !(held_q && (at_once_q || later_q)))
 
