@@ -6,7 +6,7 @@
 
 `area.csv` holds what Yosys counted: family, the machine as
 `exploring.design` writes it (or a shipped one by its name), part, tables, multipliers, block RAM.
-Exits with 1 when an error of the fit exceeds its bar.
+Exits with 1 when an error of a fit that has not seen the machine exceeds its bar.
 """
 
 import argparse
@@ -69,7 +69,9 @@ def fit(corpus: Mapping[str, Parts], family: Family) -> Costs:
     """Costs of the terms, none negative, that make the squares of the errors least; those of wide
     machines count by the lane.
     """
-    rows = [(terms_of(machine(name)), machine(name), parts) for name, parts in corpus.items()]
+    rows = [
+        (terms_of(machine(name), family), machine(name), parts) for name, parts in corpus.items()
+    ]
     costs: dict[str, dict[str, dict[str, float]]] = {}
     for part in rows[0][0]:
         every = list(dict.fromkeys(name for terms, _, _ in rows for name in terms[part]))
@@ -115,7 +117,7 @@ def errors(corpus: Mapping[str, Parts], family: Family) -> dict[str, Errors]:
 
 
 def show(family: Family, found: Mapping[str, Errors], out: Console) -> dict[str, float]:
-    """Prints a line a machine; the largest error of each kind that the fit has."""
+    """Prints a line a machine; the largest error of each kind, of a fit that has not seen it."""
     table = Table(title=f"{family}: Yosys, error of the fit, error of a fit to the other machines")
     for column in ("machine", "LUT", "", "", "DSP", "", "", "BRAM", "", ""):
         table.add_column(column, justify="left" if column == "machine" else "right")
@@ -124,7 +126,7 @@ def show(family: Family, found: Mapping[str, Errors], out: Console) -> dict[str,
         cells = []
         for kind in BARS:
             real, said, blind = (getattr(own, kind) for own in areas)
-            worst[kind] = max(worst[kind], abs(said / real - 1))
+            worst[kind] = max(worst[kind], abs(blind / real - 1))
             cells += [f"{real:g}", f"{said / real - 1:+.1%}", f"{blind / real - 1:+.1%}"]
         table.add_row(name if " " not in name else _short(name), *cells)
     out.print(table)

@@ -14,6 +14,7 @@ from opu_fuse.hw.spec import HwSpec
 from rtl_sim import synth
 from rtl_sim.build import cache_dir, elaborate, put
 from rtl_sim.netlist import Module, distinct_modules
+from rtl_sim.pnr import DEFINES as SHORT_SLICES
 from rtl_sim.synth import Resources
 
 _ECP5 = (
@@ -47,7 +48,8 @@ def parts(spec: HwSpec, family: Family, *, without: Container[str] = ()) -> dict
     """Part -> what it takes. without: parts that are not synthesised. Raises as
     `synth.synthesise`.
     """
-    modules = distinct_modules(elaborate("opu_top", spec))
+    defines = SHORT_SLICES if family is Family.ECP5 else ()
+    modules = distinct_modules(elaborate("opu_top", spec, defines=defines))
     units = {path: m.source for m in modules for path in m.paths}
     standing = [
         (m, part)

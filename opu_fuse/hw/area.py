@@ -59,7 +59,7 @@ def priced(spec: HwSpec, family: Family, costs: Costs) -> dict[str, Area]:
             "choose another machine",
         )
     found = {}
-    for part, terms in terms_of(spec).items():
+    for part, terms in terms_of(spec, family).items():
         own = memory_area(spec, part, family)
         fitted = {
             kind: sum(cost * terms.get(term, 0) for term, cost in costs[part][kind].items())
@@ -79,7 +79,7 @@ def memory_area(spec: HwSpec, part: str, family: Family) -> Area:
     return total
 
 
-def terms_of(spec: HwSpec) -> dict[str, Terms]:
+def terms_of(spec: HwSpec, family: Family) -> dict[str, Terms]:
     """Part -> its terms. `one` is what a part takes whatever the spec says."""
     word, lanes, chain = spec.word_channels, spec.post.lanes, chain_of(spec)
     px = max(mode.px for mode in spec.array.modes)
@@ -105,7 +105,7 @@ def terms_of(spec: HwSpec) -> dict[str, Terms]:
             "products of psum addresses": _multiplied(buffers.psum),
         },
         "window": {"one": window, "lanes": word * window},
-        "array": array_terms(spec),
+        "array": _array_terms(spec, family),
         "accumulate": {"one": 1, "lanes": word},
         "post_walk": {
             "one": 1,
@@ -119,6 +119,7 @@ def terms_of(spec: HwSpec) -> dict[str, Terms]:
             "one": 1,
             "lanes of multipliers": lanes * (not shifts),
             "lanes of shifters": lanes * shifts,
+            "lanes that wait for a turn": word - lanes,
         },
         "activate": _stage(spec, Stage.ACT),
         "prelu": _stage(spec, Stage.PRELU),
@@ -130,7 +131,7 @@ def terms_of(spec: HwSpec) -> dict[str, Terms]:
             "lanes of multipliers": sides
             * (not shifts and not product and not spec.post.residual_tables),
             "lanes of tables": sides * spec.post.residual_tables,
-            "lanes of shifters": sides * shifts,
+            "lanes of shifters": sides * (shifts and not product),
             "lanes of products": sides * product,
         },
         "table": _stage(spec, Stage.TABLE),
@@ -161,18 +162,21 @@ def _queue_bits(spec: HwSpec) -> int:
     return sum((depth - 1).bit_length() for depth in depths)
 
 
-def array_terms(spec: HwSpec) -> Terms:
+def _array_terms(spec: HwSpec, family: Family) -> Terms:
     """Bits of the multiplexers and adders of the array (`opu_array_exact`), and its multipliers.
 
-    Two units that read the same operands in every mode share their multipliers (`pairs`), so that
-    one multiplies two weights; the others stand alone.
+    Where these are 25 bits wide, two units that read the same operands in every mode share them
+    (`pairs`), so that one multiplies two weights, and two slices add their products up; the others
+    stand alone. With multipliers of 18 bits (ECP5: `OPU_SHORT_SLICES`) all do.
     """
     array, word = spec.array, spec.word_channels
     units, terms = array.units, array.multipliers
     px = max(mode.px for mode in array.modes)
     segments = word // terms
+    wide = family is Family.XC7
     paired = (
-        not array.depthwise
+        wide
+        and not array.depthwise
         and units // px % (2 * segments) == 0
         and terms > 1
         and terms & (terms - 1) == 0
@@ -182,7 +186,8 @@ def array_terms(spec: HwSpec) -> Terms:
     levels = (segments - 1).bit_length()
     sum_bits = 16 + (terms - 1).bit_length() + levels
     groups = units // 2 if paired else units
-    tree = _tree_bits(terms, 16) if terms % 2 else _tree_bits(terms // 2, 17)
+    chained = wide and terms % 2 == 0
+    tree = _tree_bits(terms // 2, 17) if chained else _tree_bits(terms, 16)
     columns = 1 << (array.window_side + 3).bit_length()
     operands = {_operands(spec, unit) for unit in range(units)}
     return {

@@ -4,42 +4,42 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
     "xc7": {
         "control": {
             "lut": {
-                "one": 1379.0,
-                "bus bits": 0.07734,
+                "one": 1395.0,
+                "bus bits": 0.06682,
             },
             "dsp": {},
         },
         "fetch": {
             "lut": {
-                "one": 711.5,
-                "bus bits": 0.03012,
+                "one": 692.7,
+                "bus bits": 0.6328,
             },
             "dsp": {},
         },
         "issue": {
             "lut": {
-                "queue address bits": 33.68,
+                "queue address bits": 34.79,
             },
             "dsp": {},
         },
         "load": {
             "lut": {
-                "one": 733.2,
-                "port bits": 5.594,
+                "one": 868.3,
+                "port bits": 0.9604,
             },
             "dsp": {},
         },
         "buffers": {
             "lut": {
-                "one": 29.29,
-                "lanes": 56.8,
+                "one": 34.07,
+                "lanes": 56.82,
             },
             "dsp": {},
         },
         "affine": {
             "lut": {
-                "units": 188.0,
-                "lanes": 202.4,
+                "units": 162.7,
+                "lanes": 204.3,
             },
             "dsp": {
                 "lanes": 0.5,
@@ -47,29 +47,34 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "compute": {
             "lut": {
-                "one": 1579.0,
+                "one": 1480.0,
+                "lanes": 7.103,
             },
             "dsp": {
-                "one": 1.333,
-                "products of feature addresses": 4.167,
-                "products of psum addresses": 0.5,
+                "one": 1.4,
+                "products of feature addresses": 4.076,
+                "products of psum addresses": 1.001,
             }
         },
         "window": {
             "lut": {
-                "one": 605.0,
-                "lanes": 0.625,
+                "one": 583.2,
+                "lanes": 0.3713,
             },
             "dsp": {},
         },
         "array": {
             "lut": {
-                "weight bits": 2.664,
-                "adder bits": 0.8987,
-                "combined bits": 1.152,
-                "sum choices": 2.708,
-                "aligned bits": 1.608,
-                "window choices": 0.3967,
+                "weight bits": 0.295,
+                "entering bits": 2.227,
+                "operand choices": 0.51,
+                "adder bits": 1.036,
+                "combined bits": 1.144,
+                "sum choices": 1.769,
+                "aligned bits": 1.164,
+                "window choices": 0.3726,
+                "window bits": 0.6105,
+                "products": 7.993,
             },
             "dsp": {
                 "shared products": 1.0,
@@ -78,16 +83,16 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "accumulate": {
             "lut": {
-                "one": 1.902,
-                "lanes": 32.33,
+                "one": 2.261,
+                "lanes": 32.38,
             },
             "dsp": {},
         },
         "post_walk": {
             "lut": {
-                "one": 626.0,
-                "stages": 87.67,
-                "residual units": 141.9,
+                "one": 722.0,
+                "stages": 44.67,
+                "residual units": 134.3,
             },
             "dsp": {
                 "products of psum addresses": 2.0,
@@ -96,16 +101,17 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "post": {
             "lut": {
-                "edge lanes": 2.446,
-                "edges": 13.07,
+                "edge lanes": 2.455,
+                "edges": 9.168,
             },
             "dsp": {},
         },
         "requant": {
             "lut": {
-                "one": 515.6,
-                "lanes of multipliers": 219.4,
-                "lanes of shifters": 130.8,
+                "one": 64.58,
+                "lanes of multipliers": 240.9,
+                "lanes of shifters": 150.7,
+                "lanes that wait for a turn": 61.7,
             },
             "dsp": {
                 "lanes of multipliers": 1.0,
@@ -113,22 +119,23 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "activate": {
             "lut": {
-                "units": 42.71,
-                "lanes": 201.7,
+                "units": 40.78,
+                "lanes": 206.0,
             },
             "dsp": {},
         },
         "prelu": {
             "lut": {
-                "lanes": 225.1,
+                "units": 46.69,
+                "lanes": 222.5,
             },
             "dsp": {},
         },
         "pool": {
             "lut": {
-                "units": 184.2,
-                "lanes": 161.9,
-                "folded lanes": 30.09,
+                "units": 70.0,
+                "lanes": 172.5,
+                "folded lanes": 6.953,
             },
             "dsp": {
                 "lanes": 1.0,
@@ -136,27 +143,29 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "residual": {
             "lut": {
-                "units": 662.5,
-                "lanes of tables": 264.5,
-                "lanes of shifters": 116.1,
-                "lanes of products": 144.9,
+                "units": 22.65,
+                "units that scale zeros": 50.84,
+                "lanes of multipliers": 71.35,
+                "lanes of tables": 287.9,
+                "lanes of shifters": 200.2,
+                "lanes of products": 241.9,
             },
             "dsp": {
-                "lanes of multipliers": 2.25,
-                "lanes of tables": 0.0625,
+                "units that scale zeros": 2.0,
+                "lanes of multipliers": 2.0,
                 "lanes of products": 1.0,
             }
         },
         "table": {
             "lut": {
-                "lanes": 19.93,
+                "lanes": 18.53,
             },
             "dsp": {},
         },
         "store": {
             "lut": {
-                "one": 1430.0,
-                "lanes": 9.259,
+                "one": 1370.0,
+                "lanes": 8.192,
             },
             "dsp": {
                 "one": 1.0,
@@ -166,41 +175,42 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
     "ecp5": {
         "control": {
             "lut": {
-                "one": 3270.0,
+                "one": 3719.0,
+                "bus bits": 0.3155,
             },
             "dsp": {},
         },
         "fetch": {
             "lut": {
-                "one": 464.7,
-                "bus bits": 7.948,
+                "one": 624.0,
+                "bus bits": 5.999,
             },
             "dsp": {},
         },
         "issue": {
             "lut": {
-                "one": 2260.0,
+                "one": 1925.0,
             },
             "dsp": {},
         },
         "load": {
             "lut": {
-                "one": 1467.0,
-                "port bits": 1.202,
+                "one": 1320.0,
+                "port bits": 0.8649,
             },
             "dsp": {},
         },
         "buffers": {
             "lut": {
-                "one": 79.96,
-                "lanes": 183.5,
+                "one": 165.5,
+                "lanes": 182.8,
             },
             "dsp": {},
         },
         "affine": {
             "lut": {
-                "units": 29.33,
-                "lanes": 386.7,
+                "units": 31.05,
+                "lanes": 392.6,
             },
             "dsp": {
                 "lanes": 0.5,
@@ -208,47 +218,52 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "compute": {
             "lut": {
-                "one": 1933.0,
-                "lanes": 12.34,
+                "one": 1846.0,
+                "lanes": 5.187,
+                "modes": 71.98,
+                "products of feature addresses": 102.2,
+                "products of psum addresses": 17.24,
             },
             "dsp": {
-                "one": 7.564,
-                "modes": 0.3159,
+                "one": 7.447,
+                "modes": 0.2924,
+                "products of psum addresses": 0.06706,
             }
         },
         "window": {
             "lut": {
-                "one": 904.0,
-                "lanes": 13.13,
+                "one": 847.3,
+                "lanes": 1.677,
             },
             "dsp": {},
         },
         "array": {
             "lut": {
-                "adder bits": 4.074,
-                "combined bits": 1.76,
-                "sum choices": 5.484,
-                "aligned bits": 3.809,
-                "window choices": 1.038,
+                "weight bits": 2.525,
+                "combined bits": 1.646,
+                "sum choices": 2.001,
+                "aligned bits": 5.779,
+                "window choices": 0.7329,
+                "window bits": 1.281,
             },
             "dsp": {
-                "shared products": 2.0,
                 "products": 1.0,
             }
         },
         "accumulate": {
             "lut": {
-                "one": 2.902,
-                "lanes": 64.33,
+                "one": 3.261,
+                "lanes": 64.38,
             },
             "dsp": {},
         },
         "post_walk": {
             "lut": {
-                "one": 748.1,
-                "stages": 174.7,
-                "residual units": 40.04,
-                "products of psum addresses": 75.19,
+                "one": 755.5,
+                "stages": 81.3,
+                "residual units": 108.8,
+                "products of psum addresses": 51.99,
+                "products of residual addresses": 58.85,
             },
             "dsp": {
                 "one": 2.0,
@@ -257,15 +272,17 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "post": {
             "lut": {
-                "edge lanes": 1.859,
-                "edges": 52.01,
+                "edge lanes": 5.939,
+                "edges": 14.94,
             },
             "dsp": {},
         },
         "requant": {
             "lut": {
-                "lanes of multipliers": 681.0,
-                "lanes of shifters": 326.6,
+                "one": 23.73,
+                "lanes of multipliers": 394.6,
+                "lanes of shifters": 280.3,
+                "lanes that wait for a turn": 136.5,
             },
             "dsp": {
                 "lanes of multipliers": 2.0,
@@ -274,20 +291,21 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         "activate": {
             "lut": {
                 "units": 1.0,
-                "lanes": 432.0,
+                "lanes": 430.0,
             },
             "dsp": {},
         },
         "prelu": {
             "lut": {
-                "lanes": 496.6,
+                "units": 64.08,
+                "lanes": 442.3,
             },
             "dsp": {},
         },
         "pool": {
             "lut": {
-                "lanes": 454.7,
-                "folded lanes": 137.6,
+                "lanes": 488.7,
+                "folded lanes": 14.11,
             },
             "dsp": {
                 "lanes": 1.0,
@@ -295,27 +313,29 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "residual": {
             "lut": {
-                "units": 1967.0,
-                "lanes of tables": 583.5,
-                "lanes of shifters": 153.6,
-                "lanes of products": 293.0,
+                "units": 159.0,
+                "lanes of multipliers": 205.6,
+                "lanes of tables": 633.0,
+                "lanes of shifters": 379.2,
+                "lanes of products": 560.9,
             },
             "dsp": {
-                "lanes of multipliers": 2.25,
-                "lanes of tables": 0.0625,
+                "units that scale zeros": 2.0,
+                "lanes of multipliers": 2.0,
                 "lanes of products": 2.0,
             }
         },
         "table": {
             "lut": {
-                "lanes": 21.94,
+                "lanes": 20.53,
             },
             "dsp": {},
         },
         "store": {
             "lut": {
-                "one": 2394.0,
-                "lanes": 8.73,
+                "one": 2108.0,
+                "bus bits": 0.2224,
+                "lanes": 12.45,
             },
             "dsp": {
                 "one": 1.0,

@@ -76,7 +76,7 @@ def test_lanes_that_a_machine_leaves_out_are_not_counted(bench, name):
 def test_parts_are_those_of_the_corpus(bench):
     for family, corpus in bench.measured().items():
         for name, found in corpus.items():
-            assert set(found) <= set(terms_of(bench.machine(name))), (family, name)
+            assert set(found) <= set(terms_of(bench.machine(name), family)), (family, name)
 
 
 @pytest.mark.parametrize("name", ["opu-1024", "opu-light", "opu-micro"])
