@@ -32,10 +32,14 @@ from opu_fuse.sweeping.journal import NAME
 from opu_fuse.zoo.builder import Net
 
 
+SIDE = 32
+"""Rows and columns of the images."""
+
+
 def network(blocks: int, width: int) -> ir.Model:
     """Residual blocks on a small image."""
     net = Net(f"blocks{blocks}_width{width}", seed=0)
-    x = net.input("image", (1, 3, 5, 5))
+    x = net.input("image", (1, 3, SIDE, SIDE))
     x = net.relu(net.conv(x, "stem", out=width, kernel=3, pads=1), "stem.relu")
     for i in range(blocks):
         y = net.conv(x, f"{i}.conv", out=width, kernel=3, pads=1, batch_norm=f"{i}.bn")
