@@ -139,7 +139,8 @@ class Design:
         values: dict[str, Any] = dict(part.split("=") for part in text.split())
         without = values.pop("without")
         whole = {key: int(value) for key, value in values.items()}
-        flags = {key: bool(whole[key]) for key in ("depthwise", "shifts", "side_tables") if key in whole}
+        switches = whole.keys() & {"depthwise", "shifts", "side_tables"}
+        flags = {key: bool(whole[key]) for key in switches}
         names = () if without == "-" else tuple(without.split("+"))
         return cls(**{**whole, **flags}, without=names)
 

@@ -43,7 +43,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 0.5,
-            }
+            },
         },
         "compute": {
             "lut": {
@@ -55,7 +55,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "one": 1.4,
                 "products of feature addresses": 4.076,
                 "products of psum addresses": 0.961,
-            }
+            },
         },
         "window": {
             "lut": {
@@ -81,7 +81,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "shared products": 1.0,
                 "products": 1.0,
-            }
+            },
         },
         "accumulate": {
             "lut": {
@@ -99,7 +99,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "products of psum addresses": 2.0,
                 "products of residual addresses": 2.0,
-            }
+            },
         },
         "post": {
             "lut": {
@@ -117,7 +117,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 1.0,
-            }
+            },
         },
         "activate": {
             "lut": {
@@ -141,7 +141,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            }
+            },
         },
         "residual": {
             "lut": {
@@ -156,7 +156,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 1.0,
-            }
+            },
         },
         "table": {
             "lut": {
@@ -171,7 +171,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            }
+            },
         },
     },
     "ecp5": {
@@ -216,7 +216,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 0.5,
-            }
+            },
         },
         "compute": {
             "lut": {
@@ -229,7 +229,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "one": 7.453,
                 "modes": 0.288,
                 "products of psum addresses": 0.073,
-            }
+            },
         },
         "window": {
             "lut": {
@@ -250,7 +250,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "products": 1.0,
-            }
+            },
         },
         "accumulate": {
             "lut": {
@@ -270,7 +270,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "one": 2.0,
                 "residual units": 2.0,
-            }
+            },
         },
         "post": {
             "lut": {
@@ -288,7 +288,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 2.0,
-            }
+            },
         },
         "activate": {
             "lut": {
@@ -312,7 +312,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            }
+            },
         },
         "residual": {
             "lut": {
@@ -326,7 +326,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 2.0,
-            }
+            },
         },
         "table": {
             "lut": {
@@ -342,7 +342,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            }
+            },
         },
-    }
+    },
 }

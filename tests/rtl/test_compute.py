@@ -12,7 +12,8 @@ name: {name}
 build: false
 word_channels: {lanes}
 array:
-  {{units: {units}, multipliers: {multipliers}, table_terms: {tables}, depthwise: {depthwise}, modes: [{modes}]}}
+  {{units: {units}, multipliers: {multipliers}, table_terms: {tables}, depthwise: {depthwise},
+    modes: [{modes}]}}
 buffers:
   weight: {{words: 512, banks: 2, width: 8}}
   {pre}
@@ -33,9 +34,7 @@ dataflow:
 """Two units before the array: `early` is the clamp of `shift`."""
 
 
-def machine(
-    folder, name, *, lanes, units, multipliers, modes, tables=0, depthwise=True, pre=True
-):
+def machine(folder, name, *, lanes, units, multipliers, modes, tables=0, depthwise=True, pre=True):
     """File of a machine for benches of this engine alone. modes: (ic, oc, px)."""
     path = folder / f"{name}.yaml"
     text = MACHINE.format(
