@@ -203,14 +203,14 @@ def _table_terms(spec: HwSpec) -> Iterator[Problem]:
     """Products of the array stand in tables by twos, and in slices, two at least."""
     products, tables = spec.array.multipliers, spec.array.table_terms
     most = products - 2 - products % 2
-    least = max(products - SUMMED_IN_SLICES, 0)
+    least = max(products - SUMMED_IN_SLICES, 2)
+    least += least % 2
     if tables and (tables % 2 or not least <= tables <= most):
+        fit = f"an even number from {least} to {most}" if least < most else f"{most}"
         yield _no(
             ("array", "table_terms"),
             f"{tables} of {products} products of a unit in tables",
-            f"use an even number from {max(least + least % 2, 2)} to {most}"
-            if most
-            else "leave table_terms out",
+            f"use {fit}" if least <= most else "leave table_terms out",
         )
 
 
