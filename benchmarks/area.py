@@ -137,7 +137,8 @@ def _short(name: str) -> str:
     design = Design.parse(name)
     flags = (("depthwise", design.depthwise), ("shifts", design.shifts))
     array = f"{design.word} lanes, {design.units}x{design.multipliers}x{design.pixels}"
-    return ", ".join((array, *(flag for flag, on in flags if on), *design.without))
+    tables = [f"{design.tables} in tables"] if design.tables else []
+    return ", ".join((array, *tables, *(flag for flag, on in flags if on), *design.without))
 
 
 def collect(family: Family) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from opu_fuse.errors import SpecError
@@ -34,7 +34,8 @@ LATENCY = 40
 class Design:
     """Words are those of `HwSpec.buffers`, both banks. lanes: behind the array. pixels: of the
     widest mode; every mode that the array's shape allows is there. shifts: powers of two instead
-    of multipliers. without: names in `OPTIONS`.
+    of multipliers. without: names in `OPTIONS`. tables: products of a unit in tables. side_lanes:
+    of units with a second operand, 0 for as many; side_tables: their products in tables.
     """
 
     word: int
@@ -54,6 +55,9 @@ class Design:
     output: int
     queue: int
     without: tuple[str, ...]
+    tables: int = 0
+    side_lanes: int = 0
+    side_tables: bool = False
 
     def tree(self) -> dict[str, Any]:
         """The spec as nested dicts; whether it makes a machine is not asked."""
@@ -75,11 +79,17 @@ class Design:
             "array": {
                 "units": self.units,
                 "multipliers": self.multipliers,
+                "table_terms": self.tables,
                 "depthwise": self.depthwise,
                 "modes": list(self._modes()),
             },
             "buffers": buffers,
-            "post": tree["post"] | {"lanes": self.lanes},
+            "post": tree["post"]
+            | {
+                "lanes": self.lanes,
+                "residual_lanes": self.side_lanes or None,
+                "residual_tables": self.side_tables,
+            },
             "queues": dict.fromkeys(tree["queues"], self.queue),
             "dram": tree["dram"] | {"bus_bytes": self.bus, "bytes_per_cycle": float(self.bus)},
             "numeric": tree["numeric"] | ({"multiplier_bits": 0} if self.shifts else {}),
@@ -114,10 +124,13 @@ class Design:
                 ic //= 2
 
     def __str__(self) -> str:
+        """Every number and switch by its name, but for those that have a default and that value."""
         values = asdict(self) | {"without": "+".join(self.without) or "-"}
+        usual = {field.name: field.default for field in fields(self)}
         return " ".join(
             f"{key}={value:d}" if isinstance(value, bool | int) else f"{key}={value}"
             for key, value in values.items()
+            if value != usual[key]
         )
 
     @classmethod
@@ -126,7 +139,8 @@ class Design:
         values: dict[str, Any] = dict(part.split("=") for part in text.split())
         without = values.pop("without")
         whole = {key: int(value) for key, value in values.items()}
-        flags = {key: bool(whole[key]) for key in ("depthwise", "shifts")}
+        switches = whole.keys() & {"depthwise", "shifts", "side_tables"}
+        flags = {key: bool(whole[key]) for key in switches}
         names = () if without == "-" else tuple(without.split("+"))
         return cls(**{**whole, **flags}, without=names)
 

@@ -8,6 +8,8 @@ WORDS = (8, 16, 32, 64)
 UNITS = (4, 8, 16, 32, 64, 128)
 MULTIPLIERS = (2, 4, 8, 16, 32)
 PIXELS = (1, 2, 4)
+TABLES = (0, 8)
+"""Sixteenths of a unit's products in tables."""
 LANES = 8
 """Behind the array, at least."""
 
@@ -34,11 +36,17 @@ def propose(trial: Any, *, without: tuple[str, ...]) -> Design:
 
     word = trial.suggest_categorical("word", WORDS)
     bus = min(power("bus", BUS), 1 << (word - 1).bit_length())
+    lanes = max(LANES, word >> trial.suggest_int("turns", *TURNS))
+    side_lanes = max(LANES, lanes >> trial.suggest_int("side turns", *TURNS))
+    multipliers = trial.suggest_categorical("multipliers", MULTIPLIERS)
     return Design(
         word=word,
-        lanes=max(LANES, word >> trial.suggest_int("turns", *TURNS)),
+        lanes=lanes,
+        side_lanes=side_lanes if side_lanes < lanes == word else 0,
+        side_tables=trial.suggest_categorical("side tables", (False, True)),
         units=trial.suggest_categorical("units", UNITS),
-        multipliers=trial.suggest_categorical("multipliers", MULTIPLIERS),
+        multipliers=multipliers,
+        tables=multipliers * trial.suggest_int("tables", *TABLES) // 32 * 2,
         pixels=trial.suggest_categorical("pixels", PIXELS),
         depthwise=trial.suggest_categorical("depthwise", (False, True)),
         shifts=trial.suggest_categorical("shifts", (False, True)),

@@ -186,23 +186,27 @@ def _array_terms(spec: HwSpec, family: Family) -> Terms:
     levels = (segments - 1).bit_length()
     sum_bits = 16 + (terms - 1).bit_length() + levels
     groups = units // 2 if paired else units
-    chained = wide and terms % 2 == 0
-    tree = _tree_bits(terms // 2, 17) if chained else _tree_bits(terms, 16)
+    sliced = array.slice_terms
+    chained = wide and sliced % 2 == 0
+    tree = _tree_bits(sliced // 2, 17) if chained else _tree_bits(sliced, 16)
+    unit_bits = 16 + (terms - 1).bit_length()
+    sums = units * _tree_bits(array.table_terms // 2 + 1, 16, unit_bits)
     columns = 1 << (array.window_side + 3).bit_length()
     operands = {_operands(spec, unit) for unit in range(units)}
     return {
         "weight bits": 0 if paired else 8 * units * terms * (rows - 1),
         "entering bits": 9 * spec.buffers.weight.width if paired else 0,
         "operand choices": 8 * terms * sum(_tables(len(set(each))) for each in operands),
-        "adder bits": groups * tree * (2 if paired else 1),
+        "adder bits": groups * tree * (2 if paired else 1) + sums,
         "combined bits": sum_bits * sum(units >> level for level in range(1, levels + 1)),
         "sum choices": sum_bits * sum(_tables(_sums(spec, lane) + 1) for lane in range(word)),
         "aligned bits": 8 * sum(_shifted_bytes(spec, pixel) for pixel in range(px)),
         "lanes": word,
         "window choices": array.depthwise * array.window_side**2 * 8 * word * columns,
         "window bits": array.depthwise * array.window_side * 8 * word * columns,
-        "shared products": groups * terms if paired else 0,
-        "products": 0 if paired else groups * terms,
+        "shared products": groups * sliced if paired else 0,
+        "products": 0 if paired else groups * sliced,
+        "terms in tables": units * array.table_terms,
     }
 
 
@@ -240,12 +244,15 @@ def _shifted_bytes(spec: HwSpec, pixel: int) -> int:
     return sum(out + 4 ** (layers - layer) - 1 for layer in range(1, layers + 1))
 
 
-def _tree_bits(terms: int, width: int) -> int:
-    """Bits of all adders of a tree."""
+def _tree_bits(terms: int, width: int, first: int = 0) -> int:
+    """Bits of all adders of a tree. first: of the lowest term and of all sums with it, when it is
+    wider than the others.
+    """
     total, level = 0, 0
     while terms > 1:
         level += 1
         total += terms // 2 * (width + level)
+        total += max(first - width - level, 0)
         terms = (terms + 1) // 2
     return total
 

@@ -5,34 +5,34 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         "control": {
             "lut": {
                 "one": 1395.0,
-                "bus bits": 0.06682,
+                "bus bits": 0.06686,
             },
             "dsp": {},
         },
         "fetch": {
             "lut": {
-                "one": 692.7,
-                "bus bits": 0.6328,
+                "one": 693.7,
+                "bus bits": 0.6361,
             },
             "dsp": {},
         },
         "issue": {
             "lut": {
-                "queue address bits": 34.79,
+                "queue address bits": 34.88,
             },
             "dsp": {},
         },
         "load": {
             "lut": {
-                "one": 868.3,
-                "port bits": 0.9604,
+                "one": 867.1,
+                "port bits": 0.9924,
             },
             "dsp": {},
         },
         "buffers": {
             "lut": {
-                "one": 34.07,
-                "lanes": 56.82,
+                "one": 34.22,
+                "lanes": 56.79,
             },
             "dsp": {},
         },
@@ -43,18 +43,19 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 0.5,
-            }
+            },
         },
         "compute": {
             "lut": {
-                "one": 1480.0,
-                "lanes": 7.103,
+                "one": 1485.0,
+                "lanes": 4.847,
+                "modes": 5.468,
             },
             "dsp": {
                 "one": 1.4,
                 "products of feature addresses": 4.076,
-                "products of psum addresses": 1.001,
-            }
+                "products of psum addresses": 0.961,
+            },
         },
         "window": {
             "lut": {
@@ -65,61 +66,62 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "array": {
             "lut": {
-                "weight bits": 0.295,
-                "entering bits": 2.227,
-                "operand choices": 0.51,
-                "adder bits": 1.036,
-                "combined bits": 1.144,
-                "sum choices": 1.769,
-                "aligned bits": 1.164,
-                "window choices": 0.3726,
-                "window bits": 0.6105,
-                "products": 7.993,
+                "weight bits": 0.3041,
+                "entering bits": 2.202,
+                "operand choices": 0.5762,
+                "adder bits": 1.01,
+                "combined bits": 1.232,
+                "sum choices": 1.717,
+                "aligned bits": 1.199,
+                "window choices": 0.3759,
+                "window bits": 0.5882,
+                "products": 7.778,
+                "terms in tables": 40.21,
             },
             "dsp": {
                 "shared products": 1.0,
                 "products": 1.0,
-            }
+            },
         },
         "accumulate": {
             "lut": {
-                "one": 2.261,
-                "lanes": 32.38,
+                "one": 2.369,
+                "lanes": 32.36,
             },
             "dsp": {},
         },
         "post_walk": {
             "lut": {
-                "one": 722.0,
-                "stages": 44.67,
-                "residual units": 134.3,
+                "one": 714.7,
+                "stages": 46.39,
+                "residual units": 131.2,
             },
             "dsp": {
                 "products of psum addresses": 2.0,
                 "products of residual addresses": 2.0,
-            }
+            },
         },
         "post": {
             "lut": {
-                "edge lanes": 2.455,
-                "edges": 9.168,
+                "edge lanes": 2.445,
+                "edges": 9.241,
             },
             "dsp": {},
         },
         "requant": {
             "lut": {
-                "one": 64.58,
-                "lanes of multipliers": 240.9,
-                "lanes of shifters": 150.7,
-                "lanes that wait for a turn": 61.7,
+                "one": 65.1,
+                "lanes of multipliers": 240.8,
+                "lanes of shifters": 150.6,
+                "lanes that wait for a turn": 61.72,
             },
             "dsp": {
                 "lanes of multipliers": 1.0,
-            }
+            },
         },
         "activate": {
             "lut": {
-                "units": 40.78,
+                "units": 40.8,
                 "lanes": 206.0,
             },
             "dsp": {},
@@ -133,20 +135,20 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "pool": {
             "lut": {
-                "units": 70.0,
-                "lanes": 172.5,
-                "folded lanes": 6.953,
+                "units": 72.71,
+                "lanes": 172.1,
+                "folded lanes": 7.067,
             },
             "dsp": {
                 "lanes": 1.0,
-            }
+            },
         },
         "residual": {
             "lut": {
                 "units": 22.65,
-                "units that scale zeros": 50.84,
-                "lanes of multipliers": 71.35,
-                "lanes of tables": 287.9,
+                "units that scale zeros": 40.37,
+                "lanes of multipliers": 72.4,
+                "lanes of tables": 281.7,
                 "lanes of shifters": 200.2,
                 "lanes of products": 241.9,
             },
@@ -154,7 +156,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 1.0,
-            }
+            },
         },
         "table": {
             "lut": {
@@ -164,46 +166,46 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "store": {
             "lut": {
-                "one": 1370.0,
-                "lanes": 8.192,
+                "one": 1374.0,
+                "lanes": 7.535,
             },
             "dsp": {
                 "one": 1.0,
-            }
+            },
         },
     },
     "ecp5": {
         "control": {
             "lut": {
-                "one": 3719.0,
-                "bus bits": 0.3155,
+                "one": 3717.0,
+                "bus bits": 0.3074,
             },
             "dsp": {},
         },
         "fetch": {
             "lut": {
-                "one": 624.0,
-                "bus bits": 5.999,
+                "one": 621.7,
+                "bus bits": 5.991,
             },
             "dsp": {},
         },
         "issue": {
             "lut": {
-                "one": 1925.0,
+                "one": 1907.0,
             },
             "dsp": {},
         },
         "load": {
             "lut": {
-                "one": 1320.0,
-                "port bits": 0.8649,
+                "one": 1321.0,
+                "port bits": 0.8589,
             },
             "dsp": {},
         },
         "buffers": {
             "lut": {
-                "one": 165.5,
-                "lanes": 182.8,
+                "one": 176.7,
+                "lanes": 180.8,
             },
             "dsp": {},
         },
@@ -214,21 +216,20 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 0.5,
-            }
+            },
         },
         "compute": {
             "lut": {
-                "one": 1846.0,
-                "lanes": 5.187,
-                "modes": 71.98,
-                "products of feature addresses": 102.2,
-                "products of psum addresses": 17.24,
+                "one": 1854.0,
+                "lanes": 3.026,
+                "modes": 79.46,
+                "products of feature addresses": 106.2,
             },
             "dsp": {
-                "one": 7.447,
-                "modes": 0.2924,
-                "products of psum addresses": 0.06706,
-            }
+                "one": 7.453,
+                "modes": 0.288,
+                "products of psum addresses": 0.073,
+            },
         },
         "window": {
             "lut": {
@@ -239,54 +240,55 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "array": {
             "lut": {
-                "weight bits": 2.525,
-                "combined bits": 1.646,
-                "sum choices": 2.001,
-                "aligned bits": 5.779,
-                "window choices": 0.7329,
-                "window bits": 1.281,
+                "weight bits": 2.529,
+                "combined bits": 1.616,
+                "sum choices": 2.024,
+                "aligned bits": 5.766,
+                "window choices": 0.7318,
+                "window bits": 1.283,
+                "terms in tables": 93.29,
             },
             "dsp": {
                 "products": 1.0,
-            }
+            },
         },
         "accumulate": {
             "lut": {
-                "one": 3.261,
-                "lanes": 64.38,
+                "one": 3.369,
+                "lanes": 64.36,
             },
             "dsp": {},
         },
         "post_walk": {
             "lut": {
-                "one": 755.5,
-                "stages": 81.3,
-                "residual units": 108.8,
-                "products of psum addresses": 51.99,
-                "products of residual addresses": 58.85,
+                "one": 750.8,
+                "stages": 82.51,
+                "residual units": 107.6,
+                "products of psum addresses": 50.81,
+                "products of residual addresses": 54.6,
             },
             "dsp": {
                 "one": 2.0,
                 "residual units": 2.0,
-            }
+            },
         },
         "post": {
             "lut": {
-                "edge lanes": 5.939,
-                "edges": 14.94,
+                "edge lanes": 5.943,
+                "edges": 14.91,
             },
             "dsp": {},
         },
         "requant": {
             "lut": {
-                "one": 23.73,
-                "lanes of multipliers": 394.6,
-                "lanes of shifters": 280.3,
+                "one": 24.6,
+                "lanes of multipliers": 394.5,
+                "lanes of shifters": 280.2,
                 "lanes that wait for a turn": 136.5,
             },
             "dsp": {
                 "lanes of multipliers": 2.0,
-            }
+            },
         },
         "activate": {
             "lut": {
@@ -304,26 +306,27 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "pool": {
             "lut": {
-                "lanes": 488.7,
-                "folded lanes": 14.11,
+                "units": 4.172,
+                "lanes": 487.9,
+                "folded lanes": 14.38,
             },
             "dsp": {
                 "lanes": 1.0,
-            }
+            },
         },
         "residual": {
             "lut": {
-                "units": 159.0,
-                "lanes of multipliers": 205.6,
-                "lanes of tables": 633.0,
-                "lanes of shifters": 379.2,
-                "lanes of products": 560.9,
+                "units": 155.0,
+                "lanes of multipliers": 206.0,
+                "lanes of tables": 624.5,
+                "lanes of shifters": 379.5,
+                "lanes of products": 561.3,
             },
             "dsp": {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 2.0,
-            }
+            },
         },
         "table": {
             "lut": {
@@ -333,13 +336,13 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "store": {
             "lut": {
-                "one": 2108.0,
-                "bus bits": 0.2224,
-                "lanes": 12.45,
+                "one": 2109.0,
+                "bus bits": 0.4595,
+                "lanes": 10.45,
             },
             "dsp": {
                 "one": 1.0,
-            }
+            },
         },
-    }
+    },
 }

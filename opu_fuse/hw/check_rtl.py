@@ -151,6 +151,7 @@ def _widths(spec: HwSpec) -> Iterator[Problem]:
         )
     yield from _lanes(spec)
     yield from _tables(spec)
+    yield from _table_terms(spec)
 
 
 def _lanes(spec: HwSpec) -> Iterator[Problem]:
@@ -192,6 +193,25 @@ def _tables(spec: HwSpec) -> Iterator[Problem]:
                 f"tables for the residual unit, and {what}",
                 "leave residual_tables out",
             )
+
+
+SUMMED_IN_SLICES = 32
+"""Products of a unit whose sum is there when products in tables are."""
+
+
+def _table_terms(spec: HwSpec) -> Iterator[Problem]:
+    """Products of the array stand in tables by twos, and in slices, two at least."""
+    products, tables = spec.array.multipliers, spec.array.table_terms
+    most = products - 2 - products % 2
+    least = max(products - SUMMED_IN_SLICES, 2)
+    least += least % 2
+    if tables and (tables % 2 or not least <= tables <= most):
+        fit = f"an even number from {least} to {most}" if least < most else f"{most}"
+        yield _no(
+            ("array", "table_terms"),
+            f"{tables} of {products} products of a unit in tables",
+            f"use {fit}" if least <= most else "leave table_terms out",
+        )
 
 
 def _extras(spec: HwSpec) -> Iterator[Problem]:

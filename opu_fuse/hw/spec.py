@@ -26,6 +26,7 @@ SPEC_HASH_BITS = 44
 NOT_IN_HASH = (
     "description",
     "clock_on",
+    "array.table_terms",
     "post.residual_lanes",
     "post.residual_tables",
     "dram.bytes_per_cycle",
@@ -65,13 +66,20 @@ class Mode:
 class Array:
     """The inner-product array: `units` adder trees over `multipliers` int8 products each.
 
-    depthwise: the array can also run one filter per channel, several taps at a time.
+    depthwise: the array can also run one filter per channel, several taps at a time. table_terms:
+    of each unit's products that stand in look-up tables instead of DSP slices.
     """
 
     units: Count
     multipliers: Count
     modes: Annotated[tuple[Mode, ...], Field(min_length=1, max_length=16)]
     depthwise: bool = False
+    table_terms: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def slice_terms(self) -> int:
+        """Of a unit's products that stand in DSP slices."""
+        return self.multipliers - self.table_terms
 
     @property
     def row_bytes(self) -> int:

@@ -18,7 +18,7 @@ from opu_fuse.hw.regmap import ADDRESS_BITS, CONTROL_REGISTERS, ID_VALUE, VERSIO
 from opu_fuse.hw.spec import SPEC_HASH_BITS, HwSpec
 from opu_fuse.hw.svchain import sv_chain, units_of
 from opu_fuse.hw.svunits import sv_field, sv_units
-from opu_fuse.hw.timing import ALIGN_STAGES, multiply_stages, sum_stages
+from opu_fuse.hw.timing import ALIGN_STAGES, multiply_stages, sum_stages, table_stages
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.pool import PoolKind
@@ -69,7 +69,9 @@ def _sizes(spec: HwSpec) -> str:
         ("UNITS", spec.array.units, "adder trees of the array"),
         ("MULTIPLIERS", spec.array.multipliers, "products per adder tree"),
         ("ALIGN_STAGES", ALIGN_STAGES, "cycles from feature words to a unit's operands"),
+        ("TABLE_TERMS", spec.array.table_terms, "of them in tables, the last ones"),
         ("SUM_STAGES", sum_stages(spec), "registers in an adder tree"),
+        ("TABLE_STAGES", table_stages(spec), "registers in that of products in tables"),
         ("MULTIPLY_STAGES", multiply_stages(spec), "cycles from a unit's operands to its sum"),
         ("ROW_BYTES", spec.array.row_bytes, "bytes of a weight row"),
         ("WEIGHT_WIDTH", buffers.weight.width, "bytes of a weight buffer word"),

@@ -168,18 +168,33 @@ def post_words(stages: Iterable[Stage]) -> int:
     return sum(BY_STAGE[stage].words for stage in stages)
 
 
+TABLE_CYCLES = 8
+"""Cycles of two products in tables: their operands' sums, then a bit of the weights in each."""
+
+_SLICE_CYCLES = 4
+"""Those of two products in slices: factors, products and the two steps of their sum."""
+
+
 def sum_stages(hw: HwSpec) -> int:
-    """Registers in the adder tree of a unit, one behind every level; its terms are sums of two."""
-    return (-(-hw.array.multipliers // 2) - 1).bit_length()
+    """Registers in the adder tree of a unit's slices, one behind every level; its terms are sums of
+    two. The sum waits for products in tables.
+    """
+    levels = (-(-hw.array.slice_terms // 2) - 1).bit_length()
+    return max(levels, TABLE_CYCLES - _SLICE_CYCLES) if hw.array.table_terms else levels
+
+
+def table_stages(hw: HwSpec) -> int:
+    """Registers in the tree that adds a unit's products in tables, two each, to that sum."""
+    return (hw.array.table_terms // 2).bit_length()
 
 
 def multiply_stages(hw: HwSpec) -> int:
     """Cycles from a unit's operands until its sum is one with those of its neighbours: factors,
     products and the two steps of a sum of two products are registered, then all that `sum_stages`
-    counts, then every level of the sums of units.
+    and `table_stages` count, then every level of the sums of units.
     """
     levels = (hw.word_channels // hw.array.multipliers - 1).bit_length()
-    return 4 + sum_stages(hw) + max(levels, 1)
+    return _SLICE_CYCLES + sum_stages(hw) + table_stages(hw) + max(levels, 1)
 
 
 def drain_cycles(hw: HwSpec) -> int:

@@ -26,6 +26,8 @@ SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 ROUNDS = int(os.environ["OPU_BENCH_ROUNDS"])
 PRE_UNITS = chain_of(SPEC).pre_units
 SUM_STAGES = {4: 1, 8: 2, 16: 3}[SPEC.array.multipliers]  # a register a level above sums of two
+if SPEC.array.table_terms:  # its products come 4 cycles behind sums of two; then a register a level
+    SUM_STAGES = 4 + {2: 1, 4: 2, 6: 2}[SPEC.array.table_terms]
 LEVELS = {1: 1, 2: 1, 4: 2, 8: 3}[SPEC.word_channels // SPEC.array.multipliers]  # of sums of units
 DRAIN = 8 + 4 + SUM_STAGES + LEVELS + 10 * PRE_UNITS  # last step to done
 

@@ -12,6 +12,23 @@ from opu_fuse.hw.load import load_hw, load_hw_text, problems
 HEAD = "extends: opu-tiny\nname: mine\n"
 
 NOT_BUILT = {
+    "all products in tables": (
+        "array: {table_terms: 4}\n",
+        "mine.yaml:3: the RTL cannot build this: 4 of 4 products of a unit in tables; use 2",
+    ),
+    "half a pair of products in tables": (
+        "array: {units: 2, multipliers: 8, table_terms: 3, modes: [{ic: 8, oc: 2}]}\n",
+        "3 of 8 products of a unit in tables; use an even number from 2 to 6",
+    ),
+    "products in tables before those in slices": (
+        "word_channels: 64\npost: {lanes: 64}\ndram: {bus_bytes: 8}\n"
+        + "array: {units: 8, multipliers: 64, table_terms: 30, modes: [{ic: 64, oc: 8}]}\n",
+        "30 of 64 products of a unit in tables; use an even number from 32 to 62",
+    ),
+    "products in tables of a unit that has two": (
+        "array: {units: 8, multipliers: 2, table_terms: 2, modes: [{ic: 4, oc: 4}]}\n",
+        "2 of 2 products of a unit in tables; leave table_terms out",
+    ),
     "three pixels per cycle": (
         "array: {units: 6, multipliers: 4, modes: [{ic: 4, oc: 2, px: 3}]}\n",
         "mine.yaml:3: the RTL cannot build this: mode 0: 3 pixels per cycle; use 1, 2 or 4",

@@ -123,6 +123,11 @@ def _sums_in_tables(tree: Tree) -> None:
     tree["post"] |= {"residual_tables": True}
 
 
+def _array_in_tables(tree: Tree) -> None:
+    """Half of the array's products take no slices."""
+    tree["array"] |= {"table_terms": tree["array"]["multipliers"] // 2}
+
+
 MACHINES: dict[str, Callable[[Tree], None]] = {
     "narrow-bus": _narrow_bus,
     "every-module": _every_module,
@@ -134,4 +139,5 @@ MACHINES: dict[str, Callable[[Tree], None]] = {
     "two-turns": _two_turns,
     "slow-sums": _slow_sums,
     "sums-in-tables": _sums_in_tables,
+    "array-in-tables": _array_in_tables,
 }

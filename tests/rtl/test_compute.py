@@ -11,7 +11,9 @@ extends: opu-tiny
 name: {name}
 build: false
 word_channels: {lanes}
-array: {{units: {units}, multipliers: {multipliers}, depthwise: {depthwise}, modes: [{modes}]}}
+array:
+  {{units: {units}, multipliers: {multipliers}, table_terms: {tables}, depthwise: {depthwise},
+    modes: [{modes}]}}
 buffers:
   weight: {{words: 512, banks: 2, width: 8}}
   {pre}
@@ -32,7 +34,7 @@ dataflow:
 """Two units before the array: `early` is the clamp of `shift`."""
 
 
-def machine(folder, name, *, lanes, units, multipliers, modes, depthwise=True, pre=True):
+def machine(folder, name, *, lanes, units, multipliers, modes, tables=0, depthwise=True, pre=True):
     """File of a machine for benches of this engine alone. modes: (ic, oc, px)."""
     path = folder / f"{name}.yaml"
     text = MACHINE.format(
@@ -40,6 +42,7 @@ def machine(folder, name, *, lanes, units, multipliers, modes, depthwise=True, p
         lanes=lanes,
         units=units,
         multipliers=multipliers,
+        tables=tables,
         depthwise=str(depthwise).lower(),
         modes=", ".join(f"{{ic: {ic}, oc: {oc}, px: {px}}}" for ic, oc, px in modes),
         pre="pre: {words: 64, banks: 2}" if pre else "",
@@ -114,6 +117,25 @@ def test_compute_engine_keeps_its_page(tmp_path, seed, spec, rounds, defines):
 def test_compute_engine_of_another_shape_keeps_its_page(tmp_path, seed, case):
     spec = machine(tmp_path, "bench", **MACHINES[case])
     keeps_its_page(tmp_path, seed, spec, 40)
+
+
+PAIRS = MACHINES["pixels"] | {"tables": 2}
+TABLES = {
+    "pairs": (PAIRS, ("OPU_EXACT_WIDTHS",)),
+    "pairs, two sums in slices get back what is missed": (
+        MACHINES["four pixels, idle taps"] | {"tables": 2, "depthwise": False, "pre": False},
+        ("OPU_EXACT_WIDTHS",),
+    ),
+    "windows": (MACHINES["everything"] | {"tables": 2}, ("OPU_EXACT_WIDTHS",)),
+    "short slices": (PAIRS, ("OPU_EXACT_WIDTHS", "OPU_SHORT_SLICES")),
+    "as simulated": (PAIRS, ()),
+}
+"""Machines with products in tables, defines."""
+
+
+@pytest.mark.parametrize(("shape", "defines"), TABLES.values(), ids=TABLES.keys())
+def test_products_in_tables_keep_the_page(tmp_path, seed, shape, defines):
+    keeps_its_page(tmp_path, seed, machine(tmp_path, "bench", **shape), 20, defines)
 
 
 def test_widths_as_synthesised_suffice_for_everything(tmp_path, seed):

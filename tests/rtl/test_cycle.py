@@ -47,6 +47,11 @@ def test_sweeps_that_are_short_wait_for_parameters_of_the_pre_chain(tmp_path, ch
     same_counters(compile_program(model, hw), 0, hw.dram.bus_bytes)
 
 
+def test_products_in_tables_take_their_cycles(tmp_path):
+    hw = load_hw(write_machine("array-in-tables", tmp_path))
+    same_counters(compile_program(zoo.build("tiny_residual"), hw), 40, hw.dram.bus_bytes)
+
+
 STRETCHED = """<ir_version: 10, opset_import: ["" : 17]> g
     (float[1,6,8,9] x) => (float[1,6,72,17] y)
     <float[6,1,4,1] w, float[0] roi = {}, float[4] s = {1, 1, 3, 1}>

@@ -113,6 +113,7 @@ def test_change_costs_the_modules_that_it_touches(monkeypatch, tmp_path):
 BENCHES = {
     "products of activation and requantiser in tables": ("multiply_soft", {}),
     "products of the pre chain in tables": ("multiply_soft", {"X_BITS": 8, "FACTOR_BITS": 16}),
+    "two products of the array in tables": ("multiply_tables", {}),
     "rounding of the requantiser": ("round", {"WIDTH": 49, "CLAMPS": 0}),
     "rounding of the activation": ("round", {"WIDTH": 25, "RANGE": 32}),
     "rounding of sums": ("round", {"WIDTH": 27, "RANGE": 32, "CLAMPS": 0}),
@@ -134,7 +135,7 @@ def test_lane_arithmetic_is_exact(tmp_path, seed, name, parameters):
     )
 
 
-@pytest.mark.parametrize(("terms", "stages"), [(2, 0), (4, 1), (16, 3)])
+@pytest.mark.parametrize(("terms", "stages"), [(2, 0), (4, 1), (6, 2), (14, 3), (16, 3), (22, 4)])
 def test_pair_of_units_sums_as_two_units(tmp_path, seed, terms, stages):
     run_bench(
         tmp_path,

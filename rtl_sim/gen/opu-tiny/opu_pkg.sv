@@ -11,7 +11,9 @@ package opu_pkg;
   localparam int unsigned UNITS = 8;  // adder trees of the array
   localparam int unsigned MULTIPLIERS = 4;  // products per adder tree
   localparam int unsigned ALIGN_STAGES = 3;  // cycles from feature words to a unit's operands
+  localparam int unsigned TABLE_TERMS = 0;  // of them in tables, the last ones
   localparam int unsigned SUM_STAGES = 1;  // registers in an adder tree
+  localparam int unsigned TABLE_STAGES = 0;  // registers in that of products in tables
   localparam int unsigned MULTIPLY_STAGES = 6;  // cycles from a unit's operands to its sum
   localparam int unsigned ROW_BYTES = 32;  // bytes of a weight row
   localparam int unsigned WEIGHT_WIDTH = 8;  // bytes of a weight buffer word

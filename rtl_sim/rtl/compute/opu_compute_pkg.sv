@@ -381,6 +381,16 @@ package opu_compute_pkg;
 `else
   localparam bit SHORT_SLICES = 1'b0;
 `endif
+
+  // Products in tables, two at a time: what all units with the same two operands need, for each step of opu_multiply_tables.
+  localparam int unsigned SLICE_TERMS = MULTIPLIERS - TABLE_TERMS;
+  localparam int unsigned TABLE_STEPS = 7;
+  typedef struct packed {
+    logic [1:0][7:0]             x;      // of the first step
+    logic [TABLE_STEPS-1:0][8:0] both;   // x[0] + x[1]
+    logic [TABLE_STEPS-1:0][8:0] apart;  // x[0] - x[1]
+  } table_operands_t;
+
   typedef logic signed [ELEMENT_BITS-1:0] element_t;
   typedef logic signed [SUM_BITS-1:0] sum_t;
   typedef logic signed [AFFINE_BITS-1:0] affine_t;

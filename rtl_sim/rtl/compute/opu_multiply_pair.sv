@@ -8,7 +8,7 @@
 `include "opu_assert.svh"
 
 module opu_multiply_pair #(
-    parameter int unsigned TERMS = 16,     // a power of two
+    parameter int unsigned TERMS = 16,     // even
     parameter int unsigned SUM_STAGES = 3,
     localparam int unsigned SUM_BITS = 16 + $clog2(TERMS)
 ) (
@@ -21,13 +21,24 @@ module opu_multiply_pair #(
     output logic signed [SUM_BITS-1:0] high_sum_o
 );
 
-  `OPU_ASSERT_STATIC(TermsPowerOfTwo, TERMS > 1 && $onehot(TERMS))
+  `OPU_ASSERT_STATIC(TermsEven, TERMS > 1 && TERMS % 2 == 0)
 
   localparam int unsigned CHAINS = TERMS / 2;
   localparam int unsigned OFFSET = 127 * 256;
-  // All low sums together are too large by OFFSET * CHAINS, of which each loses 128 * 256 when it is read as a signed number; what is
-  // lost too much then, 256 * CHAINS, one of them gets back: a few bits from MISSED on.
-  localparam int unsigned MISSED = 8 + $clog2(CHAINS);
+  // All low sums together are too large by OFFSET * CHAINS, of which each loses 128 * 256 when it is read as a signed number. What is
+  // lost too much then, 256 * CHAINS, some of them get back: the first one the highest bit of it, the second one the next that is 1.
+  localparam int unsigned NONE = 17;
+
+  function automatic int unsigned missed(int unsigned chain);  // the bit that it gets back
+    automatic int unsigned left = chain;
+    missed = NONE;
+    for (int b = $clog2(CHAINS); b >= 0; b--) begin
+      if (missed == NONE && CHAINS[b]) begin
+        if (left == 0) missed = 8 + 32'(b);
+        else left--;
+      end
+    end
+  endfunction
 
   function automatic logic signed [24:0] factor(logic [7:0] low, logic [8:0] high);
     factor = signed'({high, {8{low[7]}}, low});
@@ -57,13 +68,14 @@ module opu_multiply_pair #(
     end
     assign highs[17*c+:17] = sum_q[32:16];
 
+    localparam int unsigned MISSED = missed(c);
     logic [16:0] low;
     assign low = {{2{!sum_q[15]}}, sum_q[14:0]};
     for (genvar b = 0; b < 17; b++) begin : g_bit
-      if (c == 0 && b > int'(MISSED)) begin : g_carry
+      if (b > int'(MISSED)) begin : g_carry
         assign lows[17*c+b] = low[b] ^ (&low[b-1:MISSED]);
       end else begin : g_plain
-        assign lows[17*c+b] = low[b] ^ (c == 0 && b == int'(MISSED));
+        assign lows[17*c+b] = low[b] ^ (b == int'(MISSED));
       end
     end
   end

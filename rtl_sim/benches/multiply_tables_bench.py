@@ -1,0 +1,77 @@
+"""opu_multiply_tables against numpy: corner weights with corner operands, random ones, and weights
+that stay while others pass by.
+"""
+
+from itertools import product
+
+import cocotb
+import numpy as np
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge
+
+from rtl_sim.benches.cycles import ROUNDS, generator
+from rtl_sim.benches.multiply_pair_bench import CORNERS, packed
+
+STEPS = 7
+
+
+async def sums_match(dut, operands, loads=None):
+    """(operands, weights), int8[2] each, one after the other, a new one every cycle; None for none.
+    Weights count where `loads`, bool[len(operands)], says so, and stay until the next ones.
+    """
+    cocotb.start_soon(Clock(dut.clk_i, 2, "step", impl="gpi").start())
+    inside = [None] * (STEPS + 1)  # now, a cycle ago and so on
+    weights, checked = None, 0
+    loads = loads if loads is not None else [True] * len(operands)
+    for given, load in (*zip(operands, loads, strict=True), *[(None, False)] * (STEPS + 1)):
+        if given is not None:
+            values, new = (v.astype(int) for v in given)
+            weights = new if load else weights
+            dut.weights_i.value = packed(new, 8)
+            inside.insert(0, (values, weights, bool(load)))
+        else:
+            inside.insert(0, None)
+        # Weights come with their operands, which are registered first and in step 0 a cycle later.
+        dut.load_i.value = packed([given is not None and given[2] for given in inside[:STEPS]], 1)
+        steps = inside[1 : STEPS + 1]
+        dut.moves_i.value = packed([given is not None for given in steps], 1)
+        pairs = [np.zeros(2, int) if given is None else given[0] for given in steps]
+        both = packed([x0 + x1 for x0, x1 in pairs], 9)
+        apart = packed([x0 - x1 for x0, x1 in pairs], 9)
+        dut.operands_i.value = (packed(pairs[0], 8) << 18 * STEPS) | (both << 9 * STEPS) | apart
+        await FallingEdge(dut.clk_i)
+        if (done := inside[STEPS]) is not None:
+            values, at_work, _ = done
+            found = dut.sum_o.value.to_signed()
+            assert found == values @ at_work - 1, f"{values} * {at_work}: {found} + 1"
+            checked += 1
+    assert checked == sum(given is not None for given in operands)
+
+
+@cocotb.test()
+async def corners(dut):
+    every = [np.array(c, np.int8) for c in product(CORNERS, repeat=4)]
+    await sums_match(dut, [(c[:2], c[2:]) for c in every])
+
+
+@cocotb.test()
+async def every_weight_with_extreme_operands(dut):
+    weights = np.array([*product(range(-128, 128, 5), repeat=2)], np.int8)
+    for operands in ((-128, -128), (-128, 127), (127, -128), (127, 127)):
+        await sums_match(dut, [(np.array(operands, np.int8), w) for w in weights])
+
+
+@cocotb.test()
+async def random_operands(dut):
+    await sums_match(dut, list(generator().integers(-128, 128, (ROUNDS, 2, 2), np.int8)))
+
+
+@cocotb.test()
+async def weights_stay_until_others_are_loaded(dut):
+    random = generator()
+    loads = random.integers(0, 3, ROUNDS) == 0
+    loads[0] = True
+    given = list(random.integers(-128, 128, (ROUNDS, 2, 2), np.int8))
+    pauses = ~loads & (random.integers(0, 4, ROUNDS) == 0)
+    given = [None if pause else step for step, pause in zip(given, pauses, strict=True)]
+    await sums_match(dut, given, loads)

@@ -1,0 +1,69 @@
+// The sum of two products in look-up tables, less 1. Latency TABLE_STEPS from the operands in table_operands_t.
+//
+// Twice a weight is -1 and all its bits, read as 1 or -1 times what they say, the highest one with the other sign. So twice
+// the sum of two products is -(x0 + x1) and, for every bit, one of x0 + x1, x0 - x1 and their opposites, as that bit of both
+// weights tells. All units with these operands share the two sums (opu_table_operands). Each bit costs an addition with one
+// table of five inputs a bit, and settles one bit of the result. An opposite is a complement and a carry. From one less than
+// -(x0 + x1) on ten bits hold whatever comes: hence the 1, which opu_sum_tables gives back.
+//
+// The lowest bit needs no addition: it leaves half of (-(x0 + x1) - 1 +- x0 +- x1), which is -1, -x0 - 1, -x1 - 1 or both.
+module opu_multiply_tables
+  import opu_compute_pkg::*;
+(
+    input  logic                          clk_i,
+    input  logic            [TABLE_STEPS-1:0] load_i,   // [s]: the weights, s cycles ago
+    input  logic            [TABLE_STEPS-1:0] moves_i,  // [s]: something is in step s
+    input  logic            [1:0][7:0]    weights_i,    // enter a cycle before the operands they are for are in step 0
+    input  table_operands_t               operands_i,
+    output logic signed     [15:0]        sum_o
+);
+
+  typedef logic signed [9:0] rest_t;
+
+  // Half of what was given and what a bit of both weights chooses; of an opposite the complement, with a carry.
+  function automatic rest_t added(logic signed [8:0] given, logic [1:0] bits, logic signed [8:0] both, logic signed [8:0] apart);
+    automatic logic signed [8:0] chosen = ((bits[0] == bits[1]) ? both : apart) ^ {9{!bits[0]}};
+    automatic logic signed [10:0] sum = 11'(signed'({given, 1'b1})) + 11'(signed'({chosen, !bits[0]}));
+    added = sum[10:1];
+  endfunction
+
+  for (genvar s = 0; s < int'(TABLE_STEPS); s++) begin : g_step
+    logic [7:s+1] first_weight_q, second_weight_q;
+    logic [1:0] bits;
+    logic signed [8:0] given;
+    rest_t rest_q;
+    assign bits = {second_weight_q[s+1], first_weight_q[s+1]} ^ {2{s + 1 == 7}};
+    always_ff @(posedge clk_i) rest_q <= added(given, bits, operands_i.both[s], operands_i.apart[s]);
+
+    if (s == 0) begin : g_begin
+      logic [1:0] lowest_q;
+      logic signed [7:0] one;
+      always_ff @(posedge clk_i) begin
+        if (load_i[0]) begin
+          first_weight_q <= weights_i[0][7:1];
+          second_weight_q <= weights_i[1][7:1];
+          lowest_q <= {weights_i[1][0], weights_i[0][0]};
+        end
+      end
+      assign one = lowest_q[0] ? operands_i.x[1] : operands_i.x[0];
+      assign given = (lowest_q == 2'b11) ? '1 : (lowest_q == 2'b00) ? ~operands_i.both[0] : ~9'(one);
+    end else begin : g_on
+      logic [s-1:0] settled_q;  // registers that may stand still are none of a slow shift register
+      always_ff @(posedge clk_i) begin
+        if (load_i[s]) begin
+          first_weight_q <= g_step[s-1].first_weight_q[7:s+1];
+          second_weight_q <= g_step[s-1].second_weight_q[7:s+1];
+        end
+      end
+      assign given = g_step[s-1].rest_q[9:1];
+      if (s == 1) begin : g_lowest
+        always_ff @(posedge clk_i) if (moves_i[s]) settled_q <= g_step[s-1].rest_q[0];
+      end else begin : g_more
+        always_ff @(posedge clk_i) if (moves_i[s]) settled_q <= {g_step[s-1].rest_q[0], g_step[s-1].g_on.settled_q};
+      end
+    end
+  end
+
+  assign sum_o = {g_step[TABLE_STEPS-1].rest_q, g_step[TABLE_STEPS-1].g_on.settled_q};
+
+endmodule
