@@ -31,7 +31,6 @@ import opu_fuse
 from opu_fuse.sweeping.journal import NAME
 from opu_fuse.zoo.builder import Net
 
-
 SIDE = 32
 """Rows and columns of the images."""
 

@@ -31,14 +31,14 @@ Sampler = Literal["tpe", "random"]
 
 ROUND = 4
 """Machines that are proposed before the answers to them are known."""
-UNTRIED = 64
-"""Proposals, those that are no machine included, before the search learns from the answers."""
+UNTRIED = 12
+"""Machines that are timed before the search learns from the answers."""
 MOST_REFUSED = 2000
 """Proposals in a row that are no machine, or larger than the device."""
 SLOWER = 1.02
 """How much a machine may lose by a module that it does without."""
 _BAD = 1e12
-"""Objective of what cannot be built; the search goes by its violation."""
+"""Objective of a machine that cannot run the models; the search goes by its violation."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,18 +248,21 @@ class _Search:
         count: int,
         without: tuple[str, ...],
     ) -> list[tuple[Any, Design, HwSpec]]:
-        """Machines that fit and are new. The search is told of the others at once."""
+        """Machines that fit and are new. Of the others, nearly all proposals, the search learns
+        nothing: among so many, all that fit would be good.
+        """
+        from optuna.trial import TrialState
+
         found: dict[Design, tuple[Any, Design, HwSpec]] = {}
         refused = 0
         while len(found) < count:
             trial = study.ask()
             design = propose(trial, without=without)
             spec = None if design in found else design.spec(self.board)
-            excess = 1.0 if spec is None else self._share(spec) - 1
             if design in tried:
                 self._tell(study, trial, tried[design])
-            elif spec is None or excess > 0:
-                self._refuse(study, trial, excess)
+            elif spec is None or self._share(spec) > 1:
+                study.tell(trial, state=TrialState.FAIL)
             else:
                 found[design] = (trial, design, spec)
                 continue
@@ -291,15 +294,11 @@ class _Search:
         ]
 
     def _tell(self, study: Any, trial: Any, candidate: Candidate | None) -> None:
+        trial.set_constraint("unfit", float(candidate is None))
         if candidate is None:
-            self._refuse(study, trial, 1)
-            return
-        trial.set_constraint("excess", 0.0)
-        study.tell(trial, [OBJECTIVES[name](candidate) for name in self.objectives])
-
-    def _refuse(self, study: Any, trial: Any, excess: float) -> None:
-        trial.set_constraint("excess", excess)
-        study.tell(trial, [_BAD] * len(self.objectives))
+            study.tell(trial, [_BAD] * len(self.objectives))
+        else:
+            study.tell(trial, [OBJECTIVES[name](candidate) for name in self.objectives])
 
 
 def pareto(candidates: Sequence[Candidate], objectives: Sequence[str]) -> list[Candidate]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from opu_fuse.cost.cascade import Cascade, Sized, Strips, in_turns
 from opu_fuse.cost.reading import walk
 from opu_fuse.cost.segments import Unit, cycles, saved
+from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.tiling import Together, Weighed
@@ -33,7 +34,7 @@ RESOLUTION = 0.0025
 TURN_BYTES = 96
 """Of instructions that a turn takes, about, which the walk leaves out."""
 
-BYTES = 0.05
+BYTES = 0.1
 """Cycles that a layer may take longer for each cycle in which memory is idle instead: other layers
 and other users of the memory need it, and a byte moved takes more energy than a cycle.
 """
@@ -62,31 +63,64 @@ def weigh(
     """Cascades of a chain, taken or not. units: all of the segment; alone: predicted cycles of
     every group by itself, by the DFG index of what it makes.
     """
-    hw = strips.hw
     moved = {unit.works[0].output: _bytes(unit, before) for before, unit in _pairs(units)}
-    for first, proposed in _proposed(chain, alone, moved, strips):
+
+    def of(part: Sequence[PlannedUnit], sized: Sized) -> Weighed | None:
+        return _weighed(units, part, sized.dram_bytes, alone, moved, strips, homes)
+
+    for first, proposed in _proposed(chain, alone, moved, strips, LONGEST):
         part = chain[first : first + len(proposed.works)]
-        cascade = _timed([unit.works[0] for unit in part], strips, homes)
-        if cascade is None:
-            continue
-        at = units.index(part[0])
-        unit = Unit(works=cascade.works, cascade=cascade)
-        new = [*units[:at], unit, *units[at + len(part) :]]
-        gain, near = saved(units, new, hw)
-        turns = len(cascade.turns) - sum(len(walk(unit.works[0])) for unit in part)
-        gain -= turns * TURN_BYTES / _rate(hw)
-        outputs = [unit.works[0].output for unit in part]
-        cycles_alone = sum(alone[output] for output in outputs)
-        bytes_alone = sum(moved[output] for output in outputs)
-        fewer = bytes_alone - proposed.dram_bytes
-        yield Weighed(
-            together=together(part, cascade),
-            taken=gain + BYTES * fewer / _rate(hw) > RESOLUTION * near,
-            cycles_alone=round(cycles_alone),
-            cycles=round(cycles_alone - gain),
-            bytes_alone=bytes_alone,
-            bytes=proposed.dram_bytes,
-        )
+        whole = of(part, proposed)
+        # The closed form knows little of what many layers wait for each other.
+        halves = [
+            found
+            for at, sized in _proposed(part, alone, moved, strips, ceil_div(len(part), 2))
+            if (n := len(sized.works)) < len(part) and (found := of(part[at : at + n], sized))
+        ]
+        worth = sum(_merit(w, strips.hw) for w in halves if w.taken)
+        if whole is None or worth > _merit(whole, strips.hw) * whole.taken:
+            yield from halves
+        else:
+            yield whole
+
+
+def _weighed(
+    units: Sequence[PlannedUnit],
+    part: Sequence[PlannedUnit],
+    dram_bytes: int,
+    alone: Mapping[int, float],
+    moved: Mapping[int, int],
+    strips: Strips,
+    homes: Mapping[int, int],
+) -> Weighed | None:
+    """The fastest cascade of all groups of a part; None when there is none."""
+    hw = strips.hw
+    cascade = _timed([unit.works[0] for unit in part], strips, homes)
+    if cascade is None:
+        return None
+    at = units.index(part[0])
+    unit = Unit(works=cascade.works, cascade=cascade)
+    gain, near = saved(units, [*units[:at], unit, *units[at + len(part) :]], hw)
+    turns = len(cascade.turns) - sum(len(walk(unit.works[0])) for unit in part)
+    gain -= turns * TURN_BYTES / _rate(hw)
+    outputs = [unit.works[0].output for unit in part]
+    cycles_alone = sum(alone[output] for output in outputs)
+    bytes_alone = sum(moved[output] for output in outputs)
+    merit = gain + BYTES * (bytes_alone - dram_bytes) / _rate(hw)
+    return Weighed(
+        together=together(part, cascade),
+        taken=merit > RESOLUTION * near,
+        cycles_alone=round(cycles_alone),
+        cycles=round(cycles_alone - gain),
+        bytes_alone=bytes_alone,
+        bytes=dram_bytes,
+    )
+
+
+def _merit(weighed: Weighed, hw: HwSpec) -> float:
+    """Cycles that a cascade saves, and what its bytes are worth."""
+    fewer = weighed.bytes_alone - weighed.bytes
+    return weighed.cycles_alone - weighed.cycles + BYTES * fewer / _rate(hw)
 
 
 def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, PlannedUnit]]:
@@ -127,6 +161,7 @@ def _proposed(
     alone: Mapping[int, float],
     moved: Mapping[int, int],
     strips: Strips,
+    longest: int,
 ) -> list[tuple[int, Sized]]:
     """(number of its first layer, cascade), from the end of the chain on. Layers between which all
     maps stay on chip anyway have nothing to gain.
@@ -138,7 +173,7 @@ def _proposed(
     for end, merit in enumerate(merits, 1):
         best.append(_Best(merit=best[-1].merit + merit))
         left = STRIPS  # what overflows a buffer does so with a layer more, too
-        for first in range(end - 2, max(end - LONGEST, 0) - 1, -1):
+        for first in range(end - 2, max(end - longest, 0) - 1, -1):
             if all(unit.keep for unit in chain[first : end - 1]):
                 continue
             tried = ((strip, strips.size(works[first:end], *strip)) for strip in left)

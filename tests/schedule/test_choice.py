@@ -1,6 +1,7 @@
 """Which cascades a chain is cut into: the best of all ways, as the closed form prices them."""
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +12,13 @@ from opu_fuse.zoo.builder import Net
 from tests.schedule.test_cascades import TINY, inverted, slow
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
-CYCLES_A_BYTE = 0.05
+CYCLES_A_BYTE = 0.1
 """What a byte is worth, of the cycles that memory takes for it."""
+
+
+def no_shorter_one(*_):
+    """Layers of a half: too few for a cascade."""
+    return 1
 
 
 def chain_of(model, hw, monkeypatch):
@@ -62,7 +68,8 @@ def assert_best(chain, alone, moved, strips):
         for cut in cuts(len(chain))
         if all(stretch in found for stretch in cut)
     )
-    proposed = [(at, at + len(s.works)) for at, s in choice._proposed(chain, alone, moved, strips)]
+    found_by_it = choice._proposed(chain, alone, moved, strips, choice.LONGEST)
+    proposed = [(at, at + len(s.works)) for at, s in found_by_it]
     inside = {layer for first, end in proposed for layer in range(first, end)}
     single = [(i, i + 1) for i in range(len(chain)) if i not in inside]
     assert sum(found[stretch] for stretch in (*proposed, *single)) == pytest.approx(best)
@@ -92,6 +99,7 @@ def test_a_cascade_may_go_through_maps_that_stay_on_chip_anyway(monkeypatch):
 
 
 def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
+    monkeypatch.setattr(choice, "ceil_div", no_shorter_one)
     given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
     outputs = [work.output for unit in given[0] for work in unit.works]
     timed = []
@@ -109,6 +117,7 @@ def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
 
 
 def test_of_the_strips_that_are_timed_the_fastest_are_taken(monkeypatch):
+    monkeypatch.setattr(choice, "ceil_div", no_shorter_one)
     given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
     timed = []
 
@@ -120,6 +129,31 @@ def test_of_the_strips_that_are_timed_the_fastest_are_taken(monkeypatch):
     chosen = [weighed.together.cascade for weighed in choice.weigh(*given)]
     assert len(timed) == choice.TIMED * len(chosen) > 0
     assert all(a is b for a, b in zip(chosen, timed[1 :: choice.TIMED], strict=True))
+
+
+@pytest.mark.parametrize(("gain_of_half", "taken"), [(90.0, [4]), (110.0, [2, 2])])
+def test_two_shorter_cascades_are_taken_where_the_walk_says_that_they_are_better(
+    gain_of_half, taken, monkeypatch
+):
+    """The long one gains 200 cycles."""
+    units, chain, *rest = chain_of(inverted(), slow(TINY, 2), monkeypatch)
+
+    def proposed(chain, alone, moved, strips, longest):
+        works = [unit.works[0] for unit in chain]
+        cuts = [(0, 4)] if longest == choice.LONGEST else [(2, 4), (0, 2)]
+        return [(a, SimpleNamespace(works=works[a:b], dram_bytes=0)) for a, b in cuts]
+
+    def gain(_, new, __):
+        (cascade,) = (unit.cascade for unit in new if unit.cascade is not None)
+        return (200.0 if len(cascade.works) == 4 else gain_of_half), 1.0
+
+    monkeypatch.setattr(choice, "BYTES", 0.0)
+    monkeypatch.setattr(choice, "TURN_BYTES", 0)
+    monkeypatch.setattr(choice, "_proposed", proposed)
+    monkeypatch.setattr(choice, "_timed", lambda w, *_: SimpleNamespace(works=w, turns=()))
+    monkeypatch.setattr(choice, "saved", gain)
+    found = [w for w in choice.weigh(units, chain, *rest) if w.taken]
+    assert [len(w.together.groups) for w in found] == taken
 
 
 def test_what_finds_no_order_of_its_turns_is_no_cascade(monkeypatch):
@@ -148,6 +182,7 @@ def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
     """A turn takes 96 bytes of instructions, which the timing leaves out; a quarter of a percent of
     the cycles near it is what that may be wrong by.
     """
+    monkeypatch.setattr(choice, "ceil_div", no_shorter_one)
     near, rate = 1000.0, 2
     given = chain_of(inverted(), slow(TINY, rate), monkeypatch)
     monkeypatch.setattr(choice, "saved", lambda *_: (0.0, near))
