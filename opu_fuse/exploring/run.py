@@ -8,6 +8,7 @@ questions again and goes on where the answers end.
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from typing import Any, Literal
 
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.exploring.design import OPTIONS, WHOLE, Design, on_board
-from opu_fuse.exploring.space import propose
+from opu_fuse.exploring.space import numbers, propose
 from opu_fuse.frontend.names import Scales
 from opu_fuse.hw.area import Area, area, share
 from opu_fuse.hw.devices import Device, device
@@ -31,6 +32,8 @@ Sampler = Literal["tpe", "random"]
 
 ROUND = 4
 """Machines that are proposed before the answers to them are known."""
+KNOWN = 2
+"""Of the machines that come with opu-fuse so many, the fastest, are what a search begins with."""
 UNTRIED = 12
 """Machines that are timed before the search learns from the answers."""
 MOST_REFUSED = 2000
@@ -190,6 +193,8 @@ class _Search:
         """`trials` machines, and what is shipped."""
         without, host = self._needed()
         shipped = [c for c in self._candidates(self._shipped(), host) if c is not None]
+        for known in sorted(shipped, key=lambda c: c.latency)[:KNOWN]:
+            study.enqueue_trial(numbers(known.spec))
         tried: dict[Design, Candidate | None] = {}
         begun = time.monotonic()
         while len(tried) < trials:
@@ -257,7 +262,7 @@ class _Search:
         refused = 0
         while len(found) < count:
             trial = study.ask()
-            design = propose(trial, without=without)
+            design = self._sliced(propose(trial, without=without))
             spec = None if design in found else design.spec(self.board)
             if design in tried:
                 self._tell(study, trial, tried[design])
@@ -271,6 +276,21 @@ class _Search:
                 what = f"none of {refused} machines in a row was new and fitted"
                 raise UserError(self.name, what, "ask for fewer with --trials, or a larger device")
         return list(found.values())
+
+    def _sliced(self, design: Design) -> Design:
+        """With as many products of the array in tables as find no slice on the device: fewer do not
+        fit, more are no faster.
+        """
+        slices = []
+        for tables in (0, 2):
+            spec = dataclasses.replace(design, tables=tables).spec(self.board)
+            if spec is None:
+                return design
+            slices.append(area(spec, self.board.family).dsp)
+        missing, freed = slices[0] - self.board.has.dsp, slices[0] - slices[1]
+        if missing <= 0 or freed <= 0:
+            return design
+        return dataclasses.replace(design, tables=2 * math.ceil(missing / freed))
 
     def _candidates(
         self, specs: Sequence[HwSpec], host: Sequence[int] | None = None

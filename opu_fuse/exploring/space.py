@@ -1,19 +1,21 @@
 """The machines that a search may propose: a value for every number of a `Design`."""
 
+import math
 from typing import Any
 
 from opu_fuse.exploring.design import Design
+from opu_fuse.hw.spec import HwSpec
 
-WORDS = (8, 16, 32, 64)
-UNITS = (4, 8, 16, 32, 64, 128)
-MULTIPLIERS = (2, 4, 8, 16, 32)
-PIXELS = (1, 2, 4)
-TABLES = (0, 8)
-"""Sixteenths of a unit's products in tables."""
+MULTIPLIERS = (2, 32)
+"""Of a unit."""
 LANES = 8
 """Behind the array, at least."""
 
-# Powers of two, by their exponents.
+# Powers of two, by their exponents. PARTS: units that add up a word; TURNS: of a word in the chain.
+WORD = (3, 6)
+MACS = (4, 12)
+PARTS = (0, 4)
+PIXELS = (0, 2)
 TURNS = (0, 3)
 BUS = (2, 6)
 WIDTH = (2, 6)
@@ -28,28 +30,53 @@ BUFFERS = {
 QUEUE = 256
 
 
+def numbers(spec: HwSpec) -> dict[str, Any]:
+    """What `propose` would have to be told for a machine like this one, as near as it can come."""
+
+    def within(value: float, limits: tuple[int, int]) -> int:
+        least, most = limits
+        return min(max(math.floor(math.log2(value)), least), most)
+
+    word, array, lanes = spec.word_channels, spec.array, spec.post.lanes
+    return {
+        "word": within(word, WORD),
+        "bus": within(spec.dram.bus_bytes, BUS),
+        "turns": within(word / lanes, TURNS),
+        "side turns": within(lanes / spec.residual_lanes, TURNS),
+        "parts": within(word / array.multipliers, PARTS),
+        "macs": within(array.macs, MACS),
+        "pixels": within(max(mode.px for mode in array.modes), PIXELS),
+        "depthwise": array.depthwise,
+        "shifts": spec.numeric.multiplier_bits == 0,
+        "side tables": spec.post.residual_tables,
+        "width": within(spec.buffers.weight.width, WIDTH),
+    } | {name: within(getattr(spec.buffers, name).words, of) for name, of in BUFFERS.items()}
+
+
 def propose(trial: Any, *, without: tuple[str, ...]) -> Design:
     """What an Optuna trial suggests; it need not be a machine."""
 
     def power(name: str, limits: tuple[int, int]) -> int:
         return 1 << trial.suggest_int(name, *limits)
 
-    word = trial.suggest_categorical("word", WORDS)
-    bus = min(power("bus", BUS), 1 << (word - 1).bit_length())
+    word = power("word", WORD)
+    bus = min(power("bus", BUS), word)
     lanes = max(LANES, word >> trial.suggest_int("turns", *TURNS))
     side_lanes = max(LANES, lanes >> trial.suggest_int("side turns", *TURNS))
-    multipliers = trial.suggest_categorical("multipliers", MULTIPLIERS)
+    fewest, most = MULTIPLIERS
+    multipliers = min(max(word >> trial.suggest_int("parts", *PARTS), fewest), most)
+    shifts = trial.suggest_categorical("shifts", (False, True))
+    side_tables = trial.suggest_categorical("side tables", (False, True))
     return Design(
         word=word,
         lanes=lanes,
         side_lanes=side_lanes if side_lanes < lanes == word else 0,
-        side_tables=trial.suggest_categorical("side tables", (False, True)),
-        units=trial.suggest_categorical("units", UNITS),
+        side_tables=side_tables and not shifts and "gates" in without,
+        units=max(power("macs", MACS) // multipliers, 1),
         multipliers=multipliers,
-        tables=multipliers * trial.suggest_int("tables", *TABLES) // 32 * 2,
-        pixels=trial.suggest_categorical("pixels", PIXELS),
+        pixels=power("pixels", PIXELS),
         depthwise=trial.suggest_categorical("depthwise", (False, True)),
-        shifts=trial.suggest_categorical("shifts", (False, True)),
+        shifts=shifts,
         bus=bus,
         width=max(bus, power("width", WIDTH)),
         queue=QUEUE,

@@ -2,9 +2,11 @@
 search goes on, impossible requests are told in a line.
 """
 
+import dataclasses
 import json
 
 import pytest
+from optuna.trial import FixedTrial
 from typer.testing import CliRunner
 
 import opu_fuse
@@ -12,10 +14,12 @@ from opu_fuse.cli.main import app
 from opu_fuse.errors import UserError
 from opu_fuse.exploring import run
 from opu_fuse.exploring.design import BASE, OPTIONS, WHOLE, Design
+from opu_fuse.exploring.space import numbers, propose
 from opu_fuse.hw.area import area
 from opu_fuse.hw.devices import DEVICES, device
-from opu_fuse.hw.load import load_hw, problems
+from opu_fuse.hw.load import load_hw, load_hw_text, problems
 from opu_fuse.sweeping.journal import NAME
+from opu_fuse.units.base import ModuleKind
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of dask's processes
 
@@ -52,6 +56,46 @@ def test_a_design_is_a_machine_that_says_what_it_is():
     assert whole.macs == base.macs
     assert set(base.array.modes) <= set(whole.array.modes)
     assert Design.parse(str(WHOLE)) == WHOLE
+
+
+def test_a_design_says_what_stands_in_tables():
+    side = dataclasses.replace(WHOLE, tables=6, side_lanes=16, without=("gates",), side_tables=True)
+    assert str(side) == str(WHOLE).replace("=-", "=gates tables=6 side_lanes=16 side_tables=1")
+    assert Design.parse(str(side)) == side
+    spec = side.spec()
+    assert spec is not None
+    assert spec.array.table_terms == 6
+    assert (spec.residual_lanes, spec.post.residual_tables) == (16, True)
+
+
+@pytest.mark.parametrize("name", ["opu-1024", "opu-1024-lean", "opu-light", "opu-tiny"])
+def test_a_search_can_begin_with_a_shipped_machine(name):
+    known = load_hw(name)
+    without = () if known.has(ModuleKind.SE) else ("gates",)
+    spec = propose(FixedTrial(numbers(known)), without=without).spec()
+    assert spec is not None
+    assert spec.array.macs == known.array.macs
+    assert set(known.array.modes) <= set(spec.array.modes)
+    assert spec.post.lanes == known.post.lanes
+    assert spec.residual_lanes == known.residual_lanes
+    assert spec.post.residual_tables == known.post.residual_tables
+    assert spec.dram.bus_bytes == known.dram.bus_bytes
+    assert spec.buffers.weight.words == known.buffers.weight.words
+
+
+def test_products_that_find_no_slice_stand_in_tables(quick, monkeypatch):
+    """Twice the products of opu-1024-lean on the device that it fills by half."""
+    board = device("xc7k325t")
+    wide = {**numbers(load_hw("opu-1024-lean")), "parts": 1, "macs": 11}
+    monkeypatch.setattr(run, "numbers", lambda _: wide)
+    found = run.explore(["tiny_residual"], "xc7k325t", trials=1, seed=0)
+    (one,) = found.tried
+    assert one.spec.macs == 2048
+    assert one.spec.array.table_terms > 0
+    assert one.share <= 1
+    tree = one.spec.to_tree()
+    tree["array"]["table_terms"] -= 2
+    assert area(load_hw_text(json.dumps(tree), "less"), board.family).dsp > board.has.dsp
 
 
 @pytest.mark.parametrize("option", OPTIONS)

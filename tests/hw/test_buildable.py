@@ -14,7 +14,7 @@ HEAD = "extends: opu-tiny\nname: mine\n"
 NOT_BUILT = {
     "all products in tables": (
         "array: {table_terms: 4}\n",
-        "mine.yaml:3: the RTL cannot build this: 4 of 4 products of a unit in tables; use 2",
+        "mine.yaml:3: the RTL cannot build this: 4 of 4 products of a unit in tables; use 2,",
     ),
     "half a pair of products in tables": (
         "array: {units: 2, multipliers: 8, table_terms: 3, modes: [{ic: 8, oc: 2}]}\n",

@@ -59,33 +59,17 @@ module opu_array_exact
       && MULTIPLIERS > 1 && $onehot(MULTIPLIERS);
 
   // Pairs keep the weights at work in their slices. The row that enters then needs one register, and no multiplexer: its words
-  // wait a cycle, so the first comes when the row before has gone over into the slices. Weights of the high unit of a pair
-  // come PARTS units behind those of the low one; in slices each is kept less 1 where the low one is negative (opu_multiply_pair).
+  // wait a cycle, so the first comes when the row before has gone over into the slices.
   localparam int unsigned KEPT_ROWS = PAIRED ? 1 : ROWS;
-  fill_t fill_q, entering;
-  logic [WEIGHT_BITS-1:0] fill_data_q, entering_data;
-  logic [WORD_CHANNELS-1:0] negative_q;  // signs of the weights that entered last, the first one at bit 0
-  logic [WEIGHT_WIDTH-1:0] signs;
-  logic [WEIGHT_WIDTH+WORD_CHANNELS-1:0] negative;
+  row_t entering_row;
   logic [WEIGHT_WIDTH-1:0][8:0] filling;
-
-  assign entering = PAIRED ? fill_q : fill_i;
-  assign entering_data = PAIRED ? fill_data_q : fill_data_i;
-  assign negative = {signs, negative_q};
-
-  for (genvar b = 0; b < int'(WEIGHT_WIDTH); b++) begin : g_filling
-    logic high, sliced;
-    assign signs[b] = entering_data[8*b+7];
-    assign high = (32'(entering.word) * WEIGHT_WIDTH + b) / WORD_CHANNELS % 2 == 1;
-    assign sliced = (32'(entering.word) * WEIGHT_WIDTH + b) % MULTIPLIERS < SLICE_TERMS;
-    assign filling[b] = 9'(signed'(entering_data[8*b+:8])) - 9'(PAIRED && high && sliced && negative[b]);
-  end
-
-  always_ff @(posedge clk_i) begin
-    fill_q <= fill_i;
-    fill_data_q <= fill_data_i;
-    if (entering.valid) negative_q <= negative[WEIGHT_WIDTH+:WORD_CHANNELS];
-  end
+  opu_array_weights #(.PAIRED(PAIRED)) u_weights (
+      .clk_i,
+      .fill_i,
+      .fill_data_i,
+      .row_o    (entering_row),
+      .weights_o(filling)
+  );
 
   for (genvar w = 0; w < int'(ROW_WORDS); w++) begin : g_word
     logic comes, comes_q, enters;
@@ -101,7 +85,7 @@ module opu_array_exact
     for (genvar r = 0; r < int'(KEPT_ROWS); r++) begin : g_row
       logic [WEIGHT_WIDTH-1:0][8:0] kept_q;
       always_ff @(posedge clk_i) begin
-        if (enters && (PAIRED || entering.row_select == row_t'(r))) kept_q <= filling;
+        if (enters && (PAIRED || entering_row == row_t'(r))) kept_q <= filling;
       end
     end
   end
@@ -244,24 +228,7 @@ module opu_array_exact
     for (int unsigned v = u; v > 0; v--) if (operands_of(v - 1) == operands_of(u)) first_with = v - 1;
   endfunction
 
-  localparam int unsigned SLICE_BITS = 16 + $clog2(SLICE_TERMS);
   logic [UNITS-1:0][SUM_BITS-1:0] slices_sum, unit_sum;
-
-  // Products in tables have their weights at work for themselves: loaded as those of pairs, else with every step.
-  logic [TABLE_STEPS-1:0] table_loads, table_moves;
-  if (TABLE_TERMS > 0) begin : g_table_steps
-    logic [TABLE_STEPS-1:1] load_q, moves_q;  // moves_q[s]: in step s
-    logic moved_q;
-    assign table_loads = {load_q, PAIRED ? multiply_i.first : multiply_i.valid};
-    assign table_moves = {moves_q, moved_q};
-    always_ff @(posedge clk_i) begin
-      load_q <= table_loads[TABLE_STEPS-2:0];
-      moved_q <= multiply_i.valid;
-      moves_q <= table_moves[TABLE_STEPS-2:0];
-    end
-  end else begin : g_no_table_steps
-    assign table_loads = '0, table_moves = '0;
-  end
 
   for (genvar u = 0; u < int'(UNITS); u++) begin : g_unit
     /* verilator lint_off UNUSEDSIGNAL */  // of a pair the low unit has weights, the high one high_weights; others have weights
@@ -306,33 +273,26 @@ module opu_array_exact
       end
 
       if (PAIRED) begin : g_pair
-        logic signed [SLICE_BITS-1:0] low_sum, high_sum;
         opu_multiply_pair #(
             .TERMS     (SLICE_TERMS),
-            .SUM_STAGES(SUM_STAGES)
+            .SUM_STAGES(SUM_STAGES),
+            .SUM_BITS  (SUM_BITS)
         ) u_pair (
             .clk_i,
             .load_i    (multiply_i.first),
             .shared_i  (operands[8*SLICE_TERMS-1:0]),
             .low_i     (weights[8*SLICE_TERMS-1:0]),
             .high_i    (g_unit[u+PARTS].high_weights[9*SLICE_TERMS-1:0]),
-            .low_sum_o (low_sum),
-            .high_sum_o(high_sum)
+            .low_sum_o (slices_sum[u]),
+            .high_sum_o(slices_sum[u+PARTS])
         );
-        assign slices_sum[u] = SUM_BITS'(low_sum);
-        assign slices_sum[u+PARTS] = SUM_BITS'(high_sum);
       end else begin : g_alone
-        logic signed [SLICE_BITS-1:0] sum;
-        opu_multiply_unit #(
-            .TERMS     (SLICE_TERMS),
-            .SUM_STAGES(SUM_STAGES)
-        ) u_unit (
+        opu_multiply_unit #(.TERMS(SLICE_TERMS), .SUM_STAGES(SUM_STAGES), .SUM_BITS(SUM_BITS)) u_unit (
             .clk_i,
             .operand_i(operands[8*SLICE_TERMS-1:0]),
             .weight_i (weights[8*SLICE_TERMS-1:0]),
-            .sum_o    (sum)
+            .sum_o    (slices_sum[u])
         );
-        assign slices_sum[u] = SUM_BITS'(sum);
       end
     end
 
@@ -340,22 +300,20 @@ module opu_array_exact
       assign unit_sum[u] = slices_sum[u];
     end else begin : g_tables
       table_operands_t [TABLE_TERMS/2-1:0] table_operands;
-      for (genvar k = 0; k < int'(TABLE_TERMS / 2); k++) begin : g_two
-        if (FIRST == u) begin : g_adds
-          opu_table_operands u_operands (
-              .clk_i,
-              .operands_i(g_multiply.operands[8*(SLICE_TERMS+2*k)+:16]),
-              .operands_o(table_operands[k])
-          );
-        end else begin : g_shares
-          assign table_operands[k] = g_unit[FIRST].g_tables.table_operands[k];
-        end
+      if (FIRST == u) begin : g_adds
+        opu_table_operands u_operands (
+            .clk_i,
+            .operands_i(g_multiply.operands[UNIT_BITS-1:8*SLICE_TERMS]),
+            .operands_o(table_operands)
+        );
+      end else begin : g_shares
+        assign table_operands = g_unit[FIRST].g_tables.table_operands;
       end
       opu_sum_tables u_sum (
           .clk_i,
-          .load_i    (table_loads),
-          .moves_i   (table_moves),
-          .weights_i (weights[8*MULTIPLIERS-1:8*SLICE_TERMS]),
+          .load_i    (PAIRED ? multiply_i.first : multiply_i.valid),  // without pairs every step has its row
+          .valid_i   (multiply_i.valid),
+          .weights_i (weights[UNIT_BITS-1:8*SLICE_TERMS]),
           .operands_i(table_operands),
           .slices_i  (slices_sum[u]),
           .sum_o     (unit_sum[u])

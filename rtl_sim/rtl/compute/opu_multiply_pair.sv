@@ -10,7 +10,7 @@
 module opu_multiply_pair #(
     parameter int unsigned TERMS = 16,     // even
     parameter int unsigned SUM_STAGES = 3,
-    localparam int unsigned SUM_BITS = 16 + $clog2(TERMS)
+    parameter int unsigned SUM_BITS = 16 + $clog2(TERMS)
 ) (
     input  logic                       clk_i,
     input  logic                       load_i,     // the weights, for the operands of this cycle and of later ones

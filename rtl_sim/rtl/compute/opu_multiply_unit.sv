@@ -5,7 +5,7 @@ module opu_multiply_unit
 #(
     parameter int unsigned TERMS = 16,
     parameter int unsigned SUM_STAGES = 3,
-    localparam int unsigned SUM_BITS = 16 + $clog2(TERMS)
+    parameter int unsigned SUM_BITS = 16 + $clog2(TERMS)
 ) (
     input  logic                       clk_i,
     input  logic        [8*TERMS-1:0]  operand_i,  // int8, as the weights

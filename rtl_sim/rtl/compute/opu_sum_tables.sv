@@ -8,8 +8,8 @@ module opu_sum_tables
   import opu_compute_pkg::*;
 (
     input  logic                                clk_i,
-    input  logic            [TABLE_STEPS-1:0]   load_i,      // as in opu_multiply_tables
-    input  logic            [TABLE_STEPS-1:0]   moves_i,
+    input  logic                                load_i,      // the weights, with operands that are told a cycle later, and for later ones
+    input  logic                                valid_i,     // there are such operands
     input  logic            [8*TABLE_TERMS-1:0] weights_i,
     input  table_operands_t [TABLE_TERMS/2-1:0] operands_i,
     input  logic signed     [SUM_BITS-1:0]      slices_i,
@@ -17,6 +17,13 @@ module opu_sum_tables
 );
 
   localparam int unsigned PAIRS = TABLE_TERMS / 2;
+
+  logic [TABLE_STEPS-1:1] load_q;
+  logic [TABLE_STEPS-1:0] moves_q;
+  always_ff @(posedge clk_i) begin
+    load_q <= (TABLE_STEPS - 1)'({load_q, load_i});
+    moves_q <= TABLE_STEPS'({moves_q, valid_i});
+  end
 
   for (genvar l = 0; l <= int'(TABLE_STAGES); l++) begin : g_level
     localparam int unsigned LEFT = (PAIRS + (1 << l)) >> l;
@@ -29,8 +36,8 @@ module opu_sum_tables
         end else begin : g_tables
           opu_multiply_tables u_multiply (
               .clk_i,
-              .load_i,
-              .moves_i,
+              .load_i    ({load_q, load_i}),
+              .moves_i   (moves_q),
               .weights_i (weights_i[16*(t-1)+:16]),
               .operands_i(operands_i[t-1]),
               .sum_o     (sum)
