@@ -120,6 +120,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     memory = MemoryOptions(latency=args.latency, bytes_per_cycle=args.bytes_per_cycle)
+    slower = MemoryOptions(latency=args.latency)
     table = Table(title=f"cycle engine, {_described(args)}", title_justify="left")
     for name in ("network", "machine", "operators on the host"):
         table.add_column(name)
@@ -153,7 +154,7 @@ def main() -> int:
             f"{m.efficiency:.2f} %",
             f"{bars[case]:.1f} %" if case in bars else "",
             f"{m.conv_efficiency:.2f} %",
-            *(f"{measure(case, None, args.batch, speed).efficiency:.2f} %" for speed in SLOWER),
+            *(f"{measure(case, slower, args.batch, speed).efficiency:.2f} %" for speed in SLOWER),
             f"{m.efficiency_with(LATER):.2f} %",
             f"{m.dram_bytes / 1e6:.1f}",
             f"{m.bound_bytes / 1e6:.1f}",

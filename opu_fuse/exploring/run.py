@@ -262,11 +262,10 @@ class _Search:
         refused = 0
         while len(found) < count:
             trial = study.ask()
-            design = self._sliced(propose(trial, without=without))
-            spec = None if design in found else design.spec(self.board)
+            design, spec = self._sliced(propose(trial, without=without))
             if design in tried:
                 self._tell(study, trial, tried[design])
-            elif spec is None or self._share(spec) > 1:
+            elif spec is None or design in found or self._share(spec) > 1:
                 study.tell(trial, state=TrialState.FAIL)
             else:
                 found[design] = (trial, design, spec)
@@ -277,20 +276,22 @@ class _Search:
                 raise UserError(self.name, what, "ask for fewer with --trials, or a larger device")
         return list(found.values())
 
-    def _sliced(self, design: Design) -> Design:
+    def _sliced(self, design: Design) -> tuple[Design, HwSpec | None]:
         """With as many products of the array in tables as find no slice on the device: fewer do not
-        fit, more are no faster.
+        fit, more are no faster. The machine, too; None where the numbers make none.
         """
-        slices = []
-        for tables in (0, 2):
-            spec = dataclasses.replace(design, tables=tables).spec(self.board)
-            if spec is None:
-                return design
-            slices.append(area(spec, self.board.family).dsp)
-        missing, freed = slices[0] - self.board.has.dsp, slices[0] - slices[1]
-        if missing <= 0 or freed <= 0:
-            return design
-        return dataclasses.replace(design, tables=2 * math.ceil(missing / freed))
+        spec = design.spec(self.board)
+        if spec is None or (missing := self._slices(spec) - self.board.has.dsp) <= 0:
+            return design, spec
+        two = dataclasses.replace(design, tables=2).spec(self.board)
+        freed = 0 if two is None else self._slices(spec) - self._slices(two)
+        if freed > 0:
+            design = dataclasses.replace(design, tables=2 * math.ceil(missing / freed))
+            spec = design.spec(self.board)
+        return design, spec
+
+    def _slices(self, spec: HwSpec) -> float:
+        return area(spec, self.board.family).dsp
 
     def _candidates(
         self, specs: Sequence[HwSpec], host: Sequence[int] | None = None

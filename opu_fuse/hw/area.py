@@ -184,12 +184,12 @@ def _array_terms(spec: HwSpec, family: Family) -> Terms:
     lanes = min(units, word)
     rows = 2 * word // lanes if array.depthwise else 2
     levels = (segments - 1).bit_length()
-    sum_bits = 16 + (terms - 1).bit_length() + levels
+    unit_bits = 16 + (terms - 1).bit_length()
+    sum_bits = unit_bits + levels
     groups = units // 2 if paired else units
     sliced = array.slice_terms
     chained = wide and sliced % 2 == 0
     tree = _tree_bits(sliced // 2, 17) if chained else _tree_bits(sliced, 16)
-    unit_bits = 16 + (terms - 1).bit_length()
     sums = units * _tree_bits(array.table_terms // 2 + 1, 16, unit_bits)
     columns = 1 << (array.window_side + 3).bit_length()
     operands = {_operands(spec, unit) for unit in range(units)}

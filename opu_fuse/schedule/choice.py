@@ -2,7 +2,8 @@
 
 The closed form (`Strips.size`) proposes, of all ways to cut the chain the best one. Of each cascade
 the strips are chosen by the clock with which its turns are put in order, and by the walk over tiles
-(`cost/segments.py`), which decides in the end whether it is better than the groups alone.
+(`cost/segments.py`), which decides in the end whether it is better than shorter ones, and than the
+groups alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,6 +49,16 @@ class _Best:
     last: Sized | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Worth:
+    """A cascade with the cycles that it saves and those that its bytes are worth; 0 when it is not
+    taken.
+    """
+
+    merit: float
+    weighed: Weighed
+
+
 def together(units: Sequence[PlannedUnit], cascade: Cascade) -> Together:
     """Groups and their cascade."""
     return Together(groups=tuple(unit.groups[0] for unit in units), cascade=cascade)
@@ -65,23 +76,21 @@ def weigh(
     """
     moved = {unit.works[0].output: _bytes(unit, before) for before, unit in _pairs(units)}
 
-    def of(part: Sequence[PlannedUnit], sized: Sized) -> Weighed | None:
+    def worth(part: Sequence[PlannedUnit], sized: Sized) -> _Worth | None:
         return _weighed(units, part, sized.dram_bytes, alone, moved, strips, homes)
 
     for first, proposed in _proposed(chain, alone, moved, strips, LONGEST):
         part = chain[first : first + len(proposed.works)]
-        whole = of(part, proposed)
+        whole = worth(part, proposed)
         # The closed form knows little of what many layers wait for each other.
-        halves = [
+        shorter = [
             found
             for at, sized in _proposed(part, alone, moved, strips, ceil_div(len(part), 2))
-            if (n := len(sized.works)) < len(part) and (found := of(part[at : at + n], sized))
+            if (found := worth(part[at : at + len(sized.works)], sized))
         ]
-        worth = sum(_merit(w, strips.hw) for w in halves if w.taken)
-        if whole is None or worth > _merit(whole, strips.hw) * whole.taken:
-            yield from halves
-        else:
-            yield whole
+        if whole is not None and sum(one.merit for one in shorter) <= whole.merit:
+            shorter = [whole]
+        yield from (one.weighed for one in shorter)
 
 
 def _weighed(
@@ -92,7 +101,7 @@ def _weighed(
     moved: Mapping[int, int],
     strips: Strips,
     homes: Mapping[int, int],
-) -> Weighed | None:
+) -> _Worth | None:
     """The fastest cascade of all groups of a part; None when there is none."""
     hw = strips.hw
     cascade = _timed([unit.works[0] for unit in part], strips, homes)
@@ -107,20 +116,16 @@ def _weighed(
     cycles_alone = sum(alone[output] for output in outputs)
     bytes_alone = sum(moved[output] for output in outputs)
     merit = gain + BYTES * (bytes_alone - dram_bytes) / _rate(hw)
-    return Weighed(
+    taken = merit > RESOLUTION * near
+    found = Weighed(
         together=together(part, cascade),
-        taken=merit > RESOLUTION * near,
+        taken=taken,
         cycles_alone=round(cycles_alone),
         cycles=round(cycles_alone - gain),
         bytes_alone=bytes_alone,
         bytes=dram_bytes,
     )
-
-
-def _merit(weighed: Weighed, hw: HwSpec) -> float:
-    """Cycles that a cascade saves, and what its bytes are worth."""
-    fewer = weighed.bytes_alone - weighed.bytes
-    return weighed.cycles_alone - weighed.cycles + BYTES * fewer / _rate(hw)
+    return _Worth(merit=merit * taken, weighed=found)
 
 
 def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, PlannedUnit]]:
