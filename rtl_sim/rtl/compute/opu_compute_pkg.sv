@@ -361,20 +361,20 @@ package opu_compute_pkg;
     logic       bank;
     logic [2:0] unit;
     logic [2:0] word;
+    logic       gate;  // an eighth of a gate's word, not one of eight
   } pre_load_t;
 
   // What a lane of a unit is given, rne((v * factor + add) / 2**shift). A gate's factor is (r - zero) * mult.
   localparam int unsigned LOAD_LANES = WORD_CHANNELS / 8;  // of a parameter word
   localparam int unsigned FACTOR_BITS = HAS_GATES ? 25 : 16;
-  typedef struct packed {
-    logic signed [7:0]             shift;
-    logic signed [FACTOR_BITS-1:0] factor;
-    logic signed [31:0]            add;
+  typedef struct packed {  // signed numbers
+    logic [7:0]             shift;
+    logic [FACTOR_BITS-1:0] factor;
+    logic [31:0]            add;
   } affine_record_t;
 
   // The product with a gate that an instruction asks for.
   typedef struct packed {
-    logic        on;
     logic [7:0]  x_zero;
     logic [7:0]  zero;
     logic [15:0] mult;

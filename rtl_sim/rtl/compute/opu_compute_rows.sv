@@ -277,7 +277,6 @@ module opu_compute_rows
         .first_block_i(first_in.word),
         .next_i       (take && loop_q.enters && !loop_q.s_left[16]),
         .next_units_i (p_q.pre),
-        .next_gate_i  (p_q.gate),
         .few_o        (pre_few),
         .bank_o       (pre_bank),
         .re_o         (pre_re_o),
@@ -289,7 +288,7 @@ module opu_compute_rows
     assign pre_few = 1'b1;
   end
 
-  assign gate_o = '{on: p_q.gate, x_zero: p_q.gate_x_zero, zero: p_q.gate_zero, mult: p_q.gate_mult, shift: p_q.gate_shift};
+  assign gate_o = '{x_zero: p_q.gate_x_zero, zero: p_q.gate_zero, mult: p_q.gate_mult, shift: p_q.gate_shift};
 
   // ---- sweeps ----------------------------------------------------------------------------------------------------------
 

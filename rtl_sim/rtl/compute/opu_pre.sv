@@ -234,13 +234,13 @@ module opu_pre
     if (mine) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < LOAD_LANES; i++) begin
-        mult[load.bank][32'(load.word)*LOAD_LANES+i] <= AFFINE_BITS'(load_data[i].factor);
+        mult[load.bank][32'(load.word)*LOAD_LANES+i] <= AFFINE_BITS'(signed'(load_data[i].factor));
       end
     end
     if (mine_q) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < LOAD_LANES; i++) begin
-        add[load_q.bank][32'(load_q.word)*LOAD_LANES+i] <= AFFINE_BITS'(load_data_q[i].add);
+        add[load_q.bank][32'(load_q.word)*LOAD_LANES+i] <= AFFINE_BITS'(signed'(load_data_q[i].add));
         shift[load_q.bank][32'(load_q.word)*LOAD_LANES+i] <= load_data_q[i].shift;
       end
     end
@@ -285,7 +285,7 @@ module opu_pre
   /* verilator lint_on UNUSEDSIGNAL */
     shifts_in_range = 1'b1;
     for (int unsigned i = 0; i < LOAD_LANES; i++) begin
-      if (records[i].shift > 8'sd47 || records[i].shift < -8'sd16) shifts_in_range = 1'b0;
+      if (signed'(records[i].shift) > 8'sd47 || signed'(records[i].shift) < -8'sd16) shifts_in_range = 1'b0;
     end
   endfunction
 

@@ -45,9 +45,9 @@ module opu_pre_gate
     logic signed [24:0] mult_add_q;
     logic signed [16:0] mult_q;
     always_ff @(posedge clk_i) begin
-      x_zero_q <= -9'(gate_i.x_zero);
+      x_zero_q <= -9'(signed'(gate_i.x_zero));
       mult_q <= {1'b0, gate_i.mult};
-      mult_add_q <= 25'(x_zero_q * mult_q);
+      mult_add_q <= 25'(x_zero_q) * 25'(mult_q);
     end
 
     always_comb begin
@@ -56,7 +56,7 @@ module opu_pre_gate
 
     always_ff @(posedge clk_i) begin
       late_q[0] <= load_i;
-      late_q[0].valid <= rst_ni && load_i.valid && gate_i.on;
+      late_q[0].valid <= rst_ni && load_i.valid && load_i.gate;
       for (int unsigned s = 1; s < LATE; s++) begin
         late_q[s] <= late_q[s-1];
         if (!rst_ni) late_q[s].valid <= 1'b0;
@@ -64,8 +64,8 @@ module opu_pre_gate
       part_q <= part;
       for (int unsigned i = 0; i < LOAD_LANES; i++) begin
         gate_q[i] <= 9'(signed'(part_q[i])) - 9'(signed'(gate_i.zero));
-        factor_q[i] <= FACTOR_BITS'(gate_q[i] * mult_q);
-        add_q[i] <= 32'(gate_q[i] * mult_add_q);
+        factor_q[i] <= FACTOR_BITS'(gate_q[i]) * FACTOR_BITS'(mult_q);
+        add_q[i] <= 32'(gate_q[i]) * 32'(mult_add_q);
         records_q[i].factor <= factor_q[i];
         records_q[i].add <= add_q[i];
         records_q[i].shift <= {2'b00, gate_i.shift};
@@ -74,11 +74,11 @@ module opu_pre_gate
 
     always_comb begin
       load_o = late_q[LATE-1].valid ? late_q[LATE-1] : load_i;
-      if (gate_i.on) load_o.valid = late_q[LATE-1].valid;
+      if (load_i.gate) load_o.valid = late_q[LATE-1].valid;
     end
     assign records_o = late_q[LATE-1].valid ? records_q : constants;
 
-    `OPU_ASSERT(OneAtATime, !(late_q[LATE-1].valid && load_i.valid && !gate_i.on))
+    `OPU_ASSERT(OneAtATime, !(late_q[LATE-1].valid && load_i.valid && !load_i.gate))
   end else begin : g_constants
     assign load_o = load_i;
     assign records_o = constants;

@@ -25,7 +25,6 @@ module opu_pre_load
     /* verilator lint_on UNUSEDSIGNAL */
     input  logic        next_i,
     input  logic [2:0]  next_units_i,
-    input  logic        next_gate_i,
     output logic        few_o,
     output logic        bank_o,
 
@@ -47,31 +46,32 @@ module opu_pre_load
     if (start_gate) skipped = pre_addr_t'(first_block_i);
   end
 
-  logic load_start, gate, starts_gate, whole;
+  logic load_start, gate_q, starts_gate, whole;
   logic [5:0] left_q;           // cycles until the parameters are there
   logic [5:0] late, starts_late; // those of them without a read
   pre_addr_t first_q, passed_q; // of the instruction, behind that
   assign load_start = (start_i && start_units_i != '0) || next_i;
   assign addr_o = first_q + passed_q;
-  assign gate = HAS_GATES && next_gate_i;
-  assign starts_gate = start_i ? start_gate : gate;
-  assign late = gate ? 6'(GATE_CYCLES) : '0;
+  assign starts_gate = start_i ? start_gate : gate_q;
+  assign late = gate_q ? 6'(GATE_CYCLES) : '0;
   assign starts_late = starts_gate ? 6'(GATE_CYCLES) : '0;
-  assign whole = !gate || left_q == 6'(GATE_CYCLES) + 6'd1;
+  assign whole = !gate_q || left_q == 6'(GATE_CYCLES) + 6'd1;
 
   always_ff @(posedge clk_i) begin
-    load_o <= {re_o && rst_ni, bank_o, {next_units_i, 3'd0} + late - left_q};  // unit and word are its place
+    load_o <= {re_o && rst_ni, bank_o, {next_units_i, 3'd0} + late - left_q, gate_q};  // unit and word are its place
     if (!rst_ni) begin
       left_q <= '0;
       few_o <= 1'b1;
       re_o <= 1'b0;
       bank_o <= 1'b0;
+      gate_q <= 1'b0;
     end else begin
       if (load_start) left_q <= {start_i ? start_units_i : next_units_i, 3'd0} + starts_late;
       else if (left_q != '0) left_q <= left_q - 6'd1;
       few_o <= !load_start && left_q <= 6'd2;
       re_o <= load_start || left_q > late + 6'd1;
       if (load_start) bank_o <= !bank_o;
+      if (start_i) gate_q <= start_gate;
     end
     if (re_o && whole) passed_q <= passed_q + pre_addr_t'(1);
     if (open_i) begin
