@@ -125,7 +125,7 @@ ALIGN_STAGES = 3
 PRE_CYCLES = 10
 """That a step takes through a unit before the array."""
 
-GATE_CYCLES = 4
+GATE_CYCLES = 6
 """From a word of a gate until it is parameters of a unit before the array."""
 
 POST_HEAD_CYCLES = 11

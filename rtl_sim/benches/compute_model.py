@@ -14,7 +14,7 @@ from rtl_sim.benches.engine_driver import draw
 CONV, COPY, DEPTHWISE = 0, 1, 2
 PRE_WORDS = 8
 """Words of the pre chain's parameters of a block; also the cycles that loading them takes."""
-GATE_CYCLES = 4
+GATE_CYCLES = 6
 """What a gate takes longer."""
 
 PRE_RECORD = np.dtype([("bias", "<i4"), ("mult", "<i2"), ("shift", "i1"), ("zero", "i1")])

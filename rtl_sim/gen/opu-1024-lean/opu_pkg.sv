@@ -12,7 +12,7 @@ package opu_pkg;
   localparam int unsigned MULTIPLIERS = 16;  // products per adder tree
   localparam int unsigned ALIGN_STAGES = 3;  // cycles from feature words to a unit's operands
   localparam int unsigned SUM_STAGES = 3;  // registers in an adder tree
-  localparam int unsigned GATE_CYCLES = 4;  // from a word of a gate until it is parameters
+  localparam int unsigned GATE_CYCLES = 6;  // from a word of a gate until it is parameters
   localparam int unsigned MULTIPLY_STAGES = 9;  // cycles from a unit's operands to its sum
   localparam int unsigned ROW_BYTES = 1024;  // bytes of a weight row
   localparam int unsigned WEIGHT_WIDTH = 64;  // bytes of a weight buffer word

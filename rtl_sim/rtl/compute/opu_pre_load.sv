@@ -36,26 +36,27 @@ module opu_pre_load
   localparam int unsigned UNITS_BITS = $clog2(PRE_UNITS + 1);  // more units than there are: refused
 
   logic start_gate;
-  pre_addr_t skipped;           // words of the blocks before the first one
+  logic [PRE_ADDR_BITS+2:0] skipped;  // words of the blocks before the first one
   assign start_gate = HAS_GATES && start_gate_i;
   always_comb begin
     skipped = '0;
     for (int unsigned u = 0; u < UNITS_BITS; u++) begin
-      if (start_units_i[u]) skipped += pre_addr_t'(first_block_i) << (3 + u);
+      if (start_units_i[u]) skipped += (PRE_ADDR_BITS + 3)'(first_block_i) << (3 + u);
     end
-    if (start_gate) skipped = pre_addr_t'(first_block_i);
   end
 
-  logic load_start, gate_q, starts_gate, whole;
+  logic load_start, gate_q, starts_gate;
   logic [5:0] left_q;           // cycles until the parameters are there
   logic [5:0] late, starts_late; // those of them without a read
-  pre_addr_t first_q, passed_q; // of the instruction, behind that
+  pre_addr_t first_q;           // of the instruction
+  /* verilator lint_off UNUSEDSIGNAL */  // the upper bits are a gate's
+  logic [PRE_ADDR_BITS+2:0] passed_q; // reads behind that, eight of a gate's word
+  /* verilator lint_on UNUSEDSIGNAL */
   assign load_start = (start_i && start_units_i != '0) || next_i;
-  assign addr_o = first_q + passed_q;
+  assign addr_o = first_q + (gate_q ? pre_addr_t'(passed_q >> 3) : pre_addr_t'(passed_q));
   assign starts_gate = start_i ? start_gate : gate_q;
   assign late = gate_q ? 6'(GATE_CYCLES) : '0;
   assign starts_late = starts_gate ? 6'(GATE_CYCLES) : '0;
-  assign whole = !gate_q || left_q == 6'(GATE_CYCLES) + 6'd1;
 
   always_ff @(posedge clk_i) begin
     load_o <= {re_o && rst_ni, bank_o, {next_units_i, 3'd0} + late - left_q, gate_q};  // unit and word are its place
@@ -73,7 +74,7 @@ module opu_pre_load
       if (load_start) bank_o <= !bank_o;
       if (start_i) gate_q <= start_gate;
     end
-    if (re_o && whole) passed_q <= passed_q + pre_addr_t'(1);
+    if (re_o) passed_q <= passed_q + (PRE_ADDR_BITS + 3)'(1);
     if (open_i) begin
       first_q <= param_i;
       passed_q <= skipped;
