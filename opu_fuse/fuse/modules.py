@@ -157,9 +157,9 @@ class Modules:
 
 
 def behind_array(modules: Modules, dfg: Dfg, group: Sequence[Match]) -> Sequence[Match]:
-    """The matches of a group, activations and gates in front of an array that the group does not use
-    moved behind it: what stands in front serves convolutions and channel affines alone. The group
-    as it is where the graph has no such way.
+    """The matches of a group, activations and gates in front of an array that the group does not
+    use moved behind it: what stands in front serves convolutions and channel affines alone. The
+    group as it is where the graph has no such way.
     """
     front = [m for m in group if m.module is not None and m.module in modules.front]
     if not front or any(modules.kind(m) is ModuleKind.IPA for m in group):

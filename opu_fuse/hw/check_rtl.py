@@ -1,7 +1,7 @@
 """What the RTL can build: rules for `build: true`, in addition to those of `check.py`."""
 
+import itertools
 from collections.abc import Callable, Iterator
-from itertools import chain
 
 from opu_fuse.hw.chain import PRE_KINDS, STAGE_OF, chain_of
 from opu_fuse.hw.check_graph import predecessors, reachable
@@ -317,7 +317,10 @@ def _chains(spec: HwSpec) -> Iterator[Problem]:
 def _gates(spec: HwSpec) -> Iterator[Problem]:
     """Before the array a gate is the one unit of a pass, but for the clamp that belongs to it."""
     flow = spec.dataflow
-    if not {*flow.edges, *chain.from_iterable(flow.edges.values())} <= flow.modules.keys():
+    if (
+        not {*flow.edges, *itertools.chain.from_iterable(flow.edges.values())}
+        <= flow.modules.keys()
+    ):
         return  # which another rule says
     units = chain_of(spec).pre_units
     for name in _of_kind(spec, K.SE, _PRE):
@@ -325,10 +328,10 @@ def _gates(spec: HwSpec) -> Iterator[Problem]:
             module = flow.modules[name]
             yield _no(
                 ("dataflow", "modules", name),
-                f"module {name!r} ({module.kind}) stands before the array, where a pass can come to "
-                f"{units} units",
-                "leave out edges between it, multipliers and adders there, and comparators before "
-                "it",
+                f"module {name!r} ({module.kind}) stands before the array, where a pass can come "
+                f"to {units} units",
+                "leave out edges between it and multipliers or adders there, and from comparators "
+                "to it",
             )
 
 

@@ -200,9 +200,7 @@ class Loads:
             yield self._load(job, Space.WEIGHT, offset, base, part.words)
         return base
 
-    def _load_pre(
-        self, job: Job, chunk: FeatureChunk, image: int, images: int
-    ) -> Iterator[Step]:
+    def _load_pre(self, job: Job, chunk: FeatureChunk, image: int, images: int) -> Iterator[Step]:
         """Bring the pre chain's parameters of a chunk's blocks, gates those of each image. Returns
         the compute registers of the first one.
         """

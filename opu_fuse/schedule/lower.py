@@ -170,7 +170,8 @@ def _pre(dfg: Dfg, found: Geometry, hw: HwSpec) -> Registers:
         own = {"pre_zero": 0, "pre_lo": INT8_MIN, "pre_hi": INT8_MAX}
         for index in nodes:
             if index == found.pre[0] and found.gate is not None:
-                own |= gate_registers(operator(dfg, index, swap=chain_operand(dfg, dfg[index]) == 1))
+                second = chain_operand(dfg, dfg[index]) == 1
+                own |= gate_registers(operator(dfg, index, swap=second))
             else:
                 own |= _clamp(dfg, index, hw) if dfg[index].op in CLAMPS else _shifted(dfg, index)
         registers |= {unit_register(name, unit): value for name, value in own.items()}

@@ -143,9 +143,7 @@ def tile(
     if misfits:
         return tuple(misfits)
     layers = {index: parts[0] for index, parts in lowered.items()}
-    stored = {
-        n for layer in layers.values() for n in (*layer.operands, layer.output)
-    }
+    stored = {n for layer in layers.values() for n in (*layer.operands, layer.output)}
     free = {node for node in on_host if _is_free(dfg, node, stored, on_host)}
     segments = order_segments(dfg, partition, free)
     steps = (t.group for s in segments for t in s.steps)

@@ -52,8 +52,8 @@ class Product:
 
 
 def product(operator: Operator, bits: int) -> Product:
-    """Of two maps, or a map and its gate, with a multiplier of so many bits. Raises ModelError where
-    it cannot hold the ratio of the scales.
+    """Of two maps, or a map and its gate, with a multiplier of so many bits. Raises ModelError
+    where it cannot hold the ratio of the scales.
     """
     a, b = (operand.quantised for operand in operator.operands)
     y = operator.y

@@ -23,7 +23,10 @@ NETWORKS = {
     "gate first": (40, "p = Mul(s, d) y = Conv(p, wp, bp)"),
     "several words": (150, PROJECTED),
     "few channels": (5, PROJECTED),
-    "the map is added, too": (40, "p = Mul(d, s) o = Conv(p, wp, bp) u = Conv(d, wp) y = Add(o, u)"),
+    "the map is added, too": (
+        40,
+        "p = Mul(d, s) o = Conv(p, wp, bp) u = Conv(d, wp) y = Add(o, u)",
+    ),
     "a gate of two maps": (
         40,
         "p = Mul(d, s) t = Mul(s, a) o = Conv(p, wp, bp) u = Conv(t, wp) y = Add(o, u)",
@@ -38,7 +41,10 @@ NETWORKS = {
         20,
         "p = Mul(d, s) y = Conv<group=20, pads=[1,1,1,1]>(p, wd, bd)",
     ),
-    "windows with padding": (40, "p = Mul(d, s) y = Conv<pads=[1,1,1,1], strides=[2,2]>(p, wp, bp)"),
+    "windows with padding": (
+        40,
+        "p = Mul(d, s) y = Conv<pads=[1,1,1,1], strides=[2,2]>(p, wp, bp)",
+    ),
 }
 """Channels, and what is done with the map `d` and its gate `s`."""
 NOT_IN_FRONT = {"a product that two read", "no convolution", "depthwise behind"}

@@ -255,6 +255,26 @@ def multiply(s: Sketch) -> Map:
     return finish(s, s.node("Mul", left, right, shape=left.shape))
 
 
+def gate(s: Sketch) -> Map:
+    """One factor per channel in front of a convolution, sometimes of windows, sometimes rectified;
+    at times somebody else reads the map, or the product.
+    """
+    x = s.input()
+    left = convolve(s, x, kernel=1, out=s.number(MANY, 2 * MANY))
+    right = convolve(s, x, kernel=1, out=left.shape[0])
+    mean = s.node("GlobalAveragePool", right, shape=(right.shape[0], 1, 1))
+    factor = s.node("Sigmoid", mean, shape=mean.shape)
+    y = s.node("Mul", *((left, factor) if s.chance(0.5) else (factor, left)), shape=left.shape)
+    if s.chance(0.3):
+        y = s.node("Relu", y, shape=y.shape)
+    z = convolve(s, y, kernel=3 if s.chance(0.3) else 1)
+    if s.chance(0.3):
+        other = convolve(s, left if s.chance(0.5) else y, kernel=1, out=z.shape[0])
+        if other.shape == z.shape:
+            z = s.node("Add", z, other, shape=z.shape)
+    return finish(s, z)
+
+
 def table(s: Sketch) -> Map:
     x = convolve(s, s.input(), kernel=3)
     return finish(s, s.node(FUNCTIONS[s.number(0, len(FUNCTIONS) - 1)], x, shape=x.shape))
@@ -359,6 +379,7 @@ KINDS: dict[str, Callable[[Sketch], Map]] = {
     "avg_pool": avg_pool,
     "add": add,
     "multiply": multiply,
+    "gate": gate,
     "table": table,
     "upsample": upsample,
     "concat": concat,
@@ -369,8 +390,8 @@ KINDS: dict[str, Callable[[Sketch], Map]] = {
     "affine": affine,
     "prelu": prelu,
 }
-_OPERATOR = {"grouped": "conv", "depthwise": "conv", "affine": "multiply"}
-_MODULES = {"add": K.RES_ADDER, "multiply": K.SE, "affine": K.MULTIPLIER}
+_OPERATOR = {"grouped": "conv", "depthwise": "conv", "affine": "multiply", "gate": "multiply"}
+_MODULES = {"add": K.RES_ADDER, "multiply": K.SE, "gate": K.SE, "affine": K.MULTIPLIER}
 
 
 def kinds_of(hw: HwSpec) -> tuple[str, ...]:

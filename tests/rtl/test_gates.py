@@ -45,9 +45,7 @@ def test_gates_take_the_cycle_engines_cycles(name, latency, share, hw):
     assert in_front(compiled)
     program = Program(bundle=compiled.bundle, hw=hw)
     speed = share * hw.dram.bus_bytes
-    inputs = {
-        p.name: np.ones(p.shape, np.float32) for p in compiled.bundle.inputs
-    }
+    inputs = {p.name: np.ones(p.shape, np.float32) for p in compiled.bundle.inputs}
     simulated = program.run(
         inputs, engine="rtl", rtl=RtlOptions(latency=latency, bytes_per_cycle=speed)
     )

@@ -53,8 +53,9 @@ module opu_pre_gate
         .factor_i (mult),
         .product_o(scaled)
     );
+    // What moves on for some cycles has a reset somewhere, or tools make a slow shift register of it.
     always_ff @(posedge clk_i) begin
-      scaled_q <= scaled;
+      scaled_q <= rst_ni ? scaled : '0;
       mult_q <= mult;
     end
 
@@ -62,7 +63,6 @@ module opu_pre_gate
       for (int unsigned i = 0; i < LOAD_LANES; i++) part[i] = data_i[8*(32'(load_i.word)*LOAD_LANES+i)+:8];
     end
 
-    // What moves on for some cycles has a reset somewhere, or tools make a slow shift register of it.
     always_ff @(posedge clk_i) begin
       late_q[0] <= load_i;
       late_q[0].valid <= rst_ni && load_i.valid && load_i.gate;
