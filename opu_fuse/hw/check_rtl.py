@@ -317,10 +317,8 @@ def _chains(spec: HwSpec) -> Iterator[Problem]:
 def _gates(spec: HwSpec) -> Iterator[Problem]:
     """Before the array a gate is the one unit of a pass, but for the clamp that belongs to it."""
     flow = spec.dataflow
-    if (
-        not {*flow.edges, *itertools.chain.from_iterable(flow.edges.values())}
-        <= flow.modules.keys()
-    ):
+    named = {flow.root, *flow.edges, *itertools.chain.from_iterable(flow.edges.values())}
+    if not named <= flow.modules.keys():
         return  # which another rule says
     units = chain_of(spec).pre_units
     for name in _of_kind(spec, K.SE, _PRE):

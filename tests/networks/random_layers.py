@@ -245,34 +245,15 @@ def add(s: Sketch) -> Map:
 
 
 def multiply(s: Sketch) -> Map:
-    """Two maps, or a map and one factor per channel."""
+    """Two maps, or a map and one factor per channel, at times in front of a convolution."""
     x = s.input()
     left = convolve(s, x, kernel=1, out=s.number(MANY, 2 * MANY))
     right = convolve(s, x, kernel=1, out=left.shape[0])
     if s.chance(0.5):
         mean = s.node("GlobalAveragePool", right, shape=(right.shape[0], 1, 1))
         right = s.node("Sigmoid", mean, shape=mean.shape)
-    return finish(s, s.node("Mul", left, right, shape=left.shape))
-
-
-def gate(s: Sketch) -> Map:
-    """One factor per channel in front of a convolution, sometimes of windows, sometimes rectified;
-    at times somebody else reads the map, or the product.
-    """
-    x = s.input()
-    left = convolve(s, x, kernel=1, out=s.number(MANY, 2 * MANY))
-    right = convolve(s, x, kernel=1, out=left.shape[0])
-    mean = s.node("GlobalAveragePool", right, shape=(right.shape[0], 1, 1))
-    factor = s.node("Sigmoid", mean, shape=mean.shape)
-    y = s.node("Mul", *((left, factor) if s.chance(0.5) else (factor, left)), shape=left.shape)
-    if s.chance(0.3):
-        y = s.node("Relu", y, shape=y.shape)
-    z = convolve(s, y, kernel=3 if s.chance(0.3) else 1)
-    if s.chance(0.3):
-        other = convolve(s, left if s.chance(0.5) else y, kernel=1, out=z.shape[0])
-        if other.shape == z.shape:
-            z = s.node("Add", z, other, shape=z.shape)
-    return finish(s, z)
+    y = s.node("Mul", *((left, right) if s.chance(0.7) else (right, left)), shape=left.shape)
+    return finish(s, convolve(s, y, kernel=s.number(1, 3)) if s.chance(0.6) else y)
 
 
 def table(s: Sketch) -> Map:
@@ -379,7 +360,6 @@ KINDS: dict[str, Callable[[Sketch], Map]] = {
     "avg_pool": avg_pool,
     "add": add,
     "multiply": multiply,
-    "gate": gate,
     "table": table,
     "upsample": upsample,
     "concat": concat,
@@ -390,8 +370,8 @@ KINDS: dict[str, Callable[[Sketch], Map]] = {
     "affine": affine,
     "prelu": prelu,
 }
-_OPERATOR = {"grouped": "conv", "depthwise": "conv", "affine": "multiply", "gate": "multiply"}
-_MODULES = {"add": K.RES_ADDER, "multiply": K.SE, "gate": K.SE, "affine": K.MULTIPLIER}
+_OPERATOR = {"grouped": "conv", "depthwise": "conv", "affine": "multiply"}
+_MODULES = {"add": K.RES_ADDER, "multiply": K.SE, "affine": K.MULTIPLIER}
 
 
 def kinds_of(hw: HwSpec) -> tuple[str, ...]:
