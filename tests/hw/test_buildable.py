@@ -203,7 +203,7 @@ NOT_BUILT = {
         + "  edges: {concat: [scale], scale: [gate], gate: [pad]}\n"
         + "  operators: {multiply: [se]}\n",
         "mine.yaml:7: the RTL cannot build this: module 'gate' (se) stands before the array, where "
-        "a pass can come to 2 units; leave out edges between it and multipliers",
+        + "a pass can come to 2 units; leave out edges between it and multipliers",
     ),
     "a whole map as a gate before the array": (
         "buffers: {pre: {words: 16}}\ndataflow:\n"

@@ -113,6 +113,8 @@ def test_change_costs_the_modules_that_it_touches(monkeypatch, tmp_path):
 BENCHES = {
     "products of activation and requantiser in tables": ("multiply_soft", {}),
     "products of the pre chain in tables": ("multiply_soft", {"X_BITS": 8, "FACTOR_BITS": 16}),
+    "those of gated maps": ("multiply_soft", {"X_BITS": 8, "FACTOR_BITS": 25}),
+    "those that make records of gates": ("multiply_soft", {"X_BITS": 9, "FACTOR_BITS": 25}),
     "rounding of the requantiser": ("round", {"WIDTH": 49, "CLAMPS": 0}),
     "rounding of the activation": ("round", {"WIDTH": 25, "RANGE": 32}),
     "rounding of sums": ("round", {"WIDTH": 27, "RANGE": 32, "CLAMPS": 0}),
