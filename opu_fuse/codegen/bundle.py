@@ -167,7 +167,7 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
     readers: dict[int, list[int]] = {node: [] for node in plan.placements}
     for planned in (parts[0] for parts in plan.layers.values()):
         layer = planned.layer
-        for node in {layer.source, *layer.residuals} & readers.keys():
+        for node in {*layer.operands} & readers.keys():
             readers[node].append(group_of[layer.output])
     made = _made(dfg, plan, group_of)
     ends = {follow_views(dfg, o) for o in dfg.outputs}
@@ -268,7 +268,7 @@ def _groups(
         layer = parts[0].layer
         reads = (
             *on_chip.get(plan.uses[layer.source].place.home, (layer.source,)),
-            *layer.residuals,
+            *layer.operands[1:],
         )
         yield GroupInfo(
             index=index,

@@ -54,7 +54,7 @@ def _constants(
     ]
     if records:
         yield planned.params, np.concatenate(records, axis=1).reshape(-1)
-    if layer.pre:
+    if layer.pre and layer.gate is None:
         slots = pre_slots(dfg, layer.pre)
         units = [pack_params(*_affine(dfg, slot[0]), layer.in_pieces, hw) for slot in slots]
         yield planned.pre, np.concatenate(units, axis=1).reshape(-1)

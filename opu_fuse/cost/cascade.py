@@ -28,7 +28,6 @@ from opu_fuse.cost.turns import HANDOVER, Order, Pace, Turn
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
-from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -280,7 +279,7 @@ def _tile(shape: Shape, rows: int, cols: int, blocks: int, hw: HwSpec) -> Tile:
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     at_once = blocks if shape.depthwise or not shape.array else max(last - first, 1)
     if shape.pre and hw.buffers.pre is not None:
-        at_once = min(at_once, hw.buffers.pre.bank_words // (PARAM_WORDS * shape.pre))
+        at_once = min(at_once, hw.buffers.pre.bank_words // shape.pre_words)
     mode, _ = next(loop_orders(shape, hw, blocks))
     return Tile(
         rows=rows,

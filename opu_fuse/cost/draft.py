@@ -53,6 +53,7 @@ class Draft:
     pad: int | None = None
     pool_pads: Pads = NO_PADS
     pre: list[int] = field(default_factory=list)
+    gate: int | None = None
     groups: int = 1
     depthwise: bool = False
     sums: bool = False

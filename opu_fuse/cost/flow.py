@@ -117,10 +117,14 @@ class Flow:
         buffer.there[base] = moved + self._hw.dram.latency
         return buffer.there[base]
 
-    def _load_once(self, space: Space, key: object, size: int) -> tuple[int, float]:
+    def _load_once(
+        self, space: Space, key: object, size: int, after: float = 0.0
+    ) -> tuple[int, float]:
         """Constants, unless a bank holds them: their first word, and when they are there."""
         base, held = self._buffers[space].banks.take(key)
-        return base, self._buffers[space].there[base] if held else self._load(space, base, size)
+        if held:
+            return base, self._buffers[space].there[base]
+        return base, self._load(space, base, size, after)
 
     def _load_rows(self, work: Work, first: int, behind: int) -> None:
         layout = work.reads.layout
@@ -160,8 +164,7 @@ class Flow:
                 self._compute_ready = self._swept - pixels
             pre = None
             if shape.pre:
-                size = PARAM_WORDS * shape.pre * chunk.blocks * self._hw.word_bytes
-                pre, at = self._load_once(Space.PRE, (work.output, chunk.block), size)
+                pre, at = self._load_pre(work, chunk, mid[0] // shape.mid_rows, images)
                 there = max(there, at)
             for part in chunk.weights:
                 size = part.words * self._hw.buffers.weight.width
@@ -181,6 +184,18 @@ class Flow:
         self.spent[work.output] += done - self.counted
         self.counted = done
         return psum
+
+    def _load_pre(
+        self, work: Work, chunk: FeatureChunk, image: int, images: int
+    ) -> tuple[int, float]:
+        """Constants or gates of a chunk's blocks: their bank, and when they are there."""
+        shape = work.shape
+        size = shape.pre_words * chunk.blocks * self._hw.word_bytes
+        if work.gate is None:
+            return self._load_once(Space.PRE, (work.output, chunk.block), size)
+        after = self._since_stored(work.gate, (chunk.block, chunk.blocks), image + images)
+        key = work.gate, chunk.block, chunk.blocks, image
+        return self._load_once(Space.PRE, key, images * size, after)
 
     def _load_features(
         self, work: Work, chunk: FeatureChunk, mid: Mid, keep: Keep | None
@@ -225,7 +240,7 @@ class Flow:
             self._compute_ready = self._swept - hw.array.window_side
             return
         px = hw.array.modes[out.mode].px
-        setup = timing.conv_setup_cycles(hw, px=px, pre=shape.pre)
+        setup = timing.conv_setup_cycles(hw, px=px, pre=shape.pre, gate=shape.gated)
         first = max(start + setup, self._swept, self._next_row, drained)
         rows = part.segments * part.ky[1] * part.kx[1] * part.groups
         last = first + (rows - 1) * timing.row_cycles(hw, pixels, px)

@@ -6,9 +6,9 @@ flattened map as a convolution whose kernel is the whole map; (2) an explicit pa
 the window of what follows (behind the array: of a max pool); (3) an average whose window exceeds a
 tile: the array, as a depthwise sum; (4) a channel shuffle: the array, as a permutation; (5) a
 transposed convolution: the array, phase by phase (`phases`); (6) anything else: the copy path.
-Concatenations and splits in front move nothing (`lanes`), a channel affine and an activation in
-front are the pre chain. Later operators become post stages, an upsample at the end is done by the
-store.
+Concatenations and splits in front move nothing (`lanes`), a channel affine or a gate and an
+activation in front are the pre chain. Later operators become post stages, an upsample at the end is
+done by the store.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
@@ -18,7 +18,7 @@ from opu_fuse.cost.draft import HANDLERS, NO_PADS, Draft, StageOf, chain_operand
 from opu_fuse.cost.phases import WHOLE, Phase, phases
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
-from opu_fuse.dfg.scaling import CLAMPS, is_affine, pre_slots
+from opu_fuse.dfg.scaling import CLAMPS, is_affine, is_gate, pre_slots
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.chain import chain_of
@@ -33,7 +33,8 @@ from opu_fuse.units.base import Stage
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
     """shape: for tiling and cost; source, residuals: DFG indices of the maps read from memory
-    (changes of view looked through); output: of the stored value; anchor: what runs on the array,
+    (changes of view looked through), gate: of the one that multiplies the channels of the source in
+    front of the array; output: of the stored value; anchor: what runs on the array,
     None on the copy path; pad: the explicit pad in front, if any; stages: the post chain; macs: of
     Conv and Gemm.
     """
@@ -41,6 +42,7 @@ class Geometry:
     shape: Shape
     source: int
     residuals: tuple[int, ...]
+    gate: int | None
     output: int
     anchor: int | None
     pad: int | None
@@ -50,6 +52,12 @@ class Geometry:
     phases: tuple[tuple[Phase, Shape], ...]
     in_pieces: Pieces
     out_pieces: Pieces
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """DFG indices of all maps that it reads."""
+        gates = () if self.gate is None else (self.gate,)
+        return self.source, *self.residuals, *gates
 
     @property
     def in_phases(self) -> bool:
@@ -153,6 +161,12 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
             "its operands have their channels in different lanes",
             "concatenate maps whose channels are multiples of a word",
         )
+    if draft.gate is not None and lanes[draft.gate].pieces != inside:
+        raise DoesNotFit(
+            draft.dfg[draft.pre[0]].name,
+            "its gate has its channels in other lanes than the map",
+            "let the gate be computed by a convolution",
+        )
     holes = not (is_plain(inside) and is_plain(outside))
     walked = next((i for i, item in enumerate(draft.stages) if BY_STAGE[item.stage].windows), 0)
     shape = Shape(
@@ -180,6 +194,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         ),
         tables=sum(item.stage is Stage.TABLE for item in draft.stages),
         pre=len(pre_slots(draft.dfg, draft.pre)),
+        gated=draft.gate is not None,
         upsample=draft.upsample,
         first_lane=min(first for first, _ in outside) if anchored else 0,
         pool_kind=draft.pool_kind,
@@ -191,6 +206,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         phases=parts,
         source=draft.source,
         residuals=residuals,
+        gate=draft.gate,
         output=last.index,
         anchor=draft.anchor,
         pad=draft.pad,
@@ -246,7 +262,9 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | Non
             draft.groups = draft.mid[0] // draft.hw.word_channels  # each block meets itself alone
         draft.stage(Stage.REQUANT, nodes[count - 1])
     for node in nodes[:count]:
-        if node.op not in CLAMPS and not is_affine(draft.dfg, node.index):
+        if is_gate(draft.dfg, node.index):
+            draft.gate = _gate(draft, nodes, node)
+        elif node.op not in CLAMPS and not is_affine(draft.dfg, node.index):
             raise DoesNotFit(
                 node.name,
                 f"{node.op} cannot pass before the array",
@@ -264,10 +282,24 @@ def _pre_chain(draft: Draft, nodes: Sequence[Node], front: Collection[int] | Non
     return count
 
 
+def _gate(draft: Draft, nodes: Sequence[Node], node: Node) -> int:
+    """The map that holds one value for each channel of the group's."""
+    if not chain_of(draft.hw).gates or node is not nodes[0]:
+        raise DoesNotFit(
+            node.name,
+            "a gate before the array comes first in its group, on a machine with gates there",
+            "end the group before the convolution",
+        )
+    other = node.operands[1 - chain_operand(draft.dfg, node)]
+    same_map(draft.dfg, node, other)
+    return follow_views(draft.dfg, other)
+
+
 def _front_alone(draft: Draft, nodes: Sequence[Node], front: Collection[int] | None) -> int:
     """Operators before an array that nothing needs; a clamp alone does not need it either."""
-    if not is_affine(draft.dfg, nodes[0].index):
-        return 0
+    affine = is_affine(draft.dfg, nodes[0].index)
     if front is None:
-        return 2 if len(nodes) > 1 and nodes[1].op in CLAMPS else 1
+        return affine * (2 if len(nodes) > 1 and nodes[1].op in CLAMPS else 1)
+    if not affine and not is_gate(draft.dfg, nodes[0].index):
+        return 0
     return next((i for i, node in enumerate(nodes) if node.index not in front), len(nodes))

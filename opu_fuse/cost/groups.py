@@ -178,7 +178,7 @@ class GroupCosts:
         """The part of `_moved` that the geometry's estimate holds already."""
         if geometry is None:
             return 0
-        maps = (geometry.source, *geometry.residuals, geometry.output)
+        maps = (*geometry.operands, geometry.output)
         return sum(self._map_bytes(i) for i in maps)
 
     def _map_bytes(self, index: int) -> int:

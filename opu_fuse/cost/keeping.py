@@ -59,7 +59,7 @@ def count_reads(
     """How often a stored map and what lies in it are read, by its DFG index: by passes, operators
     of the host, and the user.
     """
-    read = [i for found in passes for i in (found.source, *found.residuals)]
+    read = [i for found in passes for i in found.operands]
     read += [follow_views(dfg, i) for node in on_host for i in values_read(dfg, node)]
     read += [follow_views(dfg, i) for i in dfg.outputs]
     return Counter(layout.join(i).home for i in read)

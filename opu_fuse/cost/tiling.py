@@ -22,7 +22,6 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.packing import can_fetch
 from opu_fuse.layout.shape import Shape
-from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.table import TABLE_WORDS
 
 WIDTHS_TRIED = 2
@@ -174,7 +173,10 @@ def _in_chunk(
     if one <= limit:
         most = limit // one
         if shape.pre and hw.buffers.pre is not None:
-            most = min(most, hw.buffers.pre.bank_words // (PARAM_WORDS * shape.pre))
+            words = shape.pre_words * (images if shape.gated else 1)
+            if words > hw.buffers.pre.bank_words:
+                return Overflow(buffer="pre", needed=words, limit=hw.buffers.pre.bank_words)
+            most = min(most, hw.buffers.pre.bank_words // words)
         return min(most, max(last - first, 1)), kernel
     if mid == (1, 1) and images == 1:
         narrow = min(hw.word_bytes // shape.slot, kernel[1])

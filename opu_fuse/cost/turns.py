@@ -164,12 +164,15 @@ class Order:
         return _Line(needs=needs, frees=[0] * len(needs), sides=sides)
 
     def _residuals(self, number: int, rect: Rect) -> list[tuple[int, int]]:
-        """Turns that make, in memory, what is added to a tile."""
+        """Turns that make, in memory, what is added to a tile, or multiplies it."""
         found: list[tuple[int, int]] = []
         for before, work in enumerate(self.works[:number]):
-            inside = [r for r in self.works[number].residuals if self.homes[r] == work.writes.home]
-            if inside:
-                end = _read_beside(self.works[number].shape, rect)
+            reader, end = self.works[number], 0
+            if any(self.homes[r] == work.writes.home for r in reader.residuals):
+                end = _read_beside(reader.shape, rect)
+            if reader.gate is not None and self.homes[reader.gate] == work.writes.home:
+                end = work.shape.out_rows
+            if end:
                 found.append((before, _turns(work, end, work.shape.out_cols, None)))
         return found
 

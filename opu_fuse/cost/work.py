@@ -15,8 +15,8 @@ from opu_fuse.layout.shape import Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """source, residuals: DFG indices of the maps read; output: of the one made. reads, writes:
-    where source and output lie. readers: how often the map in which the output lies is read
+    """source, residuals, gate: DFG indices of the maps read; output: of the one made. reads,
+    writes: where source and output lie. readers: how often the map in which the output lies is read
     (`keeping.count_reads`). unfold: kernel columns that a visit covers; apart: rows and columns
     between those that this phase makes.
     """
@@ -32,6 +32,7 @@ class Work:
     writes: Place
     readers: int
     apart: tuple[int, int] = (1, 1)
+    gate: int | None = None
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What stands before the array: constants that scale and shift channels, and clamps."""
+"""What stands before the array: constants that scale and shift channels, gates, and clamps."""
 
 from collections.abc import Sequence
 
@@ -24,9 +24,18 @@ def is_affine(dfg: Dfg, index: int) -> bool:
     return kinds == {(False, True), (True, False)} and Access.UNSUPPORTED not in node.access
 
 
+def is_gate(dfg: Dfg, index: int) -> bool:
+    """True for the product of a computed map and one computed value per channel."""
+    node = dfg[index]
+    if node.op != "multiply" or node.owner is not None or len(node.operands) != 2:
+        return False
+    computed = all(dfg[i].kind is not Kind.CONST for i in node.operands)
+    return computed and set(node.access) == {Access.FULL, Access.PER_CHANNEL}
+
+
 def pre_slots(dfg: Dfg, nodes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Operators before the array, those together that one unit does: a channel affine and the clamp
-    behind it, or one of them.
+    """Operators before the array, those together that one unit does: a channel affine or a gate and
+    the clamp behind it, or one of them.
     """
     slots: list[tuple[int, ...]] = []
     for node in nodes:

@@ -15,7 +15,7 @@ BASE = "opu-light"
 """The shipped machine that has every kind of module; a design leaves some out."""
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "pre": ("mul_pre", "compare_pre"),
+    "pre": ("mul_pre", "se_pre", "compare_pre"),
     "pool": ("pool",),
     "residual": ("res_add",),
     "gates": ("se",),

@@ -88,7 +88,7 @@ def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
     """
     wanted = scope.modules.by_name[name].operand or OperandAccess.FULL
     fitting = _FITTING[wanted]
-    if _takes_maps(scope, name):
+    if _takes_maps(scope, name) and name not in scope.modules.front:
         fitting = fitting | {Access.FULL}
     side = _side_operands(scope.dfg, node)
     wrong = [

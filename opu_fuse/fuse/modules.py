@@ -15,8 +15,10 @@ from opu_fuse.hw.spec import HwSpec, Module
 from opu_fuse.quant import Domain
 from opu_fuse.units.base import ModuleKind
 
-_MOVED = (ModuleKind.COMPARATOR, ModuleKind.PAD, ModuleKind.MEM_RD)
-"""Kinds in front of the array that mean the same without it; of these only comparators move."""
+_MOVED = (ModuleKind.COMPARATOR, ModuleKind.SE, ModuleKind.PAD, ModuleKind.MEM_RD)
+"""Kinds in front of the array that mean the same without it; of these only comparators and gates
+move.
+"""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -155,8 +157,8 @@ class Modules:
 
 
 def behind_array(modules: Modules, dfg: Dfg, group: Sequence[Match]) -> Sequence[Match]:
-    """The matches of a group, activations in front of an array that the group does not use moved to
-    comparators behind it: what stands in front serves convolutions and channel affines alone. The
+    """The matches of a group, activations and gates in front of an array that the group does not
+    use moved behind it: what stands in front serves convolutions and channel affines alone. The
     group as it is where the graph has no such way.
     """
     front = [m for m in group if m.module is not None and m.module in modules.front]
@@ -164,7 +166,8 @@ def behind_array(modules: Modules, dfg: Dfg, group: Sequence[Match]) -> Sequence
         return group
     if any(modules.kind(m) not in _MOVED for m in front):
         return group
-    moved = [m for m in front if modules.kind(m) is ModuleKind.COMPARATOR]
+    moves = (ModuleKind.COMPARATOR, ModuleKind.SE)
+    moved = [m for m in front if modules.kind(m) in moves]
     placed: list[Match] = []
     position = modules.start
     for match in group if moved else ():

@@ -107,6 +107,7 @@ class Plans:
                 writes=writes,
                 readers=read[writes.home],
                 apart=phase.apart,
+                gate=geometry.gate,
             )
             works.append(work)
         return tuple(works)

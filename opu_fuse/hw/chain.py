@@ -33,7 +33,7 @@ START = 0
 """Stands for the place before the first stage where the array did not run."""
 
 _REMEMBERED = 64
-PRE_KINDS = (K.ADDER, K.MULTIPLIER, K.COMPARATOR)
+PRE_KINDS = (K.ADDER, K.MULTIPLIER, K.SE, K.COMPARATOR)
 """Kinds of modules before the array."""
 
 STAGE_OF = {kind: unit.stage for unit in POST if unit.stage for kind in unit.runs}
@@ -64,7 +64,9 @@ class PostModule:
 class PostChain:
     """Stages by code, and the orders that the graph has. units: the first module of every piece of
     hardware, the requantiser included; follow: code -> codes that may come next
-    (key `START`: without the array); ends: codes behind which a pass may leave the chain.
+    (key `START`: without the array); ends: codes behind which a pass may leave the chain; front:
+    modules before the array; gates: whether one of them multiplies by a gate; products: whether a
+    stage multiplies two maps.
     """
 
     def __init__(self, spec: HwSpec) -> None:
@@ -92,6 +94,8 @@ class PostChain:
         }
         self.pre_units = _pre_units(spec)
         self.front = frozenset(flow.modules) - set(behind_array(spec)) - set(arrays)
+        self.gates = any(flow.modules[name].kind is K.SE for name in self.front)
+        self.products = any(module.product for module in self.modules)
         self.ends = frozenset(code for code, (_, ends) in found.items() if ends)
 
     def banks(self, stage: Stage | None) -> int:

@@ -1,8 +1,9 @@
 """What the RTL can build: rules for `build: true`, in addition to those of `check.py`."""
 
+import itertools
 from collections.abc import Callable, Iterator
 
-from opu_fuse.hw.chain import STAGE_OF
+from opu_fuse.hw.chain import PRE_KINDS, STAGE_OF, chain_of
 from opu_fuse.hw.check_graph import predecessors, reachable
 from opu_fuse.hw.isa import PRE_UNITS, UNITS_PER_STAGE
 from opu_fuse.hw.problem import Problem
@@ -35,11 +36,17 @@ def _rank(spec: HwSpec, name: str) -> int | None:
         case K.PAD if upstream:
             return _PAD
         case kind if upstream:
-            return _PRE if kind in (*ARITHMETIC, K.COMPARATOR) else None
+            return _PRE if kind in PRE_KINDS else None
         case kind if kind in ARITHMETIC:
             return _ACC
         case kind:
             return _POST if kind in POST_CHAIN else None
+
+
+def _of_kind(spec: HwSpec, kind: ModuleKind, rank: int) -> list[str]:
+    """Modules of a kind at a place in the RTL's order."""
+    modules = spec.dataflow.modules
+    return [n for n, m in modules.items() if m.kind is kind and _rank(spec, n) == rank]
 
 
 def _before_array(spec: HwSpec) -> set[str]:
@@ -184,7 +191,7 @@ def _tables(spec: HwSpec) -> Iterator[Problem]:
     if not spec.post.residual_tables:
         return
     for has, what in (
-        (spec.has(K.SE), "products of maps, which take a slice each"),
+        (_of_kind(spec, K.SE, _POST), "products of maps, which take a slice each"),
         (spec.numeric.multiplier_bits == 0, "powers of two, which are shifts"),
     ):
         if has:
@@ -257,7 +264,8 @@ def _modules(spec: HwSpec) -> Iterator[Problem]:
                 f"module {name!r} ({module.kind}) gives {module.domain_out}",
                 f"set domain: {domain}",
             )
-        if module.kind in ARITHMETIC and module.operand is not Access.PER_CHANNEL:
+        constants = module.kind in ARITHMETIC or (rank == _PRE and module.kind is K.SE)
+        if constants and module.operand is not Access.PER_CHANNEL:
             yield _no(
                 (*path, "operand"),
                 f"module {name!r} ({module.kind}) has operand {module.operand or 'none'}",
@@ -326,6 +334,25 @@ def _chains(spec: HwSpec) -> Iterator[Problem]:
             )
 
 
+def _gates(spec: HwSpec) -> Iterator[Problem]:
+    """Before the array a gate is the one unit of a pass, but for the clamp that belongs to it."""
+    flow = spec.dataflow
+    named = {flow.root, *flow.edges, *itertools.chain.from_iterable(flow.edges.values())}
+    if not named <= flow.modules.keys():
+        return  # which another rule says
+    units = chain_of(spec).pre_units
+    for name in _of_kind(spec, K.SE, _PRE):
+        if units != 1:
+            module = flow.modules[name]
+            yield _no(
+                ("dataflow", "modules", name),
+                f"module {name!r} ({module.kind}) stands before the array, where a pass can come "
+                f"to {units} units",
+                "leave out edges between it and multipliers or adders there, and from comparators "
+                "to it",
+            )
+
+
 def _order(spec: HwSpec) -> Iterator[Problem]:
     """Edges follow memory -> pre chain -> pad -> ipa -> multiplier, adder -> post chain ->
     upsample; inside pre chain and post chain any order.
@@ -376,6 +403,7 @@ RTL_RULES: tuple[Callable[[HwSpec], Iterator[Problem]], ...] = (
     _extras,
     _modules,
     _chains,
+    _gates,
     _order,
     _operators,
 )

@@ -17,7 +17,7 @@ from opu_fuse.hw.sweep import sweep
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
-from opu_fuse.units.params import PostParams
+from opu_fuse.units.params import ComputeParams, PostParams
 
 Interval = tuple[int, int]
 Dim = tuple[int, int]
@@ -142,16 +142,20 @@ def _compute(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
         ),
         Access(
             space=Space.PRE,
-            intervals=_blocks(p["pre_param"], s.blocks, p["pre"]) if p["pre"] else (),
+            intervals=_blocks(p["pre_param"], s.blocks, pre_words(p)) if p["pre"] else (),
             write=False,
         ),
         Access(space=Space.PSUM, intervals=psums, write=True),
     )
 
 
-def _blocks(first: int, blocks: range, units: int = 1) -> tuple[Interval, ...]:
-    """Parameter words of some blocks."""
-    words = PARAM_WORDS * units
+def pre_words(p: ComputeParams) -> int:
+    """Parameter words of the units before the array, of a block."""
+    return 1 if p["gate"] else PARAM_WORDS * p["pre"]
+
+
+def _blocks(first: int, blocks: range, words: int) -> tuple[Interval, ...]:
+    """Parameter words of some blocks, so many each."""
     return ((first + words * blocks.start, first + words * blocks.stop),)
 
 

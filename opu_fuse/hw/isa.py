@@ -239,7 +239,11 @@ REGISTERS: tuple[Register, ...] = (
                 ("ic_first", 16, "first input segment visited"),
                 ("oc_first", 16, "first output channel group visited"),
                 ("pre", 3, "units of the pre chain that features pass"),
-                ("pre_param", 22, "pre chain parameter word of block 0 (8 words a block and unit)"),
+                (
+                    "pre_param",
+                    22,
+                    "pre chain parameter word of block 0 (8 words a block and unit; gates: one)",
+                ),
             ),
             Field(31, "bank", 4, "unit of the pre chain whose registers are written from here on"),
         ),

@@ -6,6 +6,7 @@ matter of these rules: whether accesses stay inside their memories is looked at 
 
 from collections.abc import Iterator
 
+from opu_fuse.fixedpoint import MAX_SHIFT
 from opu_fuse.hw.chain import chain_of, pool_kind
 from opu_fuse.hw.footprint import moved_bytes
 from opu_fuse.hw.instruction import Instruction
@@ -24,7 +25,7 @@ from opu_fuse.hw.timing import post_visits, visit_cycles
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import ModuleKind as K
 from opu_fuse.units.base import Place, Stage
-from opu_fuse.units.params import PostParams
+from opu_fuse.units.params import ComputeParams, PostParams
 
 _TRANSFER = ("run", "rows", "blocks")
 _STRIDES = ("stride_y", "stride_x")
@@ -122,6 +123,8 @@ def _compute(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
         yield f"passes {p['pre']} units of the pre chain, {spec.name} has {units}"
     if instruction.opcode == "conv":
         yield from _mode(instruction, spec)
+        if p["pre"] and p["gate"]:
+            yield from _gate(p, spec)
     elif p["pre"]:
         yield f"has pre = {p['pre']}, only conv passes the pre chain"
     if instruction.opcode == "depthwise":
@@ -137,6 +140,14 @@ def _compute(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     pixels, pitch = p["out_rows"] * p["out_cols"], p["psum_block_pitch"]
     if len(s.psum_blocks) > 1 and pitch < pixels:
         yield f"has psum_block_pitch = {pitch}, but {pixels} pixels a block: blocks overlap"
+
+
+def _gate(p: ComputeParams, spec: HwSpec) -> Iterator[str]:
+    """The one unit before the array multiplies by a gate, where it can."""
+    if not chain_of(spec).gates:
+        yield f"multiplies by a gate before the array, {spec.name} has none there"
+    if p["gate_shift"] > MAX_SHIFT:
+        yield f"has gate_shift = {p['gate_shift']}, at most {MAX_SHIFT}"
 
 
 def _slotted(instruction: Instruction, spec: HwSpec) -> Iterator[str]:

@@ -5,6 +5,7 @@ Written so that Verilator (`-Wall`) and Yosys' slang front end read the same tex
 module needs to know about a machine is here; the RTL itself holds no size and no encoding.
 """
 
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import (
     BANK,
     OPCODES,
@@ -18,7 +19,13 @@ from opu_fuse.hw.regmap import ADDRESS_BITS, CONTROL_REGISTERS, ID_VALUE, VERSIO
 from opu_fuse.hw.spec import SPEC_HASH_BITS, HwSpec
 from opu_fuse.hw.svchain import sv_chain, units_of
 from opu_fuse.hw.svunits import sv_field, sv_units
-from opu_fuse.hw.timing import ALIGN_STAGES, multiply_stages, sum_stages, table_stages
+from opu_fuse.hw.timing import (
+    ALIGN_STAGES,
+    GATE_CYCLES,
+    multiply_stages,
+    sum_stages,
+    table_stages,
+)
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.pool import PoolKind
@@ -72,6 +79,7 @@ def _sizes(spec: HwSpec) -> str:
         ("TABLE_TERMS", spec.array.table_terms, "of them in tables, the last ones"),
         ("SUM_STAGES", sum_stages(spec), "registers in an adder tree"),
         ("TABLE_STAGES", table_stages(spec), "registers in that of products in tables"),
+        ("GATE_CYCLES", GATE_CYCLES, "from a word of a gate until it is parameters"),
         ("MULTIPLY_STAGES", multiply_stages(spec), "cycles from a unit's operands to its sum"),
         ("ROW_BYTES", spec.array.row_bytes, "bytes of a weight row"),
         ("WEIGHT_WIDTH", buffers.weight.width, "bytes of a weight buffer word"),
@@ -124,14 +132,16 @@ def _sizes(spec: HwSpec) -> str:
 
 def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
     """What the machine has besides load, conv, copy, requantise and store."""
+    chain = chain_of(spec)
     return (
         ("ACT", spec.has(ModuleKind.COMPARATOR), "stage ACT"),
         ("POOL", spec.has(ModuleKind.POOL), "stage POOL"),
-        ("RESIDUAL", spec.has(ModuleKind.RES_ADDER, ModuleKind.SE), "stage RESIDUAL"),
-        ("PRODUCT", spec.has(ModuleKind.SE), "res_kind 1"),
+        ("RESIDUAL", chain.banks(Stage.RESIDUAL) > 0, "stage RESIDUAL"),
+        ("PRODUCT", chain.products, "res_kind 1"),
         ("TABLE", spec.buffers.table is not None, "stage TABLE"),
         ("PRELU", spec.has(ModuleKind.PRELU), "stage PRELU"),
         ("PRE", spec.buffers.pre is not None, "pre chain"),
+        ("GATES", chain.gates, "gates before the array"),
         ("DEPTHWISE", spec.array.depthwise, "opcode depthwise"),
         ("UPSAMPLE", spec.has(ModuleKind.UPSAMPLE), "store repeats"),
         ("KEEP", spec.post.keep, "post may write to the feature buffer"),

@@ -10,7 +10,7 @@ from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
-from opu_fuse.units.base import ModuleKind, Stage
+from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind
 
 MIN_ROW_CYCLES = 4
@@ -125,6 +125,9 @@ ALIGN_STAGES = 3
 PRE_CYCLES = 10
 """That a step takes through a unit before the array."""
 
+GATE_CYCLES = 6
+"""From a word of a gate until it is parameters of a unit before the array."""
+
 POST_HEAD_CYCLES = 11
 """From a visit until its value is in the first stage behind the requantiser."""
 
@@ -158,7 +161,7 @@ def _way_cycles(hw: HwSpec, stages: Iterable[Stage]) -> int:
     more = {
         Stage.POOL: hw.post_turns if gathers else 0,
         Stage.RESIDUAL: int(hw.residual_lanes < hw.post.lanes)
-        + 3 * (hw.has(ModuleKind.SE) or hw.post.residual_tables),
+        + 3 * (chain_of(hw).products or hw.post.residual_tables),
     }
     return sum(BY_STAGE[stage].cycles + more.get(stage, 0) for stage in stages)
 
@@ -202,17 +205,26 @@ def drain_cycles(hw: HwSpec) -> int:
     return 5 + ALIGN_STAGES + multiply_stages(hw) + PRE_CYCLES * chain_of(hw).pre_units
 
 
-def conv_setup_cycles(hw: HwSpec, *, px: int = 1, pre: int = 0) -> int:
+def pre_block_cycles(*, pre: int, gate: bool = False) -> int:
+    """In which the parameters of a channel block come to `pre` units before the array; gate: they
+    are made of a gate's word.
+    """
+    return PARAM_WORDS * pre + GATE_CYCLES * gate
+
+
+def conv_setup_cycles(hw: HwSpec, *, px: int = 1, pre: int = 0, gate: bool = False) -> int:
     """From the start of a compute.conv to its first sweep: its first weight row, and the first
-    parameters of `pre` units before the array, come in.
+    parameters of units before the array (`pre_block_cycles`), come in.
     """
     fill = -(-hw.array.row_bytes // px // hw.buffers.weight.width)
-    return max(fill, SWEEP_SETUP_CYCLES, PARAM_WORDS * pre)
+    return max(fill, SWEEP_SETUP_CYCLES, pre_block_cycles(pre=pre, gate=gate))
 
 
-def conv_alone_cycles(hw: HwSpec, *, pixels: int, rows: int, px: int = 1, pre: int = 0) -> int:
+def conv_alone_cycles(
+    hw: HwSpec, *, pixels: int, rows: int, px: int = 1, pre: int = 0, gate: bool = False
+) -> int:
     """A compute.conv from start to retirement when nothing runs before it."""
-    before = conv_setup_cycles(hw, px=px, pre=pre)
+    before = conv_setup_cycles(hw, px=px, pre=pre, gate=gate)
     return before + (rows - 1) * row_cycles(hw, pixels, px) + pixels // px + drain_cycles(hw)
 
 

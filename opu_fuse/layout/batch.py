@@ -20,7 +20,7 @@ def batched(shape: Shape, images: int) -> Shape:
         return shape
     window = _stacked(shape.window, shape.in_rows, shape.mid_rows)
     pool = _stacked(shape.pool_window, shape.mid_rows, shape.out_rows)
-    gated = any(side.broadcast for side in shape.sides)  # one pixel stands for all of an image
+    gated = shape.gated or any(side.broadcast for side in shape.sides)  # one pixel for an image
     if window is None or pool is None or gated or shape.phased:
         return replace(shape, images=images)
     return replace(

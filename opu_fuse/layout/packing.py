@@ -22,8 +22,9 @@ MIN_SLOT = 4
 
 
 class Pass(Protocol):
-    """What packing asks about a group. source, residuals: DFG indices of the maps it reads, output:
-    of the one it stores, with the lanes of their channels; in_phases: made in several passes.
+    """What packing asks about a group. source, residuals, gate: DFG indices of the maps it reads,
+    output: of the one it stores, with the lanes of their channels; in_phases: made in several
+    passes.
     """
 
     @property
@@ -32,6 +33,8 @@ class Pass(Protocol):
     def source(self) -> int: ...
     @property
     def residuals(self) -> tuple[int, ...]: ...
+    @property
+    def gate(self) -> int | None: ...
     @property
     def output(self) -> int: ...
     @property
@@ -54,6 +57,7 @@ def choose_slots(
     layers = tuple(layers)
     wide = {layer.source for layer in layers if not _reads_slots(layer, hw)}
     wide.update(fixed, (node for layer in layers for node in layer.residuals))
+    wide.update(layer.gate for layer in layers if layer.gate is not None)
     images = {i: feature_shape(dfg[i].shape)[0] for i in dfg.inputs if i not in wide}
     slots = {i: max(MIN_SLOT, 1 << (n - 1).bit_length()) for i, n in images.items()}
     slots = {i: slot for i, slot in slots.items() if slot < hw.word_bytes}
@@ -70,6 +74,8 @@ def _pack_pixels(
     for layer in layers:
         if layer.source in px and not _reads_slots(layer, hw):
             px[layer.source] = 1
+        if layer.gate in px:
+            px[layer.gate] = 1
     changed = True
     while changed:
         changed = False

@@ -8,6 +8,7 @@ Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are 
 from dataclasses import dataclass, replace
 
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.pool import PoolKind
 
 
@@ -64,7 +65,8 @@ class Shape:
     array: whether the inner-product array runs (else the copy path); depthwise: one filter per
     lane, by windows; groups: of the convolution; window: of the convolution (stride and padding of
     the copy path); pool: None without pooling; sides: maps that stages read; tables: that stages
-    look up; pre: units before the array that the input passes; upsample: rows and columns stored
+    look up; pre: units before the array that the input passes; gated: the
+    one unit before the array multiplies by a gate; upsample: rows and columns stored
     per final pixel; px: neighbouring pixels in a partial-sum, output and residual word; first_lane:
     of the first output channel; pool_kind: where there is a pool; param_words: of post, for a
     channel block; sums: every weight of a depthwise window is 1; images: so many of these sizes
@@ -89,6 +91,7 @@ class Shape:
     tables: int = 0
     depthwise: bool = False
     pre: int = 0
+    gated: bool = False
     upsample: tuple[int, int] = (1, 1)
     px: int = 1
     first_lane: int = 0
@@ -107,6 +110,16 @@ class Shape:
         return tuple(
             1 if side.broadcast else mid if side.before_pool else final for side in self.sides
         )
+
+    @property
+    def pre_words(self) -> int:
+        """Words of a channel block that the units before the array are given: constants, a gate."""
+        return 1 if self.gated else PARAM_WORDS * self.pre
+
+    @property
+    def pre_constants(self) -> int:
+        """Those of them that are constants."""
+        return 0 if self.gated else self.pre_words
 
     def packed(self, hw: HwSpec, read: int, written: int) -> "Shape":
         """With slots of `read` and `written` bytes for its pixels in memory."""

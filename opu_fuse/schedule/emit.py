@@ -28,7 +28,6 @@ from opu_fuse.schedule.job import Job, Step
 from opu_fuse.schedule.loads import Loads
 from opu_fuse.schedule.registers import sub_rectangle, tile_parts
 from opu_fuse.schedule.stores import stores
-from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
 
 UNUSED_KERNEL = {
@@ -158,11 +157,14 @@ class Emitter(Loads):
                         "pre": 0,
                     },
                 )
-            pre = yield from self._load_pre(job, chunk)
+            image = mid[0] // job.layer.shape.mid_rows
+            pre = yield from self._load_pre(job, chunk, image, len(images))
             for part in chunk.weights:
                 weight = yield from self._load_weights(job, part)
-                for base, sums in images:
+                for number, (base, sums) in enumerate(images):
                     where = {**geometry, **pre, "weight": weight, "psum": sums}
+                    if job.gate is not None:
+                        where["pre_param"] += number * chunk.blocks
                     yield self._conv(job, chunk, part, base, out, where, accumulate=not first)
                 first = False
         return psum
@@ -186,8 +188,8 @@ class Emitter(Loads):
         first = 0 if depthwise else part.group - out.block * groups_per_block(mode, self._hw)
         block = part.segment // unit - chunk.block
         if geometry["pre"]:
-            words = PARAM_WORDS * geometry["pre"]
-            geometry = {**geometry, "pre_param": geometry["pre_param"] + block * words}
+            at = geometry["pre_param"] + block * job.layer.shape.pre_words
+            geometry = {**geometry, "pre_param": at}
         return self._step(
             job,
             Engine.COMPUTE,

@@ -35,7 +35,7 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A tiled layer, as a piece of work, and where the maps lie that it touches. source, output:
-    None of maps that are on chip only.
+    None of maps that are on chip only; gate: None without one.
     """
 
     planned: PlannedLayer
@@ -43,6 +43,7 @@ class Job:
     source: Placement | None
     residuals: tuple[Placement, ...]
     output: Placement | None
+    gate: Placement | None = None
 
     @property
     def layer(self) -> Layer:

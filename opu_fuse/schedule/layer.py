@@ -79,4 +79,5 @@ class Layer(Geometry):
             writes=writes,
             readers=readers,
             apart=self.phase.apart,
+            gate=self.gate,
         )

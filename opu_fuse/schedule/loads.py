@@ -18,7 +18,6 @@ from opu_fuse.hw.isa import Engine, parameters_of, unit_register
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.registers import side_tiles, transfer_shape
-from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -201,11 +200,31 @@ class Loads:
             yield self._load(job, Space.WEIGHT, offset, base, part.words)
         return base
 
-    def _load_pre(self, job: Job, chunk: FeatureChunk) -> Iterator[Step]:
-        """Bring the pre chain's parameters of a chunk's blocks. Returns the compute registers."""
+    def _load_pre(self, job: Job, chunk: FeatureChunk, image: int, images: int) -> Iterator[Step]:
+        """Bring the pre chain's parameters of a chunk's blocks, gates those of each image. Returns
+        the compute registers of the first one.
+        """
         if not job.layer.pre:
             return {"pre": 0}
-        words = PARAM_WORDS * job.layer.shape.pre
+        if job.gate is not None:
+            place, node = job.gate, job.layer.gate
+            key = node, chunk.block, chunk.blocks, image, images
+            base, held = self._banks[Space.PRE].take(key)
+            if not held:
+                layout = place.layout
+                yield self._load(
+                    job,
+                    Space.PRE,
+                    place.offset + layout.word_at(chunk.block, image) * layout.word,
+                    base,
+                    run=1,
+                    rows=chunk.blocks,
+                    row_pitch=layout.block_words,
+                    blocks=images,
+                    block_pitch=layout.row_words,
+                )
+            return {**job.layer.pre_registers, "pre_param": base}
+        words = job.layer.shape.pre_words
         offset = job.planned.pre + chunk.block * words * self._hw.word_bytes
         base, held = self._banks[Space.PRE].take((offset, chunk.blocks))
         if not held:

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from opu_fuse.cost.draft import StageOf
+from opu_fuse.cost.draft import StageOf, chain_operand
 from opu_fuse.cost.geometry import Geometry, group_geometry, moves_nothing
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.integer import operator, pad_fill, quant_of, requant_params, settings, tied_quant
@@ -20,7 +20,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.schedule.layer import Interior, Layer
 from opu_fuse.units import BY_STAGE
-from opu_fuse.units.affine import affine_params
+from opu_fuse.units.affine import affine_params, gate_registers
 from opu_fuse.units.base import Settings, Stage
 from opu_fuse.units.pool import average_params
 
@@ -165,11 +165,15 @@ def _pre(dfg: Dfg, found: Geometry, hw: HwSpec) -> Registers:
     if not found.pre:
         return {}
     slots = pre_slots(dfg, found.pre)
-    registers = {"pre": len(slots)}
+    registers = {"pre": len(slots), "gate": 0}
     for unit, nodes in enumerate(slots):
         own = {"pre_zero": 0, "pre_lo": INT8_MIN, "pre_hi": INT8_MAX}
         for index in nodes:
-            own |= _clamp(dfg, index, hw) if dfg[index].op in CLAMPS else _shifted(dfg, index)
+            if index == found.pre[0] and found.gate is not None:
+                second = chain_operand(dfg, dfg[index]) == 1
+                own |= gate_registers(operator(dfg, index, swap=second))
+            else:
+                own |= _clamp(dfg, index, hw) if dfg[index].op in CLAMPS else _shifted(dfg, index)
         registers |= {unit_register(name, unit): value for name, value in own.items()}
     return registers
 

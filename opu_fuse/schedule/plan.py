@@ -217,4 +217,5 @@ def _job(planned: PlannedLayer, work: Work, placements: Mapping[int, Placement])
         source=placements.get(work.source),
         residuals=tuple(placements[node] for node in work.residuals),
         output=placements.get(work.output),
+        gate=None if work.gate is None else placements[work.gate],
     )

@@ -49,7 +49,7 @@ def tensor_uses(
             step += unit.group not in same_step
             if unit.group is not None and unit.group in layers:
                 layer = layers[unit.group]
-                reads = [layer.source, *layer.residuals]
+                reads = list(layer.operands)
                 machine.update(reads, (layer.output,))
                 first[layer.output] = step
             elif unit.node is not None:

@@ -58,6 +58,8 @@ def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
     yield f"reads {_at(dfg, plan, layer.source)}"
     for node in layer.residuals:
         yield f"adds {_at(dfg, plan, node)}"
+    if layer.gate is not None:
+        yield f"multiplies by {_at(dfg, plan, layer.gate)}"
     kept = ", kept on chip" if layer.group in plan.kept else ""
     yield f"writes {_at(dfg, plan, layer.output)}{kept}"
     if planned.end > planned.weights:

@@ -26,7 +26,6 @@ from opu_fuse.schedule.lower import geometry_of, lower_group
 from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.order import SegmentSteps, order_segments, side_by_side
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
-from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.table import TABLE_WORDS
 
 
@@ -144,9 +143,7 @@ def tile(
     if misfits:
         return tuple(misfits)
     layers = {index: parts[0] for index, parts in lowered.items()}
-    stored = {
-        n for layer in layers.values() for n in (layer.source, *layer.residuals, layer.output)
-    }
+    stored = {n for layer in layers.values() for n in (*layer.operands, layer.output)}
     free = {node for node in on_host if _is_free(dfg, node, stored, on_host)}
     segments = order_segments(dfg, partition, free)
     steps = (t.group for s in segments for t in s.steps)
@@ -284,7 +281,7 @@ def with_tile(
     blocks = ceil_div(layer.shape.mid_channels, hw.word_channels)
     pre = align(params + blocks * layer.shape.param_words * hw.word_bytes)
     blocks = ceil_div(layer.shape.in_channels, hw.word_channels)
-    table = align(pre + blocks * layer.shape.pre * PARAM_WORDS * hw.word_bytes)
+    table = align(pre + blocks * layer.shape.pre_constants * hw.word_bytes)
     return PlannedLayer(
         layer=layer,
         tile=tile,

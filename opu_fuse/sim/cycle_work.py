@@ -16,7 +16,6 @@ from opu_fuse.hw.stops import Stops
 from opu_fuse.hw.sweep import Sweep, sweep
 from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
 from opu_fuse.sim.stop import stop_error
-from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.params import ComputeParams, PostParams
 
@@ -169,12 +168,14 @@ def _sweeps(opcode: str, p: ComputeParams, hw: HwSpec) -> Sweeps:
     period = timing.row_cycles(hw, pixels, s.px)
     # A block's parameters come in while the sweeps of the block before go on.
     lasting = [period * s.weight_rows // len(s.steps) * parts for parts in _parts(s)[:-1]]
+    gate = bool(p["pre"] and p["gate"])
+    coming = timing.pre_block_cycles(pre=p["pre"], gate=gate)
     return Sweeps(
-        setup=timing.conv_setup_cycles(hw, px=s.px, pre=p["pre"]),
+        setup=timing.conv_setup_cycles(hw, px=s.px, pre=p["pre"], gate=gate),
         count=s.weight_rows,
         steps=pixels // s.px,
         period=period,
-        waits=sum(max(PARAM_WORDS * p["pre"] - cycles, 0) for cycles in lasting),
+        waits=sum(max(coming - cycles, 0) for cycles in lasting),
         gap=timing.MIN_ROW_CYCLES,
         accumulate=bool(p["accumulate"]),
     )

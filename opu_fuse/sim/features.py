@@ -56,10 +56,32 @@ def _pre_chain(
     mem.require_room("pre chain", len(blocks) * len(rows) * len(cols))
     c, y, x = (np.arange(r.start, r.stop) for r in (blocks, rows, cols))
     word = p["feature"] + c[:, None, None] * p["block_pitch"] + y[:, None] * p["row_pitch"] + x
+    words = mem.feature.take(word, axis=0)[..., :lanes]
+    made = _gated(mem, p, words, blocks) if p["gate"] else _scaled(mem, p, words, blocks)
+    return np.append(made.reshape(-1, lanes), np.zeros((1, lanes), np.int8), axis=0)
+
+
+def _gated(mem: Memories, p: ComputeParams, features: np.ndarray, blocks: range) -> np.ndarray:
+    """Features (blocks, rows, cols, lanes) behind the unit that multiplies by a gate."""
+    first = p["pre_param"]
+    gate = mem.pre[first + blocks.start : first + blocks.stop, : features.shape[-1]]
+    product = fixedpoint.multiply_residual(
+        features,
+        gate.view(np.int8)[:, None, None],
+        mult=p["gate_mult"],
+        shift=p["gate_shift"],
+        a_zero=p["gate_x_zero"],
+        b_zero=p["gate_zero"],
+        y_zero=p["pre_zero"],
+    )
+    return product.clip(p["pre_lo"], p["pre_hi"])
+
+
+def _scaled(mem: Memories, p: ComputeParams, made: np.ndarray, blocks: range) -> np.ndarray:
+    """The same behind units with constants."""
     units = p["pre"]
     first = p["pre_param"] + PARAM_WORDS * units * blocks.start
     found = mem.records(Space.PRE, AFFINES, first, len(blocks) * units, PARAM_WORDS)
-    made = mem.feature.take(word, axis=0)[..., :lanes]
     for unit in range(units):
         own, given = unit_params(p, unit), found[unit::units, None, None]
         made = fixedpoint.channel_affine(
@@ -71,7 +93,7 @@ def _pre_chain(
             lo=own["pre_lo"],
             hi=own["pre_hi"],
         )
-    return np.append(made.reshape(-1, lanes), np.zeros((1, lanes), np.int8), axis=0)
+    return made
 
 
 def _span(positions: np.ndarray, limit: int) -> range:

@@ -1,4 +1,6 @@
-"""Scaling and shifting by constants: on accumulators part of REQUANT, before the array a unit."""
+"""Scaling and shifting by constants: on accumulators part of REQUANT, before the array a unit. That
+unit also multiplies by a gate, one computed value a channel.
+"""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +9,17 @@ import numpy as np
 
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MIN, MAX_SHIFT, MIN_SHIFT
-from opu_fuse.units.base import Access, Field, ModuleKind, Operand, Operator, Stage, Unit
+from opu_fuse.units.base import (
+    Access,
+    Field,
+    ModuleKind,
+    Operand,
+    Operator,
+    Registers,
+    Stage,
+    Unit,
+)
+from opu_fuse.units.residual import PRODUCT_BITS, product
 
 AFFINES = np.dtype([("bias", "<i4"), ("mult", "<i2"), ("shift", "i1"), ("zero", "i1")])
 """What a channel is given: `rne((x * mult + bias) / 2**shift)`."""
@@ -80,6 +92,22 @@ def _finest(operator: Operator, ratio: float, offset: float) -> int:
     return shift
 
 
+def gate_registers(operator: Operator) -> Registers:
+    """Of a product with a gate before the array: the pipeline's map first, then the gate. The
+    integers are those of the product behind the array. Raises ModelError where no multiplier holds
+    the ratio of the scales.
+    """
+    found = product(operator, PRODUCT_BITS)
+    return {
+        "gate": 1,
+        "gate_x_zero": found.a_zero,
+        "gate_zero": found.b_zero,
+        "gate_mult": found.mult,
+        "gate_shift": found.shift,
+        "pre_zero": found.y_zero,
+    }
+
+
 _READS = (Access.PER_TENSOR, Access.PER_CHANNEL)
 
 AFFINE = Unit(
@@ -92,5 +120,12 @@ AFFINE = Unit(
         Field(28, "pre_zero", -8, "zero point after the unit"),
         Field(29, "pre_lo", -8, "lower clamp of the unit"),
         Field(30, "pre_hi", -8, "upper clamp of the unit"),
+    ),
+    shared=(
+        Field(32, "gate", 1, "1: the unit multiplies by a gate, one parameter word a block"),
+        Field(33, "gate_x_zero", -8, "zero point of the features"),
+        Field(34, "gate_zero", -8, "zero point of the gate"),
+        Field(35, "gate_mult", 16, "multiplier of the product"),
+        Field(36, "gate_shift", 6, "right shift of the product, at most 47"),
     ),
 )

@@ -107,7 +107,17 @@ class ComputeParams(PreRegisters):
     pre: int
     """units of the pre chain that features pass"""
     pre_param: int
-    """pre chain parameter word of block 0 (8 words a block and unit)"""
+    """pre chain parameter word of block 0 (8 words a block and unit; gates: one)"""
+    gate: int
+    """1: the unit multiplies by a gate, one parameter word a block"""
+    gate_x_zero: int
+    """zero point of the features"""
+    gate_zero: int
+    """zero point of the gate"""
+    gate_mult: int
+    """multiplier of the product"""
+    gate_shift: int
+    """right shift of the product, at most 47"""
 
 
 class ActRegisters(TypedDict):

@@ -1,6 +1,7 @@
 """RESIDUAL: the sum of two maps, or their product (squeeze-and-excite)."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -35,8 +36,35 @@ _FACTORS = {
     ResidualKind.ADD: ("res_a_mult", "res_b_mult"),
     ResidualKind.MULTIPLY: ("res_a_mult",),
 }
-_PRODUCT_BITS = 16
+PRODUCT_BITS = 16
 """Bits of the multiplier behind a product, whatever `multiplier_bits`: the adder's are as wide."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """Arguments of `fixedpoint.multiply_residual`; a is the pipeline's operand."""
+
+    mult: int
+    shift: int
+    a_zero: int
+    b_zero: int
+    y_zero: int
+
+
+def product(operator: Operator, bits: int) -> Product:
+    """Of two maps, or a map and its gate, with a multiplier of so many bits. Raises ModelError
+    where it cannot hold the ratio of the scales.
+    """
+    a, b = (operand.quantised for operand in operator.operands)
+    y = operator.y
+    found = operator.scaled(a.per_tensor * b.per_tensor / y.per_tensor, bits)
+    return Product(
+        mult=found.mult,
+        shift=found.shift,
+        a_zero=a.zero_point,
+        b_zero=b.zero_point,
+        y_zero=y.zero_point,
+    )
 
 
 def _settings(operator: Operator, numeric: Numeric) -> Settings:
@@ -49,9 +77,8 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
         "res_y_zero": y.zero_point,
     }
     if operator.op == "multiply":
-        ratio = a.per_tensor * b.per_tensor / y.per_tensor
-        operator.require_shifts((ratio,), numeric)
-        found = operator.scaled(ratio, max(numeric.multiplier_bits, _PRODUCT_BITS))
+        operator.require_shifts((a.per_tensor * b.per_tensor / y.per_tensor,), numeric)
+        found = product(operator, max(numeric.multiplier_bits, PRODUCT_BITS))
         own = {"res_a_mult": found.mult, "res_shift": found.shift}
         kind, broadcast = ResidualKind.MULTIPLY, _is_pixel(operator)
     else:

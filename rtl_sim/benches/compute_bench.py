@@ -79,10 +79,11 @@ class Bench:
         draw = compute_model.random_instruction
         return [draw(SPEC, self.rng, **limits) for _ in range(count)]
 
-    def of_kind(self, opcode, mode, pre):
+    def of_kind(self, opcode, mode, pre, gate=0):
         while True:
             [(_, values)] = self.random(1, opcodes=(opcode,))
-            if opcode != CONV or (values["mode"], values["pre"]) == (mode, pre):
+            kind = values["mode"], values["pre"], values["gate"] if pre else gate
+            if opcode != CONV or kind == (mode, pre, gate):
                 return opcode, values
 
     async def check(self, history=()):
@@ -104,7 +105,7 @@ async def random_instructions_leave_the_partial_sums_that_the_page_says(dut):
 
 
 def kinds():
-    """(opcode, mode, pre) of every kind of instruction the machine has."""
+    """(opcode, mode, pre, gate) of every kind of instruction the machine has."""
     yield COPY, 0, 0
     if SPEC.array.depthwise:
         yield DEPTHWISE, 0, 0
@@ -112,6 +113,8 @@ def kinds():
         yield CONV, number, 0
         if mode.px == 1:
             yield from ((CONV, number, units) for units in range(1, PRE_UNITS + 1))
+            if chain_of(SPEC).gates:
+                yield CONV, number, 1, 1
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
@@ -206,6 +209,8 @@ def wrong_instructions():
     if SPEC.buffers.pre:
         yield CONV, whole | {"pre": 1, "slot_log2": 0}
         yield CONV, whole | {"pre": PRE_UNITS + 1}
+        gate = {"pre": 1, "gate": 1, "gate_shift": 48}
+        yield CONV, whole | (gate if chain_of(SPEC).gates else gate | {"gate_shift": 0})
     else:
         yield CONV, whole | {"pre": 1}
     small = whole | {"kernel_rows": 1, "kernel_cols": 1, "ic_first": 0, "ic_steps": 1, "pre": 0}

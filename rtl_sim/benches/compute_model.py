@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opu_fuse.fixedpoint import channel_affine
+from opu_fuse.fixedpoint import channel_affine, multiply_residual
 from opu_fuse.hw.chain import chain_of
 from rtl_sim.benches.engine_driver import draw
 
 CONV, COPY, DEPTHWISE = 0, 1, 2
 PRE_WORDS = 8
 """Words of the pre chain's parameters of a block; also the cycles that loading them takes."""
+GATE_CYCLES = 6
+"""What a gate takes longer."""
 
 PRE_RECORD = np.dtype([("bias", "<i4"), ("mult", "<i2"), ("shift", "i1"), ("zero", "i1")])
 
@@ -53,6 +55,13 @@ def pixel(spec, mem, p, y, x, block):
 
 
 def _pre(mem, p, value, block, lane, unit):
+    if p["gate"]:
+        word = mem.pre[p["pre_param"] + block].view(np.int8)
+        zeros = {"a_zero": p["gate_x_zero"], "b_zero": p["gate_zero"], "y_zero": p["pre_zero"]}
+        made = multiply_residual(
+            value, word[lane], mult=p["gate_mult"], shift=p["gate_shift"], **zeros
+        )
+        return np.clip(made, p["pre_lo"], p["pre_hi"])
     per_word = mem.pre.shape[1]
     first = p["pre_param"] + PRE_WORDS * (block * p["pre"] + unit)
     record = mem.pre[first + lane // per_word, lane % per_word]
@@ -141,7 +150,12 @@ def fill(spec, opcode, p):
     if opcode == COPY:
         return 4
     words = spec.mode_row_words(spec.array.modes[p["mode"]])
-    return max(words, 4, PRE_WORDS * p["pre"])
+    return max(words, 4, pre_cycles(p))
+
+
+def pre_cycles(p):
+    """In which the pre chain's parameters of a block come."""
+    return PRE_WORDS * p["pre"] + GATE_CYCLES * (p["pre"] > 0 and p["gate"])
 
 
 def cycles(spec, opcode, p):
@@ -156,7 +170,7 @@ def cycles(spec, opcode, p):
     for s in range(p["ic_first"], p["ic_first"] + p["ic_steps"]):
         if s % (spec.word_channels // mode.ic) == 0 and s > p["ic_first"]:
             if p["pre"]:  # its parameters follow those of the block before
-                begin = max(begin, entered + PRE_WORDS * p["pre"])
+                begin = max(begin, entered + pre_cycles(p))
             entered = begin
         begin += rows * row
     return begin - row + pixels
@@ -197,9 +211,11 @@ def _draw(spec, rng, opcode, largest):
     """Values, or None when the drawn shape does not fit."""
     W = spec.word_channels
     p = _tile(spec, rng, largest) | draw(rng, mode=(0, len(spec.array.modes) - 1))
+    p |= _gate(rng) if opcode == CONV else NO_GATE
     single = opcode == CONV and spec.array.modes[p["mode"]].px == 1
     if single and spec.buffers.pre and rng.random() < 0.4:
         p |= {"slot_log2": int(math.log2(W))} | draw(rng, pre=(1, chain_of(spec).pre_units))
+        p["gate"] = int(chain_of(spec).gates and rng.random() < 0.6)
     if opcode == DEPTHWISE:
         side = (1, spec.array.window_side)
         p |= {"slot_log2": int(math.log2(W))} | draw(rng, kernel_rows=side, kernel_cols=side)
@@ -218,11 +234,15 @@ def _draw(spec, rng, opcode, largest):
         "feature": spec.buffers.feature.words - in_blocks * p["block_pitch"],
         "weight": spec.buffers.weight.words - rows,
         "psum": spec.buffers.psum.words - out_blocks * p["psum_block_pitch"],
-        "pre_param": (spec.buffers.pre.words if p["pre"] else 0) - in_blocks * p["pre"] * PRE_WORDS,
+        "pre_param": spec.buffers.pre.words - in_blocks * _pre_words(p) if p["pre"] else 0,
     }
     if min(free.values()) < 0:
         return None
     return p | draw(rng, **{name: (0, room) for name, room in free.items()})
+
+
+def _pre_words(p):
+    return 1 if p["gate"] else PRE_WORDS * p["pre"]
 
 
 def _tile(spec, rng, largest):
@@ -255,6 +275,19 @@ def _tile(spec, rng, largest):
     if rng.random() < 0.15:
         p |= {"out_rows": 1, "out_cols": 1}
     return p | {"pre": 0, "ic_first": 0, "oc_first": 0, "oc_steps": 1}
+
+
+NO_GATE = {"gate": 1, "gate_x_zero": 5, "gate_zero": -3, "gate_mult": 65535, "gate_shift": 63}
+"""What the registers of a gate may hold where no feature passes the pre chain."""
+
+
+def _gate(rng):
+    """Registers of a product with a gate: any, or such that results mostly fit eight bits."""
+    p = draw(rng, gate=(0, 1), gate_x_zero=(-128, 127), gate_zero=(-128, 127))
+    if rng.random() < 0.2:
+        return p | draw(rng, gate_mult=(0, 65535), gate_shift=(0, 47))
+    p |= draw(rng, gate_mult=(1, 65535))
+    return p | {"gate_shift": p["gate_mult"].bit_length() + int(rng.integers(4, 9))}
 
 
 def _conv_steps(spec, rng, p):

@@ -213,6 +213,21 @@ NOT_BUILT = {
         "buffers: {table: {words: 512}}\n",
         "mine.yaml:3: the RTL cannot build this: table modules: none, table buffer: there",
     ),
+    "a gate behind constants before the array": (
+        "buffers: {pre: {words: 16}}\ndataflow:\n  modules:\n"
+        + "    scale: {kind: multiplier, operand: per_channel, bypass: true}\n"
+        + "    gate: {kind: se, operand: per_channel, bypass: true}\n"
+        + "  edges: {concat: [scale], scale: [gate], gate: [pad]}\n"
+        + "  operators: {multiply: [se]}\n",
+        "mine.yaml:7: the RTL cannot build this: module 'gate' (se) stands before the array, where "
+        + "a pass can come to 2 units; leave out edges between it and multipliers",
+    ),
+    "a whole map as a gate before the array": (
+        "buffers: {pre: {words: 16}}\ndataflow:\n"
+        + "  modules: {gate: {kind: se, operand: full, bypass: true}}\n"
+        + "  edges: {concat: [gate], gate: [pad]}\n  operators: {multiply: [se]}\n",
+        "module 'gate' (se) has operand full; say `operand: per_channel`",
+    ),
     "averages on the array": (
         "dataflow: {operators: {avg_pool: [ipa]}}\n",
         "avg_pool mapped to the ipa; map it to pool",
@@ -254,6 +269,14 @@ BUILT = {
         "    second: {kind: multiplier, operand: per_channel, bypass: true}\n"
         "    third: {kind: adder, operand: per_channel, bypass: true}\n"
         "  edges: {concat: [first], first: [second], second: [third], third: [pad]}\n"
+    ),
+    "a gate beside constants before the array": (
+        "buffers: {pre: {words: 16}}\n"
+        "dataflow:\n  modules:\n    clamp: {kind: comparator, bypass: true}\n"
+        "    scale: {kind: multiplier, operand: per_channel, bypass: true}\n"
+        "    gate: {kind: se, operand: per_channel, bypass: true}\n"
+        "  edges: {concat: [scale, gate], scale: [clamp], gate: [clamp], clamp: [pad]}\n"
+        "  operators: {multiply: [se]}\n"
     ),
     "padding in front of the pool": (
         "dataflow:\n  modules: {pool_pad: {kind: pad, bypass: true, exit: true}}\n"

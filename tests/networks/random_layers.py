@@ -245,14 +245,15 @@ def add(s: Sketch) -> Map:
 
 
 def multiply(s: Sketch) -> Map:
-    """Two maps, or a map and one factor per channel."""
+    """Two maps, or a map and one factor per channel, at times in front of a convolution."""
     x = s.input()
     left = convolve(s, x, kernel=1, out=s.number(MANY, 2 * MANY))
     right = convolve(s, x, kernel=1, out=left.shape[0])
     if s.chance(0.5):
         mean = s.node("GlobalAveragePool", right, shape=(right.shape[0], 1, 1))
         right = s.node("Sigmoid", mean, shape=mean.shape)
-    return finish(s, s.node("Mul", left, right, shape=left.shape))
+    y = s.node("Mul", *((left, right) if s.chance(0.7) else (right, left)), shape=left.shape)
+    return finish(s, convolve(s, y, kernel=s.number(1, 3)) if s.chance(0.6) else y)
 
 
 def table(s: Sketch) -> Map:

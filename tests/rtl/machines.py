@@ -51,6 +51,19 @@ def _every_module(tree: Tree) -> None:
     flow["operators"] |= {"table": ["table"], "multiply": ["se"], "upsample": ["upsample"]}
 
 
+def _gates(tree: Tree) -> None:
+    """Every module, and gates before the array in the place of the adder there."""
+    _every_module(tree)
+    flow = tree["dataflow"]
+    del flow["modules"]["pre_add"], flow["edges"]["pre_add"]
+    flow["modules"] |= {
+        "gate": {"kind": "se", "operand": "per_channel", "bypass": True},
+        "clamp": {"kind": "comparator", "bypass": True},
+    }
+    flow["edges"] |= {"concat": ["pre_mul", "gate"], "clamp": ["pad"]}
+    flow["edges"] |= {name: ["clamp"] for name in ("pre_mul", "gate")}
+
+
 SLOPES = {"kind": "prelu", "operand": "per_channel", "bypass": True, "exit": True}
 
 
@@ -131,6 +144,7 @@ def _array_in_tables(tree: Tree) -> None:
 MACHINES: dict[str, Callable[[Tree], None]] = {
     "narrow-bus": _narrow_bus,
     "every-module": _every_module,
+    "gates": _gates,
     "slopes": _slopes,
     "few-modules": _few_modules,
     "odd-buffers": _odd_buffers,

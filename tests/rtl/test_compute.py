@@ -32,9 +32,24 @@ dataflow:
     scale: [pad]
 """
 """Two units before the array: `early` is the clamp of `shift`."""
+GATES_BEFORE = """\
+dataflow:
+  modules:
+    scale: {kind: multiplier, operand: per_channel, bypass: true}
+    gate: {kind: se, operand: per_channel, bypass: true}
+    early: {kind: comparator, bypass: true}
+  edges:
+    concat: [scale, gate]
+    scale: [early]
+    gate: [early]
+    early: [pad]
+"""
+"""One unit before the array, for constants or a gate."""
 
 
-def machine(folder, name, *, lanes, units, multipliers, modes, tables=0, depthwise=True, pre=True):
+def machine(
+    folder, name, *, lanes, units, multipliers, modes, tables=0, depthwise=True, pre=TWO_BEFORE
+):
     """File of a machine for benches of this engine alone. modes: (ic, oc, px)."""
     path = folder / f"{name}.yaml"
     text = MACHINE.format(
@@ -47,7 +62,7 @@ def machine(folder, name, *, lanes, units, multipliers, modes, tables=0, depthwi
         modes=", ".join(f"{{ic: {ic}, oc: {oc}, px: {px}}}" for ic, oc, px in modes),
         pre="pre: {words: 64, banks: 2}" if pre else "",
     )
-    path.write_text(text + TWO_BEFORE * pre)
+    path.write_text(text + pre)
     return str(path)
 
 
@@ -66,7 +81,7 @@ MACHINES = {
         "multipliers": 4,
         "modes": ((8, 4, 1), (4, 8, 1), (4, 4, 2)),
         "depthwise": False,
-        "pre": False,
+        "pre": "",
     },
     "everything": {
         "lanes": 8,
@@ -85,13 +100,20 @@ MACHINES = {
         "units": 8,
         "multipliers": 16,
         "modes": ((16, 8, 1),),
-        "pre": False,
+        "pre": "",
     },
     "four pixels, idle taps": {
         "lanes": 16,
         "units": 16,
         "multipliers": 8,
         "modes": ((16, 8, 1), (8, 16, 1), (8, 8, 2), (8, 4, 4)),
+    },
+    "gates": {
+        "lanes": 16,
+        "units": 8,
+        "multipliers": 4,
+        "modes": ((16, 2, 1), (8, 4, 1), (4, 8, 1)),
+        "pre": GATES_BEFORE,
     },
 }
 
@@ -123,7 +145,7 @@ PAIRS = MACHINES["pixels"] | {"tables": 2}
 TABLES = {
     "pairs": (PAIRS, ("OPU_EXACT_WIDTHS",)),
     "pairs, two sums in slices get back what is missed": (
-        MACHINES["four pixels, idle taps"] | {"tables": 2, "depthwise": False, "pre": False},
+        MACHINES["four pixels, idle taps"] | {"tables": 2, "depthwise": False, "pre": ""},
         ("OPU_EXACT_WIDTHS",),
     ),
     "windows": (MACHINES["everything"] | {"tables": 2}, ("OPU_EXACT_WIDTHS",)),
@@ -138,6 +160,7 @@ def test_products_in_tables_keep_the_page(tmp_path, seed, shape, defines):
     keeps_its_page(tmp_path, seed, machine(tmp_path, "bench", **shape), 20, defines)
 
 
-def test_widths_as_synthesised_suffice_for_everything(tmp_path, seed):
-    spec = machine(tmp_path, "bench", **MACHINES["everything"])
+@pytest.mark.parametrize("case", ["everything", "gates"])
+def test_widths_as_synthesised_suffice_for_everything(tmp_path, seed, case):
+    spec = machine(tmp_path, "bench", **MACHINES[case])
     keeps_its_page(tmp_path, seed, spec, 40, ("OPU_EXACT_WIDTHS",))

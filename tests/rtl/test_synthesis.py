@@ -114,6 +114,8 @@ BENCHES = {
     "products of activation and requantiser in tables": ("multiply_soft", {}),
     "products of the pre chain in tables": ("multiply_soft", {"X_BITS": 8, "FACTOR_BITS": 16}),
     "two products of the array in tables": ("multiply_tables", {}),
+    "those of gated maps": ("multiply_soft", {"X_BITS": 8, "FACTOR_BITS": 25}),
+    "those that make records of gates": ("multiply_soft", {"X_BITS": 9, "FACTOR_BITS": 25}),
     "rounding of the requantiser": ("round", {"WIDTH": 49, "CLAMPS": 0}),
     "rounding of the activation": ("round", {"WIDTH": 25, "RANGE": 32}),
     "rounding of sums": ("round", {"WIDTH": 27, "RANGE": 32, "CLAMPS": 0}),

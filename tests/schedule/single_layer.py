@@ -278,6 +278,7 @@ def _layer(shape: Shape, **more: Any) -> Layer:
     return Layer(
         group=0,
         name="layer",
+        gate=None,
         shape=shape,
         source=0,
         residuals=(1,) * len(shape.sides),

@@ -59,6 +59,23 @@ def modes(*rows: tuple[int, int, int]) -> tuple[Mode, ...]:
     return tuple(Mode(ic=ic, oc=oc, px=px) for ic, oc, px in rows)
 
 
+def gated(spec: HwSpec) -> HwSpec:
+    """A machine whose only unit before the array takes constants or a gate."""
+    flow = spec.dataflow
+    left = {n: m for n, m in flow.modules.items() if n != "shift"}
+    gate = Module(kind=K.SE, operand=Access.PER_CHANNEL, bypass=True)
+    front = {
+        "concat": ("scale", "gate"),
+        "scale": ("early",),
+        "gate": ("early",),
+        "early": ("pad",),
+    }
+    edges = {n: to for n, to in flow.edges.items() if n != "shift"}
+    return replace(
+        spec, dataflow=replace(flow, modules={**left, "gate": gate}, edges={**edges, **front})
+    )
+
+
 def without(spec: HwSpec, *kinds: ModuleKind) -> HwSpec:
     """A machine without modules of these kinds."""
     flow = spec.dataflow
@@ -100,6 +117,14 @@ MACHINES = {
             8,
             Array(units=16, multipliers=4, modes=modes((8, 8, 1), (8, 4, 2)), depthwise=True),
             width=8,
+        ),
+        gated(
+            machine(
+                "gated",
+                8,
+                Array(units=8, multipliers=4, modes=modes((8, 4, 1)), depthwise=True),
+                width=8,
+            )
         ),
     )
 }

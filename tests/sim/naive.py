@@ -119,6 +119,11 @@ class NaiveMachine:
         return value
 
     def pre_unit(self, p, unit, c, lane, v):
+        if p["gate"]:
+            r = wrap(int(self.read(Space.PRE, p["pre_param"] + c)[lane]), 8)
+            product = (v - p["gate_x_zero"]) * (r - p["gate_zero"]) * p["gate_mult"]
+            made = clamp(rne(product, p["gate_shift"]) + p["pre_zero"])
+            return clamp(made, p["pre_lo"], p["pre_hi"])
         record = self.record(Space.PRE, p["pre_param"] + 8 * (c * p["pre"] + unit), lane)
         B, A, s = wrap(record & 0xFFFFFFFF, 32), wrap(record >> 32 & 0xFFFF, 16), record >> 48 & 255
         own = f"@{unit}" if unit else ""
@@ -140,7 +145,9 @@ class NaiveMachine:
         row_words = ic * oc // self.spec.buffers.weight.width
         row = p["weight"]
         for s in range(p["ic_first"], p["ic_first"] + p["ic_steps"]):
-            if p["pre"]:
+            if p["pre"] and p["gate"]:
+                self.read(Space.PRE, p["pre_param"] + s // S)
+            elif p["pre"]:
                 for word in range(8 * p["pre"]):
                     self.read(Space.PRE, p["pre_param"] + 8 * p["pre"] * (s // S) + word)
             for ky in range(p["kernel_rows"]):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.footprint import footprint, space_limit
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import Engine, parameters_of
@@ -10,7 +11,6 @@ from opu_fuse.units.pool import PoolKind
 from opu_fuse.units.residual import ResidualKind
 from opu_fuse.units.table import TABLE_WORDS
 from rtl_sim.benches.graph_orders import orders_of
-from tests.sim.machines import PRE_UNITS
 
 WINDOW_BYTES = 4096
 
@@ -136,13 +136,21 @@ def conv(rng, spec):
             return None
     if spec.buffers.pre and mode.px == 1 and not slotted and rng.random() < 0.5:
         lo = int8(rng)
-        units = pick(rng, 1, PRE_UNITS)
+        units = pick(rng, 1, chain_of(spec).pre_units)
         params |= {"pre": units, "pre_param": pick(rng, 0, 40), "pre_zero": int8(rng)}
         params |= {"pre_lo": lo, "pre_hi": pick(rng, lo, 127)}
         if units > 1:
             further = {"pre_zero@1": int8(rng), "pre_lo@1": lo, "pre_hi@1": pick(rng, lo, 127)}
             params |= {name: value for name, value in further.items() if value}
+        params |= gate(rng, on=chain_of(spec).gates and rng.random() < 0.6)
     return instruction(Engine.COMPUTE, "conv", params)
+
+
+def gate(rng, *, on):
+    mult = pick(rng, 0, 65535)
+    shift = pick(rng, 0, 47) if rng.random() < 0.2 else mult.bit_length() + pick(rng, 4, 8)
+    zeros = {"gate_x_zero": int8(rng), "gate_zero": int8(rng)}
+    return {"gate": int(on), "gate_mult": mult, "gate_shift": shift, **zeros}
 
 
 def near(spec, mode, p):

@@ -280,10 +280,19 @@ ONE = {"win_rows": 1, "win_cols": 1}
 ADD = {"order": ADD_MAPS, "res_kind": ResidualKind.ADD, **ONE}
 MULTIPLY = {"order": MULTIPLY_MAPS, "res_kind": ResidualKind.MULTIPLY, **ONE}
 SHIFTS = replace(FULL, numeric=replace(FULL.numeric, multiplier_bits=0))
+GATED, GATE = MACHINES["gated"], {"pre": 1, "gate": 1}
 ABSENT = {
     "load.pre": (BARE, "pre", {}, "needs a pre chain, bare has none"),
     "load.table": (BARE, "table", {}, "needs tables, bare has none"),
     "pre": (BARE, "conv", {"pre": 1}, "needs a pre chain"),
+    "gate": (FULL, "conv", {"pre": 1, "gate": 1}, "by a gate before the array, full has none"),
+    "shift of a gate": (GATED, "conv", GATE | {"gate_shift": 48}, "gate_shift = 48, at most 47"),
+    "gate of many blocks": (
+        GATED,
+        "conv",
+        GATE | {"pre_param": 64},
+        "reads word 64 of the pre buffer",
+    ),
     "depthwise": (BARE, "depthwise", {}, "needs depthwise windows"),
     "any stage": (BARE, "run", {"order": ACT, **ONE}, "0x2, .* bare has not: unknown stage 2"),
     "sum": (FULL, "run", ADD | {"res_kind": 1}, "res_kind = 1, but res_add does add"),
@@ -301,6 +310,12 @@ ABSENT = {
 def test_what_a_machine_does_not_have_is_illegal(kind):
     spec, opcode, changes, message = ABSENT[kind]
     refuse(with_params(opcode, **changes), message, spec)
+
+
+def test_registers_of_a_gate_hold_anything_where_none_is_used():
+    anything = {"gate": 1, "gate_shift": 63}
+    for spec in (BARE, GATED):
+        Machine(spec, np.zeros(WINDOW, np.uint8)).execute(with_params("conv", **anything))
 
 
 def test_the_other_residual_still_runs():

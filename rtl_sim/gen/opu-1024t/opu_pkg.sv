@@ -14,6 +14,7 @@ package opu_pkg;
   localparam int unsigned TABLE_TERMS = 0;  // of them in tables, the last ones
   localparam int unsigned SUM_STAGES = 3;  // registers in an adder tree
   localparam int unsigned TABLE_STAGES = 0;  // registers in that of products in tables
+  localparam int unsigned GATE_CYCLES = 6;  // from a word of a gate until it is parameters
   localparam int unsigned MULTIPLY_STAGES = 9;  // cycles from a unit's operands to its sum
   localparam int unsigned ROW_BYTES = 1024;  // bytes of a weight row
   localparam int unsigned WEIGHT_WIDTH = 64;  // bytes of a weight buffer word
@@ -58,6 +59,7 @@ package opu_pkg;
   localparam bit HAS_TABLE = 1'b1;  // stage TABLE
   localparam bit HAS_PRELU = 1'b1;  // stage PRELU
   localparam bit HAS_PRE = 1'b1;  // pre chain
+  localparam bit HAS_GATES = 1'b0;  // gates before the array
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
   localparam bit HAS_KEEP = 1'b1;  // post may write to the feature buffer
@@ -197,11 +199,16 @@ package opu_pkg;
   localparam logic [5:0] REG_COMPUTE_IC_FIRST = 6'd24;  // first input segment visited
   localparam logic [5:0] REG_COMPUTE_OC_FIRST = 6'd25;  // first output channel group visited
   localparam logic [5:0] REG_COMPUTE_PRE = 6'd26;  // units of the pre chain that features pass
-  localparam logic [5:0] REG_COMPUTE_PRE_PARAM = 6'd27;  // pre chain parameter word of block 0 (8 words a block and unit)
+  localparam logic [5:0] REG_COMPUTE_PRE_PARAM = 6'd27;  // pre chain parameter word of block 0 (8 words a block and unit; gates: one)
   localparam logic [5:0] REG_COMPUTE_PRE_ZERO = 6'd28;  // zero point after the unit
   localparam logic [5:0] REG_COMPUTE_PRE_LO = 6'd29;  // lower clamp of the unit
   localparam logic [5:0] REG_COMPUTE_PRE_HI = 6'd30;  // upper clamp of the unit
   localparam logic [5:0] REG_COMPUTE_BANK = 6'd31;  // unit of the pre chain whose registers are written from here on
+  localparam logic [5:0] REG_COMPUTE_GATE = 6'd32;  // 1: the unit multiplies by a gate, one parameter word a block
+  localparam logic [5:0] REG_COMPUTE_GATE_X_ZERO = 6'd33;  // zero point of the features
+  localparam logic [5:0] REG_COMPUTE_GATE_ZERO = 6'd34;  // zero point of the gate
+  localparam logic [5:0] REG_COMPUTE_GATE_MULT = 6'd35;  // multiplier of the product
+  localparam logic [5:0] REG_COMPUTE_GATE_SHIFT = 6'd36;  // right shift of the product, at most 47
   localparam logic [5:0] REG_POST_PSUM = 6'd0;  // partial sum word of tile pixel (0, 0), block 0
   localparam logic [5:0] REG_POST_PSUM_ROW_PITCH = 6'd1;  // partial sum words from tile row to tile row
   localparam logic [5:0] REG_POST_PSUM_BLOCK_PITCH = 6'd2;  // partial sum words from block to block
@@ -381,6 +388,11 @@ package opu_pkg;
     logic [0:0][7:0] pre_lo;
     logic [0:0][7:0] pre_hi;
     logic        [3:0]   bank;
+    logic        [0:0]   gate;
+    logic signed [7:0]   gate_x_zero;
+    logic signed [7:0]   gate_zero;
+    logic        [15:0]  gate_mult;
+    logic        [5:0]   gate_shift;
   } compute_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -419,12 +431,17 @@ package opu_pkg;
       6'd29: set_compute.pre_lo = value[7:0];
       6'd30: set_compute.pre_hi = value[7:0];
       6'd31: set_compute.bank = value[3:0];
+      6'd32: set_compute.gate = value[0:0];
+      6'd33: set_compute.gate_x_zero = value[7:0];
+      6'd34: set_compute.gate_zero = value[7:0];
+      6'd35: set_compute.gate_mult = value[15:0];
+      6'd36: set_compute.gate_shift = value[5:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_compute(logic [5:0] index);
-    has_compute = index < 6'd32;
+    has_compute = index < 6'd37;
   endfunction
 
   // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
@@ -463,6 +480,11 @@ package opu_pkg;
       6'd29: fits_compute = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
       6'd30: fits_compute = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
       6'd31: fits_compute = value < 22'd1;
+      6'd32: fits_compute = value[21:1] == '0;
+      6'd33: fits_compute = (value[21:7] == '0) || (value[21:7] == '1);
+      6'd34: fits_compute = (value[21:7] == '0) || (value[21:7] == '1);
+      6'd35: fits_compute = value[21:16] == '0;
+      6'd36: fits_compute = value[21:6] == '0;
       default: fits_compute = 1'b0;
     endcase
   endfunction

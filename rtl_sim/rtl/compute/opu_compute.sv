@@ -7,11 +7,11 @@
 // Memories: feature, weight and pre words arrive one cycle after their address; partial sums see opu_psum. Machines without a
 //          pre chain do not read pre words.
 // Throughput: one (weight row, pixels of the mode) step per cycle. A row of conv takes max(pixels / px, ROW_WORDS / px, 4)
-// cycles, with pre a block at least 8 for each unit; a copied block its pixels; a block of depthwise at most one cycle more than the
+// cycles, with pre a block at least 8 for each unit, with a gate 8 + GATE_CYCLES; a copied block its pixels; a block of depthwise at most one cycle more than the
 // largest of its steps (pixels * parts), its reads (see opu_compute_window) and the words of the next block's weight rows.
 // From start to done an instruction alone takes its steps (the last row: its pixels only) and 5 + ALIGN_STAGES + MULTIPLY_STAGES
 // cycles, 10 more for each unit of the pre chain in the machine; before its first step conv takes max(ROW_WORDS / px, 4, 8 for
-// each unit it passes), copy 4, depthwise max(parts of the first block * ROW_WORDS, 4) and the reads of its first window.
+// each unit it passes, and GATE_CYCLES), copy 4, depthwise max(parts of the first block * ROW_WORDS, 4) and the reads of its first window.
 // Behind another instruction all of that hides under the other's last
 // sweep, except that an instruction with accumulate waits for the other's last steps, as does depthwise for conv or copy
 // and the other way round.
@@ -122,6 +122,7 @@ module opu_compute
   logic sweep_valid, sweep_ready, begun, drained;
   sweep_t sweep;
   pre_load_t pre_load;
+  gate_t gate;
 
   opu_compute_rows u_rows (
       .clk_i,
@@ -143,7 +144,8 @@ module opu_compute
       .fill_o       (fill),
       .pre_re_o,
       .pre_addr_o,
-      .pre_load_o   (pre_load)
+      .pre_load_o   (pre_load),
+      .gate_o       (gate)
   );
 
   // Sweeps of conv and copy, and those of depthwise, wait for each other.
@@ -199,7 +201,8 @@ module opu_compute
   step_t multiplied_q [MULTIPLY_STAGES];  // by the cycles behind `multiply`
   enter_t enter_q;
   fill_t fill_q;
-  pre_load_t pre_load_q;
+  pre_load_t pre_load_q, unit_load;
+  affine_record_t [LOAD_LANES-1:0] unit_records;
   localparam int unsigned DELAYS = HAS_PRE ? PRE_UNITS : 0;
   step_t pre_step [DELAYS+1];
   enter_t pre_enter [DELAYS+1];
@@ -226,8 +229,8 @@ module opu_compute
     ) u_pre (
         .clk_i,
         .rst_ni,
-        .load_i     (pre_load_q),
-        .load_data_i(pre_rdata_i),
+        .load_i     (unit_load),
+        .load_data_i(unit_records),
         .unfit_o    (pre_unfit[u+1]),
         .step_i     (pre_step[u]),
         .enter_i    (pre_enter[u]),
@@ -246,9 +249,20 @@ module opu_compute
     assign pre_drained[u+1] = pre_drained[u] && unit_drained;
   end
   assign align_step = pre_step[DELAYS];
-  if (!HAS_PRE) begin : g_no_pre
+  if (HAS_PRE) begin : g_pre_gate
+    opu_pre_gate u_pre_gate (
+        .clk_i,
+        .rst_ni,
+        .gate_i   (gate),
+        .load_i   (pre_load_q),
+        .data_i   (pre_rdata_i),
+        .load_o   (unit_load),
+        .records_o(unit_records)
+    );
+  end else begin : g_no_pre
     logic unused;
-    assign unused = &{pre_rdata_i, pre_load_q};
+    assign {unit_load, unit_records} = '0;
+    assign unused = &{pre_rdata_i, pre_load_q, gate, unit_load, unit_records};
   end
 
   always_ff @(posedge clk_i) begin

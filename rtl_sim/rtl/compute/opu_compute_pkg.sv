@@ -346,7 +346,8 @@ package opu_compute_pkg;
   /* verilator lint_on UNUSEDSIGNAL */
     automatic logic whole = 32'(p.slot_log2) == WORD_SHIFT;  // one pixel a word
     legal = 32'(p.slot_log2) <= WORD_SHIFT && (is_copy || is_conv || is_depthwise)
-        && (p.pre == '0 || (HAS_PRE && is_conv && whole && 32'(p.pre) <= PRE_UNITS))
+        && (p.pre == '0 || (HAS_PRE && is_conv && whole && 32'(p.pre) <= PRE_UNITS
+        && (p.gate == '0 || (HAS_GATES && p.gate_shift < 6'd48))))
         && (whole || (!is_depthwise && is_one_segment));
     if (is_conv) legal = legal && 32'(p.mode) < MODE_COUNT;
     if (is_depthwise) begin
@@ -360,7 +361,16 @@ package opu_compute_pkg;
     logic       bank;
     logic [2:0] unit;
     logic [2:0] word;
+    logic       gate;  // an eighth of a gate's word, not one of eight
   } pre_load_t;
+
+  // What a lane of a unit is given, rne((v * factor + add) / 2**shift). A gate's factor is (r - zero) * mult.
+  localparam int unsigned LOAD_LANES = WORD_CHANNELS / 8;  // of a parameter word
+  localparam int unsigned FACTOR_BITS = HAS_GATES ? 25 : 16;
+  typedef struct packed {logic [7:0] shift; logic [FACTOR_BITS-1:0] factor; logic [31:0] add;} affine_record_t;
+
+  // The product with a gate that an instruction asks for.
+  typedef struct packed {logic [7:0] x_zero; logic [7:0] zero; logic [15:0] mult; logic [5:0] shift;} gate_t;
 
   // Simulators compute fastest on whole machine words: there, int8 elements and sums are carried sign-extended to 32
   // bits. The values are the same; a bench compares both widths.
@@ -368,7 +378,7 @@ package opu_compute_pkg;
   localparam bit EXACT = 1'b1;
   localparam int unsigned ELEMENT_BITS = 8;
   localparam int unsigned SUM_BITS = 16 + $clog2(MULTIPLIERS);
-  localparam int unsigned AFFINE_BITS = 34;  // int8 * int16 + int32, before the shift
+  localparam int unsigned AFFINE_BITS = 34;  // int8 * (int16, or a gate's 25 bits) + int32, before the shift
 `else
   localparam bit EXACT = 1'b0;
   localparam int unsigned ELEMENT_BITS = 32;

@@ -41,7 +41,8 @@ module opu_compute_rows
 
     output logic            pre_re_o,
     output pre_addr_t       pre_addr_o,
-    output pre_load_t       pre_load_o
+    output pre_load_t       pre_load_o,
+    output gate_t           gate_o        // of the parameters that are being read
 );
 
   localparam int unsigned GROUP_BITS = $clog2(GROUPS + 1);
@@ -271,6 +272,7 @@ module opu_compute_rows
         .open_i       (start_ready_o),
         .start_i      (start && is_conv),
         .start_units_i(params_i.pre),
+        .start_gate_i (params_i.gate),
         .param_i      (pre_addr_t'(params_i.pre_param)),
         .first_block_i(first_in.word),
         .next_i       (take && loop_q.enters && !loop_q.s_left[16]),
@@ -285,6 +287,8 @@ module opu_compute_rows
     assign {pre_bank, pre_re_o, pre_addr_o, pre_load_o} = '0;
     assign pre_few = 1'b1;
   end
+
+  assign gate_o = '{x_zero: p_q.gate_x_zero, zero: p_q.gate_zero, mult: p_q.gate_mult, shift: p_q.gate_shift};
 
   // ---- sweeps ----------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
 // A unit of the pre chain: clamp(rne((v * A + B) / 2**s) + zero, lo, hi) on every lane of the feature words of steps that pass
 // more than UNIT units; everything else passes unchanged. Latency 10, one word per cycle.
 //
-// load_*: one parameter word into one of the two banks; the word holds 8 bytes for each of WORD_CHANNELS / 8 lanes: int32 B,
-//         int16 A, int8 s (-16..47), zero. A bank may be loaded from the cycle on in which the last step that uses it is in
+// load_*: records of WORD_CHANNELS / 8 lanes into one of the two banks: B, A, s (-16..47). A bank may be loaded from the cycle on in which the last step that uses it is in
 //         its second stage, and steps of one block begin at least 8 cycles behind those of the one before.
 // Steps, window and weight words travel along, so that they still meet.
 //
@@ -19,7 +18,7 @@ module opu_pre
     input  logic                   rst_ni,
 
     input  pre_load_t              load_i,
-    input  logic [WORD_BITS-1:0]   load_data_i,
+    input  affine_record_t [LOAD_LANES-1:0] load_data_i,
     output logic                   unfit_o,      // a cycle later: a shift of that word is out of range
 
     input  step_t                  step_i,
@@ -37,8 +36,6 @@ module opu_pre
     output fill_t                  fill_o,
     output logic [WEIGHT_BITS-1:0] fill_data_o
 );
-
-  localparam int unsigned LOAD_LANES = WORD_CHANNELS / 8;
 
   affine_t add [2][WORD_CHANNELS];
   affine_t mult [2][WORD_CHANNELS];
@@ -72,10 +69,10 @@ module opu_pre
   // Units get their parameters 8 cycles one behind the other, and steps as many as they take.
   localparam int unsigned LOAD_LATE = (INSIDE + 1 - 8) * UNIT;
   pre_load_t load;
-  logic [WORD_BITS-1:0] load_data;
+  affine_record_t [LOAD_LANES-1:0] load_data;
   if (LOAD_LATE > 0) begin : g_late
     pre_load_t late_q [LOAD_LATE];
-    logic [WORD_BITS-1:0] late_data_q [LOAD_LATE];
+    affine_record_t [LOAD_LANES-1:0] late_data_q [LOAD_LATE];
     always_ff @(posedge clk_i) begin
       late_q[0] <= load_i;
       late_data_q[0] <= load_data_i;
@@ -97,7 +94,7 @@ module opu_pre
   /* verilator lint_off UNUSEDSIGNAL */  // the unit
   pre_load_t load_q;
   /* verilator lint_on UNUSEDSIGNAL */
-  logic [WORD_BITS-1:0] load_data_q;
+  affine_record_t [LOAD_LANES-1:0] load_data_q;
   assign mine = load.valid && load.unit == 3'(UNIT);
 
   // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
@@ -152,16 +149,16 @@ module opu_pre
     if (EXACT) begin : g_exact
       localparam int unsigned WORD = 32'(l) / LOAD_LANES;
       localparam int unsigned PLACE = 32'(l) % LOAD_LANES;
-      logic signed [15:0] next_factor_q, factor_q;
+      logic signed [FACTOR_BITS-1:0] next_factor_q, factor_q;
       logic signed [31:0] next_add_q, add_q;
       logic [5:0] next_amount_q, early_amount_q, amount_q;
       logic signed [7:0] x_q;
       logic signed [33:0] product_q;
       always_ff @(posedge clk_i) begin
-        if (mine && 32'(load.word) == WORD) next_factor_q <= load_data[64*PLACE+32+:16];
+        if (mine && 32'(load.word) == WORD) next_factor_q <= load_data[PLACE].factor;
         if (mine_q && 32'(load_q.word) == WORD) begin
-          next_add_q <= load_data_q[64*PLACE+:32];
-          next_amount_q <= load_data_q[64*PLACE+48+:6] + 6'd16;
+          next_add_q <= load_data_q[PLACE].add;
+          next_amount_q <= load_data_q[PLACE].shift[5:0] + 6'd16;
         end
         if (take) factor_q <= next_factor_q;
         if (took_q[0]) early_amount_q <= next_amount_q;
@@ -169,21 +166,21 @@ module opu_pre
         x_q <= rst_ni ? feature_i[8*l+:8] : '0;
       end
       if (l < int'(SLICED)) begin : g_slice
-        logic signed [23:0] scaled_q;
+        logic signed [FACTOR_BITS+7:0] scaled_q;
         logic signed [33:0] sum_q [3];
         always_ff @(posedge clk_i) begin
           if (took_q[0]) add_q <= next_add_q;
-          scaled_q <= 24'(x_q) * 24'(factor_q);
+          scaled_q <= (FACTOR_BITS + 8)'(x_q) * (FACTOR_BITS + 8)'(factor_q);
           sum_q <= '{34'(scaled_q) + 34'(add_q), sum_q[0], sum_q[1]};
           product_q <= sum_q[2];
           if (!rst_ni) sum_q[2] <= '0;
         end
       end else begin : g_tables
-        logic signed [23:0] scaled, scaled_q;
+        logic signed [FACTOR_BITS+7:0] scaled, scaled_q;
         logic signed [31:0] early_add_q;
         opu_multiply_soft #(
             .X_BITS     (8),
-            .FACTOR_BITS(16)
+            .FACTOR_BITS(FACTOR_BITS)
         ) u_multiply (
             .clk_i,
             .x_i      (x_q),
@@ -237,14 +234,14 @@ module opu_pre
     if (mine) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < LOAD_LANES; i++) begin
-        mult[load.bank][32'(load.word)*LOAD_LANES+i] <= AFFINE_BITS'(signed'(load_data[64*i+32+:16]));
+        mult[load.bank][32'(load.word)*LOAD_LANES+i] <= AFFINE_BITS'(signed'(load_data[i].factor));
       end
     end
     if (mine_q) begin
       /* verilator unroll_full */
       for (int unsigned i = 0; i < LOAD_LANES; i++) begin
-        add[load_q.bank][32'(load_q.word)*LOAD_LANES+i] <= AFFINE_BITS'(signed'(load_data_q[64*i+:32]));
-        shift[load_q.bank][32'(load_q.word)*LOAD_LANES+i] <= load_data_q[64*i+48+:8];
+        add[load_q.bank][32'(load_q.word)*LOAD_LANES+i] <= AFFINE_BITS'(signed'(load_data_q[i].add));
+        shift[load_q.bank][32'(load_q.word)*LOAD_LANES+i] <= load_data_q[i].shift;
       end
     end
   end
@@ -283,10 +280,12 @@ module opu_pre
     end
   end
 
-  function automatic logic shifts_in_range(logic [WORD_BITS-1:0] parameters);
+  /* verilator lint_off UNUSEDSIGNAL */  // shifts only
+  function automatic logic shifts_in_range(affine_record_t [LOAD_LANES-1:0] records);
+  /* verilator lint_on UNUSEDSIGNAL */
     shifts_in_range = 1'b1;
     for (int unsigned i = 0; i < LOAD_LANES; i++) begin
-      if (signed'(parameters[64*i+48+:8]) > 8'sd47 || signed'(parameters[64*i+48+:8]) < -8'sd16) shifts_in_range = 1'b0;
+      if (signed'(records[i].shift) > 8'sd47 || signed'(records[i].shift) < -8'sd16) shifts_in_range = 1'b0;
     end
   endfunction
 
