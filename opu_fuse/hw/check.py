@@ -75,6 +75,7 @@ def _buffers(spec: HwSpec) -> Iterator[Problem]:
         "output": (1, "one pixel"),
         "pre": (PARAM_WORDS, "one channel block"),
         "table": (TABLE_WORDS, "one function"),
+        "image": (1, "four pixels"),
     }
     for name, (demand, meaning) in smallest.items():
         buffer: Buffer | None = getattr(spec.buffers, name)
@@ -115,6 +116,7 @@ def _on_chip(spec: HwSpec) -> Iterator[Problem]:
         "output": buffers.output.words * word,
         "pre": buffers.pre.words * word if buffers.pre else 0,
         "table": buffers.table.words * word if buffers.table else 0,
+        "image": buffers.image.words * word if buffers.image else 0,
     }
     total = sum(sizes.values())
     if total > LARGEST_ON_CHIP:

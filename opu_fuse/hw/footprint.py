@@ -14,10 +14,11 @@ from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine, order_of, unit_params
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.sweep import sweep
+from opu_fuse.hw.unfolding import UNFOLD, row_words
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space
-from opu_fuse.units.params import ComputeParams, PostParams
+from opu_fuse.units.params import ComputeParams, LoadParams, PostParams
 
 Interval = tuple[int, int]
 Dim = tuple[int, int]
@@ -45,6 +46,8 @@ def footprint(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     Untouched memories are left out. Counts must be at least 1 and the mode one of the spec's.
     """
     match instruction.engine:
+        case Engine.LOAD if instruction.opcode == UNFOLD:
+            found = _unfold(instruction.load)
         case Engine.LOAD | Engine.STORE:
             found = _transfer(instruction, spec)
         case Engine.COMPUTE:
@@ -73,6 +76,8 @@ def dram_word_bytes(space: Space, spec: HwSpec) -> int:
 
 def moved_bytes(instruction: Instruction, spec: HwSpec) -> int:
     """DRAM bytes that a load or store moves, whole words, every word as often as it moves."""
+    if instruction.opcode == UNFOLD:
+        return 0
     p = instruction.transfer
     words = p["run"] * p["rows"] * p["blocks"]
     if instruction.engine is Engine.STORE:
@@ -104,6 +109,21 @@ def _transfer(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     return (
         Access(space=Space.DRAM, intervals=dram, write=write),
         Access(space=space, intervals=chip, write=not write),
+    )
+
+
+def _unfold(p: LoadParams) -> tuple[Access, ...]:
+    rows = {
+        r * p["row_pitch"] + k * p["run"]
+        for r in range(p["rows"])
+        for k in range(p["kernel_rows"])
+        if 0 <= p["origin_y"] + r * p["stride_y"] + k < p["in_rows"]
+    }
+    read = _merged([(p["image"] + row, p["image"] + row + p["run"]) for row in sorted(rows)])
+    written = _runs(p["dst"], p["rows"] * row_words(p["run"], p["kernel_rows"]))
+    return (
+        Access(space=Space.IMAGE, intervals=read, write=False),
+        Access(space=Space.FEATURE, intervals=written, write=True),
     )
 
 

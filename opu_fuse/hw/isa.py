@@ -119,7 +119,7 @@ _DRAM = (
 _SHAPE = (
     ("run", 16, "words per contiguous run, >= 1"),
     ("rows", 16, "runs per block, >= 1"),
-    ("row_pitch", 22, "DRAM words from run to run"),
+    ("row_pitch", 22, "DRAM words from run to run; unfold: image words from output row to row"),
     ("blocks", 16, "blocks, >= 1"),
     ("block_pitch", 22, "DRAM words from block to block"),
 )
@@ -167,6 +167,8 @@ OPCODES: tuple[Opcode, ...] = (
         ("residual", "DRAM -> residual buffer"),
         ("pre", "DRAM -> parameter buffer of the pre chain"),
         ("table", "DRAM -> table memory"),
+        ("image", "DRAM -> image buffer"),
+        ("unfold", "image buffer -> feature buffer: kernel rows side by side in their columns"),
     ),
     *_opcodes(
         Engine.COMPUTE,
@@ -198,6 +200,12 @@ REGISTERS: tuple[Register, ...] = (
                 "first word written in the destination buffer, the others follow it",
             ),
             *_SHAPE,
+            ("image", -22, "unfold: image word of output row 0, kernel row 0 (there or not)"),
+            ("in_rows", 16, "unfold: rows of the image; rows outside read as pad_value"),
+            ("origin_y", -17, "unfold: image row of output row 0, kernel row 0"),
+            ("stride_y", 8, "unfold: image rows between output rows, >= 1"),
+            ("kernel_rows", 8, "unfold: image rows of a column"),
+            ("pad_value", -8, "unfold: int8 of rows outside the image"),
         ),
     ),
     *_registers(

@@ -22,6 +22,7 @@ from opu_fuse.hw.isa import (
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.sweep import sweep
 from opu_fuse.hw.timing import post_visits, visit_cycles
+from opu_fuse.hw.unfolding import COLUMN_BYTES, UNFOLD
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import ModuleKind as K
 from opu_fuse.units.base import Place, Stage
@@ -40,6 +41,8 @@ COUNTS: dict[tuple[Engine, str], tuple[str, ...]] = {
     (Engine.LOAD, "residual"): _TRANSFER,
     (Engine.LOAD, "pre"): _TRANSFER,
     (Engine.LOAD, "table"): _TRANSFER,
+    (Engine.LOAD, "image"): _TRANSFER,
+    (Engine.LOAD, "unfold"): ("run", "rows", "stride_y"),
     (Engine.COMPUTE, "conv"): (*_WINDOW, "oc_steps"),
     (Engine.COMPUTE, "depthwise"): _WINDOW,
     (Engine.COMPUTE, "copy"): ("out_rows", "out_cols", *_STRIDES, "ic_steps"),
@@ -69,6 +72,9 @@ def _mistakes(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     for name in COUNTS.get(key, ()):
         if p[name] == 0:
             yield f"has {name} = 0, at least 1 is needed"
+    if instruction.opcode == UNFOLD and p["kernel_rows"] not in COLUMN_BYTES:
+        known = ", ".join(map(str, COLUMN_BYTES))
+        yield f"has kernel_rows = {p['kernel_rows']}, it unfolds {known}"
     if instruction.engine is Engine.STORE:
         yield from _store(instruction, spec)
     elif instruction.engine is Engine.COMPUTE:
@@ -97,6 +103,7 @@ def _missing_modules(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     needs = (
         (pre, spec.buffers.pre, "a pre chain"),
         (instruction.opcode == "table", spec.buffers.table, "tables"),
+        (instruction.opcode in ("image", UNFOLD), spec.buffers.image, "an image buffer"),
         (instruction.opcode == "depthwise", spec.array.depthwise, "depthwise windows"),
         (repeats, spec.has(K.UPSAMPLE), "upsampling"),
         (post and instruction.post["keep"], spec.post.keep, "a way to keep maps"),

@@ -70,6 +70,8 @@ def memories(spec: HwSpec) -> Iterator[Memory]:
     yield buffer(word, buffers.output.words)
     if buffers.pre is not None:
         yield buffer(word, buffers.pre.words)
+    if buffers.image is not None:
+        yield buffer(word, buffers.image.words)
     if buffers.table is not None:
         yield buffer(8, buffers.table.words, spec.word_channels * chain.banks(Stage.TABLE))
     queues = spec.queues

@@ -19,6 +19,15 @@ def bad(path: tuple[str | int, ...], what: str, help_: str) -> Problem:
     return Problem(path=path, what=what, help=help_)
 
 
+def unbuilt(path: tuple[str | int, ...], what: str, fix: str) -> Problem:
+    """What the RTL has not, though the machine can be thought of."""
+    return Problem(
+        path=path,
+        what=f"the RTL cannot build this: {what}",
+        help=f"{fix}, or set `build: false` to partition only",
+    )
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` where a known word is close, else nothing."""
     close = difflib.get_close_matches(word, list(known), n=1)

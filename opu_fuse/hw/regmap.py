@@ -296,7 +296,15 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
             ("depthwise", 7, 1, "windows over single channels"),
             ("upsample", 8, 1, "stores that repeat pixels"),
             ("keep", 9, 1, "results that stay in the feature buffer"),
+            ("gates", 10, 1, "gates before the array"),
         ),
+    ),
+    (
+        "CAP_IMAGE_WORDS",
+        _RO,
+        0,
+        f"words of the image buffer, 0 where load does not unfold windows {_CONSTANT}",
+        (),
     ),
 )
 

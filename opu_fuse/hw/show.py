@@ -12,7 +12,7 @@ from opu_fuse.hw.devices import DEVICES
 from opu_fuse.hw.memories import Family
 from opu_fuse.hw.spec import Buffer, HwSpec
 
-_BUFFERS = ("feature", "weight", "param", "residual", "psum", "output", "pre", "table")
+_BUFFERS = ("feature", "weight", "param", "residual", "psum", "output", "pre", "table", "image")
 _QUEUES = ("load", "compute", "post", "store")
 
 

@@ -122,7 +122,8 @@ class WeightBuffer(Buffer):
 class Buffers:
     """Words: feature, residual, output and table W int8, partial sums W int32, param and pre W
     bytes, weight `width` bytes. pre: parameters of the modules before the array; table: entries of
-    unary functions, 256 words each; None on machines without such modules.
+    unary functions, 256 words each; None on machines without such modules. image: rows of images
+    whose windows load unfolds (`hw/unfolding.py`); None: load does not.
     """
 
     feature: Buffer
@@ -133,6 +134,7 @@ class Buffers:
     output: Buffer
     pre: Buffer | None = None
     table: Buffer | None = None
+    image: Buffer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)

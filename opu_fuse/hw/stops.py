@@ -13,6 +13,7 @@ from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine, parameters_of, unit_register
 from opu_fuse.hw.legal import illegal
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.unfolding import UNFOLD
 from opu_fuse.units.base import Space
 
 BASES: dict[Engine, dict[Space, str]] = {
@@ -38,9 +39,13 @@ BASES: dict[Engine, dict[Space, str]] = {
 own two.
 """
 
+IMAGE_READ = "image"
+"""The same for what `load.unfold` reads."""
+
 _ADDRESSES = {
     engine: {name for space, name in bases.items() if space is not Space.DRAM}
     | ({"dram_lo", "dram_hi"} if engine in (Engine.LOAD, Engine.STORE) else set())
+    | ({IMAGE_READ} if engine is Engine.LOAD else set())
     for engine, bases in BASES.items()
 }
 _SHAPES = {
@@ -112,7 +117,7 @@ class Stops:
         return self._window if space is Space.DRAM else space_limit(space, self._spec)
 
     def _misplaced(self, x: Instruction) -> str | None:
-        if x.engine not in (Engine.LOAD, Engine.STORE):
+        if x.engine not in (Engine.LOAD, Engine.STORE) or x.opcode == UNFOLD:
             return None
         space = Space.OUTPUT if x.engine is Engine.STORE else Space(x.opcode)
         word = dram_word_bytes(space, self._spec)
@@ -121,17 +126,21 @@ class Stops:
         return None
 
     def _outside(self, x: Instruction, reaches: tuple[_Reach, ...]) -> str | None:
-        bases = BASES[x.engine]
         for r in reaches:
-            base = x.dram if r.space is Space.DRAM else _base(x.params, bases[r.space], r.unit)
+            dram = r.space is Space.DRAM
+            base = x.dram if dram else _base(x.params, _register(x.engine, r), r.unit)
             start, end = base + r.start, base + r.end
             if end > r.limit or start < 0:
                 verb = "writes" if r.write else "reads"
-                dram = r.space is Space.DRAM
                 unit, home = ("byte", "memory window") if dram else ("word", f"{r.space} buffer")
                 bad = start if start < 0 else max(start, r.limit)
                 return f"{verb} {unit} {bad} of the {home}, which holds {r.limit} {unit}s"
         return None
+
+
+def _register(engine: Engine, r: _Reach) -> str:
+    """Whose value moves an access."""
+    return IMAGE_READ if r.space is Space.IMAGE and not r.write else BASES[engine][r.space]
 
 
 def _further(p: Mapping[str, int], addresses: Collection[str]) -> Iterator[tuple[str, int]]:

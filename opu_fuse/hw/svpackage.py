@@ -108,9 +108,12 @@ def _sizes(spec: HwSpec) -> str:
         ("WINDOW_SIDE", spec.array.window_side, "rows and columns of the largest depthwise window"),
         ("VALUE_BITS", VALUE_BITS, "value bits of a U-type; on-chip addresses"),
     ]
-    for name, buffer in (("PRE", buffers.pre), ("TABLE", buffers.table)):
+    optional = ("PRE", "TABLE", "IMAGE")
+    for name in optional:
+        buffer = getattr(buffers, name.lower())
         rows.append((f"{name}_WORDS", buffer.words if buffer else 1, "1: the machine has none"))
-    for name in ("FEATURE", "WEIGHT", "PARAM", "RESIDUAL", "PSUM", "OUTPUT", "PRE", "TABLE"):
+    always = ("FEATURE", "WEIGHT", "PARAM", "RESIDUAL", "PSUM", "OUTPUT")
+    for name in (*always, *optional):
         buffer = getattr(buffers, name.lower())
         rows.append(
             (f"{name}_ADDR_BITS", max(1, (buffer.words - 1).bit_length() if buffer else 1), "")
@@ -141,6 +144,7 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
         ("TABLE", spec.buffers.table is not None, "stage TABLE"),
         ("PRELU", spec.has(ModuleKind.PRELU), "stage PRELU"),
         ("PRE", spec.buffers.pre is not None, "pre chain"),
+        ("UNFOLD", spec.buffers.image is not None, "opcodes image and unfold"),
         ("GATES", chain.gates, "gates before the array"),
         ("DEPTHWISE", spec.array.depthwise, "opcode depthwise"),
         ("UPSAMPLE", spec.has(ModuleKind.UPSAMPLE), "store repeats"),

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.unfolding import row_words
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Stage
@@ -94,6 +95,13 @@ def fetch_cycles(hw: HwSpec, words: int) -> int:
     memory port.
     """
     return max(words, transfer_cycles(hw, words * INSTRUCTION_WORD_BYTES))
+
+
+def unfold_cycles(run: int, rows: int, kernel_rows: int) -> int:
+    """load.unfold of `rows` output rows, `run` image words each: every kernel row of a row writes
+    all its words.
+    """
+    return rows * kernel_rows * row_words(run, kernel_rows)
 
 
 # One instruction to the cycle: what compute and post take beyond the steady rates above.

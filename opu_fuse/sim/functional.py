@@ -91,6 +91,8 @@ class Machine:
         match instruction.engine, instruction.opcode:
             case Engine.FETCH, "check":
                 self._check_hash(instruction, number)
+            case Engine.LOAD, "unfold":
+                transfer.unfold(mem, instruction.load)
             case Engine.LOAD, _:
                 transfer.load(mem, instruction)
                 read = moved_bytes(instruction, self.spec)

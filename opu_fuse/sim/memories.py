@@ -23,7 +23,7 @@ _MOST_VALUES, _ROOM = 1 << 24, 4
 class Memories:
     """Window of DRAM (given, uint8, changed in place) and on-chip buffers.
 
-    feature: int8 (words + 1, word_bytes), the last row is padding; residual, output and table:
+    feature: int8 (words + 1, word_bytes), the last row is padding; residual, output, table, image:
     int8 (words, word_bytes); param and pre: uint8 (words, word_bytes); weight: int8 (words, width);
     psum: int32 (words, word_channels).
     """
@@ -40,6 +40,7 @@ class Memories:
         self.psum = _unwritten(buffers.psum.words, 4 * spec.word_channels).view(np.int32)
         self.pre = _unwritten(space_limit(Space.PRE, spec), word)
         self.table = _unwritten(space_limit(Space.TABLE, spec), word).view(np.int8)
+        self.image = _unwritten(space_limit(Space.IMAGE, spec), word).view(np.int8)
 
     def buffer(self, space: Space) -> np.ndarray:
         """The array of an on-chip space, indexed by its words."""

@@ -6,8 +6,10 @@ from numpy.lib.stride_tricks import as_strided
 from opu_fuse.hw.footprint import dram_word_bytes
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.unfolding import COLUMN_BYTES, IMAGE_CHANNELS, IMAGE_SLOT, row_words
 from opu_fuse.sim.memories import Memories
 from opu_fuse.units.base import Space
+from opu_fuse.units.params import LoadParams
 
 
 def load(mem: Memories, instruction: Instruction) -> None:
@@ -22,6 +24,26 @@ def load(mem: Memories, instruction: Instruction) -> None:
     )
     target = mem.buffer(space)[p["dst"] : p["dst"] + words]
     target.view(np.uint8)[:] = source.reshape(words, word)
+
+
+def unfold(mem: Memories, p: LoadParams) -> None:
+    """Image buffer to feature buffer. Bounds have been checked."""
+    rows, kernel = p["rows"], p["kernel_rows"]
+    columns = p["run"] * mem.spec.word_bytes // IMAGE_SLOT
+    y = p["origin_y"] + np.arange(rows)[:, None] * p["stride_y"] + np.arange(kernel)
+    word = p["image"] + np.arange(rows)[:, None] * p["row_pitch"] + np.arange(kernel) * p["run"]
+    there = (y >= 0) & (y < p["in_rows"])
+    found = mem.image[np.where(there, word, 0)[..., None] + np.arange(p["run"])]
+    pixels = found.reshape(rows, kernel, columns, IMAGE_SLOT)[..., :IMAGE_CHANNELS]
+    pixels = np.where(there[..., None, None], pixels, np.int8(p["pad_value"]))
+    words = row_words(p["run"], kernel)
+    target = mem.feature[p["dst"] : p["dst"] + rows * words].reshape(rows, -1)
+    made = as_strided(
+        target,
+        shape=(rows, columns, kernel, IMAGE_CHANNELS),
+        strides=(target.strides[0], COLUMN_BYTES[kernel], IMAGE_CHANNELS, 1),
+    )
+    made[:] = pixels.transpose(0, 2, 1, 3)
 
 
 def store(mem: Memories, instruction: Instruction) -> None:

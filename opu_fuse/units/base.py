@@ -65,6 +65,7 @@ class Space(StrEnum):
     OUTPUT = "output"
     PRE = "pre"
     TABLE = "table"
+    IMAGE = "image"
 
 
 class Stage(IntEnum):

@@ -31,11 +31,23 @@ class LoadParams(TypedDict):
     rows: int
     """runs per block, >= 1"""
     row_pitch: int
-    """DRAM words from run to run"""
+    """DRAM words from run to run; unfold: image words from output row to row"""
     blocks: int
     """blocks, >= 1"""
     block_pitch: int
     """DRAM words from block to block"""
+    image: int
+    """unfold: image word of output row 0, kernel row 0 (there or not)"""
+    in_rows: int
+    """unfold: rows of the image; rows outside read as pad_value"""
+    origin_y: int
+    """unfold: image row of output row 0, kernel row 0"""
+    stride_y: int
+    """unfold: image rows between output rows, >= 1"""
+    kernel_rows: int
+    """unfold: image rows of a column"""
+    pad_value: int
+    """unfold: int8 of rows outside the image"""
 
 
 class PreRegisters(TypedDict):
@@ -274,7 +286,7 @@ class StoreParams(TypedDict):
     rows: int
     """runs per block, >= 1"""
     row_pitch: int
-    """DRAM words from run to run"""
+    """DRAM words from run to run; unfold: image words from output row to row"""
     blocks: int
     """blocks, >= 1"""
     block_pitch: int

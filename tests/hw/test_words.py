@@ -147,13 +147,13 @@ def test_a_program_of_100_000_words_takes_well_under_a_second():
 LOAD = Engine.LOAD << 28
 BROKEN_WORDS = {
     "an absent engine": (7 << 28, "engine 7 does not exist"),
-    "an absent register": (LOAD | 8 << 22, "load has no register 8 (0..7)"),
+    "an absent register": (LOAD | 14 << 22, "load has no register 14 (0..13)"),
     "a value too wide": (LOAD | 3 << 22 | 1 << 16, "load.run: value 0x10000 does not fit 16 bits"),
     "a signed value out of range": (
         Engine.COMPUTE << 28 | 22 << 22 | 128,
         "compute.pad_value: value 0x80 does not fit 8 signed bits",
     ),
-    "an absent opcode": (1 << 31 | LOAD | 6 << 24, "load has no opcode 6 (0..5)"),
+    "an absent opcode": (1 << 31 | LOAD | 8 << 24, "load has no opcode 8 (0..7)"),
     "reserved bits": (1 << 31 | LOAD | 5, "reserved bits 7:0 are 0x5, not zero"),
     "a wait on itself": (
         1 << 31 | LOAD | 1 << (16 + 1),

@@ -76,6 +76,11 @@ def gated(spec: HwSpec) -> HwSpec:
     )
 
 
+def unfolding(spec: HwSpec) -> HwSpec:
+    """A machine whose load unfolds windows of images."""
+    return replace(spec, buffers=replace(spec.buffers, image=Buffer(words=96, banks=1)))
+
+
 def without(spec: HwSpec, *kinds: ModuleKind) -> HwSpec:
     """A machine without modules of these kinds."""
     flow = spec.dataflow
@@ -117,6 +122,14 @@ MACHINES = {
             8,
             Array(units=16, multipliers=4, modes=modes((8, 8, 1), (8, 4, 2)), depthwise=True),
             width=8,
+        ),
+        unfolding(
+            machine(
+                "images",
+                16,
+                Array(units=16, multipliers=8, modes=modes((16, 8, 1), (8, 8, 2)), depthwise=True),
+                width=16,
+            )
         ),
         gated(
             machine(

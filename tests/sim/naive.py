@@ -58,7 +58,9 @@ class NaiveMachine:
 
     def execute(self, instruction):
         p = instruction.params
-        if instruction.engine is Engine.LOAD:
+        if instruction.opcode == "unfold":
+            self.unfold(p)
+        elif instruction.engine is Engine.LOAD:
             self.load(instruction)
         elif instruction.engine is Engine.STORE:
             self.store(instruction)
@@ -82,6 +84,25 @@ class NaiveMachine:
                         signed = self.words[space].dtype == np.int8
                         self.write(space, p["dst"] + n, byte, wrap(value, 8) if signed else value)
                     n += 1
+
+    def unfold(self, p):
+        """All words of an unfolded row count as touched."""
+        k, W = p["kernel_rows"], self.W
+        S = {3: 9, 5: 16, 7: 22}[k]
+        n = -(-p["run"] * S // 4)
+        for r in range(p["rows"]):
+            first = p["dst"] + r * n
+            self.touched[Space.FEATURE, True].update(range(first, first + n))
+            for ky in range(k):
+                y = p["origin_y"] + r * p["stride_y"] + ky
+                for x in range(p["run"] * W // 4):
+                    for c in range(3):
+                        value = p["pad_value"]
+                        if 0 <= y < p["in_rows"]:
+                            word = p["image"] + r * p["row_pitch"] + ky * p["run"] + 4 * x // W
+                            value = int(self.read(Space.IMAGE, word)[(4 * x + c) % W])
+                        at = x * S + 3 * ky + c
+                        self.words[Space.FEATURE][first + at // W][at % W] = value
 
     def store(self, instruction):
         """A word counts as touched although some of its bytes are skipped."""

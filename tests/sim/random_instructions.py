@@ -43,7 +43,7 @@ def pick(rng, lo, hi):
 
 
 def transfer(rng, spec):
-    optional = [space for space in (Space.PRE, Space.TABLE) if space_limit(space, spec)]
+    optional = [s for s in (Space.PRE, Space.TABLE, Space.IMAGE) if space_limit(s, spec)]
     opcode = str(rng.choice(["feature", "weight", "param", "residual", *optional, "store"]))
     size = spec.buffers.weight.width if opcode == "weight" else spec.word_bytes
     run = pick(rng, 1, 6)
@@ -61,6 +61,27 @@ def transfer(rng, spec):
     if rng.random() < 0.7:
         params |= scattering(rng, spec, params)
     return instruction(Engine.STORE, opcode, params | {"src": address})
+
+
+def unfold(rng, spec):
+    """Rows in the padding, overlapping and apart, in images that lie anywhere."""
+    run, rows = pick(rng, 1, 4), pick(rng, 1, 4)
+    return instruction(
+        Engine.LOAD,
+        "unfold",
+        {
+            "run": run,
+            "rows": rows,
+            "dst": pick(rng, 0, 100),
+            "image": pick(rng, -20, 90),
+            "row_pitch": run * pick(rng, 0, 3) + pick(rng, 0, 2),
+            "in_rows": pick(rng, 0, 12),
+            "origin_y": pick(rng, -8, 8),
+            "stride_y": pick(rng, 1, 3),
+            "kernel_rows": int(rng.choice([3, 5, 7])),
+            "pad_value": pick(rng, -128, 127),
+        },
+    )
 
 
 def scattering(rng, spec, params):

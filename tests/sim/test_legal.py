@@ -14,7 +14,7 @@ from opu_fuse.units.base import ModuleKind
 from opu_fuse.units.residual import ResidualKind
 from rtl_sim.benches.graph_orders import orders_of
 from tests.bundle.sample import HW, program, sample_bundle
-from tests.sim.machines import BARE, MACHINES, without
+from tests.sim.machines import BARE, MACHINES, unfolding, without
 from tests.sim.random_instructions import instruction
 
 WINDOW = 1024
@@ -23,9 +23,12 @@ GOOD["copy"] = instruction(Engine.COMPUTE, "copy", dict(GOOD["conv"].params))
 GOOD["depthwise"] = instruction(
     Engine.COMPUTE, "depthwise", {**GOOD["conv"].params, "kernel_rows": 2, "kernel_cols": 2}
 )
-for opcode in ("residual", "pre", "table"):
+for opcode in ("residual", "pre", "table", "image"):
     GOOD[opcode] = instruction(Engine.LOAD, opcode, dict(GOOD["feature"].params))
-FULL = MACHINES["full"]
+GOOD["unfold"] = instruction(
+    Engine.LOAD, "unfold", {"run": 2, "rows": 1, "stride_y": 1, "kernel_rows": 3, "in_rows": 3}
+)
+FULL = unfolding(MACHINES["full"])
 CHAIN = orders_of(FULL)
 REQUANT, ACT, POOL, ADD_MAPS, MULTIPLY_MAPS = (
     CHAIN.pack([name]) for name in ("requant", "compare", "pool", "res_add", "se")

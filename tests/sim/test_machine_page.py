@@ -20,8 +20,14 @@ MAKERS = {
     "conv": rand.conv,
     "copy": rand.copy,
     "depthwise": rand.depthwise,
+    "unfold": rand.unfold,
 }
-KINDS = [(n, k) for n in SPECS for k in MAKERS if n in MACHINES or k != "depthwise"]
+KINDS = [
+    (name, kind)
+    for name, spec in SPECS.items()
+    for kind in MAKERS
+    if {"depthwise": spec.array.depthwise, "unfold": spec.buffers.image}.get(kind, True)
+]
 
 
 def machines(rng, spec):

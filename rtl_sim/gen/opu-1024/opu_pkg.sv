@@ -44,6 +44,7 @@ package opu_pkg;
   localparam int unsigned VALUE_BITS = 22;  // value bits of a U-type; on-chip addresses
   localparam int unsigned PRE_WORDS = 512;  // 1: the machine has none
   localparam int unsigned TABLE_WORDS = 1;  // 1: the machine has none
+  localparam int unsigned IMAGE_WORDS = 1;  // 1: the machine has none
   localparam int unsigned FEATURE_ADDR_BITS = 12;
   localparam int unsigned WEIGHT_ADDR_BITS = 11;
   localparam int unsigned PARAM_ADDR_BITS = 9;
@@ -52,6 +53,7 @@ package opu_pkg;
   localparam int unsigned OUTPUT_ADDR_BITS = 10;
   localparam int unsigned PRE_ADDR_BITS = 9;
   localparam int unsigned TABLE_ADDR_BITS = 1;
+  localparam int unsigned IMAGE_ADDR_BITS = 1;
   localparam bit HAS_ACT = 1'b1;  // stage ACT
   localparam bit HAS_POOL = 1'b1;  // stage POOL
   localparam bit HAS_RESIDUAL = 1'b1;  // stage RESIDUAL
@@ -59,11 +61,12 @@ package opu_pkg;
   localparam bit HAS_TABLE = 1'b0;  // stage TABLE
   localparam bit HAS_PRELU = 1'b0;  // stage PRELU
   localparam bit HAS_PRE = 1'b1;  // pre chain
+  localparam bit HAS_UNFOLD = 1'b0;  // opcodes image and unfold
   localparam bit HAS_GATES = 1'b0;  // gates before the array
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
   localparam bit HAS_KEEP = 1'b1;  // post may write to the feature buffer
-  localparam logic [43:0] SPEC_HASH = 44'h6e6afa7a414;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'he809a78246c;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd16, 16'd32, 16'd64};
@@ -124,13 +127,15 @@ package opu_pkg;
   localparam logic [3:0] OP_LOAD_RESIDUAL = 4'd3;  // DRAM -> residual buffer
   localparam logic [3:0] OP_LOAD_PRE = 4'd4;  // DRAM -> parameter buffer of the pre chain
   localparam logic [3:0] OP_LOAD_TABLE = 4'd5;  // DRAM -> table memory
+  localparam logic [3:0] OP_LOAD_IMAGE = 4'd6;  // DRAM -> image buffer
+  localparam logic [3:0] OP_LOAD_UNFOLD = 4'd7;  // image buffer -> feature buffer: kernel rows side by side in their columns
   localparam logic [3:0] OP_COMPUTE_CONV = 4'd0;  // inner products of a feature tile and weight rows into partial sums
   localparam logic [3:0] OP_COMPUTE_COPY = 4'd1;  // features (padded, strided) into partial sums, sign extended
   localparam logic [3:0] OP_COMPUTE_DEPTHWISE = 4'd2;  // windows of a feature tile and weight rows into partial sums, lane by lane
   localparam logic [3:0] OP_POST_RUN = 4'd0;  // partial sums -> post chain -> output buffer (and feature buffer)
   localparam logic [3:0] OP_STORE_STORE = 4'd0;  // output buffer -> DRAM
   localparam int unsigned OPCODES_FETCH = 2;
-  localparam int unsigned OPCODES_LOAD = 6;
+  localparam int unsigned OPCODES_LOAD = 8;
   localparam int unsigned OPCODES_COMPUTE = 3;
   localparam int unsigned OPCODES_POST = 1;
   localparam int unsigned OPCODES_STORE = 1;
@@ -169,9 +174,15 @@ package opu_pkg;
   localparam logic [5:0] REG_LOAD_DST = 6'd2;  // first word written in the destination buffer, the others follow it
   localparam logic [5:0] REG_LOAD_RUN = 6'd3;  // words per contiguous run, >= 1
   localparam logic [5:0] REG_LOAD_ROWS = 6'd4;  // runs per block, >= 1
-  localparam logic [5:0] REG_LOAD_ROW_PITCH = 6'd5;  // DRAM words from run to run
+  localparam logic [5:0] REG_LOAD_ROW_PITCH = 6'd5;  // DRAM words from run to run; unfold: image words from output row to row
   localparam logic [5:0] REG_LOAD_BLOCKS = 6'd6;  // blocks, >= 1
   localparam logic [5:0] REG_LOAD_BLOCK_PITCH = 6'd7;  // DRAM words from block to block
+  localparam logic [5:0] REG_LOAD_IMAGE = 6'd8;  // unfold: image word of output row 0, kernel row 0 (there or not)
+  localparam logic [5:0] REG_LOAD_IN_ROWS = 6'd9;  // unfold: rows of the image; rows outside read as pad_value
+  localparam logic [5:0] REG_LOAD_ORIGIN_Y = 6'd10;  // unfold: image row of output row 0, kernel row 0
+  localparam logic [5:0] REG_LOAD_STRIDE_Y = 6'd11;  // unfold: image rows between output rows, >= 1
+  localparam logic [5:0] REG_LOAD_KERNEL_ROWS = 6'd12;  // unfold: image rows of a column
+  localparam logic [5:0] REG_LOAD_PAD_VALUE = 6'd13;  // unfold: int8 of rows outside the image
   localparam logic [5:0] REG_COMPUTE_FEATURE = 6'd0;  // feature buffer word of tile pixel (0, 0), block 0
   localparam logic [5:0] REG_COMPUTE_ROW_PITCH = 6'd1;  // feature words from tile row to tile row
   localparam logic [5:0] REG_COMPUTE_BLOCK_PITCH = 6'd2;  // feature words from channel block to channel block
@@ -270,7 +281,7 @@ package opu_pkg;
   localparam logic [5:0] REG_STORE_SRC = 6'd2;  // first output buffer word read; words are read contiguously
   localparam logic [5:0] REG_STORE_RUN = 6'd3;  // words per contiguous run, >= 1
   localparam logic [5:0] REG_STORE_ROWS = 6'd4;  // runs per block, >= 1
-  localparam logic [5:0] REG_STORE_ROW_PITCH = 6'd5;  // DRAM words from run to run
+  localparam logic [5:0] REG_STORE_ROW_PITCH = 6'd5;  // DRAM words from run to run; unfold: image words from output row to row
   localparam logic [5:0] REG_STORE_BLOCKS = 6'd6;  // blocks, >= 1
   localparam logic [5:0] REG_STORE_BLOCK_PITCH = 6'd7;  // DRAM words from block to block
   localparam logic [5:0] REG_STORE_WORD_GAP = 6'd8;  // DRAM words left out between words of a run
@@ -317,6 +328,12 @@ package opu_pkg;
     logic        [21:0]  row_pitch;
     logic        [15:0]  blocks;
     logic        [21:0]  block_pitch;
+    logic signed [21:0]  image;
+    logic        [15:0]  in_rows;
+    logic signed [16:0]  origin_y;
+    logic        [7:0]   stride_y;
+    logic        [7:0]   kernel_rows;
+    logic signed [7:0]   pad_value;
   } load_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -331,12 +348,18 @@ package opu_pkg;
       6'd5: set_load.row_pitch = value[21:0];
       6'd6: set_load.blocks = value[15:0];
       6'd7: set_load.block_pitch = value[21:0];
+      6'd8: set_load.image = value[21:0];
+      6'd9: set_load.in_rows = value[15:0];
+      6'd10: set_load.origin_y = value[16:0];
+      6'd11: set_load.stride_y = value[7:0];
+      6'd12: set_load.kernel_rows = value[7:0];
+      6'd13: set_load.pad_value = value[7:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_load(logic [5:0] index);
-    has_load = index < 6'd8;
+    has_load = index < 6'd14;
   endfunction
 
   // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
@@ -351,6 +374,12 @@ package opu_pkg;
       6'd5: fits_load = 1'b1;
       6'd6: fits_load = value[21:16] == '0;
       6'd7: fits_load = 1'b1;
+      6'd8: fits_load = 1'b1;
+      6'd9: fits_load = value[21:16] == '0;
+      6'd10: fits_load = (value[21:16] == '0) || (value[21:16] == '1);
+      6'd11: fits_load = value[21:8] == '0;
+      6'd12: fits_load = value[21:8] == '0;
+      6'd13: fits_load = (value[21:7] == '0) || (value[21:7] == '1);
       default: fits_load = 1'b0;
     endcase
   endfunction
@@ -830,6 +859,8 @@ package opu_pkg;
   localparam int unsigned CSR_CAP_MODULES_DEPTHWISE = 7;  // lowest bit
   localparam int unsigned CSR_CAP_MODULES_UPSAMPLE = 8;  // lowest bit
   localparam int unsigned CSR_CAP_MODULES_KEEP = 9;  // lowest bit
+  localparam int unsigned CSR_CAP_MODULES_GATES = 10;  // lowest bit
+  localparam logic [11:0] CSR_CAP_IMAGE_WORDS = 12'h0bc;  // ro
   typedef enum logic [7:0] {
     ERR_NONE = 8'd0,
     ERR_ILLEGAL_INSTRUCTION = 8'd1,
