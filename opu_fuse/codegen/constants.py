@@ -73,7 +73,7 @@ def _numbers(
     """
     layer = planned.layer
     assert layer.anchor is not None
-    node, kernel = dfg[layer.anchor], layer.shape.window.kernel
+    node, kernel = dfg[layer.anchor], layer.shape.kernel
     channels = feature_shape(node.shape)[0]
     zero = np.zeros(channels, np.int64)
     if node.op == "shuffle":

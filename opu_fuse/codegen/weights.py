@@ -5,6 +5,7 @@ import numpy as np
 from opu_fuse.cost.chunks import weight_bytes
 from opu_fuse.hw.layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec import HwSpec, Mode
+from opu_fuse.hw.unfolding import IMAGE_CHANNELS
 from opu_fuse.schedule.tiling import PlannedLayer
 from opu_fuse.units.array import SCALES
 
@@ -34,7 +35,11 @@ def pack_weights(
         first, mode = r.block * hw.word_channels, hw.array.modes[r.mode]
         dense = spread_groups(weight, groups, first, first + r.blocks * hw.word_channels)
         dense = to_lanes(dense, layer.in_pieces, 1)
-        rows = _weight_rows(unfold_columns(dense, planned.unfold, layer.shape.slot), mode)
+        if layer.shape.unfolded is not None:
+            spread = unfold_windows(dense, layer.shape.slot, mode.ic)
+        else:
+            spread = unfold_columns(dense, planned.unfold, layer.shape.slot)
+        rows = _weight_rows(spread, mode)
         for chunk in (w for f in r.features for w in f.weights):
             (y, yn), (x, xn) = chunk.ky, chunk.kx
             group = chunk.group - first // mode.oc
@@ -109,6 +114,21 @@ def unfold_columns(dense: np.ndarray, columns: int, slot: int) -> np.ndarray:
         visit, j = divmod(x, columns)
         out[:, j * slot : j * slot + ic, :, visit] = dense[:, :, :, x]
     return out
+
+
+def unfold_windows(dense: np.ndarray, column: int, ic: int) -> np.ndarray:
+    """Whole windows as runs of bytes, `ic` of them a visit: (oc, channels, kh, kw) -> (oc, ic, 1,
+    visits); byte x * column + y * IMAGE_CHANNELS + c is channel c of kernel row y, column x.
+    """
+    oc, channels, kh, kw = dense.shape
+    found = np.zeros((oc, kw, column), dense.dtype)
+    bytes_of = found[..., : kh * IMAGE_CHANNELS].reshape(oc, kw, kh, IMAGE_CHANNELS)
+    bytes_of[..., :channels] = dense.transpose(0, 3, 2, 1)
+    found[..., : kh * IMAGE_CHANNELS] = bytes_of.reshape(oc, kw, -1)
+    visits = -(-kw * column // ic)
+    out = np.zeros((oc, visits * ic), dense.dtype)
+    out[:, : kw * column] = found.reshape(oc, -1)
+    return out.reshape(oc, visits, ic).transpose(0, 2, 1)[:, :, None]
 
 
 def spread_groups(weight: np.ndarray, groups: int, first: int, end: int) -> np.ndarray:

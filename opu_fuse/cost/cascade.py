@@ -25,6 +25,7 @@ from opu_fuse.cost.tiles import (
 )
 from opu_fuse.cost.tiling import loop_orders, overflow
 from opu_fuse.cost.turns import HANDOVER, Order, Pace, Turn
+from opu_fuse.cost.unfolding import brought
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
@@ -187,8 +188,10 @@ class Strips:
         width = {Space.WEIGHT: hw.buffers.weight.width}
         moved = sum(words * width.get(space, word) for space, words in sized.words.items())
         first, rings = sized.rings[0], sized.rings
-        fill = moved / 2 + sized.load_rows * first.pitch * word
-        moved += round(first.layout.rows * first.pitch * word * (1 + first.again / first.rows))
+        strip, unfolding = _strip_loaded(sized, hw)
+        strips = first.layout.rows / sized.load_rows * (1 + first.again / first.rows)
+        fill = moved / 2 + strip
+        moved += round(strip * strips)
         for work, stored in zip(sized.works, sized.stored, strict=True):
             final = work.writes.layout.words * word
             moved += final * stored + final * sum(not side.broadcast for side in work.shape.sides)
@@ -198,12 +201,12 @@ class Strips:
         )
         array = sum(_array(*one) for one in _both(sized))
         rate = min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
-        cycles = max(array, post, moved / rate) + fill / rate
+        cycles = max(array, post, moved / rate + strips * unfolding) + fill / rate + unfolding
         large = self._rings_of(sized.works, sized.load_rows, 1)
         for number, (ours, ahead) in enumerate(zip(rings, large, strict=True)):
             if ours.rows < ahead.rows:
                 turns = ceil_div(sized.works[number].shape.out_rows, sized.works[number].tile.rows)
-                made = ours.layout.words * word / rate if number == 0 else 0.0
+                made = strips * (strip / rate + unfolding) if number == 0 else 0.0
                 if number:
                     before = sized.works[number - 1]
                     tiles = ceil_div(before.shape.out_rows, before.tile.rows)
@@ -234,12 +237,20 @@ def in_turns(sized: Sized, homes: Mapping[int, int], hw: HwSpec) -> Cascade | st
 def _pace(sized: Sized, hw: HwSpec) -> Pace:
     turns = [len(walk(work)) for work in sized.works]
     rate = min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
-    rows = sized.load_rows * sized.rings[0].pitch * hw.word_bytes
+    strip, unfolding = _strip_loaded(sized, hw)
     return Pace(
         array=tuple(_array(*one) / n for one, n in zip(_both(sized), turns, strict=True)),
         post=tuple(cost.post_cycles / n for cost, n in zip(sized.costs, turns, strict=True)),
-        load=rows / rate + hw.dram.latency,
+        load=strip / rate + hw.dram.latency + unfolding,
     )
+
+
+def _strip_loaded(sized: Sized, hw: HwSpec) -> tuple[int, int]:
+    """Bytes of the rows that are loaded together, and cycles of load while it unfolds them."""
+    unfolded = sized.works[0].shape.unfolded
+    if unfolded is not None:
+        return brought(unfolded, sized.load_rows, hw)
+    return sized.load_rows * sized.rings[0].pitch * hw.word_bytes, 0
 
 
 def _both(sized: Sized) -> Iterator[tuple[Work, Estimate]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from opu_fuse.cost.tiles import (
     Tile,
     ceil_div,
+    col_visits,
     depthwise_parts,
     first_group,
     input_blocks,
@@ -16,7 +17,6 @@ from opu_fuse.cost.tiles import (
     parts_per_block,
     segments_per_block,
     spans,
-    unfold,
     visits,
     weight_chunks,
 )
@@ -137,7 +137,7 @@ def _features(
     for at, count in spans(last - first, tile.in_blocks):
         segments = input_segments(shape, mode, hw, first + at, count)
         for ky in spans(rows_visited, tile.kernel[0]):
-            for kx in spans(cols_visited, ceil_div(tile.kernel[1], unfold(shape, mode, hw))):
+            for kx in spans(cols_visited, col_visits(shape, mode, hw, tile.kernel[1])):
                 weights = []
                 for s, n, y, yn, x, xn in weight_chunks(
                     segments, unit, (ky[1], kx[1]), groups, capacity

@@ -17,10 +17,12 @@ from opu_fuse.cost.reading import Mid, Rect, Span, count_parts, rows_read, walk,
 from opu_fuse.cost.tiles import ceil_div, images_of, mid_tile, spans
 from opu_fuse.cost.times import Buffer, Memory, Progress
 from opu_fuse.cost.turns import LOAD
+from opu_fuse.cost.unfolding import pieces
 from opu_fuse.cost.work import Banks, Work
 from opu_fuse.hw import timing
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
+from opu_fuse.layout.shape import Unfolded
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.table import TABLE_WORDS
@@ -71,7 +73,7 @@ class Flow:
         banks = self._buffers[Space.FEATURE].banks
         tiles, rows = walk(work), work.reads.layout.rows
         first = rows
-        there = banks.find(work.source) is not None
+        there = banks.find(work.held) is not None
         if keep is not None and not there and count_parts(work, banks.banks) == banks.banks:
             first = rows_read(work, *tiles[0])
             self._load_rows(work, 0, first)
@@ -117,6 +119,19 @@ class Flow:
         buffer.there[base] = moved + self._hw.dram.latency
         return buffer.there[base]
 
+    def _unfold(
+        self, unfolded: Unfolded, base: int, rows: Span, words: int, after: float = 0.0
+    ) -> float:
+        """Unfolded rows into a bank: the image, then load at work on it; when they are there."""
+        word, there = self._hw.word_bytes, after
+        for piece in pieces(unfolded, *rows, words, self._hw):
+            loaded = self._load(Space.IMAGE, 0, piece.count * words * word)
+            there = max(loaded, self._buffers[Space.FEATURE].free.get(base, 0.0), after) + ISSUE
+            there += timing.unfold_cycles(words, piece.rows, unfolded.kernel_rows)
+            self._load_ready = self._buffers[Space.IMAGE].free[0] = there
+        self._buffers[Space.FEATURE].there[base] = there
+        return there
+
     def _load_once(
         self, space: Space, key: object, size: int, after: float = 0.0
     ) -> tuple[int, float]:
@@ -128,11 +143,15 @@ class Flow:
 
     def _load_rows(self, work: Work, first: int, behind: int) -> None:
         layout = work.reads.layout
-        base, _ = self._buffers[Space.FEATURE].banks.take(work.source)
-        size = layout.blocks * (layout.word_at(0, behind) - layout.word_at(0, first)) * layout.word
+        base, _ = self._buffers[Space.FEATURE].banks.take(work.held)
         blocks = work.reads.block, layout.blocks
         after = self._stored.since(work.reads.home, blocks, behind)
-        at = self._load(Space.FEATURE, base, size, after)
+        unfolded = work.shape.unfolded
+        if unfolded is not None:
+            at = self._unfold(unfolded, base, (first, behind - first), unfolded.words, after)
+        else:
+            size = layout.blocks * (behind - first) * layout.row_words * layout.word
+            at = self._load(Space.FEATURE, base, size, after)
         if not first:
             self._kept.forget(work.source)
         self._kept.add(work.source, work.source, (0, layout.blocks), behind, at)
@@ -203,7 +222,7 @@ class Flow:
         """The bank in which a tile's input lies, and from when on."""
         buffer, part = self._buffers[Space.FEATURE], window(work, chunk, mid).part
         rows = sum(part.rows)
-        kept = buffer.banks.find(work.source)
+        kept = buffer.banks.find(work.held)
         if kept is not None:
             return kept, self._kept.since(work.source, part.blocks, rows)
         base, held = buffer.banks.take(part)
@@ -211,8 +230,13 @@ class Flow:
             blocks = work.reads.block + part.blocks[0], part.blocks[1]
             after = self._stored.since(work.reads.home, blocks, rows)
             after = after if keep is None else max(after, self._kept_written)
-            size = part.blocks[1] * part.rows[1] * part.words[1] * work.reads.layout.word
-            self._features_there = self._load(Space.FEATURE, base, size, after)
+            unfolded = work.shape.unfolded
+            if unfolded is not None:
+                there = self._unfold(unfolded, base, part.rows, part.words[1], after)
+            else:
+                size = part.blocks[1] * part.rows[1] * part.words[1] * work.reads.layout.word
+                there = self._load(Space.FEATURE, base, size, after)
+            self._features_there = there
         return base, buffer.there[base]
 
     def _sweep(

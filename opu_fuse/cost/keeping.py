@@ -81,7 +81,7 @@ def _kept_from(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep]:
     """Of the first unit, and those behind it with which it makes the map that is read next."""
     writers: list[Work] = []
     for ours, behind in pairwise(units[: MOST_WRITERS + 1]):
-        if len(ours) != 1 or not behind or ours[0].source != units[0][0].source:
+        if len(ours) != 1 or not behind or ours[0].held != units[0][0].held:
             break
         writers.append(ours[0])
         reader = behind[0]

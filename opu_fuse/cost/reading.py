@@ -1,12 +1,14 @@
 """Which part of its input map a tile reads, and how compute finds it in the feature buffer."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange
 from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.layout import Layout
+from opu_fuse.hw.unfolding import IMAGE_SLOT
+from opu_fuse.hw.unfolding import row_words as unfolded_words
 
 Rect = tuple[int, int, int, int]
 """First row, rows, first column, columns, in final pixels; rows through all images of a batch."""
@@ -18,11 +20,12 @@ Mid = tuple[int, int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Channel blocks, rows and words of a row, each (first, count), of the map `source` (a DFG
-    index): what one load brings, and by equality whether a bank holds it already.
+    """Channel blocks, rows and words of a row, each (first, count), of the map `source`
+    (`Work.held`): what one load brings, and by equality whether a bank holds it already. Words of
+    unfolded rows are those of the image.
     """
 
-    source: int
+    source: Hashable
     blocks: Span
     rows: Span
     words: Span
@@ -32,7 +35,8 @@ class Part:
 class Window:
     """A part and the first pixel read in it: row y and column x of an image, negative in the
     padding. above: rows of the map in front of the image; rows: of an image; images: that are read
-    alike, one below the other.
+    alike, one below the other. in_cols: columns of the map; pixels: of a word; column: compute's
+    columns for one of them; pitch: feature words of a row of the part.
     """
 
     part: Part
@@ -41,17 +45,21 @@ class Window:
     above: int
     rows: int
     images: int
+    in_cols: int
+    pixels: int
+    column: int
+    pitch: int
 
-    def of_part(self, layout: Layout, in_cols: int) -> dict[str, int]:
+    def of_part(self) -> dict[str, int]:
         """Compute registers where the part was loaded alone, its words without gaps."""
-        (row, rows), (word, words), px = self.part.rows, self.part.words, layout.word // layout.slot
+        (row, rows), (word, words), px = self.part.rows, self.part.words, self.pixels
         return {
-            "row_pitch": words,
-            "block_pitch": rows * words,
+            "row_pitch": self.pitch,
+            "block_pitch": rows * self.pitch,
             "in_rows": rows // self.images,
-            "in_cols": min(in_cols, (word + words) * px) - word * px,
+            "in_cols": (min(self.in_cols, (word + words) * px) - word * px) * self.column,
             "origin_y": self.above + self.y - row,
-            "origin_x": self.x - word * px,
+            "origin_x": (self.x - word * px) * self.column,
         }
 
     def of_map(self, layout: Layout) -> dict[str, int]:
@@ -67,9 +75,9 @@ class Window:
             "row_pitch": layout.blocks * layout.row_words,
             "block_pitch": layout.row_words,
             "in_rows": rows,
-            "in_cols": layout.cols,
+            "in_cols": self.in_cols * self.column,
             "origin_y": self.y - first,
-            "origin_x": self.x,
+            "origin_x": self.x * self.column,
         }
 
 
@@ -88,14 +96,25 @@ def window(work: Work, chunk: FeatureChunk, mid: Mid) -> Window:
     x0, x1, x = kernel.part_span(
         1, mid[3], mid[4] - mid[3], shape.in_cols, left, min(right, kernel.kernel[1])
     )
-    word = x0 * layout.slot // layout.word
-    part = Part(
-        source=work.source,
-        blocks=(chunk.block, chunk.blocks),
-        rows=read,
-        words=(word, ceil_div(x1 * layout.slot, layout.word) - word),
+    slot = layout.slot if shape.unfolded is None else IMAGE_SLOT
+    word = x0 * slot // layout.word
+    words = ceil_div(x1 * slot, layout.word) - word
+    return Window(
+        part=Part(
+            source=work.held, blocks=(chunk.block, chunk.blocks), rows=read, words=(word, words)
+        ),
+        y=y + y0,
+        x=x + x0,
+        above=above,
+        rows=shape.in_rows,
+        images=images,
+        in_cols=shape.in_cols,
+        pixels=layout.word // slot,
+        column=shape.column,
+        pitch=words
+        if shape.unfolded is None
+        else unfolded_words(words, shape.unfolded.kernel_rows),
     )
-    return Window(part=part, y=y + y0, x=x + x0, above=above, rows=shape.in_rows, images=images)
 
 
 def walk(work: Work) -> list[tuple[OutputRange, Rect]]:

@@ -116,9 +116,14 @@ class _Walk(Flow):
         rows = min(found.load_rows, ring.layout.rows - first)
         blocks = work.reads.block, ring.layout.blocks
         after = max(self._stored.since(work.reads.home, blocks, first + rows), free)
-        for _, count, _ in ring.written(first, rows):
-            size = count * ring.pitch * ring.layout.word
+        unfolded = work.shape.unfolded
+        for at, count, _ in ring.written(first, rows):
             after = max(after, self._kept_written)
+            if unfolded is not None:
+                span = first + at, count
+                self._features_there = self._unfold(unfolded, LOAD, span, unfolded.words, after)
+                continue
+            size = count * ring.pitch * ring.layout.word
             self._features_there = self._load(Space.FEATURE, LOAD, size, after)
         return self._features_there
 

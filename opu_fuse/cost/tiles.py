@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from opu_fuse.hw.spec import HwSpec, Mode
-from opu_fuse.hw.timing import depthwise_cycles, post_visits, row_cycles, visit_cycles
+from opu_fuse.hw.timing import (
+    depthwise_cycles,
+    post_visits,
+    row_cycles,
+    unfold_cycles,
+    visit_cycles,
+)
+from opu_fuse.hw.unfolding import IMAGE_SLOT
+from opu_fuse.hw.unfolding import row_words as unfolded_words
 from opu_fuse.layout.shape import Shape
 
 STEP_OVERHEAD = 24
@@ -91,8 +99,10 @@ def weight_chunks(
 
 def unfold(shape: Shape, mode: Mode, hw: HwSpec) -> int:
     """Kernel columns that one visit covers: neighbouring pixels of a slotted word fill the lanes
-    that the channels leave free.
+    that the channels leave free. Of unfolded rows all of the kernel, in several visits.
     """
+    if shape.unfolded is not None:
+        return shape.window.kernel[1]
     if not shape.array or shape.slot == hw.word_bytes or shape.window.dilations[1] != 1:
         return 1
     return min(max(1, mode.ic // shape.slot), shape.window.kernel[1])
@@ -101,7 +111,14 @@ def unfold(shape: Shape, mode: Mode, hw: HwSpec) -> int:
 def visits(shape: Shape, mode: Mode, hw: HwSpec) -> tuple[int, int]:
     """Kernel rows and column visits."""
     kernel = shape.window.kernel
-    return kernel[0], ceil_div(kernel[1], unfold(shape, mode, hw))
+    return kernel[0], col_visits(shape, mode, hw, kernel[1])
+
+
+def col_visits(shape: Shape, mode: Mode, hw: HwSpec, columns: int) -> int:
+    """Visits that cover so many kernel columns of a row."""
+    if shape.unfolded is not None:
+        return ceil_div(columns * shape.slot, mode.ic)
+    return ceil_div(columns, unfold(shape, mode, hw))
 
 
 def segments_per_block(mode: Mode, hw: HwSpec) -> int:
@@ -195,8 +212,17 @@ def feature_words(
         in_rows = images * shape.in_rows
     in_cols = min((cols - 1) * w.strides[1] + (kernel[1] - 1) * w.dilations[1] + 1, shape.in_cols)
     slot, word = shape.slot, hw.word_bytes
+    if shape.unfolded is not None:
+        return in_rows * unfolded_words(image_words(shape, hw, in_cols), shape.unfolded.kernel_rows)
     words = row_words(in_cols + word // slot - 1, slot, word)  # a row may start anywhere in a word
     return in_rows * min(words, row_words(shape.in_cols, slot, word))
+
+
+def image_words(shape: Shape, hw: HwSpec, cols: int) -> int:
+    """Upper bound of the image words of a row that so many columns lie in."""
+    assert shape.unfolded is not None
+    words = row_words(cols + hw.word_bytes // IMAGE_SLOT - 1, IMAGE_SLOT, hw.word_bytes)
+    return min(words, shape.unfolded.words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +288,9 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         shape.window.kernel[1], kernel[1]
     )
     per_block = feature_words(shape, hw, mid_rows, mid_cols, kernel, tile.images) * word
+    unfolding = 0
+    if shape.unfolded is not None:
+        per_block, unfolding = _unfolding(shape, hw, mid_rows, mid_cols)
     one = per_block * parts * in_blocks
     stay = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
     if shape.depthwise:  # every range reads its own blocks
@@ -291,11 +320,21 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
             kind=shape.pool_kind,
         )
     )
-    dram = total_bytes / hw.dram.bytes_per_cycle
-    fill = one / hw.dram.bytes_per_cycle / max(1, chunks) + post / (tiles * ranges)
+    dram = total_bytes / hw.dram.bytes_per_cycle + tiles * unfolding
+    fill = one / hw.dram.bytes_per_cycle / max(1, chunks) + unfolding + post / (tiles * ranges)
     return Estimate(
         compute_cycles=compute,
         post_cycles=post,
         dram_bytes=total_bytes,
         total_cycles=max(compute, dram, post) + fill + 0.2 * dram,
     )
+
+
+def _unfolding(shape: Shape, hw: HwSpec, rows: int, cols: int) -> tuple[int, int]:
+    """Bytes of the image under a tile of mid pixels, cycles of load while it unfolds them."""
+    window, unfolded = shape.window, shape.unfolded
+    assert unfolded is not None
+    in_cols = min((cols - 1) * window.strides[1] + window.kernel[1], shape.in_cols)
+    words = image_words(shape, hw, in_cols)
+    in_rows = min((rows - 1) * unfolded.stride + unfolded.kernel_rows, unfolded.in_rows)
+    return in_rows * words * hw.word_bytes, unfold_cycles(words, rows, unfolded.kernel_rows)

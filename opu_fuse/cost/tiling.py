@@ -141,7 +141,7 @@ def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
 
 def _image_cuts(shape: Shape) -> list[int]:
     """How many images of a batch a tile may have, more than one."""
-    if shape.phased or any(side.broadcast for side in shape.sides):
+    if shape.phased or shape.unfolded or any(side.broadcast for side in shape.sides):
         return []  # rows lie apart in each image; a gate is one pixel for all of a tile
     return [images for images in _cuts(shape.images) if images > 1]
 

@@ -34,6 +34,11 @@ class Work:
     apart: tuple[int, int] = (1, 1)
     gate: int | None = None
 
+    @property
+    def held(self) -> Hashable:
+        """What a bank holds that has the whole input: its unfolded rows are not the map."""
+        return self.source if self.shape.unfolded is None else (self.source, self.shape.unfolded)
+
 
 @dataclass(slots=True)
 class Banks:

@@ -12,6 +12,7 @@ from opu_fuse.cost.keeping import count_reads
 from opu_fuse.cost.segments import Unit
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.cost.unfolding import place_read, stored_shape
 from opu_fuse.cost.work import Work
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.companions import find_companions
@@ -93,7 +94,7 @@ class Plans:
         reads, writes = (layout.place(dfg, hw, i) for i in (geometry.source, geometry.output))
         works: list[Work] = []
         for phase, whole in geometry.phases:
-            shape = whole.packed(hw, reads.layout.slot, writes.layout.slot)
+            shape = stored_shape(whole, hw, reads.layout.slot, writes.layout.slot)
             tile, _, ranges = self._tiled(shape, beside=beside)
             work = Work(
                 shape=shape,
@@ -103,7 +104,7 @@ class Plans:
                 tile=tile,
                 ranges=ranges,
                 unfold=unfold(shape, hw.array.modes[tile.mode], hw),
-                reads=reads,
+                reads=place_read(reads, shape),
                 writes=writes,
                 readers=read[writes.home],
                 apart=phase.apart,

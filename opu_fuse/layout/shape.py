@@ -58,6 +58,21 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unfolded:
+    """What unfolded rows are made of. kernel_rows, stride, pad: rows of the window, between windows
+    and above the image; in_rows, words: of an image, and image words of its rows; rows: unfolded
+    ones of an image.
+    """
+
+    kernel_rows: int
+    stride: int
+    pad: int
+    in_rows: int
+    rows: int
+    words: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """Sizes of a layer. slot: bytes an input pixel takes in a feature word (word_bytes: a full
     word).
@@ -71,7 +86,8 @@ class Shape:
     of the first output channel; pool_kind: where there is a pool; param_words: of post, for a
     channel block; sums: every weight of a depthwise window is 1; images: so many of these sizes
     below each other, whose windows do not see each other (`layout/batch.py`); phased: it makes some
-    rows and columns of its map. Channels are counted in lanes, holes included.
+    rows and columns of its map; unfolded: its input is a map of unfolded rows, whose columns take
+    `slot` bytes, any number. Channels are counted in lanes, holes included.
     """
 
     array: bool
@@ -100,6 +116,7 @@ class Shape:
     sums: bool = False
     images: int = 1
     phased: bool = False
+    unfolded: Unfolded | None = None
 
     def words(self, rows: int, cols: int) -> int:
         """Partial-sum or output words of one channel block of rows × cols pixels."""
@@ -110,6 +127,17 @@ class Shape:
         return tuple(
             1 if side.broadcast else mid if side.before_pool else final for side in self.sides
         )
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """Rows and columns of the convolution's kernel."""
+        rows, cols = self.window.kernel
+        return (rows if self.unfolded is None else self.unfolded.kernel_rows), cols
+
+    @property
+    def column(self) -> int:
+        """Columns of compute's tiles for a pixel: unfolded ones count bytes."""
+        return 1 if self.unfolded is None else self.slot
 
     @property
     def pre_words(self) -> int:

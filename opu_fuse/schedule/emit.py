@@ -75,14 +75,14 @@ class Emitter(Loads):
         banks = self._banks[Space.FEATURE]
         tiles, rows = walk(job.work), job.work.reads.layout.rows
         first = rows
-        there = banks.find(job.layer.source) is not None
+        there = banks.find(job.work.held) is not None
         if keep is not None and not there and count_parts(job.work, banks.banks) == banks.banks:
             first = rows_read(job.work, *tiles[0])
-            yield self._load_rows(job, 0, first)
+            yield from self._load_rows(job, 0, first)
         for output_range, rect in tiles:
             psum = yield from self._accumulate(job, output_range, rect)
             if first < rows:  # now: post will need the write port of the buffer
-                yield self._load_rows(job, first, rows)
+                yield from self._load_rows(job, first, rows)
                 first = rows
             yield from self._post(job, output_range, rect, psum, self._in_bank(keep))
 
@@ -182,7 +182,8 @@ class Emitter(Loads):
     ) -> Step:
         mode = self._hw.array.modes[out.mode]
         dilations = job.layer.shape.window.dilations
-        across = dilations[1] * job.work.unfold
+        unfolded = job.layer.shape.unfolded is not None
+        across = mode.ic if unfolded else dilations[1] * job.work.unfold
         depthwise = job.layer.shape.depthwise
         unit = parts_per_block(self._hw) if depthwise else segments_per_block(mode, self._hw)
         first = 0 if depthwise else part.group - out.block * groups_per_block(mode, self._hw)

@@ -13,6 +13,7 @@ from opu_fuse.cost.chunks import OutputRange
 from opu_fuse.cost.geometry import Geometry
 from opu_fuse.cost.phases import Phase
 from opu_fuse.cost.tiles import Tile
+from opu_fuse.cost.unfolding import place_read
 from opu_fuse.cost.work import Work
 from opu_fuse.layout.decided import Place
 from opu_fuse.units.base import Stage
@@ -75,7 +76,7 @@ class Layer(Geometry):
             tile=tile,
             ranges=ranges,
             unfold=unfold,
-            reads=reads,
+            reads=place_read(reads, self.shape),
             writes=writes,
             readers=readers,
             apart=self.phase.apart,

@@ -12,10 +12,13 @@ from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.reading import Mid, Rect, Span, window
 from opu_fuse.cost.rings import Ring
 from opu_fuse.cost.tiles import ceil_div
+from opu_fuse.cost.unfolding import pieces
 from opu_fuse.cost.work import Banks, Shelf
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import Engine, parameters_of, unit_register
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.unfolding import UNFOLD, row_words
+from opu_fuse.layout.shape import Unfolded
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.registers import side_tiles, transfer_shape
 from opu_fuse.units.base import Space
@@ -126,11 +129,15 @@ class Loads:
             layout.block_words,
         )
 
-    def _load_rows(self, job: Job, first: int, behind: int) -> Step:
+    def _load_rows(self, job: Job, first: int, behind: int) -> Iterator[Step]:
         """Bring rows of a layer's input to their place in the whole map."""
-        layout = job.work.reads.layout
-        base, _ = self._banks[Space.FEATURE].take(job.layer.source)
-        return self._load(
+        layout, unfolded = job.work.reads.layout, job.layer.shape.unfolded
+        base, _ = self._banks[Space.FEATURE].take(job.work.held)
+        if unfolded is not None:
+            rows, words = (first, behind - first), (0, unfolded.words)
+            yield from self._unfold(job, unfolded, base + first * layout.row_words, rows, words)
+            return
+        yield self._load(
             job,
             Space.FEATURE,
             job.loaded.offset + layout.word_at(0, first) * layout.word,
@@ -141,6 +148,33 @@ class Loads:
             blocks=behind - first,
             block_pitch=layout.row_words,
         )
+
+    def _unfold(
+        self, job: Job, unfolded: Unfolded, base: int, rows: Span, words: Span
+    ) -> Iterator[Step]:
+        """Bring unfolded rows, made of some words of the image's, behind each other."""
+        image, _ = self._banks[Space.IMAGE].take(None)
+        pitch = row_words(words[1], unfolded.kernel_rows)
+        for piece in pieces(unfolded, *rows, words[1], self._hw):
+            whole = (0, 1), (piece.first, piece.count), words
+            yield self._load_part(job, Space.IMAGE, job.loaded, image, *whole)
+            yield self._step(
+                job,
+                Engine.LOAD,
+                UNFOLD,
+                {
+                    "dst": base + piece.done * pitch,
+                    "run": words[1],
+                    "rows": piece.rows,
+                    "row_pitch": unfolded.stride * words[1],
+                    "image": image + piece.origin * words[1],
+                    "in_rows": piece.count,
+                    "origin_y": piece.origin,
+                    "stride_y": unfolded.stride,
+                    "kernel_rows": unfolded.kernel_rows,
+                    "pad_value": job.layer.pad_value,
+                },
+            )
 
     def _load_features(
         self, job: Job, chunk: FeatureChunk, mid: Mid, ring: Ring | None = None
@@ -154,14 +188,15 @@ class Loads:
         if ring is not None:
             base = ring.word(read.part.rows[0]) + chunk.block * layout.row_words
             where = read.of_rows(layout)
-        elif (kept := self._banks[Space.FEATURE].find(job.layer.source)) is not None:
+        elif (kept := self._banks[Space.FEATURE].find(job.work.held)) is not None:
             where = read.of_map(layout)
             base = kept + chunk.block * layout.row_words + read.above * where["row_pitch"]
         else:
             base, held = self._banks[Space.FEATURE].take(read.part)
-            where = read.of_part(layout, shape.in_cols)
-            if not held:
-                part = read.part
+            where, part = read.of_part(), read.part
+            if not held and shape.unfolded is not None:
+                yield from self._unfold(job, shape.unfolded, base, part.rows, part.words)
+            elif not held:
                 yield self._load_part(
                     job, Space.FEATURE, job.loaded, base, part.blocks, part.rows, part.words
                 )
@@ -169,18 +204,22 @@ class Loads:
         return [base + image * apart for image in range(read.images)], {
             **where,
             "stride_y": shape.window.strides[0],
-            "stride_x": shape.window.strides[1],
+            "stride_x": shape.window.strides[1] * shape.column,
             "out_rows": rows,
             "out_cols": ceil_div(mid[4] - mid[3], shape.px) * shape.px,
             "psum_block_pitch": shape.words(mid[1] - mid[0], mid[4] - mid[3]),
             "pad_value": job.layer.pad_value,
-            "slot_log2": layout.slot.bit_length() - 1,
+            "slot_log2": 0 if shape.unfolded else layout.slot.bit_length() - 1,
         }
 
     def _load_strip(self, job: Job, ring: Ring, first: int, rows: int) -> Iterator[Step]:
         """Bring rows of a layer's input to their places in a ring."""
-        layout = job.work.reads.layout
+        layout, unfolded = job.work.reads.layout, job.layer.shape.unfolded
         for at, count, word in ring.written(first, rows):
+            if unfolded is not None:
+                span, words = (first + at, count), (0, unfolded.words)
+                yield from self._unfold(job, unfolded, word, span, words)
+                continue
             yield self._load(
                 job,
                 Space.FEATURE,

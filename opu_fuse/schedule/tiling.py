@@ -10,6 +10,7 @@ from opu_fuse.cost.chunks import OutputRange, output_ranges, weight_bytes
 from opu_fuse.cost.geometry import structure
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.cost.unfolding import stored_shape
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import follow_views
 from opu_fuse.errors import DoesNotFit
@@ -231,7 +232,8 @@ def _stored(layer: Layer, layout: DataLayout, hw: HwSpec) -> Layer:
     of the batch.
     """
     read, written = (layout.slots.get(i, hw.word_bytes) for i in (layer.source, layer.output))
-    return replace(layer, shape=batched(layer.shape.packed(hw, read, written), layout.images))
+    shape = stored_shape(layer.shape, hw, read, written)
+    return replace(layer, shape=batched(shape, layout.images))
 
 
 def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Collection[int]) -> bool:

@@ -1,0 +1,132 @@
+"""First layers whose kernel rows are unfolded while their image is loaded (`hw/unfolding.py`).
+
+To tiles, cascades and schedule such a layer is one that reads a map of unfolded rows, one for each
+of its own, by windows of a single row. What differs is how those rows come into the feature buffer,
+and that windows are runs of bytes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from opu_fuse.cost.tiles import ceil_div, col_visits, output_groups, visits
+from opu_fuse.hw import timing
+from opu_fuse.hw.isa import REGISTER, Engine
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.unfolding import COLUMN_BYTES, IMAGE_CHANNELS, IMAGE_SLOT, row_words
+from opu_fuse.layout.decided import Place
+from opu_fuse.layout.packing import can_fetch
+from opu_fuse.layout.shape import Shape, Unfolded, Window
+
+_WIDEST = REGISTER[Engine.COMPUTE, "in_cols"].highest
+_STRIDE = REGISTER[Engine.COMPUTE, "stride_x"].highest
+
+
+def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
+    """`Shape.packed`, unfolded where the machine can and the layer takes fewer cycles then."""
+    plain = shape.packed(hw, read, written)
+    found = _unfolded(plain, hw)
+    if found is None or found.unfolded is None:
+        return plain
+    load = found.unfolded.kernel_rows * row_words(found.unfolded.words, found.unfolded.kernel_rows)
+    now, then = _row_cycles(plain, hw), _row_cycles(found, hw)
+    return found if then is not None and (now is None or max(then, load) < now) else plain
+
+
+def _unfolded(shape: Shape, hw: HwSpec) -> Shape | None:
+    """A layer that reads unfolded rows; None where that cannot be."""
+    window, buffer = shape.window, hw.buffers.image
+    rows, column = window.kernel[0], COLUMN_BYTES.get(window.kernel[0])
+    words = ceil_div(shape.in_cols * IMAGE_SLOT, hw.word_bytes)
+    plain = shape.array and not (shape.depthwise or shape.pre or shape.phased)
+    image = shape.slot == IMAGE_SLOT and shape.in_channels <= IMAGE_CHANNELS and shape.groups == 1
+    if buffer is None or column is None or not (plain and image) or window.dilations != (1, 1):
+        return None
+    if rows * words > buffer.bank_words:
+        return None
+    if shape.in_cols * column > _WIDEST or window.strides[1] * column > _STRIDE:
+        return None
+    return replace(
+        shape,
+        slot=column,
+        in_rows=shape.mid_rows,
+        window=replace(
+            window,
+            kernel=(1, window.kernel[1]),
+            strides=(1, window.strides[1]),
+            pads=(0, window.pads[1], 0, window.pads[3]),
+        ),
+        unfolded=Unfolded(
+            kernel_rows=rows,
+            stride=window.strides[0],
+            pad=window.pads[0],
+            in_rows=shape.in_rows,
+            rows=shape.mid_rows,
+            words=words,
+        ),
+    )
+
+
+def _row_cycles(shape: Shape, hw: HwSpec) -> int | None:
+    """Of the array for a row of pixels, in the best mode that can be fed; None: none can."""
+    blocks = ceil_div(shape.mid_channels, hw.word_channels)
+    steps = ceil_div(shape.mid_cols, shape.px)
+    found = []
+    for mode in hw.array.modes:
+        if can_fetch(shape, mode, hw):
+            rows, _ = visits(shape, mode, hw)
+            each = rows * col_visits(shape, mode, hw, shape.window.kernel[1])
+            found.append(each * output_groups(shape, mode, hw, 0, blocks) * steps)
+    return min(found, default=None)
+
+
+def place_read(place: Place, shape: Shape) -> Place:
+    """Where a layer finds its input: a map of unfolded rows has a layout of its own."""
+    unfolded, layout = shape.unfolded, place.layout
+    if unfolded is None:
+        return place
+    images = layout.rows // unfolded.in_rows
+    cols = unfolded.words * layout.word // IMAGE_SLOT
+    layout = replace(layout, rows=images * unfolded.rows, cols=cols, slot=shape.slot)
+    return replace(place, layout=layout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Unfolded rows that are made together: `rows` of them behind `done` others, from `count` rows
+    of the image map, `first` on. origin: of the first one, from there (negative in the padding).
+    """
+
+    done: int
+    rows: int
+    first: int
+    count: int
+    origin: int
+
+
+def pieces(unfolded: Unfolded, first: int, rows: int, words: int, hw: HwSpec) -> Iterator[Piece]:
+    """How unfolded rows come in, `words` image words of each: the image buffer holds what several
+    of them need, of one image.
+    """
+    assert hw.buffers.image is not None, "shapes are unfolded on machines that can"
+    window = Window(
+        kernel=(unfolded.kernel_rows, 1), strides=(unfolded.stride, 1), pads=(unfolded.pad, 0, 0, 0)
+    )
+    held = hw.buffers.image.bank_words // words
+    most = (held - unfolded.kernel_rows) // unfolded.stride + 1
+    done = 0
+    while done < rows:
+        image, row = divmod(first + done, unfolded.rows)
+        count = min(most, rows - done, unfolded.rows - row)
+        y0, y1, origin = window.span(0, row, count, unfolded.in_rows)
+        above = image * unfolded.in_rows
+        yield Piece(done=done, rows=count, first=above + y0, count=y1 - y0, origin=origin)
+        done += count
+
+
+def brought(unfolded: Unfolded, rows: int, hw: HwSpec) -> tuple[int, int]:
+    """Bytes of the image that come in for so many unfolded rows together, cycles of load while it
+    unfolds them.
+    """
+    found = pieces(unfolded, 0, min(rows, unfolded.rows), unfolded.words, hw)
+    size = sum(piece.count for piece in found) * unfolded.words * hw.word_bytes
+    return size, timing.unfold_cycles(unfolded.words, rows, unfolded.kernel_rows)
