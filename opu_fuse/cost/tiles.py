@@ -320,13 +320,13 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
             kind=shape.pool_kind,
         )
     )
-    dram = total_bytes / hw.dram.bytes_per_cycle + tiles * unfolding
+    dram = total_bytes / hw.dram.bytes_per_cycle
     fill = one / hw.dram.bytes_per_cycle / max(1, chunks) + unfolding + post / (tiles * ranges)
     return Estimate(
         compute_cycles=compute,
         post_cycles=post,
         dram_bytes=total_bytes,
-        total_cycles=max(compute, dram, post) + fill + 0.2 * dram,
+        total_cycles=max(compute, dram + tiles * unfolding, post) + fill + 0.2 * dram,
     )
 
 

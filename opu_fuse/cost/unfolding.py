@@ -27,9 +27,14 @@ def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
     found = _unfolded(plain, hw)
     if found is None or found.unfolded is None:
         return plain
-    load = found.unfolded.kernel_rows * row_words(found.unfolded.words, found.unfolded.kernel_rows)
+    words = row_words(found.unfolded.words, found.unfolded.kernel_rows)
+    load = found.unfolded.kernel_rows * words
     now, then = _row_cycles(plain, hw), _row_cycles(found, hw)
-    return found if then is not None and (now is None or max(then, load) < now) else plain
+    if then is None or now is None:
+        return plain
+    # What a layer keeps on chip waits for all of its input, which comes first where a bank holds it.
+    waits = load if found.in_rows * words <= hw.buffers.feature.bank_words else 0
+    return found if max(then, load) + waits < now else plain
 
 
 def _unfolded(shape: Shape, hw: HwSpec) -> Shape | None:
