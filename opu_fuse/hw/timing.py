@@ -124,6 +124,9 @@ POST_LOAD_CYCLES = 3
 LOAD_SETUP_CYCLES = 1
 """From the start of a load instruction to that of its addresses."""
 
+UNFOLD_CYCLES = 7
+"""From the start of a load.unfold to its end, beside a cycle a word (`unfold_cycles`)."""
+
 STORE_SETUP_CYCLES = 2
 """From the start of a store instruction to that of its addresses."""
 

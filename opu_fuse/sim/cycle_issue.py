@@ -46,6 +46,10 @@ class Issue:
         self._counters, self._depth, self._open_limit = counters, depth, open_limit
         self._words = list(accumulate(step.words for step in steps))
 
+    def next(self) -> Step | None:
+        """The instruction that starts next."""
+        return self.steps[len(self.starts)] if len(self.starts) < len(self.steps) else None
+
     def start(self, ready: int | None) -> int | None:
         """Start the next instruction if everything that decides its cycle is known: then that
         cycle. ready: cycle from which the unit takes it.

@@ -14,7 +14,6 @@ from opu_fuse.errors import RunError
 from opu_fuse.hw.isa import SYNC_ENGINES, Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.timing import (
-    LOAD_SETUP_CYCLES,
     OPEN_INSTRUCTIONS,
     OPEN_UNITS,
     STORE_SETUP_CYCLES,
@@ -23,7 +22,7 @@ from opu_fuse.sim.cycle_fetch import Fetch
 from opu_fuse.sim.cycle_issue import Counters, Issue
 from opu_fuse.sim.cycle_memory import Memory
 from opu_fuse.sim.cycle_units import ComputeUnit, PostUnit
-from opu_fuse.sim.cycle_walk import INSIDE, Walk
+from opu_fuse.sim.cycle_walk import INSIDE, Loads, Walk
 from opu_fuse.sim.cycle_work import Step, Work
 
 END_CYCLES = 4
@@ -40,12 +39,15 @@ _BEAT, _LAST_BEAT = -2, -3
 
 
 class Unit(Protocol):
-    """What executes instructions of one engine. worked: beats, steps or visits so far."""
+    """What executes instructions of one engine."""
 
-    worked: int
+    @property
+    def worked(self) -> int:
+        """Beats, words, steps or visits so far."""
+        ...
 
-    def ready(self) -> int | None:
-        """Cycle from which the next instruction may start; None: not known yet."""
+    def ready(self, work: Work) -> int | None:
+        """Cycle from which the next instruction may start, which does `work`; None: not known yet."""
         ...
 
     def run(self, number: int, work: Work, start: int) -> int | None:
@@ -87,7 +89,7 @@ class CycleMachine:
             for e in SYNC_ENGINES
         }
         self.fetch = Fetch(steps, self.issues, hw, base)
-        self._loads, self._stores = Walk(lead=LOAD_SETUP_CYCLES), Walk(lead=STORE_SETUP_CYCLES)
+        self._loads, self._stores = Loads(), Walk(lead=STORE_SETUP_CYCLES)
         self.units: dict[int, Unit] = {
             Engine.LOAD: self._loads,
             Engine.COMPUTE: ComputeUnit(hw),
@@ -125,18 +127,18 @@ class CycleMachine:
     @property
     def read_beats(self) -> int:
         """Beats read, the program's included."""
-        return self.units[Engine.LOAD].worked + self.fetch.beats
+        return self._loads.beats + self.fetch.beats
 
     @property
     def write_beats(self) -> int:
         """Beats written."""
-        return self.units[Engine.STORE].worked
+        return self._stores.beats
 
     def _take(self, walk: Walk, engine: int, at: int) -> tuple[int, int]:
         """Take the next burst; the instruction behind starts where that decides its cycle."""
-        told = walk.ready()
+        told = walk.free
         burst = walk.take(at)
-        if told is None and walk.ready() is not None:
+        if told is None and walk.free is not None:
             self._settle(engine)
         return burst
 
@@ -200,6 +202,7 @@ class CycleMachine:
         if tag in (_BEAT, _LAST_BEAT):
             self._settle(*self.fetch.arrive(end))
         elif tag != INSIDE:
+            self._loads.arrive(end)
             self.issues[Engine.LOAD].dones.append(end)
             self._settle(Engine.LOAD)
 
@@ -220,9 +223,8 @@ class CycleMachine:
         """Start what can start; True if something could."""
         unit = self.units[issue.engine]
         before = len(issue.starts)
-        while (at := issue.start(unit.ready())) is not None:
-            number = len(issue.starts) - 1
-            done = unit.run(number, issue.steps[number].work, at)
+        while (step := issue.next()) and (at := issue.start(unit.ready(step.work))) is not None:
+            done = unit.run(len(issue.starts) - 1, step.work, at)
             if done is not None:
                 issue.dones.append(done)
         return len(issue.starts) > before

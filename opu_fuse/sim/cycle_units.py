@@ -23,7 +23,7 @@ class ComputeUnit:
         self._next_row = 0  # conv may, by the partial sums of its sweep before
         self._window_free = 0  # depthwise may read its columns
 
-    def ready(self) -> int:
+    def ready(self, work: Work) -> int:  # noqa: ARG002  one signature for all units
         """Cycle from which the next instruction may start."""
         return self._ready
 
@@ -85,7 +85,7 @@ class PostUnit:
         self._empty = 0  # the chain may be launched
         self._held = 0  # parameters may come
 
-    def ready(self) -> int:
+    def ready(self, work: Work) -> int:  # noqa: ARG002  one signature for all units
         """Cycle from which the next instruction may start."""
         return self._ready
 

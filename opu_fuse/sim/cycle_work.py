@@ -14,6 +14,7 @@ from opu_fuse.hw.isa import Engine, order_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.stops import Stops
 from opu_fuse.hw.sweep import Sweep, sweep
+from opu_fuse.hw.unfolding import UNFOLD
 from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
 from opu_fuse.sim.stop import stop_error
 from opu_fuse.units.base import Space, Stage
@@ -67,7 +68,14 @@ class Chain:
     drain: int
 
 
-Work = Sweeps | Windows | Chain | Transfer | None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfold:
+    """load without the bus: `words` words of the feature buffer, one a cycle."""
+
+    words: int
+
+
+Work = Sweeps | Windows | Chain | Transfer | Unfold | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +126,9 @@ def steps_of(
 
 def _work(x: Instruction, hw: HwSpec) -> Work:
     match x.engine, x.opcode:
+        case Engine.LOAD, opcode if opcode == UNFOLD:
+            p = x.load
+            return Unfold(words=timing.unfold_cycles(p["run"], p["rows"], p["kernel_rows"]))
         case Engine.LOAD | Engine.STORE, _:
             return _transfer(x, hw)
         case Engine.COMPUTE, "depthwise":

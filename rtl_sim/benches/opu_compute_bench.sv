@@ -82,6 +82,7 @@ module opu_compute_bench
   opu_feature u_feature (
       .clk_i,
       .we_i         (load_feature_i),
+      .bytes_i      ('1),
       .waddr_i      (feature_addr_t'(load_addr_i)),
       .wdata_i      (load_data_i[WORD_BITS-1:0]),
       .first_re_i   (feature_re),

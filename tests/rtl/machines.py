@@ -141,6 +141,29 @@ def _array_in_tables(tree: Tree) -> None:
     tree["array"] |= {"table_terms": tree["array"]["multipliers"] // 2}
 
 
+def _images(tree: Tree) -> None:
+    """Windows of images unfolded into words of 16 bytes, two beats each; two pixels a cycle."""
+    tree |= {"word_channels": 16}
+    tree["post"] |= {"lanes": 16}
+    tree["array"] |= {"units": 16, "multipliers": 8}
+    sizes = ((16, 8, 1), (8, 16, 1), (8, 8, 2))
+    tree["array"]["modes"] = [{"ic": ic, "oc": oc, "px": px} for ic, oc, px in sizes]
+    tree["buffers"] |= {"image": {"words": 90, "banks": 1}}
+
+
+def _wide_images(tree: Tree) -> None:
+    """The same in words of 64 bytes, a beat each."""
+    _images(tree)
+    tree |= {"word_channels": 64}
+    tree["dram"] |= {"bus_bytes": 64}
+    tree["post"] |= {"lanes": 64}
+    tree["array"] |= {"units": 16, "multipliers": 16}
+    sizes = ((64, 4, 1), (32, 8, 1), (16, 16, 1), (16, 8, 2), (16, 4, 4))
+    tree["array"]["modes"] = [{"ic": ic, "oc": oc, "px": px} for ic, oc, px in sizes]
+    tree["buffers"]["weight"] |= {"width": 64}
+    tree["buffers"]["param"] |= {"words": 16}
+
+
 MACHINES: dict[str, Callable[[Tree], None]] = {
     "narrow-bus": _narrow_bus,
     "every-module": _every_module,
@@ -154,4 +177,6 @@ MACHINES: dict[str, Callable[[Tree], None]] = {
     "slow-sums": _slow_sums,
     "sums-in-tables": _sums_in_tables,
     "array-in-tables": _array_in_tables,
+    "images": _images,
+    "wide-images": _wide_images,
 }

@@ -8,6 +8,7 @@ from opu_fuse.hw.encoding import encode
 from opu_fuse.hw.footprint import footprint
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.unfolding import COLUMN_BYTES, IMAGE_SLOT, row_words
 from opu_fuse.units.base import Space
 from tests.sim import random_instructions as rand
 
@@ -76,10 +77,69 @@ def transfer(rng: np.random.Generator, spec) -> Instruction | None:
 
 def random_program(rng: np.random.Generator, spec, length: int) -> list[Instruction]:
     """Every buffer filled from DRAM, `length` random instructions, the output buffer stored."""
-    b = spec.buffers
     makers = [transfer, rand.conv, rand.copy, rand.post]
     if spec.array.depthwise:
         makers.append(rand.depthwise)
+    if spec.buffers.image:
+        makers.append(rand.unfold)
+    body = [rand.until_fits(makers[rng.integers(len(makers))], rng, spec) for _ in range(length)]
+    return _filled(body, spec)
+
+
+def image_program(rng: np.random.Generator, spec, length: int) -> list[Instruction]:
+    """As `random_program`, of what first layers do: half of the loads are unfolds that overlap with
+    others, and most convolutions read what was unfolded.
+    """
+    body: list[Instruction] = []
+    while len(body) < length:
+        unfold = rand.until_fits(rand.unfold, rng, spec)
+        loads = [rand.until_fits(transfer, rng, spec) for _ in range(rng.integers(0, 5))]
+        loads = [x for x in loads if x.engine is Engine.LOAD] + [unfold] * int(rng.integers(1, 3))
+        rng.shuffle(loads)
+        body += [*loads, window_of(rng, unfold, spec), rand.until_fits(rand.post, rng, spec)]
+    return _filled(body, spec)
+
+
+def window_of(rng: np.random.Generator, unfold: Instruction, spec) -> Instruction:
+    """A convolution over rows that an unfold writes: a window is one run of bytes."""
+    p, word = unfold.load, spec.word_bytes
+    column = COLUMN_BYTES[p["kernel_rows"]]
+    columns, words = p["run"] * word // IMAGE_SLOT, row_words(p["run"], p["kernel_rows"])
+
+    def conv(rng: np.random.Generator, spec) -> Instruction | None:
+        number = int(rng.integers(len(spec.array.modes)))
+        mode, stride = spec.array.modes[number], int(rng.integers(1, 5))
+        visits = -(-p["kernel_rows"] * column // mode.ic)
+        params = {
+            "feature": p["dst"],
+            "row_pitch": words,
+            "in_rows": p["rows"],
+            "in_cols": columns * column,
+            "origin_x": -column * int(rng.integers(0, 3)),
+            "stride_y": 1,
+            "stride_x": stride * column,
+            "dilation_y": 1,
+            "dilation_x": mode.ic,
+            "out_rows": p["rows"],
+            "out_cols": mode.px * int(rng.integers(1, 5)),
+            "kernel_rows": 1,
+            "kernel_cols": visits,
+            "ic_steps": 1,
+            "oc_steps": 1,
+            "mode": number,
+            "weight": int(rng.integers(0, 20)),
+            "psum": int(rng.integers(0, 20)),
+            "pad_value": p["pad_value"],
+        }
+        if mode.px > 1 and not rand.near(spec, mode, params | {"slot_log2": 0}):
+            return None
+        return rand.instruction(Engine.COMPUTE, "conv", params)
+
+    return rand.until_fits(conv, rng, spec)
+
+
+def _filled(body: list[Instruction], spec) -> list[Instruction]:
+    b = spec.buffers
     fill = [
         load("feature", 0, b.feature.words),
         load("weight", 2048, b.weight.words),
@@ -87,10 +147,10 @@ def random_program(rng: np.random.Generator, spec, length: int) -> list[Instruct
         load("residual", 0, b.residual.words),
         *([load("pre", RECORDS["pre"][0], b.pre.words)] if b.pre else []),
         *([load("table", NOISE, b.table.words)] if b.table else []),
+        *([load("image", 0x1000, b.image.words)] if b.image else []),
         copy(b.psum.words // 8, 8, spec),
         narrow(b.output.words // 8, 8),
     ]
-    body = [rand.until_fits(makers[rng.integers(len(makers))], rng, spec) for _ in range(length)]
     return framed(chained([*fill, *body, store(0x1000, b.output.words)]), spec)
 
 

@@ -129,7 +129,7 @@ def test_bursts_go_in_the_cycles_in_which_the_address_walk_has_them(drawn, accep
     unit, starts, bursts = Walk(), [], []
     while works or unit.wanted < inf:
         waits = works and works[0][2] and unit.wanted < inf  # its start is told late
-        if works and not waits and (ready := unit.ready()) is not None:
+        if works and not waits and (ready := unit.free) is not None:
             work, at, _ = works.popleft()
             at = max([at, ready, *(s + 1 for s in starts[-1:])])
             starts.append(at)

@@ -1,7 +1,7 @@
 // Feature buffer: one word written, two neighbouring words read per cycle.
 //
 // Even and odd words are separate memories. first_*: word raddr_i; next_*: the word behind it, next_raddr_i. Both arrive two
-// cycles after their enable and keep until the next one.
+// cycles after their enable and keep until the next one. bytes_i: the bytes of the word that are written; load.unfold alone writes less than all.
 module opu_feature
   import opu_pkg::*;
   import opu_compute_pkg::*;
@@ -9,6 +9,7 @@ module opu_feature
     input  logic                 clk_i,
 
     input  logic                 we_i,
+    input  logic [WORD_CHANNELS-1:0] bytes_i,
     input  feature_addr_t        waddr_i,
     input  logic [WORD_BITS-1:0] wdata_i,
 
@@ -23,6 +24,16 @@ module opu_feature
   localparam int unsigned DEPTH = (FEATURE_WORDS + 1) / 2;
   localparam int unsigned BANK_ADDR_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1;
 
+  localparam int unsigned WRITE_LANES = HAS_UNFOLD ? WORD_CHANNELS : 1;
+  logic [WRITE_LANES-1:0] lanes;
+  if (HAS_UNFOLD) begin : g_bytes
+    assign lanes = we_i ? bytes_i : '0;
+  end else begin : g_words
+    assign lanes = we_i;
+    logic unused;
+    assign unused = &bytes_i;
+  end
+
   logic odd, odd_q, odd_late_q;
   assign odd = raddr_i[0];
 
@@ -31,10 +42,11 @@ module opu_feature
   opu_ram_1r1w #(
       .WIDTH(WORD_BITS),
       .DEPTH(DEPTH),
-      .OUTPUT_REGISTER(1'b1)
+      .OUTPUT_REGISTER(1'b1),
+      .WRITE_LANES(WRITE_LANES)
   ) u_even (
       .clk_i,
-      .we_i   (we_i && !waddr_i[0]),
+      .we_i   (waddr_i[0] ? '0 : lanes),
       .waddr_i(BANK_ADDR_BITS'(waddr_i >> 1)),
       .wdata_i,
       .re_i   (odd ? next_re_i : first_re_i),
@@ -45,10 +57,11 @@ module opu_feature
   opu_ram_1r1w #(
       .WIDTH(WORD_BITS),
       .DEPTH(DEPTH),
-      .OUTPUT_REGISTER(1'b1)
+      .OUTPUT_REGISTER(1'b1),
+      .WRITE_LANES(WRITE_LANES)
   ) u_odd (
       .clk_i,
-      .we_i   (we_i && waddr_i[0]),
+      .we_i   (waddr_i[0] ? lanes : '0),
       .waddr_i(BANK_ADDR_BITS'(waddr_i >> 1)),
       .wdata_i,
       .re_i   (odd ? first_re_i : next_re_i),

@@ -287,7 +287,9 @@ module opu_csr
         answer_of.word[CSR_CAP_MODULES_DEPTHWISE] = HAS_DEPTHWISE;
         answer_of.word[CSR_CAP_MODULES_UPSAMPLE] = HAS_UPSAMPLE;
         answer_of.word[CSR_CAP_MODULES_KEEP] = HAS_KEEP;
+        answer_of.word[CSR_CAP_MODULES_GATES] = HAS_GATES;
       end
+      CSR_CAP_IMAGE_WORDS: answer_of.word = HAS_UNFOLD ? IMAGE_WORDS : '0;
       default: begin
         answer_of.known = 1'b0;
         for (int unsigned e = 0; e < ENGINES; e++) begin
@@ -329,7 +331,7 @@ module opu_csr
   assign rresp_o = answer.known ? OKAY : SLVERR;
   assign rdata_o = answer.word;
 
-  `OPU_ASSERT_STATIC(BlocksHoldAll, 32'(CSR_CAP_MODULES) >> BLOCK_BITS < BLOCKS)
+  `OPU_ASSERT_STATIC(BlocksHoldAll, 32'(CSR_CAP_IMAGE_WORDS) >> BLOCK_BITS < BLOCKS)
   `OPU_STABLE(AnswerStable, bvalid_o, bready_i, bresp_o)
   `OPU_STABLE(ReadStable, rvalid_o, rready_i, {rdata_o, rresp_o})
 

@@ -1,9 +1,11 @@
-// Load engine: DRAM words of a shape -> consecutive words of a buffer (feature, weight, parameters, residual, pre chain, tables).
+// Load engine: DRAM words of a shape -> consecutive words of a buffer (feature, weight, parameters, residual, pre chain, tables,
+// images), and rows of images -> columns of the feature buffer (opu_unfold). That starts when all loads before it are done, and none does before it is.
 //
 // start_*: valid/ready with opcode, program index and parameters, which are latched. Addresses of an instruction run ahead
-//          of its data, and of the data of the instructions before: up to IN_FLIGHT instructions and OUTSTANDING bursts.
+//          of its data, and of the data of the instructions before: up to IN_FLIGHT instructions and OUTSTANDING bursts. start_ready_o answers to op_i.
 // done_*:  one handshake per instruction, in order; valid from the cycle in which its last word is written.
 // fault_*: level until reset: zero count, misaligned address or a buffer that the machine has not; outside of the window or of the buffer, error response.
+// unfold_*: bytes of a word of the feature buffer. image_*: read port of the image buffer, data two cycles behind their enable.
 // ar_*, r_*: read side of an AXI4 port with one id; r is always ready. Words leave one cycle after their last beat.
 // halt_i:  no more bursts; those that are open are received.
 `include "opu_assert.svh"
@@ -50,8 +52,17 @@ module opu_load
     output logic                     residual_we_o,
     output logic                     pre_we_o,
     output logic                     table_we_o,
+    output logic                     image_we_o,
     output logic [VALUE_BITS-1:0]    waddr_o,
-    output logic [WIDTH_BYTES*8-1:0] wdata_o
+    output logic [WIDTH_BYTES*8-1:0] wdata_o,
+
+    output logic                       unfold_we_o,
+    output logic [WORD_BYTES-1:0]      unfold_strobe_o,
+    output logic [VALUE_BITS-1:0]      unfold_addr_o,
+    output logic [WORD_BYTES*8-1:0]    unfold_data_o,
+    output logic                       image_re_o,
+    output logic [IMAGE_ADDR_BITS-1:0] image_addr_o,
+    input  logic [WORD_BYTES*8-1:0]    image_rdata_i
 );
 
   localparam int unsigned BUS_LOG2 = $clog2(BUS_BYTES);
@@ -66,16 +77,20 @@ module opu_load
   `OPU_ASSERT_STATIC(WeightPowerOfTwo, WEIGHT_BEATS == 1 << $clog2(WEIGHT_BEATS))
 
   // ---- start ------------------------------------------------------------------------------------------------------------
-  logic is_weight, legal, start, walk_ready, word_ready;
+  logic is_weight, is_unfold, legal, start, walk_ready, word_ready, word_valid, unfolds, unfolded, unfold_beyond;
   logic [31:0] dram, align_mask;
   assign is_weight = op_i == OP_LOAD_WEIGHT;
   assign dram = {params_i.dram_hi, params_i.dram_lo};
   assign align_mask = is_weight ? 32'(WEIGHT_WIDTH - 1) : 32'(WORD_BYTES - 1);
-  assign legal = params_i.run != '0 && params_i.rows != '0 && params_i.blocks != '0
-      && (dram & align_mask) == '0
-      && (HAS_PRE || op_i != OP_LOAD_PRE) && (HAS_TABLE || op_i != OP_LOAD_TABLE);
-  assign start_ready_o = walk_ready && word_ready && !halt_i;
-  // One that is not legal is taken like the others, and then ends in the walk: no other one comes behind it.
+  assign is_unfold = HAS_UNFOLD && op_i == OP_LOAD_UNFOLD;
+  logic moves, columns;                              // what the two kinds ask of their registers
+  assign moves = params_i.blocks != '0 && (dram & align_mask) == '0;
+  assign columns = params_i.stride_y != '0 && params_i.kernel_rows inside {8'd3, 8'd5, 8'd7};
+  assign legal = params_i.run != '0 && params_i.rows != '0 && (is_unfold ? columns : moves)
+      && (HAS_PRE || op_i != OP_LOAD_PRE) && (HAS_TABLE || op_i != OP_LOAD_TABLE)
+      && (HAS_UNFOLD || (op_i != OP_LOAD_IMAGE && op_i != OP_LOAD_UNFOLD));
+  assign start_ready_o = !unfolds && (is_unfold ? !word_valid : walk_ready && word_ready) && !halt_i;
+  // One that is not legal is taken like the others, and then ends in the walk or in opu_unfold: no other one comes behind it.
   assign start = start_valid_i && start_ready_o;
 
   // ---- addresses ----------------------------------------------------------------------------------------------------------
@@ -105,7 +120,7 @@ module opu_load
       .halt_i,
       .window_base_i,
       .window_size_i,
-      .start_valid_i(start),
+      .start_valid_i(start && !is_unfold),
       .start_ready_o(walk_ready),
       .dram_i       (dram),
       .shift_i      (shift),
@@ -132,7 +147,7 @@ module opu_load
 
   // ---- data ----------------------------------------------------------------------------------------------------------------
   // Open bursts: last of its instruction, program index.  Open instructions: opcode, first word.
-  logic open_valid, open_last, word_valid, finish;
+  logic open_valid, open_last, finish;
   logic [PC_BITS-1:0] open_pc;
   logic [3:0] word_op;
   logic [VALUE_BITS-1:0] word_dst;
@@ -157,7 +172,7 @@ module opu_load
   ) u_words (
       .clk_i,
       .rst_ni,
-      .push_valid_i(start),
+      .push_valid_i(start && !is_unfold),
       .push_ready_o(word_ready),
       .push_data_i ({op_i, params_i.dst}),
       .pop_valid_o (word_valid),
@@ -201,7 +216,7 @@ module opu_load
   assign write = r_valid_i && beat_last;
   assign word_at = begins_q ? {1'b0, word_dst} : at_q + SUM_BITS'(1);
 
-  logic feature_we_q, weight_we_q, param_we_q, residual_we_q, pre_we_q, table_we_q;
+  logic feature_we_q, weight_we_q, param_we_q, residual_we_q, pre_we_q, table_we_q, image_we_q;
   logic [WIDTH_BYTES*8-1:0] wdata_q;
   localparam int unsigned DONE_BITS = $clog2(IN_FLIGHT + 1);
   logic [DONE_BITS-1:0] done_q;
@@ -216,16 +231,18 @@ module opu_load
       residual_we_q <= 1'b0;
       pre_we_q <= 1'b0;
       table_we_q <= 1'b0;
+      image_we_q <= 1'b0;
     end else begin
       if (finish) begins_q <= 1'b1;
       else if (write) begins_q <= 1'b0;
-      done_q <= done_q + DONE_BITS'(finish) - DONE_BITS'(done_valid_o && done_ready_i);
+      done_q <= done_q + DONE_BITS'(finish || unfolded) - DONE_BITS'(done_valid_o && done_ready_i);
       feature_we_q <= write && word_op == OP_LOAD_FEATURE;
       weight_we_q <= write && word_op == OP_LOAD_WEIGHT;
       param_we_q <= write && word_op == OP_LOAD_PARAM;
       residual_we_q <= write && word_op == OP_LOAD_RESIDUAL;
       pre_we_q <= HAS_PRE && write && word_op == OP_LOAD_PRE;
       table_we_q <= HAS_TABLE && write && word_op == OP_LOAD_TABLE;
+      image_we_q <= HAS_UNFOLD && write && word_op == OP_LOAD_IMAGE;
     end
   end
 
@@ -247,11 +264,44 @@ module opu_load
   assign residual_we_o = residual_we_q && lies_in(at_q, RESIDUAL_WORDS);
   assign pre_we_o = pre_we_q && lies_in(at_q, PRE_WORDS);
   assign table_we_o = table_we_q && lies_in(at_q, TABLE_WORDS);
+  assign image_we_o = image_we_q && lies_in(at_q, IMAGE_WORDS);
   assign overflow = (feature_we_q && !feature_we_o) || (weight_we_q && !weight_we_o) || (param_we_q && !param_we_o)
-      || (residual_we_q && !residual_we_o) || (pre_we_q && !pre_we_o) || (table_we_q && !table_we_o);
+      || (residual_we_q && !residual_we_o) || (pre_we_q && !pre_we_o) || (table_we_q && !table_we_o) || (image_we_q && !image_we_o);
   assign waddr_o = at_q[VALUE_BITS-1:0];
   assign wdata_o = wdata_q;
   assign done_valid_o = done_q != '0;
+
+  // ---- columns of images -------------------------------------------------------------------------------------------------------
+  logic [PC_BITS-1:0] unfold_pc_q;
+  if (HAS_UNFOLD) begin : g_unfold
+    opu_unfold u_unfold (
+        .clk_i,
+        .rst_ni,
+        .halt_i,
+        .start_i      (start && is_unfold),
+        .params_i,
+        .legal_i      (legal_q),
+        .busy_o       (unfolds),
+        .finish_o     (unfolded),
+        .beyond_o     (unfold_beyond),
+        .image_re_o,
+        .image_addr_o,
+        .image_rdata_i,
+        .we_o         (unfold_we_o),
+        .strobe_o     (unfold_strobe_o),
+        .addr_o       (unfold_addr_o),
+        .data_o       (unfold_data_o)
+    );
+    always_ff @(posedge clk_i) begin
+      if (!unfolds) unfold_pc_q <= pc_i;
+    end
+  end else begin : g_no_unfold
+    assign {unfolds, unfolded, unfold_beyond, image_re_o, image_addr_o} = '0;
+    assign {unfold_we_o, unfold_strobe_o, unfold_addr_o, unfold_data_o} = '0;
+    assign unfold_pc_q = '0;
+    logic unused;
+    assign unused = &{image_rdata_i, params_i};
+  end
 
   // ---- faults: one register hears of one in its cycle, or a cycle behind the end of a buffer and a start; which one it is stands in registers that
   // nothing late enables
@@ -260,15 +310,15 @@ module opu_load
   always_ff @(posedge clk_i) write_pc_q <= open_pc;
   always_ff @(posedge clk_i) begin
     if (!rst_ni) fault_q <= 1'b0;
-    else fault_q <= fault_q || (r_valid_i && r_error_i) || overflow || walk_fault || (started_q && !legal_q);
+    else fault_q <= fault_q || (r_valid_i && r_error_i) || overflow || unfold_beyond || walk_fault || (started_q && !legal_q);
   end
   always_ff @(posedge clk_i) begin
     if (!fault_q) begin
       read_q <= r_valid_i && r_error_i && !overflow;
-      overflow_q <= overflow;
+      overflow_q <= overflow || unfold_beyond;
       beyond_q <= walk_fault;
-      open_pc_q <= overflow ? write_pc_q : open_pc;
-      other_pc_q <= walk_pc;
+      open_pc_q <= unfolds ? unfold_pc_q : overflow ? write_pc_q : open_pc;
+      other_pc_q <= unfolds ? unfold_pc_q : walk_pc;
     end
   end
   assign fault_code_o = read_q ? ERR_AXI_READ : overflow_q ? ERR_BUFFER : beyond_q ? ERR_WINDOW : ERR_ILLEGAL_INSTRUCTION;
@@ -276,6 +326,7 @@ module opu_load
   assign fault_pc_o = (read_q || overflow_q) ? open_pc_q : other_pc_q;
 
   `OPU_ASSERT(DataIsExpected, r_valid_i |-> open_valid && word_valid)
+  `OPU_ASSERT(OneKindAtATime, unfolds |-> !word_valid && !open_valid)
   `OPU_ASSERT(WordsAreWhole, finish |-> beat_last)
 
 endmodule

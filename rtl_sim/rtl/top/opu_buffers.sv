@@ -1,5 +1,5 @@
-// On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain, tables. Wiring
-// only; docs/machine.md says who reads and writes what. Words are read one cycle after their address, those for compute and partial sums two; see opu_ram_1r1w and
+// On-chip memories: feature, weight, parameter, residual and output buffer, partial sums, parameters of the pre chain, tables, images. Wiring
+// only; docs/machine.md says who reads and writes what. Words are read one cycle after their address, those for compute, of images and partial sums two; see opu_ram_1r1w and
 // opu_psum. Load and post share the feature buffer's write port. Tables: one memory and one address a lane. What the machine has
 // not is absent, its read data are 0. Residual buffer and tables are there once for every unit of post that reads them; a load
 // writes all copies.
@@ -20,6 +20,14 @@ module opu_buffers
     input  logic                           table_we_i,
     input  logic [VALUE_BITS-1:0]          load_addr_i,
     input  logic [WIDTH_BYTES*8-1:0]       load_data_i,
+    input  logic                           image_we_i,
+    input  logic                           image_re_i,
+    input  logic [IMAGE_ADDR_BITS-1:0]     image_addr_i,
+    output logic [WORD_BYTES*8-1:0]        image_rdata_o,
+    input  logic                           unfold_we_i,    // bytes of a word of the feature buffer
+    input  logic [WORD_BYTES-1:0]          unfold_strobe_i,
+    input  logic [VALUE_BITS-1:0]          unfold_addr_i,
+    input  logic [WORD_BYTES*8-1:0]        unfold_data_i,
 
     // compute
     input  logic                           feature_re_i,
@@ -73,11 +81,19 @@ module opu_buffers
     output logic                           two_writers_o
 );
 
+  // Load's two ways to the feature buffer are never used at a time.
+  logic load_feature;
+  logic [FEATURE_ADDR_BITS-1:0] load_feature_addr;
+  logic [WORD_CHANNELS*8-1:0] load_feature_data;
+  assign load_feature = feature_we_i || unfold_we_i;
+  assign load_feature_addr = FEATURE_ADDR_BITS'(unfold_we_i ? unfold_addr_i : load_addr_i);
+  assign load_feature_data = unfold_we_i ? unfold_data_i[WORD_CHANNELS*8-1:0] : load_data_i[WORD_CHANNELS*8-1:0];
   opu_feature u_feature (
       .clk_i,
-      .we_i         (feature_we_i || keep_we_i),
-      .waddr_i      (keep_we_i ? keep_addr_i : load_addr_i[FEATURE_ADDR_BITS-1:0]),
-      .wdata_i      (keep_we_i ? out_wdata_i : load_data_i[WORD_CHANNELS*8-1:0]),
+      .we_i         (load_feature || keep_we_i),
+      .bytes_i      ((unfold_we_i && !keep_we_i) ? unfold_strobe_i[WORD_CHANNELS-1:0] : '1),
+      .waddr_i      (keep_we_i ? keep_addr_i : load_feature_addr),
+      .wdata_i      (keep_we_i ? out_wdata_i : load_feature_data),
       .first_re_i   (feature_re_i),
       .next_re_i    (feature_next_re_i),
       .raddr_i      (feature_addr_i),
@@ -179,6 +195,26 @@ module opu_buffers
     assign unused_pre = &{pre_we_i, pre_re_i, pre_addr_i};
   end
 
+  if (HAS_UNFOLD) begin : g_image
+    opu_ram_1r1w #(
+        .WIDTH(WORD_BYTES * 8),
+        .DEPTH(IMAGE_WORDS),
+        .OUTPUT_REGISTER(1'b1)
+    ) u_image (
+        .clk_i,
+        .we_i   (image_we_i),
+        .waddr_i(load_addr_i[IMAGE_ADDR_BITS-1:0]),
+        .wdata_i(load_data_i[WORD_BYTES*8-1:0]),
+        .re_i   (image_re_i),
+        .raddr_i(image_addr_i),
+        .rdata_o(image_rdata_o)
+    );
+  end else begin : g_no_image
+    assign image_rdata_o = '0;
+    logic unused_image;
+    assign unused_image = &{image_we_i, image_re_i, image_addr_i};
+  end
+
   if (HAS_TABLE) begin : g_table
     for (genvar u = 0; u < int'(TABLE_UNITS); u++) begin : g_unit
       for (genvar l = 0; l < int'(WORD_CHANNELS); l++) begin : g_lane
@@ -204,7 +240,7 @@ module opu_buffers
 
   // Upper address bits: load refuses what lies beyond a buffer.
   logic unused;
-  assign unused = &{load_addr_i, load_data_i};
+  assign unused = &{load_addr_i, load_data_i, unfold_addr_i, unfold_data_i, unfold_strobe_i};
 
   // ---- faults of programs, a cycle later -------------------------------------------------------------------------------------
   logic post_beyond;
@@ -229,7 +265,7 @@ module opu_buffers
             || (compute_re_i != '0 && 32'(compute_raddr_i) >= PSUM_WORDS)
             || (compute_we_i != '0 && 32'(compute_waddr_i) >= PSUM_WORDS));
     post_beyond_o <= rst_ni && post_beyond;
-    two_writers_o <= rst_ni && feature_we_i && keep_we_i;
+    two_writers_o <= rst_ni && load_feature && keep_we_i;
   end
 
 endmodule

@@ -96,7 +96,11 @@ module opu_engines
   end
 
   // ---- load ----------------------------------------------------------------------------------------------------------------
-  logic feature_we, weight_we, param_we, residual_we, pre_we, table_we;
+  logic feature_we, weight_we, param_we, residual_we, pre_we, table_we, image_we, unfold_we, image_re;
+  logic [WORD_BYTES-1:0] unfold_strobe;
+  logic [VALUE_BITS-1:0] unfold_addr;
+  logic [WORD_BYTES*8-1:0] unfold_data, image_rdata;
+  logic [IMAGE_ADDR_BITS-1:0] image_addr;
   logic [VALUE_BITS-1:0] load_addr;
   logic [WIDTH_BYTES*8-1:0] load_data;
 
@@ -134,8 +138,16 @@ module opu_engines
       .residual_we_o(residual_we),
       .pre_we_o     (pre_we),
       .table_we_o   (table_we),
+      .image_we_o   (image_we),
       .waddr_o      (load_addr),
-      .wdata_o      (load_data)
+      .wdata_o      (load_data),
+      .unfold_we_o  (unfold_we),
+      .unfold_strobe_o(unfold_strobe),
+      .unfold_addr_o(unfold_addr),
+      .unfold_data_o(unfold_data),
+      .image_re_o   (image_re),
+      .image_addr_o (image_addr),
+      .image_rdata_i(image_rdata)
   );
 
   // ---- compute -------------------------------------------------------------------------------------------------------------
@@ -297,6 +309,14 @@ module opu_engines
       .table_we_i          (table_we),
       .load_addr_i         (load_addr),
       .load_data_i         (load_data),
+      .image_we_i          (image_we),
+      .image_re_i          (image_re),
+      .image_addr_i        (image_addr),
+      .image_rdata_o       (image_rdata),
+      .unfold_we_i         (unfold_we),
+      .unfold_strobe_i     (unfold_strobe),
+      .unfold_addr_i       (unfold_addr),
+      .unfold_data_i       (unfold_data),
       .feature_re_i        (feature_re),
       .feature_next_re_i   (feature_next_re),
       .feature_addr_i      (feature_addr),

@@ -1,0 +1,344 @@
+// load.unfold: rows of the image buffer -> feature buffer, kernel rows side by side in their columns (docs/machine.md, load).
+//
+// start_i:  params_i are taken (idle). legal_i, a cycle later: they are what they may be, else it stays busy.
+// busy_o:   from the cycle behind the start on. It falls in the cycle in which the last word is written; finish_o is the cycle before.
+// image_*:  read port of the image buffer, data two cycles behind their enable, kept until the next one.
+// we_o:     the bytes strobe_o of a word of the feature buffer, a word a cycle.
+// beyond_o: an image word or a feature word that is not there; that one is not written. Level: then it stays busy.
+// halt_i:   no more words are begun.
+//
+// An instruction is rows x kernel_rows passes without pauses between them. In a pass a kernel row goes to all words of its unfolded row: pixel
+// x to the bytes S * x + 3 * ky ... + 2 of the row, S the bytes of a column. A word of W bytes gets pixels that follow each other;
+// `beta` tells where the first one goes (to byte beta - 2 ...; -1 and -2 lie in the word before), the others S bytes apart. Every lane is given
+// one of three bytes for each S: the first, second or third of a certain one of these pixels.
+//
+// Pixels come as halves of image words, W/8 of them, one half a word at most. What a word needs lies in the newest half and in the one before, from
+// pixel 1 + `edge` of both on.
+//
+// Stages: A what goes where, address of the image buffer; B, C it answers, a half goes into its register; D pixels of the word to their first
+//         places, marks of the bytes that are the first of a pixel; E bytes to their lanes; then the word is written.
+`include "opu_assert.svh"
+
+module opu_unfold
+  import opu_pkg::*;
+(
+    input  logic                       clk_i,
+    input  logic                       rst_ni,
+    input  logic                       halt_i,
+
+    input  logic                       start_i,
+    input  load_params_t               params_i,
+    input  logic                       legal_i,
+    output logic                       busy_o,
+    output logic                       finish_o,
+    output logic                       beyond_o,
+
+    output logic                       image_re_o,
+    output logic [IMAGE_ADDR_BITS-1:0] image_addr_o,
+    input  logic [WORD_BYTES*8-1:0]    image_rdata_i,
+
+    output logic                       we_o,
+    output logic [WORD_BYTES-1:0]      strobe_o,
+    output logic [VALUE_BITS-1:0]      addr_o,
+    output logic [WORD_BYTES*8-1:0]    data_o
+);
+
+  localparam int unsigned W = WORD_BYTES;
+  localparam int unsigned HALF = W / 8;              // pixels of half an image word
+  localparam int unsigned EDGE_BITS = $clog2(HALF);
+  localparam int unsigned QUARTER = W / 4;           // bytes; unfolded rows are whole numbers of them
+  localparam int unsigned MARKS = W + 2;             // a pixel may begin two bytes in front of the word
+  localparam int unsigned BASE_BITS = 40;            // of an image word anywhere: image + rows * row_pitch
+
+  `OPU_ASSERT_STATIC(WordFits, W >= 16 && W == 1 << $clog2(W))
+
+  // Kernel rows: three, five, seven. Bytes of a column, those of a word less whole columns, whole columns of a word.
+  typedef enum logic [1:0] {THREE, FIVE, SEVEN} kernel_e;
+  localparam int unsigned S [3] = '{9, 16, 22};
+
+  typedef logic [4:0] beta_t;                        // below S
+  typedef logic [EDGE_BITS-1:0] edge_t;
+  typedef logic signed [BASE_BITS-1:0] base_t;
+  typedef logic signed [25:0] y_t;                   // origin_y + rows * stride_y + kernel rows
+
+  // ---- start: taken while idle; the cycle behind knows the words of a pass, the next one begins the first -----------------------
+  logic busy_q, setup_q, kick_q, active_q, beyond_q;
+  kernel_e kernel_q;
+  logic [15:0] run_q, in_rows_q, rows_left_q;        // rows_left: behind that of the next pass
+  logic [21:0] pitch_q;
+  logic [7:0] stride_q, pad_q;
+  logic signed [17:0] room_q;                        // the last image word at which a run may begin
+  logic [18:0] words_less_q;                         // words of a pass but one
+  logic [3:0] rest_q;                                // quarters of the last word that belong to the row
+
+  logic [19:0] eleven;
+  assign eleven = {1'b0, run_q, 3'b0} + {3'b0, run_q, 1'b0} + {4'b0, run_q};
+  always_ff @(posedge clk_i) begin
+    if (!busy_q) begin
+      kernel_q <= params_i.kernel_rows[2] ? (params_i.kernel_rows[1] ? SEVEN : FIVE) : THREE;
+      run_q <= params_i.run;
+      in_rows_q <= params_i.in_rows;
+      pitch_q <= params_i.row_pitch;
+      stride_q <= params_i.stride_y;
+      pad_q <= params_i.pad_value;
+      room_q <= 18'(IMAGE_WORDS) - 18'(params_i.run);
+    end
+    // 9 * run / 4 or 11 * run / 2, rounded up, less one.
+    unique case (kernel_q)
+      THREE: begin
+        words_less_q <= 19'(({1'b0, run_q, 3'b0} + {4'b0, run_q} - 20'd1) >> 2);
+        rest_q <= (run_q[1:0] == 2'd0) ? 4'b1111 : (run_q[1:0] == 2'd1) ? 4'b0001 : (run_q[1:0] == 2'd2) ? 4'b0011 : 4'b0111;
+      end
+      FIVE: begin
+        words_less_q <= {1'b0, run_q, 2'b0} - 19'd1;
+        rest_q <= 4'b1111;
+      end
+      default: begin
+        words_less_q <= 19'((eleven - 20'd1) >> 1);
+        rest_q <= run_q[0] ? 4'b0011 : 4'b1111;
+      end
+    endcase
+  end
+
+  // ---- passes: the next one is known while one goes on, its row and its words are looked at meanwhile ----------------------------
+  logic pass_ends, begins, ends_row, ends_all;       // begins: the next pass does; ends_*: it is the last one
+  logic [2:0] next_ky_q;
+  base_t next_base_q, row_base_q, row_base_d;
+  y_t next_y_q, row_y_q, row_y_d;
+  logic next_there_q, next_fits_q;
+  assign begins = kick_q || pass_ends;
+  assign ends_row = next_ky_q == ((kernel_q == THREE) ? 3'd2 : (kernel_q == FIVE) ? 3'd4 : 3'd6);
+  assign ends_all = ends_row && rows_left_q == '0;
+  assign row_base_d = row_base_q + base_t'({1'b0, pitch_q});
+  assign row_y_d = row_y_q + y_t'({1'b0, stride_q});
+  always_ff @(posedge clk_i) begin
+    if (!busy_q) begin
+      next_ky_q <= '0;
+      rows_left_q <= params_i.rows - 16'd1;
+      next_base_q <= base_t'(params_i.image);
+      row_base_q <= base_t'(params_i.image);
+      next_y_q <= y_t'(params_i.origin_y);
+      row_y_q <= y_t'(params_i.origin_y);
+    end else if (begins) begin
+      next_ky_q <= ends_row ? '0 : next_ky_q + 3'd1;
+      next_base_q <= ends_row ? row_base_d : next_base_q + base_t'({1'b0, run_q});
+      next_y_q <= ends_row ? row_y_d : next_y_q + y_t'(1);
+      if (ends_row) begin
+        rows_left_q <= rows_left_q - 16'd1;
+        row_base_q <= row_base_d;
+        row_y_q <= row_y_d;
+      end
+    end
+    next_there_q <= next_y_q >= 0 && next_y_q < y_t'({1'b0, in_rows_q});
+    next_fits_q <= next_base_q >= 0 && next_base_q <= base_t'(room_q);
+  end
+
+  // ---- A: a word of a pass ---------------------------------------------------------------------------------------------------------
+  // What goes with a word. shifts: it needs another half, the upper one of its image word or not, or padding.
+  typedef struct packed {
+    logic       shifts;
+    logic       upper;
+    logic       pads;
+  } half_t;
+  typedef struct packed {
+    edge_t      edge_;
+    beta_t      beta;
+    logic [3:0] quarters;                            // of the word, that belong to the row
+  } word_t;
+  typedef struct packed {
+    logic       valid;
+    logic       pass;                                // the last word of it
+    logic       row;                                 // the pass is the last one of it
+    logic       all;
+  } ends_t;
+  half_t half_b_q, half_c_q;
+  word_t b_q, c_q, d_q;
+  ends_t ends_b_q, ends_c_q, ends_d_q, ends_q;
+
+  logic shifts_q, upper_q, pads_q, more_q, last_q, row_ends_q, all_ends_q;  // more: than whole columns of a word
+  edge_t edge_q;
+  beta_t beta_q;
+  logic [18:0] left_q;
+  logic [15:0] reads_q;
+  logic [IMAGE_ADDR_BITS-1:0] image_q;
+
+  function automatic logic reaches(kernel_e kernel, beta_t beta);   // one more column begins in a word
+    unique case (kernel)
+      THREE: reaches = 32'(beta) < W % S[THREE];
+      FIVE: reaches = 1'b0;                          // words are whole numbers of columns
+      default: reaches = 32'(beta) < W % S[SEVEN];
+    endcase
+  endfunction
+  function automatic beta_t behind(kernel_e kernel, beta_t beta, logic more);
+    unique case (kernel)
+      THREE: behind = more ? beta + beta_t'(S[THREE] - W % S[THREE]) : beta - beta_t'(W % S[THREE]);
+      FIVE: behind = beta;
+      default: behind = more ? beta + beta_t'(S[SEVEN] - W % S[SEVEN]) : beta - beta_t'(W % S[SEVEN]);
+    endcase
+  endfunction
+
+  logic [EDGE_BITS:0] whole, edge_d;                 // with the carry: the next word needs another half
+  beta_t beta_d, first_beta;
+  always_comb begin
+    unique case (kernel_q)
+      THREE: whole = (EDGE_BITS + 1)'(W / S[THREE]);
+      FIVE: whole = (EDGE_BITS + 1)'(W / S[FIVE]);
+      default: whole = (EDGE_BITS + 1)'(W / S[SEVEN]);
+    endcase
+  end
+  assign edge_d = {1'b0, edge_q} + whole + (EDGE_BITS + 1)'(more_q);
+  assign first_beta = {2'b0, next_ky_q} + {1'b0, next_ky_q, 1'b0} + 5'd2;
+  assign beta_d = begins ? first_beta : behind(kernel_q, beta_q, more_q);
+  assign pass_ends = active_q && last_q;
+
+  always_ff @(posedge clk_i) begin
+    beta_q <= beta_d;
+    more_q <= reaches(kernel_q, beta_d);
+    if (begins) begin
+      edge_q <= '1;
+      shifts_q <= 1'b1;
+      upper_q <= 1'b0;
+      left_q <= words_less_q;
+      last_q <= 1'b0;                                // a pass has three words at least
+      reads_q <= run_q;
+      image_q <= next_base_q[IMAGE_ADDR_BITS-1:0];
+      pads_q <= !next_there_q;
+      row_ends_q <= ends_row;
+      all_ends_q <= ends_all;
+    end else begin
+      edge_q <= edge_d[EDGE_BITS-1:0];
+      shifts_q <= edge_d[EDGE_BITS];
+      upper_q <= upper_q ^ edge_d[EDGE_BITS];
+      left_q <= left_q - 19'd1;
+      last_q <= left_q == 19'd1;
+      if (shifts_q && !upper_q) begin
+        reads_q <= reads_q - 16'd1;
+        image_q <= image_q + IMAGE_ADDR_BITS'(1);
+      end
+    end
+  end
+
+  // Behind the last pixel of a row lies nothing that is looked at.
+  assign image_re_o = active_q && shifts_q && !upper_q && !pads_q && reads_q != '0;
+  assign image_addr_o = image_q;
+
+  logic misses;                                      // the pass that begins reads what is not there
+  assign misses = begins && !(pass_ends && all_ends_q) && next_there_q && !next_fits_q;
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      busy_q <= 1'b0;
+      setup_q <= 1'b0;
+      kick_q <= 1'b0;
+      active_q <= 1'b0;
+      beyond_q <= 1'b0;
+    end else begin
+      busy_q <= start_i || (busy_q && !finish_o);
+      setup_q <= start_i;
+      kick_q <= setup_q && legal_i;
+      active_q <= !halt_i && !misses && (kick_q || (active_q && !(last_q && all_ends_q)));
+      beyond_q <= beyond_q || misses;
+    end
+  end
+
+  // ---- B, C: the image buffer answers; padding stands for its rows ---------------------------------------------------------------
+  always_ff @(posedge clk_i) begin
+    half_b_q <= '{shifts: shifts_q, upper: upper_q, pads: pads_q};
+    half_c_q <= half_b_q;
+    b_q <= '{edge_: edge_q, beta: beta_q, quarters: last_q ? rest_q : 4'b1111};
+    c_q <= b_q;
+    d_q <= c_q;
+    ends_b_q <= '{valid: rst_ni && active_q, pass: last_q, row: row_ends_q, all: last_q && all_ends_q};
+    ends_c_q <= ends_b_q;
+    ends_d_q <= ends_c_q;
+    ends_q <= ends_d_q;
+    if (!rst_ni) begin
+      ends_c_q.valid <= 1'b0;
+      ends_d_q.valid <= 1'b0;
+      ends_q.valid <= 1'b0;
+    end
+  end
+
+  typedef logic [2:0][7:0] pixel_t;
+  pixel_t [HALF-1:0] newest_q;
+  pixel_t [HALF-2:0] before_q;                       // the half before, without its first pixel
+  always_ff @(posedge clk_i) begin
+    if (half_c_q.shifts) begin
+      before_q <= newest_q[HALF-1:1];
+      for (int unsigned p = 0; p < HALF; p++) begin
+        newest_q[p] <= half_c_q.pads ? {3{pad_q}} : half_c_q.upper ? image_rdata_i[32*(HALF+p)+:24] : image_rdata_i[32*p+:24];
+      end
+    end
+  end
+
+  // ---- D: pixels from the first one of the word on; byte m - 2 of the word is the first of a pixel: mark m ------------------------------
+  pixel_t [HALF-1:0] pixels_q;
+  logic [MARKS-1:0] marks_q;
+  always_ff @(posedge clk_i) begin
+    pixels_q <= (HALF * 24)'({newest_q, before_q} >> (24 * 32'(d_q.edge_)));
+    for (int unsigned m = 0; m < MARKS; m++) begin
+      unique case (kernel_q)
+        THREE: marks_q[m] <= 32'(d_q.beta) == m % S[THREE];
+        FIVE: marks_q[m] <= 32'(d_q.beta) == m % S[FIVE];
+        default: marks_q[m] <= 32'(d_q.beta) == m % S[SEVEN];
+      endcase
+      // What lies behind the end of the row is no pixel.
+      if (!d_q.quarters[(m < 2) ? 0 : (m - 2) / QUARTER]) marks_q[m] <= 1'b0;
+    end
+  end
+
+  // ---- E: which pixel begins at a mark does not depend on beta ------------------------------------------------------------------------
+  pixel_t [MARKS-1:0] begun;
+  logic [W*8-1:0] data_d;
+  logic [W-1:0] strobe_d;
+  always_comb begin
+    for (int unsigned m = 0; m < MARKS; m++) begin
+      unique case (kernel_q)
+        THREE: begun[m] = pixels_q[m / S[THREE]];
+        FIVE: begun[m] = pixels_q[m / S[FIVE]];
+        default: begun[m] = pixels_q[m / S[SEVEN]];
+      endcase
+    end
+    for (int unsigned j = 0; j < W; j++) begin
+      data_d[8*j+:8] = marks_q[j+2] ? begun[j+2][0] : marks_q[j+1] ? begun[j+1][1] : begun[j][2];
+      strobe_d[j] = marks_q[j] || marks_q[j+1] || marks_q[j+2];
+    end
+  end
+  assign finish_o = ends_q.valid && ends_q.all;
+
+  // ---- the word is written: what lies behind the end of its buffer is found beside that, which it prevents --------------------------------
+  localparam int unsigned SUM_BITS = VALUE_BITS + 1;
+  logic written_q, there;
+  logic [W*8-1:0] data_q;
+  logic [W-1:0] strobe_q;
+  logic [SUM_BITS-1:0] at_q, next_at_q, row_at_q;    // of the word that is written; the next one; the first one of the next pass of the row
+  always_ff @(posedge clk_i) begin
+    data_q <= data_d;
+    strobe_q <= strobe_d;
+    written_q <= rst_ni && ends_q.valid;
+    at_q <= next_at_q;
+    if (!busy_q) begin
+      next_at_q <= {1'b0, params_i.dst};
+      row_at_q <= {1'b0, params_i.dst};
+    end else if (ends_q.valid) begin
+      next_at_q <= (ends_q.pass && !ends_q.row) ? row_at_q : next_at_q + SUM_BITS'(1);
+      if (ends_q.pass && ends_q.row) row_at_q <= next_at_q + SUM_BITS'(1);
+    end
+  end
+  assign there = (FEATURE_WORDS == 1 << $clog2(FEATURE_WORDS)) ? at_q >> $clog2(FEATURE_WORDS) == '0 : at_q < SUM_BITS'(FEATURE_WORDS);
+  assign we_o = written_q && there;
+  assign strobe_o = strobe_q;
+  assign addr_o = at_q[VALUE_BITS-1:0];
+  assign data_o = data_q;
+  assign beyond_o = beyond_q || (written_q && !there);
+  assign busy_o = busy_q;
+
+  // The fourth byte of a pixel is not moved; blocks and places in DRAM are no matter of this instruction.
+  logic unused;
+  assign unused = &{image_rdata_i, params_i.dram_lo, params_i.dram_hi, params_i.blocks, params_i.block_pitch, params_i.kernel_rows};
+
+  `OPU_ASSERT(StartsIdle, start_i |-> !busy_q)
+  `OPU_ASSERT(ReadsAreThere, image_re_o |-> 32'(image_addr_o) < IMAGE_WORDS)
+  `OPU_ASSERT(PassesEnd, pass_ends |-> left_q == '0)
+  `OPU_ASSERT(NothingElseAtTheEnd, finish_o |=> !written_q || !(ends_q.valid || active_q))
+
+endmodule
