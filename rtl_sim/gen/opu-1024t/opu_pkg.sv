@@ -44,7 +44,7 @@ package opu_pkg;
   localparam int unsigned VALUE_BITS = 22;  // value bits of a U-type; on-chip addresses
   localparam int unsigned PRE_WORDS = 512;  // 1: the machine has none
   localparam int unsigned TABLE_WORDS = 512;  // 1: the machine has none
-  localparam int unsigned IMAGE_WORDS = 1;  // 1: the machine has none
+  localparam int unsigned IMAGE_WORDS = 512;  // 1: the machine has none
   localparam int unsigned FEATURE_ADDR_BITS = 12;
   localparam int unsigned WEIGHT_ADDR_BITS = 11;
   localparam int unsigned PARAM_ADDR_BITS = 9;
@@ -53,7 +53,7 @@ package opu_pkg;
   localparam int unsigned OUTPUT_ADDR_BITS = 10;
   localparam int unsigned PRE_ADDR_BITS = 9;
   localparam int unsigned TABLE_ADDR_BITS = 9;
-  localparam int unsigned IMAGE_ADDR_BITS = 1;
+  localparam int unsigned IMAGE_ADDR_BITS = 9;
   localparam bit HAS_ACT = 1'b1;  // stage ACT
   localparam bit HAS_POOL = 1'b1;  // stage POOL
   localparam bit HAS_RESIDUAL = 1'b1;  // stage RESIDUAL
@@ -61,12 +61,12 @@ package opu_pkg;
   localparam bit HAS_TABLE = 1'b1;  // stage TABLE
   localparam bit HAS_PRELU = 1'b1;  // stage PRELU
   localparam bit HAS_PRE = 1'b1;  // pre chain
-  localparam bit HAS_UNFOLD = 1'b0;  // opcodes image and unfold
+  localparam bit HAS_UNFOLD = 1'b1;  // opcodes image and unfold
   localparam bit HAS_GATES = 1'b0;  // gates before the array
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
   localparam bit HAS_KEEP = 1'b1;  // post may write to the feature buffer
-  localparam logic [43:0] SPEC_HASH = 44'h731ae8d20f2;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'hd909794e5e0;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd16, 16'd32, 16'd64};
