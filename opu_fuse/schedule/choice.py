@@ -35,7 +35,7 @@ RESOLUTION = 0.0025
 TURN_BYTES = 96
 """Of instructions that a turn takes, about, which the walk leaves out."""
 
-BYTES = 0.1
+BYTES = 0.2
 """Cycles that a layer may take longer for each cycle in which memory is idle instead: other layers
 and other users of the memory need it, and a byte moved takes more energy than a cycle.
 """
