@@ -32,7 +32,7 @@ def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
     now, then = _row_cycles(plain, hw), _row_cycles(found, hw)
     if then is None or now is None:
         return plain
-    # What a layer keeps on chip waits for all of its input, which comes first where a bank holds it.
+    # What a layer keeps on chip waits for all of its input, if a bank holds that.
     waits = load if found.in_rows * words <= hw.buffers.feature.bank_words else 0
     return found if max(then, load) + waits < now else plain
 

@@ -6,14 +6,13 @@ from dataclasses import replace
 from opu_fuse.cost.cascade import Cascade, Strips, in_turns
 from opu_fuse.cost.keeping import first_blocks
 from opu_fuse.cost.segments import cycles_by_output
-from opu_fuse.cost.tiles import estimate
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.choice import LONGEST, STRIPS, together, weigh
 from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.tensors import tensor_uses
-from opu_fuse.schedule.tiling import PlannedLayer, Tiling, Together, Weighed, with_tile
+from opu_fuse.schedule.tiling import Tiling, Together, Weighed, retiled
 from opu_fuse.schedule.units import PlannedUnit, planned_units
 
 _MANY_TURNS = 512
@@ -107,36 +106,19 @@ def _replaced(dfg: Dfg, tiling: Tiling, hw: HwSpec, found: Sequence[Together]) -
     """With the tiles of cascades: constants lie one behind the other again, and what a cascade
     reads and writes is needed as long as it runs.
     """
-    works = {
-        group: work
+    tiles = {
+        group: work.tile
         for together in found
         for group, work in zip(together.groups, together.cascade.works, strict=True)
     }
-    layers: dict[int, tuple[PlannedLayer, ...]] = {}
-    offset = 0
-    for group, parts in tiling.layers.items():
-        placed: list[PlannedLayer] = []
-        for part in parts:
-            tile, cost = part.tile, part.estimate
-            if group in works:
-                tile = works[group].tile
-                cost = estimate(part.layer.shape, hw, tile)
-            placed.append(with_tile(part.layer, hw, offset, tile, cost))
-            offset = placed[-1].end
-        layers[group] = tuple(placed)
+    tiling = retiled(tiling, hw, tiles)
     same_step = [group for together in found for group in together.groups[1:]]
     uses = tensor_uses(
         dfg,
-        {group: parts[0].layer for group, parts in layers.items()},
+        {group: parts[0].layer for group, parts in tiling.layers.items()},
         tiling.segments,
         hw,
         tiling.layout,
         [*tiling.beside.values(), *same_step],
     )
-    return replace(
-        tiling,
-        layers=layers,
-        uses=uses,
-        constants_bytes=offset,
-        cascades=tuple(found),
-    )
+    return replace(tiling, uses=uses, cascades=tuple(found))

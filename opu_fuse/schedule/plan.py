@@ -22,6 +22,7 @@ from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
+from opu_fuse.schedule.slow_memory import with_timed_tiles
 from opu_fuse.schedule.tensors import TensorUse, require_countable
 from opu_fuse.schedule.tiling import PlannedLayer, Tiling, Together, Weighed
 from opu_fuse.schedule.units import PlannedUnit, planned_units
@@ -105,7 +106,7 @@ def schedule(
     the DRAM.
     """
     require_countable(dfg, tiling.uses)
-    tiling = with_cascades(dfg, tiling, hw, cascades)
+    tiling = with_cascades(dfg, with_timed_tiles(dfg, tiling, hw), hw, cascades)
     constants = tiling.constants_bytes
     units = planned_units(dfg, tiling, hw, store_all=not reuse_memory)
     on_chip = {home for unit in chain.from_iterable(units) for home in unit.on_chip}

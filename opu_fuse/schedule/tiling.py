@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import OutputRange, output_ranges, weight_bytes
 from opu_fuse.cost.geometry import structure
-from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
+from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, estimate, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.unfolding import stored_shape
 from opu_fuse.dfg.graph import Dfg, Kind
@@ -270,13 +270,12 @@ def _tile_of(
 def _tile_layer(
     layer: Layer, hw: HwSpec, offset: int, cache: TileCache, *, beside: bool = False
 ) -> PlannedLayer:
-    tile, estimate = _tile_of(layer.name, layer.shape, hw, cache, beside=beside)
-    return with_tile(layer, hw, offset, tile, estimate)
+    return with_tile(
+        layer, hw, offset, *_tile_of(layer.name, layer.shape, hw, cache, beside=beside)
+    )
 
 
-def with_tile(
-    layer: Layer, hw: HwSpec, offset: int, tile: Tile, estimate: Estimate
-) -> PlannedLayer:
+def with_tile(layer: Layer, hw: HwSpec, offset: int, tile: Tile, cost: Estimate) -> PlannedLayer:
     """A layer with a tile, its constants from a byte offset on."""
     ranges = output_ranges(layer.shape, tile, hw)
     params = align(offset + weight_bytes(ranges, hw))
@@ -287,7 +286,7 @@ def with_tile(
     return PlannedLayer(
         layer=layer,
         tile=tile,
-        estimate=estimate,
+        estimate=cost,
         ranges=ranges,
         weights=offset,
         params=params,
@@ -296,3 +295,20 @@ def with_tile(
         end=align(table + layer.shape.tables * TABLE_WORDS * hw.word_bytes),
         unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
     )
+
+
+def retiled(tiling: Tiling, hw: HwSpec, tiles: Mapping[int, Tile]) -> Tiling:
+    """With other tiles of some groups of a single pass; constants lie without gaps again."""
+    layers: dict[int, tuple[PlannedLayer, ...]] = {}
+    offset = 0
+    for group, parts in tiling.layers.items():
+        placed: list[PlannedLayer] = []
+        for part in parts:
+            tile, cost = part.tile, part.estimate
+            if group in tiles:
+                tile = tiles[group]
+                cost = estimate(part.layer.shape, hw, tile)
+            placed.append(with_tile(part.layer, hw, offset, tile, cost))
+            offset = placed[-1].end
+        layers[group] = tuple(placed)
+    return replace(tiling, layers=layers, constants_bytes=offset)

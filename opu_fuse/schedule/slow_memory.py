@@ -1,0 +1,72 @@
+"""Tiles beside a slow memory: what the closed form takes for cheapest, or what it would take if
+memory were faster.
+
+The closed form sees one layer: where memory bounds it, the tile that moves the fewest bytes. But
+memory works for the layers before and behind as well, and a tile that keeps the array busier may
+hide its bytes there. The walk over the schedule tells which of them is fastest.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from opu_fuse.cost.chunks import output_ranges
+from opu_fuse.cost.segments import Unit, saved
+from opu_fuse.cost.tiles import Tile, unfold
+from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.shape import Shape
+from opu_fuse.schedule.choice import RESOLUTION
+from opu_fuse.schedule.tiling import Tiling, retiled
+from opu_fuse.schedule.units import planned_units
+
+
+def with_timed_tiles(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
+    """With the other tile of every layer that is faster with it, one layer after the other."""
+    others = _others(tiling, hw)
+    if not others:
+        return tiling
+    taken: dict[int, Tile] = {}
+    for planned in planned_units(dfg, tiling, hw):
+        units: list[Unit] = [Unit(works=unit.works, beside=unit.beside) for unit in planned]
+        for at, (group, *companion) in enumerate(unit.groups for unit in planned):
+            for tile in () if companion else others.get(group, ()):
+                changed = [*units[:at], _with_tile(units[at], tile, hw), *units[at + 1 :]]
+                gain, near = saved(units, changed, hw)
+                if gain > RESOLUTION * near:
+                    units, taken[group] = changed, tile
+    return retiled(tiling, hw, taken)
+
+
+def _with_tile(unit: Unit, tile: Tile, hw: HwSpec) -> Unit:
+    (work,) = unit.works
+    across = unfold(work.shape, hw.array.modes[tile.mode], hw)
+    ranges = output_ranges(work.shape, tile, hw)
+    return Unit(works=(replace(work, tile=tile, ranges=ranges, unfold=across),))
+
+
+def _others(tiling: Tiling, hw: HwSpec) -> Mapping[int, Sequence[Tile]]:
+    """Group -> the tiles beside faster memories, where those are others."""
+    found: dict[int, list[Tile]] = defaultdict(list)
+    known: dict[Shape, Tile] = {}
+    for rate in _faster(hw):
+        fast = replace(hw, dram=replace(hw.dram, bytes_per_cycle=rate))
+        known.clear()
+        for group, (part, *phases) in tiling.layers.items():
+            shape = part.layer.shape
+            if phases:
+                continue
+            if shape not in known:
+                known[shape], _ = choose_tile(part.layer.name, shape, fast)
+            if known[shape] not in (part.tile, *found[group]):
+                found[group].append(known[shape])
+    return found
+
+
+def _faster(hw: HwSpec) -> Iterator[float]:
+    """Bytes a cycle that are twice as many as those before, up to the bus."""
+    rate = hw.dram.bytes_per_cycle
+    while rate < hw.dram.bus_bytes:
+        rate = min(2 * rate, hw.dram.bus_bytes)
+        yield rate
