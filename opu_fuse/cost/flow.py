@@ -22,7 +22,7 @@ from opu_fuse.cost.work import Banks, Work
 from opu_fuse.hw import timing
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
-from opu_fuse.layout.shape import Unfolded
+from opu_fuse.layout.shape import Shape, Unfolded
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.table import TABLE_WORDS
@@ -67,6 +67,7 @@ class Flow:
         self._kept_written = self._features_there = 0.0  # of the write port that post shares
         self._stored, self._kept = Progress(), Progress()
         self._places: dict[int, Place] = {}  # of what was made
+        self._left: dict[tuple[int, int, int], float] = defaultdict(float)  # for tiles below
 
     def layer(self, work: Work, keep: Keep | None) -> None:
         """All tiles of a pass. keep: the map on chip that its output is part of."""
@@ -288,8 +289,9 @@ class Flow:
         images = images_of(shape, rows) if shape.pool else 1
         at_once = hw.buffers.output.bank_words // (rows * cols)
         added = shape.side_words(shape.words(mid[1] - mid[0], mid[4] - mid[3]), rows * cols)
-        if added:
-            at_once = min(at_once, hw.buffers.residual.bank_words // sum(added))
+        carried = shape.carries and bool(row % shape.out_rows)
+        if added or shape.carries:
+            at_once = min(at_once, hw.buffers.residual.bank_words // (sum(added) or cols))
         ready = self._swept + self._drain
         constants: list[tuple[Space, int]] = []
         words = shape.param_words
@@ -301,40 +303,80 @@ class Flow:
                 base, there = self._load_once(space, key, size * hw.word_bytes)
                 constants.append((space, base))
                 ready = max(ready, there)
-        pool = shape.pool_window
-        each = timing.visit_cycles(hw, second_operand=bool(shape.sides))
-        turns = [
-            each
-            * timing.post_visits(
-                out_rows=count,
-                out_cols=cols,
-                window=pool.kernel,
-                stride_x=pool.strides[1],
-                kind=shape.pool_kind,
-            )
-            for count in (target and target.pieces) or (rows // images,) * images
-        ]
+        turns = self._turns(shape, target, (rows // images,) * images, cols, carried=carried)
         for at, blocks in spans(out.blocks, at_once):
             made = out.block + at, blocks
-            start, residual = max(self._post_ready, ready), 0
-            if added:
-                residual, _ = buffers[Space.RESIDUAL].banks.take(None)
-            for node, pixels in zip(work.residuals, added, strict=True):
-                after = self._since_stored(node, made, row + rows)
-                size = blocks * pixels * hw.word_bytes
-                start = max(start, self._load(Space.RESIDUAL, residual, size, after))
+            start, residual = self._load_beside(work, made, row + rows, added, carried * cols)
+            start = max(start, self._post_ready, ready)
             output, _ = buffers[Space.OUTPUT].banks.take(None)
             start = max(start, buffers[Space.OUTPUT].free.get(output, 0.0))
             self._run(start, turns, blocks, words, target)
-            if added:
+            if residual is not None:
                 buffers[Space.RESIDUAL].free[residual] = self._post_done
             if target is not None and target.then is not None:
                 target.then(work, made, row + rows)
             self._buffers[Space.OUTPUT].free[output] = self._post_done
             if stored:
                 self._store(work, output, made, row + rows, rows * cols)
+            if shape.carries and (row + rows) % shape.out_rows:
+                self._leave(work, made, words, cols)
         for space, base in (*constants, (Space.PSUM, psum)):
             buffers[space].free[base] = self._post_done
+
+    def _load_beside(
+        self, work: Work, made: Span, rows: int, added: Sequence[int], carried: int
+    ) -> tuple[float, int | None]:
+        """Maps that stages read beside the pipeline's, words of each: when they are there, and in
+        which bank. carried: words of what the tile above left.
+        """
+        words = (*added, carried) if carried else added
+        if not words:
+            return 0.0, None
+        bank, _ = self._buffers[Space.RESIDUAL].banks.take(None)
+        after = [self._since_stored(node, made, rows) for node in work.residuals]
+        after += [self._left[work.output, *made]] * bool(carried)
+        sizes = [made[1] * count * self._hw.word_bytes for count in words]
+        loads = zip(sizes, after, strict=True)
+        return max(self._load(Space.RESIDUAL, bank, *load) for load in loads), bank
+
+    def _turns(
+        self,
+        shape: Shape,
+        target: "Target | None",
+        rows: Sequence[int],
+        cols: int,
+        *,
+        carried: bool,
+    ) -> list[int]:
+        """Cycles of the visits of a block, of each instruction that a tile takes."""
+        counts = list((target and target.pieces) or rows)
+        if carried and counts[0] > 1:
+            counts = [1, counts[0] - 1, *counts[1:]]
+        each = timing.visit_cycles(self._hw, second_operand=bool(shape.sides))
+        pool, kind = shape.pool_window, shape.pool_kind
+        shapes = ({"out_rows": count, "out_cols": cols} for count in counts)
+        window = {"window": pool.kernel, "stride_x": pool.strides[1], "kind": kind}
+        return [each * timing.post_visits(**one, **window) for one in shapes]
+
+    def _leave(self, work: Work, made: Span, words: int, cols: int) -> None:
+        """What a tile finds of the maxima of the one below, to memory."""
+        pool, shape = work.shape.pool_window, work.shape
+        output, _ = self._buffers[Space.OUTPUT].banks.take(None)
+        visits = timing.post_visits(
+            out_rows=1,
+            out_cols=cols,
+            window=(shape.carried, pool.kernel[1]),
+            stride_x=pool.strides[1],
+            kind=shape.pool_kind,
+        )
+        each = timing.visit_cycles(self._hw, second_operand=False)
+        free = self._buffers[Space.OUTPUT].free.get(output, 0.0)
+        self._run(max(self._post_ready, free), [each * visits], made[1], words, None)
+        start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
+        moved = self._memory.move(start, made[1] * cols * self._hw.word_bytes)
+        self._store_ready = max(start, moved - 1)
+        self._buffers[Space.OUTPUT].free[output] = moved
+        self._left[work.output, *made] = moved + self._hw.dram.latency
 
     def _run(
         self, start: float, turns: Sequence[int], blocks: int, words: int, target: "Target | None"

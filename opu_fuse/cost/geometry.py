@@ -28,6 +28,7 @@ from opu_fuse.layout.lanes import LAYOUT, LaneMap
 from opu_fuse.layout.shape import Shape, Side
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Stage
+from opu_fuse.units.pool import PoolKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +201,7 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         pool_kind=draft.pool_kind,
         param_words=sum(BY_STAGE[item.stage].words for item in draft.stages),
     )
+    shape = replace(shape, carries=_carries(shape, draft))
     parts = _phases(draft, shape) if draft.transposed else ((WHOLE, shape),)
     return Geometry(
         shape=parts[0][1],
@@ -216,6 +218,21 @@ def _finished(draft: Draft, read: Map, last: Node, lanes: LaneMap) -> Geometry:
         in_pieces=inside,
         out_pieces=outside,
     )
+
+
+def _carries(shape: Shape, draft: Draft) -> bool:
+    """Whether tiles need not make what the one above has made: the maxima of rows that both see
+    reach the lower one as a second map. A window sees two tiles, and every tile makes some row.
+    """
+    pool = shape.pool
+    if pool is None or shape.pool_kind is not PoolKind.MAX or draft.transposed or not shape.array:
+        return False
+    last = draft.stages[-1].stage is Stage.POOL
+    if not last or shape.sides or shape.upsample != (1, 1) or not chain_of(draft.hw).carries:
+        return False
+    (rows, _), (stride, _) = pool.kernel, pool.strides
+    behind = (shape.out_rows - 1) * stride - pool.pads[0] + rows - stride
+    return stride < rows <= 2 * stride and behind < shape.mid_rows
 
 
 def _phases(draft: Draft, shape: Shape) -> tuple[tuple[Phase, Shape], ...]:

@@ -176,6 +176,8 @@ def mid_tile(
     if count > 1:
         return above, above + count * shape.mid_rows, -shape.pool_window.pads[0], *x
     start, stop, origin = shape.pool_window.span(0, first, rows, shape.mid_rows)
+    if shape.carries and first:
+        start, origin = start + origin + shape.carried, -shape.carried
     return above + start, above + stop, origin, *x
 
 
@@ -192,10 +194,11 @@ def row_words(cols: int, slot: int, word: int) -> int:
 def mid_size(shape: Shape, rows: int, cols: int, images: int = 1) -> tuple[int, int]:
     """Most mid rows and columns of an image under a tile; all rows where it has several images."""
     pool = shape.pool_window
+    tall = (rows - 1) * pool.strides[0] + pool.kernel[0]
+    if shape.carries:  # the first tile has no other above, but padding
+        tall = max(tall - pool.pads[0], rows * pool.strides[0])
     return (
-        shape.mid_rows
-        if images > 1
-        else min((rows - 1) * pool.strides[0] + pool.kernel[0], shape.mid_rows),
+        shape.mid_rows if images > 1 else min(tall, shape.mid_rows),
         min((cols - 1) * pool.strides[1] + pool.kernel[1], shape.mid_cols),
     )
 
@@ -249,6 +252,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     ranges = ceil_div(blocks, tile.blocks)
     pool = shape.pool_window
     mid_rows, mid_cols = mid_size(shape, tile.rows, tile.cols, tile.images)
+    if shape.carries:
+        mid_rows = min(tile.rows * pool.strides[0], shape.mid_rows)
     pixels = shape.words(mid_rows, mid_cols)
     first, last = input_blocks(shape, lanes, 0, tile.blocks)
     in_blocks = last - first
@@ -306,7 +311,9 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         else map_bytes
         for side in shape.sides
     )
-    total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes
+    carried = shape.carries and tile.rows < shape.out_rows
+    carried_bytes = 2 * tiles * blocks * tile.cols * word if carried else 0  # stored and loaded
+    total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + carried_bytes
     post = (
         tiles
         * tile.images

@@ -116,6 +116,21 @@ class PostChain:
         """Value of a legal `order` -> what its stages do."""
         return tuple(self.by_code[code].stage for code in codes_of(order))
 
+    def larger_behind(self, names: Sequence[str]) -> PostModule | None:
+        """A unit that takes the larger of what these stages make and a second map, behind them as
+        the last stage; None without one.
+        """
+        adders = (m for m in self.modules if m.stage is Stage.RESIDUAL and not m.product)
+        orders = ((m, self.mistake(self.pack((*names, m.name)))) for m in adders)
+        return next((module for module, mistake in orders if mistake is None), None)
+
+    @property
+    def carries(self) -> bool:
+        """Whether there is such a unit behind every pool."""
+        adders = {m.code for m in self.modules if m.stage is Stage.RESIDUAL and not m.product}
+        pools = [m for m in self.modules if m.stage is Stage.POOL]
+        return all(self.follow[pool.code] & adders & self.ends for pool in pools)
+
     def mistake(self, order: int) -> str | None:
         """Why the graph has no such order, to follow "has order"; None if it has."""
         codes = codes_of(order)

@@ -86,7 +86,8 @@ class Shape:
     of the first output channel; pool_kind: where there is a pool; param_words: of post, for a
     channel block; sums: every weight of a depthwise window is 1; images: so many of these sizes
     below each other, whose windows do not see each other (`layout/batch.py`); phased: it makes some
-    rows and columns of its map; unfolded: its input is a map of unfolded rows, whose columns take
+    rows and columns of its map; carries: a tile finds the maxima of rows that windows of the tile
+    below see, too, for that one; unfolded: its input is a map of unfolded rows, whose columns take
     `slot` bytes, any number. Channels are counted in lanes, holes included.
     """
 
@@ -116,6 +117,7 @@ class Shape:
     sums: bool = False
     images: int = 1
     phased: bool = False
+    carries: bool = False
     unfolded: Unfolded | None = None
 
     def words(self, rows: int, cols: int) -> int:
@@ -151,7 +153,14 @@ class Shape:
 
     def packed(self, hw: HwSpec, read: int, written: int) -> "Shape":
         """With slots of `read` and `written` bytes for its pixels in memory."""
-        return replace(self, slot=read, px=hw.word_bytes // written)
+        px = hw.word_bytes // written
+        return replace(self, slot=read, px=px, carries=self.carries and px == 1)
+
+    @property
+    def carried(self) -> int:
+        """Mid rows that two tiles see, one above the other, and only the upper one makes."""
+        pool = self.pool_window
+        return pool.kernel[0] - pool.strides[0] if self.carries else 0
 
     @property
     def pool_window(self) -> Window:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.keeping import Keep
-from opu_fuse.cost.reading import Rect, count_parts, rows_read, walk
+from opu_fuse.cost.reading import Mid, Rect, count_parts, rows_read, walk
 from opu_fuse.cost.rings import Ring
 from opu_fuse.cost.tiles import (
     ceil_div,
@@ -26,8 +26,8 @@ from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import Engine, order_registers
 from opu_fuse.schedule.job import Job, Step
 from opu_fuse.schedule.loads import Loads
-from opu_fuse.schedule.registers import sub_rectangle, tile_parts
-from opu_fuse.schedule.stores import stores
+from opu_fuse.schedule.registers import TilePart, sub_rectangle, tile_parts
+from opu_fuse.schedule.stores import carried_store, stores
 from opu_fuse.units.base import Space
 
 UNUSED_KERNEL = {
@@ -233,10 +233,13 @@ class Emitter(Loads):
         if shape.sides:
             pixels = sum(shape.side_words(mid_pixels, rows * cols))
             at_once = min(at_once, self._hw.buffers.residual.bank_words // pixels)
+        if shape.carries:
+            at_once = min(at_once, self._hw.buffers.residual.bank_words // cols)
         params = yield from self._load_params(job, out)
         table = yield from self._load_table(job)
         for at, blocks in spans(out.blocks, at_once):
             residual = yield from self._load_residuals(job, out.block + at, blocks, rect, mid)
+            above = yield from self._load_carried(job, out.block + at, blocks, rect)
             base, _ = self._banks[Space.OUTPUT].take(None)
             common = {
                 **job.layer.post,
@@ -266,6 +269,7 @@ class Emitter(Loads):
                         {
                             **common,
                             **part.average,
+                            **(above if part.carried else {}),
                             **sub_rectangle(job.layer, common, mid, part, cols),
                             "psum": common["psum"] + part.image * one * mid_cols,
                             "out": base + y * cols + part.x,
@@ -278,3 +282,33 @@ class Emitter(Loads):
             if job.output is not None:
                 for registers in stores(job, job.output, base, rect, out.block + at, blocks):
                     yield self._step(job, Engine.STORE, "store", registers)
+            if shape.carries and (row + rows) % shape.out_rows:
+                yield from self._leave(job, common, out.block + at, rect, mid)
+
+    def _leave(
+        self, job: Job, common: Mapping[str, int], block: int, rect: Rect, mid: Mid
+    ) -> Iterator[Step]:
+        """The maxima of this tile's rows that windows of the tile below see, for that one."""
+        row, rows, col, cols = rect
+        whole = sub_rectangle(job.layer, common, mid, TilePart(y=rows, rows=1, cols=cols), cols)
+        base, _ = self._banks[Space.OUTPUT].take(None)
+        yield self._step(
+            job,
+            Engine.POST,
+            "run",
+            {
+                **common,
+                **whole,
+                "win_rows": job.layer.shape.carried,
+                "out": base,
+                "out_row_pitch": cols,
+                "out_block_pitch": cols,
+                "out_rows": 1,
+                "out_cols": cols,
+                "keep": 0,
+            },
+            (mid[0], mid[3], row + rows, col, block),
+        )
+        yield self._step(
+            job, Engine.STORE, "store", carried_store(job, base, rect, block, common["blocks"])
+        )

@@ -14,14 +14,17 @@ from opu_fuse.cost.rings import Ring
 from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.cost.unfolding import pieces
 from opu_fuse.cost.work import Banks, Shelf
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction, split_address
-from opu_fuse.hw.isa import Engine, parameters_of, unit_register
+from opu_fuse.hw.isa import Engine, order_registers, parameters_of, unit_register
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.unfolding import UNFOLD, row_words
 from opu_fuse.layout.shape import Unfolded
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.registers import side_tiles, transfer_shape
+from opu_fuse.schedule.stores import carried_words
 from opu_fuse.units.base import Space
+from opu_fuse.units.residual import ResidualKind
 from opu_fuse.units.table import TABLE_WORDS
 
 
@@ -317,3 +320,30 @@ class Loads:
             found |= {unit_register(name, unit): value for name, value in own.items()}
             base += blocks * pixels
         return found
+
+    def _load_carried(self, job: Job, block: int, blocks: int, rect: Rect) -> Iterator[Step]:
+        """Bring what the tile above left for the first row of a tile. Returns the post registers
+        that take the larger.
+        """
+        shape, cols = job.layer.shape, rect[3]
+        if not (shape.carries and rect[0] % shape.out_rows):
+            return {}
+        chain = chain_of(self._hw)
+        unit = chain.larger_behind(job.layer.order)
+        assert unit is not None, "a layer carries where its chain can go on so"
+        base, _ = self._banks[Space.RESIDUAL].take(None)
+        offset = job.planned.carried + carried_words(job, rect, block) * self._hw.word_bytes
+        yield self._load(
+            job, Space.RESIDUAL, offset, base, cols, blocks=blocks, block_pitch=shape.out_cols
+        )
+        own = {
+            "res": base,
+            "res_row_pitch": cols,
+            "res_block_pitch": cols,
+            "res_kind": int(ResidualKind.MAXIMUM),
+            "res_broadcast": 0,
+        }
+        return {
+            **{unit_register(name, unit.bank): value for name, value in own.items()},
+            **order_registers(chain.pack((*job.layer.order, unit.name))),
+        }

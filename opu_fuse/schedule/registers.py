@@ -74,7 +74,8 @@ def side_tiles(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TilePart:
     """Outputs of a tile that one instruction makes: first row (of the image) and rows, first column
-    and columns, of image number `image` of the tile; average: its registers.
+    and columns, of image number `image` of the tile; average: its registers; carried: the tile
+    above has found maxima for it.
     """
 
     image: int = 0
@@ -83,14 +84,20 @@ class TilePart:
     x: int = 0
     cols: int
     average: Mapping[str, int] = field(default_factory=dict)
+    carried: bool = False
 
 
 def tile_parts(layer: Layer, rect: tuple[int, int, int, int]) -> Iterator[TilePart]:
     """Parts of a tile: of one image, where windows would see the next, and with one divisor, where
-    padding is uncounted.
+    padding is uncounted; the first row for itself where the tile above left something for it.
     """
     row, rows, col, cols = rect
     shape = layer.shape
+    if shape.carries and row % shape.out_rows:
+        yield TilePart(rows=1, cols=cols, carried=True)
+        if rows > 1:
+            yield TilePart(y=1, rows=rows - 1, cols=cols)
+        return
     images = images_of(shape, rows) if shape.pool else 1
     for image in range(images):
         whole = (row % shape.out_rows, rows // images, col, cols)

@@ -52,3 +52,28 @@ def _store(
         "skip_low": skips[0],
         "skip_high": skips[1],
     }
+
+
+def carried_words(job: Job, rect: Rect, block: int) -> int:
+    """Of two rows for every channel block, used in turn: the word for the tile that begins with a
+    row.
+    """
+    shape, blocks = job.layer.shape, job.work.writes.layout.blocks
+    turn = rect[0] % shape.out_rows // job.planned.tile.rows % 2
+    return (turn * blocks + block) * shape.out_cols + rect[2]
+
+
+def carried_store(job: Job, src: int, rect: Rect, block: int, blocks: int) -> dict[str, int]:
+    """Of what a tile leaves the one below it."""
+    row, rows, col, cols = rect
+    first = carried_words(job, (row + rows, 1, col, cols), block)
+    return {
+        **split_address(job.planned.carried + first * job.work.writes.layout.word),
+        "src": src,
+        **transfer_shape(cols, 1, 0, blocks, job.layer.shape.out_cols),
+        "word_gap": 0,
+        "repeat_rows": 0,
+        "repeat_cols": 0,
+        "skip_low": 0,
+        "skip_high": 0,
+    }

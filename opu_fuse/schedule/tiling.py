@@ -33,6 +33,7 @@ from opu_fuse.units.table import TABLE_WORDS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLayer:
     """A layer with its tile and the place of its constants (byte offsets; `end` is behind them).
+    carried: of two rows of its output in each channel block, for what tiles leave those below.
 
     unfold: kernel columns per visit, side by side in the lanes (`cost.tiles.unfold`).
     """
@@ -45,6 +46,7 @@ class PlannedLayer:
     params: int
     pre: int
     table: int
+    carried: int
     end: int
     unfold: int
 
@@ -283,6 +285,9 @@ def with_tile(layer: Layer, hw: HwSpec, offset: int, tile: Tile, cost: Estimate)
     pre = align(params + blocks * layer.shape.param_words * hw.word_bytes)
     blocks = ceil_div(layer.shape.in_channels, hw.word_channels)
     table = align(pre + blocks * layer.shape.pre_constants * hw.word_bytes)
+    carried = align(table + layer.shape.tables * TABLE_WORDS * hw.word_bytes)
+    carries = layer.shape.carries and tile.rows < layer.shape.out_rows
+    outputs = ceil_div(layer.shape.mid_channels, hw.word_channels) * layer.shape.out_cols
     return PlannedLayer(
         layer=layer,
         tile=tile,
@@ -292,7 +297,8 @@ def with_tile(layer: Layer, hw: HwSpec, offset: int, tile: Tile, cost: Estimate)
         params=params,
         pre=pre,
         table=table,
-        end=align(table + layer.shape.tables * TABLE_WORDS * hw.word_bytes),
+        carried=carried,
+        end=align(carried + 2 * outputs * hw.word_bytes * carries),
         unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
     )
 
