@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.keeping import Keep
 from opu_fuse.cost.reading import Mid, Rect, Span, count_parts, rows_read, walk, window
-from opu_fuse.cost.tiles import ceil_div, images_of, mid_tile, spans
+from opu_fuse.cost.tiles import (
+    carried_cycles,
+    ceil_div,
+    images_of,
+    left_cycles,
+    mid_tile,
+    post_cycles,
+    spans,
+)
 from opu_fuse.cost.times import Buffer, Memory, Progress
 from opu_fuse.cost.turns import LOAD
 from opu_fuse.cost.unfolding import pieces
@@ -349,29 +357,19 @@ class Flow:
         carried: bool,
     ) -> list[int]:
         """Cycles of the visits of a block, of each instruction that a tile takes."""
-        counts = list((target and target.pieces) or rows)
-        if carried and counts[0] > 1:
-            counts = [1, counts[0] - 1, *counts[1:]]
-        each = timing.visit_cycles(self._hw, second_operand=bool(shape.sides))
-        pool, kind = shape.pool_window, shape.pool_kind
-        shapes = ({"out_rows": count, "out_cols": cols} for count in counts)
-        window = {"window": pool.kernel, "stride_x": pool.strides[1], "kind": kind}
-        return [each * timing.post_visits(**one, **window) for one in shapes]
+        counts, first = list((target and target.pieces) or rows), []
+        if carried:
+            first = [carried_cycles(shape, self._hw, cols)]
+            counts = [count for count in (counts[0] - 1, *counts[1:]) if count]
+        window = shape.pool_window.kernel[0]
+        return first + [post_cycles(shape, self._hw, count, cols, window) for count in counts]
 
     def _leave(self, work: Work, made: Span, words: int, cols: int) -> None:
         """What a tile finds of the maxima of the one below, to memory."""
-        pool, shape = work.shape.pool_window, work.shape
         output, _ = self._buffers[Space.OUTPUT].banks.take(None)
-        visits = timing.post_visits(
-            out_rows=1,
-            out_cols=cols,
-            window=(shape.carried, pool.kernel[1]),
-            stride_x=pool.strides[1],
-            kind=shape.pool_kind,
-        )
-        each = timing.visit_cycles(self._hw, second_operand=False)
+        turns = [left_cycles(work.shape, self._hw, cols)]
         free = self._buffers[Space.OUTPUT].free.get(output, 0.0)
-        self._run(max(self._post_ready, free), [each * visits], made[1], words, None)
+        self._run(max(self._post_ready, free), turns, made[1], words, None)
         start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
         moved = self._memory.move(start, made[1] * cols * self._hw.word_bytes)
         self._store_ready = max(start, moved - 1)

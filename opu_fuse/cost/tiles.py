@@ -314,19 +314,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     carried = shape.carries and tile.rows < shape.out_rows
     carried_bytes = 2 * tiles * blocks * tile.cols * word if carried else 0  # stored and loaded
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + carried_bytes
-    post = (
-        tiles
-        * tile.images
-        * blocks
-        * visit_cycles(hw, second_operand=bool(shape.sides))
-        * post_visits(
-            out_rows=tile.rows,
-            out_cols=ceil_div(tile.cols, shape.px),
-            window=pool.kernel,
-            stride_x=pool.strides[1],
-            kind=shape.pool_kind,
-        )
-    )
+    post = tiles * tile.images * blocks * _post_cycles(shape, hw, tile)
     dram = total_bytes / hw.dram.bytes_per_cycle
     fill = one / hw.dram.bytes_per_cycle / max(1, chunks) + unfolding + post / (tiles * ranges)
     return Estimate(
@@ -345,3 +333,39 @@ def _unfolding(shape: Shape, hw: HwSpec, rows: int, cols: int) -> tuple[int, int
     words = image_words(shape, hw, in_cols)
     in_rows = min((rows - 1) * unfolded.stride + unfolded.kernel_rows, unfolded.in_rows)
     return in_rows * words * hw.word_bytes, unfold_cycles(words, rows, unfolded.kernel_rows)
+
+
+def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
+    """Of post for a channel block of a tile."""
+    cols = ceil_div(tile.cols, shape.px)
+    carried = shape.carries and tile.rows < shape.out_rows
+    found = post_cycles(shape, hw, tile.rows - carried, cols, shape.pool_window.kernel[0])
+    if carried:
+        found += carried_cycles(shape, hw, cols) + left_cycles(shape, hw, cols)
+    return found
+
+
+def post_cycles(
+    shape: Shape, hw: HwSpec, rows: int, cols: int, window: int, *, second_operand: bool = False
+) -> int:
+    """Of post for rows of words in a channel block, the windows so many rows high."""
+    pool = shape.pool_window
+    visited = post_visits(
+        out_rows=rows,
+        out_cols=cols,
+        window=(window, pool.kernel[1]),
+        stride_x=pool.strides[1],
+        kind=shape.pool_kind,
+    )
+    return visited * visit_cycles(hw, second_operand=second_operand or bool(shape.sides))
+
+
+def carried_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:
+    """The same for a tile's first row, of which the tile above has found some maxima."""
+    window = shape.pool_window.kernel[0] - shape.carried
+    return post_cycles(shape, hw, 1, cols, window, second_operand=True)
+
+
+def left_cycles(shape: Shape, hw: HwSpec, cols: int) -> int:
+    """The same for the maxima that a tile finds for the one below."""
+    return post_cycles(shape, hw, 1, cols, shape.carried)

@@ -7,8 +7,12 @@ and that windows are runs of bytes.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf
 
 from opu_fuse.cost.tiles import ceil_div, col_visits, output_groups, visits
+from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw import timing
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.spec import HwSpec
@@ -21,23 +25,41 @@ _WIDEST = REGISTER[Engine.COMPUTE, "in_cols"].highest
 _STRIDE = REGISTER[Engine.COMPUTE, "stride_x"].highest
 
 
+@lru_cache(maxsize=1024)
 def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
-    """`Shape.packed`, unfolded where the machine can and the layer takes fewer cycles then."""
+    """`Shape.packed`, unfolded where the machine can and the layer takes fewer cycles then; maxima
+    are carried from tile to tile where the closed form finds that faster.
+    """
     plain = shape.packed(hw, read, written)
-    found = _unfolded(plain, hw)
+    found = _unfolded(plain, hw) or plain
+    if not found.carries:
+        return found
+    return min((replace(found, carries=False), found), key=lambda one: _cycles(one, hw))
+
+
+def _cycles(shape: Shape, hw: HwSpec) -> float:
+    try:
+        return choose_tile("", shape, hw)[1].total_cycles
+    except DoesNotFit:
+        return inf
+
+
+def _unfolded(plain: Shape, hw: HwSpec) -> Shape | None:
+    """With its rows unfolded, where that is faster."""
+    found = _of_unfolded_rows(plain, hw)
     if found is None or found.unfolded is None:
-        return plain
+        return None
     words = row_words(found.unfolded.words, found.unfolded.kernel_rows)
     load = found.unfolded.kernel_rows * words
     now, then = _row_cycles(plain, hw), _row_cycles(found, hw)
     if then is None or now is None:
-        return plain
+        return None
     # What a layer keeps on chip waits for all of its input, if a bank holds that.
     waits = load if found.in_rows * words <= hw.buffers.feature.bank_words else 0
-    return found if max(then, load) + waits < now else plain
+    return found if max(then, load) + waits < now else None
 
 
-def _unfolded(shape: Shape, hw: HwSpec) -> Shape | None:
+def _of_unfolded_rows(shape: Shape, hw: HwSpec) -> Shape | None:
     """A layer that reads unfolded rows; None where that cannot be."""
     window, buffer = shape.window, hw.buffers.image
     rows, column = window.kernel[0], COLUMN_BYTES.get(window.kernel[0])

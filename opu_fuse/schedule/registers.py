@@ -47,6 +47,8 @@ def sub_rectangle(
         "win_rows": pool.kernel[0],
         "win_cols": pool.kernel[1],
     }
+    if part.carried:  # the rows of the tile above are in what that left
+        found |= {"origin_y": 0, "win_rows": pool.kernel[0] - layer.shape.carried}
     for unit, side in zip(layer.residual_units, layer.shape.sides, strict=True):
         name = unit_register("res", unit)
         if side.before_pool:
