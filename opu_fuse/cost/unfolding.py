@@ -8,7 +8,6 @@ and that windows are runs of bytes.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf
 
 from opu_fuse.cost.tiles import ceil_div, col_visits, output_groups, visits
 from opu_fuse.cost.tiling import choose_tile
@@ -20,6 +19,9 @@ from opu_fuse.hw.unfolding import COLUMN_BYTES, IMAGE_CHANNELS, IMAGE_SLOT, row_
 from opu_fuse.layout.decided import Place
 from opu_fuse.layout.packing import can_fetch
 from opu_fuse.layout.shape import Shape, Unfolded, Window
+
+HIDDEN = 2
+"""Times as long as post the array takes where a tile may wait for the maxima of the one above."""
 
 _WIDEST = REGISTER[Engine.COMPUTE, "in_cols"].highest
 _STRIDE = REGISTER[Engine.COMPUTE, "stride_x"].highest
@@ -34,14 +36,14 @@ def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
     found = _unfolded(plain, hw) or plain
     if not found.carries:
         return found
-    return min((replace(found, carries=False), found), key=lambda one: _cycles(one, hw))
-
-
-def _cycles(shape: Shape, hw: HwSpec) -> float:
+    alone = replace(found, carries=False)
     try:
-        return choose_tile("", shape, hw)[1].total_cycles
+        (_, with_it), (_, without) = (choose_tile("", shape, hw) for shape in (found, alone))
     except DoesNotFit:
-        return inf
+        return alone
+    # Tiles then wait for post and for the memory, which has to be hidden behind the array.
+    hidden = with_it.compute_cycles >= HIDDEN * with_it.post_cycles
+    return found if hidden and with_it.total_cycles < without.total_cycles else alone
 
 
 def _unfolded(plain: Shape, hw: HwSpec) -> Shape | None:
