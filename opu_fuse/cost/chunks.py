@@ -13,6 +13,7 @@ from opu_fuse.cost.tiles import (
     first_group,
     input_blocks,
     input_segments,
+    mid_size,
     output_groups,
     parts_per_block,
     segments_per_block,
@@ -21,6 +22,7 @@ from opu_fuse.cost.tiles import (
     weight_chunks,
 )
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.timing import row_cycles
 from opu_fuse.layout.shape import Shape
 
 
@@ -133,6 +135,10 @@ def _features(
     group = first_group(shape, mode, hw, block)
     groups = output_groups(shape, mode, hw, block, blocks)
     capacity = hw.buffers.weight.bank_words // row_words
+    rows, cols = mid_size(shape, tile.rows, tile.cols, tile.images)
+    swept = tile.images * row_cycles(hw, shape.words(rows, cols) * shape.px, shape.px)
+    rate = min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
+    load = row_words * hw.buffers.weight.width / rate / swept
     found = []
     for at, count in spans(last - first, tile.in_blocks):
         segments = input_segments(shape, mode, hw, first + at, count)
@@ -140,7 +146,7 @@ def _features(
             for kx in spans(cols_visited, col_visits(shape, mode, hw, tile.kernel[1])):
                 weights = []
                 for s, n, y, yn, x, xn in weight_chunks(
-                    segments, unit, (ky[1], kx[1]), groups, capacity
+                    segments, unit, (ky[1], kx[1]), groups, capacity, load
                 ):
                     rows = n * yn * xn * groups
                     weights.append(

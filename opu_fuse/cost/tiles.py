@@ -72,29 +72,40 @@ def input_blocks(shape: Shape, lanes: int, first: int, count: int) -> tuple[int,
 
 
 def weight_chunks(
-    segments: int, unit: int, kernel: tuple[int, int], groups: int, capacity: int
+    segments: int, unit: int, kernel: tuple[int, int], groups: int, capacity: int, load: float = 0.0
 ) -> Iterator[tuple[int, int, int, int, int, int]]:
     """Split segments × kernel × output groups into pieces of at most `capacity` weight rows.
 
     A piece begins at a multiple of `unit` segments (a feature word), since an instruction starts
     at lane 0. Yields (first segment, segments, first kernel row, rows, first kernel column,
-    columns); `groups` rows per position.
+    columns); `groups` rows per position. load: cycles in which a row is loaded for each cycle in
+    which one is used.
     """
     rows, cols = kernel
     unit = min(unit, segments)
     position = groups * unit
     if rows * cols * position <= capacity:
-        for s, n in spans(segments, capacity // (rows * cols * position) * unit):
+        words = _piece(ceil_div(segments, unit), capacity // (rows * cols * position), load)
+        for s, n in spans(segments, words * unit):
             yield s, n, 0, rows, 0, cols
         return
     for s, m in spans(segments, unit):
         if cols * position <= capacity:
-            for y, n in spans(rows, capacity // (cols * position)):
+            for y, n in spans(rows, _piece(rows, capacity // (cols * position), load)):
                 yield s, m, y, n, 0, cols
         else:
+            most = _piece(cols, capacity // position, load)
             for y in range(rows):
-                for x, n in spans(cols, capacity // position):
+                for x, n in spans(cols, most):
                     yield s, m, y, 1, x, n
+
+
+def _piece(total: int, most: int, load: float) -> int:
+    """Sizes of even pieces of a total, the largest for which the array does not wait: a whole one
+    is loaded while the rest is used. Where it waits anyway, the most.
+    """
+    sizes = range(min(most, total), 0, -1)
+    return next((n for n in sizes if load * n <= (total % n or n)), most)
 
 
 def unfold(shape: Shape, mode: Mode, hw: HwSpec) -> int:
