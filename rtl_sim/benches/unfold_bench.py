@@ -1,6 +1,6 @@
-"""Unfolds in the load engine, between other loads: bytes, cycles, and everything that must stop it.
+"""Unfolds in the load engine, between other loads: bytes, cycles, and what must stop it.
 
-Every cycle is held against docs/machine.md: which word is written when, who may start, what is done.
+Every cycle is held against docs/machine.md: which word is written, who may start, what is done.
 """
 
 import os
@@ -117,8 +117,10 @@ class Follower:
             assert not expected, f"{self.now}: word {address} misses {expected}"
             enabled = {b for b in range(W) if strobe >> b & 1}
             assert enabled == set(new), f"{self.now}: bytes {enabled ^ set(new)} of {address}"
-        return number < len(self.starts) and len(self.done) == number and isinstance(
-            self.works[number], list
+        return (
+            number < len(self.starts)
+            and len(self.done) == number
+            and isinstance(self.works[number], list)
         )
 
     def _transfer(self, dut):
@@ -172,7 +174,7 @@ def random_unfold(rng):
         }
         if rng.random() < 0.5:  # what is not used may hold anything
             p |= {"blocks": 0, "block_pitch": 5, "dram_lo": 3, "dram_hi": 1023}
-        fits = all(0 <= at and at + run <= IMAGE for _, _, at in passes(p) if at is not None)
+        fits = all(0 <= at <= IMAGE - run for _, _, at in passes(p) if at is not None)
         if fits and rows * words <= FEATURE:
             return p | {"dst": pick(rng, 0, FEATURE - rows * words)}
 
@@ -208,7 +210,9 @@ def random_jobs(rng, count, window, feature, image):
     """Loads and unfolds, and what each has to do; `feature` and `image` become what they leave."""
     jobs, works = [], []
     for _ in range(count):
-        name = str(rng.choice(["feature", "weight", "image", "image", "unfold", "unfold", "unfold"]))
+        name = str(
+            rng.choice(["feature", "weight", "image", "image", "unfold", "unfold", "unfold"])
+        )
         if name == "unfold":
             values = random_unfold(rng)
             works.append(writes_of(values, image))
@@ -299,7 +303,7 @@ async def what_cannot_be_unfolded_stops_the_engine(dut):
         "feature across the end": ({"dst": FEATURE - 2 * words + 1}, beyond),
         "the last feature word there is": ({"dst": (1 << 22) - 1}, beyond),
     }
-    # The first row inside the image lies 2^24, 2^25, 2^26 words behind: round, if addresses are short.
+    # The first row that is there lies 2^24, 2^25, 2^26 words behind: short addresses come round.
     for last in (4, 8, 16):
         far = {"row_pitch": (1 << 22) - 1, "rows": last + 1, "image": last}
         cases[f"row {last} far behind"] = (far | {"stride_y": 3, "origin_y": -3 * last}, beyond)
