@@ -6,6 +6,8 @@
 
 `area.csv` holds what Yosys counted: family, the machine as
 `exploring.design` writes it (or a shipped one by its name), part, tables, multipliers, block RAM.
+`area_machines.txt` has a line a machine; behind ` | ` stand the parts that are collected of it
+where that are not all.
 Exits with 1 when an error of a fit that has not seen the machine exceeds its bar.
 """
 
@@ -146,10 +148,13 @@ def collect(family: Family) -> None:
     from rtl_sim.parts import parts
 
     known = measured()[family] if CORPUS.is_file() else {}
-    for name in MACHINES.read_text(encoding="utf-8").splitlines():
+    for line in MACHINES.read_text(encoding="utf-8").splitlines():
+        name, _, some = line.partition(" | ")
         if name in known:
             continue
-        found = parts(machine(name), family)
+        spec = machine(name)
+        without = terms_of(spec, family).keys() - set(some.split()) if some else ()
+        found = parts(spec, family, without=without)
         new = not CORPUS.is_file()
         with CORPUS.open("a", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)

@@ -35,7 +35,8 @@ class Design:
     """Words are those of `HwSpec.buffers`, both banks. lanes: behind the array. pixels: of the
     widest mode; every mode that the array's shape allows is there. shifts: powers of two instead
     of multipliers. without: names in `OPTIONS`. tables: products of a unit in tables. side_lanes:
-    of units with a second operand, 0 for as many; side_tables: their products in tables.
+    of units with a second operand, 0 for as many; side_tables: their products in tables. image:
+    words of the image buffer, 0 for none.
     """
 
     word: int
@@ -58,6 +59,7 @@ class Design:
     tables: int = 0
     side_lanes: int = 0
     side_tables: bool = False
+    image: int = 0
 
     def tree(self) -> dict[str, Any]:
         """The spec as nested dicts; whether it makes a machine is not asked."""
@@ -70,6 +72,7 @@ class Design:
         if {"residual", "gates"} <= set(self.without):
             buffers["residual"] = {"words": 2, "banks": 1}
         buffers["pre"] = None if "pre" in self.without else {"words": PRE_WORDS, "banks": 2}
+        buffers["image"] = {"words": self.image, "banks": 1} if self.image else None
         buffers["table"] = None if "tables" in self.without else tree["buffers"]["table"]
         return tree | {
             "name": NAME,

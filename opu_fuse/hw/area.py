@@ -13,6 +13,7 @@ from opu_fuse.errors import SpecError
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.memories import Family, blocks, memories
 from opu_fuse.hw.spec import Buffer, HwSpec
+from opu_fuse.hw.unfolding import unfolds
 from opu_fuse.units.base import Stage
 
 Terms = Mapping[str, float]
@@ -89,14 +90,24 @@ def terms_of(spec: HwSpec, family: Family) -> dict[str, Terms]:
     port = 8 * max(spec.word_bytes, spec.buffers.weight.width)
     edges = sum(map(len, chain.follow.values())) + len(chain.ends)
     window, buffers, residuals = spec.array.depthwise, spec.buffers, chain.banks(Stage.RESIDUAL)
-    sides = spec.residual_lanes * residuals
+    sides, unfold = spec.residual_lanes * residuals, unfolds(spec)
     return {
         "control": {"one": 1, "bus bits": bus},
         "fetch": {"one": 1, "bus bits": bus},
         "issue": {"one": 1, "queue address bits": _queue_bits(spec)},
-        "load": {"one": 1, "bus bits": bus, "port bits": port},
-        "buffers": {"one": 1, "lanes": word},
-        "affine": {"units": chain.pre_units, "lanes": word * chain.pre_units},
+        "load": {
+            "one": 1,
+            "bus bits": bus,
+            "port bits": port,
+            "unfolds": unfold,
+            "unfolded lanes": word * unfold,
+        },
+        "buffers": {"one": 1, "lanes": word, "lanes written alone": word * unfold},
+        "affine": {
+            "units": chain.pre_units,
+            "lanes": word * chain.pre_units,
+            "gated lanes": word * chain.gates,
+        },
         "compute": {
             "one": 1,
             "lanes": word,

@@ -26,24 +26,28 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "lut": {
                 "one": 867.1,
                 "port bits": 0.9924,
+                "unfolds": 467.4,
+                "unfolded lanes": 19.72,
             },
             "dsp": {},
         },
         "buffers": {
             "lut": {
-                "one": 34.22,
-                "lanes": 56.79,
+                "one": 34.87,
+                "lanes": 56.75,
+                "lanes written alone": 3.092,
             },
             "dsp": {},
         },
         "affine": {
             "lut": {
                 "units": 162.7,
-                "lanes": 204.3,
+                "lanes": 204.2,
+                "gated lanes": 0.1044,
             },
             "dsp": {
                 "lanes": 0.5,
-            },
+            }
         },
         "compute": {
             "lut": {
@@ -55,7 +59,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "one": 1.4,
                 "products of feature addresses": 4.076,
                 "products of psum addresses": 0.961,
-            },
+            }
         },
         "window": {
             "lut": {
@@ -81,7 +85,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "shared products": 1.0,
                 "products": 1.0,
-            },
+            }
         },
         "accumulate": {
             "lut": {
@@ -99,7 +103,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "products of psum addresses": 2.0,
                 "products of residual addresses": 2.0,
-            },
+            }
         },
         "post": {
             "lut": {
@@ -117,7 +121,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 1.0,
-            },
+            }
         },
         "activate": {
             "lut": {
@@ -141,7 +145,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            },
+            }
         },
         "residual": {
             "lut": {
@@ -156,7 +160,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 1.0,
-            },
+            }
         },
         "table": {
             "lut": {
@@ -171,7 +175,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            },
+            }
         },
     },
     "ecp5": {
@@ -199,24 +203,27 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "lut": {
                 "one": 1321.0,
                 "port bits": 0.8589,
+                "unfolds": 500.6,
+                "unfolded lanes": 43.58,
             },
             "dsp": {},
         },
         "buffers": {
             "lut": {
-                "one": 176.7,
-                "lanes": 180.8,
+                "one": 151.8,
+                "lanes": 182.7,
+                "lanes written alone": 25.68,
             },
             "dsp": {},
         },
         "affine": {
             "lut": {
-                "units": 31.05,
+                "units": 31.02,
                 "lanes": 392.6,
             },
             "dsp": {
                 "lanes": 0.5,
-            },
+            }
         },
         "compute": {
             "lut": {
@@ -229,7 +236,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "one": 7.453,
                 "modes": 0.288,
                 "products of psum addresses": 0.073,
-            },
+            }
         },
         "window": {
             "lut": {
@@ -250,7 +257,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "products": 1.0,
-            },
+            }
         },
         "accumulate": {
             "lut": {
@@ -270,7 +277,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "one": 2.0,
                 "residual units": 2.0,
-            },
+            }
         },
         "post": {
             "lut": {
@@ -288,7 +295,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 2.0,
-            },
+            }
         },
         "activate": {
             "lut": {
@@ -312,7 +319,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            },
+            }
         },
         "residual": {
             "lut": {
@@ -326,7 +333,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 2.0,
-            },
+            }
         },
         "table": {
             "lut": {
@@ -342,7 +349,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            },
+            }
         },
-    },
+    }
 }

@@ -9,6 +9,7 @@ from enum import StrEnum
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.timing import fetch_ahead_beats
+from opu_fuse.hw.unfolding import unfolds
 from opu_fuse.units.base import Stage
 
 
@@ -25,7 +26,7 @@ class Family(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """count: equal ones; width: bits of a word; depth: words; part: of the machine; tables: the RTL
-    asks for tables.
+    asks for tables; bytes: they are written one by one.
     """
 
     part: str
@@ -33,6 +34,7 @@ class Memory:
     depth: int
     count: int = 1
     tables: bool = False
+    bytes: bool = False
 
 
 _QUEUE_TABLES = 64
@@ -59,10 +61,11 @@ def memories(spec: HwSpec) -> Iterator[Memory]:
     groups = spec.word_channels // lanes
     residuals = max(1, chain.banks(Stage.RESIDUAL))
 
-    def buffer(width: int, depth: int, count: int = 1) -> Memory:
-        return Memory(part="buffers", width=width, depth=depth, count=count)
+    def buffer(width: int, depth: int, count: int = 1, *, bytes_: bool = False) -> Memory:
+        return Memory(part="buffers", width=width, depth=depth, count=count, bytes=bytes_)
 
-    yield buffer(word, (buffers.feature.words + 1) // 2, 2)  # even and odd words
+    # Even and odd words.
+    yield buffer(word, (buffers.feature.words + 1) // 2, 2, bytes_=unfolds(spec))
     yield buffer(8 * buffers.weight.width, buffers.weight.words)
     yield buffer(word, buffers.param.words)
     yield buffer(word, buffers.residual.words, residuals)
@@ -88,6 +91,8 @@ def _queue(part: str, width: int, depth: int) -> Memory:
 def blocks(memory: Memory, family: Family) -> tuple[int, float]:
     """Tables and blocks that one memory takes."""
     width, depth = memory.width, memory.depth
+    if memory.bytes:  # a block has an enable for each of its bytes, and no use for their ninth bits
+        width = width // 8 * 9
     if family is Family.XC7:
         halves = min(_least(_RAMB18, width, depth), 2 * _least(_RAMB36, width, depth))
         cells = min(-(-width // 3) * -(-depth // 64), -(-width // 6) * -(-depth // 32))

@@ -124,7 +124,7 @@ POST_LOAD_CYCLES = 3
 LOAD_SETUP_CYCLES = 1
 """From the start of a load instruction to that of its addresses."""
 
-UNFOLD_CYCLES = 7
+UNFOLD_CYCLES = 8
 """From the start of a load.unfold to its end, beside a cycle a word (`unfold_cycles`)."""
 
 STORE_SETUP_CYCLES = 2

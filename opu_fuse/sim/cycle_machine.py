@@ -47,7 +47,7 @@ class Unit(Protocol):
         ...
 
     def ready(self, work: Work) -> int | None:
-        """Cycle from which the next instruction may start, which does `work`; None: not known yet."""
+        """Cycle from which the next instruction, which does `work`, may start; None: not known."""
         ...
 
     def run(self, number: int, work: Work, start: int) -> int | None:

@@ -41,8 +41,8 @@ class Walk:
         return self.beats
 
     def run(self, number: int, work: Work, start: int) -> int | None:
-        """Take instruction `number` of the engine at cycle `start`. None: when it is done depends on
-        the memory.
+        """Take instruction `number` of the engine at cycle `start`; the cycle in which it is done,
+        None where the memory decides.
         """
         assert isinstance(work, Transfer)
         seen, waits, final = start + self._lead + 2, bool(self._offers), work.bursts[-1]

@@ -104,6 +104,17 @@ async def random_instructions_leave_the_partial_sums_that_the_page_says(dut):
     assert_alive("partial sums", bench.mem.psum, distinct=bench.mem.psum.size // 8)
 
 
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def windows_of_unfolded_images_are_runs_of_bytes(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    for _ in range(ROUNDS):
+        drawn = (compute_model.unfolded_window(SPEC, bench.rng) for _ in range(3))
+        instructions = [*drawn, *bench.random(1)]
+        await bench.run(instructions, Pauses(done=bench.rng.choice([0.5, 1.0])))
+        await bench.check(instructions)
+
+
 def kinds():
     """(opcode, mode, pre, gate) of every kind of instruction the machine has."""
     yield COPY, 0, 0

@@ -220,11 +220,17 @@ def _draw(spec, rng, opcode, largest):
         side = (1, spec.array.window_side)
         p |= {"slot_log2": int(math.log2(W))} | draw(rng, kernel_rows=side, kernel_cols=side)
     found = _conv_steps(spec, rng, p) if opcode == CONV else _block_steps(spec, rng, opcode, p)
+    if found is not None and rng.random() < 0.5:  # what is not used may hold anything
+        p |= _unused(opcode)
+    return _placed(spec, rng, p, found)
+
+
+def _placed(spec, rng, p, found):
+    """Values with addresses and pitches. found: blocks read and written, weight words, or None."""
     if found is None:
         return None
     in_blocks, out_blocks, rows = found
-    if rng.random() < 0.5:  # what is not used may hold anything
-        p |= _unused(opcode)
+    W = spec.word_channels
     row_words = math.ceil((p["in_cols"] << p["slot_log2"]) / W)
     gaps = draw(rng, row=(0, 2), block=(0, 3), psum=(0, 3))
     p["row_pitch"] = row_words + gaps["row"]
@@ -243,6 +249,30 @@ def _draw(spec, rng, opcode, largest):
 
 def _pre_words(p):
     return 1 if p["gate"] else PRE_WORDS * p["pre"]
+
+
+COLUMN_BYTES = {3: 9, 5: 16, 7: 22}
+"""Kernel rows of an image that load unfolds -> bytes from column to column."""
+
+
+def unfolded_window(spec, rng):
+    """(CONV, values) of windows of an unfolded image: slots of a byte, one kernel row, visits that
+    lie side by side, columns of 9 to 22 bytes with strides of one to four. Windows hang over on
+    both sides.
+    """
+    while True:
+        kernel = int(rng.choice(list(COLUMN_BYTES)))
+        column, number = COLUMN_BYTES[kernel], int(rng.integers(len(spec.array.modes)))
+        mode = spec.array.modes[number]
+        p = _tile(spec, rng, 5) | {"mode": number, "slot_log2": 0} | NO_GATE
+        p |= {"in_cols": column * int(rng.integers(1, 12)), "stride_x": column}
+        p["stride_x"] *= int(rng.integers(1, 5))
+        p["origin_x"] = -column * int(rng.integers(0, kernel))
+        p |= {"kernel_rows": 1, "kernel_cols": -(-kernel * column // mode.ic)}
+        p["dilation_x"] = mode.ic
+        found = _placed(spec, rng, p, _conv_steps(spec, rng, p))
+        if found is not None:
+            return CONV, found
 
 
 def _tile(spec, rng, largest):

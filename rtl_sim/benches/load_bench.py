@@ -21,10 +21,10 @@ from rtl_sim.benches.transfer_driver import (
 
 SPEC = load_hw(os.environ["OPU_BENCH_SPEC"])
 WINDOW = 1 << 16
-EVERY = ("feature", "weight", "param", "residual", "pre", "table")
+EVERY = ("feature", "weight", "param", "residual", "pre", "table", "image")
 BUFFERS = tuple(name for name in EVERY if getattr(SPEC.buffers, name) is not None)
 ONE = {"run": 1, "rows": 1, "row_pitch": 0, "blocks": 1, "block_pitch": 0}
-OP = {name: OPCODE[Engine.LOAD, name].code for name in EVERY}
+OP = {name: OPCODE[Engine.LOAD, name].code for name in (*EVERY, "unfold")}
 IDLE = {
     "halt_i": 0,
     "window_base_i": BASE,
@@ -39,6 +39,7 @@ IDLE = {
     "r_data_i": 0,
     "r_error_i": 0,
     "r_last_i": 0,
+    "image_rdata_i": 0,
 }
 
 
@@ -196,8 +197,8 @@ async def what_cannot_be_loaded_stops_the_engine(dut):
         "behind the buffer": (bad({}, 0, words), ErrorCode.BUFFER),
         "across the end of the buffer": (bad({"run": 3}, 0, words - 2), ErrorCode.BUFFER),
     }
-    for name in EVERY:
-        if name not in BUFFERS:
+    for name in (*EVERY, "unfold"):
+        if name not in BUFFERS and not (name == "unfold" and SPEC.buffers.image):
             cases[f"no {name} buffer"] = (Job(op=OP[name], values=good.values), illegal)
     for name, (job, code) in cases.items():
         await pulse_reset(dut)

@@ -149,6 +149,7 @@ def _images(tree: Tree) -> None:
     sizes = ((16, 8, 1), (8, 16, 1), (8, 8, 2))
     tree["array"]["modes"] = [{"ic": ic, "oc": oc, "px": px} for ic, oc, px in sizes]
     tree["buffers"] |= {"image": {"words": 90, "banks": 1}}
+    tree["buffers"]["feature"] |= {"words": 250}
 
 
 def _wide_images(tree: Tree) -> None:

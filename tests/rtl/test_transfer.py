@@ -9,7 +9,7 @@ pytestmark = pytest.mark.rtl
 
 
 @pytest.mark.parametrize("engine", ["load", "store", "fetch"])
-@pytest.mark.parametrize("machine", ["opu-tiny", "narrow-bus", "every-module"])
+@pytest.mark.parametrize("machine", ["opu-tiny", "narrow-bus", "every-module", "images"])
 def test_engine_keeps_its_page_and_the_rules_of_the_bus(tmp_path, seed, machine, engine):
     run_bench(
         tmp_path,
@@ -18,5 +18,18 @@ def test_engine_keeps_its_page_and_the_rules_of_the_bus(tmp_path, seed, machine,
         spec=write_machine(machine, tmp_path),
         seed=seed,
         rounds=40,
+        public=True,
+    )
+
+
+@pytest.mark.parametrize("machine", ["images", "wide-images"])
+def test_load_unfolds_images_in_the_cycles_that_its_page_says(tmp_path, seed, machine):
+    run_bench(
+        tmp_path,
+        top="opu_load",
+        module="rtl_sim.benches.unfold_bench",
+        spec=write_machine(machine, tmp_path),
+        seed=seed,
+        rounds=60,
         public=True,
     )

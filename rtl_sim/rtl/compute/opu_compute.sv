@@ -20,6 +20,7 @@
 module opu_compute
   import opu_pkg::*;
   import opu_compute_pkg::*;
+  import opu_pre_pkg::*;
 (
     input  logic                   clk_i,
     input  logic                   rst_ni,

@@ -17,6 +17,7 @@
 module opu_compute_rows
   import opu_pkg::*;
   import opu_compute_pkg::*;
+  import opu_pre_pkg::*;
 (
     input  logic            clk_i,
     input  logic            rst_ni,

@@ -11,6 +11,7 @@
 module opu_pre
   import opu_pkg::*;
   import opu_compute_pkg::*;
+  import opu_pre_pkg::*;
 #(
     parameter int unsigned UNIT = 0
 ) (

@@ -9,6 +9,7 @@
 module opu_pre_gate
   import opu_pkg::*;
   import opu_compute_pkg::*;
+  import opu_pre_pkg::*;
 (
     input  logic                     clk_i,
     input  logic                     rst_ni,

@@ -11,6 +11,7 @@
 module opu_pre_load
   import opu_pkg::*;
   import opu_compute_pkg::*;
+  import opu_pre_pkg::*;
 (
     input  logic        clk_i,
     input  logic        rst_ni,

@@ -318,7 +318,7 @@ module opu_load
       overflow_q <= overflow || unfold_beyond;
       beyond_q <= walk_fault;
       open_pc_q <= unfolds ? unfold_pc_q : overflow ? write_pc_q : open_pc;
-      other_pc_q <= unfolds ? unfold_pc_q : walk_pc;
+      other_pc_q <= walk_pc;                         // of unfolds as well: the walk is idle then
     end
   end
   assign fault_code_o = read_q ? ERR_AXI_READ : overflow_q ? ERR_BUFFER : beyond_q ? ERR_WINDOW : ERR_ILLEGAL_INSTRUCTION;

@@ -48,7 +48,7 @@ module opu_unfold
   localparam int unsigned EDGE_BITS = $clog2(HALF);
   localparam int unsigned QUARTER = W / 4;           // bytes; unfolded rows are whole numbers of them
   localparam int unsigned MARKS = W + 2;             // a pixel may begin two bytes in front of the word
-  localparam int unsigned BASE_BITS = 40;            // of an image word anywhere: image + rows * row_pitch
+  localparam int unsigned BASE_BITS = 25;            // of an image word in or near the memory
 
   `OPU_ASSERT_STATIC(WordFits, W >= 16 && W == 1 << $clog2(W))
 
@@ -56,26 +56,33 @@ module opu_unfold
   typedef enum logic [1:0] {THREE, FIVE, SEVEN} kernel_e;
   localparam int unsigned S [3] = '{9, 16, 22};
 
-  typedef logic [4:0] beta_t;                        // below S
+  typedef logic [S[SEVEN]-1:0] beta_t;               // bit b: it is b
   typedef logic [EDGE_BITS-1:0] edge_t;
   typedef logic signed [BASE_BITS-1:0] base_t;
   typedef logic signed [25:0] y_t;                   // origin_y + rows * stride_y + kernel rows
 
-  // ---- start: taken while idle; the cycle behind knows the words of a pass, the next one begins the first -----------------------
-  logic busy_q, setup_q, kick_q, active_q, beyond_q;
+  // ---- start: registers are taken while idle; three cycles behind it the first pass begins ----------------------------------------
+  logic busy_q, setup_q, ready_q, kick_q, active_q, beyond_q;
   kernel_e kernel_q;
   logic [15:0] run_q, in_rows_q, rows_left_q;        // rows_left: behind that of the next pass
   logic [21:0] pitch_q;
   logic [7:0] stride_q, pad_q;
   logic signed [17:0] room_q;                        // the last image word at which a run may begin
-  logic [18:0] words_less_q;                         // words of a pass but one
+  logic [18:0] words_q;                              // of a pass
   logic [3:0] rest_q;                                // quarters of the last word that belong to the row
 
-  logic [19:0] eleven;
-  assign eleven = {1'b0, run_q, 3'b0} + {3'b0, run_q, 1'b0} + {4'b0, run_q};
+  // Words of a pass: 9 * run / 4 are 2 * run and `more_q`, 11 * run / 2 are 4 * run and that, both rounded up.
+  kernel_e given;
+  logic [16:0] more_q;
+  assign given = params_i.kernel_rows[2] ? (params_i.kernel_rows[1] ? SEVEN : FIVE) : THREE;
   always_ff @(posedge clk_i) begin
     if (!busy_q) begin
-      kernel_q <= params_i.kernel_rows[2] ? (params_i.kernel_rows[1] ? SEVEN : FIVE) : THREE;
+      kernel_q <= given;
+      unique case (given)
+        THREE: more_q <= 17'(params_i.run[15:2]) + 17'(params_i.run[1:0] != '0);
+        FIVE: more_q <= '0;
+        default: more_q <= 17'(params_i.run) + 17'(params_i.run[15:1]) + 17'(params_i.run[0]);
+      endcase
       run_q <= params_i.run;
       in_rows_q <= params_i.in_rows;
       pitch_q <= params_i.row_pitch;
@@ -83,52 +90,42 @@ module opu_unfold
       pad_q <= params_i.pad_value;
       room_q <= 18'(IMAGE_WORDS) - 18'(params_i.run);
     end
-    // 9 * run / 4 or 11 * run / 2, rounded up, less one.
+    words_q <= ((kernel_q == THREE) ? {2'b0, run_q, 1'b0} : {1'b0, run_q, 2'b0}) + 19'(more_q);
     unique case (kernel_q)
-      THREE: begin
-        words_less_q <= 19'(({1'b0, run_q, 3'b0} + {4'b0, run_q} - 20'd1) >> 2);
-        rest_q <= (run_q[1:0] == 2'd0) ? 4'b1111 : (run_q[1:0] == 2'd1) ? 4'b0001 : (run_q[1:0] == 2'd2) ? 4'b0011 : 4'b0111;
-      end
-      FIVE: begin
-        words_less_q <= {1'b0, run_q, 2'b0} - 19'd1;
-        rest_q <= 4'b1111;
-      end
-      default: begin
-        words_less_q <= 19'((eleven - 20'd1) >> 1);
-        rest_q <= run_q[0] ? 4'b0011 : 4'b1111;
-      end
+      THREE: rest_q <= (run_q[1:0] == 2'd0) ? 4'b1111 : (run_q[1:0] == 2'd1) ? 4'b0001 : (run_q[1:0] == 2'd2) ? 4'b0011 : 4'b0111;
+      FIVE: rest_q <= 4'b1111;
+      default: rest_q <= run_q[0] ? 4'b0011 : 4'b1111;
     endcase
   end
 
   // ---- passes: the next one is known while one goes on, its row and its words are looked at meanwhile ----------------------------
   logic pass_ends, begins, ends_row, ends_all;       // begins: the next pass does; ends_*: it is the last one
   logic [2:0] next_ky_q;
-  base_t next_base_q, row_base_q, row_base_d;
-  y_t next_y_q, row_y_q, row_y_d;
-  logic next_there_q, next_fits_q;
+  logic [18:0] next_offset_q;                        // of its image words from those of the row's first pass on
+  base_t next_base_q, row_base_q;
+  y_t next_y_q, row_y_q;
+  logic next_there_q, next_fits_q, far_q;
   assign begins = kick_q || pass_ends;
   assign ends_row = next_ky_q == ((kernel_q == THREE) ? 3'd2 : (kernel_q == FIVE) ? 3'd4 : 3'd6);
   assign ends_all = ends_row && rows_left_q == '0;
-  assign row_base_d = row_base_q + base_t'({1'b0, pitch_q});
-  assign row_y_d = row_y_q + y_t'({1'b0, stride_q});
   always_ff @(posedge clk_i) begin
     if (!busy_q) begin
       next_ky_q <= '0;
       rows_left_q <= params_i.rows - 16'd1;
-      next_base_q <= base_t'(params_i.image);
-      row_base_q <= base_t'(params_i.image);
-      next_y_q <= y_t'(params_i.origin_y);
-      row_y_q <= y_t'(params_i.origin_y);
+      next_offset_q <= '0;
     end else if (begins) begin
       next_ky_q <= ends_row ? '0 : next_ky_q + 3'd1;
-      next_base_q <= ends_row ? row_base_d : next_base_q + base_t'({1'b0, run_q});
-      next_y_q <= ends_row ? row_y_d : next_y_q + y_t'(1);
-      if (ends_row) begin
-        rows_left_q <= rows_left_q - 16'd1;
-        row_base_q <= row_base_d;
-        row_y_q <= row_y_d;
-      end
+      next_offset_q <= ends_row ? '0 : next_offset_q + 19'(run_q);
+      if (ends_row) rows_left_q <= rows_left_q - 16'd1;
     end
+    // Rows go up: one that lies behind every memory stays there, and so do all behind it.
+    if (!busy_q || (begins && ends_row)) begin
+      row_base_q <= (busy_q ? row_base_q : '0) + (!busy_q ? base_t'(params_i.image) : far_q ? '0 : base_t'({1'b0, pitch_q}));
+      row_y_q <= (busy_q ? row_y_q : '0) + (busy_q ? y_t'({1'b0, stride_q}) : y_t'(params_i.origin_y));
+    end
+    far_q <= !row_base_q[BASE_BITS-1] && row_base_q[BASE_BITS-2:VALUE_BITS] != '0;
+    next_base_q <= row_base_q + base_t'({1'b0, next_offset_q});
+    next_y_q <= row_y_q + y_t'({1'b0, next_ky_q});
     next_there_q <= next_y_q >= 0 && next_y_q < y_t'({1'b0, in_rows_q});
     next_fits_q <= next_base_q >= 0 && next_base_q <= base_t'(room_q);
   end
@@ -155,25 +152,27 @@ module opu_unfold
   word_t b_q, c_q, d_q;
   ends_t ends_b_q, ends_c_q, ends_d_q, ends_q;
 
-  logic shifts_q, upper_q, pads_q, more_q, last_q, row_ends_q, all_ends_q;  // more: than whole columns of a word
+  logic shifts_q, upper_q, pads_q, reaches_q, last_q, row_ends_q, all_ends_q;
   edge_t edge_q;
   beta_t beta_q;
-  logic [18:0] left_q;
+  logic [18:0] left_q;                               // words of the pass from this one on
   logic [15:0] reads_q;
   logic [IMAGE_ADDR_BITS-1:0] image_q;
 
-  function automatic logic reaches(kernel_e kernel, beta_t beta);   // one more column begins in a word
+  function automatic logic reaches(kernel_e kernel, beta_t beta);   // one column more than W / S begins in a word
+    reaches = 1'b0;
     unique case (kernel)
-      THREE: reaches = 32'(beta) < W % S[THREE];
-      FIVE: reaches = 1'b0;                          // words are whole numbers of columns
-      default: reaches = 32'(beta) < W % S[SEVEN];
+      THREE: for (int unsigned b = 0; b < W % S[THREE]; b++) reaches |= beta[b];
+      FIVE: ;                                        // words are whole numbers of columns
+      default: for (int unsigned b = 0; b < W % S[SEVEN]; b++) reaches |= beta[b];
     endcase
   endfunction
-  function automatic beta_t behind(kernel_e kernel, beta_t beta, logic more);
+  function automatic beta_t behind(kernel_e kernel, beta_t beta);
+    behind = beta;
     unique case (kernel)
-      THREE: behind = more ? beta + beta_t'(S[THREE] - W % S[THREE]) : beta - beta_t'(W % S[THREE]);
-      FIVE: behind = beta;
-      default: behind = more ? beta + beta_t'(S[SEVEN] - W % S[SEVEN]) : beta - beta_t'(W % S[SEVEN]);
+      THREE: for (int unsigned b = 0; b < S[THREE]; b++) behind[b] = beta[(b+W)%S[THREE]];
+      FIVE: ;
+      default: for (int unsigned b = 0; b < S[SEVEN]; b++) behind[b] = beta[(b+W)%S[SEVEN]];
     endcase
   endfunction
 
@@ -186,19 +185,22 @@ module opu_unfold
       default: whole = (EDGE_BITS + 1)'(W / S[SEVEN]);
     endcase
   end
-  assign edge_d = {1'b0, edge_q} + whole + (EDGE_BITS + 1)'(more_q);
-  assign first_beta = {2'b0, next_ky_q} + {1'b0, next_ky_q, 1'b0} + 5'd2;
-  assign beta_d = begins ? first_beta : behind(kernel_q, beta_q, more_q);
+  assign edge_d = {1'b0, edge_q} + whole + (EDGE_BITS + 1)'(reaches_q);
+  always_comb begin
+    first_beta = '0;
+    for (int unsigned k = 0; k < 7; k++) first_beta[3*k+2] = next_ky_q == 3'(k);
+  end
+  assign beta_d = begins ? first_beta : behind(kernel_q, beta_q);
   assign pass_ends = active_q && last_q;
 
   always_ff @(posedge clk_i) begin
     beta_q <= beta_d;
-    more_q <= reaches(kernel_q, beta_d);
+    reaches_q <= reaches(kernel_q, beta_d);
     if (begins) begin
       edge_q <= '1;
       shifts_q <= 1'b1;
       upper_q <= 1'b0;
-      left_q <= words_less_q;
+      left_q <= words_q;
       last_q <= 1'b0;                                // a pass has three words at least
       reads_q <= run_q;
       image_q <= next_base_q[IMAGE_ADDR_BITS-1:0];
@@ -210,7 +212,7 @@ module opu_unfold
       shifts_q <= edge_d[EDGE_BITS];
       upper_q <= upper_q ^ edge_d[EDGE_BITS];
       left_q <= left_q - 19'd1;
-      last_q <= left_q == 19'd1;
+      last_q <= left_q == 19'd2;
       if (shifts_q && !upper_q) begin
         reads_q <= reads_q - 16'd1;
         image_q <= image_q + IMAGE_ADDR_BITS'(1);
@@ -228,13 +230,15 @@ module opu_unfold
     if (!rst_ni) begin
       busy_q <= 1'b0;
       setup_q <= 1'b0;
+      ready_q <= 1'b0;
       kick_q <= 1'b0;
       active_q <= 1'b0;
       beyond_q <= 1'b0;
     end else begin
       busy_q <= start_i || (busy_q && !finish_o);
       setup_q <= start_i;
-      kick_q <= setup_q && legal_i;
+      ready_q <= setup_q && legal_i;
+      kick_q <= ready_q;
       active_q <= !halt_i && !misses && (kick_q || (active_q && !(last_q && all_ends_q)));
       beyond_q <= beyond_q || misses;
     end
@@ -252,6 +256,7 @@ module opu_unfold
     ends_d_q <= ends_c_q;
     ends_q <= ends_d_q;
     if (!rst_ni) begin
+      d_q <= '0;                                     // a register: a shift register shows its bits late
       ends_c_q.valid <= 1'b0;
       ends_d_q.valid <= 1'b0;
       ends_q.valid <= 1'b0;
@@ -273,13 +278,20 @@ module opu_unfold
   // ---- D: pixels from the first one of the word on; byte m - 2 of the word is the first of a pixel: mark m ------------------------------
   pixel_t [HALF-1:0] pixels_q;
   logic [MARKS-1:0] marks_q;
+  pixel_t [2*HALF-2:0] moved;
+  always_comb begin
+    moved = {newest_q, before_q};
+    for (int unsigned b = 0; b < EDGE_BITS; b++) begin
+      if (d_q.edge_[b]) moved = moved >> (24 << b);
+    end
+  end
   always_ff @(posedge clk_i) begin
-    pixels_q <= (HALF * 24)'({newest_q, before_q} >> (24 * 32'(d_q.edge_)));
+    pixels_q <= moved[HALF-1:0];
     for (int unsigned m = 0; m < MARKS; m++) begin
       unique case (kernel_q)
-        THREE: marks_q[m] <= 32'(d_q.beta) == m % S[THREE];
-        FIVE: marks_q[m] <= 32'(d_q.beta) == m % S[FIVE];
-        default: marks_q[m] <= 32'(d_q.beta) == m % S[SEVEN];
+        THREE: marks_q[m] <= d_q.beta[m%S[THREE]];
+        FIVE: marks_q[m] <= d_q.beta[m%S[FIVE]];
+        default: marks_q[m] <= d_q.beta[m%S[SEVEN]];
       endcase
       // What lies behind the end of the row is no pixel.
       if (!d_q.quarters[(m < 2) ? 0 : (m - 2) / QUARTER]) marks_q[m] <= 1'b0;
@@ -338,7 +350,7 @@ module opu_unfold
 
   `OPU_ASSERT(StartsIdle, start_i |-> !busy_q)
   `OPU_ASSERT(ReadsAreThere, image_re_o |-> 32'(image_addr_o) < IMAGE_WORDS)
-  `OPU_ASSERT(PassesEnd, pass_ends |-> left_q == '0)
+  `OPU_ASSERT(PassesEnd, pass_ends |-> left_q == 19'd1)
   `OPU_ASSERT(NothingElseAtTheEnd, finish_o |=> !written_q || !(ends_q.valid || active_q))
 
 endmodule

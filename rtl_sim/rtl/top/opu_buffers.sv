@@ -82,16 +82,17 @@ module opu_buffers
 );
 
   // Load's two ways to the feature buffer are never used at a time.
-  logic load_feature;
+  logic unfolds, load_feature;
   logic [FEATURE_ADDR_BITS-1:0] load_feature_addr;
   logic [WORD_CHANNELS*8-1:0] load_feature_data;
-  assign load_feature = feature_we_i || unfold_we_i;
-  assign load_feature_addr = FEATURE_ADDR_BITS'(unfold_we_i ? unfold_addr_i : load_addr_i);
-  assign load_feature_data = unfold_we_i ? unfold_data_i[WORD_CHANNELS*8-1:0] : load_data_i[WORD_CHANNELS*8-1:0];
+  assign unfolds = HAS_UNFOLD && unfold_we_i;
+  assign load_feature = feature_we_i || unfolds;
+  assign load_feature_addr = FEATURE_ADDR_BITS'(unfolds ? unfold_addr_i : load_addr_i);
+  assign load_feature_data = unfolds ? unfold_data_i[WORD_CHANNELS*8-1:0] : load_data_i[WORD_CHANNELS*8-1:0];
   opu_feature u_feature (
       .clk_i,
       .we_i         (load_feature || keep_we_i),
-      .bytes_i      ((unfold_we_i && !keep_we_i) ? unfold_strobe_i[WORD_CHANNELS-1:0] : '1),
+      .bytes_i      ((unfolds && !keep_we_i) ? unfold_strobe_i[WORD_CHANNELS-1:0] : '1),
       .waddr_i      (keep_we_i ? keep_addr_i : load_feature_addr),
       .wdata_i      (keep_we_i ? out_wdata_i : load_feature_data),
       .first_re_i   (feature_re_i),
