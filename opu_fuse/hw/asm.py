@@ -9,7 +9,7 @@
 `engine.opcode`, then `register=value` (decimal, 0x…, negative where signed; a register that is not
 named is 0), then the engines whose token is awaited and those that get one. `dram` and `hash` stand
 for their LO/HI pairs, `order` takes names of stages of a machine (`hw/chain.py`), `pool_kind` max
-or average, `res_kind` add or multiply.
+or average, `res_kind` add, multiply or maximum.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -264,14 +264,16 @@ def _refuse_order(text: str, order: int, spec: HwSpec) -> None:
 
 def _kinds(name: str, kinds: type[IntEnum]) -> _Symbol:
     """How a register is written whose values have names."""
+    names = {int(kind): kind.name.lower() for kind in kinds}
 
     def parse(text: str) -> int:
         if text.upper() not in kinds.__members__:
-            known = " or ".join(kind.name.lower() for kind in kinds)
+            *others, last = names.values()
+            known = f"{', '.join(others)} or {last}"
             raise _LineError(f"{name}: {text!r} is not known", known)
         return kinds[text.upper()]
 
-    return lambda value: kinds(value).name.lower(), parse
+    return lambda value: names.get(value, str(value)), parse
 
 
 _SYMBOLS: dict[str, _Symbol] = {

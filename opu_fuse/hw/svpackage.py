@@ -189,7 +189,7 @@ def _opcodes() -> str:
         _enum("engine_e", 3, {f"ENGINE_{e.name}": int(e) for e in Engine}),
         _enum("stage_e", 3, {"STAGE_NONE": 0, **{f"STAGE_{s.name}": int(s) for s in Stage}}),
         _enum("pool_kind_e", 1, {f"POOL_{k.name}": int(k) for k in PoolKind}),
-        _enum("residual_kind_e", 1, {f"RESIDUAL_{k.name}": int(k) for k in ResidualKind}),
+        _enum("residual_kind_e", 2, {f"RESIDUAL_{k.name}": int(k) for k in ResidualKind}),
     ]
     for opcode in OPCODES:
         name = f"OP_{opcode.engine.name}_{opcode.name.upper()}"

@@ -188,7 +188,7 @@ class ResidualRegisters(TypedDict):
     res_y_zero: int
     """zero point of the sum"""
     res_kind: int
-    """0 sum, 1 product (multiplier res_a_mult)"""
+    """0 sum, 1 product (multiplier res_a_mult), 2 maximum"""
     res_broadcast: int
     """1: one residual word a block, the same for every pixel"""
 

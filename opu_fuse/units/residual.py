@@ -1,4 +1,4 @@
-"""RESIDUAL: the sum of two maps, or their product (squeeze-and-excite)."""
+"""RESIDUAL: the sum of two maps, their product (squeeze-and-excite), or the larger of both."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,12 +30,17 @@ class ResidualKind(IntEnum):
 
     ADD = 0
     MULTIPLY = 1
+    MAXIMUM = 2
+    """Joins parts of a maximum pool whose windows reach into two tiles; no operator runs as it."""
 
 
 _FACTORS = {
     ResidualKind.ADD: ("res_a_mult", "res_b_mult"),
     ResidualKind.MULTIPLY: ("res_a_mult",),
+    ResidualKind.MAXIMUM: (),
 }
+_SUMS = (ResidualKind.ADD, ResidualKind.MAXIMUM)
+_PRODUCTS = (ResidualKind.MULTIPLY,)
 PRODUCT_BITS = 16
 """Bits of the multiplier behind a product, whatever `multiplier_bits`: the adder's are as wide."""
 
@@ -101,6 +106,8 @@ def _is_pixel(operator: Operator) -> bool:
 
 def combine(a: np.ndarray, b: np.ndarray, p: ResidualRegisters) -> np.ndarray:
     """The unit's function of two int8 arrays, by its registers."""
+    if p["res_kind"] == ResidualKind.MAXIMUM:
+        return np.maximum(a, b)
     zeros = {"a_zero": p["res_a_zero"], "b_zero": p["res_b_zero"], "y_zero": p["res_y_zero"]}
     if p["res_kind"] == ResidualKind.MULTIPLY:
         return fixedpoint.multiply_residual(
@@ -126,17 +133,19 @@ def _reads(p: PostParams, reach: Reach) -> tuple[Interval, ...]:
 
 def _mistakes(p: PostParams, place: Place) -> Iterator[str]:
     """A module does what its kind says; without multipliers factors are powers of two."""
-    kind = ResidualKind.MULTIPLY if place.product else ResidualKind.ADD
-    if p["res_kind"] != kind:
-        yield f"has res_kind = {p['res_kind']}, but {place.module} does {kind.name.lower()}"
-    for name in _FACTORS[kind] if place.shifts else ():
+    kinds = _PRODUCTS if place.product else _SUMS
+    if p["res_kind"] not in kinds:
+        does = " or ".join(kind.name.lower() for kind in kinds)
+        yield f"has res_kind = {p['res_kind']}, but {place.module} does {does}"
+        return
+    for name in _FACTORS[ResidualKind(p["res_kind"])] if place.shifts else ():
         if p[name] & (p[name] - 1):
             yield f"has {name} = {p[name]}, {place.machine} only shifts"
 
 
 RESIDUAL = Unit(
     module="opu_residual",
-    doc="the sum or the product with a second map",
+    doc="the sum, the product or the maximum of two maps",
     runs={ModuleKind.RES_ADDER: ("add",), ModuleKind.SE: ("multiply",)},
     operands={
         ModuleKind.RES_ADDER: (Access.FULL,),
@@ -151,7 +160,7 @@ RESIDUAL = Unit(
         Field(38, "res_a_zero", -8, "zero point of the chain's operand"),
         Field(39, "res_b_zero", -8, "zero point of the residual operand"),
         Field(40, "res_y_zero", -8, "zero point of the sum"),
-        Field(41, "res_kind", 1, "0 sum, 1 product (multiplier res_a_mult)"),
+        Field(41, "res_kind", 2, "0 sum, 1 product (multiplier res_a_mult), 2 maximum"),
         Field(18, "res", 22, "residual buffer word of pixel (0, 0), block 0"),
         Field(19, "res_row_pitch", 16, "residual words from row to row"),
         Field(20, "res_block_pitch", 22, "residual words from block to block"),
