@@ -31,7 +31,7 @@ class ResidualKind(IntEnum):
     ADD = 0
     MULTIPLY = 1
     MAXIMUM = 2
-    """No operator becomes one: the compiler makes it where windows of a pool reach into two tiles."""
+    """Joins parts of a maximum pool whose windows reach into two tiles; no operator runs as it."""
 
 
 _FACTORS = {

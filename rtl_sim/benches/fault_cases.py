@@ -5,6 +5,7 @@ from opu_fuse.hw.regmap import ErrorCode
 from opu_fuse.units.base import ModuleKind, Stage
 from rtl_sim.benches.axi_window import WINDOW
 from rtl_sim.benches.graph_orders import orders_of
+from rtl_sim.benches.post_model import residual_kinds
 from rtl_sim.benches.small_programs import RESULT, SLOT, SPEC, W, inner
 
 ENGINES = (Engine.LOAD, Engine.COMPUTE, Engine.POST, Engine.STORE)
@@ -78,8 +79,9 @@ def bad_instructions():
     found = orders_of(SPEC)
     for order in found.every:
         if found.kinds(order) == (Stage.RESIDUAL,):
-            post = POST | {"order": order, "res_kind": not found.is_product(order)}
-            yield "another res_kind", Engine.POST, explicit(Engine.POST, "run", **post)
+            for kind in sorted({*range(4)} - {*residual_kinds(SPEC, order)}):
+                post = POST | {"order": order, "res_kind": kind}
+                yield f"res_kind {kind}", Engine.POST, explicit(Engine.POST, "run", **post)
 
 
 def outside(rng):

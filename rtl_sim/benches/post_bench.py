@@ -138,10 +138,11 @@ async def every_chain_writes_what_the_page_says(dut):
         plain = [{"pool_slots": 0, "pool_kind": kind} for kind in PoolKind]
         pools = [*plain, *(post_model.packed(slots) for slots in post_model.slots_of(SPEC))]
         for pool in pools if order in POOLING else plain[:1]:
-            [p] = bench.random(1, order=order)
-            p |= pool
-            await bench.run([p], Pauses())
-            await bench.check([p])
+            for kind in post_model.residual_kinds(SPEC, order):
+                [p] = bench.random(1, order=order, kind=kind)
+                p |= pool
+                await bench.run([p], Pauses())
+                await bench.check([p])
     await bench.check_all()
 
 
@@ -218,7 +219,8 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
         wrong.append((RUN, {"keep": 1}))
     for order in RESIDUAL:
         product = ORDERS.is_product(order)
-        wrong.append((RUN, {"order": order, "res_kind": not product}))
+        others = sorted({*range(4)} - {*post_model.residual_kinds(SPEC, order)})
+        wrong += [(RUN, {"order": order, "res_kind": kind}) for kind in others]
         if SPEC.numeric.multiplier_bits == 0:
             odd = [{f"res_{n}_mult": 3} for n in ("a" if product else "ab")]
             wrong += [(RUN, {"order": order, "res_kind": product} | factor) for factor in odd]

@@ -71,6 +71,8 @@ def stage_value(stage, p, v, lanes, memories, residual_at):
         return table[p["table"] + v.astype(int) + 128, np.arange(len(v))]
     assert stage is Stage.RESIDUAL
     other = residual[residual_at]
+    if p["res_kind"] == ResidualKind.MAXIMUM:
+        return np.maximum(v, other)
     zeros = {name: p[f"res_{name}"] for name in ("a_zero", "b_zero", "y_zero")}
     if p["res_kind"] == ResidualKind.MULTIPLY:
         return multiply_residual(v, other, mult=p["res_a_mult"], shift=p["res_shift"], **zeros)
@@ -169,9 +171,18 @@ def random_psum(spec, rng):
     return (rng.uniform(-1, 1, shape) * scale).astype(np.int32)
 
 
-def random_instruction(spec, rng, *, order=None, largest=5):
+def residual_kinds(spec, order):
+    """Values of `res_kind` that are legal with an order, of those that it knows."""
+    found = orders_of(spec)
+    if found.is_product(order):
+        return (ResidualKind.MULTIPLY,)
+    sums = (ResidualKind.ADD, ResidualKind.MAXIMUM)
+    return sums if Stage.RESIDUAL in found.kinds(order) else sums[:1]
+
+
+def random_instruction(spec, rng, *, order=None, kind=None, largest=5):
     """Values of a legal instruction that fits the memories of a machine, by default of any order
-    that it has.
+    that it has, and of any kind of residual.
     """
     found, values = orders_of(spec), None
     while values is None:
@@ -179,7 +190,9 @@ def random_instruction(spec, rng, *, order=None, largest=5):
         chain = found.kinds(chosen)
         values = _shape(spec, rng, chain, largest)
     values |= {"order": chosen, "pool_slots": 0}
-    values |= _arithmetic(spec, rng, product=found.is_product(chosen))
+    if kind is None:
+        kind = rng.choice(residual_kinds(spec, chosen))
+    values |= _arithmetic(spec, rng, int(kind))
     if Stage.POOL in chain and slots_of(spec) and rng.random() < 0.5:
         values |= packed(int(rng.choice(slots_of(spec))))
     return values
@@ -205,9 +218,10 @@ def _slope(rng, shift):
     return min((1 << 16) - 1, round(rng.uniform(0.1, 1.3) * (1 << shift)))
 
 
-def _arithmetic(spec, rng, *, product):
+def _arithmetic(spec, rng, kind):
     zeros = ("requant_zero", "pool_x_zero", "pool_y_zero", "act_x_zero", "act_y_zero")
-    zeros += ("res_a_zero", "res_b_zero", "res_y_zero", "prelu_x_zero", "prelu_y_zero")
+    sides = ("res_a_zero", "res_b_zero", "res_y_zero")
+    zeros += (*sides, "prelu_x_zero", "prelu_y_zero")
     p = draw(rng, **dict.fromkeys(zeros, (-20, 20)), pool_kind=(0, 1), pool_mult=(1, 65535))
     p |= draw(rng, act_shift=(0, 15), res_shift=(0, 15), pool_shift=(0, 4))
     p |= {name: _slope(rng, p["act_shift"]) for name in ("act_pos", "act_neg")}
@@ -223,8 +237,11 @@ def _arithmetic(spec, rng, *, product):
         p |= dict.fromkeys(("act_pos", "act_neg", "res_a_mult", "res_b_mult"), 65535)
     if spec.numeric.multiplier_bits == 0:
         p |= {name: int(rng.choice([0, *POWERS])) for name in ("res_a_mult", "res_b_mult")}
-    p |= {"res_kind": ResidualKind(product)} | draw(rng, res_broadcast=(0, 1))
-    if product and p["res_shift"] < 16:
+    p |= {"res_kind": kind} | draw(rng, res_broadcast=(0, 1))
+    if kind == ResidualKind.MAXIMUM:  # whatever the other registers hold
+        p |= draw(rng, res_shift=(0, 63), **dict.fromkeys(sides, (-128, 127)))
+        p |= draw(rng, res_a_mult=(0, 65535), res_b_mult=(0, 65535))
+    if kind == ResidualKind.MULTIPLY and p["res_shift"] < 16:
         p["res_shift"] += 7  # a product is that much larger
     tables = spec.buffers.table.words - TABLE_WORDS if spec.buffers.table else 0
     return p | draw(rng, table=(0, tables))

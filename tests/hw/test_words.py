@@ -248,6 +248,15 @@ def test_assembly_reads_like_the_machine():
     assert "order=0x65 " in disassemble([product])
 
 
+@pytest.mark.parametrize(("value", "text"), [(0, ""), (1, "multiply"), (2, "maximum"), (3, "3")])
+def test_kinds_are_written_with_their_names_and_unknown_ones_with_their_numbers(value, text):
+    line = f"post.run order=res_add{text and ' res_kind='}{text}"
+    (found,) = assemble(line, spec=LIGHT)
+    assert found.params["res_kind"] == value
+    assert line in disassemble([found], spec=LIGHT)
+    assert assemble(disassemble([found], spec=LIGHT), spec=LIGHT) == [found]
+
+
 def test_units_have_registers_of_their_own():
     text = "post.run order=0x1 act_lo=-7 act_lo@1=-7 pool_kind@11=average act_pos@1=3"
     (post,) = assemble(text)
@@ -323,7 +332,7 @@ BROKEN_LINES = {
     "post.run psum@1=1": "post has no register 'psum@1'",
     "post.run bank=1": "post has no register 'bank'",
     "post.run pool_kind=mean": "pool_kind: 'mean' is not known; max or average",
-    "post.run res_kind=sum": "res_kind: 'sum' is not known; add or multiply",
+    "post.run res_kind=sum": "res_kind: 'sum' is not known; add, multiply or maximum",
     "post.run hash=1": "post has no register 'hash'",
 }
 

@@ -297,6 +297,8 @@ class NaiveMachine:
         )
 
     def residual(self, p, a, b):
+        if p["res_kind"] == ResidualKind.MAXIMUM:
+            return a if a > b else b
         a, b = a - p["res_a_zero"], b - p["res_b_zero"]
         if p["res_kind"] == ResidualKind.MULTIPLY:
             total = a * b * p["res_a_mult"]

@@ -13,6 +13,8 @@ from opu_fuse.units.table import TABLE_WORDS
 from rtl_sim.benches.graph_orders import orders_of
 
 WINDOW_BYTES = 4096
+SUMS = (ResidualKind.ADD, ResidualKind.MAXIMUM)
+"""What a residual adder does."""
 
 
 def instruction(engine, opcode, params, **tokens):
@@ -237,7 +239,7 @@ def post(rng, spec, order=None):
         "res_row_pitch": pick(rng, 1, 6),
         "res_block_pitch": pick(rng, 1, 20),
         "order": order,
-        "res_kind": ResidualKind.MULTIPLY if found.is_product(order) else ResidualKind.ADD,
+        "res_kind": ResidualKind.MULTIPLY if found.is_product(order) else int(rng.choice(SUMS)),
         "res_broadcast": pick(rng, 0, 1),
         "table": pick(rng, 0, max(0, space_limit(Space.TABLE, spec) - TABLE_WORDS)),
         **stage_params(rng),

@@ -10,11 +10,9 @@ from opu_fuse.hw.instruction import split_address
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.legal import COUNTS
 from opu_fuse.sim.functional import Machine
-from opu_fuse.units.base import ModuleKind
-from opu_fuse.units.residual import ResidualKind
 from rtl_sim.benches.graph_orders import orders_of
 from tests.bundle.sample import HW, program, sample_bundle
-from tests.sim.machines import BARE, MACHINES, unfolding, without
+from tests.sim.machines import BARE, MACHINES, unfolding
 from tests.sim.random_instructions import instruction
 
 WINDOW = 1024
@@ -30,9 +28,7 @@ GOOD["unfold"] = instruction(
 )
 FULL = unfolding(MACHINES["full"])
 CHAIN = orders_of(FULL)
-REQUANT, ACT, POOL, ADD_MAPS, MULTIPLY_MAPS = (
-    CHAIN.pack([name]) for name in ("requant", "compare", "pool", "res_add", "se")
-)
+REQUANT, ACT, POOL = (CHAIN.pack([name]) for name in ("requant", "compare", "pool"))
 """Orders of a single stage."""
 
 
@@ -280,8 +276,6 @@ def test_what_is_just_legal_runs(kind):
 
 
 ONE = {"win_rows": 1, "win_cols": 1}
-ADD = {"order": ADD_MAPS, "res_kind": ResidualKind.ADD, **ONE}
-MULTIPLY = {"order": MULTIPLY_MAPS, "res_kind": ResidualKind.MULTIPLY, **ONE}
 SHIFTS = replace(FULL, numeric=replace(FULL.numeric, multiplier_bits=0))
 GATED, GATE = MACHINES["gated"], {"pre": 1, "gate": 1}
 ABSENT = {
@@ -298,10 +292,6 @@ ABSENT = {
     ),
     "depthwise": (BARE, "depthwise", {}, "needs depthwise windows"),
     "any stage": (BARE, "run", {"order": ACT, **ONE}, "0x2, .* bare has not: unknown stage 2"),
-    "sum": (FULL, "run", ADD | {"res_kind": 1}, "res_kind = 1, but res_add does add"),
-    "product": (FULL, "run", MULTIPLY | {"res_kind": 0}, "res_kind = 0, but se does multiply"),
-    "factor of a sum": (SHIFTS, "run", {**ADD, "res_b_mult": 3}, "has res_b_mult = 3, full only"),
-    "factor of a product": (SHIFTS, "run", {**MULTIPLY, "res_a_mult": 5}, "res_a_mult = 5, full"),
     "slots": (HW, "run", SLOTS, "has pool_slots = 2, the array packs up to 1 pixels"),
     "keep": (BARE, "run", {"order": 0, "keep": 1, **ONE}, "needs a way to keep maps"),
     "repeated rows": (BARE, "store", {"repeat_rows": 1}, "needs upsampling"),
@@ -319,21 +309,6 @@ def test_registers_of_a_gate_hold_anything_where_none_is_used():
     anything = {"gate": 1, "gate_shift": 63}
     for spec in (BARE, GATED):
         Machine(spec, np.zeros(WINDOW, np.uint8)).execute(with_params("conv", **anything))
-
-
-def test_the_other_residual_still_runs():
-    pairs = ((ModuleKind.RES_ADDER, "se", MULTIPLY), (ModuleKind.SE, "res_add", ADD))
-    for kind, name, params in pairs:
-        spec = without(FULL, kind)
-        one = {"out_rows": 1, "out_cols": 1, "order": orders_of(spec).pack([name])}
-        Machine(spec, np.zeros(WINDOW, np.uint8)).execute(with_params("run", **params | one))
-
-
-def test_a_machine_that_only_shifts_takes_powers_of_two():
-    machine = Machine(SHIFTS, np.zeros(WINDOW, np.uint8))
-    one = {"out_rows": 1, "out_cols": 1}
-    machine.execute(with_params("run", **one, **ADD, res_a_mult=0, res_b_mult=64))
-    machine.execute(with_params("run", **one, **MULTIPLY, res_a_mult=2, res_b_mult=3))
 
 
 def run_with_record(spec, mult, shift, pre=False):

@@ -114,9 +114,10 @@ package opu_pkg;
     POOL_AVERAGE = 1'd1
   } pool_kind_e;
 
-  typedef enum logic [0:0] {
-    RESIDUAL_ADD = 1'd0,
-    RESIDUAL_MULTIPLY = 1'd1
+  typedef enum logic [1:0] {
+    RESIDUAL_ADD = 2'd0,
+    RESIDUAL_MULTIPLY = 2'd1,
+    RESIDUAL_MAXIMUM = 2'd2
   } residual_kind_e;
 
   localparam logic [3:0] OP_FETCH_END = 4'd0;  // wait until all engines are idle, then raise done
@@ -261,7 +262,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_RES_A_ZERO = 6'd38;  // zero point of the chain's operand
   localparam logic [5:0] REG_POST_RES_B_ZERO = 6'd39;  // zero point of the residual operand
   localparam logic [5:0] REG_POST_RES_Y_ZERO = 6'd40;  // zero point of the sum
-  localparam logic [5:0] REG_POST_RES_KIND = 6'd41;  // 0 sum, 1 product (multiplier res_a_mult)
+  localparam logic [5:0] REG_POST_RES_KIND = 6'd41;  // 0 sum, 1 product (multiplier res_a_mult), 2 maximum
   localparam logic [5:0] REG_POST_RES_BROADCAST = 6'd42;  // 1: one residual word a block, the same for every pixel
   localparam logic [5:0] REG_POST_TABLE = 6'd43;  // table memory word of the entry for -128
   localparam logic [5:0] REG_POST_POOL_SLOTS = 6'd44;  // max: pixels of a word that pool among each other (0, 2 or 4)
@@ -560,7 +561,7 @@ package opu_pkg;
     logic [0:0][7:0] res_a_zero;
     logic [0:0][7:0] res_b_zero;
     logic [0:0][7:0] res_y_zero;
-    logic [0:0][0:0] res_kind;
+    logic [0:0][1:0] res_kind;
     logic [0:0][0:0] res_broadcast;
     logic [0:0][21:0] table_;
     logic        [2:0]   pool_slots;
@@ -622,7 +623,7 @@ package opu_pkg;
       6'd38: set_post.res_a_zero = value[7:0];
       6'd39: set_post.res_b_zero = value[7:0];
       6'd40: set_post.res_y_zero = value[7:0];
-      6'd41: set_post.res_kind = value[0:0];
+      6'd41: set_post.res_kind = value[1:0];
       6'd42: set_post.res_broadcast = value[0:0];
       6'd43: set_post.table_ = value[21:0];
       6'd44: set_post.pool_slots = value[2:0];
@@ -690,7 +691,7 @@ package opu_pkg;
       6'd38: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
       6'd39: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
       6'd40: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
-      6'd41: fits_post = bank < 4'd1 && (value[21:1] == '0);
+      6'd41: fits_post = bank < 4'd1 && (value[21:2] == '0);
       6'd42: fits_post = bank < 4'd1 && (value[21:1] == '0);
       6'd43: fits_post = bank < 4'd1 && (1'b1);
       6'd44: fits_post = value[21:3] == '0;

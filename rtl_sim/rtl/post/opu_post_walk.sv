@@ -86,7 +86,7 @@ module opu_post_walk
 
   // What the parameters say alone is known a cycle before what they say of the chain.
   logic counts_q, one_visit_q, packed_q, slots_q;
-  logic [RESIDUAL_UNITS-1:0] multiplies_q, a_power_q, b_power_q;
+  logic [RESIDUAL_UNITS-1:0] multiplies_q, sums_q, a_power_q, b_power_q;  // a maximum has no factors
   always_ff @(posedge clk_i) begin
     counts_q <= op_q == OP_POST_RUN && p_q.out_rows != '0 && p_q.out_cols != '0 && p_q.win_rows != '0 && p_q.win_cols != '0
         && p_q.stride_y != '0 && p_q.stride_x != '0 && p_q.blocks != '0 && (HAS_KEEP || p_q.keep == '0);
@@ -96,8 +96,9 @@ module opu_post_walk
         && p_q.win_cols == 8'd2 && p_q.stride_x == 8'd2;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       multiplies_q[u] <= p_q.res_kind[u] == RESIDUAL_MULTIPLY;
-      a_power_q[u] <= MULT_BITS != 0 || is_power(p_q.res_a_mult[u]);
-      b_power_q[u] <= MULT_BITS != 0 || is_power(p_q.res_b_mult[u]);
+      sums_q[u] <= p_q.res_kind[u] == RESIDUAL_ADD || p_q.res_kind[u] == RESIDUAL_MAXIMUM;
+      a_power_q[u] <= MULT_BITS != 0 || p_q.res_kind[u] == RESIDUAL_MAXIMUM || is_power(p_q.res_a_mult[u]);
+      b_power_q[u] <= MULT_BITS != 0 || p_q.res_kind[u] == RESIDUAL_MAXIMUM || is_power(p_q.res_b_mult[u]);
     end
   end
 
@@ -105,7 +106,7 @@ module opu_post_walk
     sides_legal = 1'b1;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       if (chain_q.residual[u]) begin
-        if (chain_q.product[u] != multiplies_q[u]) sides_legal = 1'b0;
+        if (!(chain_q.product[u] ? multiplies_q[u] : sums_q[u])) sides_legal = 1'b0;
         if (!(a_power_q[u] && (b_power_q[u] || chain_q.product[u]))) sides_legal = 1'b0;
       end
     end

@@ -12,7 +12,7 @@ module opu_residual
     input  logic                 clk_i,
     input  logic                 rst_ni,
 
-    input  logic                 kind_i,
+    input  logic [1:0]           kind_i,
     input  logic [15:0]          a_mult_i,
     input  logic [15:0]          b_mult_i,
     input  logic [5:0]           shift_i,

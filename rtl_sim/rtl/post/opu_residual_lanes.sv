@@ -1,11 +1,11 @@
 // The lanes of RESIDUAL: clamp(rne(((a - a_zero) * a_mult + (b - b_zero) * b_mult) / 2**shift) + y_zero), b from the residual
-// buffer; or, on machines with products, clamp(rne((a - a_zero) * a_mult * (b - b_zero) / 2**shift) + y_zero). RESIDUAL_LANES
-// channels a turn, item_i.turn says which.
+// buffer; or, on machines with products, clamp(rne((a - a_zero) * a_mult * (b - b_zero) / 2**shift) + y_zero); or max(a, b), which
+// is the sum of a and b as they are, without the smaller one. RESIDUAL_LANES channels a turn, item_i.turn says which.
 // The address goes out with the item, its word comes back two cycles later; a is scaled meanwhile. With products it is centred
 // and scaled in tables, so that sum and product take one multiplier. Without, both are scaled in slices, or both in tables
 // (RESIDUAL_TABLES). Latency 8, 11 with tables of either kind, one item per cycle. Items that
 // are not present do not read. Parameters are constant while items are inside. Without multipliers (MULT_BITS 0) a_mult and
-// b_mult are 0 or powers of two, and shift.
+// b_mult are 0 or powers of two, and shift; those of a maximum may be anything.
 module opu_residual_lanes
   import opu_pkg::*;
   import opu_post_pkg::*;
@@ -15,7 +15,7 @@ module opu_residual_lanes
     input  logic                 clk_i,
     input  logic                 rst_ni,
 
-    input  logic                 kind_i,
+    input  logic [1:0]           kind_i,
     input  logic [15:0]          a_mult_i,
     input  logic [15:0]          b_mult_i,
     input  logic [5:0]           shift_i,
@@ -57,6 +57,16 @@ module opu_residual_lanes
     else times = (mult == '0) ? '0 : x <<< log2;
   endfunction
 
+  // A maximum takes both as they are.
+  logic maximum;
+  logic [15:0] a_mult, b_mult;
+  logic [5:0] shift;
+  logic signed [7:0] a_zero, b_zero, y_zero;
+  assign maximum = kind_i == RESIDUAL_MAXIMUM;
+  assign {a_mult, b_mult} = maximum ? {16'd1, 16'd1} : {a_mult_i, b_mult_i};
+  assign shift = maximum ? '0 : shift_i;
+  assign {a_zero, b_zero, y_zero} = maximum ? '0 : {a_zero_i, b_zero_i, y_zero_i};
+
   // Where widths are exact (synthesis). Sums stay below 2**25: from shift 31 on they round to 0.
   localparam int unsigned RANGE = HAS_PRODUCT ? 64 : 32;
   localparam int unsigned SHIFT_BITS = $clog2(RANGE);
@@ -65,15 +75,20 @@ module opu_residual_lanes
   logic [SHIFT_COPIES-1:0][SHIFT_BITS-1:0] shifts;
   logic signed [16:0] a_factor_q, b_factor_q;
   logic [3:0] a_log2_q, b_log2_q;
-  logic multiplies_q;
+  logic signed [7:0] a_zero_q, b_zero_q, y_zero_q;
+  logic multiplies_q, maximum_q;
   /* verilator lint_on UNUSEDSIGNAL */
   always_ff @(posedge clk_i) begin
-    shift_q <= (32'(shift_i) >= RANGE) ? '1 : SHIFT_BITS'(shift_i);
-    a_factor_q <= {1'b0, a_mult_i};
-    b_factor_q <= {1'b0, b_mult_i};
-    a_log2_q <= log2_of(a_mult_i);
-    b_log2_q <= log2_of(b_mult_i);
+    shift_q <= (32'(shift) >= RANGE) ? '1 : SHIFT_BITS'(shift);
+    a_factor_q <= {1'b0, a_mult};
+    b_factor_q <= {1'b0, b_mult};
+    a_log2_q <= log2_of(a_mult);
+    b_log2_q <= log2_of(b_mult);
+    a_zero_q <= a_zero;
+    b_zero_q <= b_zero;
+    y_zero_q <= y_zero;
     multiplies_q <= HAS_PRODUCT && kind_i == RESIDUAL_MULTIPLY;
+    maximum_q <= maximum;
   end
   opu_copies #(
       .WIDTH (SHIFT_BITS),
@@ -90,8 +105,8 @@ module opu_residual_lanes
     residual_t a_offset_q, b_offset_q, some_q, offset_q;
     if (!HAS_PRODUCT) begin : g_offset
       always_ff @(posedge clk_i) begin
-        a_less_q <= -9'(a_zero_i);
-        b_less_q <= -9'(b_zero_i);
+        a_less_q <= -9'(a_zero_q);
+        b_less_q <= -9'(b_zero_q);
         a_offset_q <= times(RESIDUAL_BITS'(a_less_q), RESIDUAL_BITS'(a_factor_q), a_log2_q);
         b_offset_q <= times(RESIDUAL_BITS'(b_less_q), RESIDUAL_BITS'(b_factor_q), b_log2_q);
         some_q <= a_offset_q;
@@ -108,12 +123,26 @@ module opu_residual_lanes
       residual_t total_q;
       assign b = rdata_i[8*(RESIDUAL_LANES*32'(item_q[1].turn)+l)+:8];
 
+      // Of a maximum: which one stays, as soon as both are registered.
+      logic signed [7:0] first_a_q, late_a_q, late_b;
+      logic b_larger;
+      assign b_larger = late_b > late_a_q;
+      always_ff @(posedge clk_i) begin
+        late_a_q <= first_a_q;
+        if (!rst_ni) late_a_q <= '0;  // a register with a reset is none of a slow shift register
+      end
+
       if (!HAS_PRODUCT) begin : g_sum
         logic signed [7:0] a_q, b_q;
         // As wide as a product is: were one more bit registered, tools would leave the sum outside the slice.
         logic signed [24:0] scaled_a, scaled_b, scaled_a_q, scaled_b_q;
         residual_t other_q, waiting_q;
+        logic b_stays;  // when b is scaled
+        assign late_b = b_q;
         if (IN_TABLES) begin : g_tables
+          logic [2:0] b_larger_q;
+          assign b_stays = b_larger_q[2];
+          always_ff @(posedge clk_i) b_larger_q <= {b_larger_q[1:0], b_larger};
           opu_multiply_soft #(
               .X_BITS     (8),
               .FACTOR_BITS(17)
@@ -133,16 +162,18 @@ module opu_residual_lanes
               .product_o(scaled_b)
           );
         end else begin : g_slices
+          assign b_stays = b_larger;
           assign scaled_a = 25'(times(RESIDUAL_BITS'(a_q), RESIDUAL_BITS'(a_factor_q), a_log2_q));
           assign scaled_b = 25'(times(RESIDUAL_BITS'(b_q), RESIDUAL_BITS'(b_factor_q), b_log2_q));
         end
         always_ff @(posedge clk_i) begin
           a_q <= value_i[8*l+:8];
           scaled_a_q <= scaled_a;
+          first_a_q <= a_q;
           other_q <= RESIDUAL_BITS'(scaled_a_q) + offset_q;
-          waiting_q <= other_q;
+          waiting_q <= (maximum_q && b_stays) ? '0 : other_q;
           b_q <= b;
-          scaled_b_q <= scaled_b;
+          scaled_b_q <= (maximum_q && !b_stays) ? '0 : scaled_b;
           total_q <= RESIDUAL_BITS'(scaled_b_q) + waiting_q;
         end
       end else begin : g_product
@@ -151,6 +182,8 @@ module opu_residual_lanes
         scaled_t scaled_a, scaled_a_q, factor_q;
         logic signed [33:0] product_q;
         scaled_t other_q, summand_q;
+        logic b_larger_q, no_a_q, no_b_q;  // the latter when they are scaled
+        assign late_b = b_q[0][7:0];
         if (MULT_BITS > 0) begin : g_soft
           opu_multiply_soft #(
               .X_BITS      (9),
@@ -168,15 +201,19 @@ module opu_residual_lanes
           assign scaled_a = SCALED_BITS'(times(RESIDUAL_BITS'(waiting_q[2]), RESIDUAL_BITS'(a_factor_q), a_log2_q));
         end
         always_ff @(posedge clk_i) begin
-          a_q <= 9'(signed'(value_i[8*l+:8])) - 9'(a_zero_i);
+          a_q <= 9'(signed'(value_i[8*l+:8])) - 9'(a_zero_q);
+          first_a_q <= a_q[7:0];  // of a maximum nothing was subtracted
+          b_larger_q <= b_larger;
+          no_a_q <= multiplies_q || (maximum_q && b_larger_q);
+          no_b_q <= maximum_q && !b_larger_q;
           scaled_a_q <= scaled_a;
-          b_q <= '{9'(b) - 9'(b_zero_i), b_q[0], b_q[1], b_q[2]};
+          b_q <= '{9'(b) - 9'(b_zero_q), b_q[0], b_q[1], no_b_q ? '0 : b_q[2]};
           if (!rst_ni) begin  // a register with a reset is none of a slow shift register
             a_q <= '0;
             b_q[1] <= '0;
           end
           factor_q <= multiplies_q ? scaled_a_q : SCALED_BITS'(b_factor_q);
-          other_q <= multiplies_q ? '0 : scaled_a_q;
+          other_q <= no_a_q ? '0 : scaled_a_q;
           if (MULT_BITS > 0 || multiplies_q) product_q <= 34'(b_q[3]) * 34'(factor_q);
           else product_q <= 34'(times(RESIDUAL_BITS'(b_q[3]), RESIDUAL_BITS'(b_factor_q), b_log2_q));
           summand_q <= other_q;
@@ -192,7 +229,7 @@ module opu_residual_lanes
           .clk_i,
           .value_i (total_q),
           .shift_i (shifts[copy_of(l, RESIDUAL_LANES)]),
-          .zero_i  (y_zero_i),
+          .zero_i  (y_zero_q),
           .wraps_i (1'b0),
           .lo_i    ('0),
           .hi_i    ('0),
@@ -213,7 +250,7 @@ module opu_residual_lanes
     residual_t offset_q;
     assign value_o = late_q[LATE-2];
     always_ff @(posedge clk_i) begin
-      offset_q <= HAS_PRODUCT ? '0 : times(RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
+      offset_q <= HAS_PRODUCT ? '0 : times(RESIDUAL_BITS'(b_zero), RESIDUAL_BITS'({1'b0, b_mult}), log2_of(b_mult));
     end
 
     // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
@@ -255,6 +292,11 @@ module opu_residual_lanes
       end
     endfunction
 
+    function automatic void leave_larger();
+      /* verilator unroll_disable */
+      for (int unsigned l = 0; l < RESIDUAL_LANES; l++) total[l] = (scaled_b[l] > other_a[l]) ? scaled_b[l] : other_a[l];
+    endfunction
+
     // From shift LIMIT on everything rounds to 0.
     localparam logic [5:0] LIMIT = HAS_PRODUCT ? 6'd34 : 6'd27;
     function automatic void scale(logic [5:0] amount, residual_t y_zero);
@@ -273,21 +315,24 @@ module opu_residual_lanes
       /* verilator unroll_full */
       for (int unsigned l = 0; l < RESIDUAL_LANES; l++) made_q[8*l+:8] <= y[l];
       if (item_q[3].valid && item_q[3].present) begin
-        scale((shift_i > LIMIT) ? LIMIT : shift_i, RESIDUAL_BITS'(y_zero_i));
+        scale((shift > LIMIT) ? LIMIT : shift, RESIDUAL_BITS'(y_zero));
       end
-      if (item_q[2].valid && item_q[2].present) add(HAS_PRODUCT && kind_i == RESIDUAL_MULTIPLY);
+      if (item_q[2].valid && item_q[2].present) begin
+        if (maximum) leave_larger();
+        else add(HAS_PRODUCT && kind_i == RESIDUAL_MULTIPLY);
+      end
       if (item_q[1].valid && item_q[1].present) begin
         offset_a(offset_q);
         /* verilator unroll_full */
         for (int unsigned l = 0; l < RESIDUAL_LANES; l++) b[l] = rdata_i[8*(RESIDUAL_LANES*32'(item_q[1].turn)+l)+:8];
         if (HAS_PRODUCT) begin
-          combine(kind_i == RESIDUAL_MULTIPLY, RESIDUAL_BITS'(b_zero_i), RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
+          combine(kind_i == RESIDUAL_MULTIPLY, RESIDUAL_BITS'(b_zero), RESIDUAL_BITS'({1'b0, b_mult}), log2_of(b_mult));
         end else begin
-          scale_b(RESIDUAL_BITS'({1'b0, b_mult_i}), log2_of(b_mult_i));
+          scale_b(RESIDUAL_BITS'({1'b0, b_mult}), log2_of(b_mult));
         end
       end
-      if (item_q[0].valid && item_q[0].present) scale_a(RESIDUAL_BITS'({1'b0, a_mult_i}), log2_of(a_mult_i));
-      if (re_o) centre_a(CENTRED_BITS'(a_zero_i));
+      if (item_q[0].valid && item_q[0].present) scale_a(RESIDUAL_BITS'({1'b0, a_mult}), log2_of(a_mult));
+      if (re_o) centre_a(CENTRED_BITS'(a_zero));
     end
     /* verilator lint_on BLKSEQ */
   end
