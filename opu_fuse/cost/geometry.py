@@ -227,8 +227,12 @@ def _carries(shape: Shape, draft: Draft) -> bool:
     pool = shape.pool
     if pool is None or shape.pool_kind is not PoolKind.MAX or draft.transposed or not shape.array:
         return False
-    last = draft.stages[-1].stage is Stage.POOL
-    if not last or shape.sides or shape.upsample != (1, 1) or not chain_of(draft.hw).carries:
+    if (
+        draft.stages[-1].stage is not Stage.POOL
+        or shape.sides
+        or shape.upsample != (1, 1)
+        or not chain_of(draft.hw).carries
+    ):
         return False
     (rows, _), (stride, _) = pool.kernel, pool.strides
     behind = (shape.out_rows - 1) * stride - pool.pads[0] + rows - stride

@@ -71,8 +71,13 @@ def _layer(planned: PlannedLayer, hw: HwSpec, *, beside: bool, in_cascade: bool)
     if in_cascade:
         text = cost_text(planned.tile, planned.estimate, planned.layer.shape, hw)
         yield f"  taken for strips {text}"
+    elif planned.tile != fits[0].tile:
+        text = cost_text(planned.tile, planned.estimate, planned.layer.shape, hw)
+        yield f"  taken {text}; fastest beside the layers before and behind, timed tile by tile"
     for fit in fits[:SHOWN]:
-        verdict = "taken" if fit.tile == planned.tile and not in_cascade else "fits"
+        verdict = (
+            "taken" if fit is fits[0] and fit.tile == planned.tile and not in_cascade else "fits"
+        )
         yield f"  {verdict} {cost_text(fit.tile, fit.cost, planned.layer.shape, hw)}"
     if len(fits) > SHOWN:
         yield f"  ... and {len(fits) - SHOWN} more"

@@ -305,6 +305,7 @@ def _planned(hw: HwSpec, layer: Layer, tile: Tile, estimate: Estimate, **places:
         ranges=output_ranges(layer.shape, tile, hw),
         unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
         pre=0,
+        carried=0,
         **places,
     )
 

@@ -12,7 +12,7 @@ from opu_fuse.zoo.builder import Net
 from tests.schedule.test_cascades import TINY, inverted, slow
 
 pytestmark = pytest.mark.filterwarnings("ignore:no calibration data")
-CYCLES_A_BYTE = 0.1
+CYCLES_A_BYTE = 0.2
 """What a byte is worth, of the cycles that memory takes for it."""
 
 

@@ -37,7 +37,9 @@ def test_every_cut_is_told_with_its_cycles_the_cheapest_first():
     hw = slow(TINY, 2)
     assert told(compile_model(one_conv(2, 2), hw), hw, "only") == [
         "only: 8 cuts fit, 0 do not (rows x columns x channel blocks of a tile)",
-        "  taken 2x1x1, mode 8x4x1, weights stay: 87 cycles (array 64, post 4, memory 64)",
+        "  taken 2x2x1, mode 8x4x1, features stay: 97 cycles (array 32, post 4, memory 64); fastest "
+        "beside the layers before and behind, timed tile by tile",
+        "  fits 2x1x1, mode 8x4x1, weights stay: 87 cycles (array 64, post 4, memory 64)",
         "  fits 1x2x1, mode 8x4x1, weights stay: 87 cycles (array 64, post 4, memory 64)",
         "  fits 2x2x1, mode 8x4x1, features stay: 97 cycles (array 32, post 4, memory 64)",
         "  fits 2x2x1, mode 8x4x1, weights stay: 97 cycles (array 32, post 4, memory 64)",

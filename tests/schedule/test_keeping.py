@@ -259,7 +259,9 @@ def test_what_only_the_next_layer_reads_is_not_stored():
         "third is added later, last is the output"
     )
     steps = zip(program.instructions, program.groups, strict=True)
-    assert {g for x, g in steps if x.engine is Engine.STORE} == groups - found.plan.not_stored
+    to_maps = found.plan.constants_bytes  # what a tile leaves the one below lies in front
+    stored = {g for x, g in steps if x.engine is Engine.STORE and x.dram >= to_maps}
+    assert stored == groups - found.plan.not_stored
     everything = compile_model(model, TINY, Options(reuse_memory=False, cascades="never"))
     before, now = (run_cycle(c.bundle, TINY).counters for c in (everything, found))
     maps = {t.name: t.layout.size_bytes for t in everything.bundle.tensors}

@@ -58,7 +58,13 @@ def test_transfers_that_may_not_be_joined_stay_as_they_are():
 
 def layer(window, by_count=(), sides=()):
     shape = SimpleNamespace(
-        pool=window, pool_window=window, mid_rows=9, mid_cols=7, out_rows=8, sides=sides
+        pool=window,
+        pool_window=window,
+        mid_rows=9,
+        mid_cols=7,
+        out_rows=8,
+        sides=sides,
+        carries=False,
     )
     units = tuple(range(len(sides)))
     return SimpleNamespace(shape=shape, by_count=by_count, residual_units=units)
