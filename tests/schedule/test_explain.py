@@ -28,6 +28,9 @@ def one_conv(rows, cols):
     return net.finish(net.conv(net.input("x", (1, 8, rows, cols)), "only", out=8, kernel=1))
 
 
+TIMED = "; fastest beside the layers before and behind, timed tile by tile"
+
+
 def test_every_cut_is_told_with_its_cycles_the_cheapest_first():
     """2x2 pixels, memory moves 2 bytes a cycle. A tile takes the array 24 cycles, and each of two
     weight rows one a pixel, but no less than the 4 in which it is read. Memory: 32 bytes in, 32
@@ -37,8 +40,7 @@ def test_every_cut_is_told_with_its_cycles_the_cheapest_first():
     hw = slow(TINY, 2)
     assert told(compile_model(one_conv(2, 2), hw), hw, "only") == [
         "only: 8 cuts fit, 0 do not (rows x columns x channel blocks of a tile)",
-        "  taken 2x2x1, mode 8x4x1, features stay: 97 cycles (array 32, post 4, memory 64); fastest "
-        "beside the layers before and behind, timed tile by tile",
+        "  taken 2x2x1, mode 8x4x1, features stay: 97 cycles (array 32, post 4, memory 64)" + TIMED,
         "  fits 2x1x1, mode 8x4x1, weights stay: 87 cycles (array 64, post 4, memory 64)",
         "  fits 1x2x1, mode 8x4x1, weights stay: 87 cycles (array 64, post 4, memory 64)",
         "  fits 2x2x1, mode 8x4x1, features stay: 97 cycles (array 32, post 4, memory 64)",

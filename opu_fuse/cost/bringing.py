@@ -1,0 +1,143 @@
+"""Loads of passes that run one after the other (`cost/flow.py`): when what a tile reads is there."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from opu_fuse.cost.chunks import FeatureChunk
+from opu_fuse.cost.keeping import Keep
+from opu_fuse.cost.reading import Mid, Span, window
+from opu_fuse.cost.times import Buffer, Memory, Progress
+from opu_fuse.cost.unfolding import pieces
+from opu_fuse.cost.work import Banks, Work
+from opu_fuse.hw import timing
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.decided import Place
+from opu_fuse.layout.shape import Unfolded
+from opu_fuse.units.base import Space
+
+ISSUE = 3
+"""Cycles from the token of another engine to the start."""
+
+FIRST_WORDS = 18
+"""Instruction words, one a cycle, up to the first load's last."""
+
+
+class Bringing:
+    """Times of load: banks, what they hold, and the memory that stores share."""
+
+    def __init__(self, hw: HwSpec) -> None:
+        self._hw = hw
+        self._buffers = {
+            space: Buffer(Banks(words=buffer.words, banks=buffer.banks))
+            for space in Space
+            if (buffer := getattr(hw.buffers, space.value, None)) is not None
+        }
+        self._memory = Memory(min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes))
+        self._memory.move(0, timing.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
+        self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
+        self._kept_written = self._features_there = 0.0  # of the write port that post shares
+        self._stored, self._kept = Progress(), Progress()
+        self._places: dict[int, Place] = {}  # of what was made
+        self._left: dict[tuple[int, int, int], float] = defaultdict(float)  # for tiles below
+
+    def _load(self, space: Space, base: int, size: int, after: float = 0.0) -> float:
+        """Bytes into a bank, not before its last reader and `after`; when they are there."""
+        buffer = self._buffers[space]
+        start = ISSUE + max(self._load_ready, buffer.free.get(base, 0.0), after)
+        moved = self._memory.move(start, size)
+        self._load_ready = max(start, moved - 1)  # addresses go ahead of data
+        buffer.there[base] = moved + self._hw.dram.latency
+        return buffer.there[base]
+
+    def _load_once(
+        self, space: Space, key: object, size: int, after: float = 0.0
+    ) -> tuple[int, float]:
+        """Constants, unless a bank holds them: their first word, and when they are there."""
+        base, held = self._buffers[space].banks.take(key)
+        if held:
+            return base, self._buffers[space].there[base]
+        return base, self._load(space, base, size, after)
+
+    def _unfold(
+        self, unfolded: Unfolded, base: int, rows: Span, words: int, after: float = 0.0
+    ) -> float:
+        """Unfolded rows into a bank: the image, then load at work on it; when they are there."""
+        word, there = self._hw.word_bytes, after
+        for piece in pieces(unfolded, *rows, words, self._hw):
+            loaded = self._load(Space.IMAGE, 0, piece.count * words * word)
+            there = max(loaded, self._buffers[Space.FEATURE].free.get(base, 0.0), after) + ISSUE
+            there += timing.unfold_cycles(words, piece.rows, unfolded.kernel_rows)
+            self._load_ready = self._buffers[Space.IMAGE].free[0] = there
+        self._buffers[Space.FEATURE].there[base] = there
+        return there
+
+    def _load_rows(self, work: Work, first: int, behind: int) -> None:
+        layout = work.reads.layout
+        base, _ = self._buffers[Space.FEATURE].banks.take(work.held)
+        blocks = work.reads.block, layout.blocks
+        after = self._stored.since(work.reads.home, blocks, behind)
+        unfolded = work.shape.unfolded
+        if unfolded is not None:
+            at = self._unfold(unfolded, base, (first, behind - first), unfolded.words, after)
+        else:
+            size = layout.blocks * (behind - first) * layout.row_words * layout.word
+            at = self._load(Space.FEATURE, base, size, after)
+        if not first:
+            self._kept.forget(work.source)
+        self._kept.add(work.source, work.source, (0, layout.blocks), behind, at)
+
+    def _load_features(
+        self, work: Work, chunk: FeatureChunk, mid: Mid, keep: Keep | None
+    ) -> tuple[int, float]:
+        """The bank in which a tile's input lies, and from when on."""
+        buffer, part = self._buffers[Space.FEATURE], window(work, chunk, mid).part
+        rows = sum(part.rows)
+        kept = buffer.banks.find(work.held)
+        if kept is not None:
+            return kept, self._kept.since(work.source, part.blocks, rows)
+        base, held = buffer.banks.take(part)
+        if not held:
+            blocks = work.reads.block + part.blocks[0], part.blocks[1]
+            after = self._stored.since(work.reads.home, blocks, rows)
+            after = after if keep is None else max(after, self._kept_written)
+            unfolded = work.shape.unfolded
+            if unfolded is not None:
+                there = self._unfold(unfolded, base, part.rows, part.words[1], after)
+            else:
+                size = part.blocks[1] * part.rows[1] * part.words[1] * work.reads.layout.word
+                there = self._load(Space.FEATURE, base, size, after)
+            self._features_there = there
+        return base, buffer.there[base]
+
+    def _load_pre(
+        self, work: Work, chunk: FeatureChunk, image: int, images: int
+    ) -> tuple[int, float]:
+        """Constants or gates of a chunk's blocks: their bank, and when they are there."""
+        shape = work.shape
+        size = shape.pre_words * chunk.blocks * self._hw.word_bytes
+        if work.gate is None:
+            return self._load_once(Space.PRE, (work.output, chunk.block), size)
+        after = self._since_stored(work.gate, (chunk.block, chunk.blocks), image + images)
+        key = work.gate, chunk.block, chunk.blocks, image
+        return self._load_once(Space.PRE, key, images * size, after)
+
+    def _load_beside(
+        self, work: Work, made: Span, rows: int, added: Sequence[int], carried: int
+    ) -> tuple[float, int | None]:
+        """Maps that stages read beside the pipeline's, words of each: when they are there, and in
+        which bank. carried: words of what the tile above left.
+        """
+        words = (*added, carried) if carried else added
+        if not words:
+            return 0.0, None
+        bank, _ = self._buffers[Space.RESIDUAL].banks.take(None)
+        after = [self._since_stored(node, made, rows) for node in work.residuals]
+        after += [self._left[work.output, *made]] * bool(carried)
+        sizes = [made[1] * count * self._hw.word_bytes for count in words]
+        loads = zip(sizes, after, strict=True)
+        return max(self._load(Space.RESIDUAL, bank, *load) for load in loads), bank
+
+    def _since_stored(self, value: int, blocks: Span, rows: int) -> float:
+        place = self._places.get(value)
+        home, first = (value, 0) if place is None else (place.home, place.block)
+        return self._stored.since(home, (first + blocks[0], blocks[1]), rows)
