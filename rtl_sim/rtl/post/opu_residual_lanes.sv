@@ -299,12 +299,12 @@ module opu_residual_lanes
 
     // From shift LIMIT on everything rounds to 0.
     localparam logic [5:0] LIMIT = HAS_PRODUCT ? 6'd34 : 6'd27;
-    function automatic void scale(logic [5:0] amount, residual_t y_zero);
+    function automatic void scale(logic [5:0] amount, residual_t zero);
       automatic residual_t half = (amount == '0) ? '0 : (residual_t'(1) << (amount - 6'd1)) - residual_t'(1);
       /* verilator unroll_disable */
       for (int unsigned l = 0; l < RESIDUAL_LANES; l++) begin
         automatic residual_t odd = (amount == '0) ? '0 : (total[l] >>> amount) & residual_t'(1);
-        automatic residual_t wide = ((total[l] + half + odd) >>> amount) + y_zero;
+        automatic residual_t wide = ((total[l] + half + odd) >>> amount) + zero;
         y[l] = (wide < -residual_t'(128)) ? 8'h80 : (wide > residual_t'(127)) ? 8'h7f : wide[7:0];
       end
     endfunction
