@@ -47,7 +47,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 0.5,
-            }
+            },
         },
         "compute": {
             "lut": {
@@ -59,7 +59,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "one": 1.4,
                 "products of feature addresses": 4.076,
                 "products of psum addresses": 0.961,
-            }
+            },
         },
         "window": {
             "lut": {
@@ -85,7 +85,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "shared products": 1.0,
                 "products": 1.0,
-            }
+            },
         },
         "accumulate": {
             "lut": {
@@ -103,7 +103,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "products of psum addresses": 2.0,
                 "products of residual addresses": 2.0,
-            }
+            },
         },
         "post": {
             "lut": {
@@ -121,7 +121,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 1.0,
-            }
+            },
         },
         "activate": {
             "lut": {
@@ -145,7 +145,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            }
+            },
         },
         "residual": {
             "lut": {
@@ -160,7 +160,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 1.0,
-            }
+            },
         },
         "table": {
             "lut": {
@@ -175,7 +175,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            }
+            },
         },
     },
     "ecp5": {
@@ -223,7 +223,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 0.5,
-            }
+            },
         },
         "compute": {
             "lut": {
@@ -236,7 +236,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "one": 7.453,
                 "modes": 0.288,
                 "products of psum addresses": 0.073,
-            }
+            },
         },
         "window": {
             "lut": {
@@ -257,7 +257,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "products": 1.0,
-            }
+            },
         },
         "accumulate": {
             "lut": {
@@ -277,7 +277,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "one": 2.0,
                 "residual units": 2.0,
-            }
+            },
         },
         "post": {
             "lut": {
@@ -295,7 +295,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 2.0,
-            }
+            },
         },
         "activate": {
             "lut": {
@@ -319,7 +319,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            }
+            },
         },
         "residual": {
             "lut": {
@@ -333,7 +333,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 2.0,
-            }
+            },
         },
         "table": {
             "lut": {
@@ -349,7 +349,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            }
+            },
         },
-    }
+    },
 }
