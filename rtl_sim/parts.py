@@ -31,7 +31,7 @@ _ECP5_LUTS = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6}
 _CHAIN = re.compile(r"\.u_post\.(u_\w+)")
 _PLACES = (
     ("array", re.compile(r"\.u_array\b")),
-    ("affine", re.compile(r"\.u_pre\b(?<!u_buffers\.g_pre\.u_pre)")),
+    ("affine", re.compile(r"\.u_pre(_gate)?\b(?<!u_buffers\.g_pre\.u_pre)")),
     ("accumulate", re.compile(r"\.u_accumulate\b")),
     ("window", re.compile(r"\.u_window\b")),
     ("compute", re.compile(r"\.u_compute\b")),

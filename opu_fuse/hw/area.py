@@ -106,6 +106,7 @@ def terms_of(spec: HwSpec, family: Family) -> dict[str, Terms]:
         "affine": {
             "units": chain.pre_units,
             "lanes": word * chain.pre_units,
+            "gates": chain.gates,
             "gated lanes": word * chain.gates,
         },
         "compute": {

@@ -41,9 +41,9 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "affine": {
             "lut": {
-                "units": 162.7,
-                "lanes": 204.2,
-                "gated lanes": 0.1044,
+                "units": 264.7,
+                "lanes": 202.6,
+                "gated lanes": 60.95,
             },
             "dsp": {
                 "lanes": 0.5,
@@ -51,9 +51,9 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "compute": {
             "lut": {
-                "one": 1485.0,
-                "lanes": 4.847,
-                "modes": 5.468,
+                "one": 1489.0,
+                "lanes": 4.645,
+                "modes": 6.369,
             },
             "dsp": {
                 "one": 1.4,
@@ -218,19 +218,21 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "affine": {
             "lut": {
-                "units": 31.02,
-                "lanes": 392.6,
+                "lanes": 393.1,
+                "gates": 247.3,
+                "gated lanes": 139.3,
             },
             "dsp": {
                 "lanes": 0.5,
+                "gated lanes": 0.5,
             },
         },
         "compute": {
             "lut": {
-                "one": 1854.0,
-                "lanes": 3.026,
-                "modes": 79.46,
-                "products of feature addresses": 106.2,
+                "one": 1863.0,
+                "lanes": 2.567,
+                "modes": 81.55,
+                "products of feature addresses": 103.6,
             },
             "dsp": {
                 "one": 7.453,

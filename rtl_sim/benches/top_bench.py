@@ -45,6 +45,7 @@ CAPABILITIES = {
     "CAP_OUTPUT_WORDS": 128,
     "CAP_PRE_WORDS": 0,
     "CAP_TABLE_WORDS": 0,
+    "CAP_IMAGE_WORDS": 0,
     "CAP_MODULES": 0b10_0000_0111,  # act, pool, residual; keep
 }
 """Of opu-tiny, read off its YAML."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
 from opu_fuse.hw.load import load_hw
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec import Buffer, HwSpec
 from rtl_sim.build import elaborate, yosys
 from rtl_sim.formal import exhaustive, pipeline
 
@@ -106,6 +106,7 @@ PROOFS = (
     Proof(name="opu_control", steps=3),
     Proof(name="opu_walk", steps=1, parameters={"WINDOW_LOG2": 14}),
     Proof(name="opu_store", steps=9, way=Way.BOUNDED),
+    Proof(name="opu_unfold", steps=36, way=Way.BOUNDED),
     Proof(name="opu_fetch", steps=2),
     Proof(name="opu_store_halt", steps=2),
     Proof(name="opu_halt", steps=3),
@@ -146,9 +147,10 @@ def holds(proof: Proof) -> bool:
 
 
 def machine() -> HwSpec:
-    """A small machine; short bursts, so that a bounded proof sees whole ones."""
+    """A small machine with an image buffer; short bursts, so that a bounded proof sees whole ones."""
     spec = load_hw(MACHINE)
-    return replace(spec, dram=replace(spec.dram, max_burst=2, outstanding=2))
+    buffers = replace(spec.buffers, image=Buffer(words=48, banks=1))
+    return replace(spec, buffers=buffers, dram=replace(spec.dram, max_burst=2, outstanding=2))
 
 
 def _path() -> str:

@@ -19,6 +19,7 @@ MISTAKES = {
     "opu_control": ("control/opu_control.sv", "DRAIN: if (over)", "DRAIN: if (1'b1)"),
     "opu_walk": ("axi/opu_walk.sv", "!left[FAR_BITS] && !run_last_q", "!run_last_q"),
     "opu_store": ("store/opu_store.sv", ".pop_ready_i (aw_ready_i)", ".pop_ready_i (1'b1)"),
+    "opu_unfold": ("load/opu_unfold.sv", "!ends_q.row) ? row_at_q", "!ends_q.row) ? next_at_q"),
     "opu_fetch": ("fetch/opu_fetch.sv", "!read && room_q >= burst_q;", "!read;"),
     "opu_store_halt": (
         "axi/opu_walk.sv",
