@@ -128,6 +128,16 @@ def test_what_is_found_fits_and_no_other_one_beats_it(quick):
     assert latencies == sorted(latencies)
 
 
+def test_no_machine_takes_more_tables_than_it_may(quick):
+    has = device("ecp5-85").has
+
+    def fullest(**fill):
+        found = run.explore(["tiny_odd"], "ecp5-85", trials=24, **fill)
+        return max(c.area.lut for c in found.tried) / has.lut
+
+    assert fullest(fill=0.6) <= 0.6 < fullest() <= run.FILL < fullest(fill=1) <= 1
+
+
 def test_modules_that_no_model_needs_are_in_no_machine(quick):
     found = run.explore(["tiny_odd"], "xc7k325t", trials=4)
     for c in found.tried:
@@ -173,6 +183,7 @@ def test_what_is_written_is_accepted_and_goes_on_without_workers(tmp_path, monke
     [
         ({"device_name": "xc7k325"}, "unknown device; known: .*did you mean"),
         ({"objectives": ("speed",)}, "unknown objective; known: latency, area"),
+        ({"fill": 85}, "--fill 85: not a share of the device's tables; over 0, at most 1"),
         ({"models": ["resnet19"]}, "there is no such network"),
         ({"models": ["no/such.onnx"]}, "No such file"),
     ],
