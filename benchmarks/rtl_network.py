@@ -1,11 +1,12 @@
-"""A whole network on the RTL, bit for bit against the functional engine.
+"""A whole network on the RTL, bit for bit against the functional engine and cycle for cycle against
+the cycle engine.
 
     python benchmarks/rtl_network.py resnet18 [--hw opu-1024] [--image 224] [--latency 40]
     [--bytes-per-cycle 64]
 
 Prints cycles, MAC efficiency (MACs of Conv and Gemm ÷ (MAC units × cycles from start to done),
 batch 1), simulated cycles per second, and per group what it took. Exits with 1 when a single
-value differs.
+value or counter differs.
 """
 
 import argparse
@@ -20,13 +21,14 @@ from opu_fuse import zoo
 from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.report.tables import groups_table
 from opu_fuse.sim.compare import compare
+from opu_fuse.sim.cycle import MemoryOptions
 from opu_fuse.sim.runner import RtlOptions
 
 out = Console(width=150, highlight=False)
 
 
 def main() -> int:
-    """0 when RTL and functional engine agree in every value."""
+    """0 when the RTL has every value of the functional engine, every counter of the cycle engine."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -53,6 +55,11 @@ def main() -> int:
     rtl = program.run(inputs, engine="rtl", rtl=options, capture=True)
     seconds = time.perf_counter() - begin
     checked = compare(bundle, functional, rtl)
+    timed = program.run(
+        engine="cycle",
+        memory=MemoryOptions(latency=args.latency, bytes_per_cycle=args.bytes_per_cycle),
+    )
+    others = {n: v for n, v in rtl.counters.items() if timed.counters.get(n) != v}
 
     cycles = rtl.counters["cycles"]
     macs = sum(g.macs for g in bundle.groups)
@@ -73,7 +80,10 @@ def main() -> int:
     )
     if checked.first is not None:
         out.print(f"first difference: {checked.first}")
-    return int(not checked.passed)
+    out.print(f"cycle engine: {timed.counters['cycles']} cycles")
+    for name, value in others.items():
+        out.print(f"{name}: {value} on the RTL, {timed.counters.get(name)} in the cycle engine")
+    return int(not checked.passed or bool(others) or timed.groups != rtl.groups)
 
 
 if __name__ == "__main__":
