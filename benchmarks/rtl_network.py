@@ -2,11 +2,12 @@
 the cycle engine.
 
     python benchmarks/rtl_network.py resnet18 [--hw opu-1024] [--image 224] [--latency 40]
-    [--bytes-per-cycle 64]
+    [--bytes-per-cycle 64] [--define OPU_EXACT_WIDTHS …]
 
 Prints cycles, MAC efficiency (MACs of Conv and Gemm ÷ (MAC units × cycles from start to done),
 batch 1), simulated cycles per second, and per group what it took. Exits with 1 when a single
-value or counter differs.
+value or counter differs. The RTL that Xilinx devices get has the define OPU_EXACT_WIDTHS, that of
+Lattice's OPU_SHORT_SLICES, too.
 """
 
 import argparse
@@ -28,7 +29,7 @@ out = Console(width=150, highlight=False)
 
 
 def main() -> int:
-    """0 when the RTL has every value of the functional engine, every counter of the cycle engine."""
+    """0 when the RTL has the functional engine's values and the cycle engine's counters."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -37,6 +38,7 @@ def main() -> int:
     parser.add_argument("--image", type=int)
     parser.add_argument("--latency", type=int)
     parser.add_argument("--bytes-per-cycle", type=float)
+    parser.add_argument("--define", action="append", default=[], help="of the RTL")
     args = parser.parse_args()
 
     hw = opu_fuse.load_hw(args.hw)
@@ -47,7 +49,9 @@ def main() -> int:
     rng = np.random.default_rng(0)
     inputs = {p.name: rng.standard_normal(p.shape).astype(np.float32) for p in bundle.inputs}
     functional = program.run(inputs, capture=True)
-    options = RtlOptions(latency=args.latency, bytes_per_cycle=args.bytes_per_cycle)
+    options = RtlOptions(
+        latency=args.latency, bytes_per_cycle=args.bytes_per_cycle, defines=tuple(args.define)
+    )
     program.run(
         inputs, engine="rtl", rtl=options
     )  # builds the simulator when it is not in the cache

@@ -1,24 +1,28 @@
 // opu_multiply_tables: what comes out is the sum of both products, less 1, with the weights that were loaded last before the operands.
-// Step by step, so that no solver has to multiply two numbers that it does not know: what a step gives is the sum of what the
-// bits so far are worth of each operand, and that is the operand times what these bits say.
+// Adders in another order are hard for a solver, so it is said in parts, for every step and the bits so far. PART 0: what is added up
+// by shifts is the product. 1: It is what is worth of the operand, and the operand for the next bit, of which there is none in the
+// end. 2: A total is the sum of what is worth of both operands, less 1. 3: The step has this total, and the last one's comes out.
 module opu_multiply_tables_proof
   import opu_compute_pkg::*;
-(
+#(
+    parameter int unsigned PART = 0
+) (
     input logic            clk_i,
-    input logic            load_i,      // the weights, for operands that are told a cycle later and for later ones
-    input logic            valid_i,     // there are such operands
+    input logic            load_i,      // the weights, for operands that come with them and for later ones
+    input logic            valid_i,     // there are operands
     input logic [1:0][7:0] weights_i,
     input logic [1:0][7:0] operands_i
 );
 
   localparam int unsigned STEPS = TABLE_STEPS;
   typedef logic [1:0][7:0] two_t;
+  typedef logic signed [15:0] sum_t;
 
   logic [STEPS-1:0] load, moves_q = '0;
   logic [STEPS-1:1] load_q = '0;
-  two_t [STEPS:0] x_q;  // [s]: in step s; of the results of step s - 1
+  two_t [STEPS:0] x_q;  // [s]: in step s, so behind step s - 1
   table_operands_t operands;
-  logic signed [15:0] sum;
+  sum_t sum;
   assign load = {load_q, load_i};
   always_ff @(posedge clk_i) begin
     load_q <= (STEPS - 1)'(load);
@@ -40,72 +44,71 @@ module opu_multiply_tables_proof
   );
 
   for (genvar s = 0; s < int'(STEPS); s++) begin : g_step
-    localparam int unsigned BIT = s + 1;
+    localparam int unsigned BIT = s + 1;  // of the weights, added in this step; the highest one is negative
+    localparam bit LAST = BIT == 7;
     logic known_q = 1'b0, good_q = 1'b0;
-    two_t weights_q, told_q;  // at work in this step; of the operands that it has been given
-    logic signed [1:0][15:0] worth_q;  // for each operand
-    logic signed [15:0] given;
+    two_t weights_q, told_q, told;  // at work in this step; of the operands behind it
+    sum_t given, total_q = -16'sd1, total;
+    sum_t [1:0] worth_q = '0, worth, product_q = '0, product, part;
     logic [1:0][7:BIT] left;
-    two_t told, so_far;
-    logic signed [1:0][15:0] begun;
-    logic begun_good;
-    assign left = {dut.g_step[s].second_weight_q, dut.g_step[s].first_weight_q};
+    logic good;
 
     if (s == 0) begin : g_first
-      assign given = 16'(signed'(dut.g_step[s].rest_q));
-      assign told = weights_q, begun_good = 1'b1;
-      for (genvar k = 0; k < 2; k++) begin : g_bit
-        assign begun[k] = weights_q[k][0] ? 16'sd0 : -16'(signed'(x_q[0][k]));
+      assign good = 1'b1, told = weights_q;
+      assign given = sum_t'(signed'(dut.g_step[s].rest_q));
+      assign total = worth[0] + worth[1] - 16'sd1;
+      for (genvar k = 0; k < 2; k++) begin : g_lowest
+        assign worth[k] = weights_q[k][0] ? 16'sd0 : -part[k];
+        assign product[k] = weights_q[k][0] ? part[k] : 16'sd0;
+        always_comb if (known_q) assert (dut.g_step[s].g_begin.lowest_q[k] == weights_q[k][0]);
       end
       always_ff @(posedge clk_i) begin
-        if (load[s]) begin
-          known_q <= 1'b1;
-          weights_q <= weights_i;
-        end
+        if (load[s]) {known_q, weights_q} <= {1'b1, weights_i};
       end
-      always_comb if (known_q) assert (dut.g_step[0].g_begin.lowest_q == {weights_q[1][0], weights_q[0][0]});
     end else begin : g_later
-      assign given = 16'(signed'({dut.g_step[s].rest_q, dut.g_step[s].g_on.settled_q}));
-      assign told = g_step[s-1].told_q, begun_good = g_step[s-1].good_q;
-      assign begun = g_step[s-1].worth_q;
+      assign good = g_step[s-1].good_q, told = g_step[s-1].told_q;
+      assign given = sum_t'(signed'({dut.g_step[s].rest_q, dut.g_step[s].g_on.settled_q}));
+      assign total = g_step[s-1].total_q, worth = g_step[s-1].worth_q, product = g_step[s-1].product_q;
       always_ff @(posedge clk_i) begin
-        if (load[s]) begin
-          known_q <= g_step[s-1].known_q;
-          weights_q <= g_step[s-1].weights_q;
-        end
+        if (load[s]) {known_q, weights_q} <= {g_step[s-1].known_q, g_step[s-1].weights_q};
       end
-      always_comb begin
-        // Loads go from step to step with the operands that are the first to need them.
+      always_comb begin  // a load goes from step to step with the operands that are the first to need it
         if (g_step[s-1].known_q && !load[s]) assert (known_q && weights_q == g_step[s-1].weights_q);
         if (g_step[s-1].good_q) assert (known_q && weights_q == g_step[s-1].told_q);
       end
     end
 
-    // A bit is worth half of what it stands for, with this sign or the other.
+    assign left = {dut.g_step[s].second_weight_q, dut.g_step[s].first_weight_q};
     for (genvar k = 0; k < 2; k++) begin : g_two
-      logic signed [15:0] part;
-      logic signed [15:0] bits;
-      assign part = 16'(signed'(x_q[s][k])) <<< s;
-      always_ff @(posedge clk_i) worth_q[k] <= begun[k] + ((told[k][BIT] != (BIT == 7)) ? part : -part);
-      assign bits = 16'(told_q[k][BIT-1:0]) + ((told_q[k][BIT] != (BIT == 7)) ? 16'sd0 : -(16'sd1 <<< BIT));
+      sum_t bit_worth, more, behind;
+      assign part[k] = sum_t'(signed'(x_q[s][k])) <<< s;
+      assign bit_worth = (told[k][BIT] ^ LAST) ? part[k] : -part[k];
+      assign more = told[k][BIT] ? part[k] <<< 1 : 16'sd0;
+      assign behind = sum_t'(signed'(x_q[s+1][k]));
+      always_ff @(posedge clk_i) begin
+        worth_q[k] <= worth[k] + bit_worth;
+        product_q[k] <= LAST ? product[k] - more : product[k] + more;
+      end
       always_comb begin
         if (known_q) assert (left[k] == weights_q[k][7:BIT]);
-        if (good_q) assert (worth_q[k] == 16'(signed'(x_q[s+1][k])) * bits);
+        if (good_q) begin
+          if (PART == 1) assert (worth_q[k] == product_q[k] - (LAST ? 16'sd0 : behind <<< BIT));
+          if (PART == 0) assert (product_q[k] == behind * (LAST ? sum_t'(signed'(told_q[k])) : sum_t'(told_q[k][BIT:0])));
+        end
       end
     end
+
     always_ff @(posedge clk_i) begin
+      good_q <= good && known_q && moves_q[s];
       told_q <= told;
-      good_q <= begun_good && known_q && moves_q[s];
+      total_q <= total + g_two[0].bit_worth + g_two[1].bit_worth;
     end
-    always_comb if (good_q) assert (given == worth_q[0] + worth_q[1] - 16'sd1);
+    always_comb begin
+      if (PART == 2) assert (total_q == worth_q[0] + worth_q[1] - 16'sd1);
+      if (PART == 3 && good_q) assert (given == total_q);
+    end
   end
 
-  // Of the last step, all bits: the weights.
-  always_comb begin
-    if (g_step[STEPS-1].good_q) begin
-      assert (sum == 16'(signed'(x_q[STEPS][0])) * 16'(signed'(g_step[STEPS-1].told_q[0]))
-          + 16'(signed'(x_q[STEPS][1])) * 16'(signed'(g_step[STEPS-1].told_q[1])) - 16'sd1);
-    end
-  end
+  always_comb if (PART == 3 && g_step[STEPS-1].good_q) assert (sum == g_step[STEPS-1].total_q);
 
 endmodule
