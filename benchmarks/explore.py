@@ -74,11 +74,12 @@ def main() -> int:
 def what(found: Candidate) -> str:
     """The array and what the machine takes."""
     array, own = found.spec.array, found.area
-    kind = "depthwise " if array.depthwise else ""
-    shifts = "" if found.spec.numeric.multiplier_bits else "shifts "
+    tables = f" ({array.table_terms} in tables)" if array.table_terms else ""
+    kind = ", depthwise" if array.depthwise else ""
+    shifts = "" if found.spec.numeric.multiplier_bits else ", shifts"
     return (
-        f"{array.units} x {array.multipliers} {kind}{shifts}{found.spec.word_channels} lanes, "
-        f"{own.lut:,} LUT, {own.dsp} DSP, {own.bram:g} BRAM"
+        f"{array.units} x {array.multipliers}{tables}{kind}{shifts}, {found.spec.post.lanes} lanes "
+        f"of {found.spec.word_channels}, {own.lut:,} LUT, {own.dsp} DSP, {own.bram:g} BRAM"
     )
 
 

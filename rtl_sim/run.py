@@ -28,6 +28,7 @@ def main() -> int:
                 public=False,
                 fast=options.fast and not options.waves,  # writing them takes most of the time
                 waves=options.waves.suffix[1:] if options.waves else "",
+                defines=tuple(options.define),
             )
         )
     except OpuFuseError as error:
@@ -47,6 +48,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True, help="where the run may write")
     parser.add_argument("--waves", type=Path, help=".fst or .vcd")
     parser.add_argument("--fast", action="store_true", help="build longer, for long programs")
+    parser.add_argument("--define", action="append", default=[], help="of the RTL")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 

@@ -29,6 +29,10 @@ def explore(
         float | None,
         typer.Option("--clock", min=0.001, help="MHz of all machines; else the device's"),
     ] = None,
+    fill: Annotated[
+        float | None,
+        typer.Option(help="share of the device's tables that a machine may take; else 0.85"),
+    ] = None,
     cluster: Cluster = None,
     jobs: Jobs = None,
 ) -> None:
@@ -45,6 +49,7 @@ def explore(
             trials=trials,
             seed=seed,
             clock_mhz=clock_mhz,
+            fill=fill,
             cluster=cluster,
             jobs=jobs,
             progress=lambda *at: show(time_left("machines", *at), at[0] / at[1]),

@@ -33,6 +33,7 @@ class RtlRunner:
             bytes_per_cycle=options.bytes_per_cycle,
             waves=options.waves,
             cache=options.cache,
+            defines=options.defines,
             fast=sum(group.cycles for group in bundle.groups) >= _LONG_CYCLES,
         )
 

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -44,7 +45,7 @@ class RtlMachine:
     writes; 0: data behind their address, with the cycles of the cycle engine. seed: of whatever
     else is random. cache: folder of built simulators, None for the user's. watchdog: cycles without
     a retirement; 0 switches it off. fast: the simulator is built for long programs, which takes
-    three times as long.
+    three times as long. defines: of the RTL.
     The RTL's own promises are checked all the time; a broken one ends in InternalError.
     A context manager; `window` is the shared memory window, valid until `close`.
     """
@@ -62,6 +63,7 @@ class RtlMachine:
         cache: Path | None = None,
         watchdog: int = WATCHDOG_RESET,
         fast: bool = False,
+        defines: Sequence[str] = (),
     ) -> None:
         _check_waves(waves)
         self._waves = waves
@@ -86,6 +88,7 @@ class RtlMachine:
                 *("--seed", str(seed)),
                 *(("--waves", str(self._waves_beside())) if waves else ()),
                 *(("--fast",) if fast else ()),
+                *(f"--define={name}" for name in defines),
             ]
             self._child = _start(arguments, self._folder, cache)
         except BaseException:

@@ -52,10 +52,12 @@ class RtlOptions:
     """How the RTL engine runs.
 
     waves: file to write; latency (cycles) and bytes_per_cycle of the memory: None takes the spec's;
-    cache: folder of built simulators, None takes the user's cache folder.
+    cache: folder of built simulators, None takes the user's cache folder; defines: of the RTL, as
+    OPU_EXACT_WIDTHS for the datapaths that are synthesised (docs/synthesis.md).
     """
 
     waves: Path | None = None
     latency: int | None = None
     bytes_per_cycle: float | None = None
     cache: Path | None = None
+    defines: tuple[str, ...] = ()

@@ -119,6 +119,7 @@ PROOFS = (
     *_pair(4, 1),
     *_pair(8, 2),
     *_pair(16, 3),
+    *(Proof(name="opu_multiply_tables", steps=1, parameters={"PART": n}) for n in range(4)),
     _rounding(WIDTH=25, RANGE=32),
     _rounding(WIDTH=26, RANGE=32, CLAMPS=0),
     _rounding(WIDTH=33, CLAMPS=0),

@@ -4,6 +4,8 @@ search goes on, impossible requests are told in a line.
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import pytest
 from optuna.trial import FixedTrial
@@ -13,7 +15,7 @@ import opu_fuse
 from opu_fuse.cli.main import app
 from opu_fuse.errors import UserError
 from opu_fuse.exploring import run
-from opu_fuse.exploring.design import BASE, OPTIONS, WHOLE, Design
+from opu_fuse.exploring.design import BASE, OPTIONS, WHOLE, Design, on_board
 from opu_fuse.exploring.space import numbers, propose
 from opu_fuse.hw.area import area
 from opu_fuse.hw.devices import DEVICES, device
@@ -21,6 +23,7 @@ from opu_fuse.hw.load import load_hw, load_hw_text, problems
 from opu_fuse.sweeping.journal import NAME
 from opu_fuse.units.base import ModuleKind
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of dask's processes
 
 
@@ -128,6 +131,48 @@ def test_what_is_found_fits_and_no_other_one_beats_it(quick):
     assert latencies == sorted(latencies)
 
 
+KEPT = {"ecp5-85": ("mobilenet_v2", 96), "xc7k325t": ("resnet18", 224)}
+"""Of each device the network for which `benchmarks/found-DEVICE.yaml` was found, and its image."""
+
+
+def _told(name):
+    """Its row in docs/explore.md."""
+    text = (ROOT / "docs" / "explore.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\|.*`tpe`, seed 0: `benchmarks/found-{name}.yaml`.*$", text, re.M)
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_machine_that_was_kept_is_one_that_a_search_writes(name):
+    path, board = str(ROOT / "benchmarks" / f"found-{name}.yaml"), device(name)
+    assert not problems(path)
+    spec = load_hw(path)
+    assert on_board(spec.to_tree(), board) == spec.to_tree()
+    own = area(spec, board.family)
+    assert own.lut <= run.FILL * board.has.lut
+    assert [f"{own.lut:,.0f}", f"{own.dsp:g}", f"{own.bram:g}"] == _told(name)[-3:]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", KEPT)
+def test_a_machine_that_was_kept_is_as_fast_as_told(name):
+    spec = load_hw(str(ROOT / "benchmarks" / f"found-{name}.yaml"))
+    network, image = KEPT[name]
+    program = opu_fuse.compile(opu_fuse.zoo.build(network, image=image), spec)
+    cycles = program.run(engine="cycle").counters["cycles"]
+    assert f"{cycles / spec.clock_mhz / 1000:.2f}" == _told(name)[3]
+
+
+def test_no_machine_takes_more_tables_than_it_may(quick):
+    has = device("ecp5-85").has
+
+    def fullest(**fill):
+        found = run.explore(["tiny_odd"], "ecp5-85", trials=24, **fill)
+        return max(c.area.lut for c in found.tried) / has.lut
+
+    assert fullest(fill=0.6) <= 0.6 < fullest() <= run.FILL < fullest(fill=1) <= 1
+
+
 def test_modules_that_no_model_needs_are_in_no_machine(quick):
     found = run.explore(["tiny_odd"], "xc7k325t", trials=4)
     for c in found.tried:
@@ -173,6 +218,7 @@ def test_what_is_written_is_accepted_and_goes_on_without_workers(tmp_path, monke
     [
         ({"device_name": "xc7k325"}, "unknown device; known: .*did you mean"),
         ({"objectives": ("speed",)}, "unknown objective; known: latency, area"),
+        ({"fill": 85}, "--fill 85: not a share of the device's tables; over 0, at most 1"),
         ({"models": ["resnet19"]}, "there is no such network"),
         ({"models": ["no/such.onnx"]}, "No such file"),
     ],

@@ -34,6 +34,7 @@ MISTAKES = {
     ),
     "opu_multiply_pair": ("compute/opu_multiply_pair.sv", "if (load_i)", "if (1'b1)"),
     "opu_multiply_pair_sums": ("compute/opu_sum_tree.sv", "g_term[2*t+1].sum)", "g_term[2*t].sum)"),
+    "opu_multiply_tables": ("compute/opu_multiply_tables.sv", "^ {2{s + 1 == 7}}", ""),
     "opu_round": ("common/opu_round.sv", "odd || rest_q != '0", "rest_q != '0"),
 }
 """Of each proof: a file, what stands there, a mistake."""

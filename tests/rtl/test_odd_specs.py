@@ -1,17 +1,20 @@
 """Machines that nobody drew, but `hw check` accepts: their RTL has the functional engine's bits."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.exploring.design import Design
 from opu_fuse.hw.load import load_hw, problems
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
+from opu_fuse.sim.runner import RtlOptions
 from tests.fuzz.specs import KIND, spec_text
 from tests.rtl.session import Session, hold_rtl_against_functional
 
 pytestmark = pytest.mark.rtl
+ROOT = Path(__file__).parents[2]
 
 SIX = {
     "12 by 6": """\
@@ -54,19 +57,27 @@ def test_multipliers_that_are_no_power_of_two(case, rtl, rng, tmp_path):
     hold(machine(SIX[case], tmp_path), rtl, rng)
 
 
-FOUND = (
-    "word=8 units=32 multipliers=2 pixels=1 depthwise=1 shifts=0 bus=8 width=8 feature=8192 "
-    "weight=256 param=128 residual=2048 psum=128 output=2048 queue=256 "
-    "without=pre+gates+tables+slopes+upsample"
-)
-"""By `opu-fuse explore --model mobilenet_v2 --device ecp5-85` (docs/explore.md)."""
+FOUND = {"found-ecp5-85": ("OPU_SHORT_SLICES",), "found-xc7k325t": ()}
+"""Of `benchmarks/`, with what their devices' multipliers ask for (docs/explore.md)."""
 
 
 @pytest.mark.nightly
-def test_a_machine_that_a_search_has_found(rtl, rng):
-    spec = Design.parse(FOUND).spec()
-    assert spec is not None
-    hold(spec, rtl, rng)
+@pytest.mark.parametrize("name", FOUND)
+def test_a_machine_that_a_search_has_found(name, rng):
+    """As it is synthesised."""
+    hw = load_hw(ROOT / "benchmarks" / f"{name}.yaml")
+    as_built = RtlOptions(defines=("OPU_EXACT_WIDTHS", *FOUND[name]))
+    hold(hw, lambda _: _Fresh(hw, as_built), rng)
+
+
+class _Fresh:
+    """As a session, with a simulator started anew for each program."""
+
+    def __init__(self, hw, options):
+        self._hw, self._options = hw, options
+
+    def run(self, bundle, inputs):
+        return run(bundle, self._hw, inputs, engine="rtl", rtl=self._options, capture=True)
 
 
 ODD = 20

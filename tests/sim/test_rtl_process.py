@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import rtl_sim.run
 from opu_fuse.errors import RunError
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
@@ -64,6 +65,27 @@ def test_the_simulator_of_a_long_program_is_built_for_speed(monkeypatch, cycles,
     long = replace(bundle, groups=(replace(bundle.groups[0], cycles=cycles), *groups))
     RtlRunner(long, HW, RtlOptions())
     assert asked["fast"] is fast
+
+
+def test_defines_reach_the_rtl(monkeypatch):
+    """From the options of a run to the simulator that its child builds."""
+    built = []
+
+    def build(design):
+        built.append(design.defines)
+        raise RunError("enough", "seen", "go on")
+
+    def child(arguments, *_):
+        monkeypatch.setattr("sys.argv", ["run", *arguments])
+        assert rtl_sim.run.main() == RunError.exit_code
+        raise RunError("enough", "seen", "go on")
+
+    monkeypatch.setattr("rtl_sim.run.executable", build)
+    monkeypatch.setattr("opu_fuse.sim.rtl_process._start", child)
+    for defines in ((), ("OPU_EXACT_WIDTHS", "OPU_SHORT_SLICES")):
+        with pytest.raises(RunError, match="enough"):
+            RtlRunner(sample_bundle(), HW, RtlOptions(defines=defines))
+        assert built.pop() == defines
 
 
 def test_a_stopped_machine_names_reason_place_and_instruction():
