@@ -1,4 +1,4 @@
-"""Loads of passes that run one after the other (`cost/flow.py`): when what a tile reads is there."""
+"""Loads of passes that run one after the other (`cost/flow.py`): when what tiles read is there."""
 
 from collections import defaultdict
 from collections.abc import Sequence
