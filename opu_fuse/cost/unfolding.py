@@ -7,11 +7,8 @@ and that windows are runs of bytes.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from opu_fuse.cost.tiles import ceil_div, col_visits, output_groups, visits
-from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw import timing
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.spec import HwSpec
@@ -20,34 +17,12 @@ from opu_fuse.layout.decided import Place
 from opu_fuse.layout.packing import can_fetch
 from opu_fuse.layout.shape import Shape, Unfolded, Window
 
-HIDDEN = 2
-"""Times as long as post the array takes where a tile may wait for the maxima of the one above."""
-
 _WIDEST = REGISTER[Engine.COMPUTE, "in_cols"].highest
 _STRIDE = REGISTER[Engine.COMPUTE, "stride_x"].highest
 
 
-@lru_cache(maxsize=1024)
-def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
-    """`Shape.packed`, unfolded where the machine can and the layer takes fewer cycles then; maxima
-    are carried from tile to tile where the closed form finds that faster.
-    """
-    plain = shape.packed(hw, read, written)
-    found = _unfolded(plain, hw) or plain
-    if not found.carries:
-        return found
-    alone = replace(found, carries=False)
-    try:
-        (_, with_it), (_, without) = (choose_tile("", shape, hw) for shape in (found, alone))
-    except DoesNotFit:
-        return alone
-    # Tiles then wait for post and for the memory, which has to be hidden behind the array.
-    hidden = with_it.compute_cycles >= HIDDEN * with_it.post_cycles
-    return found if hidden and with_it.total_cycles < without.total_cycles else alone
-
-
-def _unfolded(plain: Shape, hw: HwSpec) -> Shape | None:
-    """With its rows unfolded, where that is faster."""
+def unfolded(plain: Shape, hw: HwSpec) -> Shape | None:
+    """A layer with its rows unfolded; None where the machine cannot, or it is no faster then."""
     found = _of_unfolded_rows(plain, hw)
     if found is None or found.unfolded is None:
         return None

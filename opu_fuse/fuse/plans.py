@@ -10,9 +10,10 @@ from opu_fuse.cost.chunks import OutputRange, output_ranges
 from opu_fuse.cost.geometry import Geometry, group_geometry
 from opu_fuse.cost.keeping import count_reads
 from opu_fuse.cost.segments import Unit
+from opu_fuse.cost.stored import stored_shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.cost.unfolding import place_read, stored_shape
+from opu_fuse.cost.unfolding import place_read
 from opu_fuse.cost.work import Work
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.companions import find_companions

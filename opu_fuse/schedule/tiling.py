@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import OutputRange, output_ranges, weight_bytes
 from opu_fuse.cost.geometry import structure
+from opu_fuse.cost.stored import stored_shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, estimate, unfold
 from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.cost.unfolding import stored_shape
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import follow_views
 from opu_fuse.errors import DoesNotFit

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from opu_fuse.cost import unfolding
+from opu_fuse.cost import stored
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.sim.compare import check, compare
@@ -16,10 +16,10 @@ from tests.networks.test_families import Executed, hold_against_golden
 @pytest.fixture
 def always(monkeypatch):
     """Carried wherever a tile gains by it, however long post takes."""
-    monkeypatch.setattr(unfolding, "HIDDEN", 0)
-    unfolding.stored_shape.cache_clear()
+    monkeypatch.setattr(stored, "HIDDEN", 0)
+    stored.stored_shape.cache_clear()
     yield
-    unfolding.stored_shape.cache_clear()
+    stored.stored_shape.cache_clear()
 
 
 def pooled(pool, channels=20, rows=61, cols=23, out=12, behind="y = Relu(p)", act="r = Relu(a)"):
