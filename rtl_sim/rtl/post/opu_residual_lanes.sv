@@ -142,7 +142,10 @@ module opu_residual_lanes
         if (IN_TABLES) begin : g_tables
           logic [2:0] b_larger_q;
           assign b_stays = b_larger_q[2];
-          always_ff @(posedge clk_i) b_larger_q <= {b_larger_q[1:0], b_larger};
+          always_ff @(posedge clk_i) begin
+            b_larger_q <= {b_larger_q[1:0], b_larger};
+            if (!rst_ni) b_larger_q[1] <= 1'b0;
+          end
           opu_multiply_soft #(
               .X_BITS     (8),
               .FACTOR_BITS(17)
