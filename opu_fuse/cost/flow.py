@@ -135,7 +135,7 @@ class Flow(Bringing):
                 )
                 start = ISSUE + max(self._compute_ready, there, at, ready if first else 0.0)
                 for _ in range(images):
-                    self._sweep(work, out, part, pixels, start, accumulate=not first)
+                    self._sweep(work, out, part, pixels, start, waits=images > 1 and not first)
                     start = max(start, self._compute_ready + ISSUE)
                 self._buffers[Space.WEIGHT].free[weight] = self._swept + self._drain
                 first = False
@@ -155,10 +155,10 @@ class Flow(Bringing):
         pixels: int,
         start: float,
         *,
-        accumulate: bool,
+        waits: bool,
     ) -> None:
         hw, shape = self._hw, work.shape
-        drained = self._swept + self._drain - 1 if accumulate else 0.0
+        drained = self._swept + self._drain - 1 if waits else 0.0
         if shape.depthwise:
             first = max(start + max(hw.row_words, timing.SWEEP_SETUP_CYCLES), self._swept, drained)
             self._swept = first + timing.depthwise_cycles(

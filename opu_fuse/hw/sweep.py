@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units.params import ComputeParams
 
@@ -83,3 +84,16 @@ def sweep(opcode: str, p: ComputeParams, spec: HwSpec) -> Sweep:
 def _words(steps: range, per_word: int) -> range:
     """Words in which steps lie, `per_word` in each."""
     return range(steps.start // per_word, (steps.stop - 1) // per_word + 1)
+
+
+SAME_SUMS = ("psum", "psum_block_pitch", "mode", "pre", "gate")
+"""Registers of two convolutions that pass the datapath alike and accumulate in the same words."""
+
+
+def goes_on(before: Instruction | None, x: Instruction) -> bool:
+    """Whether a compute instruction goes on with the sums of the one before it: its sweeps follow
+    as those of one instruction do, and need not wait until the array is empty.
+    """
+    if before is None or not before.opcode == x.opcode == "conv":
+        return False
+    return all(before.params[name] == x.params[name] for name in SAME_SUMS)

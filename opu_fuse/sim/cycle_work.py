@@ -13,7 +13,7 @@ from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine, order_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.stops import Stops
-from opu_fuse.hw.sweep import Sweep, sweep
+from opu_fuse.hw.sweep import Sweep, goes_on, sweep
 from opu_fuse.hw.unfolding import UNFOLD
 from opu_fuse.sim.cycle_bursts import PAGE_BYTES, Transfer, transfer
 from opu_fuse.sim.stop import stop_error
@@ -102,6 +102,7 @@ def steps_of(
     """
     instructions, positions = decode_with_positions(words)
     steps, before, stops = [], -1, Stops(hw, window_bytes)
+    computed: Instruction | None = None
     for number, (x, pc) in enumerate(zip(instructions, positions.tolist(), strict=True)):
         why = stops.reason(x)
         if why is not None:
@@ -115,16 +116,18 @@ def steps_of(
                 words=pc - before,
                 waits=tuple(map(int, x.waits)),
                 signals=tuple(map(int, x.signals)),
-                work=_work(x, hw),
+                work=_work(x, hw, computed),
             )
         )
+        computed = x if x.engine is Engine.COMPUTE else computed
         before = pc
     if not steps or (steps[-1].engine, steps[-1].opcode) != (Engine.FETCH, "end"):
         raise ProgramError("program", "has no `end`", "compile the model again")
     return instructions, steps
 
 
-def _work(x: Instruction, hw: HwSpec) -> Work:
+def _work(x: Instruction, hw: HwSpec, computed: Instruction | None) -> Work:
+    """computed: the instruction of compute before."""
     match x.engine, x.opcode:
         case Engine.LOAD, opcode if opcode == UNFOLD:
             p = x.load
@@ -134,7 +137,7 @@ def _work(x: Instruction, hw: HwSpec) -> Work:
         case Engine.COMPUTE, "depthwise":
             return _windows(x.compute, hw)
         case Engine.COMPUTE, opcode:
-            return _sweeps(opcode, x.compute, hw)
+            return _sweeps(opcode, x.compute, hw, goes_on=goes_on(computed, x))
         case Engine.POST, _:
             return _chain(x.post, hw)
     return None
@@ -163,7 +166,7 @@ def _transfer(x: Instruction, hw: HwSpec) -> Transfer:
     )
 
 
-def _sweeps(opcode: str, p: ComputeParams, hw: HwSpec) -> Sweeps:
+def _sweeps(opcode: str, p: ComputeParams, hw: HwSpec, *, goes_on: bool) -> Sweeps:
     pixels = p["out_rows"] * p["out_cols"]
     if opcode == "copy":
         return Sweeps(
@@ -188,7 +191,7 @@ def _sweeps(opcode: str, p: ComputeParams, hw: HwSpec) -> Sweeps:
         period=period,
         waits=sum(max(coming - cycles, 0) for cycles in lasting),
         gap=timing.MIN_ROW_CYCLES,
-        accumulate=bool(p["accumulate"]),
+        accumulate=bool(p["accumulate"]) and not goes_on,
     )
 
 

@@ -13,7 +13,7 @@
 // cycles, 10 more for each unit of the pre chain in the machine; before its first step conv takes max(ROW_WORDS / px, 4, 8 for
 // each unit it passes, and GATE_CYCLES), copy 4, depthwise max(parts of the first block * ROW_WORDS, 4) and the reads of its first window.
 // Behind another instruction all of that hides under the other's last
-// sweep, except that an instruction with accumulate waits for the other's last steps, as does depthwise for conv or copy
+// sweep, except that an instruction with accumulate and other sums waits for the other's last steps, as does depthwise for conv or copy
 // and the other way round.
 `include "opu_assert.svh"
 

@@ -6,7 +6,8 @@
 //          pulses or illegal_o; an illegal instruction does nothing else.
 // sweep_*: valid/ready, one per weight row or block; sweep_o is stable while it waits. Sweeps of conv start at least 4 cycles
 //          apart: the partial sum written by one is read by the next. An instruction that accumulates from the start waits
-//          until the steps of the one before have left the datapath (drained_i). begun_i: the steps of the sweep of
+//          until the steps of the one before have left the datapath (drained_i), unless it goes on with the same sums in
+//          the same mode: then its sweeps follow like those of one instruction. begun_i: the steps of the sweep of
 //          depthwise that was taken last begin.
 // weight_*: read port of the weight buffer; the word arrives one cycle later and belongs to the row register and position
 //          that fill_o names then. The row named by a sweep is complete when its first step reaches the multipliers.
@@ -165,6 +166,24 @@ module opu_compute_rows
     if (state_q == ARRANGE) run_q <= paired_q ? run_product_q + run_less_q : Y_BITS'(p_q.kernel_cols);
   end
 
+  // The sums of the instruction before: what it accumulated in, and how it passed the datapath.
+  typedef struct packed {
+    logic [VALUE_BITS-1:0] psum;
+    logic [VALUE_BITS-1:0] block_pitch;
+    logic [3:0]            mode;
+    logic [2:0]            pre;
+    logic                  gate;
+  } sums_t;
+  sums_t sums, last_sums_q;
+  logic last_conv_q, goes_on_q;
+  assign sums = '{psum: p_q.psum, block_pitch: p_q.psum_block_pitch, mode: p_q.mode, pre: p_q.pre, gate: p_q.gate};
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) last_conv_q <= 1'b0;
+    else if (accept_o) last_conv_q <= conv_q;
+    if (accept_o) last_sums_q <= sums;
+    goes_on_q <= last_conv_q && conv_q && sums == last_sums_q;  // in time for PLACE
+  end
+
   // Steps behind the next block; it has as many as a word if that is not negative, else what was left.
   logic signed [16:0] s_next;
   logic [PART_BITS-1:0] parts;  // of depthwise, behind the first one
@@ -179,7 +198,7 @@ module opu_compute_rows
       next_loop.ky_left = conv_q ? 17'(p_q.kernel_rows) - 17'sd2 : -17'sd1;
       next_loop.kx_left = conv_q ? 17'(p_q.kernel_cols) - 17'sd2 : -17'sd1;
       next_loop.g_left = conv_q ? 17'(p_q.oc_steps) - 17'sd2 : -17'sd1;
-      next_loop.waits = !copy_q && p_q.accumulate != '0;
+      next_loop.waits = !copy_q && p_q.accumulate != '0 && !goes_on_q;
       next_loop.first = 1'b1;
       next_loop.enters = has_pre_q;
       next_loop.block_addr = first_addr_q + block_offset_q;
