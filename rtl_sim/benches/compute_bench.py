@@ -146,6 +146,24 @@ async def an_instruction_that_accumulates_sees_the_sums_of_the_one_before(dut):
 
 
 @cocotb.test(timeout_time=50_000_000, timeout_unit="step")
+async def convolutions_that_go_on_with_the_same_sums_add_to_all_of_them(dut):
+    bench = Bench(dut)
+    await bench.begin()
+    alike = [kind for kind in kinds() if kind[0] == CONV]
+    for kind in (alike[i] for i in bench.rng.integers(0, len(alike), ROUNDS)):
+        instructions = [bench.of_kind(*kind) for _ in range(5)]
+        if bench.rng.random() < 0.3:  # another one between them, which ends that
+            instructions.insert(2, bench.random(1)[0])
+        for opcode, values in instructions:
+            values |= {"ic_steps": 1, "oc_steps": 1, "weight": 0, "oc_first": 0, "psum": 0}
+            values |= {"psum_block_pitch": 64, "accumulate": int(bench.rng.random() < 0.8)}
+            if opcode == DEPTHWISE:
+                values["ic_first"] = 0
+        await bench.run(instructions, Pauses(done=bench.rng.choice([0.5, 1.0])))
+        await bench.check(instructions)
+
+
+@cocotb.test(timeout_time=50_000_000, timeout_unit="step")
 async def a_row_takes_as_long_as_its_pixels_or_its_words_or_four_cycles(dut):
     bench = Bench(dut)
     await bench.begin()
@@ -168,11 +186,12 @@ async def instructions_in_a_row_lose_no_cycle_between_their_sweeps(dut):
         [(_, values)] = bench.random(1, opcodes=(CONV,))
         fill = compute_model.fill(SPEC, CONV, values)
         pixels = compute_model.steps(SPEC, CONV, values)
-    values["accumulate"] = 0
-    await bench.run([(CONV, values)] * 5, Pauses())
-    took = bench.driver.retired_at[-1] - bench.driver.started_at[0]
-    assert took == 5 * compute_model.cycles(SPEC, CONV, values) + fill + DRAIN
-    await bench.check()
+    for accumulate in (0, 1):  # those go on with the same sums
+        values["accumulate"] = accumulate
+        await bench.run([(CONV, values)] * 5, Pauses())
+        took = bench.driver.retired_at[-1] - bench.driver.started_at[-5]
+        assert took == 5 * compute_model.cycles(SPEC, CONV, values) + fill + DRAIN
+        await bench.check()
 
 
 # Skipped where the array has no windows.
