@@ -257,10 +257,10 @@ module opu_unfold
     ends_d_q <= ends_c_q;
     ends_q <= ends_d_q;
     if (!rst_ni) begin
-      d_q <= '0;                                     // a register: a shift register shows its bits late
+      d_q <= '0;                                     // registers: a shift register shows its bits late
       ends_c_q.valid <= 1'b0;
       ends_d_q.valid <= 1'b0;
-      ends_q.valid <= 1'b0;
+      ends_q <= '0;
     end
   end
 
