@@ -148,7 +148,7 @@ def holds(proof: Proof) -> bool:
 
 
 def machine() -> HwSpec:
-    """A small machine with an image buffer; short bursts, that a bounded proof sees end."""
+    """A small machine with an image buffer; short bursts: a bounded proof sees whole ones."""
     spec = load_hw(MACHINE)
     buffers = replace(spec.buffers, image=Buffer(words=48, banks=1))
     return replace(spec, buffers=buffers, dram=replace(spec.dram, max_burst=2, outstanding=2))

@@ -85,8 +85,9 @@ module opu_unfold_proof
     end
   end
 
-  // Up to the first thing that is not there.
-  logic missed_q = 1'b0;
+  // Up to the first thing that is not there; a word behind the buffer is told a cycle later.
+  logic missed_q = 1'b0, outside;
+  assign outside = 32'(base_q) + 32'(word_q) >= FEATURE_WORDS;
   always_ff @(posedge clk_i) missed_q <= rst_ni && (missed_q || beyond);
 
   always_comb begin
@@ -95,7 +96,7 @@ module opu_unfold_proof
     assume (params_i.kernel_rows == 8'd3 || params_i.kernel_rows == 8'd5 || params_i.kernel_rows == 8'd7);
     assume (params_i.run != '0 && params_i.run <= 16'd3 && params_i.rows != '0 && params_i.rows <= 16'd3);
     if (begun_q && rst_ni && !missed_q && !beyond) begin
-      assert (we == writes);
+      assert (we == (writes && !outside));
       if (we) assert (addr == base_q + VALUE_BITS'(word_q) && 32'(addr) < FEATURE_WORDS);
       assert (busy == (running_q && !last));
     end

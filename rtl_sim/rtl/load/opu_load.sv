@@ -303,21 +303,26 @@ module opu_load
     assign unused = &{image_rdata_i, params_i};
   end
 
-  // ---- faults: one register hears of one in its cycle, or a cycle behind the end of a buffer and a start; which one it is stands in registers that
+  // ---- faults: one register hears of one in its cycle, or a cycle later of bus, buffers and starts; which one it is stands in registers that
   // nothing late enables
-  logic fault_q, read_q, overflow_q, beyond_q;
-  logic [PC_BITS-1:0] open_pc_q, other_pc_q, write_pc_q;  // of data, of addresses, of the word that is written
-  always_ff @(posedge clk_i) write_pc_q <= open_pc;
+  logic fault_q, failed_q, overflowed_q, read_q, overflow_q, beyond_q;  // failed: a read; overflowed: a buffer, in the cycle before
+  logic [PC_BITS-1:0] open_pc_q, other_pc_q, write_pc_q, before_pc_q;  // of data, of addresses, of the word that is written
+  always_ff @(posedge clk_i) begin
+    write_pc_q <= open_pc;
+    before_pc_q <= write_pc_q;
+    failed_q <= rst_ni && r_valid_i && r_error_i;
+    overflowed_q <= rst_ni && overflow;
+  end
   always_ff @(posedge clk_i) begin
     if (!rst_ni) fault_q <= 1'b0;
-    else fault_q <= fault_q || (r_valid_i && r_error_i) || overflow || unfold_beyond || walk_fault || (started_q && !legal_q);
+    else fault_q <= fault_q || failed_q || overflowed_q || unfold_beyond || walk_fault || (started_q && !legal_q);
   end
   always_ff @(posedge clk_i) begin
     if (!fault_q) begin
-      read_q <= r_valid_i && r_error_i && !overflow;
-      overflow_q <= overflow || unfold_beyond;
+      read_q <= failed_q && !overflowed_q;
+      overflow_q <= overflowed_q || unfold_beyond;
       beyond_q <= walk_fault;
-      open_pc_q <= unfolds ? unfold_pc_q : overflow ? write_pc_q : open_pc;
+      open_pc_q <= overflowed_q ? before_pc_q : unfolds ? unfold_pc_q : write_pc_q;  // an unfold may have started meanwhile
       other_pc_q <= walk_pc;                         // of unfolds as well: the walk is idle then
     end
   end

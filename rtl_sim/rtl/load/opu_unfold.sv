@@ -4,7 +4,7 @@
 // busy_o:   from the cycle behind the start on. It falls in the cycle in which the last word is written; finish_o is the cycle before.
 // image_*:  read port of the image buffer, data two cycles behind their enable, kept until the next one.
 // we_o:     the bytes strobe_o of a word of the feature buffer, a word a cycle.
-// beyond_o: an image word or a feature word that is not there; that one is not written. Level: then it stays busy.
+// beyond_o: an image word or a feature word that is not there; that one is not written. Level, a cycle later, while busy.
 // halt_i:   no more words are begun.
 //
 // An instruction is rows x kernel_rows passes without pauses between them. In a pass a kernel row goes to all words of its unfolded row: pixel
@@ -62,7 +62,7 @@ module opu_unfold
   typedef logic signed [25:0] y_t;                   // origin_y + rows * stride_y + kernel rows
 
   // ---- start: registers are taken while idle; three cycles behind it the first pass begins ----------------------------------------
-  logic busy_q, setup_q, ready_q, kick_q, active_q, beyond_q;
+  logic busy_q, setup_q, ready_q, kick_q, active_q, beyond_q, written_q, there;
   kernel_e kernel_q;
   logic [15:0] run_q, in_rows_q, rows_left_q;        // rows_left: behind that of the next pass
   logic [21:0] pitch_q;
@@ -240,7 +240,8 @@ module opu_unfold
       ready_q <= setup_q && legal_i;
       kick_q <= ready_q;
       active_q <= !halt_i && !misses && (kick_q || (active_q && !(last_q && all_ends_q)));
-      beyond_q <= beyond_q || misses;
+      // A word behind the buffer is one of every pass of its row: this is known before the last one is written.
+      beyond_q <= beyond_q || misses || (written_q && !there);
     end
   end
 
@@ -256,10 +257,10 @@ module opu_unfold
     ends_d_q <= ends_c_q;
     ends_q <= ends_d_q;
     if (!rst_ni) begin
-      d_q <= '0;                                     // a register: a shift register shows its bits late
+      d_q <= '0;                                     // registers: a shift register shows its bits late
       ends_c_q.valid <= 1'b0;
       ends_d_q.valid <= 1'b0;
-      ends_q.valid <= 1'b0;
+      ends_q <= '0;
     end
   end
 
@@ -319,7 +320,6 @@ module opu_unfold
 
   // ---- the word is written: what lies behind the end of its buffer is found beside that, which it prevents --------------------------------
   localparam int unsigned SUM_BITS = VALUE_BITS + 1;
-  logic written_q, there;
   logic [W*8-1:0] data_q;
   logic [W-1:0] strobe_q;
   logic [SUM_BITS-1:0] at_q, next_at_q, row_at_q;    // of the word that is written; the next one; the first one of the next pass of the row
@@ -341,7 +341,7 @@ module opu_unfold
   assign strobe_o = strobe_q;
   assign addr_o = at_q[VALUE_BITS-1:0];
   assign data_o = data_q;
-  assign beyond_o = beyond_q || (written_q && !there);
+  assign beyond_o = beyond_q;
   assign busy_o = busy_q;
 
   // The fourth byte of a pixel is not moved; blocks and places in DRAM are no matter of this instruction.
