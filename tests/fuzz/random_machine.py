@@ -136,4 +136,6 @@ def _buffers(rng: np.random.Generator, flow: Tree, word: int, array: Tree, width
         buffers["pre"] = buffer(48, 1, 2)
     if "table" in kinds:
         buffers["table"] = buffer(256, 1, 2)
+    if word >= 16 and word & (word - 1) == 0 and rng.random() < 0.5:
+        buffers["image"] = {"words": int(one_of(rng, (12, 40, 160))), "banks": 1}
     return buffers
