@@ -36,6 +36,9 @@ NOT_IN_HASH = (
 to a program but for its time.
 """
 
+ADDED_LATER = ("buffers.image",)
+"""Keys that count only where they are given: machines without have the identity that they had."""
+
 OPERATORS = tuple(RUNS)
 """DFG operators a spec may map to module kinds; virtual ones (flatten, reshape, identity) do no
 work and are never mapped.
@@ -310,12 +313,13 @@ class HwSpec:
     def spec_hash(self) -> int:
         """44-bit identity of the machine: SHA-256 over everything but `NOT_IN_HASH`."""
         tree = self.to_tree()
-        for key in NOT_IN_HASH:
+        for key in (*NOT_IN_HASH, *ADDED_LATER):
             *folders, leaf = key.split(".")
             node = tree
             for folder in folders:
                 node = node[folder]
-            del node[leaf]
+            if key in NOT_IN_HASH or node[leaf] is None:
+                del node[leaf]
         text = json.dumps(tree, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()) & ((1 << SPEC_HASH_BITS) - 1)
 

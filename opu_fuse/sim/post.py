@@ -4,7 +4,6 @@ Stages before POOL depend only on the tile position, so they are computed once p
 gathered into windows; the machine computes them on every visit, with the same result.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -63,7 +62,7 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
             ys, xs, pooled = *_outputs(p), True
         found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=value))
 
-    if larger(p, chain):  # what the stage before has made, and more
+    if len(chain) > 1 and _larger(p, chain[-1]):  # what the stage before has made, and more
         found[-2:] = [replace(found[-1], stage=found[-2].stage)]
     target = _target(p, p["out"], p["out_row_pitch"], p["out_block_pitch"])
     mem.output[target, :lanes] = value
@@ -73,11 +72,11 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
     return tuple(found)
 
 
-def larger(p: PostParams, chain: Sequence[PostModule]) -> bool:
-    """Whether a chain ends with the larger of what it made and a second map."""
-    if not chain or chain[-1].stage is not Stage.RESIDUAL:
+def _larger(p: PostParams, last: PostModule) -> bool:
+    """Whether the last stage takes the larger of what the chain made and a second map."""
+    if last.stage is not Stage.RESIDUAL:
         return False
-    return unit_params(p, chain[-1].bank)["res_kind"] == ResidualKind.MAXIMUM
+    return unit_params(p, last.bank)["res_kind"] == ResidualKind.MAXIMUM
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,11 @@ def test_a_machine_with_a_pre_chain_takes_ten_cycles_more():
     assert timing.conv_alone_cycles(large, pixels=16, rows=1) == 16 + 16 + 17 + 10
 
 
-def test_the_next_convolution_hides_its_first_fill_unless_it_accumulates():
-    after = timeline(f"{CONV}\n{CONV}").spans["compute"]
-    assert after[1][1] - after[0][1] == 18 * 16, "one sweep behind the other"
-    waits = timeline(f"{CONV}\n{CONV} accumulate=1").spans["compute"]
+def test_the_next_convolution_hides_its_first_fill_unless_it_accumulates_elsewhere():
+    for second in (CONV, f"{CONV} accumulate=1"):
+        after = timeline(f"{CONV}\n{second}").spans["compute"]
+        assert after[1][1] - after[0][1] == 18 * 16, "one sweep behind the other"
+    waits = timeline(f"{CONV}\n{CONV} accumulate=1 psum=1").spans["compute"]
     assert waits[1][1] - waits[0][1] == 18 * 16 + 13, "the array runs empty"
 
 

@@ -66,7 +66,7 @@ package opu_pkg;
   localparam bit HAS_DEPTHWISE = 1'b0;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b0;  // store repeats
   localparam bit HAS_KEEP = 1'b1;  // post may write to the feature buffer
-  localparam logic [43:0] SPEC_HASH = 44'hc67740a6e55;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'h9e8fd7dfc98;  // identity of the machine
 
   // Array modes: element m is mode m.
   localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd4, 16'd8};
