@@ -162,7 +162,7 @@ def _image(spec: HwSpec) -> Iterator[Problem]:
         yield unbuilt(
             ("buffers", "image"),
             f"unfolds images in words of {channels} channels",
-            f"use a power of two, at least {LEAST_WORD}, or leave it out",
+            f"use a power of two, at least {LEAST_WORD}, or `image: null`",
         )
 
 
