@@ -58,9 +58,16 @@ class Bringing:
             return base, self._buffers[space].there[base]
         return base, self._load(space, base, size, after)
 
-    def _unfold(
-        self, unfolded: Unfolded, base: int, rows: Span, words: int, after: float = 0.0
+    def _bring(
+        self, work: Work, base: int, rows: Span, words: int, blocks: int, after: float
     ) -> float:
+        """Rows of the input of a pass, so many words of each block's; when they are there."""
+        if work.shape.unfolded is not None:
+            return self._unfold(work.shape.unfolded, base, rows, words, after)
+        size = blocks * rows[1] * words * self._hw.word_bytes
+        return self._load(Space.FEATURE, base, size, after)
+
+    def _unfold(self, unfolded: Unfolded, base: int, rows: Span, words: int, after: float) -> float:
         """Unfolded rows into a bank: the image, then load at work on it; when they are there."""
         word, there = self._hw.word_bytes, after
         for piece in pieces(unfolded, *rows, words, self._hw):
@@ -76,12 +83,8 @@ class Bringing:
         base, _ = self._buffers[Space.FEATURE].banks.take(work.held)
         blocks = work.reads.block, layout.blocks
         after = self._stored.since(work.reads.home, blocks, behind)
-        unfolded = work.shape.unfolded
-        if unfolded is not None:
-            at = self._unfold(unfolded, base, (first, behind - first), unfolded.words, after)
-        else:
-            size = layout.blocks * (behind - first) * layout.row_words * layout.word
-            at = self._load(Space.FEATURE, base, size, after)
+        rows = first, behind - first
+        at = self._bring(work, base, rows, work.row_words, layout.blocks, after)
         if not first:
             self._kept.forget(work.source)
         self._kept.add(work.source, work.source, (0, layout.blocks), behind, at)
@@ -100,13 +103,8 @@ class Bringing:
             blocks = work.reads.block + part.blocks[0], part.blocks[1]
             after = self._stored.since(work.reads.home, blocks, rows)
             after = after if keep is None else max(after, self._kept_written)
-            unfolded = work.shape.unfolded
-            if unfolded is not None:
-                there = self._unfold(unfolded, base, part.rows, part.words[1], after)
-            else:
-                size = part.blocks[1] * part.rows[1] * part.words[1] * work.reads.layout.word
-                there = self._load(Space.FEATURE, base, size, after)
-            self._features_there = there
+            blocks, words = part.blocks[1], part.words[1]
+            self._features_there = self._bring(work, base, part.rows, words, blocks, after)
         return base, buffer.there[base]
 
     def _load_pre(

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from opu_fuse.cost.chunks import output_ranges
 from opu_fuse.cost.reading import walk
 from opu_fuse.cost.rings import Ring, new_rows, ring
 from opu_fuse.cost.tiles import (
@@ -21,7 +20,6 @@ from opu_fuse.cost.tiles import (
     estimate,
     input_blocks,
     mid_size,
-    unfold,
 )
 from opu_fuse.cost.tiling import loop_orders, overflow
 from opu_fuse.cost.turns import HANDOVER, Order, Pace, Turn
@@ -144,9 +142,7 @@ class Strips:
             if tile is None:
                 self._works[key] = None
             else:
-                across = unfold(work.shape, hw.array.modes[tile.mode], hw)
-                ranges = output_ranges(work.shape, tile, hw)
-                found = replace(work, tile=tile, ranges=ranges, unfold=across)
+                found = work.with_tile(tile, hw)
                 words = {space: sum(parts.values()) for space, parts in _constants(found)}
                 cost = estimate(work.shape, hw, tile)
                 self._works[key] = _Tiled(work=found, cost=cost, words=words)

@@ -196,8 +196,8 @@ class Flow(Bringing):
         images = images_of(shape, rows) if shape.pool else 1
         at_once = hw.buffers.output.bank_words // (rows * cols)
         added = shape.side_words(shape.words(mid[1] - mid[0], mid[4] - mid[3]), rows * cols)
-        carried = shape.carries and bool(row % shape.out_rows)
-        if added or shape.carries:
+        carried = shape.carried_to(row)
+        if added or shape.leaves_maxima(work.tile.rows):
             at_once = min(at_once, hw.buffers.residual.bank_words // (sum(added) or cols))
         ready = self._swept + self._drain
         constants: list[tuple[Space, int]] = []
@@ -225,7 +225,7 @@ class Flow(Bringing):
             self._buffers[Space.OUTPUT].free[output] = self._post_done
             if stored:
                 self._store(work, output, made, row + rows, rows * cols)
-            if shape.carries and (row + rows) % shape.out_rows:
+            if shape.carried_to(row + rows):
                 self._leave(work, made, words, cols)
         for space, base in (*constants, (Space.PSUM, psum)):
             buffers[space].free[base] = self._post_done

@@ -8,7 +8,6 @@ from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.unfolding import IMAGE_SLOT
-from opu_fuse.hw.unfolding import row_words as unfolded_words
 
 Rect = tuple[int, int, int, int]
 """First row, rows, first column, columns, in final pixels; rows through all images of a batch."""
@@ -111,9 +110,7 @@ def window(work: Work, chunk: FeatureChunk, mid: Mid) -> Window:
         in_cols=shape.in_cols,
         pixels=layout.word // slot,
         column=shape.column,
-        pitch=words
-        if shape.unfolded is None
-        else unfolded_words(words, shape.unfolded.kernel_rows),
+        pitch=words if shape.unfolded is None else shape.unfolded.row_words(words),
     )
 
 

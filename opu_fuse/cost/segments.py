@@ -116,15 +116,10 @@ class _Walk(Flow):
         rows = min(found.load_rows, ring.layout.rows - first)
         blocks = work.reads.block, ring.layout.blocks
         after = max(self._stored.since(work.reads.home, blocks, first + rows), free)
-        unfolded = work.shape.unfolded
         for at, count, _ in ring.written(first, rows):
-            after = max(after, self._kept_written)
-            if unfolded is not None:
-                span = first + at, count
-                self._features_there = self._unfold(unfolded, LOAD, span, unfolded.words, after)
-                continue
-            size = count * ring.pitch * ring.layout.word
-            self._features_there = self._load(Space.FEATURE, LOAD, size, after)
+            after, span = max(after, self._kept_written), (first + at, count)
+            words, of = work.row_words, ring.layout.blocks
+            self._features_there = self._bring(work, LOAD, span, words, of, after)
         return self._features_there
 
     def _empty(self, spaces: Iterable[Space]) -> None:

@@ -17,7 +17,6 @@ from opu_fuse.hw.timing import (
     visit_cycles,
 )
 from opu_fuse.hw.unfolding import IMAGE_SLOT
-from opu_fuse.hw.unfolding import row_words as unfolded_words
 from opu_fuse.layout.shape import Shape
 
 STEP_OVERHEAD = 24
@@ -187,7 +186,7 @@ def mid_tile(
     if count > 1:
         return above, above + count * shape.mid_rows, -shape.pool_window.pads[0], *x
     start, stop, origin = shape.pool_window.span(0, first, rows, shape.mid_rows)
-    if shape.carries and first:
+    if shape.carried_to(row):
         start, origin = start + origin + shape.carried, -shape.carried
     return above + start, above + stop, origin, *x
 
@@ -227,7 +226,7 @@ def feature_words(
     in_cols = min((cols - 1) * w.strides[1] + (kernel[1] - 1) * w.dilations[1] + 1, shape.in_cols)
     slot, word = shape.slot, hw.word_bytes
     if shape.unfolded is not None:
-        return in_rows * unfolded_words(image_words(shape, hw, in_cols), shape.unfolded.kernel_rows)
+        return in_rows * shape.unfolded.row_words(image_words(shape, hw, in_cols))
     words = row_words(in_cols + word // slot - 1, slot, word)  # a row may start anywhere in a word
     return in_rows * min(words, row_words(shape.in_cols, slot, word))
 
@@ -322,8 +321,9 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         else map_bytes
         for side in shape.sides
     )
-    carried = shape.carries and tile.rows < shape.out_rows
-    carried_bytes = 2 * tiles * blocks * tile.cols * word if carried else 0  # stored and loaded
+    carried_bytes = 0
+    if shape.leaves_maxima(tile.rows):  # stored and loaded
+        carried_bytes = 2 * tiles * blocks * tile.cols * word
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + carried_bytes
     post = tiles * tile.images * blocks * _post_cycles(shape, hw, tile)
     dram = total_bytes / hw.dram.bytes_per_cycle
@@ -349,7 +349,7 @@ def _unfolding(shape: Shape, hw: HwSpec, rows: int, cols: int) -> tuple[int, int
 def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
     """Of post for a channel block of a tile."""
     cols = ceil_div(tile.cols, shape.px)
-    carried = shape.carries and tile.rows < shape.out_rows
+    carried = shape.leaves_maxima(tile.rows)
     found = post_cycles(shape, hw, tile.rows - carried, cols, shape.pool_window.kernel[0])
     if carried:
         found += carried_cycles(shape, hw, cols) + left_cycles(shape, hw, cols)

@@ -203,7 +203,7 @@ def overflow(
     if shape.sides:
         words = sum(shape.side_words(pixels, final))
         demands.append(("residual", words, buffers.residual.bank_words))
-    if shape.carries and made[0] < shape.out_rows:
+    if shape.leaves_maxima(made[0]):
         demands.append(("residual", made[1], buffers.residual.bank_words))
     if shape.tables and buffers.table is not None:
         demands.append(("table", shape.tables * TABLE_WORDS, buffers.table.bank_words))

@@ -12,7 +12,7 @@ from opu_fuse.cost.tiles import ceil_div, col_visits, output_groups, visits
 from opu_fuse.hw import timing
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.unfolding import COLUMN_BYTES, IMAGE_CHANNELS, IMAGE_SLOT, row_words
+from opu_fuse.hw.unfolding import COLUMN_BYTES, IMAGE_CHANNELS, IMAGE_SLOT
 from opu_fuse.layout.decided import Place
 from opu_fuse.layout.packing import can_fetch
 from opu_fuse.layout.shape import Shape, Unfolded, Window
@@ -26,7 +26,7 @@ def unfolded(plain: Shape, hw: HwSpec) -> Shape | None:
     found = _of_unfolded_rows(plain, hw)
     if found is None or found.unfolded is None:
         return None
-    words = row_words(found.unfolded.words, found.unfolded.kernel_rows)
+    words = found.unfolded.row_words(found.unfolded.words)
     load = found.unfolded.kernel_rows * words
     now, then = _row_cycles(plain, hw), _row_cycles(found, hw)
     if then is None or now is None:

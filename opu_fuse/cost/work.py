@@ -4,11 +4,12 @@ No addresses and no integers: cost times it, the schedule emits it.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from opu_fuse.cost.chunks import OutputRange
-from opu_fuse.cost.tiles import Tile
+from opu_fuse.cost.chunks import OutputRange, output_ranges
+from opu_fuse.cost.tiles import Tile, unfold
+from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
 from opu_fuse.layout.shape import Shape
 
@@ -38,6 +39,17 @@ class Work:
     def held(self) -> Hashable:
         """What a bank holds that has the whole input: its unfolded rows are not the map."""
         return self.source if self.shape.unfolded is None else (self.source, self.shape.unfolded)
+
+    @property
+    def row_words(self) -> int:
+        """Words of a whole row of the input, those of the image where it is unfolded."""
+        unfolded = self.shape.unfolded
+        return self.reads.layout.row_words if unfolded is None else unfolded.words
+
+    def with_tile(self, tile: Tile, hw: HwSpec) -> "Work":
+        """The same with another tile."""
+        across = unfold(self.shape, hw.array.modes[tile.mode], hw)
+        return replace(self, tile=tile, ranges=output_ranges(self.shape, tile, hw), unfold=across)
 
 
 @dataclass(slots=True)

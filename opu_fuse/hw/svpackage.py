@@ -26,6 +26,7 @@ from opu_fuse.hw.timing import (
     sum_stages,
     table_stages,
 )
+from opu_fuse.hw.unfolding import unfolds
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.pool import PoolKind
@@ -144,7 +145,7 @@ def _features(spec: HwSpec) -> tuple[tuple[str, bool, str], ...]:
         ("TABLE", spec.buffers.table is not None, "stage TABLE"),
         ("PRELU", spec.has(ModuleKind.PRELU), "stage PRELU"),
         ("PRE", spec.buffers.pre is not None, "pre chain"),
-        ("UNFOLD", spec.buffers.image is not None, "opcodes image and unfold"),
+        ("UNFOLD", unfolds(spec), "opcodes image and unfold"),
         ("GATES", chain.gates, "gates before the array"),
         ("DEPTHWISE", spec.array.depthwise, "opcode depthwise"),
         ("UPSAMPLE", spec.has(ModuleKind.UPSAMPLE), "store repeats"),

@@ -152,8 +152,6 @@ def can_fetch(shape: Shape, mode: Mode, hw: HwSpec) -> bool:
     apart = (mode.px - 1) * shape.window.strides[1]
     if shape.slot == hw.word_bytes:
         return apart <= 1
-    if shape.unfolded is not None:
-        return apart * shape.slot + mode.ic <= hw.word_bytes + 1
     return mode.ic >= shape.in_channels and apart * shape.slot + mode.ic <= (
-        hw.word_bytes + shape.slot
+        hw.word_bytes + shape.column_bytes
     )

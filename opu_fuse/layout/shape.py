@@ -8,6 +8,7 @@ Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are 
 from dataclasses import dataclass, replace
 
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.unfolding import row_words
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.pool import PoolKind
 
@@ -70,6 +71,10 @@ class Unfolded:
     in_rows: int
     rows: int
     words: int
+
+    def row_words(self, words: int) -> int:
+        """Feature words of an unfolded row that is made of so many image words."""
+        return row_words(words, self.kernel_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +147,11 @@ class Shape:
         return 1 if self.unfolded is None else self.slot
 
     @property
+    def column_bytes(self) -> int:
+        """Bytes of such a column: what compute takes for a slot."""
+        return self.slot // self.column
+
+    @property
     def pre_words(self) -> int:
         """Words of a channel block that the units before the array are given: constants, a gate."""
         return 1 if self.gated else PARAM_WORDS * self.pre
@@ -161,6 +171,16 @@ class Shape:
         """Mid rows that two tiles see, one above the other, and only the upper one makes."""
         pool = self.pool_window
         return pool.kernel[0] - pool.strides[0] if self.carries else 0
+
+    def carried_to(self, row: int) -> bool:
+        """Whether a tile that begins with a final row, counted through all images, finds maxima of
+        the tile above.
+        """
+        return self.carries and row % self.out_rows != 0
+
+    def leaves_maxima(self, rows: int) -> bool:
+        """Whether a tile of so many final rows has one below that finds its maxima."""
+        return self.carries and rows < self.out_rows
 
     @property
     def pool_window(self) -> Window:

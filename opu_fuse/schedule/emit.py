@@ -233,7 +233,7 @@ class Emitter(Loads):
         if shape.sides:
             pixels = sum(shape.side_words(mid_pixels, rows * cols))
             at_once = min(at_once, self._hw.buffers.residual.bank_words // pixels)
-        if shape.carries:
+        if shape.leaves_maxima(job.planned.tile.rows):
             at_once = min(at_once, self._hw.buffers.residual.bank_words // cols)
         params = yield from self._load_params(job, out)
         table = yield from self._load_table(job)
@@ -282,7 +282,7 @@ class Emitter(Loads):
             if job.output is not None:
                 for registers in stores(job, job.output, base, rect, out.block + at, blocks):
                     yield self._step(job, Engine.STORE, "store", registers)
-            if shape.carries and (row + rows) % shape.out_rows:
+            if shape.carried_to(row + rows):
                 yield from self._leave(job, common, out.block + at, rect, mid)
 
     def _leave(

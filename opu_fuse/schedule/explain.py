@@ -68,16 +68,14 @@ def _layer(planned: PlannedLayer, hw: HwSpec, *, beside: bool, in_cascade: bool)
     refused = sorted((c for c in tried if isinstance(c, Refused)), key=lambda c: c.why.gap)
     counts = f"{len(fits)} cuts fit, {len(refused)} do not"
     yield f"{planned.layer.name}: {counts} (rows x columns x channel blocks of a tile)"
+    cheapest = not in_cascade and planned.tile == fits[0].tile
+    taken = cost_text(planned.tile, planned.estimate, planned.layer.shape, hw)
     if in_cascade:
-        text = cost_text(planned.tile, planned.estimate, planned.layer.shape, hw)
-        yield f"  taken for strips {text}"
-    elif planned.tile != fits[0].tile:
-        text = cost_text(planned.tile, planned.estimate, planned.layer.shape, hw)
-        yield f"  taken {text}; fastest beside the layers before and behind, timed tile by tile"
+        yield f"  taken for strips {taken}"
+    elif not cheapest:
+        yield f"  taken {taken}; fastest beside the layers before and behind, timed tile by tile"
     for fit in fits[:SHOWN]:
-        verdict = (
-            "taken" if fit is fits[0] and fit.tile == planned.tile and not in_cascade else "fits"
-        )
+        verdict = "taken" if cheapest and fit is fits[0] else "fits"
         yield f"  {verdict} {cost_text(fit.tile, fit.cost, planned.layer.shape, hw)}"
     if len(fits) > SHOWN:
         yield f"  ... and {len(fits) - SHOWN} more"

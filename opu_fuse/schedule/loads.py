@@ -18,7 +18,7 @@ from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import Engine, order_registers, parameters_of, unit_register
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.hw.unfolding import UNFOLD, row_words
+from opu_fuse.hw.unfolding import UNFOLD
 from opu_fuse.layout.shape import Unfolded
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.registers import side_tiles, transfer_shape
@@ -134,21 +134,26 @@ class Loads:
 
     def _load_rows(self, job: Job, first: int, behind: int) -> Iterator[Step]:
         """Bring rows of a layer's input to their place in the whole map."""
-        layout, unfolded = job.work.reads.layout, job.layer.shape.unfolded
+        layout = job.work.reads.layout
         base, _ = self._banks[Space.FEATURE].take(job.work.held)
+        word = base + first * layout.row_words * layout.blocks
+        yield from self._bring_rows(job, word, first, behind - first)
+
+    def _bring_rows(self, job: Job, word: int, first: int, count: int) -> Iterator[Step]:
+        """Bring whole rows of a layer's input, each with all its blocks, from a feature word on."""
+        layout, unfolded = job.work.reads.layout, job.layer.shape.unfolded
         if unfolded is not None:
-            rows, words = (first, behind - first), (0, unfolded.words)
-            yield from self._unfold(job, unfolded, base + first * layout.row_words, rows, words)
+            yield from self._unfold(job, unfolded, word, (first, count), (0, unfolded.words))
             return
         yield self._load(
             job,
             Space.FEATURE,
             job.loaded.offset + layout.word_at(0, first) * layout.word,
-            base + first * layout.row_words * layout.blocks,
+            word,
             run=layout.row_words,
             rows=layout.blocks,
             row_pitch=layout.block_words,
-            blocks=behind - first,
+            blocks=count,
             block_pitch=layout.row_words,
         )
 
@@ -157,7 +162,7 @@ class Loads:
     ) -> Iterator[Step]:
         """Bring unfolded rows, made of some words of the image's, behind each other."""
         image, _ = self._banks[Space.IMAGE].take(None)
-        pitch = row_words(words[1], unfolded.kernel_rows)
+        pitch = unfolded.row_words(words[1])
         for piece in pieces(unfolded, *rows, words[1], self._hw):
             whole = (0, 1), (piece.first, piece.count), words
             yield self._load_part(job, Space.IMAGE, job.loaded, image, *whole)
@@ -212,28 +217,13 @@ class Loads:
             "out_cols": ceil_div(mid[4] - mid[3], shape.px) * shape.px,
             "psum_block_pitch": shape.words(mid[1] - mid[0], mid[4] - mid[3]),
             "pad_value": job.layer.pad_value,
-            "slot_log2": 0 if shape.unfolded else layout.slot.bit_length() - 1,
+            "slot_log2": shape.column_bytes.bit_length() - 1,
         }
 
     def _load_strip(self, job: Job, ring: Ring, first: int, rows: int) -> Iterator[Step]:
         """Bring rows of a layer's input to their places in a ring."""
-        layout, unfolded = job.work.reads.layout, job.layer.shape.unfolded
         for at, count, word in ring.written(first, rows):
-            if unfolded is not None:
-                span, words = (first + at, count), (0, unfolded.words)
-                yield from self._unfold(job, unfolded, word, span, words)
-                continue
-            yield self._load(
-                job,
-                Space.FEATURE,
-                job.loaded.offset + layout.word_at(0, first + at) * layout.word,
-                word,
-                run=layout.row_words,
-                rows=layout.blocks,
-                row_pitch=layout.block_words,
-                blocks=count,
-                block_pitch=layout.row_words,
-            )
+            yield from self._bring_rows(job, word, first + at, count)
 
     def _load_weights(self, job: Job, part: WeightChunk) -> Iterator[Step]:
         offset = job.planned.weights + part.offset
@@ -326,7 +316,7 @@ class Loads:
         that take the larger.
         """
         shape, cols = job.layer.shape, rect[3]
-        if not (shape.carries and rect[0] % shape.out_rows):
+        if not shape.carried_to(rect[0]):
             return {}
         chain = chain_of(self._hw)
         unit = chain.larger_behind(job.layer.order)

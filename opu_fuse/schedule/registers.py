@@ -95,7 +95,7 @@ def tile_parts(layer: Layer, rect: tuple[int, int, int, int]) -> Iterator[TilePa
     """
     row, rows, col, cols = rect
     shape = layer.shape
-    if shape.carries and row % shape.out_rows:
+    if shape.carried_to(row):
         yield TilePart(rows=1, cols=cols, carried=True)
         if rows > 1:
             yield TilePart(y=1, rows=rows - 1, cols=cols)

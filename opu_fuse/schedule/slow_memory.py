@@ -6,13 +6,11 @@ memory works for the layers before and behind as well, and a tile that keeps the
 hide its bytes there. The walk over the schedule tells which of them is fastest.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from opu_fuse.cost.chunks import output_ranges
 from opu_fuse.cost.segments import Unit, saved
-from opu_fuse.cost.tiles import Tile, unfold
+from opu_fuse.cost.tiles import Tile
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.spec import HwSpec
@@ -32,35 +30,28 @@ def with_timed_tiles(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
         units: list[Unit] = [Unit(works=unit.works, beside=unit.beside) for unit in planned]
         for at, (group, *companion) in enumerate(unit.groups for unit in planned):
             for tile in () if companion else others.get(group, ()):
-                changed = [*units[:at], _with_tile(units[at], tile, hw), *units[at + 1 :]]
+                other = Unit(works=(units[at].works[0].with_tile(tile, hw),))
+                changed = [*units[:at], other, *units[at + 1 :]]
                 gain, near = saved(units, changed, hw)
                 if gain > RESOLUTION * near:
                     units, taken[group] = changed, tile
     return retiled(tiling, hw, taken)
 
 
-def _with_tile(unit: Unit, tile: Tile, hw: HwSpec) -> Unit:
-    (work,) = unit.works
-    across = unfold(work.shape, hw.array.modes[tile.mode], hw)
-    ranges = output_ranges(work.shape, tile, hw)
-    return Unit(works=(replace(work, tile=tile, ranges=ranges, unfold=across),))
-
-
 def _others(tiling: Tiling, hw: HwSpec) -> Mapping[int, Sequence[Tile]]:
     """Group -> the tiles beside faster memories, where those are others."""
-    found: dict[int, list[Tile]] = defaultdict(list)
-    known: dict[Shape, Tile] = {}
+    found: dict[int, list[Tile]] = {}
     for rate in _faster(hw):
         fast = replace(hw, dram=replace(hw.dram, bytes_per_cycle=rate))
-        known.clear()
+        known: dict[Shape, Tile] = {}
         for group, (part, *phases) in tiling.layers.items():
             shape = part.layer.shape
             if phases:
                 continue
             if shape not in known:
                 known[shape], _ = choose_tile(part.layer.name, shape, fast)
-            if known[shape] not in (part.tile, *found[group]):
-                found[group].append(known[shape])
+            if known[shape] not in (part.tile, *found.get(group, ())):
+                found.setdefault(group, []).append(known[shape])
     return found
 
 

@@ -286,7 +286,6 @@ def with_tile(layer: Layer, hw: HwSpec, offset: int, tile: Tile, cost: Estimate)
     blocks = ceil_div(layer.shape.in_channels, hw.word_channels)
     table = align(pre + blocks * layer.shape.pre_constants * hw.word_bytes)
     carried = align(table + layer.shape.tables * TABLE_WORDS * hw.word_bytes)
-    carries = layer.shape.carries and tile.rows < layer.shape.out_rows
     outputs = ceil_div(layer.shape.mid_channels, hw.word_channels) * layer.shape.out_cols
     return PlannedLayer(
         layer=layer,
@@ -298,7 +297,7 @@ def with_tile(layer: Layer, hw: HwSpec, offset: int, tile: Tile, cost: Estimate)
         pre=pre,
         table=table,
         carried=carried,
-        end=align(carried + 2 * outputs * hw.word_bytes * carries),
+        end=align(carried + 2 * outputs * hw.word_bytes * layer.shape.leaves_maxima(tile.rows)),
         unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
     )
 

@@ -12,13 +12,16 @@ import numpy as np
 from opu_fuse.bundle.image import by_image, read_tensor
 from opu_fuse.bundle.program import Bundle, MachineSegment, StageTensor
 from opu_fuse.bundle.result import GroupCounters
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import Engine
+from opu_fuse.hw.isa import Engine, order_of, unit_params
 from opu_fuse.hw.layout import lanes_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim.complete import Whole
 from opu_fuse.sim.functional import Executed
 from opu_fuse.sim.post import StageValues
+from opu_fuse.units.base import Stage
+from opu_fuse.units.residual import ResidualKind
 
 
 class Capture:
@@ -34,12 +37,7 @@ class Capture:
         wholes: Sequence[Whole],
     ) -> None:
         """wholes: those that this segment makes whole."""
-        self._bundle, self._lanes, self._segment, self._window = (
-            bundle,
-            hw.word_channels,
-            segment,
-            window,
-        )
+        self._bundle, self._hw, self._segment, self._window = bundle, hw, segment, window
         self._wholes, self._images = wholes, bundle.batch
         posts = [i for i, x in enumerate(program) if x.engine is Engine.POST]
         self._tile = dict(zip(posts, segment.tiles, strict=True))
@@ -68,12 +66,24 @@ class Capture:
             return
         group = self._bundle.groups[index]
         if executed.stages:
-            values = {v.stage: v for v in executed.stages}
+            values = self._values(executed)
             for stage in group.stages:
                 if not stage.stored and stage.stage in values:
                     self._place(stage, values[stage.stage], executed)
         if self._left[index] == 0:
             self._read_whole(index)
+
+    def _values(self, executed: Executed) -> dict[int, StageValues]:
+        """By number of the stage. A maximum behind the last one is part of it: of a tile's first
+        row the tile above has found some.
+        """
+        p, found = executed.instruction.post, {v.stage: v for v in executed.stages}
+        last = chain_of(self._hw).unpack(order_of(p))[-1]
+        joins = last.stage is Stage.RESIDUAL and unit_params(p, last.bank)["res_kind"]
+        if joins == ResidualKind.MAXIMUM:
+            number = len(found) - 1
+            found[number - 1] = found.pop(number)
+        return found
 
     def _read_whole(self, ended: int) -> None:
         """The tensors for which a group was the last to end."""
@@ -94,7 +104,7 @@ class Capture:
         mask = self._masks.setdefault(stage.name, np.zeros(shape, np.bool_))
         lanes = values.shape[0] * values.shape[3]
         made_lanes = values.transpose(0, 3, 1, 2).reshape(lanes, len(ys), len(xs))
-        lanes = lanes_of(stage.pieces) - block * self._lanes
+        lanes = lanes_of(stage.pieces) - block * self._hw.word_channels
         channels = np.flatnonzero((lanes >= 0) & (lanes < len(made_lanes)))
         keep_y, keep_x = (ys >= 0) & (ys < shape[1]), (xs >= 0) & (xs < stage.cols)
         where = np.ix_(channels, ys[keep_y], xs[keep_x])

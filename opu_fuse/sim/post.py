@@ -4,20 +4,19 @@ Stages before POOL depend only on the tile position, so they are computed once p
 gathered into windows; the machine computes them on every visit, with the same result.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 
-from opu_fuse.hw.chain import PostModule, chain_of
+from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import order_of, unit_params
 from opu_fuse.sim.memories import Memories
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.params import PostParams
 from opu_fuse.units.pool import framed
-from opu_fuse.units.residual import ResidualKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +61,12 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
             ys, xs, pooled = *_outputs(p), True
         found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=value))
 
-    if len(chain) > 1 and _larger(p, chain[-1]):  # what the stage before has made, and more
-        found[-2:] = [replace(found[-1], stage=found[-2].stage)]
     target = _target(p, p["out"], p["out_row_pitch"], p["out_block_pitch"])
     mem.output[target, :lanes] = value
     if p["keep"]:
         target = _target(p, p["keep_at"], p["keep_row_pitch"], p["keep_block_pitch"])
         mem.feature[target, :lanes] = value
     return tuple(found)
-
-
-def _larger(p: PostParams, last: PostModule) -> bool:
-    """Whether the last stage takes the larger of what the chain made and a second map."""
-    if last.stage is not Stage.RESIDUAL:
-        return False
-    return unit_params(p, last.bank)["res_kind"] == ResidualKind.MAXIMUM
 
 
 @dataclass(frozen=True, slots=True)

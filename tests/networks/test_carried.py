@@ -1,16 +1,13 @@
 """Maximum pools whose windows see two tiles: the lower one takes over what the upper has found."""
 
-import numpy as np
 import pytest
 
 from opu_fuse.cost import stored
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.compare import check, compare
+from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
-from opu_fuse.sim.ports import noise
 from tests.dfg.canonical import canonical
-from tests.networks.test_families import Executed, hold_against_golden
+from tests.networks.held import hold, hold_each_image, inputs_of
 
 
 @pytest.fixture
@@ -56,15 +53,6 @@ def carried(compiled):
     return [p.layer.name for p in parts if p.layer.shape.carries and p.tiles > 1]
 
 
-def hold(compiled, hw, rng):
-    inputs = {
-        p.name: rng.standard_normal(p.shape).astype(np.float32) for p in compiled.bundle.inputs
-    }
-    result = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
-    hold_against_golden(Executed(hw=hw, compiled=compiled, inputs=inputs, result=result))
-    assert check(compiled.bundle, inputs, result).passed
-
-
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", [*POOLS, *NOT_CARRIED])
@@ -74,7 +62,7 @@ def test_a_pool_has_the_golden_models_bits(name, machine, rng):
     model = pooled((POOLS | NOT_CARRIED)[name], **large)
     compiled = compile_model(model, hw, Options(reuse_memory=False))
     assert bool(carried(compiled)) == (name in POOLS)
-    hold(compiled, hw, rng)
+    hold(compiled, hw, inputs_of(compiled, rng))
 
 
 VARIANTS = {
@@ -99,20 +87,25 @@ def test_whatever_reads_them_and_however_they_are_made(name, cascades, rng):
     model = pooled(POOLS["padding above"], **VARIANTS[name])
     compiled = compile_model(model, hw, Options(reuse_memory=False, cascades=cascades))
     assert carried(compiled)
-    hold(compiled, hw, rng)
+    hold(compiled, hw, inputs_of(compiled, rng))
+
+
+@pytest.mark.usefixtures("always")
+def test_an_image_begins_without_maxima_and_a_tile_of_all_rows_leaves_none():
+    compiled = compile_model(pooled(POOLS["padding above"], rows=14), load_hw("opu-tiny"))
+    assert carried(compiled)
+    ((part, *_), *_) = compiled.plan.layers.values()
+    shape = part.layer.shape
+    rows = shape.out_rows
+    assert [r for r in range(2 * rows) if not shape.carried_to(r)] == [0, rows]
+    assert [r for r in range(1, 2 * rows) if shape.leaves_maxima(r)] == list(range(1, rows))
 
 
 @pytest.mark.usefixtures("always")
 def test_no_image_of_a_batch_takes_over_what_another_has_found():
     hw = load_hw("opu-tiny")
     model = pooled(POOLS["padding above"])
-    one, three = (compile_model(model, hw, Options(batch=n)) for n in (1, 3))
-    assert carried(three)
-    images = noise(three.bundle)
-    expected = run(one.bundle, hw, images, capture=True)
-    found = run(three.bundle, hw, images, capture=True, shuffle=3)
-    compared = compare(one.bundle, expected, found)
-    assert compared.passed, compared.first
+    assert carried(hold_each_image(model, hw))
 
 
 def test_rows_are_made_once():

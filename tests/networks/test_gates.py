@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.compare import check, compare
+from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
-from opu_fuse.sim.ports import noise
 from tests.networks.gated import NETWORKS, NOT_IN_FRONT, in_front, network
+from tests.networks.held import hold, hold_each_image, inputs_of
 from tests.networks.quantised_elsewhere import quantised_elsewhere
-from tests.networks.test_families import Executed, hold_against_golden
 from tests.rtl.machines import write_machine
 
 MACHINES = ("opu-light", "gates")
@@ -19,19 +17,6 @@ MACHINES = ("opu-light", "gates")
 @pytest.fixture(scope="module", params=MACHINES)
 def hw(request, tmp_path_factory):
     return load_hw(write_machine(request.param, tmp_path_factory.mktemp("specs")))
-
-
-def inputs_of(compiled, rng, samples=1):
-    return {
-        p.name: rng.standard_normal((samples, *p.shape[1:])).astype(np.float32)
-        for p in compiled.bundle.inputs
-    }
-
-
-def hold(compiled, hw, inputs):
-    result = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
-    hold_against_golden(Executed(hw=hw, compiled=compiled, inputs=inputs, result=result))
-    assert check(compiled.bundle, inputs, result).passed
 
 
 @pytest.mark.parametrize("scales", ["pow2", "pow2-asymmetric", "free"])
@@ -63,13 +48,7 @@ def test_zero_points_of_others_are_taken_off_before_the_product(sigmoid, hw, rng
 @pytest.mark.parametrize("name", ["block", "windows with padding"])
 def test_every_image_of_a_batch_has_its_own_gate(name, hw):
     model = network(name)
-    one, three = (compile_model(model, hw, Options(batch=n)) for n in (1, 3))
-    assert in_front(three)
-    images = noise(three.bundle)
-    expected = run(one.bundle, hw, images, capture=True)
-    found = run(three.bundle, hw, images, capture=True, shuffle=3)
-    compared = compare(one.bundle, expected, found)
-    assert compared.passed, compared.first
+    assert in_front(hold_each_image(model, hw))
 
 
 def test_a_gate_in_front_spares_a_pass_over_the_map():

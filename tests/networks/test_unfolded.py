@@ -2,16 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.compare import check, compare
+from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.sim.engine import run
-from opu_fuse.sim.ports import noise
 from tests.dfg.canonical import canonical
-from tests.networks.test_families import Executed, hold_against_golden
+from tests.networks.held import hold, hold_each_image, inputs_of
 from tests.rtl.machines import write_machine
 
 MACHINES = ("opu-1024", "images")
@@ -69,15 +66,6 @@ def unfolded(compiled):
     return [layer.name for layer in layers if layer.shape.unfolded is not None]
 
 
-def hold(compiled, hw, rng):
-    inputs = {
-        p.name: rng.standard_normal(p.shape).astype(np.float32) for p in compiled.bundle.inputs
-    }
-    result = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
-    hold_against_golden(Executed(hw=hw, compiled=compiled, inputs=inputs, result=result))
-    assert check(compiled.bundle, inputs, result).passed
-
-
 NOT_ON = {
     "images": {"a row of many tiles"},  # its image buffer holds no three rows
     "opu-1024": {
@@ -92,7 +80,7 @@ def test_a_stem_has_the_golden_models_bits(name, hw, rng):
     scales = "pow2-asymmetric"  # padding is not zero
     compiled = compile_model(stem(**STEMS[name]), hw, Options(reuse_memory=False, scales=scales))
     assert bool(unfolded(compiled)) == (name not in NOT_ON[hw.name])
-    hold(compiled, hw, rng)
+    hold(compiled, hw, inputs_of(compiled, rng))
 
 
 BEHIND = {
@@ -122,19 +110,13 @@ def test_what_stands_behind_an_unfolded_stem_has_them_too(name, cascades, hw, rn
     options = Options(reuse_memory=False, cascades=cascades)
     compiled = compile_model(stem(**sizes, behind=behind), hw, options)
     assert unfolded(compiled)
-    hold(compiled, hw, rng)
+    hold(compiled, hw, inputs_of(compiled, rng))
 
 
 @pytest.mark.parametrize("name", ["3x3", "many rows"])
 def test_every_image_of_a_batch_is_unfolded(name, hw):
     model = stem(**STEMS[name])
-    one, three = (compile_model(model, hw, Options(batch=n)) for n in (1, 3))
-    assert unfolded(three)
-    images = noise(three.bundle)
-    expected = run(one.bundle, hw, images, capture=True)
-    found = run(three.bundle, hw, images, capture=True, shuffle=3)
-    compared = compare(one.bundle, expected, found)
-    assert compared.passed, compared.first
+    assert unfolded(hold_each_image(model, hw))
 
 
 def test_the_compiler_knows_what_unfolding_takes(hw):

@@ -64,7 +64,7 @@ def layer(window, by_count=(), sides=()):
         mid_cols=7,
         out_rows=8,
         sides=sides,
-        carries=False,
+        carried_to=lambda _: False,
     )
     units = tuple(range(len(sides)))
     return SimpleNamespace(shape=shape, by_count=by_count, residual_units=units)
