@@ -178,7 +178,7 @@ def compile_prepared(
     dfg = build_dfg(prepared.canonical, quantised=prepared.qdq is not None)
     show("dfg", dfg)
     require_batch(dfg, options.batch)
-    cascades = _cascades(options)
+    cascades = Cascades(options.cascades)
     progress(STAGES["partition"])  # groups that are legal, copies behind them, tiles that fit
     fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
     dfg, partition = fitted.dfg, replace(fitted.partition, rewrites=prepared.rewrites)
@@ -321,16 +321,6 @@ def require_batch(dfg: Dfg, images: int) -> None:
                 f"has shape {list(shape)}, whose first size is not that of a single image",
                 "export the model for one image (1 in front of all inputs), or leave out --batch",
             )
-
-
-def _cascades(options: Options) -> Cascades:
-    if options.batch > 1 and options.cascades == Cascades.ALWAYS:
-        raise UserError(
-            f"--cascades {Cascades.ALWAYS}",
-            f"strips are those of one image, and this program runs {options.batch} together",
-            f"leave it out, or compile without --batch {options.batch}",
-        )
-    return Cascades(options.cascades)
 
 
 def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitted:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from opu_fuse.cost.reading import walk
+from opu_fuse.cost.reading import Span, walk
 from opu_fuse.cost.rings import Ring, new_rows, ring
 from opu_fuse.cost.tiles import (
     STEP_OVERHEAD,
@@ -26,6 +26,7 @@ from opu_fuse.cost.turns import HANDOVER, Order, Pace, Turn
 from opu_fuse.cost.unfolding import brought
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.batch import apart
 from opu_fuse.layout.shape import Shape
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
@@ -46,6 +47,13 @@ class Cascade:
     load_rows: int
     turns: tuple[Turn, ...]
     cycles: float = 0
+
+    def strip(self, number: int) -> Span:
+        """(first row, rows) of the input that are loaded in such a turn."""
+        rows = self.rings[0].image_rows
+        image, turn = divmod(number, ceil_div(rows, self.load_rows))
+        first = turn * self.load_rows
+        return image * rows + first, min(self.load_rows, rows - first)
 
 
 def constants(works: Sequence[Work]) -> dict[Space, dict[tuple[int, int], int]]:
@@ -106,8 +114,9 @@ class _Tiled:
 class Strips:
     """Tiles and rings of layers in cascades; what several cascades have in common is made once."""
 
-    def __init__(self, hw: HwSpec) -> None:
+    def __init__(self, hw: HwSpec, images: int) -> None:
         self.hw = hw
+        self._images = images
         self._works: dict[tuple[int, int], _Tiled | None] = {}
         self._rings: dict[tuple[int, int, int, int], Ring] = {}
 
@@ -116,12 +125,13 @@ class Strips:
         tiled: list[_Tiled] = []
         want = rows
         for work in reversed(works):
-            strip = min(want, work.shape.out_rows)
-            found = self._tiled(work, ceil_div(strip, parts))
+            shape = apart(work.shape, self._images)
+            strip = min(want, shape.out_rows)
+            found = self._tiled(replace(work, shape=shape), ceil_div(strip, parts))
             if found is None:
                 return "a row overflows a bank"
             tiled.append(found)
-            want = new_rows(work.shape, strip if parts > 1 else found.work.tile.rows)
+            want = new_rows(shape, strip if parts > 1 else found.work.tile.rows)
         tiled.reverse()
         words: Counter[Space] = Counter()
         for one in tiled:
@@ -201,11 +211,10 @@ class Strips:
         large = self._rings_of(sized.works, sized.load_rows, 1)
         for number, (ours, ahead) in enumerate(zip(rings, large, strict=True)):
             if ours.rows < ahead.rows:
-                turns = ceil_div(sized.works[number].shape.out_rows, sized.works[number].tile.rows)
+                turns = _rows_of_tiles(sized.works[number])
                 made = strips * (strip / rate + unfolding) if number == 0 else 0.0
                 if number:
-                    before = sized.works[number - 1]
-                    tiles = ceil_div(before.shape.out_rows, before.tile.rows)
+                    tiles = _rows_of_tiles(sized.works[number - 1])
                     made = costs[number - 1].post_cycles * turns / tiles
                 cycles += made + turns * HANDOVER
         return replace(sized, cycles=cycles, dram_bytes=moved)
@@ -253,10 +262,14 @@ def _both(sized: Sized) -> Iterator[tuple[Work, Estimate]]:
     return zip(sized.works, sized.costs, strict=True)
 
 
+def _rows_of_tiles(work: Work) -> int:
+    """Through all images."""
+    return work.shape.images * ceil_div(work.shape.out_rows, work.tile.rows)
+
+
 def _array(work: Work, cost: Estimate) -> float:
     """Cycles of the array for a layer whose weights are there."""
-    tile, shape = work.tile, work.shape
-    tiles = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
+    tiles = _rows_of_tiles(work) * ceil_div(work.shape.out_cols, work.tile.cols)
     steps = tiles * sum(len(chunk.weights) for out in work.ranges for chunk in out.features)
     return cost.compute_cycles - steps * (STEP_OVERHEAD - STEP)
 

@@ -67,7 +67,8 @@ class Window:
 
     def of_rows(self, layout: Layout) -> dict[str, int]:
         """The same where the part's rows lie so, and the first one is where compute begins."""
-        return self._by_rows(layout, *self.part.rows)
+        row, rows = self.part.rows
+        return self._by_rows(layout, row - self.above, rows)
 
     def _by_rows(self, layout: Layout, first: int, rows: int) -> dict[str, int]:
         return {

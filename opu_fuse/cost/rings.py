@@ -11,12 +11,14 @@ from opu_fuse.layout.shape import Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring:
-    """Row r of a map, with all its channel blocks, at place (r + first) mod rows. The first `again`
-    places stand behind the last one a second time, so that rows that are read together always
-    follow each other. at: first feature buffer word.
+    """Row r of an image, with all its channel blocks, at place (r + first) mod rows; whole images,
+    where they fit, lie below each other. The first `again` places stand behind the last one a
+    second time, so that rows that are read together always follow each other. layout: of the map,
+    of all images, with `image_rows` rows each; at: first feature buffer word.
     """
 
     layout: Layout
+    image_rows: int
     rows: int
     again: int
     first: int
@@ -31,9 +33,17 @@ class Ring:
     def words(self) -> int:
         return (self.rows + self.again) * self.pitch
 
+    def turn(self, row: int) -> int:
+        """A row, through all images, is at the place `turn` mod rows; turns grow with the rows."""
+        image, row = divmod(row, self.image_rows)
+        apart = self.image_rows
+        if self.rows < apart:
+            apart = ceil_div(apart, self.rows) * self.rows
+        return image * apart + row + self.first
+
     def word(self, row: int) -> int:
         """The first of a row."""
-        return self.at + (row + self.first) % self.rows * self.pitch
+        return self.at + self.turn(row) % self.rows * self.pitch
 
     def registers(self, at: int, block: int, word: int) -> dict[str, int]:
         """Of post, for output rows that go to a place of the ring from feature buffer word `at` on,
@@ -47,12 +57,12 @@ class Ring:
         }
 
     def written(self, row: int, count: int) -> Iterator[tuple[int, int, int]]:
-        """Where rows go that follow each other: (first of them, how many, word), those that stand
-        there a second time behind the others.
+        """Where rows of an image go that follow each other: (first of them, how many, word), those
+        that stand there a second time behind the others.
         """
         done = 0
         while done < count:
-            place = (row + done + self.first) % self.rows
+            place = self.turn(row + done) % self.rows
             here = min(self.rows - place, count - done)
             yield done, here, self.at + place * self.pitch
             if place < self.again:
@@ -62,7 +72,9 @@ class Ring:
 
 
 def reach(shape: Shape, rows: int) -> list[Span]:
-    """(first row, rows) of its input that tiles of so many rows read, from top to bottom."""
+    """(first row, rows) of its input that tiles of so many rows of an image read, from top to
+    bottom.
+    """
     found: list[Span] = []
     for row, count in spans(shape.out_rows, rows):
         top, behind, _ = shape.pool_window.span(0, row, count, shape.mid_rows)
@@ -82,18 +94,19 @@ def ring(layout: Layout, shape: Shape, tile_rows: int, made_rows: int, ahead: in
     """For a map made `made_rows` at a time and read by tiles of `tile_rows` final rows. ahead: with
     room for what so many further tiles need while one is computed.
     """
-    read = reach(shape, tile_rows)
-    ends = [min(ceil_div(sum(span), made_rows) * made_rows, layout.rows) for span in read]
+    read, image_rows = reach(shape, tile_rows), layout.rows // shape.images
+    ends = [min(ceil_div(sum(span), made_rows) * made_rows, image_rows) for span in read]
     behind = [*ends[ahead:], *[ends[-1]] * ahead][: len(ends)]
     needed = max(end - first for end, (first, _) in zip(behind, read, strict=True))
     step = new_rows(shape, tile_rows)
     rows = ceil_div(needed, step) * step
-    if rows < layout.rows:
+    if rows < image_rows:
         first = shape.window.pads[0] + shape.pool_window.pads[0] * shape.window.strides[0]
         again = _overhang(read, rows, first)
-        if rows + again < layout.rows:
-            return Ring(layout=layout, rows=rows, again=again, first=first)
-    return Ring(layout=layout, rows=layout.rows, again=0, first=0)
+        if rows + again < image_rows:
+            return Ring(layout=layout, image_rows=image_rows, rows=rows, again=again, first=first)
+    rows = image_rows * min(shape.images, 2 if ahead else 1)
+    return Ring(layout=layout, image_rows=image_rows, rows=rows, again=0, first=0)
 
 
 def _overhang(read: Sequence[Span], rows: int, first: int) -> int:

@@ -112,8 +112,7 @@ class _Walk(Flow):
         self._empty((Space.FEATURE, *shelved))
 
     def _load_strip(self, found: Cascade, number: int, free: float) -> float:
-        work, ring, first = found.works[0], found.rings[0], number * found.load_rows
-        rows = min(found.load_rows, ring.layout.rows - first)
+        work, ring, (first, rows) = found.works[0], found.rings[0], found.strip(number)
         blocks = work.reads.block, ring.layout.blocks
         after = max(self._stored.since(work.reads.home, blocks, first + rows), free)
         for at, count, _ in ring.written(first, rows):

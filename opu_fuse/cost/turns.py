@@ -1,12 +1,12 @@
 """In which order the layers of a cascade take their turns."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opu_fuse.cost.reading import Rect, walk
 from opu_fuse.cost.rings import Ring, reach
-from opu_fuse.cost.tiles import ceil_div, spans
+from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
 from opu_fuse.cost.work import Work
 from opu_fuse.layout.shape import Shape
 
@@ -138,56 +138,58 @@ class Order:
         return not behind or self.lines[layer + 2].done >= line.frees[at]
 
     def _loads(self) -> _Line:
-        count = ceil_div(self.rings[0].layout.rows, self.load_rows)
+        count = self.works[0].shape.images * ceil_div(self.rings[0].image_rows, self.load_rows)
         return _Line(needs=[0] * count, frees=[0] * count, sides=[[] for _ in range(count)])
 
     def _line(self, number: int) -> _Line:
         work = self.works[number]
-        rows = {
-            row: sum(span)
-            for (row, _), span in zip(
-                spans(work.shape.out_rows, work.tile.rows),
-                reach(work.shape, work.tile.rows),
-                strict=True,
-            )
-        }
+        shape, ends = work.shape, [sum(span) for span in reach(work.shape, work.tile.rows)]
         needs: list[int] = []
         sides: list[list[tuple[int, int]]] = []
         for out, rect in walk(work):
+            image, row = divmod(rect[0], shape.out_rows)
+            end = ends[row // work.tile.rows]
             if number == 0:
-                needs.append(ceil_div(rows[rect[0]], self.load_rows))
+                loads = ceil_div(shape.in_rows, self.load_rows)
+                needs.append(image * loads + ceil_div(end, self.load_rows))
             else:
                 last = max(chunk.block + chunk.blocks for chunk in out.features) - 1
-                cols = _columns(work.shape, rect)
-                needs.append(_turns(self.works[number - 1], rows[rect[0]], cols, last))
+                cols, end = _columns(shape, rect), image * shape.in_rows + end
+                needs.append(_turns(self.works[number - 1], end, cols, last))
             sides.append(self._residuals(number, rect))
         return _Line(needs=needs, frees=[0] * len(needs), sides=sides)
 
     def _residuals(self, number: int, rect: Rect) -> list[tuple[int, int]]:
         """Turns that make, in memory, what is added to a tile, or multiplies it."""
-        found: list[tuple[int, int]] = []
-        for before, work in enumerate(self.works[:number]):
-            reader, end = self.works[number], 0
-            if any(self.homes[r] == work.writes.home for r in reader.residuals):
-                end = _read_beside(reader.shape, rect)
-            if reader.gate is not None and self.homes[reader.gate] == work.writes.home:
-                end = work.shape.out_rows
-            if end:
-                found.append((before, _turns(work, end, work.shape.out_cols, None)))
-        return found
+        read = list(_read_beside(self.works[number], rect))
+        return [
+            (before, _turns(work, end, work.shape.out_cols, None))
+            for before, work in enumerate(self.works[:number])
+            for value, end in read
+            if self.homes[value] == work.writes.home
+        ]
 
     def _frees(self, number: int, reader: Work, made: int) -> list[int]:
         """Turns of a layer that must be over before each of those that make what it reads, `made`
         rows at a time.
         """
-        ring, count = self.rings[number], len(self.lines[number].needs)
-        firsts = [first for first, _ in reach(reader.shape, reader.tile.rows)]
+        ring, shape, count = self.rings[number], reader.shape, len(self.lines[number].needs)
+        firsts = [
+            ring.turn(image * ring.image_rows + first)
+            for image in range(shape.images)
+            for first, _ in reach(shape, reader.tile.rows)
+        ]
         a_row = len(self.lines[number + 1].needs) // len(firsts)
-        made_a_row = count // ceil_div(ring.layout.rows, made)
+        made_a_row = count // (shape.images * ceil_div(ring.image_rows, made))
+        lasts = [
+            image * ring.image_rows + row + rows - 1
+            for image in range(shape.images)
+            for row, rows in spans(ring.image_rows, made)
+        ]
         found: list[int] = []
-        for turn in range(count):
-            end = min((turn // made_a_row + 1) * made, ring.layout.rows)
-            found.append(bisect_left(firsts, end - ring.rows) * a_row)
+        for last in lasts:
+            free = bisect_left(firsts, ring.turn(last) + 1 - ring.rows) * a_row
+            found += [free] * made_a_row
         return found
 
 
@@ -198,18 +200,27 @@ def _columns(shape: Shape, rect: Rect) -> int:
     return end
 
 
-def _read_beside(shape: Shape, rect: Rect) -> int:
-    """Rows of a residual operand up to the last one that is added to a tile."""
-    _, behind, _ = shape.pool_window.span(0, rect[0], rect[1], shape.mid_rows)
-    ends = [behind if side.before_pool else rect[0] + rect[1] for side in shape.sides]
-    return max(ends)
+def _read_beside(work: Work, rect: Rect) -> Iterator[tuple[int, int]]:
+    """(DFG index of a map that is added to a tile, or multiplies it, rows up to the last one that
+    is).
+    """
+    shape, image = work.shape, rect[0] // work.shape.out_rows
+    _, behind, *_ = mid_tile(shape, *rect)
+    for value, side in zip(work.residuals, shape.sides, strict=True):
+        if side.broadcast:
+            yield value, image + 1
+        else:
+            yield value, behind if side.before_pool else rect[0] + rect[1]
+    if work.gate is not None:
+        yield work.gate, image + 1
 
 
 def _turns(work: Work, rows: int, cols: int, block: int | None) -> int:
     """Turns of a layer until the first rows and columns, up to a channel block, are made."""
-    across = ceil_div(work.shape.out_cols, work.tile.cols)
-    tile = (rows - 1) // work.tile.rows * across + (min(cols, work.shape.out_cols) - 1) // (
-        work.tile.cols
-    )
+    shape, size = work.shape, work.tile
+    image, row = divmod(rows - 1, shape.out_rows)
+    down = image * ceil_div(shape.out_rows, size.rows) + row // size.rows
+    across = ceil_div(shape.out_cols, size.cols)
+    tile = down * across + (min(cols, shape.out_cols) - 1) // size.cols
     ranges = [r for r in work.ranges if block is None or r.block <= block]
     return tile * len(work.ranges) + max(len(ranges), 1)

@@ -33,6 +33,19 @@ def batched(shape: Shape, images: int) -> Shape:
     )
 
 
+def apart(shape: Shape, images: int) -> Shape:
+    """The same layer, whose rows may be those of all images, with tiles that end with an image."""
+    if shape.images == images:
+        return shape
+    return replace(
+        shape,
+        in_rows=shape.in_rows // images,
+        mid_rows=shape.mid_rows // images,
+        out_rows=shape.out_rows // images,
+        images=images,
+    )
+
+
 def _stacked(window: Window, rows: int, made: int) -> Window | None:
     """For images of so many rows, and results, below each other; None where it would see two."""
     reach = (window.kernel[0] - 1) * window.dilations[0] + 1

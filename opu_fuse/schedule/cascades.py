@@ -22,12 +22,12 @@ _ROW_PITCH = REGISTER[Engine.POST, "keep_row_pitch"]
 
 def with_cascades(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: Cascades) -> Tiling:
     """With the groups computed together that a mode asks for, their tiles those of the cascade.
-    Machines that keep no map on chip have none, nor have batches.
+    Machines that keep no map on chip have none.
     """
-    if cascades is Cascades.NEVER or not hw.post.keep or tiling.layout.images > 1:
+    if cascades is Cascades.NEVER or not hw.post.keep:
         return tiling
     homes = {node: use.place.home for node, use in tiling.uses.items()}
-    strips = Strips(hw)
+    strips = Strips(hw, tiling.layout.images)
     found: list[Together] = []
     tried: list[Weighed] = []
     for units in planned_units(dfg, tiling, hw):
@@ -71,7 +71,8 @@ def _first_fit(
         if isinstance(found, str):
             continue
         best = found
-        if units[-1].works[0].shape.out_rows <= found.works[-1].tile.rows * _MANY_TURNS:
+        last = found.works[-1]
+        if last.shape.images * last.shape.out_rows <= last.tile.rows * _MANY_TURNS:
             break
     return best
 
@@ -106,12 +107,13 @@ def _replaced(dfg: Dfg, tiling: Tiling, hw: HwSpec, found: Sequence[Together]) -
     """With the tiles of cascades: constants lie one behind the other again, and what a cascade
     reads and writes is needed as long as it runs.
     """
-    tiles = {
-        group: work.tile
+    works = {
+        group: work
         for together in found
         for group, work in zip(together.groups, together.cascade.works, strict=True)
     }
-    tiling = retiled(tiling, hw, tiles)
+    shapes = {group: work.shape for group, work in works.items()}
+    tiling = retiled(tiling, hw, {group: work.tile for group, work in works.items()}, shapes)
     same_step = [group for together in found for group in together.groups[1:]]
     uses = tensor_uses(
         dfg,

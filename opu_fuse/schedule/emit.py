@@ -94,9 +94,8 @@ class Emitter(Loads):
         tiles = [walk(job.work) for job in jobs]
         for turn in cascade.turns:
             if turn.layer == LOAD:
-                first, ring = turn.number * cascade.load_rows, cascade.rings[0]
-                rows = min(cascade.load_rows, ring.layout.rows - first)
-                yield from self._load_strip(jobs[0], ring, first, rows)
+                strip = cascade.strip(turn.number)
+                yield from self._load_strip(jobs[0], cascade.rings[0], *strip)
                 continue
             job, (out, rect) = jobs[turn.layer], tiles[turn.layer][turn.number]
             psum = yield from self._accumulate(job, out, rect, cascade.rings[turn.layer])

@@ -302,18 +302,23 @@ def with_tile(layer: Layer, hw: HwSpec, offset: int, tile: Tile, cost: Estimate)
     )
 
 
-def retiled(tiling: Tiling, hw: HwSpec, tiles: Mapping[int, Tile]) -> Tiling:
-    """With other tiles of some groups of a single pass; constants lie without gaps again."""
+def retiled(
+    tiling: Tiling, hw: HwSpec, tiles: Mapping[int, Tile], shapes: Mapping[int, Shape] | None = None
+) -> Tiling:
+    """With other tiles, and shapes, of some groups of a single pass; constants lie without gaps
+    again.
+    """
     layers: dict[int, tuple[PlannedLayer, ...]] = {}
     offset = 0
     for group, parts in tiling.layers.items():
         placed: list[PlannedLayer] = []
         for part in parts:
-            tile, cost = part.tile, part.estimate
+            layer, tile, cost = part.layer, part.tile, part.estimate
             if group in tiles:
+                layer = replace(layer, shape=(shapes or {}).get(group, layer.shape))
                 tile = tiles[group]
-                cost = estimate(part.layer.shape, hw, tile)
-            placed.append(with_tile(part.layer, hw, offset, tile, cost))
+                cost = estimate(layer.shape, hw, tile)
+            placed.append(with_tile(layer, hw, offset, tile, cost))
             offset = placed[-1].end
         layers[group] = tuple(placed)
     return replace(tiling, layers=layers, constants_bytes=offset)

@@ -99,15 +99,6 @@ def test_a_cascade_is_told_with_what_it_saves(opu_fuse, tmp_path):
     assert "strip by strip" not in never.replace("  not strip by strip", "")
 
 
-def test_strips_of_several_images_are_refused(opu_fuse, model):
-    called = opu_fuse(*compiling(model), "--cascades", "always", "--batch", "2")
-    assert called.code == 1
-    assert called.err.splitlines()[-1] == (
-        "error: --cascades always: strips are those of one image, and this program runs 2 "
-        "together; leave it out, or compile without --batch 2"
-    )
-
-
 def test_an_operator_without_tiles_says_where_it_runs_instead(opu_fuse, model):
     told = opu_fuse(*compiling(model), "--explain-tiles", "squash").out.splitlines()
     assert told[-1] == "squash runs on the host: it has no tiles"

@@ -52,7 +52,7 @@ def judge_compiled(case: NetworkCase, hw: HwSpec, made: Compilation) -> str | No
     """None, or what is wrong with what `compiled` gave: a refusal, too. Raises what compiling a
     batch raises.
     """
-    several = replace(_options(case), batch=case.batch, cascades="auto")
+    several = replace(_options(case), batch=case.batch)
     many = case.batch > 1
     together = pipeline.compile_prepared(made.prepared, hw, several).bundle if many else None
     try:

@@ -67,11 +67,13 @@ def names(found):
     ]
 
 
+@pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("scales", ["pow2", "free"])
 @pytest.mark.parametrize("name", MACHINES)
-def test_layers_together_have_the_same_bits_in_any_order(name, scales, rng):
+def test_layers_together_have_the_same_bits_in_any_order(name, scales, batch, rng):
     model = inverted(6, (9, 7), 14) if name == "opu-tiny" else inverted()
-    found, program = compiled(model, MACHINES[name], replace(TOGETHER, scales=scales))
+    options = replace(TOGETHER, scales=scales, batch=batch)
+    found, program = compiled(model, MACHINES[name], options)
     assert max(map(len, names(found))) >= (2 if name == "opu-tiny" else 6), names(found)
     groups = {g for together in found.plan.cascades for g in together.groups}
     turns = [g for g in program.groups if g in groups]
@@ -100,8 +102,9 @@ def test_inner_maps_are_never_in_memory():
     assert moved[1] < 0.9 * moved[0]
 
 
-def test_constants_of_a_cascade_are_loaded_once():
-    found, program = compiled(inverted(), LIGHT)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_constants_of_a_cascade_are_loaded_once(batch):
+    found, program = compiled(inverted(), LIGHT, replace(TOGETHER, batch=batch))
     inside = {g for together in found.plan.cascades for g in together.groups}
     steps = zip(program.instructions, program.groups, strict=True)
     loads = [x for x, g in steps if g in inside and x.opcode in {"weight", "param", "table"}]
@@ -117,18 +120,34 @@ def test_keep_tensors_stores_all_of_them(rng):
     assert_exact(everything, LIGHT, rng)
 
 
-def test_where_memory_is_slow_they_are_chosen_and_predicted():
+@pytest.mark.parametrize("batch", [1, 4])
+def test_where_memory_is_slow_they_are_chosen_and_predicted(batch):
     model = inverted(16, (56, 56), 96)
     hw = slow(LIGHT, 8)
-    alone, _ = compiled(model, hw, Options(cascades="never"))
-    found, _ = compiled(model, hw, Options())
+    alone, _ = compiled(model, hw, Options(cascades="never", batch=batch))
+    found, _ = compiled(model, hw, Options(batch=batch))
     assert found.plan.cascades
     assert all(weighed.taken for weighed in found.plan.weighed)
-    assert not compiled(model, hw, Options(batch=2))[0].plan.cascades, "strips are of one image"
     before, now = (run_cycle(c.bundle, hw).counters["cycles"] for c in (alone, found))
     assert now < 0.7 * before, f"{before} cycles alone, {now} together"
     predicted = sum(group.cycles for group in found.bundle.groups)
     assert abs(predicted / now - 1) < 0.03
+
+
+def test_the_images_of_a_batch_follow_each_other_without_a_gap():
+    """The first layers are at work on the next image while the last ones end this one."""
+    model, hw = inverted(16, (56, 56), 96), slow(LIGHT, 16)
+    one, four = (compiled(model, hw, Options(batch=n))[0] for n in (1, 4))
+    (together,) = four.plan.cascades
+    first = [turn.number for turn in together.cascade.turns if turn.layer == 0]
+    tiles = len(first) // 4
+    order = [(turn.layer, turn.number) for turn in together.cascade.turns]
+    last = len(together.groups) - 1
+    ends = [number for layer, number in order if layer == last]
+    behind = order.index((last, ends[len(ends) // 4 - 1]))
+    assert order.index((0, tiles)) < behind, "the second image begins when the first is done"
+    cycles = [run_cycle(c.bundle, hw).counters["cycles"] for c in (one, four)]
+    assert cycles[1] < 3.9 * cycles[0], cycles
 
 
 def test_each_cascade_is_told_with_its_own_figures():
@@ -288,24 +307,26 @@ def windows(draw):
     return rows, out, window, draw(st.integers(1, out)), draw(st.integers(1, rows))
 
 
-@given(windows(), st.integers(0, 3))
-def test_rows_that_are_read_together_follow_each_other_in_a_ring(drawn, ahead):
+@given(windows(), st.integers(0, 3), st.integers(1, 3))
+def test_rows_that_are_read_together_follow_each_other_in_a_ring(drawn, ahead, images):
     """Written in order, never further than the tile that is read next allows."""
     rows, out, window, tile_rows, made = drawn
     shape = Shape(
         array=True, in_channels=1, in_rows=rows, in_cols=1, slot=8, window=window, groups=1,
         mid_channels=1, mid_rows=out, mid_cols=1, pool=None, out_rows=out, out_cols=1,
+        images=images,
     )  # fmt: skip
-    layout = Layout(channels=1, rows=rows, cols=1, word=8, lanes=8, slot=8)
+    layout = Layout(channels=1, rows=images * rows, cols=1, word=8, lanes=8, slot=8)
     found = ring(layout, shape, tile_rows, made, ahead)
     assert found.words <= max(layout.words, 1), "the whole map would take less"
     memory, written = {}, 0
-    read = reach(shape, tile_rows)
+    spans = reach(shape, tile_rows)
+    read = [(n * rows + row, count) for n in range(images) for row, count in spans]
     for number, (first, count) in enumerate(read):
         ends = [sum(span) for span in read[: number + 1 + ahead]]
         while written < ends[-1]:
-            here = min(made, rows - written)
-            if here > 0 and written + here - found.rows > first:
+            here = min(made, rows - written % rows)
+            if found.turn(written + here - 1) - found.turn(first) >= found.rows:
                 break
             for at, n, word in found.written(written, here):
                 memory |= {word + i: written + at + i for i in range(n)}
