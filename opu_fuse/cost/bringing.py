@@ -1,14 +1,16 @@
 """Loads of passes that run one after the other (`cost/flow.py`): when what tiles read is there."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
-from opu_fuse.cost.chunks import FeatureChunk
+from opu_fuse.cost.banks import CONSTANTS, emptied
+from opu_fuse.cost.chunks import FeatureChunk, WeightChunk
 from opu_fuse.cost.keeping import Keep
-from opu_fuse.cost.reading import Mid, Span, window
-from opu_fuse.cost.times import Buffer, Memory, Progress
+from opu_fuse.cost.reading import NOTHING, Mid, in_time, window
+from opu_fuse.cost.tiles import Span
+from opu_fuse.cost.times import Buffer, Memory, Progress, Uses
 from opu_fuse.cost.unfolding import pieces
-from opu_fuse.cost.work import Banks, Work
+from opu_fuse.cost.work import Work
 from opu_fuse.hw import timing
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
@@ -27,16 +29,14 @@ class Bringing:
 
     def __init__(self, hw: HwSpec) -> None:
         self._hw = hw
-        self._buffers = {
-            space: Buffer(Banks(words=buffer.words, banks=buffer.banks))
-            for space in Space
-            if (buffer := getattr(hw.buffers, space.value, None)) is not None
-        }
+        self._buffers = {space: Buffer(banks) for space, banks in emptied(hw, Space).items()}
+        self._uses = {space: Uses() for space in CONSTANTS}
         self._memory = Memory(min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes))
         self._memory.move(0, timing.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
         self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
         self._kept_written = self._features_there = 0.0  # of the write port that post shares
         self._stored, self._kept = Progress(), Progress()
+        self._made = NOTHING
         self._places: dict[int, Place] = {}  # of what was made
         self._left: dict[tuple[int, int, int], float] = defaultdict(float)  # for tiles below
 
@@ -50,13 +50,17 @@ class Bringing:
         return buffer.there[base]
 
     def _load_once(
-        self, space: Space, key: object, size: int, after: float = 0.0
-    ) -> tuple[int, float]:
-        """Constants, unless a bank holds them: their first word, and when they are there."""
-        base, held = self._buffers[space].banks.take(key)
+        self, space: Space, key: object, words: int, after: float = 0.0
+    ) -> tuple[Span, float]:
+        """Constants, unless they are there: their words, and when they are there."""
+        buffer = self._buffers[space]
+        base, held = buffer.banks.take(key, words)
+        place = base, words
         if held:
-            return base, self._buffers[space].there[base]
-        return base, self._load(space, base, size, after)
+            return place, buffer.there[base]
+        width = self._hw.buffers.weight.width if space is Space.WEIGHT else self._hw.word_bytes
+        after = max(after, self._uses[space].until(place))
+        return place, self._load(space, base, words * width, after)
 
     def _bring(
         self, work: Work, base: int, rows: Span, words: int, blocks: int, after: float
@@ -99,25 +103,37 @@ class Bringing:
         if kept is not None:
             return kept, self._kept.since(work.source, part.blocks, rows)
         base, held = buffer.banks.take(part)
-        if not held:
-            blocks = work.reads.block + part.blocks[0], part.blocks[1]
-            after = self._stored.since(work.reads.home, blocks, rows)
+        waits = self._made.of(work, part)
+        for first, count in () if held else (*in_time(part, waits), waits):
+            if not count:
+                continue
+            if first == waits[0]:
+                for weights in chunk.weights[:1]:
+                    self._load_weights(work, weights)
+            after = self._stored.since(work.reads.home, (work.reads.block + first, count), rows)
             after = after if keep is None else max(after, self._kept_written)
-            blocks, words = part.blocks[1], part.words[1]
-            self._features_there = self._bring(work, base, part.rows, words, blocks, after)
+            self._features_there = self._bring(work, base, part.rows, part.words[1], count, after)
         return base, buffer.there[base]
+
+    def _load_ahead(self, work: Work, behind: Work) -> None:
+        first = next(behind.weights, None)
+        ours = {_weights(work, part) for part in work.weights}
+        if first is not None and self._buffers[Space.WEIGHT].banks.spares(ours, first.words):
+            self._load_weights(behind, first)
+
+    def _load_weights(self, work: Work, part: WeightChunk) -> tuple[Span, float]:
+        return self._load_once(Space.WEIGHT, _weights(work, part), part.words)
 
     def _load_pre(
         self, work: Work, chunk: FeatureChunk, image: int, images: int
-    ) -> tuple[int, float]:
-        """Constants or gates of a chunk's blocks: their bank, and when they are there."""
-        shape = work.shape
-        size = shape.pre_words * chunk.blocks * self._hw.word_bytes
+    ) -> tuple[Span, float]:
+        """Constants or gates of a chunk's blocks: their words, and when they are there."""
+        words = work.shape.pre_words * chunk.blocks
         if work.gate is None:
-            return self._load_once(Space.PRE, (work.output, chunk.block), size)
+            return self._load_once(Space.PRE, (work.output, chunk.block), words)
         after = self._since_stored(work.gate, (chunk.block, chunk.blocks), image + images)
         key = work.gate, chunk.block, chunk.blocks, image
-        return self._load_once(Space.PRE, key, images * size, after)
+        return self._load_once(Space.PRE, key, images * words, after)
 
     def _load_beside(
         self, work: Work, made: Span, rows: int, added: Sequence[int], carried: int
@@ -139,3 +155,8 @@ class Bringing:
         place = self._places.get(value)
         home, first = (value, 0) if place is None else (place.home, place.block)
         return self._stored.since(home, (first + blocks[0], blocks[1]), rows)
+
+
+def _weights(work: Work, part: WeightChunk) -> Hashable:
+    """What a buffer holds that has them."""
+    return work.output, id(work.ranges), part.offset

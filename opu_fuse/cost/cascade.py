@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from opu_fuse.cost.reading import Span, walk
+from opu_fuse.cost.reading import walk
 from opu_fuse.cost.rings import Ring, new_rows, ring
 from opu_fuse.cost.tiles import (
     STEP_OVERHEAD,
     Estimate,
+    Span,
     Tile,
     ceil_div,
     estimate,

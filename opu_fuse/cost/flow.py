@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from opu_fuse.cost.bringing import ISSUE, Bringing
 from opu_fuse.cost.chunks import OutputRange, WeightChunk
 from opu_fuse.cost.keeping import Keep
-from opu_fuse.cost.reading import Rect, Span, count_parts, rows_read, walk
+from opu_fuse.cost.reading import AHEAD, Made, Rect, count_parts, rows_read, walk
 from opu_fuse.cost.tiles import (
+    Span,
     carried_cycles,
     ceil_div,
     images_of,
@@ -57,8 +58,10 @@ class Flow(Bringing):
         self._compute_ready = self._swept = self._next_row = 0.0
         self._post_ready = self._post_done = 0.0
 
-    def layer(self, work: Work, keep: Keep | None) -> None:
-        """All tiles of a pass. keep: the map on chip that its output is part of."""
+    def layer(self, work: Work, keep: Keep | None, behind: Work | None = None) -> None:
+        """All tiles of a pass. keep: the map on chip that its output is part of; behind: what comes
+        next.
+        """
         banks = self._buffers[Space.FEATURE].banks
         tiles, rows = walk(work), work.reads.layout.rows
         first = rows
@@ -66,11 +69,13 @@ class Flow(Bringing):
         if keep is not None and not there and count_parts(work, banks.banks) == banks.banks:
             first = rows_read(work, *tiles[0])
             self._load_rows(work, 0, first)
-        for out, rect in tiles:
+        for left, (out, rect) in zip(range(len(tiles), 0, -1), tiles, strict=True):
             psum = self._accumulate(work, out, rect, keep)
             if first < rows:
                 self._load_rows(work, first, rows)
                 first = rows
+            if behind is not None and left <= AHEAD:
+                self._load_ahead(work, behind)
             self._post(work, out, rect, psum, self._target(keep), stored=not keep or keep.stored)
 
     def side_by_side(self, work: Work, companion: Work) -> None:
@@ -129,19 +134,16 @@ class Flow(Bringing):
                 pre, at = self._load_pre(work, chunk, mid[0] // shape.mid_rows, images)
                 there = max(there, at)
             for part in chunk.weights:
-                size = part.words * self._hw.buffers.weight.width
-                weight, at = self._load_once(
-                    Space.WEIGHT, (work.output, id(work.ranges), part.offset), size
-                )
+                weight, at = self._load_weights(work, part)
                 start = ISSUE + max(self._compute_ready, there, at, ready if first else 0.0)
                 for _ in range(images):
                     self._sweep(work, out, part, pixels, start, waits=images > 1 and not first)
                     start = max(start, self._compute_ready + ISSUE)
-                self._buffers[Space.WEIGHT].free[weight] = self._swept + self._drain
+                self._uses[Space.WEIGHT].add(weight, self._swept + self._drain)
                 first = False
             self._buffers[Space.FEATURE].free[base] = self._swept + self._drain
             if pre is not None:
-                self._buffers[Space.PRE].free[pre] = self._swept + self._drain
+                self._uses[Space.PRE].add(pre, self._swept + self._drain)
         done = self._swept + self._drain
         self.spent[work.output] += done - self.counted
         self.counted = done
@@ -200,15 +202,15 @@ class Flow(Bringing):
         if added or shape.leaves_maxima(work.tile.rows):
             at_once = min(at_once, hw.buffers.residual.bank_words // (sum(added) or cols))
         ready = self._swept + self._drain
-        constants: list[tuple[Space, int]] = []
+        constants: list[tuple[Space, Span]] = []
         words = shape.param_words
         for space, wanted, key, size in (
             (Space.PARAM, words, (work.output, out.block), out.blocks * words),
             (Space.TABLE, shape.tables, work.output, shape.tables * TABLE_WORDS),
         ):
             if wanted:
-                base, there = self._load_once(space, key, size * hw.word_bytes)
-                constants.append((space, base))
+                place, there = self._load_once(space, key, size)
+                constants.append((space, place))
                 ready = max(ready, there)
         turns = self._turns(shape, target, (rows // images,) * images, cols, carried=carried)
         for at, blocks in spans(out.blocks, at_once):
@@ -227,8 +229,10 @@ class Flow(Bringing):
                 self._store(work, output, made, row + rows, rows * cols)
             if shape.carried_to(row + rows):
                 self._leave(work, made, words, cols)
-        for space, base in (*constants, (Space.PSUM, psum)):
-            buffers[space].free[base] = self._post_done
+        buffers[Space.PSUM].free[psum] = self._post_done
+        for space, place in constants:
+            self._uses[space].add(place, self._post_done)
+        self._made = Made.by(work, out, rect)
 
     def _turns(
         self,

@@ -4,15 +4,13 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange
-from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
+from opu_fuse.cost.tiles import Span, ceil_div, mid_tile, spans
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.unfolding import IMAGE_SLOT
 
 Rect = tuple[int, int, int, int]
 """First row, rows, first column, columns, in final pixels; rows through all images of a batch."""
-Span = tuple[int, int]
-"""First, count."""
 Mid = tuple[int, int, int, int, int, int]
 """Mid rectangle of a tile, see `cost.tiles.mid_tile`."""
 
@@ -129,6 +127,51 @@ def walk(work: Work) -> list[tuple[OutputRange, Rect]]:
     if tile.weights_outer:
         return [(r, t) for r in work.ranges for t in tiles]
     return [(r, t) for t in tiles for r in work.ranges]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A tile that was made last: the map in which it is stored, channel blocks and rows there."""
+
+    home: int
+    blocks: Span
+    rows: Span
+
+    @classmethod
+    def by(cls, work: Work, out: OutputRange, rect: Rect) -> "Made":
+        """By a pass with a tile."""
+        up = work.shape.upsample[0] * work.apart[0]
+        return cls(
+            home=work.writes.home,
+            blocks=(work.writes.block + out.block, out.blocks),
+            rows=(rect[0] * up, rect[1] * up),
+        )
+
+    def of(self, work: Work, part: Part) -> Span:
+        """Channel blocks of a part that have to wait for its store, the other ones need not."""
+        last, (row, rows) = sum(part.blocks), self.rows
+        first = max(self.blocks[0] - work.reads.block, part.blocks[0])
+        behind = min(sum(self.blocks) - work.reads.block, last)
+        beside = row + rows <= part.rows[0] or sum(part.rows) <= row
+        if work.reads.home != self.home or beside or behind <= first:
+            return last, 0
+        return first, behind - first
+
+
+AHEAD = 3
+"""Tiles of a layer that are left when the first weights of the next one are loaded, if there is
+room beside its own: what the last two need besides waits for post.
+"""
+
+NOTHING = Made(home=-1, blocks=(0, 0), rows=(0, 0))
+"""Nobody reads it."""
+
+
+def in_time(part: Part, late: Span) -> Iterator[Span]:
+    """The channel blocks of a part but for those."""
+    for first, behind in ((part.blocks[0], late[0]), (sum(late), sum(part.blocks))):
+        if first < behind:
+            yield first, behind - first
 
 
 def parts(work: Work, out: OutputRange, rect: Rect) -> Iterator[Part]:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from opu_fuse.cost.reading import Span
-from opu_fuse.cost.tiles import ceil_div, spans
+from opu_fuse.cost.tiles import Span, ceil_div, spans
 from opu_fuse.hw.layout import Layout
 from opu_fuse.layout.shape import Shape
 

@@ -2,15 +2,16 @@
 them.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from opu_fuse.cost.banks import Shelf, emptied
 from opu_fuse.cost.cascade import Cascade, constants
 from opu_fuse.cost.flow import Flow, Target
 from opu_fuse.cost.keeping import Keep, find_kept
 from opu_fuse.cost.reading import walk
 from opu_fuse.cost.turns import LOAD
-from opu_fuse.cost.work import Banks, Shelf, Work
+from opu_fuse.cost.work import Work
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units.base import Space
 
@@ -49,14 +50,15 @@ def cycles_by_output(
 
 def _walked(units: Sequence[Unit], kept: Sequence[Keep | None], hw: HwSpec) -> "_Walk":
     flow = _Walk(hw)
-    for unit, keep in zip(units, kept, strict=True):
+    firsts = [None if unit.cascade else unit.works[0] for unit in units]
+    for unit, keep, behind in zip(units, kept, [*firsts, None][1:], strict=True):
         if unit.cascade is not None:
             flow.cascade(unit.cascade)
         elif unit.beside:
             flow.side_by_side(*unit.works)
         else:
-            for work in unit.works:
-                flow.layer(work, keep)
+            for work, after in zip(unit.works, [*unit.works[1:], behind], strict=True):
+                flow.layer(work, keep, after)
     return flow
 
 
@@ -109,7 +111,8 @@ class _Walk(Flow):
                 target = Target(free=free, pieces=tuple(pieces))
             self._post(work, out, rect, psum, target, stored=found.stored[turn.layer])
             made[turn.layer + 1].append(self._post_done)
-        self._empty((Space.FEATURE, *shelved))
+        for space, banks in emptied(self._hw, (Space.FEATURE, *shelved)).items():
+            self._buffers[space].banks = banks
 
     def _load_strip(self, found: Cascade, number: int, free: float) -> float:
         work, ring, (first, rows) = found.works[0], found.rings[0], found.strip(number)
@@ -120,8 +123,3 @@ class _Walk(Flow):
             words, of = work.row_words, ring.layout.blocks
             self._features_there = self._bring(work, LOAD, span, words, of, after)
         return self._features_there
-
-    def _empty(self, spaces: Iterable[Space]) -> None:
-        for space in spaces:
-            buffer = getattr(self._hw.buffers, space.value)
-            self._buffers[space].banks = Banks(words=buffer.words, banks=buffer.banks)

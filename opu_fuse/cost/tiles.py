@@ -19,10 +19,17 @@ from opu_fuse.hw.timing import (
 from opu_fuse.hw.unfolding import IMAGE_SLOT
 from opu_fuse.layout.shape import Shape
 
+Span = tuple[int, int]
+"""First, count."""
+
 STEP_OVERHEAD = 24
 """Cycles lost per instruction of the compute engine: fill of the row registers and drain of the
 pipeline.
 """
+
+
+PIECE_LATENCY = 60
+"""Cycles in which neither the array nor post works for a piece: drain of both, and tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +313,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     unfolding = 0
     if shape.unfolded is not None:
         per_block, unfolding = _unfolding(shape, hw, mid_rows, mid_cols)
+    pieces = tiles * ranges
     one = per_block * parts * in_blocks
     stay = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
     if shape.depthwise:  # every range reads its own blocks
@@ -332,7 +340,14 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         compute_cycles=compute,
         post_cycles=post,
         dram_bytes=total_bytes,
-        total_cycles=max(compute, dram + tiles * unfolding, post) + fill + 0.2 * dram,
+        total_cycles=max(
+            compute,
+            post,
+            (compute + post + pieces * PIECE_LATENCY) / hw.buffers.psum.banks,
+            dram + tiles * unfolding,
+        )
+        + fill
+        + 0.2 * dram,
     )
 
 

@@ -50,13 +50,13 @@ class Fit:
     tile: Tile
     cost: Estimate
 
-    def rank(self, *, beside: bool) -> float:
-        """The lowest is taken: the cheapest; beside another group, whose time is the larger one,
-        the largest.
+    def rank(self, *, beside: bool) -> tuple[float, int]:
+        """The lowest is taken: the cheapest, of those the widest, whose first tile needs the fewest
+        rows; beside another group, whose time is the larger one, the largest.
         """
         tile = self.tile
         size = tile.images * tile.rows * tile.cols * tile.blocks
-        return -size if beside else self.cost.total_cycles
+        return -size if beside else self.cost.total_cycles, -tile.cols
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from opu_fuse.cost.reading import Span
-from opu_fuse.cost.work import Banks
+from opu_fuse.cost.banks import Banks
+from opu_fuse.cost.tiles import Span
 
 
 class Memory:
@@ -48,6 +48,29 @@ class Buffer:
     banks: Banks
     free: dict[int, float] = field(default_factory=dict)
     there: dict[int, float] = field(default_factory=dict)
+
+
+class Uses:
+    """Until when words of a buffer without banks are read."""
+
+    def __init__(self) -> None:
+        self._spans: dict[int, tuple[int, float]] = {}  # by first word: behind the last, until
+
+    def until(self, words: Span) -> float:
+        """When they may be overwritten."""
+        first, behind = words[0], sum(words)
+        found = (at for low, (end, at) in self._spans.items() if low < behind and first < end)
+        return max(found, default=0.0)
+
+    def add(self, words: Span, at: float) -> None:
+        """They are read until then."""
+        first, behind = words[0], sum(words)
+        kept = {first: (behind, at)}
+        for low, (end, before) in self._spans.items():
+            for a, b in ((low, min(end, first)), (max(low, behind), end)):
+                if a < b:
+                    kept[a] = b, before
+        self._spans = kept
 
 
 @dataclass(slots=True)

@@ -7,10 +7,11 @@ engines' queues, safety from `dependencies`.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from opu_fuse.cost.banks import emptied
 from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.keeping import Keep
-from opu_fuse.cost.reading import Mid, Rect, count_parts, rows_read, walk
+from opu_fuse.cost.reading import AHEAD, Made, Mid, Rect, count_parts, rows_read, walk
 from opu_fuse.cost.rings import Ring
 from opu_fuse.cost.tiles import (
     ceil_div,
@@ -70,8 +71,12 @@ def _in_ring(ring: Ring) -> Target:
 class Emitter(Loads):
     """Emits the layers of one machine segment."""
 
-    def layer(self, job: Job, keep: Keep | None = None) -> Iterator[Step]:
-        """All steps of one layer. keep: the map on chip that its output is part of."""
+    def layer(
+        self, job: Job, keep: Keep | None = None, behind: Job | None = None
+    ) -> Iterator[Step]:
+        """All steps of one layer. keep: the map on chip that its output is part of; behind: what
+        comes next.
+        """
         banks = self._banks[Space.FEATURE]
         tiles, rows = walk(job.work), job.work.reads.layout.rows
         first = rows
@@ -79,11 +84,13 @@ class Emitter(Loads):
         if keep is not None and not there and count_parts(job.work, banks.banks) == banks.banks:
             first = rows_read(job.work, *tiles[0])
             yield from self._load_rows(job, 0, first)
-        for output_range, rect in tiles:
+        for left, (output_range, rect) in zip(range(len(tiles), 0, -1), tiles, strict=True):
             psum = yield from self._accumulate(job, output_range, rect)
             if first < rows:  # now: post will need the write port of the buffer
                 yield from self._load_rows(job, first, rows)
                 first = rows
+            if behind is not None and left <= AHEAD:
+                yield from self._load_ahead(job, behind)
             yield from self._post(job, output_range, rect, psum, self._in_bank(keep))
 
     def cascade(self, jobs: Sequence[Job], cascade: Cascade) -> Iterator[Step]:
@@ -102,7 +109,8 @@ class Emitter(Loads):
             behind = turn.layer + 1
             target = _in_ring(cascade.rings[behind]) if behind < len(jobs) else _nowhere
             yield from self._post(job, out, rect, psum, target)
-        self._empty((Space.FEATURE, Space.WEIGHT, Space.PARAM, Space.TABLE))
+        shelves = (Space.FEATURE, Space.WEIGHT, Space.PARAM, Space.TABLE)
+        self._banks |= emptied(self._hw, shelves)
 
     def side_by_side(self, job: Job, companion: Job) -> Iterator[Step]:
         """All steps of two layers, the companion's tiles spread evenly between the several of the
@@ -139,7 +147,8 @@ class Emitter(Loads):
         psum, _ = self._banks[Space.PSUM].take(None)
         first = True
         for chunk in out.features:
-            bases, geometry = yield from self._load_features(job, chunk, mid, ring)
+            ahead = (self._load_weights(job, part) for part in chunk.weights[:1])
+            bases, geometry = yield from self._load_features(job, chunk, mid, ahead, ring)
             pixels = geometry["psum_block_pitch"] // len(bases)
             images = [(base, psum + n * pixels) for n, base in enumerate(bases)]
             for base, sums in () if job.layer.shape.array else images:
@@ -283,6 +292,7 @@ class Emitter(Loads):
                     yield self._step(job, Engine.STORE, "store", registers)
             if shape.carried_to(row + rows):
                 yield from self._leave(job, common, out.block + at, rect, mid)
+        self._made = Made.by(job.work, out, rect)
 
     def _leave(
         self, job: Job, common: Mapping[str, int], block: int, rect: Rect, mid: Mid

@@ -6,14 +6,15 @@ next.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
+from opu_fuse.cost.banks import Shelf, emptied
 from opu_fuse.cost.cascade import Cascade, constants
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
-from opu_fuse.cost.reading import Mid, Rect, Span, window
+from opu_fuse.cost.reading import NOTHING, Mid, Part, Rect, in_time, window
 from opu_fuse.cost.rings import Ring
-from opu_fuse.cost.tiles import ceil_div
+from opu_fuse.cost.tiles import Span, ceil_div
 from opu_fuse.cost.unfolding import pieces
-from opu_fuse.cost.work import Banks, Shelf
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction, split_address
 from opu_fuse.hw.isa import Engine, order_registers, parameters_of, unit_register
@@ -37,10 +38,10 @@ class Loads:
 
     def __init__(self, hw: HwSpec) -> None:
         self._hw = hw
-        self._banks: dict[Space, Banks] = {}
-        self._empty(Space)
+        self._banks = emptied(hw, Space)
         zeros = {engine: {r.name: 0 for r in parameters_of(engine)} for engine in Engine}
         self._registers: dict[Engine, dict[str, int]] = zeros
+        self._made = NOTHING  # by the tile in front
         self._count = {engine: len(names) for engine, names in zeros.items()}
 
     def _shelve(self, jobs: Sequence[Job], cascade: Cascade) -> None:
@@ -56,13 +57,6 @@ class Loads:
                 }
                 sizes[offsets[space]] = words
             self._banks[space] = Shelf(sizes)
-
-    def _empty(self, spaces: Iterable[Space]) -> None:
-        """Buffers in banks that hold nothing."""
-        for space in spaces:
-            buffer = getattr(self._hw.buffers, space.value, None)
-            if buffer is not None:
-                self._banks[space] = Banks(words=buffer.words, banks=buffer.banks)
 
     def instruction(self, engine: Engine, opcode: str, params: Mapping[str, int]) -> Instruction:
         """An instruction whose unnamed registers keep their last value."""
@@ -185,11 +179,16 @@ class Loads:
             )
 
     def _load_features(
-        self, job: Job, chunk: FeatureChunk, mid: Mid, ring: Ring | None = None
+        self,
+        job: Job,
+        chunk: FeatureChunk,
+        mid: Mid,
+        ahead: Iterable[Iterator[Step]],
+        ring: Ring | None = None,
     ) -> Iterator[Step]:
         """Bring the input under a mid tile into a feature bank, unless the map was kept there, or
         its rows are in a ring. Returns the bases of its images and the compute registers of its
-        geometry.
+        geometry. ahead: loads that had better not come behind one that waits for the last store.
         """
         shape, layout = job.layer.shape, job.work.reads.layout
         read = window(job.work, chunk, mid)
@@ -205,9 +204,11 @@ class Loads:
             if not held and shape.unfolded is not None:
                 yield from self._unfold(job, shape.unfolded, base, part.rows, part.words)
             elif not held:
-                yield self._load_part(
-                    job, Space.FEATURE, job.loaded, base, part.blocks, part.rows, part.words
-                )
+                waits = self._made.of(job.work, part)
+                yield from self._load_blocks(job, part, base, in_time(part, waits))
+                if waits[1]:
+                    yield from chain.from_iterable(ahead)
+                    yield from self._load_blocks(job, part, base, [waits])
         rows, apart = (mid[1] - mid[0]) // read.images, read.rows * where["row_pitch"]
         return [base + image * apart for image in range(read.images)], {
             **where,
@@ -220,6 +221,15 @@ class Loads:
             "slot_log2": shape.column_bytes.bit_length() - 1,
         }
 
+    def _load_blocks(
+        self, job: Job, part: Part, base: int, blocks: Iterable[Span]
+    ) -> Iterator[Step]:
+        """Bring some channel blocks of a part to their places in a bank."""
+        pitch = part.rows[1] * part.words[1]
+        for found in blocks:
+            at = base + (found[0] - part.blocks[0]) * pitch
+            yield self._load_part(job, Space.FEATURE, job.loaded, at, found, part.rows, part.words)
+
     def _load_strip(self, job: Job, ring: Ring, first: int, rows: int) -> Iterator[Step]:
         """Bring rows of a layer's input to their places in a ring."""
         for at, count, word in ring.written(first, rows):
@@ -227,10 +237,17 @@ class Loads:
 
     def _load_weights(self, job: Job, part: WeightChunk) -> Iterator[Step]:
         offset = job.planned.weights + part.offset
-        base, held = self._banks[Space.WEIGHT].take(offset)
+        base, held = self._banks[Space.WEIGHT].take(offset, part.words)
         if not held:
             yield self._load(job, Space.WEIGHT, offset, base, part.words)
         return base
+
+    def _load_ahead(self, job: Job, behind: Job) -> Iterator[Step]:
+        """Bring the first weights of the layer behind, if there is room beside those of a job."""
+        first = next(behind.work.weights, None)
+        ours = {job.planned.weights + part.offset for part in job.work.weights}
+        if first is not None and self._banks[Space.WEIGHT].spares(ours, first.words):
+            yield from self._load_weights(behind, first)
 
     def _load_pre(self, job: Job, chunk: FeatureChunk, image: int, images: int) -> Iterator[Step]:
         """Bring the pre chain's parameters of a chunk's blocks, gates those of each image. Returns
@@ -241,7 +258,7 @@ class Loads:
         if job.gate is not None:
             place, node = job.gate, job.layer.gate
             key = node, chunk.block, chunk.blocks, image, images
-            base, held = self._banks[Space.PRE].take(key)
+            base, held = self._banks[Space.PRE].take(key, images * chunk.blocks)
             if not held:
                 layout = place.layout
                 yield self._load(
@@ -258,7 +275,7 @@ class Loads:
             return {**job.layer.pre_registers, "pre_param": base}
         words = job.layer.shape.pre_words
         offset = job.planned.pre + chunk.block * words * self._hw.word_bytes
-        base, held = self._banks[Space.PRE].take((offset, chunk.blocks))
+        base, held = self._banks[Space.PRE].take((offset, chunk.blocks), chunk.blocks * words)
         if not held:
             yield self._load(job, Space.PRE, offset, base, chunk.blocks * words)
         return {**job.layer.pre_registers, "pre_param": base}
@@ -269,7 +286,7 @@ class Loads:
         if not words:
             return 0
         offset = job.planned.params + out.block * words * self._hw.word_bytes
-        base, held = self._banks[Space.PARAM].take(offset)
+        base, held = self._banks[Space.PARAM].take(offset, out.blocks * words)
         if not held:
             yield self._load(job, Space.PARAM, offset, base, out.blocks * words)
         return base
@@ -279,9 +296,10 @@ class Loads:
         units = job.layer.table_units
         if not units:
             return {}
-        base, held = self._banks[Space.TABLE].take(job.planned.table)
+        size = TABLE_WORDS * len(units)
+        base, held = self._banks[Space.TABLE].take(job.planned.table, size)
         if not held:
-            yield self._load(job, Space.TABLE, job.planned.table, base, TABLE_WORDS * len(units))
+            yield self._load(job, Space.TABLE, job.planned.table, base, size)
         return {
             unit_register("table", unit): base + TABLE_WORDS * number
             for number, unit in enumerate(units)

@@ -3,9 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from opu_fuse.cost.geometry import Geometry
+from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.order import Step, execution_order, producers
 from opu_fuse.fuse.partition import Partition
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.shape import Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,32 @@ def _nodes(partition: Partition, step: Step) -> list[int]:
         return [m.node for m in partition.groups[step.group].matches]
     assert step.node is not None
     return [step.node]
+
+
+def in_front_of_readers(
+    segment: SegmentSteps, layers: Mapping[int, Geometry], hw: HwSpec
+) -> SegmentSteps:
+    """The segment with every group right in front of the one that reads its map, where only that
+    one's other operand came between, and the map can stay on chip then.
+    """
+    if not hw.post.keep:
+        return segment
+    steps = list(segment.steps)
+    made = [None if t.group is None else layers.get(t.group) for t in steps]
+    for at, (ours, beside, reader) in enumerate(zip(made, made[1:], made[2:], strict=False)):
+        if ours is None or beside is None or reader is None or reader.source != ours.output:
+            continue
+        free = beside.output in reader.operands and ours.output not in beside.operands
+        if free and _in_banks(ours.shape, hw):
+            steps[at : at + 2] = steps[at + 1], steps[at]
+    return replace(segment, steps=tuple(steps))
+
+
+def _in_banks(shape: Shape, hw: HwSpec) -> bool:
+    """Whether a feature bank holds the map that a layer reads, one what it makes."""
+    read = shape.in_rows * shape.in_cols * ceil_div(shape.in_channels, hw.word_channels)
+    made = shape.out_rows * shape.out_cols * ceil_div(shape.mid_channels, hw.word_channels)
+    return max(read, made) <= hw.buffers.feature.bank_words
 
 
 def side_by_side(segment: SegmentSteps, beside: Mapping[int, int]) -> SegmentSteps:

@@ -185,14 +185,19 @@ def _emit(
     spec_hash = hw.spec_hash
     halves = {"hash_lo": spec_hash & ((1 << HASH_HALF) - 1), "hash_hi": spec_hash >> HASH_HALF}
     steps = [Step(instruction=emitter.instruction(Engine.FETCH, "check", halves), group=OUTSIDE)]
-    for unit in units:
-        jobs = [_job(*both, placements) for both in zip(unit.layers, unit.works, strict=True)]
+    found = [
+        [_job(*both, placements) for both in zip(unit.layers, unit.works, strict=True)]
+        for unit in units
+    ]
+    firsts = [None if u.cascade else jobs[0] for u, jobs in zip(units, found, strict=True)]
+    for unit, jobs, behind in zip(units, found, [*firsts, None][1:], strict=True):
         if unit.cascade is not None:
             steps.extend(emitter.cascade(jobs, unit.cascade))
         elif unit.beside:
             steps.extend(emitter.side_by_side(*jobs))
         else:
-            steps.extend(step for job in jobs for step in emitter.layer(job, unit.keep))
+            for job, after in zip(jobs, [*jobs[1:], behind], strict=True):
+                steps.extend(emitter.layer(job, unit.keep, after))
     steps.append(Step(instruction=emitter.instruction(Engine.FETCH, "end", {}), group=OUTSIDE))
     plain = [s.instruction for s in steps]
     conflicts = latest_conflicts(plain, hw)

@@ -25,7 +25,7 @@ from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.lower import geometry_of, lower_group
 from opu_fuse.schedule.memory import align
-from opu_fuse.schedule.order import SegmentSteps, order_segments, side_by_side
+from opu_fuse.schedule.order import SegmentSteps, in_front_of_readers, order_segments, side_by_side
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -148,7 +148,9 @@ def tile(
     layers = {index: parts[0] for index, parts in lowered.items()}
     stored = {n for layer in layers.values() for n in (*layer.operands, layer.output)}
     free = {node for node in on_host if _is_free(dfg, node, stored, on_host)}
-    segments = order_segments(dfg, partition, free)
+    segments = tuple(
+        in_front_of_readers(s, layers, hw) for s in order_segments(dfg, partition, free)
+    )
     steps = (t.group for s in segments for t in s.steps)
     order = [g for g in steps if g is not None and g in layers]
     layout = replace(pack(dfg, layout, [layers[i] for i in order], hw), images=images)

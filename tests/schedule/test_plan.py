@@ -120,10 +120,10 @@ def test_constants_of_a_layer_are_loaded_once_for_all_its_tiles():
     x = net.conv(net.input("x", (1, 8, 24, 24)), "conv", out=8, kernel=1)
     found = compile_model(net.finish(net.sigmoid(x, "act")), load_hw("opu-light")).plan
     ((layer,),) = found.layers.values()
-    assert layer.pieces == 4
+    assert layer.pieces == 3
     (program,) = (s for s in found.segments if isinstance(s, MachineProgram))
     loads = Counter(x.opcode for x in program.instructions if x.engine is Engine.LOAD)
-    assert loads == {"feature": 4, "weight": 1, "param": 1, "table": 1}
+    assert loads == {"feature": 3, "weight": 1, "param": 1, "table": 1}
 
 
 def test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_holds(rng):

@@ -1,0 +1,129 @@
+"""On-chip buffers: what they hold, and where the next thing goes."""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from opu_fuse.cost.tiles import Span
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units.base import Space
+
+CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)
+"""What lies in `Places`."""
+
+
+@dataclass(slots=True)
+class Banks:
+    """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load,
+    or of the last map kept, that was put into it.
+    """
+
+    words: int
+    banks: int
+    held: list[Hashable] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.held = [None] * self.banks
+        self.order = list(range(self.banks))
+
+    @property
+    def bank_words(self) -> int:
+        return self.words // self.banks
+
+    def find(self, key: Hashable) -> int | None:
+        """First word of the bank that holds `key`, which counts as used; None: none does."""
+        return self.take(key)[0] if key in self.held else None
+
+    def take(
+        self,
+        key: Hashable,
+        words: int = 0,  # noqa: ARG002  for `Places`
+    ) -> tuple[int, bool]:
+        """(first word of the bank, whether it holds `key` already); the bank used longest ago is
+        given away.
+        """
+        held = key is not None and key in self.held
+        bank = self.held.index(key) if held else self.order[0]
+        self.order.remove(bank)
+        self.order.append(bank)
+        self.held[bank] = key
+        return bank * self.bank_words, held
+
+    def spares(
+        self,
+        keys: Collection[Hashable],  # noqa: ARG002  for `Places`
+        words: int,  # noqa: ARG002  the same
+    ) -> bool:
+        """Whether these are all there, and so many words more would leave them there."""
+        return False
+
+
+class Places(Banks):
+    """Banks in which everything has a place of its size, where nothing was used for longest: small
+    things can be there long before they are used. Invariant: what is taken leaves what was taken
+    before it.
+    """
+
+    def __init__(self, words: int, banks: int) -> None:
+        super().__init__(words=words, banks=banks)
+        self._there: dict[Hashable, Span] = {}  # what was used last comes last
+
+    def take(self, key: Hashable, words: int = 0) -> tuple[int, bool]:
+        """(first of so many words, whether it holds `key` already)."""
+        held = self._there.pop(key, None)
+        place = held or (self._place(words), words)
+        self._there = {k: at for k, at in self._there.items() if not _overlap(at, place)}
+        self._there[key] = place
+        return place[0], held is not None
+
+    def spares(self, keys: Collection[Hashable], words: int) -> bool:
+        """Whether these are all there, and so many words more would leave them there."""
+        place = self._place(words), words
+        ours = [at for key, at in self._there.items() if key in keys]
+        return len(ours) == len(keys) and not any(_overlap(at, place) for at in ours)
+
+    def _place(self, words: int) -> int:
+        """The first one in a bank where what was used last of all that is lost was used first."""
+        used, size = list(self._there.values()), self.bank_words
+        ends = {at for at in map(sum, used) if at % size}
+        ages = {
+            first: max((n for n, at in enumerate(used) if _overlap(at, (first, words))), default=-1)
+            for first in sorted({n * size for n in range(self.banks)} | ends)
+            if first % size + words <= size
+        }
+        return min(ages, key=lambda first: ages[first])
+
+
+def _overlap(a: Span, b: Span) -> bool:
+    return a[0] < sum(b) and b[0] < sum(a)
+
+
+class Shelf(Banks):
+    """A buffer in which everything has a place of its own, the first who takes it brings it."""
+
+    def __init__(self, sizes: Mapping[Hashable, int]) -> None:
+        super().__init__(words=sum(sizes.values()), banks=1)
+        ends = accumulate(sizes.values())
+        self._places = {key: end - sizes[key] for key, end in zip(sizes, ends, strict=True)}
+        self._there: set[Hashable] = set()
+
+    def take(
+        self,
+        key: Hashable,
+        words: int = 0,  # noqa: ARG002  told before
+    ) -> tuple[int, bool]:
+        """(first word, whether it is there already)."""
+        held = key in self._there
+        self._there.add(key)
+        return self._places[key], held
+
+
+def emptied(hw: HwSpec, spaces: Iterable[Space]) -> dict[Space, Banks]:
+    """Those of the buffers that a machine has, with nothing in them."""
+    buffers = {space: getattr(hw.buffers, space.value, None) for space in spaces}
+    return {
+        space: (Places if space in CONSTANTS else Banks)(words=buffer.words, banks=buffer.banks)
+        for space, buffer in buffers.items()
+        if buffer is not None
+    }
