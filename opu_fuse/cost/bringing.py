@@ -89,7 +89,7 @@ class Bringing:
         after = self._stored.since(work.reads.home, blocks, behind)
         rows = first, behind - first
         at = self._bring(work, base, rows, work.row_words, layout.blocks, after)
-        if not first:
+        if first == work.rows_in[0]:
             self._kept.forget(work.source)
         self._kept.add(work.source, work.source, (0, layout.blocks), behind, at)
 

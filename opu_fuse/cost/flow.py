@@ -63,12 +63,12 @@ class Flow(Bringing):
         next.
         """
         banks = self._buffers[Space.FEATURE].banks
-        tiles, rows = walk(work), work.reads.layout.rows
-        first = rows
+        tiles, (start, rows) = walk(work), work.rows_in
+        first = rows = start + rows
         there = banks.find(work.held) is not None
         if keep is not None and not there and count_parts(work, banks.banks) == banks.banks:
             first = rows_read(work, *tiles[0])
-            self._load_rows(work, 0, first)
+            self._load_rows(work, start, first)
         for left, (out, rect) in zip(range(len(tiles), 0, -1), tiles, strict=True):
             psum = self._accumulate(work, out, rect, keep)
             if first < rows:
@@ -76,7 +76,8 @@ class Flow(Bringing):
                 first = rows
             if behind is not None and left <= AHEAD:
                 self._load_ahead(work, behind)
-            self._post(work, out, rect, psum, self._target(keep), stored=not keep or keep.stored)
+            target = self._target(work, keep)
+            self._post(work, out, rect, psum, target, stored=not keep or keep.stored)
 
     def side_by_side(self, work: Work, companion: Work) -> None:
         """All tiles of two passes, the companion's between those of the other."""
@@ -92,11 +93,11 @@ class Flow(Bringing):
     def _tile(self, work: Work, out: OutputRange, rect: Rect) -> None:
         self._post(work, out, rect, self._accumulate(work, out, rect, None), None)
 
-    def _target(self, keep: Keep | None) -> "Target | None":
+    def _target(self, work: Work, keep: Keep | None) -> "Target | None":
         if keep is None:
             return None
         buffer = self._buffers[Space.FEATURE]
-        base, _ = buffer.banks.take(keep.node)
+        base, _ = buffer.banks.take(work.bank_of(keep.node))
 
         def kept(work: Work, blocks: Span, rows: int) -> None:
             first = keep.block + blocks[0], blocks[1]

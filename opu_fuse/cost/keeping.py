@@ -86,7 +86,7 @@ def _kept_from(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep]:
         writers.append(ours[0])
         reader = behind[0]
         firsts = first_blocks(writers, reader.reads)
-        if firsts and _fits(writers, reader.reads.layout, hw):
+        if firsts and reader.images == ours[0].images and _fits(writers, reader, hw):
             node, layout = reader.source, reader.reads.layout
             stored = _readers(units[len(writers) :], node) < writers[-1].readers
             return [Keep(node=node, layout=layout, block=block, stored=stored) for block in firsts]
@@ -126,16 +126,17 @@ def _lanes(layout: Layout) -> np.ndarray:
     return lanes_of(layout.pieces or ((0, layout.channels),))
 
 
-def _fits(writers: Sequence[Work], layout: Layout, hw: HwSpec) -> bool:
+def _fits(writers: Sequence[Work], reader: Work, hw: HwSpec) -> bool:
     """Whether a feature bank holds the map, while others hold all that its writers read."""
-    banks, source = hw.buffers.feature.banks, writers[0].reads.layout
-    if banks == 1 or not _in_a_bank(layout, hw):
+    banks = hw.buffers.feature.banks
+    if banks == 1 or not _in_a_bank(reader, hw):
         return False
     parts = len(writers) == 1 and count_parts(writers[0], banks) < banks
-    return parts or _in_a_bank(source, hw)
+    return parts or _in_a_bank(writers[0], hw)
 
 
-def _in_a_bank(layout: Layout, hw: HwSpec) -> bool:
-    """Whether a map fits, and compute and post can go from row to row of it."""
+def _in_a_bank(reader: Work, hw: HwSpec) -> bool:
+    """Whether its input fits, and compute and post can go from row to row of it."""
+    layout, (_, rows) = reader.reads.layout, reader.rows_in
     row = layout.blocks * layout.row_words
-    return layout.words <= hw.buffers.feature.bank_words and row <= _ROW_PITCH.highest
+    return rows * row <= hw.buffers.feature.bank_words and row <= _ROW_PITCH.highest

@@ -118,9 +118,10 @@ def walk(work: Work) -> list[tuple[OutputRange, Rect]]:
     schedule.
     """
     shape, tile = work.shape, work.tile
+    first, count = work.images or (0, shape.images)
     tiles = [
-        (image * shape.out_rows + row, images * rows, col, cols)
-        for image, images in spans(shape.images, tile.images)
+        ((first + image) * shape.out_rows + row, images * rows, col, cols)
+        for image, images in spans(count, tile.images)
         for row, rows in spans(shape.out_rows, tile.rows)
         for col, cols in spans(shape.out_cols, tile.cols)
     ]

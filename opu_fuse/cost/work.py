@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
 from opu_fuse.cost.chunks import OutputRange, WeightChunk, output_ranges
-from opu_fuse.cost.tiles import Tile, unfold
+from opu_fuse.cost.tiles import Span, Tile, unfold
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
 from opu_fuse.layout.shape import Shape
@@ -18,7 +18,7 @@ class Work:
     """source, residuals, gate: DFG indices of the maps read; output: of the one made. reads,
     writes: where source and output lie. readers: how often the map in which the output lies is read
     (`keeping.count_reads`). unfold: kernel columns that a visit covers; apart: rows and columns
-    between those that this phase makes.
+    between those that this phase makes; images: (first, how many) of a batch, None: all.
     """
 
     shape: Shape
@@ -33,11 +33,24 @@ class Work:
     readers: int
     apart: tuple[int, int] = (1, 1)
     gate: int | None = None
+    images: Span | None = None
 
     @property
     def held(self) -> Hashable:
         """What a bank holds that has the whole input: its unfolded rows are not the map."""
-        return self.source if self.shape.unfolded is None else (self.source, self.shape.unfolded)
+        found = self.bank_of(self.source)
+        return found if self.shape.unfolded is None else (found, self.shape.unfolded)
+
+    def bank_of(self, node: int) -> Hashable:
+        """What a bank holds that has all of a map (a DFG index) that is read or made."""
+        return node if self.images is None else (node, self.images)
+
+    @property
+    def rows_in(self) -> Span:
+        """Rows of its input, through all images: the first one, and how many."""
+        first, images = self.images or (0, 1)
+        rows = self.reads.layout.rows if self.images is None else self.shape.in_rows
+        return first * rows, images * rows
 
     @property
     def row_words(self) -> int:

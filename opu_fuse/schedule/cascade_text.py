@@ -1,19 +1,25 @@
-"""Cascades as text: what every compilation tells, without what explanations import."""
+"""Cascades and rounds as text: what every compilation tells, without what explanations import."""
 
 from collections.abc import Iterator
 
 from opu_fuse.schedule.plan import Plan
-from opu_fuse.schedule.tiling import Together, Weighed
+from opu_fuse.schedule.tiling import Rounds, Together, Weighed
 
 
 def cascade_lines(plan: Plan) -> Iterator[str]:
-    """A line for every cascade that the program has."""
+    """A line for every cascade that the program has, and for layers that work in rounds."""
     for found in plan.cascades:
         yield f"strip by strip: {names(plan, found)}{compared(plan, found)}"
+    yield from (in_rounds(plan, found) for found in plan.rounds)
 
 
-def names(plan: Plan, found: Together) -> str:
-    """Of the groups of a cascade."""
+def in_rounds(plan: Plan, found: Rounds) -> str:
+    """The groups of rounds, and of how many images."""
+    return f"{found.images} of {plan.layout.images} images at a time: {names(plan, found)}"
+
+
+def names(plan: Plan, found: Together | Rounds) -> str:
+    """Of its groups."""
     return ", ".join(plan.layers[group][0].layer.name for group in found.groups)
 
 

@@ -41,7 +41,7 @@ def with_cascades(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: Cascades) -> T
                 tried += weigh(units, chain, alone, strips, homes)
     found += [weighed.together for weighed in tried if weighed.taken]
     tiling = replace(tiling, weighed=tuple(tried))
-    return _replaced(dfg, tiling, hw, found) if found else tiling
+    return replaced(dfg, replace(tiling, cascades=tuple(found)), hw) if found else tiling
 
 
 def _longest(
@@ -103,24 +103,15 @@ def _link(maker: PlannedUnit, reader: PlannedUnit) -> bool:
     )
 
 
-def _replaced(dfg: Dfg, tiling: Tiling, hw: HwSpec, found: Sequence[Together]) -> Tiling:
-    """With the tiles of cascades: constants lie one behind the other again, and what a cascade
-    reads and writes is needed as long as it runs.
+def replaced(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
+    """With the tiles of cascades and rounds: constants lie one behind the other again, and what
+    their groups read and write is needed as long as they run.
     """
-    works = {
-        group: work
-        for together in found
-        for group, work in zip(together.groups, together.cascade.works, strict=True)
-    }
-    shapes = {group: work.shape for group, work in works.items()}
-    tiling = retiled(tiling, hw, {group: work.tile for group, work in works.items()}, shapes)
-    same_step = [group for together in found for group in together.groups[1:]]
-    uses = tensor_uses(
-        dfg,
-        {group: parts[0].layer for group, parts in tiling.layers.items()},
-        tiling.segments,
-        hw,
-        tiling.layout,
-        [*tiling.beside.values(), *same_step],
-    )
-    return replace(tiling, uses=uses, cascades=tuple(found))
+    parts = [(found.groups, found.cascade.works) for found in tiling.cascades]
+    parts += [(found.groups, found.works) for found in tiling.rounds]
+    works = {g: work for groups, found in parts for g, work in zip(groups, found, strict=True)}
+    tiles = {group: work.tile for group, work in works.items()}
+    tiling = retiled(tiling, hw, tiles, {group: work.shape for group, work in works.items()})
+    layers = {group: layer.layer for group, (layer, *_) in tiling.layers.items()}
+    uses = tensor_uses(dfg, layers, tiling.segments, hw, tiling.layout, tiling.same_step)
+    return replace(tiling, uses=uses)

@@ -23,6 +23,7 @@ from opu_fuse.cost.tiles import (
     spans,
 )
 from opu_fuse.cost.turns import LOAD
+from opu_fuse.cost.work import Work
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import Engine, order_registers
 from opu_fuse.schedule.job import Job, Step
@@ -78,12 +79,12 @@ class Emitter(Loads):
         comes next.
         """
         banks = self._banks[Space.FEATURE]
-        tiles, rows = walk(job.work), job.work.reads.layout.rows
-        first = rows
+        tiles, (start, rows) = walk(job.work), job.work.rows_in
+        first = rows = start + rows
         there = banks.find(job.work.held) is not None
         if keep is not None and not there and count_parts(job.work, banks.banks) == banks.banks:
             first = rows_read(job.work, *tiles[0])
-            yield from self._load_rows(job, 0, first)
+            yield from self._load_rows(job, start, first)
         for left, (output_range, rect) in zip(range(len(tiles), 0, -1), tiles, strict=True):
             psum = yield from self._accumulate(job, output_range, rect)
             if first < rows:  # now: post will need the write port of the buffer
@@ -91,7 +92,7 @@ class Emitter(Loads):
                 first = rows
             if behind is not None and left <= AHEAD:
                 yield from self._load_ahead(job, behind)
-            yield from self._post(job, output_range, rect, psum, self._in_bank(keep))
+            yield from self._post(job, output_range, rect, psum, self._in_bank(job.work, keep))
 
     def cascade(self, jobs: Sequence[Job], cascade: Cascade) -> Iterator[Step]:
         """All steps of layers that are computed together, their constants and rings in the buffers
@@ -129,12 +130,13 @@ class Emitter(Loads):
         psum = yield from self._accumulate(job, out, rect)
         yield from self._post(job, out, rect, psum, _nowhere)
 
-    def _in_bank(self, keep: Keep | None) -> "Target":
+    def _in_bank(self, work: Work, keep: Keep | None) -> "Target":
         if keep is None:
             return _nowhere
-        base, _ = self._banks[Space.FEATURE].take(keep.node)
+        base, _ = self._banks[Space.FEATURE].take(work.bank_of(keep.node))
+        above = work.images[0] * work.shape.out_rows if work.images else 0
         return lambda block, row, rows, word: iter(
-            ((0, rows, keep.registers(base, block, row, word)),)
+            ((0, rows, keep.registers(base, block, row - above, word)),)
         )
 
     def _accumulate(

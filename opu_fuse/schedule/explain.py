@@ -9,7 +9,7 @@ from opu_fuse.fuse.explain import operators_named
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
-from opu_fuse.schedule.cascade_text import both, compared, names
+from opu_fuse.schedule.cascade_text import both, compared, in_rounds, names
 from opu_fuse.schedule.plan import Plan
 from opu_fuse.schedule.tiling import PlannedLayer
 
@@ -28,14 +28,15 @@ def explain_tiles(
     nodes = {n.index for n in operators_named(dfg, name, "--explain-tiles")}
     groups = [g for g in partition.groups if nodes & {m.node for m in g.matches}]
     partner = {companion: group for group, companion in plan.beside.items()}
-    together = {group for found in plan.cascades for group in found.groups}
+    together = {group: "strips" for found in plan.cascades for group in found.groups}
+    together |= {group: "rounds" for found in plan.rounds for group in found.groups}
     tiled = [g.index for g in groups if g.index in plan.layers]
     if not tiled:
         where = "is a matter of layout" if groups else "runs on the host"
         yield f"{name} {where}: it has no tiles"
     for index in tiled:
         for planned in plan.layers[index]:
-            yield from _layer(planned, hw, beside=index in partner, in_cascade=index in together)
+            yield from _layer(planned, hw, together.get(index), beside=index in partner)
         if index in partner:
             ours = plan.layers[partner[index]][0].layer.name
             yield f"  it runs between the tiles of {ours}, hence the largest cut"
@@ -54,6 +55,10 @@ def _cascades_of(plan: Plan, group: int) -> Iterator[str]:
                 f"last layer makes {strip} rows at a time, rings of rows take {rings} feature words"
             )
             told = True
+    for found in plan.rounds:
+        if group in found.groups:
+            yield in_rounds(plan, found)
+            told = True
     for tried in plan.weighed:
         if group in tried.together.groups and not tried.taken:
             yield f"alone, not strip by strip with {names(plan, tried.together)}: {both(tried)}"
@@ -62,16 +67,18 @@ def _cascades_of(plan: Plan, group: int) -> Iterator[str]:
         yield "not strip by strip: no cascade with its neighbours fits, gains or was asked for"
 
 
-def _layer(planned: PlannedLayer, hw: HwSpec, *, beside: bool, in_cascade: bool) -> Iterator[str]:
+def _layer(
+    planned: PlannedLayer, hw: HwSpec, together: str | None, *, beside: bool
+) -> Iterator[str]:
     tried = tuple(candidates(planned.layer.shape, hw))
     fits = sorted((c for c in tried if isinstance(c, Fit)), key=lambda c: c.rank(beside=beside))
     refused = sorted((c for c in tried if isinstance(c, Refused)), key=lambda c: c.why.gap)
     counts = f"{len(fits)} cuts fit, {len(refused)} do not"
     yield f"{planned.layer.name}: {counts} (rows x columns x channel blocks of a tile)"
-    cheapest = not in_cascade and planned.tile == fits[0].tile
+    cheapest = together is None and planned.tile == fits[0].tile
     taken = cost_text(planned.tile, planned.estimate, planned.layer.shape, hw)
-    if in_cascade:
-        yield f"  taken for strips {taken}"
+    if together is not None:
+        yield f"  taken for {together} {taken}"
     elif not cheapest:
         yield f"  taken {taken}; fastest beside the layers before and behind, timed tile by tile"
     for fit in fits[:SHOWN]:

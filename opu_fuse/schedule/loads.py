@@ -130,7 +130,7 @@ class Loads:
         """Bring rows of a layer's input to their place in the whole map."""
         layout = job.work.reads.layout
         base, _ = self._banks[Space.FEATURE].take(job.work.held)
-        word = base + first * layout.row_words * layout.blocks
+        word = base + (first - job.work.rows_in[0]) * layout.row_words * layout.blocks
         yield from self._bring_rows(job, word, first, behind - first)
 
     def _bring_rows(self, job: Job, word: int, first: int, count: int) -> Iterator[Step]:
@@ -197,7 +197,8 @@ class Loads:
             where = read.of_rows(layout)
         elif (kept := self._banks[Space.FEATURE].find(job.work.held)) is not None:
             where = read.of_map(layout)
-            base = kept + chunk.block * layout.row_words + read.above * where["row_pitch"]
+            above = read.above - job.work.rows_in[0]
+            base = kept + chunk.block * layout.row_words + above * where["row_pitch"]
         else:
             base, held = self._banks[Space.FEATURE].take(read.part)
             where, part = read.of_part(), read.part

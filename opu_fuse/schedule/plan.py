@@ -22,9 +22,10 @@ from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
+from opu_fuse.schedule.rounds import with_rounds
 from opu_fuse.schedule.slow_memory import with_timed_tiles
 from opu_fuse.schedule.tensors import TensorUse, require_countable
-from opu_fuse.schedule.tiling import PlannedLayer, Tiling, Together, Weighed
+from opu_fuse.schedule.tiling import PlannedLayer, Rounds, Tiling, Together, Weighed
 from opu_fuse.schedule.units import PlannedUnit, planned_units
 
 HASH_HALF = 22
@@ -56,15 +57,17 @@ class HostWork:
 class Plan:
     """layers: group index -> planned layers, one per phase (groups of views only have none);
     beside: group -> the one whose instructions come between its own; cascades: groups computed
-    together; weighed: cascades that were tried; placements: DFG index -> place
-    in memory, of all but those that are on chip only; uses: of all; layout, memory: what they
-    follow from; cycles: predicted, by the DFG index of what a group makes.
+    together; weighed: cascades that were tried; rounds: groups that work for a few images at a
+    time; placements: DFG index -> place in memory, of all but those that are on chip only; uses: of
+    all; layout, memory: what they follow from; cycles: predicted, by the DFG index of what a group
+    makes.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
     beside: Mapping[int, int]
     cascades: tuple[Together, ...]
     weighed: tuple[Weighed, ...]
+    rounds: tuple[Rounds, ...]
     uses: Mapping[int, TensorUse]
     placements: Mapping[int, Placement]
     layout: DataLayout
@@ -107,6 +110,7 @@ def schedule(
     """
     require_countable(dfg, tiling.uses)
     tiling = with_cascades(dfg, with_timed_tiles(dfg, tiling, hw), hw, cascades)
+    tiling = with_rounds(dfg, tiling, hw)
     constants = tiling.constants_bytes
     units = planned_units(dfg, tiling, hw, store_all=not reuse_memory)
     on_chip = {home for unit in chain.from_iterable(units) for home in unit.on_chip}
@@ -146,6 +150,7 @@ def schedule(
         beside=tiling.beside,
         cascades=tiling.cascades,
         weighed=tiling.weighed,
+        rounds=tiling.rounds,
         uses=tiling.uses,
         placements=placements,
         layout=tiling.layout,

@@ -11,6 +11,7 @@ from opu_fuse.cost.geometry import structure
 from opu_fuse.cost.stored import stored_shape
 from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, estimate, unfold
 from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.cost.work import Work
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import follow_views
 from opu_fuse.errors import DoesNotFit
@@ -86,6 +87,17 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """Groups through which so many images of a batch go together, round after round; works: of all
+    images, with the tiles of a round.
+    """
+
+    groups: tuple[int, ...]
+    works: tuple[Work, ...]
+    images: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weighed:
     """A cascade that was compared with its groups alone: predicted cycles and bytes of memory of
     both, and which of them it is.
@@ -102,8 +114,9 @@ class Weighed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiling:
     """layers: group index -> layers with their tiles; beside: group -> the one whose tiles come
-    between its tiles; cascades: groups computed together; weighed: what was tried; segments and
-    uses: execution order and live ranges that follow from it.
+    between its tiles; cascades: groups computed together; weighed: what was tried; rounds: groups
+    that work for a few images at a time; segments and uses: execution order and live ranges that
+    follow from it.
     """
 
     layers: Mapping[int, tuple[PlannedLayer, ...]]
@@ -114,6 +127,13 @@ class Tiling:
     constants_bytes: int
     cascades: tuple[Together, ...] = ()
     weighed: tuple[Weighed, ...] = ()
+    rounds: tuple[Rounds, ...] = ()
+
+    @property
+    def same_step(self) -> list[int]:
+        """Groups that run in the same step as the one before them."""
+        several = (*self.cascades, *self.rounds)
+        return [*self.beside.values(), *(g for found in several for g in found.groups[1:])]
 
 
 TileCache = dict[tuple[Shape, bool], tuple[Tile, Estimate]]

@@ -1,6 +1,6 @@
 """What is emitted, in execution order: layers alone, with a companion, or in a cascade."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from opu_fuse.cost.keeping import Keep, count_reads, find_kept
@@ -9,7 +9,7 @@ from opu_fuse.cost.work import Work
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.tensors import TensorUse
-from opu_fuse.schedule.tiling import PlannedLayer, Tiling, Together
+from opu_fuse.schedule.tiling import PlannedLayer, Rounds, Tiling, Together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +37,18 @@ def planned_units(
     on_host = [t.node for t in steps if t.node is not None]
     reads = count_reads(dfg, tiling.layout, [parts[0].layer for parts in layers.values()], on_host)
     together = {t.groups[0]: t for t in tiling.cascades}
-    behind = {group for t in tiling.cascades for group in t.groups[1:]}
+    rounds = {found.groups[0]: found for found in tiling.rounds}
+    several = (*tiling.cascades, *tiling.rounds)
+    behind = {group for found in several for group in found.groups[1:]}
     companions = set(tiling.beside.values())
     found = []
     for segment in tiling.segments:
         units: list[PlannedUnit] = []
         for group in (t.group for t in segment.steps):
             if group is None or group not in layers or group in companions or group in behind:
+                continue
+            if group in rounds:
+                units += _rounds(tiling, rounds[group], reads)
                 continue
             if group in together:
                 units.append(_cascade(tiling, together[group], store_all=store_all))
@@ -58,6 +63,25 @@ def planned_units(
             kept = [keep and replace(keep, stored=True) for keep in kept]
         found.append([replace(u, keep=keep) for u, keep in zip(units, kept, strict=True)])
     return found
+
+
+def in_rounds(
+    units: Sequence[PlannedUnit], works: Sequence[Work], images: int
+) -> Iterator[PlannedUnit]:
+    """So many images of some layers (works: of all images) after the other."""
+    for first in range(0, works[0].shape.images, images):
+        for unit, work in zip(units, works, strict=True):
+            yield replace(unit, works=(replace(work, images=(first, images)),), keep=None)
+
+
+def _rounds(tiling: Tiling, rounds: Rounds, reads: Mapping[int, int]) -> Iterator[PlannedUnit]:
+    parts = [tiling.layers[group] for group in rounds.groups]
+    works = [_work(part, tiling.uses, reads) for (part,) in parts]
+    units = [
+        PlannedUnit(works=(work,), groups=(group,), layers=layers)
+        for group, layers, work in zip(rounds.groups, parts, works, strict=True)
+    ]
+    return in_rounds(units, works, rounds.images)
 
 
 def _cascade(tiling: Tiling, together: Together, *, store_all: bool) -> PlannedUnit:

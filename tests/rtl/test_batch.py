@@ -8,11 +8,15 @@ import pytest
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, Program, compile_prepared
+from opu_fuse.schedule import rounds
+from opu_fuse.sim.compare import compare
 from opu_fuse.sim.ports import noise
 from opu_fuse.zoo.builder import Net
 from tests.networks.test_batch import prepared
-from tests.rtl.session import hold_bits
+from tests.schedule.test_cascades import inverted
+from tests.schedule.test_rounds import separable
 
+EVERY_MAP = Options(reuse_memory=False)
 pytestmark = [pytest.mark.rtl, pytest.mark.filterwarnings("ignore:no calibration data")]
 
 
@@ -25,11 +29,11 @@ def classifier(channels, hidden, classes):
     return prepare(net.finish(net.dense(x, "fc8", out=classes)))
 
 
-def hold(model, machine, images, execute):
+def hold(model, machine, images, execute, options=EVERY_MAP):
     """Bits of single images and of the functional engine, cycles of the cycle engine. execute: runs
     a program on the RTL.
     """
-    hw, options = load_hw(machine), Options(reuse_memory=False)
+    hw = load_hw(machine)
     one, several = (
         Program(bundle=compile_prepared(model, hw, replace(options, batch=n)).bundle, hw=hw)
         for n in (1, images)
@@ -37,7 +41,8 @@ def hold(model, machine, images, execute):
     inputs = noise(several.bundle)
     found = execute(several, inputs)
     assert found.counters["cycles"] == several.run(engine="cycle").counters["cycles"]
-    hold_bits(several.bundle, several.run(inputs, capture=True), found)
+    held = compare(several.bundle, several.run(inputs, capture=True), found)
+    assert held.passed, held.first
     alone = one.run(inputs).outputs
     assert all(np.array_equal(found.outputs[name], array) for name, array in alone.items())
 
@@ -46,6 +51,20 @@ def hold(model, machine, images, execute):
 def test_a_batch_on_rtl_has_the_bits_of_single_images(name, machine, rtl):
     session = rtl(load_hw(machine))
     hold(prepared(name), machine, 3, lambda program, x: session.run(program.bundle, x))
+
+
+def test_strips_of_a_batch_on_rtl_have_the_bits_of_single_images(rtl):
+    """Inner maps are on chip only, a ring turns over and begins the next image at its own place."""
+    session, model = rtl(load_hw("opu-tiny")), prepare(inverted(6, (9, 7), 14))
+    options = Options(cascades="always")
+    hold(model, "opu-tiny", 3, lambda program, x: session.run(program.bundle, x), options)
+
+
+def test_rounds_of_a_batch_on_rtl_have_the_bits_of_single_images(rtl, monkeypatch):
+    monkeypatch.setattr(rounds, "saved", lambda *_: (1.0, 0.0))
+    session, model = rtl(load_hw("opu-tiny")), prepare(separable(12, (7, 9), residual=True))
+    options = Options(cascades="never")
+    hold(model, "opu-tiny", 3, lambda program, x: session.run(program.bundle, x), options)
 
 
 def test_dense_layers_of_a_batch_on_rtl(rtl):

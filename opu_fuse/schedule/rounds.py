@@ -1,0 +1,148 @@
+"""Batches in rounds: a few images go through several layers before the next few do, so that their
+maps stay on chip where those of all images would not fit.
+
+Weights are loaded for every round. That pays where the memory has time for them and not for maps
+between two layers that the array is done with in no time, as depthwise ones.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from opu_fuse.cost.segments import saved
+from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.cost.work import Work
+from opu_fuse.dfg.graph import Dfg
+from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.batch import apart
+from opu_fuse.schedule.cascades import replaced
+from opu_fuse.schedule.choice import RESOLUTION
+from opu_fuse.schedule.tiling import Rounds, Tiling
+from opu_fuse.schedule.units import PlannedUnit, in_rounds, planned_units
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """Units first .. last - 1 of a segment, so many images at a time; works: of all images."""
+
+    first: int
+    works: tuple[Work, ...]
+    images: int
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.works)
+
+
+def with_rounds(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
+    """With those layers in rounds that are faster so. A single image has none."""
+    if tiling.layout.images == 1 or not hw.post.keep:
+        return tiling
+    found: list[Rounds] = []
+    for units in planned_units(dfg, tiling, hw):
+        for first, last in _chains(units):
+            best = _best(units, first, last, tiling.layout.images, hw)
+            for run in best:
+                groups = tuple(unit.groups[0] for unit in units[run.first : run.last])
+                found.append(Rounds(groups=groups, works=run.works, images=run.images))
+    return replaced(dfg, replace(tiling, rounds=tuple(found)), hw) if found else tiling
+
+
+def _chains(units: Sequence[PlannedUnit]) -> Iterator[tuple[int, int]]:
+    """(first, behind the last) of layers one after the other that make whole rows."""
+    at = 0
+    while at < len(units):
+        behind = at
+        while behind < len(units) and _plain(units[behind]):
+            behind += 1
+        if behind - at > 1:
+            yield at, behind
+        at = behind + 1
+
+
+def _plain(unit: PlannedUnit) -> bool:
+    if len(unit.works) != 1 or unit.cascade is not None:
+        return False
+    work = unit.works[0]
+    return (work.shape.upsample, work.apart) == ((1, 1), (1, 1)) and not work.shape.phased
+
+
+def _best(
+    units: Sequence[PlannedUnit], first: int, last: int, images: int, hw: HwSpec
+) -> Sequence[_Run]:
+    """The runs of a chain that save most, all of as many images; none where that is little."""
+    best, most = [], 0.0
+    for few in range(images // 2, 0, -1):
+        if images % few:
+            continue
+        runs = [_trimmed(units, run, hw) for run in _runs(units, first, last, images, few, hw)]
+        gain = sum(gained for _, gained in runs)
+        if gain > most:
+            best, most = [run for run, gained in runs if gained > 0], gain
+    return best
+
+
+def _runs(
+    units: Sequence[PlannedUnit], first: int, last: int, images: int, few: int, hw: HwSpec
+) -> Iterator[_Run]:
+    """As many layers as make maps of which so many images stay on chip, and one reads the last."""
+    begun = first
+    for at in range(first, last):
+        ours, behind = units[at], units[at + 1] if at + 1 < last else None
+        if behind is not None and _links(ours, behind, images, few, hw):
+            continue
+        new = any(unit.keep is None for unit in units[begun:at])
+        works = _works(units[begun : at + 1], images, few, hw) if new else None
+        if works is not None:
+            yield _Run(first=begun, works=works, images=few)
+        begun = at + 1
+
+
+def _links(ours: PlannedUnit, behind: PlannedUnit, images: int, few: int, hw: HwSpec) -> bool:
+    """Whether a layer goes on with what the one before makes, and few images of that fit a bank; or
+    both read the same.
+    """
+    made, read = ours.works[0], behind.works[0]
+    fits = read.reads.layout.words * few <= images * hw.buffers.feature.bank_words
+    return fits and read.source in (made.output, made.source)
+
+
+def _works(
+    units: Iterable[PlannedUnit], images: int, few: int, hw: HwSpec
+) -> tuple[Work, ...] | None:
+    """With shapes whose tiles end with an image, and the tiles of few of them."""
+    found: list[Work] = []
+    for unit in units:
+        work = unit.works[0]
+        shape = apart(work.shape, images)
+        try:
+            tile, _ = choose_tile(unit.layers[0].layer.name, replace(shape, images=few), hw)
+        except DoesNotFit:
+            return None
+        found.append(replace(work, shape=shape).with_tile(tile, hw))
+    return tuple(found)
+
+
+def _trimmed(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> tuple[_Run, float]:
+    """Without layers at its ends as long as that saves more, and the cycles that it saves."""
+    gain = _gain(units, run, hw)
+    while len(run.works) > 2:
+        shorter = (
+            replace(run, works=run.works[:-1]),
+            replace(run, first=run.first + 1, works=run.works[1:]),
+        )
+        gains = [_gain(units, one, hw) for one in shorter]
+        if max(gains) <= gain:
+            break
+        gain = max(gains)
+        run = shorter[gains.index(gain)]
+    return run, gain
+
+
+def _gain(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> float:
+    """Cycles saved, if that is more than the timing may be wrong by; else 0."""
+    part = units[run.first : run.last]
+    rounds = in_rounds(part, run.works, run.images)
+    changed = [*units[: run.first], *rounds, *units[run.last :]]
+    gain, near = saved(units, changed, hw)
+    return gain if gain > RESOLUTION * near else 0.0
