@@ -1,5 +1,6 @@
 """On-chip buffers: what they hold, and where the next thing goes."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -71,11 +72,14 @@ class Places(Banks):
 
     def take(self, key: Hashable, words: int = 0) -> tuple[int, bool]:
         """(first of so many words, whether it holds `key` already)."""
-        held = self._there.pop(key, None)
-        place = held or (self._place(words), words)
-        self._there = {k: at for k, at in self._there.items() if not _overlap(at, place)}
+        place = self._there.pop(key, None)
+        held = place is not None
+        if place is None:
+            place = self._place(words), words
+            for lost in [k for k, at in self._there.items() if _overlap(at, place)]:
+                del self._there[lost]
         self._there[key] = place
-        return place[0], held is not None
+        return place[0], held
 
     def spares(self, keys: Collection[Hashable], words: int) -> bool:
         """Whether these are all there, and so many words more would leave them there."""
@@ -85,14 +89,18 @@ class Places(Banks):
 
     def _place(self, words: int) -> int:
         """The first one in a bank where what was used last of all that is lost was used first."""
-        used, size = list(self._there.values()), self.bank_words
-        ends = {at for at in map(sum, used) if at % size}
-        ages = {
-            first: max((n for n, at in enumerate(used) if _overlap(at, (first, words))), default=-1)
-            for first in sorted({n * size for n in range(self.banks)} | ends)
-            if first % size + words <= size
-        }
-        return min(ages, key=lambda first: ages[first])
+        size, best = self.bank_words, (len(self._there), 0)
+        used = sorted(
+            (first, first + count, n) for n, (first, count) in enumerate(self._there.values())
+        )
+        firsts, ends, ages = zip(*used, strict=True) if used else ((), (), ())
+        for first in sorted({n * size for n in range(self.banks)}.union(ends)):
+            if first < self.banks * size and first % size + words <= size:
+                lost = ages[bisect_right(ends, first) : bisect_left(firsts, first + words)]
+                if not lost:
+                    return first
+                best = min(best, (max(lost), first))
+        return best[1]
 
 
 def _overlap(a: Span, b: Span) -> bool:
