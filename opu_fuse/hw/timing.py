@@ -5,6 +5,7 @@ other engines or for memory. First the steady rates, then one instruction to the
 """
 
 from collections.abc import Iterable
+from math import ceil
 
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.spec import HwSpec
@@ -47,13 +48,17 @@ def depthwise_cycles(
 ) -> int:
     """A compute.depthwise over `pixels` output pixels and `parts` parts.
 
-    One cycle per part and pixel; data fetch reads two words a cycle, of every pixel and block only
-    the columns that the window before did not hold (dilated windows: one word a cycle, all).
+    One cycle per part and pixel, of each block at least those in which its data comes: two words a
+    cycle, of every pixel only the columns that the window before did not hold (dilated windows: one
+    word a cycle, all).
     """
     rows, cols = kernel
-    fresh = -(-rows * min(stride_x, cols) // 2) if dilation_x == 1 else rows * cols
-    blocks = -(-parts * min(hw.array.units, hw.word_channels) // hw.word_channels)
-    return max(pixels * max(parts, blocks * fresh), parts * hw.row_words)
+    fresh = rows * cols if dilation_x != 1 else rows * min(stride_x, cols) / 2
+    read = ceil(pixels * fresh)
+    whole = ceil(hw.word_channels / hw.array.units)
+    blocks, rest = divmod(parts, whole)
+    found = blocks * max(pixels * whole, read) + (max(pixels * rest, read) if rest else 0)
+    return max(found, parts * hw.row_words)
 
 
 def copy_cycles(*, pixels: int, blocks: int) -> int:
