@@ -31,7 +31,7 @@ def explore(
     ] = None,
     fill: Annotated[
         float | None,
-        typer.Option(help="share of the device's tables that a machine may take; else 0.85"),
+        typer.Option(help="share of the tables that a machine may take; else the device's"),
     ] = None,
     cluster: Cluster = None,
     jobs: Jobs = None,

@@ -38,10 +38,6 @@ UNTRIED = 12
 """Machines that are timed before the search learns from the answers."""
 MOST_REFUSED = 2000
 """Proposals in a row that are no machine, or larger than the device."""
-FILL = 0.85
-"""Share of the device's tables that a machine may take: the area model may be 9 % off in them, and
-no router fills a device.
-"""
 SLOWER = 1.02
 """How much a machine may lose by a module that it does without."""
 _BAD = 1e12
@@ -109,28 +105,27 @@ def explore(
 
     models: as in a sweep (docs/sweep.md), quantised to powers of two. folder: where answers are
     kept. trials: machines that are timed; proposals that are none or do not fit do not count.
-    clock_mhz: at which all machines are compared, None: the device's. fill: share of its tables,
-    over 0 and at most 1, that a machine may take, None: FILL. sampler: "random" learns nothing, to
-    compare with. Raises UserError for what is unknown, a model that no machine takes, and a device
-    on which nothing fits.
+    clock_mhz: at which all machines are compared; fill: share of the tables, over 0 and at most 1,
+    that a machine may take; both None: the device's. sampler: "random" learns nothing, to compare
+    with. Raises UserError for what is unknown, a model that no machine takes, and a device on which
+    nothing fits.
     """
-    fill = FILL if fill is None else fill
-    if not 0 < fill <= 1:
+    if fill is not None and not 0 < fill <= 1:
         raise UserError(f"--fill {fill}", "not a share of the device's tables", "over 0, at most 1")
     for name in objectives:
         if name not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
             raise UserError(f"--objective {name}", "unknown objective", f"known: {known}")
     board = device(device_name)
-    if clock_mhz is not None:
-        board = dataclasses.replace(board, clock_mhz=clock_mhz)
+    told = {"clock_mhz": clock_mhz, "fill": fill}
+    board = dataclasses.replace(board, **{k: v for k, v in told.items() if v is not None})
     entries = [ModelEntry(model=m) if isinstance(m, str) else ModelEntry(**m) for m in models]
     found = [model_of(entry, Path()) for entry in entries]
     with ExitStack() as stack:
         kept = folder or stack.enter_context(TemporaryDirectory())
         book = stack.enter_context(journal(Path(kept)))
         clock = _Clock(stack, cluster, jobs, book, found, strategy)
-        search = _Search(device_name, board, fill, clock, objectives, progress)
+        search = _Search(device_name, board, clock, objectives, progress)
         return search.run(_study(sampler, seed, len(objectives)), trials)
 
 
@@ -194,7 +189,6 @@ class _Clock:
 class _Search:
     name: str
     board: Device
-    fill: float
     clock: _Clock
     objectives: Sequence[str]
     progress: Progress
@@ -259,7 +253,7 @@ class _Search:
     def _fits(self, spec: HwSpec) -> bool:
         """With tables to spare: what comes with opu-fuse was synthesised, a proposal was not."""
         own = area(spec, self.board.family)
-        return share(own, self.board.has) <= 1 and own.lut <= self.fill * self.board.has.lut
+        return share(own, self.board.has) <= 1 and own.lut <= self.board.fill * self.board.has.lut
 
     def _proposals(
         self,

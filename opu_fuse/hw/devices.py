@@ -12,14 +12,16 @@ from opu_fuse.hw.problem import did_you_mean
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """has: all there is of it, block RAM in blocks of the family. clock_mhz: at which machines are
-    compared unless told otherwise; memory_bytes: of the board's memory, a second. source: where
-    the numbers are from.
+    compared unless told otherwise; memory_bytes: of the board's memory, a second. fill: share of
+    the tables that a machine may take unless told otherwise, since no router fills a device.
+    source: where the numbers are from.
     """
 
     family: Family
     has: Area
     clock_mhz: float
     memory_bytes: float
+    fill: float
     source: str
 
 
@@ -29,6 +31,7 @@ DEVICES: Mapping[str, Device] = {
         has=Area(lut=83_640, dsp=156, bram=208),
         clock_mhz=50,
         memory_bytes=1.6e9,
+        fill=0.6,
         source="Lattice FPGA-DS-02012; DDR3-800, 16 bits",
     ),
     "xc7z020": Device(
@@ -36,6 +39,7 @@ DEVICES: Mapping[str, Device] = {
         has=Area(lut=53_200, dsp=220, bram=140),
         clock_mhz=150,
         memory_bytes=4.2e9,
+        fill=0.85,
         source="Xilinx DS190; DDR3-1066, 32 bits",
     ),
     "xc7k325t": Device(
@@ -43,6 +47,7 @@ DEVICES: Mapping[str, Device] = {
         has=Area(lut=203_800, dsp=840, bram=445),
         clock_mhz=200,
         memory_bytes=12.8e9,
+        fill=0.85,
         source="Xilinx DS180; DDR3-1600, 64 bits",
     ),
     "zu7ev": Device(
@@ -50,6 +55,7 @@ DEVICES: Mapping[str, Device] = {
         has=Area(lut=230_400, dsp=1_728, bram=312),
         clock_mhz=250,
         memory_bytes=19.2e9,
+        fill=0.85,
         source="Xilinx DS891, without UltraRAM; DDR4-2400, 64 bits",
     ),
 }

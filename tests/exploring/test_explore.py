@@ -149,7 +149,7 @@ def test_a_machine_that_was_kept_is_one_that_a_search_writes(name):
     spec = load_hw(path)
     assert on_board(spec.to_tree(), board) == spec.to_tree()
     own = area(spec, board.family)
-    assert own.lut <= run.FILL * board.has.lut
+    assert own.lut <= board.fill * board.has.lut
     assert [f"{own.lut:,.0f}", f"{own.dsp:g}", f"{own.bram:g}"] == _told(name)[-3:]
 
 
@@ -164,13 +164,13 @@ def test_a_machine_that_was_kept_is_as_fast_as_told(name):
 
 
 def test_no_machine_takes_more_tables_than_it_may(quick):
-    has = device("ecp5-85").has
+    board = device("ecp5-85")
 
     def fullest(**fill):
         found = run.explore(["tiny_odd"], "ecp5-85", trials=24, **fill)
-        return max(c.area.lut for c in found.tried) / has.lut
+        return max(c.area.lut for c in found.tried) / board.has.lut
 
-    assert fullest(fill=0.6) <= 0.6 < fullest() <= run.FILL < fullest(fill=1) <= 1
+    assert fullest(fill=0.5) <= 0.5 < fullest() <= board.fill < fullest(fill=1) <= 1
 
 
 def test_modules_that_no_model_needs_are_in_no_machine(quick):
@@ -241,6 +241,7 @@ def test_a_device_on_which_nothing_fits_is_told(quick, monkeypatch):
         has=area(load_hw("opu-tiny"), DEVICES["ecp5-85"].family).__class__(lut=900, dsp=2, bram=4),
         clock_mhz=50,
         memory_bytes=1e9,
+        fill=0.85,
         source="",
     )
     monkeypatch.setitem(DEVICES, "speck", small)
