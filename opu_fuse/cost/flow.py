@@ -10,6 +10,7 @@ first and maps that give their memory to others.
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from opu_fuse.cost.bringing import ISSUE, Bringing
 from opu_fuse.cost.chunks import OutputRange, WeightChunk
@@ -120,7 +121,7 @@ class Flow(Bringing):
         psum, _ = self._buffers[Space.PSUM].banks.take(None)
         ready = self._buffers[Space.PSUM].free.get(psum, 0.0)
         images = images_of(shape, rect[1])
-        pixels = (mid[1] - mid[0]) // images * ceil_div(mid[4] - mid[3], shape.px) * shape.px
+        size = (mid[1] - mid[0]) // images, ceil_div(mid[4] - mid[3], shape.px) * shape.px
         first = True
         for chunk in out.features:
             base, there = LOAD, made or 0.0
@@ -128,8 +129,8 @@ class Flow(Bringing):
                 base, there = self._load_features(work, chunk, mid, keep)
             if not shape.array:
                 start = ISSUE + max(self._compute_ready, there, ready)
-                self._swept = max(start, self._swept) + images * out.blocks * pixels
-                self._compute_ready = self._swept - pixels
+                self._swept = max(start, self._swept) + images * out.blocks * prod(size)
+                self._compute_ready = self._swept - prod(size)
             pre = None
             if shape.pre:
                 pre, at = self._load_pre(work, chunk, mid[0] // shape.mid_rows, images)
@@ -138,7 +139,7 @@ class Flow(Bringing):
                 weight, at = self._load_weights(work, part)
                 start = ISSUE + max(self._compute_ready, there, at, ready if first else 0.0)
                 for _ in range(images):
-                    self._sweep(work, out, part, pixels, start, waits=images > 1 and not first)
+                    self._sweep(work, out, part, size, start, waits=images > 1 and not first)
                     start = max(start, self._compute_ready + ISSUE)
                 self._uses[Space.WEIGHT].add(weight, self._swept + self._drain)
                 first = False
@@ -155,18 +156,18 @@ class Flow(Bringing):
         work: Work,
         out: OutputRange,
         part: WeightChunk,
-        pixels: int,
+        size: tuple[int, int],
         start: float,
         *,
         waits: bool,
     ) -> None:
-        hw, shape = self._hw, work.shape
+        hw, shape, pixels = self._hw, work.shape, prod(size)
         drained = self._swept + self._drain - 1 if waits else 0.0
         if shape.depthwise:
             first = max(start + max(hw.row_words, timing.SWEEP_SETUP_CYCLES), self._swept, drained)
             self._swept = first + timing.depthwise_cycles(
                 hw,
-                pixels=pixels,
+                size=size,
                 parts=part.segments,
                 kernel=(part.ky[1], part.kx[1]),
                 stride_x=shape.window.strides[1],

@@ -282,7 +282,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         steps = tiles * tile.images * ranges * windows
         compute = steps * STEP_OVERHEAD + tiles * tile.images * windows * depthwise_cycles(
             hw,
-            pixels=pixels,
+            size=(mid_rows, mid_cols),
             parts=parts,
             kernel=(min(kernel[0], side), min(kernel[1], side)),
             stride_x=shape.window.strides[1],

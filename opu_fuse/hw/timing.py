@@ -44,17 +44,24 @@ def conv_cycles(hw: HwSpec, *, pixels: int, rows: int, px: int = 1) -> int:
 
 
 def depthwise_cycles(
-    hw: HwSpec, *, pixels: int, parts: int, kernel: tuple[int, int], stride_x: int, dilation_x: int
+    hw: HwSpec,
+    *,
+    size: tuple[int, int],
+    parts: int,
+    kernel: tuple[int, int],
+    stride_x: int,
+    dilation_x: int,
 ) -> int:
-    """A compute.depthwise over `pixels` output pixels and `parts` parts.
+    """A compute.depthwise over rows and columns of output pixels and so many parts.
 
-    One cycle per part and pixel, of each block at least those in which its data comes: two words a
-    cycle, of every pixel only the columns that the window before did not hold (dilated windows: one
-    word a cycle, all).
+    One cycle per part and pixel, of each block at least those in which its data comes: two columns
+    of a kernel row a cycle, each once for an output row (dilated windows, and those with gaps
+    between them: one column a cycle, anew for every pixel; `hw.window`).
     """
-    rows, cols = kernel
-    fresh = rows * cols if dilation_x != 1 else rows * min(stride_x, cols) / 2
-    read = ceil(pixels * fresh)
+    (rows, cols), pixels = kernel, size[0] * size[1]
+    read = pixels * rows * cols
+    if dilation_x == 1 and stride_x <= cols:
+        read = size[0] * rows * ceil((cols + (size[1] - 1) * stride_x) / 2)
     whole = ceil(hw.word_channels / hw.array.units)
     blocks, rest = divmod(parts, whole)
     found = blocks * max(pixels * whole, read) + (max(pixels * rest, read) if rest else 0)

@@ -12,6 +12,7 @@ from opu_fuse.hw.isa import REGISTERS, VALUE_BITS
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, OFFSET, AccessKind
 from opu_fuse.hw.spec import NOT_IN_HASH, OPERATORS
+from opu_fuse.hw.window import ring_columns, walk
 from opu_fuse.resources import hw_specs_dir
 from opu_fuse.units.pool import PoolKind
 
@@ -108,23 +109,35 @@ def test_a_row_of_a_mode_of_several_pixels_is_shorter_and_swept_faster():
 def test_depthwise_takes_a_cycle_per_part_unless_data_comes_slower():
     light = load_hw("opu-light")  # 32 units, 64 channels: two parts a block
 
-    def cycles(kernel, parts=2, pixels=100, stride_x=1, dilation_x=1):
+    def cycles(kernel, parts=2, size=(10, 20), stride_x=1, dilation_x=1):
         return timing.depthwise_cycles(
-            light,
-            pixels=pixels,
-            parts=parts,
-            kernel=kernel,
-            stride_x=stride_x,
-            dilation_x=dilation_x,
+            light, size=size, parts=parts, kernel=kernel, stride_x=stride_x, dilation_x=dilation_x
         )
 
-    assert cycles((3, 3)) == 200
-    assert cycles((3, 3), parts=1) == 150, "three words, two of them a cycle"
-    assert cycles((3, 3), parts=5) == 2 * 200 + 150, "a block in part costs the data of a whole one"
-    assert cycles((3, 3), stride_x=2) == 300
-    assert cycles((3, 1), stride_x=2) == 200, "columns between windows are not read"
-    assert cycles((3, 3), dilation_x=2) == 900
-    assert cycles((3, 3), pixels=1, parts=4) == 4 * 8, "weight rows of 8 words"
+    assert cycles((3, 3)) == 2 * 200
+    assert cycles((3, 3), parts=1) == 10 * 3 * 11, "22 columns of a row, two of them a cycle"
+    assert cycles((3, 3), parts=5) == 2 * 400 + 330, "a block in part costs the data of a whole one"
+    assert cycles((3, 3), stride_x=2) == 10 * 3 * 21, "41 columns"
+    assert cycles((3, 1), stride_x=2) == 600, "single columns, those between windows are not read"
+    assert cycles((3, 3), dilation_x=2) == 1800
+    assert cycles((3, 3), size=(1, 1), parts=4) == 4 * 8, "weight rows of 8 words"
+
+
+@pytest.mark.parametrize("stride_x", [1, 2, 3, 4])
+@pytest.mark.parametrize(("rows", "cols"), [(3, 3), (3, 1), (1, 3), (4, 4)])
+def test_cycles_of_depthwise_are_about_those_of_the_walk(rows, cols, stride_x):
+    """`hw.window` walks column by column, as the RTL does."""
+    light = load_hw("opu-light")
+    for parts in (1, 2, 5):
+        blocks = tuple(min(2, parts - first) for first in range(0, parts, 2))
+        walked = walk(
+            out_rows=9, out_cols=17, kernel=(rows, cols), stride_x=stride_x, dilation_x=1,
+            parts=blocks, row_words=light.row_words, columns=ring_columns(4),
+        ).stepped  # fmt: skip
+        told = timing.depthwise_cycles(
+            light, size=(9, 17), parts=parts, kernel=(rows, cols), stride_x=stride_x, dilation_x=1
+        )
+        assert told == pytest.approx(walked, rel=0.06), (parts, walked)
 
 
 def test_transfers_are_bound_by_bus_and_memory():

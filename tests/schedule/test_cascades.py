@@ -131,7 +131,7 @@ def test_where_memory_is_slow_they_are_chosen_and_predicted(batch):
     before, now = (run_cycle(c.bundle, hw).counters["cycles"] for c in (alone, found))
     assert now < 0.7 * before, f"{before} cycles alone, {now} together"
     predicted = sum(group.cycles for group in found.bundle.groups)
-    assert abs(predicted / now - 1) < 0.03
+    assert abs(predicted / now - 1) < 0.05, "beside an eighth of the bus"
 
 
 def test_the_images_of_a_batch_follow_each_other_without_a_gap():
