@@ -1,9 +1,8 @@
 """On-chip buffers: what they hold, and where the next thing goes."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from opu_fuse.cost.tiles import Span
 from opu_fuse.hw.spec import HwSpec
@@ -36,11 +35,7 @@ class Banks:
         """First word of the bank that holds `key`, which counts as used; None: none does."""
         return self.take(key)[0] if key in self.held else None
 
-    def take(
-        self,
-        key: Hashable,
-        words: int = 0,  # noqa: ARG002  for `Places`
-    ) -> tuple[int, bool]:
+    def take(self, key: Hashable) -> tuple[int, bool]:
         """(first word of the bank, whether it holds `key` already); the bank used longest ago is
         given away.
         """
@@ -51,26 +46,18 @@ class Banks:
         self.held[bank] = key
         return bank * self.bank_words, held
 
-    def spares(
-        self,
-        keys: Collection[Hashable],  # noqa: ARG002  for `Places`
-        words: int,  # noqa: ARG002  the same
-    ) -> bool:
-        """Whether these are all there, and so many words more would leave them there."""
-        return False
 
-
-class Places(Banks):
-    """Banks in which everything has a place of its size, where nothing was used for longest: small
-    things can be there long before they are used. Invariant: what is taken leaves what was taken
-    before it.
+class Places:
+    """A buffer in which everything has a place of its size inside a bank, where nothing was used
+    for longest: small things can be there long before they are used. Invariant: with several banks,
+    what is taken leaves what was taken before it; in one, everything stays as long as it fits.
     """
 
     def __init__(self, words: int, banks: int) -> None:
-        super().__init__(words=words, banks=banks)
+        self._words, self._banks = words // banks, banks
         self._there: dict[Hashable, Span] = {}  # what was used last comes last
 
-    def take(self, key: Hashable, words: int = 0) -> tuple[int, bool]:
+    def take(self, key: Hashable, words: int) -> tuple[int, bool]:
         """(first of so many words, whether it holds `key` already)."""
         place = self._there.pop(key, None)
         held = place is not None
@@ -89,13 +76,13 @@ class Places(Banks):
 
     def _place(self, words: int) -> int:
         """The first one in a bank where what was used last of all that is lost was used first."""
-        size, best = self.bank_words, (len(self._there), 0)
+        size, best = self._words, (len(self._there), 0)
         used = sorted(
             (first, first + count, n) for n, (first, count) in enumerate(self._there.values())
         )
         firsts, ends, ages = zip(*used, strict=True) if used else ((), (), ())
-        for first in sorted({n * size for n in range(self.banks)}.union(ends)):
-            if first < self.banks * size and first % size + words <= size:
+        for first in sorted({n * size for n in range(self._banks)}.union(ends)):
+            if first < self._banks * size and first % size + words <= size:
                 lost = ages[bisect_right(ends, first) : bisect_left(firsts, first + words)]
                 if not lost:
                     return first
@@ -107,31 +94,21 @@ def _overlap(a: Span, b: Span) -> bool:
     return a[0] < sum(b) and b[0] < sum(a)
 
 
-class Shelf(Banks):
-    """A buffer in which everything has a place of its own, the first who takes it brings it."""
-
-    def __init__(self, sizes: Mapping[Hashable, int]) -> None:
-        super().__init__(words=sum(sizes.values()), banks=1)
-        ends = accumulate(sizes.values())
-        self._places = {key: end - sizes[key] for key, end in zip(sizes, ends, strict=True)}
-        self._there: set[Hashable] = set()
-
-    def take(
-        self,
-        key: Hashable,
-        words: int = 0,  # noqa: ARG002  told before
-    ) -> tuple[int, bool]:
-        """(first word, whether it is there already)."""
-        held = key in self._there
-        self._there.add(key)
-        return self._places[key], held
-
-
-def emptied(hw: HwSpec, spaces: Iterable[Space]) -> dict[Space, Banks]:
-    """Those of the buffers that a machine has, with nothing in them."""
-    buffers = {space: getattr(hw.buffers, space.value, None) for space in spaces}
+def map_banks(hw: HwSpec) -> dict[Space, Banks]:
+    """Of every buffer for maps and partial sums that a machine has, with nothing in it."""
     return {
-        space: (Places if space in CONSTANTS else Banks)(words=buffer.words, banks=buffer.banks)
-        for space, buffer in buffers.items()
-        if buffer is not None
+        space: Banks(words=buffer.words, banks=buffer.banks)
+        for space in Space
+        if space not in CONSTANTS and (buffer := getattr(hw.buffers, space.value, None))
+    }
+
+
+def places(
+    hw: HwSpec, spaces: Iterable[Space] = CONSTANTS, *, together: bool = False
+) -> dict[Space, Places]:
+    """Of buffers for constants that a machine has, with nothing in them. together: as one bank."""
+    return {
+        space: Places(buffer.words, 1 if together else buffer.banks)
+        for space in spaces
+        if (buffer := getattr(hw.buffers, space.value, None))
     }

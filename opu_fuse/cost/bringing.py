@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
-from opu_fuse.cost.banks import CONSTANTS, emptied
+from opu_fuse.cost.banks import map_banks, places
 from opu_fuse.cost.chunks import FeatureChunk, WeightChunk
 from opu_fuse.cost.keeping import Keep
-from opu_fuse.cost.reading import NOTHING, Mid, in_time, window
+from opu_fuse.cost.reading import NOTHING, Mid, Part, in_time, window
 from opu_fuse.cost.tiles import Span
-from opu_fuse.cost.times import Buffer, Memory, Progress, Uses
+from opu_fuse.cost.times import Buffer, Constants, Memory, Progress
 from opu_fuse.cost.unfolding import pieces
 from opu_fuse.cost.work import Work
 from opu_fuse.hw import timing
@@ -29,8 +29,8 @@ class Bringing:
 
     def __init__(self, hw: HwSpec) -> None:
         self._hw = hw
-        self._buffers = {space: Buffer(banks) for space, banks in emptied(hw, Space).items()}
-        self._uses = {space: Uses() for space in CONSTANTS}
+        self._buffers = {space: Buffer(banks) for space, banks in map_banks(hw).items()}
+        self._constants = {space: Constants(found) for space, found in places(hw).items()}
         self._memory = Memory(min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes))
         self._memory.move(0, timing.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
         self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
@@ -40,27 +40,35 @@ class Bringing:
         self._places: dict[int, Place] = {}  # of what was made
         self._left: dict[tuple[int, int, int], float] = defaultdict(float)  # for tiles below
 
+    @property
+    def memory_used(self) -> float:
+        """Cycles in which bytes moved."""
+        return self._memory.used
+
     def _load(self, space: Space, base: int, size: int, after: float = 0.0) -> float:
         """Bytes into a bank, not before its last reader and `after`; when they are there."""
         buffer = self._buffers[space]
-        start = ISSUE + max(self._load_ready, buffer.free.get(base, 0.0), after)
+        buffer.there[base] = self._move(size, max(buffer.free.get(base, 0.0), after))
+        return buffer.there[base]
+
+    def _move(self, size: int, after: float) -> float:
+        """Bytes from memory, not before `after`; when they are there."""
+        start = ISSUE + max(self._load_ready, after)
         moved = self._memory.move(start, size)
         self._load_ready = max(start, moved - 1)  # addresses go ahead of data
-        buffer.there[base] = moved + self._hw.dram.latency
-        return buffer.there[base]
+        return moved + self._hw.dram.latency
 
     def _load_once(
         self, space: Space, key: object, words: int, after: float = 0.0
     ) -> tuple[Span, float]:
         """Constants, unless they are there: their words, and when they are there."""
-        buffer = self._buffers[space]
-        base, held = buffer.banks.take(key, words)
+        found = self._constants[space]
+        base, held = found.places.take(key, words)
         place = base, words
-        if held:
-            return place, buffer.there[base]
-        width = self._hw.buffers.weight.width if space is Space.WEIGHT else self._hw.word_bytes
-        after = max(after, self._uses[space].until(place))
-        return place, self._load(space, base, words * width, after)
+        if not held:
+            width = self._hw.buffers.weight.width if space is Space.WEIGHT else self._hw.word_bytes
+            found.there[base] = self._move(words * width, max(after, found.until(place)))
+        return place, found.there[base]
 
     def _bring(
         self, work: Work, base: int, rows: Span, words: int, blocks: int, after: float
@@ -103,22 +111,30 @@ class Bringing:
         if kept is not None:
             return kept, self._kept.since(work.source, part.blocks, rows)
         base, held = buffer.banks.take(part)
-        waits = self._made.of(work, part)
-        for first, count in () if held else (*in_time(part, waits), waits):
-            if not count:
-                continue
-            if first == waits[0]:
+        if not held:
+            waits = self._made.of(work, part)
+            for blocks in in_time(part, waits):
+                self._bring_part(work, base, part, blocks, keep)
+            if waits[1]:
                 for weights in chunk.weights[:1]:
                     self._load_weights(work, weights)
-            after = self._stored.since(work.reads.home, (work.reads.block + first, count), rows)
-            after = after if keep is None else max(after, self._kept_written)
-            self._features_there = self._bring(work, base, part.rows, part.words[1], count, after)
+                self._bring_part(work, base, part, waits, keep)
         return base, buffer.there[base]
+
+    def _bring_part(
+        self, work: Work, base: int, part: Part, blocks: Span, keep: Keep | None
+    ) -> None:
+        """Some channel blocks of a part."""
+        first, count = blocks
+        stored = work.reads.block + first, count
+        after = self._stored.since(work.reads.home, stored, sum(part.rows))
+        after = after if keep is None else max(after, self._kept_written)
+        self._features_there = self._bring(work, base, part.rows, part.words[1], count, after)
 
     def _load_ahead(self, work: Work, behind: Work) -> None:
         first = next(behind.weights, None)
         ours = {_weights(work, part) for part in work.weights}
-        if first is not None and self._buffers[Space.WEIGHT].banks.spares(ours, first.words):
+        if first is not None and self._constants[Space.WEIGHT].places.spares(ours, first.words):
             self._load_weights(behind, first)
 
     def _load_weights(self, work: Work, part: WeightChunk) -> tuple[Span, float]:

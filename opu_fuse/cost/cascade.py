@@ -32,6 +32,9 @@ from opu_fuse.layout.shape import Shape
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
+STAYING = (Space.WEIGHT, Space.PARAM, Space.TABLE)
+"""Buffers that hold the constants of all layers of a cascade while it runs."""
+
 STEP = 8
 """Cycles lost per instruction of the compute engine where features and weights are there."""
 
@@ -57,23 +60,10 @@ class Cascade:
         return image * rows + first, min(self.load_rows, rows - first)
 
 
-def constants(works: Sequence[Work]) -> dict[Space, dict[tuple[int, int], int]]:
-    """What stays in the buffers while a cascade runs: space -> (layer, offset of a chunk of
-    weights, or the first channel block) -> words.
-    """
-    found: dict[Space, dict[tuple[int, int], int]] = {
-        Space.WEIGHT: {},
-        Space.PARAM: {},
-        Space.TABLE: {},
-    }
-    for number, work in enumerate(works):
-        for space, parts in _constants(work):
-            found[space] |= {(number, at): words for at, words in parts.items()}
-    return found
-
-
 def _constants(work: Work) -> Iterator[tuple[Space, dict[int, int]]]:
-    """The same of one layer."""
+    """What of a layer stays in the buffers while a cascade runs: space -> offset of a chunk of
+    weights, or the first channel block -> words.
+    """
     shape = work.shape
     chunks = (chunk for out in work.ranges for chunk in out.features)
     yield Space.WEIGHT, {part.offset: part.words for chunk in chunks for part in chunk.weights}

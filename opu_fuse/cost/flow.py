@@ -141,11 +141,11 @@ class Flow(Bringing):
                 for _ in range(images):
                     self._sweep(work, out, part, size, start, waits=images > 1 and not first)
                     start = max(start, self._compute_ready + ISSUE)
-                self._uses[Space.WEIGHT].add(weight, self._swept + self._drain)
+                self._constants[Space.WEIGHT].use(weight, self._swept + self._drain)
                 first = False
             self._buffers[Space.FEATURE].free[base] = self._swept + self._drain
             if pre is not None:
-                self._uses[Space.PRE].add(pre, self._swept + self._drain)
+                self._constants[Space.PRE].use(pre, self._swept + self._drain)
         done = self._swept + self._drain
         self.spent[work.output] += done - self.counted
         self.counted = done
@@ -233,7 +233,7 @@ class Flow(Bringing):
                 self._leave(work, made, words, cols)
         buffers[Space.PSUM].free[psum] = self._post_done
         for space, place in constants:
-            self._uses[space].add(place, self._post_done)
+            self._constants[space].use(place, self._post_done)
         self._made = Made.by(work, out, rect)
 
     def _turns(

@@ -2,11 +2,11 @@
 them.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from opu_fuse.cost.banks import Shelf, emptied
-from opu_fuse.cost.cascade import Cascade, constants
+from opu_fuse.cost.banks import map_banks, places
+from opu_fuse.cost.cascade import STAYING, Cascade
 from opu_fuse.cost.flow import Flow, Target
 from opu_fuse.cost.keeping import Keep, find_kept
 from opu_fuse.cost.reading import walk
@@ -32,8 +32,7 @@ class Unit:
 
 def cycles(units: Sequence[Unit], hw: HwSpec) -> float:
     """Predicted cycles of a machine segment, from the first load to the last store."""
-    kept = find_kept([() if unit.cascade else unit.works for unit in units], hw)
-    return _walked(units, kept, hw).end
+    return _walked(units, _kept(units, hw), hw).end
 
 
 def cycles_by_output(
@@ -42,10 +41,17 @@ def cycles_by_output(
     """The same, of what makes each map (by DFG index): until the array is done with it, from where
     it was done with the tile before; of the last one, to the end. kept: of every unit.
     """
-    flow = _walked(units, kept, hw)
-    if units:
-        flow.spent[units[-1].works[-1].output] += flow.end - flow.counted
-    return flow.spent
+    return _walked(units, kept, hw).spent
+
+
+def cycles_and_memory(units: Sequence[Unit], hw: HwSpec) -> tuple[dict[int, float], float]:
+    """The same, and cycles in which memory moves bytes."""
+    flow = _walked(units, _kept(units, hw), hw)
+    return flow.spent, flow.memory_used
+
+
+def _kept(units: Sequence[Unit], hw: HwSpec) -> list[Keep | None]:
+    return find_kept([() if unit.cascade else unit.works for unit in units], hw)
 
 
 def _walked(units: Sequence[Unit], kept: Sequence[Keep | None], hw: HwSpec) -> "_Walk":
@@ -59,6 +65,8 @@ def _walked(units: Sequence[Unit], kept: Sequence[Keep | None], hw: HwSpec) -> "
         else:
             for work, after in zip(unit.works, [*unit.works[1:], behind], strict=True):
                 flow.layer(work, keep, after)
+    if units:
+        flow.spent[units[-1].works[-1].output] += flow.end - flow.counted
     return flow
 
 
@@ -80,19 +88,7 @@ class _Walk(Flow):
 
     def cascade(self, found: Cascade) -> None:
         """All tiles of passes that run together."""
-        shelved = {space for space, parts in constants(found.works).items() if parts}
-        for space, parts in constants(found.works).items():
-            if parts:
-                sizes: dict[Hashable, int] = {}
-                for (number, at), words in parts.items():
-                    work = found.works[number]
-                    keys = {
-                        Space.WEIGHT: (work.output, id(work.ranges), at),
-                        Space.PARAM: (work.output, at),
-                        Space.TABLE: work.output,
-                    }
-                    sizes[keys[space]] = words
-                self._buffers[space].banks = Shelf(sizes)
+        self._take_places(together=True)
         tiles = [walk(work) for work in found.works]
         computed: list[list[float]] = [[0.0] for _ in found.works]
         made: list[list[float]] = [[0.0] for _ in range(len(found.works) + 1)]
@@ -111,8 +107,12 @@ class _Walk(Flow):
                 target = Target(free=free, pieces=tuple(pieces))
             self._post(work, out, rect, psum, target, stored=found.stored[turn.layer])
             made[turn.layer + 1].append(self._post_done)
-        for space, banks in emptied(self._hw, (Space.FEATURE, *shelved)).items():
-            self._buffers[space].banks = banks
+        self._take_places(together=False)
+        self._buffers[Space.FEATURE].banks = map_banks(self._hw)[Space.FEATURE]
+
+    def _take_places(self, *, together: bool) -> None:
+        for space, found in places(self._hw, STAYING, together=together).items():
+            self._constants[space].places = found
 
     def _load_strip(self, found: Cascade, number: int, free: float) -> float:
         work, ring, (first, rows) = found.works[0], found.rings[0], found.strip(number)

@@ -3,20 +3,22 @@
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from opu_fuse.cost.banks import Banks
+from opu_fuse.cost.banks import Banks, Places
 from opu_fuse.cost.tiles import Span
 
 
 class Memory:
-    """Bytes a cycle, given to whoever asks first in time. busy: spans, ascending."""
+    """Bytes a cycle, given to whoever asks first in time. busy: spans, ascending; used: cycles."""
 
     def __init__(self, bytes_per_cycle: float) -> None:
         self._rate = bytes_per_cycle
+        self.used = 0.0
         self._busy: list[tuple[float, float]] = []
 
     def move(self, start: float, size: int) -> float:
         """Take the first free cycles from `start` on; when the last byte has moved."""
         left, at = size / self._rate, start
+        self.used += left
         first = len(self._busy)
         while first and self._busy[first - 1][1] > start:
             first -= 1
@@ -50,10 +52,12 @@ class Buffer:
     there: dict[int, float] = field(default_factory=dict)
 
 
-class Uses:
-    """Until when words of a buffer without banks are read."""
+class Constants:
+    """Places with times. there: when what lies from a first word on has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.there: dict[int, float] = {}
         self._spans: dict[int, tuple[int, float]] = {}  # by first word: behind the last, until
 
     def until(self, words: Span) -> float:
@@ -62,7 +66,7 @@ class Uses:
         found = (at for low, (end, at) in self._spans.items() if low < behind and first < end)
         return max(found, default=0.0)
 
-    def add(self, words: Span, at: float) -> None:
+    def use(self, words: Span, at: float) -> None:
         """They are read until then."""
         first, behind = words[0], sum(words)
         kept = {first: (behind, at)}

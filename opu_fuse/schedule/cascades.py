@@ -110,8 +110,7 @@ def replaced(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     parts = [(found.groups, found.cascade.works) for found in tiling.cascades]
     parts += [(found.groups, found.works) for found in tiling.rounds]
     works = {g: work for groups, found in parts for g, work in zip(groups, found, strict=True)}
-    tiles = {group: work.tile for group, work in works.items()}
-    tiling = retiled(tiling, hw, tiles, {group: work.shape for group, work in works.items()})
+    tiling = retiled(tiling, hw, works)
     layers = {group: layer.layer for group, (layer, *_) in tiling.layers.items()}
     uses = tensor_uses(dfg, layers, tiling.segments, hw, tiling.layout, tiling.same_step)
     return replace(tiling, uses=uses)

@@ -7,8 +7,8 @@ engines' queues, safety from `dependencies`.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from opu_fuse.cost.banks import emptied
-from opu_fuse.cost.cascade import Cascade
+from opu_fuse.cost.banks import map_banks, places
+from opu_fuse.cost.cascade import STAYING, Cascade
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.keeping import Keep
 from opu_fuse.cost.reading import AHEAD, Made, Mid, Rect, count_parts, rows_read, walk
@@ -98,7 +98,7 @@ class Emitter(Loads):
         """All steps of layers that are computed together, their constants and rings in the buffers
         as the cascade has them; the banks hold nothing behind it.
         """
-        self._shelve(jobs, cascade)
+        self._places |= places(self._hw, STAYING, together=True)
         tiles = [walk(job.work) for job in jobs]
         for turn in cascade.turns:
             if turn.layer == LOAD:
@@ -110,8 +110,8 @@ class Emitter(Loads):
             behind = turn.layer + 1
             target = _in_ring(cascade.rings[behind]) if behind < len(jobs) else _nowhere
             yield from self._post(job, out, rect, psum, target)
-        shelves = (Space.FEATURE, Space.WEIGHT, Space.PARAM, Space.TABLE)
-        self._banks |= emptied(self._hw, shelves)
+        self._places |= places(self._hw, STAYING)
+        self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
 
     def side_by_side(self, job: Job, companion: Job) -> Iterator[Step]:
         """All steps of two layers, the companion's tiles spread evenly between the several of the

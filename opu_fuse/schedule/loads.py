@@ -5,11 +5,10 @@ stay while output ranges change, weights while tiles change, and small maps from
 next.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
-from opu_fuse.cost.banks import Shelf, emptied
-from opu_fuse.cost.cascade import Cascade, constants
+from opu_fuse.cost.banks import map_banks, places
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.reading import NOTHING, Mid, Part, Rect, in_time, window
 from opu_fuse.cost.rings import Ring
@@ -38,25 +37,11 @@ class Loads:
 
     def __init__(self, hw: HwSpec) -> None:
         self._hw = hw
-        self._banks = emptied(hw, Space)
+        self._banks, self._places = map_banks(hw), places(hw)
         zeros = {engine: {r.name: 0 for r in parameters_of(engine)} for engine in Engine}
         self._registers: dict[Engine, dict[str, int]] = zeros
         self._made = NOTHING  # by the tile in front
         self._count = {engine: len(names) for engine, names in zeros.items()}
-
-    def _shelve(self, jobs: Sequence[Job], cascade: Cascade) -> None:
-        """A place of its own for every constant of a cascade."""
-        for space, parts in constants(cascade.works).items():
-            sizes: dict[Hashable, int] = {}
-            for (number, at), words in parts.items():
-                planned, shape = jobs[number].planned, jobs[number].layer.shape
-                offsets = {
-                    Space.WEIGHT: planned.weights + at,
-                    Space.PARAM: planned.params + at * shape.param_words * self._hw.word_bytes,
-                    Space.TABLE: planned.table,
-                }
-                sizes[offsets[space]] = words
-            self._banks[space] = Shelf(sizes)
 
     def instruction(self, engine: Engine, opcode: str, params: Mapping[str, int]) -> Instruction:
         """An instruction whose unnamed registers keep their last value."""
@@ -238,7 +223,7 @@ class Loads:
 
     def _load_weights(self, job: Job, part: WeightChunk) -> Iterator[Step]:
         offset = job.planned.weights + part.offset
-        base, held = self._banks[Space.WEIGHT].take(offset, part.words)
+        base, held = self._places[Space.WEIGHT].take(offset, part.words)
         if not held:
             yield self._load(job, Space.WEIGHT, offset, base, part.words)
         return base
@@ -247,7 +232,7 @@ class Loads:
         """Bring the first weights of the layer behind, if there is room beside those of a job."""
         first = next(behind.work.weights, None)
         ours = {job.planned.weights + part.offset for part in job.work.weights}
-        if first is not None and self._banks[Space.WEIGHT].spares(ours, first.words):
+        if first is not None and self._places[Space.WEIGHT].spares(ours, first.words):
             yield from self._load_weights(behind, first)
 
     def _load_pre(self, job: Job, chunk: FeatureChunk, image: int, images: int) -> Iterator[Step]:
@@ -259,7 +244,7 @@ class Loads:
         if job.gate is not None:
             place, node = job.gate, job.layer.gate
             key = node, chunk.block, chunk.blocks, image, images
-            base, held = self._banks[Space.PRE].take(key, images * chunk.blocks)
+            base, held = self._places[Space.PRE].take(key, images * chunk.blocks)
             if not held:
                 layout = place.layout
                 yield self._load(
@@ -276,7 +261,7 @@ class Loads:
             return {**job.layer.pre_registers, "pre_param": base}
         words = job.layer.shape.pre_words
         offset = job.planned.pre + chunk.block * words * self._hw.word_bytes
-        base, held = self._banks[Space.PRE].take((offset, chunk.blocks), chunk.blocks * words)
+        base, held = self._places[Space.PRE].take((offset, chunk.blocks), chunk.blocks * words)
         if not held:
             yield self._load(job, Space.PRE, offset, base, chunk.blocks * words)
         return {**job.layer.pre_registers, "pre_param": base}
@@ -287,7 +272,7 @@ class Loads:
         if not words:
             return 0
         offset = job.planned.params + out.block * words * self._hw.word_bytes
-        base, held = self._banks[Space.PARAM].take(offset, out.blocks * words)
+        base, held = self._places[Space.PARAM].take(offset, out.blocks * words)
         if not held:
             yield self._load(job, Space.PARAM, offset, base, out.blocks * words)
         return base
@@ -298,7 +283,7 @@ class Loads:
         if not units:
             return {}
         size = TABLE_WORDS * len(units)
-        base, held = self._banks[Space.TABLE].take(job.planned.table, size)
+        base, held = self._places[Space.TABLE].take(job.planned.table, size)
         if not held:
             yield self._load(job, Space.TABLE, job.planned.table, base, size)
         return {

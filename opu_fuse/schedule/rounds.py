@@ -5,10 +5,11 @@ Weights are loaded for every round. That pays where the memory has time for them
 between two layers that the array is done with in no time, as depthwise ones.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 
-from opu_fuse.cost.segments import saved
+from opu_fuse.cost.segments import MARGIN, cycles_and_memory
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.work import Work
 from opu_fuse.dfg.graph import Dfg
@@ -16,9 +17,12 @@ from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.batch import apart
 from opu_fuse.schedule.cascades import replaced
-from opu_fuse.schedule.choice import RESOLUTION
+from opu_fuse.schedule.choice import BYTES, RESOLUTION
 from opu_fuse.schedule.tiling import Rounds, Tiling
 from opu_fuse.schedule.units import PlannedUnit, in_rounds, planned_units
+
+TIMED = 3
+"""Rounds that are timed; the others take as long as the last of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +79,11 @@ def _best(
     for few in range(images // 2, 0, -1):
         if images % few:
             continue
-        runs = [_trimmed(units, run, hw) for run in _runs(units, first, last, images, few, hw)]
-        gain = sum(gained for _, gained in runs)
+        cuts = [_cut(units, run, hw) for run in _runs(units, first, last, images, few, hw)]
+        taken = [(run, gain) for run in cuts if (gain := _gain(units, run, hw))]
+        gain = sum(gain for _, gain in taken)
         if gain > most:
-            best, most = [run for run, gained in runs if gained > 0], gain
+            best, most = [run for run, _ in taken], gain
     return best
 
 
@@ -123,26 +128,44 @@ def _works(
     return tuple(found)
 
 
-def _trimmed(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> tuple[_Run, float]:
-    """Without layers at its ends as long as that saves more, and the cycles that it saves."""
-    gain = _gain(units, run, hw)
-    while len(run.works) > 2:
-        shorter = (
-            replace(run, works=run.works[:-1]),
-            replace(run, first=run.first + 1, works=run.works[1:]),
-        )
-        gains = [_gain(units, one, hw) for one in shorter]
-        if max(gains) <= gain:
-            break
-        gain = max(gains)
-        run = shorter[gains.index(gain)]
-    return run, gain
+def _cut(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> _Run:
+    """Those layers of a run, one after the other, that save most together."""
+    gains, _ = _saved(units, run, hw)
+    sums = [0.0, *accumulate(gains[work.output] for work in run.works)]
+    low = list(accumulate(range(len(sums)), lambda low, at: at if sums[at] < sums[low] else low))
+    last = max(range(1, len(sums)), key=lambda at: sums[at] - sums[low[at - 1]])
+    first = low[last - 1]
+    return replace(run, first=run.first + first, works=run.works[first:last])
 
 
 def _gain(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> float:
-    """Cycles saved, if that is more than the timing may be wrong by; else 0."""
-    part = units[run.first : run.last]
-    rounds = in_rounds(part, run.works, run.images)
-    changed = [*units[: run.first], *rounds, *units[run.last :]]
-    gain, near = saved(units, changed, hw)
-    return gain if gain > RESOLUTION * near else 0.0
+    """Cycles saved, and what memory is used less is worth, if that is more than the timing may be
+    wrong by; else 0.
+    """
+    gains, before = _saved(units, run, hw)
+    gain = sum(gains.values())
+    return gain if gain > RESOLUTION * before and len(run.works) > 1 else 0.0
+
+
+def _saved(
+    units: Sequence[PlannedUnit], run: _Run, hw: HwSpec
+) -> tuple[Mapping[int | None, float], float]:
+    """Cycles saved, by what a layer of the run or beside it makes, of the memory (None) as much as
+    they count; and cycles of all these without rounds. Rounds take as long as each other, so only
+    the first few are timed.
+    """
+    front, part = units[max(run.first - MARGIN, 0) : run.first], units[run.first : run.last]
+    back, rounds = units[run.last : run.last + MARGIN], run.works[0].shape.images // run.images
+    timed = list(islice(in_rounds(part, run.works, run.images), TIMED * len(part)))
+
+    def spent(middle: Sequence[PlannedUnit]) -> dict[int | None, float]:
+        found, memory = cycles_and_memory([*front, *middle, *back], hw)
+        return {**found, None: BYTES * memory}
+
+    before, after, left = spent(part), spent(timed), max(rounds - TIMED, 0)
+    less = spent(timed[: -len(part)]) if left else after
+    gains = {
+        made: cycles - after[made] - left * (after[made] - less[made])
+        for made, cycles in before.items()
+    }
+    return gains, sum(before.values())

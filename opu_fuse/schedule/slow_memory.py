@@ -12,6 +12,7 @@ from dataclasses import replace
 from opu_fuse.cost.segments import Unit, saved
 from opu_fuse.cost.tiles import Tile
 from opu_fuse.cost.tiling import choose_tile
+from opu_fuse.cost.work import Work
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
@@ -25,7 +26,7 @@ def with_timed_tiles(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     others = _others(tiling, hw)
     if not others:
         return tiling
-    taken: dict[int, Tile] = {}
+    taken: dict[int, Work] = {}
     for planned in planned_units(dfg, tiling, hw):
         units: list[Unit] = [Unit(works=unit.works, beside=unit.beside) for unit in planned]
         for at, (group, *companion) in enumerate(unit.groups for unit in planned):
@@ -34,7 +35,7 @@ def with_timed_tiles(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
                 changed = [*units[:at], other, *units[at + 1 :]]
                 gain, near = saved(units, changed, hw)
                 if gain > RESOLUTION * near:
-                    units, taken[group] = changed, tile
+                    units, taken[group] = changed, other.works[0]
     return retiled(tiling, hw, taken)
 
 

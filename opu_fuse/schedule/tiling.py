@@ -324,11 +324,9 @@ def with_tile(layer: Layer, hw: HwSpec, offset: int, tile: Tile, cost: Estimate)
     )
 
 
-def retiled(
-    tiling: Tiling, hw: HwSpec, tiles: Mapping[int, Tile], shapes: Mapping[int, Shape] | None = None
-) -> Tiling:
-    """With other tiles, and shapes, of some groups of a single pass; constants lie without gaps
-    again.
+def retiled(tiling: Tiling, hw: HwSpec, works: Mapping[int, Work]) -> Tiling:
+    """With the tiles and shapes of other works for some groups of a single pass; constants lie
+    without gaps again.
     """
     layers: dict[int, tuple[PlannedLayer, ...]] = {}
     offset = 0
@@ -336,9 +334,8 @@ def retiled(
         placed: list[PlannedLayer] = []
         for part in parts:
             layer, tile, cost = part.layer, part.tile, part.estimate
-            if group in tiles:
-                layer = replace(layer, shape=(shapes or {}).get(group, layer.shape))
-                tile = tiles[group]
+            if group in works:
+                layer, tile = replace(layer, shape=works[group].shape), works[group].tile
                 cost = estimate(layer.shape, hw, tile)
             placed.append(with_tile(layer, hw, offset, tile, cost))
             offset = placed[-1].end
