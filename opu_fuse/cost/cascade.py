@@ -75,9 +75,9 @@ def _constants(work: Work) -> Iterator[tuple[Space, dict[int, int]]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """A cascade without its turns: works with their tiles, rows loaded together, rings. costs: of
-    every layer; words: of constants in each buffer; cycles, dram_bytes: of all, predicted in closed
-    form.
+    """A cascade without its turns: works with their tiles, rows loaded together, rings, all of them
+    at the first word of the buffer still. costs: of every layer; words: of constants in each
+    buffer; cycles, dram_bytes: of all, predicted in closed form.
     """
 
     works: tuple[Work, ...]
@@ -118,7 +118,7 @@ class Strips:
         for work in reversed(works):
             shape = apart(work.shape, self._images)
             strip = min(want, shape.out_rows)
-            found = self._tiled(replace(work, shape=shape), ceil_div(strip, parts))
+            found = self._tiled(work, shape, ceil_div(strip, parts))
             if found is None:
                 return "a row overflows a bank"
             tiled.append(found)
@@ -136,16 +136,16 @@ class Strips:
         sized = Sized(works=layers, load_rows=want, rings=rings, costs=costs, words=words)
         return self._priced(sized)
 
-    def _tiled(self, work: Work, rows: int) -> _Tiled | None:
+    def _tiled(self, work: Work, shape: Shape, rows: int) -> _Tiled | None:
         key = work.output, rows
         if key not in self._works:
-            hw, tile = self.hw, _strip(work.shape, rows, self.hw)
+            hw, tile = self.hw, _strip(shape, rows, self.hw)
             if tile is None:
                 self._works[key] = None
             else:
-                found = work.with_tile(tile, hw)
+                found = replace(work, shape=shape).with_tile(tile, hw)
                 words = {space: sum(parts.values()) for space, parts in _constants(found)}
-                cost = estimate(work.shape, hw, tile)
+                cost = estimate(shape, hw, tile)
                 self._works[key] = _Tiled(work=found, cost=cost, words=words)
         return self._works[key]
 
@@ -172,10 +172,7 @@ class Strips:
             if total > limit:
                 found[i] = small[i]
                 total -= saved[i]
-        if total > limit:
-            return None
-        places = accumulate((one.words for one in found), initial=0)
-        return tuple(replace(one, at=at) for one, at in zip(found, places, strict=False))
+        return None if total > limit else tuple(found)
 
     def _priced(self, sized: Sized) -> Sized:
         """Array, post and memory side by side, behind what comes before the first tile, and what
@@ -216,14 +213,16 @@ def in_turns(sized: Sized, homes: Mapping[int, int], hw: HwSpec) -> Cascade | st
     lies.
     """
     works = sized.works
-    order = Order(works, sized.rings, sized.load_rows, homes, _pace(sized, hw))
+    places = accumulate((one.words for one in sized.rings), initial=0)
+    rings = tuple(replace(one, at=at) for one, at in zip(sized.rings, places, strict=False))
+    order = Order(works, rings, sized.load_rows, homes, _pace(sized, hw))
     turns = order.turns()
     if turns is None:
         return "a residual operand comes later than the rows that it is added to"
     return Cascade(
         works=works,
         stored=sized.stored,
-        rings=sized.rings,
+        rings=rings,
         load_rows=sized.load_rows,
         turns=turns[0],
         cycles=turns[1],

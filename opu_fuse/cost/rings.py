@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from opu_fuse.cost.tiles import Span, ceil_div, spans
 from opu_fuse.hw.layout import Layout
@@ -70,7 +71,8 @@ class Ring:
             done += here
 
 
-def reach(shape: Shape, rows: int) -> list[Span]:
+@lru_cache(maxsize=256)
+def reach(shape: Shape, rows: int) -> tuple[Span, ...]:
     """(first row, rows) of its input that tiles of so many rows of an image read, from top to
     bottom.
     """
@@ -79,7 +81,7 @@ def reach(shape: Shape, rows: int) -> list[Span]:
         top, behind, _ = shape.pool_window.span(0, row, count, shape.mid_rows)
         first, end, _ = shape.window.span(0, top, behind - top, shape.in_rows)
         found.append((first, end - first))
-    return found
+    return tuple(found)
 
 
 def new_rows(shape: Shape, rows: int) -> int:

@@ -186,6 +186,8 @@ def mid_tile(
     origin). Rows are counted through all images of a batch, the origin is that of the first; of
     several images everything is made.
     """
+    if not shape.pool:
+        return row, row + rows, 0, col, col + cols, 0
     x = shape.pool_window.span(1, col, cols, shape.mid_cols)
     image, first = divmod(row, shape.out_rows)
     above = image * shape.mid_rows

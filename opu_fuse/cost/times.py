@@ -69,6 +69,9 @@ class Constants:
     def use(self, words: Span, at: float) -> None:
         """They are read until then."""
         first, behind = words[0], sum(words)
+        if first in self._spans and self._spans[first][0] == behind:
+            self._spans[first] = behind, at
+            return
         kept = {first: (behind, at)}
         for low, (end, before) in self._spans.items():
             for a, b in ((low, min(end, first)), (max(low, behind), end)):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from typing import Any
 
 from opu_fuse.errors import SpecError
@@ -33,8 +34,9 @@ LATENCY = 40
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
     """Words are those of `HwSpec.buffers`, both banks. lanes: behind the array. pixels: of the
-    widest mode; every mode that the array's shape allows is there. shifts: powers of two instead
-    of multipliers. without: names in `OPTIONS`. tables: products of a unit in tables. side_lanes:
+    widest mode; modes: how many of those that the array's shape allows are there, the ones with
+    most input channels and fewest pixels first, 0 for all. shifts: powers of two instead of
+    multipliers. without: names in `OPTIONS`. tables: products of a unit in tables. side_lanes:
     of units with a second operand, 0 for as many; side_tables: their products in tables. image:
     words of the image buffer, 0 for none.
     """
@@ -56,6 +58,7 @@ class Design:
     output: int
     queue: int
     without: tuple[str, ...]
+    modes: int = 0
     tables: int = 0
     side_lanes: int = 0
     side_tables: bool = False
@@ -84,7 +87,7 @@ class Design:
                 "multipliers": self.multipliers,
                 "table_terms": self.tables,
                 "depthwise": self.depthwise,
-                "modes": list(self._modes()),
+                "modes": list(islice(self.all_modes(), self.modes or None)),
             },
             "buffers": buffers,
             "post": tree["post"]
@@ -111,7 +114,7 @@ class Design:
         except SpecError:
             return None
 
-    def _modes(self) -> Iterator[dict[str, int]]:
+    def all_modes(self) -> Iterator[dict[str, int]]:
         """Every way to wire the array for this word (the rules are those of `hw/check_rtl.py`)."""
         macs, word = self.units * self.multipliers, self.word
         for px in (1, 2, 4):

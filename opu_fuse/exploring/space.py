@@ -1,6 +1,7 @@
 """The machines that a search may propose: a value for every number of a `Design`."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from opu_fuse.exploring.design import Design
@@ -27,6 +28,8 @@ BUFFERS = {
     "psum": (5, 12),
     "output": (5, 12),
 }
+MODES = (1, 6)
+"""Ways to wire the array: every one is another input of the multiplexers around it."""
 QUEUE = 256
 
 
@@ -46,6 +49,7 @@ def numbers(spec: HwSpec) -> dict[str, Any]:
         "parts": within(word / array.multipliers, PARTS),
         "macs": within(array.macs, MACS),
         "pixels": within(max(mode.px for mode in array.modes), PIXELS),
+        "modes": MODES[1],
         "depthwise": array.depthwise,
         "shifts": spec.numeric.multiplier_bits == 0,
         "side tables": spec.post.residual_tables,
@@ -67,7 +71,7 @@ def propose(trial: Any, *, without: tuple[str, ...]) -> Design:
     multipliers = min(max(word >> trial.suggest_int("parts", *PARTS), fewest), most)
     shifts = trial.suggest_categorical("shifts", (False, True))
     side_tables = trial.suggest_categorical("side tables", (False, True))
-    return Design(
+    design = Design(
         word=word,
         lanes=lanes,
         side_lanes=side_lanes if side_lanes < lanes == word else 0,
@@ -83,3 +87,5 @@ def propose(trial: Any, *, without: tuple[str, ...]) -> Design:
         without=without,
         **{name: power(name, limits) for name, limits in BUFFERS.items()},
     )
+    modes = trial.suggest_int("modes", *MODES)
+    return replace(design, modes=min(modes, len(tuple(design.all_modes()))))

@@ -31,7 +31,7 @@ DEVICES: Mapping[str, Device] = {
         has=Area(lut=83_640, dsp=156, bram=208),
         clock_mhz=50,
         memory_bytes=1.6e9,
-        fill=0.6,
+        fill=0.45,
         source="Lattice FPGA-DS-02012; DDR3-800, 16 bits",
     ),
     "xc7z020": Device(
