@@ -71,6 +71,13 @@ def test_a_design_says_what_stands_in_tables():
     assert (spec.residual_lanes, spec.post.residual_tables) == (16, True)
 
 
+def test_a_design_wires_its_array_in_as_many_ways_as_it_says():
+    modes = WHOLE.tree()["array"]["modes"]
+    assert [tuple(mode.values()) for mode in modes[:2]] == [(64, 8, 1), (32, 16, 1)]
+    for count in range(1, len(modes) + 1):
+        assert dataclasses.replace(WHOLE, modes=count).tree()["array"]["modes"] == modes[:count]
+
+
 @pytest.mark.parametrize("name", ["opu-1024", "opu-1024-lean", "opu-light", "opu-tiny"])
 def test_a_search_can_begin_with_a_shipped_machine(name):
     known = load_hw(name)
