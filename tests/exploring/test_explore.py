@@ -117,7 +117,7 @@ def test_every_option_can_be_left_out(option):
 
 
 def test_what_is_found_fits_and_no_other_one_beats_it(quick):
-    found = run.explore(["tiny_odd"], "ecp5-85", trials=8, seed=3)
+    found = run.explore(["tiny_odd"], "ecp5-85", trials=8, seed=3, fill=0.6)
     has = device("ecp5-85").has
     assert len(found.tried) == 8
     assert not found.shipped  # opu-tiny fits, but would leave gates and tables to the host
@@ -170,8 +170,9 @@ def test_a_machine_that_was_kept_is_as_fast_as_told(name):
     assert f"{cycles / spec.clock_mhz / 1000:.2f}" == _told(name)[3]
 
 
-def test_no_machine_takes_more_tables_than_it_may(quick):
-    board = device("ecp5-85")
+def test_no_machine_takes_more_tables_than_it_may(quick, monkeypatch):
+    board = dataclasses.replace(device("ecp5-85"), fill=0.6)
+    monkeypatch.setattr(run, "device", lambda _: board)
 
     def fullest(**fill):
         found = run.explore(["tiny_odd"], "ecp5-85", trials=24, **fill)
