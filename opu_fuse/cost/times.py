@@ -69,7 +69,7 @@ class Constants:
     def use(self, words: Span, at: float) -> None:
         """They are read until then."""
         first, behind = words[0], sum(words)
-        if first in self._spans and self._spans[first][0] == behind:
+        if first in self._spans and self._spans[first][0] == behind:  # as nearly always
             self._spans[first] = behind, at
             return
         kept = {first: (behind, at)}

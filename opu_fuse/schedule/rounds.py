@@ -80,10 +80,9 @@ def _best(
         if images % few:
             continue
         cuts = [_cut(units, run, hw) for run in _runs(units, first, last, images, few, hw)]
-        taken = [(run, gain) for run in cuts if (gain := _gain(units, run, hw))]
-        gain = sum(gain for _, gain in taken)
+        gain = sum(gained for _, gained in cuts)
         if gain > most:
-            best, most = [run for run, _ in taken], gain
+            best, most = [run for run, gained in cuts if gained], gain
     return best
 
 
@@ -128,23 +127,20 @@ def _works(
     return tuple(found)
 
 
-def _cut(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> _Run:
-    """Those layers of a run, one after the other, that save most together."""
-    gains, _ = _saved(units, run, hw)
+def _cut(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> tuple[_Run, float]:
+    """Those layers of a run, one after the other, that save most together, and what they save, if
+    that is more than the timing may be wrong by; else 0.
+    """
+    gains, before = _saved(units, run, hw)
     sums = [0.0, *accumulate(gains[work.output] for work in run.works)]
     low = list(accumulate(range(len(sums)), lambda low, at: at if sums[at] < sums[low] else low))
     last = max(range(1, len(sums)), key=lambda at: sums[at] - sums[low[at - 1]])
     first = low[last - 1]
-    return replace(run, first=run.first + first, works=run.works[first:last])
-
-
-def _gain(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> float:
-    """Cycles saved, and what memory is used less is worth, if that is more than the timing may be
-    wrong by; else 0.
-    """
-    gains, before = _saved(units, run, hw)
+    if last - first < len(run.works):
+        run = replace(run, first=run.first + first, works=run.works[first:last])
+        gains, before = _saved(units, run, hw)
     gain = sum(gains.values())
-    return gain if gain > RESOLUTION * before and len(run.works) > 1 else 0.0
+    return run, gain if gain > RESOLUTION * before and len(run.works) > 1 else 0.0
 
 
 def _saved(
