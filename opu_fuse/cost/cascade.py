@@ -110,9 +110,16 @@ class Strips:
         self._images = images
         self._works: dict[tuple[int, int], _Tiled | None] = {}
         self._rings: dict[tuple[int, int, int, int], Ring] = {}
+        self._sized: dict[tuple[int, int, int, int], Sized | str] = {}
 
     def size(self, works: Sequence[Work], rows: int, parts: int = 1) -> Sized | str:
         """Layers of which the last one makes so many rows at a time; as text, what does not fit."""
+        key = works[0].output, works[-1].output, rows, parts
+        if key not in self._sized:
+            self._sized[key] = self._size(works, rows, parts)
+        return self._sized[key]
+
+    def _size(self, works: Sequence[Work], rows: int, parts: int) -> Sized | str:
         tiled: list[_Tiled] = []
         want = rows
         for work in reversed(works):

@@ -30,7 +30,6 @@ from opu_fuse.cost.turns import LOAD
 from opu_fuse.cost.work import Work
 from opu_fuse.hw import timing
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.shape import Shape
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.table import TABLE_WORDS
@@ -55,9 +54,12 @@ class Flow(Bringing):
         self.end = self.counted = 0.0
         self.spent: dict[int, float] = defaultdict(float)
         self._drain = timing.drain_cycles(hw)
+        # Most passes end in an activation; what else they pass is not known here.
+        self._post_drain = timing.post_drain_cycles(hw, (Stage.ACT,))
         self._store_ready = 0.0
         self._compute_ready = self._swept = self._next_row = 0.0
         self._post_ready = self._post_done = 0.0
+        self._posts: dict[object, tuple[int, tuple[int, ...], list[int]]] = {}
 
     def layer(self, work: Work, keep: Keep | None, behind: Work | None = None) -> None:
         """All tiles of a pass. keep: the map on chip that its output is part of; behind: what comes
@@ -194,15 +196,9 @@ class Flow(Bringing):
         stored: bool = True,
     ) -> None:
         """Post chain and stores of a tile, as many blocks at a time as the banks hold."""
-        hw, shape, (row, rows, _, cols) = self._hw, work.shape, rect
-        buffers = self._buffers
-        mid, cols = mid_tile(shape, *rect), ceil_div(cols, shape.px)
-        images = images_of(shape, rows) if shape.pool else 1
-        at_once = hw.buffers.output.bank_words // (rows * cols)
-        added = shape.side_words(shape.words(mid[1] - mid[0], mid[4] - mid[3]), rows * cols)
-        carried = shape.carried_to(row)
-        if added or shape.leaves_maxima(work.tile.rows):
-            at_once = min(at_once, hw.buffers.residual.bank_words // (sum(added) or cols))
+        shape, (row, rows, _, cols), buffers = work.shape, rect, self._buffers
+        cols, carried = ceil_div(cols, shape.px), shape.carried_to(row)
+        at_once, added, turns = self._post_of(work, rect, (target and target.pieces) or ())
         ready = self._swept + self._drain
         constants: list[tuple[Space, Span]] = []
         words = shape.param_words
@@ -214,7 +210,6 @@ class Flow(Bringing):
                 place, there = self._load_once(space, key, size)
                 constants.append((space, place))
                 ready = max(ready, there)
-        turns = self._turns(shape, target, (rows // images,) * images, cols, carried=carried)
         for at, blocks in spans(out.blocks, at_once):
             made = out.block + at, blocks
             start, residual = self._load_beside(work, made, row + rows, added, carried * cols)
@@ -236,22 +231,30 @@ class Flow(Bringing):
             self._constants[space].use(place, self._post_done)
         self._made = Made.by(work, out, rect)
 
-    def _turns(
-        self,
-        shape: Shape,
-        target: "Target | None",
-        rows: Sequence[int],
-        cols: int,
-        *,
-        carried: bool,
-    ) -> list[int]:
-        """Cycles of the visits of a block, of each instruction that a tile takes."""
-        counts, first = list((target and target.pieces) or rows), []
+    def _post_of(
+        self, work: Work, rect: Rect, pieces: tuple[int, ...]
+    ) -> tuple[int, tuple[int, ...], list[int]]:
+        """(channel blocks at a time, residual words of a block of every side, cycles of the visits
+        of a block of each instruction that a tile takes). Nearly all tiles of a pass are alike.
+        """
+        hw, shape, (row, rows, _, cols) = self._hw, work.shape, rect
+        mid, cols = mid_tile(shape, *rect), ceil_div(cols, shape.px)
+        mid_words, carried = shape.words(mid[1] - mid[0], mid[4] - mid[3]), shape.carried_to(row)
+        key = id(work), rows, cols, mid_words, carried, pieces
+        if key in self._posts:
+            return self._posts[key]
+        added = shape.side_words(mid_words, rows * cols)
+        at_once = hw.buffers.output.bank_words // (rows * cols)
+        if added or shape.leaves_maxima(work.tile.rows):
+            at_once = min(at_once, hw.buffers.residual.bank_words // (sum(added) or cols))
+        images = images_of(shape, rows) if shape.pool else 1
+        counts, first = list(pieces or (rows // images,) * images), []
         if carried:
-            first = [carried_cycles(shape, self._hw, cols)]
+            first = [carried_cycles(shape, hw, cols)]
             counts = [count for count in (counts[0] - 1, *counts[1:]) if count]
         window = shape.pool_window.kernel[0]
-        return first + [post_cycles(shape, self._hw, count, cols, window) for count in counts]
+        turns = first + [post_cycles(shape, hw, count, cols, window) for count in counts]
+        return self._posts.setdefault(key, (at_once, added, turns))
 
     def _leave(self, work: Work, made: Span, words: int, cols: int) -> None:
         """What a tile finds of the maxima of the one below, to memory."""
@@ -283,8 +286,7 @@ class Flow(Bringing):
         period = timing.post_block_cycles(turns=turns, words=words)
         first = max(start + words + timing.POST_LOAD_CYCLES, self._post_done + 1)
         self._post_ready = first + (blocks - 1) * period + turns
-        # Most passes end in an activation; what else they pass is not known here.
-        self._post_done = self._post_ready + timing.post_drain_cycles(self._hw, (Stage.ACT,))
+        self._post_done = self._post_ready + self._post_drain
 
     def _store(self, work: Work, bank: int, blocks: Span, rows: int, words: int) -> None:
         """Channel blocks of a tile, of `words` words each, up to a row."""

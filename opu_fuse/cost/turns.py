@@ -4,7 +4,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opu_fuse.cost.reading import Rect, walk
 from opu_fuse.cost.rings import Ring, reach
 from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
 from opu_fuse.cost.work import Work
@@ -142,26 +141,35 @@ class Order:
         return _Line(needs=[0] * count, frees=[0] * count, sides=[[] for _ in range(count)])
 
     def _line(self, number: int) -> _Line:
-        work = self.works[number]
-        shape, ends = work.shape, [sum(span) for span in reach(work.shape, work.tile.rows)]
+        """Its tiles, row by row as `walk` has them: what they need differs in few ways."""
+        work, shape = self.works[number], self.works[number].shape
+        ends = [sum(span) for span in reach(shape, work.tile.rows)]
+        across = [_columns(shape, *span) for span in spans(shape.out_cols, work.tile.cols)]
+        lasts = [max(chunk.block + chunk.blocks for chunk in out.features) for out in work.ranges]
+        rows = list(spans(shape.out_rows, work.tile.rows))
         needs: list[int] = []
         sides: list[list[tuple[int, int]]] = []
-        for out, rect in walk(work):
-            image, row = divmod(rect[0], shape.out_rows)
-            end = ends[row // work.tile.rows]
-            if number == 0:
-                loads = ceil_div(shape.in_rows, self.load_rows)
-                needs.append(image * loads + ceil_div(end, self.load_rows))
-            else:
-                last = max(chunk.block + chunk.blocks for chunk in out.features) - 1
-                cols, end = _columns(shape, rect), image * shape.in_rows + end
-                needs.append(_turns(self.works[number - 1], end, cols, last))
-            sides.append(self._residuals(number, rect))
+        for image in range(shape.images):
+            for (row, count), end in zip(rows, ends, strict=True):
+                if number == 0:
+                    loads = ceil_div(shape.in_rows, self.load_rows)
+                    needed = [image * loads + ceil_div(end, self.load_rows)]
+                    needed *= len(across) * len(lasts)
+                else:
+                    before, last_row = self.works[number - 1], image * shape.in_rows + end
+                    needed = [
+                        _turns(before, last_row, cols, last - 1)
+                        for cols in across
+                        for last in lasts
+                    ]
+                needs += needed
+                beside = self._residuals(number, image * shape.out_rows + row, count)
+                sides += [beside] * len(needed)
         return _Line(needs=needs, frees=[0] * len(needs), sides=sides)
 
-    def _residuals(self, number: int, rect: Rect) -> list[tuple[int, int]]:
-        """Turns that make, in memory, what is added to a tile, or multiplies it."""
-        read = list(_read_beside(self.works[number], rect))
+    def _residuals(self, number: int, row: int, rows: int) -> list[tuple[int, int]]:
+        """Turns that make, in memory, what is added to rows, or multiplies them."""
+        read = list(_read_beside(self.works[number], row, rows))
         return [
             (before, _turns(work, end, work.shape.out_cols, None))
             for before, work in enumerate(self.works[:number])
@@ -193,24 +201,24 @@ class Order:
         return found
 
 
-def _columns(shape: Shape, rect: Rect) -> int:
+def _columns(shape: Shape, col: int, cols: int) -> int:
     """Columns of its input up to the last one that a tile reads, in whole words."""
-    left, right, _ = shape.pool_window.span(1, rect[2], rect[3], shape.mid_cols)
+    left, right, _ = shape.pool_window.span(1, col, cols, shape.mid_cols)
     _, end, _ = shape.window.span(1, left, right - left, shape.in_cols)
     return end
 
 
-def _read_beside(work: Work, rect: Rect) -> Iterator[tuple[int, int]]:
-    """(DFG index of a map that is added to a tile, or multiplies it, rows up to the last one that
-    is).
+def _read_beside(work: Work, row: int, rows: int) -> Iterator[tuple[int, int]]:
+    """(DFG index of a map that is added to rows, or multiplies them, its rows up to the last one
+    that is).
     """
-    shape, image = work.shape, rect[0] // work.shape.out_rows
-    _, behind, *_ = mid_tile(shape, *rect)
+    shape, image = work.shape, row // work.shape.out_rows
     for value, side in zip(work.residuals, shape.sides, strict=True):
         if side.broadcast:
             yield value, image + 1
         else:
-            yield value, behind if side.before_pool else rect[0] + rect[1]
+            _, behind, *_ = mid_tile(shape, row, rows, 0, shape.out_cols)
+            yield value, behind if side.before_pool else row + rows
     if work.gate is not None:
         yield work.gate, image + 1
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from opu_fuse.cost.cascade import Cascade, Sized, Strips, in_turns
 from opu_fuse.cost.reading import walk
-from opu_fuse.cost.segments import Unit, cycles, saved
+from opu_fuse.cost.segments import MARGIN, Unit, cycles, cycles_and_memory
 from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.spec import HwSpec
@@ -107,9 +107,7 @@ def _weighed(
     cascade = _timed([unit.works[0] for unit in part], strips, homes)
     if cascade is None:
         return None
-    at = units.index(part[0])
-    unit = Unit(works=cascade.works, cascade=cascade)
-    gain, near = saved(units, [*units[:at], unit, *units[at + len(part) :]], hw)
+    gain, near = _saved(units, part, cascade, alone, hw)
     turns = len(cascade.turns) - sum(len(walk(unit.works[0])) for unit in part)
     gain -= turns * TURN_BYTES / _rate(hw)
     outputs = [unit.works[0].output for unit in part]
@@ -126,6 +124,26 @@ def _weighed(
         bytes=dram_bytes,
     )
     return _Worth(merit=merit * taken, weighed=found)
+
+
+def _saved(
+    units: Sequence[PlannedUnit],
+    part: Sequence[PlannedUnit],
+    cascade: Cascade,
+    alone: Mapping[int, float],
+    hw: HwSpec,
+) -> tuple[float, float]:
+    """(cycles that a cascade saves, cycles of groups alone) of its groups and those beside them:
+    but of the first and last that are timed, which begin with nothing loaded and end with stores.
+    """
+    at = next(n for n, unit in enumerate(units) if unit is part[0])
+    first, behind = max(at - MARGIN, 0), at + len(part)
+    unit = Unit(works=cascade.works, cascade=cascade)
+    near = [*units[first:at], unit, *units[behind : behind + MARGIN + 1]]
+    spent, _ = cycles_and_memory(near, hw)
+    counted = units[first + (first > 0) : behind + MARGIN]
+    before = {work.output: alone[work.output] for unit in counted for work in unit.works}
+    return sum(before.values()) - sum(spent[output] for output in before), sum(before.values())
 
 
 def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, PlannedUnit]]:
