@@ -6,17 +6,16 @@ overflows). `rne` rounds halves to even, as ONNX Runtime.
 """
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 INT8_MIN, INT8_MAX = -128, 127
 MAX_SHIFT = 47
 MIN_SHIFT = -16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Multiplier:
+class Multiplier(Struct, frozen=True, kw_only=True):
     """A positive real ratio as `mult / 2**shift`; `shift` may be negative (a left shift)."""
 
     mult: int

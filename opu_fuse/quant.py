@@ -6,10 +6,10 @@ one scale per output channel (`axis`), zero point 0. A value without annotation 
 """
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from msgspec import Struct
 
 META_KEY = "opu_fuse.quant"
 UINT8_SHIFT = 128
@@ -33,8 +33,7 @@ class Domain(StrEnum):
     ACT = "act"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantParams:
+class QuantParams(Struct, frozen=True, kw_only=True):
     """Scale(s) and zero point of one tensor.
 
     scale: one positive float per channel along `axis`, or a single one when `axis` is None.

@@ -9,11 +9,12 @@ prints. The DRAM image is a file shared with the process that commands.
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import cocotb
 from cocotb.triggers import SimTimeoutError, Timer, with_timeout
 from cocotb.utils import get_sim_time
+from msgspec.structs import asdict
 
 from opu_fuse.cosim.driver import OpuDriver
 

@@ -1,11 +1,11 @@
 """A plan -> the program file's contents."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import onnx
+from msgspec import Struct
 
 from opu_fuse.bundle.fused import serialised
 from opu_fuse.bundle.program import (
@@ -38,8 +38,7 @@ from opu_fuse.schedule.tiling import PlannedLayer
 BEFORE = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """Where a program comes from: model name, hash of its file, version of this tool, quantised
     model.
     """

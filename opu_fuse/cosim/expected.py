@@ -1,9 +1,9 @@
 """What a machine segment has to store, from the functional engine, and what differs from it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.bundle.image import by_image
 from opu_fuse.bundle.program import Bundle, MachineSegment, Tensor
@@ -21,16 +21,14 @@ Read = Callable[[int, int], np.ndarray]
 """Offset in the memory window and length -> uint8 bytes that lie there now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Store:
+class _Store(Struct, frozen=True, kw_only=True):
     """Offsets of the bytes that a store writes, ascending, and the bytes."""
 
     places: np.ndarray
     values: np.ndarray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class Expected(Struct, frozen=True, kw_only=True):
     """window: as it is behind the segment; stores: by the number of their instruction."""
 
     bundle: Bundle

@@ -1,13 +1,14 @@
 """A compiled program in a cocotb bench, held against the functional engine as it runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import cocotb
 import numpy as np
 from cocotb.task import bridge, resume
 from cocotb.triggers import Event, select
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.bundle.image import initial_image
 from opu_fuse.bundle.program import Bundle, MachineSegment, Port
@@ -135,8 +136,7 @@ class ProgramBench:
         return np.frombuffer(bytes(self._memory.read(self._base + offset, length)), np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class _Runner:
+class _Runner(Struct, frozen=True):
     """The bench as `engine.run_on` wants it, from the thread in which that runs."""
 
     bench: ProgramBench

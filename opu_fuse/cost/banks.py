@@ -2,7 +2,8 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Hashable, Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from opu_fuse.cost.tiles import Span
 from opu_fuse.hw.spec import HwSpec
@@ -12,8 +13,7 @@ CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)
 """What lies in `Places`."""
 
 
-@dataclass(slots=True)
-class Banks:
+class Banks(Struct):
     """One on-chip buffer in equal banks. Invariant: a bank's contents are those of the last load,
     or of the last map kept, that was put into it.
     """

@@ -6,9 +6,11 @@ decided here, once, as a list of turns; the schedule emits it and `flow` times i
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.cost.reading import walk
 from opu_fuse.cost.rings import Ring, new_rows, ring
@@ -39,8 +41,7 @@ STEP = 8
 """Cycles lost per instruction of the compute engine where features and weights are there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cascade:
+class Cascade(Struct, frozen=True, kw_only=True):
     """works: with their tiles; stored: whose output is in memory, too; rings: what each of them
     reads; load_rows: rows of the input that are loaded together; turns: in their order.
     """
@@ -73,8 +74,7 @@ def _constants(work: Work) -> Iterator[tuple[Space, dict[int, int]]]:
         yield Space.TABLE, {0: shape.tables * TABLE_WORDS}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
+class Sized(Struct, frozen=True, kw_only=True):
     """A cascade without its turns: works with their tiles, rows loaded together, rings, all of them
     at the first word of the buffer still. costs: of every layer; words: of constants in each
     buffer; cycles, dram_bytes: of all, predicted in closed form.
@@ -93,13 +93,23 @@ class Sized:
         return (*(work.readers > 1 for work in self.works[:-1]), True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tiled:
+class _Tiled(Struct, frozen=True, kw_only=True):
     """A layer with a tile: what it costs, words of its constants in each buffer."""
 
     work: Work
     cost: Estimate
     words: Mapping[Space, int]
+
+
+class _Tail(Struct, frozen=True, kw_only=True):
+    """The last layers of a cascade: with tiles, what each costs, words of constants in each buffer,
+    rows of its input that the first of them reads for a strip.
+    """
+
+    reads: int
+    works: tuple[Work, ...] = ()
+    costs: tuple[Estimate, ...] = ()
+    words: Mapping[Space, int] = {}
 
 
 class Strips:
@@ -110,6 +120,7 @@ class Strips:
         self._images = images
         self._works: dict[tuple[int, int], _Tiled | None] = {}
         self._rings: dict[tuple[int, int, int, int], Ring] = {}
+        self._tails: dict[tuple[int, int, int, int], _Tail | None] = {}
         self._sized: dict[tuple[int, int, int, int], Sized | str] = {}
 
     def size(self, works: Sequence[Work], rows: int, parts: int = 1) -> Sized | str:
@@ -120,28 +131,48 @@ class Strips:
         return self._sized[key]
 
     def _size(self, works: Sequence[Work], rows: int, parts: int) -> Sized | str:
-        tiled: list[_Tiled] = []
-        want = rows
-        for work in reversed(works):
-            shape = apart(work.shape, self._images)
-            strip = min(want, shape.out_rows)
-            found = self._tiled(work, shape, ceil_div(strip, parts))
-            if found is None:
-                return "a row overflows a bank"
-            tiled.append(found)
-            want = new_rows(shape, strip if parts > 1 else found.work.tile.rows)
-        tiled.reverse()
-        words: Counter[Space] = Counter()
-        for one in tiled:
-            words.update(one.words)
-        if problem := _too_much(words, self.hw):
+        tail = self._tail(works, rows, parts)
+        if tail is None:
+            return "a row overflows a bank"
+        if problem := _too_much(tail.words, self.hw):
             return problem
-        layers, costs = tuple(one.work for one in tiled), tuple(one.cost for one in tiled)
-        rings = self._fitted(layers, want, parts)
-        if rings is None:
+        fitted = self._fitted(tail, parts)
+        if fitted is None:
             return "rings of rows overflow the feature buffer"
-        sized = Sized(works=layers, load_rows=want, rings=rings, costs=costs, words=words)
-        return self._priced(sized)
+        rings, narrow = fitted
+        sized = Sized(
+            works=tail.works,
+            load_rows=tail.reads,
+            rings=rings,
+            costs=tail.costs,
+            words=tail.words,
+        )
+        return self._priced(sized, narrow)
+
+    def _tail(self, works: Sequence[Work], rows: int, parts: int) -> _Tail | None:
+        """Layers up to the last one of a cascade; None when a row overflows a bank."""
+        if not works:
+            return _Tail(reads=rows)
+        key = works[0].output, works[-1].output, rows, parts
+        if key not in self._tails:
+            behind = self._tail(works[1:], rows, parts)
+            self._tails[key] = behind and self._before(works[0], behind, parts)
+        return self._tails[key]
+
+    def _before(self, work: Work, behind: _Tail, parts: int) -> _Tail | None:
+        shape = apart(work.shape, self._images)
+        strip = min(behind.reads, shape.out_rows)
+        found = self._tiled(work, shape, ceil_div(strip, parts))
+        if found is None:
+            return None
+        words = Counter(found.words)
+        words.update(behind.words)
+        return _Tail(
+            works=(found.work, *behind.works),
+            costs=(found.cost, *behind.costs),
+            words=words,
+            reads=new_rows(shape, strip if parts > 1 else found.work.tile.rows),
+        )
 
     def _tiled(self, work: Work, shape: Shape, rows: int) -> _Tiled | None:
         key = work.output, rows
@@ -163,25 +194,27 @@ class Strips:
             self._rings[key] = ring(layout, work.shape, rows, made, ahead)
         return self._rings[key]
 
-    def _rings_of(self, works: Sequence[Work], load_rows: int, ahead: int) -> list[Ring]:
-        made = [load_rows, *(w.tile.rows for w in works[:-1])]
-        return [self._ring(w, rows, ahead) for w, rows in zip(works, made, strict=True)]
+    def _rings_of(self, tail: _Tail, ahead: int) -> list[Ring]:
+        made = [tail.reads, *(w.tile.rows for w in tail.works[:-1])]
+        return [self._ring(w, rows, ahead) for w, rows in zip(tail.works, made, strict=True)]
 
-    def _fitted(self, works: Sequence[Work], load_rows: int, parts: int) -> tuple[Ring, ...] | None:
-        """With room to work ahead, where there is. Of those that get none, the largest come
-        first.
+    def _fitted(self, tail: _Tail, parts: int) -> tuple[tuple[Ring, ...], list[int]] | None:
+        """With room to work ahead, where there is; numbers of those that get none. Of these, the
+        largest come first.
         """
-        small, large = (self._rings_of(works, load_rows, ahead) for ahead in (0, parts))
-        found, limit = list(large), self.hw.buffers.feature.words
-        total = sum(one.words for one in large)
-        saved = [a.words - b.words for a, b in zip(large, small, strict=True)]
-        for i in sorted(range(len(works)), key=lambda i: -saved[i]):
-            if total > limit:
-                found[i] = small[i]
-                total -= saved[i]
-        return None if total > limit else tuple(found)
+        found, limit = self._rings_of(tail, parts), self.hw.buffers.feature.words
+        total, narrow = sum(one.words for one in found), []
+        if total > limit:
+            small = self._rings_of(tail, 0)
+            saved = [a.words - b.words for a, b in zip(found, small, strict=True)]
+            for i in sorted(range(len(found)), key=lambda i: -saved[i]):
+                if total > limit:
+                    narrow.append(i)
+                    found[i] = small[i]
+                    total -= saved[i]
+        return None if total > limit else (tuple(found), narrow)
 
-    def _priced(self, sized: Sized) -> Sized:
+    def _priced(self, sized: Sized, narrow: Iterable[int]) -> Sized:
         """Array, post and memory side by side, behind what comes before the first tile, and what
         the array waits for where a ring has no room to work ahead.
         """
@@ -203,15 +236,15 @@ class Strips:
         array = sum(_array(*one) for one in _both(sized))
         rate = min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
         cycles = max(array, post, moved / rate + strips * unfolding) + fill / rate + unfolding
-        large = self._rings_of(sized.works, sized.load_rows, 1)
-        for number, (ours, ahead) in enumerate(zip(rings, large, strict=True)):
-            if ours.rows < ahead.rows:
+        for number in sorted(narrow):
+            made = sized.works[number - 1].tile.rows if number else sized.load_rows
+            if rings[number].rows < self._ring(sized.works[number], made, 1).rows:
                 turns = _rows_of_tiles(sized.works[number])
-                made = strips * (strip / rate + unfolding) if number == 0 else 0.0
+                wait = strips * (strip / rate + unfolding)
                 if number:
                     tiles = _rows_of_tiles(sized.works[number - 1])
-                    made = costs[number - 1].post_cycles * turns / tiles
-                cycles += made + turns * HANDOVER
+                    wait = costs[number - 1].post_cycles * turns / tiles
+                cycles += wait + turns * HANDOVER
         return replace(sized, cycles=cycles, dram_bytes=moved)
 
 

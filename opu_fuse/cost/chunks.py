@@ -3,7 +3,8 @@ weight packing share.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.cost.tiles import (
     Tile,
@@ -26,8 +27,7 @@ from opu_fuse.hw.timing import row_cycles
 from opu_fuse.layout.shape import Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightChunk:
+class WeightChunk(Struct, frozen=True, kw_only=True):
     """Weight rows of one `compute.conv`, in the order [segment][kernel row][kernel col][output
     group].
 
@@ -49,8 +49,7 @@ class WeightChunk:
     words: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeatureChunk:
+class FeatureChunk(Struct, frozen=True, kw_only=True):
     """Input channel blocks and the part of the kernel that are loaded together, with the compute
     steps that use them.
     """
@@ -62,8 +61,7 @@ class FeatureChunk:
     weights: tuple[WeightChunk, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputRange:
+class OutputRange(Struct, frozen=True, kw_only=True):
     """Output channel blocks computed together in one array mode, and what has to be accumulated
     for them.
     """

@@ -1,9 +1,10 @@
 """The operators of a group, one handler each: what they add to the pass through the machine."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
@@ -21,8 +22,7 @@ LOWEST = float(np.finfo(np.float32).min)
 """What is not above it is quantised to -128, whatever the scale."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageOf:
+class StageOf(Struct, frozen=True, kw_only=True):
     """A post stage and the operator that asks for it. side: DFG index of the map that it reads from
     memory (changes of view looked through); broadcast: one pixel of it stands for all; swapped:
     the chain's value is its second operand.
@@ -35,8 +35,7 @@ class StageOf:
     swapped: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class Draft:
+class Draft(Struct, kw_only=True):
     """A geometry while its operators are read. value: DFG index of the chain's latest value; mid:
     the map of partial sums.
     """

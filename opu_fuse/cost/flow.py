@@ -9,8 +9,9 @@ first and maps that give their memory to others.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from opu_fuse.cost.bringing import ISSUE, Bringing
 from opu_fuse.cost.chunks import OutputRange, WeightChunk
@@ -35,8 +36,7 @@ from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.table import TABLE_WORDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """Where post keeps a tile's words besides, from when on it may. pieces: output rows of each
     instruction; then: is told what was made.
     """

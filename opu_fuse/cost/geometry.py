@@ -12,7 +12,9 @@ done by the store.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.cost.draft import HANDLERS, NO_PADS, Draft, StageOf, chain_operand, lost_pad, same_map
 from opu_fuse.cost.phases import WHOLE, Phase, phases
@@ -31,8 +33,7 @@ from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Geometry:
+class Geometry(Struct, frozen=True, kw_only=True):
     """shape: for tiling and cost; source, residuals: DFG indices of the maps read from memory
     (changes of view looked through), gate: of the one that multiplies the channels of the source in
     front of the array; output: of the stored value; anchor: what runs on the array,

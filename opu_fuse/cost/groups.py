@@ -8,7 +8,8 @@ passes: they cost the bytes by which they widen what is read or stored, at the m
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.cost.draft import OPERATORS
 from opu_fuse.cost.geometry import Geometry, group_geometry
@@ -26,8 +27,7 @@ STAGES = OPERATORS - {*LAYOUT, "batch_norm"}
 POOLS = frozenset({"max_pool", "avg_pool"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True, order=True):
     """Compared field by field in this order. misfits: groups that fit no tile, each worse than any
     number of cycles; host: operators on the host; cycles, dram_bytes: predicted sums; groups:
     passes through the machine, which settle a tie.

@@ -7,10 +7,10 @@ not stored.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.cost.geometry import Geometry
 from opu_fuse.cost.reading import count_parts
@@ -29,8 +29,7 @@ MOST_READERS = 8
 _ROW_PITCH = REGISTER[Engine.POST, "keep_row_pitch"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
+class Keep(Struct, frozen=True, kw_only=True):
     """A layer's output is part of the map `node` (a DFG index), from channel block `block` on.
     stored: it has to be in memory, too.
     """

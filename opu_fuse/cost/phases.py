@@ -6,14 +6,14 @@ convolution of stride 1 with the mirrored part of the kernel. Likewise for colum
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from opu_fuse.layout.shape import Window
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class Phase(Struct, frozen=True, kw_only=True):
     """Every `apart`-th row and column of a map, from `first` on. taps: (first, step, count) of the
     kernel rows and columns used, to be mirrored; None: the whole kernel as it is.
     """

@@ -1,7 +1,8 @@
 """Which part of its input map a tile reads, and how compute finds it in the feature buffer."""
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange
 from opu_fuse.cost.tiles import Span, ceil_div, mid_tile, spans
@@ -15,8 +16,7 @@ Mid = tuple[int, int, int, int, int, int]
 """Mid rectangle of a tile, see `cost.tiles.mid_tile`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """Channel blocks, rows and words of a row, each (first, count), of the map `source`
     (`Work.held`): what one load brings, and by equality whether a bank holds it already. Words of
     unfolded rows are those of the image.
@@ -28,8 +28,7 @@ class Part:
     words: Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Window(Struct, frozen=True, kw_only=True):
     """A part and the first pixel read in it: row y and column x of an image, negative in the
     padding. above: rows of the map in front of the image; rows: of an image; images: that are read
     alike, one below the other. in_cols: columns of the map; pixels: of a word; column: compute's
@@ -130,8 +129,7 @@ def walk(work: Work) -> list[tuple[OutputRange, Rect]]:
     return [(r, t) for t in tiles for r in work.ranges]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Made(Struct, frozen=True, kw_only=True):
     """A tile that was made last: the map in which it is stored, channel blocks and rows there."""
 
     home: int

@@ -1,33 +1,30 @@
 """Rings: the last rows of a map, row by row in the feature buffer, as a cascade needs them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from opu_fuse.cost.tiles import Span, ceil_div, spans
 from opu_fuse.hw.layout import Layout
 from opu_fuse.layout.shape import Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ring:
+class Ring(Struct, frozen=True, kw_only=True):
     """Row r of an image, with all its channel blocks, at place (r + first) mod rows; whole images,
     where they fit, lie below each other. The first `again` places stand behind the last one a
     second time, so that rows that are read together always follow each other. layout: of the map,
-    of all images, with `image_rows` rows each; at: first feature buffer word.
+    of all images, with `image_rows` rows each; pitch: words from row to row; at: first feature
+    buffer word.
     """
 
     layout: Layout
+    pitch: int
     image_rows: int
     rows: int
     again: int
     first: int
     at: int = 0
-
-    @property
-    def pitch(self) -> int:
-        """Words from row to row."""
-        return self.layout.blocks * self.layout.row_words
 
     @property
     def words(self) -> int:
@@ -100,14 +97,20 @@ def ring(layout: Layout, shape: Shape, tile_rows: int, made_rows: int, ahead: in
     behind = [*ends[ahead:], *[ends[-1]] * ahead][: len(ends)]
     needed = max(end - first for end, (first, _) in zip(behind, read, strict=True))
     step = new_rows(shape, tile_rows)
-    rows = ceil_div(needed, step) * step
+    rows, again = ceil_div(needed, step) * step, 0
+    first = shape.window.pads[0] + shape.pool_window.pads[0] * shape.window.strides[0]
     if rows < image_rows:
-        first = shape.window.pads[0] + shape.pool_window.pads[0] * shape.window.strides[0]
         again = _overhang(read, rows, first)
-        if rows + again < image_rows:
-            return Ring(layout=layout, image_rows=image_rows, rows=rows, again=again, first=first)
-    rows = image_rows * min(shape.images, 2 if ahead else 1)
-    return Ring(layout=layout, image_rows=image_rows, rows=rows, again=0, first=0)
+    if rows + again >= image_rows:  # all of it
+        rows, again, first = image_rows * min(shape.images, 2 if ahead else 1), 0, 0
+    return Ring(
+        layout=layout,
+        pitch=layout.blocks * layout.row_words,
+        image_rows=image_rows,
+        rows=rows,
+        again=again,
+        first=first,
+    )
 
 
 def _overhang(read: Sequence[Span], rows: int, first: int) -> int:

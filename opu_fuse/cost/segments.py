@@ -3,7 +3,8 @@ them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.cost.banks import map_banks, places
 from opu_fuse.cost.cascade import STAYING, Cascade
@@ -19,8 +20,7 @@ MARGIN = 2
 """Units timed in front of and behind those that differ: they find the banks as in the program."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(Struct, frozen=True, kw_only=True):
     """Works between which nothing else runs: the phases of a group one after the other, or a group
     with its companion (`beside`), or those of a cascade.
     """

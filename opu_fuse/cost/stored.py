@@ -1,7 +1,8 @@
 """How a layer sees its maps as they are stored: slots, unfolded rows, maxima that tiles leave."""
 
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.unfolding import unfolded

@@ -6,7 +6,8 @@ may be fed in several feature chunks, a chunk's weights in several weight chunks
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.hw.timing import (
@@ -32,8 +33,7 @@ PIECE_LATENCY = 60
 """Cycles in which neither the array nor post works for a piece: drain of both, and tokens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
+class Tile(Struct, frozen=True, kw_only=True):
     """rows, cols: final pixels; blocks: output channel blocks; mode: index of the array mode;
     in_blocks: input channel blocks per feature chunk; kernel: kernel rows and columns per
     feature chunk; weights_outer: walk all tiles for one range of output channels before the next
@@ -247,8 +247,7 @@ def image_words(shape: Shape, hw: HwSpec, cols: int) -> int:
     return min(words, shape.unfolded.words)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(Struct, frozen=True, kw_only=True):
     """Predicted totals of a layer: cycles of array, DRAM and post, bytes moved, and their
     combination.
     """

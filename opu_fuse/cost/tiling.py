@@ -4,7 +4,8 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.cost.tiles import (
     Estimate,
@@ -30,8 +31,7 @@ work.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overflow:
+class Overflow(Struct, frozen=True, kw_only=True):
     """Why a tile does not fit: a buffer, the words needed and the words it holds."""
 
     buffer: str
@@ -43,8 +43,7 @@ class Overflow:
         return self.needed - self.limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(Struct, frozen=True, kw_only=True):
     """A tile that fits, with what it costs."""
 
     tile: Tile
@@ -59,8 +58,7 @@ class Fit:
         return -size if beside else self.cost.total_cycles, -tile.cols
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(Struct, frozen=True, kw_only=True):
     """A cut whose tiles do not fit. size: their rows, columns and channel blocks; images: of a
     batch.
     """

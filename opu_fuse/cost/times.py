@@ -1,7 +1,8 @@
 """When the memory, the banks of a buffer and maps are ready, as `cost/flow.py` walks."""
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from opu_fuse.cost.banks import Banks, Places
 from opu_fuse.cost.tiles import Span
@@ -41,8 +42,7 @@ class Memory:
         return at + left
 
 
-@dataclass(slots=True)
-class Buffer:
+class Buffer(Struct):
     """Banks with times, by their first word: free: when they may be overwritten; there: when what
     they hold has come.
     """
@@ -80,8 +80,7 @@ class Constants:
         self._spans = kept
 
 
-@dataclass(slots=True)
-class _Piece:
+class _Piece(Struct):
     """Of one layer's channel blocks. rows, at: each time more rows than ever before were complete,
     how many and when; last: when it was last told. Many tiles tell of the same rows, so what adds
     nothing is not kept, and what is kept ascends.

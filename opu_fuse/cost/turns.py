@@ -2,7 +2,8 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from opu_fuse.cost.rings import Ring, reach
 from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
@@ -18,8 +19,7 @@ LOAD = -1
 """Number of the layer that makes the first ring: none, it is loaded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Struct, frozen=True, kw_only=True):
     """A tile of a layer, or rows that are loaded, by number. needs: how many turns of the layer
     before must be over; frees: how many of the layer behind, since they read what is overwritten.
     """
@@ -30,8 +30,7 @@ class Turn:
     frees: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Pace(Struct, frozen=True, kw_only=True):
     """Cycles of a turn, about: of array and post for each layer, of the memory for rows loaded."""
 
     array: tuple[float, ...]
@@ -39,8 +38,7 @@ class Pace:
     load: float
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(Struct):
     """Turns of a layer: what each needs of the layer before and of the one behind. sides: (layer,
     turns) that its residual operands need.
     """
@@ -51,8 +49,7 @@ class _Line:
     done: int = 0
 
 
-@dataclass(slots=True)
-class _Clock:
+class _Clock(Struct):
     """When the engines will be done with the turns so far. posts: of the last two tiles, which have
     a bank of partial sums each; made: of every layer's turns, behind a zero.
     """
@@ -63,8 +60,7 @@ class _Clock:
     port: float = 0.0
 
 
-@dataclass(slots=True)
-class Order:
+class Order(Struct):
     """Who comes next: the deepest layer for whose tile everything is there when the array is free;
     if that is none, who waits least. Rows are loaded, a strip a turn, as soon as there is room.
     """

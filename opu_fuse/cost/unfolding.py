@@ -5,8 +5,11 @@ of its own, by windows of a single row. What differs is how those rows come into
 and that windows are runs of bytes.
 """
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.cost.tiles import ceil_div, col_visits, output_groups, visits
 from opu_fuse.hw import timing
@@ -90,12 +93,11 @@ def place_read(place: Place, shape: Shape) -> Place:
         return place
     images = layout.rows // unfolded.in_rows
     cols = unfolded.words * layout.word // IMAGE_SLOT
-    layout = replace(layout, rows=images * unfolded.rows, cols=cols, slot=shape.slot)
+    layout = dataclasses.replace(layout, rows=images * unfolded.rows, cols=cols, slot=shape.slot)
     return replace(place, layout=layout)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(Struct, frozen=True, kw_only=True):
     """Unfolded rows that are made together: `rows` of them behind `done` others, from `count` rows
     of the image map, `first` on. origin: of the first one, from there (negative in the padding).
     """

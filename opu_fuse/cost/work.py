@@ -4,7 +4,9 @@ No addresses and no integers: cost times it, the schedule emits it.
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.cost.chunks import OutputRange, WeightChunk, output_ranges
 from opu_fuse.cost.tiles import Span, Tile, unfold
@@ -13,8 +15,7 @@ from opu_fuse.layout.decided import Place
 from opu_fuse.layout.shape import Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """source, residuals, gate: DFG indices of the maps read; output: of the one made. reads,
     writes: where source and output lie. readers: how often the map in which the output lies is read
     (`keeping.count_reads`). unfold: kernel columns that a visit covers; apart: rows and columns

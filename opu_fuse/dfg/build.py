@@ -7,7 +7,6 @@ inputs, which come last.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, fields, make_dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -26,19 +25,6 @@ SOURCE_KEY = "opu_fuse.source"
 KEEPS_INTEGERS = frozenset({"reshape", "max_pool", "relu", "upsample", "shuffle", "split"})
 """Operators whose result needs no rounding of its own: without a Q behind them, they hand on their
 operand's integers.
-"""
-
-_Draft: Any = make_dataclass(
-    "_Draft",
-    [
-        (f.name, f.type, field(default=f.default, default_factory=f.default_factory))
-        for f in fields(Node)
-    ],
-    kw_only=True,
-    slots=True,
-)
-"""A node in the making, with the same slots: those of a frozen class are filled three times as
-slowly, and there are many nodes.
 """
 
 
@@ -221,8 +207,7 @@ class _Builder:
         self.index[value] = self._append(known | _rounding(value) | fields)
 
     def _append(self, fields: Mapping[str, Any]) -> int:
-        node = _Draft(index=len(self.nodes), **fields)
-        node.__class__ = Node
+        node = Node(index=len(self.nodes), **fields)
         self.nodes.append(node)
         return node.index
 

@@ -5,7 +5,9 @@ hands on its operand's integers.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node, users_of
 
@@ -18,8 +20,7 @@ ONE_ELEMENT = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
+class Copied(Struct, frozen=True, kw_only=True):
     """A graph with copies. moved: index in the graph without -> index here; copies: index here ->
     the concatenation that reads it, as index in the graph without.
     """

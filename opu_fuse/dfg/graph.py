@@ -6,12 +6,12 @@ position). Operator names are those of the hardware spec's operator map (`conv`,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from opu_fuse.dfg.types import ValueType
 from opu_fuse.quant import QuantParams
@@ -39,8 +39,7 @@ class Access(StrEnum):
     UNSUPPORTED = "unsupported"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """One node.
 
     name: name in the user's model (of a var the input's, an owned bias is `<conv>/bias`); op:
@@ -101,8 +100,7 @@ def real_data(node: Node) -> np.ndarray:
     return np.asarray(data, order="C")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Border:
+class Border(Struct, frozen=True, kw_only=True):
     """An input or output whose port does more than rounding.
 
     name, type: of the user's array; written: what its integers stand for, where one of the nodes
@@ -119,8 +117,7 @@ class Border:
     nodes: tuple[ir.Node, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dfg:
+class Dfg(Struct, frozen=True, kw_only=True):
     """nodes in post-DFS order; users[i]: indices of the calls and tuples that read node i
     (ascending, each once); inputs: var nodes in model order; outputs: result nodes in model order;
     entries, exits: what their ports do besides rounding, None for nothing, in the same orders;

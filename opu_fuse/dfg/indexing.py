@@ -8,8 +8,9 @@ residual adder.
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from opu_fuse.dfg.graph import Access
 
@@ -23,8 +24,7 @@ class Role(StrEnum):
     REDUCE = "reduce"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
+class Loop(Struct, frozen=True, kw_only=True):
     """One loop dimension. extent: number of iterations, >= 1."""
 
     name: str
@@ -32,16 +32,14 @@ class Loop:
     extent: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Affine:
+class Affine(Struct, frozen=True, kw_only=True):
     """`offset + sum(factor * loop)`; terms: (position of the loop, factor), factors not zero."""
 
     terms: tuple[tuple[int, int], ...] = ()
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexingMap:
+class IndexingMap(Struct, frozen=True, kw_only=True):
     """Loop indices -> tensor index, one expression per tensor dimension."""
 
     loops: tuple[Loop, ...]

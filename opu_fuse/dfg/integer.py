@@ -6,9 +6,8 @@ section: `multiplier_bits` and `average_bits`. All raise ModelError, naming the 
 annotations cannot be expressed.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.errors import ModelError
@@ -22,8 +21,7 @@ ACCUMULATING = frozenset({"conv", "dense", "transposed_conv"})
 """Operators that sum products of int8 weights, and may own a bias."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RequantParams:
+class RequantParams(Struct, frozen=True, kw_only=True, eq=False):
     """Accumulator -> int8, per output channel: int64 arrays of one length.
 
     bias: what is added to the plain sum of products x*w (the model's bias and -x_zero * sum(w),

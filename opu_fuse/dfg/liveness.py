@@ -1,8 +1,7 @@
 """Is a tensor alive? Comparisons of dead (constant or saturated) tensors prove nothing."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN
 
@@ -10,8 +9,7 @@ MIN_DISTINCT = 32
 MAX_SATURATED = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Liveness:
+class Liveness(Struct, frozen=True, kw_only=True):
     """distinct: number of different values; saturated: fraction of elements at -128 or 127 (0..1);
     size: elements.
     """

@@ -7,11 +7,11 @@ with all their operands.
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from opu_fuse.dfg.graph import Access
 from opu_fuse.dfg.indexing import (
@@ -39,8 +39,7 @@ these are only what the file declares.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lowered:
+class Lowered(Struct, frozen=True, kw_only=True):
     """op: operator name; operands: values in operand order, `access` alike; bias: of conv and
     dense, None without.
     """

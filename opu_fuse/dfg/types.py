@@ -5,11 +5,11 @@ is asked of ONNX Runtime, which has to run it.
 """
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 from onnx import helper
 
 from opu_fuse.dtypes import carried
@@ -22,8 +22,7 @@ _Dims = tuple[int | ir.SymbolicDim, ...]
 _NO_NUMBERS = frozenset({ir.DataType.STRING, ir.DataType.COMPLEX64, ir.DataType.COMPLEX128})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueType:
+class ValueType(Struct, frozen=True, kw_only=True):
     """dtype: of the elements; shape: None where not even the rank is known, UNKNOWN for single
     dimensions.
     """

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, fields
 
 from opu_fuse.errors import SpecError
 from opu_fuse.hw.devices import Device
@@ -31,8 +33,7 @@ LATENCY = 40
 """Cycles of a board's memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class Design(Struct, frozen=True, kw_only=True):
     """Words are those of `HwSpec.buffers`, both banks. lanes: behind the array. pixels: of the
     widest mode; modes: how many of those that the array's shape allows are there, the ones with
     most input channels and fewest pixels first, 0 for all. shifts: powers of two instead of

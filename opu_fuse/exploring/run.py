@@ -6,7 +6,6 @@ workers; what a round found is in the journal, so that an exploration that was k
 questions again and goes on where the answers end.
 """
 
-import dataclasses
 import json
 import math
 import time
@@ -15,6 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.exploring.design import OPTIONS, WHOLE, Design, on_board
@@ -44,8 +46,7 @@ _BAD = 1e12
 """Objective of a machine that cannot run the models; the search goes by its violation."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """A machine with its figures. milliseconds: by model, of one sample; share: of the device, the
     kind of cell that it takes most of; dram_bytes: of all models.
     """
@@ -73,8 +74,7 @@ OBJECTIVES: Mapping[str, Callable[[Candidate], float]] = {
 """What may be made small."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Exploration:
+class Exploration(Struct, frozen=True, kw_only=True):
     """best: machines that no other one beats in all objectives, by the first one; tried: all, as
     they came; shipped: those of `hw_specs/` that fit the device and leave no more to the host, at
     the same clock and memory.
@@ -118,7 +118,7 @@ def explore(
             raise UserError(f"--objective {name}", "unknown objective", f"known: {known}")
     board = device(device_name)
     told = {"clock_mhz": clock_mhz, "fill": fill}
-    board = dataclasses.replace(board, **{k: v for k, v in told.items() if v is not None})
+    board = replace(board, **{k: v for k, v in told.items() if v is not None})
     entries = [ModelEntry(model=m) if isinstance(m, str) else ModelEntry(**m) for m in models]
     found = [model_of(entry, Path()) for entry in entries]
     with ExitStack() as stack:
@@ -185,8 +185,7 @@ class _Clock:
         return [found[i : i + each] for i in range(0, len(found), each)]
 
 
-@dataclasses.dataclass
-class _Search:
+class _Search(Struct):
     name: str
     board: Device
     clock: _Clock
@@ -220,7 +219,7 @@ class _Search:
 
     def _needed(self) -> tuple[tuple[str, ...], list[int]]:
         """Options that the models gain nothing by, and operators that stay on the host anyway."""
-        designs = [dataclasses.replace(WHOLE, without=(o,)) for o in OPTIONS]
+        designs = [replace(WHOLE, without=(o,)) for o in OPTIONS]
         specs = [design.spec(self.board) for design in (WHOLE, *designs)]
         whole, *less = self.clock.rows([spec for spec in specs if spec is not None])
         for model, row in zip(self.clock.models, whole, strict=True):
@@ -292,10 +291,10 @@ class _Search:
         spec = design.spec(self.board)
         if spec is None or (missing := self._slices(spec) - self.board.has.dsp) <= 0:
             return design, spec
-        two = dataclasses.replace(design, tables=2).spec(self.board)
+        two = replace(design, tables=2).spec(self.board)
         freed = 0 if two is None else self._slices(spec) - self._slices(two)
         if freed > 0:
-            design = dataclasses.replace(design, tables=2 * math.ceil(missing / freed))
+            design = replace(design, tables=2 * math.ceil(missing / freed))
             spec = design.spec(self.board)
         return design, spec
 

@@ -1,8 +1,9 @@
 """The machines that a search may propose: a value for every number of a `Design`."""
 
 import math
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from opu_fuse.exploring.design import Design
 from opu_fuse.hw.spec import HwSpec

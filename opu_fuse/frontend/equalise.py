@@ -13,10 +13,10 @@ channels differ; between two dense layers it loses more than it gains (docs/deci
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.budget import calibration_seconds
@@ -36,8 +36,7 @@ _OWN_SCALE = ("LeakyRelu", "PRelu", "GlobalAveragePool")
 """Of these, what they read has another scale than their results, and may be much larger."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Link:
+class _Link(Struct, frozen=True, kw_only=True):
     """writer computes what all of `readers` read, some through what commutes with factors; values:
     those between with scales of their own, channels along axis 1.
     """

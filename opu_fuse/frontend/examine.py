@@ -7,10 +7,10 @@ version converter and inference copy what they look at several times, and may ab
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import onnx
 import onnx.inliner
+from msgspec import Struct
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.old_opsets import mend
@@ -19,8 +19,7 @@ from opu_fuse.model.inference import LARGE, MEMORY_BYTES, Shapes, infer, patienc
 from opu_fuse.process.foreign import ForeignError, beside, complaints, first_line, in_child
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Findings(Struct, frozen=True, kw_only=True):
     """shapes: waits for the types of all that nodes write, as far as they can be inferred (once).
     declared: what the file says of inner values and outputs. converted: the model without weights
     at TARGET_OPSET, where it was older (`take`).

@@ -7,11 +7,11 @@ shapes, all nodes named, constants as initialisers, no functions, nothing comput
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 from onnx import external_data_helper
 from onnx_ir.passes import common
 
@@ -43,8 +43,7 @@ ModelLike = str | Path | ir.Model | onnx.ModelProto
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class Loaded(Struct, frozen=True, kw_only=True):
     """model: our own copy, normalised; where: how messages name it.
 
     warnings: what the user should know, each was logged too. source_hash: sha256 of the bytes that

@@ -3,11 +3,11 @@
 import difflib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.absorb import absorb, dequantise, ready
@@ -37,8 +37,7 @@ ALL_PASSES = (*(PassInfo(name=name, always=True) for name in NAMES), *PASSES)
 """All that runs here besides registered passes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(Struct, frozen=True, kw_only=True):
     """canonical: the model the data-flow graph is built from (do not change it).
 
     qdq: the QDQ model that ONNX Runtime computes the reference with; None when not quantised.

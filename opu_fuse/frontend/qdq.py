@@ -2,10 +2,10 @@
 tensors."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
+from msgspec.structs import replace
 
 from opu_fuse.frontend.editing import constant, operand, static_shape
 from opu_fuse.model.opsets import STANDARD

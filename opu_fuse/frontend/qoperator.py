@@ -6,10 +6,10 @@ eight bits. All become what they mean; the QDQ form may round a tie the other wa
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from opu_fuse.frontend.editing import add_constant, constant, is_standard, operand, replace_value
 from opu_fuse.frontend.qdq import DOMAINS, activation_params, is_quantize
@@ -23,8 +23,7 @@ _MOVERS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(Struct, frozen=True, kw_only=True):
     """What an operator on integers means. reals: places of operands, whose scale and zero point
     follow (None: of all from the third on, behind those of the result); result: place of the
     result's scale and zero point; bias: place of a bias in steps of the product.

@@ -7,10 +7,10 @@ back through memory that both share.
 
 import mmap
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from msgspec import Struct
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Sample
@@ -23,8 +23,7 @@ KEPT_PER_TENSOR = 1 << 17
 Sizes = Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
+class Range(Struct, frozen=True, kw_only=True):
     """low, high: extremes over all samples; kept: float32 vector, a regular subset of the values;
     means, largest_of: of each channel (axis 1), the mean and the largest magnitude, where asked.
     """

@@ -2,15 +2,14 @@
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import onnx
+from msgspec import Struct, field
 
 from opu_fuse.errors import ModelError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class Sizes(Struct, frozen=True, kw_only=True):
     """shapes: of inputs, by name. dims: of dimensions that the model has a name for, as `height`,
     wherever they stand.
     """

@@ -10,9 +10,9 @@ value under several names.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx
+from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.fuse.partition import Group, Partition
@@ -24,16 +24,14 @@ COPIED = frozenset(
 _OUTSIDE = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
+class Body(Struct, frozen=True, kw_only=True):
     """nodes: positions in the model's graph, ascending; results: names of values read outside."""
 
     nodes: tuple[int, ...]
     results: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class Cut(Struct, frozen=True, kw_only=True):
     """bodies: by group index; outside: positions of the nodes that stay, ascending; left: why a
     group (by index) has no body, its nodes stay outside.
     """

@@ -6,7 +6,8 @@ assignment of modules satisfies the verifier.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.cost.groups import NOTHING, Cost
 from opu_fuse.dfg.graph import Node
@@ -25,8 +26,7 @@ from opu_fuse.fuse.refusal import first_refusal
 from opu_fuse.fuse.scope import Scope, leaves
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class Chain(Struct, frozen=True, kw_only=True):
     """Operators that can run in one pass. growths: the same operators, one per assignment of
     modules; hanging: what everything that ends in this chain without being part of it costs.
     """

@@ -4,9 +4,11 @@ The strategy has seen the graph without them, so its groups, its reasons and wha
 stay what they were; only the edges that a copy interrupts are new.
 """
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from opu_fuse.dfg.copies import Copied
 from opu_fuse.fuse.growth import Growth, place
@@ -49,9 +51,9 @@ def with_copies(
         if isinstance(placed, Refusal):
             return index, placed
         raw.append(list(placed))
-    host = tuple(replace(h, node=moved[h.node]) for h in partition.host)
+    host = tuple(dataclasses.replace(h, node=moved[h.node]) for h in partition.host)
     groups = in_order(scope, raw, host)
-    return replace(
+    return dataclasses.replace(
         partition,
         groups=groups,
         host=host,

@@ -7,7 +7,7 @@ function. Views are no work: they go with the group that computes their bytes, w
 they are in, and what reads them is measured by that group's last working operator.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.views import follow_views

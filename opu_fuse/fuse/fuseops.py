@@ -9,8 +9,9 @@ has one anchor at most.
 Paths are walked only while they stay within `max_fuse_depth` nodes, so time is near-linear.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from opu_fuse.fuse.patterns import FusionGraph, Pattern
 from opu_fuse.fuse.postdom import ROOT, post_dominators
@@ -35,8 +36,7 @@ INJECTIVES = Allowed(INJECTIVE, INJECTIVE)
 INJECTIVES_TO_ANCHOR = Allowed(INJECTIVE, OUT_EWISE_FUSABLE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """max_fuse_depth: nodes of a group; max_function_args: distinct values it may read from
     outside, 0: any number.
     """

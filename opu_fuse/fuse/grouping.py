@@ -1,8 +1,9 @@
 """What a strategy hands over: groups and host operators, and what only it can tell about them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from opu_fuse.fuse.growth import Forbid
 from opu_fuse.fuse.partition import HostOp, Match
@@ -21,8 +22,7 @@ def no_reason(source: int, target: int) -> Refusal | None:  # noqa: ARG001  as e
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grouping:
+class Grouping(Struct, frozen=True, kw_only=True):
     """groups: operators in pipeline order; host: with reasons. apart: why the strategy left an edge
     open, asked only where no rule forbids it; search: of strategies that look for the best one.
     """

@@ -1,7 +1,8 @@
 """A group while it grows: where its data stands in the pipeline, and what may join next."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from opu_fuse.dfg.graph import Node
 from opu_fuse.dfg.integer import ACCUMULATING, owned_bias
@@ -24,8 +25,7 @@ Forbid = frozenset[tuple[int, ...]]
 NOTHING_FORBIDDEN: Forbid = frozenset()
 
 
-@dataclass(slots=True)
-class Growth:
+class Growth(Struct):
     """position: where the data stands in the pipeline; matches so far; base: the node whose bytes
     the tail shows (differs from the tail behind views).
     """

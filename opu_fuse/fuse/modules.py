@@ -6,7 +6,8 @@ stays near-linear.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.partition import Match
@@ -21,8 +22,7 @@ move.
 """
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Position:
+class Position(Struct, kw_only=True, eq=False):
     """Where a group's data stands. Invariant: one object per set of facts (`Modules.position`), so
     what is remembered here holds for every group that comes by.
 

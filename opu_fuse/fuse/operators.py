@@ -6,9 +6,9 @@ package; the page is checked in, and a test compares it.
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from msgspec import Struct
 from rich.table import Table
 
 from opu_fuse.fuse.host_reasons import families
@@ -50,8 +50,7 @@ _OPERANDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """An operator on one of the modules that run it; module None: no module does. limits: what the
     module can do; rules: those that may refuse it there.
     """

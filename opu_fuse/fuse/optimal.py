@@ -22,7 +22,9 @@ they run more operators), changed where the network is faster for it.
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from opu_fuse.cost.groups import NOTHING, ON_HOST, Cost, GroupCosts
 from opu_fuse.dfg.graph import Kind, Node
@@ -84,8 +86,7 @@ def _grouping(
     return Grouping(groups=groups, host=host)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Spot:
+class _Spot(Struct, kw_only=True):
     """An operator, named by the node whose value stands for it (`tail_of`). chains: open groups
     that end here; best: cost of its region up to here; choice: the group that ends here then, None
     on the host; lost: the search gave up.

@@ -2,7 +2,8 @@
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.fuse.partition import HostOp, Match, Partition
@@ -11,8 +12,7 @@ from opu_fuse.fuse.scope import leaves
 COMPUTED = (Kind.CALL, Kind.TUPLE_GET)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One thing to run: a group (its index) or a host operator (its node); the other is None."""
 
     group: int | None = None

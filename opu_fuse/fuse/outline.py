@@ -16,9 +16,9 @@ and Netron shows what the machine does in one pass as one node.
 import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx
+from msgspec import Struct
 from onnx import helper
 
 from opu_fuse.dfg.graph import Dfg
@@ -48,8 +48,7 @@ LEFT_KEY = "opu_fuse.not_outlined"
 """Metadata of the model: a line `group: reason` for each group that became no function."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Item:
+class _Item(Struct, frozen=True, kw_only=True):
     """A node of the new graph, and where it stood (its group's last node) in the old one."""
 
     position: int

@@ -5,8 +5,9 @@ one too. Only these and the graph's form decide what is fused; the machine plays
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+
+from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.units import STAGE_OF_OPERATOR
@@ -48,8 +49,7 @@ Edge = tuple[int, Pattern]
 """(user, pattern of the edge)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FusionGraph:
+class FusionGraph(Struct, frozen=True, kw_only=True):
     """Nodes in post-DFS order (operands before users), named by position.
 
     patterns: one per node; users: the edges that leave a node, one per use, in the order in which

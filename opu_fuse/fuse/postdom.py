@@ -4,7 +4,7 @@ Common ancestors are found with jump pointers (each node also points to an ances
 two further up), so that long skips, as in DenseNet or U-Net, cost a logarithm, not their length.
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 from opu_fuse.fuse.patterns import FusionGraph, Pattern
 
@@ -12,8 +12,7 @@ ROOT = -1
 """Stands above all nodes whose value leaves the function."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostDominators:
+class PostDominators(Struct, frozen=True, kw_only=True):
     """parent: the node that post-dominates, ROOT for values needed outside; pattern: the kinds of
     all edges met on the way there, combined (opaque where the parent is ROOT by itself); depth: 1
     below ROOT.
@@ -39,25 +38,17 @@ def post_dominators(graph: FusionGraph) -> PostDominators:
     return PostDominators(parent=tree.parent[:-1], pattern=tree.pattern[:-1], depth=tree.depth[:-1])
 
 
-@dataclass(slots=True)
 class _Tree:
     """Invariant: `jump[n]` is an ancestor of n; `over[n]` combines the patterns of n and of all
     nodes between; nodes of equal depth jump to equal depths. ROOT is the last element.
     """
 
-    size: int
-    parent: list[int] = field(init=False)
-    jump: list[int] = field(init=False)
-    pattern: list[Pattern] = field(init=False)
-    over: list[Pattern] = field(init=False)
-    depth: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.parent = [ROOT] * (self.size + 1)
-        self.jump = [ROOT] * (self.size + 1)
-        self.pattern = [Pattern.ELEM_WISE] * (self.size + 1)
-        self.over = [Pattern.ELEM_WISE] * (self.size + 1)
-        self.depth = [0] * (self.size + 1)
+    def __init__(self, size: int) -> None:
+        self.parent = [ROOT] * (size + 1)
+        self.jump = [ROOT] * (size + 1)
+        self.pattern = [Pattern.ELEM_WISE] * (size + 1)
+        self.over = [Pattern.ELEM_WISE] * (size + 1)
+        self.depth = [0] * (size + 1)
 
     def put(self, node: int, parent: int, pattern: Pattern) -> None:
         """Adds a node below one that is there."""

@@ -6,7 +6,9 @@ more than the timing can be wrong.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.cost.groups import NOTHING, Cost, GroupCosts
 from opu_fuse.cost.segments import cycles, saved
@@ -27,8 +29,7 @@ RESOLUTION = 0.0025
 Raw = Sequence[Match]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refined:
+class Refined(Struct, frozen=True, kw_only=True):
     """grouping: what came out; timed: what was tried; plans: of the graph."""
 
     grouping: Grouping
@@ -42,8 +43,7 @@ class Refined:
         return None if units is None else round(cycles(units, self.plans.hw))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Move:
+class _Move(Struct, frozen=True, kw_only=True):
     """drop: first nodes of groups; add: the groups in their place; price: what it adds to the sum
     of the groups' own prices.
     """

@@ -10,7 +10,8 @@ import functools
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 Words = Mapping[str, object]
 Rule = Callable[..., Words | None]
@@ -18,8 +19,7 @@ Rule = Callable[..., Words | None]
 _KEY = re.compile(r"`((?:dataflow|buffers)\.[\w.-]+)`(?: to (?P<value>.+)$)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lever:
+class Lever(Struct, frozen=True, kw_only=True):
     """A change that would make a rule hold. spec: (key, value) of everything to change in the spec,
     empty for changes of the model or of options; keys are dotted, values YAML, "" where more is to
     be written than a value.
@@ -29,8 +29,7 @@ class Lever:
     spec: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """A rule that does not hold. predicate: the rule; facts: the names and numbers of this case,
     among them other refusals that the message quotes.
 
@@ -92,8 +91,7 @@ class Refusal:
         return self.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
+class Template(Struct, frozen=True, kw_only=True):
     """A predicate's text: message and changes, with gaps."""
 
     message: str

@@ -3,7 +3,7 @@
 The texts stand with the predicates; here is only what follows when a rule does not hold.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from opu_fuse.fuse import (
     boundaries,
@@ -21,8 +21,7 @@ from opu_fuse.fuse import verify as verifier
 from opu_fuse.fuse.refusal import Rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """Rules about one thing. otherwise: what happens where one of them does not hold."""
 
     about: str

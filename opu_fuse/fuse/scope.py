@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.fuse.modules import Modules, Position
@@ -11,8 +12,7 @@ from opu_fuse.fuse.refusal import Refusal
 from opu_fuse.hw.spec import HwSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class Scope(Struct, frozen=True, kw_only=True):
     """One DFG on one machine. outputs: indices of the model's outputs; misfits: what the scheduler
     said about groups that it forbids; forms: per node a number, the same for operators that no rule
     about single operators can tell apart.
@@ -27,17 +27,17 @@ class Scope:
     outputs: frozenset[int]
     misfits: Misfits
     forms: Sequence[int]
-    _readers: dict[int, tuple[int, ...]] = field(default_factory=dict, init=False)
-    _leaves: dict[int, Mapping[int, int]] = field(default_factory=dict, init=False)
-    operators: dict[int, Refusal | None] = field(default_factory=dict, init=False)
+    _readers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _leaves: dict[int, Mapping[int, int]] = field(default_factory=dict)
+    operators: dict[int, Refusal | None] = field(default_factory=dict)
     """What `operator_rules.operator_refusal` remembers, by node."""
-    held: set[int] = field(default_factory=set, init=False)
+    held: set[int] = field(default_factory=set)
     """Forms for which all operator rules held, that about rounding aside."""
-    placements: dict[tuple[int, str], bool] = field(default_factory=dict, init=False)
+    placements: dict[tuple[int, str], bool] = field(default_factory=dict)
     """What `module_rules.fits` remembers, by form and module."""
-    ways: dict[tuple[Position, str, str], Refusal] = field(default_factory=dict, init=False)
+    ways: dict[tuple[Position, str, str], Refusal] = field(default_factory=dict)
     """What `ways.no_way` remembers, by position, operator and module."""
-    dead_ends: dict[tuple[Position, int], Refusal] = field(default_factory=dict, init=False)
+    dead_ends: dict[tuple[Position, int], Refusal] = field(default_factory=dict)
     """What `ways.no_module` remembers, by position and form."""
 
     def reads_twice(self, node: Node, operand: int) -> bool:

@@ -1,15 +1,16 @@
 """What a searching strategy found: region by region, against what `matched` makes of it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from opu_fuse.cost.groups import Cost
 from opu_fuse.dfg.graph import Dfg
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
+class Region(Struct, frozen=True, kw_only=True):
     """Operators between values that must lie in memory whatever the grouping.
 
     nodes: DFG indices, ascending, owned biases included; decisions: edges that some legal group
@@ -24,16 +25,14 @@ class Region:
     matched: Cost
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """Other groups of some operators (DFG indices, ascending), and the cycles that they saved."""
 
     nodes: tuple[int, ...]
     saved: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class Timed(Struct, frozen=True, kw_only=True):
     """Whole partitions, timed with their layout. before: predicted cycles of `matched`, with fewer
     operators on the host where there are such groups; best: with all changes taken; tried: changes
     timed.
@@ -45,8 +44,7 @@ class Timed:
     taken: tuple[Change, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class Search(Struct, frozen=True, kw_only=True):
     """regions: those with something to decide, in DFG order; best, matched: cost of the whole
     model, as a sum of what each group costs by itself. timed: how the groups were chosen, None
     where they are those of the least sum.

@@ -7,8 +7,9 @@ differently, its own reason stands with the attempt.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from opu_fuse.cost.groups import GroupCosts
 from opu_fuse.dfg.graph import Kind, Node
@@ -33,8 +34,7 @@ class Outcome(StrEnum):
     BLOCKED = "not of its kind, data cannot pass"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(Struct, frozen=True, kw_only=True):
     """A module that the breadth-first search met. why: all rules against it, if refused."""
 
     module: str
@@ -42,8 +42,7 @@ class Trial:
     why: tuple[Refusal, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """A place where the operator could run. source: operand behind which, None for a group of its
     own; group: index of the operand's group; at: module where the data stands, None before the
     first; why: what forbade it, None where it runs.
@@ -56,8 +55,7 @@ class Attempt:
     why: Refusal | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class Story(Struct, frozen=True, kw_only=True):
     """node: DFG index; kinds: module kinds that the operator map names; attempts: in the order in
     which they are made; next: readers that did not join its group, and why; misfits: what the
     scheduler forbade, as sentences; unfit: what the scheduler will say about its group, None when a

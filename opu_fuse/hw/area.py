@@ -7,7 +7,8 @@ of them costs on a family of devices was fitted to Yosys (`benchmarks/area.py`) 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.errors import SpecError
 from opu_fuse.hw.chain import chain_of
@@ -24,8 +25,7 @@ SLICED_BITS = 9
 """Shorter products stand in tables on the 7-series; ECP5 has multipliers for all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Area:
+class Area(Struct, frozen=True, kw_only=True):
     """What a device has, or something takes, in cells of its family."""
 
     lut: float = 0

@@ -8,8 +8,9 @@ no codes: each unit there does the same, the first ones are used.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 from opu_fuse.hw.check_graph import predecessors, reachable, successors
 from opu_fuse.hw.isa import (
@@ -40,8 +41,7 @@ STAGE_OF = {kind: unit.stage for unit in POST if unit.stage for kind in unit.run
 """Kinds of modules that are stages."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostModule:
+class PostModule(Struct, frozen=True, kw_only=True):
     """A stage of one machine. code: in `order`; name: of the stage; module: of the spec, which is
     as many stages as a pass may use it; unit: the hardware, by the first stage that uses it; bank:
     of the unit's registers; product: of two maps.

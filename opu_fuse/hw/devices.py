@@ -1,7 +1,8 @@
 """FPGAs that machines are chosen for: what each has, and the board it is usually seen on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.errors import UserError
 from opu_fuse.hw.area import Area
@@ -9,8 +10,7 @@ from opu_fuse.hw.memories import Family
 from opu_fuse.hw.problem import did_you_mean
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """has: all there is of it, block RAM in blocks of the family. clock_mhz: at which machines are
     compared unless told otherwise; memory_bytes: of the board's memory, a second. fill: share of
     the tables that a machine may take unless told otherwise, since no router fills a device.

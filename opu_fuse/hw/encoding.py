@@ -6,9 +6,9 @@ with the word's index. Word formats: `isa.py`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.errors import InternalError, ProgramError
 from opu_fuse.hw.instruction import Instruction
@@ -35,16 +35,14 @@ _ENGINES = 8
 _REMADE = "the program is damaged or was made by another version; compile it again"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UType:
+class UType(Struct, frozen=True, kw_only=True):
     """Sets one parameter register."""
 
     register: Register
     value: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CType:
+class CType(Struct, frozen=True, kw_only=True):
     """Starts an engine."""
 
     opcode: Opcode

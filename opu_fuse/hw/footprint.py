@@ -6,8 +6,9 @@ memory exactly when an access does); within a row an interval also covers the wo
 Which entries of a table are read depends on the data: all 256 count.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.instruction import Instruction
@@ -25,8 +26,7 @@ Dim = tuple[int, int]
 """(count, pitch) of one loop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Struct, frozen=True, kw_only=True):
     """One memory an instruction touches.
 
     intervals: [start, end), ascending, disjoint and not adjacent; bytes of the memory window for
@@ -205,8 +205,7 @@ def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outputs:
+class _Outputs(Struct, frozen=True):
     """What stages read that see every output pixel once (`units.base.Reach`)."""
 
     p: PostParams
@@ -222,8 +221,7 @@ class _Outputs:
         return _runs(base, words)
 
 
-@dataclass(frozen=True, slots=True)
-class _Visits:
+class _Visits(Struct, frozen=True):
     """What stages read that see the positions of windows; absent ones do not read."""
 
     p: PostParams

@@ -1,15 +1,15 @@
 """One instruction: a C-type with every parameter its engine latches when it starts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from opu_fuse.hw.isa import Engine
 from opu_fuse.units.params import ComputeParams, FetchParams, LoadParams, PostParams, StoreParams
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instruction:
+class Instruction(Struct, frozen=True, kw_only=True):
     """A started engine.
 
     params: value of every register of the engine (names of `isa.REGISTERS`; all present, unused

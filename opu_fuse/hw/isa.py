@@ -14,9 +14,10 @@ Bit e of `wait` pops one token of counter (engine e -> this engine) before the s
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar, cast
+
+from msgspec import Struct
 
 from opu_fuse.units import AFFINE, POST
 from opu_fuse.units.base import Field, Stage, Unit
@@ -48,8 +49,7 @@ different ones.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opcode:
+class Opcode(Struct, frozen=True, kw_only=True):
     """One operation of one engine."""
 
     engine: Engine
@@ -58,8 +58,7 @@ class Opcode:
     doc: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Register:
+class Register(Struct, frozen=True, kw_only=True):
     """One parameter register. bits <= 22; a DRAM address takes `dram_lo` and `dram_hi`. stage:
     of those that every unit of the post chain has for itself, what the unit does.
     """

@@ -3,8 +3,9 @@ memory is small and blocks where it is large.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.spec import HwSpec
@@ -23,8 +24,7 @@ class Family(StrEnum):
     ECP5 = "ecp5"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(Struct, frozen=True, kw_only=True):
     """count: equal ones; width: bits of a word; depth: words; part: of the machine; tables: the RTL
     asks for tables; bytes: they are written one by one.
     """

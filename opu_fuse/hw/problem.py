@@ -2,11 +2,11 @@
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """path: keys that lead to the culprit in the YAML; what and help: as in `errors.UserError`."""
 
     path: tuple[str | int, ...]

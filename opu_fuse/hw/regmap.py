@@ -5,8 +5,9 @@ registers are 32 bit at multiples of four; 64-bit values lie in a LO and a HI re
 refused when the module loads (`_check`).
 """
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+
+from msgspec import Struct
 
 from opu_fuse.hw.isa import WATCHDOG_RESET, Engine
 
@@ -64,8 +65,7 @@ ERROR_DOC: dict[ErrorCode, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BitField:
+class BitField(Struct, frozen=True, kw_only=True):
     """Bits lsb .. lsb + width - 1 of a control register."""
 
     name: str
@@ -78,8 +78,7 @@ class BitField:
         return ((1 << self.width) - 1) << self.lsb
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlRegister:
+class ControlRegister(Struct, frozen=True, kw_only=True):
     """One 32-bit register. offset: byte address. fields: empty when the register is one number."""
 
     name: str

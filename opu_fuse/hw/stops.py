@@ -5,8 +5,10 @@ zero, once for all that are alike; then each of them costs a few comparisons.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
 from operator import itemgetter
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.hw.footprint import dram_word_bytes, footprint, space_limit
 from opu_fuse.hw.instruction import Instruction
@@ -57,8 +59,7 @@ _COUNT = max(len(parameters_of(engine)) for engine in Engine)
 """Instructions with more have registers of further units."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reach:
+class _Reach(Struct, frozen=True):
     """Words (bytes of DRAM) from `start` to `end` behind the base in a register; limit: of the
     memory.
     """

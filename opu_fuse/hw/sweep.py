@@ -1,14 +1,13 @@
 """Which channels a compute instruction visits (docs/machine.md, compute)."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units.params import ComputeParams
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class Sweep(Struct, frozen=True, kw_only=True):
     """Channels in steps, as they lie in feature words and partial-sum words.
 
     kernel: rows and columns visited; steps: input segments, parts or blocks, of `ic` lanes each;

@@ -3,12 +3,12 @@
 The same recurrences as the RTL's `opu_compute_window`, column by column instead of cycle by cycle.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Walk:
+
+class Walk(Struct, frozen=True, kw_only=True):
     """Cycles since the first block was taken.
 
     begun: the steps of the last block begin; read: its last column enters the ring; stepped: its

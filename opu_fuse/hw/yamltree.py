@@ -7,11 +7,11 @@ everything else is replaced, and `null` removes an inherited key.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct, field
 
 from opu_fuse.errors import SpecError
 
@@ -50,8 +50,7 @@ for _first in "tTfF":
     _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(true|false)$"), [_first])
 
 
-@dataclass(slots=True, kw_only=True)
-class Tree:
+class Tree(Struct, kw_only=True):
     """value: nested dicts, lists and scalars. places: `file:line` of every key and list element."""
 
     value: dict[str, Any]

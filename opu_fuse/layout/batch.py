@@ -4,7 +4,7 @@ Where no window sees rows of two images, that is a layer with more rows and noth
 tiles, windows and padding are those of the single images (`Shape.images`).
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.layout.shape import Shape, Window

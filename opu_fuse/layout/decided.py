@@ -5,7 +5,9 @@ array modes a geometry can use. Nothing here knows tiles or addresses.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import feature_shape
@@ -17,8 +19,7 @@ from opu_fuse.layout.packing import Pass, choose_slots
 from opu_fuse.layout.sharing import choose_shifts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where a stored value lies. home: the stored value in whose bytes (a joined concatenation,
     else itself), block: its first channel block there. skips: bytes of its first and of its last
     channel block that belong to its neighbours.
@@ -35,8 +36,7 @@ class Place:
         return self.layout.word_at(self.block) * self.layout.word
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataLayout:
+class DataLayout(Struct, frozen=True, kw_only=True):
     """joined: concatenations and splits that are a matter of layout; shifts: `choose_shifts`;
     lanes: by DFG index; joins: values inside others; slots: bytes of a pixel, of values that do not
     take whole words; images: of a batch, below each other in every map.

@@ -1,7 +1,8 @@
 """Which maps lie inside others: the operands of joined concatenations, the results of splits."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import elements, follow_views
@@ -20,8 +21,7 @@ from opu_fuse.layout.lanes import (
 MAP_RANK = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class Join(Struct, frozen=True, kw_only=True):
     """A value inside a joined concatenation: that concatenation, and its first block there."""
 
     home: int

@@ -8,10 +8,11 @@ added to a map with holes with the same holes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import elements, feature_shape, follow_views
@@ -29,8 +30,7 @@ LAYOUT = frozenset({"concat", "split"})
 """Operators that machines do by reading elsewhere."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
+class Lanes(Struct, frozen=True, kw_only=True):
     """Where a value's channels are. base: DFG index of the value in whose bytes it lies (the
     operand of a split, else itself); block: its first channel block there; pieces: lanes from that
     block on; span: lanes that it keeps from others (a concatenation of parts of splits holds the

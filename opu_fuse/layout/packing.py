@@ -8,8 +8,9 @@ starting from the most and taking back what does not hold, until nothing changes
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import feature_shape

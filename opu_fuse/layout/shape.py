@@ -5,7 +5,8 @@ Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are 
 (partial sums), *final* pixels leave the post chain. Without pooling mid and final are the same.
 """
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.unfolding import row_words
@@ -13,8 +14,7 @@ from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.pool import PoolKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Window(Struct, frozen=True, kw_only=True):
     """A sliding window: kernel, strides, dilations as (rows, cols); pads as (top, left, bottom,
     right).
     """
@@ -48,8 +48,7 @@ class Window:
 POINT = Window(kernel=(1, 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class Side(Struct, frozen=True, kw_only=True):
     """A map that a stage reads from the residual buffer: at mid pixels if the stage stands before
     the pool, else at final ones. broadcast: one pixel stands for all.
     """
@@ -58,8 +57,7 @@ class Side:
     broadcast: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unfolded:
+class Unfolded(Struct, frozen=True, kw_only=True):
     """What unfolded rows are made of. kernel_rows, stride, pad: rows of the window, between windows
     and above the image; in_rows, words: of an image, and image words of its rows; rows: unfolded
     ones of an image.
@@ -77,8 +75,7 @@ class Unfolded:
         return row_words(words, self.kernel_rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(Struct, frozen=True, kw_only=True):
     """Sizes of a layer. slot: bytes an input pixel takes in a feature word (word_bytes: a full
     word).
 

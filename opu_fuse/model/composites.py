@@ -13,11 +13,11 @@ and products with a single number right before or behind it, too.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import META_KEY, REWRITE_KEY
@@ -40,8 +40,7 @@ _SCALED = frozenset(("Add", "Mul"))
 """Joined to a table before or behind them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Composite:
+class Composite(Struct, frozen=True, kw_only=True):
     """op: TABLE or SHUFFLE; source: the value it reads; nodes: in graph order, the last one writes
     the result; attrs: `functions` of a table (operator types in order), `order` of a shuffle (for
     each channel of the result the one of the source, -1 for zeros).
@@ -110,16 +109,14 @@ def real_array(value: ir.Value | None) -> np.ndarray | None:
     return quant.dequantize(data)
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """A table in the making: the value it reads, its nodes."""
 
     source: ir.Value
     nodes: set[ir.Node]
 
 
-@dataclass(slots=True)
-class _Tables:
+class _Tables(Struct):
     """Invariant: `above[v]` is the nearest value of which v, element by element, is a function (of
     nothing else); `depth[v]` counts such steps; `parts` holds disjoint tables by their last node.
     """

@@ -5,7 +5,8 @@ Text that a mistyped key or value gets stands here once; `PassContext` calls `ch
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.errors import InternalError, UserError
 
@@ -14,8 +15,7 @@ ConfigValue = bool | int | float | str
 _PLACE = "pass configuration"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigKey:
+class ConfigKey(Struct, frozen=True, kw_only=True):
     """A registered key. type: exact type of its values (an int is accepted where a float is
     meant, a bool never where a number is); meaning: one line for the manual.
     """

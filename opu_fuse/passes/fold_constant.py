@@ -1,8 +1,7 @@
 """FoldConstant: what does not depend on the model's inputs is computed now."""
 
-from dataclasses import dataclass
-
 import onnx_ir as ir
+from msgspec import Struct
 from onnx_ir.passes import common
 
 from opu_fuse.model.folding import can_fold
@@ -16,8 +15,7 @@ from opu_fuse.passes.sealing import is_annotated, sealed
 
 @register
 @module_pass(name="FoldConstant", opt_level=2)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoldConstant:
+class FoldConstant(Struct, frozen=True, kw_only=True):
     """Constant folding of onnxscript, with its partial evaluations (Shape, Identity, Concat, …).
 
     Results are initialisers in the main graph and the graphs inside its nodes, Constant nodes in

@@ -1,14 +1,14 @@
 """What a pass is called, at which level it runs, and what has to run before it."""
 
-from dataclasses import dataclass
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 LOWEST_LEVEL = 0
 HIGHEST_LEVEL = 3
 DEFAULT_LEVEL = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassInfo:
+class PassInfo(Struct, frozen=True, kw_only=True):
     """Metadata of a pass.
 
     name: unique among the registered passes. opt_level: lowest level of a `PassContext` at which a
@@ -27,7 +27,7 @@ class PassInfo:
             raise ValueError(f"a pass needs a name, got {self.name!r}")
         if type(self.opt_level) is not int or self.opt_level < LOWEST_LEVEL:
             raise ValueError(f"opt_level of pass {self.name!r} is {self.opt_level!r}, not 0, 1, …")
-        object.__setattr__(self, "required", names_of(self.required, "required"))
+        force_setattr(self, "required", names_of(self.required, "required"))
 
 
 def names_of(names: object, what: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """From command-line options to a `PassContext`."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.errors import UserError
 from opu_fuse.passes.config import CHECK_WORD, suggestion
@@ -14,8 +15,7 @@ from opu_fuse.passes.timing import PassTiming
 from opu_fuse.passes.verify_ir import VerifyIR
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassOptions:
+class PassOptions(Struct, frozen=True, kw_only=True):
     """What a user may say about passes; the option of the command line beside it, if there is one.
 
     config: values of registered keys. print_before, print_after: names, or EVERY for all.

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from opu_fuse.passes.info import PassInfo
 from opu_fuse.passes.instrument import PassInstrument, Writer, write_to
@@ -12,8 +12,7 @@ from opu_fuse.passes.instrument import PassInstrument, Writer, write_to
 _HEADER = ("pass", "total ms", "self ms", "% of all", "% of parent")
 
 
-@dataclass(slots=True, kw_only=True)
-class Profile:
+class Profile(Struct, kw_only=True):
     """One run of a pass. start, end: seconds (end None while it runs); inner: passes run by it."""
 
     name: str

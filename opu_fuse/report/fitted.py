@@ -3,8 +3,8 @@ are left out, and the footer says which.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -17,8 +17,7 @@ _BETWEEN = 3
 """Characters that a column takes besides its text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """leave_out: the column with the largest number goes first, one with 0 never."""
 
     name: str
@@ -26,8 +25,7 @@ class Column:
     leave_out: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class FittedTable:
+class FittedTable(Struct, kw_only=True):
     """Something that `rich` prints. total: a last row under a line; footer: lines below; wide:
     every column and every name whole, as wide as they come.
     """

@@ -1,8 +1,9 @@
 """The numbers that tables and JSON show for every group: predicted, or measured by a run."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from opu_fuse.bundle.facts import mac_efficiency, machine_of
 from opu_fuse.bundle.program import KERNEL_SUFFIX, Bundle, GroupInfo, HostSegment
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
     from opu_fuse.bundle.result import RunResult  # compiling has none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRow:
+class GroupRow(Struct, frozen=True, kw_only=True):
     """One group, for all images of the batch. cycles: predicted unless `measured`; dram_bytes:
     loads and stores.
     """
@@ -68,8 +68,7 @@ def group_rows(bundle: Bundle, result: "RunResult | None" = None) -> tuple[Group
     return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSummary:
+class HostSummary(Struct, frozen=True, kw_only=True):
     """What the host does: operators in all, `fused` of them in `kernels`, the others, at least in
     part, in `models` for ONNX Runtime. conversions: kernels that only change between int8 and
     floats. not_fused: reason -> operators, most frequent first; cuts: pairs a rule kept apart.

@@ -1,7 +1,8 @@
 """Which groups are computed together, strip by strip (`cost/cascade.py`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from opu_fuse.cost.cascade import Cascade, Strips, in_turns
 from opu_fuse.cost.keeping import first_blocks

@@ -7,7 +7,8 @@ groups alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.cost.cascade import Cascade, Sized, Strips, in_turns
 from opu_fuse.cost.reading import walk
@@ -41,16 +42,14 @@ and other users of the memory need it, and a byte moved takes more energy than a
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Best:
+class _Best(Struct, frozen=True, kw_only=True):
     """Of the first layers of a chain: the merit of the best cut, the cascade it ends with."""
 
     merit: float
     last: Sized | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Worth:
+class _Worth(Struct, frozen=True, kw_only=True):
     """A cascade with the cycles that it saves and those that its bytes are worth; 0 when it is not
     taken.
     """

@@ -4,8 +4,11 @@ The strategy knows nothing of memory. Which maps cannot lie where two concatenat
 follows from the concatenations that its groups hold.
 """
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.dfg.copies import Copied, copy_name, insert_copies
 from opu_fuse.dfg.graph import Dfg
@@ -18,8 +21,7 @@ from opu_fuse.layout.joins import misplaced
 from opu_fuse.schedule.tiling import Misfit, TileCache, Tiling, members, not_here, tile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class Fitted(Struct, frozen=True, kw_only=True):
     """A partition that fits the machine. dfg: the graph with copies, partition: its groups, those
     of the copies among them (`Partition.copies` names them).
     """
@@ -58,7 +60,7 @@ def tile_with_copies(
 def named(dfg: Dfg, partition: Partition, wanted: Mapping[tuple[int, int], str]) -> Partition:
     """A partition that tells which copies it needs."""
     copies = {copy_name(dfg, concat, at): why for (concat, at), why in wanted.items()}
-    return replace(partition, copies=copies)
+    return dataclasses.replace(partition, copies=copies)
 
 
 def _no_copy(dfg: Dfg, added: Copied, copy: int, why: str) -> DoesNotFit:

@@ -8,10 +8,11 @@ numbers only grow along the consumer, so every wait pairs with one signal.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from opu_fuse.hw.footprint import Interval, footprint
 from opu_fuse.hw.instruction import Instruction
@@ -26,8 +27,7 @@ none is.
 """
 
 
-@dataclass(slots=True)
-class Touches:
+class Touches(Struct):
     """All accesses of a program to one memory, interval by interval, in program order."""
 
     intervals: list[Interval] = field(default_factory=list)
@@ -102,8 +102,7 @@ def _meet(touches: Touches, engines: np.ndarray, latest: np.ndarray) -> None:
         np.maximum.at(latest[:, engine], position, np.maximum.reduceat(found, starts))
 
 
-@dataclass(slots=True)
-class Channel:
+class Channel(Struct):
     """Tokens of one ordered pair of engines: signalling and waiting positions, both ascending,
     paired by number.
     """

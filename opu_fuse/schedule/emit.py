@@ -5,7 +5,8 @@ engines' queues, safety from `dependencies`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from opu_fuse.cost.banks import map_banks, places
 from opu_fuse.cost.cascade import STAYING, Cascade

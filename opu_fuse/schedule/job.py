@@ -1,6 +1,6 @@
 """What is emitted: a tiled layer with its addresses, its instructions."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from opu_fuse.cost.work import Work
 from opu_fuse.errors import InternalError
@@ -10,8 +10,7 @@ from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.tiling import PlannedLayer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """A tensor's place in the memory window. skips: bytes of its first and of its last channel
     block that belong to its neighbours.
     """
@@ -21,8 +20,7 @@ class Placement:
     skips: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """An instruction of a group. tile: for post.run, the first element of its tile (mid row, mid
     col, out row, out col, block).
     """
@@ -32,8 +30,7 @@ class Step:
     tile: tuple[int, int, int, int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """A tiled layer, as a piece of work, and where the maps lie that it touches. source, output:
     None of maps that are on chip only; gate: None without one.
     """

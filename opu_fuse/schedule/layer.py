@@ -5,9 +5,9 @@ the golden model uses too.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from opu_fuse.cost.chunks import OutputRange
 from opu_fuse.cost.geometry import Geometry
@@ -19,8 +19,7 @@ from opu_fuse.layout.decided import Place
 from opu_fuse.units.base import Stage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interior:
+class Interior(Struct, frozen=True, kw_only=True):
     """A quantised value inside the chain: after stage number `stage`; node: DFG index."""
 
     stage: int
@@ -28,8 +27,7 @@ class Interior:
     pooled: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer(Geometry):
+class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     """A pass of a group, ready for tiling: its geometry and what its registers hold.
 
     phase: which of the geometry's phases (`shape` is that one's; MACs count with the first). order:
@@ -50,8 +48,8 @@ class Layer(Geometry):
     residual_units: tuple[int, ...] = ()
     table_units: tuple[int, ...] = ()
     by_count: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
-    per_channel: tuple[np.ndarray, ...] = field(default=(), compare=False)
-    interiors: tuple[Interior, ...] = field(default=())
+    per_channel: tuple[np.ndarray, ...] = ()
+    interiors: tuple[Interior, ...] = ()
 
     @property
     def tables(self) -> tuple[int, ...]:

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields, replace
 
 import numpy as np
+from msgspec.structs import fields, replace
 
 from opu_fuse.cost.draft import StageOf, chain_operand
 from opu_fuse.cost.geometry import Geometry, group_geometry, moves_nothing

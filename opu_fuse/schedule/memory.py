@@ -5,13 +5,13 @@ byte. Largest first, each at the lowest address free over its whole range (first
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 ALIGNMENT = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveRange:
+class LiveRange(Struct, frozen=True, kw_only=True):
     """A tensor of size_bytes needed from step `first` to step `last`, both included."""
 
     key: int
@@ -20,8 +20,7 @@ class LiveRange:
     last: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPlan:
+class MemoryPlan(Struct, frozen=True, kw_only=True):
     """offsets: key -> byte offset from the start of the feature map region. total_bytes: its
     size. lower_bound_bytes: the most bytes alive at one step, which no plan can undercut.
     """

@@ -1,7 +1,9 @@
 """Segments: runs of machine groups and of host operators, as few as the dependencies allow."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.cost.geometry import Geometry
 from opu_fuse.cost.tiles import ceil_div
@@ -12,8 +14,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSteps:
+class SegmentSteps(Struct, frozen=True, kw_only=True):
     """Steps of one segment in execution order; machine: all are groups."""
 
     machine: bool

@@ -1,10 +1,10 @@
 """The schedule of a tiled model: places in memory, instructions with tokens, proved."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.cost.segments import cycles_by_output
 from opu_fuse.cost.work import Work
@@ -33,8 +33,7 @@ OUTSIDE = -1
 """Group of instructions that belong to no group: prologue and end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineProgram:
+class MachineProgram(Struct, frozen=True, kw_only=True):
     """One machine segment. words: encoded; instructions, groups: per C-type in program order;
     tiles: per post.run.
     """
@@ -46,15 +45,13 @@ class MachineProgram:
     tiles: tuple[tuple[int, int, int, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostWork:
+class HostWork(Struct, frozen=True, kw_only=True):
     """One host segment: DFG nodes in order."""
 
     nodes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """layers: group index -> planned layers, one per phase (groups of views only have none);
     beside: group -> the one whose instructions come between its own; cascades: groups computed
     together; weighed: cascades that were tried; rounds: groups that work for a few images at a

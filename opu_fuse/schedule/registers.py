@@ -1,7 +1,9 @@
 """Register values that follow from geometry alone: transfer shapes, parts of a post tile."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from opu_fuse.cost.tiles import ceil_div, images_of
 from opu_fuse.hw.isa import unit_register
@@ -73,8 +75,7 @@ def side_tiles(
         yield unit, (row, rows), (col // layer.shape.px, ceil_div(cols, layer.shape.px))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TilePart:
+class TilePart(Struct, frozen=True, kw_only=True):
     """Outputs of a tile that one instruction makes: first row (of the image) and rows, first column
     and columns, of image number `image` of the tile; average: its registers; carried: the tile
     above has found maxima for it.

@@ -6,8 +6,10 @@ between two layers that the array is done with in no time, as depthwise ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate, islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.cost.segments import MARGIN, cycles_and_memory
 from opu_fuse.cost.tiling import choose_tile
@@ -25,8 +27,7 @@ TIMED = 3
 """Rounds that are timed; the others take as long as the last of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class _Run(Struct, frozen=True, kw_only=True):
     """Units first .. last - 1 of a segment, so many images at a time; works: of all images."""
 
     first: int

@@ -1,7 +1,8 @@
 """Which values lie in the memory window, and from when to when."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import follow_views, values_read
@@ -16,8 +17,7 @@ BEFORE = -1
 _MOST_WORDS = REGISTER[Engine.LOAD, "block_pitch"].highest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorUse:
+class TensorUse(Struct, frozen=True, kw_only=True):
     """A stored value. first, last: execution steps between which its bytes are needed (BEFORE:
     written before the run).
     """

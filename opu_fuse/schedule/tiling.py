@@ -3,7 +3,9 @@ that keep the array busy.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import OutputRange, output_ranges, weight_bytes
@@ -31,8 +33,7 @@ from opu_fuse.schedule.tensors import TensorUse, tensor_uses
 from opu_fuse.units.table import TABLE_WORDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedLayer:
+class PlannedLayer(Struct, frozen=True, kw_only=True):
     """A layer with its tile and the place of its constants (byte offsets; `end` is behind them).
     carried: of two rows of its output in each channel block, for what tiles leave those below.
 
@@ -70,24 +71,21 @@ class PlannedLayer:
         return self.tiles * (steps + len(self.ranges))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
+class Misfit(Struct, frozen=True, kw_only=True):
     """A group that has no tile: its DFG nodes, ascending, and the reason."""
 
     nodes: tuple[int, ...]
     error: DoesNotFit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
+class Together(Struct, frozen=True, kw_only=True):
     """Groups that a cascade computes, in execution order."""
 
     groups: tuple[int, ...]
     cascade: Cascade
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
+class Rounds(Struct, frozen=True, kw_only=True):
     """Groups through which so many images of a batch go together, round after round; works: of all
     images, with the tiles of a round.
     """
@@ -97,8 +95,7 @@ class Rounds:
     images: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
+class Weighed(Struct, frozen=True, kw_only=True):
     """A cascade that was compared with its groups alone: predicted cycles and bytes of memory of
     both, and which of them it is.
     """
@@ -111,8 +108,7 @@ class Weighed:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tiling:
+class Tiling(Struct, frozen=True, kw_only=True):
     """layers: group index -> layers with their tiles; beside: group -> the one whose tiles come
     between its tiles; cascades: groups computed together; weighed: what was tried; rounds: groups
     that work for a few images at a time; segments and uses: execution order and live ranges that

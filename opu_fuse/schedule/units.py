@@ -1,7 +1,8 @@
 """What is emitted, in execution order: layers alone, with a companion, or in a cascade."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
 
 from opu_fuse.cost.keeping import Keep, count_reads, find_kept
 from opu_fuse.cost.segments import Unit
@@ -12,8 +13,7 @@ from opu_fuse.schedule.tensors import TensorUse
 from opu_fuse.schedule.tiling import PlannedLayer, Rounds, Tiling, Together
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedUnit(Unit):
+class PlannedUnit(Unit, frozen=True, kw_only=True):
     """groups, layers: whose works they are; keep: what stays on chip of them."""
 
     groups: tuple[int, ...]

@@ -7,10 +7,10 @@ that the machine's integers do not hold: of a normalisation, slopes, a bias, a s
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from msgspec import Struct
 from onnx import numpy_helper
 
 AVERAGES = "an average over a count that is no power of two"
@@ -35,8 +35,7 @@ _ANY = 255
 """Steps between the ends of int8."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowed:
+class Allowed(Struct, frozen=True, kw_only=True):
     """steps: largest difference; why: the reason where it is not zero."""
 
     steps: int

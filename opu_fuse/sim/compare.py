@@ -1,10 +1,12 @@
 """Holding one run against another, or against ONNX Runtime, tensor by tensor in group order."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.bundle.manifest import damaged
 from opu_fuse.bundle.program import Bundle
@@ -22,8 +24,7 @@ FLOAT_TOLERANCE = 1e-5
 """Of an output in floats, relative to its largest value: the host may add in another order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Struct, frozen=True, kw_only=True):
     """A tensor as it should be and as it is, samples along the first axis. mask: of one sample, the
     elements that count; zero_point: None where the tensor is not rounded; allowed: steps.
     """
@@ -71,7 +72,7 @@ def check(
             replace(pair, expected=alone.expected)
             for pair, alone in zip(pairs, _tensor_pairs(here, expected, result), strict=True)
         ]
-        whole = replace(whole, first=_compare(bundle, NAME, own, left).first)
+        whole = dataclasses.replace(whole, first=_compare(bundle, NAME, own, left).first)
     off = allowed_of_outputs(reference.model, allowed, shown)
     return _with_outputs(whole, expected, result, allowed, off)
 
@@ -124,7 +125,7 @@ def _with_outputs(
         if first is None:
             steps = allowed.get(name, EXACT).steps
             first = _output_difference(name, wanted, array, steps, off.get(name, 0.0))
-    return replace(whole, first=first, outputs=len(result.outputs))
+    return dataclasses.replace(whole, first=first, outputs=len(result.outputs))
 
 
 def _output_difference(
@@ -188,7 +189,7 @@ def compare(bundle: Bundle, expected: RunResult, got: RunResult) -> CheckResult:
         pairs.append(Pair(place=place, expected=_bits(array), got=_bits(got.outputs[name])))
     left = tuple(p.name for p in places(bundle) if p not in both and p.name in expected.tensors)
     found = _compare(bundle, f"{expected.engine} engine", pairs, left)
-    return replace(found, outputs=len(expected.outputs))
+    return dataclasses.replace(found, outputs=len(expected.outputs))
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

@@ -5,7 +5,8 @@ in any order: pools run between the tiles of a convolution. It is whole behind t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Tensor
 
@@ -13,8 +14,7 @@ INPUTS = -1
 """Place of the model's inputs among the segments."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class Whole(Struct, frozen=True, kw_only=True):
     """A tensor, the segment (or INPUTS) that writes the last of it, the groups of that segment that
     write to it.
     """

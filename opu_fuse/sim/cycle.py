@@ -6,7 +6,8 @@ follow the RTL (docs/cycle-engine.md). There are no values: no inputs, no output
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
@@ -22,8 +23,7 @@ from opu_fuse.sim.timed import group_counters
 ENGINE_NAME = "cycle"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryOptions:
+class MemoryOptions(Struct, frozen=True, kw_only=True):
     """The memory behind the port: latency (cycles) and bytes_per_cycle, None: the spec's."""
 
     latency: int | None = None

@@ -4,14 +4,14 @@ As the RTL's `opu_walk`: runs that continue each other are merged to stretches, 
 bursts of at most `max_burst` beats that never cross a page.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 PAGE_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Burst:
+class Burst(Struct, frozen=True, kw_only=True):
     """beats: of it; needs: run, from 0, with which it may go; grown: run with which the stretch is
     longer than up to its end, one behind the stretch where it ends that; last: run that the stretch
     ends with.
@@ -23,8 +23,7 @@ class Burst:
     last: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(Struct, frozen=True, kw_only=True):
     """The bursts of one instruction, in order."""
 
     bursts: tuple[Burst, ...]

@@ -1,8 +1,7 @@
 """What the instructions of a program ask of the engines, as the cycle engine sees it."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.errors import ProgramError
 from opu_fuse.hw import timing
@@ -21,8 +20,7 @@ from opu_fuse.units.base import Space, Stage
 from opu_fuse.units.params import ComputeParams, PostParams
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweeps:
+class Sweeps(Struct, frozen=True, kw_only=True):
     """conv or copy: `count` sweeps over `steps` steps, `period` cycles apart.
 
     setup: cycles from the start to the first sweep; waits: further cycles in which sweeps wait for
@@ -39,8 +37,7 @@ class Sweeps:
     accumulate: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class Windows(Struct, frozen=True, kw_only=True):
     """depthwise: see `hw.window.walk`; parts: of every block."""
 
     out_rows: int
@@ -52,8 +49,7 @@ class Windows:
     accumulate: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class Chain(Struct, frozen=True, kw_only=True):
     """post: `blocks` blocks, `period` cycles apart; the visits of a block take `turns` cycles.
 
     words: parameter words of a block; hold: cycles from the first turn of a block until the next
@@ -68,8 +64,7 @@ class Chain:
     drain: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unfold:
+class Unfold(Struct, frozen=True, kw_only=True):
     """load without the bus: `words` words of the feature buffer, one a cycle."""
 
     words: int
@@ -78,8 +73,7 @@ class Unfold:
 Work = Sweeps | Windows | Chain | Transfer | Unfold | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One instruction. number: among the C-types; pc: word index of its C-type; words: with the
     U-types before it; waits, signals: engine numbers.
     """

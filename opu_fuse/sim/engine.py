@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
+from msgspec import Struct, field
 
 from opu_fuse.bundle.image import initial_image, read_tensor, segment_words, write_tensor
 from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Tensor
@@ -178,8 +178,7 @@ _Images = Sequence[np.ndarray] | np.ndarray
 """A value of every image."""
 
 
-@dataclass(slots=True)
-class _Values:
+class _Values(Struct):
     """Values of one batch outside the machine, an array for every image. images: that the program
     runs together. host: by name; a map changes its layout once at most. seen: int8 values, captured
     ones included.
@@ -210,8 +209,7 @@ class _Values:
         return self.host[name]
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(Struct):
     """One run: what is collected over its samples."""
 
     bundle: Bundle

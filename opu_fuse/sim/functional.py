@@ -1,9 +1,9 @@
 """The functional machine: executes instructions on numpy memories, as docs/machine.md says."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.errors import RunError
 from opu_fuse.hw.footprint import moved_bytes
@@ -16,8 +16,7 @@ from opu_fuse.sim.memories import Memories
 from opu_fuse.sim.stop import stop_error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Executed:
+class Executed(Struct, frozen=True, kw_only=True):
     """One executed instruction.
 
     number: in its program; stages: what the post chain made (post only); dram_read, dram_written:

@@ -1,7 +1,8 @@
 """What one program's run on RTL tells: counters and retire records, or why the machine stopped."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.errors import RunError
 from opu_fuse.hw.isa import Engine
@@ -13,8 +14,7 @@ _HELP = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retired:
+class Retired(Struct, frozen=True, kw_only=True):
     """One retired instruction. pc: word index of its C-type in the program; start, end: cycles
     since the start was written."""
 
@@ -24,8 +24,7 @@ class Retired:
     end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
+class Counters(Struct, frozen=True, kw_only=True):
     """The machine's counters after a program. busy, stall: cycles per engine; *_beats: of the AXI
     port.
     """
@@ -37,16 +36,14 @@ class Counters:
     write_beats: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramRun(Counters):
+class ProgramRun(Counters, frozen=True, kw_only=True):
     """One program from start to done. seconds: time the simulation took."""
 
     retired: tuple[Retired, ...]
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineStop:
+class MachineStop(Struct, frozen=True, kw_only=True):
     """Why and where the machine stopped; pc: word index in the program."""
 
     code: ErrorCode

@@ -1,10 +1,10 @@
 """What a program does with memory from cycle to cycle, from the retire records of a timed run."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
@@ -19,8 +19,7 @@ from opu_fuse.units.base import Space
 _NEVER = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverTime:
+class OverTime(Struct, frozen=True, kw_only=True):
     """cycles: the (n + 1,) ends of n equal spans of the run. read, written: bytes a cycle that
     loads and stores move in each span, (n,). on_chip: memory -> words at the end of each span that
     are still going to be read, (n,); capacity: memory -> words it has.
@@ -33,8 +32,7 @@ class OverTime:
     capacity: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
+class _Timed(Struct, frozen=True):
     """An instruction with the cycles in which it was open and first on its engine."""
 
     instruction: Instruction

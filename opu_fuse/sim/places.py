@@ -1,12 +1,11 @@
 """Where every quantised tensor of a program comes from."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from opu_fuse.bundle.program import Bundle, MachineSegment, StageTensor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where a quantised tensor comes from.
 
     stage: its StageTensor when it is made by a post chain, else None; group: -1 for inputs and host

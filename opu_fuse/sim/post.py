@@ -4,11 +4,11 @@ Stages before POOL depend only on the tile position, so they are computed once p
 gathered into windows; the machine computes them on every visit, with the same result.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import order_of, unit_params
@@ -19,8 +19,7 @@ from opu_fuse.units.params import PostParams
 from opu_fuse.units.pool import framed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageValues:
+class StageValues(Struct, frozen=True, kw_only=True):
     """int8 result of one stage of one instruction.
 
     stage: number in the chain; pooled: it stands at or after POOL; ys, xs: output coordinates when
@@ -69,8 +68,7 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
+class _Site(Struct, frozen=True):
     """What a stage sees (`units.base.Site`). first: number of its first parameter word of a block;
     pitch: words from block to block.
     """

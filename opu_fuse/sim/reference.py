@@ -9,10 +9,10 @@ processor.
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from msgspec import Struct
 
 from opu_fuse.bundle.file import QDQ
 from opu_fuse.bundle.program import Bundle
@@ -24,8 +24,7 @@ _OWN = ":own"
 """Suffix of what is computed from given operands, beside the given tensor itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class Expected(Struct, frozen=True, kw_only=True):
     """tensors: int8 by name of QuantizeLinear's output; outputs: of the model, in its own types."""
 
     tensors: Mapping[str, np.ndarray]

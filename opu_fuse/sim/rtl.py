@@ -1,8 +1,7 @@
 """The RTL as an engine: machine segments of a program file on the simulated machine."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from opu_fuse.bundle.image import initial_image
 from opu_fuse.bundle.program import Bundle, MachineSegment

@@ -1,18 +1,17 @@
 """What an engine is to `engine.run`: a memory window, and what executes machine segments on it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct, field
 
 from opu_fuse.bundle.program import MachineSegment
 from opu_fuse.bundle.result import GroupCounters, Retire
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentRun:
+class SegmentRun(Struct, frozen=True, kw_only=True):
     """One execution of one machine segment.
 
     counters: named totals; groups: counters of the groups in the segment; trace: retire records
@@ -47,8 +46,7 @@ class Runner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RtlOptions:
+class RtlOptions(Struct, frozen=True, kw_only=True):
     """How the RTL engine runs.
 
     waves: file to write; latency (cycles) and bytes_per_cycle of the memory: None takes the spec's;

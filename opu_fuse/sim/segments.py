@@ -1,7 +1,8 @@
 """What a run of a machine segment on RTL means in terms of the program file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.bundle.image import segment_words
 from opu_fuse.bundle.program import Bundle, MachineSegment
@@ -16,8 +17,7 @@ from opu_fuse.sim.runner import SegmentRun
 from opu_fuse.sim.timed import group_counters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
+class Decoded(Struct, frozen=True, kw_only=True):
     """A decoded segment. numbers: word index of a C-type -> its number."""
 
     instructions: Sequence[Instruction]

@@ -5,9 +5,10 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from msgspec import Struct, field
 
 from opu_fuse.errors import UserError
 
@@ -15,8 +16,7 @@ Row = dict[str, Any]
 NAME = "rows.jsonl"
 
 
-@dataclass
-class Journal:
+class Journal(Struct):
     """rows: by the key of their point."""
 
     _file: IO[bytes]

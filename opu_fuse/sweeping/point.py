@@ -8,11 +8,11 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 import onnx
+from msgspec.structs import asdict
 
 from opu_fuse import zoo
 from opu_fuse.bundle.facts import images_per_second, mac_efficiency, total_macs

@@ -5,10 +5,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from opu_fuse.errors import RunError
 from opu_fuse.sweeping.journal import Journal, journal
@@ -111,8 +112,7 @@ def require_same_source(client: Any, mine: str) -> None:
             )
 
 
-@dataclass
-class Run:
+class Run(Struct):
     """models: those that are held or whose tasks are not all done, on the workers; left: their
     tasks.
     """

@@ -3,9 +3,9 @@ unit also multiplies by a gate, one computed value a channel.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MIN, MAX_SHIFT, MIN_SHIFT
@@ -28,8 +28,7 @@ _BIAS_MAX = _INT32_MAX + INT8_MIN * (1 << 15)
 """What the bias may take before the operand's zero point is folded into it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AffineParams:
+class AffineParams(Struct, frozen=True, kw_only=True, eq=False):
     """Arguments of `fixedpoint.channel_affine`, per channel: mult int16[c], bias int32[c] (the
     operand's zero point included), shift int8[c].
     """

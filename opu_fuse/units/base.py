@@ -8,11 +8,11 @@ unit.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import Multiplier, multiplier, shared_multipliers
@@ -82,8 +82,7 @@ class Stage(IntEnum):
     PRELU = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """A parameter register: its index in the map of its engine, name, width (negative: signed)."""
 
     index: int
@@ -102,8 +101,7 @@ class Numeric(Protocol):
     def average_bits(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operand:
+class Operand(Struct, frozen=True, kw_only=True):
     """A value of the model as a unit sees it."""
 
     name: str
@@ -123,8 +121,7 @@ class Operand:
         return self.quant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class Operator(Struct, frozen=True, kw_only=True):
     """An operator of the model as a unit sees it. operands: the pipeline's value first."""
 
     name: str
@@ -187,8 +184,7 @@ class Operator:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """Registers of a unit for one operator. by_count: those that depend on how many rows and
     columns of a window lie inside its map; per_channel: the unit's record for every channel.
     """
@@ -245,8 +241,7 @@ class Site(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where a stage stands. module, machine: names; product: the module multiplies two maps;
     shifts: the machine has shifters for multipliers.
     """
@@ -263,8 +258,7 @@ def no_mistakes(p: PostParams, place: Place) -> Iterator[str]:
     return iter(())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(Struct, frozen=True, kw_only=True):
     """A kind of hardware.
 
     runs: module kinds of a spec that are such a unit -> operators that they can run; operands: how

@@ -1,10 +1,10 @@
 """POOL: the maximum or the average of windows over a map."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse import fixedpoint
 from opu_fuse.errors import ModelError
@@ -30,8 +30,7 @@ class PoolKind(IntEnum):
     AVERAGE = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AverageParams:
+class AverageParams(Struct, frozen=True, kw_only=True):
     """`fixedpoint.average` over a window.
 
     row_counts, col_counts: positions that count, for every output row and column (all equal unless

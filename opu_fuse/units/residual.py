@@ -1,10 +1,10 @@
 """RESIDUAL: the sum of two maps, their product (squeeze-and-excite), or the larger of both."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse import fixedpoint
 from opu_fuse.units.base import (
@@ -45,8 +45,7 @@ PRODUCT_BITS = 16
 """Bits of the multiplier behind a product, whatever `multiplier_bits`: the adder's are as wide."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
+class Product(Struct, frozen=True, kw_only=True):
     """Arguments of `fixedpoint.multiply_residual`; a is the pipeline's operand."""
 
     mult: int

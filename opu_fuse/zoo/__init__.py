@@ -1,7 +1,7 @@
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from opu_fuse.errors import ModelError
 from opu_fuse.zoo import (
@@ -21,8 +21,7 @@ from opu_fuse.zoo.living import living_weights
 __all__ = ["build", "description", "living_weights", "names"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class _Entry(Struct, frozen=True, kw_only=True):
     """image: usual rows and columns; smallest: of either; step: both are multiples of it."""
 
     build: Callable[..., ir.Model]

@@ -1,11 +1,12 @@
 """The growing ONNX graph: nodes, constants, and the operators that compute nothing new."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.zoo import moments
 from opu_fuse.zoo.moments import Moments
@@ -17,8 +18,7 @@ Pads = int | tuple[int, int, int, int]
 """All sides alike, or top, left, bottom, right."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feature:
+class Feature(Struct, frozen=True, kw_only=True):
     """A tensor of the network being built: its value, shape (batch 1 included), expected mean and
     variance."""
 

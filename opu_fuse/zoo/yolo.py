@@ -1,9 +1,9 @@
 """YOLOv3 and its tiny form (Redmon & Farhadi 2018), 80 classes, raw maps of 255 channels."""
 
-from dataclasses import dataclass
 from math import hypot, sqrt
 
 import onnx_ir as ir
+from msgspec import Struct
 
 from opu_fuse.zoo.builder import Feature, Net
 from opu_fuse.zoo.classic import LEAKY_ALPHA
@@ -11,8 +11,7 @@ from opu_fuse.zoo.classic import LEAKY_ALPHA
 _OUT = 255
 
 
-@dataclass(slots=True)
-class _Darknet:
+class _Darknet(Struct):
     """A network in darknet's own style: convolutions are numbered."""
 
     net: Net

@@ -1,9 +1,10 @@
 """What compiles, runs: a program that engines would refuse is a bug of the compiler."""
 
-from dataclasses import replace
+import dataclasses
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse import pipeline, zoo
 from opu_fuse.bundle.selfcheck import self_check
@@ -50,7 +51,9 @@ def test_an_instruction_that_would_stop_the_machine_is_named_with_its_group(regi
 
 
 def test_what_reading_would_refuse_is_found_as_well():
-    wrong = replace(BUNDLE, tensors=(replace(BUNDLE.tensors[0], offset=1 << 30), BUNDLE.tensors[1]))
+    wrong = dataclasses.replace(
+        BUNDLE, tensors=(dataclasses.replace(BUNDLE.tensors[0], offset=1 << 30), BUNDLE.tensors[1])
+    )
     with pytest.raises(InternalError, match=r"tensor x at bytes .* lies outside the feature maps"):
         self_check(wrong, HW, [PROGRAM])
 
@@ -59,7 +62,7 @@ def test_compile_checks_its_own_program(monkeypatch):
     build = pipeline.build_bundle
 
     def forgetful(*arguments):
-        return replace(build(*arguments), constants=np.zeros(1 << 24, np.uint8))
+        return dataclasses.replace(build(*arguments), constants=np.zeros(1 << 24, np.uint8))
 
     monkeypatch.setattr(pipeline, "build_bundle", forgetful)
     with pytest.raises(InternalError, match="constant bytes reach into the program"):

@@ -1,13 +1,11 @@
 """The DFG: what every later stage may rely on."""
 
-from dataclasses import FrozenInstanceError, replace
-
 import numpy as np
 import onnx_ir as ir
 import pytest
 
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.graph import Access, Dfg, Kind
 from opu_fuse.errors import ModelError
 from tests.dfg import canonical
 from tests.dfg.chains import chain
@@ -33,11 +31,9 @@ def test_nodes_come_in_post_dfs_order_with_the_bias_right_behind_its_convolution
     assert all(n.index == i for i, n in enumerate(graph.nodes))
 
 
-def test_nodes_are_frozen_once_they_are_in_the_graph():
+def test_nodes_are_frozen():
     for node in dfg(RESIDUAL).nodes:
-        assert type(node) is Node
-        assert replace(node) == node
-        with pytest.raises(FrozenInstanceError):
+        with pytest.raises(AttributeError, match="immutable"):
             setattr(node, "op", "other")  # noqa: B010  an assignment would not pass the type check
 
 

@@ -2,11 +2,11 @@
 cannot be done.
 """
 
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
@@ -45,8 +45,8 @@ def graph(body: str, constants: str = "") -> Dfg:
 def with_quants(dfg: Dfg, **quants: QuantParams) -> Dfg:
     """The same graph with other annotations, by node name (`/` written as `__`)."""
     named = {name.replace("__", "/"): quant for name, quant in quants.items()}
-    nodes = tuple(dataclasses.replace(n, quant=named.get(n.name, n.quant)) for n in dfg.nodes)
-    return dataclasses.replace(dfg, nodes=nodes)
+    nodes = tuple(replace(n, quant=named.get(n.name, n.quant)) for n in dfg.nodes)
+    return replace(dfg, nodes=nodes)
 
 
 def find(dfg: Dfg, name: str) -> int:
@@ -83,11 +83,11 @@ def test_every_output_channel_has_its_own_multiplier():
 def test_an_accumulator_that_could_overflow_is_refused():
     dfg = graph("[c] y = Conv<kernel_shape=[1,1]>(x, w1, b1)")
     nodes = tuple(
-        dataclasses.replace(n, const=np.full(3, 2**31 - 1, np.int32)) if n.name == "b1" else n
+        replace(n, const=np.full(3, 2**31 - 1, np.int32)) if n.name == "b1" else n
         for n in dfg.nodes
     )
     with pytest.raises(ModelError, match=r"c: its accumulator can reach .*32 bits hold 2147483647"):
-        requant_params(dataclasses.replace(dfg, nodes=nodes), find(dfg, "c"), NUMERIC)
+        requant_params(replace(dfg, nodes=nodes), find(dfg, "c"), NUMERIC)
 
 
 def test_shifts_only_machines_refuse_other_scales_by_name():
@@ -164,9 +164,9 @@ def test_a_window_wholly_in_the_padding_has_no_average():
     text = """g (float[1,3,6,6] x) => (float[1,3,7,7] y) {
         [p] y = AveragePool<kernel_shape=[1,1],pads=[0,0,1,1]>(x) }"""
     dfg = build_dfg(canonical.canonical(text))
-    nodes = tuple(dataclasses.replace(n, quant=q(0.5)) for n in dfg.nodes)
+    nodes = tuple(replace(n, quant=q(0.5)) for n in dfg.nodes)
     with pytest.raises(ModelError, match="p: a pooling window lies wholly in the padding"):
-        average_params(operator(dataclasses.replace(dfg, nodes=nodes), find(dfg, "p")), NUMERIC)
+        average_params(operator(replace(dfg, nodes=nodes), find(dfg, "p")), NUMERIC)
 
 
 def test_an_explicit_pad_fills_with_its_rounded_value():
@@ -191,8 +191,8 @@ def test_weights_with_a_zero_point_are_refused():
 
 def with_nodes(dfg: Dfg, **fields: dict[str, object]) -> Dfg:
     """The same graph with other fields of some nodes, by node name."""
-    nodes = tuple(dataclasses.replace(n, **fields.get(n.name, {})) for n in dfg.nodes)
-    return dataclasses.replace(dfg, nodes=nodes)
+    nodes = tuple(replace(n, **fields.get(n.name, {})) for n in dfg.nodes)
+    return replace(dfg, nodes=nodes)
 
 
 def other_shapes(head: str, body: str, opset: int = 17) -> Dfg:

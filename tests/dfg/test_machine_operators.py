@@ -3,7 +3,6 @@
 Functions of one value, products, per-channel scaling, transposed convolutions, moves of channels.
 """
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +11,7 @@ import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from opu_fuse.dfg import integer
 from opu_fuse.dfg.build import build_dfg

@@ -2,12 +2,12 @@
 search goes on, impossible requests are told in a line.
 """
 
-import dataclasses
 import json
 import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from optuna.trial import FixedTrial
 from typer.testing import CliRunner
 
@@ -62,7 +62,7 @@ def test_a_design_is_a_machine_that_says_what_it_is():
 
 
 def test_a_design_says_what_stands_in_tables():
-    side = dataclasses.replace(WHOLE, tables=6, side_lanes=16, without=("gates",), side_tables=True)
+    side = replace(WHOLE, tables=6, side_lanes=16, without=("gates",), side_tables=True)
     assert str(side) == str(WHOLE).replace("=-", "=gates tables=6 side_lanes=16 side_tables=1")
     assert Design.parse(str(side)) == side
     spec = side.spec()
@@ -75,7 +75,7 @@ def test_a_design_wires_its_array_in_as_many_ways_as_it_says():
     modes = WHOLE.tree()["array"]["modes"]
     assert [tuple(mode.values()) for mode in modes[:2]] == [(64, 8, 1), (32, 16, 1)]
     for count in range(1, len(modes) + 1):
-        assert dataclasses.replace(WHOLE, modes=count).tree()["array"]["modes"] == modes[:count]
+        assert replace(WHOLE, modes=count).tree()["array"]["modes"] == modes[:count]
 
 
 @pytest.mark.parametrize("name", ["opu-1024", "opu-1024-lean", "opu-light", "opu-tiny"])
@@ -171,7 +171,7 @@ def test_a_machine_that_was_kept_is_as_fast_as_told(name):
 
 
 def test_no_machine_takes_more_tables_than_it_may(quick, monkeypatch):
-    board = dataclasses.replace(device("ecp5-85"), fill=0.6)
+    board = replace(device("ecp5-85"), fill=0.6)
     monkeypatch.setattr(run, "device", lambda _: board)
 
     def fullest(**fill):

@@ -1,7 +1,5 @@
 """Groups as ONNX functions: the same bits as before, and every group where it belongs."""
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -9,6 +7,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 from opu_fuse import zoo

@@ -12,11 +12,12 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from rich.console import Console
 
 from opu_fuse import zoo
@@ -298,7 +299,7 @@ class Programs:
 
     def smaller(self, case: Case, machine: str) -> Iterator[Case]:
         for i in range(len(case.changes)):
-            yield replace(case, changes=case.changes[:i] + case.changes[i + 1 :])
+            yield dataclasses.replace(case, changes=case.changes[:i] + case.changes[i + 1 :])
 
     def write(self, case: Case, folder: Path) -> None:
         (folder / "damaged.opu").write_bytes(damaged_file(case))

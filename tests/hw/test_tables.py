@@ -1,10 +1,10 @@
 """Tables that RTL and Python share: no gap, no overlap, no contradiction."""
 
 import re
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse.hw import isa, timing
 from opu_fuse.hw.check_graph import RUNS

@@ -2,12 +2,12 @@
 
 import re
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from opu_fuse.errors import AsmError, InternalError, ProgramError
 from opu_fuse.hw.asm import assemble, disassemble

@@ -1,12 +1,13 @@
 """Several images together: the bits of as many runs one by one, in time and bytes that pay."""
 
+import dataclasses
 import re
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse import zoo
 from opu_fuse.bundle import file as program_file
@@ -86,7 +87,7 @@ def test_a_batch_has_the_bits_of_single_images_in_any_order(name, machine):
     """Of the second run two images are missing."""
     hw = load_hw(machine)
     one, three = programs(name, hw, 3)
-    images = noise(replace(three, batch=4))
+    images = noise(dataclasses.replace(three, batch=4))
     expected = run(one, hw, images, capture=True)
     found = run(three, hw, images, capture=True, shuffle=5)
     assert (found.samples, found.runs) == (4, 2)
@@ -237,7 +238,7 @@ def test_the_first_difference_names_image_and_instruction():
         name = next(n for n, a in expected.tensors.items() if a.shape[1:] == (18, 12, 10))
         wrong = {n: a.copy() for n, a in expected.tensors.items()}
         wrong[name][place] ^= 1
-        found = compare(two, expected, replace(expected, tensors=wrong)).first
+        found = compare(two, expected, dataclasses.replace(expected, tensors=wrong)).first
         assert found is not None
         assert found.index == place
         tiles = _tiles(two)
@@ -279,7 +280,7 @@ def test_a_model_of_several_images_cannot_be_stacked():
 
 def test_a_batch_that_exceeds_the_memory_is_refused_in_one_line():
     hw = load_hw("opu-tiny")
-    small = replace(hw, dram=replace(hw.dram, capacity=1 << 16))
+    small = dataclasses.replace(hw, dram=dataclasses.replace(hw.dram, capacity=1 << 16))
     with pytest.raises(UserError, match="bytes of DRAM"):
         compile_prepared(prepared("windows"), small, Options(batch=64))
 

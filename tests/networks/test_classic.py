@@ -1,12 +1,11 @@
 """The published machine: powers of two only, single buffers, padding in front of its pool."""
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse import zoo
 from opu_fuse.cost.geometry import group_geometry

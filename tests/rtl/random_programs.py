@@ -1,8 +1,7 @@
 """Random programs for a small machine, every instruction ordered behind the one before."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from opu_fuse.hw.encoding import encode
 from opu_fuse.hw.footprint import footprint

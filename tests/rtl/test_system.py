@@ -1,9 +1,8 @@
 """The whole machine under the fast simulation system, against the functional machine."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse.errors import RunError
 from opu_fuse.hw.encoding import decode

@@ -1,6 +1,6 @@
 """Programs with one token missing."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 
 def without_tokens(program):

@@ -1,5 +1,6 @@
 """Which cascades a chain is cut into: the best of all ways, as the closed form prices them."""
 
+from collections import defaultdict
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -104,16 +105,57 @@ def test_a_cascade_takes_the_place_of_its_layers_when_it_is_timed(monkeypatch):
     outputs = [work.output for unit in given[0] for work in unit.works]
     timed = []
 
-    def noted(units, new, _):
-        timed.append(new)
-        return 0.0, 1.0
+    def noted(units, _):
+        timed.append(units)
+        return defaultdict(float), 0.0
 
-    monkeypatch.setattr(choice, "saved", noted)
+    monkeypatch.setattr(choice, "cycles_and_memory", noted)
     tried = [*choice.weigh(*given)]
     assert len(timed) == len(tried) > 0
-    for new in timed:
-        assert [work.output for unit in new for work in unit.works] == outputs
-        assert sum(unit.cascade is not None for unit in new) == 1
+    for units in timed:
+        near = [work.output for unit in units for work in unit.works]
+        first = outputs.index(near[0])
+        assert near == outputs[first : first + len(near)]
+        assert sum(unit.cascade is not None for unit in units) == 1
+
+
+def in_a_row(count):
+    net = Net("row", seed=3)
+    x = net.input("x", (1, 8, 24, 20))
+    for number in range(count):
+        x = net.conv(x, f"n{number}", out=8, kernel=1)
+    return net.finish(x)
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "timed", "counted"),
+    [
+        (0, 2, (0, 5), (0, 4)),  # nothing in front: it begins as the network does
+        (2, 4, (0, 7), (0, 6)),
+        (3, 5, (1, 8), (2, 7)),
+        (8, 10, (6, 10), (7, 10)),  # and ends as it does
+    ],
+)
+def test_what_a_cascade_saves_its_neighbours_is_counted_too(
+    first, end, timed, counted, monkeypatch
+):
+    """By itself a layer takes 12 cycles, in the walk 10. The outermost layers of the walk begin
+    with nothing loaded and end with stores that they do not wait for otherwise.
+    """
+    units, *_ = chain_of(in_a_row(10), slow(TINY, 2), monkeypatch)
+    outputs = [unit.works[0].output for unit in units]
+
+    def walked(near, _):
+        found = [work.output for unit in near for work in unit.works]
+        assert found == outputs[slice(*timed)]
+        return dict.fromkeys(found, 10.0), 0.0
+
+    monkeypatch.setattr(choice, "cycles_and_memory", walked)
+    part = units[first:end]
+    cascade = SimpleNamespace(works=tuple(unit.works[0] for unit in part))
+    found = choice._saved(units, part, cascade, dict.fromkeys(outputs, 12.0), TINY)
+    layers = counted[1] - counted[0]
+    assert found == (2.0 * layers, 12.0 * layers)
 
 
 def test_of_the_strips_that_are_timed_the_fastest_are_taken(monkeypatch):
@@ -143,15 +185,14 @@ def test_two_shorter_cascades_are_taken_where_the_walk_says_that_they_are_better
         cuts = [(0, 4)] if longest == choice.LONGEST else [(2, 4), (0, 2)]
         return [(a, SimpleNamespace(works=works[a:b], dram_bytes=0)) for a, b in cuts]
 
-    def gain(_, new, __):
-        (cascade,) = (unit.cascade for unit in new if unit.cascade is not None)
+    def gain(units, part, cascade, alone, hw):
         return (200.0 if len(cascade.works) == 4 else gain_of_half), 1.0
 
     monkeypatch.setattr(choice, "BYTES", 0.0)
     monkeypatch.setattr(choice, "TURN_BYTES", 0)
     monkeypatch.setattr(choice, "_proposed", proposed)
     monkeypatch.setattr(choice, "_timed", lambda w, *_: SimpleNamespace(works=w, turns=()))
-    monkeypatch.setattr(choice, "saved", gain)
+    monkeypatch.setattr(choice, "_saved", gain)
     found = [w for w in choice.weigh(units, chain, *rest) if w.taken]
     assert [len(w.together.groups) for w in found] == taken
 
@@ -185,7 +226,7 @@ def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
     monkeypatch.setattr(choice, "ceil_div", no_shorter_one)
     near, rate = 1000.0, 2
     given = chain_of(inverted(), slow(TINY, rate), monkeypatch)
-    monkeypatch.setattr(choice, "saved", lambda *_: (0.0, near))
+    monkeypatch.setattr(choice, "_saved", lambda *_: (0.0, near))
     tried = list(choice.weigh(*given))
     assert tried
     for at, found in enumerate(tried):
@@ -195,5 +236,5 @@ def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
         turns = len(cascade.turns) - sum(len(walk(work)) for work in alone)
         saved_bytes = found.bytes_alone - found.bytes
         enough = 0.0025 * near + turns * 96 / rate - CYCLES_A_BYTE * saved_bytes / rate
-        monkeypatch.setattr(choice, "saved", lambda *_, gain=enough + more: (gain, near))
+        monkeypatch.setattr(choice, "_saved", lambda *_, gain=enough + more: (gain, near))
         assert list(choice.weigh(*given))[at].taken == taken

@@ -1,9 +1,10 @@
 """What `--explain-tiles` says, on layers so small that every figure is worked out by hand."""
 
-from dataclasses import replace
+import dataclasses
 from math import prod
 
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
@@ -66,8 +67,8 @@ def test_what_does_not_fit_is_told_with_the_bank_that_it_overflows(bank, refused
     """A partial-sum word a pixel; the one that misses least comes first, of equals the one with
     more rows.
     """
-    psum = replace(TINY.buffers.psum, words=2 * bank, banks=2)
-    hw = replace(TINY, buffers=replace(TINY.buffers, psum=psum))
+    psum = dataclasses.replace(TINY.buffers.psum, words=2 * bank, banks=2)
+    hw = dataclasses.replace(TINY, buffers=dataclasses.replace(TINY.buffers, psum=psum))
     heading, *lines = told(compile_model(one_conv(2, 10), hw), hw, "only")
     assert heading.startswith(f"only: 6 cuts fit, {8 + len(more)} do not (")
     assert [line.split(" ")[2] for line in lines[:6]] == ["taken", *["fits"] * 5]
@@ -185,7 +186,7 @@ def test_every_cascade_that_was_tried_in_vain_is_told_with_both_figures():
         )
 
     weighed = (tried(0, 1), tried(1, 2), tried(1, 3, taken=True))
-    found = replace(found, plan=replace(found.plan, cascades=(), weighed=weighed))
+    found = dataclasses.replace(found, plan=replace(found.plan, cascades=(), weighed=weighed))
     alone = {
         name: "  alone, not strip by strip with " + text
         for name, text in (

@@ -1,12 +1,13 @@
 """What a plan promises of its programs, besides their bits."""
 
+import dataclasses
 from collections import Counter
-from dataclasses import replace
 from math import ceil
 from types import SimpleNamespace
 
 import onnx
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse.errors import DoesNotFit, InternalError, UserError
 from opu_fuse.hw.encoding import encode
@@ -32,11 +33,19 @@ def compiled(hw=TINY):
     return compile_model(net.finish(net.conv(x, "second", out=8, kernel=1)), hw)
 
 
+def with_memory(size):
+    return dataclasses.replace(TINY, dram=dataclasses.replace(TINY.dram, capacity=size))
+
+
 def test_a_window_as_large_as_the_memory_fits():
     window = compiled().plan.window_bytes
-    assert compiled(replace(TINY, dram=replace(TINY.dram, capacity=window))).plan
+    assert compiled(
+        dataclasses.replace(TINY, dram=dataclasses.replace(TINY.dram, capacity=window))
+    ).plan
     with pytest.raises(UserError, match=f"take {window} bytes"):
-        compiled(replace(TINY, dram=replace(TINY.dram, capacity=window - 1)))
+        compiled(
+            dataclasses.replace(TINY, dram=dataclasses.replace(TINY.dram, capacity=window - 1))
+        )
 
 
 def test_programs_lie_right_behind_each_other_at_the_end_of_the_window():
@@ -67,7 +76,7 @@ def test_blocks_may_lie_as_far_apart_as_an_instruction_can_say():
     node, use = next(iter(found.plan.uses.items()))
 
     def require(words):
-        layout = replace(use.place.layout, rows=words, cols=1)
+        layout = dataclasses.replace(use.place.layout, rows=words, cols=1)
         place = replace(use.place, layout=layout)
         require_countable(found.dfg, {node: replace(use, place=place)})
 
@@ -128,8 +137,8 @@ def test_constants_of_a_layer_are_loaded_once_for_all_its_tiles():
 
 def test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_holds(rng):
     """It has 16 words, two blocks of a tile of three; the output bank holds eight."""
-    residual = replace(TINY.buffers.residual, words=2 * 16, banks=2)
-    hw = replace(TINY, buffers=replace(TINY.buffers, residual=residual))
+    residual = dataclasses.replace(TINY.buffers.residual, words=2 * 16, banks=2)
+    hw = dataclasses.replace(TINY, buffers=dataclasses.replace(TINY.buffers, residual=residual))
     net = Net("added", seed=3)
     x = net.input("x", (1, 24, 4, 4))
     found = compile_model(net.finish(net.add(net.conv(x, "conv", out=24, kernel=1), x, "sum")), hw)

@@ -1,9 +1,10 @@
 """A program whose tokens are tampered with is refused; a sound one passes both proofs."""
 
-from dataclasses import replace
+import dataclasses
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse.errors import InternalError
 from opu_fuse.hw.encoding import decode_with_positions, encode
@@ -80,7 +81,7 @@ def test_a_wait_without_signal_is_a_deadlock(program):
 
 def test_counters_never_overflow(program):
     """With counters of one bit tokens are merged, and the program still passes."""
-    narrow = replace(HW, counter_bits=1)
+    narrow = dataclasses.replace(HW, counter_bits=1)
     bare = [replace(i, waits=(), signals=()) for i in program]
     synchronised = synchronise(bare, narrow)
     prove_no_deadlock(synchronised, positions_of(synchronised), narrow)

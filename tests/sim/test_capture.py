@@ -1,9 +1,10 @@
 """Tensors inside a post chain are put together from tiles, each at its place."""
 
-from dataclasses import replace
+import dataclasses
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse.hw.encoding import decode
 from opu_fuse.sim.capture import Capture, positions
@@ -20,10 +21,10 @@ def tiled(tile, **stage):
     """The sample with an interior tensor of 12x5x6, of which its post instruction makes a tile."""
     bundle = sample_bundle()
     sizes = {"channels": CHANNELS, "rows": ROWS, "cols": COLS, "pieces": ((0, CHANNELS),)}
-    inside = replace(bundle.groups[0].stages[0], **sizes | stage)
-    group = replace(bundle.groups[0], stages=(inside,))
-    segment = replace(bundle.segments[0], tiles=(tile,))
-    return replace(bundle, groups=(group,), segments=(segment, bundle.segments[1]))
+    inside = dataclasses.replace(bundle.groups[0].stages[0], **sizes | stage)
+    group = dataclasses.replace(bundle.groups[0], stages=(inside,))
+    segment = dataclasses.replace(bundle.segments[0], tiles=(tile,))
+    return dataclasses.replace(bundle, groups=(group,), segments=(segment, bundle.segments[1]))
 
 
 def captured(bundle, made):
@@ -99,7 +100,7 @@ def test_the_writer_of_an_element_is_the_instruction_whose_tile_covers_it():
     assert writer(bundle, inside, shape, (0, 7, 0, 5)) == -1, "above the tile"
     assert writer(bundle, inside, shape, (0, 7, 4, 1)) == -1, "left of the tile"
     assert writer(bundle, inside, shape, (0, 8, 4, 5)) == -1, "another block"
-    outputs = replace(inside, stage=replace(inside.stage, pooled=True))
+    outputs = replace(inside, stage=dataclasses.replace(inside.stage, pooled=True))
     assert writer(bundle, outputs, shape, (0, 0, 3, 4)) == POST
     assert writer(bundle, outputs, shape, (0, 0, 2, 4)) == -1
 

@@ -1,9 +1,8 @@
 """The race proof sees every memory of the machine, and whole words where a store skips bytes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse.errors import InternalError
 from opu_fuse.hw.footprint import footprint, moved_bytes

@@ -1,9 +1,8 @@
 """What stops a machine is found for whole programs at once, as it is for one instruction."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from opu_fuse.errors import RunError
 from opu_fuse.hw.encoding import decode, encode

@@ -13,10 +13,9 @@ convolution, or the BatchNormalization, that swallowed the step before. What flo
 one number stays two steps.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -38,8 +37,7 @@ from opu_fuse.frontend.numbers import in_range
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Affine:
+class Affine(Struct, frozen=True, kw_only=True):
     """`x * scale + shift` per channel; float64 vectors of [c]."""
 
     scale: np.ndarray

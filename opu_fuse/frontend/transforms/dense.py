@@ -7,10 +7,9 @@
    of W are turned, not the map.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import onnx_ir as ir
+from msgspec.structs import replace
 
 from opu_fuse.frontend.editing import (
     TENSOR_KEY,

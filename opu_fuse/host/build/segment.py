@@ -6,11 +6,11 @@ rounded, and shown, there too. Values of types that numpy has not enter and leav
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from msgspec import Struct
 from onnx import helper, numpy_helper
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node, real_data
@@ -25,8 +25,7 @@ from opu_fuse.quant import QuantParams
 IR_VERSION = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostModel:
+class HostModel(Struct, frozen=True, kw_only=True):
     """inputs, outputs: (name in the ONNX model, value name of the DFG); rounded: (value name,
     int8 tensor of the QDQ model) of every result that is rounded; nodes: DFG node -> names of the
     model's nodes that compute it."""
@@ -38,8 +37,7 @@ class HostModel:
     nodes: Mapping[int, tuple[str, ...]]
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     dfg: Dfg
     types: Mapping[str, ValueType]
     nodes: list[onnx.NodeProto]

@@ -6,9 +6,9 @@ into blocks that stay in the processor's cache: this is what fusing is for.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.errors import InternalError, RunError
 from opu_fuse.host.kernel import GenericOp, Iterator, Kernel, Result, scalar
@@ -84,8 +84,7 @@ def blocks(op: GenericOp) -> list[Block]:
     return [(loop, at, min(at + step, extent)) for at in range(0, extent, step)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Plan(Struct, frozen=True, kw_only=True):
     """What all blocks share.
 
     gathered: results that are read, or made from some that are, in an operator that gathers; ready:

@@ -6,10 +6,10 @@ steps as the dependencies allow.
 
 import heapq
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from msgspec import Struct
 
 from opu_fuse.host.build.linalg.control import Control, at_most_ops
 from opu_fuse.host.build.linalg.driver import (
@@ -30,8 +30,7 @@ MAX_PAYLOAD = 64
 chain takes time in proportion to its length."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelStep:
+class KernelStep(Struct, frozen=True, kw_only=True):
     """A fused chain. nodes: positions of the ONNX nodes it stands for."""
 
     kernel: Kernel
@@ -48,8 +47,7 @@ class KernelStep:
         return tuple(r.value for r in self.kernel.op.results)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeStep:
+class RuntimeStep(Struct, frozen=True, kw_only=True):
     """Nodes for ONNX Runtime, by position, ascending. reads, writes: values that cross its border,
     constants left out.
     """
@@ -59,8 +57,7 @@ class RuntimeStep:
     writes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPlan:
+class HostPlan(Struct, frozen=True, kw_only=True):
     """steps in running order; refusals: (producer, consumer, why not fused), by node names joined
     with `+`, kernels included that were too small to be written.
     """

@@ -4,13 +4,13 @@ A control function gets a `Candidate` and answers yes (None) or no (a sentence).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.host.kernel import GenericOp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """A legal fusion. readers: operators (and the outside, as one) that read a result of the
     producer; fused: what it would become.
     """

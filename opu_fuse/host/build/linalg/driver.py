@@ -7,9 +7,9 @@ would have to wait for itself.
 
 import heapq
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.errors import InternalError
 from opu_fuse.host.build.linalg.control import Candidate, Control, one_use
@@ -30,8 +30,7 @@ SEARCH_LIMIT = 1000
 """Operators looked at for a path around a fusion; with more, it is refused."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opaque:
+class Opaque(Struct, frozen=True, kw_only=True):
     """An operator that is not fused: what it reads and writes."""
 
     name: str
@@ -42,8 +41,7 @@ class Opaque:
 Member = GenericOp | Opaque
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fused:
+class Fused(Struct, frozen=True, kw_only=True):
     """What the driver leaves. members: operators, each after those it reads; made_of: per member
     the positions of the given operators it stands for; refusals: (producer, consumer, why not).
     """

@@ -1,14 +1,15 @@
 """A producer and a consumer that may become one generic operator, and what follows from them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from opu_fuse.affine import AffineMap, compose, covered_loops, inverse_permutation
 from opu_fuse.host.kernel import GenericOp, Result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Struct, frozen=True, kw_only=True):
     """operand: which operand of the consumer is to disappear, inputs first, then the results'
     inits. kept: results of the producer that others than the consumer need.
     """

@@ -7,9 +7,9 @@ tests/host/test_onnx_operators.py; docs/host-kernels.md has the table.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from opu_fuse.host.build.linalg.payload import Payload
 from opu_fuse.host.build.linalg.site import Site
@@ -24,8 +24,7 @@ BOOL = frozenset({"bool"})
 ANY = NUMBER | INTEGER | BOOL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pointwise:
+class Pointwise(Struct, frozen=True, kw_only=True):
     """lower: appends the payload (None: not in this form); dtypes: of the first operand."""
 
     lower: Lowering

@@ -5,7 +5,8 @@ line of its docstring. Later rules may rely on earlier ones.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from opu_fuse.host.build.linalg.pair import (
     Pair,
@@ -21,8 +22,7 @@ Words = Mapping[str, object]
 Rule = Callable[[Pair], Words | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """Why a pair is not fused: the rule's name (`control`: a control function), and a sentence."""
 
     rule: str

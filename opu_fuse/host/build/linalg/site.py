@@ -1,25 +1,23 @@
 """An ONNX node with what is known about its operands."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
+from msgspec import Struct, field
 from onnx import helper, numpy_helper
 
 from opu_fuse.affine import Affine, AffineMap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorType:
+class TensorType(Struct, frozen=True, kw_only=True):
     """Shape and dtype (as numpy names it) of a value. shape None: not known before running."""
 
     shape: tuple[int, ...] | None
     dtype: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class Site(Struct, frozen=True, kw_only=True):
     """A node with one result. inputs: types in operand order, None where an optional operand is
     missing; constants: those known, by value name. All shapes are known, without zeros.
     """

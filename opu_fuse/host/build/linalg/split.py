@@ -1,10 +1,10 @@
 """A host segment's ONNX model cut into kernels and smaller models (`split_host_model`)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from msgspec import Struct
 from onnx import helper
 
 from opu_fuse.host.build.linalg.chain import (
@@ -19,8 +19,7 @@ from opu_fuse.host.build.linalg.site import TensorType, constants_of, types_of
 from opu_fuse.host.kernel import DTYPES, Kernel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostPiece:
+class HostPiece(Struct, frozen=True, kw_only=True):
     """Exactly one of kernel and model is set. inputs, outputs: value names of the given model;
     nodes: names of the nodes it stands for.
     """
