@@ -70,7 +70,7 @@ def pack_windows(planned: PlannedLayer, filters: np.ndarray, hw: HwSpec) -> np.n
     """int8 (channels, 1, kh, kw) -> uint8 weight rows of all depthwise windows.
 
     A row holds [lane of the part][tap], tap = window row * window_side + window column; rows of a
-    chunk follow [part].
+    chunk follow [part], or [output row]: each further one has its filter a stride lower.
     """
     side, array = hw.array.window_side, hw.array
     filters = to_lanes(filters[:, 0], planned.layer.out_pieces, 0)
@@ -82,9 +82,11 @@ def pack_windows(planned: PlannedLayer, filters: np.ndarray, hw: HwSpec) -> np.n
     out = np.zeros(weight_bytes(planned.ranges, hw), np.int8)
     for chunk in (w for r in planned.ranges for f in r.features for w in f.weights):
         (y, yn), (x, xn) = chunk.ky, chunk.kx
-        taps = np.zeros((chunk.rows * width, side, side), np.int8)
-        channels = slice(chunk.segment * width, (chunk.segment + chunk.rows) * width)
-        taps[:, :yn, :xn] = padded[channels, y : y + yn, x : x + xn]
+        taps = np.zeros((chunk.at_once, chunk.segments * width, side, side), np.int8)
+        channels = slice(chunk.segment * width, (chunk.segment + chunk.segments) * width)
+        for number in range(chunk.at_once):
+            top = number * planned.layer.shape.window.strides[0]
+            taps[number, :, top : top + yn, :xn] = padded[channels, y : y + yn, x : x + xn]
         rows = np.zeros((chunk.rows, array.units, array.multipliers), np.int8)
         rows[:, :width, : side * side] = taps.reshape(chunk.rows, width, -1)
         out[chunk.offset : chunk.offset + rows.size] = rows.reshape(-1)

@@ -5,7 +5,6 @@ from collections.abc import Collection, Hashable, Iterable
 
 from msgspec import Struct, field
 
-from opu_fuse.cost.tiles import Span
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units.base import Space
 
@@ -55,43 +54,47 @@ class Places:
 
     def __init__(self, words: int, banks: int) -> None:
         self._words, self._banks = words // banks, banks
-        self._there: dict[Hashable, Span] = {}  # what was used last comes last
+        self._there: dict[Hashable, int] = {}  # first word
+        self._firsts: list[int] = []  # of all that is there, ascending, as the two below
+        self._ends: list[int] = []
+        self._keys: list[Hashable] = []
+        self._used: dict[int, int] = {}  # first word -> when what lies there was taken last
+        self._taken = 0
 
     def take(self, key: Hashable, words: int) -> tuple[int, bool]:
         """(first of so many words, whether it holds `key` already)."""
-        place = self._there.pop(key, None)
-        held = place is not None
-        if place is None:
-            place = self._place(words), words
-            for lost in [k for k, at in self._there.items() if _overlap(at, place)]:
+        found = self._there.get(key)
+        first = self._place(words) if found is None else found
+        if found is None:
+            over = self._over(first, words)
+            for lost in self._keys[over]:
                 del self._there[lost]
-        self._there[key] = place
-        return place[0], held
+            self._there[key] = first
+            self._firsts[over], self._ends[over] = [first], [first + words]
+            self._keys[over] = [key]
+        self._taken += 1
+        self._used[first] = self._taken
+        return first, found is not None
 
     def spares(self, keys: Collection[Hashable], words: int) -> bool:
         """Whether these are all there, and so many words more would leave them there."""
-        place = self._place(words), words
-        ours = [at for key, at in self._there.items() if key in keys]
-        return len(ours) == len(keys) and not any(_overlap(at, place) for at in ours)
+        lost = self._keys[self._over(self._place(words), words)]
+        return all(key in self._there for key in keys) and not any(key in keys for key in lost)
 
     def _place(self, words: int) -> int:
         """The first one in a bank where what was used last of all that is lost was used first."""
-        size, best = self._words, (len(self._there), 0)
-        used = sorted(
-            (first, first + count, n) for n, (first, count) in enumerate(self._there.values())
-        )
-        firsts, ends, ages = zip(*used, strict=True) if used else ((), (), ())
-        for first in sorted({n * size for n in range(self._banks)}.union(ends)):
+        size, best = self._words, (self._taken + 1, 0)
+        for first in sorted({n * size for n in range(self._banks)}.union(self._ends)):
             if first < self._banks * size and first % size + words <= size:
-                lost = ages[bisect_right(ends, first) : bisect_left(firsts, first + words)]
+                lost = self._firsts[self._over(first, words)]
                 if not lost:
                     return first
-                best = min(best, (max(lost), first))
+                best = min(best, (max(self._used[at] for at in lost), first))
         return best[1]
 
-
-def _overlap(a: Span, b: Span) -> bool:
-    return a[0] < sum(b) and b[0] < sum(a)
+    def _over(self, first: int, words: int) -> slice:
+        """Numbers of those that lie in these words."""
+        return slice(bisect_right(self._ends, first), bisect_left(self._firsts, first + words))
 
 
 def map_banks(hw: HwSpec) -> dict[Space, Banks]:

@@ -10,18 +10,17 @@ from opu_fuse.cost.tiles import (
     Tile,
     ceil_div,
     col_visits,
-    depthwise_parts,
     first_group,
     input_blocks,
     input_segments,
     mid_size,
     output_groups,
-    parts_per_block,
     segments_per_block,
     spans,
     visits,
     weight_chunks,
 )
+from opu_fuse.cost.windows import cut, depthwise_parts, parts_per_block
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.timing import row_cycles
 from opu_fuse.layout.shape import Shape
@@ -34,8 +33,9 @@ class WeightChunk(Struct, frozen=True, kw_only=True):
     segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and
     column visits (first, count), absolute; group, groups: output channel groups, absolute; offset:
     bytes from the start of the layer's weights; rows: weight rows; words: weight buffer words.
-    Depthwise: one `compute.depthwise`, segments are parts, in the order [part]; groups are unused;
-    windows of a sum that are alike have the same rows.
+    Depthwise: one `compute.depthwise`, segments are parts, in the order [part], or [output row] of
+    a single one (`cost/windows.py`); groups are unused; windows of a sum that are alike have the
+    same rows.
     """
 
     segment: int
@@ -47,6 +47,11 @@ class WeightChunk(Struct, frozen=True, kw_only=True):
     offset: int
     rows: int
     words: int
+
+    @property
+    def at_once(self) -> int:
+        """Output rows that depthwise makes at a time."""
+        return self.rows // self.segments
 
 
 class FeatureChunk(Struct, frozen=True, kw_only=True):
@@ -174,29 +179,30 @@ def _windows(
 ) -> tuple[tuple[FeatureChunk, ...], int]:
     """Depthwise: the blocks' own channels, the kernel in windows that the array holds."""
     parts = depthwise_parts(shape, hw, block, blocks)
-    words = parts * hw.row_words
-    known: dict[tuple[int, int], int] = {}  # windows of ones: size -> offset
+    known: dict[tuple[int, int, int], int] = {}  # windows of ones: part and size -> offset
     found = []
     for ky in spans(shape.window.kernel[0], tile.kernel[0]):
         for kx in spans(shape.window.kernel[1], tile.kernel[1]):
             weights = []
             for y, yn in spans(ky[1], hw.array.window_side):
                 for x, xn in spans(kx[1], hw.array.window_side):
-                    at = known.setdefault((yn, xn), offset) if shape.sums else offset
-                    weights.append(
-                        WeightChunk(
-                            segment=block * parts_per_block(hw),
-                            segments=parts,
-                            ky=(ky[0] + y, yn),
-                            kx=(kx[0] + x, xn),
-                            group=0,
-                            groups=1,
-                            offset=at,
-                            rows=parts,
-                            words=words,
+                    for first, count, at_once in cut(shape, hw, parts):
+                        alike = known.setdefault((first, yn, xn), offset)
+                        weights.append(
+                            WeightChunk(
+                                segment=block * parts_per_block(hw) + first,
+                                segments=count,
+                                ky=(ky[0] + y, yn),
+                                kx=(kx[0] + x, xn),
+                                group=0,
+                                groups=1,
+                                offset=alike if shape.sums else offset,
+                                rows=count * at_once,
+                                words=count * at_once * hw.row_words,
+                            )
                         )
-                    )
-                    offset += words * hw.buffers.weight.width * (at == offset)
+                        if weights[-1].offset == offset:
+                            offset += weights[-1].words * hw.buffers.weight.width
             found.append(
                 FeatureChunk(block=block, blocks=blocks, ky=ky, kx=kx, weights=tuple(weights))
             )

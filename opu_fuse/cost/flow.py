@@ -28,6 +28,7 @@ from opu_fuse.cost.tiles import (
     spans,
 )
 from opu_fuse.cost.turns import LOAD
+from opu_fuse.cost.windows import depthwise_cycles
 from opu_fuse.cost.work import Work
 from opu_fuse.hw import timing
 from opu_fuse.hw.spec import HwSpec
@@ -59,6 +60,7 @@ class Flow(Bringing):
         self._store_ready = 0.0
         self._compute_ready = self._swept = self._next_row = 0.0
         self._post_ready = self._post_done = 0.0
+        self._sweeps: dict[tuple[int, tuple[int, int]], tuple[int, int, int]] = {}
         self._posts: dict[object, tuple[int, tuple[int, ...], list[int]]] = {}
 
     def layer(self, work: Work, keep: Keep | None, behind: Work | None = None) -> None:
@@ -163,27 +165,38 @@ class Flow(Bringing):
         *,
         waits: bool,
     ) -> None:
+        setup, length, early = self._sweep_of(work, out, part, size)
+        first = max(start + setup, self._swept)
+        if not work.shape.depthwise:
+            first = max(first, self._next_row)
+        if waits:
+            first = max(first, self._swept + self._drain - 1)
+        self._swept = first + length
+        self._compute_ready = self._swept - early
+        if not work.shape.depthwise:
+            self._next_row = self._compute_ready - 1 + timing.MIN_ROW_CYCLES
+
+    def _sweep_of(
+        self, work: Work, out: OutputRange, part: WeightChunk, size: tuple[int, int]
+    ) -> tuple[int, int, int]:
+        """Cycles of an instruction: before its first sweep, of all sweeps, and how long before
+        their end the next one may come. Nearly all tiles of a pass are alike.
+        """
+        key = id(part), size
+        if key in self._sweeps:
+            return self._sweeps[key]
         hw, shape, pixels = self._hw, work.shape, prod(size)
-        drained = self._swept + self._drain - 1 if waits else 0.0
         if shape.depthwise:
-            first = max(start + max(hw.row_words, timing.SWEEP_SETUP_CYCLES), self._swept, drained)
-            self._swept = first + timing.depthwise_cycles(
-                hw,
-                size=size,
-                parts=part.segments,
-                kernel=(part.ky[1], part.kx[1]),
-                stride_x=shape.window.strides[1],
-                dilation_x=shape.window.dilations[1],
-            )
-            self._compute_ready = self._swept - hw.array.window_side
-            return
+            kernel = part.ky[1], part.kx[1]
+            length = depthwise_cycles(shape, hw, size, part.segments, kernel, part.at_once)
+            setup = max(hw.row_words, timing.SWEEP_SETUP_CYCLES)
+            return self._sweeps.setdefault(key, (setup, length, hw.array.window_side))
         px = hw.array.modes[out.mode].px
         setup = timing.conv_setup_cycles(hw, px=px, pre=shape.pre, gate=shape.gated)
-        first = max(start + setup, self._swept, self._next_row, drained)
         rows = part.segments * part.ky[1] * part.kx[1] * part.groups
-        last = first + (rows - 1) * timing.row_cycles(hw, pixels, px)
-        self._swept, self._compute_ready = last + pixels // px, last + 1
-        self._next_row = last + timing.MIN_ROW_CYCLES
+        last = pixels // px
+        length = (rows - 1) * timing.row_cycles(hw, pixels, px) + last
+        return self._sweeps.setdefault(key, (setup, length, last - 1))
 
     def _post(
         self,
@@ -199,17 +212,16 @@ class Flow(Bringing):
         shape, (row, rows, _, cols), buffers = work.shape, rect, self._buffers
         cols, carried = ceil_div(cols, shape.px), shape.carried_to(row)
         at_once, added, turns = self._post_of(work, rect, (target and target.pieces) or ())
-        ready = self._swept + self._drain
-        constants: list[tuple[Space, Span]] = []
-        words = shape.param_words
-        for space, wanted, key, size in (
-            (Space.PARAM, words, (work.output, out.block), out.blocks * words),
-            (Space.TABLE, shape.tables, work.output, shape.tables * TABLE_WORDS),
-        ):
-            if wanted:
-                place, there = self._load_once(space, key, size)
-                constants.append((space, place))
-                ready = max(ready, there)
+        ready, words = self._swept + self._drain, shape.param_words
+        params = tables = None
+        if words:
+            key = work.output, out.block
+            params, there = self._load_once(Space.PARAM, key, out.blocks * words)
+            ready = max(ready, there)
+        if shape.tables:
+            size = shape.tables * TABLE_WORDS
+            tables, there = self._load_once(Space.TABLE, work.output, size)
+            ready = max(ready, there)
         for at, blocks in spans(out.blocks, at_once):
             made = out.block + at, blocks
             start, residual = self._load_beside(work, made, row + rows, added, carried * cols)
@@ -227,8 +239,10 @@ class Flow(Bringing):
             if shape.carried_to(row + rows):
                 self._leave(work, made, words, cols)
         buffers[Space.PSUM].free[psum] = self._post_done
-        for space, place in constants:
-            self._constants[space].use(place, self._post_done)
+        if params is not None:
+            self._constants[Space.PARAM].use(params, self._post_done)
+        if tables is not None:
+            self._constants[Space.TABLE].use(tables, self._post_done)
         self._made = Made.by(work, out, rect)
 
     def _post_of(
@@ -238,12 +252,12 @@ class Flow(Bringing):
         of a block of each instruction that a tile takes). Nearly all tiles of a pass are alike.
         """
         hw, shape, (row, rows, _, cols) = self._hw, work.shape, rect
-        mid, cols = mid_tile(shape, *rect), ceil_div(cols, shape.px)
-        mid_words, carried = shape.words(mid[1] - mid[0], mid[4] - mid[3]), shape.carried_to(row)
-        key = id(work), rows, cols, mid_words, carried, pieces
+        key = id(work), rect if shape.pool else (rows, cols), pieces
         if key in self._posts:
             return self._posts[key]
-        added = shape.side_words(mid_words, rows * cols)
+        mid, cols = mid_tile(shape, *rect), ceil_div(cols, shape.px)
+        carried = shape.carried_to(row)
+        added = shape.side_words(shape.words(mid[1] - mid[0], mid[4] - mid[3]), rows * cols)
         at_once = hw.buffers.output.bank_words // (rows * cols)
         if added or shape.leaves_maxima(work.tile.rows):
             at_once = min(at_once, hw.buffers.residual.bank_words // (sum(added) or cols))

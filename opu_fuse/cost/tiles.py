@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from opu_fuse.cost.windows import depthwise_parts, layer_windows
 from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.hw.timing import (
-    depthwise_cycles,
     post_visits,
     row_cycles,
     unfold_cycles,
@@ -148,18 +148,6 @@ def groups_per_block(mode: Mode, hw: HwSpec) -> int:
     return hw.word_channels // mode.oc
 
 
-def parts_per_block(hw: HwSpec) -> int:
-    """Weight rows that a channel block takes per depthwise window."""
-    return ceil_div(hw.word_channels, hw.array.units)
-
-
-def depthwise_parts(shape: Shape, hw: HwSpec, first: int, count: int) -> int:
-    """Parts of blocks first .. first + count - 1 that hold real channels."""
-    lanes = hw.word_channels
-    channels = min((first + count) * lanes, shape.mid_channels) - first * lanes
-    return ceil_div(channels, min(hw.array.units, lanes))
-
-
 def first_group(shape: Shape, mode: Mode, hw: HwSpec, block: int) -> int:
     """The first output channel group of blocks from `block` on that holds real channels."""
     return max(block * hw.word_channels, shape.first_lane) // mode.oc
@@ -277,20 +265,11 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     in_blocks = last - first
     chunks = ceil_div(in_blocks, tile.in_blocks)
     if shape.depthwise:
-        side, kernel = hw.array.window_side, shape.window.kernel
-        windows = ceil_div(kernel[0], side) * ceil_div(kernel[1], side)
         parts = depthwise_parts(shape, hw, 0, blocks)
-        steps = tiles * tile.images * ranges * windows
-        compute = steps * STEP_OVERHEAD + tiles * tile.images * windows * depthwise_cycles(
-            hw,
-            size=(mid_rows, mid_cols),
-            parts=parts,
-            kernel=(min(kernel[0], side), min(kernel[1], side)),
-            stride_x=shape.window.strides[1],
-            dilation_x=shape.window.dilations[1],
-        )
+        windows, swept, rows = layer_windows(shape, hw, (mid_rows, mid_cols), parts)
+        compute = tiles * tile.images * windows * (ranges * STEP_OVERHEAD + swept)
         loaded = (1 if shape.sums else windows) * (1 if tile.weights_outer else tiles)
-        weight_bytes = parts * loaded * hw.array.row_bytes
+        weight_bytes = rows * loaded * hw.array.row_bytes
     elif shape.array:
         kernel_rows, kernel_visits = visits(shape, mode, hw)
         positions = kernel_rows * kernel_visits
@@ -310,10 +289,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     parts = ceil_div(shape.window.kernel[0], kernel[0]) * ceil_div(
         shape.window.kernel[1], kernel[1]
     )
-    per_block = feature_words(shape, hw, mid_rows, mid_cols, kernel, tile.images) * word
-    unfolding = 0
-    if shape.unfolded is not None:
-        per_block, unfolding = _unfolding(shape, hw, mid_rows, mid_cols)
+    per_block, unfolding = _read(shape, hw, (mid_rows, mid_cols), kernel, tile.images)
     pieces = tiles * ranges
     one = per_block * parts * in_blocks
     stay = chunks == 1 and parts == 1 and not tile.weights_outer and shape.array
@@ -336,30 +312,45 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + carried_bytes
     post = tiles * tile.images * blocks * _post_cycles(shape, hw, tile)
     dram = total_bytes / hw.dram.bytes_per_cycle
-    fill = one / hw.dram.bytes_per_cycle / max(1, chunks) + unfolding + post / (tiles * ranges)
+    total = max(
+        compute,
+        post,
+        (compute + post + pieces * PIECE_LATENCY) / hw.buffers.psum.banks,
+    )
+    if not _stays(shape, hw):
+        fill = one / hw.dram.bytes_per_cycle / max(1, chunks) + unfolding
+        total = max(total, dram + tiles * unfolding) + fill + 0.2 * dram
     return Estimate(
         compute_cycles=compute,
         post_cycles=post,
         dram_bytes=total_bytes,
-        total_cycles=max(
-            compute,
-            post,
-            (compute + post + pieces * PIECE_LATENCY) / hw.buffers.psum.banks,
-            dram + tiles * unfolding,
-        )
-        + fill
-        + 0.2 * dram,
+        total_cycles=total + post / pieces,
     )
 
 
-def _unfolding(shape: Shape, hw: HwSpec, rows: int, cols: int) -> tuple[int, int]:
-    """Bytes of the image under a tile of mid pixels, cycles of load while it unfolds them."""
+def _stays(shape: Shape, hw: HwSpec) -> bool:
+    """Whether a depthwise layer finds on chip what it reads, and leaves there what it makes: both
+    fit, so memory, which bounds it otherwise, has nothing to do with it.
+    """
+    blocks = ceil_div(shape.mid_channels, hw.word_channels)
+    pixels = max(shape.in_rows * shape.in_cols, shape.out_rows * shape.out_cols)
+    fits = shape.images * blocks * pixels <= hw.buffers.feature.bank_words
+    return shape.depthwise and hw.post.keep and fits
+
+
+def _read(
+    shape: Shape, hw: HwSpec, mid: tuple[int, int], kernel: tuple[int, int], images: int
+) -> tuple[int, int]:
+    """Bytes of a channel block, or of an image, under a tile of mid pixels; cycles of load while it
+    unfolds them.
+    """
     window, unfolded = shape.window, shape.unfolded
-    assert unfolded is not None
-    in_cols = min((cols - 1) * window.strides[1] + window.kernel[1], shape.in_cols)
+    if unfolded is None:
+        return feature_words(shape, hw, *mid, kernel, images) * hw.word_bytes, 0
+    in_cols = min((mid[1] - 1) * window.strides[1] + window.kernel[1], shape.in_cols)
     words = image_words(shape, hw, in_cols)
-    in_rows = min((rows - 1) * unfolded.stride + unfolded.kernel_rows, unfolded.in_rows)
-    return in_rows * words * hw.word_bytes, unfold_cycles(words, rows, unfolded.kernel_rows)
+    in_rows = min((mid[0] - 1) * unfolded.stride + unfolded.kernel_rows, unfolded.in_rows)
+    return in_rows * words * hw.word_bytes, unfold_cycles(words, mid[0], unfolded.kernel_rows)
 
 
 def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:

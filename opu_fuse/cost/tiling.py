@@ -17,8 +17,8 @@ from opu_fuse.cost.tiles import (
     input_segments,
     mid_size,
     output_groups,
-    parts_per_block,
 )
+from opu_fuse.cost.windows import parts_per_block
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.packing import can_fetch
@@ -108,13 +108,14 @@ def choose_tile(
     name: str, shape: Shape, hw: HwSpec, *, beside: bool = False
 ) -> tuple[Tile, Estimate]:
     """The fit of the lowest rank. Raises DoesNotFit (with the smallest gap seen) when none does."""
-    best: Fit | None = None
+    fits: list[Fit] = []
     nearest: Overflow | None = None
     for c in candidates(shape, hw):
-        if isinstance(c, Refused):
-            nearest = c.why if nearest is None or c.why.gap < nearest.gap else nearest
-        elif best is None or c.rank(beside=beside) < best.rank(beside=beside):
-            best = c
+        if isinstance(c, Fit):
+            fits.append(c)
+        elif nearest is None or c.why.gap < nearest.gap:
+            nearest = c.why
+    best = min(fits, key=lambda c: c.rank(beside=beside), default=None)
     if best is None:
         assert nearest is not None
         raise DoesNotFit(

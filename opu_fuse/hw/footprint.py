@@ -150,7 +150,7 @@ def _compute(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
         features = _tile(base, right + 1 - left, ys, p["row_pitch"], blocks)
     psums = _runs(
         p["psum"] + s.psum_blocks.start * p["psum_block_pitch"],
-        p["out_rows"] * p["out_cols"] // s.px,
+        s.psum_words(p),
         (len(s.psum_blocks), p["psum_block_pitch"]),
     )
     return (

@@ -231,7 +231,7 @@ REGISTERS: tuple[Register, ...] = (
                     16,
                     "input channel segments visited (of the mode's ic channels; copy: blocks)",
                 ),
-                ("oc_steps", 16, "output channel groups visited (of the mode's oc channels)"),
+                ("oc_steps", 16, "output channel groups visited; depthwise: output rows at once"),
                 ("mode", 4, "index into the spec's array modes"),
                 ("weight", 22, "weight buffer word of the first weight row"),
                 ("psum", 22, "partial sum word of output pixel (0, 0), block 0"),

@@ -44,7 +44,7 @@ COUNTS: dict[tuple[Engine, str], tuple[str, ...]] = {
     (Engine.LOAD, "image"): _TRANSFER,
     (Engine.LOAD, "unfold"): ("run", "rows", "stride_y"),
     (Engine.COMPUTE, "conv"): (*_WINDOW, "oc_steps"),
-    (Engine.COMPUTE, "depthwise"): _WINDOW,
+    (Engine.COMPUTE, "depthwise"): (*_WINDOW, "oc_steps"),
     (Engine.COMPUTE, "copy"): ("out_rows", "out_cols", *_STRIDES, "ic_steps"),
     (Engine.POST, "run"): ("out_rows", "out_cols", *_STRIDES, "win_rows", "win_cols", "blocks"),
     (Engine.STORE, "store"): _TRANSFER,
@@ -141,10 +141,14 @@ def _compute(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
         if max(p["kernel_rows"], p["kernel_cols"]) > side:
             window = f"{p['kernel_rows']} x {p['kernel_cols']}"
             yield f"has a window of {window}, at most {side} x {side}"
+        most = -(-spec.word_channels // spec.array.units)
+        if p["oc_steps"] > 1 and (p["ic_steps"] > 1 or p["oc_steps"] > most):
+            what = f"has ic_steps = {p['ic_steps']}, oc_steps = {p['oc_steps']}"
+            yield f"{what}: one part makes up to {most} output rows at once, several make one"
     if slot < spec.word_bytes:
         yield from _slotted(instruction, spec)
-    s = sweep(instruction.opcode, p, spec)
-    pixels, pitch = p["out_rows"] * p["out_cols"], p["psum_block_pitch"]
+    s, pitch = sweep(instruction.opcode, p, spec), p["psum_block_pitch"]
+    pixels = p["out_rows"] * p["out_cols"]
     if len(s.psum_blocks) > 1 and pitch < pixels:
         yield f"has psum_block_pitch = {pitch}, but {pixels} pixels a block: blocks overlap"
 

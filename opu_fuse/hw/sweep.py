@@ -12,7 +12,8 @@ class Sweep(Struct, frozen=True, kw_only=True):
 
     kernel: rows and columns visited; steps: input segments, parts or blocks, of `ic` lanes each;
     groups: output groups, parts or blocks, of `oc` lanes each; px: output pixels in a partial-sum
-    word; lanes: of a word; weight_rows of row_words weight words each.
+    word; at_once: output rows made of the same reads; lanes: of a word; weight_rows of row_words
+    weight words each.
     """
 
     kernel: tuple[int, int]
@@ -21,6 +22,7 @@ class Sweep(Struct, frozen=True, kw_only=True):
     groups: range
     oc: int
     px: int
+    at_once: int
     lanes: int
     weight_rows: int
     row_words: int
@@ -37,6 +39,10 @@ class Sweep(Struct, frozen=True, kw_only=True):
             return range(self.lanes)
         first = self.steps.start % (self.lanes // self.ic) * self.ic
         return range(first, first + len(self.steps) * self.ic)
+
+    def psum_words(self, p: ComputeParams) -> int:
+        """Words of a block of partial sums."""
+        return p["out_rows"] * self.at_once * p["out_cols"] // self.px
 
     @property
     def psum_blocks(self) -> range:
@@ -59,14 +65,16 @@ def sweep(opcode: str, p: ComputeParams, spec: HwSpec) -> Sweep:
                 groups=range(p["oc_first"], p["oc_first"] + p["oc_steps"]),
                 oc=mode.oc,
                 px=mode.px,
+                at_once=1,
                 lanes=lanes,
                 weight_rows=p["ic_steps"] * kernel[0] * kernel[1] * p["oc_steps"],
                 row_words=spec.mode_row_words(mode),
             )
         case "depthwise":
-            part, rows = min(spec.array.units, lanes), len(steps)
+            part, at_once = min(spec.array.units, lanes), p["oc_steps"]
+            rows = len(steps) * at_once
         case _:
-            part, rows, kernel, steps = lanes, 0, (1, 1), range(p["ic_steps"])
+            part, at_once, rows, kernel, steps = lanes, 1, 0, (1, 1), range(p["ic_steps"])
     return Sweep(
         kernel=kernel,
         steps=steps,
@@ -74,6 +82,7 @@ def sweep(opcode: str, p: ComputeParams, spec: HwSpec) -> Sweep:
         groups=steps,
         oc=part,
         px=1,
+        at_once=at_once,
         lanes=lanes,
         weight_rows=rows,
         row_words=spec.row_words,

@@ -19,11 +19,11 @@ from opu_fuse.cost.tiles import (
     groups_per_block,
     images_of,
     mid_tile,
-    parts_per_block,
     segments_per_block,
     spans,
 )
 from opu_fuse.cost.turns import LOAD
+from opu_fuse.cost.windows import parts_per_block, passes, tall
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import Engine, order_registers
@@ -176,7 +176,7 @@ class Emitter(Loads):
                     where = {**geometry, **pre, "weight": weight, "psum": sums}
                     if job.gate is not None:
                         where["pre_param"] += number * chunk.blocks
-                    yield self._conv(job, chunk, part, base, out, where, accumulate=not first)
+                    yield from self._conv(job, chunk, part, base, out, where, accumulate=not first)
                 first = False
         return psum
 
@@ -190,9 +190,9 @@ class Emitter(Loads):
         geometry: Mapping[str, int],
         *,
         accumulate: bool,
-    ) -> Step:
-        mode = self._hw.array.modes[out.mode]
-        dilations = job.layer.shape.window.dilations
+    ) -> Iterator[Step]:
+        mode, window = self._hw.array.modes[out.mode], job.layer.shape.window
+        dilations, down = window.dilations, window.strides[0]
         unfolded = job.layer.shape.unfolded is not None
         across = mode.ic if unfolded else dilations[1] * job.work.unfold
         depthwise = job.layer.shape.depthwise
@@ -202,26 +202,37 @@ class Emitter(Loads):
         if geometry["pre"]:
             at = geometry["pre_param"] + block * job.layer.shape.pre_words
             geometry = {**geometry, "pre_param": at}
-        return self._step(
-            job,
-            Engine.COMPUTE,
-            "depthwise" if depthwise else "conv",
-            {
-                **geometry,
-                "feature": base + block * geometry["block_pitch"],
-                "origin_y": geometry["origin_y"] + (part.ky[0] - chunk.ky[0]) * dilations[0],
-                "origin_x": geometry["origin_x"] + (part.kx[0] - chunk.kx[0]) * across,
-                "dilation_y": dilations[0],
-                "dilation_x": across,
-                "kernel_rows": part.ky[1],
-                "kernel_cols": part.kx[1],
-                "ic_steps": part.segments,
-                "oc_first": first,
-                "oc_steps": part.groups,
-                "mode": out.mode,
-                "accumulate": int(accumulate),
-            },
-        )
+        registers = {
+            **geometry,
+            "feature": base + block * geometry["block_pitch"],
+            "origin_y": geometry["origin_y"] + (part.ky[0] - chunk.ky[0]) * dilations[0],
+            "origin_x": geometry["origin_x"] + (part.kx[0] - chunk.kx[0]) * across,
+            "dilation_y": dilations[0],
+            "dilation_x": across,
+            "kernel_rows": part.ky[1],
+            "kernel_cols": part.kx[1],
+            "ic_steps": part.segments,
+            "oc_first": first,
+            "oc_steps": part.groups,
+            "mode": out.mode,
+            "accumulate": int(accumulate),
+        }
+        if not depthwise:
+            yield self._step(job, Engine.COMPUTE, "conv", registers)
+            return
+        for row, count, rows in passes(geometry["out_rows"], part.at_once):
+            several = {
+                "origin_y": registers["origin_y"] + row * down,
+                "stride_y": rows * down,
+                "kernel_rows": tall(part.ky[1], down, rows),
+                "out_rows": count,
+                "oc_steps": rows,
+                "psum": geometry["psum"]
+                + block * geometry["psum_block_pitch"]
+                + row * geometry["out_cols"],
+                "accumulate": int(part.ky[0] > 0 or part.kx[0] > 0),
+            }
+            yield self._step(job, Engine.COMPUTE, "depthwise", registers | several)
 
     def _post(
         self,

@@ -25,12 +25,13 @@ def depthwise(mem: Memories, p: ComputeParams) -> None:
     """Windows of a feature tile and weight rows into partial sums, lane by lane."""
     s = sweep("depthwise", p, mem.spec)
     side, (rows, cols) = mem.spec.array.window_side, s.kernel
-    filters = _rows(mem, p, s).reshape(len(s.steps), mem.spec.array.units, -1)
-    filters = filters[:, : s.ic, : side * side].reshape(-1, s.ic, side, side)[..., :rows, :cols]
-    weights = _in_blocks(s, filters).reshape(len(s.blocks), -1, rows, cols)
-    weights = np.ascontiguousarray(weights.transpose(0, 2, 3, 1))
-    sums = np.einsum("yxbijl,bijl->yxbl", gather(mem, p, s), weights, dtype=np.int32)
-    sums = sums.reshape(p["out_rows"] * p["out_cols"], -1)
+    filters = _rows(mem, p, s).reshape(s.at_once, len(s.steps), mem.spec.array.units, -1)
+    filters = filters[..., : s.ic, : side * side].reshape(s.at_once, -1, s.ic, side, side)
+    weights = np.stack([_in_blocks(s, one) for one in filters[..., :rows, :cols]])
+    weights = weights.reshape(s.at_once, len(s.blocks), -1, rows, cols)
+    weights = np.ascontiguousarray(weights.transpose(0, 1, 3, 4, 2))
+    sums = np.einsum("yxbijl,nbijl->ynxbl", gather(mem, p, s), weights, dtype=np.int32)
+    sums = sums.reshape(p["out_rows"] * s.at_once * p["out_cols"], -1)
     lead = _lead(s) * s.ic
     _put(mem, p, s, sums[:, lead : lead + len(s.steps) * s.ic], accumulate=bool(p["accumulate"]))
 

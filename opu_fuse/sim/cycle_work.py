@@ -38,7 +38,7 @@ class Sweeps(Struct, frozen=True, kw_only=True):
 
 
 class Windows(Struct, frozen=True, kw_only=True):
-    """depthwise: see `hw.window.walk`; parts: of every block."""
+    """depthwise: see `hw.window.walk`; parts: of every block, output rows of a single one."""
 
     out_rows: int
     out_cols: int
@@ -197,7 +197,7 @@ def _windows(p: ComputeParams, hw: HwSpec) -> Windows:
         kernel=s.kernel,
         stride_x=p["stride_x"],
         dilation_x=p["dilation_x"],
-        parts=_parts(s),
+        parts=tuple(count * s.at_once for count in _parts(s)),
         accumulate=bool(p["accumulate"]),
     )
 

@@ -97,7 +97,7 @@ class ComputeParams(PreRegisters):
     ic_steps: int
     """input channel segments visited (of the mode's ic channels; copy: blocks)"""
     oc_steps: int
-    """output channel groups visited (of the mode's oc channels)"""
+    """output channel groups visited; depthwise: output rows at once"""
     mode: int
     """index into the spec's array modes"""
     weight: int

@@ -244,6 +244,7 @@ def wrong_instructions():
     else:
         yield CONV, whole | {"pre": 1}
     small = whole | {"kernel_rows": 1, "kernel_cols": 1, "ic_first": 0, "ic_steps": 1, "pre": 0}
+    small |= {"oc_steps": 1}
     slotted = small | {"slot_log2": 0}
     yield from ((CONV, slotted | wrong) for wrong in ({"ic_first": 1}, {"ic_steps": 2}))
     yield COPY, slotted | {"ic_steps": 2, "psum_block_pitch": 64}
@@ -251,9 +252,12 @@ def wrong_instructions():
         yield DEPTHWISE, small
     else:
         side, (parts, _) = array.window_side, compute_model.parts_per_word(SPEC)
-        yield from ((DEPTHWISE, small | {name: 0}) for name in (*counts, *kernel))
+        yield from ((DEPTHWISE, small | {name: 0}) for name in (*counts, *kernel, "oc_steps"))
         yield from ((DEPTHWISE, small | {name: side + 1}) for name in kernel[:2])
         yield from ((DEPTHWISE, small | {"slot_log2": 0}), (DEPTHWISE, small | {"pre": 1}))
+        yield from ((DEPTHWISE, small | {"oc_steps": n}) for n in (parts + 1, 1 << 15))
+        yield DEPTHWISE, small | {"psum_block_pitch": 9, "ic_steps": 2, "oc_steps": 2}
+        overlap |= {"oc_steps": 1}
         yield DEPTHWISE, small | overlap | {"ic_steps": parts + 1}
         yield DEPTHWISE, small | overlap | {"ic_first": parts - 1, "ic_steps": 2}
     for number, mode in enumerate(modes):

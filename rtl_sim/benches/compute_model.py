@@ -111,11 +111,13 @@ def depthwise(spec, mem, p):
     units, V, D = spec.array.units, spec.array.multipliers, spec.array.window_side
     parts, H = parts_per_word(spec)
     row = p["weight"]
-    for q in range(p["ic_first"], p["ic_first"] + p["ic_steps"]):
+    sweeps = range(p["ic_first"], p["ic_first"] + p["ic_steps"])
+    for q, n in ((q, n) for q in sweeps for n in range(p["oc_steps"])):
         R = mem.weight[row : row + spec.row_words].reshape(units, V)[:H].astype(np.int64)
         lanes = slice((q % parts) * H, (q % parts) * H + H)
         for oy, ox in np.ndindex(p["out_rows"], p["out_cols"]):
-            at = p["psum"] + (q // parts) * p["psum_block_pitch"] + oy * p["out_cols"] + ox
+            at = p["psum"] + (q // parts) * p["psum_block_pitch"]
+            at += (oy * p["oc_steps"] + n) * p["out_cols"] + ox
             total = mem.psum[at, lanes].astype(np.int64) if p["accumulate"] else 0
             for ky, kx in np.ndindex(p["kernel_rows"], p["kernel_cols"]):
                 y = p["origin_y"] + oy * p["stride_y"] + ky * p["dilation_y"]
@@ -187,12 +189,12 @@ def window_cycles(spec, p):
     if p["dilation_x"] == 1 and p["stride_x"] <= columns:
         runs = [-(-columns // 2), -(-((p["out_cols"] - 1) * p["stride_x"] + columns) // 2)]
     parts = np.bincount(np.arange(p["ic_first"], p["ic_first"] + p["ic_steps"]) // per_word)
-    parts = [int(n) for n in parts if n]
+    parts = [int(n) * p["oc_steps"] for n in parts if n]
     rows = [n * spec.row_words for n in parts]  # words of each block's weight rows
     most = max(3, rows[0]) + p["kernel_rows"] * runs[0]
     for n, next_rows in zip(parts, [*rows[1:], 0], strict=True):
         most += max(pixels * n, p["kernel_rows"] * p["out_rows"] * runs[1], next_rows) + 1
-    return max(3, rows[0]) + pixels * p["ic_steps"], most
+    return max(3, rows[0]) + pixels * sum(parts), most
 
 
 def random_instruction(spec, rng, *, opcodes=(CONV, CONV, CONV, COPY, DEPTHWISE), largest=6):
@@ -222,10 +224,10 @@ def _draw(spec, rng, opcode, largest):
     found = _conv_steps(spec, rng, p) if opcode == CONV else _block_steps(spec, rng, opcode, p)
     if found is not None and rng.random() < 0.5:  # what is not used may hold anything
         p |= _unused(opcode)
-    return _placed(spec, rng, p, found)
+    return _placed(spec, rng, opcode, p, found)
 
 
-def _placed(spec, rng, p, found):
+def _placed(spec, rng, opcode, p, found):
     """Values with addresses and pitches. found: blocks read and written, weight words, or None."""
     if found is None:
         return None
@@ -235,7 +237,8 @@ def _placed(spec, rng, p, found):
     gaps = draw(rng, row=(0, 2), block=(0, 3), psum=(0, 3))
     p["row_pitch"] = row_words + gaps["row"]
     p["block_pitch"] = p["in_rows"] * p["row_pitch"] + gaps["block"]
-    p["psum_block_pitch"] = p["out_rows"] * p["out_cols"] + gaps["psum"]
+    tile_rows = p["out_rows"] * (p["oc_steps"] if opcode == DEPTHWISE else 1)
+    p["psum_block_pitch"] = tile_rows * p["out_cols"] + gaps["psum"]
     free = {
         "feature": spec.buffers.feature.words - in_blocks * p["block_pitch"],
         "weight": spec.buffers.weight.words - rows,
@@ -270,7 +273,7 @@ def unfolded_window(spec, rng):
         p["origin_x"] = -column * int(rng.integers(0, kernel))
         p |= {"kernel_rows": 1, "kernel_cols": -(-kernel * column // mode.ic)}
         p["dilation_x"] = mode.ic
-        found = _placed(spec, rng, p, _conv_steps(spec, rng, p))
+        found = _placed(spec, rng, CONV, p, _conv_steps(spec, rng, p))
         if found is not None:
             return CONV, found
 
@@ -349,15 +352,17 @@ def _block_steps(spec, rng, opcode, p):
         return p["ic_steps"], p["ic_steps"], 0
     parts, _ = parts_per_word(spec)
     p |= draw(rng, ic_first=(0, parts), ic_steps=(1, 2 * parts + 1))
+    if rng.random() < 0.4:
+        p |= {"ic_steps": 1} | draw(rng, oc_steps=(1, parts))
     blocks = math.ceil((p["ic_first"] + p["ic_steps"]) / parts)
-    return blocks, blocks, p["ic_steps"] * spec.row_words
+    return blocks, blocks, p["ic_steps"] * p["oc_steps"] * spec.row_words
 
 
 def _unused(opcode):
     if opcode == CONV:
         return {}
-    found = {"mode": 15, "oc_steps": 0, "oc_first": 9}
+    found = {"mode": 15, "oc_first": 9}
     if opcode == COPY:
-        found |= {"ic_first": 7}
+        found |= {"ic_first": 7, "oc_steps": 0}
         found |= dict.fromkeys(("kernel_rows", "kernel_cols", "dilation_y", "dilation_x"), 0)
     return found

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from opu_fuse.cost.chunks import output_ranges
+from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import Buffer
 from opu_fuse.layout.shape import Window
@@ -59,6 +61,51 @@ def test_depthwise_layer_computes_what_it_says(name, units, rng):
     geometry, order = DEPTHWISE[name]
     channels = geometry["channels"]
     shape = make_shape(hw, **geometry, out_channels=channels, groups=channels, depthwise=True)
+    got, expected = run_layer(hw, shape, order, rng)
+    assert np.array_equal(got, expected)
+    assert len(np.unique(expected)) >= 5
+
+
+def narrow(units):
+    """opu-light with fewer units: words of 64 channels in 64 / units parts, windows of 4 by 4."""
+    hw = load_hw("opu-light")
+    modes = tuple(replace(hw.array.modes[i], oc=hw.array.modes[i].oc * units // 32) for i in (0, 1))
+    modes = tuple(mode for mode in modes if mode.oc >= 8) or (replace(modes[1], ic=16, oc=units),)
+    return replace(hw, array=replace(hw.array, units=units, modes=modes))
+
+
+AT_ONCE = {
+    "a part": ({"channels": 5, "pads": (1, 1, 1, 1)}, (2, 2)),
+    "a whole part, odd rows": ({"channels": 32, "rows": 13}, (2, 1)),
+    "a block and a part": ({"channels": 70, "rows": 11, "pads": (1, 0, 2, 1)}, (2, 2)),
+    "whole words": ({"channels": 64}, (1, 1)),
+    "one row": ({"channels": 7, "rows": 3}, (2, 2)),
+    "stride 2: five rows": ({"channels": 8, "rows": 13, "cols": 13, "strides": (2, 2)}, (1, 1)),
+    "strides differ": ({"channels": 8, "kernel": (2, 3), "strides": (1, 2)}, (2, 3)),
+    "columns": ({"channels": 9, "kernel": (3, 1), "pads": (1, 0, 1, 0)}, (2, 2)),
+    "rows of a cycle each": ({"channels": 9, "kernel": (1, 3)}, (1, 1)),
+    "dilated": ({"channels": 9, "dilations": (2, 1), "rows": 9}, (1, 1)),
+    "several windows": ({"channels": 9, "kernel": (5, 3)}, (1, 1)),
+    "pooled": (
+        {"channels": 12, "rows": 12, "cols": 12, "pads": (1, 1, 1, 1), "pool": POOL_2}
+        | {"residual": "mid"},
+        (2, 2),
+    ),
+}
+"""Sizes, and output rows at once of the last part: of 64 channels in two parts, and in four."""
+
+
+@pytest.mark.parametrize("units", [32, 16])
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_a_part_alone_in_its_word_makes_several_rows_of_the_same_reads(name, units, rng):
+    hw = narrow(units)
+    geometry, at_once = AT_ONCE[name]
+    channels = geometry["channels"]
+    shape = make_shape(hw, **geometry, out_channels=channels, groups=channels, depthwise=True)
+    tile, _ = choose_tile("layer", shape, hw)
+    last = output_ranges(shape, tile, hw)[-1].features[-1].weights[-1]
+    assert last.at_once == at_once[units == 16]
+    order = (R, S, P, A) if shape.pool else (R, A)
     got, expected = run_layer(hw, shape, order, rng)
     assert np.array_equal(got, expected)
     assert len(np.unique(expected)) >= 5

@@ -205,20 +205,23 @@ class NaiveMachine:
         row = p["weight"]
         for q in range(p["ic_first"], p["ic_first"] + p["ic_steps"]):
             block, part = divmod(q, self.W // H)
-            R = self.row(row, row_words)
-            for oy in range(p["out_rows"]):
-                for ox in range(p["out_cols"]):
-                    word = p["psum"] + block * p["psum_block_pitch"] + oy * p["out_cols"] + ox
-                    for u in range(H):
-                        lane = part * H + u
-                        new = int(self.words[Space.PSUM][word][lane]) if p["accumulate"] else 0
-                        for ky in range(p["kernel_rows"]):
-                            for kx in range(p["kernel_cols"]):
-                                y = p["origin_y"] + oy * p["stride_y"] + ky * p["dilation_y"]
-                                x = p["origin_x"] + ox * p["stride_x"] + kx * p["dilation_x"]
-                                new += self.lane(p, block, y, x, lane) * R[u * V + ky * D + kx]
-                        self.write(Space.PSUM, word, lane, wrap(new, 32))
-            row += row_words
+            for n in range(p["oc_steps"]):
+                R = self.row(row, row_words)
+                for oy in range(p["out_rows"]):
+                    for ox in range(p["out_cols"]):
+                        down = (oy * p["oc_steps"] + n) * p["out_cols"]
+                        word = p["psum"] + block * p["psum_block_pitch"] + down + ox
+                        for u in range(H):
+                            lane = part * H + u
+                            new = int(self.words[Space.PSUM][word][lane]) if p["accumulate"] else 0
+                            for ky in range(p["kernel_rows"]):
+                                for kx in range(p["kernel_cols"]):
+                                    y = p["origin_y"] + oy * p["stride_y"] + ky * p["dilation_y"]
+                                    x = p["origin_x"] + ox * p["stride_x"] + kx * p["dilation_x"]
+                                    v = self.lane(p, block, y, x, lane)
+                                    new += v * R[u * V + ky * D + kx]
+                            self.write(Space.PSUM, word, lane, wrap(new, 32))
+                row += row_words
 
     def copy(self, p):
         for c in range(p["ic_steps"]):

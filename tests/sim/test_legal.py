@@ -19,7 +19,9 @@ WINDOW = 1024
 GOOD = {x.opcode: x for x in program()}
 GOOD["copy"] = instruction(Engine.COMPUTE, "copy", dict(GOOD["conv"].params))
 GOOD["depthwise"] = instruction(
-    Engine.COMPUTE, "depthwise", {**GOOD["conv"].params, "kernel_rows": 2, "kernel_cols": 2}
+    Engine.COMPUTE,
+    "depthwise",
+    {**GOOD["conv"].params, "kernel_rows": 2, "kernel_cols": 2, "oc_steps": 1},
 )
 for opcode in ("residual", "pre", "table", "image"):
     GOOD[opcode] = instruction(Engine.LOAD, opcode, dict(GOOD["feature"].params))
@@ -216,6 +218,16 @@ FULL_ILLEGAL = {
     "copy through the pre chain": ("copy", {"pre": 1}, "only conv passes the pre chain"),
     "depthwise through it": ("depthwise", {"pre": 1}, "only conv passes the pre chain"),
     "window": ("depthwise", {"kernel_cols": 3}, "has a window of 2 x 3, at most 2 x 2"),
+    "two rows in a word of one part": (
+        "depthwise",
+        {"oc_steps": 2},
+        "ic_steps = 1, oc_steps = 2: one part makes up to 1 output rows at once",
+    ),
+    "two rows of two parts": (
+        "depthwise",
+        {"ic_steps": 2, "oc_steps": 2},
+        "ic_steps = 2, oc_steps = 2: .*, several make one",
+    ),
     "depthwise in slots": ("depthwise", {"slot_log2": 2}, "has slots of 4 bytes"),
     "one slot": ("run", SLOTS | {"pool_slots": 1}, "pool_slots = 1, the array packs up to 4"),
     "three slots": ("run", SLOTS | {"pool_slots": 3}, "pool_slots = 3, the array packs up to 4"),
@@ -262,7 +274,7 @@ AT_THE_LIMIT = {
     "slotted pixels in two words": ("conv", {"mode": 3, "oc_steps": 1, "slot_log2": 2}),
     "the last packed group": ("conv", {"mode": 3, "oc_first": 1, "oc_steps": 1}),
     "what copy does not use": ("copy", {"ic_first": 9, "oc_first": 9, "oc_steps": 0, "mode": 9}),
-    "what depthwise does not use": ("depthwise", {"oc_first": 9, "oc_steps": 0, "mode": 9}),
+    "what depthwise does not use": ("depthwise", {"oc_first": 9, "mode": 9}),
     "a tile of padding": ("conv", {"in_rows": 0, "feature": 400}),
     "the most slots": ("run", SLOTS | {"pool_slots": 4, "win_rows": 3, "stride_y": 3}),
     "skipped bytes of the last word": ("store", {"skip_high": 7, **split_address(WINDOW - 32)}),

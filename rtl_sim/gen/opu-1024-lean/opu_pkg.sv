@@ -200,7 +200,7 @@ package opu_pkg;
   localparam logic [5:0] REG_COMPUTE_KERNEL_ROWS = 6'd13;  // kernel rows visited
   localparam logic [5:0] REG_COMPUTE_KERNEL_COLS = 6'd14;  // kernel columns visited
   localparam logic [5:0] REG_COMPUTE_IC_STEPS = 6'd15;  // input channel segments visited (of the mode's ic channels; copy: blocks)
-  localparam logic [5:0] REG_COMPUTE_OC_STEPS = 6'd16;  // output channel groups visited (of the mode's oc channels)
+  localparam logic [5:0] REG_COMPUTE_OC_STEPS = 6'd16;  // output channel groups visited; depthwise: output rows at once
   localparam logic [5:0] REG_COMPUTE_MODE = 6'd17;  // index into the spec's array modes
   localparam logic [5:0] REG_COMPUTE_WEIGHT = 6'd18;  // weight buffer word of the first weight row
   localparam logic [5:0] REG_COMPUTE_PSUM = 6'd19;  // partial sum word of output pixel (0, 0), block 0

@@ -66,11 +66,11 @@ package opu_pkg;
   localparam bit HAS_DEPTHWISE = 1'b1;  // opcode depthwise
   localparam bit HAS_UPSAMPLE = 1'b1;  // store repeats
   localparam bit HAS_KEEP = 1'b1;  // post may write to the feature buffer
-  localparam logic [43:0] SPEC_HASH = 44'h9a38619bead;  // identity of the machine
+  localparam logic [43:0] SPEC_HASH = 44'h2635bbc6b64;  // identity of the machine
 
   // Array modes: element m is mode m.
-  localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd16, 16'd16, 16'd32, 16'd64};
-  localparam logic [MODE_COUNT-1:0][15:0] MODE_OC = {16'd16, 16'd32, 16'd16, 16'd8};
+  localparam logic [MODE_COUNT-1:0][15:0] MODE_IC = {16'd32, 16'd16, 16'd32, 16'd64};
+  localparam logic [MODE_COUNT-1:0][15:0] MODE_OC = {16'd8, 16'd32, 16'd16, 16'd8};
   localparam logic [MODE_COUNT-1:0][15:0] MODE_PX = {16'd2, 16'd1, 16'd1, 16'd1};
 
   // Instruction words.
@@ -200,7 +200,7 @@ package opu_pkg;
   localparam logic [5:0] REG_COMPUTE_KERNEL_ROWS = 6'd13;  // kernel rows visited
   localparam logic [5:0] REG_COMPUTE_KERNEL_COLS = 6'd14;  // kernel columns visited
   localparam logic [5:0] REG_COMPUTE_IC_STEPS = 6'd15;  // input channel segments visited (of the mode's ic channels; copy: blocks)
-  localparam logic [5:0] REG_COMPUTE_OC_STEPS = 6'd16;  // output channel groups visited (of the mode's oc channels)
+  localparam logic [5:0] REG_COMPUTE_OC_STEPS = 6'd16;  // output channel groups visited; depthwise: output rows at once
   localparam logic [5:0] REG_COMPUTE_MODE = 6'd17;  // index into the spec's array modes
   localparam logic [5:0] REG_COMPUTE_WEIGHT = 6'd18;  // weight buffer word of the first weight row
   localparam logic [5:0] REG_COMPUTE_PSUM = 6'd19;  // partial sum word of output pixel (0, 0), block 0

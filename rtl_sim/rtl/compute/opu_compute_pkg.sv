@@ -252,7 +252,8 @@ package opu_compute_pkg;
     // depthwise
     logic                     paired;          // columns are read two at a time, of whole output rows
     logic [Y_BITS-1:0]        run;             // columns that are read in a row
-    logic [PART_BITS-1:0]     parts;           // further parts
+    logic [PART_BITS-1:0]     parts;           // further parts, or output rows of one
+    logic                     tall;            // output rows
     logic [PART_BITS-1:0]     first_part;
     logic [7:0]               dilation_y;
     logic [7:0]               dilation_x;
@@ -332,9 +333,8 @@ package opu_compute_pkg;
   function automatic logic counts(compute_params_t p, logic is_copy, logic is_conv);
     counts = p.out_rows != '0 && p.out_cols != '0 && p.stride_y != '0 && p.stride_x != '0 && p.ic_steps != '0;
     if (!is_copy) begin
-      counts = counts && p.dilation_y != '0 && p.dilation_x != '0 && p.kernel_rows != '0 && p.kernel_cols != '0;
+      counts = counts && p.dilation_y != '0 && p.dilation_x != '0 && p.kernel_rows != '0 && p.kernel_cols != '0 && p.oc_steps != '0;
     end
-    if (is_conv) counts = counts && p.oc_steps != '0;
   endfunction
 
   // A slotted tile is one segment.
@@ -351,7 +351,8 @@ package opu_compute_pkg;
         && (whole || (!is_depthwise && is_one_segment));
     if (is_conv) legal = legal && 32'(p.mode) < MODE_COUNT;
     if (is_depthwise) begin
-      legal = legal && 32'(p.kernel_rows) <= WINDOW_SIDE && 32'(p.kernel_cols) <= WINDOW_SIDE;
+      legal = legal && 32'(p.kernel_rows) <= WINDOW_SIDE && 32'(p.kernel_cols) <= WINDOW_SIDE
+          && (p.oc_steps == 16'd1 || (p.ic_steps == 16'd1 && 32'(p.oc_steps) <= WORD_PARTS));
     end
   endfunction
 

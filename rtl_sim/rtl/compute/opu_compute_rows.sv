@@ -58,6 +58,7 @@ module opu_compute_rows
   compute_params_t p_q;
   /* verilator lint_on UNUSEDSIGNAL */
   logic copy_q, conv_q, depthwise_q;
+  logic tall_q;  // depthwise: several output rows of one part
   layout_t layout_q;
   shape_t shape_q;
 
@@ -114,7 +115,7 @@ module opu_compute_rows
   logic has_pre_q;      // the instruction has parameters of the pre chain
 
   // Input steps: those of the first block, if there are so many; those behind it, less one.
-  logic [LANE_BITS:0] first_steps_q;
+  logic [LANE_BITS:0] first_steps_q, few_steps_q;  // of a whole word, of a part of it; or output rows
   logic signed [16:0] behind_q;
 
   // What ends with the sweep.
@@ -186,7 +187,7 @@ module opu_compute_rows
 
   // Steps behind the next block; it has as many as a word if that is not negative, else what was left.
   logic signed [16:0] s_next;
-  logic [PART_BITS-1:0] parts;  // of depthwise, behind the first one
+  logic [PART_BITS-1:0] parts;  // of depthwise, behind the first one; output rows of the only one
   assign parts = depthwise_q ? PART_BITS'(loop_q.block_left + (LANE_BITS + 1)'(1)) : '0;
   assign s_next = loop_q.s_left - signed'(17'(shape_q.steps));
 
@@ -194,7 +195,7 @@ module opu_compute_rows
     next_loop = loop_q;
     if (state_q == PLACE) begin
       next_loop.s_left = behind_q;
-      next_loop.block_left = (behind_q[16] ? (LANE_BITS + 1)'(p_q.ic_steps) : first_steps_q) - (LANE_BITS + 1)'(2);
+      next_loop.block_left = (behind_q[16] ? few_steps_q : first_steps_q) - (LANE_BITS + 1)'(2);
       next_loop.ky_left = conv_q ? 17'(p_q.kernel_rows) - 17'sd2 : -17'sd1;
       next_loop.kx_left = conv_q ? 17'(p_q.kernel_cols) - 17'sd2 : -17'sd1;
       next_loop.g_left = conv_q ? 17'(p_q.oc_steps) - 17'sd2 : -17'sd1;
@@ -250,12 +251,15 @@ module opu_compute_rows
   row_t row_q;       // first register of the next sweep
   logic [1:0] gap_q, gap_d;
 
-  // Further parts in the first sweep of the instruction that starts.
+  // Further parts, or output rows, in the first sweep of the instruction that starts.
   function automatic logic [15:0] start_parts();
     start_parts = '0;
     if (is_depthwise) begin
       start_parts = 16'(WORD_PARTS) - 16'd1 - input_place(DEPTHWISE, params_i.ic_first).index;
       if (start_parts >= params_i.ic_steps) start_parts = params_i.ic_steps - 16'd1;
+      if (WORD_PARTS > 1 && params_i.oc_steps > 16'd1) begin
+        start_parts = (params_i.oc_steps < 16'(WORD_PARTS)) ? params_i.oc_steps - 16'd1 : 16'(WORD_PARTS) - 16'd1;
+      end
     end
   endfunction
 
@@ -344,6 +348,7 @@ module opu_compute_rows
     sweep_o.paired = HAS_DEPTHWISE && paired_q;
     sweep_o.run = HAS_DEPTHWISE ? run_q : '0;
     sweep_o.parts = parts;
+    sweep_o.tall = tall_q;
     sweep_o.first_part = loop_q.index;
     sweep_o.dilation_y = p_q.dilation_y;
     sweep_o.dilation_x = p_q.dilation_x;
@@ -388,6 +393,7 @@ module opu_compute_rows
       copy_q <= is_copy;
       conv_q <= is_conv;
       depthwise_q <= is_depthwise;
+      tall_q <= WORD_PARTS > 1 && is_depthwise && params_i.oc_steps > 16'd1;
       layout_q <= layout;
       shape_q <= shape_of(layout);
       if (is_copy) shape_q <= '{step: 16'(WORD_CHANNELS), steps: 16'd1, spare: (WORD_SHIFT + 1)'(WORD_BYTES - WORD_CHANNELS),
@@ -436,6 +442,7 @@ module opu_compute_rows
       edges_q.prior_word <= 16'((edges_q.in_cols - COLS_BITS'(WORD_BYTES + 1)) >> WORD_SHIFT);
       edges_q.tail <= {edges_q.in_cols[WORD_SHIFT-1:0] == '0, edges_q.in_cols[WORD_SHIFT-1:0]};
       edges_q.room <= signed'((STRIDE_BITS + 2)'(shape_q.spare)) - signed'((STRIDE_BITS + 2)'(across_bytes_q));
+      few_steps_q <= (LANE_BITS + 1)'(tall_q ? p_q.oc_steps : p_q.ic_steps);
       behind_q <= 17'(p_q.ic_steps) + ~17'(first_steps_q);  // less one more
       first_addr_q <= feature_addr_t'(p_q.feature) + origin_pitch_q;
       groups_q <= shape_q.groups << group_shift_q;

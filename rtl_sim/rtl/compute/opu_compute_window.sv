@@ -4,7 +4,8 @@
 //          of the steps, also into the next sweep; begun_o pulses when the steps of a sweep begin. idle_o: no sweep inside.
 // feature_*: one kernel row of one or two neighbouring columns per cycle; the words arrive one cycle later, and enter_o,
 //          one cycle after its read, tells where they go. Words outside the tile are not read.
-// step_o:  one (pixel, part) step, while enough columns are in the ring. Steps see what was read at least a cycle before.
+// step_o:  one (pixel, part) step, while enough columns are in the ring. Steps see what was read at least a cycle before. A part
+//          that is alone may make several output rows (tall): a step for each, with a weight row of its own.
 //
 // Two columns a read when dilation_x is 1 and stride_x no larger than the window (kernel_rows * stride_x / 2 reads a
 // pixel); else single columns, those of every pixel anew (kernel_rows * kernel_cols reads a pixel).
@@ -200,7 +201,7 @@ module opu_compute_window
   logic [16:0] out_rows_left_q, cols_left_q;  // further ones less one: negative on the last
   groups_t groups_q;
   row_t row_select_q;
-  psum_addr_t psum_q;
+  psum_addr_t psum_q, first_psum_q, next_pixel;  // of this step, of the first one of the pixel
 
   logic issue, last_part_q, last_col, last_step, renews;
   // Columns that the last part of a pixel drops, and what the ring holds without them and with those that a read brings.
@@ -221,6 +222,7 @@ module opu_compute_window
   assign issue = walks_q && enough;
   assign drop = issue && last_part_q;
   assign last_col = cols_left_q[16];
+  assign next_pixel = ((walk_q.tall && !last_col) ? first_psum_q : psum_q) + psum_addr_t'(1);
   assign last_step = last_part_q && last_col && out_rows_left_q[16];
   assign renews = !walks_q || last_step;
   assign walk_ends = issue && last_step;
@@ -236,7 +238,7 @@ module opu_compute_window
     step_o.groups = groups_q;
     step_o.psum = psum_q;
     step_o.column = head_q;
-    step_o.part = walk_q.first_part + part_q;
+    step_o.part = walk_q.tall ? walk_q.first_part : walk_q.first_part + part_q;
     step_o.kernel_rows = walk_q.kernel_rows;
     step_o.kernel_cols = walk_q.kernel_cols;
   end
@@ -254,17 +256,20 @@ module opu_compute_window
         groups_q <= read_q.groups;
         row_select_q <= read_q.row_select;
         psum_q <= read_q.psum;
+        first_psum_q <= read_q.psum;
       end else if (!last_part_q) begin
         part_q <= part_q + PART_BITS'(1);
         last_part_q <= part_q + PART_BITS'(1) == walk_q.parts;
-        groups_q <= groups_q << PART_GROUPS;
+        if (walk_q.tall) psum_q <= psum_q + psum_addr_t'(walk_q.out_cols);
+        else groups_q <= groups_q << PART_GROUPS;
         row_select_q <= row_after(row_select_q, 1);
       end else begin
         part_q <= '0;
         last_part_q <= walk_q.parts == '0;
         groups_q <= walk_q.groups;
         row_select_q <= walk_q.row_select;
-        psum_q <= psum_q + psum_addr_t'(1);
+        psum_q <= next_pixel;
+        first_psum_q <= next_pixel;
         cols_left_q <= last_col ? 17'(walk_q.out_cols) - 17'd2 : cols_left_q - 17'd1;
         if (last_col) out_rows_left_q <= out_rows_left_q - 17'd1;
       end
