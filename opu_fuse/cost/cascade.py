@@ -80,11 +80,11 @@ class Sized(Struct, frozen=True, kw_only=True):
     buffer; cycles, dram_bytes: of all, predicted in closed form.
     """
 
-    works: tuple[Work, ...]
     load_rows: int
-    rings: tuple[Ring, ...]
-    costs: tuple[Estimate, ...]
-    words: Mapping[Space, int]
+    works: tuple[Work, ...] = ()
+    rings: tuple[Ring, ...] = ()
+    costs: tuple[Estimate, ...] = ()
+    words: Mapping[Space, int] = {}
     cycles: float = 0.0
     dram_bytes: int = 0
 
@@ -101,17 +101,6 @@ class _Tiled(Struct, frozen=True, kw_only=True):
     words: Mapping[Space, int]
 
 
-class _Tail(Struct, frozen=True, kw_only=True):
-    """The last layers of a cascade: with tiles, what each costs, words of constants in each buffer,
-    rows of its input that the first of them reads for a strip.
-    """
-
-    reads: int
-    works: tuple[Work, ...] = ()
-    costs: tuple[Estimate, ...] = ()
-    words: Mapping[Space, int] = {}
-
-
 class Strips:
     """Tiles and rings of layers in cascades; what several cascades have in common is made once."""
 
@@ -120,7 +109,7 @@ class Strips:
         self._images = images
         self._works: dict[tuple[int, int], _Tiled | None] = {}
         self._rings: dict[tuple[int, int, int, int], Ring] = {}
-        self._tails: dict[tuple[int, int, int, int], _Tail | None] = {}
+        self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
         self._sized: dict[tuple[int, int, int, int], Sized | str] = {}
 
     def size(self, works: Sequence[Work], rows: int, parts: int = 1) -> Sized | str:
@@ -140,38 +129,33 @@ class Strips:
         if fitted is None:
             return "rings of rows overflow the feature buffer"
         rings, narrow = fitted
-        sized = Sized(
-            works=tail.works,
-            load_rows=tail.reads,
-            rings=rings,
-            costs=tail.costs,
-            words=tail.words,
-        )
-        return self._priced(sized, narrow)
+        return self._priced(replace(tail, rings=rings), narrow)
 
-    def _tail(self, works: Sequence[Work], rows: int, parts: int) -> _Tail | None:
-        """Layers up to the last one of a cascade; None when a row overflows a bank."""
+    def _tail(self, works: Sequence[Work], rows: int, parts: int) -> Sized | None:
+        """Layers up to the last one of a cascade, without rings; None when a row overflows a
+        bank.
+        """
         if not works:
-            return _Tail(reads=rows)
+            return Sized(load_rows=rows)
         key = works[0].output, works[-1].output, rows, parts
         if key not in self._tails:
             behind = self._tail(works[1:], rows, parts)
             self._tails[key] = behind and self._before(works[0], behind, parts)
         return self._tails[key]
 
-    def _before(self, work: Work, behind: _Tail, parts: int) -> _Tail | None:
+    def _before(self, work: Work, behind: Sized, parts: int) -> Sized | None:
         shape = apart(work.shape, self._images)
-        strip = min(behind.reads, shape.out_rows)
+        strip = min(behind.load_rows, shape.out_rows)
         found = self._tiled(work, shape, ceil_div(strip, parts))
         if found is None:
             return None
         words = Counter(found.words)
         words.update(behind.words)
-        return _Tail(
+        return Sized(
             works=(found.work, *behind.works),
             costs=(found.cost, *behind.costs),
             words=words,
-            reads=new_rows(shape, strip if parts > 1 else found.work.tile.rows),
+            load_rows=new_rows(shape, strip if parts > 1 else found.work.tile.rows),
         )
 
     def _tiled(self, work: Work, shape: Shape, rows: int) -> _Tiled | None:
@@ -194,11 +178,11 @@ class Strips:
             self._rings[key] = ring(layout, work.shape, rows, made, ahead)
         return self._rings[key]
 
-    def _rings_of(self, tail: _Tail, ahead: int) -> list[Ring]:
-        made = [tail.reads, *(w.tile.rows for w in tail.works[:-1])]
+    def _rings_of(self, tail: Sized, ahead: int) -> list[Ring]:
+        made = [tail.load_rows, *(w.tile.rows for w in tail.works[:-1])]
         return [self._ring(w, rows, ahead) for w, rows in zip(tail.works, made, strict=True)]
 
-    def _fitted(self, tail: _Tail, parts: int) -> tuple[tuple[Ring, ...], list[int]] | None:
+    def _fitted(self, tail: Sized, parts: int) -> tuple[tuple[Ring, ...], list[int]] | None:
         """With room to work ahead, where there is; numbers of those that get none. Of these, the
         largest come first.
         """

@@ -20,7 +20,7 @@ from opu_fuse.cost.tiles import (
     visits,
     weight_chunks,
 )
-from opu_fuse.cost.windows import cut, depthwise_parts, parts_per_block
+from opu_fuse.cost.windows import cut, depthwise_parts
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.timing import row_cycles
 from opu_fuse.layout.shape import Shape
@@ -32,7 +32,8 @@ class WeightChunk(Struct, frozen=True, kw_only=True):
 
     segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and
     column visits (first, count), absolute; group, groups: output channel groups, absolute; offset:
-    bytes from the start of the layer's weights; rows: weight rows; words: weight buffer words.
+    bytes from the start of the layer's weights; rows: weight rows; words: weight buffer words;
+    accumulate: its sums are added to those of chunks before it.
     Depthwise: one `compute.depthwise`, segments are parts, in the order [part], or [output row] of
     a single one (`cost/windows.py`); groups are unused; windows of a sum that are alike have the
     same rows.
@@ -47,6 +48,7 @@ class WeightChunk(Struct, frozen=True, kw_only=True):
     offset: int
     rows: int
     words: int
+    accumulate: bool
 
     @property
     def at_once(self) -> int:
@@ -163,6 +165,7 @@ def _features(
                             offset=offset,
                             rows=rows,
                             words=rows * row_words,
+                            accumulate=bool(found or weights),
                         )
                     )
                     offset += rows * row_words * hw.buffers.weight.width
@@ -190,7 +193,7 @@ def _windows(
                         alike = known.setdefault((first, yn, xn), offset)
                         weights.append(
                             WeightChunk(
-                                segment=block * parts_per_block(hw) + first,
+                                segment=block * hw.word_parts + first,
                                 segments=count,
                                 ky=(ky[0] + y, yn),
                                 kx=(kx[0] + x, xn),
@@ -199,6 +202,7 @@ def _windows(
                                 offset=alike if shape.sums else offset,
                                 rows=count * at_once,
                                 words=count * at_once * hw.row_words,
+                                accumulate=ky[0] + y > 0 or kx[0] + x > 0,
                             )
                         )
                         if weights[-1].offset == offset:

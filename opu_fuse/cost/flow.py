@@ -143,7 +143,7 @@ class Flow(Bringing):
                 weight, at = self._load_weights(work, part)
                 start = ISSUE + max(self._compute_ready, there, at, ready if first else 0.0)
                 for _ in range(images):
-                    self._sweep(work, out, part, size, start, waits=images > 1 and not first)
+                    self._sweep(work, out, part, size, start, waits=images > 1 and part.accumulate)
                     start = max(start, self._compute_ready + ISSUE)
                 self._constants[Space.WEIGHT].use(weight, self._swept + self._drain)
                 first = False

@@ -18,7 +18,6 @@ from opu_fuse.cost.tiles import (
     mid_size,
     output_groups,
 )
-from opu_fuse.cost.windows import parts_per_block
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.packing import can_fetch
@@ -207,7 +206,7 @@ def overflow(
     if shape.tables and buffers.table is not None:
         demands.append(("table", shape.tables * TABLE_WORDS, buffers.table.bank_words))
     if shape.depthwise:
-        needed = blocks * parts_per_block(hw) * hw.row_words
+        needed = blocks * hw.word_parts * hw.row_words
         demands.append(("weight", needed, buffers.weight.bank_words))
     elif shape.array:
         most = blocks * hw.word_channels**2 // hw.macs

@@ -12,11 +12,6 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
 
 
-def parts_per_block(hw: HwSpec) -> int:
-    """Weight rows that a channel block takes per depthwise window."""
-    return -(-hw.word_channels // hw.array.units)
-
-
 def depthwise_parts(shape: Shape, hw: HwSpec, first: int, count: int) -> int:
     """Parts of blocks first .. first + count - 1 that hold real channels."""
     lanes = hw.word_channels
@@ -27,7 +22,7 @@ def depthwise_parts(shape: Shape, hw: HwSpec, first: int, count: int) -> int:
 def cut(shape: Shape, hw: HwSpec, parts: int) -> Iterator[tuple[int, int, int]]:
     """(first part, parts, output rows at once) of the instructions that so many parts take."""
     at_once = _rows_at_once(shape, hw)
-    alone = int(at_once > 1 and parts % parts_per_block(hw) == 1)
+    alone = int(at_once > 1 and parts % hw.word_parts == 1)
     if parts > alone:
         yield 0, parts - alone, 1
     if alone:
@@ -92,7 +87,7 @@ def _rows_at_once(shape: Shape, hw: HwSpec) -> int:
     paired = window.dilations == (1, 1) and across <= cols
     if shape.sums or not paired or max(rows, cols) > side:
         return 1
-    most = min(parts_per_block(hw), 1 + (side - rows) // down)
+    most = min(hw.word_parts, 1 + (side - rows) // down)
 
     def cycles_of_a_pixel(count: int) -> float:
         return max(1.0, tall(rows, down, count) * across / 2 / count)

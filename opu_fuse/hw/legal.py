@@ -141,14 +141,14 @@ def _compute(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
         if max(p["kernel_rows"], p["kernel_cols"]) > side:
             window = f"{p['kernel_rows']} x {p['kernel_cols']}"
             yield f"has a window of {window}, at most {side} x {side}"
-        most = -(-spec.word_channels // spec.array.units)
+        most = spec.word_parts
         if p["oc_steps"] > 1 and (p["ic_steps"] > 1 or p["oc_steps"] > most):
             what = f"has ic_steps = {p['ic_steps']}, oc_steps = {p['oc_steps']}"
             yield f"{what}: one part makes up to {most} output rows at once, several make one"
     if slot < spec.word_bytes:
         yield from _slotted(instruction, spec)
-    s, pitch = sweep(instruction.opcode, p, spec), p["psum_block_pitch"]
-    pixels = p["out_rows"] * p["out_cols"]
+    s = sweep(instruction.opcode, p, spec)
+    pixels, pitch = p["out_rows"] * p["out_cols"], p["psum_block_pitch"]
     if len(s.psum_blocks) > 1 and pitch < pixels:
         yield f"has psum_block_pitch = {pitch}, but {pixels} pixels a block: blocks overlap"
 

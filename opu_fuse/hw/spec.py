@@ -288,6 +288,11 @@ class HwSpec:
         """Weight buffer words of the longest weight row."""
         return -(-self.array.row_bytes // self.buffers.weight.width)
 
+    @property
+    def word_parts(self) -> int:
+        """Parts of a word that depthwise visits one after the other: a weight row for each."""
+        return -(-self.word_channels // self.array.units)
+
     def mode_row_words(self, mode: Mode) -> int:
         """Weight buffer words of a weight row of one mode."""
         return -(-mode.ic * mode.oc // self.buffers.weight.width)

@@ -62,9 +62,8 @@ def depthwise_cycles(
     read = pixels * rows * cols
     if dilation_x == 1 and stride_x <= cols:
         read = size[0] * rows * ceil((cols + (size[1] - 1) * stride_x) / 2)
-    whole = ceil(hw.word_channels / hw.array.units)
-    blocks, rest = divmod(parts, whole)
-    found = blocks * max(pixels * whole, read) + (max(pixels * rest, read) if rest else 0)
+    blocks, rest = divmod(parts, hw.word_parts)
+    found = blocks * max(pixels * hw.word_parts, read) + (max(pixels * rest, read) if rest else 0)
     return max(found, parts * hw.row_words)
 
 

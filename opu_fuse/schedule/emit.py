@@ -23,7 +23,7 @@ from opu_fuse.cost.tiles import (
     spans,
 )
 from opu_fuse.cost.turns import LOAD
-from opu_fuse.cost.windows import parts_per_block, passes, tall
+from opu_fuse.cost.windows import passes, tall
 from opu_fuse.cost.work import Work
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import Engine, order_registers
@@ -148,7 +148,6 @@ class Emitter(Loads):
         """
         mid = mid_tile(job.layer.shape, *rect)
         psum, _ = self._banks[Space.PSUM].take(None)
-        first = True
         for chunk in out.features:
             ahead = (self._load_weights(job, part) for part in chunk.weights[:1])
             bases, geometry = yield from self._load_features(job, chunk, mid, ahead, ring)
@@ -176,8 +175,7 @@ class Emitter(Loads):
                     where = {**geometry, **pre, "weight": weight, "psum": sums}
                     if job.gate is not None:
                         where["pre_param"] += number * chunk.blocks
-                    yield from self._conv(job, chunk, part, base, out, where, accumulate=not first)
-                first = False
+                    yield from self._conv(job, chunk, part, base, out, where)
         return psum
 
     def _conv(
@@ -188,15 +186,13 @@ class Emitter(Loads):
         base: int,
         out: OutputRange,
         geometry: Mapping[str, int],
-        *,
-        accumulate: bool,
     ) -> Iterator[Step]:
         mode, window = self._hw.array.modes[out.mode], job.layer.shape.window
         dilations, down = window.dilations, window.strides[0]
         unfolded = job.layer.shape.unfolded is not None
         across = mode.ic if unfolded else dilations[1] * job.work.unfold
         depthwise = job.layer.shape.depthwise
-        unit = parts_per_block(self._hw) if depthwise else segments_per_block(mode, self._hw)
+        unit = self._hw.word_parts if depthwise else segments_per_block(mode, self._hw)
         first = 0 if depthwise else part.group - out.block * groups_per_block(mode, self._hw)
         block = part.segment // unit - chunk.block
         if geometry["pre"]:
@@ -215,7 +211,7 @@ class Emitter(Loads):
             "oc_first": first,
             "oc_steps": part.groups,
             "mode": out.mode,
-            "accumulate": int(accumulate),
+            "accumulate": int(part.accumulate),
         }
         if not depthwise:
             yield self._step(job, Engine.COMPUTE, "conv", registers)
@@ -230,7 +226,6 @@ class Emitter(Loads):
                 "psum": geometry["psum"]
                 + block * geometry["psum_block_pitch"]
                 + row * geometry["out_cols"],
-                "accumulate": int(part.ky[0] > 0 or part.kx[0] > 0),
             }
             yield self._step(job, Engine.COMPUTE, "depthwise", registers | several)
 

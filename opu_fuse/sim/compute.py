@@ -31,7 +31,7 @@ def depthwise(mem: Memories, p: ComputeParams) -> None:
     weights = weights.reshape(s.at_once, len(s.blocks), -1, rows, cols)
     weights = np.ascontiguousarray(weights.transpose(0, 1, 3, 4, 2))
     sums = np.einsum("yxbijl,nbijl->ynxbl", gather(mem, p, s), weights, dtype=np.int32)
-    sums = sums.reshape(p["out_rows"] * s.at_once * p["out_cols"], -1)
+    sums = sums.reshape(s.psum_words(p), -1)
     lead = _lead(s) * s.ic
     _put(mem, p, s, sums[:, lead : lead + len(s.steps) * s.ic], accumulate=bool(p["accumulate"]))
 

@@ -187,10 +187,7 @@ def depthwise(rng, spec):
     params = tile(rng, spec, pick(rng, 0, 6), pick(rng, 0, 7)) | window(rng, spec.array.window_side)
     parts = {"ic_first": pick(rng, 0, 3), "ic_steps": pick(rng, 1, 4), "oc_steps": 1}
     if rng.random() < 0.4:  # a part makes several output rows where a word has several parts
-        parts |= {
-            "ic_steps": 1,
-            "oc_steps": pick(rng, 1, -(-spec.word_channels // spec.array.units)),
-        }
+        parts |= {"ic_steps": 1, "oc_steps": pick(rng, 1, spec.word_parts)}
     return instruction(Engine.COMPUTE, "depthwise", params | parts)
 
 
