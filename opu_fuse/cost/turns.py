@@ -61,8 +61,9 @@ class _Clock(Struct):
 
 
 class Order(Struct):
-    """Who comes next: the deepest layer for whose tile everything is there when the array is free;
-    if that is none, who waits least. Rows are loaded, a strip a turn, as soon as there is room.
+    """Who comes next: the layer before once more, if it need not wait for longer than a handover;
+    else the deepest of those that wait least. Rows are loaded, a strip a turn, as soon as there is
+    room.
     """
 
     works: Sequence[Work]
@@ -87,17 +88,17 @@ class Order(Struct):
                 found.append(self._load(clock))
             able = [n for n in range(len(self.works) - 1, LOAD, -1) if self._can(n)]
             if able:
-                first = {n: max(self._there(n, clock), clock.array) for n in able}
-                layer = min(able, key=lambda n: (first[n], n != last))
-                last = layer
-                found.append(self._compute(layer, clock))
+                starts = {n: self._start(n, clock) for n in able}
+                last = min(able, key=lambda n: starts[n] + HANDOVER * (n != last))
+                found.append(self._compute(last, clock))
             elif not self._can(LOAD) and len(found) < left:
                 return None
         return tuple(found), clock.port
 
-    def _there(self, layer: int, clock: _Clock) -> float:
+    def _start(self, layer: int, clock: _Clock) -> float:
+        """When its next rows, the array and a bank of partial sums are there."""
         line = self.lines[layer + 1]
-        return clock.made[layer][line.needs[line.done]]
+        return max(clock.array, clock.made[layer][line.needs[line.done]], clock.posts[0])
 
     def _load(self, clock: _Clock) -> Turn:
         """It waits for the tile that post keeps, the next tile for it: they share a port."""
@@ -106,9 +107,8 @@ class Order(Struct):
         return self._take(LOAD)
 
     def _compute(self, layer: int, clock: _Clock) -> Turn:
-        before, last = clock.posts
-        start = max(clock.array, self._there(layer, clock), before)
-        clock.array = start + self.pace.array[layer]
+        _, last = clock.posts
+        clock.array = self._start(layer, clock) + self.pace.array[layer]
         clock.port = max(clock.array, clock.port, last) + self.pace.post[layer]
         clock.posts = last, clock.port
         clock.made[layer + 1].append(clock.port + HANDOVER)

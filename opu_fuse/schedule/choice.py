@@ -22,9 +22,9 @@ from opu_fuse.schedule.units import PlannedUnit
 LONGEST = 12
 """Layers of a cascade."""
 
-STRIPS = tuple((rows, parts) for rows in (8, 4, 2, 1) for parts in (1, 2, 4) if rows >= parts)
+STRIPS = (8, 1), (8, 2), (4, 1), (4, 2), (2, 1), (2, 2), (1, 4), (1, 1)
 """Rows that the last layer makes between two turns of the first, and into how many tiles strips are
-cut; tried in this order.
+cut; tried in this order. A strip of a row may be several at layers before one with a stride.
 """
 
 TIMED = 3
