@@ -27,8 +27,10 @@ STRIPS = (8, 1), (8, 2), (4, 1), (4, 2), (2, 1), (2, 2), (1, 4), (1, 1)
 cut; tried in this order. A strip of a row may be several at layers before one with a stride.
 """
 
-TIMED = 3
-"""Ways to cut a cascade into strips that are timed tile by tile."""
+TIMED, NEAR = 3, 1.03
+"""Ways to cut a cascade into strips that are timed tile by tile: so many at most, and those that
+the clock finds no slower than so many times the fastest.
+"""
 
 RESOLUTION = 0.0025
 """What the timing of a cascade may be wrong by: of the cycles of it and of its neighbours."""
@@ -172,10 +174,15 @@ def _timed(works: Sequence[Work], strips: Strips, homes: Mapping[int, int]) -> C
         cascade = sized if isinstance(sized, str) else in_turns(sized, homes, strips.hw)
         if not isinstance(cascade, str):
             found.append(cascade)
-    near = sorted(found, key=lambda cascade: cascade.cycles)[:TIMED]
+    if not found:
+        return None
+    found.sort(key=lambda cascade: cascade.cycles)
+    near = [cascade for cascade in found[:TIMED] if cascade.cycles <= NEAR * found[0].cycles]
+    if len(near) == 1:
+        return near[0]
     units = ([Unit(works=cascade.works, cascade=cascade)] for cascade in near)
     timed = [cycles(unit, strips.hw) for unit in units]
-    return near[timed.index(min(timed))] if near else None
+    return near[timed.index(min(timed))]
 
 
 def _proposed(
