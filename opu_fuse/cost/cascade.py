@@ -6,7 +6,7 @@ decided here, once, as a list of turns; the schedule emits it and `flow` times i
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
@@ -102,10 +102,13 @@ class _Tiled(Struct, frozen=True, kw_only=True):
 
 
 class Strips:
-    """Tiles and rings of layers in cascades; what several cascades have in common is made once."""
+    """Tiles and rings of layers in cascades; what several cascades have in common is made once.
+    fastest: rows and parts of the strips that are best for layers like these.
+    """
 
     def __init__(self, hw: HwSpec, images: int) -> None:
         self.hw = hw
+        self.fastest: dict[Hashable, tuple[tuple[int, int], ...]] = {}
         self._images = images
         self._works: dict[tuple[int, int], _Tiled | None] = {}
         self._rings: dict[tuple[int, int, int, int], Ring] = {}

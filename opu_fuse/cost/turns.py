@@ -81,19 +81,20 @@ class Order(Struct):
             self.lines[number].frees = self._frees(number, reader, made[number])
         clock = _Clock(made=[[0.0] for _ in self.lines])
         found: list[Turn] = []
-        left = sum(len(line.needs) for line in self.lines)
         last = LOAD
-        while len(found) < left:
+        while True:
             while self._can(LOAD):
                 found.append(self._load(clock))
             able = [n for n in range(len(self.works) - 1, LOAD, -1) if self._can(n)]
-            if able:
-                starts = {n: self._start(n, clock) for n in able}
-                last = min(able, key=lambda n: starts[n] + HANDOVER * (n != last))
-                found.append(self._compute(last, clock))
-            elif not self._can(LOAD) and len(found) < left:
-                return None
-        return tuple(found), clock.port
+            if not able:
+                break
+            if len(able) > 1:
+                starts = {n: self._start(n, clock) + HANDOVER * (n != last) for n in able}
+                able = [min(able, key=starts.__getitem__)]
+            last = able[0]
+            found.append(self._compute(last, clock))
+        done = all(line.done == len(line.needs) for line in self.lines)
+        return (tuple(found), clock.port) if done else None
 
     def _start(self, layer: int, clock: _Clock) -> float:
         """When its next rows, the array and a bank of partial sums are there."""
@@ -127,7 +128,7 @@ class Order(Struct):
             return False
         if layer > LOAD and line.needs[at] > self.lines[layer].done:
             return False
-        if any(self.lines[n + 1].done < count for n, count in line.sides[at]):
+        if line.sides[at] and any(self.lines[n + 1].done < count for n, count in line.sides[at]):
             return False
         behind = layer + 1 < len(self.works)
         return not behind or self.lines[layer + 2].done >= line.frees[at]

@@ -6,7 +6,7 @@ the strips are chosen by the clock with which its turns are put in order, and by
 groups alone.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -167,22 +167,38 @@ def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
 
 
 def _timed(works: Sequence[Work], strips: Strips, homes: Mapping[int, int]) -> Cascade | None:
-    """The fastest cascade of layers; None when there is none."""
-    found: list[Cascade] = []
-    for rows, parts in STRIPS:
-        sized = strips.size(works, rows, parts)
+    """The fastest cascade of layers; None when there is none. Of layers like others before, it is
+    cut as theirs.
+    """
+    likeness = _likeness(works, homes)
+    found: list[tuple[Cascade, tuple[int, int]]] = []
+    for strip in strips.fastest.get(likeness, STRIPS):
+        sized = strips.size(works, *strip)
         cascade = sized if isinstance(sized, str) else in_turns(sized, homes, strips.hw)
         if not isinstance(cascade, str):
-            found.append(cascade)
-    if not found:
-        return None
-    found.sort(key=lambda cascade: cascade.cycles)
-    near = [cascade for cascade in found[:TIMED] if cascade.cycles <= NEAR * found[0].cycles]
-    if len(near) == 1:
-        return near[0]
-    units = ([Unit(works=cascade.works, cascade=cascade)] for cascade in near)
-    timed = [cycles(unit, strips.hw) for unit in units]
-    return near[timed.index(min(timed))]
+            found.append((cascade, strip))
+    found.sort(key=lambda pair: pair[0].cycles)
+    near = [pair for pair in found[:TIMED] if pair[0].cycles <= NEAR * found[0][0].cycles]
+    if len(near) > 1:
+        near.sort(key=lambda pair: cycles([Unit(works=pair[0].works, cascade=pair[0])], strips.hw))
+    strips.fastest[likeness] = tuple(strip for _, strip in near[:1])
+    return near[0][0] if near else None
+
+
+def _likeness(works: Sequence[Work], homes: Mapping[int, int]) -> Hashable:
+    """The same for layers that make the same turns in the same time: alike but for their values."""
+    numbers = {work.writes.home: number for number, work in enumerate(works)}
+    return tuple(
+        (
+            work.shape,
+            work.reads.layout,
+            work.writes.layout,
+            work is works[-1] or work.readers > 1,
+            tuple(numbers.get(homes[value]) for value in work.residuals),
+            work.gate is not None and numbers.get(homes[work.gate]),
+        )
+        for work in works
+    )
 
 
 def _proposed(
