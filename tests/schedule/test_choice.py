@@ -158,19 +158,51 @@ def test_what_a_cascade_saves_its_neighbours_is_counted_too(
     assert found == (2.0 * layers, 12.0 * layers)
 
 
-def test_of_the_strips_that_are_timed_the_fastest_are_taken(monkeypatch):
-    monkeypatch.setattr(choice, "ceil_div", no_shorter_one)
+@pytest.mark.parametrize(
+    ("clocks", "timed"),
+    [
+        ((100, 120, 102, 103, 103, 200, 300, 400), [100, 102, 103]),  # no more than three
+        ((100, 120, 104, 102, 150, 200, 300, 400), [100, 102]),
+        ((100, 120, 104, 105, 150, 200, 300, 400), []),  # nothing to choose from
+    ],
+)
+def test_of_the_strips_near_the_fastest_the_walk_says_which(clocks, timed, monkeypatch):
+    """The clock of each strip is given, the walk finds the second that it times the fastest."""
     given = chain_of(inverted(), slow(TINY, 2), monkeypatch)
-    timed = []
+    clock, tried = iter(clocks), []
 
-    def noted(units, _):
-        timed.append(units[0].cascade)
-        return float(abs(len(timed) % choice.TIMED - 2))  # the second of three
+    def walked(units, _):
+        tried.append(units[0].cascade.cycles)
+        return float(len(tried) != 2)
 
-    monkeypatch.setattr(choice, "cycles", noted)
-    chosen = [weighed.together.cascade for weighed in choice.weigh(*given)]
-    assert len(timed) == choice.TIMED * len(chosen) > 0
-    assert all(a is b for a, b in zip(chosen, timed[1 :: choice.TIMED], strict=True))
+    def in_turns(sized, homes, hw):
+        return SimpleNamespace(works=sized.works, cycles=next(clock))
+
+    monkeypatch.setattr(given[3], "size", lambda works, *_: SimpleNamespace(works=works))
+    monkeypatch.setattr(choice, "in_turns", in_turns)
+    monkeypatch.setattr(choice, "cycles", walked)
+    given[3].fastest.clear()
+    chosen = choice._timed([unit.works[0] for unit in given[0]], given[3], given[4])
+    assert tried == timed
+    assert chosen.cycles == (timed[1] if timed else 100)
+
+
+def test_layers_like_others_before_are_cut_as_those(monkeypatch):
+    """Which strips are best is asked once of layers that differ by nothing but their weights."""
+    hw = slow(TINY, 2)
+    units, _, _, strips, homes = chain_of(inverted(), hw, monkeypatch)
+    works = [unit.works[0] for unit in units[:2]]
+    tried = []
+    real = strips.size
+    monkeypatch.setattr(strips, "size", lambda w, *s: tried.append(s) or real(w, *s))
+    strips.fastest.clear()
+    first = choice._timed(works, strips, homes)
+    assert len(tried) == len(choice.STRIPS)
+    again = choice._timed(works, strips, homes)
+    assert len(tried) == len(choice.STRIPS) + 1
+    assert again == first
+    choice._timed(works[:1], strips, homes)
+    assert len(tried) == 2 * len(choice.STRIPS) + 1
 
 
 @pytest.mark.parametrize(("gain_of_half", "taken"), [(90.0, [4]), (110.0, [2, 2])])
