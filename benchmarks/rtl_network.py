@@ -67,7 +67,7 @@ def main() -> int:
 
     cycles = rtl.counters["cycles"]
     macs = sum(g.macs for g in bundle.groups)
-    out.print(groups_table(bundle, rtl))
+    print(*groups_table(bundle, rtl).lines(out.width), sep="\n")
     out.print(f"{args.network} on {hw.name}: {cycles} cycles, {macs} MACs")
     out.print(f"MAC efficiency {macs / (hw.macs * cycles):.2%}")
     out.print(

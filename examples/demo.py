@@ -34,7 +34,7 @@ def digits() -> int:
     images, labels = held_out["images"], held_out["labels"]
     hw = opu_fuse.load_hw("opu-tiny")
     program = opu_fuse.compile(HERE / "digits.onnx", hw, calibration=HERE / "calibration.npz")
-    out.print(groups_table(program.bundle))
+    print(*groups_table(program.bundle).lines(out.width), sep="\n")
     name = program.bundle.inputs[0].name
     result_name = program.bundle.outputs[0].name
 
@@ -96,7 +96,7 @@ def resnet() -> int:
     result = program.run(inputs, capture=True)
     ran = time.perf_counter()
     checked = check(done.bundle, inputs, result)
-    out.print(groups_table(done.bundle, result))
+    print(*groups_table(done.bundle, result).lines(out.width), sep="\n")
     out.print(f"compiled in {compiled - begin:.1f} s, functional engine {ran - compiled:.1f} s")
     out.print(
         f"against {checked.reference}: {checked.mismatches} of {checked.elements} int8 values "

@@ -12,7 +12,10 @@ from opu_fuse.frontend.prepare import prepare
 from opu_fuse.model.folding import EVALUATED, SHAPING
 from opu_fuse.zoo import build
 
-SLOW = ("sympy.core", "onnxscript", "onnxruntime", "networkx", "scipy", "numpy.ma", "numpy.random")
+SLOW = (
+    *("sympy.core", "onnxscript", "onnxruntime", "networkx", "scipy", "numpy.ma", "numpy.random"),
+    "rich.console",
+)
 UNUSED = (
     "opu_fuse.bundle.kernels",
     "opu_fuse.bundle.result",
@@ -50,7 +53,7 @@ INTERRUPTED = """
 import builtins, signal, sys
 real = builtins.__import__
 def interrupted(name, *args, **kwargs):
-    if name == "rich.console":
+    if name == "opu_fuse.cli.main":
         signal.raise_signal(signal.SIGINT)
     return real(name, *args, **kwargs)
 builtins.__import__ = interrupted

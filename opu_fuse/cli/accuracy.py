@@ -85,4 +85,4 @@ def accuracy(
         return
     out.print(accuracy_table(found, wide=wide))
     for line in accuracy_lines(found):
-        out.print(line, markup=False)
+        out.print(line)

@@ -28,4 +28,4 @@ def asm(
     spec = None if hw is None else load_hw(hw)
     words = encode(assemble(read_text(source), str(source), spec))
     write_bytes(output, words.astype("<u4").tobytes())
-    out.print(f"{output}: {len(words)} words", markup=False)
+    out.print(f"{output}: {len(words)} words")

@@ -136,14 +136,14 @@ def compile_(
         from opu_fuse.fuse.search import search_lines
 
         for line in search_lines(done.dfg, done.partition.search):
-            out.print(line, markup=False)
+            out.print(line)
     for line in added_lines(done.partition):
-        out.print(line, markup=False)
+        out.print(line)
     names = {g: parts[0].layer.name for g, parts in done.plan.layers.items()}
     for group, companion in done.plan.beside.items():
-        out.print(f"beside: {names[companion]}: between the tiles of {names[group]}", markup=False)
+        out.print(f"beside: {names[companion]}: between the tiles of {names[group]}")
     for line in cascade_lines(done.plan):
-        out.print(line, markup=False)
+        out.print(line)
     if kept := len(done.plan.kept):
         only = len(done.plan.not_stored)
         out.print(
@@ -151,19 +151,17 @@ def compile_(
             f"{only} of them store nothing"
         )
     for op in done.partition.host:
-        out.print(f"host: {done.dfg[op.node].name}: {op.reason}", markup=False)
+        out.print(f"host: {done.dfg[op.node].name}: {op.reason}")
     out.print(
         f"{output}: {output.stat().st_size} bytes, {len(done.bundle.words)} program words",
-        markup=False,
     )
     memory = done.plan.memory
     out.print(
         f"DRAM: constants {done.plan.constants_bytes} bytes, feature maps {memory.total_bytes} "
         f"bytes (alive at one time: {memory.lower_bound_bytes})",
-        markup=False,
     )
     for line in told:
-        out.print(line, markup=False)
+        out.print(line)
     if little := little_on_machine(done.dfg, spec, done.partition):
         print_plain(f"warning: {little}")
 

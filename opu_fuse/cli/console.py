@@ -1,18 +1,85 @@
 """What the verbs print with."""
 
+import io
 import itertools
 import json
 import math
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cached_property
 from json.encoder import encode_basestring_ascii
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console
-from rich.control import strip_control_codes
+from opu_fuse.report.fitted import FittedTable
 
-out = Console(soft_wrap=True, highlight=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_CONTROL = dict.fromkeys(b"\a\b\v\f\r\x1b")
+"""Characters that do something to a terminal, which names of a model may hold."""
+_WIDTH = 80
+"""Of a line where no terminal is."""
+
+
+class Screen:
+    """One of the two streams of the process. `rich`, which takes 30 ms to load, is loaded for what
+    only it can draw. quiet: nothing is printed but what goes to `file`.
+    """
+
+    quiet = False
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def file(self) -> TextIO:
+        """The stream as it is now."""
+        return getattr(sys, self._name) or io.StringIO()  # None where there is no such stream
+
+    @cached_property
+    def rich(self) -> "Console":
+        """What draws tables with long texts, and moving bars."""
+        from rich.console import Console
+
+        return Console(stderr=self._name == "stderr", soft_wrap=True, highlight=False)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody may be watching."""
+        return self.file.isatty() and self.rich.is_terminal
+
+    @property
+    def width(self) -> int:
+        """Characters of a line."""
+        if (told := os.environ.get("COLUMNS", "")).isdecimal():
+            return int(told)
+        for stream in range(3):
+            with suppress(OSError):
+                return os.get_terminal_size(stream).columns or _WIDTH
+        return _WIDTH
+
+    def status(self, what: str) -> AbstractContextManager[Any]:
+        """Shows on a terminal that something is being done."""
+        return self.rich.status(what) if self.is_terminal else nullcontext()
+
+    def print(self, shown: "str | FittedTable | RenderableType", end: str = "\n") -> None:
+        """Text as it is but for characters that ring bells, or something to draw."""
+        if self.quiet:
+            return
+        if isinstance(shown, FittedTable):
+            unicode = (self.file.encoding or "").lower().startswith("utf")
+            shown = "\n".join(shown.lines(self.width, ascii_only=not unicode))
+        if isinstance(shown, str):
+            self.file.write(shown.translate(_CONTROL) + end)
+            self.file.flush()
+        else:
+            self.rich.print(shown)
+
+
+out = Screen("stdout")
+err = Screen("stderr")
 
 
 @contextmanager
@@ -32,7 +99,7 @@ def share_bar() -> Iterator[Callable[[str, float], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=err, transient=True) as bar:
+    with Progress(*columns, console=err.rich, transient=True) as bar:
         task = bar.add_task("load", total=1.0)
         yield lambda what, share: bar.update(task, description=what, completed=share)
 
@@ -47,13 +114,13 @@ def time_left(what: str, done: int, total: int, seconds: float) -> str:
 
 def print_plain(text: str) -> None:
     """Text on stderr as it is, for what passes say of themselves."""
-    err.print(text, markup=False, end="" if text.endswith("\n") else "\n")
+    err.print(text, end="" if text.endswith("\n") else "\n")
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Lines of any number on stdout, as they are: the console would look at every character."""
     text = "".join(f"{line}\n" for line in lines)
-    out.file.write(strip_control_codes(text))
+    out.file.write(text.translate(_CONTROL))
 
 
 def print_json(value: Any) -> None:

@@ -39,4 +39,4 @@ def cosim_init(
         network = model.read_bytes()
     files = {name: text.encode() for name, text in project_files(machine).items()}
     write_project(folder, files | {NETWORK: network})
-    out.print(f"{folder}: {len(files) + 1} files; next: cd {folder}; pytest", markup=False)
+    out.print(f"{folder}: {len(files) + 1} files; next: cd {folder}; pytest")

@@ -56,4 +56,4 @@ def explore(
         )
     out.print(best_table(found, device))
     written = write_results(found, device, output)
-    out.print(f"{len(found.best)} machines: {', '.join(map(str, written))}", markup=False)
+    out.print(f"{len(found.best)} machines: {', '.join(map(str, written))}")

@@ -19,7 +19,7 @@ def hw_list() -> None:
 
     for name in spec_names():
         spec = load_hw(name)
-        out.print(f"{name:12} {spec.macs:5} MAC/cycle  {spec.description}", markup=False)
+        out.print(f"{name:12} {spec.macs:5} MAC/cycle  {spec.description}")
 
 
 @app.command("show")
@@ -45,7 +45,7 @@ def hw_show(
         out.print(operators_table(loaded))
     if area:
         out.print(show.area_table(loaded))
-        out.print("\n".join(show.shares(loaded)), markup=False)
+        out.print("\n".join(show.shares(loaded)))
 
 
 @app.command("check")
@@ -55,10 +55,10 @@ def hw_check(file: Annotated[str, typer.Argument(help="YAML file, or name of a s
 
     found = problems(file)
     for problem in found:
-        err.print(f"error: {problem}", markup=False)
+        err.print(f"error: {problem}")
     if found:
         raise typer.Exit(1)
-    out.print(f"{file}: no mistakes found", markup=False)
+    out.print(f"{file}: no mistakes found")
 
 
 @app.command("draw")
@@ -74,7 +74,7 @@ def hw_draw(
 
     loaded = load_hw(spec)
     if output is None:
-        out.print(draw.draw_text(loaded), markup=False)
+        out.print(draw.draw_text(loaded))
         return
     drawers = {".svg": draw.draw_svg, ".dot": draw.draw_dot}
     if output.suffix not in drawers:
@@ -93,4 +93,4 @@ def hw_rtl(
 
     files = rtl_files(load_hw(spec))
     write_files(output, {name: text.encode() for name, text in files.items()})
-    out.print(f"{output}: {len(files)} files; opu.f lists those to compile", markup=False)
+    out.print(f"{output}: {len(files)} files; opu.f lists those to compile")

@@ -40,10 +40,10 @@ def inspect(
         print_json(report_json.inspect_json(loaded.bundle, memory=memory))
         return
     if asm:
-        out.print(program_listing(loaded.bundle, loaded.hw), markup=False)
+        out.print(program_listing(loaded.bundle, loaded.hw))
     if memory:
         out.print(memory_table(loaded.bundle, wide=wide))
     if fused is not None:
-        out.print(f"{fused}: {fused.stat().st_size} bytes", markup=False)
+        out.print(f"{fused}: {fused.stat().st_size} bytes")
     if groups or not (asm or memory or fused):
         out.print(groups_table(loaded.bundle, wide=wide))

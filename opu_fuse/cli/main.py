@@ -12,7 +12,6 @@ import sys
 from typing import Annotated, NoReturn
 
 import typer
-from rich.logging import RichHandler
 
 from opu_fuse import __version__
 from opu_fuse.cli import cosim, hw, zoo
@@ -61,12 +60,12 @@ def main() -> None:
 
 def _refuse(error: Exception) -> NoReturn:
     if isinstance(error, OpuFuseError):
-        err.print(f"error: {error}", markup=False)
+        err.print(f"error: {error}")
         for note in getattr(error, "__notes__", ()):
-            err.print(f"  {note}", markup=False)
+            err.print(f"  {note}")
         sys.exit(error.exit_code)
     if isinstance(error, OSError) and (what := _about_files(error)) is not None:
-        err.print(f"error: {what}", markup=False)
+        err.print(f"error: {what}")
         if error.filename is None and sys.stdout is not None:  # it is the screen
             # Python writes what is left once more when it ends, and would fail with another code.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -75,7 +74,6 @@ def _refuse(error: Exception) -> NoReturn:
     err.print(
         f"internal error: {type(error).__name__}: {error} (please report this; -v shows the "
         "traceback)",
-        markup=False,
     )
     sys.exit(3)
 
@@ -87,6 +85,13 @@ def _about_files(error: OSError) -> str | None:
     if error.errno in _NO_SCREEN:
         return f"what is printed cannot be written: {error.strerror}"
     return None
+
+
+class _Printed(logging.Handler):
+    """On stderr, a record a line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        err.print(f"{record.levelname:8} {self.format(record)}")
 
 
 @app.callback(invoke_without_command=True)
@@ -105,8 +110,7 @@ def _global(
         out.print(f"opu-fuse {__version__}")
         raise typer.Exit
     level = logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING
-    handler = RichHandler(console=err, show_time=False, show_path=False, markup=False)
     others = logging.WARNING if verbose else logging.ERROR  # libraries say nothing to users
-    logging.basicConfig(level=others, format="%(message)s", handlers=[handler], force=True)
+    logging.basicConfig(level=others, format="%(message)s", handlers=[_Printed()], force=True)
     logging.captureWarnings(capture=True)
     logging.getLogger("opu_fuse").setLevel(level)

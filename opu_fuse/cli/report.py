@@ -45,7 +45,7 @@ def report(
     write_text(output, page)
     tree = {"schema_version": SCHEMA_VERSION, "programs": trees}
     write_text(data, json.dumps(tree, separators=(",", ":")))
-    out.print(f"{output}: {output.stat().st_size} bytes, figures in {data}", markup=False)
+    out.print(f"{output}: {output.stat().st_size} bytes, figures in {data}")
 
 
 def _document() -> Any:

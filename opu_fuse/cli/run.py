@@ -142,7 +142,7 @@ def run(
     else:
         out.print(groups_table(loaded.bundle, result, wide=wide))
         for name, array in result.outputs.items():
-            out.print(f"{name}: {array.dtype}{list(array.shape)}", markup=False)
+            out.print(f"{name}: {array.dtype}{list(array.shape)}")
     if checked is not None:
         _report_check(checked, quiet=as_json)
 
@@ -169,7 +169,7 @@ def _report_check(checked: Any, *, quiet: bool) -> None:
 
     if not quiet:
         for line in check_lines(checked):
-            out.print(line, markup=False)
+            out.print(line)
     if not checked.compared:
         raise RunError(
             "check",

@@ -19,7 +19,7 @@ def zoo_list() -> None:
 
     width = max(map(len, zoo.names()))
     for name in zoo.names():
-        out.print(f"{name:{width}}  {zoo.description(name)}", markup=False)
+        out.print(f"{name:{width}}  {zoo.description(name)}")
 
 
 @app.command("export")
@@ -39,4 +39,4 @@ def zoo_export(
     require_targets(output)
     model = zoo.build(name, seed=seed, image=image)
     write_file(output, lambda beside: ir.save(model, beside))
-    out.print(f"{output}: {output.stat().st_size} bytes", markup=False)
+    out.print(f"{output}: {output.stat().st_size} bytes")

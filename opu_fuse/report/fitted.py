@@ -2,12 +2,12 @@
 are left out, and the footer says which.
 """
 
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from unicodedata import combining, east_asian_width
 
 from msgspec import Struct, field
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
 
 NAME_LENGTH = 48
 """Characters of a name in a table that is not wide; exporters write paths of a hundred."""
@@ -25,9 +25,16 @@ class Column(Struct, frozen=True, kw_only=True):
     leave_out: int = 0
 
 
+_LINES = "┏━┳┓", "┃ ┃┃", "┡━╇┩", "│ ││", "├─┼┤", "└─┴┘"
+_ASCII = "+--+", "| ||", "|-+|", "| ||", "|-+|", "+--+"
+"""Of the top, the heading, the line under it, rows, the line before the total, and the bottom: left
+end, what fills it, what is between columns, right end.
+"""
+
+
 class FittedTable(Struct, kw_only=True):
-    """Something that `rich` prints. total: a last row under a line; footer: lines below; wide:
-    every column and every name whole, as wide as they come.
+    """total: a last row under a line; footer: lines below; wide: every column and every name whole,
+    as wide as they come.
     """
 
     title: str
@@ -37,16 +44,44 @@ class FittedTable(Struct, kw_only=True):
     footer: list[str] = field(default_factory=list)
     wide: bool = False
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def lines(self, width: int, *, ascii_only: bool = False) -> Iterator[str]:
+        """The table as text. width: of the terminal, in characters; ascii_only: for those that
+        cannot show lines.
+        """
         widths = self._natural(lambda heading: [heading])
         if not self.wide:
-            widths = self._fitted(widths, options.max_width)
-        yield from console.render(self._table(widths), options.update(width=_room(widths)))
+            widths = self._fitted(widths, width)
+        top, heading, under, row, section, bottom = _ASCII if ascii_only else _LINES
+        nothing = dict.fromkeys(range(len(self.columns)), "")
+        yield self.title
+        yield self._line(top, nothing, widths)
+        headings = [textwrap.wrap(self.columns[n].name, width) for n, width in widths.items()]
+        for parts in reversed([*zip_longest(*map(reversed, headings), fillvalue="")]):
+            yield self._line(heading, dict(zip(widths, parts, strict=True)), widths)
+        yield self._line(under, nothing, widths)
+        for cells in self.rows:
+            yield self._line(row, cells, widths)
+        if self.total is not None:
+            yield self._line(section, nothing, widths)
+            yield self._line(row, self.total, widths)
+        yield self._line(bottom, nothing, widths)
         left_out = [c.name for n, c in enumerate(self.columns) if n not in widths]
         if left_out:
-            yield Text(f"no room for {', '.join(left_out)} (--wide or --json shows all)")
-        for line in self.footer:
-            yield Text(line)
+            yield f"no room for {', '.join(left_out)} (--wide or --json shows all)"
+        yield from self.footer
+
+    def _line(
+        self, rule: str, row: Sequence[str] | Mapping[int, str], widths: Mapping[int, int]
+    ) -> str:
+        left, fill, between, right = rule
+        cells = []
+        for n, width in widths.items():
+            text = short(row[n].replace("\n", " "), width)
+            if _places(text) > width:
+                text = short(text, max(width // 2, 1))
+            gap = fill * (width - _places(text))
+            cells.append(f"{gap}{text}" if self.columns[n].number else f"{text}{gap}")
+        return f"{left}{fill}{f'{fill}{between}{fill}'.join(cells)}{fill}{right}"
 
     def _all_rows(self) -> list[Sequence[str]]:
         return [*self.rows, *([] if self.total is None else [self.total])]
@@ -54,7 +89,9 @@ class FittedTable(Struct, kw_only=True):
     def _natural(self, split: Callable[[str], Sequence[str]]) -> dict[int, int]:
         """Column -> characters of its longest cell or of the longest part of its heading."""
         return {
-            n: max(len(text) for text in (*split(c.name), *(row[n] for row in self._all_rows())))
+            n: max(
+                _places(text) for text in (*split(c.name), *(row[n] for row in self._all_rows()))
+            )
             for n, c in enumerate(self.columns)
         }
 
@@ -86,18 +123,6 @@ class FittedTable(Struct, kw_only=True):
     def _least(widths: dict[int, int], names: set[int]) -> int:
         return _room({n: min(w, _LEAST) if n in names else w for n, w in widths.items()})
 
-    def _table(self, widths: dict[int, int]) -> Table:
-        made = Table(title=Text(self.title), title_justify="left")
-        for n, width in widths.items():
-            justify = "right" if self.columns[n].number else "left"
-            made.add_column(self.columns[n].name, justify=justify, width=width)
-        for row in self._all_rows():
-            if row is self.total:
-                made.add_section()
-            # Text, since names of models may hold brackets, which are no markup.
-            made.add_row(*(Text(short(row[n], width), no_wrap=True) for n, width in widths.items()))
-        return made
-
 
 def _room(widths: dict[int, int]) -> int:
     """Characters of a line with columns of these widths."""
@@ -110,3 +135,10 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
         return name
     end = length // 2
     return f"{name[: length - end - 1]}…{name[len(name) - end :]}"
+
+
+def _places(text: str) -> int:
+    """Places that a text takes in a line of a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)

@@ -1,4 +1,4 @@
-"""Tables for the terminal (rich renderables; cli/ prints them)."""
+"""Tables for the terminal (cli/ prints them)."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

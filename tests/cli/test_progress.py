@@ -1,5 +1,7 @@
 """Whoever waits for a compilation sees how far it is, on a terminal and nowhere else."""
 
+import sys
+
 from rich.console import Console
 
 from opu_fuse.cli import console
@@ -16,7 +18,8 @@ def test_the_bar_knows_every_stage():
 
 def test_a_terminal_shows_the_stage(monkeypatch):
     with Console(stderr=True, force_terminal=True, record=True) as terminal:
-        monkeypatch.setattr(console, "err", terminal)
+        monkeypatch.setattr(console.err, "rich", terminal)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         with console.progress_bar(2) as begin:
             begin("schedule")
             terminal.print("between")

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from opu_fuse.cli import console
 from opu_fuse.resources import hw_specs_dir
 
 ROOT = hw_specs_dir().parent
@@ -103,8 +102,7 @@ def checkout(tmp_path, monkeypatch):
     """A folder to work in that has the examples, and a terminal of 160 columns."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(console.out, "width", 160)
-    monkeypatch.setattr(console.err, "width", 160)
+    monkeypatch.setenv("COLUMNS", "160")
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
-from rich.console import Console
 
 from opu_fuse import zoo
 from opu_fuse.bundle.file import save
@@ -248,7 +247,7 @@ def _look_into(program: Program) -> None:
     program_listing(program.bundle, program.hw)
     inspect_json(program.bundle, memory=True)
     for shown in (groups_table(program.bundle), memory_table(program.bundle)):
-        Console(file=io.StringIO()).print(shown)
+        list(shown.lines(80))
     if program.bundle.fused:
         load_fused(program.bundle)
 

@@ -1,15 +1,13 @@
 """Tables say what was measured and what was only predicted, and their sums are sums."""
 
-import io
 import json
 import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from opu_fuse.bundle.result import GroupCounters, RunResult
-from opu_fuse.report.fitted import short
+from opu_fuse.report.fitted import Column, FittedTable, short
 from opu_fuse.report.json import inspect_json
 from opu_fuse.report.tables import counters_table, groups_table, memory_table
 from opu_fuse.sim.engine import run
@@ -17,9 +15,7 @@ from tests.bundle.sample import HW, sample_bundle, sample_input
 
 
 def text_of(table, width=200):
-    out = io.StringIO()
-    Console(width=width, file=out, soft_wrap=True).print(table)
-    return out.getvalue()
+    return "\n".join(table.lines(width))
 
 
 def row(text, start):
@@ -177,6 +173,67 @@ def test_wide_shows_every_name_whole_in_any_terminal():
 def test_below_measured_groups_stands_for_whom_a_cycle_counts():
     assert "groups overlap" in text_of(groups_table(sample_bundle(), rtl_result()))
     assert "groups overlap" not in text_of(groups_table(sample_bundle()))
+
+
+def small_table():
+    columns = (Column(name="name"), Column(name="cycles (predicted)", number=True))
+    return FittedTable(
+        title="two rows",
+        columns=columns,
+        rows=[("conv", "1 200"), ("a_long_name", "7")],
+        total=("all", "1 207"),
+        footer=["a line below"],
+    )
+
+
+def test_a_table_is_drawn_to_the_character():
+    assert (
+        text_of(small_table())
+        == """\
+two rows
+┏━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┓
+┃ name        ┃ cycles (predicted) ┃
+┡━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━┩
+│ conv        │              1 200 │
+│ a_long_name │                  7 │
+├─────────────┼────────────────────┤
+│ all         │              1 207 │
+└─────────────┴────────────────────┘
+a line below"""
+    )
+
+
+def test_a_narrow_terminal_that_cannot_show_lines_gets_a_narrow_table_without():
+    assert (
+        "\n".join(small_table().lines(25, ascii_only=True))
+        == """\
+two rows
++-----------------------+
+|         |      cycles |
+| name    | (predicted) |
+|---------+-------------|
+| conv    |       1 200 |
+| a_l…ame |           7 |
+|---------+-------------|
+| all     |       1 207 |
++-----------------------+
+a line below"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("层一", "层一" + 7 * " "),  # two places each
+        ("e\N{COMBINING ACUTE ACCENT}", "e\N{COMBINING ACUTE ACCENT}" + 10 * " "),
+        ("a\nb", "a b" + 8 * " "),
+        ("层" * 30, "层层层层层…层层层层层 "),
+    ],
+)
+def test_no_character_moves_the_columns(name, shown):
+    table = small_table()
+    table.rows[0] = (name, "1")
+    assert f"│ {shown} │" in "\n".join(table.lines(40))
 
 
 def test_of_a_long_name_beginning_and_end_are_kept():
