@@ -15,12 +15,17 @@ def main() -> None:
         os.write(2, b"interrupted\n")
         sys.exit(130)
     with interrupts.noted():
-        from opu_fuse.process.startup import start_quickly
+        from opu_fuse.process import startup
 
-        start_quickly()
+        startup.start_quickly()
         from opu_fuse.cli.main import main as command  # only now: what it imports takes time, too
 
-        command()
+        try:
+            command()
+        except SystemExit as end:
+            if not end.code:
+                startup.succeeded()
+            raise
 
 
 if __name__ == "__main__":

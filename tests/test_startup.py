@@ -6,6 +6,7 @@ import sys
 
 import onnx
 import onnx_ir
+import pytest
 from onnxscript.optimizer import _constant_folding
 
 from opu_fuse.frontend.prepare import prepare
@@ -88,3 +89,27 @@ def test_every_operator_that_the_library_evaluates_is_known():
     """An operator missing here would be left in models, unfolded."""
     known = {name for _, name in _constant_folding.registry.op_evaluators}
     assert known - ONLY_WITH_SHAPES == EVALUATED | SHAPING
+
+
+LEAVING = """
+import atexit, os
+import opu_fuse.cli.main
+from opu_fuse.__main__ import main
+atexit.register(os.write, 2, b"left as usual")
+def command(real=opu_fuse.cli.main.main):
+    atexit.register(print, "registered, and run")
+    real()
+opu_fuse.cli.main.main = command
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("--version",), 0), (("hw", "show", "x"), 1), (("nothing",), 2)]
+)
+def test_who_has_succeeded_leaves_at_once_with_all_that_was_written(arguments, code):
+    command = [sys.executable, "-c", LEAVING, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stdout.splitlines()[-1] == "registered, and run"
+    assert ("left as usual" in done.stderr) is (code > 0)

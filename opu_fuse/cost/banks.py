@@ -83,14 +83,18 @@ class Places:
 
     def _place(self, words: int) -> int:
         """The first one in a bank where what was used last of all that is lost was used first."""
-        size, best = self._words, (self._taken + 1, 0)
-        for first in sorted({n * size for n in range(self._banks)}.union(self._ends)):
-            if first < self._banks * size and first % size + words <= size:
-                lost = self._firsts[self._over(first, words)]
-                if not lost:
-                    return first
-                best = min(best, (max(self._used[at] for at in lost), first))
-        return best[1]
+        size, end = self._words, self._words * self._banks
+        oldest, best = self._taken + 1, 0
+        for first in sorted((*range(0, end, size), *self._ends)):
+            if first == end or first % size + words > size:
+                continue
+            over = self._over(first, words)
+            if over.start == over.stop:
+                return first
+            used = max(map(self._used.__getitem__, self._firsts[over]))
+            if used < oldest:
+                oldest, best = used, first
+        return best
 
     def _over(self, first: int, words: int) -> slice:
         """Numbers of those that lie in these words."""

@@ -1,6 +1,11 @@
 """A malformed spec is refused with file, line, key and a way out."""
 
 import pytest
+from yaml.cyaml import CParser
+
+from opu_fuse.hw import yamltree
+from opu_fuse.hw.load import spec_names
+from opu_fuse.resources import hw_specs_dir
 
 HEAD = "extends: opu-tiny\nname: mine\n"
 
@@ -166,3 +171,29 @@ def test_a_mistake_inherited_from_another_file_names_that_file(tmp_path, explain
     (tmp_path / "base.yaml").write_text("extends: opu-tiny\nname: base\ndram:\n  latency: fast\n")
     messages = explain("extends: base.yaml\nname: mine\n")
     assert messages[0].startswith("base.yaml:4: dram.latency 'fast'")
+
+
+ODD = """\
+numbers: [0, 010, 0x1f, 1_000, 1e3, 1.5e+3, .inf, -.5, 12:30]
+words: [yes, No, true, FALSE, ~, null, 2024-01-01, "1", '', <<]
+text: |
+  of several
+
+  lines
+folded: >-
+  a
+  b
+"quoted \\u00e9": {a: {b: [{c: d}, [e]]}}
+"""
+
+
+@pytest.mark.parametrize("file", [*(f"{name}.yaml" for name in spec_names()), "odd"])
+def test_both_parsers_read_the_same(file, monkeypatch):
+    """PyYAML's own says what is wrong with a file, and reads it where there is no libyaml."""
+    text = ODD if file == "odd" else (hw_specs_dir() / file).read_text(encoding="utf-8")
+    assert issubclass(yamltree._QuickLoader, CParser)
+    quick = yamltree.parse_tree(text, file)
+    monkeypatch.setattr(yamltree, "_QuickLoader", yamltree._Loader)
+    plain = yamltree.parse_tree(text, file)
+    assert quick == plain
+    assert quick.value
