@@ -87,16 +87,20 @@ def _kept_from(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep]:
         firsts = first_blocks(writers, reader.reads)
         if firsts and reader.images == ours[0].images and _fits(writers, reader, hw):
             node, layout = reader.source, reader.reads.layout
-            stored = _readers(units[len(writers) :], node) < writers[-1].readers
+            stored = _readers(units[len(writers) :], reader) < writers[-1].readers
             return [Keep(node=node, layout=layout, block=block, stored=stored) for block in firsts]
     return []
 
 
-def _readers(units: Sequence[Sequence[Work]], node: int) -> int:
-    """Works that read a map one after the other, from the first on. Nothing takes its bank from
-    them: what they load and keep goes into others, and no other work comes between.
+def _readers(units: Sequence[Sequence[Work]], reader: Work) -> int:
+    """Works that read the same images of a map one after the other, from the first on. Nothing
+    takes its bank from them: what they load and keep goes into others, and no other work comes
+    between.
     """
-    found = takewhile(lambda unit: len(unit) == 1 and unit[0].source == node, units)
+    same = reader.source, reader.images
+    found = takewhile(
+        lambda unit: len(unit) == 1 and (unit[0].source, unit[0].images) == same, units
+    )
     return sum(1 for _ in found)
 
 

@@ -85,6 +85,23 @@ def test_rounds_have_the_same_bits_in_any_order(name, batch, residual, monkeypat
     assert_exact(found, hw, rng, (None, 1, 2))
 
 
+def test_a_map_of_rounds_that_is_read_again_as_a_whole_is_stored(monkeypatch, rng):
+    """Of the last round it is on chip still, of those before it is not."""
+    net = Net("twice", seed=6)
+    x = net.conv(net.input("x", (1, 96, 25, 27)), "first", out=96, kernel=1)
+    inside, behind = (net.conv(x, name, out=96, kernel=1) for name in ("inside", "behind"))
+    model = net.finish(inside, behind=behind)
+
+    def all_but_the_third(_units, run, _hw):
+        return {w.output: 1.0 if n < 2 else -1.0 for n, w in enumerate(run.works)}, 0.0
+
+    monkeypatch.setattr(rounds, "_saved", all_but_the_third)
+    found = compile_model(model, LIGHT, BATCH)
+    assert names(found) == [["first", "inside"]]
+    assert not found.plan.not_stored
+    assert_exact(found, LIGHT, rng, (None, 1))
+
+
 def test_a_number_of_images_without_divisors_goes_one_by_one(monkeypatch):
     monkeypatch.setattr(rounds, "_saved", everything)
     found = compile_model(separable(96, (25, 27)), LIGHT, replace(BATCH, batch=5))
