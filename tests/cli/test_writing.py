@@ -167,6 +167,17 @@ def test_names_that_the_screen_cannot_show_are_shown_otherwise(source, tmp_path)
     assert "h\\xf6he.bin: " in out
 
 
+def test_a_table_is_as_wide_as_the_terminal_and_of_letters_that_it_has(program_file):
+    shown = {}
+    for columns, encoding in (("60", "utf-8"), ("200", "ascii")):
+        environment = {**os.environ, "COLUMNS": columns, "PYTHONIOENCODING": encoding}
+        out, _ = command("inspect", program_file, env=environment).communicate()
+        shown[encoding] = [line for line in out.splitlines() if line[0] in "┏│└|+"]
+    assert max(map(len, shown["utf-8"])) <= 60
+    assert all(line.isascii() for line in shown["ascii"])
+    assert len(shown["ascii"][0]) > 100
+
+
 @pytest.mark.parametrize("seconds", [0.15, 0.3, 0.6, 1.2])
 def test_ctrl_c_ends_with_130_and_without_a_traceback(seconds, tmp_path, model_file):
     """While importing, too. What has not begun to be ours (Python's own start) is not looked at."""
