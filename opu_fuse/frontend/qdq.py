@@ -133,14 +133,15 @@ def quantised(node: ir.Node) -> np.ndarray | None:
 
 def dequantised(node: ir.Node) -> np.ndarray | None:
     """The real numbers of the constant that a DequantizeLinear reads, whatever its type, zero point
-    and blocks.
+    and blocks. ONNX has no zero point of int32; ONNX Runtime takes it off in int32, which wraps.
     """
     data, scale = constant(node.inputs[0]), constant(operand(node, 1))
     zero = _zero_point(node, default=None if data is None else data.dtype)
     if data is None or scale is None or zero is None:
         return None
-    offset = data.astype(np.float64) - _spread(zero.astype(np.float64), node, data)
+    kind = data.dtype if data.dtype == np.int32 else np.dtype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):  # whoever reads infinite numbers is told
+        offset = data.astype(kind) - _spread(zero.astype(kind), node, data)
         return offset.astype(scale.dtype) * _spread(scale, node, data)
 
 

@@ -34,6 +34,10 @@ FORMS = {
         "r = DequantizeLinear(w, s, z)",
         {"w": (INTEGERS + 103).astype(np.uint8), "s": np.float32(0.01), "z": np.uint8(103)},
     ),
+    "int32 with a zero point that wraps": (
+        "r = DequantizeLinear(w, s, z)",
+        {"w": np.int32(INTEGERS * 2**24), "s": np.float32(1e-9), "z": np.int32(-(2**30))},
+    ),
     "blocks of 4 bits": (
         "r = DequantizeLinear<axis=1, block_size=2>(w, s)",
         {
