@@ -16,6 +16,12 @@ CHANNELS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 15, 16, 17, 20, 24, 31, 32, 33, 4
 MANY_CHANNELS = (66, 72, 80, 96, 127, 128, 129, 130)
 MOST_MACS = 400_000
 MOST_ELEMENTS = 9_000
+LARGEST = 10 * MOST_MACS
+"""Multiply-accumulates of a network: joined maps grow, and twenty others are done meanwhile."""
+
+
+class TooLargeError(Exception):
+    """A constant of more elements than a network may have multiply-accumulates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,7 @@ class Sketch:
         alike = [n for n, a in self._constants.items() if a.shape == shape and n.startswith("w")]
         if alike and self.chance(0.15):
             return str(self.pick(alike))
+        _hold(shape)
         spread = self.rng.uniform(0.5, 1.6, (shape[0], *[1] * (len(shape) - 1)))
         data = self.rng.normal(size=shape) * spread / math.sqrt(fan_in)
         if self.chance(0.1):
@@ -90,6 +97,7 @@ class Sketch:
         return name
 
     def numbers(self, shape: tuple[int, ...], low: float, high: float) -> str:
+        _hold(shape)
         return self.constant(self.rng.uniform(low, high, shape).astype(np.float32))
 
     def ints(self, *values: int) -> str:
@@ -150,6 +158,11 @@ class Sketch:
         return helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9
         )
+
+
+def _hold(shape: tuple[int, ...]) -> None:
+    if math.prod(shape) > LARGEST:
+        raise TooLargeError
 
 
 def needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
