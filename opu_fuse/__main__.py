@@ -15,18 +15,25 @@ def main() -> None:
         os.write(2, b"interrupted\n")
         sys.exit(130)
     with interrupts.noted():
-        from opu_fuse.process import startup
+        from opu_fuse.process.startup import start_quickly
 
-        startup.start_quickly()
+        start_quickly()
         from opu_fuse.cli.main import main as command  # only now: what it imports takes time, too
 
-        try:
-            command()
-        except SystemExit as end:
-            if not end.code:
-                startup.succeeded()
-            raise
+        command()
+
+
+def process() -> None:
+    """The process of a command, which ends with it: who calls `main` may go on."""
+    try:
+        main()
+    except SystemExit as end:
+        if not end.code:
+            from opu_fuse.process.startup import succeeded
+
+            succeeded()
+        raise
 
 
 if __name__ == "__main__":
-    main()
+    process()

@@ -94,13 +94,13 @@ def test_every_operator_that_the_library_evaluates_is_known():
 LEAVING = """
 import atexit, os
 import opu_fuse.cli.main
-from opu_fuse.__main__ import main
+from opu_fuse.__main__ import process
 atexit.register(os.write, 2, b"left as usual")
 def command(real=opu_fuse.cli.main.main):
     atexit.register(print, "registered, and run")
     real()
 opu_fuse.cli.main.main = command
-main()
+process()
 """
 
 
