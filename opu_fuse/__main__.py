@@ -29,9 +29,10 @@ def process() -> None:
         main()
     except SystemExit as end:
         if not end.code:
+            from opu_fuse.cli.console import flush
             from opu_fuse.process.startup import succeeded
 
-            succeeded()
+            succeeded(flush)
         raise
 
 

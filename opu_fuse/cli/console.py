@@ -82,6 +82,12 @@ out = Screen("stdout")
 err = Screen("stderr")
 
 
+def flush() -> None:
+    """Whatever was printed is written. Errors: OSError and ValueError as of the streams."""
+    for screen in (out, err):
+        screen.file.flush()
+
+
 @contextmanager
 def progress_bar(stages: int) -> Iterator[Callable[[str], None]]:
     """A bar on a terminal that moves on with every stage named to it."""

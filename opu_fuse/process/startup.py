@@ -11,18 +11,17 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
-from threading import Event
 from types import ModuleType
 
 _LATE = ("sympy", "onnx_ir._symbolic_shapes", "importlib.metadata._adapters")
 """Modules that are loaded when something of them is used."""
 _COLLECT_EVERY = 500_000
 """New objects between two runs of the garbage collector (Python's own choice is 700)."""
-_succeeded = Event()
+_flushes: list[Callable[[], None]] = []
 
 
 def start_quickly() -> None:
@@ -33,18 +32,18 @@ def start_quickly() -> None:
     sys.meta_path.insert(0, _Late())
 
 
-def succeeded() -> None:
-    """The command has done what it was asked for: nothing is left but to end."""
-    _succeeded.set()
+def succeeded(flush: Callable[[], None]) -> None:
+    """The command has done what it was asked for: nothing is left but to end. flush: writes what
+    was printed.
+    """
+    _flushes.append(flush)
 
 
 def _leave() -> None:
     gc.freeze()  # else leaving begins with one more look at everything
-    if _succeeded.is_set():
+    for flush in _flushes:
         with suppress(OSError, ValueError):  # Python says what is wrong with a stream
-            for stream in (sys.stdout, sys.stderr):
-                if stream is not None:
-                    stream.flush()
+            flush()
             os._exit(0)
 
 
