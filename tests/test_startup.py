@@ -109,7 +109,8 @@ process()
 )
 def test_who_has_succeeded_leaves_at_once_with_all_that_was_written(arguments, code):
     command = [sys.executable, "-c", LEAVING, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=kept)
     assert done.returncode == code
     assert done.stdout.splitlines()[-1] == "registered, and run"
     assert ("left as usual" in done.stderr) is (code > 0)

@@ -22,6 +22,7 @@ _LATE = ("sympy", "onnx_ir._symbolic_shapes", "importlib.metadata._adapters")
 _COLLECT_EVERY = 500_000
 """New objects between two runs of the garbage collector (Python's own choice is 700)."""
 _flushes: list[Callable[[], None]] = []
+"""Of a command that has succeeded; empty before."""
 
 
 def start_quickly() -> None:
