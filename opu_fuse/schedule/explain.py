@@ -61,7 +61,10 @@ def _cascades_of(plan: Plan, group: int) -> Iterator[str]:
             told = True
     for tried in plan.weighed:
         if group in tried.together.groups and not tried.taken:
-            yield f"alone, not strip by strip with {names(plan, tried.together)}: {both(tried)}"
+            why = "; in rounds without cascades the batch is faster" if tried.in_rounds else ""
+            yield (
+                f"alone, not strip by strip with {names(plan, tried.together)}: {both(tried)}{why}"
+            )
             told = True
     if not told:
         yield "not strip by strip: no cascade with its neighbours fits, gains or was asked for"

@@ -15,14 +15,13 @@ from opu_fuse.hw.instruction import Instruction
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import DataLayout
-from opu_fuse.schedule.cascades import with_cascades
 from opu_fuse.schedule.dependencies import latest_conflicts, synchronise
 from opu_fuse.schedule.emit import Emitter
 from opu_fuse.schedule.job import Job, Placement, Step
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
-from opu_fuse.schedule.rounds import with_rounds
+from opu_fuse.schedule.rounds import with_cascades_or_rounds
 from opu_fuse.schedule.slow_memory import with_timed_tiles
 from opu_fuse.schedule.tensors import TensorUse, require_countable
 from opu_fuse.schedule.tiling import PlannedLayer, Rounds, Tiling, Together, Weighed
@@ -106,8 +105,7 @@ def schedule(
     the DRAM.
     """
     require_countable(dfg, tiling.uses)
-    tiling = with_cascades(dfg, with_timed_tiles(dfg, tiling, hw), hw, cascades)
-    tiling = with_rounds(dfg, tiling, hw)
+    tiling = with_cascades_or_rounds(dfg, with_timed_tiles(dfg, tiling, hw), hw, cascades)
     constants = tiling.constants_bytes
     units = planned_units(dfg, tiling, hw, store_all=not reuse_memory)
     on_chip = {home for unit in chain.from_iterable(units) for home in unit.on_chip}

@@ -18,8 +18,9 @@ from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.batch import apart
-from opu_fuse.schedule.cascades import replaced
+from opu_fuse.schedule.cascades import replaced, with_cascades
 from opu_fuse.schedule.choice import BYTES, RESOLUTION
+from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.tiling import Rounds, Tiling
 from opu_fuse.schedule.units import PlannedUnit, in_rounds, planned_units
 
@@ -39,7 +40,27 @@ class _Run(Struct, frozen=True, kw_only=True):
         return self.first + len(self.works)
 
 
-def with_rounds(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
+def with_cascades_or_rounds(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: Cascades) -> Tiling:
+    """With cascades, and rounds of layers that are in none; or with rounds alone, where that is
+    better: a cascade may stand where more layers would go in rounds.
+    """
+    mixed = _with_rounds(dfg, with_cascades(dfg, tiling, hw, cascades), hw)
+    if tiling.layout.images == 1 or cascades is not Cascades.AUTO or not mixed.cascades:
+        return mixed
+    rounds = _with_rounds(dfg, tiling, hw)
+    if _merit(dfg, mixed, hw) <= _merit(dfg, rounds, hw):
+        return mixed
+    weighed = tuple(replace(tried, taken=False, in_rounds=tried.taken) for tried in mixed.weighed)
+    return replace(rounds, weighed=weighed)
+
+
+def _merit(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> float:
+    """Of the whole program: the less the better."""
+    spent = [cycles_and_memory(units, hw) for units in planned_units(dfg, tiling, hw)]
+    return sum(sum(cycles.values()) + BYTES * memory for cycles, memory in spent)
+
+
+def _with_rounds(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     """With those layers in rounds that are faster so. A single image has none."""
     if tiling.layout.images == 1 or not hw.post.keep:
         return tiling

@@ -129,6 +129,21 @@ def test_what_reads_weights_for_long_is_left_out():
     assert all("fc" not in chain for chain in names(found))
 
 
+def test_a_batch_has_no_cascades_where_rounds_of_more_layers_are_faster(monkeypatch, rng):
+    model, hw, auto = separable(192, (20, 20)), slow(LIGHT, 8), replace(BATCH, cascades="auto")
+    found = compile_model(model, hw, auto)
+    assert found.plan.rounds
+    assert not found.plan.cascades
+    lines = list(explain_tiles(found.dfg, found.partition, found.plan, hw, "a.depth"))
+    assert lines[-1].endswith("; in rounds without cascades the batch is faster")
+    monkeypatch.setattr(rounds, "_merit", lambda *_: 0.0)
+    mixed = compile_model(model, hw, auto)
+    assert mixed.plan.cascades
+    cycles = [run_cycle(c.bundle, hw).counters["cycles"] for c in (found, mixed)]
+    assert cycles[0] < cycles[1]
+    assert_exact(found, hw, rng, (None, 1))
+
+
 def test_rounds_are_told():
     hw = slow(LIGHT, 16)
     found = compile_model(separable(512, (14, 14)), hw, BATCH)
