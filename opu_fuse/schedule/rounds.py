@@ -158,11 +158,13 @@ def _cut(units: Sequence[PlannedUnit], run: _Run, hw: HwSpec) -> tuple[_Run, flo
     low = list(accumulate(range(len(sums)), lambda low, at: at if sums[at] < sums[low] else low))
     last = max(range(1, len(sums)), key=lambda at: sums[at] - sums[low[at - 1]])
     first = low[last - 1]
+    if last - first == 1:  # a layer alone keeps nothing on chip
+        return run, 0.0
     if last - first < len(run.works):
         run = replace(run, first=run.first + first, works=run.works[first:last])
         gains, before = _saved(units, run, hw)
     gain = sum(gains.values())
-    return run, gain if gain > RESOLUTION * before and len(run.works) > 1 else 0.0
+    return run, gain if gain > RESOLUTION * before else 0.0
 
 
 def _saved(
