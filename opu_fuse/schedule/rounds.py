@@ -48,13 +48,13 @@ def with_cascades_or_rounds(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: Casc
     if tiling.layout.images == 1 or cascades is not Cascades.AUTO or not mixed.cascades:
         return mixed
     rounds = _with_rounds(dfg, tiling, hw)
-    if _merit(dfg, mixed, hw) <= _merit(dfg, rounds, hw):
+    if _price(dfg, mixed, hw) <= _price(dfg, rounds, hw):
         return mixed
-    weighed = tuple(replace(tried, taken=False, in_rounds=tried.taken) for tried in mixed.weighed)
+    weighed = tuple(replace(tried, taken=False, outdone=tried.taken) for tried in mixed.weighed)
     return replace(rounds, weighed=weighed)
 
 
-def _merit(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> float:
+def _price(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> float:
     """Of the whole program: the less the better."""
     spent = [cycles_and_memory(units, hw) for units in planned_units(dfg, tiling, hw)]
     return sum(sum(cycles.values()) + BYTES * memory for cycles, memory in spent)

@@ -97,13 +97,13 @@ class Rounds(Struct, frozen=True, kw_only=True):
 
 class Weighed(Struct, frozen=True, kw_only=True):
     """A cascade that was compared with its groups alone: predicted cycles and bytes of memory of
-    both, and which of them it is. in_rounds: it would have been taken, but with rounds and no
-    cascade the whole batch is better.
+    both, and which of them it is. outdone: it would have been taken, but the whole batch
+    is better without any.
     """
 
     together: Together
     taken: bool
-    in_rounds: bool = False
+    outdone: bool = False
     cycles_alone: int
     cycles: int
     bytes_alone: int

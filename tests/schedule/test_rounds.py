@@ -135,8 +135,8 @@ def test_a_batch_has_no_cascades_where_rounds_of_more_layers_are_faster(monkeypa
     assert found.plan.rounds
     assert not found.plan.cascades
     lines = list(explain_tiles(found.dfg, found.partition, found.plan, hw, "a.depth"))
-    assert lines[-1].endswith("; in rounds without cascades the batch is faster")
-    monkeypatch.setattr(rounds, "_merit", lambda *_: 0.0)
+    assert lines[-1].endswith("; the batch is faster without cascades")
+    monkeypatch.setattr(rounds, "_price", lambda *_: 0.0)
     mixed = compile_model(model, hw, auto)
     assert mixed.plan.cascades
     cycles = [run_cycle(c.bundle, hw).counters["cycles"] for c in (found, mixed)]
