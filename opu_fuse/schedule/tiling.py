@@ -97,8 +97,8 @@ class Rounds(Struct, frozen=True, kw_only=True):
 
 class Weighed(Struct, frozen=True, kw_only=True):
     """A cascade that was compared with its groups alone: predicted cycles and bytes of memory of
-    both, and which of them it is. outdone: it would have been taken, but the whole batch
-    is better without any.
+    both, and which of them it is. outdone: it would have been taken, but the whole batch is
+    better without any.
     """
 
     together: Together
