@@ -61,7 +61,7 @@ def _cascades_of(plan: Plan, group: int) -> Iterator[str]:
             told = True
     for tried in plan.weighed:
         if group in tried.together.groups and not tried.taken:
-            why = "; the batch is faster without cascades" if tried.outdone else ""
+            why = "; the batch is better without cascades" if tried.outdone else ""
             yield (
                 f"alone, not strip by strip with {names(plan, tried.together)}: {both(tried)}{why}"
             )

@@ -129,13 +129,13 @@ def test_what_reads_weights_for_long_is_left_out():
     assert all("fc" not in chain for chain in names(found))
 
 
-def test_a_batch_has_no_cascades_where_rounds_of_more_layers_are_faster(monkeypatch, rng):
+def test_a_batch_has_no_cascades_where_rounds_of_more_layers_are_better(monkeypatch, rng):
     model, hw, auto = separable(192, (20, 20)), slow(LIGHT, 8), replace(BATCH, cascades="auto")
     found = compile_model(model, hw, auto)
     assert found.plan.rounds
     assert not found.plan.cascades
     lines = list(explain_tiles(found.dfg, found.partition, found.plan, hw, "a.depth"))
-    assert lines[-1].endswith("; the batch is faster without cascades")
+    assert lines[-1].endswith("; the batch is better without cascades")
     monkeypatch.setattr(rounds, "_price", lambda *_: 0.0)
     mixed = compile_model(model, hw, auto)
     assert mixed.plan.cascades
