@@ -301,7 +301,7 @@ def _stages(
                 stored=interior.node == layer.output and interior.node not in on_chip,
                 channels=channels,
                 pieces=layer.out_pieces,
-                px=layer.shape.px,
+                px=layer.shape.stored_px,
                 rows=rows,
                 cols=cols,
             )

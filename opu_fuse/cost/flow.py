@@ -210,7 +210,7 @@ class Flow(Bringing):
     ) -> None:
         """Post chain and stores of a tile, as many blocks at a time as the banks hold."""
         shape, (row, rows, _, cols), buffers = work.shape, rect, self._buffers
-        cols, carried = ceil_div(cols, shape.px), shape.carried_to(row)
+        cols, carried = ceil_div(cols, shape.stored_px), shape.carried_to(row)
         at_once, added, turns = self._post_of(work, rect, (target and target.pieces) or ())
         ready, words = self._swept + self._drain, shape.param_words
         params = tables = None
@@ -255,7 +255,7 @@ class Flow(Bringing):
         key = id(work), rect if shape.pool else (rows, cols), pieces
         if key in self._posts:
             return self._posts[key]
-        mid, cols = mid_tile(shape, *rect), ceil_div(cols, shape.px)
+        mid, cols = mid_tile(shape, *rect), ceil_div(cols, shape.stored_px)
         carried = shape.carried_to(row)
         added = shape.side_words(shape.words(mid[1] - mid[0], mid[4] - mid[3]), rows * cols)
         at_once = hw.buffers.output.bank_words // (rows * cols)

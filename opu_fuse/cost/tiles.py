@@ -296,7 +296,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     if shape.depthwise:  # every range reads its own blocks
         one, ranges = per_block * blocks, 1
     feature_bytes = tiles * one * (1 if stay or ranges == 1 else ranges)
-    map_bytes = shape.images * blocks * shape.words(shape.out_rows, shape.out_cols) * word
+    map_bytes = shape.images * blocks * shape.stored_words(shape.out_rows, shape.out_cols) * word
     out_bytes = map_bytes * shape.upsample[0] * shape.upsample[1]
     res_bytes = sum(
         tiles * blocks * word
@@ -355,7 +355,7 @@ def _read(
 
 def _post_cycles(shape: Shape, hw: HwSpec, tile: Tile) -> int:
     """Of post for a channel block of a tile."""
-    cols = ceil_div(tile.cols, shape.px)
+    cols = ceil_div(tile.cols, shape.stored_px)
     carried = shape.leaves_maxima(tile.rows)
     found = post_cycles(shape, hw, tile.rows - carried, cols, shape.pool_window.kernel[0])
     if carried:

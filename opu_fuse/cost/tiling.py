@@ -192,7 +192,7 @@ def overflow(
     and columns.
     """
     buffers = hw.buffers
-    pixels, final = shape.words(*mid), shape.words(*made)
+    pixels, final = shape.words(*mid), shape.stored_words(*made)
     demands = [
         ("psum", pixels * blocks, buffers.psum.bank_words),
         ("output", final, buffers.output.bank_words),

@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.cost.tiles import ceil_div, col_visits, output_groups, visits
+from opu_fuse.cost.tiles import (
+    ceil_div,
+    col_visits,
+    input_blocks,
+    input_segments,
+    output_groups,
+    visits,
+)
 from opu_fuse.hw import timing
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.spec import HwSpec
@@ -31,7 +38,7 @@ def unfolded(plain: Shape, hw: HwSpec) -> Shape | None:
         return None
     words = found.unfolded.row_words(found.unfolded.words)
     load = found.unfolded.kernel_rows * words
-    now, then = _row_cycles(plain, hw), _row_cycles(found, hw)
+    now, then = array_cycles(plain, hw), array_cycles(found, hw)
     if then is None or now is None:
         return None
     # What a layer keeps on chip waits for all of its input, if a bank holds that.
@@ -73,15 +80,17 @@ def _of_unfolded_rows(shape: Shape, hw: HwSpec) -> Shape | None:
     )
 
 
-def _row_cycles(shape: Shape, hw: HwSpec) -> int | None:
-    """Of the array for a row of pixels, in the best mode that can be fed; None: none can."""
+def array_cycles(shape: Shape, hw: HwSpec) -> int | None:
+    """Of a convolution for a row of pixels, in the best mode that can be fed; None: none can."""
     blocks = ceil_div(shape.mid_channels, hw.word_channels)
+    first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     steps = ceil_div(shape.mid_cols, shape.px)
     found = []
     for mode in hw.array.modes:
         if can_fetch(shape, mode, hw):
             rows, _ = visits(shape, mode, hw)
             each = rows * col_visits(shape, mode, hw, shape.window.kernel[1])
+            each *= input_segments(shape, mode, hw, first, last - first)
             found.append(each * output_groups(shape, mode, hw, 0, blocks) * steps)
     return min(found, default=None)
 

@@ -184,7 +184,8 @@ def _post(instruction: Instruction, spec: HwSpec) -> tuple[Access, ...]:
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], 1, p["in_rows"])
     xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], 1, p["in_cols"])
     tile, outputs = _Visits(p, ys, xs), _Outputs(p)
-    words = tile.pixels(p["psum"], p["psum_row_pitch"], p["psum_block_pitch"])
+    sums = ((0, -(-p["out_cols"] // p["spread"])),) if p["spread"] else xs
+    words = _Visits(p, ys, sums).pixels(p["psum"], p["psum_row_pitch"], p["psum_block_pitch"])
     found = [Access(space=Space.PSUM, intervals=words, write=False)]
     chain = chain_of(spec).unpack(order_of(p))
     units = [BY_STAGE[module.stage] for module in chain]

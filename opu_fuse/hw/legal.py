@@ -209,6 +209,8 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
     pools = [stage for stage in stages if BY_STAGE[stage.stage].windows]
     if p["pool_slots"]:
         yield from _slots(p, spec, pools=bool(pools))
+    if p["spread"]:
+        yield from _spreads(p, spec, [stage.stage for stage in stages])
     if pools:
         return
     if (p["win_rows"], p["win_cols"]) != (1, 1):
@@ -220,6 +222,21 @@ def _post(instruction: Instruction, spec: HwSpec) -> Iterator[str]:
         last = first + (outputs - 1) * stride
         if first < 0 or last >= limit:
             yield f"reads {axis} {first}..{last} of a tile of {limit} without POOL in its chain"
+
+
+def _spreads(p: PostParams, spec: HwSpec, stages: list[Stage]) -> Iterator[str]:
+    """Pixels of a word go to words of their own behind a chain that sees each of them once and
+    brings no other map to it.
+    """
+    largest = max(mode.px for mode in spec.array.modes)
+    spread = p["spread"]
+    if spread not in (2, 4) or spread > largest:
+        yield f"has spread = {spread}, the array packs up to {largest} pixels into a word"
+    for stage in (Stage.POOL, Stage.RESIDUAL):
+        if stage in stages:
+            yield f"spreads pixels, but has {stage.name} in its chain"
+    if (p["origin_x"], p["stride_x"]) != (0, 1):
+        yield f"spreads pixels from column {p['origin_x']}, {p['stride_x']} apart, only all of them"
 
 
 def _slots(p: PostParams, spec: HwSpec, *, pools: bool) -> Iterator[str]:

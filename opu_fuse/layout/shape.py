@@ -82,15 +82,15 @@ class Shape(Struct, frozen=True, kw_only=True):
     array: whether the inner-product array runs (else the copy path); depthwise: one filter per
     lane, by windows; groups: of the convolution; window: of the convolution (stride and padding of
     the copy path); pool: None without pooling; sides: maps that stages read; tables: that stages
-    look up; pre: units before the array that the input passes; gated: the
-    one unit before the array multiplies by a gate; upsample: rows and columns stored
-    per final pixel; px: neighbouring pixels in a partial-sum, output and residual word; first_lane:
-    of the first output channel; pool_kind: where there is a pool; param_words: of post, for a
-    channel block; sums: every weight of a depthwise window is 1; images: so many of these sizes
-    below each other, whose windows do not see each other (`layout/batch.py`); phased: it makes some
-    rows and columns of its map; carries: a tile finds the maxima of rows that windows of the tile
-    below see, too, for that one; unfolded: its input is a map of unfolded rows, whose columns take
-    `slot` bytes, any number. Channels are counted in lanes, holes included.
+    look up; pre: units before the array that the input passes; gated: the one unit before the array
+    multiplies by a gate; upsample: rows and columns stored per final pixel; px: neighbouring pixels
+    in a partial-sum word, and in an output and a residual word unless post spreads them;
+    first_lane: of the first output channel; pool_kind: where there is a pool; param_words: of post,
+    for a channel block; sums: every weight of a depthwise window is 1; images: so many of these
+    sizes below each other, whose windows do not see each other (`layout/batch.py`); phased: it
+    makes some rows and columns of its map; carries: a tile finds the maxima of rows that windows of
+    the tile below see, too, for that one; unfolded: its input is a map of unfolded rows, whose
+    columns take `slot` bytes, any number. Channels are counted in lanes, holes included.
     """
 
     array: bool
@@ -113,6 +113,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     gated: bool = False
     upsample: tuple[int, int] = (1, 1)
     px: int = 1
+    spread: bool = False
     first_lane: int = 0
     pool_kind: PoolKind = PoolKind.MAX
     param_words: int = 0
@@ -123,8 +124,17 @@ class Shape(Struct, frozen=True, kw_only=True):
     unfolded: Unfolded | None = None
 
     def words(self, rows: int, cols: int) -> int:
-        """Partial-sum or output words of one channel block of rows × cols pixels."""
+        """Partial-sum words of one channel block of rows × cols pixels."""
         return rows * -(-cols // self.px)
+
+    @property
+    def stored_px(self) -> int:
+        """Neighbouring pixels in an output and a residual word."""
+        return 1 if self.spread else self.px
+
+    def stored_words(self, rows: int, cols: int) -> int:
+        """Output words of one channel block of rows × cols pixels."""
+        return rows * -(-cols // self.stored_px)
 
     def side_words(self, mid: int, final: int) -> tuple[int, ...]:
         """Residual words of one channel block of every side, beside so many mid and final words."""

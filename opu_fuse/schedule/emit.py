@@ -245,7 +245,7 @@ class Emitter(Loads):
         mid = mid_tile(shape, *rect)
         one = (mid[1] - mid[0]) // (images_of(shape, rows) if shape.pool else 1)
         mid_pixels = shape.words(mid[1] - mid[0], mid[4] - mid[3])
-        cols, mid_cols = ceil_div(cols, shape.px), ceil_div(mid[4] - mid[3], shape.px)
+        cols, mid_cols = ceil_div(cols, shape.stored_px), ceil_div(mid[4] - mid[3], shape.px)
         at_once = self._hw.buffers.output.bank_words // (rows * cols)
         if shape.sides:
             pixels = sum(shape.side_words(mid_pixels, rows * cols))
@@ -266,17 +266,18 @@ class Emitter(Loads):
                 "psum_row_pitch": mid_cols,
                 "psum_block_pitch": mid_pixels,
                 "in_rows": one,
-                "in_cols": mid_cols,
+                "in_cols": mid[4] - mid[3] if shape.spread else mid_cols,
                 "blocks": blocks,
                 "param": params + at * shape.param_words,
                 "out_row_pitch": cols,
                 "out_block_pitch": rows * cols,
                 "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,
+                "spread": shape.px if shape.spread else 0,
                 **order_registers(chain_of(self._hw).pack(job.layer.order)),
             }
             for whole in tile_parts(job.layer, (row, rows, col, cols)):
                 first = whole.image * shape.out_rows + whole.y
-                words = out.block + at, row + first, whole.rows, col // shape.px + whole.x
+                words = out.block + at, row + first, whole.rows, col // shape.stored_px + whole.x
                 for more, count, kept in target(*words):
                     part, y = replace(whole, y=whole.y + more), first + more
                     yield self._step(

@@ -101,7 +101,7 @@ def cost_text(tile: Tile, cost: Estimate, shape: Shape, hw: HwSpec) -> str:
     """A tile of a layer, in which order tiles are walked, and cycles."""
     memory = round(cost.dram_bytes / hw.dram.bytes_per_cycle)
     parts = f"array {cost.compute_cycles}, post {cost.post_cycles}, memory {memory}"
-    how = _order(tile, hw) if shape.array else ""
+    how = _order(tile, shape, hw) if shape.array else ""
     size = size_text(tile.rows, tile.cols, tile.blocks, images=tile.images)
     return f"{size}{how}: {round(cost.total_cycles)} cycles ({parts})"
 
@@ -112,7 +112,8 @@ def size_text(*sizes: int, images: int = 1) -> str:
     return several + "x".join(map(str, sizes))
 
 
-def _order(tile: Tile, hw: HwSpec) -> str:
+def _order(tile: Tile, shape: Shape, hw: HwSpec) -> str:
     mode = hw.array.modes[tile.mode]
     stays = "weights" if tile.weights_outer else "features"
-    return f", mode {mode.ic}x{mode.oc}x{mode.px}, {stays} stay"
+    spread = " (spread)" if shape.spread else ""
+    return f", mode {mode.ic}x{mode.oc}x{mode.px}{spread}, {stays} stay"

@@ -20,7 +20,7 @@ def stores(
     last, end = to.layout.blocks - 1, block + blocks
     shared = ((1, low), (last, high))
     cuts = {block, end, *(at for at, skip in shared if skip and block < at < end)}
-    words = rect[1] * ceil_div(rect[3], job.layer.shape.px)
+    words = rect[1] * ceil_div(rect[3], job.layer.shape.stored_px)
     for at, after in pairwise(sorted(cuts)):
         skips = low * (at == 0), high * (after == last + 1)
         yield _store(job, to, base + (at - block) * words, rect, at, after - at, skips)
@@ -30,7 +30,7 @@ def _store(
     job: Job, to: Placement, src: int, rect: Rect, block: int, blocks: int, skips: tuple[int, int]
 ) -> dict[str, int]:
     (up_y, up_x), phase = job.layer.shape.upsample, job.layer.phase
-    layout, px = to.layout, job.layer.shape.px
+    layout, px = to.layout, job.layer.shape.stored_px
     row, rows, col, cols = rect
     shape = job.layer.shape
     image, row = divmod(row, shape.out_rows)

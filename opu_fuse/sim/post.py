@@ -43,7 +43,8 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
     mem.require_room("post", blocks * prod(framed(p)))
     ys = _visited(p["origin_y"], p["out_rows"], p["stride_y"], p["win_rows"], p["in_rows"])
     xs = _visited(p["origin_x"], p["out_cols"], p["stride_x"], p["win_cols"], p["in_cols"])
-    words = _words(p["psum"], blocks, p["psum_block_pitch"], ys, p["psum_row_pitch"], xs)
+    spread = p["spread"] or 1
+    words = _words(p["psum"], blocks, p["psum_block_pitch"], ys, p["psum_row_pitch"], xs // spread)
     value = mem.psum.take(words, axis=0)
     if not any(module.stage is Stage.REQUANT for module in chain):
         value = value.astype(np.int8)
@@ -58,8 +59,10 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
         value = unit.run(value, unit_params(p, module.bank), here)
         if unit.windows:
             ys, xs, pooled = *_outputs(p), True
-        found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=value))
+        seen = _spread(value, xs, spread)
+        found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=seen))
 
+    value = _spread(value, xs, spread)
     target = _target(p, p["out"], p["out_row_pitch"], p["out_block_pitch"])
     mem.output[target, :lanes] = value
     if p["keep"]:
@@ -97,6 +100,17 @@ class _Site(Struct, frozen=True):
         first, blocks = self.p["param"] + self.first, self.p["blocks"]
         found = self.mem.records(Space.PARAM, record, first, blocks, self.pitch)
         return found[:, None, None, :]
+
+
+def _spread(value: np.ndarray, xs: np.ndarray, spread: int) -> np.ndarray:
+    """(blocks, ys, xs, lanes) words of `spread` pixels -> those with the pixel of their column in
+    the lowest lanes.
+    """
+    if spread == 1:
+        return value
+    parts = value.reshape(*value.shape[:3], spread, -1)
+    pixels = parts[:, :, np.arange(len(xs)), xs % spread]
+    return np.concatenate((pixels, value[..., pixels.shape[-1] :]), axis=-1)
 
 
 def _outputs(p: PostParams) -> tuple[np.ndarray, np.ndarray]:

@@ -270,6 +270,8 @@ class PostParams(ActRegisters, PoolRegisters, ResidualRegisters, TableRegisters,
     """post chain: sixth to tenth stage"""
     order_3: int
     """post chain: eleventh to fifteenth stage"""
+    spread: int
+    """pixels of a partial sum word, each to a word of its own (0, 2 or 4)"""
 
 
 class StoreParams(TypedDict):

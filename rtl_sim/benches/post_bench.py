@@ -83,7 +83,7 @@ class Bench:
     def line(self, order, *, psum, out, count, **more):
         """Neighbouring partial sum words to neighbouring output words."""
         [p] = self.random(1, order=order)
-        p |= dict.fromkeys(ONE, 1) | dict.fromkeys(("origin_y", "origin_x", "keep"), 0)
+        p |= dict.fromkeys(ONE, 1) | dict.fromkeys(("origin_y", "origin_x", "keep", "spread"), 0)
         p |= {"psum": psum, "out": out}
         return p | {"in_cols": count, "out_cols": count} | more
 
@@ -137,10 +137,13 @@ async def every_chain_writes_what_the_page_says(dut):
     for order in ORDERS.every:
         plain = [{"pool_slots": 0, "pool_kind": kind} for kind in PoolKind]
         pools = [*plain, *(post_model.packed(slots) for slots in post_model.slots_of(SPEC))]
-        for pool in pools if order in POOLING else plain[:1]:
+        spreads = [{"spread": 0}]
+        if post_model.spreads(ORDERS.kinds(order)):
+            spreads += [post_model.spread(pixels) for pixels in post_model.slots_of(SPEC)]
+        for change in [pool | {"spread": 0} for pool in pools] if order in POOLING else spreads:
             for kind in post_model.residual_kinds(SPEC, order):
                 [p] = bench.random(1, order=order, kind=kind)
-                p |= pool
+                p |= change
                 await bench.run([p], Pauses())
                 await bench.check([p])
     await bench.check_all()
@@ -204,6 +207,7 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
     bench = Bench(dut)
     await bench.begin()
     [values] = bench.random(1, order=ORDERS.pack_kinds((Stage.REQUANT, Stage.ACT)))
+    values |= {"spread": 0}
     zero = ("out_rows", "out_cols", "win_rows", "win_cols", "stride_y", "stride_x", "blocks")
     wrong = [
         *((RUN, {name: 0}) for name in zero),
@@ -215,6 +219,12 @@ async def illegal_instructions_are_refused_and_change_nothing(dut):
     wrong += [(RUN, slots | change) for change in ({"pool_kind": 1}, {"win_cols": 1})]
     wrong += [(RUN, slots | change) for change in ({"stride_x": 1}, {"stride_x": 3})]
     wrong.append((RUN, {"pool_slots": legal or 2}))
+    pieces = post_model.spread(legal or 2)
+    wrong += [(RUN, pieces | {"spread": n}) for n in range(1, 8) if n % 2 or n > legal]
+    wrong += [(RUN, pieces | change) for change in ({"origin_x": 1}, {"stride_x": 2})]
+    wrong += [(RUN, pieces | {"order": order, "pool_slots": 0}) for order in POOLING[:1]]
+    for order in RESIDUAL:
+        wrong.append((RUN, pieces | {"order": order, "res_kind": ORDERS.is_product(order)}))
     if not SPEC.post.keep:
         wrong.append((RUN, {"keep": 1}))
     for order in RESIDUAL:

@@ -43,7 +43,7 @@ def lane_parameters(spec, param, p, chain, block):
 
 
 def slots_of(spec):
-    """Values of `pool_slots` that fold pixels on this machine."""
+    """Pixels that modes of this machine pack into a word: values of `pool_slots` and `spread`."""
     return [n for n in (2, 4) if n <= max(mode.px for mode in spec.array.modes)]
 
 
@@ -104,7 +104,8 @@ def run(spec, psum, param, memories, results, p):
             x = p["origin_x"] + ox * p["stride_x"] + wx
             if not (0 <= y < p["in_rows"] and 0 <= x < p["in_cols"]):
                 continue
-            v = psum[p["psum"] + b * p["psum_block_pitch"] + y * p["psum_row_pitch"] + x]
+            row = p["psum"] + b * p["psum_block_pitch"] + y * p["psum_row_pitch"]
+            v = psum[row + (x // p["spread"] if p["spread"] else x)]
             if Stage.REQUANT not in chain:
                 v = v.astype(np.int8)
             if by_visit and not p["res_broadcast"]:
@@ -115,6 +116,9 @@ def run(spec, psum, param, memories, results, p):
         v = pooled(spec, p, visits) if pool < len(chain) else visits[0]
         for stage in chain[pool + 1 :]:
             v = stage_value(stage, p, v, lanes, memories, residual_at)
+        if p["spread"]:
+            pixel = v.reshape(p["spread"], -1)[x % p["spread"]]
+            v = np.concatenate((pixel, v[len(pixel) :]))
         output[p["out"] + b * p["out_block_pitch"] + oy * p["out_row_pitch"] + ox] = v
         if p["keep"]:
             word = b * p["keep_block_pitch"] + oy * p["keep_row_pitch"] + ox
@@ -189,13 +193,25 @@ def random_instruction(spec, rng, *, order=None, kind=None, largest=5):
         chosen = found.draw(rng) if order is None else order
         chain = found.kinds(chosen)
         values = _shape(spec, rng, chain, largest)
-    values |= {"order": chosen, "pool_slots": 0}
+    values |= {"order": chosen, "pool_slots": 0, "spread": 0}
     if kind is None:
         kind = rng.choice(residual_kinds(spec, chosen))
     values |= _arithmetic(spec, rng, int(kind))
     if Stage.POOL in chain and slots_of(spec) and rng.random() < 0.5:
         values |= packed(int(rng.choice(slots_of(spec))))
+    if spreads(chain) and slots_of(spec) and rng.random() < 0.5:
+        values |= spread(int(rng.choice(slots_of(spec))))
     return values
+
+
+def spreads(chain):
+    """Whether pixels of a word may go to words of their own behind a chain."""
+    return Stage.POOL not in chain and Stage.RESIDUAL not in chain
+
+
+def spread(pixels):
+    """What takes words of so many pixels apart."""
+    return {"spread": pixels, "origin_x": 0, "stride_x": 1}
 
 
 def packed(slots):

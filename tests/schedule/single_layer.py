@@ -80,6 +80,7 @@ def make_shape(
     broadcast=False,
     depthwise=False,
     px=1,
+    spread=False,
 ) -> Shape:
     """A consistent shape; `slotted` packs several pixels of at most four channels into a word."""
     window = (
@@ -115,6 +116,7 @@ def make_shape(
         upsample=upsample,
         depthwise=depthwise,
         px=px,
+        spread=spread,
         param_words=PARAM_WORDS if array else 0,
     )
 
@@ -149,7 +151,7 @@ def run_layer(
         channels=shape.mid_channels,
         rows=shape.out_rows * shape.upsample[0],
         cols=shape.out_cols * shape.upsample[1],
-        slot=hw.word_bytes // shape.px,
+        slot=hw.word_bytes // shape.stored_px,
     )
     final = replace(target, rows=shape.out_rows, cols=shape.out_cols)
     side = shape.sides[0] if shape.sides else Side()

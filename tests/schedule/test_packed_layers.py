@@ -1,4 +1,6 @@
-"""Modes of several pixels: narrow maps computed and stored several pixels to a word."""
+"""Modes of several pixels: narrow maps computed several pixels at a time, and stored so, or each
+pixel in a word of its own where somebody wants whole words.
+"""
 
 from dataclasses import replace
 
@@ -10,7 +12,10 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import Mode
 from opu_fuse.layout.packing import can_fetch
 from opu_fuse.layout.shape import Window
+from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.units.base import Stage
+from opu_fuse.zoo.builder import Net
+from tests.exact import assert_exact
 from tests.schedule.single_layer import make_shape, run_layer
 
 R, A, S, P = Stage.REQUANT, Stage.ACT, Stage.RESIDUAL, Stage.POOL
@@ -76,6 +81,53 @@ def test_packed_layer_computes_what_it_says(name, rng):
     assert hw.array.modes[tile.mode].px == 2
     got, expected = run_layer(hw, shape, order, rng)
     assert np.array_equal(got, expected)
+
+
+SPREAD = {
+    name: geometry
+    for name, (geometry, _) in LAYERS.items()
+    if not ({"pool", "residual"} & {*geometry})
+} | {
+    "upsampled": {"channels": 4, "out_channels": 3, "cols": 9, "upsample": (2, 2)},
+    "nine_pixels_wide": {"channels": 12, "out_channels": 4, "rows": 3, "cols": 9},
+}
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_a_layer_whose_pixels_are_spread_computes_what_it_says(name, rng):
+    hw = load_hw("opu-1024") if "upsample" in SPREAD[name] else packing()
+    shape = make_shape(hw, **SPREAD[name], px=2, spread=True)
+    tile, _ = choose_tile("layer", shape, hw)
+    assert hw.array.modes[tile.mode].px == 2
+    got, expected = run_layer(hw, shape, (R, A), rng)
+    assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize("cascades", ["never", "always"])
+@pytest.mark.parametrize(
+    ("machine", "out", "pixels"),
+    [
+        ("opu-1024", 16, 2),
+        ("opu-1024", 32, 2),
+        ("opu-1024", 33, 1),  # twice, more than a word
+        ("opu-light", 16, 1),  # its mode of two pixels has half the multipliers a pixel
+    ],
+)
+def test_a_narrow_map_in_a_concatenation_is_made_several_pixels_at_a_time(
+    machine, out, pixels, cascades, rng
+):
+    """Whoever reads it wants whole words."""
+    hw, net = load_hw(machine), Net("narrow", seed=3)
+    x = net.relu(net.conv(net.input("x", (1, 40, 9, 15)), "before", out=16, kernel=1), "r")
+    y = net.relu(net.conv(x, "narrow", out=out, kernel=3, pads=1), "narrow.relu")
+    beside = net.relu(net.conv(x, "beside", out=40, kernel=1), "beside.relu")
+    y = net.conv(net.concat([y, beside], "both"), "last", out=64, kernel=1)
+    found = compile_model(net.finish(y), hw, Options(cascades=cascades))
+    layers = [part.layer for parts in found.plan.layers.values() for part in parts]
+    shapes = {layer.name.split(" ")[0]: layer.shape for layer in layers}
+    assert (shapes["narrow"].px, shapes["narrow"].spread) == (pixels, pixels > 1)
+    assert not shapes["last"].spread
+    assert_exact(found, hw, rng, (None, 1))
 
 
 def test_pixels_too_far_apart_for_two_words_are_not_fetched():

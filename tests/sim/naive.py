@@ -260,14 +260,17 @@ class NaiveMachine:
                     visits.append(self.fold(v, p["pool_slots"], wx) if p["pool_slots"] else v)
         if at == len(chain):
             (only,) = visits
-            return only
+            part = self.W // p["spread"] if p["spread"] else self.W
+            first = ox * part % self.W
+            return only[first : first + part] + only[part:]
         pooled = [self.pool(p, [v[lane] for v in visits]) for lane in range(self.W)]
         for stage in chain[at + 1 :]:
             pooled = self.stage(p, stage, b, pooled, (oy, ox))
         return pooled
 
     def before_pool(self, p, b, y, x, stages, no_pool, out):
-        word = p["psum"] + b * p["psum_block_pitch"] + y * p["psum_row_pitch"] + x
+        word = p["psum"] + b * p["psum_block_pitch"] + y * p["psum_row_pitch"]
+        word += x // p["spread"] if p["spread"] else x
         v = [int(a) for a in self.read(Space.PSUM, word)]
         if not stages or stages[0] is not Stage.REQUANT:
             v = [wrap(a, 8) for a in v]

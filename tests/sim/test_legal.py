@@ -30,7 +30,7 @@ GOOD["unfold"] = instruction(
 )
 FULL = unfolding(MACHINES["full"])
 CHAIN = orders_of(FULL)
-REQUANT, ACT, POOL = (CHAIN.pack([name]) for name in ("requant", "compare", "pool"))
+REQUANT, ACT, POOL, SUM = (CHAIN.pack([name]) for name in ("requant", "compare", "pool", "res_add"))
 """Orders of a single stage."""
 
 
@@ -184,6 +184,7 @@ def test_an_illegal_instruction_is_named(kind):
 PACKED = {"mode": 2, "oc_steps": 1}
 """Two pixels of four channels, in words of eight lanes."""
 SLOTS = {"pool_slots": 2, "order": POOL, "out_rows": 1, "out_cols": 1}
+SPREAD = {"spread": 2, "order": ACT, "win_rows": 1, "win_cols": 1}
 FULL_ILLEGAL = {
     "all bytes skipped": ("store", {"skip_low": 5, "skip_high": 3}, "skips 8 bytes of words of 8"),
     "later groups overlap": (
@@ -239,6 +240,24 @@ FULL_ILLEGAL = {
     "average of slots": ("run", SLOTS | {"pool_kind": 1}, "has pool_slots, but no maximum"),
     "three columns of slots": ("run", SLOTS | {"win_cols": 3}, "folds windows of 3 columns, 2"),
     "slots one word apart": ("run", SLOTS | {"stride_x": 1}, "folds windows of 2 columns, 1"),
+    "spread into one": ("run", SPREAD | {"spread": 1}, "spread = 1, the array packs up to 4"),
+    "spread into three": ("run", SPREAD | {"spread": 3}, "spread = 3, the array packs up to 4"),
+    "spread with a pool": ("run", SPREAD | {"order": POOL}, "spreads pixels, but has POOL in"),
+    "spread with a second map": (
+        "run",
+        SPREAD | {"order": SUM},
+        "spreads pixels, but has RESIDUAL in its chain",
+    ),
+    "spread from the second pixel": (
+        "run",
+        SPREAD | {"origin_x": 1, "stride_x": 1},
+        "spreads pixels from column 1, 1 apart, only all of them",
+    ),
+    "every other pixel spread": (
+        "run",
+        SPREAD | {"stride_x": 2},
+        "spreads pixels from column 0, 2",
+    ),
     "two slotted segments": (
         "conv",
         {"slot_log2": 2, "ic_steps": 2},
@@ -305,6 +324,7 @@ ABSENT = {
     "depthwise": (BARE, "depthwise", {}, "needs depthwise windows"),
     "any stage": (BARE, "run", {"order": ACT, **ONE}, "0x2, .* bare has not: unknown stage 2"),
     "slots": (HW, "run", SLOTS, "has pool_slots = 2, the array packs up to 1 pixels"),
+    "spread": (HW, "run", SPREAD, "has spread = 2, the array packs up to 1 pixels"),
     "keep": (BARE, "run", {"order": 0, "keep": 1, **ONE}, "needs a way to keep maps"),
     "repeated rows": (BARE, "store", {"repeat_rows": 1}, "needs upsampling"),
     "repeated columns": (BARE, "store", {"repeat_cols": 1}, "needs upsampling"),

@@ -205,6 +205,22 @@ module opu_post
 
   // ---- exit --------------------------------------------------------------------------------------------------------------
 
+  // With `spread`, the visit's pixel comes to the low end; the lanes beside it stay.
+  logic [WORD_BITS-1:0] word, spread;
+  assign word = WORD_BITS'({value_fed[AT_EXIT], out_wdata_o} >> LANES_BITS);
+  if (MODE_PX_MAX > 1) begin : g_spread
+    localparam int unsigned PART_BITS = WORD_BITS / MODE_PX_MAX;
+    logic spreads;
+    assign spreads = exit_item.turn == LAST_TURN && p_q.spread != '0;
+    always_comb begin
+      spread = word;
+      if (spreads && 32'(p_q.spread) == MODE_PX_MAX) spread[PART_BITS-1:0] = word[exit_item.piece*PART_BITS+:PART_BITS];
+      if (MODE_PX_MAX > 2 && spreads && p_q.spread == 3'd2 && exit_item.piece[0]) spread[WORD_BITS/2-1:0] = word[WORD_BITS-1:WORD_BITS/2];
+    end
+  end else begin : g_whole
+    assign spread = word;
+  end
+
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       out_we_o <= 1'b0;
@@ -220,7 +236,7 @@ module opu_post
   always_ff @(posedge clk_i) begin
     if (exit_item.valid) begin
       out_addr_o <= exit_item.out_addr;
-      out_wdata_o <= WORD_BITS'({value_fed[AT_EXIT], out_wdata_o} >> LANES_BITS);
+      out_wdata_o <= spread;
       keep_addr_o <= exit_item.keep_addr;
     end
   end

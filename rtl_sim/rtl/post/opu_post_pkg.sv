@@ -60,6 +60,9 @@ package opu_post_pkg;
   typedef logic signed [SCALED_BITS-1:0] scaled_t;
   typedef logic signed [RESIDUAL_BITS-1:0] residual_t;
 
+  localparam int unsigned PIECE_BITS = (MODE_PX_MAX > 2) ? 2 : 1;
+  typedef logic [PIECE_BITS-1:0] piece_t;
+
   // What travels beside the LANES lanes of a value. res_addr: for every unit that reads the residual buffer.
   typedef struct packed {
     logic           valid;
@@ -71,6 +74,7 @@ package opu_post_pkg;
     logic           final_one; // of its instruction
     logic           bank;      // of the parameters of its block
     turn_t          turn;      // which channels of the word
+    piece_t         piece;     // which pixel of the word, of those that are spread
     residual_addr_t [RESIDUAL_UNITS-1:0] res_addr;
     output_addr_t   out_addr;
     feature_addr_t  keep_addr;

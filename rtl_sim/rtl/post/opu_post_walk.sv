@@ -85,7 +85,8 @@ module opu_post_walk
   end
 
   // What the parameters say alone is known a cycle before what they say of the chain.
-  logic counts_q, one_visit_q, packed_q, slots_q;
+  logic counts_q, one_visit_q, packed_q, slots_q, spread_q, spreads_q;
+  piece_t pieces_q;  // of a word that is spread, less one: bits of x that count them
   logic [RESIDUAL_UNITS-1:0] multiplies_q, sums_q, a_power_q, b_power_q;  // a maximum has no factors
   always_ff @(posedge clk_i) begin
     counts_q <= op_q == OP_POST_RUN && p_q.out_rows != '0 && p_q.out_cols != '0 && p_q.win_rows != '0 && p_q.win_cols != '0
@@ -94,6 +95,10 @@ module opu_post_walk
     packed_q <= p_q.pool_slots != '0;
     slots_q <= (p_q.pool_slots == 3'd2 || p_q.pool_slots == 3'd4) && 32'(p_q.pool_slots) <= MODE_PX_MAX
         && p_q.win_cols == 8'd2 && p_q.stride_x == 8'd2;
+    spread_q <= p_q.spread != '0;
+    spreads_q <= (p_q.spread == 3'd2 || p_q.spread == 3'd4) && 32'(p_q.spread) <= MODE_PX_MAX
+        && p_q.origin_x == '0 && p_q.stride_x == 8'd1;
+    pieces_q <= (MODE_PX_MAX > 1 && p_q.spread != '0) ? piece_t'(p_q.spread - 3'd1) : '0;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       multiplies_q[u] <= p_q.res_kind[u] == RESIDUAL_MULTIPLY;
       sums_q[u] <= p_q.res_kind[u] == RESIDUAL_ADD || p_q.res_kind[u] == RESIDUAL_MAXIMUM;
@@ -112,6 +117,7 @@ module opu_post_walk
     end
     legal = counts_q && chain_q.legal && sides_legal;
     if (chain_q.pool == AT_EXIT && !one_visit_q) legal = 1'b0;
+    if (spread_q && !(spreads_q && chain_q.pool == AT_EXIT && chain_q.residual == '0)) legal = 1'b0;
     if (packed_q && !(slots_q && chain_q.pool != AT_EXIT && maximum_q)) legal = 1'b0;
   end
 
@@ -124,6 +130,7 @@ module opu_post_walk
     logic                     window_first;
     logic                     window_last, row_last, block_last;            // what this visit is the last one of
     logic signed [9:0]        y_step, x_step;                   // to the next visit, unless that begins a block, a row
+    logic signed [9:0]        word_step;                        // of partial sums, with x_step
     logic signed [Y_BITS-1:0] y, x;                             // visit
     logic signed [Y_BITS-1:0] below, beyond;                    // the same less the rows, the columns of the tile: negative inside
     psum_addr_t               psum_column, psum;                // first visit of the window column; this one
@@ -191,7 +198,7 @@ module opu_post_walk
     loop_d.below = loop_q.block_last ? below_q : loop_q.below + Y_BITS'(loop_q.y_step);
     loop_d.x = loop_q.row_last ? Y_BITS'(p_q.origin_x) : loop_q.x + Y_BITS'(loop_q.x_step);
     loop_d.beyond = loop_q.row_last ? beyond_q : loop_q.beyond + Y_BITS'(loop_q.x_step);
-    loop_d.psum_column = loop_q.row_last ? psum_start : loop_q.psum_column + psum_addr_t'(loop_q.x_step);
+    loop_d.psum_column = loop_q.row_last ? psum_start : loop_q.psum_column + psum_addr_t'(loop_q.word_step);
     loop_d.psum = loop_q.wy_last ? loop_d.psum_column : loop_q.psum + psum_addr_t'(p_q.psum_row_pitch);
     loop_d.res_window = loop_q.row_last ? res_start : loop_q.res_window;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
@@ -239,6 +246,7 @@ module opu_post_walk
     loop_d.block_last = loop_d.row_last && loop_d.oy_last;
     loop_d.y_step = loop_d.row_last ? row_step_q : loop_d.wy_last ? column_step_q : 10'sd1;
     loop_d.x_step = loop_d.window_last ? window_step_q : loop_d.wy_last ? 10'sd1 : '0;
+    loop_d.word_step = (pieces_q != '0) ? 10'(&(piece_t'(loop_d.x) | ~pieces_q)) : loop_d.x_step;
   end
 
   // ---- parameters: one bank serves the visits, the other takes the next block's ----------------------------------------
@@ -295,6 +303,7 @@ module opu_post_walk
     visit_item_o.keep_addr = loop_q.keep;
     visit_item_o.bank = block_first_q ? load_bank : visit_bank_q;
     visit_item_o.turn = turn_q;
+    visit_item_o.piece = piece_t'(loop_q.x) & pieces_q;
   end
 
   assign launch_o = state_q[1:0] == LAUNCH[1:0] && clear_i;
