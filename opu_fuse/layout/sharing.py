@@ -28,30 +28,29 @@ def choose_shifts(
     concats = [i for i in joined if dfg[i].op == "concat"]
     if hw.word_bytes != hw.word_channels or not concats:
         return {}
-    movable = _movable(dfg, groups, on_host, joined, hw)
+    made = _made(dfg, groups, hw)
+    movable = {i for i in made if _read_anywhere(dfg, i, on_host, joined, hw)}
     width, step = hw.word_channels, min(m.oc for m in hw.array.modes if m.px == 1)
     shifts: dict[int, int] = {}
     for outer in sorted(concats, reverse=True):  # the larger before those it contains
-        taken = width  # lanes of the last word
+        taken, before = width, -1  # lanes of the last word, and who begins it, if that cannot move
         for value in dict.fromkeys(follow_views(dfg, i) for i in elements(dfg, outer)):
-            if value not in movable:
-                taken = width
-                continue
             count = feature_shape(dfg[value].shape)[0]
+            if value not in movable:
+                begins = value in made and value not in shifts
+                taken, before = ((count - 1) % width + 1, value) if begins else (width, -1)
+                continue
             lane = -(-taken // step) * step
             first = lane if lane + count <= width else 0
-            taken = (shifts.setdefault(value, first) + count - 1) % width + 1
+            first = shifts.setdefault(value, first)
+            if first and before >= 0:
+                shifts[before] = 0
+            taken, before = (first + count - 1) % width + 1, -1
     return shifts
 
 
-def _movable(
-    dfg: Dfg,
-    groups: Sequence[Sequence[int]],
-    on_host: Collection[int],
-    joined: Collection[int],
-    hw: HwSpec,
-) -> frozenset[int]:
-    """Values that the array makes in any lanes, and that only the array and the host read."""
+def _made(dfg: Dfg, groups: Sequence[Sequence[int]], hw: HwSpec) -> frozenset[int]:
+    """Values that the array makes in any lanes."""
     found = set()
     for group in groups:
         nodes = [dfg[i] for i in group if not dfg[i].is_virtual]
@@ -59,15 +58,19 @@ def _movable(
         sideways = any(n.op in {"add", "multiply"} and n.owner is None for n in nodes)
         if made and not sideways and nodes[-1].op != "upsample":
             found.add(nodes[-1].index)
+    return frozenset(found)
 
-    def reads_any_lanes(user: Node) -> bool:
-        return (
-            user.index in joined
-            or user.index in on_host
-            or (user.op == "conv" and _any_lanes(dfg, user, hw))
-        )
 
-    return frozenset(i for i in found if all(map(reads_any_lanes, _readers(dfg, i))))
+def _read_anywhere(
+    dfg: Dfg, value: int, on_host: Collection[int], joined: Collection[int], hw: HwSpec
+) -> bool:
+    """Whether only the array and the host read a value."""
+    return all(
+        user.index in joined
+        or user.index in on_host
+        or (user.op == "conv" and _any_lanes(dfg, user, hw))
+        for user in _readers(dfg, value)
+    )
 
 
 def _any_lanes(dfg: Dfg, conv: Node, hw: HwSpec) -> bool:

@@ -84,6 +84,24 @@ def backwards(net):
     return [whole, net.conv(whole, 116, 12)]
 
 
+def skipped(net):
+    """A map that a pool, an addition and the user read, too, in front of what is made from it."""
+    skip = net.conv("x", 5, 12)
+    small = net.node("MaxPool", skip, kernel_shape=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1))
+    whole = net.concat(skip, net.conv(small, 12, 20), net.conv(small, 12, 7))
+    total = net.node("Add", skip, net.conv(small, 12, 12))
+    return [net.conv(whole, 39, 8), net.node("Relu", total), skip]
+
+
+def skipped_twice(net):
+    """The same map begins two concatenations, one of them behind another word."""
+    skip = net.conv("x", 5, 12)
+    small = net.node("MaxPool", skip, kernel_shape=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1))
+    one = net.concat(skip, net.conv(small, 12, 20))
+    other = net.concat(net.conv(small, 12, 64), skip, net.conv(small, 12, 9))
+    return [net.conv(one, 32, 8), net.conv(other, 85, 8)]
+
+
 def nested(net):
     a, b, c = (net.conv("x", 5, n) for n in (3, 66, 8))
     inner = net.concat(a, b)
@@ -173,6 +191,7 @@ SUMS = [
         ghost: ("opu-1024", "opu-light"),
         gated: ("opu-1024t", "opu-light"),
         chained: ("opu-1024", "opu-light"),
+        skipped: ("opu-1024", "opu-light"),
     }.items()
     for machine in machines
 ]
@@ -211,6 +230,13 @@ def test_narrow_branches_share_words(rng):
     assert joined.layout.blocks == 1
 
 
+def test_a_map_that_others_read_begins_a_word_that_more_share(rng):
+    found = compiled(skipped, rng, "opu-1024")
+    (joined,) = (t for t in found.bundle.tensors if t.shape[1] == 39)
+    assert joined.layout.pieces == ((0, 12), (16, 20), (48, 7))
+    assert joined.layout.blocks == 1
+
+
 def twice(net):
     """Values that two concatenations want at different places."""
     a, b, c = (net.conv("x", 5, n) for n in (8, 13, 70))
@@ -224,8 +250,9 @@ def twice(net):
 
 
 @pytest.mark.parametrize("machine", ["opu-1024", "opu-micro"])
-def test_a_value_in_two_places_is_copied_with_the_reason(machine, rng):
-    found = compiled(twice, rng, machine)
+@pytest.mark.parametrize("build", [twice, skipped_twice])
+def test_a_value_in_two_places_is_copied_with_the_reason(build, machine, rng):
+    found = compiled(build, rng, machine)
     assert_exact(found, load_hw(machine), rng)
     assert not found.partition.host
     assert found.partition.copies
