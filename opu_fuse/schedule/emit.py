@@ -266,7 +266,7 @@ class Emitter(Loads):
                 "psum_row_pitch": mid_cols,
                 "psum_block_pitch": mid_pixels,
                 "in_rows": one,
-                "in_cols": mid[4] - mid[3] if shape.spread else mid_cols,
+                "in_cols": cols if shape.spread else mid_cols,
                 "blocks": blocks,
                 "param": params + at * shape.param_words,
                 "out_row_pitch": cols,

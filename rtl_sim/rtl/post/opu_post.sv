@@ -114,13 +114,14 @@ module opu_post
   post_params_t p_q;
   chain_t chain_q;
   /* verilator lint_on UNUSEDSIGNAL */
-  logic keeps_q;
+  logic keeps_q, halves_q;  // words are kept; words of two pixels are spread
   item_t read_q, head_in_q;
 
   always_ff @(posedge clk_i) begin
     if (launch) begin
       p_q <= launched;
       keeps_q <= HAS_KEEP && launched.keep != '0;
+      halves_q <= launched.spread == 3'd2;
       chain_q <= launched_chain;
     end
     read_q <= visit;
@@ -210,12 +211,12 @@ module opu_post
   assign word = WORD_BITS'({value_fed[AT_EXIT], out_wdata_o} >> LANES_BITS);
   if (MODE_PX_MAX > 1) begin : g_spread
     localparam int unsigned PART_BITS = WORD_BITS / MODE_PX_MAX;
-    logic spreads;
-    assign spreads = exit_item.turn == LAST_TURN && p_q.spread != '0;
     always_comb begin
       spread = word;
-      if (spreads && 32'(p_q.spread) == MODE_PX_MAX) spread[PART_BITS-1:0] = word[exit_item.piece*PART_BITS+:PART_BITS];
-      if (MODE_PX_MAX > 2 && spreads && p_q.spread == 3'd2 && exit_item.piece[0]) spread[WORD_BITS/2-1:0] = word[WORD_BITS-1:WORD_BITS/2];
+      spread[PART_BITS-1:0] = word[exit_item.part*PART_BITS+:PART_BITS];
+      if (MODE_PX_MAX > 2 && halves_q && exit_item.part != '0) begin
+        spread[WORD_BITS/2-1:PART_BITS] = word[WORD_BITS-1:WORD_BITS/2+PART_BITS];
+      end
     end
   end else begin : g_whole
     assign spread = word;

@@ -60,8 +60,7 @@ package opu_post_pkg;
   typedef logic signed [SCALED_BITS-1:0] scaled_t;
   typedef logic signed [RESIDUAL_BITS-1:0] residual_t;
 
-  localparam int unsigned PIECE_BITS = (MODE_PX_MAX > 2) ? 2 : 1;
-  typedef logic [PIECE_BITS-1:0] piece_t;
+  typedef logic [((MODE_PX_MAX > 2) ? 2 : 1)-1:0] part_t;  // of a word, that has MODE_PX_MAX of them
 
   // What travels beside the LANES lanes of a value. res_addr: for every unit that reads the residual buffer.
   typedef struct packed {
@@ -74,7 +73,7 @@ package opu_post_pkg;
     logic           final_one; // of its instruction
     logic           bank;      // of the parameters of its block
     turn_t          turn;      // which channels of the word
-    piece_t         piece;     // which pixel of the word, of those that are spread
+    part_t          part;      // of the word, that the last turn brings to the low end: where a pixel begins that is spread
     residual_addr_t [RESIDUAL_UNITS-1:0] res_addr;
     output_addr_t   out_addr;
     feature_addr_t  keep_addr;

@@ -86,7 +86,8 @@ module opu_post_walk
 
   // What the parameters say alone is known a cycle before what they say of the chain.
   logic counts_q, one_visit_q, packed_q, slots_q, spread_q, spreads_q;
-  piece_t pieces_q;  // of a word that is spread, less one: bits of x that count them
+  part_t pixels_q;  // of a word that is spread, less one: bits of x that count them
+  part_t part;      // where this one begins
   logic [RESIDUAL_UNITS-1:0] multiplies_q, sums_q, a_power_q, b_power_q;  // a maximum has no factors
   always_ff @(posedge clk_i) begin
     counts_q <= op_q == OP_POST_RUN && p_q.out_rows != '0 && p_q.out_cols != '0 && p_q.win_rows != '0 && p_q.win_cols != '0
@@ -98,7 +99,7 @@ module opu_post_walk
     spread_q <= p_q.spread != '0;
     spreads_q <= (p_q.spread == 3'd2 || p_q.spread == 3'd4) && 32'(p_q.spread) <= MODE_PX_MAX
         && p_q.origin_x == '0 && p_q.stride_x == 8'd1;
-    pieces_q <= (MODE_PX_MAX > 1 && p_q.spread != '0) ? piece_t'(p_q.spread - 3'd1) : '0;
+    pixels_q <= (MODE_PX_MAX > 1 && p_q.spread != '0) ? part_t'(p_q.spread - 3'd1) : '0;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       multiplies_q[u] <= p_q.res_kind[u] == RESIDUAL_MULTIPLY;
       sums_q[u] <= p_q.res_kind[u] == RESIDUAL_ADD || p_q.res_kind[u] == RESIDUAL_MAXIMUM;
@@ -246,7 +247,7 @@ module opu_post_walk
     loop_d.block_last = loop_d.row_last && loop_d.oy_last;
     loop_d.y_step = loop_d.row_last ? row_step_q : loop_d.wy_last ? column_step_q : 10'sd1;
     loop_d.x_step = loop_d.window_last ? window_step_q : loop_d.wy_last ? 10'sd1 : '0;
-    loop_d.word_step = (pieces_q != '0) ? 10'(&(piece_t'(loop_d.x) | ~pieces_q)) : loop_d.x_step;
+    loop_d.word_step = (pixels_q != '0) ? 10'(&(part_t'(loop_d.x) | ~pixels_q)) : loop_d.x_step;
   end
 
   // ---- parameters: one bank serves the visits, the other takes the next block's ----------------------------------------
@@ -303,8 +304,11 @@ module opu_post_walk
     visit_item_o.keep_addr = loop_q.keep;
     visit_item_o.bank = block_first_q ? load_bank : visit_bank_q;
     visit_item_o.turn = turn_q;
-    visit_item_o.piece = piece_t'(loop_q.x) & pieces_q;
+    visit_item_o.part = (turn_q == LAST_TURN) ? part : '0;
   end
+
+  // Two pixels in a word of four parts begin with the first and the third one.
+  assign part = (MODE_PX_MAX > 2 && pixels_q == part_t'(1)) ? part_t'({loop_q.x[0], 1'b0}) : part_t'(loop_q.x) & pixels_q;
 
   assign launch_o = state_q[1:0] == LAUNCH[1:0] && clear_i;
 
