@@ -184,7 +184,7 @@ def test_an_illegal_instruction_is_named(kind):
 PACKED = {"mode": 2, "oc_steps": 1}
 """Two pixels of four channels, in words of eight lanes."""
 SLOTS = {"pool_slots": 2, "order": POOL, "out_rows": 1, "out_cols": 1}
-SPREAD = {"spread": 2, "order": ACT, "win_rows": 1, "win_cols": 1}
+SPREAD = {"spread": 2, "order": ACT, "win_rows": 1, "win_cols": 1, "stride_x": 1}
 FULL_ILLEGAL = {
     "all bytes skipped": ("store", {"skip_low": 5, "skip_high": 3}, "skips 8 bytes of words of 8"),
     "later groups overlap": (
@@ -243,16 +243,8 @@ FULL_ILLEGAL = {
     "spread into one": ("run", SPREAD | {"spread": 1}, "spread = 1, the array packs up to 4"),
     "spread into three": ("run", SPREAD | {"spread": 3}, "spread = 3, the array packs up to 4"),
     "spread with a pool": ("run", SPREAD | {"order": POOL}, "spreads pixels, but has POOL in"),
-    "spread with a second map": (
-        "run",
-        SPREAD | {"order": SUM},
-        "spreads pixels, but has RESIDUAL in its chain",
-    ),
-    "spread from the second pixel": (
-        "run",
-        SPREAD | {"origin_x": 1, "stride_x": 1},
-        "spreads pixels from column 1, 1 apart, only all of them",
-    ),
+    "spread with a sum": ("run", SPREAD | {"order": SUM}, "spreads pixels, but has RESIDUAL in"),
+    "spread from column 1": ("run", SPREAD | {"origin_x": 1}, "spreads pixels from column 1, 1"),
     "every other pixel spread": (
         "run",
         SPREAD | {"stride_x": 2},

@@ -114,14 +114,13 @@ module opu_post
   post_params_t p_q;
   chain_t chain_q;
   /* verilator lint_on UNUSEDSIGNAL */
-  logic keeps_q, halves_q;  // words are kept; words of two pixels are spread
+  logic keeps_q;
   item_t read_q, head_in_q;
 
   always_ff @(posedge clk_i) begin
     if (launch) begin
       p_q <= launched;
       keeps_q <= HAS_KEEP && launched.keep != '0;
-      halves_q <= launched.spread == 3'd2;
       chain_q <= launched_chain;
     end
     read_q <= visit;
@@ -211,12 +210,15 @@ module opu_post
   assign word = WORD_BITS'({value_fed[AT_EXIT], out_wdata_o} >> LANES_BITS);
   if (MODE_PX_MAX > 1) begin : g_spread
     localparam int unsigned PART_BITS = WORD_BITS / MODE_PX_MAX;
-    always_comb begin
-      spread = word;
-      spread[PART_BITS-1:0] = word[exit_item.part*PART_BITS+:PART_BITS];
-      if (MODE_PX_MAX > 2 && halves_q && exit_item.part != '0) begin
-        spread[WORD_BITS/2-1:PART_BITS] = word[WORD_BITS-1:WORD_BITS/2+PART_BITS];
-      end
+    assign spread[PART_BITS-1:0] = word[exit_item.part*PART_BITS+:PART_BITS];
+    if (MODE_PX_MAX > 2) begin : g_halves  // a pixel of two takes two parts
+      logic halves_q;
+      always_ff @(posedge clk_i) if (launch) halves_q <= launched.spread == 3'd2;
+      assign spread[2*PART_BITS-1:PART_BITS] = (halves_q && exit_item.part != '0) ? word[4*PART_BITS-1:3*PART_BITS]
+                                                                                  : word[2*PART_BITS-1:PART_BITS];
+      assign spread[WORD_BITS-1:2*PART_BITS] = word[WORD_BITS-1:2*PART_BITS];
+    end else begin : g_parts
+      assign spread[WORD_BITS-1:PART_BITS] = word[WORD_BITS-1:PART_BITS];
     end
   end else begin : g_whole
     assign spread = word;
