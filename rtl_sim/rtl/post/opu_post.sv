@@ -205,17 +205,30 @@ module opu_post
 
   // ---- exit --------------------------------------------------------------------------------------------------------------
 
-  // With `spread`, the visit's pixel comes to the low end; the lanes beside it stay.
+  // With `spread`, the visit's pixel comes to the low end; the lanes beside it stay. Which part of the word that is, and whether
+  // the word is complete, is known before it arrives.
   logic [WORD_BITS-1:0] word, spread;
   assign word = WORD_BITS'({value_fed[AT_EXIT], out_wdata_o} >> LANES_BITS);
   if (MODE_PX_MAX > 1) begin : g_spread
     localparam int unsigned PART_BITS = WORD_BITS / MODE_PX_MAX;
-    assign spread[PART_BITS-1:0] = word[exit_item.part*PART_BITS+:PART_BITS];
+    logic last_q;
+    part_t step_q, pixel_q, part;
+    assign part = last_q ? pixel_q : '0;
+    always_ff @(posedge clk_i) begin
+      if (launch) step_q <= (launched.spread == '0) ? '0 : (launched.spread == 3'd2) ? part_t'(MODE_PX_MAX / 2) : part_t'(1);
+      if (!rst_ni) begin
+        last_q <= TURNS == 1;
+        pixel_q <= '0;
+      end else if (exit_item.valid) begin
+        last_q <= TURNS == 1 || exit_item.turn == LAST_TURN - turn_t'(1);
+        if (exit_item.turn == LAST_TURN) pixel_q <= exit_item.row_last ? '0 : pixel_q + step_q;
+      end
+    end
+    assign spread[PART_BITS-1:0] = word[part*PART_BITS+:PART_BITS];
     if (MODE_PX_MAX > 2) begin : g_halves  // a pixel of two takes two parts
-      logic halves_q;
-      always_ff @(posedge clk_i) if (launch) halves_q <= launched.spread == 3'd2;
-      assign spread[2*PART_BITS-1:PART_BITS] = (halves_q && exit_item.part != '0) ? word[4*PART_BITS-1:3*PART_BITS]
-                                                                                  : word[2*PART_BITS-1:PART_BITS];
+      logic [PART_BITS-1:0] second, fourth;
+      assign {fourth, second} = {word[4*PART_BITS-1:3*PART_BITS], word[2*PART_BITS-1:PART_BITS]};
+      assign spread[2*PART_BITS-1:PART_BITS] = (part[1] && step_q[1]) ? fourth : second;
       assign spread[WORD_BITS-1:2*PART_BITS] = word[WORD_BITS-1:2*PART_BITS];
     end else begin : g_parts
       assign spread[WORD_BITS-1:PART_BITS] = word[WORD_BITS-1:PART_BITS];

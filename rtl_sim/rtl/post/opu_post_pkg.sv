@@ -60,7 +60,7 @@ package opu_post_pkg;
   typedef logic signed [SCALED_BITS-1:0] scaled_t;
   typedef logic signed [RESIDUAL_BITS-1:0] residual_t;
 
-  typedef logic [((MODE_PX_MAX > 2) ? 2 : 1)-1:0] part_t;  // of a word, that has MODE_PX_MAX of them
+  typedef logic [((MODE_PX_MAX > 2) ? 2 : 1)-1:0] part_t;  // of a word that has MODE_PX_MAX of them
 
   // What travels beside the LANES lanes of a value. res_addr: for every unit that reads the residual buffer.
   typedef struct packed {
@@ -73,7 +73,7 @@ package opu_post_pkg;
     logic           final_one; // of its instruction
     logic           bank;      // of the parameters of its block
     turn_t          turn;      // which channels of the word
-    part_t          part;      // of the word, that the last turn brings to the low end: where a pixel begins that is spread
+    logic           row_last;  // of its row
     residual_addr_t [RESIDUAL_UNITS-1:0] res_addr;
     output_addr_t   out_addr;
     feature_addr_t  keep_addr;

@@ -87,7 +87,6 @@ module opu_post_walk
   // What the parameters say alone is known a cycle before what they say of the chain.
   logic counts_q, one_visit_q, packed_q, slots_q, spread_q, spreads_q;
   part_t pixels_q;  // of a word that is spread, less one: bits of x that count them
-  part_t part;      // where this one begins
   logic [RESIDUAL_UNITS-1:0] multiplies_q, sums_q, a_power_q, b_power_q;  // a maximum has no factors
   always_ff @(posedge clk_i) begin
     counts_q <= op_q == OP_POST_RUN && p_q.out_rows != '0 && p_q.out_cols != '0 && p_q.win_rows != '0 && p_q.win_cols != '0
@@ -131,7 +130,7 @@ module opu_post_walk
     logic                     window_first;
     logic                     window_last, row_last, block_last;            // what this visit is the last one of
     logic signed [9:0]        y_step, x_step;                   // to the next visit, unless that begins a block, a row
-    logic signed [9:0]        word_step;                        // of partial sums, with x_step
+    logic                     moves;                            // with x_step to the next word: of several pixels, this is the last one
     logic signed [Y_BITS-1:0] y, x;                             // visit
     logic signed [Y_BITS-1:0] below, beyond;                    // the same less the rows, the columns of the tile: negative inside
     psum_addr_t               psum_column, psum;                // first visit of the window column; this one
@@ -192,14 +191,18 @@ module opu_post_walk
   assign out_start = loop_q.block_last ? loop_q.out_block : loop_q.out_line;
   assign keep_start = loop_q.block_last ? loop_q.keep_block : loop_q.keep_line;
 
+  psum_addr_t word_step;
   always_comb begin
+    word_step = psum_addr_t'(loop_q.x_step);
+    if (!loop_q.moves) word_step[0] = 1'b0;
+
     loop_d = loop_q;
     loop_d.window_first = loop_q.window_last;
     loop_d.y = loop_q.block_last ? Y_BITS'(p_q.origin_y) : loop_q.y + Y_BITS'(loop_q.y_step);
     loop_d.below = loop_q.block_last ? below_q : loop_q.below + Y_BITS'(loop_q.y_step);
     loop_d.x = loop_q.row_last ? Y_BITS'(p_q.origin_x) : loop_q.x + Y_BITS'(loop_q.x_step);
     loop_d.beyond = loop_q.row_last ? beyond_q : loop_q.beyond + Y_BITS'(loop_q.x_step);
-    loop_d.psum_column = loop_q.row_last ? psum_start : loop_q.psum_column + psum_addr_t'(loop_q.word_step);
+    loop_d.psum_column = loop_q.row_last ? psum_start : loop_q.psum_column + word_step;
     loop_d.psum = loop_q.wy_last ? loop_d.psum_column : loop_q.psum + psum_addr_t'(p_q.psum_row_pitch);
     loop_d.res_window = loop_q.row_last ? res_start : loop_q.res_window;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
@@ -247,7 +250,7 @@ module opu_post_walk
     loop_d.block_last = loop_d.row_last && loop_d.oy_last;
     loop_d.y_step = loop_d.row_last ? row_step_q : loop_d.wy_last ? column_step_q : 10'sd1;
     loop_d.x_step = loop_d.window_last ? window_step_q : loop_d.wy_last ? 10'sd1 : '0;
-    loop_d.word_step = (pixels_q != '0) ? 10'(&(part_t'(loop_d.x) | ~pixels_q)) : loop_d.x_step;
+    loop_d.moves = &(part_t'(loop_d.x) | ~pixels_q);
   end
 
   // ---- parameters: one bank serves the visits, the other takes the next block's ----------------------------------------
@@ -304,11 +307,8 @@ module opu_post_walk
     visit_item_o.keep_addr = loop_q.keep;
     visit_item_o.bank = block_first_q ? load_bank : visit_bank_q;
     visit_item_o.turn = turn_q;
-    visit_item_o.part = (turn_q == LAST_TURN) ? part : '0;
+    visit_item_o.row_last = loop_q.row_last;
   end
-
-  // Two pixels in a word of four parts begin with the first and the third one.
-  assign part = (MODE_PX_MAX > 2 && pixels_q == part_t'(1)) ? part_t'({loop_q.x[0], 1'b0}) : part_t'(loop_q.x) & pixels_q;
 
   assign launch_o = state_q[1:0] == LAUNCH[1:0] && clear_i;
 
