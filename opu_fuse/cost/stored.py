@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
+from opu_fuse.cost.tiles import Estimate
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.unfolding import array_cycles, unfolded
 from opu_fuse.errors import DoesNotFit
@@ -30,9 +31,8 @@ def stored_shape(shape: Shape, hw: HwSpec, read: int, written: int) -> Shape:
     if not found.carries:
         return found
     alone = replace(found, carries=False)
-    try:
-        (_, with_it), (_, without) = (choose_tile("", shape, hw) for shape in (found, alone))
-    except DoesNotFit:
+    with_it, without = _estimate(found, hw), _estimate(alone, hw)
+    if with_it is None or without is None:
         return alone
     # Tiles then wait for post and for the memory, which has to be hidden behind the array.
     hidden = with_it.compute_cycles >= HIDDEN * with_it.post_cycles
@@ -58,8 +58,13 @@ def _fewer(shape: Shape, than: Shape, hw: HwSpec) -> bool:
 
 def _faster(shape: Shape, than: Shape, hw: HwSpec) -> bool:
     """Whether the closed form finds a layer faster."""
+    now, then = _estimate(than, hw), _estimate(shape, hw)
+    return then is not None and now is not None and then.total_cycles < now.total_cycles
+
+
+def _estimate(shape: Shape, hw: HwSpec) -> Estimate | None:
+    """Of the best tile; None: none fits."""
     try:
-        (_, now), (_, then) = (choose_tile("", s, hw) for s in (than, shape))
+        return choose_tile("", shape, hw)[1]
     except DoesNotFit:
-        return False
-    return then.total_cycles < now.total_cycles
+        return None

@@ -228,10 +228,7 @@ def _spreads(p: PostParams, spec: HwSpec, stages: list[Stage]) -> Iterator[str]:
     """Pixels of a word go to words of their own behind a chain that sees each of them once and
     brings no other map to it.
     """
-    largest = max(mode.px for mode in spec.array.modes)
-    spread = p["spread"]
-    if spread not in (2, 4) or spread > largest:
-        yield f"has spread = {spread}, the array packs up to {largest} pixels into a word"
+    yield from _packed("spread", p["spread"], spec)
     for stage in (Stage.POOL, Stage.RESIDUAL):
         if stage in stages:
             yield f"spreads pixels, but has {stage.name} in its chain"
@@ -241,12 +238,15 @@ def _spreads(p: PostParams, spec: HwSpec, stages: list[Stage]) -> Iterator[str]:
 
 def _slots(p: PostParams, spec: HwSpec, *, pools: bool) -> Iterator[str]:
     """Packed pixels pool among each other only where the array packs them, and a pool is there."""
-    largest = max(mode.px for mode in spec.array.modes)
-    slots = p["pool_slots"]
-    if slots not in (2, 4) or slots > largest:
-        yield f"has pool_slots = {slots}, the array packs up to {largest} pixels into a word"
+    yield from _packed("pool_slots", p["pool_slots"], spec)
     if not pools:
         yield "has pool_slots, but no maximum in its chain"
+
+
+def _packed(register: str, pixels: int, spec: HwSpec) -> Iterator[str]:
+    largest = max(mode.px for mode in spec.array.modes)
+    if pixels not in (2, 4) or pixels > largest:
+        yield f"has {register} = {pixels}, the array packs up to {largest} pixels into a word"
 
 
 def least_cycles(instruction: Instruction, spec: HwSpec) -> int:

@@ -3,7 +3,7 @@
 The operands of a joined concatenation lie one behind the other. A map that the array makes can
 begin inside a word: its weights put the channels into the free lanes, its stores skip the bytes of
 the neighbours. So narrow maps (DenseNet's 32 channels in words of 64) leave no holes that their
-readers would multiply by zero.
+readers would multiply by zero. One that others than the array and the host read begins a word.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,19 +33,15 @@ def choose_shifts(
     width, step = hw.word_channels, min(m.oc for m in hw.array.modes if m.px == 1)
     shifts: dict[int, int] = {}
     for outer in sorted(concats, reverse=True):  # the larger before those it contains
-        taken, before = width, -1  # lanes of the last word, and who begins it, if that cannot move
+        taken = width  # lanes of the last word
         for value in dict.fromkeys(follow_views(dfg, i) for i in elements(dfg, outer)):
-            count = feature_shape(dfg[value].shape)[0]
-            if value not in movable:
-                begins = value in made and value not in shifts
-                taken, before = ((count - 1) % width + 1, value) if begins else (width, -1)
+            if value not in made:
+                taken = width
                 continue
+            count = feature_shape(dfg[value].shape)[0]
             lane = -(-taken // step) * step
-            first = lane if lane + count <= width else 0
-            first = shifts.setdefault(value, first)
-            if first and before >= 0:
-                shifts[before] = 0
-            taken, before = (first + count - 1) % width + 1, -1
+            first = lane if value in movable and lane + count <= width else 0
+            taken = (shifts.setdefault(value, first) + count - 1) % width + 1
     return shifts
 
 

@@ -50,6 +50,7 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
         value = value.astype(np.int8)
 
     found: list[StageValues] = []
+    seen = _spread(value, xs, spread)
     pooled, pitch = False, sum(unit.words for unit in units)
     for number, (module, unit) in enumerate(zip(chain, units, strict=True)):
         before_pool = any(later.windows for later in units[number:])
@@ -62,12 +63,11 @@ def run(mem: Memories, p: PostParams) -> tuple[StageValues, ...]:
         seen = _spread(value, xs, spread)
         found.append(StageValues(stage=number, pooled=pooled, ys=ys, xs=xs, values=seen))
 
-    value = _spread(value, xs, spread)
     target = _target(p, p["out"], p["out_row_pitch"], p["out_block_pitch"])
-    mem.output[target, :lanes] = value
+    mem.output[target, :lanes] = seen
     if p["keep"]:
         target = _target(p, p["keep_at"], p["keep_row_pitch"], p["keep_block_pitch"])
-        mem.feature[target, :lanes] = value
+        mem.feature[target, :lanes] = seen
     return tuple(found)
 
 

@@ -75,6 +75,10 @@ module opu_post_walk
     is_power = (mult & (mult - 16'd1)) == '0;
   endfunction
 
+  function automatic logic packs(logic [2:0] pixels);  // the array, into a word
+    packs = (pixels == 3'd2 || pixels == 3'd4) && 32'(pixels) <= MODE_PX_MAX;
+  endfunction
+
   // What the units of the pass are set to.
   logic maximum, maximum_q, sides_legal;
   always_comb begin
@@ -93,11 +97,9 @@ module opu_post_walk
         && p_q.stride_y != '0 && p_q.stride_x != '0 && p_q.blocks != '0 && (HAS_KEEP || p_q.keep == '0);
     one_visit_q <= p_q.win_rows == 8'd1 && p_q.win_cols == 8'd1;
     packed_q <= p_q.pool_slots != '0;
-    slots_q <= (p_q.pool_slots == 3'd2 || p_q.pool_slots == 3'd4) && 32'(p_q.pool_slots) <= MODE_PX_MAX
-        && p_q.win_cols == 8'd2 && p_q.stride_x == 8'd2;
+    slots_q <= packs(p_q.pool_slots) && p_q.win_cols == 8'd2 && p_q.stride_x == 8'd2;
     spread_q <= p_q.spread != '0;
-    spreads_q <= (p_q.spread == 3'd2 || p_q.spread == 3'd4) && 32'(p_q.spread) <= MODE_PX_MAX
-        && p_q.origin_x == '0 && p_q.stride_x == 8'd1;
+    spreads_q <= packs(p_q.spread) && p_q.origin_x == '0 && p_q.stride_x == 8'd1;
     pixels_q <= (MODE_PX_MAX > 1 && p_q.spread != '0) ? part_t'(p_q.spread - 3'd1) : '0;
     for (int unsigned u = 0; u < RESIDUAL_UNITS; u++) begin
       multiplies_q[u] <= p_q.res_kind[u] == RESIDUAL_MULTIPLY;
@@ -195,7 +197,6 @@ module opu_post_walk
   always_comb begin
     word_step = psum_addr_t'(loop_q.x_step);
     if (!loop_q.moves) word_step[0] = 1'b0;
-
     loop_d = loop_q;
     loop_d.window_first = loop_q.window_last;
     loop_d.y = loop_q.block_last ? Y_BITS'(p_q.origin_y) : loop_q.y + Y_BITS'(loop_q.y_step);
