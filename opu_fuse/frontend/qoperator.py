@@ -46,7 +46,10 @@ _FORMS: Mapping[str, Form] = {
     "QLinearGlobalAveragePool": Form(op_type="GlobalAveragePool", reals=(0,), result=3),
     "QLinearSigmoid": Form(op_type="Sigmoid", reals=(0,), result=3),
     "QLinearLeakyRelu": Form(op_type="LeakyRelu", reals=(0,), result=3),
+    "QLinearSoftmax": Form(op_type="Softmax", reals=(0,), result=3),
 }
+_PER_AXIS = 13
+"""From this opset on a softmax is over one axis, whichever; before it was over all from one on."""
 
 
 def has_integer_operators(model: ir.Model) -> bool:
@@ -69,6 +72,8 @@ def spell_out(model: ir.Model) -> None:
 def _form(node: ir.Node) -> Form | None:
     form = _FORMS.get(node.op_type) if node.domain in DOMAINS else None
     if form is None or node.attributes.get_int("channels_last", 0):
+        return None
+    if form.op_type == "Softmax" and node.attributes.get_int("opset", 0) < _PER_AXIS:
         return None
     biased = form.bias is not None and operand(node, form.bias) is not None
     scale, zero = operand(node, form.result), operand(node, form.result + 1)
@@ -106,7 +111,8 @@ def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
         step = add_constant(graph, f"{node.name}/step", np.asarray(_step_of_products(node)))
         reals.append(_dequantised(node, bias, step, axis=-1))
     node.op_type, node.domain = form.op_type, ""
-    node.attributes.pop("channels_last", None)
+    for name in ("channels_last", "opset"):
+        node.attributes.pop(name, None)
     node.resize_inputs(len(reals))
     for index, real in enumerate(reals):
         node.replace_input_with(index, real)

@@ -2,9 +2,10 @@
 left alone.
 
 onnx_ir imports sympy (half a second) for symbolic dimensions; networks with static shapes have
-none. pydantic asks every installed package whether it is a plugin. Compiling makes many small
-objects that stay: a collector that looks at them again and again takes a fifth of the time, and
-giving them back one by one when all is done another 15 to 35 ms.
+none. pydantic asks every installed package whether it is a plugin. numpy's OpenBLAS starts threads
+that spin (0.1 s of CPU), and our products are too small for more than one. Compiling makes many
+small objects that stay: a collector that looks at them again and again takes a fifth of the time,
+and giving them back one by one when all is done another 15 to 35 ms.
 """
 
 import atexit
@@ -28,6 +29,7 @@ _flushes: list[Callable[[], None]] = []
 def start_quickly() -> None:
     """Call before the other imports of a process that runs one command and ends."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_COLLECT_EVERY)
     atexit.register(_leave)  # the first, so the last that is called
     sys.meta_path.insert(0, _Late())

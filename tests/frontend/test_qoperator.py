@@ -37,6 +37,7 @@ OPERATORS = {
     "GlobalAveragePool": "com.microsoft.QLinearGlobalAveragePool(x, s, z, t, u)",
     "Sigmoid": "com.microsoft.QLinearSigmoid(x, s, z, small, u)",
     "LeakyRelu": "com.microsoft.QLinearLeakyRelu<alpha=0.1>(x, s, z, t, u)",
+    "Softmax": "com.microsoft.QLinearSoftmax<axis=1, opset=13>(x, s, z, small, u)",
 }
 
 
@@ -99,6 +100,7 @@ def test_a_product_may_leave_its_sums_in_floats(onnx_text: Text):
     "nodes",
     [
         "y = com.microsoft.QLinearGlobalAveragePool<channels_last=1>(x, s, z, t, u)",
+        "y = com.microsoft.QLinearSoftmax<axis=1, opset=12>(x, s, z, small, u)",
         "y = com.microsoft.QLinearAdd(x, s, z)",
         "y = com.microsoft.QLinearConcat<axis=1>(t, u)",
         "y = QLinearConv<pads=[1,1,1,1]>(x, a, z, k, rows, none, t, u, bias)",
@@ -109,6 +111,25 @@ def test_what_has_no_form_in_reals_stays(nodes: str, onnx_text: Text):
     model = onnx_text(body, **constants(np.uint8))
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     assert [n.op_type for n in load_model(model).graph][-1].startswith("QLinear")
+
+
+def test_an_operator_whose_shape_nobody_knows_stands_in_no_pools_way(onnx_text: Text):
+    body = """g (float[1,4,6,6] x) => (float[1,4,3,3] y)
+    { q = QuantizeLinear(x, s, z)  c = QLinearConv(q, s, z, k, rows, none, t, u, bias)
+      p = MaxPool<kernel_shape=[2,2], pads=[1,1,1,1], strides=[2,2]>(c)
+      o = com.microsoft.QLinearSoftmax<axis=3, opset=11>(p, t, u, small, u)
+      y = DequantizeLinear(o, small, u) }"""
+    model = onnx_text(body, **constants(np.uint8))
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    prepared = prepare(model)
+    kinds = [node.op_type for node in prepared.canonical.graph]
+    assert kinds[0] == "Conv"
+    assert "QLinearSoftmax" in kinds
+    qdq = prepared.qdq
+    assert qdq is not None
+    inputs = {"x": RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)}
+    (wanted,) = session(model).run(None, inputs)
+    np.testing.assert_allclose(reference(qdq, inputs)["y"], wanted, atol=2 / 256)
 
 
 def test_what_moves_integers_moves_what_they_stand_for(onnx_text: Text):

@@ -15,8 +15,9 @@ from tests.fuse.concat_graphs import concat_graph
 from tests.fuse.published import DataFlow, Published
 from tests.fuse.reading import machine
 
-CHUNKS = 10
-PER_CHUNK = 100
+CHUNKS, PER_CHUNK = 10, 100
+OFTEN = 3
+"""Chunks that are looked at for every change, the others nightly."""
 
 
 def dataflow(name):
@@ -34,7 +35,9 @@ def first_seed(seed, chunk):
     return 1_000_000 * seed + PER_CHUNK * chunk
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize(
+    "chunk", [pytest.param(n, marks=[pytest.mark.nightly] * (n >= OFTEN)) for n in range(CHUNKS)]
+)
 def test_greedy_is_the_published_algorithm_on_random_graphs_with_concats(chunk, seed):
     flows = {name: dataflow(name) for name in ("opu-classic", "opu-tiny")}
     start = first_seed(seed, chunk)

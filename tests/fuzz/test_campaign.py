@@ -34,7 +34,7 @@ def test_a_fixed_share_of_networks_is_right_or_refused(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "cases"),
-    [(True, 50), (False, 12), pytest.param(False, 1000, marks=pytest.mark.nightly)],
+    [(True, 25), (False, 8), pytest.param(False, 1000, marks=pytest.mark.nightly)],
 )
 def test_a_fixed_share_of_machines_runs_along_its_graph(one, cases, tmp_path):
     counts = finds_of(

@@ -39,9 +39,12 @@ Step = Callable[[ir.Model], bool]
 
 
 def _pools_step(model: ir.Model) -> bool:
-    """Pools may correct shapes that others were derived from."""
+    """Pools may correct shapes that others were derived from. Behind operators of other domains
+    none is known from the beginning.
+    """
+    unknown = _without_shape(model)
     changed = pools.run(model)
-    if changed and _shapes_forgotten(model):
+    if changed and _without_shape(model) > unknown:
         infer_shapes(model)
     return changed
 
@@ -111,5 +114,5 @@ def canonicalise(model: ir.Model, *, rewriting: bool = False) -> None:
     step("names", model, fix_names)
 
 
-def _shapes_forgotten(model: ir.Model) -> bool:
-    return any(v.shape is None for node in model.graph for v in node.outputs)
+def _without_shape(model: ir.Model) -> int:
+    return sum(v.shape is None for node in model.graph for v in node.outputs)
