@@ -18,9 +18,11 @@ from opu_fuse.quant import as_int8
 _AXIS_OF_ROWS = {"Conv": 0, "Gemm": 0, "MatMul": -1}
 """Axis of the scales of a weight that has one for each output channel."""
 _MOVERS = (
-    *("Flatten", "Identity", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Transpose"),
-    "Unsqueeze",
+    *("DepthToSpace", "Flatten", "Identity", "MaxPool", "Reshape", "Slice", "SpaceToDepth"),
+    *("Split", "Squeeze", "Transpose", "Unsqueeze"),
 )
+_AT_TIMES = ("Clip", "Pad", "Resize")
+"""Operators that move integers, too, with limits, a filling and neighbours that are integers."""
 
 
 class Form(Struct, frozen=True, kw_only=True):
@@ -122,15 +124,26 @@ def _spell_out(graph: ir.Graph, node: ir.Node, form: Form) -> None:
 
 def _moves_integers(node: ir.Node) -> bool:
     """Whether a node moves what was rounded in front of it."""
-    source = node.inputs[0] if is_standard(node, *_MOVERS, "Clip") and node.inputs else None
+    source = node.inputs[0] if is_standard(node, *_MOVERS, *_AT_TIMES) and node.inputs else None
     quantise = None if source is None else source.producer()
     if quantise is None or not is_quantize(quantise):
         return False
-    if node.op_type == "Clip":
-        limits = [constant(v) for v in node.inputs[1:] if v is not None]
-        known = all(limit is not None and limit.ndim == 0 for limit in limits)
+    if node.op_type == "Resize":
+        corner = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
+        nearest = node.attributes.get_string("mode", "nearest") == "nearest"
+        return nearest and corner != "tf_crop_and_resize"
+    numbers = [constant(value) for _, value in _numbers(node)]
+    if node.op_type == "Clip" or numbers:
+        known = all(number is not None and number.size == 1 for number in numbers)
         return known and activation_params(quantise) is not None
-    return len(node.outputs) == 1 or node.op_type == "Split"
+    filled = node.op_type == "Pad" and node.attributes.get_string("mode", "constant") == "constant"
+    return not filled and (len(node.outputs) == 1 or node.op_type == "Split")
+
+
+def _numbers(node: ir.Node) -> list[tuple[int, ir.Value]]:
+    """Operands that are integers of the same steps, and their places: limits, a filling."""
+    places = {"Clip": (1, 2), "Pad": (2,)}.get(node.op_type, ())
+    return [(at, value) for at in places if (value := operand(node, at)) is not None]
 
 
 def _move_reals(node: ir.Node) -> None:
@@ -138,24 +151,24 @@ def _move_reals(node: ir.Node) -> None:
     quantise = None if source is None else source.producer()
     assert quantise is not None
     steps = [operand(quantise, 1), operand(quantise, 2)]
-    if node.op_type == "Clip":
-        _move_limits(node, quantise)
+    _make_real(node, quantise)
     node.replace_input_with(0, _dequantised(node, source, *steps))
     for index in range(len(node.outputs)):
         _quantise(node, index, *steps)
 
 
-def _move_limits(node: ir.Node, quantise: ir.Node) -> None:
-    """A Clip's limits become the numbers that their integers stand for."""
+def _make_real(node: ir.Node, quantise: ir.Node) -> None:
+    """A Clip's limits, a Pad's filling become the numbers that their integers stand for."""
     quant, graph = activation_params(quantise), node.graph
-    assert quant is not None
     assert graph is not None
-    for index, value in enumerate(node.inputs):
-        limit = constant(value)
-        if index and value is not None and limit is not None:
-            steps = int(as_int8(limit) if limit.dtype == np.uint8 else limit) - quant.zero_point
-            real = np.asarray(steps * quant.per_tensor, np.float32)
-            node.replace_input_with(index, add_constant(graph, f"{value.name}/real", real))
+    for at, value in _numbers(node):
+        number = constant(value)
+        assert quant is not None
+        assert number is not None
+        steps = as_int8(number) if number.dtype == np.uint8 else number
+        real = (int(steps.reshape(())) - quant.zero_point) * quant.per_tensor
+        name = f"{value.name}/real"
+        node.replace_input_with(at, add_constant(graph, name, np.asarray(real, np.float32)))
 
 
 def _dequantised(node: ir.Node, *operands: ir.Value | None, axis: int = 0) -> ir.Value:

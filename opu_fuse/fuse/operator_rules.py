@@ -11,7 +11,7 @@ from opu_fuse.dfg.graph import Access, Kind, Node
 from opu_fuse.dfg.islands import float_reason
 from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
-from opu_fuse.fuse.scope import Scope, leaves
+from opu_fuse.fuse.scope import Scope, data_operands, leaves
 from opu_fuse.hw.check_graph import RUNS
 from opu_fuse.units.base import ModuleKind
 
@@ -150,6 +150,14 @@ def feature_maps(scope: Scope, node: Node) -> Words | None:
     return None
 
 
+def computed_data(scope: Scope, node: Node) -> Words | None:
+    """{node} reads nothing but constants; the machine reads maps that are computed
+
+    Change: make the result of {node} a constant of the model
+    """
+    return None if data_operands(scope.dfg, node) else {"node": node.name}
+
+
 def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
     """{node} joins along axis {axis}; the machine joins channels (axis 1)
 
@@ -171,7 +179,7 @@ def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one 
     return {"node": node.name, "count": count} if count else None
 
 
-COMMON_RULES = (known_form, known_operator, integer_values, feature_maps)
+COMMON_RULES = (known_form, known_operator, integer_values, feature_maps, computed_data)
 OF_ONE: Mapping[str, Rule] = {
     "concat": channel_concat,
     "pad": spatial_pad,

@@ -148,6 +148,51 @@ def test_what_moves_integers_moves_what_they_stand_for(onnx_text: Text):
         np.testing.assert_array_equal(got[name], wanted)
 
 
+FLOOR = 'coordinate_transformation_mode="asymmetric", nearest_mode="floor"'
+MOVERS = {
+    "Pad": "Pad(q, pads, filling)",
+    "Pad, mirrored": 'Pad<mode="reflect">(q, pads)',
+    "Resize": f"Resize<{FLOOR}>(q, , twice)",
+    "DepthToSpace": "DepthToSpace<blocksize=2>(q)",
+    "SpaceToDepth": "SpaceToDepth<blocksize=2>(q)",
+}
+
+
+@pytest.mark.parametrize("machine", ["opu-1024t", "opu-tiny"])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("name", MOVERS)
+def test_what_the_quantiser_leaves_in_integers_is_moved(name, kind, machine, onnx_text: Text):
+    body = f"""g (float[1,4,6,6] x) => (float[a,b,c,d] y)
+    {{ q = QuantizeLinear(x, s, z)  m = {MOVERS[name]}  y = DequantizeLinear(m, s, z) }}"""
+    model = onnx_text(
+        body,
+        **constants(kind),
+        pads=np.int64([0, 0, 1, 2, 0, 0, 2, 1]),
+        filling=kind(100),
+        twice=np.float32([1, 1, 2, 2]),
+    )
+    qdq = prepare(model).qdq
+    assert qdq is not None
+    moved = [n for n in qdq.graph.node if n.op_type == name.partition(",")[0]]
+    assert moved[0].input[0].endswith("/real")
+    inputs = {"x": RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)}
+    (wanted,) = session(model).run(None, inputs)
+    np.testing.assert_array_equal(reference(qdq, inputs)["y"], wanted)
+    program = opu_fuse.compile(model, opu_fuse.load_hw(machine))
+    np.testing.assert_array_equal(program.run(inputs).outputs["y"], wanted)
+
+
+def test_a_map_of_integers_that_is_interpolated_stays(onnx_text: Text):
+    body = """g (float[1,4,6,6] x) => (float[1,4,12,12] y)
+    { q = QuantizeLinear(x, s, z)  m = Resize<mode="linear">(q, , twice)
+      y = DequantizeLinear(m, s, z) }"""
+    model = onnx_text(body, s=STEP, z=np.uint8(118), twice=np.float32([1, 1, 2, 2]))
+    program = opu_fuse.compile(model, opu_fuse.load_hw("opu-1024t"))
+    inputs = {"x": RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)}
+    (wanted,) = session(model).run(None, inputs)
+    np.testing.assert_array_equal(program.run(inputs).outputs["y"], wanted)
+
+
 class _Images(CalibrationDataReader):
     def __init__(self, images: np.ndarray) -> None:
         self._images = iter(images)

@@ -71,6 +71,13 @@ CASES = {
         "r",
         "f has shape (1, 4, 64); the machine holds (1, c, h, w) and (1, n)",
     ),
+    "computed_data": (
+        "[c] a = " + CONV + "(k2, w1) [s] y = Add(a, z)",
+        TINY,
+        None,
+        "c",
+        "c reads nothing but constants; the machine reads maps that are computed",
+    ),
     "channel_concat": (
         "[k] y = Concat<axis=2>(x, z)",
         CLASSIC,

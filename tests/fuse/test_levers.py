@@ -27,6 +27,7 @@ HELP = {
         "which is then quantised throughout"
     ),
     "feature_maps": "reshape f to one of these",
+    "computed_data": "make the result of c a constant of the model",
     "channel_concat": "join along axis 1",
     "spatial_pad": "let the layer before p have 2 more filters, of zeros",
     "domain": "add a module of kind adder with domain act to `dataflow.modules` and "

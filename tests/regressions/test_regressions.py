@@ -88,6 +88,23 @@ TEXTS = {
     <int64[4] shape = {1,5,2,9}, int64[2] parts = {2,3}, float[3,3,1,1] w>
     { r = Reshape(x, shape)  a, b = Split<axis=1>(r, parts)  y = Conv(b, w) }""",
 }
+# What a quantised model does with a map k that is a constant, c, and the image that is added then.
+CONSTANT_MAPS = {
+    "conv": ("c = Conv<pads=[1,1,1,1]>(k, wr)", 8),
+    "pool": ("c = MaxPool<kernel_shape=[2,2], strides=[2,2]>(k)", 4),
+    "relu": ("c = Relu(k)", 8),
+    "reshaped": ("v = Reshape(k, turned) c = Reshape(v, size)", 8),
+    "sum of two": ("c = Add(k, k)", 8),
+    "joined": ("j = Concat<axis=1>(k, k) c, e = Split<axis=1>(j)", 8),
+    "mean": ("c = GlobalAveragePool(k)", 1),
+}
+CONSTANT_MAP = """(float[1,4,{side},{side}] x) => (float[1,4,{side},{side}] y)
+<int8[1,4,8,8] i, int8[4,4,3,3] w, float s = {{0.03125}}, float t = {{0.001953125}}, int8 z = {{0}},
+ int64[2] turned = {{1,256}}, int64[4] size = {{1,4,8,8}}>
+{{ k = DequantizeLinear(i, s, z)  wr = DequantizeLinear(w, t, z)  {body}
+  cq = QuantizeLinear(c, s, z)  cr = DequantizeLinear(cq, s, z)
+  xq = QuantizeLinear(x, s, z)  xr = DequantizeLinear(xq, s, z)  a = Add(cr, xr)
+  aq = QuantizeLinear(a, s, z)  y = DequantizeLinear(aq, s, z) }}"""
 
 
 def reference(qdq, inputs):
@@ -117,6 +134,14 @@ def test_what_was_wrong_once_is_right_in_every_tensor(model, machine):
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_case_found_by_fuzzing_is_right_in_every_tensor(text, machine):
     hold_against_onnxruntime(written(HEADER + TEXTS[text], seed=3), machine)
+
+
+@pytest.mark.parametrize("machine", ["opu-1024", "opu-tiny"])
+@pytest.mark.parametrize("name", CONSTANT_MAPS)
+def test_a_constant_is_no_map_in_memory(name, machine):
+    body, side = CONSTANT_MAPS[name]
+    text = CONSTANT_MAP.format(body=body, side=side)
+    hold_against_onnxruntime(written(HEADER + text, seed=3), machine)
 
 
 def hold_against_onnxruntime(model, machine):

@@ -37,6 +37,8 @@ def _resize(graph: ir.Graph, node: ir.Node) -> bool:
     x, factors = node.inputs[0], _factors(node)
     if x is None or factors is None or quant_of(node.outputs[0]) is not None:
         return False  # what is quantised already says what one Resize rounds
+    if x.dtype is not ir.DataType.FLOAT:
+        return False  # ONNX knows no averages of integers
     corner = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     channels, size = static_shape(x)[1], static_shape(node.outputs[0])[2:]  # type: ignore[index]  # `_factors` knows them
     scales = add_constant(graph, f"{node.name}/scales", np.array([1, 1, *factors], np.float32))
