@@ -9,6 +9,7 @@ import onnx_ir as ir
 from opu_fuse.bundle.accuracy import OutputLoss, TensorLoss, worth
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.interpret import Values
+from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Sample
 from opu_fuse.frontend.floating import FloatModel
 
@@ -37,7 +38,9 @@ class Measured:
         self._outputs = {name: _Output() for name in self._float.outputs}
 
     def add(self, sample: Sample, found: Values, label: np.ndarray | None = None) -> None:
-        """One sample. found: the integers of all nodes; label: integers, see `loss.accuracy`."""
+        """One sample. found: the integers of all nodes; label: integers, see `loss.accuracy`.
+        Raises ModelError where there is nothing to compare with.
+        """
         exact = self._float.run(sample)
         if self._nodes:
             real = {n.value: _real(n, found) for n in self._nodes}
@@ -50,6 +53,12 @@ class Measured:
         ends = zip(self._dfg.outputs, self._dfg.exits, strict=True)
         for (index, border), (name, output) in zip(ends, self._outputs.items(), strict=True):
             got = _real(self._dfg[index], found)
+            if not np.isfinite(exact[name]).all():
+                raise ModelError(
+                    f"output {name!r}",
+                    "the float model computes NaN or infinity there",
+                    "measure on inputs that the network is for (--data, or --calibration)",
+                )
             if border is not None and border.turn is not None:
                 got = border.turn.outside(got, exact[name].shape)
             output.add(exact[name], got, label)

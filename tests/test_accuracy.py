@@ -221,6 +221,16 @@ def test_without_data_noise_is_told_of_once(caplog):
     assert sum("no calibration data" in r.message for r in caplog.records) == 1
 
 
+def test_an_output_that_is_no_number_is_refused():
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    g (float[1,3,6,6] x) => (float[1,3,6,6] y, float[1,3,6,6] root)
+    { y = Relu(x)  [s] root = Sqrt(x) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    words = "output 'root': the float model computes NaN or infinity there; measure on inputs"
+    with pytest.raises(UserError, match=words):
+        opu_fuse.accuracy(model, load_hw("opu-tiny"), remedies=False, keep_float=("s",))
+
+
 def test_the_bar_never_goes_back():
     told = []
     opu_fuse.accuracy(

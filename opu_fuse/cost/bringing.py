@@ -31,7 +31,7 @@ class Bringing:
         self._hw = hw
         self._buffers = {space: Buffer(banks) for space, banks in map_banks(hw).items()}
         self._constants = {space: Constants(found) for space, found in places(hw).items()}
-        self._memory = Memory(min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes))
+        self._memory = Memory(hw.dram.rate)
         self._memory.move(0, timing.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
         self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
         self._kept_written = self._features_there = 0.0  # of the write port that post shares

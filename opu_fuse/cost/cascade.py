@@ -221,7 +221,7 @@ class Strips:
             for cost, ring in zip(costs, (*rings[1:], None), strict=True)
         )
         array = sum(_array(*one) for one in _both(sized))
-        rate = min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
+        rate = hw.dram.rate
         cycles = max(array, post, moved / rate + strips * unfolding) + fill / rate + unfolding
         for number in sorted(narrow):
             made = sized.works[number - 1].tile.rows if number else sized.load_rows
@@ -258,7 +258,7 @@ def in_turns(sized: Sized, homes: Mapping[int, int], hw: HwSpec) -> Cascade | st
 
 def _pace(sized: Sized, hw: HwSpec) -> Pace:
     turns = [len(walk(work)) for work in sized.works]
-    rate = min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
+    rate = hw.dram.rate
     strip, unfolding = _strip_loaded(sized, hw)
     return Pace(
         array=tuple(_array(*one) / n for one, n in zip(_both(sized), turns, strict=True)),

@@ -142,7 +142,7 @@ def _features(
     capacity = hw.buffers.weight.bank_words // row_words
     rows, cols = mid_size(shape, tile.rows, tile.cols, tile.images)
     swept = tile.images * row_cycles(hw, shape.words(rows, cols) * shape.px, shape.px)
-    rate = min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
+    rate = hw.dram.rate
     load = row_words * hw.buffers.weight.width / rate / swept
     found = []
     for at, count in spans(last - first, tile.in_blocks):

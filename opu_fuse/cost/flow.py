@@ -3,8 +3,8 @@ beside what.
 
 The walk is that of the schedule (banks in turn, what a bank holds is not loaded again, maps kept on
 chip), the times are those of `hw.timing`. Four engines take their work in order; loads and stores
-share the bytes a cycle of the memory. Left out are bursts, pages, instruction words behind the
-first and maps that give their memory to others.
+share the bytes a cycle of the memory (`Dram.rate`). Left out are the edges of bursts, pages,
+instruction words behind the first and maps that give their memory to others.
 """
 
 from collections import defaultdict

@@ -152,7 +152,7 @@ class GroupCosts:
         if len(core) == len(nodes):
             return cycles, dram_bytes
         extra = max(0, self._moved(nodes) - self._counted(geometry))
-        return cycles + math.ceil(extra / self._hw.dram.bytes_per_cycle), dram_bytes + extra
+        return cycles + math.ceil(extra / self._hw.dram.rate), dram_bytes + extra
 
     def _tile(self, shape: Shape) -> Price:
         if shape not in self._tiled:

@@ -311,14 +311,14 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         carried_bytes = 2 * tiles * blocks * tile.cols * word
     total_bytes = weight_bytes + feature_bytes + out_bytes + res_bytes + carried_bytes
     post = tiles * tile.images * blocks * _post_cycles(shape, hw, tile)
-    dram = total_bytes / hw.dram.bytes_per_cycle
+    dram = total_bytes / hw.dram.rate
     total = max(
         compute,
         post,
         (compute + post + pieces * PIECE_LATENCY) / hw.buffers.psum.banks,
     )
     if not _stays(shape, hw):
-        fill = one / hw.dram.bytes_per_cycle / max(1, chunks) + unfolding
+        fill = one / hw.dram.rate / max(1, chunks) + unfolding
         total = max(total, dram + tiles * unfolding) + fill + 0.2 * dram
     return Estimate(
         compute_cycles=compute,

@@ -31,24 +31,25 @@ class Findings(Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def examined(proto: onnx.ModelProto, where: str) -> Iterator[Findings]:
+def examined(proto: onnx.ModelProto, where: str, *, sized: bool = False) -> Iterator[Findings]:
     """Check a model, convert it to TARGET_OPSET if it is older, and infer its shapes while the
     block goes on. Its functions get its operator sets, in place.
 
-    Raises ModelError where onnx finds the model wrong, crashes, or comes to no end.
+    sized: the user has given sizes. Raises ModelError where onnx finds the model wrong, crashes, or
+    comes to no end.
     """
     declared = _declared(proto.graph)
     weightless = without_weights(proto)
     limits = {"seconds": patience(len(proto.graph.node)), "memory_bytes": MEMORY_BYTES}
     onnx.defs.has("Conv")  # makes its tables of operators, once, which each child would make again
-    with _about(where):
+    with _about(where, sized=sized):
         upgraded = in_child(lambda: _upgraded(weightless, where), **limits)
     converted = onnx.ModelProto.FromString(upgraded) if upgraded else None
     with beside(lambda: infer(converted or weightless), **limits) as answer:
         _share_opsets(proto)
 
         def shapes() -> Shapes:
-            with _about(where):
+            with _about(where, sized=sized):
                 return unpacked(answer())
 
         yield Findings(shapes=shapes, declared=declared, converted=converted)
@@ -69,13 +70,15 @@ def _declared(graph: onnx.GraphProto) -> Shapes:
 
 
 @contextmanager
-def _about(where: str) -> Iterator[None]:
+def _about(where: str, *, sized: bool) -> Iterator[None]:
+    what, help_ = "the graph is invalid", "check the export with onnx.checker"
+    if sized:
+        what = f"{what} at the sizes given"
+        help_ = f"give sizes that it can take (often multiples of 32), or {help_}"
     try:
         yield
     except ForeignError as error:
-        raise ModelError(
-            where, f"the graph is invalid ({error})", "check the export with onnx.checker"
-        ) from error
+        raise ModelError(where, f"{what} ({error})", help_) from error
 
 
 def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -80,7 +80,7 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     _load_external_data(where, proto, folder)
     sort_nodes(proto.graph)  # of a cycle onnx tells
     spell_out_defaults(proto.graph)
-    with examined(proto, where) as findings:
+    with examined(proto, where, sized=sizes != NO_SIZES) as findings:
         model = _from_proto(proto, where)
         if findings.converted is not None:
             take(proto, findings.converted)

@@ -51,8 +51,9 @@ def to_onnx(data: bytes, where: str) -> bytes:
             raise _refused(where, lines[-1] if lines else f"exit status {done.returncode}")
         converted = made.read_bytes()
     if foreign := _left_over(converted):
-        what = f"operators of another library ({', '.join(foreign)}), which TFLite itself has not"
-        raise ModelError(where, f"holds {what}", "leave the part with these out of the export")
+        what = f"tf2onnx knows nothing in ONNX for some of its operators ({', '.join(foreign)})"
+        help_ = "leave the part with these out of the export, or export the network to ONNX"
+        raise ModelError(where, what, help_)
     return converted
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 _SAME = 1
 """Of the C interface of TensorFlow Lite, 0 in its files."""
+_STATE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 _TYPES = {"FLOAT32": np.float32, "FLOAT16": np.float16, "INT8": np.int8}
 
 
@@ -37,12 +38,23 @@ def rewrite(data: bytes) -> bytes:
     """
     schema = importlib.import_module("tensorflow.lite.python.schema_py_generated")
     model = schema.ModelT.InitFromPackedBuf(data, 0)
+    if state := stateful(schema, model):
+        sys.exit(f"it keeps something from one run to the next: {', '.join(state)}")
     changed = [_densify(schema, model), _spell_out_transposed(schema, model)]  # Case 1, Case 2
     if not any(changed):
         return data
     builder = importlib.import_module("flatbuffers").Builder(len(data))
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
+
+
+def stateful(schema: Any, model: Any) -> list[str]:
+    """Operators with which a network remembers, as streaming ones do; ONNX has none."""
+    codes = {name: getattr(schema.BuiltinOperator, name) for name in _STATE}
+    used = {op.opcodeIndex for graph in model.subgraphs for op in graph.operators}
+    kinds = [model.operatorCodes[index] for index in used]
+    found = {max(kind.builtinCode, kind.deprecatedBuiltinCode) for kind in kinds}
+    return [name for name, code in codes.items() if code in found]
 
 
 def _densify(schema: Any, model: Any) -> bool:

@@ -67,4 +67,4 @@ def _behind_views(dfg: Dfg, call: int, at: Mapping[int, int]) -> int:
 
 def _spare(cost: Estimate, hw: HwSpec) -> float:
     """Cycles in which the array works and neither post nor memory has to."""
-    return cost.compute_cycles - max(cost.post_cycles, cost.dram_bytes / hw.dram.bytes_per_cycle)
+    return cost.compute_cycles - max(cost.post_cycles, cost.dram_bytes / hw.dram.rate)

@@ -64,7 +64,7 @@ def refine(
     groups of parts of the network that may be better.
     """
     plans = Plans(scope)
-    now = {group[0].node: tuple(group) for group in first.groups}
+    now = given = {group[0].node: tuple(group) for group in first.groups}
     start = plans.units(first.groups, first.host)
     if start is None:
         return None
@@ -90,6 +90,8 @@ def refine(
             nodes = sorted(m.node for group in move.add for m in group)
             taken.append(Change(nodes=tuple(nodes), saved=round(gain)))
     before, best = round(cycles(start, scope.hw)), round(cycles(units, scope.hw))
+    if best > before:  # a change is timed with its neighbours alone
+        now, best, taken = given, before, []
     timed = Timed(before=before, best=best, tried=tried, taken=tuple(taken))
     grouping = replace(first, groups=[list(now[head]) for head in sorted(now)])
     return Refined(grouping=grouping, timed=timed, plans=plans)

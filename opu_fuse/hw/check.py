@@ -19,6 +19,9 @@ from opu_fuse.units.table import TABLE_WORDS
 LARGEST_ON_CHIP = 1 << 28
 """Bytes of all buffers."""
 
+LEAST_MULTIPLIER_BITS = 8
+"""Of factors: half a step in 2**8 is less than a step in the 255 that a result may move."""
+
 _LIMIT_BITS: dict[str, int] = {
     "kernel": REGISTER[Engine.COMPUTE, "kernel_rows"].bits,
     "stride": REGISTER[Engine.COMPUTE, "stride_y"].bits,
@@ -153,6 +156,12 @@ def _encodings(spec: HwSpec) -> Iterator[Problem]:
                 f"encoding too narrow: {name} is {value}, an instruction holds {bits}",
                 f"use at most {bits}",
             )
+    if 0 < spec.numeric.multiplier_bits < LEAST_MULTIPLIER_BITS:
+        yield bad(
+            ("numeric", "multiplier_bits"),
+            f"factors of {spec.numeric.multiplier_bits} bits put results off by more than a step",
+            f"use at least {LEAST_MULTIPLIER_BITS}, or 0: powers of two only",
+        )
     if spec.dram.capacity > 1 << DRAM_ADDRESS_BITS:
         yield bad(
             ("dram", "capacity"),

@@ -176,6 +176,14 @@ class Dram:
     bytes_per_cycle: Annotated[float, Field(ge=0.01)]
     latency: Annotated[int, Field(ge=0, le=65_535)]
 
+    @property
+    def rate(self) -> float:
+        """Bytes a cycle that a long transfer gets: of the memory, of the bus, and of as many bursts
+        as may be open until the first one is there.
+        """
+        most, burst = min(self.bytes_per_cycle, self.bus_bytes), self.max_burst * self.bus_bytes
+        return min(most, self.outstanding * burst / (self.latency + burst / most))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_CONFIG)
 class Numeric:

@@ -97,8 +97,7 @@ def transfer_cycles(hw: HwSpec, size_bytes: int) -> int:
     """Load or store of `size_bytes`, the whole budget of the memory port to itself, latency not
     counted.
     """
-    bytes_per_cycle = min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
-    return int(-(-size_bytes // bytes_per_cycle))
+    return int(-(-size_bytes // hw.dram.rate))
 
 
 def fetch_cycles(hw: HwSpec, words: int) -> int:

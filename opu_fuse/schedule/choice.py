@@ -152,7 +152,7 @@ def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, P
 
 
 def _rate(hw: HwSpec) -> float:
-    return min(hw.dram.bytes_per_cycle, hw.dram.bus_bytes)
+    return hw.dram.rate
 
 
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:

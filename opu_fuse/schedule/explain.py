@@ -99,7 +99,7 @@ def _layer(
 
 def cost_text(tile: Tile, cost: Estimate, shape: Shape, hw: HwSpec) -> str:
     """A tile of a layer, in which order tiles are walked, and cycles."""
-    memory = round(cost.dram_bytes / hw.dram.bytes_per_cycle)
+    memory = round(cost.dram_bytes / hw.dram.rate)
     parts = f"array {cost.compute_cycles}, post {cost.post_cycles}, memory {memory}"
     how = _order(tile, shape, hw) if shape.array else ""
     size = size_text(tile.rows, tile.cols, tile.blocks, images=tile.images)

@@ -56,6 +56,17 @@ WRONG: Mapping[str, tuple[Mapping[str, Sequence[int]], Mapping[str, int], str]] 
 }
 
 
+def test_sizes_that_the_network_cannot_take_are_called_so(onnx_text: Text):
+    body = """net (float[1,1,height,8] x) => (float[1,1,h,8] y)
+    { p = MaxPool<kernel_shape=[2,1], strides=[2,1]>(x)  u = Resize<mode="nearest">(p, , twice)
+      y = Add(x, u) }"""
+    model = onnx_text(body, twice=np.float32([1, 1, 2, 1]))
+    assert shapes(model, Sizes(dims={"height": 6})) == [[1, 1, 6, 8]]
+    words = r"invalid at the sizes given \(.*Add.*\); give sizes that it can take"
+    with pytest.raises(ModelError, match=words):
+        load(model, sizes=Sizes(dims={"height": 7}))
+
+
 @pytest.mark.parametrize("kind", WRONG)
 def test_wrong_sizes_are_one_line(kind: str, onnx_text: Text):
     given, dims, message = WRONG[kind]

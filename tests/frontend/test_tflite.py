@@ -14,7 +14,7 @@ from opu_fuse.errors import ModelError
 from opu_fuse.frontend import tflite
 from opu_fuse.frontend.load import load
 from opu_fuse.frontend.reference import session
-from opu_fuse.frontend.tflite_process import dense, rewrite
+from opu_fuse.frontend.tflite_process import dense, rewrite, stateful
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim.compare import check
@@ -40,7 +40,7 @@ def test_what_cannot_be_converted_is_refused_in_one_line(
         load(tmp_path / "net.tflite")
 
 
-def test_operators_of_another_library_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_operators_that_onnx_has_not_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """tf2onnx lets them stand under the name TFL_…, which said that the graph is invalid."""
     node = helper.make_node("TFL_TransformLandmarks", ["x"], ["y"])
     graph = helper.make_graph([node], "g", [], [])
@@ -52,9 +52,20 @@ def test_operators_of_another_library_are_named(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
     monkeypatch.setattr(tflite.subprocess, "run", convert)
-    words = r"operators of another library \(TransformLandmarks\).*; leave the part"
+    words = r"knows nothing in ONNX for .* \(TransformLandmarks\); leave the part"
     with pytest.raises(ModelError, match=words):
         tflite.to_onnx(BYTES, "net.tflite")
+
+
+def test_what_a_network_remembers_with_is_named():
+    codes = {"CALL_ONCE": 129, "VAR_HANDLE": 142, "READ_VARIABLE": 143, "ASSIGN_VARIABLE": 144}
+    schema = SimpleNamespace(BuiltinOperator=SimpleNamespace(**codes))
+    kinds = [
+        SimpleNamespace(builtinCode=c, deprecatedBuiltinCode=min(c, 127)) for c in (3, 144, 142)
+    ]
+    used = [SimpleNamespace(opcodeIndex=index) for index in (0, 2, 2)]
+    model = SimpleNamespace(operatorCodes=kinds, subgraphs=[SimpleNamespace(operators=used)])
+    assert stateful(schema, model) == ["VAR_HANDLE"]
 
 
 def _level(numbers: int | tuple[list[int], list[int]]) -> SimpleNamespace:

@@ -174,6 +174,11 @@ SIZES = {
         "mine.yaml:3: encoding too narrow: multiplier_bits is 17, an instruction holds 16",
         "",
     ),
+    "a multiplier that holds no factor well enough": (
+        "numeric: {multiplier_bits: 7}\n",
+        "mine.yaml:3: factors of 7 bits put results off by more than a step",
+        "use at least 8, or 0: powers of two only",
+    ),
     "more memory than addresses": (
         "dram: {capacity: 4294967297}\n",
         "mine.yaml:3: encoding too narrow: 4294967297 bytes of memory need ",

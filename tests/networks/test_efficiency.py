@@ -5,11 +5,17 @@ again: `pytest tests/networks/test_efficiency.py --update-golden`.
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.efficiency import BARS, DRAM_BAR, measure
 from benchmarks.predicted import BAR
+from opu_fuse import zoo
+from opu_fuse.frontend.prepare import prepare
+from opu_fuse.hw.load import load_hw
+from opu_fuse.pipeline import Options, compile_prepared
+from opu_fuse.sim.cycle import run_cycle
 from tests.conftest import golden_folder
 
 pytestmark = [
@@ -44,6 +50,21 @@ def test_a_small_network_takes_about_the_cycles_that_are_predicted(case):
     """Joined maps, maps made block by block, a start that counts: each alone is worth more."""
     found = measure(case)
     assert found.predicted == pytest.approx(found.cycles, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("latency", "outstanding", "slower"), [(100, 4, 1.5), (400, 2, 9.0)], ids=["AXI3", "far away"]
+)
+def test_few_short_bursts_to_a_memory_far_away_are_reckoned_with(latency, outstanding, slower):
+    """slower: than with as many bursts as the machine has."""
+    hw = load_hw("opu-1024")
+    dram = replace(hw.dram, latency=latency, outstanding=outstanding, max_burst=16)
+    model = prepare(zoo.build("resnet18", image=64))
+    near, far = (compile_prepared(model, m, Options()) for m in (hw, replace(hw, dram=dram)))
+    predicted = sum(group.cycles for group in far.bundle.groups)
+    assert predicted > 0.9 * slower * sum(group.cycles for group in near.bundle.groups)
+    counted = run_cycle(far.bundle, replace(hw, dram=dram)).counters["cycles"]
+    assert predicted == pytest.approx(counted, rel=0.05)
 
 
 @pytest.mark.nightly
