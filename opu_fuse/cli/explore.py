@@ -27,7 +27,9 @@ def explore(
     ] = None,
     clock_mhz: Annotated[
         float | None,
-        typer.Option("--clock", min=0.001, help="MHz of all machines; else the device's"),
+        typer.Option(
+            "--clock", min=0.001, max=100_000, help="MHz of all machines; else the device's"
+        ),
     ] = None,
     fill: Annotated[
         float | None,
@@ -39,10 +41,12 @@ def explore(
     """Search for machines that fit an FPGA and run some models well (docs/explore.md)."""
     from opu_fuse.exploring.results import best_table, write_results
     from opu_fuse.exploring.run import explore as run
+    from opu_fuse.sweeping.plan import is_file
 
+    sized = [name for name in model if not is_file(name)] or model  # files alone are refused
     with share_bar() as show:
         found = run(
-            [{"model": name, "image": image} for name in model],
+            [{"model": name, "image": image if name in sized else None} for name in model],
             device,
             objectives=objective.split(","),
             folder=output,
@@ -56,4 +60,5 @@ def explore(
         )
     out.print(best_table(found, device))
     written = write_results(found, device, output)
-    out.print(f"{len(found.best)} machines: {', '.join(map(str, written))}")
+    machines = "1 machine" if len(found.best) == 1 else f"{len(found.best)} machines"
+    out.print(f"{machines}: {', '.join(map(str, written))}")

@@ -20,6 +20,7 @@ from opu_fuse.sim.files import (
     write_arrays,
     write_text,
 )
+from opu_fuse.sim.memory_limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
 
 
 class Engine(StrEnum):
@@ -32,11 +33,6 @@ class Engine(StrEnum):
 
 TIMED = (Engine.CYCLE, Engine.RTL)
 WITH_DATA = (Engine.FUNCTIONAL, Engine.RTL)
-
-
-MAX_LATENCY = 65_535
-MIN_SPEED, MAX_SPEED = 0.01, 1024.0
-"""Of a memory that somebody may have."""
 
 
 def _number(value: float | None) -> float | None:

@@ -37,6 +37,7 @@ def sweep(
     points = json.loads(str(rows.to_json(orient="records")))
     write_text(written[-1], page(points, plan.stem))
     failed = Counter(point["error"] for point in points if point["error"] is not None)
-    out.print(f"{len(rows)} points, {failed.total()} failed: {', '.join(map(str, written))}")
+    told = "1 point" if len(rows) == 1 else f"{len(rows)} points"
+    out.print(f"{told}, {failed.total()} failed: {', '.join(map(str, written))}")
     for message, count in failed.most_common():
         out.print(f"  {count}: {message}")

@@ -40,6 +40,8 @@ UNTRIED = 12
 """Machines that are timed before the search learns from the answers."""
 MOST_REFUSED = 2000
 """Proposals in a row that are no machine, or larger than the device."""
+CLOCKS = (0.001, 100_000)
+"""MHz that a spec may have."""
 SLOWER = 1.02
 """How much a machine may lose by a module that it does without."""
 _BAD = 1e12
@@ -112,6 +114,10 @@ def explore(
     """
     if fill is not None and not 0 < fill <= 1:
         raise UserError(f"--fill {fill}", "not a share of the device's tables", "over 0, at most 1")
+    slowest, fastest = CLOCKS
+    if clock_mhz is not None and not slowest <= clock_mhz <= fastest:
+        what = "not a clock of a machine"
+        raise UserError(f"--clock {clock_mhz}", what, f"{slowest} to {fastest:,} MHz")
     for name in objectives:
         if name not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
@@ -281,8 +287,14 @@ class _Search(Struct):
             refused += 1
             if refused > MOST_REFUSED:
                 what = f"none of {refused} machines in a row was new and fitted"
-                raise UserError(self.name, what, "ask for fewer with --trials, or a larger device")
+                raise UserError(self.name, what, self._remedy(some=bool(tried or found)))
         return list(found.values())
+
+    def _remedy(self, *, some: bool) -> str:
+        """some: machines were found, if not as many as were asked for."""
+        fuller = ["a larger --fill"] if self.board.fill < device(self.name).fill else []
+        fewer = ["fewer --trials"] if some else []
+        return f"give {' or '.join([*fuller, *fewer, 'a larger device'])}"
 
     def _sliced(self, design: Design) -> tuple[Design, HwSpec | None]:
         """With as many products of the array in tables as find no slice on the device: fewer do not

@@ -3,13 +3,23 @@
 import hashlib
 import itertools
 import json
+import math
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.dataclasses import dataclass as checked
 
 from opu_fuse import zoo
@@ -21,6 +31,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.yamltree import parse_tree
 from opu_fuse.layout.batch import MOST_IMAGES
 from opu_fuse.sim.files import file_errors, read_text
+from opu_fuse.sim.memory_limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
 from opu_fuse.sweeping.source import source_digest
 
 Setting = tuple[float | None, int | None]
@@ -29,7 +40,8 @@ Value = Any
 """Of a key of a spec, as YAML has it."""
 
 _CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-_MOST_VALUES = 10_000
+MOST_POINTS = 100_000
+"""Of a sweep. Every machine is held in memory."""
 
 
 @checked(frozen=True, kw_only=True, config=_CONFIG)
@@ -40,11 +52,46 @@ class Range:
     stop: float
     step: Annotated[float, Field(gt=0)]
 
+    def __post_init__(self) -> None:
+        """Raises ValueError, what and help, for no values and for more than a sweep has points."""
+        if self.start > self.stop:
+            what = f"start {self.start:.15g} is more than stop {self.stop:.15g}"
+            raise ValueError(what, "swap them")
+        if self._steps >= MOST_POINTS:
+            what = f"{len(self):,} values, and a sweep has at most {MOST_POINTS:,} points"
+            raise ValueError(what, "take a larger step")
+
     @property
-    def values(self) -> list[float]:
-        count = int((self.stop - self.start) / self.step + 1e-9) + 1
-        found = (self.start + i * self.step for i in range(min(count, _MOST_VALUES)))
-        return [int(value) if value.is_integer() else value for value in map(float, found)]
+    def _steps(self) -> float:
+        """Finite, however long the range is."""
+        return min((self.stop - self.start) / self.step + 1e-9, 1e15)
+
+    def __len__(self) -> int:
+        return int(self._steps) + 1
+
+    def __iter__(self) -> Iterator[float]:
+        found = (self.start + i * self.step for i in range(len(self)))
+        return (int(value) if value.is_integer() else value for value in found)
+
+
+_RANGE, _VALUES = "<range>", "<values>"
+
+
+def _form(given: Any) -> str:
+    keys = {"start", "stop", "step"}
+    return _RANGE if isinstance(given, dict) and keys & given.keys() else _VALUES
+
+
+def _listed(given: Any) -> tuple[Any, ...]:
+    return tuple(given) if isinstance(given, list) else (given,)
+
+
+_at_least_one = (BeforeValidator(_listed), Field(min_length=1))
+_Axis = Annotated[
+    Annotated[Range, Tag(_RANGE)] | Annotated[tuple[Value, ...], *_at_least_one, Tag(_VALUES)],
+    Discriminator(_form),
+]
+"""A value, a list of them or a range."""
 
 
 @checked(frozen=True, kw_only=True, config=_CONFIG)
@@ -61,22 +108,34 @@ class ModelEntry:
 
 @checked(frozen=True, kw_only=True, config=_CONFIG)
 class SpecEntry:
-    """A machine, and for some of its keys (`buffers.feature.words`) a value, a list of them or a
-    range; all their combinations are machines of the sweep.
+    """A machine, and values for some of its keys (`buffers.feature.words`); all their combinations
+    are machines of the sweep.
     """
 
     spec: str
-    set: dict[str, Any] = field(default_factory=dict)
+    set: dict[str, _Axis] = field(default_factory=dict)
+
+    @property
+    def machines(self) -> int:
+        return math.prod(map(len, self.set.values()))
+
+
+_Speed = Annotated[float, Field(ge=MIN_SPEED, le=MAX_SPEED)]
+_Latency = Annotated[int, Field(ge=0, le=MAX_LATENCY)]
 
 
 @checked(frozen=True, kw_only=True, config=_CONFIG)
 class MemoryAxes:
-    """Settings of the memory behind the port; their product."""
+    """Settings of the memory behind the port, a value or a list of each; their product. None: the
+    spec's.
+    """
 
-    bytes_per_cycle: (
-        Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1)] | None
-    ) = None
-    latency: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
+    bytes_per_cycle: Annotated[tuple[_Speed | None, ...], *_at_least_one] = (None,)
+    latency: Annotated[tuple[_Latency | None, ...], *_at_least_one] = (None,)
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        return tuple(itertools.product(self.bytes_per_cycle, self.latency))
 
 
 _Images = Annotated[int, Field(ge=1, le=MOST_IMAGES)]
@@ -92,6 +151,12 @@ class SweepFile:
     scales: Annotated[tuple[Scales, ...], Field(min_length=1)] = (Scales.POW2,)
     batches: Annotated[tuple[_Images, ...], Field(min_length=1)] = (1,)
     memory: MemoryAxes = field(default_factory=MemoryAxes)
+
+    @property
+    def points(self) -> int:
+        machines = sum(1 if isinstance(s, str) else s.machines for s in self.specs)
+        axes = (self.models, self.strategies, self.scales, self.batches, self.memory.settings)
+        return machines * math.prod(map(len, axes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +244,8 @@ class Task:
 def read_plan(source: str | Path | Mapping[str, Any]) -> list[Task]:
     """The tasks of a YAML file or of the same as a mapping. Relative paths start beside the file.
 
-    Raises UserError for what the schema does not have, unknown models, specs and keys.
+    Raises UserError for what the schema does not have, too many points, unknown models, specs and
+    keys.
     """
     if isinstance(source, Mapping):
         where, folder, tree = "sweep", Path(), dict(source)
@@ -193,25 +259,42 @@ def read_plan(source: str | Path | Mapping[str, Any]) -> list[Task]:
         # An entry is tried as a name, then as a mapping: what is told is where most of it was read.
         found = max(error.errors(), key=lambda e: (len(e["loc"]), e["type"] == _UNKNOWN_KEY))
         place = ".".join(str(part) for part in found["loc"] if part not in _BRANCHES)
-        what = "there is no such key" if found["type"] == _UNKNOWN_KEY else found["msg"]
-        raise UserError(where, f"{place}: {what}", "see docs/sweep.md for the axes") from None
+        what, help_ = _told(found)
+        raise UserError(where, f"{place}: {what}", help_) from None
+    if plan.points > MOST_POINTS:
+        what = f"{plan.points:,} points are more than the {MOST_POINTS:,} of a sweep"
+        raise UserError(where, what, "make several sweeps of it, or take fewer values")
     return list(_tasks(plan, folder))
 
 
 _adapter = TypeAdapter(SweepFile)
 _UNKNOWN_KEY = "unexpected_keyword_argument"
-_BRANCHES = {"str", ModelEntry.__name__, SpecEntry.__name__}
+_PLAIN = {_UNKNOWN_KEY: "there is no such key", "missing": "is missing", "too_short": "is empty"}
+_BRANCHES = {"str", ModelEntry.__name__, SpecEntry.__name__, _RANGE, _VALUES}
 """What pydantic calls the forms that an entry may have, among the keys that lead to a mistake."""
+
+
+def _told(found: Mapping[str, Any]) -> tuple[str, str]:
+    """What is wrong, and what would help."""
+    if found["type"] == "value_error":
+        return found["ctx"]["error"].args
+    what: str = _PLAIN.get(found["type"]) or found["msg"]
+    given, place = found["input"], found["loc"]
+    if found["type"] not in _PLAIN and not isinstance(given, list | dict):
+        what += f", not {reprlib.repr(given)}"
+    help_ = "see docs/sweep.md for the axes"
+    if _RANGE in place:
+        help_ = "write a range as {start: 100, stop: 200, step: 50}"
+    elif "memory" in place[:1]:
+        help_ = f"bytes_per_cycle is {MIN_SPEED} to {MAX_SPEED:g}, latency 0 to {MAX_LATENCY}"
+    return what, help_
 
 
 def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:
     """Model by model, so that what belongs to a model is needed at one time."""
     models = [model_of(m, folder) for m in plan.models]
     machines = [machine for s in plan.specs for machine in _machines(s, folder)]
-    memory = plan.memory
-    settings = tuple(
-        itertools.product(memory.bytes_per_cycle or (None,), memory.latency or (None,))
-    )
+    settings = plan.memory.settings
     axes = (models, plan.scales, plan.strategies, plan.batches, machines)
     for model, scales, strategy, batch, machine in itertools.product(*axes):
         yield Task(
@@ -225,11 +308,16 @@ def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:
 
 
 def model_of(entry: str | ModelEntry, folder: Path) -> Model:
-    """Raises UserError for a file or a network of the zoo that is not there."""
+    """Raises UserError for a file or a network of the zoo that is not there, and for the image of a
+    file.
+    """
     if isinstance(entry, str):
         entry = ModelEntry(model=entry)
     name = entry.model
-    if "/" in name or Path(name).suffix:  # no network of the zoo has a dot
+    if is_file(name):
+        if entry.image is not None:
+            what = f"image {entry.image} is for networks of the zoo, and this is a file"
+            raise UserError(name, what, "leave image out")
         found = Model(entry=entry, path=folder / name)
         _ = found.content  # a file that is missing is told before anything runs
         return found
@@ -237,20 +325,19 @@ def model_of(entry: str | ModelEntry, folder: Path) -> Model:
     return Model(entry=entry, path=None)
 
 
+def is_file(name: str) -> bool:
+    """No network of the zoo has a dot."""
+    return "/" in name or bool(Path(name).suffix)
+
+
 def _machines(entry: str | SpecEntry, folder: Path) -> Iterator[Machine]:
     if isinstance(entry, str):
         entry = SpecEntry(spec=entry)
     base = load_hw(find_spec(entry.spec, folder))
-    for values in itertools.product(*map(_values, entry.set.values())):
+    for values in itertools.product(*entry.set.values()):
         machine = Machine(base=base, values=dict(zip(entry.set, values, strict=True)))
         _ = machine.tree
         yield machine
-
-
-def _values(given: Any) -> list[Value]:
-    if isinstance(given, dict) and given.keys() == {"start", "stop", "step"}:
-        return list(Range(**given).values)
-    return given if isinstance(given, list) else [given]
 
 
 def _hash(*parts: Any) -> str:

@@ -3,6 +3,7 @@ search goes on, impossible requests are told in a line.
 """
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -227,6 +228,13 @@ def test_what_is_written_is_accepted_and_goes_on_without_workers(tmp_path, monke
         ({"device_name": "xc7k325"}, "unknown device; known: .*did you mean"),
         ({"objectives": ("speed",)}, "unknown objective; known: latency, area"),
         ({"fill": 85}, "--fill 85: not a share of the device's tables; over 0, at most 1"),
+        ({"clock_mhz": 100_001}, "--clock 100001: not a clock of a machine; 0.001 to 100,000 MHz"),
+        ({"clock_mhz": 0}, "--clock 0: not a clock of a machine"),
+        ({"clock_mhz": math.nan}, "--clock nan: not a clock of a machine"),
+        (
+            {"models": [{"model": "my/net.onnx", "image": 96}]},
+            "my/net.onnx: image 96 is for networks of the zoo, and this is a file; leave image out",
+        ),
         ({"models": ["resnet19"]}, "there is no such network"),
         ({"models": ["no/such.onnx"]}, "No such file"),
     ],
@@ -256,6 +264,67 @@ def test_a_device_on_which_nothing_fits_is_told(quick, monkeypatch):
     monkeypatch.setattr(run, "MOST_REFUSED", 20)
     with pytest.raises(UserError, match="none of 21 machines in a row was new and fitted"):
         run.explore(["tiny_odd"], "speck")
+
+
+@pytest.mark.parametrize(
+    ("fill", "remedy"),
+    [(0.001, "a larger --fill or a larger device"), (None, "a larger device")],
+)
+def test_a_search_that_finds_nothing_names_what_would_help(quick, monkeypatch, fill, remedy):
+    monkeypatch.setattr(run, "MOST_REFUSED", 20)
+    monkeypatch.setattr(run._Search, "_fits", lambda *_: False)
+    with pytest.raises(UserError, match=f"was new and fitted; give {remedy}$"):
+        run.explore(["tiny_odd"], "xc7k325t", fill=fill, trials=1)
+
+
+def test_a_search_that_found_some_names_fewer_trials(quick, monkeypatch):
+    fits = iter([True])
+    monkeypatch.setattr(run, "MOST_REFUSED", 20)
+    monkeypatch.setattr(run._Search, "_fits", lambda *_: next(fits, False))
+    with pytest.raises(UserError, match=r"fitted; give fewer --trials or a larger device$"):
+        run.explore(["tiny_odd"], "xc7k325t", trials=2)
+
+
+def test_a_clock_is_one_that_a_spec_may_have(quick):
+    slowest, fastest = run.CLOCKS
+    tree = load_hw(BASE).to_tree()
+    for clock in run.CLOCKS:
+        assert load_hw_text(json.dumps(tree | {"clock_mhz": clock}), "it").clock_mhz == clock
+    for clock in (slowest / 2, fastest + 1):
+        with pytest.raises(UserError, match="clock_mhz"):
+            load_hw_text(json.dumps(tree | {"clock_mhz": clock}), "it")
+    (found,) = run.explore(["tiny_odd"], "ecp5-85", trials=1, clock_mhz=fastest).tried
+    assert found.spec.clock_mhz == fastest
+
+
+def command(*options):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(
+        app, ["explore", "--device", "xc7k325t", "--trials", "1", *options]
+    )
+
+
+@pytest.mark.parametrize(
+    ("clock", "limit"),
+    [("0", "greater than or equal to 0.001"), ("100001", "less than or equal to 100000")],
+)
+def test_the_option_says_which_clocks_there_are(tmp_path, clock, limit):
+    found = command("--model", "tiny_odd", "-o", str(tmp_path), "--clock", clock)
+    assert found.exit_code == 2
+    assert limit in found.output
+
+
+def test_one_machine_is_one_machine(quick, tmp_path):
+    found = command("--model", "tiny_odd", "-o", str(tmp_path))
+    assert "\n1 machine: " in found.output
+
+
+def test_image_is_for_networks_of_the_zoo_and_refused_where_there_is_none(quick, tmp_path):
+    file = tmp_path / "net.onnx"
+    file.write_bytes(b"")
+    options = ("--model", str(file), "-o", str(tmp_path), "--image", "32")
+    told = command(*options).exception
+    assert str(told).startswith(f"{file}: image 32 is for networks of the zoo")
+    assert command(*options, "--model", "tiny_residual").exit_code == 0
 
 
 def test_help_names_every_device_and_objective():
