@@ -27,7 +27,7 @@ from opu_fuse.hw.devices import Device, device
 from opu_fuse.hw.load import load_hw, load_hw_text, spec_names
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sweeping.journal import Journal, Row, journal
-from opu_fuse.sweeping.plan import Machine, Model, ModelEntry, Task, model_of
+from opu_fuse.sweeping.plan import Machine, Model, Task, model_of
 from opu_fuse.sweeping.run import Progress, Run, missing_points, workers
 
 Sampler = Literal["tpe", "random"]
@@ -125,8 +125,7 @@ def explore(
     board = device(device_name)
     told = {"clock_mhz": clock_mhz, "fill": fill}
     board = replace(board, **{k: v for k, v in told.items() if v is not None})
-    entries = [ModelEntry(model=m) if isinstance(m, str) else ModelEntry(**m) for m in models]
-    found = [model_of(entry, Path()) for entry in entries]
+    found = [model_of(entry, Path()) for entry in models]
     with ExitStack() as stack:
         kept = folder or stack.enter_context(TemporaryDirectory())
         book = stack.enter_context(journal(Path(kept)))

@@ -307,20 +307,27 @@ def _tasks(plan: SweepFile, folder: Path) -> Iterator[Task]:
         )
 
 
-def model_of(entry: str | ModelEntry, folder: Path) -> Model:
-    """Raises UserError for a file or a network of the zoo that is not there, and for the image of a
-    file.
+def model_of(entry: str | ModelEntry | Mapping[str, Any], folder: Path) -> Model:
+    """Raises UserError for what the schema does not have, a file or a network of the zoo that is
+    not there, and the image of a file.
     """
     if isinstance(entry, str):
         entry = ModelEntry(model=entry)
+    if not isinstance(entry, ModelEntry):
+        try:
+            entry = ModelEntry(**entry)
+        except ValidationError as error:
+            found = error.errors()[0]
+            place, (what, help_) = ".".join(map(str, found["loc"])), _told(found)
+            raise UserError("models", f"{place}: {what}", help_) from None
     name = entry.model
     if is_file(name):
         if entry.image is not None:
             what = f"image {entry.image} is for networks of the zoo, and this is a file"
             raise UserError(name, what, "leave image out")
-        found = Model(entry=entry, path=folder / name)
-        _ = found.content  # a file that is missing is told before anything runs
-        return found
+        model = Model(entry=entry, path=folder / name)
+        _ = model.content  # a file that is missing is told before anything runs
+        return model
     zoo.description(name)  # raises where there is none
     return Model(entry=entry, path=None)
 

@@ -327,6 +327,11 @@ def test_image_is_for_networks_of_the_zoo_and_refused_where_there_is_none(quick,
     assert command(*options, "--model", "tiny_residual").exit_code == 0
 
 
+def test_a_key_that_a_model_has_not_is_refused():
+    with pytest.raises(UserError, match="models: imgae: there is no such key"):
+        run.explore([{"model": "tiny_odd", "imgae": 32}], "xc7k325t")
+
+
 def test_help_names_every_device_and_objective():
     said = CliRunner().invoke(app, ["explore", "--help"], env={"COLUMNS": "200"}).output
     for name in (*DEVICES, *run.OBJECTIVES):
