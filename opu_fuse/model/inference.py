@@ -23,6 +23,7 @@ _CONSTANTS_ARE_NO_INPUTS = 4
 """IR version; before, every initialiser had to be an input too."""
 _ROUNDING_UP = ("MaxPool", "AveragePool", "LpPool")
 
+_NORMALISATIONS = ("GroupNormalization", "MeanVarianceNormalization")
 _CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 _FOUR_BITS = frozenset({onnx.TensorProto.INT4, onnx.TensorProto.UINT4})
 """No Cast of older operator sets takes them."""
@@ -63,6 +64,7 @@ def _types(graph: onnx.GraphProto) -> Shapes:
 def _infer(proto: onnx.ModelProto) -> onnx.GraphProto:
     del proto.graph.value_info[:]
     _convert_as_casts(proto.graph)
+    _normalise_as_identities(proto.graph)
     inputs = {value.name for value in proto.graph.input}
     for output in proto.graph.output:
         # What onnx knows of an output hides what it knows of an input of that name.
@@ -97,6 +99,13 @@ def _convert_as_casts(graph: onnx.GraphProto) -> None:
         to = kind if node.op_type == "QuantizeLinear" else onnx.TensorProto.FLOAT
         cast = onnx.helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
         node.CopyFrom(cast)
+
+
+def _normalise_as_identities(graph: onnx.GraphProto) -> None:
+    """What these make has type and shape of what they read, which onnx does not find out."""
+    for node in graph.node:
+        if node.domain in STANDARD and node.op_type in _NORMALISATIONS and node.input:
+            node.CopyFrom(onnx.helper.make_node("Identity", node.input[:1], node.output, node.name))
 
 
 def _inferred(proto: onnx.ModelProto, *, strict: bool) -> onnx.GraphProto:

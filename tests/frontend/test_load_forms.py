@@ -12,6 +12,7 @@ from opu_fuse import zoo
 from opu_fuse.frontend.load import load_model
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.quant import META_KEY
+from tests.written import written
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 CONV = """
@@ -33,6 +34,19 @@ def test_a_dynamic_batch_becomes_one_everywhere(onnx_text: Callable[..., onnx.Mo
     model = load_model(onnx_text(CONV, w=WEIGHT))
     assert shape(model.graph.inputs[0]) == [1, 3, 8, 8]
     assert [shape(v) for n in model.graph for v in n.outputs] == [[1, 4, 8, 8]] * len(model.graph)
+
+
+@pytest.mark.parametrize(
+    "operator", ["GroupNormalization<num_groups=2>(x, ones, ones)", "MeanVarianceNormalization(x)"]
+)
+def test_a_normalisation_keeps_the_shape_although_onnx_does_not_know(operator: str):
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> g (float[1,4,6,6] x) => (float[a,b,c,d] y)
+    <float[4] ones = {{1, 1, 1, 1}}, float[5,4,3,3] w> {{ n = {operator}  y = Conv(n, w) }}"""
+    made = {
+        v.name: shape(v) for node in load_model(written(text, seed=1)).graph for v in node.outputs
+    }
+    assert made["y"] == [1, 5, 4, 4]
+    assert [1, 4, 6, 6] in made.values()
 
 
 def test_values_share_a_shape_that_nobody_changes_and_no_type(
