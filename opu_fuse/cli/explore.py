@@ -7,6 +7,7 @@ import typer
 
 from opu_fuse.cli.arguments import Cluster, Jobs
 from opu_fuse.cli.console import out, share_bar, time_left
+from opu_fuse.hw.limits import FASTEST_CLOCK, SLOWEST_CLOCK
 
 
 def explore(
@@ -28,7 +29,10 @@ def explore(
     clock_mhz: Annotated[
         float | None,
         typer.Option(
-            "--clock", min=0.001, max=100_000, help="MHz of all machines; else the device's"
+            "--clock",
+            min=SLOWEST_CLOCK,
+            max=FASTEST_CLOCK,
+            help="MHz of all machines; else the device's",
         ),
     ] = None,
     fill: Annotated[

@@ -13,6 +13,7 @@ import typer
 from opu_fuse.cli.arguments import AsJson, ProgramFile, Wide
 from opu_fuse.cli.console import err, out, print_json
 from opu_fuse.errors import RunError
+from opu_fuse.hw.limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
 from opu_fuse.sim.files import (
     read_inputs,
     require_folders,
@@ -20,7 +21,6 @@ from opu_fuse.sim.files import (
     write_arrays,
     write_text,
 )
-from opu_fuse.sim.memory_limits import MAX_LATENCY, MAX_SPEED, MIN_SPEED
 
 
 class Engine(StrEnum):

@@ -85,10 +85,9 @@ def _leaves(dfg: Dfg, operands: tuple[int, ...]) -> list[int]:
 
 
 def _not_integer(node: Node) -> str | None:
-    if node.quant is None and node.kind is Kind.CONST:
-        return f"constant {node.name} is not quantised to int8 with zero point 0 in the model"
     if node.quant is None:
-        return f"{node.name} is not quantised to int8 in the model"
+        form = "int8 with zero point 0" if node.kind is Kind.CONST else "int8"
+        return f"{node.name} is not quantised to {form} in the model"
     if node.kind is Kind.CONST and node.quant.bits == 8 and node.quant.zero_point != 0:
         return f"constant {node.name} has zero point {node.quant.zero_point}, machines take 0"
     return None

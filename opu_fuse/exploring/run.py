@@ -24,6 +24,7 @@ from opu_fuse.exploring.space import numbers, propose
 from opu_fuse.frontend.names import Scales
 from opu_fuse.hw.area import Area, area, share
 from opu_fuse.hw.devices import Device, device
+from opu_fuse.hw.limits import FASTEST_CLOCK, SLOWEST_CLOCK
 from opu_fuse.hw.load import load_hw, load_hw_text, spec_names
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sweeping.journal import Journal, Row, journal
@@ -40,8 +41,6 @@ UNTRIED = 12
 """Machines that are timed before the search learns from the answers."""
 MOST_REFUSED = 2000
 """Proposals in a row that are no machine, or larger than the device."""
-CLOCKS = (0.001, 100_000)
-"""MHz that a spec may have."""
 SLOWER = 1.02
 """How much a machine may lose by a module that it does without."""
 _BAD = 1e12
@@ -114,10 +113,9 @@ def explore(
     """
     if fill is not None and not 0 < fill <= 1:
         raise UserError(f"--fill {fill}", "not a share of the device's tables", "over 0, at most 1")
-    slowest, fastest = CLOCKS
-    if clock_mhz is not None and not slowest <= clock_mhz <= fastest:
-        what = "not a clock of a machine"
-        raise UserError(f"--clock {clock_mhz}", what, f"{slowest} to {fastest:,} MHz")
+    if clock_mhz is not None and not SLOWEST_CLOCK <= clock_mhz <= FASTEST_CLOCK:
+        what, help_ = "not a clock of a machine", f"{SLOWEST_CLOCK} to {FASTEST_CLOCK:,} MHz"
+        raise UserError(f"--clock {clock_mhz}", what, help_)
     for name in objectives:
         if name not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)

@@ -134,7 +134,7 @@ def _moves_integers(node: ir.Node) -> bool:
         return nearest and corner != "tf_crop_and_resize"
     numbers = [constant(value) for _, value in _numbers(node)]
     if node.op_type == "Clip" or numbers:
-        known = all(number is not None and number.size == 1 for number in numbers)
+        known = all(number is not None and number.ndim == 0 for number in numbers)
         return known and activation_params(quantise) is not None
     filled = node.op_type == "Pad" and node.attributes.get_string("mode", "constant") == "constant"
     return not filled and (len(node.outputs) == 1 or node.op_type == "Split")
@@ -165,8 +165,8 @@ def _make_real(node: ir.Node, quantise: ir.Node) -> None:
         number = constant(value)
         assert quant is not None
         assert number is not None
-        steps = as_int8(number) if number.dtype == np.uint8 else number
-        real = (int(steps.reshape(())) - quant.zero_point) * quant.per_tensor
+        steps = int(as_int8(number) if number.dtype == np.uint8 else number) - quant.zero_point
+        real = steps * quant.per_tensor
         name = f"{value.name}/real"
         node.replace_input_with(at, add_constant(graph, name, np.asarray(real, np.float32)))
 

@@ -18,6 +18,7 @@ import yaml
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from opu_fuse.hw.limits import FASTEST_CLOCK, MAX_LATENCY, MIN_SPEED, SLOWEST_CLOCK
 from opu_fuse.quant import Domain
 from opu_fuse.units import RUNS
 from opu_fuse.units.base import Access, ModuleKind
@@ -173,8 +174,8 @@ class Dram:
     capacity: Count
     max_burst: Annotated[int, Field(ge=1, le=256)]
     outstanding: Annotated[int, Field(ge=1, le=64)]
-    bytes_per_cycle: Annotated[float, Field(ge=0.01)]
-    latency: Annotated[int, Field(ge=0, le=65_535)]
+    bytes_per_cycle: Annotated[float, Field(ge=MIN_SPEED)]
+    latency: Annotated[int, Field(ge=0, le=MAX_LATENCY)]
 
     @property
     def rate(self) -> float:
@@ -255,7 +256,7 @@ class HwSpec:
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     description: str
     build: bool
-    clock_mhz: Annotated[float, Field(ge=0.001, le=100_000)]
+    clock_mhz: Annotated[float, Field(ge=SLOWEST_CLOCK, le=FASTEST_CLOCK)]
     word_channels: Count
     array: Array
     buffers: Buffers

@@ -110,11 +110,11 @@ def _weighed(
         return None
     gain, near = _saved(units, part, cascade, alone, hw)
     turns = len(cascade.turns) - sum(len(walk(unit.works[0])) for unit in part)
-    gain -= turns * TURN_BYTES / _rate(hw)
+    gain -= turns * TURN_BYTES / hw.dram.rate
     outputs = [unit.works[0].output for unit in part]
     cycles_alone = sum(alone[output] for output in outputs)
     bytes_alone = sum(moved[output] for output in outputs)
-    merit = gain + BYTES * (bytes_alone - dram_bytes) / _rate(hw)
+    merit = gain + BYTES * (bytes_alone - dram_bytes) / hw.dram.rate
     taken = merit > RESOLUTION * near
     found = Weighed(
         together=together(part, cascade),
@@ -149,10 +149,6 @@ def _saved(
 
 def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, PlannedUnit]]:
     return zip([None, *units], units, strict=False)  # nobody is in front of the first
-
-
-def _rate(hw: HwSpec) -> float:
-    return hw.dram.rate
 
 
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
@@ -211,7 +207,7 @@ def _proposed(
     """(number of its first layer, cascade), from the end of the chain on. Layers between which all
     maps stay on chip anyway have nothing to gain.
     """
-    weight = BYTES / _rate(strips.hw)
+    weight = BYTES / strips.hw.dram.rate
     works = [unit.works[0] for unit in chain]
     merits = [alone[work.output] + weight * moved[work.output] for work in works]
     best = [_Best(merit=0.0)]
