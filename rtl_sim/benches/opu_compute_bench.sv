@@ -6,7 +6,6 @@ module opu_compute_bench
   import opu_pkg::*;
   import opu_compute_pkg::*;
 (
-    /*verilator public_flat_rw_on*/
     input  logic                               clk_i,
     input  logic                               rst_ni,
 
@@ -29,7 +28,6 @@ module opu_compute_bench
     input  psum_addr_t                         read_addr_i,
     output logic                               read_grant_o,
     output logic [PSUM_BITS-1:0]               read_data_o
-    /*verilator public_off*/
 );
 
   logic feature_re, feature_next_re, weight_re;

@@ -7,7 +7,6 @@ module opu_post_bench
   import opu_pkg::*;
   import opu_post_pkg::*;
 (
-    /*verilator public_flat_rw_on*/
     input  logic                            clk_i,
     input  logic                            rst_ni,
 
@@ -32,7 +31,6 @@ module opu_post_bench
     input  logic [VALUE_BITS-1:0]           read_addr_i,
     output logic [WORD_BITS-1:0]            read_data_o,
     output logic                            out_we_o
-    /*verilator public_off*/
 );
 
   logic psum_re, psum_grant, param_re;

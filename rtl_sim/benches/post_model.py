@@ -4,8 +4,6 @@ Memories are numpy arrays: psum [words, W] int32; param [words, W] uint8; residu
 feature [words, W] int8.
 """
 
-from fractions import Fraction
-
 import numpy as np
 
 from opu_fuse.fixedpoint import activate, add_residual, average, multiply_residual, requantize
@@ -54,7 +52,7 @@ def stage_value(stage, p, v, lanes, memories, residual_at):
         total = v.astype(np.int64) + scales["bias"]
         return requantize(total, scales["mult"], scales["shift"], p["requant_zero"])
     if stage is Stage.PRELU:
-        return np.int8([prelu(p, int(x), int(m)) for x, m in zip(v, lanes[1], strict=True)])
+        return prelu(p, v, lanes[1])
     if stage is Stage.ACT:
         return activate(
             v,
@@ -80,11 +78,12 @@ def stage_value(stage, p, v, lanes, memories, residual_at):
     return add_residual(v, other, shift=p["res_shift"], **mults, **zeros)
 
 
-def prelu(p, x, slope):
-    """In integers of Python; halves go to even."""
-    centred = x - p["prelu_x_zero"]
-    product = centred * (slope if centred < 0 else p["prelu_pos"])
-    return max(-128, min(127, round(Fraction(product, 1 << p["prelu_shift"])) + p["prelu_y_zero"]))
+def prelu(p, v, slopes):
+    """Doubles hold the products and their halves exactly, and `rint` takes a half to the even."""
+    centred = v.astype(np.int64) - p["prelu_x_zero"]
+    product = centred * np.where(centred < 0, slopes.astype(np.int64), p["prelu_pos"])
+    rounded = np.rint(product / 2.0 ** p["prelu_shift"]) + p["prelu_y_zero"]
+    return rounded.clip(-128, 127).astype(np.int8)
 
 
 def run(spec, psum, param, memories, results, p):

@@ -21,14 +21,16 @@ def run_bench(
     seed: int,
     rounds: int,
     defines: tuple[str, ...] = (),
-    public: bool = False,
+    visible: tuple[str, ...] = (),
     parameters: Mapping[str, int] | None = None,
 ) -> None:
-    """All tests of a bench module on a machine; fails with the output of the failed ones."""
+    """All tests of a bench module on a machine; fails with the output of the failed ones. visible:
+    signals that it sees beside those of `top`.
+    """
     design = Design(
         top=top,
         spec=load_hw(spec),
-        public=public,
+        visible=(f"{top}.*", *visible),
         defines=defines,
         parameters=parameters or {},
     )

@@ -16,7 +16,6 @@ def test_queue_loses_and_reorders_nothing(tmp_path, seed, depth):
         spec="opu-tiny",
         seed=seed,
         rounds=2000,
-        public=True,
         parameters={"DEPTH": depth},
     )
 
@@ -29,5 +28,4 @@ def test_instructions_start_in_order_with_their_tokens(tmp_path, seed):
         spec="opu-tiny",
         seed=seed,
         rounds=2000,
-        public=True,
     )

@@ -17,5 +17,4 @@ def test_every_fault_at_random_times_is_told_and_survived(tmp_path, seed, machin
         spec=write_machine(machine, tmp_path),
         seed=seed,
         rounds=rounds,
-        public=True,
     )

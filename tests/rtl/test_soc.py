@@ -78,7 +78,7 @@ def simulated(hw, folder, image, code):
     tb = rtl_dir() / "tb"
     machine = (tb / "opu_image.cpp", tb / "opu_axi_memory.sv", tb / "opu_machine.sv")
     sources = (processor(), *machine, rtl_dir() / "soc" / "soc.sv")
-    design = Design(top="soc", spec=hw, sources=sources, public=False)
+    design = Design(top="soc", spec=hw, sources=sources)
     console = folder / "console.txt"
     tests, failed = run_tests(
         executable(design),

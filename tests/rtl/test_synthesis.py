@@ -132,7 +132,6 @@ def test_lane_arithmetic_is_exact(tmp_path, seed, name, parameters):
         spec="opu-tiny",
         seed=seed,
         rounds=5000,
-        public=True,
         parameters=parameters,
     )
 
@@ -146,7 +145,6 @@ def test_pair_of_units_sums_as_two_units(tmp_path, seed, terms, stages):
         spec="opu-tiny",
         seed=seed,
         rounds=500,
-        public=True,
         parameters={"TERMS": terms, "SUM_STAGES": stages},
     )
 

@@ -18,7 +18,6 @@ def test_engine_keeps_its_page_and_the_rules_of_the_bus(tmp_path, seed, machine,
         spec=write_machine(machine, tmp_path),
         seed=seed,
         rounds=40,
-        public=True,
     )
 
 
@@ -31,5 +30,4 @@ def test_load_unfolds_images_in_the_cycles_that_its_page_says(tmp_path, seed, ma
         spec=write_machine(machine, tmp_path),
         seed=seed,
         rounds=60,
-        public=True,
     )

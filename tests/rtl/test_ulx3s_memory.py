@@ -24,6 +24,7 @@ def test_the_sdram_controller_keeps_every_rule_and_every_byte(clock_khz, bus_byt
         top="sdram_bench",
         spec=hw,
         sources=(rtl_dir() / "tb" / "opu_image.cpp", *(BOARD / name for name in FILES)),
+        public=True,
         parameters={"CLOCK_KHZ": clock_khz, "BUS_BYTES": bus_bytes},
     )
     log = tmp_path / "log.txt"

@@ -40,7 +40,7 @@ def simulated(hw: HwSpec, folder: Path) -> Iterator[Descriptor]:
     tb = (rtl_dir() / "tb" / "opu_image.cpp", HERE / "ulx3s_link.cpp")
     bench = (HERE / "sdram_model.sv", HERE / "ulx3s_board.sv")
     sources = (*tb, *design_files(), *bench)
-    simulator = executable(Design(top="ulx3s_board", spec=hw, sources=sources, public=False))
+    simulator = executable(Design(top="ulx3s_board", spec=hw, sources=sources))
     path = os.pathsep.join([str(rtl_dir().parent), os.environ.get("PYTHONPATH", "")])
     found: list[object] = []
 
