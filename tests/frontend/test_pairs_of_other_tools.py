@@ -51,6 +51,16 @@ SHARED = {"s": np.float32(2**-4), "t": np.float32(2**-8), "z": np.int8(0)}
 SHARED |= {"rows": ROWS, "w": FILTERS}
 IMAGE = RNG.normal(0, 3, (1, 4, 6, 5)).astype(np.float32)
 IMAGES, VECTORS = "(float[1,4,6,5] x) => (float[1,6,6,5] y)", "(float[1,4] x) => (float[1,6] y)"
+NORMALISED = (
+    " k = Conv<pads=[1,1,1,1]>(x_r, w_r) c = BatchNormalization<epsilon=0.0>(k, gain, add, no, one)"
+    f" c_q = QuantizeLinear(c, s, z) {REAL}"
+)
+MOMENTS = {
+    "gain": np.float32([1, 0.5, -2, 0, -0.25, 4]),
+    "add": np.float32([0.5, -1, 0, 2, 0.25, -3]),
+    "no": np.zeros(6, np.float32),
+    "one": np.ones(6, np.float32),
+}
 Arrays = Mapping[str, np.ndarray]
 CASES = {
     "a dense layer's weight, turned behind its pair": (
@@ -65,6 +75,11 @@ CASES = {
     "a weight as a matrix": (
         f"{PLAIN} w_d = DequantizeLinear<axis=0>(w, rows)  w_r = Reshape(w_d, form) {MAP}{REAL}",
         {"w": FILTERS.reshape(6, 36), "form": np.int64([6, 4, 3, 3])},
+    ),
+    "a normalisation behind the weights' pair": (PLAIN + PER_ROW + NORMALISED, MOMENTS),
+    "the same behind weights of one scale": (
+        f"{PLAIN} w_r = DequantizeLinear(w, t) {NORMALISED}",
+        MOMENTS,
     ),
     "weights of 4 bits": (PLAIN + PER_ROW + MAP + REAL, {"w": kernels(-8, 8, INT4)}),
     "weights of 4 bits and zero points": (

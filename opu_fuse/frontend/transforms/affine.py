@@ -1,9 +1,10 @@
 """Per-channel scaling and shifting goes into the convolution before it.
 
 1. BatchNormalization, or Mul or Add by per-channel constants, right after a Conv, ConvTranspose or
-   Gemm with float weights that nobody else reads: folded into weight and bias.
-2. Add of a per-channel constant after one with int8 weights whose sum is not rounded in between:
-   becomes its bias (real numbers; made int32 later).
+   Gemm that nobody else reads: folded into weight and bias.
+2. The same after one with int8 weights whose sum is not rounded in between, as training with fakes
+   of rounding leaves it: factors go into the scales, shifts become the bias (real numbers; made
+   int32 later).
 3. Any other BatchNormalization gets mean 0, variance 1, epsilon 0: scale and shift are all it has.
 4. Two of these that follow each other, unrounded and unread in between, become one
    BatchNormalization, unless both scale and shift by single numbers.
@@ -16,6 +17,7 @@ one number stays two steps.
 import numpy as np
 import onnx_ir as ir
 from msgspec import Struct
+from msgspec.structs import replace
 
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -32,7 +34,8 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     static_shape,
 )
-from opu_fuse.frontend.numbers import in_range
+from opu_fuse.frontend.numbers import LARGEST, in_range
+from opu_fuse.quant import QuantParams
 
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 
@@ -121,19 +124,14 @@ def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
         return False
     if conv.op_type == "Gemm" and not conv.attributes.get_int("transB", 0):
         return False
-    scaled = not np.all(affine.scale == 1.0)
-    if scaled and (quant_of(w) is not None or weight.dtype != np.float32):
-        return False
     old = np.zeros_like(affine.shift) if bias is None else bias.astype(np.float64)
     shift = old * affine.scale + affine.shift
-    if scaled:
-        dims = [-1 if i == axis else 1 for i in range(weight.ndim)]
-        with np.errstate(over="ignore"):  # infinite then, which is out of range
-            weight = weight * affine.scale.reshape(dims).astype(np.float32)
-    if not (in_range(weight) and in_range(shift)):
+    scaled = not np.all(affine.scale == 1.0)
+    product = _product(weight, quant_of(w), affine.scale, axis) if scaled else (weight, None)
+    if product is None or not (in_range(product[0]) and in_range(shift)):
         return False
     if scaled:
-        conv.replace_input_with(1, _renewed(graph, w, weight))
+        conv.replace_input_with(1, _renewed(graph, w, *product))
     name = f"{conv.name}/bias" if b is None or b.name is None else b.name
     new_bias = add_constant(graph, name, shift.astype(np.float32))
     if b is None:
@@ -144,10 +142,30 @@ def _fold(graph: ir.Graph, node: ir.Node, affine: Affine) -> bool:
     return True
 
 
-def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray) -> ir.Value:
+def _product(
+    weight: np.ndarray, quant: QuantParams | None, factors: np.ndarray, axis: int
+) -> tuple[np.ndarray, QuantParams | None] | None:
+    """Weights times a factor for each output channel; None where their integers cannot be kept."""
+    dims = [-1 if i == axis else 1 for i in range(weight.ndim)]
+    if quant is None:
+        if weight.dtype != np.float32:
+            return None
+        with np.errstate(over="ignore"):  # infinite then, which is out of range
+            return weight * factors.reshape(dims).astype(np.float32), None
+    # Signs, and zeros, go into the integers: a scale is positive.
+    signed = weight * np.sign(factors).astype(np.int16).reshape(dims)
+    scales = np.array(quant.scale) * np.where(factors == 0.0, 1.0, np.abs(factors))
+    if quant.axis not in {None, axis} or signed.max(initial=0) > 127:
+        return None
+    if not np.all((scales > 1.0 / LARGEST) & (scales < LARGEST)):
+        return None
+    return signed.astype(weight.dtype), replace(quant, scale=tuple(scales.tolist()), axis=axis)
+
+
+def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray, quant: QuantParams | None) -> ir.Value:
     """The scaled weight: in place of the old one when nobody else reads that (saves its memory)."""
-    if len(w.uses()) > 1:
-        return add_constant(graph, f"{w.name}/scaled", data)
+    if len(w.uses()) > 1 or quant is not None:
+        return add_constant(graph, f"{w.name}/scaled", data, quant)
     w.const_value = ir.tensor(data, name=w.name)
     return w
 
