@@ -16,7 +16,8 @@ from opu_fuse.hw.window import ring_columns, walk
 from opu_fuse.resources import hw_specs_dir
 from opu_fuse.units.pool import PoolKind
 
-PAGE = (hw_specs_dir().parent / "docs" / "hw-spec.md").read_text(encoding="utf-8")
+DOCS = hw_specs_dir().parent / "docs"
+PAGE = (DOCS / "hw-spec.md").read_text(encoding="utf-8")
 
 
 def test_every_operator_has_a_kind_that_runs_it():
@@ -55,6 +56,13 @@ def test_a_register_that_no_word_carries_is_refused_when_the_table_loads(
     monkeypatch.setattr(isa, "REGISTERS", (replace(REGISTERS[0], **change), *REGISTERS[1:]))
     with pytest.raises(AssertionError, match=f"{REGISTERS[0].engine.name}: {message}"):
         isa._check()
+
+
+def test_the_page_says_how_many_registers_of_the_post_engine_are_free():
+    page = (DOCS / "adding-a-module.md").read_text(encoding="utf-8")
+    used = max(r.index for r in REGISTERS if r.engine is isa.Engine.POST) + 1
+    free = isa.REGISTERS_PER_ENGINE - used
+    assert f"end at {isa.REGISTERS_PER_ENGINE - 1}; of the post engine's, {free} are free" in page
 
 
 def keys(tree):
