@@ -62,11 +62,12 @@ STAGES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """strategy: how operators are grouped; calibration: see `frontend/calibration.py`;
-    scales: pow2, pow2-asymmetric or free; calibration_method, bias_correction, equalisation: how
-    they are chosen (`frontend/prepare.py`); keep_float: operators left to the host; budget: how
-    many times the usual size the network may have; shapes, dims: sizes of dynamic dimensions, by
-    input and by their names (`frontend/sizes.py`); reuse_memory: give dead feature maps' memory to
+    """strategy: how operators are grouped; calibration: arrays by input name, one sample or many
+    along the first axis, a .npz or .npy file, a folder of them, or None: noise; scales: pow2,
+    pow2-asymmetric or free; calibration_method, bias_correction, equalisation: how they are chosen
+    (`frontend/prepare.py`); keep_float: operators left to the host; budget: how many times the
+    usual size the network may have; shapes, dims: sizes of dynamic dimensions, by input and by
+    their names (`frontend/sizes.py`); reuse_memory: give dead feature maps' memory to
     later ones, none to those on chip only (False stores every tensor for comparing); batch: images
     that a program runs together; cascades: groups computed together, strip by strip: auto, always
     or never; passes: levels, names and instruments; print_after: stages (or EVERY) whose results
@@ -254,8 +255,8 @@ def partition(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> Partition:
-    """Groups of a model, legal or not (`Partition.violations` says why not). shapes, dims: as in
-    `Options`.
+    """Groups of a model, legal or not (`Partition.violations` says why not). model: as of
+    `compile`, needs no quantisation. shapes, dims: as in `Options`.
     """
     sizes = Sizes(shapes=shapes or {}, dims=dims or {})
     return partition_model(model, hw, strategy, sizes=sizes)[1]
@@ -279,14 +280,28 @@ class Program:
         bundle_file.save(self.bundle, path)
 
     def run(self, inputs: Mapping[str, np.ndarray] | None = None, **options: Any) -> "RunResult":
-        """Run on an engine; options as in `sim.engine.run` (engine, shuffle, capture, rtl)."""
+        """Run on an engine.
+
+        inputs: name -> array of the model's dtype and shape, or (N, …) for N samples; None: seeded
+        noise with a warning (the cycle engine has no data). options: engine, "functional", "cycle"
+        or "rtl"; shuffle (functional): seed of a random legal order; capture: the int8 tensors
+        inside as well; rtl: `RtlOptions`; memory (cycle): `MemoryOptions`.
+
+        Raises RunError for inputs that do not fit the model and when the machine stops with an
+        error.
+        """
         from opu_fuse.sim.engine import run  # slow to import, and compiling runs nothing
 
         return run(self.bundle, self.hw, inputs, **options)
 
 
 def compile(model: ModelLike, hw: HwSpec, **options: Any) -> Program:  # noqa: A001 public name
-    """ONNX model -> program; options are the fields of `Options`."""
+    """Model -> program; options are the fields of `Options`.
+
+    model: path of an ONNX or TFLite file, an onnx.ModelProto or an onnx_ir.Model, in floats or
+    quantised (QDQ, QOperator); it is not changed. Raises UserError with where, what and help when
+    it cannot be handled.
+    """
     done = compile_model(model, hw, Options(**options))
     if little := little_on_machine(done.dfg, hw, done.partition):
         log.warning("%s", little)

@@ -21,7 +21,7 @@ from opu_fuse.resources import hw_specs_dir
 
 ROOT = hw_specs_dir().parent
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-HOW_TOS = ("swap-a-machine", "your-model")
+HOW_TOS = ("python", "swap-a-machine", "your-model")
 LONG_HOW_TOS = ("report", "sweep", "explore")
 NOT_HERE = {". .venv/bin/activate"}  # the tests run in an environment already
 
