@@ -67,6 +67,56 @@ All else stops the machine.
 """
 
 
+_ASSEMBLY = """\
+## Assembly
+
+`opu-fuse asm` turns text into words, `opu-fuse inspect --asm` shows words as text. A line is an
+instruction with all its registers, or empty; what stands behind `#` is a comment. The text of one
+machine segment is one program: at its start all registers are 0.
+
+```
+load.feature dram=0x400040 run=16 rows=1 blocks=1 signal=compute   # a tile
+post.run order=requant,compare pool_kind=average act_lo=-3 wait=compute
+```
+
+On opu-tiny these lines are
+
+| words | which are |
+|---|---|
+| `0x10000040`, `0x10400001` | `dram_lo`, `dram_hi` |
+| `0x10c00010`, `0x11000001`, `0x11800001` | `run`, `rows`, `blocks` |
+| `0x90000400` | `load.feature`, signal to compute |
+| `0x35400021`, `0x35c00001`, `0x387ffffd` | `order`, `pool_kind`, `act_lo` |
+| `0xb0040000` | `post.run`, waits for compute |
+"""
+
+_ASSEMBLY_ROWS = (
+    ("instruction", "`engine.opcode`, then `name=value` in any order, each name once"),
+    ("value", "decimal, `0x…`, `0o…` or `0b…`; negative where the register is signed"),
+    (
+        "register that is not named",
+        "it is 0, whatever the line before says; words are made only for registers that change",
+    ),
+    (
+        "`wait=compute,store`, `signal=load`",
+        "engines whose token is awaited; those that get one at retirement",
+    ),
+    ("`dram=0x400040`", "`dram_lo` and `dram_hi` together: a byte offset in the memory window"),
+    ("`hash=0xa1a22850f2e`", "`hash_lo` and `hash_hi` together"),
+    (
+        "`order=requant,compare`",
+        "stages of the machine (`--hw`) for `order`, `order_2`, `order_3`, the first one first",
+    ),
+    ("`order=0x21`", "the same as a number; without `--hw` nobody looks whether a machine has it"),
+    ("`order=compare,res_add,compare@1`", "`@1` is the second use of a module with `uses: 2`"),
+    (
+        "`act_lo@1=5`",
+        "of unit 1 of its stage, without `@` of unit 0; `bank` is made, not written",
+    ),
+    ("`pool_kind=average`, `res_kind=add`", "names as in the tables above, or numbers"),
+)
+
+
 def isa_page() -> str:
     """docs/isa.md: word formats, engines, opcodes, registers."""
     parts = [
@@ -79,6 +129,8 @@ def isa_page() -> str:
         _table(("stage", "modules", "what it does", "parameter words", "cycles"), _stages()),
         _table(("`pool_kind`", "pooling"), [(int(k), k.name.lower()) for k in PoolKind]),
         _table(("`res_kind`", "residual"), [(int(k), k.name.lower()) for k in ResidualKind]),
+        _ASSEMBLY,
+        _table(("in a line", "is"), _ASSEMBLY_ROWS),
         *(_engine_section(engine) for engine in Engine),
     ]
     return "\n".join(parts)

@@ -34,8 +34,11 @@ from opu_fuse.hw.isa import (
     registers_of,
 )
 from opu_fuse.hw.load import load_hw
+from opu_fuse.resources import hw_specs_dir
 
 LIGHT = load_hw("opu-light")
+TINY = load_hw("opu-tiny")
+ISA_PAGE = (hw_specs_dir().parent / "docs" / "isa.md").read_text(encoding="utf-8")
 
 
 def make(engine, opcode, waits=(), signals=(), **params):
@@ -77,6 +80,26 @@ def test_decoding_gives_back_what_was_encoded(program):
 @given(programs)
 def test_assembling_gives_back_what_was_disassembled(program):
     assert assemble(disassemble(program)) == program
+
+
+def test_the_example_of_assembly_is_the_words_that_the_page_shows():
+    section = ISA_PAGE.partition("## Assembly")[2].partition("| in a line |")[0]
+    _, text, words = section.split("```")
+    shown = [int(word, 16) for word in re.findall(r"`(0x[0-9a-f]{8})`", words)]
+    assert encode(assemble(text, spec=TINY)).tolist() == shown
+
+
+@pytest.mark.parametrize(("short", "long"), [
+    ("load.feature dram=0x400040", "load.feature dram_hi=1 dram_lo=0b1000000"),
+    ("fetch.check hash=0xa1a22850f2e", "fetch.check hash_lo=0x050f2e hash_hi=0x28688a"),
+    ("post.run order=requant,compare", "post.run order=0x21 psum=0"),
+    ("post.run pool_kind=average res_kind=add", "post.run pool_kind=1  # 0 is add"),
+    ("post.run act_lo@1=5", "post.run act_lo=0 act_lo@1=5"),
+])  # fmt: skip
+def test_the_short_forms_of_assembly_stand_for_registers(short, long):
+    words = short.split()[1:]
+    assert all(word in ISA_PAGE for word in words)
+    assert assemble(short, spec=TINY) == assemble(long, spec=TINY)
 
 
 @given(programs)
