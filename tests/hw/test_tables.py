@@ -95,6 +95,27 @@ def test_the_page_on_specs_explains_no_key_that_is_gone():
     assert explained - written == set()
 
 
+def test_the_page_on_specs_says_which_kinds_run_an_operator():
+    lines = PAGE.partition("| operators | kinds |")[2].partition("\n\n")[0].splitlines()[2:]
+    found = {}
+    for line in lines:
+        _, operators, built, others, _ = line.split("|")
+        for operator in re.sub(r"\(.*?\)", "", operators).split(","):
+            found[operator.strip()] = [re.findall(r"`(\w+)`", cell) for cell in (built, others)]
+    assert {op: sorted(built + others) for op, (built, others) in found.items()} == {
+        op: sorted(kinds) for op, kinds in RUNS.items()
+    }
+    shipped = [load_hw(name) for name in spec_names()]
+    used = {
+        (op, kind)
+        for spec in shipped
+        if spec.build
+        for op, kinds in spec.dataflow.operators.items()
+        for kind in kinds
+    }
+    assert all(str(kind) in found[op][0] for op, kind in used)
+
+
 def test_the_page_says_what_the_identity_leaves_out():
     for key in NOT_IN_HASH:
         assert f"`{key}`" in PAGE
