@@ -171,6 +171,19 @@ def test_identifiers_are_somewhere_in_the_sources():
     assert not wrong, sorted(wrong)
 
 
+def test_every_file_that_names_the_module_that_was_added_stands_on_its_page():
+    naming = {
+        str(path.relative_to(ROOT))
+        for folder in ("opu_fuse", "rtl_sim/rtl", "rtl_sim/benches")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in {".py", ".sv"} and "prelu" in path.read_text(encoding="utf-8").lower()
+    }
+    page = TEXTS["adding-a-module.md"]
+    table = page[page.index("## Everything that is touched") :]
+    assert len(naming) > 20
+    assert not [n for n in sorted(naming) if f"`{n.removeprefix('opu_fuse/')}`" not in table]
+
+
 def test_targets_of_make_are_there():
     targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, flags=re.MULTILINE))
     named = {

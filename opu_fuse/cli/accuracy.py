@@ -13,10 +13,10 @@ from opu_fuse.cli.arguments import (
     CalibrationMethod,
     Dims,
     Equalisation,
+    FloatModel,
     Hw,
     KeepFloat,
     Method,
-    Model,
     Scales,
     ScalesOf,
     Shapes,
@@ -30,7 +30,7 @@ from opu_fuse.fuse.names import DEFAULT_STRATEGY
 
 
 def accuracy(
-    model: Model,
+    model: FloatModel,
     hw: Hw,
     calibration: Calibration = None,
     data: Annotated[

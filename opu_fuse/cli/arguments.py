@@ -23,7 +23,10 @@ def networks(incomplete: str) -> list[str]:
     return [name for name in zoo.names() if name.startswith(incomplete)]
 
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="float or QDQ ONNX model")]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL.onnx", help="ONNX or TFLite: float, QDQ or QOperator")
+]
+FloatModel = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="ONNX or TFLite, in floats")]
 ProgramFile = Annotated[Path, typer.Argument(metavar="OUT.opu", help="compiled program")]
 Hw = Annotated[
     str,

@@ -261,3 +261,9 @@ def test_sizes_that_are_no_numbers_are_wrong_usage(given, message, opu_fuse, tmp
     called = opu_fuse("partition", tmp_path / "m.onnx", "--hw", "opu-tiny", *given)
     assert called.code == 2
     assert message in " ".join(called.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", ["compile", "partition"])
+def test_the_help_names_every_form_of_model_that_is_taken(opu_fuse, command):
+    words = " ".join(opu_fuse(command, "--help").out.split())
+    assert "ONNX or TFLite: float, QDQ or QOperator" in words
