@@ -15,6 +15,9 @@ Generated from the ISA table by `python -m opu_fuse.hw.generate`; do not edit.
 from typing import TypedDict
 '''
 
+_WIDTH = 100
+"""Columns of a line of Python (pyproject.toml)."""
+
 
 def params_module() -> str:
     """Text of `opu_fuse/units/params.py`."""
@@ -44,4 +47,7 @@ def _name(which: Engine | Stage) -> str:
 
 def _type(name: str, bases: list[str], doc: str, registers: list[Register]) -> str:
     fields = "".join(f'\n    {r.name}: int\n    """{r.doc}"""' for r in registers)
-    return f'\n\nclass {name}({", ".join(bases)}):\n    """{doc}"""\n{fields}\n'
+    head = f"class {name}({', '.join(bases)}):"
+    if len(head) > _WIDTH:
+        head = "\n".join([f"class {name}(", *(f"    {base}," for base in bases), "):"])
+    return f'\n\n{head}\n    """{doc}"""\n{fields}\n'

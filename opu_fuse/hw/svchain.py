@@ -32,6 +32,11 @@ def units_of(spec: HwSpec, stage: Stage) -> int:
     return max(1, chain_of(spec).banks(stage))
 
 
+def stage_bits() -> int:
+    """Bits that hold the number of every stage, 0 for none included."""
+    return max(Stage).bit_length()
+
+
 def _codes(chain: PostChain, place_of: dict[str, int]) -> Iterator[str]:
     mask = f"logic [{_CODES - 1}:0]"
     places = [place_of[m.unit] if m else _EXIT for m in map(chain.by_code.get, range(_CODES))]
@@ -64,7 +69,7 @@ def _places(spec: HwSpec, chain: PostChain, place_of: dict[str, int]) -> Iterato
     yield "  // Places of the chain: 0 its exit, 1 the requantiser, then the units; element p is"
     yield "  // place p. PLACE_FEED: places from which it takes values."
     yield f"  localparam int unsigned POST_PLACES = {count};"
-    yield _array(f"{wide}[2:0]", "PLACE_STAGE", stages)
+    yield _array(f"{wide}[{stage_bits() - 1}:0]", "PLACE_STAGE", stages)
     yield _array(f"{wide}[3:0]", "PLACE_BANK", banks)
     words = [f"4'd{0 if m is None else BY_STAGE[m.stage].words}" for m in (None, *units)]
     yield "  // PLACE_WORDS: parameter words of a block. POST_HOLD: cycles for which stages behind"

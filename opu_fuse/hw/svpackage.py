@@ -5,6 +5,7 @@ Written so that Verilator (`-Wall`) and Yosys' slang front end read the same tex
 module needs to know about a machine is here; the RTL itself holds no size and no encoding.
 """
 
+from opu_fuse.errors import InternalError
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.isa import (
     BANK,
@@ -17,7 +18,7 @@ from opu_fuse.hw.isa import (
 )
 from opu_fuse.hw.regmap import ADDRESS_BITS, CONTROL_REGISTERS, ID_VALUE, VERSION_VALUE, ErrorCode
 from opu_fuse.hw.spec import SPEC_HASH_BITS, HwSpec
-from opu_fuse.hw.svchain import sv_chain, units_of
+from opu_fuse.hw.svchain import stage_bits, sv_chain, units_of
 from opu_fuse.hw.svunits import sv_field, sv_units
 from opu_fuse.hw.timing import (
     ALIGN_STAGES,
@@ -186,9 +187,10 @@ def _words() -> str:
 
 def _opcodes() -> str:
     counts = {e: sum(o.engine is e for o in OPCODES) for e in Engine}
+    stages = {f"STAGE_{s.name}": int(s) for s in Stage}
     lines = [
         _enum("engine_e", 3, {f"ENGINE_{e.name}": int(e) for e in Engine}),
-        _enum("stage_e", 3, {"STAGE_NONE": 0, **{f"STAGE_{s.name}": int(s) for s in Stage}}),
+        _enum("stage_e", stage_bits(), {"STAGE_NONE": 0, **stages}),
         _enum("pool_kind_e", 1, {f"POOL_{k.name}": int(k) for k in PoolKind}),
         _enum("residual_kind_e", 2, {f"RESIDUAL_{k.name}": int(k) for k in ResidualKind}),
     ]
@@ -309,6 +311,13 @@ def _control_registers() -> str:
 
 
 def _enum(name: str, bits: int, members: dict[str, int]) -> str:
+    """An enum type. InternalError where a member does not fit: its number would be cut short."""
+    for member, value in members.items():
+        if value >> bits:
+            raise InternalError(
+                stage="SystemVerilog package",
+                what=f"{member} = {value} does not fit the {bits} bits of {name}",
+            )
     body = ",\n".join(f"    {member} = {bits}'d{value}" for member, value in members.items())
     return f"  typedef enum logic [{bits - 1}:0] {{\n{body}\n  }} {name};\n"
 

@@ -4,17 +4,22 @@ import os
 import re
 import subprocess
 import sys
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
 
+from opu_fuse.errors import InternalError
+from opu_fuse.hw import svchain, svpackage
 from opu_fuse.hw.generate import generated_files
 from opu_fuse.hw.isa import OPCODES, REGISTERS, Engine, registers_of
 from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.paramtypes import _type
 from opu_fuse.hw.regmap import CONTROL_REGISTERS, ErrorCode
 from opu_fuse.hw.svpackage import sv_package
 from opu_fuse.hw.svunits import sv_field
 from opu_fuse.resources import hw_specs_dir
+from opu_fuse.units.base import Stage
 
 PROJECT = hw_specs_dir().parent
 BUILT = [name for name in spec_names() if load_hw(name).build]
@@ -81,6 +86,29 @@ def test_every_opcode_register_and_error_has_its_code_in_the_package():
         assert re.search(rf" ERR_{code.name} = 8'd{code.value}\b", text), code
     for register in CONTROL_REGISTERS:
         assert re.search(rf" CSR_{register.name} = 12'h{register.offset:03x};", text), register
+
+
+def test_an_eighth_stage_widens_the_stages_of_the_package(monkeypatch):
+    stages = IntEnum("Stage", {**{s.name: int(s) for s in Stage}, "SQUARE": 8})
+    for module in (svchain, svpackage):
+        monkeypatch.setattr(module, "Stage", stages)
+    text = sv_package(load_hw("opu-tiny"))
+    assert re.search(
+        r"enum logic \[3:0\] {\s+STAGE_NONE = 4'd0,[^}]* STAGE_SQUARE = 4'd8\s+}", text
+    )
+    assert re.search(r"localparam logic \[\d+:0\]\[3:0\] PLACE_STAGE = {STAGE_", text)
+
+
+def test_a_number_that_its_enum_cannot_hold_is_refused(monkeypatch):
+    monkeypatch.setattr(svpackage, "PoolKind", IntEnum("PoolKind", {"MAX": 0, "SUM": 2}))
+    with pytest.raises(InternalError, match="POOL_SUM = 2 does not fit the 1 bits of pool_kind_e"):
+        sv_package(load_hw("opu-tiny"))
+
+
+def test_parameter_types_of_many_units_keep_to_the_width_of_lines():
+    text = _type("PostParams", [f"Unit{i}Registers" for i in range(9)], "Of post.", [])
+    assert text.startswith("\n\nclass PostParams(\n    Unit0Registers,\n    Unit1Registers,\n")
+    assert max(map(len, text.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("engine", Engine)
