@@ -19,6 +19,7 @@ from opu_fuse.dfg.interpret import Values, interpret
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Calibration, Sample, samples
 from opu_fuse.frontend.names import Scales
+from opu_fuse.hw.load import HwLike, load_hw
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.noise import Measured
 from opu_fuse.pipeline import Options, fuse_and_tile, prepare_model, require_machine
@@ -36,7 +37,7 @@ MODEL_SHARE, SAMPLES_SHARE = 0.2, 0.6
 
 def accuracy(
     model: str | Path | ir.Model,
-    hw: HwSpec,
+    hw: HwLike,
     *,
     data: Calibration = None,
     labels: str | Path | np.ndarray | None = None,
@@ -46,12 +47,12 @@ def accuracy(
 ) -> Accuracy:
     """What rounding to int8 loses on a machine.
 
-    data: what to measure on, in the forms of calibration data, which is used without. labels:
-    integers, one a sample (or position, for maps), or a .npy file of them. remedies: try what may
-    help. options: the fields of `Options`. Raises UserError as `compile` does, and for data or
-    labels that do not fit.
+    hw: the machine, or what `load_hw` takes. data: what to measure on, in the forms of calibration
+    data, which is used without. labels: integers, one a sample (or position, for maps), or a .npy
+    file of them. remedies: try what may help. options: the fields of `Options`. Raises UserError as
+    `compile` does, and for data or labels that do not fit.
     """
-    chosen = Options(**options)
+    chosen, hw = Options(**options), load_hw(hw)
     require_machine(hw, chosen.scales)
     progress("float model", 0.0)
     floating = _float_form(model, chosen)

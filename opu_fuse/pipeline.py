@@ -18,6 +18,7 @@ from opu_fuse import __version__
 from opu_fuse.bundle import file as bundle_file
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.selfcheck import self_check
+from opu_fuse.choices import require_choice, require_names
 from opu_fuse.codegen.bundle import Origin, build_bundle
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.graph import Dfg
@@ -32,10 +33,10 @@ from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.share import little_on_machine
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
-from opu_fuse.hw.load import load_hw_text
+from opu_fuse.hw.load import HwLike, load_hw, load_hw_text
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.batch import MOST_IMAGES
-from opu_fuse.passes import EVERY, PassOptions, pass_context
+from opu_fuse.passes import EVERY, PassOptions, pass_context, require_ran
 from opu_fuse.schedule.copies import Fitted, named, needed_copies, tile_with_copies
 from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
@@ -90,6 +91,16 @@ class Options:
     passes: PassOptions = field(default_factory=PassOptions)
     print_after: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """UserError for a name that is none: here, not after minutes of quantising."""
+        require_choice("strategy", self.strategy, StrategyName)
+        require_choice("scales", self.scales, Scales)
+        require_choice("calibration method", self.calibration_method, Method)
+        require_choice("cascades", self.cascades, Cascades)
+        require_names("keep_float", self.keep_float)
+        require_names("print_after", self.print_after)
+        _require_stages(self.print_after)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
@@ -116,10 +127,10 @@ def compile_model(
     """
     options = options or Options()
     require_machine(hw, options.scales)
-    _require_stages(options.print_after)
     progress(STAGES["model"])  # float ONNX -> QDQ -> canonical int8 graph
-    with pass_context(options.passes, write=write, more=ALL_PASSES):
+    with pass_context(options.passes, write=write, more=ALL_PASSES) as context:
         prepared = prepare_model(model, options)
+    require_ran(context)
     return compile_prepared(prepared, hw, options, progress, write)
 
 
@@ -166,7 +177,6 @@ def compile_prepared(
 ) -> Compilation:
     """The stages behind quantisation: a quantised model can be compiled for several machines."""
     options = options or Options()
-    _require_stages(options.print_after)
 
     def show(stage: str, *made: Any) -> None:
         if not {stage, EVERY}.isdisjoint(options.print_after):
@@ -249,17 +259,17 @@ def partition_model(
 
 def partition(
     model: ModelLike,
-    hw: HwSpec,
+    hw: HwLike,
     strategy: str = DEFAULT_STRATEGY,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> Partition:
-    """Groups of a model, legal or not (`Partition.violations` says why not). model: as of
+    """Groups of a model, legal or not (`Partition.violations` says why not). model, hw: as of
     `compile`, needs no quantisation. shapes, dims: as in `Options`.
     """
     sizes = Sizes(shapes=shapes or {}, dims=dims or {})
-    return partition_model(model, hw, strategy, sizes=sizes)[1]
+    return partition_model(model, load_hw(hw), strategy, sizes=sizes)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,13 +305,14 @@ class Program:
         return run(self.bundle, self.hw, inputs, **options)
 
 
-def compile(model: ModelLike, hw: HwSpec, **options: Any) -> Program:  # noqa: A001 public name
+def compile(model: ModelLike, hw: HwLike, **options: Any) -> Program:  # noqa: A001 public name
     """Model -> program; options are the fields of `Options`.
 
     model: path of an ONNX or TFLite file, an onnx.ModelProto or an onnx_ir.Model, in floats or
-    quantised (QDQ, QOperator); it is not changed. Raises UserError with where, what and help when
-    it cannot be handled.
+    quantised (QDQ, QOperator); it is not changed. hw: a machine, its name, or the path of its YAML
+    file. Raises UserError with where, what and help when it cannot be handled.
     """
+    hw = load_hw(hw)
     done = compile_model(model, hw, Options(**options))
     if little := little_on_machine(done.dfg, hw, done.partition):
         log.warning("%s", little)

@@ -17,7 +17,17 @@ PACKAGE = ROOT / "opu_fuse"
 
 # Importable by everybody; each of these may import those before it.
 FIRST_ROW = (
-    *("errors", "fixedpoint", "quant", "turn", "resources", "affine", "dtypes", "process"),
+    *(
+        "errors",
+        "choices",
+        "fixedpoint",
+        "quant",
+        "turn",
+        "resources",
+        "affine",
+        "dtypes",
+        "process",
+    ),
     "model",
 )
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from opu_fuse.choices import require_choice
 from opu_fuse.errors import InternalError, ModelError
 from opu_fuse.frontend.bias_correction import correct_biases, corrected, give_biases
 from opu_fuse.frontend.budget import calibration_seconds
@@ -104,13 +105,8 @@ def quantise_with(
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
     from onnxruntime.quantization.quant_utils import add_infer_metadata
 
-    if scales not in [*Scales]:
-        raise ModelError(
-            f"scales {scales!r}", "there is no such choice", f"use {' or '.join(Scales)}"
-        )
-    if method not in [*Method]:
-        what = f"calibration method {method!r}"
-        raise ModelError(what, "there is no such choice", f"use one of {', '.join(Method)}")
+    require_choice("scales", scales, Scales)
+    require_choice("calibration method", method, Method)
     _own_biases(model)
     nodes, values = _rounded(model.graph)
     by_channel: set[str] = set()

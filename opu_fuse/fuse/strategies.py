@@ -5,6 +5,7 @@ verifying.
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 
+from opu_fuse.choices import require_choice
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import PartitionError
 from opu_fuse.fuse.boundaries import boundaries
@@ -39,12 +40,9 @@ def partition(
 
     forbid: groups that must not be formed, each as its node indices (the scheduler's answer to what
     does not fit; views do not count), or a mapping of these to what it said about each; `greedy`
-    takes no notice of it. Raises PartitionError for an unknown strategy.
+    takes no notice of it. Raises UserError for an unknown strategy.
     """
-    if strategy not in STRATEGIES:
-        raise PartitionError(
-            "--strategy", f"unknown strategy {strategy!r}", f"choose one of {', '.join(STRATEGIES)}"
-        )
+    require_choice("strategy", strategy, STRATEGIES)
     errors = forbid if isinstance(forbid, Mapping) else dict.fromkeys(forbid)
     misfits = {
         tuple(sorted(n for n in nodes if not dfg[n].is_virtual)): error

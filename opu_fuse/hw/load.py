@@ -20,6 +20,9 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.yamltree import KeyPath, Tree, parse_tree, read_tree
 from opu_fuse.resources import hw_specs_dir
 
+HwLike = HwSpec | str | Path
+"""A machine, its name, or the file that describes it."""
+
 _RESOLVED: dict[str, HwSpec] = {}
 """Sound specs by their resolved text, read once: who looks into a program asks for its spec."""
 
@@ -29,11 +32,14 @@ def spec_names() -> tuple[str, ...]:
     return tuple(sorted(p.stem for p in hw_specs_dir().glob("*.yaml")))
 
 
-def load_hw(name_or_path: str | Path) -> HwSpec:
-    """The machine called `name_or_path` (of `hw_specs/`), or described by that YAML file.
+def load_hw(name_or_path: HwLike) -> HwSpec:
+    """The machine called `name_or_path` (of `hw_specs/`), or described by that YAML file; a machine
+    is itself.
 
     A text without a slash and without a `.yaml`/`.yml` ending is a name. Raises SpecError.
     """
+    if isinstance(name_or_path, HwSpec):
+        return name_or_path
     spec = _sound(*_read(find_spec(str(name_or_path))))
     return _RESOLVED.setdefault(spec.to_yaml(), spec)
 

@@ -13,7 +13,7 @@ from opu_fuse.passes.decorators import PassClass, function_pass, module_pass
 from opu_fuse.passes.info import PassInfo
 from opu_fuse.passes.instrument import PassInstrument
 from opu_fuse.passes.library import from_library
-from opu_fuse.passes.options import PassOptions, pass_context
+from opu_fuse.passes.options import PassOptions, pass_context, require_ran
 from opu_fuse.passes.print_ir import EVERY, PrintIR, model_text
 from opu_fuse.passes.registry import lookup, register, registered
 from opu_fuse.passes.sequential import FixedPoint, Sequential
@@ -55,4 +55,5 @@ __all__ = [
     "register",
     "register_config",
     "registered",
+    "require_ran",
 ]

@@ -38,6 +38,7 @@ class PassContext:
         self.disabled_pass = frozenset(names_of(disabled_pass, "disabled_pass"))
         self._config = configuration.checked(config or {})
         self._instruments = tuple(instruments or ())
+        self._ran: set[str] = set()
 
     @staticmethod
     def current() -> "PassContext":
@@ -65,6 +66,10 @@ class PassContext:
         if info.name in self.disabled_pass:
             return False
         return info.name in self.required_pass or info.opt_level <= self.opt_level
+
+    def required_in_vain(self) -> tuple[str, ...]:
+        """Required passes that have not run here, sorted."""
+        return tuple(sorted(self.required_pass - self._ran))
 
     def override_instruments(self, instruments: Sequence[object] | None) -> None:
         """Replace the instruments: leave the old ones, then enter the new ones.
@@ -107,6 +112,7 @@ class PassContext:
 
     def before_pass(self, model: ir.Model, info: PassInfo) -> None:
         """Tell the instruments that a pass starts."""
+        self._ran.add(info.name)
         hooks.before_all(self._instruments, model, info)
 
     def after_pass(self, model: ir.Model, info: PassInfo) -> None:

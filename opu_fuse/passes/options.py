@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from opu_fuse.choices import require_names
 from opu_fuse.errors import UserError
 from opu_fuse.passes.config import CHECK_WORD, suggestion
 from opu_fuse.passes.context import PassContext
@@ -29,6 +30,10 @@ class PassOptions(Struct, frozen=True, kw_only=True):
     time_passes: bool = False  # --time-passes
     verify: bool = False  # --verify-passes
     config: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("disable", "require", "print_before", "print_after"):
+            require_names(option, getattr(self, option))
 
 
 def pass_context(
@@ -70,6 +75,18 @@ def pass_context(
         config={**({CHECK_WORD.name: True} if options.verify else {}), **(options.config or {})},
         instruments=_instruments(options, write),
     )
+
+
+def require_ran(context: PassContext) -> None:
+    """UserError for the first pass that was required in a context and has not run there."""
+    for name in context.required_in_vain():
+        raise UserError(
+            f"require {name}",
+            "compiling did not run this pass",
+            "it is disabled, too: leave out one of both"
+            if name in context.disabled_pass
+            else "run it on the model yourself, and compile what it returns",
+        )
 
 
 def _named_passes(options: PassOptions) -> dict[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from opu_fuse.bundle.image import initial_image, read_tensor, segment_words, write_tensor
 from opu_fuse.bundle.program import Bundle, HostSegment, MachineSegment, Tensor
 from opu_fuse.bundle.result import GroupCounters, Retire, RunResult
+from opu_fuse.choices import require_choice
 from opu_fuse.errors import InternalError, ProgramError, RunError
 from opu_fuse.host.run.segment import Hosts, hosts_of
 from opu_fuse.hw.encoding import decode
@@ -52,7 +53,7 @@ def run(
     no inputs and gives no outputs.
 
     Raises ProgramError for a program of another machine, RunError for inputs that do not fit the
-    model and when the machine stops with an error.
+    model and when the machine stops with an error, UserError for an unknown engine.
     """
     if bundle.spec_hash != hw.spec_hash:
         raise ProgramError(
@@ -60,6 +61,7 @@ def run(
             f"was compiled for machine {bundle.spec_hash:011x}, {hw.name} is {hw.spec_hash:011x}",
             f"compile the model for {hw.name}",
         )
+    require_choice("engine", engine, EngineName)
     if EngineName(engine) is EngineName.CYCLE:
         if inputs is not None or capture or shuffle is not None or rtl is not None:
             raise ValueError("the cycle engine has no data: `memory` is its only option")

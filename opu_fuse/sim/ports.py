@@ -20,13 +20,16 @@ def samples_of(
 ) -> tuple[dict[str, np.ndarray], int]:
     """Checked inputs with a leading sample axis on every array, and the number of samples.
 
-    An input of shape (1, …) may be given as (N, …), the same N for all. Without inputs: seeded
-    noise, with a warning. Raises RunError naming what was expected and what was given.
+    An input of shape (1, …) may be given as (N, …), the same N for all. None: seeded noise, with a
+    warning. Raises RunError naming what was expected and what was given.
     """
-    if not inputs:
+    if inputs is None:
         log.warning("no input given: running on noise (seed %d)", NOISE_SEED)
         inputs = noise(bundle)
     expected = ", ".join(f"{p.name} {_text(p.dtype, p.shape)}" for p in bundle.inputs)
+    if not isinstance(inputs, Mapping):
+        what = f"are {type(inputs).__name__}, not arrays by name"
+        raise RunError("inputs", what, f"give a dictionary; the model has: {expected}")
     for name in inputs:
         if name not in {p.name for p in bundle.inputs}:
             raise RunError(f"input {name}", "is no input of the model", f"it has: {expected}")

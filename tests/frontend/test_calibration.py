@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.errors import ModelError
+from opu_fuse.errors import ModelError, UserError
 from opu_fuse.frontend.calibration import samples
 from opu_fuse.frontend.prepare import prepare
 
@@ -127,10 +127,8 @@ def test_given_integers_are_taken_as_they_are(onnx_text: Callable[..., onnx.Mode
 
 
 def test_a_choice_of_scales_that_does_not_exist(model: ir.Model):
-    with pytest.raises(
-        ModelError,
-        match="scales 'exact': there is no such choice; use pow2 or pow2-asymmetric or free",
-    ):
+    text = "scales 'exact': there is no such choice; use one of pow2, pow2-asymmetric, free"
+    with pytest.raises(UserError, match=text):
         prepare(model, scales="exact")
 
 

@@ -11,7 +11,7 @@ import pytest
 import opu_fuse
 from opu_fuse import zoo
 from opu_fuse.cli.main import main
-from opu_fuse.errors import ModelError, SpecError
+from opu_fuse.errors import ModelError, SpecError, UserError
 from opu_fuse.frontend.editing import constant
 from opu_fuse.frontend.methods import ends
 from opu_fuse.frontend.names import Method
@@ -297,7 +297,7 @@ def test_a_corrected_program_has_onnx_runtimes_bits(separable, data):
 )
 def test_what_cannot_be_is_one_line(options, words, separable, data):
     model = separable if options.get("method") == "median" else prepare(separable).qdq
-    with pytest.raises(ModelError, match=words):
+    with pytest.raises(UserError, match=words):
         prepare(model, **options)
 
 

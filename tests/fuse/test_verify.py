@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from opu_fuse.errors import PartitionError
+from opu_fuse.errors import PartitionError, UserError
 from opu_fuse.fuse.order import execution_order
 from opu_fuse.fuse.partition import Group, Match, Violation
 from opu_fuse.fuse.scope import scope_of
@@ -122,9 +122,8 @@ def test_compiling_an_illegal_partition_is_refused_with_its_first_violation():
 
 
 def test_an_unknown_strategy_is_named():
-    with pytest.raises(
-        PartitionError, match="unknown strategy 'magic'; choose one of none, greedy, matched"
-    ):
+    text = "strategy 'magic': there is no such choice; use one of none, greedy, matched"
+    with pytest.raises(UserError, match=text):
         partition(worked("G1"), machine("opu-tiny"), "magic")
 
 

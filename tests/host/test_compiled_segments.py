@@ -117,7 +117,7 @@ def test_operators_behind_one_of_another_domain_are_fused_although_inference_end
     assert [[name for name, _ in p.ops] for p in segment.pieces] == [
         *(["gelu"], ["sub", "mul"], ["softmax"])
     ]
-    assert run(bundle, load_hw("opu-tiny"), {}).outputs["y"].shape == (1, 8, 4, 4)
+    assert run(bundle, load_hw("opu-tiny")).outputs["y"].shape == (1, 8, 4, 4)
 
 
 def test_sessions_are_made_once_for_all_runs_of_a_program(compiled, monkeypatch):
@@ -126,10 +126,10 @@ def test_sessions_are_made_once_for_all_runs_of_a_program(compiled, monkeypatch)
     plain = host.session
     monkeypatch.setattr(host, "session", lambda model: made.append(model) or plain(model))
     bundle, hw = compiled.bundle, load_hw("opu-tiny")
-    first = run(bundle, hw, {})
+    first = run(bundle, hw)
     models = [data for name, data in bundle.hosts.items() if name.endswith(".onnx")]
     assert sorted(made) == sorted(models)
-    again = run(bundle, hw, {}, capture=True)
+    again = run(bundle, hw, capture=True)
     assert len(made) == len(models)
     assert all(same_bits(again.outputs[n], value) for n, value in first.outputs.items())
     assert hosts_of(bundle) is hosts_of(bundle)
