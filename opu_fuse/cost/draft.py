@@ -198,6 +198,10 @@ def _pool(draft: Draft, node: Node) -> None:
         _pool_on_array(draft, node, window)
         return
     draft.stage(Stage.POOL, node)
+    (_, rows, cols), out = draft.mid, feature_shape(node.shape)[1:]
+    # What no window reads is not computed (and then more than all multipliers would have worked).
+    read = window.reads(0, out[0], rows) * window.reads(1, out[1], cols)
+    draft.macs = draft.macs // (rows * cols) * read
     draft.pool = window
     draft.pool_kind = PoolKind.MAX if node.op == "max_pool" else PoolKind.AVERAGE
 

@@ -38,7 +38,7 @@ class Geometry(Struct, frozen=True, kw_only=True):
     (changes of view looked through), gate: of the one that multiplies the channels of the source in
     front of the array; output: of the stored value; anchor: what runs on the array,
     None on the copy path; pad: the explicit pad in front, if any; stages: the post chain; macs: of
-    Conv and Gemm.
+    Conv and Gemm, but for pixels that a pool behind them leaves out.
     """
 
     shape: Shape

@@ -44,6 +44,13 @@ class Window(Struct, frozen=True, kw_only=True):
         stop = max(min(end, extent), start + 1)
         return start, stop, begin - start
 
+    def reads(self, axis: int, count: int, extent: int) -> int:
+        """Of so many source rows or columns, those that some of `count` outputs reads. Windows
+        without dilation only: between them there may be gaps.
+        """
+        start, stop, _ = self.span(axis, 0, count, extent)
+        return stop - start - (count - 1) * max(self.strides[axis] - self.kernel[axis], 0)
+
 
 POINT = Window(kernel=(1, 1))
 

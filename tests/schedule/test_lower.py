@@ -73,6 +73,29 @@ def test_the_products_of_a_transposed_convolution_are_counted_once():
     assert (first.layer.macs, second.layer.macs) == (4 * 3 * 3 * 3 * 5 * 6, 0)
 
 
+@pytest.mark.parametrize(
+    ("size", "pool", "strides", "read"),
+    [
+        (11, 3, 3, 9 * 9),  # two rows and columns are left over
+        (9, 2, 2, 8 * 8),
+        (9, 1, 2, 5 * 5),  # those between the windows, too
+        (9, 3, 2, 9 * 9),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_products_that_a_pool_leaves_out_are_not_counted(size, pool, strides, read):
+    out = (size - pool) // strides + 1
+    text = f"""(float[1,8,{size},{size}] x) => (float[1,8,{out},{out}] y) <float[8,8,3,3] w>
+        {{ c = Conv<pads=[1,1,1,1]>(x, w)
+          y = MaxPool<kernel_shape=[{pool},{pool}], strides=[{strides},{strides}]>(c) }}"""
+    hw = load_hw("opu-tiny")
+    bundle = compile_model(written(HEADER + text, seed=3), hw).bundle
+    (group,) = bundle.groups
+    assert group.macs == 8 * 8 * 3 * 3 * read
+    cycles = run(bundle, hw, engine="cycle").counters["cycles"]
+    assert group.macs < hw.macs * cycles
+
+
 NAMED = """(float[1,4,6,6] x) => (float[1,144] y)
     <float[4,4,1,1] w, float[4] b, int64[2] shape = {1,144}>
     { [conv] c = Conv(x, w, b)  [act] a = Relu(c)  [flat] y = Reshape(a, shape) }"""
