@@ -90,8 +90,8 @@ def one_fill(words: Words) -> Words | None:
 def used_once(words: Words) -> Words | None:
     """{module} is already used{times} in this group
 
-    Change: raise `dataflow.modules.{module}.uses` to {more}
-    Change: add a second module of kind {kind} behind {at} to `dataflow.modules` and
+    Change: {only}raise `dataflow.modules.{module}.uses` to {more}
+    Change: {only}add a second module of kind {kind} behind {at} to `dataflow.modules` and
     `dataflow.edges`
     """
     return words
@@ -106,8 +106,8 @@ def pipeline_path(words: Words) -> Words | None:
     """{op} cannot follow {tail} in this machine's pipeline
 
     Change: set `dataflow.modules.{blocked}.bypass` to true
-    Change: set `dataflow.edges.{at}` to {edges}
-    Change: add a second module of kind {kind} behind {at} to `dataflow.modules` and
+    Change: {only}set `dataflow.edges.{at}` to {edges}
+    Change: {only}add a second module of kind {kind} behind {at} to `dataflow.modules` and
     `dataflow.edges`
     """
     return words

@@ -7,7 +7,11 @@ nothing helps weigh most.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from msgspec import Struct, field
 
 from opu_fuse.dfg.graph import Node
 from opu_fuse.fuse.legality import one_window, pipeline_path, used_once
@@ -17,6 +21,29 @@ from opu_fuse.fuse.operator_rules import known_operator
 from opu_fuse.fuse.partition import Match
 from opu_fuse.fuse.refusal import Refusal, Words, refuse
 from opu_fuse.fuse.scope import Scope
+from opu_fuse.hw.check import check_spec
+from opu_fuse.hw.spec import HwSpec, Module
+
+
+class Unbuilt(Struct, frozen=True, kw_only=True, dict=True):
+    """What stands in front of a change of the spec with which it is no machine to build any more.
+    modules, edges: those that the change gives. Looked up once, when the sentence is made.
+    """
+
+    hw: HwSpec
+    modules: Mapping[str, Module] = field(default_factory=dict)
+    edges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self._words
+
+    @cached_property
+    def _words(self) -> str:
+        flow = self.hw.dataflow
+        modules, edges = {**flow.modules, **self.modules}, {**flow.edges, **self.edges}
+        changed = replace(self.hw, dataflow=replace(flow, modules=modules, edges=edges))
+        refused = self.hw.build and check_spec(changed)
+        return "for partitioning only (`build: false`), " if refused else ""
 
 
 def no_module(scope: Scope, position: Position, node: Node) -> Refusal:
@@ -75,41 +102,51 @@ def no_way(scope: Scope, position: Position, op: str, module: str) -> Refusal:
     """The module is used up, or the data cannot get there."""
     key = (position, op, module)
     if key not in scope.ways:
-        scope.ways[key] = _used_once(scope.modules, position, op, module) or _pipeline_path(
-            scope.modules, position, op, module
+        scope.ways[key] = _used_once(scope, position, op, module) or _pipeline_path(
+            scope, position, op, module
         )
     return scope.ways[key]
 
 
-def _used_once(modules: Modules, position: Position, op: str, module: str) -> Refusal | None:
+def _used_once(scope: Scope, position: Position, op: str, module: str) -> Refusal | None:
+    modules = scope.modules
     if module not in position.full:
         return None
     if module in modules.pools:
         other = next(m for m in position.used if m in modules.pools)
         return refuse(one_window, {"module": module, "other": other})
-    uses = modules.by_name[module].uses
-    again = modules.candidates(position.tail, op, position.full - {module})
-    helpful = {"more": uses + 1} if module in again else _second(modules, position, module)
+    uses, more = modules.by_name[module].uses, modules.by_name[module].uses + 1
+    if module in modules.candidates(position.tail, op, position.full - {module}):
+        oftener = {module: replace(modules.by_name[module], uses=more)}
+        helpful = {"more": more, "only": Unbuilt(hw=scope.hw, modules=oftener)}
+    else:
+        helpful = _second(scope, position, module)
     times = "" if uses == 1 else f" {uses} times"
     return refuse(used_once, {"module": module, "limit": uses, "times": times, **helpful})
 
 
-def _pipeline_path(modules: Modules, position: Position, op: str, module: str) -> Refusal:
+def _pipeline_path(scope: Scope, position: Position, op: str, module: str) -> Refusal:
+    modules = scope.modules
     words: dict[str, object] = {"op": op, "tail": position.tail or "the memory read"}
     blocked = _blocked(modules, position, module)
     at = position.tail or modules.root
     if blocked is not None:
         words |= {"blocked": blocked}
     elif at != module:
-        words |= {"at": at, "edges": f"[{', '.join((*modules.edges[at], module))}]"}
+        edges = (*modules.edges[at], module)
+        words |= {"at": at, "edges": f"[{', '.join(edges)}]"}
+        words |= {"only": Unbuilt(hw=scope.hw, edges={at: edges})}
     else:
-        words |= _second(modules, position, module)
+        words |= _second(scope, position, module)
     return refuse(pipeline_path, words)
 
 
-def _second(modules: Modules, position: Position, module: str) -> dict[str, object]:
-    kind = str(modules.by_name[module].kind)
-    return {"kind": kind, "at": position.tail or modules.root}
+def _second(scope: Scope, position: Position, module: str) -> dict[str, object]:
+    modules, name = scope.modules, f"second_{module}"
+    like, at = modules.by_name[module], position.tail or modules.root
+    edges = {name: modules.edges[module], at: (*modules.edges[at], name)}
+    only = Unbuilt(hw=scope.hw, modules={name: like}, edges=edges)
+    return {"kind": str(like.kind), "at": at, "only": only}
 
 
 def _blocked(modules: Modules, position: Position, target: str) -> str | None:

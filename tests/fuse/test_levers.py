@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from opu_fuse.dfg.build import build_dfg
-from opu_fuse.errors import DoesNotFit
+from opu_fuse.errors import DoesNotFit, SpecError
 from opu_fuse.fuse.refusal import Lever
 from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.load import load_hw_text
@@ -48,7 +48,8 @@ HELP = {
     "one_fill": "let p fill with zero",
     "used_once": "add a second module of kind comparator behind compare to `dataflow.modules` and "
     "`dataflow.edges`",
-    "pipeline_path": "set `dataflow.edges.compare` to [pool, res_add, ipa]",
+    "pipeline_path": "for partitioning only (`build: false`), set `dataflow.edges.compare` to "
+    "[pool, res_add, ipa]",
     "joined_other": "use --strategy optimal, which weighs the two against each other",
     "host_operator": "add a module of kind table to `dataflow.modules` and map table to it in "
     "`dataflow.operators`",
@@ -194,6 +195,22 @@ def test_a_second_module_where_the_message_says_joins_the_next_operator():
     flow["edges"]["second"] = list(flow["edges"][at])
     flow["edges"][at] = [*flow["edges"][at], "second"]
     assert refusal("used_once", dfg, load_hw_text(yaml.safe_dump(tree))) is None
+
+
+def test_what_the_rtl_cannot_build_is_offered_for_partitioning_only():
+    hw = machine("opu-tiny")  # a machine to build, as `second` and `later` are asked to be
+    found = refusal("pipeline_path", *case("pipeline_path"))
+    assert found.help.startswith("for partitioning only (`build: false`), set `dataflow.edges.com")
+    later = hw.to_tree()
+    later["dataflow"]["edges"]["compare"] = ["pool", "res_add", "ipa"]
+    with pytest.raises(SpecError, match="the RTL cannot build this"):
+        load_hw_text(yaml.safe_dump(later))
+    assert "partitioning only" not in refusal("used_once", *case("used_once")).help
+    second = hw.to_tree()
+    flow = second["dataflow"]
+    flow["modules"]["second"] = copy.deepcopy(flow["modules"]["compare"])
+    flow["edges"] |= {"second": ["pool", "res_add"], "compare": ["pool", "res_add", "second"]}
+    assert load_hw_text(yaml.safe_dump(second)).build
 
 
 def test_a_forbidden_group_says_what_the_scheduler_said():
