@@ -31,6 +31,7 @@ SPEC, PROGRAM, LISTING, DRAM, QDQ, FUSED = (
     "qdq.onnx",
     "fused.onnx",
 )
+_MODELS = (".onnx", ".tflite")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _REGULAR_FILE = 0o100644 << 16
 _LARGEST_MANIFEST = 1 << 28
@@ -84,6 +85,9 @@ def load(path: str | Path) -> Bundle:
             where, f"cannot be read ({error.strerror or error})", "give the file that compile wrote"
         ) from None
     except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, zlib.error) as error:
+        if path.suffix in _MODELS:
+            what = "is a model, not a program"
+            raise ProgramError(where, what, "compile it first (opu-fuse compile)") from None
         raise damaged(where, f"is no complete program file ({_first_line(error)})") from None
     except (ValueError, RuntimeError, OverflowError) as error:
         raise damaged(where, f"is no program file ({_first_line(error)})") from None

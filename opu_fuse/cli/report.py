@@ -10,6 +10,8 @@ from opu_fuse.cli.console import out, progress_bar
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.sim.files import read_text, require_targets, write_text
 
+_SUFFIXES = (".html", ".htm")
+
 
 def report(
     programs: Annotated[
@@ -27,9 +29,9 @@ def report(
     from opu_fuse.overview import SCHEMA_VERSION, accuracy_of, overview
     from opu_fuse.pipeline import Program
 
+    if output.suffix not in _SUFFIXES:
+        raise typer.BadParameter(f"{output}: the suffix must be one of {', '.join(_SUFFIXES)}")
     data = output.with_suffix(".json")
-    if data == output:
-        raise typer.BadParameter(f"{output}: the page needs another ending than .json")
     require_targets(output, data)
     document = _document()
     measured = [_accuracy(path) for path in accuracy or ()]

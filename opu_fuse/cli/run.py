@@ -91,7 +91,8 @@ def run(
     from opu_fuse.report.tables import groups_table
     from opu_fuse.report.trace import trace_json
     from opu_fuse.sim.cycle import MemoryOptions
-    from opu_fuse.sim.runner import RtlOptions
+    from opu_fuse.sim.engine import require_machine
+    from opu_fuse.sim.runner import RtlOptions, require_waves
 
     _check_options(
         engine,
@@ -109,9 +110,12 @@ def run(
     )
     require_targets(trace, waves)
     require_folders(output, dump_tensors)
+    if waves is not None:
+        require_waves(waves)
     loaded = Program.load(program)
     if hw is not None:
         loaded = Program(bundle=loaded.bundle, hw=load_hw(hw))
+        require_machine(loaded.bundle, loaded.hw)
     arrays = read_inputs(inputs) or {}
     if not arrays and engine in WITH_DATA:
         from opu_fuse.sim.ports import noise

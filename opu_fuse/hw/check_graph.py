@@ -41,7 +41,7 @@ def _edges(spec: HwSpec) -> Iterator[Problem]:
     for source, targets in spec.dataflow.edges.items():
         path = ("dataflow", "edges", source)
         if source not in modules:
-            yield _missing_module(path, f"edge from module {source!r}", modules)
+            yield _missing_module(path, f"module {source!r}, from which edges lead,", modules)
         for index, target in enumerate(targets):
             if target not in modules:
                 yield _missing_module(
@@ -158,13 +158,13 @@ def _operators(spec: HwSpec) -> Iterator[Problem]:
             elif kind not in RUNS[operator]:
                 yield bad(
                     here,
-                    f"a {kind} cannot run {operator!r}",
+                    f"a module of kind {kind} cannot run {operator!r}",
                     f"kinds that can: {', '.join(RUNS[operator])}",
                 )
             elif kind not in present:
                 yield bad(
                     here,
-                    f"operator {operator!r} is mapped to {kind}, but no module is a {kind}",
+                    f"operator {operator!r} is mapped to {kind}, but no module is of that kind",
                     "add such a module, or remove the kind",
                 )
 

@@ -182,7 +182,7 @@ def _chains(spec: HwSpec) -> Iterator[Problem]:
         if STAGE_OF[other.kind] is not STAGE_OF[module.kind]:
             yield unbuilt(
                 path,
-                f"a {other.kind} and a {module.kind} share no unit ({module.unit!r})",
+                f"modules of kinds {other.kind} and {module.kind} share no unit ({module.unit!r})",
                 "give them two",
             )
 
@@ -195,7 +195,7 @@ def _gates(spec: HwSpec) -> Iterator[Problem]:
         return  # which another rule says
     units = chain_of(spec).pre_units
     for name in _of_kind(spec, K.SE, _PRE):
-        if units != 1:
+        if units > 1:  # none: another rule says why
             module = flow.modules[name]
             yield unbuilt(
                 ("dataflow", "modules", name),

@@ -85,7 +85,7 @@ def read_tree(path: Path, find: Callable[[str, Path], Path]) -> Tree:
     means.
 
     Raises SpecError with file and line for unreadable files, YAML mistakes, and files that extend
-    themselves.
+    themselves or, without a name of their own, another one.
     """
     return _resolve(path, find, ())
 
@@ -109,6 +109,8 @@ def _resolve(path: Path, find: Callable[[str, Path], Path], above: tuple[Path, .
         raise SpecError(
             place, f"the spec extends itself through {base_name!r}", "remove one `extends`"
         )
+    if "name" not in own.value:  # two machines of one name are taken for each other
+        raise SpecError(place, "the spec has no `name` of its own", "give it one")
     base = _resolve(base_path, find, chain)
     base.value.pop("clock_on", None)  # what was measured there says nothing of this machine
     places = {**base.places, **own.places}

@@ -67,7 +67,7 @@ class FittedTable(Struct, kw_only=True):
         yield self._line(bottom, nothing, widths)
         left_out = [c.name for n, c in enumerate(self.columns) if n not in widths]
         if left_out:
-            yield f"no room for {', '.join(left_out)} (--wide or --json shows all)"
+            yield f"no room for {', '.join(left_out)} (--wide shows all)"
         yield from self.footer
 
     def _line(

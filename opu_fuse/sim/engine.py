@@ -55,12 +55,7 @@ def run(
     Raises ProgramError for a program of another machine, RunError for inputs that do not fit the
     model and when the machine stops with an error, UserError for an unknown engine.
     """
-    if bundle.spec_hash != hw.spec_hash:
-        raise ProgramError(
-            bundle.model,
-            f"was compiled for machine {bundle.spec_hash:011x}, {hw.name} is {hw.spec_hash:011x}",
-            f"compile the model for {hw.name}",
-        )
+    require_machine(bundle, hw)
     require_choice("engine", engine, EngineName)
     if EngineName(engine) is EngineName.CYCLE:
         if inputs is not None or capture or shuffle is not None or rtl is not None:
@@ -74,6 +69,16 @@ def run(
         return _run_samples(bundle, runner, samples, str(engine), capture=capture)
     finally:
         runner.close()
+
+
+def require_machine(bundle: Bundle, hw: HwSpec) -> None:
+    """ProgramError where a program was made for another machine."""
+    if bundle.spec_hash != hw.spec_hash:
+        raise ProgramError(
+            bundle.model,
+            f"was compiled for machine {bundle.spec_hash:011x}, {hw.name} is {hw.spec_hash:011x}",
+            f"compile the model for {hw.name}",
+        )
 
 
 def run_on(

@@ -18,6 +18,11 @@ _UNREADABLE = (
 )
 """What numpy and the archive reader raise for files that are cut, foreign, encrypted or damaged."""
 
+_HEADS = (b"\x93NUMPY", b"PK")
+"""First bytes of .npy and .npz files; numpy takes all others for pickled objects."""
+
+_LONGEST_HEAD = max(map(len, _HEADS))
+
 _NUMPY_FILE = "give a .npy file written by numpy.save"
 
 
@@ -45,6 +50,8 @@ def read_array(path: Path) -> np.ndarray:
             raise RunError(str(path), "no such file", _NUMPY_FILE)
         with warnings.catch_warnings(), path.open("rb") as file:
             warnings.simplefilter("ignore")  # of headers by older versions: they are read all right
+            if not file.peek(_LONGEST_HEAD).startswith(_HEADS):
+                raise RunError(str(path), "cannot be read: it holds no array", _NUMPY_FILE)
             return _only(np.load(file, allow_pickle=False), path)
     except MemoryError:
         raise RunError(
@@ -94,8 +101,10 @@ def file_errors(path: Path) -> Iterator[None]:
     """Turn what the file system or the decoder says into a RunError."""
     try:
         yield
-    except (OSError, UnicodeDecodeError) as error:
-        what = getattr(error, "strerror", None) or str(error)
+    except UnicodeDecodeError as error:
+        raise RunError(str(path), "is no UTF-8 text", "give a text file") from error
+    except OSError as error:
+        what = error.strerror or str(error)
         raise RunError(str(path), what, "choose another path") from error
 
 

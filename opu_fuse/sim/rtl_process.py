@@ -28,11 +28,11 @@ from opu_fuse.hw.isa import WATCHDOG_RESET, Engine
 from opu_fuse.hw.regmap import ErrorCode
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.sim.machine_run import MachineStop, ProgramRun, Retired
+from opu_fuse.sim.runner import require_waves
 
 log = logging.getLogger(__name__)
 
 REPLY = "@opu "
-WAVE_FORMATS = (".fst", ".vcd")
 _LONGEST_RUN_CYCLES = 1 << 40
 
 
@@ -65,7 +65,8 @@ class RtlMachine:
         fast: bool = False,
         defines: Sequence[str] = (),
     ) -> None:
-        _check_waves(waves)
+        if waves is not None:
+            require_waves(waves)
         self._waves = waves
         self.spec = spec
         self._watchdog = watchdog
@@ -258,17 +259,6 @@ class RtlMachine:
             self._retired_at = file.tell()
         rows = (tuple(map(int, line.split())) for line in lines)
         return tuple(Retired(engine=Engine(e), pc=p, start=s, end=t) for e, p, s, t in rows)
-
-
-def _check_waves(waves: Path | None) -> None:
-    if waves is None:
-        return
-    if waves.suffix not in WAVE_FORMATS:
-        raise RunError(
-            str(waves), f"waves of type {waves.suffix!r}", f"use {' or '.join(WAVE_FORMATS)}"
-        )
-    if not waves.resolve().parent.is_dir():
-        raise RunError(str(waves), "the folder for the waves does not exist", "make it first")
 
 
 def _start(arguments: list[str], folder: Path, cache: Path | None) -> subprocess.Popen[str]:

@@ -9,6 +9,9 @@ from msgspec import Struct, field
 
 from opu_fuse.bundle.program import MachineSegment
 from opu_fuse.bundle.result import GroupCounters, Retire
+from opu_fuse.errors import RunError
+
+WAVE_FORMATS = (".fst", ".vcd")
 
 
 class SegmentRun(Struct, frozen=True, kw_only=True):
@@ -59,3 +62,13 @@ class RtlOptions(Struct, frozen=True, kw_only=True):
     bytes_per_cycle: float | None = None
     cache: Path | None = None
     defines: tuple[str, ...] = ()
+
+
+def require_waves(path: Path) -> None:
+    """RunError where waves cannot be written there."""
+    if path.suffix not in WAVE_FORMATS:
+        raise RunError(
+            str(path), f"waves of type {path.suffix!r}", f"use {' or '.join(WAVE_FORMATS)}"
+        )
+    if not path.resolve().parent.is_dir():
+        raise RunError(str(path), "the folder for the waves does not exist", "make it first")

@@ -31,7 +31,7 @@ FILES = {
     "empty": (b"", ["cannot be read"]),
     "cut in the header": (npy(IMAGE)[:40], ["cannot be read"]),
     "cut in the data": (npy(IMAGE)[:-7], ["cannot be read"]),
-    "foreign": (b"\xff\xd8\xff\xe0" * 30, ["cannot be read"]),
+    "foreign": (b"\xff\xd8\xff\xe0" * 30, ["cannot be read: it holds no array; give a .npy file"]),
     "a text": (b"1.0 2.0 3.0\n", ["cannot be read"]),
     "objects": (npy(OBJECTS, allow_pickle=True), ["cannot be read"]),
     "header of nonsense": (b"\x93NUMPY\x01\x00\x10\x00{'descr': (((((", ["cannot be read"]),

@@ -184,8 +184,23 @@ def test_damaged_program(verb, damage, opu_fuse, program_file, tmp_path):
     refused(opu_fuse(*verb, path), "bad.opu")
 
 
+@pytest.mark.parametrize("verb", ["run", "inspect", "report"])
+def test_a_model_is_no_program(verb, opu_fuse, model_file, tmp_path):
+    page = ("-o", tmp_path / "r.html") if verb == "report" else ()
+    called = opu_fuse(verb, model_file, *page)
+    refused(called, "net.onnx: is a model, not a program; compile it first (opu-fuse compile)")
+
+
 def test_program_for_another_machine(opu_fuse, program_file):
-    refused(opu_fuse("run", program_file, "--hw", "opu-1024"), "opu-1024", "compile")
+    called = opu_fuse("run", program_file, "--hw", "opu-1024")
+    refused(called, "opu-1024", "compile")
+    assert "noise" not in called.err
+
+
+def test_waves_of_another_type_are_refused_before_the_run(opu_fuse, program_file, tmp_path):
+    called = opu_fuse("run", program_file, "--engine", "rtl", "--waves", tmp_path / "w.txt")
+    refused(called, "waves of type '.txt'; use .fst or .vcd")
+    assert "noise" not in called.err
 
 
 def test_input_of_the_wrong_shape(opu_fuse, program_file, tmp_path):

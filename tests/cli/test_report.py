@@ -40,10 +40,20 @@ def test_what_no_program_belongs_to_is_refused(opu_fuse, program_file, tmp_path,
     assert not page.exists()
 
 
-def test_the_json_may_not_be_written_over_the_page(opu_fuse, program_file, tmp_path):
-    called = opu_fuse("report", program_file, "-o", tmp_path / "r.json")
+@pytest.mark.parametrize("name", ["r.pdf", "r.json", "r"])
+def test_a_page_is_called_html(opu_fuse, program_file, tmp_path, name):
+    called = opu_fuse("report", program_file, "-o", tmp_path / name)
     assert called.code == 2
-    assert not (tmp_path / "r.json").exists()
+    assert "must be one of .html, .htm" in " ".join(called.err.split())
+    assert not (tmp_path / name).exists()
+
+
+def test_what_was_measured_is_a_text(opu_fuse, program_file, tmp_path):
+    (tmp_path / "a.json").write_bytes(b"\xff\xfe\x00")
+    page = tmp_path / "r.html"
+    called = opu_fuse("report", program_file, "-o", page, "--accuracy", tmp_path / "a.json")
+    assert called.code == 1
+    assert "a.json: is no UTF-8 text; give a text file" in called.err
 
 
 def test_without_bokeh_it_says_what_to_install(opu_fuse, program_file, tmp_path, monkeypatch):

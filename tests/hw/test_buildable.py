@@ -130,7 +130,7 @@ NOT_BUILT = {
     ),
     "a unit of two kinds": (
         "dataflow: {modules: {compare: {unit: one}, pool: {unit: one}}}\n",
-        "a comparator and a pool share no unit ('one'); give them two",
+        "modules of kinds comparator and pool share no unit ('one'); give them two",
     ),
     "a unit before the array": (
         "dataflow: {modules: {pad: {unit: one}}}\n",
@@ -296,6 +296,15 @@ def test_what_the_rtl_lacks_is_refused_only_where_it_shall_be_built(case, tmp_pa
 
     path.write_text(HEAD + "build: false\n" + text)
     assert not any("RTL cannot build" in str(p) for p in problems(path))
+
+
+def test_a_gate_without_a_pre_buffer_is_one_mistake(tmp_path):
+    path = tmp_path / "mine.yaml"
+    gate = "modules: {gate: {kind: se, operand: per_channel, bypass: true}}"
+    edges = "edges: {concat: [gate, pad], gate: [pad]}"
+    path.write_text(f"{HEAD}dataflow:\n  {gate}\n  {edges}\n  operators: {{multiply: [se]}}\n")
+    (found,) = problems(path)
+    assert "modules before the array: some, pre buffer: none" in found.what
 
 
 @pytest.mark.parametrize("case", BUILT)

@@ -31,7 +31,7 @@ GRAPH = {
     ),
     "an edge from a missing module": (
         "dataflow:\n  edges:\n    sigmoid: [pool]\n",
-        "mine.yaml:5: edge from module 'sigmoid' does not exist",
+        "mine.yaml:5: module 'sigmoid', from which edges lead, does not exist",
         "",
     ),
     "a module that feeds itself": (
@@ -72,7 +72,7 @@ GRAPH = {
     ),
     "an operator mapped to an absent kind": (
         "dataflow:\n  operators:\n    relu: [comparator, table]\n",
-        "mine.yaml:5: operator 'relu' is mapped to table, but no module is a table",
+        "mine.yaml:5: operator 'relu' is mapped to table, but no module is of that kind",
         "",
     ),
     "an operator mapped to nothing": (
@@ -82,7 +82,7 @@ GRAPH = {
     ),
     "an operator on a module that cannot run it": (
         "dataflow:\n  operators:\n    conv: [pool]\n",
-        "mine.yaml:5: a pool cannot run 'conv'; kinds that can: ipa",
+        "mine.yaml:5: a module of kind pool cannot run 'conv'; kinds that can: ipa",
         "",
     ),
     "a kind named twice": (

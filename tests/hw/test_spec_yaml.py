@@ -152,6 +152,11 @@ SYNTAX = {
         "mine.yaml:1: the spec extends itself",
         "remove one `extends`",
     ),
+    "a spec that is called like its base": (
+        "extends: opu-tiny\ndescription: mine\n",
+        "mine.yaml:1: the spec has no `name` of its own; give it one",
+        "",
+    ),
     "domain written twice": (
         HEAD + "dataflow: {modules: {pool: {domain: act, domain_in: act}}}\n",
         "mine.yaml:3: module 'pool' has `domain` and `domain_in`",

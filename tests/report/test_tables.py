@@ -157,7 +157,7 @@ def test_a_row_is_a_line_that_fits_the_terminal(width):
 
 def test_columns_that_have_no_room_are_named_below():
     narrow, wide = text_of(groups_table(long_bundle()), 80), text_of(groups_table(long_bundle()))
-    assert "no room for operators, modules, MACs (--wide or --json shows all)" in narrow
+    assert "no room for operators, modules, MACs (--wide shows all)" in narrow
     assert "no room for" not in wide
     assert "ipa > compare > pool" in wide
 
