@@ -40,6 +40,7 @@ from opu_fuse.frontend.scales import (
     round_slopes,
     weight_scales,
 )
+from opu_fuse.frontend.transforms.dense import is_final
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
 from opu_fuse.quant import FLOAT_KEY
@@ -247,7 +248,8 @@ def _is_quantised(node: ir.Node) -> bool:
         group = node.attributes.get_int("group", 1)
         return constant(x) is None and (group == 1 or (group, 1) == w.shape[:2])
     if node.op_type in _WEIGHTED:
-        return w is not None and constant(x) is None
+        known = is_final(node) if node.op_type == "Gemm" else w is not None
+        return known and constant(x) is None
     if node.op_type in _BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
         return False
     return _is_map(node.outputs[0])

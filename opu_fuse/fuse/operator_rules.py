@@ -23,7 +23,7 @@ FORMS: Mapping[str, str] = {
     "ConvTranspose": "constant weights (i, o, h, w), a constant bias and explicit pads",
     "BatchNormalization": "constant parameters, four dimensions and a real result",
     "Split": f"{_KNOWN}, along channels",
-    "Gemm": "a two-dimensional operand, constant weights and a constant bias",
+    "Gemm": "a two-dimensional operand (transA = 0), constant weights and a constant bias [n]",
     "MatMul": "a two-dimensional operand and constant weights",
     "Add": _KNOWN,
     "Mul": _KNOWN,

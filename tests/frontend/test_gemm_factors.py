@@ -1,4 +1,8 @@
-"""Factors of a Gemm whose weights came rounded: ONNX Runtime's results, whatever the factor."""
+"""Gemms of other forms than the machines': factors of weights that came rounded, several rows.
+ONNX Runtime's results, whatever the form.
+"""
+
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -6,6 +10,8 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+from opu_fuse.frontend.prepare import prepare
+from opu_fuse.frontend.reference import session
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.sim.engine import run
@@ -31,3 +37,76 @@ def test_a_factor_of_rounded_weights(alpha):
     assert len(compiled.partition.host) == (alpha != 0.5)
     (wanted,) = ort.InferenceSession(model.SerializeToString()).run(None, X)
     assert run(compiled.bundle, HW, X).outputs["y"].tolist() == wanted.tolist()
+
+
+W = np.array([[1, 2, 64], [-2, 1, -64]], np.float32)
+"""[inputs, outputs]; a scale for each output keeps all of them, one for each input does not."""
+BIASES = {
+    "a vector": np.float32([1, 2, 3]),
+    "a row": np.float32([[1, 2, 3]]),
+    "one number": np.float32(2),
+    "none": None,
+}
+OWN_ROWS = {"a column": np.float32([[1], [2], [3]]), "a matrix": np.eye(3, dtype=np.float32)}
+
+
+@pytest.fixture
+def of_rows(onnx_text: Callable[..., onnx.ModelProto]) -> Callable[..., onnx.ModelProto]:
+    """Three rows, as many as there are outputs. form: attributes; bias: of the result's columns."""
+
+    def make(form: str, w: np.ndarray, bias: np.ndarray | None, x: str = "3, 2"):
+        text = f"g (float[{x}] x) => (float[3, 3] y) {{ y = Gemm <{form}> (x, w, b) }}"
+        if bias is None:
+            return onnx_text(text.replace(", b)", ")"), w=w)
+        return onnx_text(text, w=w, b=bias)
+
+    return make
+
+
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("bias", BIASES)
+def test_a_gemm_of_several_rows_has_a_scale_for_each_output(of_rows, bias, transposed, scales):
+    model = of_rows(f"transB = {int(transposed)}", W.T if transposed else W, BIASES[bias])
+    x = np.float32([[1, 2], [0, -1], [2, 0]])
+    found = prepare(model, calibration={"x": x}, scales=scales)
+    assert found.qdq is not None
+    (weight,) = (
+        onnx.numpy_helper.to_array(t)
+        for t in found.qdq.graph.initializer
+        if t.data_type == onnx.TensorProto.INT8 and len(t.dims) == 2
+    )
+    assert (np.abs(weight).max(axis=1) > 60).all()
+    (y,) = session(found.qdq).run(None, {"x": x})
+    wanted = x @ W + (0 if BIASES[bias] is None else BIASES[bias])
+    np.testing.assert_allclose(y, wanted, atol=1.5)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("bias", OWN_ROWS)
+def test_a_gemm_with_a_bias_of_its_own_for_each_row_stays_float(of_rows, bias, transposed):
+    model = of_rows(f"transB = {int(transposed)}", W.T if transposed else W, OWN_ROWS[bias])
+    found = prepare(model)
+    assert found.qdq is not None
+    assert [n.op_type for n in found.qdq.graph.node] == ["Gemm"]
+
+
+def test_a_gemm_that_turns_its_operand_stays_float(of_rows):
+    found = prepare(of_rows("transA = 1", W, BIASES["a vector"], x="2, 3"))
+    assert found.qdq is not None
+    assert [n.op_type for n in found.qdq.graph.node] == ["Gemm"]
+
+
+def test_rows_of_a_turned_map_keep_their_columns(onnx_text):
+    """Only a row that is the whole map is turned in the columns of the weights."""
+    model = onnx_text(
+        """g (float[1, 2, 3, 1] x) => (float[3, 3] y) {
+        t = Transpose <perm = [0, 2, 3, 1]> (x) r = Reshape (t, rows)
+        y = Gemm <transB = 1> (r, w) }""",
+        w=W.T,
+        rows=np.int64([3, 2]),
+    )
+    x = np.float32([1, 0, 2, 2, -1, 0]).reshape(1, 2, 3, 1)
+    found = prepare(model, quantised=False)
+    (y,) = session(ir.to_proto(found.canonical)).run(None, {"x": x})
+    np.testing.assert_array_equal(y, [[-3, 4, -64], [2, -1, 64], [2, 4, 128]])

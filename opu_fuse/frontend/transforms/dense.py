@@ -2,10 +2,13 @@
 1, alpha = beta = 1.
 
 1. MatMul with a two-dimensional left side of one row.
-2. Gemm: W is transposed, alpha and beta are folded into W and the bias; the bias becomes [n].
+2. Gemm of any number of rows: W is transposed, alpha and beta are folded into W and the bias, which
+   becomes [n]. A bias that differs from row to row stays as it is, and with it the Gemm.
 3. What reads a map with turned axes as a row, as behind a flatten with channels last: the columns
    of W are turned, not the map.
 """
+
+import math
 
 import numpy as np
 import onnx_ir as ir
@@ -25,11 +28,13 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     standard_nodes,
     static_shape,
+    values_of,
 )
 from opu_fuse.frontend.numbers import LARGEST
 from opu_fuse.quant import QuantParams
 
 _CANONICAL = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1}
+_DEFAULTS = {**_CANONICAL, "transB": 0}
 
 
 def run(model: ir.Model) -> bool:
@@ -44,7 +49,9 @@ def _gemm(graph: ir.Graph, node: ir.Node) -> bool:
     shape, weight = static_shape(x), constant(w)
     if shape is None or weight is None or w is None or weight.ndim != 2:
         return False
-    if len(shape) != 2 or shape[0] != 1 or node.attributes.get_int("transA", 0):
+    if len(shape) != 2 or node.attributes.get_int("transA", 0) or is_final(node):
+        return False
+    if node.op_type == "MatMul" and shape[0] != 1:
         return False
     transposed = bool(node.attributes.get_int("transB", 0))
     alpha = node.attributes.get_float("alpha", 1.0)
@@ -53,9 +60,6 @@ def _gemm(graph: ir.Graph, node: ir.Node) -> bool:
     b = operand(node, 2)
     bias = _bias(b, outputs)
     if b is not None and bias is None:
-        return False
-    done = node.op_type == "Gemm" and transposed and alpha == 1.0 and beta == 1.0
-    if done and (b is None or constant(b).shape == (outputs,)):  # type: ignore[union-attr]  # `bias` came from it
         return False
     if not _keeps_integers(quant_of(w), alpha):
         return False
@@ -71,12 +75,25 @@ def _gemm(graph: ir.Graph, node: ir.Node) -> bool:
     return True
 
 
+def is_final(node: ir.Node) -> bool:
+    """Whether a node is a Gemm of constants in the form above."""
+    weight, b = constant(operand(node, 1)), operand(node, 2)
+    if weight is None or not is_standard(node, "Gemm"):
+        return False
+    if _DEFAULTS | values_of(node) != _CANONICAL:
+        return False
+    bias = constant(b)
+    return b is None or (bias is not None and bias.shape == weight.shape[:1])
+
+
 def _turn_back(graph: ir.Graph, node: ir.Node) -> bool:
     """Case 3, of a Gemm in its final form."""
     x, w = node.inputs[0], operand(node, 1)
     weight = constant(w)
     if w is None or weight is None or not is_standard(node, "Gemm"):
         return False
+    if (static_shape(x) or ())[:1] != (1,):
+        return False  # several rows of a map, not all of it
     view = _alone(x, "Reshape")
     turned = None if view is None else view.inputs[0]
     turn = _alone(turned, "Transpose")
@@ -109,9 +126,9 @@ def _alone(value: ir.Value | None, op_type: str) -> ir.Node | None:
 
 
 def _bias(b: ir.Value | None, outputs: int) -> np.ndarray | None:
-    """The real bias as a vector, None when it is computed or not a vector."""
+    """The real bias as a vector, None when it is computed or differs from row to row."""
     data = real_constant(b)
-    if data is None or data.size not in {1, outputs}:
+    if data is None or data.size not in {1, outputs} or math.prod(data.shape[:-1]) != 1:
         return None
     return np.broadcast_to(data.reshape(-1), (outputs,)).astype(np.float32)
 
