@@ -45,10 +45,15 @@ def fold_constants(model: ir.Model, *, largest: int = _SIZE_LIMIT) -> bool:
                 should_fold=lambda node: _may_fold(node) and _bound(node) <= largest,
             )
     if folded or anything_unused(model):  # Constant nodes may be folded
-        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+        lift_constants(model)
         common.RemoveUnusedNodesPass()(model)
         common.RemoveUnusedFunctionsPass()(model)
     return folded
+
+
+def lift_constants(model: ir.Model) -> None:
+    """Constant nodes become initialisers, in place, those of graphs inside nodes too."""
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
 
 
 def _may_fold(node: ir.Node) -> bool:

@@ -20,7 +20,7 @@ from opu_fuse.frontend.budget import CONSTANT_ELEMENTS, check_budget
 from opu_fuse.frontend.defaults import spell_out_defaults
 from opu_fuse.frontend.editing import own_tensors
 from opu_fuse.frontend.examine import Findings, examined, take
-from opu_fuse.frontend.fold import fold_constants
+from opu_fuse.frontend.fold import fold_constants, lift_constants
 from opu_fuse.frontend.naming import name_everything
 from opu_fuse.frontend.order import sort_nodes
 from opu_fuse.frontend.qoperator import has_integer_operators, spell_out
@@ -92,6 +92,7 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     common.RemoveInitializersFromInputsPass()(model)
     if proto.functions:
         step("inline", model, lambda model: _changed(model, common.InlinePass(), where))
+    lift_constants(model)  # scales and zero points are looked at next
     if has_integer_operators(model):
         step("spell out", model, lambda model: _changed(model, spell_out, where))
     check_budget(model, where, budget)  # before anything is computed

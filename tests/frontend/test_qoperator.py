@@ -232,3 +232,50 @@ def test_a_network_that_onnx_runtime_wrote_so_runs_on_the_machine(
     inputs = {"x": images[0]}
     got, wanted = program.run(inputs).outputs["y"], session(model).run(None, inputs)[0]
     np.testing.assert_allclose(got, wanted, atol=0.05 * np.abs(images[0]).max())
+
+
+def as_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same network with its initialisers written as Constant nodes."""
+    nodes = [
+        onnx.helper.make_node("Constant", [], [t.name], value=t) for t in model.graph.initializer
+    ]
+    nodes += model.graph.node
+    for field in (model.graph.initializer, model.graph.node):
+        del field[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+@pytest.mark.parametrize("name", ["Conv", "Gemm"])
+def test_scales_may_be_constant_nodes(name: str, onnx_text: Text):
+    model = onnx_text(text("uint8", "y = " + OPERATORS[name]), **constants(np.uint8))
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    operators = {node.op_type for node in load_model(as_nodes(model)).graph}
+    assert operators == {"DequantizeLinear", name.partition(",")[0], "QuantizeLinear"}
+
+
+def test_limits_of_integers_may_be_constant_nodes(onnx_text: Text):
+    """So torch exports the pairs of seven bits."""
+    body = """g (float[1,4,6,6] x) => (float[1,4,6,6] y)
+    { q = QuantizeLinear(x, s, z)  c = Clip(q, low, high)  y = DequantizeLinear(c, s, z) }"""
+    numbers = {"s": STEP, "z": np.uint8(64), "low": np.uint8(0), "high": np.uint8(127)}
+    loaded = load_model(as_nodes(onnx_text(body, **numbers)))
+    (clip,) = (node for node in loaded.graph if node.op_type == "Clip")
+    assert clip.inputs[1] is not None
+    assert clip.inputs[1].const_value is not None
+    assert clip.inputs[1].const_value.numpy() == np.float32(-64 * STEP)
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_constant_nodes_of_a_branch_stay_its_own(up: bool, onnx_text: Text):
+    """The two have the same names inside."""
+    branch = "() => (float[4] {0}) {{ k = Constant<value = float {{{1}}}>() {0} = Mul(d, k) }}"
+    body = f"""g (float[4] x) => (float[4] y)
+    {{ q = QuantizeLinear(x, s, z)  r = Clip(q, z, high)  d = DequantizeLinear(r, s, z)
+      b = If(up)<then_branch = t {branch.format("e", 1)}, else_branch = f {branch.format("h", 2)}>
+      y = Mul(b, three) }}"""
+    three = np.float32(3)
+    numbers = {"s": np.float32(0.5), "z": np.uint8(0), "high": np.uint8(4), "three": three}
+    loaded = ir.to_proto(load_model(as_nodes(onnx_text(body, **numbers, up=np.array(up)))))
+    (y,) = session(loaded).run(None, {"x": np.float32([1, 9, -1, 2])})
+    np.testing.assert_array_equal(y, (3 if up else 6) * np.float32([1, 2, 0, 2]))
