@@ -108,7 +108,7 @@ def quantise_with(
 
     require_choice("scales", scales, Scales)
     require_choice("calibration method", method, Method)
-    _own_biases(model)
+    _own_constants(model)
     nodes, values = _rounded(model.graph)
     by_channel: set[str] = set()
     if bias_correction:
@@ -267,15 +267,23 @@ def _is_map(value: ir.Value) -> bool:
     return len(shape) in {2, 4} and shape[:1] == (1,)
 
 
-def _own_biases(model: ir.Model) -> None:
-    """A bias in int32 depends on its convolution's input scale: none is shared."""
+def _own_constants(model: ir.Model) -> None:
+    """A bias in int32 depends on its convolution's input scale: none is shared. A weight has scales
+    along one axis: it is shared only by those that count their output channels along the same.
+    """
+    by_axis: dict[ir.Value, dict[int, ir.Value]] = {}
     for node in model.graph:
-        bias = operand(node, 2)
-        if not is_standard(node, *_WEIGHTED) or bias is None or len(bias.uses()) == 1:
+        if not is_standard(node, *_WEIGHTED):
             continue
-        data = constant(bias)
-        if data is not None:
-            node.replace_input_with(2, add_constant(model.graph, f"{node.name}/bias", data))
+        (w, weight), (b, bias) = ((v, constant(v)) for v in (node.inputs[1], operand(node, 2)))
+        if w is not None and weight is not None:
+            axis = filter_axis(node)
+            known = by_axis.setdefault(w, {axis: w})
+            if axis not in known:
+                known[axis] = add_constant(model.graph, f"{node.name}/weight", weight)
+            node.replace_input_with(1, known[axis])
+        if b is not None and bias is not None and len(b.uses()) > 1:
+            node.replace_input_with(2, add_constant(model.graph, f"{node.name}/bias", bias))
 
 
 def _constant_overrides(

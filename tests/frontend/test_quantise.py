@@ -198,6 +198,33 @@ def test_a_bias_shared_by_two_convolutions_is_split(onnx_text: Callable[..., onn
     assert first.meta[META_KEY].scale != second.meta[META_KEY].scale
 
 
+@pytest.mark.parametrize("scales", ["pow2", "free"])
+@pytest.mark.parametrize("outputs", [4, 6])
+def test_a_weight_of_a_convolution_and_a_transposed_one_has_the_scales_of_each(
+    outputs: int, scales: str, onnx_text: Callable[..., onnx.ModelProto]
+):
+    """Their output channels lie along different axes: a channel of each is given weights so small
+    that the scales of the others lose them.
+    """
+    w = np.full((outputs, 4, 1, 1), 1.0, np.float32)
+    w[1] = w[:, 2] = 1 / 1024
+    prepared = prepare(
+        onnx_text(
+            """g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y, float[1, A, 6, 6] d) {
+                a = Conv (x, w) y = ConvTranspose (a, w) d = Conv (x, w)
+            }""",
+            w=w,
+        ),
+        scales=scales,
+    )
+    there, back, again = (n.inputs[1] for n in prepared.canonical.graph)
+    assert again is there
+    for value, axis in ((there, 0), (back, 1)):
+        rows = np.moveaxis(value.const_value.numpy(), axis, 0)
+        assert (np.abs(rows).reshape(len(rows), -1).max(axis=1) > 60).all()
+        assert value.meta[META_KEY].axis == axis
+
+
 def test_a_channel_without_weights_keeps_its_bias(onnx_text: Callable[..., onnx.ModelProto]):
     weight = np.random.default_rng(2).standard_normal((4, 4, 1, 1)).astype(np.float32)
     weight[1] = 0.0
