@@ -100,7 +100,7 @@ def _placements(scope: Scope, growth: Growth, node: Node) -> list[Growth]:
         found = [
             _with(one, Match(node=placed.index, module=module))
             for one in found
-            for module in one.position.candidates(placed.op)
+            for module in one.position.candidates(scope.runs_as(placed))
             if fits(scope, placed, module)
         ]
     return found

@@ -133,6 +133,6 @@ def fill_clash(pad: Node, node: Node) -> Refusal | None:
 def _nearest(scope: Scope, position: Position, node: Node) -> str | Refusal:
     form = scope.forms[node.index]
     if form not in position.nearest:
-        fitting = (m for m in position.candidates(node.op) if fits(scope, node, m))
+        fitting = (m for m in position.candidates(scope.runs_as(node)) if fits(scope, node, m))
         position.nearest[form] = next(fitting, None)
     return position.nearest[form] or no_module(scope, position, node)

@@ -33,7 +33,7 @@ def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
         return None
     for user in readers(scope.dfg, view.index):
         reader = scope.dfg[user]
-        if reader.op not in {"dense", "reshape"} and scope.modules.runners(reader.op):
+        if reader.op not in {"dense", "reshape"} and scope.modules.runners(scope.runs_as(reader)):
             return {"reader": reader.name, "view": view.name, "shape": view.shape, "size": size}
     return None
 

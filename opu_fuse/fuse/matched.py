@@ -88,7 +88,9 @@ def _find(
     for source in sources:
         group = by_tail[source]
         # Most neighbours are not next to each other in the pipeline; that costs no explanation yet.
-        if not virtual and not (group.position.candidates(node.op) and wanted(group, node)):
+        if not virtual and not (
+            group.position.candidates(scope.runs_as(node)) and wanted(group, node)
+        ):
             continue
         joined = extend(scope, group, node, forbid)
         if not isinstance(joined, Refusal):

@@ -120,12 +120,18 @@ def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
 def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
     """{operand} is a constant; module {module} takes computed feature maps
 
-    Change: make {operand} an input of the model
+    Change: add a module of kind {kind} with domain act to `dataflow.modules` and `dataflow.edges`
+    and map {op} to it in `dataflow.operators`
+    Change: make {map} an input of the model
     """
     if not _takes_maps(scope, name):
         return None
     constants = [scope.dfg[i].name for i in node.operands if scope.dfg[i].kind is Kind.CONST]
-    return {"module": name, "operand": constants[0]} if constants else None
+    if not constants:
+        return None
+    words: Words = {"module": name, "operand": constants[0]}
+    kind = kind_for(scope, node)
+    return words | ({"map": constants[0]} if kind is None else {"kind": kind, "op": node.op})
 
 
 def limits(scope: Scope, node: Node, name: str) -> Words | None:

@@ -11,7 +11,7 @@ from opu_fuse.dfg.graph import Access, Kind, Node
 from opu_fuse.dfg.islands import float_reason
 from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
-from opu_fuse.fuse.scope import Scope, data_operands, leaves
+from opu_fuse.fuse.scope import AFFINE_KINDS, Scope, data_operands, leaves
 from opu_fuse.hw.check_graph import RUNS
 from opu_fuse.units.base import ModuleKind
 
@@ -94,7 +94,7 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     Change: replace {foreign} by operators that the machine runs (it {why})
     Change: replace {unknown} by operators that the machine runs
     """
-    if scope.modules.runners(node.op):
+    if scope.modules.runners(scope.runs_as(node)):
         return None
     key, can = node.op.removeprefix("host:"), RUNS.get(node.op)
     op = "+".join(node.attrs["functions"]) if key == "table" else key
@@ -123,7 +123,7 @@ def kind_for(scope: Scope, node: Node) -> ModuleKind | None:
     operand = node.access[constants.index(True)] if constants.count(True) == 1 else None
     if operand not in {Access.PER_TENSOR, Access.PER_CHANNEL}:
         return None
-    return ModuleKind.ADDER if node.op == "add" else ModuleKind.MULTIPLIER
+    return AFFINE_KINDS[node.op]
 
 
 def integer_values(scope: Scope, node: Node) -> Words | None:

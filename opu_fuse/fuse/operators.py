@@ -138,6 +138,8 @@ def _limits(operator: str, module: Module) -> Iterator[str]:
         yield "opposite sides padded alike"
     if operator == "pad":
         yield "fills with zero" if module.limits.fill is Fill.ZERO else "fills with any value"
+    if operator == "batch_norm":
+        yield "also a sum or product with constants that no module of its own runs"
     if module.uses > 1:
         yield f"{module.uses} times per pass"
 

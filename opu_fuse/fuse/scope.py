@@ -6,10 +6,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from msgspec import Struct, field
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
+from opu_fuse.dfg.scaling import is_affine
 from opu_fuse.fuse.modules import Modules, Position
 from opu_fuse.fuse.partition import Misfits
 from opu_fuse.fuse.refusal import Refusal
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.quant import Domain
+from opu_fuse.units.base import ModuleKind
+
+AFFINE_KINDS = {"add": ModuleKind.ADDER, "multiply": ModuleKind.MULTIPLIER}
+"""The kind of module that suits a sum or product with constants."""
 
 
 class Scope(Struct, frozen=True, kw_only=True):
@@ -53,6 +59,19 @@ class Scope(Struct, frozen=True, kw_only=True):
         """Whether a value is read by this call alone, and is no output of the model."""
         only = self.dfg.users[index] == (reader,) or self.readers(index) == (reader,)
         return only and index not in self.outputs
+
+    def runs_as(self, node: Node) -> str:
+        """The operator by which modules are asked for a node.
+
+        A sum or product with constants is a normalisation of which the other constant changes
+        nothing: where the machine has no module for it on int8 values, what normalises runs it.
+        """
+        if node.op not in AFFINE_KINDS or not is_affine(self.dfg, node.index):
+            return node.op
+        suitable = (AFFINE_KINDS[node.op], Domain.ACT)
+        modules = [self.modules.by_name[name] for name in self.modules.runners(node.op)]
+        own = any((m.kind, m.domain_in) == suitable for m in modules)
+        return node.op if own or not self.modules.runners("batch_norm") else "batch_norm"
 
     def readers(self, index: int) -> tuple[int, ...]:
         """`readers` of a node."""

@@ -82,7 +82,7 @@ def story(scope: Scope, partition: Partition, node: Node) -> Story:
     told = _of_bias if node.owner is not None else _attempts
     return Story(
         node=node.index,
-        kinds=tuple(map(str, scope.hw.dataflow.operators.get(node.op, ()))),
+        kinds=tuple(map(str, scope.hw.dataflow.operators.get(scope.runs_as(node), ()))),
         attempts=tuple(told(scope, partition, node)),
         next=tuple((b.target, b.why) for b in partition.boundaries if b.source == node.index),
         misfits=tuple(_misfits(scope, node.index)),
@@ -95,7 +95,7 @@ def trials(scope: Scope, position: Position, node: Node) -> Iterator[Trial]:
     it.
     """
     modules = scope.modules
-    kinds = scope.hw.dataflow.operators.get(node.op, ())
+    kinds = scope.hw.dataflow.operators.get(scope.runs_as(node), ())
     queue = deque((modules.root,) if position.tail is None else modules.edges[position.tail])
     seen = {position.tail, *queue}
     while queue:

@@ -94,8 +94,9 @@ def _replay(scope: Scope, group: Group, found: list[Violation]) -> None:
             _data(scope, growth, node, members, found)
         else:
             _head(scope, node, found)
-        if match.module is not None and match.module not in growth.position.candidates(node.op):
-            refusal = no_way(scope, growth.position, node.op, match.module)
+        op = scope.runs_as(node)
+        if match.module is not None and match.module not in growth.position.candidates(op):
+            refusal = no_way(scope, growth.position, op, match.module)
             found.append(_violated(refusal, node.index))
         growth.take(match)
     if growth.module is not None and not scope.modules.can_end(growth.module):

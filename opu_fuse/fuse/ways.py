@@ -55,14 +55,14 @@ def no_module(scope: Scope, position: Position, node: Node) -> Refusal:
     found = scope.dead_ends.get(key)
     if found is None:
         found = _no_module(scope, position, node)
-        if all(fits(scope, node, module) for module in scope.modules.runners(node.op)):
+        if all(fits(scope, node, module) for module in scope.modules.runners(scope.runs_as(node))):
             scope.dead_ends[key] = found  # it says nothing about this node alone
     return found
 
 
 def _no_module(scope: Scope, position: Position, node: Node) -> Refusal:
-    reached = position.candidates(node.op)
-    modules = dict.fromkeys((*reached, *scope.modules.runners(node.op)))
+    reached = position.candidates(scope.runs_as(node))
+    modules = dict.fromkeys((*reached, *scope.modules.runners(scope.runs_as(node))))
     if not modules:  # a bias is not asked the rules for operators, its convolution is
         return refuse(known_operator, known_operator(scope, node) or {})
     cases = [tuple(objections(scope, position, node, module)) for module in modules]
@@ -93,8 +93,8 @@ def forbidden_words(scope: Scope, matches: Sequence[Match]) -> Words:
 
 def objections(scope: Scope, position: Position, node: Node, module: str) -> Iterator[Refusal]:
     """Everything against running an operator on this module next; empty where it can."""
-    if module not in position.candidates(node.op):
-        yield no_way(scope, position, node.op, module)
+    if module not in position.candidates(scope.runs_as(node)):
+        yield no_way(scope, position, scope.runs_as(node), module)
     yield from module_refusals(scope, node, module)
 
 
