@@ -73,6 +73,7 @@ CASES = {
         "Conv ConvTranspose Relu Reshape",
     ),
     "a mean": ("[m] y = ReduceMean <axes = [-1], keepdims = 0> (a)", "Conv GlobalAveragePool"),
+    "a maximum": ("[m] y = ReduceMax <axes = [-1], keepdims = 0> (a)", "Conv MaxPool"),
 }
 STAY = {
     "MaxPool": "[m] b, y = MaxPool <kernel_shape = [2]> (a)",  # places of maxima are asked for

@@ -1,7 +1,7 @@
 """What is done to lines of values, [n, c, l], is done to images of one row, [n, c, 1, l].
 
 1. Pools, BatchNormalization, ConvTranspose with a constant weight: always. (Conv: `convolutions`.)
-2. Element by element, Concat, Split, Slice, Pad, a mean of the whole line: where such an image
+2. Element by element, Concat, Split, Slice, Pad, mean and maximum of the whole line: where such an image
    made a line is an operand. Constants get a row, too.
 
 Reshapes before and behind are merged by `views`, so that networks of lines keep those at their
@@ -25,6 +25,7 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
+from opu_fuse.frontend.transforms.pools import WHOLE_MAP
 from opu_fuse.model.composites import ELEMENT_WISE
 from opu_fuse.quant import META_KEY
 
@@ -35,7 +36,7 @@ _CHANNELS_FIRST = frozenset(
     )
 )
 _ALL_OPERANDS = ELEMENT_WISE | {"Concat"}
-_OTHERS = frozenset(("Pad", "ReduceMean", "Slice", "Split"))
+_OTHERS = frozenset(("Pad", "Slice", "Split", *WHOLE_MAP))
 _ALONG = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
 """Attributes with a number for each axis of a map, and the one for rows."""
 _RANK = 3
@@ -52,8 +53,8 @@ def _widen(graph: ir.Graph, node: ir.Node) -> bool:
     images = any(_image(v) is not None for v in node.inputs)
     if not (_is_line(operand(node, 0)) if node.op_type in _CHANNELS_FIRST else images):
         return False
-    if is_standard(node, "ReduceMean"):
-        return _mean(graph, node)
+    if node.op_type in WHOLE_MAP:
+        return _reduced(graph, node)
     if not all(_is_line(v) for v in node.outputs):
         return False
     inputs = _inputs(graph, node)
@@ -161,7 +162,7 @@ def _wide(graph: ir.Graph, node: ir.Node, value: ir.Value | None) -> ir.Value | 
     return wide
 
 
-def _mean(graph: ir.Graph, node: ir.Node) -> bool:
+def _reduced(graph: ir.Graph, node: ir.Node) -> bool:
     written = operand(node, 1)
     axes = node.attributes.get_ints("axes", ()) if written is None else constant(written)
     target = static_shape(node.outputs[0])
@@ -169,9 +170,10 @@ def _mean(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     wide = _wide(graph, node, node.inputs[0])
     shape = (*target[:2], 1, 1)
-    mean = insert_before(node, "GlobalAveragePool", [wide], name=f"{node.name}/pool", shape=shape)
+    name, pool = f"{node.name}/pool", WHOLE_MAP[node.op_type]
+    pooled = insert_before(node, pool, [wide], name=name, shape=shape)
     if (quant := quant_of(node.outputs[0])) is not None:
-        mean.meta[META_KEY] = quant
+        pooled.meta[META_KEY] = quant
     size = add_constant(graph, f"{node.name}/shape", np.asarray(target, np.int64))
-    rewrite(node, "Reshape", [mean, size])
+    rewrite(node, "Reshape", [pooled, size])
     return True

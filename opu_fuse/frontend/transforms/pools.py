@@ -1,9 +1,9 @@
 """Pooling with everything explicit.
 
-1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean over rows and columns, wherever a
-   Transpose has put them -> GlobalAveragePool (followed by a Reshape where channels do not stay
-   where they are), as is AveragePool with a window of the map's size; ReduceMax likewise is left
-   alone.
+1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean and ReduceMax over rows and columns,
+   wherever a Transpose has put them -> GlobalAveragePool and GlobalMaxPool (followed by a Reshape
+   where channels do not stay where they are); AveragePool with a window of the map's size ->
+   GlobalAveragePool.
 2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved;
    count_include_pad only where there is padding; ceil_mode turned into larger end pads where that
    is equivalent (max, or an average that does not count padding) and ONNX Runtime takes them (less
@@ -33,10 +33,14 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.frontend.transforms.windows import ceil_pads, explicit_pads
 from opu_fuse.quant import META_KEY
 
+WHOLE_MAP = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
+"""The pool that does what a reduction over rows and columns does."""
+_POOLS = ("GlobalMaxPool", "MaxPool", "AveragePool")
+
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    pools = standard_nodes(model.graph, "GlobalMaxPool", "ReduceMean", "MaxPool", "AveragePool")
+    pools = standard_nodes(model.graph, *WHOLE_MAP, *_POOLS)
     changed = [_pool(model.graph, node) for node in pools]
     return any(changed)
 
@@ -49,33 +53,33 @@ def _pool(graph: ir.Graph, node: ir.Node) -> bool:
         rewrite(node, "MaxPool", node.inputs, {"kernel_shape": list(size[2:])})
         _explicit(node, size[2:])
         return True
-    if node.op_type == "ReduceMean":
-        return _mean(graph, node)
+    if node.op_type in WHOLE_MAP:
+        return _reduced(graph, node)
     if len(node.outputs) > 1 or node.attributes.get_int("storage_order", 0):
         return False
     return _explicit(node, size[2:])  # Case 2
 
 
-def _mean(graph: ir.Graph, node: ir.Node) -> bool:
+def _reduced(graph: ir.Graph, node: ir.Node) -> bool:
     written = node.attributes.get_ints("axes", ())
     axes = constant(operand(node, 1)) if len(node.inputs) > 1 else np.asarray(written)
     x, result = node.inputs[0], node.outputs[0]
-    if x is None or axes is None:
+    if x is None or axes is None or x.dtype is not ir.DataType.FLOAT:
         return False
-    means = {int(a) % 4 for a in axes}
+    gone = {int(a) % 4 for a in axes}
     order, x = _before_turning(x)
-    kept = [place for axis, place in enumerate(order) if axis not in means]
+    kept = [place for axis, place in enumerate(order) if axis not in gone]
     size, target = static_shape(x), static_shape(result)
     if kept != [0, 1] or size is None or target is None:
         return False
     if target == (*size[:2], 1, 1):
-        rewrite(node, "GlobalAveragePool", [x])
+        rewrite(node, WHOLE_MAP[node.op_type], [x])
         return True
     name, shape = f"{node.name}/pool", (*size[:2], 1, 1)
-    mean = insert_before(node, "GlobalAveragePool", [x], name=name, shape=shape)
+    pooled = insert_before(node, WHOLE_MAP[node.op_type], [x], name=name, shape=shape)
     if (quant := quant_of(result)) is not None:
-        mean.meta[META_KEY] = quant
-    rewrite(node, "Reshape", [mean, add_constant(graph, f"{node.name}/shape", np.array(target))])
+        pooled.meta[META_KEY] = quant
+    rewrite(node, "Reshape", [pooled, add_constant(graph, f"{node.name}/shape", np.array(target))])
     return True
 
 
