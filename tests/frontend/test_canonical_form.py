@@ -284,28 +284,6 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         {},
         "m: GlobalAveragePool(x) -> y [1x4x1x1]",
     ),
-    "maximum over rows and columns": (
-        graph("[m] y = ReduceMax <axes = [-1, 2], keepdims = 0> (x)", y="A, B"),
-        {},
-        (
-            "m/pool: MaxPool(x) -> m/pool [1x4x1x1] "
-            "dilations=[1, 1] kernel_shape=[9, 8] pads=[0, 0, 0, 0] strides=[1, 1]\n"
-            "m: Reshape(m/pool, [1, 4]) -> y [1x4]"
-        ),
-    ),
-    "maximum over rows and columns, dimensions kept": (
-        graph("[m] y = ReduceMax <axes = [2, 3]> (x)"),
-        {},
-        (
-            "m: MaxPool(x) -> y [1x4x1x1] "
-            "dilations=[1, 1] kernel_shape=[9, 8] pads=[0, 0, 0, 0] strides=[1, 1]"
-        ),
-    ),
-    "maximum over columns stays": (
-        graph("[m] y = ReduceMax <axes = [3]> (x)"),
-        {},
-        "m: ReduceMax(x) -> y [1x4x9x1] axes=[3]",
-    ),
     "average over a window of the map's size": (
         graph("[m] y = AveragePool <kernel_shape = [9, 8]> (x)"),
         {},
@@ -417,10 +395,3 @@ def test_the_canonical_form_of_a_canonical_form_is_itself(
     for text, weights, expected in CASES.values():
         once = ir.to_proto(canonical(onnx_text(text, **weights)))
         assert print_nodes(canonical(once)) == expected
-
-
-def test_the_axes_of_a_maximum_may_be_an_operand(onnx_text, canonical):
-    """As of opset 18, and as torch's newer exporter writes an AdaptiveMaxPool."""
-    text = graph("[m] y = ReduceMax (x, axes)")
-    model = canonical(onnx_text(text, opset=18, axes=np.array([2, -1])))
-    assert [node.op_type for node in model.graph] == ["MaxPool"]

@@ -1,8 +1,8 @@
 """What is done to lines of values, [n, c, l], is done to images of one row, [n, c, 1, l].
 
 1. Pools, BatchNormalization, ConvTranspose with a constant weight: always. (Conv: `convolutions`.)
-2. Element by element, Concat, Split, Slice, Pad, mean and maximum of the whole line: where such an image
-   made a line is an operand. Constants get a row, too.
+2. Element by element, Concat, Split, Slice, Pad, mean and maximum of the whole line: where such an
+   image made a line is an operand. Constants get a row, too.
 
 Reshapes before and behind are merged by `views`, so that networks of lines keep those at their
 inputs and outputs.
