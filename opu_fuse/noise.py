@@ -49,7 +49,8 @@ class Measured:
                 name = node.value
                 self._sums[name].add(exact[name], real[name])
                 self._own[name].add(alone[name], real[name])
-                self._clipped[name] += int(np.count_nonzero(abs(found[node.index] + 0.5) > 127))
+                assert node.quant is not None
+                self._clipped[name] += int(np.count_nonzero(node.quant.clips(exact[name])))
         ends = zip(self._dfg.outputs, self._dfg.exits, strict=True)
         for (index, border), (name, output) in zip(ends, self._outputs.items(), strict=True):
             got = _real(self._dfg[index], found)

@@ -72,6 +72,11 @@ class QuantParams(Struct, frozen=True, kw_only=True):
             scaled = x.astype(np.float32) / np.float32(self.per_tensor)
         return np.clip(np.rint(scaled) + self.zero_point, -128, 127).astype(np.int8)
 
+    def clips(self, x: np.ndarray) -> np.ndarray:
+        """Which real numbers int8 cuts off: those further beyond its ends than rounding goes."""
+        steps = x.astype(np.float64) / self.per_tensor + self.zero_point
+        return np.abs(steps + 0.5) > 128.0
+
     def dequantize(self, q: np.ndarray) -> np.ndarray:
         """Integers -> float32, as ONNX DequantizeLinear computes it."""
         scale = np.asarray(self.scale, np.float32)

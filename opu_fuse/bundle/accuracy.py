@@ -18,7 +18,7 @@ class TensorLoss:
 
     layer, op: the operator that computes it, before a Relu, Clip or MaxPool; place: "machine",
     "host" or "input". own: ratio of what the layer itself adds, given the int8 operands that it
-    had. clipped: share of values at the ends of int8.
+    had. clipped: share of values beyond what its integers hold.
     """
 
     name: str
