@@ -20,11 +20,12 @@ _KNOWN = "operands and a result of known shape that stand for real numbers"
 
 FORMS: Mapping[str, str] = {
     "Conv": "constant weights (o, i, h, w), a constant bias and explicit pads",
-    "ConvTranspose": "constant weights (i, o, h, w), a constant bias and explicit pads",
+    "ConvTranspose": "constant weights (i, o, h, w), a constant bias, explicit pads, dilations 1, "
+    "and one group, or one for each channel with one filter in it (depthwise)",
     "BatchNormalization": "constant parameters, four dimensions and a real result",
     "Split": f"{_KNOWN}, along channels",
-    "Gemm": "a two-dimensional operand (transA = 0), constant weights and a constant bias [n]",
-    "MatMul": "a two-dimensional operand and constant weights",
+    "Gemm": "an operand of one row, (1, n), not transposed, constant weights, a constant bias",
+    "MatMul": "an operand of one row, (1, n), and constant weights (n, m)",
     "Add": _KNOWN,
     "Mul": _KNOWN,
     "Relu": _KNOWN,

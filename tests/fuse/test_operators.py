@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from opu_fuse import fuse
+from opu_fuse.dfg.build import build_dfg
 from opu_fuse.dfg.lower import LOWERINGS
 from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.operator_rules import FORMS, OPERATOR_RULES, known_operator
@@ -26,12 +27,14 @@ from opu_fuse.fuse.operators import (
 )
 from opu_fuse.fuse.refusal import Words, gaps, template
 from opu_fuse.fuse.rulebook import RULEBOOK
+from opu_fuse.fuse.strategies import partition
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.spec import OPERATORS
 from opu_fuse.model.composites import ELEMENT_WISE
 from opu_fuse.pipeline import partition_model
 from opu_fuse.resources import hw_specs_dir
-from tests.fuse.reading import machine
+from tests.dfg import canonical
+from tests.fuse.reading import machine, on_host
 from tests.fuse.rule_cases import limited
 
 RULES = [rule for section in RULEBOOK for rule in section.rules]
@@ -141,3 +144,19 @@ def test_the_host_runs_it_and_says_why():
     assert [lever.text for lever in host.why.levers] == [
         f"replace Softmax by operators that the machine runs (it {HOST_REASONS['Softmax']})"
     ]
+
+
+@pytest.mark.parametrize(
+    ("node", "wanted"),
+    [
+        ("ConvTranspose <dilations = [2, 2]> (x, w1)", "dilations 1"),
+        ("ConvTranspose <group = 2> (x, w1)", "one group, or one for each channel"),
+        ("MatMul (m, w2)", "an operand of one row, (1, n)"),
+        ("Gemm <transA = 1, transB = 1> (m, w2)", "an operand of one row, (1, n), not transposed"),
+    ],
+)
+def test_an_operator_in_another_form_is_told_the_condition_that_it_breaks(node, wanted):
+    """Weights are constant and pads explicit: that is not what is the matter."""
+    inputs = "float[1,4,8,8] x, float[4,4] m, float[4,2,3,3] w1, float[4,4] w2"
+    dfg = build_dfg(canonical.canonical(f"g ({inputs}) => (float[] y) {{ [o] y = {node} }}"))
+    assert wanted in on_host(dfg, partition(dfg, machine("opu-1024t")))["o"]
