@@ -13,7 +13,7 @@ import onnx.inliner
 from msgspec import Struct
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.old_opsets import mend
+from opu_fuse.frontend.old_opsets import check_modes, mend
 from opu_fuse.frontend.validate import TARGET_OPSET, opset_of
 from opu_fuse.model.inference import LARGE, MEMORY_BYTES, Shapes, infer, patience, unpacked
 from opu_fuse.process.foreign import ForeignError, beside, complaints, first_line, in_child
@@ -117,6 +117,7 @@ def _upgraded(proto: onnx.ModelProto, where: str) -> bytes:
     if proto.functions:  # conversion would leave them as they are
         _share_opsets(proto)
         proto = onnx.inliner.inline_local_functions(proto)
+    check_modes(proto, where, opset)
     proto = _converted(proto, where, opset)
     mend(proto, where, opset)
     return proto.SerializeToString()

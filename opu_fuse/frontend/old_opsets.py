@@ -9,6 +9,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from opu_fuse.errors import ModelError
+from opu_fuse.frontend.validate import EVALUATION, IN_TRAINING, TARGET_OPSET
 from opu_fuse.model.opsets import STANDARD
 
 _RESIZE_CAME = 10
@@ -16,6 +17,19 @@ _UPSAMPLE = np.ones(1, np.float32)
 """Before, there was Upsample, which never shrinks, whatever its scales."""
 _RESIZE_GOT_MODES = 11
 _HARDMAX_GOT_ONE_AXIS = 13
+_TRAINING_GOT_A_MODE = 14
+"""Before, a BatchNormalization was in training mode where it had more than one result."""
+
+
+def check_modes(proto: onnx.ModelProto, where: str, opset: int) -> None:
+    """Raises ModelError for a node in training mode, of which onnx's converter only says that its
+    results are not supported.
+    """
+    for node in proto.graph.node if opset < _TRAINING_GOT_A_MODE else ():
+        standard = node.op_type == "BatchNormalization" and node.domain in STANDARD
+        if standard and any(node.output[1:]):
+            later = f"with opset {TARGET_OPSET} or later if it normalises weights"
+            raise ModelError(_place(node, where), IN_TRAINING, f"{EVALUATION}, or {later}")
 
 
 def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
@@ -26,7 +40,7 @@ def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
     for node in proto.graph.node:
         if node.domain not in STANDARD:
             continue
-        place = f"{where}: node {node.name!r} ({node.op_type})"
+        place = _place(node, where)
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             constants[node.output[0]] = node.attribute[0].t
         elif node.op_type == "Resize" and opset < _RESIZE_GOT_MODES:
@@ -39,6 +53,10 @@ def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
                 f"in opset {opset} it flattens its operand, which no later one does",
                 f"export it again with opset {_HARDMAX_GOT_ONE_AXIS} or later",
             )
+
+
+def _place(node: onnx.NodeProto, where: str) -> str:
+    return f"{where}: node {node.name!r} ({node.op_type})"
 
 
 def _mend_resize(node: onnx.NodeProto, scales: np.ndarray | None, place: str) -> None:

@@ -13,7 +13,13 @@ import onnx
 import onnx_ir as ir
 
 from opu_fuse.errors import ModelError
-from opu_fuse.frontend.editing import constant, operand, standard_nodes, static_shape
+from opu_fuse.frontend.editing import (
+    constant,
+    is_standard,
+    operand,
+    standard_nodes,
+    static_shape,
+)
 from opu_fuse.frontend.numbers import mistake_of_constant, mistake_of_numbers
 from opu_fuse.frontend.qdq import mistake_of_scales
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes, fix_sizes, forget_unknown, shape_text
@@ -29,6 +35,9 @@ _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CHECK = "check the export with onnx.checker"
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
+
+IN_TRAINING = "it is in training mode: each image would be normalised by statistics of its own"
+EVALUATION = "export the network in evaluation mode (model.eval() in PyTorch)"
 
 
 def check_file(proto: onnx.ModelProto, where: str, sizes: Sizes = NO_SIZES) -> None:
@@ -207,6 +216,8 @@ def _mistake_of_results(node: ir.Node) -> tuple[str, str] | None:
 def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
     if holds_graphs(node):
         return "control flow cannot be compiled", "export it without conditions and loops"
+    if _is_in_training(node):
+        return IN_TRAINING, EVALUATION
     wrong = (
         _mistake_of_texts(node)
         or mistake_of_window(node)
@@ -214,6 +225,17 @@ def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
         or mistake_of_numbers(node)
     )
     return None if wrong is None else (wrong, _CHECK)
+
+
+def _is_in_training(node: ir.Node) -> bool:
+    """Whether the statistics that training has found are there, and would go unused. (Constants are
+    normalised by their own on purpose.)
+    """
+    training = node.attributes.get_int("training_mode", 0) == 1
+    if not training or not is_standard(node, "BatchNormalization"):
+        return False
+    x, _, _, *found = [constant(operand(node, i)) for i in range(5)]
+    return x is None and all(data is not None for data in found)
 
 
 def _mistake_of_texts(node: ir.Node) -> str | None:

@@ -180,6 +180,34 @@ def test_an_operator_without_an_upgrade(onnx_text: Callable[..., onnx.ModelProto
     )
 
 
+BATCH_NORM = """
+    agraph (float[1, 3, 8, 8] x) => (float[1, 3, 8, 8] y) {{
+        c = Relu (x)
+        [bn] y, {results} = BatchNormalization <{mode}> ({operands})
+    }}
+    """
+TRAINING = r"node 'bn' \(BatchNormalization\): it is in training mode.*model\.eval\(\)"
+
+
+@pytest.mark.parametrize(
+    ("opset", "results", "mode"),
+    [(13, "m, v, n, u", "epsilon = 0.001"), (17, "m, v", "training_mode = 1")],
+)
+def test_a_network_left_in_training_mode(opset, results, mode, onnx_text):
+    text = BATCH_NORM.format(results=results, mode=mode, operands="c, a, a, a, a")
+    refused(onnx_text(text, opset=opset, a=np.ones(3, np.float32)), TRAINING)
+
+
+@pytest.mark.parametrize("operands", ["c, a, a, m, m", "w, a, a, a, a"])
+def test_a_normalisation_that_has_to_compute_its_statistics_is_no_mistake(operands, onnx_text):
+    """Those of training are not there, or it is weights that are normalised."""
+    text = BATCH_NORM.format(results="n, v", mode="training_mode = 1", operands=operands)
+    means = "m = ReduceMean <axes = [0, 2, 3], keepdims = 0> (x)"
+    weight = np.ones((1, 3, 8, 8), np.float32)
+    text = text.replace("c = Relu (x)", f"c = Relu (x) {means}")
+    load_model(onnx_text(text, a=np.ones(3, np.float32), w=weight))
+
+
 def test_an_unknown_zoo_network_lists_the_known_ones():
     with pytest.raises(
         ModelError, match="there is no such network; choose one of resnet18, resnet50"
