@@ -1,11 +1,11 @@
 """Nodes of a model that are one operator together: functions of one value, and channel shuffles.
 
 A *table* is a function of one number, applied to each element of one value: a single node such as
-Sigmoid, or all nodes between that value and the result (x * sigmoid(x), a Gelu spelt with Erf) when
-nobody else reads the values between. A *shuffle* takes whole channels of one map, and zeros: a
-Reshape, Transpose, Reshape that interleaves groups of channels, a Gather or Slice of channels, a
-Pad by channels of zeros where a rewrite made it one. The quantiser rounds only their results, and
-in the data-flow graph each is one node.
+Sigmoid, or all nodes between that value and the result (x * sigmoid(x), a Gelu spelt with Erf, a
+Where that chooses by comparing it) when nobody else reads the values between. A *shuffle* takes
+whole channels of one map, and zeros: a Reshape, Transpose, Reshape that interleaves groups of
+channels, a Gather or Slice of channels, a Pad by channels of zeros where a rewrite made it one. The
+quantiser rounds only their results, and in the data-flow graph each is one node.
 
 What other modules do alone is no table: Relu, Clip, LeakyRelu that does not steepen, sums, products
 with a single number. They become part of one where they lie between its value and its result; sums
@@ -38,6 +38,16 @@ ELEMENT_WISE = FUNCTIONS | _PARTS
 """What computes each element of its result from the elements at the same place."""
 _SCALED = frozenset(("Add", "Mul"))
 """Joined to a table before or behind them."""
+_CHOICE = "Where"
+_TRUTHS = frozenset(
+    (
+        *("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"),
+        "Xor",
+    )
+)
+"""A table by itself, where what it chooses by and between are functions of one number; and what it
+chooses by.
+"""
 
 
 class Composite(Struct, frozen=True, kw_only=True):
@@ -136,7 +146,7 @@ class _Tables(Struct):
         if not _is_function(node):
             self._join_behind(node, base)
             return
-        part = self._back(node, base)
+        part = self._back(node, base) if base.dtype == ir.DataType.FLOAT else None
         if part is None:
             return
         for other in part.nodes & self.parts.keys():
@@ -195,8 +205,10 @@ def _operands(node: ir.Node) -> list[ir.Value]:
     """The computed values an element-wise node reads, each once; none unless every other operand is
     a single number and all shapes are that of the result.
     """
-    known = node.domain in STANDARD and node.op_type in ELEMENT_WISE
-    if not known or len(node.outputs) != 1 or node.outputs[0].dtype != ir.DataType.FLOAT:
+    truth = node.op_type in _TRUTHS
+    known = node.domain in STANDARD and (truth or node.op_type in {*ELEMENT_WISE, _CHOICE})
+    wanted = ir.DataType.BOOL if truth else ir.DataType.FLOAT
+    if not known or len(node.outputs) != 1 or node.outputs[0].dtype != wanted:
         return []
     shape = node.outputs[0].shape
     if shape is None or not all(isinstance(d, int) for d in shape):
@@ -221,7 +233,7 @@ def _is_function(node: ir.Node) -> bool:
         case "Mul":
             return all(const_array(v) is None for v in node.inputs)
         case op:
-            return op in FUNCTIONS
+            return op in FUNCTIONS or op == _CHOICE
 
 
 def _read_only_by(value: ir.Value, nodes: set[ir.Node]) -> bool:

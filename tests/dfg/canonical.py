@@ -138,7 +138,9 @@ def reference(q: Quantised, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarr
 def _value_names(proto: onnx.ModelProto) -> list[str]:
     constant = {"Constant"}
     made = [o for n in proto.graph.node if n.op_type not in constant for o in n.output if o]
-    return [i.name for i in proto.graph.input] + made
+    kinds = {v.name: v.type.tensor_type.elem_type for v in proto.graph.value_info}
+    truths = {name for name, kind in kinds.items() if kind == onnx.TensorProto.BOOL}
+    return [i.name for i in proto.graph.input] + [name for name in made if name not in truths]
 
 
 def _activation_quant(value: np.ndarray, pow2: bool, zero_point: int) -> QuantParams:

@@ -89,10 +89,13 @@ FUNCTIONS = {
     "mish of three": "p = Softplus(x) t = Tanh(p) y = Mul(x, t)",
     "a chain": "a = Abs(x) b = Add(a, one) s = Sqrt(b) y = Neg(s)",
     "a quotient": "a = Abs(x) b = Add(a, one) y = Div(x, b)",
+    "threshold": "c = LessOrEqual(x, half) y = Where(c, zero, x)",
+    "softplus of three": "s = Softplus(x) c = Greater(x, one) y = Where(c, x, s)",
+    "hard shrink": "a = Greater(x, half) b = Less(x, minus) c = Or(a, b) y = Where(c, x, zero)",
 }
 NUMBERS = (
     "<float three = {3.0}, float zero = {0.0}, float six = {6.0}, float sixth = {0.1666667},"
-    " float root = {0.70710678}, float one = {1.0}, float half = {0.5}>"
+    " float root = {0.70710678}, float one = {1.0}, float half = {0.5}, float minus = {-0.5}>"
 )
 
 
@@ -190,6 +193,16 @@ def test_parts_of_a_split_without_their_own_rounding_are_integers(seed):
     dfg = build_dfg(model.model)
     assert all(runs_integer(dfg, n.index) for n in dfg.calls)
     assert set(differences(model, seed).values()) == {(0.0, 0)}
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["c = Greater(x, y0) y = Where(c, x, zero)", "c = Greater(x, y0) y = Where(c, one, zero)"],
+)
+def test_a_choice_by_two_maps_is_no_table(body):
+    source = function(body).replace("x)", "x, float[1,5,7,9] y0)", 1)
+    ops = [n.op for n in build_dfg(canonical.canonical(source)).calls]
+    assert ops == ["host:Greater", "host:Where"]
 
 
 def test_a_table_stands_for_all_its_nodes_under_the_name_of_the_last():
