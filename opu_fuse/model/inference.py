@@ -26,7 +26,9 @@ _ROUNDING_UP = ("MaxPool", "AveragePool", "LpPool")
 _NORMALISATIONS = ("GroupNormalization", "MeanVarianceNormalization")
 _CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 _FOUR_BITS = frozenset({onnx.TensorProto.INT4, onnx.TensorProto.UINT4})
-"""No Cast of older operator sets takes them."""
+"""No Cast of older operator sets takes them. What makes reals of such constants is replaced by an
+operator that says of what shape they are.
+"""
 
 Shapes = dict[str, onnx.TypeProto]
 """Types by name of the value; what is not known of a shape is left open."""
@@ -89,12 +91,19 @@ def _convert_as_casts(graph: onnx.GraphProto) -> None:
     kinds |= {
         n.output[0]: a.t.data_type for n in graph.node for a in n.attribute if a.HasField("t")
     }
+    sizes = {i.name: dims(i.type) for i in graph.input} | {
+        t.name: tuple(t.dims) for t in graph.initializer
+    }
     for node in graph.node:
         if node.domain != "com.microsoft" or node.op_type not in _CONVERSIONS:
             continue
         written = len(node.input) > 2 and node.input[2]
         kind = kinds.get(node.input[2]) if written else onnx.TensorProto.UINT8
         if kind is None or not _FOUR_BITS.isdisjoint(kinds.get(name) for name in node.input):
+            if sizes.get(node.input[0]) and node.op_type == "DequantizeLinear":
+                size = {"shape": sizes[node.input[0]]}
+                made = onnx.helper.make_node("RandomNormal", [], node.output, node.name, **size)
+                node.CopyFrom(made)
             continue
         to = kind if node.op_type == "QuantizeLinear" else onnx.TensorProto.FLOAT
         cast = onnx.helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)

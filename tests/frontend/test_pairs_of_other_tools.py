@@ -171,6 +171,17 @@ def test_sixteen_bits_before_the_standard_knew_them_run_on_the_host(zero: str):
     right(written(IMAGES, nodes + PER_ROW + MAP + REAL, constants, opset=13), IMAGE)
 
 
+@pytest.mark.parametrize("kind", [INT4, UINT4], ids=["int4", "uint4"])
+def test_four_bits_before_the_standard_knew_them_run_on_the_machine(kind: np.dtype):
+    """As ONNX Runtime's quantiser writes them, in its own domain, into a model of an older set."""
+    weights = RNG.integers(0, 8, (6, 4, 3, 3)).astype(kind)
+    constants = SHARED | {"w4": weights, "four": np.zeros((), kind)}
+    unpacked = " w_r = com.microsoft.DequantizeLinear(w4, t, four)"
+    model = written(IMAGES, FOREIGN + unpacked + MAP + REAL, constants, opset=17)
+    bundle = right(model, IMAGE)
+    assert not any(isinstance(s, HostSegment) for s in bundle.segments)
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_limit_that_is_no_number_is_refused(count: int):
     nodes = f"{PLAIN}{PER_ROW}{MAP} c_k = Clip(c_q, low)  y = DequantizeLinear(c_k, s, z)"
