@@ -20,8 +20,8 @@ AFFINE_KINDS = {"add": ModuleKind.ADDER, "multiply": ModuleKind.MULTIPLIER}
 
 class Scope(Struct, frozen=True, kw_only=True):
     """One DFG on one machine. outputs: indices of the model's outputs; misfits: what the scheduler
-    said about groups that it forbids; forms: per node a number, the same for operators that no rule
-    about single operators can tell apart.
+    said about groups that it forbids; roles: see `_roles`; forms: per node a number, the same for
+    operators that no rule about single operators can tell apart.
 
     Networks repeat themselves: what modules say about an operator is remembered by its form, what
     holds for it alone by node.
@@ -32,6 +32,7 @@ class Scope(Struct, frozen=True, kw_only=True):
     modules: Modules
     outputs: frozenset[int]
     misfits: Misfits
+    roles: Sequence[str]
     forms: Sequence[int]
     _readers: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _leaves: dict[int, Mapping[int, int]] = field(default_factory=dict)
@@ -61,17 +62,8 @@ class Scope(Struct, frozen=True, kw_only=True):
         return only and index not in self.outputs
 
     def runs_as(self, node: Node) -> str:
-        """The operator by which modules are asked for a node.
-
-        A sum or product with constants is a normalisation of which the other constant changes
-        nothing: where the machine has no module for it on int8 values, what normalises runs it.
-        """
-        if node.op not in AFFINE_KINDS or not is_affine(self.dfg, node.index):
-            return node.op
-        suitable = (AFFINE_KINDS[node.op], Domain.ACT)
-        modules = [self.modules.by_name[name] for name in self.modules.runners(node.op)]
-        own = any((m.kind, m.domain_in) == suitable for m in modules)
-        return node.op if own or not self.modules.runners("batch_norm") else "batch_norm"
+        """The operator by which modules are asked for a node."""
+        return self.roles[node.index]
 
     def readers(self, index: int) -> tuple[int, ...]:
         """`readers` of a node."""
@@ -86,17 +78,58 @@ class Scope(Struct, frozen=True, kw_only=True):
 
 def scope_of(dfg: Dfg, hw: HwSpec, misfits: Misfits | None = None) -> Scope:
     """The scope in which all rules are asked."""
+    modules = Modules(hw)
+    roles = _roles(dfg, modules)
     return Scope(
         dfg=dfg,
         hw=hw,
-        modules=Modules(hw),
+        modules=modules,
         outputs=frozenset(dfg.outputs),
         misfits=misfits or {},
-        forms=_forms(dfg),
+        roles=roles,
+        forms=_forms(dfg, roles),
     )
 
 
-def _forms(dfg: Dfg) -> list[int]:
+def _roles(dfg: Dfg, modules: Modules) -> list[str]:
+    """By node, the operator by which modules are asked for it.
+
+    A sum or product with constants is a normalisation of which the other constant changes nothing:
+    where the machine has no module for it on int8 values, what normalises runs it, if the machine
+    goes on with the result. For the host alone it would be a pass, and a way through memory, more.
+    """
+    roles = [node.op for node in dfg.nodes]
+    if not modules.runners("batch_norm"):
+        return roles
+    runs = [False] * len(roles)
+    for node in reversed(dfg.nodes):  # readers come first
+        read = any(runs[user] for user in dfg.users[node.index])
+        if node.kind is not Kind.CALL or node.is_virtual:
+            runs[node.index] = read
+            continue
+        if _only_normalises(dfg, modules, node) and (read or _ends_there(dfg, modules, node)):
+            roles[node.index] = "batch_norm"
+        runs[node.index] = bool(modules.runners(roles[node.index]))
+    return roles
+
+
+def _only_normalises(dfg: Dfg, modules: Modules, node: Node) -> bool:
+    """Whether a node is a sum or product with constants for which there is no module."""
+    if node.op not in AFFINE_KINDS or not is_affine(dfg, node.index):
+        return False
+    suitable = (AFFINE_KINDS[node.op], Domain.ACT)
+    own = [modules.by_name[name] for name in modules.runners(node.op)]
+    return all((m.kind, m.domain_in) != suitable for m in own)
+
+
+def _ends_there(dfg: Dfg, modules: Modules, node: Node) -> bool:
+    """Whether a node makes an output of the model from what the machine has."""
+    sources = [dfg[i] for i in data_operands(dfg, node)]
+    made = all(s.kind is Kind.VAR or modules.runners(s.op) for s in sources)
+    return made and node.index in dfg.outputs
+
+
+def _forms(dfg: Dfg, roles: Sequence[str]) -> list[int]:
     """Numbers of operators by everything that rules read about them but names and rounding."""
     numbers: dict[Hashable, int] = {}
     values: list[Hashable] = []
@@ -106,7 +139,8 @@ def _forms(dfg: Dfg) -> list[int]:
         if node.kind is Kind.CALL:
             values.append(node.shape)
             attrs = tuple(node.attrs.items())
-            key = (node.op, node.owner is None, node.shape, node.access, attrs, operands)
+            role = roles[node.index]
+            key = (node.op, role, node.owner is None, node.shape, node.access, attrs, operands)
             found.append(numbers.setdefault(key, len(numbers)))
         else:
             values.append((node.kind, node.shape, operands))

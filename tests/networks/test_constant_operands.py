@@ -63,6 +63,16 @@ def test_modules_of_its_own_come_first(call, module):
     assert [m.module for g in made.partition.groups for m in g.matches] == ["compare", module]
 
 
+@pytest.mark.parametrize(
+    "body",
+    ["[m] m = Mul(x, k) y = Softmax(m)", "s = Softmax(x) [m] y = Mul(s, k)"],
+)
+def test_between_operators_of_the_host_it_is_no_pass_of_its_own(body):
+    """As the scale of an attention."""
+    made = compiled(body, load_hw("opu-1024t"))
+    assert "m" in {made.dfg[op.node].name for op in made.partition.host}
+
+
 def test_behind_a_function_it_stays_part_of_the_table():
     made = compiled("s = Sigmoid(r) m = Mul(s, k) y = Add(m, k)", load_hw("opu-1024t"))
     assert "table" in [m.module for g in made.partition.groups for m in g.matches]
