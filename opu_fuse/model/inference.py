@@ -91,9 +91,8 @@ def _convert_as_casts(graph: onnx.GraphProto) -> None:
     kinds |= {
         n.output[0]: a.t.data_type for n in graph.node for a in n.attribute if a.HasField("t")
     }
-    sizes = {i.name: dims(i.type) for i in graph.input} | {
-        t.name: tuple(t.dims) for t in graph.initializer
-    }
+    sizes = {t.name: tuple(t.dims) for t in graph.initializer}
+    sizes |= {i.name: dims(i.type) or () for i in graph.input}
     for node in graph.node:
         if node.domain != "com.microsoft" or node.op_type not in _CONVERSIONS:
             continue
@@ -101,8 +100,9 @@ def _convert_as_casts(graph: onnx.GraphProto) -> None:
         kind = kinds.get(node.input[2]) if written else onnx.TensorProto.UINT8
         if kind is None or not _FOUR_BITS.isdisjoint(kinds.get(name) for name in node.input):
             if sizes.get(node.input[0]) and node.op_type == "DequantizeLinear":
-                size = {"shape": sizes[node.input[0]]}
-                made = onnx.helper.make_node("RandomNormal", [], node.output, node.name, **size)
+                size = onnx.helper.make_attribute("shape", sizes[node.input[0]])
+                made = onnx.helper.make_node("RandomNormal", [], node.output, node.name)
+                made.attribute.append(size)
                 node.CopyFrom(made)
             continue
         to = kind if node.op_type == "QuantizeLinear" else onnx.TensorProto.FLOAT
