@@ -34,7 +34,7 @@ UNROUNDED = (
     "so it stays in floating point"
 )
 FORM = (
-    "m: machines run Conv only with constant weights (o, i, h, w), a constant bias and explicit "
+    "machines run Conv only with constant weights (o, i, h, w), a constant bias and explicit "
     "pads"
 )
 CHANNEL_ADD = (
