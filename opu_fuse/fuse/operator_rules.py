@@ -74,7 +74,7 @@ def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def known_form(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
-    """machines run {op} only with {form}
+    """{op}: machines run it only with {form}
 
     Change: give {node} that form
     """

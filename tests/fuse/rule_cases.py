@@ -34,7 +34,7 @@ UNROUNDED = (
     "so it stays in floating point"
 )
 FORM = (
-    "machines run Conv only with constant weights (o, i, h, w), a constant bias and explicit "
+    "Conv: machines run it only with constant weights (o, i, h, w), a constant bias and explicit "
     "pads"
 )
 CHANNEL_ADD = (
