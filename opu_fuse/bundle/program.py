@@ -96,10 +96,10 @@ class InstructionRange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
     """One bundle. inputs, outputs: tensor names; an output that is no `Tensor` stays on chip, for
-    groups that follow. macs: of the model's Conv and Gemm in it, but for pixels that a
-    pool behind them leaves out. cycles: predicted; dram_bytes: moved by its loads and stores; all
-    three for all images of a batch. instructions: where they are in the program, several ranges
-    when groups interleave.
+    groups that follow. macs: of the model's Conv and Gemm in it, but for pixels that a pool behind
+    them leaves out. cycles: predicted; dram_bytes: moved by its loads and stores; all three for all
+    images of a batch. instructions: where they are in the program, several ranges when groups
+    interleave.
     """
 
     index: int

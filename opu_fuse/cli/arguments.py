@@ -1,5 +1,6 @@
 """Arguments that several verbs have."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,12 @@ def networks(incomplete: str) -> list[str]:
     from opu_fuse import zoo
 
     return [name for name in zoo.names() if name.startswith(incomplete)]
+
+
+def require_suffix(path: Path, known: Collection[str]) -> None:
+    """A usage error where a file to write is called as of another kind."""
+    if path.suffix not in known:
+        raise typer.BadParameter(f"{path}: the suffix must be one of {', '.join(known)}")
 
 
 Model = Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from opu_fuse.cli.arguments import machines
+from opu_fuse.cli.arguments import machines, require_suffix
 from opu_fuse.cli.console import err, out
 from opu_fuse.sim.files import write_files, write_text
 
@@ -77,8 +77,7 @@ def hw_draw(
         out.print(draw.draw_text(loaded))
         return
     drawers = {".svg": draw.draw_svg, ".dot": draw.draw_dot}
-    if output.suffix not in drawers:
-        raise typer.BadParameter(f"{output}: the suffix must be one of {', '.join(drawers)}")
+    require_suffix(output, drawers)
     write_text(output, drawers[output.suffix](loaded))
 
 

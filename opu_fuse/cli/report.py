@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from opu_fuse.cli.arguments import require_suffix
 from opu_fuse.cli.console import out, progress_bar
 from opu_fuse.errors import RunError, UserError
 from opu_fuse.sim.files import read_text, require_targets, write_text
-
-_SUFFIXES = (".html", ".htm")
 
 
 def report(
@@ -29,8 +28,7 @@ def report(
     from opu_fuse.overview import SCHEMA_VERSION, accuracy_of, overview
     from opu_fuse.pipeline import Program
 
-    if output.suffix not in _SUFFIXES:
-        raise typer.BadParameter(f"{output}: the suffix must be one of {', '.join(_SUFFIXES)}")
+    require_suffix(output, (".html", ".htm"))
     data = output.with_suffix(".json")
     require_targets(output, data)
     document = _document()

@@ -49,6 +49,13 @@ def in_range(data: np.ndarray) -> bool:
     return not data.size or (float(data.min()) >= -LARGEST and float(data.max()) <= LARGEST)
 
 
+def are_scales(data: np.ndarray) -> bool:
+    """Whether weights can have these as scales: positive, none so large or small that it leaves
+    float32 on the way.
+    """
+    return bool(np.all((data > 1.0 / LARGEST) & (data < LARGEST)))
+
+
 def _worst(data: np.ndarray) -> str:
     ends = (float(data.min()), float(data.max()))
     worst = ends[0] if math.isnan(ends[0]) else max(ends, key=abs)

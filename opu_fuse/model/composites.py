@@ -39,15 +39,15 @@ ELEMENT_WISE = FUNCTIONS | _PARTS
 _SCALED = frozenset(("Add", "Mul"))
 """Joined to a table before or behind them."""
 _CHOICE = "Where"
+"""A table by itself, where what it chooses by and between are functions of one number."""
+_REALS = ELEMENT_WISE | {_CHOICE}
 _TRUTHS = frozenset(
     (
         *("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"),
         "Xor",
     )
 )
-"""A table by itself, where what it chooses by and between are functions of one number; and what it
-chooses by.
-"""
+"""What a choice is made by."""
 
 
 class Composite(Struct, frozen=True, kw_only=True):
@@ -206,7 +206,7 @@ def _operands(node: ir.Node) -> list[ir.Value]:
     a single number and all shapes are that of the result.
     """
     truth = node.op_type in _TRUTHS
-    known = node.domain in STANDARD and (truth or node.op_type in {*ELEMENT_WISE, _CHOICE})
+    known = node.domain in STANDARD and (truth or node.op_type in _REALS)
     wanted = ir.DataType.BOOL if truth else ir.DataType.FLOAT
     if not known or len(node.outputs) != 1 or node.outputs[0].dtype != wanted:
         return []

@@ -9,18 +9,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from opu_fuse.bundle import program
 from opu_fuse.bundle.manifest import Manifest, Member
-from opu_fuse.bundle.program import (
-    GroupInfo,
-    HostPiece,
-    HostSegment,
-    InstructionRange,
-    MachineSegment,
-    Op,
-    Port,
-    StageTensor,
-    Tensor,
-)
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
@@ -32,17 +22,17 @@ PAGE = (hw_specs_dir().parent / "docs" / "program-file.md").read_text(encoding="
 SECTIONS = {
     "manifest.json": Manifest,
     "Members": Member,
-    "Ports": Port,
+    "Ports": program.Port,
     "Turns": Turn,
-    "Tensors": Tensor,
+    "Tensors": program.Tensor,
     "Layouts": Layout,
-    "Groups": GroupInfo,
-    "Operators": Op,
-    "Stages": StageTensor,
-    "Machine segments": MachineSegment,
-    "Host segments": HostSegment,
-    "Host pieces": HostPiece,
-    "From an operator to its instructions": InstructionRange,
+    "Groups": program.GroupInfo,
+    "Operators": program.Op,
+    "Stages": program.StageTensor,
+    "Machine segments": program.MachineSegment,
+    "Host segments": program.HostSegment,
+    "Host pieces": program.HostPiece,
+    "From an operator to its instructions": program.InstructionRange,
 }
 
 

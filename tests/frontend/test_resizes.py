@@ -22,6 +22,13 @@ WANTED = {
 }
 
 
+QUANTISED = """g (float[1,3,{},{}] x) => (float[1,3,10,8] y)
+    <float[4] by = {{1.0, 1.0, {}}}, float s = {{0.5}}, int8 z = {{0}}> {{
+    q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+    [r] r = Resize<mode="linear">(d, , by)
+    p = QuantizeLinear(r, s, z) y = DequantizeLinear(p, s, z) }}"""
+
+
 @pytest.mark.parametrize(("factors", "more"), WANTED)
 def test_whole_factors_become_means(factors, more, onnx_text, canonical):
     model = canonical(onnx_text(NETWORK.format(factors, more)), rewriting=True)
@@ -34,11 +41,7 @@ def test_the_published_strategies_see_one_operator(onnx_text, canonical):
 
 
 def test_a_quantised_model_says_itself_what_is_rounded(onnx_text):
-    text = """g (float[1,3,5,4] x) => (float[1,3,10,8] y)
-        <float[4] by = {1.0, 1.0, 2.0, 2.0}, float s = {0.5}, int8 z = {0}> {
-        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
-        [r] r = Resize<mode="linear">(d, , by)
-        p = QuantizeLinear(r, s, z) y = DequantizeLinear(p, s, z) }"""
+    text = QUANTISED.format(5, 4, "2.0, 2.0")
     compiled = compile_model(ir.from_proto(onnx_text(text)), load_hw("opu-light"))
     assert [compiled.dfg[op.node].op for op in compiled.partition.host] == ["host:Resize"]
 
@@ -90,10 +93,6 @@ def test_what_reads_beyond_a_single_pixel_is_left_alone(onnx_text, canonical):
 
 
 def test_a_single_quantised_pixel_is_repeated_on_the_machine(onnx_text):
-    text = """g (float[1,3,1,1] x) => (float[1,3,10,8] y)
-        <float[4] by = {1.0, 1.0, 10.0, 8.0}, float s = {0.5}, int8 z = {0}> {
-        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
-        [r] r = Resize<mode="linear">(d, , by)
-        p = QuantizeLinear(r, s, z) y = DequantizeLinear(p, s, z) }"""
+    text = QUANTISED.format(1, 1, "10.0, 8.0")
     compiled = compile_model(ir.from_proto(onnx_text(text)), load_hw("opu-light"))
     assert compiled.partition.host == ()

@@ -34,7 +34,7 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     static_shape,
 )
-from opu_fuse.frontend.numbers import LARGEST, in_range
+from opu_fuse.frontend.numbers import are_scales, in_range
 from opu_fuse.quant import QuantParams
 
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
@@ -155,9 +155,7 @@ def _product(
     # Signs, and zeros, go into the integers: a scale is positive.
     signed = weight * np.sign(factors).astype(np.int16).reshape(dims)
     scales = np.array(quant.scale) * np.where(factors == 0.0, 1.0, np.abs(factors))
-    if quant.axis not in {None, axis} or signed.max(initial=0) > 127:
-        return None
-    if not np.all((scales > 1.0 / LARGEST) & (scales < LARGEST)):
+    if quant.axis not in {None, axis} or signed.max(initial=0) > 127 or not are_scales(scales):
         return None
     return signed.astype(weight.dtype), replace(quant, scale=tuple(scales.tolist()), axis=axis)
 

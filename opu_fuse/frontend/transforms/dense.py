@@ -30,7 +30,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
     values_of,
 )
-from opu_fuse.frontend.numbers import LARGEST
+from opu_fuse.frontend.numbers import are_scales
 from opu_fuse.quant import QuantParams
 
 _CANONICAL = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1}
@@ -137,8 +137,7 @@ def _keeps_integers(quant: QuantParams | None, alpha: float) -> bool:
     """Whether a factor of rounded weights can be one of their scales: it is not where it is
     negative (no int8 is 128), zero or not a number.
     """
-    scales = () if quant is None else quant.scale
-    return all(1 / LARGEST < s * alpha < LARGEST for s in scales)
+    return quant is None or are_scales(np.array(quant.scale) * alpha)
 
 
 def _weight(
