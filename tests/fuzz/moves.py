@@ -131,9 +131,24 @@ def depth_space(s: Sketch, x: Value) -> Value:
     if c % 4 == 0 and s.chance(0.6):
         mode = str(s.pick(("DCR", "CRD")))
         return s.node("DepthToSpace", (x,), (1, c // 4, 2 * h, 2 * w), blocksize=2, mode=mode)
+    if h % 2 == 0 and w % 2 == 0 and s.chance(0.5):
+        return focus(s, x)
     if h % 2 == 0 and w % 2 == 0:
         return s.node("SpaceToDepth", (x,), (1, 4 * c, h // 2, w // 2), blocksize=2)
     return x
+
+
+def focus(s: Sketch, x: Value) -> Value:
+    """Every second row and column from each of the first two on, in some order of the four."""
+    c, (h, w) = x.channels, x.size
+    half, end = (1, c, h // 2, w), s.ints(2**31 - 1)
+    axes, two = (s.ints(2), s.ints(3)), s.ints(2)
+    rows = [s.node("Slice", (x, s.ints(i), end, axes[0], two), half) for i in range(2)]
+    parts = [
+        s.node("Slice", (rows[i % 2], s.ints(i // 2), end, axes[1], two), (*half[:3], w // 2))
+        for i in s.rng.permutation(4).tolist()
+    ]
+    return s.node("Concat", parts, (1, 4 * c, h // 2, w // 2), axis=1)
 
 
 def expand(s: Sketch, x: Value) -> Value:

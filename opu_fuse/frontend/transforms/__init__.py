@@ -22,6 +22,7 @@ from opu_fuse.frontend.transforms import (
     identities,
     lines,
     padding,
+    pixels,
     pools,
     resizes,
     shuffles,
@@ -72,6 +73,7 @@ REWRITES: Mapping[str, Step] = {
     "branches": branches.run,  # after padding: a pool has what belongs to it
     "resizes": resizes.run,
     "averages": averages.run,  # after pools: means of rows and columns are GlobalAveragePools
+    "pixels": pixels.run,  # after slices, shuffles and padding: they need no convolution
     "widening": widening.run,  # after padding: a pad has its eight amounts
 }
 """Steps that give fusing another graph than the user's, behind the others. They run for strategies

@@ -7,6 +7,7 @@
    with steps, stay.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,7 +19,9 @@ from opu_fuse.frontend.editing import (
     add_constant,
     bypass,
     detach,
+    is_standard,
     merge_sources,
+    quant_of,
     replace_value,
     rewrite,
     standard_nodes,
@@ -98,3 +101,45 @@ def _split(graph: ir.Graph, value: ir.Value, parts: Parts) -> None:
         part.name = old.name
         replace_value(old, part)
         detach(places[first])
+
+
+def every_nth(value: ir.Value | None) -> tuple[ir.Value | None, int, tuple[int, int]]:
+    """Of which map a value is every n-th pixel, which n, and from which row and column on; no map,
+    else. The value may be taken in several steps; nothing is rounded between.
+    """
+    nothing, source = (None, 1, (0, 0)), value
+    starts, steps = [0, 0], [1, 1]
+    while source is not None and (taken := _every(source)) is not None:
+        starts = [t.start + t.step * s for t, s in zip(taken, starts, strict=True)]
+        steps = [t.step * s for t, s in zip(taken, steps, strict=True)]
+        rounded, node = quant_of(source), source.producer()
+        source = None if node is None else node.inputs[0]
+        if source is None or quant_of(source) != rounded:
+            return nothing
+    shape, given = static_shape(source), static_shape(value)
+    if shape is None or given is None or steps[0] != steps[1] or max(starts) >= steps[0]:
+        return nothing
+    whole = [math.ceil((n - s) / steps[0]) for n, s in zip(shape[2:], starts, strict=True)]
+    return (source, steps[0], (starts[0], starts[1])) if [*given[2:]] == whole else nothing
+
+
+def _every(value: ir.Value) -> list[range] | None:
+    """Which rows and columns of its operand a Slice, or a MaxPool over one element, takes."""
+    node = value.producer()
+    shape = None if node is None else static_shape(node.inputs[0])
+    if (
+        node is None
+        or shape is None
+        or len(shape) != 4
+        or not is_standard(node, "MaxPool", "Slice")
+    ):
+        return None
+    if node.op_type == "MaxPool":
+        ints = node.attributes.get_ints
+        single = {*ints("kernel_shape", ())} == {1} and not any(ints("pads", ()))
+        steps = ints("strides", (1, 1))
+        return [range(n)[::s] for n, s in zip(shape[2:], steps, strict=True)] if single else None
+    taken = slice_ranges(node)
+    if taken is None or taken[:2] != [range(n) for n in shape[:2]] or 0 in map(len, taken):
+        return None
+    return taken[2:] if min(t.step for t in taken) > 0 else None
