@@ -176,7 +176,7 @@ def test_no_machine_takes_more_tables_than_it_may(quick, monkeypatch):
     monkeypatch.setattr(run, "device", lambda _: board)
 
     def fullest(**fill):
-        found = run.explore(["tiny_odd"], "ecp5-85", trials=24, **fill)
+        found = run.explore(["tiny_odd"], "ecp5-85", trials=16, **fill)
         return max(c.area.lut for c in found.tried) / board.has.lut
 
     assert fullest(fill=0.5) <= 0.5 < fullest() <= board.fill < fullest(fill=1) <= 1

@@ -58,9 +58,9 @@ def test_g16_a_chain_of_100_000_operators(no_garbage_collection):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_deep_graph_needs_no_recursion(strategy):
-    dfg = build_dfg(chain(5_000, ("Conv", "Relu", "Conv", "Add", "Relu")))
+    dfg = build_dfg(chain(2_000, ("Conv", "Relu", "Conv", "Add", "Relu")))
     result = partition(dfg, machine("opu-tiny"), strategy)
-    assert sum(len(g.matches) for g in result.groups) == 7_000
+    assert sum(len(g.matches) for g in result.groups) == 2_800
     assert result.legal == (strategy != "greedy")
 
 
@@ -73,4 +73,4 @@ def test_time_grows_with_the_graph_not_with_its_square(strategy):
         return time.process_time() - start
 
     # 8 times the operators; a quadratic step would cost 64 times as much.
-    assert min(seconds(4_000), seconds(4_000)) < 32 * max(seconds(500), 1e-3)
+    assert min(seconds(2_000), seconds(2_000)) < 32 * max(seconds(250), 1e-3)

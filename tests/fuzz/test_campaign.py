@@ -28,13 +28,13 @@ def finds_of(**plan):
 
 @pytest.mark.slow
 def test_a_fixed_share_of_networks_is_right_or_refused(tmp_path):
-    finds_of(kinds=[kind("networks")], cases=25, jobs=1, folder=tmp_path, shrink=False)
+    finds_of(kinds=[kind("networks")], cases=15, jobs=1, folder=tmp_path, shrink=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "cases"),
-    [(True, 25), (False, 8), pytest.param(False, 1000, marks=pytest.mark.nightly)],
+    [(True, 15), (False, 5), pytest.param(False, 1000, marks=pytest.mark.nightly)],
 )
 def test_a_fixed_share_of_machines_runs_along_its_graph(one, cases, tmp_path):
     counts = finds_of(

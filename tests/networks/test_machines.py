@@ -56,7 +56,16 @@ def prepared(name: str) -> Prepared:
     return prepare(DIGITS if name == "digits" else zoo.build(name, image=MODELS[name]))
 
 
-@pytest.mark.parametrize(("name", "machine"), list(product(MODELS, MACHINES)))
+LONG = {"resnet18", "mobilenet_v2", "yolov3_tiny"}
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [  # opu-ulx3s is opu-tiny with another memory
+        pytest.param(*case, marks=[pytest.mark.nightly] * (case[0] in LONG and "ulx3s" in case[1]))
+        for case in product(MODELS, MACHINES)
+    ],
+)
 def test_a_model_runs_bit_for_bit_or_says_what_its_machine_lacks(name, machine, rng):
     hw = load_hw(machine)
     compiled = compile_prepared(prepared(name), hw)
@@ -70,9 +79,6 @@ def test_a_model_runs_bit_for_bit_or_says_what_its_machine_lacks(name, machine, 
     shuffle = (list(MODELS).index(name) * len(MACHINES) + MACHINES.index(machine)) % SEEDS
     result = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True, shuffle=shuffle)
     hold_against_golden(Executed(hw=hw, compiled=compiled, inputs=inputs, result=result))
-
-
-LONG = {"resnet18", "mobilenet_v2", "yolov3_tiny"}
 
 
 @pytest.mark.parametrize(
