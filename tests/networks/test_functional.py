@@ -83,7 +83,9 @@ def _chain(blocks, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["light_resnet50", pytest.param("light_vgg19", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "name", ["light_resnet50", pytest.param("light_vgg19", marks=pytest.mark.nightly)]
+)
 def test_models_of_the_onnx_package_compile_unchanged(name, rng):
     program = compiled(LIGHT.format(name))
     inputs = random_inputs(program, rng)
