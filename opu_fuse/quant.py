@@ -19,6 +19,10 @@ FLOAT_KEY = "opu_fuse.float"
 """Key in `Node.metadata_props` of nodes that the user wants in floating point."""
 REWRITE_KEY = "opu_fuse.rewrite"
 """Key in `Node.metadata_props`: what a rewrite for fusing made of the node, and why."""
+CHOICE_KEY = "opu_fuse.choice"
+"""Key in `Node.metadata_props` of convolutions with ones that a rewrite made: they put values
+elsewhere, and none of their products is one of the model's.
+"""
 
 
 def as_int8(data: np.ndarray) -> np.ndarray:

@@ -156,7 +156,7 @@ def _transposed(draft: Draft, node: Node) -> None:
     _array(draft, node)
     weight = draft.dfg[node.operands[1]].const
     assert weight is not None
-    draft.macs = weight.size * rows * cols
+    draft.macs = 0 if "choice" in node.attrs else weight.size * rows * cols
 
 
 def _shuffle(draft: Draft, node: Node) -> None:
@@ -177,7 +177,7 @@ def _array(draft: Draft, node: Node) -> None:
     assert weight is not None
     draft.anchor = node.index
     draft.mid = feature_shape(node.shape)
-    draft.macs = weight.size * draft.mid[1] * draft.mid[2]
+    draft.macs = 0 if "choice" in node.attrs else weight.size * draft.mid[1] * draft.mid[2]
     draft.stage(Stage.REQUANT, node)
 
 

@@ -27,6 +27,7 @@ from opu_fuse.dfg.types import known_dims
 from opu_fuse.dfg.views import feature_shape, is_map
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.opsets import STANDARD
+from opu_fuse.quant import CHOICE_KEY
 
 Shape = tuple[int, ...]
 
@@ -132,7 +133,12 @@ def _conv(node: ir.Node) -> Lowered | None:
         return None
     given = tuple([(name, a.value) for name, a in node.attributes.data.items()])
     attrs, access = _window(given, shape_of(x), weight.shape, shape_of(node.outputs[0]))
+    attrs = {**attrs, **_choice(node)}
     return Lowered(op="conv", operands=(x, w), access=access, attrs=attrs, bias=bias)
+
+
+def _choice(node: ir.Node) -> dict[str, bool]:
+    return {"choice": True} if CHOICE_KEY in node.metadata_props else {}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -173,6 +179,7 @@ def _transposed_conv(node: ir.Node) -> Lowered | None:
         "pads": _pair(node, "pads", (0, 0, 0, 0)),
         "output_padding": _pair(node, "output_padding", (0, 0)),
         "group": group,
+        **_choice(node),
     }
     # No affine map says which positions of x a result reads; all channels and a window, as in conv.
     access = (Access.FULL, Access.PER_CHANNEL)

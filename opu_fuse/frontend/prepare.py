@@ -26,7 +26,7 @@ from opu_fuse.frontend.steps import NAMES, step, telling_step
 from opu_fuse.frontend.transforms import PASSES, canonicalise
 from opu_fuse.frontend.weights import release
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import FLOAT_KEY, META_KEY, REWRITE_KEY
+from opu_fuse.quant import CHOICE_KEY, FLOAT_KEY, META_KEY, REWRITE_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -172,7 +172,8 @@ def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
         if node.name in known:
             told = known[node.name]
             node.metadata_props[SOURCE_KEY] = told.get(SOURCE_KEY, node.name or "")
-            node.metadata_props.update({k: told[k] for k in (REWRITE_KEY, FLOAT_KEY) if k in told})
+            kept = (REWRITE_KEY, FLOAT_KEY, CHOICE_KEY)
+            node.metadata_props.update({k: told[k] for k in kept if k in told})
 
 
 def _keep_float(model: ir.Model, names: Sequence[str]) -> None:

@@ -5,16 +5,18 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from opu_fuse.quant import CHOICE_KEY
+
 _FILTERS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
 _PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "QGemm", "MatMulNBits"})
 _MULTIPLYING = _PRODUCTS.union(_FILTERS, ("ConvTranspose",))
 
 
 def multiplications(node: ir.Node) -> int:
-    """Of convolutions, dense layers and products of matrices, in one run; 0 for others, and where
-    shapes are not known.
+    """Of convolutions, dense layers and products of matrices, in one run; 0 for others, for those
+    that only choose values, and where shapes are not known.
     """
-    if node.op_type not in _MULTIPLYING or not node.outputs:
+    if node.op_type not in _MULTIPLYING or not node.outputs or CHOICE_KEY in node.metadata_props:
         return 0
     result, source = _shape(node.outputs, 0), _shape(node.inputs, 0)
     window = _shape(node.inputs, _FILTERS.get(node.op_type, 1))

@@ -143,6 +143,14 @@ def test_slices_of_an_input_are_done_as_it_is_packed(onnx_text, canonical):
     assert types(model) == ["SpaceToDepth", "Conv"]
 
 
+@pytest.mark.filterwarnings("ignore:no calibration data")
+def test_ones_are_none_of_the_models_multiplications(onnx_text):
+    nodes = PIXELS["pixel_shuffle"] + "[d] y = Conv (m, into3)"
+    compiled = compile_model(ir.from_proto(network(onnx_text, nodes)), load_hw("opu-light"))
+    macs = [group.macs for group in compiled.bundle.groups]
+    assert macs == [12 * 3 * 9 * 8 * 6, 0, 5 * 3 * 9 * 14 * 10]
+
+
 @pytest.mark.parametrize("strategy", StrategyName)
 def test_only_strategies_that_ask_for_it_get_it_and_it_is_reported(strategy, onnx_text):
     nodes = CHANNELS["space_to_depth"] + ALONE

@@ -21,7 +21,7 @@ from opu_fuse.frontend.editing import (
     sole_reader,
     static_shape,
 )
-from opu_fuse.quant import REWRITE_KEY, QuantParams
+from opu_fuse.quant import CHOICE_KEY, REWRITE_KEY, QuantParams
 
 Place = tuple[int, int]
 """A row and a column."""
@@ -74,7 +74,7 @@ def convolve(
         "group": 1,
     }
     rewrite(node, op_type, [x, weight], attributes)
-    node.metadata_props[REWRITE_KEY] = _WHY
+    node.metadata_props.update({REWRITE_KEY: _WHY, CHOICE_KEY: "ones"})
 
 
 def take_order(graph: ir.Graph, node: ir.Node) -> bool:
