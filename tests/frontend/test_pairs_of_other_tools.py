@@ -61,6 +61,9 @@ MOMENTS = {
     "no": np.zeros(6, np.float32),
     "one": np.ones(6, np.float32),
 }
+FINE_BIAS = " b_r = DequantizeLinear(b, fine, z)  c = Conv<pads=[1,1,1,1]>(x_r, w_r, b_r) "
+FINE = {"w": FILTERS // 32, "rows": ROWS * 16, "fine": np.float32(2**-10)}
+FINE |= {"b": np.int8([-98, 1, 14, 102, 66, 7])}
 Arrays = Mapping[str, np.ndarray]
 CASES = {
     "a dense layer's weight, turned behind its pair": (
@@ -95,6 +98,7 @@ CASES = {
         {"u": np.uint8(100), "high": np.uint8(110)},
     ),
     "pairs of ONNX Runtime's own domain": (FOREIGN + PER_ROW + MAP + REAL, {}),
+    "a bias finer than the sums": (PLAIN + PER_ROW + FINE_BIAS + DENSE + REAL, FINE),
     "no zero points, the type as an attribute": (
         "x_q = QuantizeLinear<output_dtype=3>(x, s)  x_r = DequantizeLinear(x_q, s)"
         + (PER_ROW + MAP + REAL),
@@ -143,6 +147,16 @@ def test_nothing_is_left_to_the_host(nodes: str, constants: Arrays):
     x, ports = (IMAGE, IMAGES) if "Conv" in nodes else (IMAGE[:, :, 0, 0], VECTORS)
     bundle = right(written(ports, nodes, SHARED | constants), x)
     assert not any(isinstance(s, HostSegment) for s in bundle.segments)
+
+
+def test_a_last_layer_in_floats_has_the_bias_of_the_file():
+    """Behind one on the machine; its operands are rounded, its result is not."""
+    constants = SHARED | {"v": kernels(-9, 9)[:, :1].repeat(6, 1), "b": RNG.normal(size=6)}
+    constants["b"] = constants["b"].astype(np.float32)
+    last = " c_r = DequantizeLinear(c_q, s, z)  v_r = DequantizeLinear<axis=0>(v, rows)"
+    last += " y = Conv<pads=[1,1,1,1]>(c_r, v_r, b)"
+    bundle = right(written(IMAGES, PLAIN + PER_ROW + MAP + last, constants), IMAGE)
+    assert len(bundle.groups) == 1
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
