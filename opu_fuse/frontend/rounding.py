@@ -1,9 +1,9 @@
 """Where a foreign QDQ model rounds once for several operators, say so at each of them.
 
 Upwards: a value that only an operator reads which commutes with rounding (Relu, Clip, MaxPool,
-Reshape, Transpose, Concat, Pad by zero) is rounded as that operator's result is: rounding before or
-after gives the same integers. Downwards: such an operator's result without rounding holds only
-numbers that its operand's scale can write, so it has that scale.
+Reshape, Transpose, Concat, SpaceToDepth) is rounded as that operator's result is: rounding before
+or after gives the same integers. Downwards: the result of an operator that gives values of its
+operands has their scale where it is not rounded and they all have one.
 
 Biases: int32 in the scale of the accumulator, input scale times weight scale.
 """
@@ -30,9 +30,13 @@ _ROUNDED = (
     *("AveragePool", "GlobalAveragePool", "LeakyRelu", "PRelu"),
 )
 """Operators that compute new values; the machines can round behind each."""
-_MONOTONE = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat")
-_EXACT = ("Relu", "MaxPool", "Reshape", "Transpose")
-"""A real Clip limit need not be a number of the operand's scale."""
+_PIXELS = ("SpaceToDepth", "DepthToSpace")
+_MONOTONE = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat", *_PIXELS)
+_EXACT = (
+    *("Relu", "MaxPool", "Reshape", "Transpose", "Concat", *_PIXELS),
+    *("Split", "Slice", "Gather", "Resize"),
+)
+"""A real Clip limit need not be a number of the operand's scale; a Resize only where it repeats."""
 
 _INT32_MAX = 2**31 - 1
 
@@ -46,11 +50,25 @@ def spread_rounding(model: ir.Model) -> None:
                 if value is not None and _can_round(value, node):
                     value.meta[META_KEY] = quant
     for node in model.graph:
-        if not is_standard(node, *_EXACT) or len(node.outputs) != 1 or node.inputs[0] is None:
-            continue
-        quant = quant_of(node.inputs[0])
-        if quant is not None and quant_of(node.outputs[0]) is None and quant.bits == 8:
-            node.outputs[0].meta[META_KEY] = quant
+        quant = _kept(node) if is_standard(node, *_EXACT) else None
+        for result in node.outputs if quant is not None else ():
+            if quant_of(result) is None:
+                result.meta[META_KEY] = quant
+
+
+def _kept(node: ir.Node) -> QuantParams | None:
+    """The int8 annotation that all operands have, where all numbers of the result are of them."""
+    values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+    quant, *others = {None if value is None else quant_of(value) for value in values}
+    if node.op_type == "Resize" and not _repeats(node):
+        return None
+    return quant if not others and quant is not None and quant.bits == 8 else None
+
+
+def _repeats(node: ir.Node) -> bool:
+    """Whether a Resize has no other values than its operand."""
+    crops = node.attributes.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+    return node.attributes.get_string("mode", "nearest") == "nearest" and not crops
 
 
 def _can_round(value: ir.Value, reader: ir.Node) -> bool:

@@ -20,8 +20,8 @@ AVERAGES = "an average over a count that is no power of two"
 SCALES = "scales that are no powers of two"
 CONSTANTS = "constants in floats that the machine's integers do not hold"
 _MOVERS = frozenset(
-    {"Concat", "Flatten", "Identity", "MaxPool", "Pad", "Relu", "Reshape", "Resize", "Slice"}
-    | {"Split", "Squeeze", "Transpose", "Unsqueeze"}
+    {"Concat", "DepthToSpace", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Relu"}
+    | {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 )
 """Give values of their operands: with one scale throughout nothing is rounded."""
 _GLOBAL = frozenset({"GlobalAveragePool", "ReduceMean"})

@@ -149,6 +149,43 @@ def test_nothing_is_left_to_the_host(nodes: str, constants: Arrays):
     assert not any(isinstance(s, HostSegment) for s in bundle.segments)
 
 
+LINES_TWICE = (
+    "k = MaxPool<kernel_shape=[2,1], strides=[2,1]>(c_r)  l = Resize"
+    '<coordinate_transformation_mode="asymmetric", nearest_mode="floor">(k, , twice)'
+)
+MOVES = {
+    "Concat": ("m = Concat<axis=1>(c_r, x_r)", (10, 6, 5)),
+    "Concat of a Resize": (f"{LINES_TWICE}  m = Concat<axis=1>(l, x_r)", (10, 6, 5)),
+    "SpaceToDepth": (
+        "k = MaxPool<kernel_shape=[1,2]>(c_r)  l = SpaceToDepth<blocksize=2>(k)  m = Relu(l)",
+        (24, 3, 2),
+    ),
+    "Slice": ("m = Slice(c_r, one, four, one)", (3, 6, 5)),
+    "Split": ("m, n = Split<axis=1>(c_r, halves)", (3, 6, 5)),
+}
+"""What gives values of its operands, which have one scale, and no pair behind; with its size."""
+PLACES = {
+    "twice": np.float32([1, 1, 2, 1]),
+    "one": np.int64([1]),
+    "four": np.int64([4]),
+    "halves": np.int64([3, 3]),
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_values_of_one_scale_have_it_wherever_they_are_moved(move: str):
+    """A layer behind reads them, with a bias in floats; it is not left to the host."""
+    moved, (channels, rows, columns) = MOVES[move]
+    nodes = f"{PLAIN}{PER_ROW}{MAP} c_r = DequantizeLinear(c_q, s, z)  {moved}"
+    nodes += "  v_r = DequantizeLinear(v, t, z)  d = Conv(m, v_r, b)  d_q = QuantizeLinear(d, s, z)"
+    nodes += "  y = DequantizeLinear(d_q, s, z)"
+    v = RNG.integers(-99, 100, (6, channels, 1, 1)).astype(np.int8)
+    constants = SHARED | PLACES | {"v": v, "b": np.float32([0.5, -1, 2, 0, 0.25, -0.0625])}
+    ports = IMAGES.replace("6,6,5", f"6,{rows},{columns}")
+    bundle = right(written(ports, nodes, constants), IMAGE)
+    assert not any(isinstance(s, HostSegment) for s in bundle.segments)
+
+
 def test_a_last_layer_in_floats_has_the_bias_of_the_file():
     """Behind one on the machine; its operands are rounded, its result is not."""
     constants = SHARED | {"v": kernels(-9, 9)[:, :1].repeat(6, 1), "b": RNG.normal(size=6)}
