@@ -23,15 +23,16 @@ from opu_fuse.frontend.editing import (
     sole_reader,
 )
 from opu_fuse.frontend.qdq import per_row
+from opu_fuse.model.composites import FUNCTIONS
 from opu_fuse.quant import META_KEY, QuantParams, finer_by
 
 _ROUNDED = (
     *("Conv", "ConvTranspose", "Gemm", "Add", "Mul", "BatchNormalization"),
-    *("AveragePool", "GlobalAveragePool", "LeakyRelu", "PRelu"),
+    *("AveragePool", "GlobalAveragePool", *sorted(FUNCTIONS)),
 )
 """Operators that compute new values; the machines can round behind each."""
 _PIXELS = ("SpaceToDepth", "DepthToSpace")
-_MONOTONE = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat", *_PIXELS)
+MONOTONE = ("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat", *_PIXELS)
 _EXACT = (
     *("Relu", "MaxPool", "Reshape", "Transpose", "Concat", *_PIXELS),
     *("Split", "Slice", "Gather", "Resize"),
@@ -44,7 +45,7 @@ _INT32_MAX = 2**31 - 1
 def spread_rounding(model: ir.Model) -> None:
     """Annotate in place, first against, then along the direction of the data."""
     for node in reversed(model.graph):
-        if is_standard(node, *_MONOTONE) and (quant := quant_of(node.outputs[0])) is not None:
+        if is_standard(node, *MONOTONE) and (quant := quant_of(node.outputs[0])) is not None:
             values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
             for value in values:
                 if value is not None and _can_round(value, node):
@@ -75,7 +76,7 @@ def _can_round(value: ir.Value, reader: ir.Node) -> bool:
     producer = value.producer()
     if quant_of(value) is not None or sole_reader(value) is not reader or producer is None:
         return False
-    return is_standard(producer, *_ROUNDED, *_MONOTONE)
+    return is_standard(producer, *_ROUNDED, *MONOTONE)
 
 
 def finish_biases(model: ir.Model) -> None:

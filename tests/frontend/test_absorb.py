@@ -11,7 +11,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from opu_fuse.frontend.prepare import prepare
 from opu_fuse.quant import META_KEY, QuantParams
 
 Text = Callable[..., onnx.ModelProto]
@@ -137,37 +136,6 @@ def test_tiny_scales_of_a_bias_are_told_apart(onnx_text: Text, absorbed: Absorbe
     steps, scales = np.int32([5, -6, 7, 8]), np.full(4, 2**-27, np.float32)
     bias = biased(absorbed, onnx_text, 2**-14, steps, scales)
     assert bias.const_value.numpy().tolist() == [10, -12, 14, 16]
-
-
-@pytest.mark.parametrize(("largest", "exact"), [(31, True), (32, False)])
-def test_a_bias_finer_than_the_sums_makes_weights_finer_where_int8_holds_them(
-    onnx_text: Text, absorbed: Absorbed, largest: int, exact: bool
-):
-    """A channel with room for two bits, one that needs none, one that needs one, one of zeros."""
-    nodes = "w_r = DequantizeLinear (w, s, z) b_r = DequantizeLinear (b, bs, z) "
-    nodes += "a = Conv (x_r, w_r, b_r)" + qdq("a", "t") + "y = Identity (a_r)"
-    rows = np.int8([[largest, -3, 1, 0], [127, 5, 1, 1], [-63, 2, 3, 4], [0, 0, 0, 0]])
-    biases = np.int8([-7, 8, 6, 1])
-    constants = scalars(w=rows.reshape(4, 4, 1, 1), b=biases, bs=np.float32(2**-10))
-    model = onnx_text(text(qdq("x") + nodes), **constants)
-    (conv,) = (absorbed(model) if exact else prepare(model).canonical).graph
-    weight, bias = conv.inputs[1:]
-    bits = [2 if exact else 0, 0, 1, 2]
-    assert np.log2(np.float32(0.0625) / weight.meta[META_KEY].scale).tolist() == bits
-    finer = rows.astype(int) << np.array(bits)[:, None]
-    assert weight.const_value.numpy().reshape(4, 4).tolist() == finer.tolist()
-    assert bias.const_value.numpy().tolist() == [-7 if exact else -2, 2, 3, 1]
-    assert bias.meta[META_KEY].scale == tuple(0.0625 * s for s in weight.meta[META_KEY].scale)
-
-
-def test_an_operator_without_rounding_keeps_its_bias(onnx_text: Text, absorbed: Absorbed):
-    """The last layer of a detector, in floats: the host's."""
-    nodes = "w_r = DequantizeLinear (w, s, z) y = Conv (x_r, w_r, b)"
-    b = np.float32([0.1, -0.2, 0.3, 3.0])
-    model = absorbed(onnx_text(text(qdq("x") + nodes), **scalars(w=weights(4, 4, 1, 1), b=b)))
-    (bias,) = (node.inputs[2] for node in model.graph if node.op_type == "Conv")
-    assert META_KEY not in bias.meta
-    np.testing.assert_array_equal(bias.const_value.numpy(), b)
 
 
 def test_uint8_activations_and_weights_are_moved_by_128(onnx_text: Text, absorbed: Absorbed):
