@@ -25,6 +25,27 @@ elsewhere, and none of their products is one of the model's.
 """
 
 
+_FINER = 7
+"""By more bits than that int8 shifts no weight but 0."""
+
+
+def finer_by(rows: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """By how many bits the unit of each channel's sums is made finer, so that its bias is a whole
+    number of it. 0 where it is one already, and where int8 does not hold the channel's weights in
+    such a unit, or int32 its sums.
+
+    rows: integer weights, output channels first; steps: biases in units of the sums.
+    """
+    sizes = np.abs(rows.astype(np.int64)).reshape(len(rows), -1)
+    largest, reach = sizes.max(axis=1, initial=0), 128 * sizes.sum(axis=1) + np.abs(steps)
+    found = np.zeros(len(rows), np.int64)
+    for bits in range(_FINER, -1, -1):  # the fewest that do are found last
+        holds = (largest << bits <= 127) & (np.ldexp(reach, bits) < 2**31) | (bits == 0)
+        finer = np.ldexp(steps, bits)
+        found = np.where((finer == np.rint(finer)) & holds, bits, found)
+    return found
+
+
 def as_int8(data: np.ndarray) -> np.ndarray:
     """uint8 as the int8 that stand for the same."""
     return (data.astype(np.int16) - UINT8_SHIFT).astype(np.int8)

@@ -33,7 +33,7 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     bias = owned_bias(dfg, index) if node.op in ACCUMULATING else None
     parts = [dfg[u] for u in dfg.users[index] if dfg[u].kind is Kind.TUPLE_GET]
     if any(r.quant is None for r in parts or (bias or node,)):  # Case 2
-        why = "it is rounded otherwise" if _is_rounded(node) else "no QuantizeLinear follows"
+        why = "it is rounded otherwise" if _is_rounded(node) else _what_follows(dfg, bias or node)
         return f"the result of {node.name} is not rounded to int8 in the model ({why})"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
     leaves = _leaves(dfg, operands)
@@ -64,6 +64,17 @@ def _too_far_apart(node: Node, operands: Sequence[QuantParams]) -> str | None:
     else:  # less than half a step changes no whole number of steps
         allowed = 0.5 if max(ratios) >= 1.0 else 0.0
     return f"{why}: 16 bits do not hold both" if off and off >= allowed else None
+
+
+def _what_follows(dfg: Dfg, node: Node) -> str:
+    """In place of the QuantizeLinear. A quantiser that takes a layer and what stands behind for one
+    operator rounds only the end, where machines round twice.
+    """
+    readers = [dfg[user] for user in dfg.users[node.index]]
+    if len(readers) == 1 and readers[0].quant is not None:
+        reader = readers[0]
+        return f"no QuantizeLinear stands before {reader.name} ({reader.title}), only behind it"
+    return "no QuantizeLinear follows"
 
 
 def _is_rounded(node: Node) -> bool:

@@ -75,7 +75,7 @@ def absorb(model: ir.Model, *, rewriting: bool = False) -> None:
     `canonicalise`.
     """
     step("absorb", model, _absorb)
-    canonicalise(model, rewriting=rewriting)
+    canonicalise(model)  # rewrites ask what is rounded: they come behind
     step("rounding", model, _finish)
     canonicalise(model, rewriting=rewriting)
 

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.absorb import absorb, dequantise, ready
+from opu_fuse.frontend.between import add_roundings
 from opu_fuse.frontend.editing import (
     SOURCE_KEY,
     TENSOR_KEY,
@@ -92,6 +93,10 @@ def prepare(
                 "leave it unrounded there, or give the float model",
             )
         _require_own_choices(method, bias_correction=bias_correction, equalisation=equalisation)
+        model, more = telling_step("between", model, add_roundings)
+        for warning in more:
+            _log.warning(warning)
+        warnings += more
         qdq = ir.to_proto(model)
         absorb(model, rewriting=rewriting)
         canonical = model

@@ -19,6 +19,7 @@ NAMES = (
     "dequantise",
     "equalise",
     "quantise",
+    "between",
     "absorb",
     "rounding",
     "names",

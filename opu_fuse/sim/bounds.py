@@ -3,7 +3,8 @@
 With power-of-two scales the machine rounds as ONNX Runtime does, bit for bit (docs/models.md). One
 step is allowed behind (1) an average over a count that is no power of two, whose reciprocal has no
 exact multiplier; (2) scales that are no powers of two, for the same reason; (3) constants in floats
-that the machine's integers do not hold: of a normalisation, slopes, a bias, a sum or a product.
+that the machine's integers do not hold: of a normalisation, slopes, a bias, a sum or a product. A
+bias may be rounded to sums coarser than the result; then it is as many steps as that moves it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,12 +14,14 @@ import onnx
 from msgspec import Struct
 from onnx import numpy_helper
 
+from opu_fuse.quant import finer_by
+
 AVERAGES = "an average over a count that is no power of two"
 SCALES = "scales that are no powers of two"
 CONSTANTS = "constants in floats that the machine's integers do not hold"
 _MOVERS = frozenset(
-    {"Concat", "Flatten", "Identity", "MaxPool", "Pad", "Relu", "Reshape", "Resize", "Slice"}
-    | {"Split", "Squeeze", "Transpose", "Unsqueeze"}
+    {"Concat", "DepthToSpace", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Relu"}
+    | {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 )
 """Give values of their operands: with one scale throughout nothing is rounded."""
 _GLOBAL = frozenset({"GlobalAveragePool", "ReduceMean"})
@@ -87,15 +90,21 @@ class _Graph:
         between = list(self._between(rounding.input[0]))
         operators = [n for n in between if n.op_type != "DequantizeLinear"]
         scales = [self._constant(n.input[1]) for n in [rounding, *between] if n not in operators]
+        offs = [self._bias_off(n) for n in operators]
         if not all(scale is not None and _is_power_of_two(scale) for scale in scales):
             units = {s.tobytes() for s in scales if s is not None}
-            tied = _only_move(operators) and len(units) == 1
-            return EXACT if tied else Allowed(steps=1, why=SCALES)
-        if any(not self._divides_exactly(n, shapes) for n in operators):
-            return Allowed(steps=1, why=AVERAGES)
-        if not all(self._holds_constants(n) for n in operators):
-            return Allowed(steps=1, why=CONSTANTS)
-        return EXACT
+            if _only_move(operators) and len(units) == 1:
+                return EXACT
+            why = SCALES
+        elif any(not self._divides_exactly(n, shapes) for n in operators):
+            why = AVERAGES
+        elif any(offs) or None in offs or not all(self._holds_constants(n) for n in operators):
+            why = CONSTANTS
+        else:
+            return EXACT
+        # Whatever moves a value by less than a step moves the rounded one by a step at most.
+        gain = float(np.prod([self._gain(n) for n in operators if not _is_sum(n)]))
+        return Allowed(steps=_steps(sum(off or 0.0 for off in offs) * gain, scales[0]), why=why)
 
     def hidden_before(
         self, name: str, found: Mapping[str, Allowed], shown: Collection[str]
@@ -147,10 +156,7 @@ class _Graph:
         if node.op_type not in _WEIGHTED or weight is None or made_by is None:
             return float(_ANY)
         scale = self._constant(made_by.input[1])
-        transposed = node.op_type == "ConvTranspose" or (
-            node.op_type == "Gemm" and not any(a.name == "transB" and a.i for a in node.attribute)
-        )
-        rows = np.abs(np.moveaxis(weight.astype(np.float64), int(transposed), 0))
+        rows = np.abs(np.moveaxis(weight.astype(np.float64), _output_axis(node), 0))
         sums = rows.reshape(len(rows), -1).sum(axis=1)
         return float((sums * (1.0 if scale is None else scale.max())).max())
 
@@ -195,22 +201,68 @@ class _Graph:
             return self._is_coarse(node)
         if node.op_type in {"PRelu", "LeakyRelu"}:
             return self._has_exact_slopes(node)
-        bias = (
-            self._constant(node.input[2]) if node.op_type in _WEIGHTED and node.input[2:] else None
-        )
-        if bias is None:
-            return True
-        scales = [self._scale_of(name) for name in node.input[:2]]
-        if scales[0] is None or scales[1] is None:
-            return False
-        return bool(np.all(bias / (scales[0] * scales[1]) % 1 == 0))
+        return True
 
-    def _scale_of(self, name: str) -> np.ndarray | None:
+    def _bias_off(self, node: onnx.NodeProto) -> float | None:
+        """By how much rounding to the unit of the sums moves what an operator adds to them, at
+        most; None where the unit is not known. Scales that are powers of two become as fine as it
+        takes, if int8 holds the weights so (`quant.finer_by`).
+        """
+        sums, name = node, node.input[2] if node.op_type in _WEIGHTED and node.input[2:] else ""
+        if node.op_type in {"Add", "Sub"} and len(node.input) == 2:
+            first, second = (self.producer.get(name) for name in node.input)
+            sums, name = (second, node.input[0]) if _is_sum(second) else (first, node.input[1])
+        bias = self._real(name) if _is_sum(sums) else None
+        if bias is None or sums is None:
+            return 0.0
+        found = self._filters(sums)
+        if found is None or len({1, found[1].size, bias.size}) > 2:
+            return None
+        rows, unit = found
+        steps = bias.reshape(-1).astype(np.float64) / unit
+        if rows is not None and len(rows) == len(steps) and _is_power_of_two(unit):
+            bits = finer_by(rows, steps)
+            steps, unit = np.ldexp(steps, bits), np.ldexp(unit, -bits)
+        return float(np.abs((steps - np.rint(steps)) * unit).max(initial=0.0))
+
+    def _filters(self, node: onnx.NodeProto) -> tuple[np.ndarray | None, np.ndarray] | None:
+        """(integer weights, output channels first; unit of its sums) of a Conv, ConvTranspose, Gemm
+        or MatMul, without the weights where their pair is not right before it.
+        """
+        pairs, scales = [], []
+        for name in node.input[:2]:
+            made_by = self.producer.get(name)
+            while made_by is not None and made_by.op_type in {"Identity", "Reshape", "Transpose"}:
+                made_by = self.producer.get(made_by.input[0])
+            if made_by is None or made_by.op_type != "DequantizeLinear":
+                return None
+            scale = self._constant(made_by.input[1])
+            if scale is None:
+                return None
+            pairs.append(made_by)
+            scales.append(scale.astype(np.float64).reshape(-1))
+        unit, weight = scales[0] * scales[1], self._integers(pairs[1])
+        if weight is None or pairs[1].output[0] != node.input[1]:
+            return None, unit
+        return np.moveaxis(weight, _output_axis(node), 0), unit
+
+    def _real(self, name: str) -> np.ndarray | None:
+        """The numbers of a constant, also of one behind DequantizeLinear."""
         made_by = self.producer.get(name)
         if made_by is None or made_by.op_type != "DequantizeLinear":
+            return self._constant(name)
+        data, scale = self._integers(made_by), self._constant(made_by.input[1])
+        return None if data is None or scale is None else data * scale.astype(np.float64)
+
+    def _integers(self, pair: onnx.NodeProto) -> np.ndarray | None:
+        """What a DequantizeLinear reads, moved by its only zero point; None where it is computed or
+        has several.
+        """
+        data = self._constant(pair.input[0])
+        zero = self._constant(pair.input[2]) if pair.input[2:] else np.zeros(1)
+        if data is None or zero is None or not np.all(zero == zero.reshape(-1)[:1]):
             return None
-        scale = self._constant(made_by.input[1])
-        return None if scale is None else scale.astype(np.float64)
+        return data.astype(np.int64) - int(zero.reshape(-1)[0])
 
     def _has_exact_slopes(self, node: onnx.NodeProto) -> bool:
         """Whether slopes are 16-bit multiples of 2**-15, or of a coarser power where that is too
@@ -239,8 +291,25 @@ class _Graph:
         return bool(np.all(np.ldexp(mantissa, _CONSTANT_BITS) % 1 == 0))
 
 
+def _steps(off: float, scale: np.ndarray | None) -> int:
+    """By how many steps a rounded value may be off if the value is, by so much, before it."""
+    if scale is None or not (off < np.inf and scale.min() > 0):
+        return 1 if off == 0 else _ANY
+    return min(_ANY, int(off / float(scale.min())) + 1)
+
+
 def _only_move(nodes: Iterable[onnx.NodeProto]) -> bool:
     return all(n.op_type in _MOVERS for n in nodes if n.op_type != "DequantizeLinear")
+
+
+def _is_sum(node: onnx.NodeProto | None) -> bool:
+    return node is not None and node.op_type in {*_WEIGHTED, "MatMul"}
+
+
+def _output_axis(node: onnx.NodeProto) -> int:
+    """Of a weight, the axis of the output channels."""
+    rows_first = node.op_type == "Conv" or any(a.name == "transB" and a.i for a in node.attribute)
+    return int(not rows_first)
 
 
 def _is_power_of_two(value: np.ndarray | np.floating) -> bool:

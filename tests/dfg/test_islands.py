@@ -67,3 +67,14 @@ def test_a_step_larger_than_any_factor_stays_on_the_host():
     dfg, index = summed(p=(1.0, 0), q=(70000.0, 0), y=(1.0, 0))
     reason = float_reason(dfg, index)
     assert reason == "sum adds steps of 1 and 70000 of its own, more than 16 bits hold"
+
+
+def test_a_layer_that_is_rounded_only_behind_its_function_says_so():
+    model = canonical("""g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] w = {1,2,3,4}> {
+        [layer] c = Conv(x, w)  [act] y = Elu(c) }""")
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        value.meta[META_KEY] = QuantParams(scale=(0.5,))
+    dfg = build_dfg(model, quantised=True)
+    reason = float_reason(dfg, next(n.index for n in dfg.calls if n.name == "layer"))
+    assert reason is not None
+    assert "no QuantizeLinear stands before act (Elu), only behind it" in reason

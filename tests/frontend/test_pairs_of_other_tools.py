@@ -61,6 +61,9 @@ MOMENTS = {
     "no": np.zeros(6, np.float32),
     "one": np.ones(6, np.float32),
 }
+FINE_BIAS = " b_r = DequantizeLinear(b, fine, z)  c = Conv<pads=[1,1,1,1]>(x_r, w_r, b_r) "
+FINE = {"w": FILTERS // 32, "rows": ROWS * 16, "fine": np.float32(2**-10)}
+FINE |= {"b": np.int8([-98, 1, 14, 102, 66, 7])}
 Arrays = Mapping[str, np.ndarray]
 CASES = {
     "a dense layer's weight, turned behind its pair": (
@@ -95,6 +98,7 @@ CASES = {
         {"u": np.uint8(100), "high": np.uint8(110)},
     ),
     "pairs of ONNX Runtime's own domain": (FOREIGN + PER_ROW + MAP + REAL, {}),
+    "a bias finer than the sums": (PLAIN + PER_ROW + FINE_BIAS + DENSE + REAL, FINE),
     "no zero points, the type as an attribute": (
         "x_q = QuantizeLinear<output_dtype=3>(x, s)  x_r = DequantizeLinear(x_q, s)"
         + (PER_ROW + MAP + REAL),
@@ -143,6 +147,53 @@ def test_nothing_is_left_to_the_host(nodes: str, constants: Arrays):
     x, ports = (IMAGE, IMAGES) if "Conv" in nodes else (IMAGE[:, :, 0, 0], VECTORS)
     bundle = right(written(ports, nodes, SHARED | constants), x)
     assert not any(isinstance(s, HostSegment) for s in bundle.segments)
+
+
+LINES_TWICE = (
+    "k = MaxPool<kernel_shape=[2,1], strides=[2,1]>(c_r)  l = Resize"
+    '<coordinate_transformation_mode="asymmetric", nearest_mode="floor">(k, , twice)'
+)
+MOVES = {
+    "Concat": ("m = Concat<axis=1>(c_r, x_r)", (10, 6, 5)),
+    "Concat of a Resize": (f"{LINES_TWICE}  m = Concat<axis=1>(l, x_r)", (10, 6, 5)),
+    "SpaceToDepth": (
+        "k = MaxPool<kernel_shape=[1,2]>(c_r)  l = SpaceToDepth<blocksize=2>(k)  m = Relu(l)",
+        (24, 3, 2),
+    ),
+    "Slice": ("m = Slice(c_r, one, four, one)", (3, 6, 5)),
+    "Split": ("m, n = Split<axis=1>(c_r, halves)", (3, 6, 5)),
+}
+"""What gives values of its operands, which have one scale, and no pair behind; with its size."""
+PLACES = {
+    "twice": np.float32([1, 1, 2, 1]),
+    "one": np.int64([1]),
+    "four": np.int64([4]),
+    "halves": np.int64([3, 3]),
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_values_of_one_scale_have_it_wherever_they_are_moved(move: str):
+    """A layer behind reads them, with a bias in floats; it is not left to the host."""
+    moved, (channels, rows, columns) = MOVES[move]
+    nodes = f"{PLAIN}{PER_ROW}{MAP} c_r = DequantizeLinear(c_q, s, z)  {moved}"
+    nodes += "  v_r = DequantizeLinear(v, t, z)  d = Conv(m, v_r, b)  d_q = QuantizeLinear(d, s, z)"
+    nodes += "  y = DequantizeLinear(d_q, s, z)"
+    v = RNG.integers(-99, 100, (6, channels, 1, 1)).astype(np.int8)
+    constants = SHARED | PLACES | {"v": v, "b": np.float32([0.5, -1, 2, 0, 0.25, -0.0625])}
+    ports = IMAGES.replace("6,6,5", f"6,{rows},{columns}")
+    bundle = right(written(ports, nodes, constants), IMAGE)
+    assert not any(isinstance(s, HostSegment) for s in bundle.segments)
+
+
+def test_a_last_layer_in_floats_has_the_bias_of_the_file():
+    """Behind one on the machine; its operands are rounded, its result is not."""
+    constants = SHARED | {"v": kernels(-9, 9)[:, :1].repeat(6, 1), "b": RNG.normal(size=6)}
+    constants["b"] = constants["b"].astype(np.float32)
+    last = " c_r = DequantizeLinear(c_q, s, z)  v_r = DequantizeLinear<axis=0>(v, rows)"
+    last += " y = Conv<pads=[1,1,1,1]>(c_r, v_r, b)"
+    bundle = right(written(IMAGES, PLAIN + PER_ROW + MAP + last, constants), IMAGE)
+    assert len(bundle.groups) == 1
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])

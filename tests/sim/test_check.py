@@ -172,6 +172,14 @@ BOUNDS = {
     ),
     "a bias on the accumulator's grid": (f"f = Conv(d, v, on)  t = {Q}", EXACT.why),
     "a bias between its steps": (f"f = Conv(d, v, off)  t = {Q}", CONSTANTS),
+    "a bias between pairs on that grid": (f"f = Conv(d, v, on_r)  t = {Q}", EXACT.why),
+    "one between its steps, where int8 holds finer weights": (
+        f"f = Conv(d, v, off_r)  t = {Q}",
+        EXACT.why,
+    ),
+    "one between its steps, and large weights": (f"f = Conv(d, large, off_r)  t = {Q}", CONSTANTS),
+    "the same as a sum": (f"g = Conv(d, large)  f = Add(g, off_r)  t = {Q}", CONSTANTS),
+    "a dense layer's": (f"g = MatMul(d, large)  f = Add(off_r, g)  t = {Q}", CONSTANTS),
     "a slope of 1638/2**15": (f"f = LeakyRelu<alpha=0.04998779296875>(d)  t = {Q}", EXACT.why),
     "a slope between those": (f"f = LeakyRelu<alpha=0.05>(d)  t = {Q}", CONSTANTS),
     "a slope without end": (f"f = LeakyRelu<alpha=inf>(d)  t = {Q}", CONSTANTS),
@@ -191,13 +199,31 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
         <float s = {{0.25}}, float u = {{0.3}}, int8 z = {{0}}, float[2,2,1,1] w = {{1,2,3,4}},
          float[2] fine = {{0.1,1}}, float[2] coarse = {{0.75,1}}, float[2] zeros = {{0,0}},
          float[2] ones = {{1,1}}, float[2] on = {{0.125,1}}, float[2] off = {{0.3,1}},
-         int8[2,2,1,1] wq = {{1,2,3,4}}, float half = {{0.5}}>
-        {{ v = DequantizeLinear(wq, half, z)  i = QuantizeLinear(x, s, z)
+         int8[2,2,1,1] wq = {{1,2,3,4}}, int8[2,2,1,1] wide = {{1,2,3,64}},
+         int8[2] biases = {{8,16}}, int8[2] between = {{4,7}}, float half = {{0.5}},
+         float fine_s = {{0.015625}}>
+        {{ v = DequantizeLinear(wq, half, z)  large = DequantizeLinear(wide, half, z)
+           on_r = DequantizeLinear(biases, fine_s, z)
+           off_r = DequantizeLinear(between, fine_s, z)  i = QuantizeLinear(x, s, z)
            d = DequantizeLinear(i, s, z)  {body} }}"""
     )
     shapes = {"i": (1, 2, 4, 4), "q": (1, 2, 3, 3)}
     found = allowed_differences(model, shapes)["t"]
     assert (found.steps, found.why) == (int(bool(why)), why)
+
+
+@pytest.mark.parametrize(("largest", "steps"), [(64, 3), (63, 0)])
+def test_a_bias_between_steps_of_coarse_sums_is_allowed_what_it_moves_them_by(largest, steps):
+    """Sums in steps of 1, results of 0.25: a bias of 0.5 becomes 0."""
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,2,4,4] x) => (int8[1,2,4,4] t)
+        <float s = {{0.25}}, float four = {{4}}, int8 z = {{0}}, float[2] b = {{3, 0.5}},
+         int8[2,2,1,1] wq = {{1,2,3,{largest}}}> {{
+           w = DequantizeLinear(wq, four, z)  i = QuantizeLinear(x, s, z)
+           d = DequantizeLinear(i, s, z)  f = Conv(d, w, b)  t = QuantizeLinear(f, s, z) }}"""
+    )
+    shapes = {"i": (1, 2, 4, 4), "t": (1, 2, 4, 4)}
+    assert allowed_differences(model, shapes)["t"].steps == steps
 
 
 @pytest.mark.parametrize(("hidden", "steps"), [("0.25", 1), ("0.3", 255)])
