@@ -22,7 +22,6 @@ NAMES = (
     "absorb",
     "rounding",
     "names",
-    "float",
 )
 """docs/passes.md says what each does."""
 

@@ -9,8 +9,9 @@ import pytest
 
 from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.errors import UserError
+from opu_fuse.fuse.names import StrategyName
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import compile_model
+from opu_fuse.pipeline import Options, compile_model, partition_model
 from opu_fuse.sim import engine
 from opu_fuse.sim.compare import check
 
@@ -188,3 +189,30 @@ def test_a_limit_that_is_no_number_is_refused(count: int):
     model = written(IMAGES, nodes, SHARED | {"low": np.zeros(count, np.int8)})
     with pytest.raises(UserError, match="ONNX Runtime"):
         checked(model, IMAGE)
+
+
+HALF = (
+    f"{PLAIN}{PER_ROW}{MAP} c_r = DequantizeLinear(c_q, s, z)"
+    " points_r = DequantizeLinear(points, t)  d = Conv(c_r, points_r)"
+    " r = LeakyRelu<alpha=0.125>(d)  r_q = QuantizeLinear(r, s, z)  y = DequantizeLinear(r_q, s, z)"
+)
+
+
+@pytest.mark.parametrize("strategy", [s for s in StrategyName if s != StrategyName.GREEDY])
+def test_a_quantised_model_is_partitioned_as_it_is_compiled(strategy: StrategyName):
+    """Nothing rounds between the second convolution and its LeakyRelu: both are the host's."""
+    constants = SHARED | {"points": np.eye(6, dtype=np.int8).reshape(6, 6, 1, 1)}
+    model = written(IMAGES, HALF, constants)
+    done = compile_model(model, HW, Options(strategy=strategy))
+    dfg, found = partition_model(model, HW, strategy)
+    assert found == done.partition
+    assert [op.op for op in dfg.nodes] == [op.op for op in done.dfg.nodes]
+    assert {dfg[op.node].op for op in found.host} == {"conv", "leaky_relu"}
+    assert len(found.groups) == 1
+
+
+def test_the_published_strategy_shows_a_quantised_model_too():
+    constants = SHARED | {"points": np.eye(6, dtype=np.int8).reshape(6, 6, 1, 1)}
+    _, found = partition_model(written(IMAGES, HALF, constants), HW, StrategyName.GREEDY)
+    assert found.groups
+    assert any("not rounded to int8" in v.text for v in found.violations)
