@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.frontend.baked import output_axis
 from opu_fuse.frontend.editing import (
     TENSOR_KEY,
     add_constant,
@@ -218,15 +219,9 @@ def _usable(value: ir.Value, params: QuantParams) -> bool:
     """
     for use in value.uses():
         weight = is_standard(use.node, *_WEIGHTED) and use.idx == 1
-        if weight and params.axis not in {None, _output_axis(use.node)}:
+        if weight and params.axis not in {None, output_axis(use.node)}:
             return False
     return all(is_standard(u.node, *_WEIGHTED, "Add", "Mul") for u in value.uses())
-
-
-def _output_axis(node: ir.Node) -> int:
-    """Axis of the output channels of a weight, as it stands in the model."""
-    plain = is_standard(node, "Gemm") and not node.attributes.get_int("transB", 0)
-    return 1 if plain or is_standard(node, "MatMul") else filter_axis(node)
 
 
 def _is_weight(value: ir.Value) -> bool:

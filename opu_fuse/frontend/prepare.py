@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.absorb import absorb, dequantise, ready
+from opu_fuse.frontend.baked import unbake
 from opu_fuse.frontend.editing import SOURCE_KEY, sources_of
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.names import Method, Scales
@@ -88,6 +89,7 @@ def prepare(
             )
         _require_own_choices(method, bias_correction=bias_correction, equalisation=equalisation)
         qdq = ir.to_proto(model)
+        step("unbake", model, unbake)
         absorb(model, rewriting=rewriting)
         canonical = model
     else:

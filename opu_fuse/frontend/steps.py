@@ -19,6 +19,7 @@ NAMES = (
     "dequantise",
     "equalise",
     "quantise",
+    "unbake",
     "absorb",
     "rounding",
     "names",

@@ -61,8 +61,8 @@ def test_a_float_network_takes_these_steps():
 
 def test_a_quantised_network_takes_these_steps():
     qdq = prepare(zoo.build("tiny_residual")).qdq
-    assert prepared(qdq)[0] == ["load", "constants", *INTEGER]
-    assert prepared(qdq, quantised=False)[0] == ["load", "constants", *INTEGER]
+    assert prepared(qdq)[0] == ["load", "constants", "unbake", *INTEGER]
+    assert prepared(qdq, quantised=False)[0] == ["load", "constants", "unbake", *INTEGER]
 
 
 def test_functions_are_a_step():
