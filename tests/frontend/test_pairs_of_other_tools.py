@@ -216,3 +216,27 @@ def test_the_published_strategy_shows_a_quantised_model_too():
     _, found = partition_model(written(IMAGES, HALF, constants), HW, StrategyName.GREEDY)
     assert found.groups
     assert any("not rounded to int8" in v.text for v in found.violations)
+
+
+LAYER = f"{PLAIN}{PER_ROW} [layer] c = Conv<pads=[1,1,1,1]>(x_r, w_r) "
+OTHERWISE = {
+    "it is rounded to 16 bits, machines hold int8": (
+        "c_q = QuantizeLinear(c, t, wide)  y = DequantizeLinear(c_q, t, wide)"
+    ),
+    "it is rounded with a scale for each channel, give it one per tensor": (
+        "c_q = QuantizeLinear<axis=1>(c, rows, six)  y = DequantizeLinear<axis=1>(c_q, rows, six)"
+    ),
+    "it is rounded to several scales, a map has one": (
+        "b_q = QuantizeLinear(c, t, z)  c_q = QuantizeLinear(c, s, z)"
+        " b = DequantizeLinear(b_q, t, z)  d = DequantizeLinear(c_q, s, z)  y = Add(b, d)"
+    ),
+    "no QuantizeLinear follows": "y = Softmax(c)",
+}
+
+
+@pytest.mark.parametrize("why", OTHERWISE)
+def test_how_a_value_is_rounded_is_said(why: str):
+    constants = SHARED | {"wide": np.int16(0), "six": np.zeros(6, np.int8)}
+    dfg, found = partition_model(written(IMAGES, LAYER + OTHERWISE[why], constants), HW)
+    (told,) = (op.reason for op in found.host if dfg[op.node].name == "layer")
+    assert told.startswith(f"the result of layer is not rounded to int8 in the model ({why})")
