@@ -25,7 +25,7 @@ from opu_fuse.frontend.qdq import mistake_of_scales
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes, fix_sizes, forget_unknown, shape_text
 from opu_fuse.frontend.windowed import mistake_of_window
 from opu_fuse.model.folding import holds_graphs
-from opu_fuse.model.opsets import STANDARD
+from opu_fuse.model.opsets import HOST_DOMAINS, STANDARD
 
 OLDEST_OPSET = 7
 TARGET_OPSET = 17
@@ -34,6 +34,7 @@ TARGET_OPSET = 17
 _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CHECK = "check the export with onnx.checker"
+_NAMED = 3
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 IN_TRAINING = "it is in training mode: each image would be normalised by statistics of its own"
@@ -176,6 +177,7 @@ def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
 
 def check_network(model: ir.Model, where: str) -> None:
     """Raises ModelError, naming the node, for what neither a machine nor the host can run."""
+    _check_domains(model, where)
     for value in model.graph.initializers.values():
         stored = value.const_value  # which need not be what the file declares
         if stored and stored.dtype == ir.DataType.STRING and (uses := [*value.uses()]):
@@ -188,6 +190,24 @@ def check_network(model: ir.Model, where: str) -> None:
         if wrong is not None:
             raise ModelError(_place(node, where), *wrong)
     _check_machine_operators(model, where)
+
+
+def _check_domains(model: ir.Model, where: str) -> None:
+    """Operators that ONNX Runtime cannot load run nowhere, and nothing is known of what they make:
+    what comes next would blame that.
+    """
+    foreign = Counter(
+        f"{n.domain}:{n.op_type}" for n in model.graph if n.domain not in HOST_DOMAINS
+    )
+    if foreign:
+        named = ", ".join(f"{name} ({count})" for name, count in foreign.most_common(_NAMED))
+        more = f" and {len(foreign) - _NAMED} others" if len(foreign) > _NAMED else ""
+        raise ModelError(
+            where,
+            f"it has operators of a library that ONNX Runtime cannot load: {named}{more}",
+            "export it in operators of the ONNX standard (a quantiser's as QuantizeLinear and "
+            "DequantizeLinear)",
+        )
 
 
 def _place(node: ir.Node, where: str) -> str:
