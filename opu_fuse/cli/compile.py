@@ -32,6 +32,7 @@ from opu_fuse.sim.files import require_targets
 
 
 def compile_(
+    context: typer.Context,
     model: Model,
     hw: Hw,
     output: Annotated[
@@ -150,6 +151,9 @@ def compile_(
             f"on chip: {kept} of {len(names)} groups pass their map to the next one, "
             f"{only} of them store nothing"
         )
+    source = context.get_parameter_source("scales")
+    if done.prepared.given_quantised and source is not None and source.name != "DEFAULT":
+        print_plain("warning: the model is quantised already: --scales is not used")
     for op in done.partition.host:
         out.print(f"host: {done.dfg[op.node].name}: {op.reason}")
     out.print(

@@ -87,7 +87,9 @@ def prepare(
                 "the model is quantised already, its own pairs say what is rounded",
                 "leave it unrounded there, or give the float model",
             )
-        _require_own_choices(method, bias_correction=bias_correction, equalisation=equalisation)
+        _require_own_choices(
+            scales, method, bias_correction=bias_correction, equalisation=equalisation
+        )
         qdq = ir.to_proto(model)
         step("unbake", model, unbake)
         absorb(model, rewriting=rewriting)
@@ -125,10 +127,13 @@ def prepare(
     )
 
 
-def _require_own_choices(method: str, *, bias_correction: bool, equalisation: bool) -> None:
+def _require_own_choices(
+    scales: str, method: str, *, bias_correction: bool, equalisation: bool
+) -> None:
     """ModelError where a model that is quantised already is to be quantised in some way."""
     asked = {
-        f"calibration method {method!r}": method != Method.MSE,
+        f"scales '{scales}'": scales != Scales.POW2,
+        f"calibration method '{method}'": method != Method.MSE,
         "bias correction": bias_correction,
         "equalisation": equalisation,
     }
