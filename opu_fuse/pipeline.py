@@ -152,7 +152,7 @@ def require_machine(hw: HwSpec, scales: str) -> None:
 
 
 def prepare_model(model: ModelLike, options: Options, *, quantised: bool = True) -> Prepared:
-    """`prepare` with the options of a compilation. quantised=False: the same graph in floats."""
+    """`prepare` with the options of a compilation. quantised=False: a float model stays one."""
     return prepare(
         model,
         calibration=options.calibration,
@@ -231,9 +231,10 @@ def partition_model(
     budget: float = 1.0,
     sizes: Sizes = NO_SIZES,
 ) -> tuple[Dfg, Partition]:
-    """The DFG of a model and its groups, legal or not; needs no quantisation. Groups that the
-    machine cannot run are fused again as `compile` does, but for `greedy`, which is shown as
-    published. Copies that `compile` would add are named, and are in no group.
+    """The DFG of a model and its groups, legal or not. A float model needs no quantisation; of one
+    that is quantised already, what it leaves in floats is on the host, as `compile` leaves it.
+    Groups that the machine cannot run are fused again as `compile` does, but for `greedy`, which is
+    shown as published. Copies that `compile` would add are named, and are in no group.
     """
     prepared = prepare(
         model,
@@ -242,7 +243,7 @@ def partition_model(
         sizes=sizes,
         rewriting=strategy in REWRITING,
     )
-    dfg = build_dfg(prepared.canonical, quantised=False)
+    dfg = build_dfg(prepared.canonical, quantised=prepared.qdq is not None)
     forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     tiles: TileCache = {}
     while True:

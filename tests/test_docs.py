@@ -42,6 +42,8 @@ FOREIGN_OPTIONS = {"--short"} | {  # git's, dask's, openFPGALoader's
     f"--{name}" for name in ("nworkers", "nthreads", "port", "host", "no-dashboard", "board")
 }
 FOREIGN_NAMES = {"x_QuantizeLinear_Output", "float8_"}  # ONNX Runtime's, ml_dtypes'
+FOREIGN_NAMES |= {"advanced_parameters", "activations_quantization_params"}  # NNCF's
+FOREIGN_NAMES |= {"FAKELY_QUANT"}  # MCT's
 KEYS_OF_MODELS = {"opu_fuse.source", "opu_fuse.skip_optimization"}
 
 FILE = re.compile(

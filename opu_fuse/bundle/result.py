@@ -125,11 +125,11 @@ class CheckResult:
 
     reference: what was held to be right; tensors, elements: compared; mismatches, max_abs_diff:
     over all of them; first: in group order, the first difference that is larger than allowed, or of
-    an output. uncompared: quantised tensors of the reference that the run does not show. dull:
-    compared tensors with fewer than 32 distinct values (see `sim.compare.is_dull`) or 5 % and more
-    of them saturated, which prove little. outputs: of the model, compared. loose: tensors that may
-    differ by a step from what their operands give (`sim.bounds`), counted by reason; the others may
-    not differ at all.
+    an output. uncompared: quantised tensors of the reference that the run does not show (none where
+    no group is: then outputs are compared alone). dull: compared tensors with fewer than 32
+    distinct values (see `sim.compare.is_dull`) or 5 % and more of them saturated, which prove
+    little. outputs: of the model, compared. loose: tensors that may differ by a step from what
+    their operands give (`sim.bounds`), counted by reason; the others may not differ at all.
     """
 
     reference: str

@@ -32,6 +32,7 @@ from opu_fuse.sim.files import require_targets
 
 
 def compile_(
+    context: typer.Context,
     model: Model,
     hw: Hw,
     output: Annotated[
@@ -91,6 +92,7 @@ def compile_(
     ] = None,
 ) -> None:
     """Compile an ONNX model for a machine."""
+    from opu_fuse.fuse.host_text import host_lines
     from opu_fuse.fuse.partition import added_lines
     from opu_fuse.fuse.share import little_on_machine
     from opu_fuse.hw.load import load_hw
@@ -150,8 +152,11 @@ def compile_(
             f"on chip: {kept} of {len(names)} groups pass their map to the next one, "
             f"{only} of them store nothing"
         )
-    for op in done.partition.host:
-        out.print(f"host: {done.dfg[op.node].name}: {op.reason}")
+    source = context.get_parameter_source("scales")
+    if done.prepared.given_quantised and source is not None and source.name != "DEFAULT":
+        print_plain("warning: the model is quantised already: --scales is not used")
+    for line in host_lines(done.dfg, done.partition):
+        out.print(line)
     out.print(
         f"{output}: {output.stat().st_size} bytes, {len(done.bundle.words)} program words",
     )

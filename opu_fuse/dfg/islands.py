@@ -5,10 +5,13 @@ hold them.
 from collections.abc import Sequence
 
 import numpy as np
+import onnx_ir as ir
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias, quant_of
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, shared_multipliers
+from opu_fuse.model.composites import const_array
+from opu_fuse.model.pairs import type_of_zero
 from opu_fuse.quant import FLOAT_KEY, META_KEY, QuantParams
 
 _MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample"})
@@ -33,7 +36,7 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     bias = owned_bias(dfg, index) if node.op in ACCUMULATING else None
     parts = [dfg[u] for u in dfg.users[index] if dfg[u].kind is Kind.TUPLE_GET]
     if any(r.quant is None for r in parts or (bias or node,)):  # Case 2
-        why = "it is rounded otherwise" if _is_rounded(node) else _what_follows(dfg, bias or node)
+        why = _rounded_how(node) or _what_follows(dfg, bias or node)
         return f"the result of {node.name} is not rounded to int8 in the model ({why})"
     operands = (*node.operands, *((bias.operands[1],) if bias else ()))
     leaves = _leaves(dfg, operands)
@@ -77,10 +80,35 @@ def _what_follows(dfg: Dfg, node: Node) -> str:
     return "no QuantizeLinear follows"
 
 
-def _is_rounded(node: Node) -> bool:
-    """To 4 or 16 bits, or to several scales."""
+def _rounded_how(node: Node) -> str | None:
+    """What the pairs behind a result do that no machine can; None without any."""
     uses = [] if node.ir_node is None else node.ir_node.outputs[0].uses()
-    return any(use.node.op_type == "QuantizeLinear" for use in uses)
+    pairs = [u.node for u in uses if u.node.op_type == "QuantizeLinear"]
+    if not pairs:
+        return None
+    wrong = next((w for pair in pairs if (w := _unlike_int8(pair))), None)
+    if wrong is None and len({_numbers(pair) for pair in pairs}) > 1:
+        wrong = "to several scales, a map has one"
+    return f"it is rounded {wrong or 'otherwise'}"
+
+
+def _unlike_int8(pair: ir.Node) -> str | None:
+    """What no map of a machine has: of a QuantizeLinear or DequantizeLinear."""
+    zero = pair.inputs[2] if len(pair.inputs) > 2 else None
+    kind = type_of_zero(pair) if zero is None else zero.dtype
+    if kind is not None and kind not in {ir.DataType.INT8, ir.DataType.UINT8}:
+        what = f"{kind.bitwidth} bits" if kind.is_integer() else kind.name
+        return f"to {what}, machines hold int8"
+    scale = const_array(pair.inputs[1])
+    if scale is None:
+        return "to a scale that is computed"
+    return "with a scale for each channel, give it one per tensor" if scale.size > 1 else None
+
+
+def _numbers(pair: ir.Node) -> tuple[bytes, ...]:
+    """Scale and zero point."""
+    values = [const_array(v) for v in pair.inputs[1:]]
+    return tuple(v.tobytes() for v in values if v is not None)
 
 
 def _keeps_scale(node: Node, sources: list[int], parts: list[Node], dfg: Dfg) -> bool:
@@ -98,7 +126,10 @@ def _leaves(dfg: Dfg, operands: tuple[int, ...]) -> list[int]:
 def _not_integer(node: Node) -> str | None:
     if node.quant is None:
         form = "int8 with zero point 0" if node.kind is Kind.CONST else "int8"
-        return f"{node.name} is not quantised to {form} in the model"
+        pair = node.ir_node if node.op == "host:DequantizeLinear" else None
+        wrong = None if pair is None else _unlike_int8(pair)
+        how = "" if wrong is None else f" (it is rounded {wrong})"
+        return f"{node.name} is not quantised to {form} in the model{how}"
     if node.kind is Kind.CONST and node.quant.bits == 8 and node.quant.zero_point != 0:
         return f"constant {node.name} has zero point {node.quant.zero_point}, machines take 0"
     return None

@@ -1,7 +1,8 @@
 """QDQ model -> annotations: the integers become properties of values, the Q and DQ nodes disappear.
 
 1. Constants behind DequantizeLinear become int8 or int32 initialisers with an annotation. Those of
-   kinds no machine takes become float again, so that their readers run on the host.
+   kinds no machine takes become float again, so that their readers run on the host. Activations
+   with a scale for each channel get one for all where that loses nothing (`per_channel.py`).
 2. A value whose readers are all QuantizeLinear nodes with equal scales is rounded: it gets the
    annotation, and the readers of the DequantizeLinear results read it. Pairs that round it once
    more, in the same way, disappear.
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from opu_fuse.frontend.baked import output_axis
 from opu_fuse.frontend.editing import (
     TENSOR_KEY,
     add_constant,
@@ -37,6 +39,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.fold import fold_constants
 from opu_fuse.frontend.naming import name_everything
+from opu_fuse.frontend.per_channel import level_channels
 from opu_fuse.frontend.qdq import (
     activation_params,
     constant_params,
@@ -88,6 +91,7 @@ def _absorb(model: ir.Model) -> None:
     for node in list(graph):
         if is_dequantize(node) and constant(node.inputs[0]) is not None:
             _absorb_constant(graph, node)  # Case 1
+    level_channels(graph)
     for value in _values(graph):
         _absorb_activation(value)  # Cases 2 and 4
         _absorb_again(value)
@@ -218,15 +222,9 @@ def _usable(value: ir.Value, params: QuantParams) -> bool:
     """
     for use in value.uses():
         weight = is_standard(use.node, *_WEIGHTED) and use.idx == 1
-        if weight and params.axis not in {None, _output_axis(use.node)}:
+        if weight and params.axis not in {None, output_axis(use.node)}:
             return False
     return all(is_standard(u.node, *_WEIGHTED, "Add", "Mul") for u in value.uses())
-
-
-def _output_axis(node: ir.Node) -> int:
-    """Axis of the output channels of a weight, as it stands in the model."""
-    plain = is_standard(node, "Gemm") and not node.attributes.get_int("transB", 0)
-    return 1 if plain or is_standard(node, "MatMul") else filter_axis(node)
 
 
 def _is_weight(value: ir.Value) -> bool:

@@ -34,7 +34,7 @@ from opu_fuse.frontend.shapes import (
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.frontend.steps import nothing, step, telling_step
 from opu_fuse.frontend.tflite import is_tflite, to_onnx
-from opu_fuse.frontend.validate import check_file, check_network, not_onnx
+from opu_fuse.frontend.validate import check_file, check_network, dynamic_batches, not_onnx
 from opu_fuse.frontend.widths import is_of_other_width, to_float32
 from opu_fuse.model.opsets import IR_VERSION, runnable_opsets
 from opu_fuse.process.foreign import ForeignError, complaints, first_line
@@ -76,6 +76,7 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     source_hash = hashlib.sha256(data).hexdigest()
     proto = parse_model(data, where)
     del data  # as large as the weights, which are in `proto` now
+    batches = dynamic_batches(proto)  # before sizes are given to them
     check_file(proto, where, sizes)
     _load_external_data(where, proto, folder)
     sort_nodes(proto.graph)  # of a cycle onnx tells
@@ -102,7 +103,7 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     if is_of_other_width(model):
         step("float32", model, lambda model: _changed(model, to_float32, where))
     _stamp(model)
-    check_network(model, where)
+    check_network(model, where, batches)
     if more_known:
         check_budget(model, where, budget)
     warnings = contradictions(findings.declared, shapes)

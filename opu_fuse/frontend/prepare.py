@@ -11,14 +11,9 @@ from msgspec import Struct, field
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.absorb import absorb, dequantise, ready
+from opu_fuse.frontend.baked import unbake
 from opu_fuse.frontend.between import add_roundings
-from opu_fuse.frontend.editing import (
-    SOURCE_KEY,
-    TENSOR_KEY,
-    quant_of,
-    real_constant,
-    sources_of,
-)
+from opu_fuse.frontend.editing import SOURCE_KEY, sources_of
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.qdq import is_dequantize, is_quantised
@@ -27,7 +22,7 @@ from opu_fuse.frontend.steps import NAMES, step, telling_step
 from opu_fuse.frontend.transforms import PASSES, canonicalise
 from opu_fuse.frontend.weights import release
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import CHOICE_KEY, FLOAT_KEY, META_KEY, REWRITE_KEY
+from opu_fuse.quant import CHOICE_KEY, FLOAT_KEY, REWRITE_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -75,10 +70,11 @@ def prepare(
     `calibration.py`. scales, method: of `names.py`. bias_correction, equalisation: see
     `bias_correction.py`, `equalise.py`; the last one changes float weights, too. keep_float:
     operators, by name of the file or of the canonical model, that are left in floating point, to
-    the host. quantised=False gives the same graph with float weights and no annotations. budget:
-    how many times the usual size the network may have (`budget.py`). sizes: of dynamic dimensions
-    (`sizes.py`). rewriting: bring it into the form for fusing (`transforms.REWRITES`). All is run
-    as passes. Raises ModelError when the input cannot be handled.
+    the host. quantised=False leaves a float model in floats: the same graph without annotations
+    (one that is quantised already stays so). budget: how many times the usual size the network may
+    have (`budget.py`). sizes: of dynamic dimensions (`sizes.py`). rewriting: bring it into the form
+    for fusing (`transforms.REWRITES`). All is run as passes. Raises ModelError when the input
+    cannot be handled.
     """
     loaded = load(model_or_path, budget=budget, sizes=sizes)
     model, warnings = loaded.model, list(loaded.warnings)
@@ -92,16 +88,17 @@ def prepare(
                 "the model is quantised already, its own pairs say what is rounded",
                 "leave it unrounded there, or give the float model",
             )
-        _require_own_choices(method, bias_correction=bias_correction, equalisation=equalisation)
+        _require_own_choices(
+            scales, method, bias_correction=bias_correction, equalisation=equalisation
+        )
         model, more = telling_step("between", model, add_roundings)
         for warning in more:
             _log.warning(warning)
         warnings += more
         qdq = ir.to_proto(model)
+        step("unbake", model, unbake)
         absorb(model, rewriting=rewriting)
         canonical = model
-        if not quantised:
-            step("float", model, _make_float)
     else:
         if any(is_dequantize(node) for node in model.graph):
             step("dequantise", model, dequantise)
@@ -127,7 +124,7 @@ def prepare(
             _restore_sources(canonical, model)
     return Prepared(
         canonical=canonical,
-        qdq=qdq if quantised else None,
+        qdq=qdq,
         warnings=tuple(warnings),
         source_hash=loaded.source_hash,
         given_quantised=given_quantised,
@@ -135,10 +132,13 @@ def prepare(
     )
 
 
-def _require_own_choices(method: str, *, bias_correction: bool, equalisation: bool) -> None:
+def _require_own_choices(
+    scales: str, method: str, *, bias_correction: bool, equalisation: bool
+) -> None:
     """ModelError where a model that is quantised already is to be quantised in some way."""
     asked = {
-        f"calibration method {method!r}": method != Method.MSE,
+        f"scales '{scales}'": scales != Scales.POW2,
+        f"calibration method '{method}'": method != Method.MSE,
         "bias correction": bias_correction,
         "equalisation": equalisation,
     }
@@ -205,16 +205,3 @@ def _rewrites(model: ir.Model) -> dict[str, str]:
         for node in model.graph
         if REWRITE_KEY in node.metadata_props
     }
-
-
-def _make_float(model: ir.Model) -> None:
-    """Remove all annotations; integer constants become the real numbers they stand for."""
-    for value in model.graph.initializers.values():
-        real = real_constant(value)
-        if quant_of(value) is not None and real is not None:
-            value.const_value = ir.tensor(real, name=value.name)
-            value.dtype = ir.DataType.FLOAT
-    values = [*model.graph.inputs, *model.graph.initializers.values()]
-    for value in [*values, *(v for node in model.graph for v in node.outputs)]:
-        value.meta.pop(META_KEY, None)
-        value.meta.pop(TENSOR_KEY, None)

@@ -82,6 +82,23 @@ def activation_params(node: ir.Node) -> QuantParams | None:
     return QuantParams(scale=(value,), zero_point=zero_point)
 
 
+def channel_params(node: ir.Node) -> QuantParams | None:
+    """The annotation of an activation that is rounded with a scale for each channel, as int8, and
+    one zero point for all; None for anything else.
+    """
+    scale, zero, size = constant(operand(node, 1)), _zero_point(node), static_shape(node.inputs[0])
+    if scale is None or zero is None or size is None or scale.ndim != 1 or scale.size < 2:
+        return None
+    if zero.dtype not in (np.int8, np.uint8) or np.any(zero != zero.reshape(-1)[0]):
+        return None
+    axis = node.attributes.get_int("axis", 1) % len(size)
+    blocks = node.attributes.get_int("block_size", 0)
+    if axis != 1 or scale.size != size[axis] or blocks or not _is_positive(scale):
+        return None
+    zero_point = int(zero.reshape(-1)[0]) - (UINT8_SHIFT if zero.dtype == np.uint8 else 0)
+    return QuantParams(scale=tuple(scale.tolist()), zero_point=zero_point, axis=axis)
+
+
 def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
     """(integers, annotation) of the constant that a DequantizeLinear reads; zero point 0.
 

@@ -20,10 +20,10 @@ NAMES = (
     "equalise",
     "quantise",
     "between",
+    "unbake",
     "absorb",
     "rounding",
     "names",
-    "float",
 )
 """docs/passes.md says what each does."""
 

@@ -25,7 +25,7 @@ from opu_fuse.frontend.qdq import mistake_of_scales
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes, fix_sizes, forget_unknown, shape_text
 from opu_fuse.frontend.windowed import mistake_of_window
 from opu_fuse.model.folding import holds_graphs
-from opu_fuse.model.opsets import STANDARD
+from opu_fuse.model.opsets import HOST_DOMAINS, STANDARD
 
 OLDEST_OPSET = 7
 TARGET_OPSET = 17
@@ -34,6 +34,7 @@ TARGET_OPSET = 17
 _KNOWN_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 _ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CHECK = "check the export with onnx.checker"
+_NAMED = 3
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 IN_TRAINING = "it is in training mode: each image would be normalised by statistics of its own"
@@ -174,8 +175,18 @@ def _mistake(weight: onnx.TensorProto, names: Collection[str]) -> str | None:
     return None
 
 
-def check_network(model: ir.Model, where: str) -> None:
-    """Raises ModelError, naming the node, for what neither a machine nor the host can run."""
+def dynamic_batches(proto: onnx.ModelProto) -> frozenset[str]:
+    """Inputs whose first size the file leaves open."""
+    shapes = {v.name: v.type.tensor_type.shape.dim for v in proto.graph.input}
+    first = {name: dims[0] for name, dims in shapes.items() if dims}
+    return frozenset(n for n, d in first.items() if not d.HasField("dim_value") or d.dim_value < 0)
+
+
+def check_network(model: ir.Model, where: str, batches: Collection[str] = ()) -> None:
+    """Raises ModelError, naming the node, for what neither a machine nor the host can run. batches:
+    see `dynamic_batches`.
+    """
+    _check_domains(model, where)
     for value in model.graph.initializers.values():
         stored = value.const_value  # which need not be what the file declares
         if stored and stored.dtype == ir.DataType.STRING and (uses := [*value.uses()]):
@@ -187,7 +198,25 @@ def check_network(model: ir.Model, where: str) -> None:
         wrong = _mistake_of_results(node) or _mistake_of_node(node)
         if wrong is not None:
             raise ModelError(_place(node, where), *wrong)
-    _check_machine_operators(model, where)
+    _check_machine_operators(model, where, batches)
+
+
+def _check_domains(model: ir.Model, where: str) -> None:
+    """Operators that ONNX Runtime cannot load run nowhere, and nothing is known of what they make:
+    what comes next would blame that.
+    """
+    foreign = Counter(
+        f"{n.domain}:{n.op_type}" for n in model.graph if n.domain not in HOST_DOMAINS
+    )
+    if foreign:
+        named = ", ".join(f"{name} ({count})" for name, count in foreign.most_common(_NAMED))
+        more = f" and {len(foreign) - _NAMED} others" if len(foreign) > _NAMED else ""
+        raise ModelError(
+            where,
+            f"it has operators of a library that ONNX Runtime cannot load: {named}{more}",
+            "export it in operators of the ONNX standard (a quantiser's as QuantizeLinear and "
+            "DequantizeLinear)",
+        )
 
 
 def _place(node: ir.Node, where: str) -> str:
@@ -247,15 +276,18 @@ def _mistake_of_texts(node: ir.Node) -> str | None:
     return None
 
 
-def _check_machine_operators(model: ir.Model, where: str) -> None:
+def _check_machine_operators(model: ir.Model, where: str, batches: Collection[str]) -> None:
     """A network of convolutions that would run on the host alone, and need not, is refused."""
     convolutions = standard_nodes(model.graph, *_CONVOLUTIONS)
     weighted = any(constant(operand(n, 1)) is not None for n in convolutions)
     for value in model.graph.inputs if weighted else ():
         shape = static_shape(value)
         if shape is not None and len(shape) == 4 and shape[0] != 1:
-            raise ModelError(
-                where,
-                f"input {value.name!r} has batch {shape[0]}, networks are compiled for batch 1",
-                "export it with batch 1 or a dynamic batch",
-            )
+            what = f"input {value.name!r} has batch {shape[0]}, networks are compiled for batch 1"
+            help_ = "export it with batch 1 or a dynamic batch"
+            if value.name in batches:
+                help_ = (
+                    "the file leaves it open: give no size for it (1 in --shape), and let a "
+                    f"program run several images together with compile --batch {shape[0]}"
+                )
+            raise ModelError(where, what, help_)

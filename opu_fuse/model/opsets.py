@@ -12,6 +12,12 @@ import onnx
 import onnx_ir as ir
 
 STANDARD = ("", "ai.onnx")
+HOST_DOMAINS = (
+    *STANDARD,
+    *("ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training"),
+    *("com.microsoft", "com.microsoft.experimental", "com.microsoft.nchwc", "com.ms.internal.nhwc"),
+)
+"""Of operators that ONNX Runtime has by itself."""
 KNOWN = 23
 """Every ONNX Runtime that we run with takes this one."""
 IR_VERSION = 10

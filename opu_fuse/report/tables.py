@@ -154,7 +154,7 @@ def check_lines(checked: "CheckResult") -> Iterator[str]:
     for why, count in checked.loose.items():
         yield f"  allowed: a step from what its operands give in {count} tensors ({why})"
     if not checked.tensors and not checked.uncompared:
-        yield "  no tensor is quantised: everything runs on the host"
+        yield "  everything runs on the host: it has no quantised tensor to show"
     if checked.uncompared:
         why = "inside a pass, on chip only, overwritten, or turned by a port"
         yield f"  not shown by the run: {len(checked.uncompared)} tensors ({why})"

@@ -63,7 +63,8 @@ def check(
         replace(pair, zero_point=reference.zero_points[p.qdq_name], allowed=allowed[p.qdq_name])
         for p, pair in zip(here, _tensor_pairs(here, expected, result), strict=True)
     ]
-    left = tuple(name for name in reference.names if name not in shown)
+    # Where the machine does nothing, no run can show what the host rounds on its way.
+    left = tuple(n for n in reference.names if n not in shown) if bundle.groups else ()
     whole = _compare(bundle, NAME, pairs, left)
     if whole.mismatches:
         given = [_filled(pairs, n) for n in range(count)]

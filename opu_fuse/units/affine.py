@@ -10,6 +10,7 @@ from msgspec import Struct
 from opu_fuse.errors import ModelError
 from opu_fuse.fixedpoint import INT8_MIN, MAX_SHIFT, MIN_SHIFT
 from opu_fuse.units.base import (
+    NEARER,
     Access,
     Field,
     ModuleKind,
@@ -86,8 +87,7 @@ def _finest(operator: Operator, ratio: float, offset: float) -> int:
     shift = min([MAX_SHIFT, *fits])
     if shift < MIN_SHIFT:
         what = f"its scale {ratio:g} or offset {offset:g} (in steps of the result) is too large"
-        help_ = "choose scales nearer to each other, or --scales pow2"
-        raise ModelError(operator.name, what, help_)
+        raise ModelError(operator.name, what, NEARER)
     return shift
 
 

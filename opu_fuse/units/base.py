@@ -121,6 +121,17 @@ class Operand(Struct, frozen=True, kw_only=True):
         return self.quant
 
 
+NEARER = (
+    "choose scales nearer to each other in the model, or hand over the float model and take "
+    "--scales pow2"
+)
+POWERS_OF_TWO = (
+    "quantise the model with scales that are powers of two, hand over the float model, or compile "
+    "for a machine with multipliers"
+)
+"""Scales like these are the model's own: others are not chosen for a machine that only shifts."""
+
+
 class Operator(Struct, frozen=True, kw_only=True):
     """An operator of the model as a unit sees it. operands: the pipeline's value first."""
 
@@ -143,14 +154,14 @@ class Operator(Struct, frozen=True, kw_only=True):
         try:
             return multiplier(ratio, bits)
         except ValueError as error:
-            raise self._too_far(error) from error
+            raise self._too_far(error, bits) from error
 
     def shared(self, ratios: tuple[float, ...], numeric: Numeric) -> tuple[tuple[int, ...], int]:
         """`fixedpoint.shared_multipliers`; ModelError when one shift cannot serve all."""
         try:
             return shared_multipliers(ratios, numeric.multiplier_bits)
         except ValueError as error:
-            raise self._too_far(error) from error
+            raise self._too_far(error, numeric.multiplier_bits) from error
 
     def require_shifts(self, ratios: tuple[float, ...], numeric: Numeric) -> None:
         """ModelError when a machine without multipliers would need one."""
@@ -160,7 +171,7 @@ class Operator(Struct, frozen=True, kw_only=True):
             raise ModelError(
                 self.name,
                 f"{what} (multiplier_bits 0)",
-                "quantise with --scales pow2, or compile for another machine",
+                POWERS_OF_TWO,
             )
 
     def require_tied(self) -> QuantParams:
@@ -178,10 +189,8 @@ class Operator(Struct, frozen=True, kw_only=True):
                 )
         return y
 
-    def _too_far(self, error: ValueError) -> ModelError:
-        return ModelError(
-            self.name, str(error), "choose scales nearer to each other, or --scales pow2"
-        )
+    def _too_far(self, error: ValueError, bits: int) -> ModelError:
+        return ModelError(self.name, str(error), NEARER if bits else POWERS_OF_TWO)
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -118,6 +118,28 @@ def test_free_scales_on_a_machine_that_only_shifts(opu_fuse, model_file, tmp_pat
     refused(called, "opu-classic", "multiplier_bits 0", "--scales pow2")
 
 
+QUANTISED = """<ir_version: 8, opset_import: ["": 17]>
+net (float[1,4,8,8] x) => (float[1,4,8,8] y)
+    <float s = {0.3}, int8 z = {0}, int8[4,4,1,1] w = {1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2}> {
+    a = QuantizeLinear(x, s, z)  b = DequantizeLinear(a, s, z)  v = DequantizeLinear(w, s, z)
+    [c] d = Conv(b, v)  e = QuantizeLinear(d, s, z)  y = DequantizeLinear(e, s, z)
+}"""
+
+
+@pytest.mark.parametrize("options", [(), ("--scales", "pow2")])
+def test_a_model_with_scales_of_its_own_gets_no_others(opu_fuse, tmp_path, options):
+    model = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(QUANTISED), model)
+    compiled = ("compile", model, "-o", tmp_path / "m.opu", *options, "--hw")
+    called = opu_fuse(*compiled, "opu-classic")
+    refused(called, "c: ratio", "is not a power of two; quantise the model with scales that are")
+    assert "--scales" not in called.err
+    called = opu_fuse(*compiled, "opu-tiny")
+    assert called.code == 0
+    said = "warning: the model is quantised already: --scales is not used" in called.err
+    assert said is bool(options)
+
+
 def test_unwritable_output(opu_fuse, model_file, tmp_path):
     called = opu_fuse("compile", model_file, "--hw", "opu-tiny", "-o", tmp_path / "no" / "m.opu")
     refused(called, "no/m.opu")

@@ -74,8 +74,10 @@ def test_the_stale_shapes_of_the_regression_are_not_believed():
 
 
 def test_a_declaration_is_believed_behind_an_operator_that_onnx_does_not_know(onnx_text: Text):
-    model = onnx_text("g (float[1,4] x) => (float[1,4] y) { r = foo.Bar(x)  y = Relu(r) }")
-    model.opset_import.append(helper.make_opsetid("foo", 1))
+    model = onnx_text(
+        "g (float[1,4] x) => (float[1,4] y) { r = com.microsoft.Bar(x)  y = Relu(r) }"
+    )
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     assert shapes(declare(model, "r", [1, 4])) == {"r": [1, 4], "y": [1, 4]}
 
 

@@ -168,6 +168,20 @@ def test_an_unknown_operator(onnx_text: Callable[..., onnx.ModelProto]):
     refused(onnx_text(text, w=WEIGHT), "the graph is invalid .*Convolve.*check the export")
 
 
+@pytest.mark.parametrize("declared", ["", "<float[1, 3, 8, 8] c>"])
+def test_operators_of_a_library_that_the_host_cannot_load(declared: str):
+    """Nothing infers the shape of what they make: it is not that which is told."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "rounding" : 1, "com.microsoft" : 1]>
+    agraph (float[1, 3, 8, 8] x) => (float[a, b, c, d] y) {declared} {{
+        c = rounding.ToSteps (x)  d = rounding.ToSteps (c)  e = com.microsoft.Gelu (d)
+        y = Relu (e)
+    }}"""
+    refused(
+        onnx.parser.parse_model(text),
+        r"ONNX Runtime cannot load: rounding:ToSteps \(2\); export it in operators of the ONNX",
+    )
+
+
 def test_an_operator_without_an_upgrade(onnx_text: Callable[..., onnx.ModelProto]):
     text = """
     agraph (float[1, 3, 8, 8] x) => (float[1, 3, 8, 8] y) {

@@ -14,7 +14,7 @@ from opu_fuse.cli.main import main
 from opu_fuse.errors import ModelError, SpecError, UserError
 from opu_fuse.frontend.editing import constant
 from opu_fuse.frontend.methods import ends
-from opu_fuse.frontend.names import Method
+from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.prepare import prepare
 from opu_fuse.frontend.ranges import Range
 from opu_fuse.frontend.reference import session
@@ -291,6 +291,7 @@ def test_a_corrected_program_has_onnx_runtimes_bits(separable, data):
     [
         ({"method": "median"}, "calibration method 'median': there is no such choice; use one of"),
         ({"method": "max"}, "calibration method 'max': the model is quantised already"),
+        ({"scales": Scales.FREE}, "scales 'free': the model is quantised already; give the float"),
         ({"bias_correction": True}, "bias correction: the model is quantised already"),
         ({"equalisation": True}, "equalisation: the model is quantised already"),
     ],

@@ -9,8 +9,9 @@ import pytest
 
 from opu_fuse.bundle.program import Bundle, HostSegment
 from opu_fuse.errors import UserError
+from opu_fuse.fuse.names import StrategyName
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import compile_model
+from opu_fuse.pipeline import Options, compile_model, partition_model
 from opu_fuse.sim import engine
 from opu_fuse.sim.compare import check
 
@@ -239,3 +240,54 @@ def test_a_limit_that_is_no_number_is_refused(count: int):
     model = written(IMAGES, nodes, SHARED | {"low": np.zeros(count, np.int8)})
     with pytest.raises(UserError, match="ONNX Runtime"):
         checked(model, IMAGE)
+
+
+HALF = (
+    f"{PLAIN}{PER_ROW}{MAP} c_r = DequantizeLinear(c_q, s, z)"
+    " points_r = DequantizeLinear(points, t)  d = Conv(c_r, points_r)"
+    " r = LeakyRelu<alpha=0.125>(d)  r_q = QuantizeLinear(r, s, z)  y = DequantizeLinear(r_q, s, z)"
+)
+
+
+@pytest.mark.parametrize("strategy", [s for s in StrategyName if s != StrategyName.GREEDY])
+def test_a_quantised_model_is_partitioned_as_it_is_compiled(strategy: StrategyName):
+    """Nothing rounds between the second convolution and its LeakyRelu: both are the host's."""
+    constants = SHARED | {"points": np.eye(6, dtype=np.int8).reshape(6, 6, 1, 1)}
+    model = written(IMAGES, HALF, constants)
+    done = compile_model(model, HW, Options(strategy=strategy))
+    dfg, found = partition_model(model, HW, strategy)
+    assert found == done.partition
+    assert [op.op for op in dfg.nodes] == [op.op for op in done.dfg.nodes]
+    assert {dfg[op.node].op for op in found.host} == {"conv", "leaky_relu"}
+    assert len(found.groups) == 1
+
+
+def test_the_published_strategy_shows_a_quantised_model_too():
+    constants = SHARED | {"points": np.eye(6, dtype=np.int8).reshape(6, 6, 1, 1)}
+    _, found = partition_model(written(IMAGES, HALF, constants), HW, StrategyName.GREEDY)
+    assert found.groups
+    assert any("not rounded to int8" in v.text for v in found.violations)
+
+
+LAYER = f"{PLAIN}{PER_ROW} [layer] c = Conv<pads=[1,1,1,1]>(x_r, w_r) "
+OTHERWISE = {
+    "it is rounded to 16 bits, machines hold int8": (
+        "c_q = QuantizeLinear(c, t, wide)  y = DequantizeLinear(c_q, t, wide)"
+    ),
+    "it is rounded with a scale for each channel, give it one per tensor": (
+        "c_q = QuantizeLinear<axis=1>(c, rows, six)  y = DequantizeLinear<axis=1>(c_q, rows, six)"
+    ),
+    "it is rounded to several scales, a map has one": (
+        "b_q = QuantizeLinear(c, t, z)  c_q = QuantizeLinear(c, s, z)"
+        " b = DequantizeLinear(b_q, t, z)  d = DequantizeLinear(c_q, s, z)  y = Add(b, d)"
+    ),
+    "no QuantizeLinear follows": "y = Softmax(c)",
+}
+
+
+@pytest.mark.parametrize("why", OTHERWISE)
+def test_how_a_value_is_rounded_is_said(why: str):
+    constants = SHARED | {"wide": np.int16(0), "six": np.zeros(6, np.int8)}
+    dfg, found = partition_model(written(IMAGES, LAYER + OTHERWISE[why], constants), HW)
+    (told,) = (op.reason for op in found.host if dfg[op.node].name == "layer")
+    assert told.startswith(f"the result of layer is not rounded to int8 in the model ({why})")

@@ -46,6 +46,11 @@ WRONG: Mapping[str, tuple[Mapping[str, Sequence[int]], Mapping[str, int], str]] 
         {},
         "input 'v': its dimension 2 is 8, the shape 1,3,7,6 says 7",
     ),
+    "a batch": (
+        {"v": (4, 3, 8, 5)},
+        {"width": 6},
+        "'x' has batch 4, .*open: give no size for it .*with compile --batch 4$",
+    ),
     "a zero": ({}, {"height": 0}, "dimension 'height': it cannot be 0"),
     "no size at all": ({}, {}, "dynamic; fix it with --dim height=… or --shape x=1,3,height,width"),
     "one without a name": (

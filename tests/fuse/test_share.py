@@ -29,7 +29,7 @@ ON_HOST = {
         """{ q = QuantizeLinear(x, s, z)  r = DequantizeLinear(q, s, z)  v = DequantizeLinear(k, s)
         [c] a = Conv<pads=[1,1,1,1]>(r, v)  p = QuantizeLinear(a, s, z)
         y = DequantizeLinear(p, s, z) }""",
-        "those of conv on the host, the largest c: .*rounded otherwise.* hand over the float model",
+        "those of conv on the host, the largest c: .*rounded to 16 bits.* the float model",
     ),
 }
 MOSTLY = "{ c = Conv<pads=[1,1,1,1]>(x, w)  d = Conv<pads=[1,1,1,1]>(c, w)  e = Softmax<axis=1>(d) "

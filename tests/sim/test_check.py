@@ -28,6 +28,7 @@ HEADER = '<ir_version: 10, opset_import: ["" : 17]>'
 CONV = f"""{HEADER} g (float[1,3,12,12] x) => (float[1,8,12,12] y)
 <float[8,3,1,1] w, float[8,8,1,1] v> {{ a = Conv(x, w)  r = Relu(a)  y = Conv(r, v) }}"""
 AVERAGE = f"{HEADER} g (float[1,8,6,7] x) => (float[1,8,1,1] y) {{ y = GlobalAveragePool(x) }}"
+ALL_ON_HOST = "  everything runs on the host: it has no quantised tensor to show"
 ON_HOST = f"{HEADER} g (float[1,5] x) => (float[1,5] y) {{ y = Softmax(x) }}"
 
 
@@ -133,10 +134,21 @@ def test_nothing_quantised_is_no_failure_and_nothing_shown_is_one():
     found = checked(ON_HOST)
     assert found.passed
     assert (found.tensors, found.outputs) == (0, 1)
-    assert "  no tensor is quantised: everything runs on the host" in check_lines(found)
+    assert ALL_ON_HOST in check_lines(found)
     hidden = checked(CONV, lambda r: replace(r, tensors={}))
     assert not hidden.compared
     assert not hidden.passed
+
+
+def test_where_the_host_rounds_its_input_alone_outputs_are_compared():
+    text = f"""{HEADER} g (float[1,3,8,8] x) => (float[1,4,8,8] y)
+        <float s = {{0.03}}, int8 z = {{0}}, float[4,3,1,1] w> {{
+        q = QuantizeLinear(x, s, z)  r = DequantizeLinear(q, s, z)  y = Conv(r, w) }}"""
+    found = checked(text)
+    assert (found.passed, found.tensors, found.outputs) == (True, 0, 1)
+    assert ALL_ON_HOST in check_lines(found)
+    off = checked(text, lambda r: replace(r, outputs={n: a + 1 for n, a in r.outputs.items()}))
+    assert not off.passed
 
 
 Q = "QuantizeLinear(f, s, z)"
