@@ -83,7 +83,11 @@ class BruteForce:
         modules = [
             [None]
             if n.is_virtual
-            else [m for m in flow.modules if flow.modules[m].kind in flow.operators.get(n.op, ())]
+            else [
+                m
+                for m in flow.modules
+                if any(flow.modules[m].kind in flow.operators.get(op, ()) for op in self.roles(n))
+            ]
             for n in nodes
         ]
         for choice in itertools.product(*modules):
@@ -93,6 +97,10 @@ class BruteForce:
             if self.verdict([matches]) == ():
                 return matches
         return None
+
+    def roles(self, node: Node) -> tuple[str, ...]:
+        """What an operator may be run as; whether it may here, the verifier says."""
+        return (node.op, "batch_norm") if node.op in {"add", "multiply"} else (node.op,)
 
     def verdict(self, groups: list[tuple[Match, ...]]) -> tuple:
         described = [self.describe(i, matches) for i, matches in enumerate(groups)]
