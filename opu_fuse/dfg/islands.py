@@ -75,8 +75,7 @@ def _what_follows(dfg: Dfg, node: Node) -> str:
     """
     readers = [dfg[user] for user in dfg.users[node.index]]
     if len(readers) == 1 and readers[0].quant is not None:
-        reader = readers[0]
-        return f"no QuantizeLinear stands before {reader.name} ({reader.title}), only behind it"
+        return f"no QuantizeLinear stands before the {readers[0].title} behind it, only after that"
     return "no QuantizeLinear follows"
 
 

@@ -52,7 +52,8 @@ def spread_rounding(model: ir.Model) -> None:
                     value.meta[META_KEY] = quant
     for node in model.graph:
         quant = _kept(node) if is_standard(node, *_EXACT) else None
-        for result in node.outputs if quant is not None else ():
+        results = node.outputs if node.op_type == "Split" else node.outputs[:1]
+        for result in results if quant is not None else ():  # not the places of a MaxPool's values
             if quant_of(result) is None:
                 result.meta[META_KEY] = quant
 

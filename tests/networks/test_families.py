@@ -52,7 +52,7 @@ LARGE_FAMILIES = {
     "mobilenet_v1": 64,
     "mobilenet_v2": 64,
     "googlenet": 128,
-    "efficientnet_b0": 96,
+    "efficientnet_b0": 128,
     "densenet121": 64,
     "yolov3": 64,
 }

@@ -70,8 +70,8 @@ CASES = {
     "tiny": ("opu-tiny", 60, ()),
     "tiny, widths as synthesised": ("opu-tiny", 60, ("OPU_EXACT_WIDTHS",)),
     "tiny, short slices": ("opu-tiny", 30, ("OPU_EXACT_WIDTHS", "OPU_SHORT_SLICES")),
-    "1024": ("opu-1024", 10, ()),
-    "light": ("opu-light", 10, ()),
+    "1024": ("opu-1024", 6, ()),
+    "light": ("opu-light", 6, ()),
 }
 
 MACHINES = {

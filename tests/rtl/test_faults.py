@@ -8,7 +8,7 @@ from tests.rtl.machines import write_machine
 pytestmark = pytest.mark.rtl
 
 
-@pytest.mark.parametrize(("machine", "rounds"), [("opu-tiny", 16), ("odd-buffers", 5)])
+@pytest.mark.parametrize(("machine", "rounds"), [("opu-tiny", 8), ("odd-buffers", 3)])
 def test_every_fault_at_random_times_is_told_and_survived(tmp_path, seed, machine, rounds):
     run_bench(  # 9 tests, every one `rounds` injections
         tmp_path,

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.rtl
 
 MEMORIES = ((0, 0.5), (40, 1.0))
 """(latency, share of the bus's bandwidth)."""
-PROGRAMS = 12
+PROGRAMS = 8
 
 
 @pytest.mark.parametrize(("latency", "share"), MEMORIES)
