@@ -108,3 +108,9 @@ class QuantParams(Struct, frozen=True, kw_only=True):
         if self.axis is not None:
             scale = scale.reshape([-1 if i == self.axis else 1 for i in range(q.ndim)])
         return (q.astype(np.int32) - self.zero_point).astype(np.float32) * scale
+
+
+def covering(low: float, high: float) -> QuantParams:
+    """All steps from `low` to `high`, with zero between them."""
+    scale = float(np.float32((high - low) / 255.0))
+    return QuantParams(scale=(scale,), zero_point=int(np.rint(-128 - low / scale)))

@@ -152,11 +152,7 @@ def _transposed(draft: Draft, node: Node) -> None:
     draft.transposed = node
     draft.groups = node.attrs["group"]
     draft.depthwise = draft.hw.array.depthwise and draft.groups > 1
-    rows, cols = draft.mid[1:]
-    _array(draft, node)
-    weight = draft.dfg[node.operands[1]].const
-    assert weight is not None
-    draft.macs = 0 if "choice" in node.attrs else weight.size * rows * cols
+    _array(draft, node, draft.mid[1:])
 
 
 def _shuffle(draft: Draft, node: Node) -> None:
@@ -172,12 +168,14 @@ def _dense(draft: Draft, node: Node) -> None:
     _array(draft, node)
 
 
-def _array(draft: Draft, node: Node) -> None:
+def _array(draft: Draft, node: Node, size: tuple[int, ...] | None = None) -> None:
+    """size: rows and columns by which all weights are multiplied; None: those of the result."""
     weight = draft.dfg[node.operands[1]].const
     assert weight is not None
     draft.anchor = node.index
     draft.mid = feature_shape(node.shape)
-    draft.macs = 0 if "choice" in node.attrs else weight.size * draft.mid[1] * draft.mid[2]
+    rows, cols = size or draft.mid[1:]
+    draft.macs = 0 if "choice" in node.attrs else weight.size * rows * cols
     draft.stage(Stage.REQUANT, node)
 
 

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.frontend.baked import output_axis
 from opu_fuse.frontend.editing import (
     TENSOR_KEY,
     add_constant,
@@ -31,6 +30,7 @@ from opu_fuse.frontend.editing import (
     insert_before,
     is_standard,
     operand,
+    output_axis,
     own_tensors,
     quant_of,
     replace_value,

@@ -9,9 +9,9 @@ import onnx_ir as ir
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
-    filter_axis,
     is_standard,
     operand,
+    output_axis,
     quant_of,
     standard_nodes,
 )
@@ -54,12 +54,6 @@ def unbake(model: ir.Model) -> None:
             known[weight, axis] = found and add_constant(model.graph, name, *found)
         if (integers := known[weight, axis]) is not None:
             node.replace_input_with(1, integers)
-
-
-def output_axis(node: ir.Node) -> int:
-    """Axis of the output channels of a weight, as it stands in the model."""
-    plain = is_standard(node, "Gemm") and not node.attributes.get_int("transB", 0)
-    return 1 if plain or is_standard(node, "MatMul") else filter_axis(node)
 
 
 def _is_weight(node: ir.Node, data: np.ndarray) -> bool:

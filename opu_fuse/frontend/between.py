@@ -34,7 +34,7 @@ from opu_fuse.frontend.qdq import activation_params, dequantised, is_dequantize,
 from opu_fuse.frontend.reference import session
 from opu_fuse.frontend.rounding import MONOTONE
 from opu_fuse.model.composites import TABLE, composites
-from opu_fuse.quant import QuantParams
+from opu_fuse.quant import QuantParams, covering
 
 LIMIT = 3.0
 """Steps of the result behind."""
@@ -168,10 +168,7 @@ def _between(low: float, high: float, *, like: Sequence[QuantParams]) -> QuantPa
     low, high = min(low, 0.0), max(high, 0.0)
     if all(quant.is_pow2 and quant.zero_point == 0 for quant in like):
         return QuantParams(scale=(float(2.0 ** np.ceil(np.log2(max(-low / 128, high / 127)))),))
-    scale = float(np.float32((high - low) / 255))
-    return QuantParams(
-        scale=(scale,), zero_point=int(np.clip(-128 - round(low / scale), -128, 127))
-    )
+    return covering(low, high)
 
 
 def _scale_before(function: _Function, behind: QuantParams) -> tuple[QuantParams, float] | None:

@@ -46,6 +46,14 @@ def filter_axis(node: ir.Node) -> int:
     return int(turned)
 
 
+def output_axis(node: ir.Node) -> int:
+    """As `filter_axis`, of a weight as it stands in the user's model: of a MatMul, too, and a Gemm
+    of any transB.
+    """
+    plain = is_standard(node, "Gemm") and not node.attributes.get_int("transB", 0)
+    return 1 if plain or is_standard(node, "MatMul") else filter_axis(node)
+
+
 def quant_of(value: ir.Value) -> QuantParams | None:
     """The annotation of a value, None where it is not rounded."""
     return value.meta.get(META_KEY)

@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.absorb import absorb, dequantise, ready
 from opu_fuse.frontend.baked import unbake
-from opu_fuse.frontend.between import add_roundings
 from opu_fuse.frontend.editing import SOURCE_KEY, sources_of
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.names import Method, Scales
@@ -91,6 +90,8 @@ def prepare(
         _require_own_choices(
             scales, method, bias_correction=bias_correction, equalisation=equalisation
         )
+        from opu_fuse.frontend.between import add_roundings  # float models need none
+
         model, more = telling_step("between", model, add_roundings)
         for warning in more:
             _log.warning(warning)

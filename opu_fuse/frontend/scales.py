@@ -24,9 +24,9 @@ from opu_fuse.frontend.editing import constant, filter_axis, is_standard, operan
 from opu_fuse.frontend.methods import ends
 from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.ranges import Range
-from opu_fuse.frontend.spans import LEAST, covering, free_quant, relative_error
+from opu_fuse.frontend.spans import LEAST, free_quant, relative_error
 from opu_fuse.model.composites import SHUFFLE, composites
-from opu_fuse.quant import QuantParams
+from opu_fuse.quant import QuantParams, covering
 
 MAX_CLIPPED = 0.01
 MAX_SHIFT = 31

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from opu_fuse.frontend.ranges import Range
-from opu_fuse.quant import QuantParams
+from opu_fuse.quant import QuantParams, covering
 
 SHARES = np.linspace(1.0, 0.3, 36)
 """Of each extreme, tried as that end of the span."""
@@ -42,12 +42,6 @@ def relative_error(values: np.ndarray, scale: float, zero_point: int = 0) -> flo
         return 0.0
     steps = np.clip(np.rint(values / scale), -128 - zero_point, 127 - zero_point)
     return float(np.mean(np.square(values - steps * scale))) / power
-
-
-def covering(low: float, high: float) -> QuantParams:
-    """All steps from `low` to `high`, with zero between them."""
-    scale = float(np.float32((high - low) / 255.0))
-    return QuantParams(scale=(scale,), zero_point=int(np.rint(-128 - low / scale)))
 
 
 def _losses(values: np.ndarray, lows: np.ndarray, highs: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from opu_fuse.frontend.editing import sources_of
 from opu_fuse.frontend.reference import reference
 from opu_fuse.fuse.names import REWRITING, StrategyName
 from opu_fuse.hw.load import load_hw
@@ -98,6 +99,19 @@ def test_a_convolution_behind_takes_the_pixels_itself(name, onnx_text, canonical
 def test_pixels_go_into_channels_by_ones(name, onnx_text, canonical):
     model = canonical(network(onnx_text, CHANNELS[name] + ALONE), rewriting=True)
     assert types(model) == ["Conv", "Conv", "Relu"]
+
+
+def test_weights_of_pixels_taken_twice_are_not_summed_up(onnx_text, canonical):
+    twice = PAIRS.format("c").replace("(ee, oe, eo, oo)", "(ee, oo, ee, oo)")
+    nodes = CONV + twice + "[d] y = Conv (m, into48)"
+    assert types(canonical(network(onnx_text, nodes), rewriting=True)) == ["Conv"] * 3
+
+
+def test_the_convolution_stands_for_the_slices(onnx_text, canonical):
+    model = canonical(network(onnx_text, CHANNELS["slices"] + JOINED), rewriting=True)
+    sources = sources_of(model.graph[1])
+    assert {"j", "d"} < set(sources)
+    assert len(sources) == 2 + 4
 
 
 def test_a_window_does_not_grow_beyond_what_small_machines_hold(onnx_text, canonical):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
+from msgspec import Struct
 
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -23,33 +24,55 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.quant import CHOICE_KEY, REWRITE_KEY, QuantParams
 
-Place = tuple[int, int]
-"""A row and a column."""
-Blocks = Sequence[tuple[Place, slice]]
-"""Which pixel's channels become which channels."""
 _LARGEST = 9
 """Rows and columns that a Conv may get: with more a small machine loads its image many times."""
 _WHY = "pixels moved by a convolution with ones: the array chooses what the host would move"
 
 
-def choose(graph: ir.Graph, node: ir.Node, x: ir.Value, apart: int, blocks: Blocks) -> bool:
-    """A node becomes a Conv, or part of the only one that reads it."""
-    if _join(graph, node, x, apart, blocks):
-        return True
-    channels = static_shape(x)[1]  # type: ignore[index]  # callers have looked at it
-    rows, columns = (max(axis) + 1 for axis in zip(*(p for p, _ in blocks), strict=True))
-    ones = np.zeros((len(blocks) * channels, channels, rows, columns), np.int8)
-    for (row, column), part in blocks:
-        ones[part, :, row, column] = np.eye(channels, dtype=np.int8)
-    stand_for_parts(node)
-    convolve(graph, node, "Conv", x, ones, apart)
-    return True
+class Choice(Struct, frozen=True, kw_only=True):
+    """Of every `apart` by `apart` pixels: for each channel of the result the channel, the row and
+    the column that it is taken from.
+    """
+
+    apart: int
+    channels: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+
+    @property
+    def is_twice(self) -> bool:
+        """Whether anything is taken more than once."""
+        taken = np.stack([self.channels, self.rows, self.columns])
+        return np.unique(taken, axis=1).shape != taken.shape
 
 
-def blocks_of(x: ir.Value, places: Sequence[Place]) -> Blocks:
-    """All channels of one pixel behind those of another."""
+def all_pixels(channels: int, apart: int, *, channels_first: bool) -> Choice:
+    """Every channel of every pixel: those of one pixel behind one another, or (channels_first) the
+    pixels of one channel.
+    """
+    sizes = (channels, apart, apart) if channels_first else (apart, apart, channels)
+    found = np.unravel_index(np.arange(channels * apart**2), sizes)
+    channel, row, column = found if channels_first else (found[2], *found[:2])
+    return Choice(apart=apart, channels=channel, rows=row, columns=column)
+
+
+def whole_pixels(channels: int, apart: int, places: Sequence[tuple[int, int]]) -> Choice:
+    """All channels of the pixels at some rows and columns, one pixel behind the other."""
+    rows, columns = np.repeat(np.array(places), channels, axis=0).T
+    return Choice(
+        apart=apart, channels=np.tile(np.arange(channels), len(places)), rows=rows, columns=columns
+    )
+
+
+def choose(graph: ir.Graph, node: ir.Node, x: ir.Value, choice: Choice) -> None:
+    """A node that chooses from `x` becomes a Conv, or part of the only one that reads it."""
+    if join(graph, node, x, choice, "pixels chosen by the weights of the convolution behind"):
+        return
     channels = static_shape(x)[1]  # type: ignore[index]  # callers have looked at it
-    return [(p, slice(i * channels, (i + 1) * channels)) for i, p in enumerate(places)]
+    size = (len(choice.channels), channels, choice.rows.max() + 1, choice.columns.max() + 1)
+    ones = np.zeros(size, np.int8)
+    ones[np.arange(size[0]), choice.channels, choice.rows, choice.columns] = 1
+    convolve(graph, node, "Conv", x, ones, choice.apart)
 
 
 def convolve(
@@ -80,55 +103,46 @@ def convolve(
 def take_order(graph: ir.Graph, node: ir.Node) -> bool:
     """A Gather of channels goes into the weights of the Conv behind it."""
     x, order = node.inputs[0], constant(operand(node, 1))
-    conv = _reader_by_weights(node)
     if x is None or order is None or order.ndim != 1 or node.attributes.get_int("axis", 0) != 1:
         return False
-    if conv is None or quant_of(x) != quant_of(node.outputs[0]):
+    if quant_of(x) != quant_of(node.outputs[0]):
         return False
-    weight, channels = conv.inputs[1], static_shape(x)[1]  # type: ignore[index]  # `run` has looked
-    filters, order = constant(weight), order % channels
-    assert weight is not None
-    assert filters is not None
-    if len(np.unique(order)) < order.size:
-        return False
-    moved = np.zeros((len(filters), channels, *filters.shape[2:]), filters.dtype)
-    moved[:, order] = filters
-    ordered = add_constant(graph, f"{weight.name}/ordered", moved, quant_of(weight))
-    conv.replace_input_with(0, x)
-    conv.replace_input_with(1, ordered)
-    merge_sources(conv, [node])
-    conv.metadata_props.setdefault(REWRITE_KEY, "channels taken in the order in which they lie")
-    detach(node)
-    return True
+    order = order % static_shape(x)[1]  # type: ignore[index]  # callers have looked at it
+    first = np.zeros_like(order)
+    choice = Choice(apart=1, channels=order, rows=first, columns=first)
+    return join(graph, node, x, choice, "channels taken in the order in which they lie")
 
 
-def _join(graph: ir.Graph, node: ir.Node, x: ir.Value, apart: int, blocks: Blocks) -> bool:
-    """The Conv behind becomes one over as many times as many pixels, as many times as far apart."""
-    conv = _reader_by_weights(node)
+def join(graph: ir.Graph, node: ir.Node, x: ir.Value, choice: Choice, why: str) -> bool:
+    """The Conv that alone reads a choice makes it of `x` itself: over as many times as many pixels,
+    as many times as far apart. False where it does not. why: for the user.
+    """
+    conv, apart = _reader_by_weights(node), choice.apart
     _, channels, *size = static_shape(x)  # type: ignore[misc]  # callers have looked at it
-    if conv is None or any(n % apart for n in size):
+    if conv is None or any(n % apart for n in size) or choice.is_twice:  # int8 holds no sums
         return False
     ints, weight = conv.attributes.get_ints, conv.inputs[1]
     filters = constant(weight)
-    if {*ints("dilations", ())} != {1} or weight is None or filters is None:
+    assert weight is not None
+    assert filters is not None
+    if apart > 1 and ({*ints("dilations", ())} != {1} or apart * max(filters.shape[2:]) > _LARGEST):
         return False
-    rows, columns = (apart * n for n in filters.shape[2:])
-    if max(rows, columns) > _LARGEST:
-        return False
-    joined = np.zeros((len(filters), channels, rows, columns), filters.dtype)
-    for (row, column), part in blocks:
-        joined[:, :, row::apart, column::apart] += filters[:, part]
+    rows, columns = filters.shape[2:]
+    spread = (len(filters), channels, rows * apart, columns * apart)
+    blocks = np.zeros((*spread[:2], rows, apart, columns, apart), filters.dtype)
+    # Indices with others between them: numpy puts their axis first.
+    blocks[:, choice.channels, :, choice.rows, :, choice.columns] = filters.swapaxes(0, 1)
     attributes = {
-        "kernel_shape": joined.shape[2:],
+        "kernel_shape": spread[2:],
         "strides": [apart * n for n in ints("strides", ())],
-        "dilations": (1, 1),
+        "dilations": ints("dilations", ()),
         "pads": [apart * n for n in ints("pads", ())],
         "group": 1,
     }
-    taps = add_constant(graph, f"{weight.name}/joined", joined, quant_of(weight))
+    taps = add_constant(graph, f"{weight.name}/chosen", blocks.reshape(spread), quant_of(weight))
     merge_sources(conv, [node])
     rewrite(conv, "Conv", [x, taps, *conv.inputs[2:]], attributes)
-    conv.metadata_props[REWRITE_KEY] = "pixels chosen by the weights of the convolution behind"
+    conv.metadata_props.setdefault(REWRITE_KEY, why)
     detach(node)
     return True
 
@@ -145,9 +159,3 @@ def _reader_by_weights(node: ir.Node) -> ir.Node | None:
     if filters is None or filters.ndim != 4 or conv.attributes.get_int("group", 1) != 1:
         return None
     return conv if rounded is None or rounded.axis in {None, 0} else None
-
-
-def stand_for_parts(node: ir.Node) -> None:
-    """Of a Concat: for those, too, whose results it joins."""
-    if node.op_type == "Concat":
-        merge_sources(node, [p for v in node.inputs if v is not None and (p := v.producer())])

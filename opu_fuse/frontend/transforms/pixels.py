@@ -37,12 +37,11 @@ from opu_fuse.frontend.editing import (
     values_of,
 )
 from opu_fuse.frontend.transforms.choosing import (
-    Place,
-    blocks_of,
+    all_pixels,
     choose,
     convolve,
-    stand_for_parts,
     take_order,
+    whole_pixels,
 )
 from opu_fuse.frontend.transforms.slices import every_nth
 from opu_fuse.model.composites import ELEMENT_WISE
@@ -68,7 +67,7 @@ _INTO_CHANNELS: Mapping[tuple[int, ...], bool] = {
     (0, 3, 5, 1, 2, 4): False,
     (0, 1, 3, 5, 2, 4): True,
 }
-"""Whether the pixels of one channel lie behind one another, or the channels of one pixel."""
+"""`channels_first` of what such a Transpose chooses."""
 
 
 def run(model: ir.Model) -> bool:
@@ -83,7 +82,7 @@ def run(model: ir.Model) -> bool:
 
 def _space_to_depth(graph: ir.Graph, node: ir.Node) -> bool:
     apart = node.attributes.get_int("blocksize", 1)
-    return _into_channels(graph, node, node.inputs[0], apart, of_channel=False)
+    return _into_channels(graph, node, node.inputs[0], apart, channels_first=False)
 
 
 def _depth_to_space(graph: ir.Graph, node: ir.Node) -> bool:
@@ -97,12 +96,10 @@ def _depth_to_space(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     channels = static_shape(x)[1]  # type: ignore[index]  # `run` has looked at it
     few = channels // apart**2
-    columns_first = node.attributes.get_string("mode", "DCR") == "CRD"
-    axes = (few, apart, apart) if columns_first else (apart, apart, few)
-    places = np.unravel_index(np.arange(channels), axes)
-    channel, row, column = places if columns_first else (places[2], *places[:2])
+    channels_first = node.attributes.get_string("mode", "DCR") == "CRD"
+    to = all_pixels(few, apart, channels_first=channels_first)  # what goes where, the other way
     ones = np.zeros((channels, few, apart, apart), np.int8)
-    ones[np.arange(channels), channel, row, column] = 1
+    ones[np.arange(channels), to.channels, to.rows, to.columns] = 1
     convolve(graph, node, "ConvTranspose", x, ones, apart)
     return True
 
@@ -157,7 +154,7 @@ def _reshape(graph: ir.Graph, node: ir.Node) -> bool:
     inner = (size[2], apart, size[3], apart)
     if order not in _INTO_CHANNELS or (split, target) != ((1, channels, *inner), size):
         return False
-    return _into_channels(graph, node, x, apart, of_channel=_INTO_CHANNELS[order])
+    return _into_channels(graph, node, x, apart, channels_first=_INTO_CHANNELS[order])
 
 
 def _only_for(node: ir.Node | None) -> ir.Node | None:
@@ -169,16 +166,13 @@ def _only_for(node: ir.Node | None) -> ir.Node | None:
 
 
 def _into_channels(
-    graph: ir.Graph, node: ir.Node, x: ir.Value | None, apart: int, *, of_channel: bool
+    graph: ir.Graph, node: ir.Node, x: ir.Value | None, apart: int, *, channels_first: bool
 ) -> bool:
-    """Case 1. of_channel: the pixels of a channel lie behind one another."""
+    """Case 1. channels_first: as `all_pixels` has it."""
     if x is None or not _is_inside(node, x, apart):
         return False
-    places = [(row, column) for row in range(apart) for column in range(apart)]
-    blocks = blocks_of(x, places)
-    if of_channel:
-        blocks = [(place, slice(i, None, len(places))) for i, place in enumerate(places)]
-    choose(graph, node, x, apart, blocks)
+    channels = static_shape(x)[1]  # type: ignore[index]  # callers have looked at it
+    choose(graph, node, x, all_pixels(channels, apart, channels_first=channels_first))
     return True
 
 
@@ -192,16 +186,23 @@ def _concat(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     if apart not in _APART or quant_of(x) != quant_of(node.outputs[0]):
         return False
-    if not _is_at_input(x):
-        return _is_computed(x) and choose(graph, node, x, apart, blocks_of(x, places))
-    return _turn(graph, node, x, apart, places)
-
-
-def _turn(graph: ir.Graph, node: ir.Node, x: ir.Value, apart: int, places: Sequence[Place]) -> bool:
-    """Case 4, of a Concat."""
     _, channels, *size = static_shape(x)  # type: ignore[misc]  # `every_nth` has looked at it
-    if any(n % apart for n in size):
+    computed = _is_computed(x)
+    if not computed and (not _is_at_input(x) or any(n % apart for n in size)):
         return False
+    merge_sources(node, [p for v in node.inputs if v is not None and (p := v.producer())])
+    if computed:
+        choose(graph, node, x, whole_pixels(channels, apart, places))
+    else:
+        _turn(graph, node, x, apart, places)
+    return True
+
+
+def _turn(
+    graph: ir.Graph, node: ir.Node, x: ir.Value, apart: int, places: Sequence[tuple[int, int]]
+) -> None:
+    """Case 4, of a Concat."""
+    _, channels, *size = static_shape(x)  # type: ignore[misc]  # the caller has looked at it
     shape = (1, channels * apart**2, *(n // apart for n in size))
     attributes = {"blocksize": apart}
     name = f"{node.name}/pixels"
@@ -211,10 +212,8 @@ def _turn(graph: ir.Graph, node: ir.Node, x: ir.Value, apart: int, places: Seque
     first = [(row * apart + column) * channels for row, column in places]
     order = np.add.outer(first, np.arange(channels)).reshape(-1)
     indices = add_constant(graph, f"{node.name}/order", order.astype(np.int64))
-    stand_for_parts(node)
     rewrite(node, "Gather", [turned, indices], {"axis": 1})
     node.metadata_props[REWRITE_KEY] = "pixels put into channels as the input is packed"
-    return True
 
 
 def _slice(graph: ir.Graph, node: ir.Node) -> bool:
@@ -225,7 +224,9 @@ def _slice(graph: ir.Graph, node: ir.Node) -> bool:
         return False
     if quant_of(x) != quant_of(y) or not _is_computed(x):
         return False
-    return choose(graph, node, x, apart, blocks_of(x, [place]))
+    channels = static_shape(x)[1]  # type: ignore[index]  # `every_nth` has looked at it
+    choose(graph, node, x, whole_pixels(channels, apart, [place]))
+    return True
 
 
 _RULES = {
@@ -251,7 +252,7 @@ def _is_inside(node: ir.Node, x: ir.Value, apart: int) -> bool:
     y = node.outputs[0]
     if apart not in _APART or quant_of(x) != quant_of(y):
         return False
-    return _is_computed(x) and not _is_at_input(x) and not _is_at_output(y)
+    return _is_computed(x) and not _is_at_output(y)
 
 
 def _is_at_input(value: ir.Value) -> bool:
