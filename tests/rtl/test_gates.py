@@ -25,8 +25,9 @@ def hw(tmp_path_factory):
 def test_gates_have_the_functional_engines_bits(name, hw, rng, rtl):
     shape = (1, NETWORKS[name][0], 9, 7)
     inputs = {"x": rng.standard_normal(shape).astype(np.float32)}
-    for model in (network(name), quantised_elsewhere(network(name), inputs)):
-        compiled = compile_model(model, hw, Options(reuse_memory=False, scales="free"))
+    of_reals, of_integers = network(name), quantised_elsewhere(network(name), inputs)
+    for model, scales in ((of_reals, "free"), (of_integers, "pow2")):
+        compiled = compile_model(model, hw, Options(reuse_memory=False, scales=scales))
         assert in_front(compiled)
         functional = Program(bundle=compiled.bundle, hw=hw).run(inputs, capture=True)
         hold_bits(compiled.bundle, functional, rtl(hw).run(compiled.bundle, inputs))
