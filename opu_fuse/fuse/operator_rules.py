@@ -24,8 +24,10 @@ FORMS: Mapping[str, str] = {
     "and one group, or one for each channel with one filter in it (depthwise)",
     "BatchNormalization": "constant parameters, four dimensions and a real result",
     "Split": f"{_KNOWN}, along channels",
-    "Gemm": "an operand of one row, (1, n), not transposed, constant weights, a constant bias",
-    "MatMul": "an operand of one row, (1, n), and constant weights (n, m)",
+    "Gemm": "an operand of one row, (1, n), not transposed, or of rows that a Reshape makes of one "
+    "image, (1, h, w, n), constant weights, a constant bias",
+    "MatMul": "an operand of one row, (1, n), or of one image, (1, l, n) or (1, h, w, n), and "
+    "constant weights (n, m)",
     "Add": _KNOWN,
     "Mul": _KNOWN,
     "Relu": _KNOWN,

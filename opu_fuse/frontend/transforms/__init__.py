@@ -25,6 +25,7 @@ from opu_fuse.frontend.transforms import (
     pixels,
     pools,
     resizes,
+    rows,
     shuffles,
     slices,
     transposes,
@@ -59,6 +60,7 @@ STEPS: Mapping[str, Step] = {
     "identities": identities.run,  # so that the others see neighbours, not wrappers
     "lines": lines.run,  # before pools: they are to see images
     "pools": _pools_step,  # before all that write shapes: it may correct them
+    "rows": rows.run,  # before transposes: it makes some
     "transposes": transposes.run,  # before all that knows channels by their place
     "slices": slices.run,
     "views": views.run,

@@ -2,7 +2,8 @@
 
 Exporters write it in operators that move single values: Reshape, Transpose and Gather, or Slice,
 Squeeze, Split. Each chain of those between two images is run on the numbers of its values; where
-these come out as whole channels, the Gather of channels (which machines know) takes its place.
+these come out as whole channels, the Gather of channels (which machines know) takes its place, or
+nothing where all stay where they are.
 A Reshape, Transpose, Reshape that interleaves groups is known as it is (`model/composites.py`).
 """
 
@@ -41,10 +42,16 @@ def _choose(graph: ir.Graph, node: ir.Node) -> bool:
     if target is None or len(target) != 4 or interleaving(node) is not None:
         return False
     chain = _chain(node, target)
-    source = chain[-1].inputs[0] if len(chain) > 1 else None
+    several = len(chain) > 1
+    source = chain[-1].inputs[0] if several or (chain and node.op_type == "Gather") else None
     shape = static_shape(source)
     order = None if shape is None else _order(chain, shape)
     if source is None or order is None:
+        return False
+    if np.array_equal(order, np.arange(shape[1])):  # type: ignore[index]  # `order` came from it
+        rewrite(node, "Identity", [source])
+        return True
+    if not several:
         return False
     merge_sources(node, chain[1:])
     indices = add_constant(graph, f"{node.name}/order", order.astype(np.int64))
