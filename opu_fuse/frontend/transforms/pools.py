@@ -2,8 +2,8 @@
 
 1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean and ReduceMax over rows and columns,
    wherever a Transpose has put them -> GlobalAveragePool and GlobalMaxPool (followed by a Reshape
-   where channels do not stay where they are); AveragePool with a window of the map's size ->
-   GlobalAveragePool.
+   where channels do not stay where they are), as is ReduceSum where a division by the count of its
+   values follows; AveragePool with a window of the map's size -> GlobalAveragePool.
 2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved;
    count_include_pad only where there is padding; ceil_mode turned into larger end pads where that
    is equivalent (max, or an average that does not count padding) and ONNX Runtime takes them (less
@@ -13,6 +13,7 @@ ONNX's shape inference counts a last window that starts in the end padding, its 
 Runtime do not. Where that makes a difference the shapes behind are forgotten, to be inferred again.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +26,9 @@ from opu_fuse.frontend.editing import (
     is_standard,
     operand,
     quant_of,
+    real_constant,
     rewrite,
+    sole_reader,
     standard_nodes,
     static_shape,
     values_of,
@@ -35,12 +38,14 @@ from opu_fuse.quant import META_KEY
 
 WHOLE_MAP = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 """The pool that does what a reduction over rows and columns does."""
+_SUM = "ReduceSum"
+"""A mean where it is divided by how many it has summed up, as JAX writes it."""
 _POOLS = ("GlobalMaxPool", "MaxPool", "AveragePool")
 
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    pools = standard_nodes(model.graph, *WHOLE_MAP, *_POOLS)
+    pools = standard_nodes(model.graph, *WHOLE_MAP, _SUM, *_POOLS)
     changed = [_pool(model.graph, node) for node in pools]
     return any(changed)
 
@@ -54,13 +59,35 @@ def _pool(graph: ir.Graph, node: ir.Node) -> bool:
         _explicit(node, size[2:])
         return True
     if node.op_type in WHOLE_MAP:
-        return _reduced(graph, node)
+        return _reduced(graph, node, WHOLE_MAP[node.op_type])
+    if node.op_type == _SUM:
+        division = _division(node)
+        if division is None or not _reduced(graph, node, WHOLE_MAP["ReduceMean"]):
+            return False
+        rewrite(division, "Identity", [node.outputs[0]])
+        return True
     if len(node.outputs) > 1 or node.attributes.get_int("storage_order", 0):
         return False
     return _explicit(node, size[2:])  # Case 2
 
 
-def _reduced(graph: ir.Graph, node: ir.Node) -> bool:
+def _division(node: ir.Node) -> ir.Node | None:
+    """What alone reads a sum, and makes the mean of it."""
+    result, source = node.outputs[0], static_shape(node.inputs[0])
+    reader, shape = sole_reader(result), static_shape(result)
+    if reader is None or not shape or source is None or not is_standard(reader, "Div", "Mul"):
+        return None
+    if quant_of(result) is not None or static_shape(reader.outputs[0]) != shape:
+        return None
+    first = reader.inputs[0] is result
+    factor = real_constant(reader.inputs[1 if first else 0])
+    count = np.float32(math.prod(source) / math.prod(shape))
+    wanted = count if reader.op_type == "Div" else 1 / count
+    suits = factor is not None and np.all(np.float32(factor) == np.float32(wanted))
+    return reader if suits and (first or reader.op_type == "Mul") else None
+
+
+def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
     written = node.attributes.get_ints("axes", ())
     axes = constant(operand(node, 1)) if len(node.inputs) > 1 else np.asarray(written)
     x, result = node.inputs[0], node.outputs[0]
@@ -73,10 +100,10 @@ def _reduced(graph: ir.Graph, node: ir.Node) -> bool:
     if kept != [0, 1] or size is None or target is None:
         return False
     if target == (*size[:2], 1, 1):
-        rewrite(node, WHOLE_MAP[node.op_type], [x])
+        rewrite(node, pool, [x])
         return True
     name, shape = f"{node.name}/pool", (*size[:2], 1, 1)
-    pooled = insert_before(node, WHOLE_MAP[node.op_type], [x], name=name, shape=shape)
+    pooled = insert_before(node, pool, [x], name=name, shape=shape)
     if (quant := quant_of(result)) is not None:
         pooled.meta[META_KEY] = quant
     rewrite(node, "Reshape", [pooled, add_constant(graph, f"{node.name}/shape", np.array(target))])
