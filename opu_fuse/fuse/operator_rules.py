@@ -182,7 +182,8 @@ def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one 
     return {"node": node.name, "count": count} if count else None
 
 
-COMMON_RULES = (known_form, known_operator, integer_values, feature_maps, computed_data)
+COMMON_RULES = (known_form, known_operator, feature_maps, integer_values, computed_data)
+"""A form that no machine holds comes before the rounding, which would not help then."""
 OF_ONE: Mapping[str, Rule] = {
     "concat": channel_concat,
     "pad": spatial_pad,
