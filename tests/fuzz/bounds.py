@@ -113,19 +113,23 @@ class Bounds:
             return
         steps = 0.0 if source in self.given else self.steps.get(source, self.real.get(source, 0.0))
         self.real[name] = steps * float(scale.max())
-        self._scales[name] = frozenset([float(scale.max())])
+        self._scales[name] = frozenset(map(float, scale.ravel()))
 
     def _real_constant(self, node: onnx.NodeProto, scale: np.ndarray) -> np.ndarray:
         data = self._constants[node.input[0]].astype(np.float64)
         zero = self._constants.get(node.input[2]) if len(node.input) > 2 else None
         axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-        shape = [1] * data.ndim
-        if scale.size > 1:
-            shape[axis] = scale.size
-        offset = np.zeros(1) if zero is None else zero.astype(np.float64)
-        if offset.size > 1:
-            offset = np.reshape(offset, shape)
-        unit = scale.astype(np.float64).reshape(shape if scale.size > 1 else ())
+        block = next((a.i for a in node.attribute if a.name == "block_size"), 0)
+
+        def spread(values: np.ndarray) -> np.ndarray:
+            if block and values.size > 1:
+                return np.repeat(values.astype(np.float64), block, axis)
+            shape = [1] * data.ndim
+            if values.size > 1:
+                shape[axis] = values.size
+            return values.astype(np.float64).reshape(shape)
+
+        unit, offset = spread(scale), np.zeros(()) if zero is None else spread(zero)
         if node.op_type == "QuantizeLinear":
             kind = np.iinfo(np.uint8 if zero is None else zero.dtype)
             return np.clip(np.rint(data / unit) + offset, kind.min, kind.max)
