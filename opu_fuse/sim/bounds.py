@@ -216,9 +216,11 @@ class _Graph:
         if bias is None or sums is None:
             return 0.0
         found = self._filters(sums)
-        if found is None or len({1, found[1].size, bias.size}) > 2:
+        if found is None or bias.size % found[1].size or not np.all(found[1] > 0):
             return None
         rows, unit = found
+        if unit.size > 1:  # a scale for each channel of what a depthwise layer reads
+            unit = np.repeat(unit, bias.size // unit.size)
         steps = bias.reshape(-1).astype(np.float64) / unit
         if rows is not None and len(rows) == len(steps) and _is_power_of_two(unit):
             bits = finer_by(rows, steps)
@@ -241,6 +243,11 @@ class _Graph:
                 return None
             pairs.append(made_by)
             scales.append(scale.astype(np.float64).reshape(-1))
+        maps, filters = (scale.size for scale in scales)
+        if 1 < maps < filters and filters % maps == 0:  # several filters for a channel
+            scales[0] = np.repeat(scales[0], filters // maps)
+        elif len({1, maps, filters}) > 2:
+            return None
         unit, weight = scales[0] * scales[1], self._integers(pairs[1])
         if weight is None or pairs[1].output[0] != node.input[1]:
             return None, unit
@@ -258,11 +265,33 @@ class _Graph:
         """What a DequantizeLinear reads, moved by its only zero point; None where it is computed or
         has several.
         """
-        data = self._constant(pair.input[0])
         zero = self._constant(pair.input[2]) if pair.input[2:] else np.zeros(1)
-        if data is None or zero is None or not np.all(zero == zero.reshape(-1)[:1]):
+        if zero is None or not np.all(zero == zero.reshape(-1)[:1]):
             return None
-        return data.astype(np.int64) - int(zero.reshape(-1)[0])
+        data = self._constant(pair.input[0])
+        if data is None:
+            data = self._rounded(pair.input[0])
+        return None if data is None else data.astype(np.int64) - int(zero.reshape(-1)[0])
+
+    def _rounded(self, name: str) -> np.ndarray | None:
+        """The integers that a QuantizeLinear makes of a constant, as simulated rounding of weights
+        is written; None where it makes none.
+        """
+        made_by = self.producer.get(name)
+        if made_by is None or made_by.op_type != "QuantizeLinear":
+            return None
+        data, scale = self._constant(made_by.input[0]), self._constant(made_by.input[1])
+        zero = self._constant(made_by.input[2]) if made_by.input[2:] else np.zeros(1, np.uint8)
+        if data is None or scale is None or zero is None or zero.dtype.kind not in "iu":
+            return None
+        if not np.all(zero == zero.reshape(-1)[:1]) or not scale.min() > 0:
+            return None
+        if scale.size > 1:
+            axis = next((a.i for a in made_by.attribute if a.name == "axis"), 1)
+            scale = np.moveaxis(scale.reshape(-1, *[1] * (data.ndim - 1)), 0, axis)
+        limits = np.iinfo(zero.dtype)
+        steps = np.rint(data / scale) + zero.reshape(-1)[0]
+        return np.clip(steps, limits.min, limits.max).reshape(data.shape)
 
     def _has_exact_slopes(self, node: onnx.NodeProto) -> bool:
         """Whether slopes are 16-bit multiples of 2**-15, or of a coarser power where that is too

@@ -191,6 +191,39 @@ BOUNDS = {
     ),
     "one between its steps, and large weights": (f"f = Conv(d, large, off_r)  t = {Q}", CONSTANTS),
     "the same as a sum": (f"g = Conv(d, large)  f = Add(g, off_r)  t = {Q}", CONSTANTS),
+    "a bias that the model rounds itself": (
+        (
+            "bq = QuantizeLinear(last, fine_s, z)  b = DequantizeLinear(bq, fine_s, z)"
+            f"  f = Conv(d, large, b)  t = {Q}"
+        ),
+        CONSTANTS,
+    ),
+    "a weight that the model rounds itself": (
+        (
+            "vq = QuantizeLinear<axis=0>(w, halves, zs)"
+            f"  k = DequantizeLinear<axis=0>(vq, halves, zs)  f = Conv(d, k, off_r)  t = {Q}"
+        ),
+        EXACT.why,
+    ),
+    "channels of zeros": (
+        f"k = DequantizeLinear<axis=0>(wq, dead, zs)  f = Conv(d, k, off)  t = {Q}",
+        SCALES,
+    ),
+    "a scale for each channel that is read": (
+        (
+            "c = QuantizeLinear(x, halves, zs)  e = DequantizeLinear(c, halves, zs)"
+            "  k = DequantizeLinear<axis=0>(deep, quarters, zzzz)"
+            f"  f = Conv<group=2>(e, k, on4)  t = {Q}"
+        ),
+        EXACT.why,
+    ),
+    "one that does not fit the weight's": (
+        (
+            "c = QuantizeLinear(x, halves, zs)  e = DequantizeLinear(c, halves, zs)"
+            f"  k = DequantizeLinear<axis=0>(three, thirds, zzz)  f = Conv(e, k, on3)  t = {Q}"
+        ),
+        CONSTANTS,
+    ),
     "a dense layer's": (f"g = MatMul(d, large)  f = Add(off_r, g)  t = {Q}", CONSTANTS),
     "a slope of 1638/2**15": (f"f = LeakyRelu<alpha=0.04998779296875>(d)  t = {Q}", EXACT.why),
     "a slope between those": (f"f = LeakyRelu<alpha=0.05>(d)  t = {Q}", CONSTANTS),
@@ -213,7 +246,11 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
          float[2] ones = {{1,1}}, float[2] on = {{0.125,1}}, float[2] off = {{0.3,1}},
          int8[2,2,1,1] wq = {{1,2,3,4}}, int8[2,2,1,1] wide = {{1,2,3,64}},
          int8[2] biases = {{8,16}}, int8[2] between = {{4,7}}, float half = {{0.5}},
-         float fine_s = {{0.015625}}>
+         float fine_s = {{0.015625}}, float[2] halves = {{0.5,0.25}}, int8[2] zs = {{0,0}},
+         float[2] last = {{1,0.3}}, float[2] dead = {{0.5,0}}, int8[4,1,1,1] deep = {{1,2,3,4}},
+         float[4] quarters = {{0.25,0.25,0.5,0.5}}, int8[4] zzzz = {{0,0,0,0}},
+         float[4] on4 = {{0.125,1,0.25,1}}, int8[3,2,1,1] three = {{1,2,3,4,5,6}},
+         float[3] thirds = {{0.5,0.5,0.5}}, int8[3] zzz = {{0,0,0}}, float[3] on3 = {{0,1,2}}>
         {{ v = DequantizeLinear(wq, half, z)  large = DequantizeLinear(wide, half, z)
            on_r = DequantizeLinear(biases, fine_s, z)
            off_r = DequantizeLinear(between, fine_s, z)  i = QuantizeLinear(x, s, z)
