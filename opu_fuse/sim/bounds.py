@@ -20,8 +20,9 @@ AVERAGES = "an average over a count that is no power of two"
 SCALES = "scales that are no powers of two"
 CONSTANTS = "constants in floats that the machine's integers do not hold"
 _MOVERS = frozenset(
-    {"Concat", "DepthToSpace", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Relu"}
-    | {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+    {"Concat", "DepthToSpace", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool", "Pad"}
+    | {"ReduceMax", "Relu", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze"}
+    | {"Transpose", "Unsqueeze"}
 )
 """Give values of their operands: with one scale throughout nothing is rounded."""
 _GLOBAL = frozenset({"GlobalAveragePool", "ReduceMean"})
@@ -216,7 +217,9 @@ class _Graph:
         if bias is None or sums is None:
             return 0.0
         found = self._filters(sums)
-        if found is None or bias.size % found[1].size or not np.all(found[1] > 0):
+        if found is None:
+            return self._off_of_floats(sums)
+        if bias.size % found[1].size or not np.all(found[1] > 0):
             return None
         rows, unit = found
         if unit.size > 1:  # a scale for each channel of what a depthwise layer reads
@@ -233,12 +236,8 @@ class _Graph:
         """
         pairs, scales = [], []
         for name in node.input[:2]:
-            made_by = self.producer.get(name)
-            while made_by is not None and made_by.op_type in {"Identity", "Reshape", "Transpose"}:
-                made_by = self.producer.get(made_by.input[0])
-            if made_by is None or made_by.op_type != "DequantizeLinear":
-                return None
-            scale = self._constant(made_by.input[1])
+            made_by = self._pair_before(name)
+            scale = None if made_by is None else self._constant(made_by.input[1])
             if scale is None:
                 return None
             pairs.append(made_by)
@@ -252,6 +251,23 @@ class _Graph:
         if weight is None or pairs[1].output[0] != node.input[1]:
             return None, unit
         return np.moveaxis(weight, _output_axis(node), 0), unit
+
+    def _off_of_floats(self, node: onnx.NodeProto) -> float | None:
+        """The same where weights are integers that are written as floats: of these the largest of a
+        channel is 64 or more, so that half a step of its sums is at most so much.
+        """
+        pair, weight = self._pair_before(node.input[0]), self._constant(node.input[1])
+        scale = None if pair is None else self._constant(pair.input[1])
+        if weight is None or scale is None or scale.size != 1:
+            return None
+        return float(np.abs(weight.astype(np.float64)).max(initial=0.0) / 64 * scale.min() / 2)
+
+    def _pair_before(self, name: str) -> onnx.NodeProto | None:
+        """The DequantizeLinear whose numbers a value is made of."""
+        made_by = self.producer.get(name)
+        while made_by is not None and made_by.op_type in {*_MOVERS, "Clip"}:
+            made_by = self.producer.get(made_by.input[0])
+        return made_by if made_by is not None and made_by.op_type == "DequantizeLinear" else None
 
     def _real(self, name: str) -> np.ndarray | None:
         """The numbers of a constant, also of one behind DequantizeLinear."""

@@ -254,8 +254,10 @@ class Bounds:
         """
         weight, scale = self._ints.get(node.input[1]), self._units.get(node.input[1])
         origins = self._scales.get(node.input[0], frozenset())
-        if weight is None or scale is None or not self._is_rounded(node.input[0]):
+        if not self._is_rounded(node.input[0]):
             return None
+        if weight is None or scale is None:
+            return self._of_floats(node, next(iter(origins)))
         unit = scale * next(iter(origins))
         if not np.all((unit > 0) & np.isfinite(unit)):
             return None
@@ -266,6 +268,16 @@ class Bounds:
         if len({1, room.size, unit.size}) > 2 or not all(map(_is_pow2, unit)):
             return unit, unit
         return unit, np.ldexp(unit, -np.maximum(room, 0).astype(int))
+
+    def _of_floats(self, node: onnx.NodeProto, unit: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """Of weights in floats that may be 8-bit integers times a scale, doubled as long as they
+        are such: from 64 on. Nothing is known of finer units.
+        """
+        weight = self._constants.get(node.input[1])
+        if weight is None or self.own:
+            return None
+        largest = np.array([np.abs(weight).max(initial=0.0) / 64 * unit])
+        return largest, np.full(1, np.nan)
 
     def _overflows(self, node: onnx.NodeProto) -> bool:
         """Whether a sum of weights × operands can leave what float32 holds exactly."""

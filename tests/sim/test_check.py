@@ -18,7 +18,7 @@ from opu_fuse.sim.bounds import (
     allowed_differences,
     allowed_of_outputs,
 )
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare import _near, check
 from opu_fuse.sim.places import places
 from opu_fuse.sim.ports import noise
 from tests.written import written
@@ -273,6 +273,33 @@ def test_a_bias_between_steps_of_coarse_sums_is_allowed_what_it_moves_them_by(la
     )
     shapes = {"i": (1, 2, 4, 4), "t": (1, 2, 4, 4)}
     assert allowed_differences(model, shapes)["t"].steps == steps
+
+
+COARSE = {
+    "of a pool": "m = GlobalMaxPool(d)  f = Conv(m, w, b)",
+    "of integers that are written as floats": "f = Conv(d, floats, b)",
+}
+
+
+@pytest.mark.parametrize("body", COARSE.values(), ids=COARSE)
+def test_so_it_is_behind_other_forms_of_what_is_summed(body):
+    """Sums in steps of 1, results of 0.25: halves of a step are two."""
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,2,4,4] x) => (int8[1,2,4,4] t)
+        <float s = {{0.25}}, float four = {{4}}, int8 z = {{0}}, float[2] b = {{3, 0.5}},
+         int8[2,2,1,1] wq = {{1,2,3,64}}, float[2,2,1,1] floats = {{4,8,12,256}}> {{
+           w = DequantizeLinear(wq, four, z)  i = QuantizeLinear(x, s, z)
+           d = DequantizeLinear(i, s, z)  {body}  t = QuantizeLinear(f, s, z) }}"""
+    )
+    shapes = {"i": (1, 2, 4, 4), "t": (1, 2, 4, 4)}
+    assert allowed_differences(model, shapes)["t"].steps == 3
+
+
+def test_gaps_that_no_float_holds_are_compared_in_silence():
+    """Scales of a careless model reach to the ends of what floats hold."""
+    large = np.float32([3e38, 1])
+    assert _near(large, large, 0, 1e39).all()
+    assert not _near(large, -large, 0, 0.0).all()
 
 
 @pytest.mark.parametrize(("hidden", "steps"), [("0.25", 1), ("0.3", 255)])
