@@ -146,7 +146,7 @@ class Careless:
         zeros = np.array(0 if bare else zero, kind)
         params = Params(scale=np.array(scale, np.float32), zero=zeros, bare=bare)
         several = data.ndim == 4 and data.shape[1] > 1 and self.opset >= _PER_AXIS
-        if several and (self.odd("channels") or (channels and self.chance(0.3))):
+        if several and (self.odd("channels") or (channels and self.chance(0.6))):
             params = self._by_channel(params, data)
         return params
 
