@@ -313,8 +313,10 @@ def _is_layer(value: ir.Value) -> bool:
         fits = math.prod(shape[:-1]) == 1
     else:
         fits = is_standard(node, "Conv", "ConvTranspose") and len(shape) in {3, 4}
+    if not fits:
+        return False
     x, weight = (_pair_before(v) for v in node.inputs[:2])
-    return fits and weight is not None and x is not None and activation_params(x) is not None
+    return weight is not None and x is not None and activation_params(x) is not None
 
 
 def _pair_before(value: ir.Value | None) -> ir.Node | None:

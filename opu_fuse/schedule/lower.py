@@ -68,10 +68,13 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
 
 def geometry_of(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> Geometry | None:
     """The geometry of a matched group: what runs before the array, the match says. Raises
-    DoesNotFit.
+    DoesNotFit, also where a stage was matched on a module of another kind: that is so in floats.
     """
     front = {m.node for m in group.matches if m.module in chain_of(hw).front}
-    return group_geometry(dfg, [m.node for m in group.matches], hw, lanes, front)
+    found = group_geometry(dfg, [m.node for m in group.matches], hw, lanes, front)
+    if found is not None:
+        _order(dfg, group, found, hw)
+    return found
 
 
 def _of_unit(registers: Mapping[str, int], bank: int) -> Registers:

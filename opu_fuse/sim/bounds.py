@@ -20,8 +20,9 @@ AVERAGES = "an average over a count that is no power of two"
 SCALES = "scales that are no powers of two"
 CONSTANTS = "constants in floats that the machine's integers do not hold"
 _MOVERS = frozenset(
-    {"Concat", "DepthToSpace", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Relu"}
-    | {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+    {"Concat", "DepthToSpace", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool", "Pad"}
+    | {"ReduceMax", "Relu", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze"}
+    | {"Transpose", "Unsqueeze"}
 )
 """Give values of their operands: with one scale throughout nothing is rounded."""
 _GLOBAL = frozenset({"GlobalAveragePool", "ReduceMean"})
@@ -216,9 +217,13 @@ class _Graph:
         if bias is None or sums is None:
             return 0.0
         found = self._filters(sums)
-        if found is None or len({1, found[1].size, bias.size}) > 2:
+        if found is None:
+            return self._off_of_floats(sums)
+        if bias.size % found[1].size or not np.all(found[1] > 0):
             return None
         rows, unit = found
+        if unit.size > 1:  # a scale for each channel of what a depthwise layer reads
+            unit = np.repeat(unit, bias.size // unit.size)
         steps = bias.reshape(-1).astype(np.float64) / unit
         if rows is not None and len(rows) == len(steps) and _is_power_of_two(unit):
             bits = finer_by(rows, steps)
@@ -231,20 +236,38 @@ class _Graph:
         """
         pairs, scales = [], []
         for name in node.input[:2]:
-            made_by = self.producer.get(name)
-            while made_by is not None and made_by.op_type in {"Identity", "Reshape", "Transpose"}:
-                made_by = self.producer.get(made_by.input[0])
-            if made_by is None or made_by.op_type != "DequantizeLinear":
-                return None
-            scale = self._constant(made_by.input[1])
+            made_by = self._pair_before(name)
+            scale = None if made_by is None else self._constant(made_by.input[1])
             if scale is None:
                 return None
             pairs.append(made_by)
             scales.append(scale.astype(np.float64).reshape(-1))
+        maps, filters = (scale.size for scale in scales)
+        if 1 < maps < filters and filters % maps == 0:  # several filters for a channel
+            scales[0] = np.repeat(scales[0], filters // maps)
+        elif len({1, maps, filters}) > 2:
+            return None
         unit, weight = scales[0] * scales[1], self._integers(pairs[1])
         if weight is None or pairs[1].output[0] != node.input[1]:
             return None, unit
         return np.moveaxis(weight, _output_axis(node), 0), unit
+
+    def _off_of_floats(self, node: onnx.NodeProto) -> float | None:
+        """The same where weights are integers that are written as floats: of these the largest of a
+        channel is 64 or more, so that half a step of its sums is at most so much.
+        """
+        pair, weight = self._pair_before(node.input[0]), self._constant(node.input[1])
+        scale = None if pair is None else self._constant(pair.input[1])
+        if weight is None or scale is None or scale.size != 1:
+            return None
+        return float(np.abs(weight.astype(np.float64)).max(initial=0.0) / 64 * scale.min() / 2)
+
+    def _pair_before(self, name: str) -> onnx.NodeProto | None:
+        """The DequantizeLinear whose numbers a value is made of."""
+        made_by = self.producer.get(name)
+        while made_by is not None and made_by.op_type in {*_MOVERS, "Clip"}:
+            made_by = self.producer.get(made_by.input[0])
+        return made_by if made_by is not None and made_by.op_type == "DequantizeLinear" else None
 
     def _real(self, name: str) -> np.ndarray | None:
         """The numbers of a constant, also of one behind DequantizeLinear."""
@@ -258,11 +281,33 @@ class _Graph:
         """What a DequantizeLinear reads, moved by its only zero point; None where it is computed or
         has several.
         """
-        data = self._constant(pair.input[0])
         zero = self._constant(pair.input[2]) if pair.input[2:] else np.zeros(1)
-        if data is None or zero is None or not np.all(zero == zero.reshape(-1)[:1]):
+        if zero is None or not np.all(zero == zero.reshape(-1)[:1]):
             return None
-        return data.astype(np.int64) - int(zero.reshape(-1)[0])
+        data = self._constant(pair.input[0])
+        if data is None:
+            data = self._rounded(pair.input[0])
+        return None if data is None else data.astype(np.int64) - int(zero.reshape(-1)[0])
+
+    def _rounded(self, name: str) -> np.ndarray | None:
+        """The integers that a QuantizeLinear makes of a constant, as simulated rounding of weights
+        is written; None where it makes none.
+        """
+        made_by = self.producer.get(name)
+        if made_by is None or made_by.op_type != "QuantizeLinear":
+            return None
+        data, scale = self._constant(made_by.input[0]), self._constant(made_by.input[1])
+        zero = self._constant(made_by.input[2]) if made_by.input[2:] else np.zeros(1, np.uint8)
+        if data is None or scale is None or zero is None or zero.dtype.kind not in "iu":
+            return None
+        if not np.all(zero == zero.reshape(-1)[:1]) or not scale.min() > 0:
+            return None
+        if scale.size > 1:
+            axis = next((a.i for a in made_by.attribute if a.name == "axis"), 1)
+            scale = np.moveaxis(scale.reshape(-1, *[1] * (data.ndim - 1)), 0, axis)
+        limits = np.iinfo(zero.dtype)
+        steps = np.rint(data / scale) + zero.reshape(-1)[0]
+        return np.clip(steps, limits.min, limits.max).reshape(data.shape)
 
     def _has_exact_slopes(self, node: onnx.NodeProto) -> bool:
         """Whether slopes are 16-bit multiples of 2**-15, or of a coarser power where that is too

@@ -160,7 +160,8 @@ def _near(wanted: np.ndarray, got: np.ndarray, steps: int, off: float) -> np.nda
     for to, one, other in zip(_parts(near), _parts(wanted), _parts(got), strict=True):
         if wanted.dtype.kind == "f":
             tolerance = FLOAT_TOLERANCE * largest + off
-            to[...] = np.isclose(other, one, rtol=0, atol=tolerance, equal_nan=True)
+            with np.errstate(over="ignore"):  # an infinite tolerance or gap is one
+                to[...] = np.isclose(other, one, rtol=0, atol=tolerance, equal_nan=True)
         elif steps:
             to[...] = np.abs(other.astype(np.int64) - one.astype(np.int64)) <= steps
         else:

@@ -110,6 +110,8 @@ LEAVES = {
     "a layer in floats": PLAIN.replace("(x_r, w_r, b)", "(x, w_r, b)") + "m = Sigmoid(c)",
     "weights in floats": PLAIN.replace("(x_r, w_r, b)", "(x_r, u, b)") + "m = Sigmoid(c)",
     "a sum of two layers": PLAIN + "d = Conv(x_r, k)  m = Add(c, d)",
+    "a function of a pool": PLAIN
+    + "v = MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>(c)  m = Sigmoid(v)",
     "a gate of another map": PLAIN + "a = Sigmoid(c)  m = Mul(a, x_r)",
 }
 

@@ -8,7 +8,7 @@ the same operands:
   float32 cannot hold (2**24 and more): 1, since then ONNX Runtime rounds.
 * other scales: 1; but 0 for operators that only move or choose values of one scale.
 * values that are not rounded before they are summed, and constants that arrive as floats in a QDQ
-  model (the machine rounds a bias to int32): 1.
+  model: 1. A bias that lies between the steps of its sums: half such a step.
 * floats that are not rounded at the end: a rounding of float32, since the front end puts constants
   together.
 
@@ -68,6 +68,8 @@ class Bounds:
         """Values made with an operator that may be off, since the last rounding."""
         self._scales: dict[str, frozenset[float]] = {}
         """Of the roundings that a value comes from."""
+        self._sums: dict[str, tuple[np.ndarray, np.ndarray] | None] = {}
+        """Of layers without a function behind them: units, see `_finest`."""
         for node in graph.node:
             self._visit(node)
 
@@ -85,6 +87,7 @@ class Bounds:
             scales = frozenset().union(*(self._scales.get(v, frozenset()) for v in operands))
             if node.op_type not in _MOVES:
                 scales |= {math.nan}  # computes: no result is the operand itself
+            carried += self._of_bias(node)
             for name in node.output:
                 self.real[name], self._scales[name] = carried, scales
                 if rough:
@@ -113,19 +116,23 @@ class Bounds:
             return
         steps = 0.0 if source in self.given else self.steps.get(source, self.real.get(source, 0.0))
         self.real[name] = steps * float(scale.max())
-        self._scales[name] = frozenset([float(scale.max())])
+        self._scales[name] = frozenset(map(float, scale.ravel()))
 
     def _real_constant(self, node: onnx.NodeProto, scale: np.ndarray) -> np.ndarray:
         data = self._constants[node.input[0]].astype(np.float64)
         zero = self._constants.get(node.input[2]) if len(node.input) > 2 else None
         axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-        shape = [1] * data.ndim
-        if scale.size > 1:
-            shape[axis] = scale.size
-        offset = np.zeros(1) if zero is None else zero.astype(np.float64)
-        if offset.size > 1:
-            offset = np.reshape(offset, shape)
-        unit = scale.astype(np.float64).reshape(shape if scale.size > 1 else ())
+        block = next((a.i for a in node.attribute if a.name == "block_size"), 0)
+
+        def spread(values: np.ndarray) -> np.ndarray:
+            if block and values.size > 1:
+                return np.repeat(values.astype(np.float64), block, axis)
+            shape = [1] * data.ndim
+            if values.size > 1:
+                shape[axis] = values.size
+            return values.astype(np.float64).reshape(shape)
+
+        unit, offset = spread(scale), np.zeros(()) if zero is None else spread(zero)
         if node.op_type == "QuantizeLinear":
             kind = np.iinfo(np.uint8 if zero is None else zero.dtype)
             return np.clip(np.rint(data / unit) + offset, kind.min, kind.max)
@@ -199,7 +206,7 @@ class Bounds:
             case "Mean":
                 return len(node.input) & (len(node.input) - 1) != 0
             case "Conv" | "Gemm" | "MatMul" | "ConvTranspose":
-                return self._overflows(node) or self._falls_between(node)
+                return self._overflows(node)
             case _:
                 return False
 
@@ -220,16 +227,57 @@ class Bounds:
             return False
         return _is_pow2(math.prod(before) / max(math.prod(after), 1))
 
-    def _falls_between(self, node: onnx.NodeProto) -> bool:
-        """Whether a bias is finer than the sums that it is added to: the machines round it."""
-        bias = self._units.get(node.input[2]) if len(node.input) > 2 else None
-        weight, scales = (
-            self._units.get(node.input[1]),
-            self._scales.get(node.input[0], frozenset()),
-        )
-        if bias is None or weight is None or not self._is_rounded(node.input[0]):
-            return False
-        return bool(np.any(bias / (weight * next(iter(scales))) % 1))
+    def _of_bias(self, node: onnx.NodeProto) -> float:
+        """By how much a sum may be off since its bias is rounded to its unit: nothing, or half of
+        that. Units that are powers of two become as fine as the integers of the weight allow.
+        """
+        if node.op_type in _SUMS and len(node.input) > 1:
+            self._sums[node.output[0]] = self._finest(node)
+            name, found = "".join(node.input[2:]), self._sums[node.output[0]]
+        elif node.op_type in {"Add", "Sub"}:
+            name = next((v for v in node.input if v in self._constants), "")
+            found = next((self._sums[v] for v in node.input if v in self._sums), None)
+        else:
+            return 0.0
+        if found is None or name not in self._constants:
+            return 0.0
+        unit, finest = found
+        bias = self._constants[name].astype(np.float64).ravel()
+        if len({1, bias.size, finest.size}) > 2:
+            return float(unit.max()) / 2
+        with np.errstate(invalid="ignore", over="ignore"):
+            return float(np.where(bias / finest % 1 == 0, 0.0, unit / 2).max())
+
+    def _finest(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
+        """Units of a sum's channels, and the finest that they can become; None where the product
+        does not compute with integers.
+        """
+        weight, scale = self._ints.get(node.input[1]), self._units.get(node.input[1])
+        origins = self._scales.get(node.input[0], frozenset())
+        if not self._is_rounded(node.input[0]):
+            return None
+        if weight is None or scale is None:
+            return self._of_floats(node, next(iter(origins)))
+        unit = scale * next(iter(origins))
+        if not np.all((unit > 0) & np.isfinite(unit)):
+            return None
+        turned = any(a.name == "transB" and a.i for a in node.attribute)
+        axis = 0 if node.op_type == "Conv" or turned else 1
+        others = tuple(i for i in range(weight.ndim) if i != axis)
+        room = np.floor(np.log2(128 / np.maximum(np.abs(weight).max(axis=others), 1)))
+        if len({1, room.size, unit.size}) > 2 or not all(map(_is_pow2, unit)):
+            return unit, unit
+        return unit, np.ldexp(unit, -np.maximum(room, 0).astype(int))
+
+    def _of_floats(self, node: onnx.NodeProto, unit: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """Of weights in floats that may be 8-bit integers times a scale, doubled as long as they
+        are such: from 64 on. Nothing is known of finer units.
+        """
+        weight = self._constants.get(node.input[1])
+        if weight is None or self.own:
+            return None
+        largest = np.array([np.abs(weight).max(initial=0.0) / 64 * unit])
+        return largest, np.full(1, np.nan)
 
     def _overflows(self, node: onnx.NodeProto) -> bool:
         """Whether a sum of weights × operands can leave what float32 holds exactly."""

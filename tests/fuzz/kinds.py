@@ -11,6 +11,7 @@ from tests.fuzz.cases import Kind
 HOMES = {
     "networks": "networks:KIND",
     "rtl": "networks:RTL",
+    "careless": "networks:CARELESS",
     "pipelines": "pipelines:KIND",
     "pipelines-rtl": "pipelines:RTL",
     "models": "models:KIND",

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from tests.fuzz.careless import careless
 from tests.fuzz.machines import SHARES, SHIFTERS
 from tests.fuzz.onnxruntime_runs import values_of
 from tests.fuzz.quantised import by_onnxruntime, draw_style, quantised
@@ -26,6 +27,8 @@ _ARRAYS = {
 }
 _MOST_OF_SUMS = 1e12
 """Of floats that are rounded to int8 next: a bias may have any scale."""
+_TRIES = 4
+"""Of placing pairs: ONNX Runtime does not run every type everywhere."""
 LONGEST_CONSTANT = 16
 """Constants with more elements are written as their shapes alone."""
 
@@ -85,9 +88,9 @@ class NetworkCase:
         return "\n".join(lines) + "\n"
 
 
-def draw(seed: int, steps: Steps = STEPS) -> NetworkCase:
+def draw(seed: int, steps: Steps = STEPS, *, carelessly: bool = False) -> NetworkCase:
     """The case of a seed. Networks that ONNX Runtime refuses, or whose values or sizes leave all
-    bounds, are drawn again. steps: as for `draw_model`.
+    bounds, are drawn again. steps: as for `draw_model`. carelessly: quantised by `careless`.
     """
     for attempt in range(50):
         rng = np.random.default_rng([seed, attempt, _MARK])
@@ -95,15 +98,27 @@ def draw(seed: int, steps: Steps = STEPS) -> NetworkCase:
             model = draw_model(rng, steps)
         except TooLargeError:
             continue
-        if _runs(model, rng):
-            return _case(seed, model, rng)
+        if not _runs(model, rng):
+            continue
+        case = _case(seed, model, rng, carelessly=carelessly)
+        if not carelessly or any(n.op_type == "DequantizeLinear" for n in case.proto().graph.node):
+            return case
     raise AssertionError(f"seed {seed}: no network that ONNX Runtime runs")
 
 
-def _case(seed: int, model: onnx.ModelProto, rng: np.random.Generator) -> NetworkCase:
+def _case(
+    seed: int, model: onnx.ModelProto, rng: np.random.Generator, *, carelessly: bool
+) -> NetworkCase:
     scales, is_quantised, exact = "pow2", False, True
     way = rng.random()
-    if way < 0.25:
+    if carelessly or 0.25 <= way < 0.4:
+        for _ in range(_TRIES):
+            found, pow2 = careless(model, sample_inputs(model, rng), rng)
+            if _runs(found, rng, _MOST_OF_SUMS):
+                model, is_quantised = found, rounds(found)
+                exact = pow2 or not is_quantised
+                break
+    elif way < 0.25:
         scales, exact = "free", False
     elif way < 0.65:
         style = draw_style(rng)
@@ -166,8 +181,12 @@ def sample_inputs(model: onnx.ModelProto, rng: np.random.Generator) -> dict[str,
 
 
 def rounds(model: onnx.ModelProto) -> bool:
-    """Whether a model is quantised at all."""
-    return any(n.op_type == "QuantizeLinear" for n in model.graph.node)
+    """Whether a model rounds what it computes: of constants alone that does not make it int8."""
+    constants = {i.name for i in model.graph.initializer}
+    constants |= {n.output[0] for n in model.graph.node if n.op_type == "Constant"}
+    return any(
+        n.op_type == "QuantizeLinear" and n.input[0] not in constants for n in model.graph.node
+    )
 
 
 def _runs(model: onnx.ModelProto, rng: np.random.Generator, most: float = 1e4) -> bool:

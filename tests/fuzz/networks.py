@@ -18,14 +18,17 @@ BUILDING = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Networks:
-    """The kinds `networks` and, where every one runs on RTL as well, `rtl`."""
+    """The kinds `networks`, where every one runs on RTL as well, `rtl`, and where every one arrives
+    with pairs that a careless tool has placed, `careless`.
+    """
 
     name: str = "networks"
     share: float = 0.4
     rtl: bool = False
+    carelessly: bool = False
 
     def draw(self, seed: int) -> NetworkCase:
-        return replace(draw(seed), rtl=self.rtl)
+        return replace(draw(seed, carelessly=self.carelessly), rtl=self.rtl)
 
     def machines(self, case: NetworkCase) -> Sequence[str]:
         return case.machines
@@ -47,3 +50,4 @@ class Networks:
 
 KIND = Networks()
 RTL = Networks(name="rtl", share=0.012, rtl=True)
+CARELESS = Networks(name="careless", share=0.2, carelessly=True)

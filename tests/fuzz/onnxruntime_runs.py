@@ -37,6 +37,28 @@ def showing(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     return shown
 
 
+def cut(model: onnx.ModelProto, given: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """A copy where these values are inputs, `<name>/machine`; their own are still computed."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for node in made.graph.node:
+        for i, name in enumerate(node.input):
+            if name in given:
+                node.input[i] = f"{name}/machine"
+    for name, data in given.items():
+        kind = onnx.helper.np_dtype_to_tensor_dtype(data.dtype)
+        info = onnx.helper.make_tensor_value_info(f"{name}/machine", kind, data.shape)
+        made.graph.input.append(info)
+    return made
+
+
+def standard(model: onnx.ModelProto) -> None:
+    """ONNX knows no shapes of ONNX Runtime's own pairs: they become the standard's, in place."""
+    for node in model.graph.node:
+        if node.op_type in {"QuantizeLinear", "DequantizeLinear"}:
+            node.domain = ""
+
+
 def values_of(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> Arrays:
     """Everything that the nodes of a model make, and its inputs."""
     names = [v for n in model.graph.node for v in n.output if v]

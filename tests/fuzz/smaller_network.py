@@ -8,6 +8,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.fuzz.network_case import NetworkCase, rounds
+from tests.fuzz.onnxruntime_runs import standard
 from tests.fuzz.sketch import needed
 
 _PLAIN = {
@@ -235,6 +236,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, list[int]]]:
     """Type and shape of all values, from inference alone."""
     bare = _copy(model)
     bare.graph.ClearField("value_info")
+    standard(bare)
     for output in bare.graph.output:
         output.type.tensor_type.ClearField("shape")
     graph = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph

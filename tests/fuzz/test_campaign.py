@@ -27,8 +27,9 @@ def finds_of(**plan):
 
 
 @pytest.mark.slow
-def test_a_fixed_share_of_networks_is_right_or_refused(tmp_path):
-    finds_of(kinds=[kind("networks")], cases=15, jobs=1, folder=tmp_path, shrink=False)
+@pytest.mark.parametrize(("name", "cases"), [("networks", 10), ("careless", 5)])
+def test_a_fixed_share_of_networks_is_right_or_refused(name, cases, tmp_path):
+    finds_of(kinds=[kind(name)], cases=cases, jobs=1, folder=tmp_path, shrink=False)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ on.
 
 from collections.abc import Hashable
 
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import layouts
 from opu_fuse.layout.lanes import map_lanes
+from opu_fuse.pipeline import compile_model, partition_model
 from opu_fuse.schedule import tiling
 from opu_fuse.schedule.lower import geometry_of
 from opu_fuse.zoo import build
@@ -80,3 +82,20 @@ def test_repeated_groups_are_looked_at_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tiling, "geometry_of", lambda *args: looked.append(1) or geometry_of(*args))
     assert tiling.misfits_by_structure(dfg, found, hw, {}) == ()
     assert len(looked) == len(kinds) < len(found.groups)
+
+
+def test_a_stage_on_a_module_of_another_kind_is_found_without_scales_too():
+    """What `partition` groups is what `compile` then makes."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,1,4,4] x) => (float[1,2,4,4] y) {'
+        " c = Concat<axis=1>(x, x)  r = Relu(c)  y = Relu(r) }"
+    )
+    hw = load_hw("opu-1024")
+    dfg, found = partition_model(model, hw)
+    names = [[dfg[m.node].name for m in group.matches] for group in found.groups]
+    made = compile_model(model, hw)
+    assert names == [
+        group
+        for group in ([made.dfg[m.node].name for m in g.matches] for g in made.partition.groups)
+        if not made.partition.copies.keys() >= set(group)
+    ]

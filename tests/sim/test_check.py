@@ -18,7 +18,7 @@ from opu_fuse.sim.bounds import (
     allowed_differences,
     allowed_of_outputs,
 )
-from opu_fuse.sim.compare import check
+from opu_fuse.sim.compare import _near, check
 from opu_fuse.sim.places import places
 from opu_fuse.sim.ports import noise
 from tests.written import written
@@ -191,6 +191,39 @@ BOUNDS = {
     ),
     "one between its steps, and large weights": (f"f = Conv(d, large, off_r)  t = {Q}", CONSTANTS),
     "the same as a sum": (f"g = Conv(d, large)  f = Add(g, off_r)  t = {Q}", CONSTANTS),
+    "a bias that the model rounds itself": (
+        (
+            "bq = QuantizeLinear(last, fine_s, z)  b = DequantizeLinear(bq, fine_s, z)"
+            f"  f = Conv(d, large, b)  t = {Q}"
+        ),
+        CONSTANTS,
+    ),
+    "a weight that the model rounds itself": (
+        (
+            "vq = QuantizeLinear<axis=0>(w, halves, zs)"
+            f"  k = DequantizeLinear<axis=0>(vq, halves, zs)  f = Conv(d, k, off_r)  t = {Q}"
+        ),
+        EXACT.why,
+    ),
+    "channels of zeros": (
+        f"k = DequantizeLinear<axis=0>(wq, dead, zs)  f = Conv(d, k, off)  t = {Q}",
+        SCALES,
+    ),
+    "a scale for each channel that is read": (
+        (
+            "c = QuantizeLinear(x, halves, zs)  e = DequantizeLinear(c, halves, zs)"
+            "  k = DequantizeLinear<axis=0>(deep, quarters, zzzz)"
+            f"  f = Conv<group=2>(e, k, on4)  t = {Q}"
+        ),
+        EXACT.why,
+    ),
+    "one that does not fit the weight's": (
+        (
+            "c = QuantizeLinear(x, halves, zs)  e = DequantizeLinear(c, halves, zs)"
+            f"  k = DequantizeLinear<axis=0>(three, thirds, zzz)  f = Conv(e, k, on3)  t = {Q}"
+        ),
+        CONSTANTS,
+    ),
     "a dense layer's": (f"g = MatMul(d, large)  f = Add(off_r, g)  t = {Q}", CONSTANTS),
     "a slope of 1638/2**15": (f"f = LeakyRelu<alpha=0.04998779296875>(d)  t = {Q}", EXACT.why),
     "a slope between those": (f"f = LeakyRelu<alpha=0.05>(d)  t = {Q}", CONSTANTS),
@@ -213,7 +246,11 @@ def test_what_is_allowed_follows_from_the_operators_before_a_rounding(case):
          float[2] ones = {{1,1}}, float[2] on = {{0.125,1}}, float[2] off = {{0.3,1}},
          int8[2,2,1,1] wq = {{1,2,3,4}}, int8[2,2,1,1] wide = {{1,2,3,64}},
          int8[2] biases = {{8,16}}, int8[2] between = {{4,7}}, float half = {{0.5}},
-         float fine_s = {{0.015625}}>
+         float fine_s = {{0.015625}}, float[2] halves = {{0.5,0.25}}, int8[2] zs = {{0,0}},
+         float[2] last = {{1,0.3}}, float[2] dead = {{0.5,0}}, int8[4,1,1,1] deep = {{1,2,3,4}},
+         float[4] quarters = {{0.25,0.25,0.5,0.5}}, int8[4] zzzz = {{0,0,0,0}},
+         float[4] on4 = {{0.125,1,0.25,1}}, int8[3,2,1,1] three = {{1,2,3,4,5,6}},
+         float[3] thirds = {{0.5,0.5,0.5}}, int8[3] zzz = {{0,0,0}}, float[3] on3 = {{0,1,2}}>
         {{ v = DequantizeLinear(wq, half, z)  large = DequantizeLinear(wide, half, z)
            on_r = DequantizeLinear(biases, fine_s, z)
            off_r = DequantizeLinear(between, fine_s, z)  i = QuantizeLinear(x, s, z)
@@ -236,6 +273,33 @@ def test_a_bias_between_steps_of_coarse_sums_is_allowed_what_it_moves_them_by(la
     )
     shapes = {"i": (1, 2, 4, 4), "t": (1, 2, 4, 4)}
     assert allowed_differences(model, shapes)["t"].steps == steps
+
+
+COARSE = {
+    "of a pool": "m = GlobalMaxPool(d)  f = Conv(m, w, b)",
+    "of integers that are written as floats": "f = Conv(d, floats, b)",
+}
+
+
+@pytest.mark.parametrize("body", COARSE.values(), ids=COARSE)
+def test_so_it_is_behind_other_forms_of_what_is_summed(body):
+    """Sums in steps of 1, results of 0.25: halves of a step are two."""
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,2,4,4] x) => (int8[1,2,4,4] t)
+        <float s = {{0.25}}, float four = {{4}}, int8 z = {{0}}, float[2] b = {{3, 0.5}},
+         int8[2,2,1,1] wq = {{1,2,3,64}}, float[2,2,1,1] floats = {{4,8,12,256}}> {{
+           w = DequantizeLinear(wq, four, z)  i = QuantizeLinear(x, s, z)
+           d = DequantizeLinear(i, s, z)  {body}  t = QuantizeLinear(f, s, z) }}"""
+    )
+    shapes = {"i": (1, 2, 4, 4), "t": (1, 2, 4, 4)}
+    assert allowed_differences(model, shapes)["t"].steps == 3
+
+
+def test_gaps_that_no_float_holds_are_compared_in_silence():
+    """Scales of a careless model reach to the ends of what floats hold."""
+    large = np.float32([3e38, 1])
+    assert _near(large, large, 0, 1e39).all()
+    assert not _near(large, -large, 0, 0.0).all()
 
 
 @pytest.mark.parametrize(("hidden", "steps"), [("0.25", 1), ("0.3", 255)])

@@ -1,0 +1,108 @@
+"""Roundings that the front end adds to a model that arrives quantised: told, and no further off.
+
+`compile` says how many there are, and by how many steps what the model itself rounds may move. Here
+ONNX Runtime computes both models, each of the model's own roundings from the integers that the
+model as given has in front of it. So what is behind no added pair has the same bits, and the others
+are compared in steps, before they are rounded.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from tests.fuzz.onnxruntime_runs import Arrays, cut, run, showing
+
+_PRINTED = 0.051
+"""What a number with one digit behind the point hides, and float32."""
+_SAYS = re.compile(r"(\d+|a) results? (?:is|are) rounded to int8 where the model rounds only")
+_MOVES = re.compile(r"what is rounded behind may move by ([\d.]+) steps")
+
+
+def added_roundings(
+    given: onnx.ModelProto, qdq: onnx.ModelProto, inputs: Arrays, warnings: Sequence[str]
+) -> Iterator[str]:
+    """What is wrong with the reference of a model that arrives quantised. warnings: of compile."""
+    before, after = _roundings(given), _roundings(qdq)
+    own = [name for name in before if name in after]
+    extra = set(after) - set(before)
+    told = next((w for w in warnings if _SAYS.search(w)), "")
+    count = _SAYS.search(told)
+    said = int(count[1].replace("a", "1")) if count else 0
+    if said != len(extra):
+        yield f"{len(extra)} roundings are added, {said} are told of"
+        return
+    if not extra:
+        yield from _differ(run(given, inputs), run(qdq, inputs))
+        return
+    outputs = [o.name for o in given.graph.output]
+    reals = {name: before[name].input[0] for name in own}
+    first = run(showing(given, [*own, *reals.values()]), inputs, [*outputs, *own, *reals.values()])
+    kept = {name: first[name] for name in own}
+    behind = {name: after[name].input[0] for name in own}
+    feeds = inputs | {f"{name}/machine": data for name, data in kept.items()}
+    second = run(
+        showing(cut(qdq, kept), [*own, *behind.values()]),
+        feeds,
+        [*outputs, *own, *behind.values()],
+    )
+    moved = _readers_of(qdq, extra, set(own))
+    yield from _differ(
+        {n: first[n] for n in (*outputs, *own) if n not in moved},
+        {n: second[n] for n in (*outputs, *own) if n not in moved},
+    )
+    steps = _MOVES.search(told)
+    allowed = float(steps[1]) if steps else 0.0
+    numbers = {i.name: numpy_helper.to_array(i) for i in qdq.graph.initializer}
+    for name in own:
+        if name in moved:
+            gap = _steps_apart(
+                first[reals[name]], second[behind[name]], after[name], first[name].dtype, numbers
+            )
+            if gap > allowed + _PRINTED:
+                yield f"added roundings move {name!r} by {gap:.2f} steps, {allowed:g} are told of"
+
+
+def _roundings(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    """By the names of their integers; those of constants are not among them."""
+    constants = {i.name for i in model.graph.initializer}
+    constants |= {n.output[0] for n in model.graph.node if n.op_type == "Constant"}
+    return {
+        n.output[0]: n
+        for n in model.graph.node
+        if n.op_type == "QuantizeLinear" and n.input[0] not in constants
+    }
+
+
+def _readers_of(model: onnx.ModelProto, extra: set[str], own: set[str]) -> set[str]:
+    """Values that come from added pairs, up to the model's own roundings."""
+    found = set(extra)
+    for node in model.graph.node:
+        if any(name in found and name not in own for name in node.input):
+            found |= set(node.output)
+    return found
+
+
+def _differ(expected: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray]) -> Iterator[str]:
+    for name, array in expected.items():
+        if name not in got:
+            yield f"the reference has no output {name!r}"
+        elif not np.array_equal(array, got[name], equal_nan=array.dtype.kind == "f"):
+            yield f"the reference {name!r} is not the model's"
+
+
+def _steps_apart(
+    one: np.ndarray,
+    other: np.ndarray,
+    node: onnx.NodeProto,
+    kind: np.dtype,
+    numbers: Mapping[str, np.ndarray],
+) -> float:
+    """The largest gap in steps of a rounding, between the ends of its integers."""
+    scale = numbers[node.input[1]].astype(np.float64)
+    zero = numbers[node.input[2]].astype(np.float64) if len(node.input) > 2 else 0.0
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    a, b = (np.clip(v.astype(np.float64) / scale.max() + zero, low, high) for v in (one, other))
+    return float(np.abs(a - b).max(initial=0.0))
