@@ -105,7 +105,8 @@ class _Graph:
             return EXACT
         # Whatever moves a value by less than a step moves the rounded one by a step at most.
         gain = float(np.prod([self._gain(n) for n in operators if not _is_sum(n)]))
-        return Allowed(steps=_steps(sum(off or 0.0 for off in offs) * gain, scales[0]), why=why)
+        off = sum(off or 0.0 for off in offs) * gain + sum(map(self._factor_off, operators))
+        return Allowed(steps=_steps(off, scales[0]), why=why)
 
     def hidden_before(
         self, name: str, found: Mapping[str, Allowed], shown: Collection[str]
@@ -230,6 +231,17 @@ class _Graph:
             steps, unit = np.ldexp(steps, bits), np.ldexp(unit, -bits)
         return float(np.abs((steps - np.rint(steps)) * unit).max(initial=0.0))
 
+    def _factor_off(self, node: onnx.NodeProto) -> float:
+        """By how much its 16-bit factors move the results of a normalisation, at most: each is off
+        by 2**-15 of itself, with 255 steps of what is read and half of that for the offset.
+        """
+        factor = self._factors(node) if node.op_type == "BatchNormalization" else None
+        pair = None if factor is None else self._pair_before(node.input[0])
+        scale = None if pair is None else self._constant(pair.input[1])
+        if factor is None or scale is None:
+            return 0.0
+        return float(np.abs(factor).max(initial=0.0) * scale.max()) * 2.0**-7
+
     def _filters(self, node: onnx.NodeProto) -> tuple[np.ndarray | None, np.ndarray] | None:
         """(integer weights, output channels first; unit of its sums) of a Conv, ConvTranspose, Gemm
         or MatMul, without the weights where their pair is not right before it.
@@ -327,13 +339,19 @@ class _Graph:
 
     def _is_coarse(self, node: onnx.NodeProto) -> bool:
         """Whether a normalisation is a shift by 16-bit multiples of a power of two."""
-        scale, _, mean, variance = (self._constant(name) for name in node.input[1:5])
-        if scale is None or mean is None or variance is None or mean.any():
+        factor, mean = self._factors(node), self._constant(node.input[3])
+        if factor is None or mean is None or mean.any():
             return False
-        epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
-        factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
         mantissa, _ = np.frexp(factor.astype(np.float32).astype(np.float64))
         return bool(np.all(np.ldexp(mantissa, _CONSTANT_BITS) % 1 == 0))
+
+    def _factors(self, node: onnx.NodeProto) -> np.ndarray | None:
+        """What a normalisation multiplies channels by, as float64."""
+        scale, variance = self._constant(node.input[1]), self._constant(node.input[4])
+        if scale is None or variance is None:
+            return None
+        epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
+        return scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
 
 
 def _steps(off: float, scale: np.ndarray | None) -> int:

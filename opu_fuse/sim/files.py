@@ -1,6 +1,7 @@
 """Files of a run: arrays in and out, texts; every failure is one RunError that names the path."""
 
 import contextlib
+import tokenize
 import warnings
 import zipfile
 import zlib
@@ -15,6 +16,7 @@ from opu_fuse.process.writing import require_folder, require_target, whole_file,
 _UNREADABLE = (
     *(OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError),
     *(NotImplementedError, KeyError, SyntaxError, OverflowError, UnicodeError, TypeError),
+    tokenize.TokenError,  # of headers, from Python 3.12 on
 )
 """What numpy and the archive reader raise for files that are cut, foreign, encrypted or damaged."""
 

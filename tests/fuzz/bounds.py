@@ -4,7 +4,8 @@ The promise (docs/models.md, docs/decisions.md), in steps of the int8 result of 
 the same operands:
 
 * all scales powers of two: 0. An average over a count that is no power of two: 1. A batch
-  normalisation whose constants the product has not rounded itself: 1. A sum of products that
+  normalisation whose constants the product has not rounded itself: 1, and as many as its factors,
+  rounded to 16 bits, move the largest operand. A sum of products that
   float32 cannot hold (2**24 and more): 1, since then ONNX Runtime rounds.
 * other scales: 1; but 0 for operators that only move or choose values of one scale.
 * values that are not rounded before they are summed, and constants that arrive as floats in a QDQ
@@ -66,6 +67,8 @@ class Bounds:
         """Scales of constants that are integers."""
         self._rough: set[str] = set()
         """Values made with an operator that may be off, since the last rounding."""
+        self._blurred: dict[str, float] = {}
+        """By how much 16-bit factors may move a value since the last rounding."""
         self._scales: dict[str, frozenset[float]] = {}
         """Of the roundings that a value comes from."""
         self._sums: dict[str, tuple[np.ndarray, np.ndarray] | None] = {}
@@ -88,7 +91,9 @@ class Bounds:
             if node.op_type not in _MOVES:
                 scales |= {math.nan}  # computes: no result is the operand itself
             carried += self._of_bias(node)
+            blurred = max((self._blurred.get(v, 0.0) for v in operands), default=0.0)
             for name in node.output:
+                self._blurred[name] = blurred + self._of_factors(node)
                 self.real[name], self._scales[name] = carried, scales
                 if rough:
                     self._rough.add(name)
@@ -154,6 +159,7 @@ class Bounds:
         moved = all(s == unit for s in origins)
         powers = _is_pow2(unit) and all(math.isnan(s) or _is_pow2(s) for s in origins)
         own = 1.0 if source in self._rough or not (moved or powers) else 0.0
+        own += math.floor(own * self._blurred.get(source, 0.0) / unit)
         real = self.real.get(source, 0.0)
         if not 0.0 < real < math.inf:  # 0 times infinity is not a number
             self.steps[name] = own if real == 0.0 else math.inf
@@ -247,6 +253,19 @@ class Bounds:
             return float(unit.max()) / 2
         with np.errstate(invalid="ignore", over="ignore"):
             return float(np.where(bias / finest % 1 == 0, 0.0, unit / 2).max())
+
+    def _of_factors(self, node: onnx.NodeProto) -> float:
+        """Half a unit of the largest factor of a normalisation (15 bits, the first one set), 256
+        times: the 255 steps of its operand and its offset are off by so much.
+        """
+        if node.op_type != "BatchNormalization" or not self._is_rounded(node.input[0]):
+            return 0.0
+        if not {node.input[1], node.input[4]} <= self._constants.keys():
+            return 0.0
+        gain, variance = (self._constants[v].astype(np.float64) for v in node.input[1:5:3])
+        epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
+        factor = float(np.abs(gain / np.sqrt(variance + epsilon)).max())
+        return 256 * max(self._scales[node.input[0]]) * factor / 2**15
 
     def _finest(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
         """Units of a sum's channels, and the finest that they can become; None where the product

@@ -295,6 +295,23 @@ def test_so_it_is_behind_other_forms_of_what_is_summed(body):
     assert allowed_differences(model, shapes)["t"].steps == 3
 
 
+@pytest.mark.parametrize(("factor", "steps"), [(0.3, 1), (100.1, 4)])
+def test_factors_of_16_bits_move_results_by_many_steps_where_one_is_worth_many(factor, steps):
+    """400.4 steps of the result for one of the operand: 25625.6 / 2**6, and 0.4 / 2**6 of 255 steps
+    of the operand are 1.6; any other factor as large may be off by half of 2**-6: 4 with 256.
+    """
+    model = onnx.parser.parse_model(
+        f"""{HEADER} g (float[1,1,4,4] x) => (int8[1,1,4,4] t)
+        <float s = {{1}}, float fine = {{0.25}}, int8 z = {{0}}, float[1] k = {{{factor}}},
+         float[1] b = {{0}}, float[1] m = {{0}}, float[1] v = {{1}}> {{
+           i = QuantizeLinear(x, s, z)  d = DequantizeLinear(i, s, z)
+           f = BatchNormalization<epsilon = 0.0>(d, k, b, m, v)
+           t = QuantizeLinear(f, fine, z) }}"""
+    )
+    shapes = {"i": (1, 1, 4, 4), "t": (1, 1, 4, 4)}
+    assert allowed_differences(model, shapes)["t"].steps == steps
+
+
 def test_gaps_that_no_float_holds_are_compared_in_silence():
     """Scales of a careless model reach to the ends of what floats hold."""
     large = np.float32([3e38, 1])
