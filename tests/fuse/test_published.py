@@ -16,7 +16,7 @@ from tests.fuse.published import DataFlow, Published
 from tests.fuse.reading import machine
 
 CHUNKS, PER_CHUNK = 10, 100
-OFTEN = 2
+OFTEN = 1
 """Chunks that are looked at for every change, the others nightly."""
 
 

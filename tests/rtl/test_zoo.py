@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.rtl, pytest.mark.filterwarnings("ignore:no calibration
 
 LONG = (
     *(("resnet18", "opu-tiny"), ("resnet18", "opu-micro")),
+    *((name, "opu-ulx3s") for name in MODELS if name != "digits"),  # opu-tiny, deeper
     *((name, "opu-1024t") for name in MODELS),  # opu-1024's but for what the next test is about
 )
 
