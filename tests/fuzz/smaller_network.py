@@ -150,6 +150,8 @@ def _cut_channels(model: onnx.ModelProto, place: str, divisor: int) -> bool:
             weight = constants.get(node.input[1])
             if weight is None or fewer(weight.dims[0]) in {0, weight.dims[0]}:
                 return False
+            if not constants.keys() >= set(node.input[1:]):  # a bias behind a pair
+                return False
             for name in node.input[1:]:
                 _slice(constants[name], 0, fewer(constants[name].dims[0]))
     return _follow(model, constants)
