@@ -32,13 +32,12 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
     `layout.lanes.map_lanes`. Raises DoesNotFit and ModelError.
     """
     members = [m.node for m in group.matches]
-    found = geometry_of(dfg, group, hw, lanes)
+    found, order = pass_of(dfg, group, hw, lanes)
     if found is None:
         return ()
     post: Registers = {}
     parts: dict[tuple[int, int], Registers] = {}
     records: list[np.ndarray] = []
-    order = _order(dfg, group, found, hw)
     for item, module in zip(found.stages, order, strict=True):
         own = _settings(dfg, found, item, hw)
         post |= _of_unit(own.registers, module.bank)
@@ -66,15 +65,15 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
     return (whole, *rest)
 
 
-def geometry_of(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> Geometry | None:
-    """The geometry of a matched group: what runs before the array, the match says. Raises
-    DoesNotFit, also where a stage was matched on a module of another kind: that is so in floats.
+def pass_of(
+    dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap
+) -> tuple[Geometry | None, tuple[PostModule, ...]]:
+    """What holds of a matched group whatever its scales are: its geometry (what runs before the
+    array, the match says) and the modules of its stages. Raises DoesNotFit.
     """
     front = {m.node for m in group.matches if m.module in chain_of(hw).front}
     found = group_geometry(dfg, [m.node for m in group.matches], hw, lanes, front)
-    if found is not None:
-        _order(dfg, group, found, hw)
-    return found
+    return found, () if found is None else _order(dfg, group, found, hw)
 
 
 def _of_unit(registers: Mapping[str, int], bank: int) -> Registers:

@@ -26,7 +26,7 @@ from opu_fuse.layout.joins import CannotJoin
 from opu_fuse.layout.lanes import map_lanes
 from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.layer import Layer
-from opu_fuse.schedule.lower import geometry_of, lower_group
+from opu_fuse.schedule.lower import lower_group, pass_of
 from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.order import SegmentSteps, in_front_of_readers, order_segments, side_by_side
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
@@ -222,7 +222,7 @@ def misfits_by_structure(
         if form in fitting:
             continue
         try:
-            found = geometry_of(dfg, group, hw, lanes)
+            found, _ = pass_of(dfg, group, hw, lanes)
             for _, shape in found.phases if found else ():
                 _tile_of("", shape, hw, cache)
             fitting.add(form)

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tests.fuzz.onnxruntime_runs import Arrays, cut, run, showing
+from tests.fuzz.onnxruntime_runs import Arrays, cut, roundings, run, showing
 
 _PRINTED = 0.051
 """What a number with one digit behind the point hides, and float32."""
@@ -25,7 +25,7 @@ def added_roundings(
     given: onnx.ModelProto, qdq: onnx.ModelProto, inputs: Arrays, warnings: Sequence[str]
 ) -> Iterator[str]:
     """What is wrong with the reference of a model that arrives quantised. warnings: of compile."""
-    before, after = _roundings(given), _roundings(qdq)
+    before, after = roundings(given), roundings(qdq)
     own = [name for name in before if name in after]
     extra = set(after) - set(before)
     told = next((w for w in warnings if _SAYS.search(w)), "")
@@ -63,17 +63,6 @@ def added_roundings(
             )
             if gap > allowed + _PRINTED:
                 yield f"added roundings move {name!r} by {gap:.2f} steps, {allowed:g} are told of"
-
-
-def _roundings(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
-    """By the names of their integers; those of constants are not among them."""
-    constants = {i.name for i in model.graph.initializer}
-    constants |= {n.output[0] for n in model.graph.node if n.op_type == "Constant"}
-    return {
-        n.output[0]: n
-        for n in model.graph.node
-        if n.op_type == "QuantizeLinear" and n.input[0] not in constants
-    }
 
 
 def _readers_of(model: onnx.ModelProto, extra: set[str], own: set[str]) -> set[str]:

@@ -123,7 +123,7 @@ class Careless:
     def kind(self) -> np.dtype:
         """Of an activation."""
         unsigned = self.unsigned ^ self.odd("other")
-        if self._may("sixteen"):
+        if self.odd("sixteen"):
             return np.dtype(np.uint16 if unsigned else np.int16)
         return np.dtype(np.uint8 if unsigned else np.int8)
 
@@ -255,5 +255,5 @@ class Careless:
         return len(self.tensors[value].dims) if value in self.tensors else 4
 
     def _may(self, habit: str) -> bool:
-        """A habit that newer operator sets alone allow, activations of 16 bits apart."""
-        return self.odd(habit) and (self.opset >= _MANY_TYPES or habit == "sixteen")
+        """A habit that newer operator sets alone allow."""
+        return self.odd(habit) and self.opset >= _MANY_TYPES

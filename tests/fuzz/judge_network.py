@@ -36,7 +36,7 @@ from tests.fuzz import canonical, layout
 from tests.fuzz.added import added_roundings
 from tests.fuzz.bounds import Bounds
 from tests.fuzz.network_case import NetworkCase
-from tests.fuzz.onnxruntime_runs import Arrays, cut, run, showing, standard
+from tests.fuzz.onnxruntime_runs import Arrays, cut, roundings, run, showing, standard
 
 _SLACK = 1e-4
 """Of floats that were computed by other operations: relative to the largest."""
@@ -189,7 +189,7 @@ def _differences(
     case: NetworkCase, bundle: Bundle, inputs: Arrays, seen: list[_Tensor], result: RunResult
 ) -> Iterator[str]:
     qdq = onnx.load_from_string(bundle.qdq)
-    names = _rounded(qdq)
+    names = list(roundings(qdq))
     outputs = [o.name for o in qdq.graph.output]
     whole = run(showing(qdq, names), inputs, [*outputs, *names])
     shapes = _shapes(qdq)
@@ -213,15 +213,6 @@ def _differences(
         for name, got in result.outputs.items():
             bound = bounds.real.get(name, bounds.steps.get(name, 0.0))
             yield from _outputs(how, name, expected[name], got, bound, bounds.is_rough(name))
-
-
-def _rounded(qdq: onnx.ModelProto) -> list[str]:
-    constants = {i.name for i in qdq.graph.initializer}
-    return [
-        n.output[0]
-        for n in qdq.graph.node
-        if n.op_type == "QuantizeLinear" and n.input[0] not in constants
-    ]
 
 
 def _as(dtype: np.dtype, data: np.ndarray) -> np.ndarray:
@@ -252,12 +243,12 @@ def _outputs(
     where = f"output {name!r} ({how})"
     if expected.shape != got.shape or expected.dtype != got.dtype:
         yield f"{where}: {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
-    elif expected.dtype.kind not in "f":
-        gap = np.abs(expected.astype(np.float64) - got)
+        return
+    gap = np.abs(expected.astype(np.float64) - got)
+    if expected.dtype.kind not in "f":
         if (gap > bound).any():
             yield f"{where}: {np.count_nonzero(gap > bound)} of {got.size} values differ"
     else:
-        gap = np.abs(expected.astype(np.float64) - got)
         share = _SLACK if bound else _FLOAT32 if rough else 0.0
         allowed = bound + share * float(np.abs(expected).max(initial=0.0))
         if not (gap <= allowed).all() and not np.array_equal(expected, got, equal_nan=True):

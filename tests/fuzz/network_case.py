@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from tests.fuzz.careless import careless
 from tests.fuzz.machines import SHARES, SHIFTERS
-from tests.fuzz.onnxruntime_runs import values_of
+from tests.fuzz.onnxruntime_runs import roundings, values_of
 from tests.fuzz.quantised import by_onnxruntime, draw_style, quantised
 from tests.fuzz.random_network import STEPS, Steps, draw_model
 from tests.fuzz.sketch import LARGEST, TooLargeError
@@ -182,11 +182,7 @@ def sample_inputs(model: onnx.ModelProto, rng: np.random.Generator) -> dict[str,
 
 def rounds(model: onnx.ModelProto) -> bool:
     """Whether a model rounds what it computes: of constants alone that does not make it int8."""
-    constants = {i.name for i in model.graph.initializer}
-    constants |= {n.output[0] for n in model.graph.node if n.op_type == "Constant"}
-    return any(
-        n.op_type == "QuantizeLinear" and n.input[0] not in constants for n in model.graph.node
-    )
+    return bool(roundings(model))
 
 
 def _runs(model: onnx.ModelProto, rng: np.random.Generator, most: float = 1e4) -> bool:

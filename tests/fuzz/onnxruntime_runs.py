@@ -52,6 +52,17 @@ def cut(model: onnx.ModelProto, given: Mapping[str, np.ndarray]) -> onnx.ModelPr
     return made
 
 
+def roundings(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    """The QuantizeLinears by the names of their integers; those of constants are not among them."""
+    constants = {i.name for i in model.graph.initializer}
+    constants |= {n.output[0] for n in model.graph.node if n.op_type == "Constant"}
+    return {
+        n.output[0]: n
+        for n in model.graph.node
+        if n.op_type == "QuantizeLinear" and n.input[0] not in constants
+    }
+
+
 def standard(model: onnx.ModelProto) -> None:
     """ONNX knows no shapes of ONNX Runtime's own pairs: they become the standard's, in place."""
     for node in model.graph.node:

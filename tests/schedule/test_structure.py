@@ -22,7 +22,7 @@ from opu_fuse.layout.decided import layouts
 from opu_fuse.layout.lanes import map_lanes
 from opu_fuse.pipeline import compile_model, partition_model
 from opu_fuse.schedule import tiling
-from opu_fuse.schedule.lower import geometry_of
+from opu_fuse.schedule.lower import pass_of
 from opu_fuse.zoo import build
 from tests.dfg import canonical
 from tests.fuse.random_graphs import graphs
@@ -44,7 +44,7 @@ def alike(dfg: Dfg, hw: HwSpec, found: Partition) -> dict[Hashable, set[Hashable
         modules = tuple(m.module for m in group.matches)
         form = modules, structure(dfg, [m.node for m in group.matches], lanes)
         try:
-            geometry = geometry_of(dfg, group, hw, lanes)
+            geometry, _ = pass_of(dfg, group, hw, lanes)
             kind: Hashable = geometry and (
                 geometry.phases,
                 geometry.macs,
@@ -79,7 +79,7 @@ def test_repeated_groups_are_looked_at_once(monkeypatch: pytest.MonkeyPatch):
     found = partition(dfg, hw)
     kinds = alike(dfg, hw, found)
     looked: list[int] = []
-    monkeypatch.setattr(tiling, "geometry_of", lambda *args: looked.append(1) or geometry_of(*args))
+    monkeypatch.setattr(tiling, "pass_of", lambda *args: looked.append(1) or pass_of(*args))
     assert tiling.misfits_by_structure(dfg, found, hw, {}) == ()
     assert len(looked) == len(kinds) < len(found.groups)
 

@@ -4,7 +4,7 @@ Frameworks that keep channels last write the dense layers of a ConvNeXt, or a sq
 as MatMuls over the last axis of a map, or make rows of its pixels first.
 
 1. MatMul of (1, l, c) or (1, h, w, c) with a constant matrix: a 1x1 Conv between two Transposes,
-   which `transposes` merges with the network's own. A line, (1, l, c), is an image of one row.
+   which `transposes` merges with the network's own; of a line, a Conv over one axis.
 2. MatMul or Gemm of rows, (h·w, c), that a Reshape made of such a map: as case 1 on that map, and
    the Reshape behind.
 3. Element by element: behind it the Reshape of case 2, so that the next layer finds it.
@@ -13,6 +13,7 @@ Rows that no map was made into are several samples; they stay rows.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -67,45 +68,26 @@ def _dense(graph: ir.Graph, node: ir.Node) -> bool:
     quant = quant_of(w)
     if quant is not None and quant.axis is not None and node.op_type == "MatMul":
         quant = replace(quant, axis=1 - quant.axis % 2)
-    filters = add_constant(graph, f"{w.name}/pixel", weight[:, :, None, None], quant)
-    _convolve(graph, node, source, filters, bias)
+    taps = weight[(..., *[None] * (len(source.shape or ()) - 2))]
+    filters = add_constant(graph, f"{w.name}/pixel", taps, quant)
+    _convolve(node, source, [filters] if bias is None else [filters, bias])
     return True
 
 
-def _convolve(
-    graph: ir.Graph, node: ir.Node, source: ir.Value, filters: ir.Value, bias: ir.Value | None
-) -> None:
+def _convolve(node: ir.Node, source: ir.Value, weights: Sequence[ir.Value]) -> None:
     """Case 1: the node reads `source`, its result has the same axes."""
-    result, target = node.outputs[0], static_shape(node.outputs[0])
-    size = static_shape(source)
+    size, target = static_shape(source), static_shape(node.outputs[0])
     assert size is not None
     assert target is not None
     order = _MAPS[len(size)]
-    x = _rounded_like(
-        source,
-        insert_before(
-            node,
-            "Transpose",
-            [source],
-            {"perm": order},
-            name=f"{node.name}/channels",
-            shape=[size[axis] for axis in order],
-        ),
-    )
-    back = [int(axis) for axis in np.argsort(order)]
-    first = [target[axis] for axis in order]
-    name = f"{node.name}/last"
-    insert_behind(node, result, "Transpose", (), {"perm": back}, name=name, shape=first)
-    if len(size) == len(("n", "c", "l")):
-        wide = (1, size[-1], 1, size[1])
-        sizes = [x, _sizes(graph, f"{node.name}/wide_shape", wide)]
-        line = insert_before(node, "Reshape", sizes, name=f"{node.name}/wide", shape=wide)
-        x = _rounded_like(source, line)
-        shape = _sizes(graph, f"{node.name}/line_shape", first)
-        row = (1, target[-1], 1, target[1])
-        insert_behind(node, result, "Reshape", (shape,), name=f"{node.name}/line", shape=row)
-    inputs = [x, filters] if bias is None else [x, filters, bias]
-    rewrite(node, "Conv", inputs)  # `convolutions` spells out the rest
+    name, shape = f"{node.name}/channels", [size[axis] for axis in order]
+    x = insert_before(node, "Transpose", [source], {"perm": order}, name=name, shape=shape)
+    if (quant := quant_of(source)) is not None:
+        x.meta[META_KEY] = quant
+    back = {"perm": np.argsort(order).tolist()}
+    name, shape = f"{node.name}/last", [target[axis] for axis in order]
+    insert_behind(node, node.outputs[0], "Transpose", (), back, name=name, shape=shape)
+    rewrite(node, "Conv", [x, *weights])  # `convolutions` spells out the rest
 
 
 def _behind(graph: ir.Graph, node: ir.Node) -> bool:
@@ -130,7 +112,7 @@ def _rows_behind(graph: ir.Graph, node: ir.Node, source: ir.Value) -> None:
     rows, size = static_shape(node.outputs[0]), static_shape(source)
     assert rows is not None
     assert size is not None
-    shape = _sizes(graph, f"{node.name}/rows_shape", rows)
+    shape = add_constant(graph, f"{node.name}/rows_shape", np.asarray(rows, np.int64))
     pixels = (*size[:-1], rows[-1])
     insert_behind(
         node, node.outputs[0], "Reshape", (shape,), name=f"{node.name}/rows", shape=pixels
@@ -160,13 +142,3 @@ def _is_for_channels(value: ir.Value) -> bool:
     if constant(value) is None or shape is None or (quant is not None and quant.axis is not None):
         return False
     return math.prod(shape[:-1]) == 1 and len(shape) <= len(("row", "channel"))
-
-
-def _rounded_like(source: ir.Value, value: ir.Value) -> ir.Value:
-    if (quant := quant_of(source)) is not None:
-        value.meta[META_KEY] = quant
-    return value
-
-
-def _sizes(graph: ir.Graph, name: str, shape: tuple[int, ...] | list[int]) -> ir.Value:
-    return add_constant(graph, name, np.asarray(shape, np.int64))
