@@ -1,0 +1,124 @@
+"""Constructs of other people's models, rebuilt from public bug reports; a file is named after its
+construct.
+
+Right means: what ONNX Runtime computes on the user's own file, with no optimisation, within the
+noise that int8 costs; every quantised tensor as `--check` promises; and only these operators on the
+host.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from msgspec import Struct
+
+import opu_fuse
+from opu_fuse.errors import UserError
+from opu_fuse.pipeline import compile_model
+from opu_fuse.sim.compare import check
+from opu_fuse.sim.ports import noise
+
+FOLDER = Path(__file__).parent / "found"
+MACHINES = ("opu-light", "opu-1024t")
+
+
+class Runs(Struct, frozen=True, kw_only=True):
+    """host: operators that remain there, by their ONNX operator; machines: the ones to try;
+    decibels: least signal-to-noise ratio of an output against the user's file, with seeded normal
+    data for calibration and input.
+    """
+
+    host: tuple[str, ...] = ()
+    machines: tuple[str, ...] = MACHINES
+    decibels: float = 26.0
+
+
+class Refused(Struct, frozen=True, kw_only=True):
+    """says: parts of the one-line message."""
+
+    says: tuple[str, ...]
+
+
+FOUND: dict[str, Runs | Refused] = {
+    "batch_4": Refused(says=("input 'x' has batch 4", "--batch 4")),
+    "contrib_op_hides_shape_of_conv": Runs(),
+    "convtranspose_dilation_2": Runs(host=("ConvTranspose",)),
+    "convtranspose_two_groups": Runs(host=("ConvTranspose",)),
+    "depthwise_kernel31_on_14x14": Runs(machines=("opu-light", "opu-tiny")),
+    "einsum_as_1x1_conv": Runs(),
+    "fusedconv_saved_by_ort": Runs(),
+    "gap_256x3_window_over_255": Runs(),
+    "glu_split_sigmoid_mul": Runs(),
+    "gmax_40x40": Runs(),
+    "gmax_56x56": Runs(),
+    "input_is_also_output": Runs(),
+    "loop_constant_trip_count": Runs(),
+    "mean_over_channels": Runs(),
+    "preprocess_uint8_channels_last": Runs(),
+    "qdq_concat_operands_of_different_scales": Runs(),
+    "qdq_maxpool_changes_scale": Runs(),
+    "qdq_resize_nearest_changes_scale": Runs(),
+    "qdq_weights_int8_zero_point_7": Runs(),
+    "qonnx_quant_nodes": Refused(says=("qonnx.custom_op.general:Quant", "QCDQ")),
+    "reducemean_noop_empty_axes": Runs(),
+    "resize_linear_half_pixel_down_by_2": Runs(),
+    "saved_by_ort_level_extended": Runs(),
+    "sparse_initializer": Runs(),
+    "split_to_sequence_equal_parts": Runs(),
+    "split_to_sequence_opset17": Runs(),
+    "sub_of_two_maps": Runs(),
+    "tcn_chomp_slice_at_end": Runs(),
+}
+
+
+def test_every_file_has_an_expected_result():
+    assert sorted(FOUND) == sorted(path.stem for path in FOLDER.glob("*.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [(n, m) for n, want in FOUND.items() if isinstance(want, Runs) for m in want.machines],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_it_runs_with_the_users_numbers(name, machine):
+    want = FOUND[name]
+    assert isinstance(want, Runs)
+    path, hw = FOLDER / f"{name}.onnx", opu_fuse.load_hw(machine)
+    done = compile_model(str(path), hw)
+    host = (done.dfg[op.node] for op in done.partition.host)
+    assert sorted(n.op.removeprefix("host:") for n in host) == sorted(want.host)
+    program = opu_fuse.Program(bundle=done.bundle, hw=hw)
+    inputs = noise(program.bundle)
+    result = program.run(inputs, capture=True)
+    if done.bundle.groups:
+        assert check(program.bundle, inputs, result).passed
+    for output, right in of_the_users_file(path, inputs).items():
+        assert decibels(right, result.outputs[output]) >= want.decibels, output
+
+
+@pytest.mark.parametrize("name", [n for n, want in FOUND.items() if isinstance(want, Refused)])
+def test_it_is_refused_with_the_way_out(name):
+    want = FOUND[name]
+    assert isinstance(want, Refused)
+    with pytest.raises(UserError) as error:
+        opu_fuse.compile(str(FOLDER / f"{name}.onnx"), "opu-light")
+    for part in want.says:
+        assert part in str(error.value)
+
+
+def of_the_users_file(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in onnx.load(path).graph.output]
+    return dict(zip(names, session.run(names, inputs), strict=True))
+
+
+def decibels(right: np.ndarray, got: np.ndarray) -> float:
+    """Signal to noise; infinite where nothing differs."""
+    right, noise = right.astype(np.float64), got.astype(np.float64) - right.astype(np.float64)
+    power = np.sum(noise**2)
+    return float(10 * np.log10(np.sum(right**2) / power)) if power else np.inf
