@@ -37,6 +37,10 @@ CORPUS = HERE / "area.csv"
 MACHINES = HERE / "area_machines.txt"
 FITTED = HERE.parent / "opu_fuse" / "hw" / "area_fitted.py"
 BARS = {"lut": 0.10, "dsp": 0.05, "bram": 0.05}
+DAMPING = 1e-5
+"""Price of a cost, beside the errors: where the corpus cannot tell two terms from each other, the
+smallest costs are the answer. Without it that would be the processor's choice.
+"""
 LEAST = 1e-6
 SAME_HARDWARE = {"prelu": "activate"}
 """Part that no machine of the corpus has -> the part that is made of the same modules."""
@@ -89,7 +93,8 @@ def fit(corpus: Mapping[str, Parts], family: Family) -> Costs:
                 found = getattr(parts.get(part, Area()), kind)
                 matrix.append([weight * terms[part].get(name, 0) for name in names])
                 wanted.append(weight * (found - counted))
-            solved, _ = nnls(np.array(matrix), np.array(wanted))
+            damped = np.vstack([matrix, DAMPING * np.eye(len(names))])
+            solved, _ = nnls(damped, np.array([*wanted, *[0.0] * len(names)]))
             if not any(any(row) for row in matrix) and part in SAME_HARDWARE:
                 costs[part][kind] = costs[SAME_HARDWARE[part]][kind]
                 continue

@@ -41,13 +41,14 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "affine": {
             "lut": {
-                "units": 264.7,
-                "lanes": 202.6,
-                "gated lanes": 60.95,
+                "units": 133.5,
+                "lanes": 204.7,
+                "gates": 131.2,
+                "gated lanes": 58.9,
             },
             "dsp": {
                 "lanes": 0.5,
-            },
+            }
         },
         "compute": {
             "lut": {
@@ -59,7 +60,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "one": 1.4,
                 "products of feature addresses": 4.076,
                 "products of psum addresses": 0.961,
-            },
+            }
         },
         "window": {
             "lut": {
@@ -85,7 +86,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "shared products": 1.0,
                 "products": 1.0,
-            },
+            }
         },
         "accumulate": {
             "lut": {
@@ -103,7 +104,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "products of psum addresses": 2.0,
                 "products of residual addresses": 2.0,
-            },
+            }
         },
         "post": {
             "lut": {
@@ -121,7 +122,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 1.0,
-            },
+            }
         },
         "activate": {
             "lut": {
@@ -145,7 +146,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            },
+            }
         },
         "residual": {
             "lut": {
@@ -160,7 +161,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 1.0,
-            },
+            }
         },
         "table": {
             "lut": {
@@ -175,7 +176,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            },
+            }
         },
     },
     "ecp5": {
@@ -218,14 +219,15 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
         },
         "affine": {
             "lut": {
-                "lanes": 393.1,
-                "gates": 247.3,
-                "gated lanes": 139.3,
+                "units": 125.6,
+                "lanes": 391.1,
+                "gates": 121.7,
+                "gated lanes": 141.3,
             },
             "dsp": {
                 "lanes": 0.5,
                 "gated lanes": 0.5,
-            },
+            }
         },
         "compute": {
             "lut": {
@@ -238,7 +240,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "one": 7.453,
                 "modes": 0.288,
                 "products of psum addresses": 0.073,
-            },
+            }
         },
         "window": {
             "lut": {
@@ -259,7 +261,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "products": 1.0,
-            },
+            }
         },
         "accumulate": {
             "lut": {
@@ -279,7 +281,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "one": 2.0,
                 "residual units": 2.0,
-            },
+            }
         },
         "post": {
             "lut": {
@@ -297,7 +299,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 2.0,
-            },
+            }
         },
         "activate": {
             "lut": {
@@ -321,7 +323,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            },
+            }
         },
         "residual": {
             "lut": {
@@ -335,7 +337,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 2.0,
-            },
+            }
         },
         "table": {
             "lut": {
@@ -351,7 +353,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            },
+            }
         },
-    },
+    }
 }
