@@ -24,7 +24,7 @@ from rtl_sim.benches.cycles import begin, generator
 
 BASE = 0x80_0000_0000
 WINDOW = 1 << 16
-STREAMS = ("aw", "w", "b")
+CHANNELS = ("ar", "r", "aw", "w", "b")
 
 
 class Window(MemoryRegion):
@@ -108,6 +108,24 @@ class Machine:
     def stall(self, channel, chance=None):
         """Pause a channel at random; with chance 1 for good."""
         stall(channel, self.stalls if chance is None else chance, self.rng)
+
+    def channel(self, name):
+        """A channel of the memory: ar, r, aw, w or b."""
+        side = self.memory.read_if if name in ("ar", "r") else self.memory.write_if
+        return getattr(side, f"{name}_channel")
+
+    async def reset_memory(self, cycles=4):
+        """Reset of the interconnect alone: what it took is forgotten, no channel is silent."""
+        sides = self.memory.read_if, self.memory.write_if
+        parts = *sides, *(self.channel(name) for name in CHANNELS)
+        for part in parts:
+            part.assert_reset(True)
+        for name in CHANNELS:
+            self.stall(self.channel(name))
+        await ClockCycles(self.dut.clk_i, cycles)
+        for part in parts:
+            part.assert_reset(False)
+        await FallingEdge(self.dut.clk_i)
 
     async def begin(self):
         await begin(self.dut)
