@@ -27,7 +27,11 @@ MISTAKES = {
         "burst_valid_o = cur_valid_q",
     ),
     "opu_halt": ("control/opu_control.sv", "over = quiet_i || abort_q", "over = abort_q"),
-    "opu_halt after an abort": ("control/opu_control.sv", " || (state_q != IDLE && abort_i));", ");"),
+    "opu_halt after an abort": (
+        "control/opu_control.sv",
+        " || (state_q != IDLE && abort_i));",
+        ");",
+    ),
     "opu_read_arbiter after an abort": (
         "axi/opu_read_arbiter.sv",
         "bus_r_valid_i && open_q != '0",

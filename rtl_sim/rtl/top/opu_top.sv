@@ -205,6 +205,7 @@ module opu_top
   // ---- read side of the bus ------------------------------------------------------------------------------------------------
   address_t ar_addr [2];
   logic [8:0] ar_beats [2];
+  logic bus_ar_valid;
 
   opu_read_arbiter #(
       .ADDRESS_BITS(ADDRESS_BITS),
@@ -218,7 +219,7 @@ module opu_top
       .ar_addr_i     (ar_addr),
       .ar_beats_i    (ar_beats),
       .r_valid_o     (r_valid),
-      .bus_ar_valid_o(m_axi_arvalid),
+      .bus_ar_valid_o(bus_ar_valid),
       .bus_ar_ready_i(m_axi_arready),
       .bus_ar_id_o   (m_axi_arid),
       .bus_ar_addr_o (m_axi_araddr),
@@ -228,6 +229,8 @@ module opu_top
       .bus_r_last_i  (m_axi_rlast)
   );
 
+  // A reset, of one cycle too, holds all valids low; engines and arbiter are reset in the cycle behind it.
+  assign m_axi_arvalid = bus_ar_valid && rst_n;
   assign m_axi_arsize = 3'($clog2(BUS_BYTES));
   assign m_axi_arburst = 2'b01;
   assign {m_axi_arlock, m_axi_arprot} = '0;
@@ -326,6 +329,7 @@ module opu_top
 
   // ---- engines -------------------------------------------------------------------------------------------------------------
   logic [8:0] aw_beats;
+  logic aw_valid, w_valid;
 
   opu_engines #(
       .ADDRESS_BITS(ADDRESS_BITS),
@@ -362,11 +366,11 @@ module opu_top
       .r_error_i    (m_axi_rresp[1]),
       .r_last_i     (m_axi_rlast),
       .write_quiet_o(write_quiet),
-      .aw_valid_o   (m_axi_awvalid),
+      .aw_valid_o   (aw_valid),
       .aw_ready_i   (m_axi_awready),
       .aw_addr_o    (m_axi_awaddr),
       .aw_beats_o   (aw_beats),
-      .w_valid_o    (m_axi_wvalid),
+      .w_valid_o    (w_valid),
       .w_ready_i    (m_axi_wready),
       .w_data_o     (m_axi_wdata),
       .w_strobe_o   (m_axi_wstrb),
@@ -375,6 +379,8 @@ module opu_top
       .b_error_i    (m_axi_bresp[1])
   );
 
+  assign m_axi_awvalid = aw_valid && rst_n;
+  assign m_axi_wvalid = w_valid && rst_n;
   assign {m_axi_awid, m_axi_awlock, m_axi_awprot} = '0;
   assign m_axi_awlen = 8'(aw_beats - 9'd1);
   assign m_axi_awsize = 3'($clog2(BUS_BYTES));
