@@ -23,7 +23,7 @@ from opu_fuse.bundle.program import (
 )
 from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.dtypes import DTYPES
-from opu_fuse.hw.isa import OPCODE, ORDER_STAGES, Engine
+from opu_fuse.hw.isa import OPCODE, ORDER_STAGES, PROGRAM_ALIGNMENT, Engine
 from opu_fuse.hw.layout import Pieces
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.turn import Turn
@@ -159,6 +159,9 @@ def _machine_segment(bundle: Bundle, segment: MachineSegment, number: int) -> It
     if rest or first < 0 or segment.words < 1 or last > len(bundle.words):
         yield f"segment {number} is words {first}..{last} of {len(bundle.words)}"
         return
+    if segment.program_offset % PROGRAM_ALIGNMENT:
+        at = segment.program_offset
+        yield f"segment {number} begins at byte {at}, no multiple of {PROGRAM_ALIGNMENT}"
     words = bundle.words[first:last]
     starts = int(np.count_nonzero(words >> 31))
     posts = int(np.count_nonzero(words >> 24 == (8 | Engine.POST) << 4 | _POST_RUN.code))

@@ -29,6 +29,8 @@ MASK_BITS = 8
 DRAM_ADDRESS_BITS = 32
 WATCHDOG_RESET = 0x00FF_FFFF
 """Cycles without a retirement after which a machine stops that was told no other number."""
+PROGRAM_ALIGNMENT = 64
+"""Bytes: a program begins at a multiple of them, else the machine stops with WINDOW."""
 
 
 class Engine(IntEnum):

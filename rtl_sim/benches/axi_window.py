@@ -24,7 +24,7 @@ from rtl_sim.benches.cycles import begin, generator
 
 BASE = 0x80_0000_0000
 WINDOW = 1 << 16
-STREAMS = ("aw", "w", "b")
+CHANNELS = ("ar", "r", "aw", "w", "b")
 
 
 class Window(MemoryRegion):
@@ -54,7 +54,7 @@ class Window(MemoryRegion):
 
     def _offset(self, address, length):
         offset = address - BASE
-        if offset < 0 or offset + length > WINDOW:
+        if offset < 0 or offset + length > len(self.mem):
             self.touched_outside.append(address)
             raise ValueError(address)
         if offset in self.bad:
@@ -73,14 +73,16 @@ class Window(MemoryRegion):
 
 
 class Machine:
-    """opu_top with memory and a bus master; random stalls on every channel when `stalls` > 0."""
+    """opu_top with memory and a bus master; random stalls on every channel when `stalls` > 0. at:
+    where the machine's window begins in the memory.
+    """
 
     def __init__(self, dut, rng, stalls=0.0):
         logging.getLogger("cocotb.opu_top").setLevel(logging.ERROR)  # the bus models' chatter
         # Of the bus models, which we only use.
         warnings.filterwarnings("ignore", category=DeprecationWarning, module="cocotbext")
         self.dut, self.rng, self.stalls = dut, rng, stalls
-        self.window = Window()
+        self.window, self.at = Window(), 0
         bus = AxiBus.from_prefix(dut, "m_axi")
         self.memory = AxiSlave(
             bus, dut.clk_i, dut.rst_ni, target=self.window, reset_active_level=False
@@ -109,12 +111,30 @@ class Machine:
         """Pause a channel at random; with chance 1 for good."""
         stall(channel, self.stalls if chance is None else chance, self.rng)
 
+    def channel(self, name):
+        """A channel of the memory: ar, r, aw, w or b."""
+        side = self.memory.read_if if name in ("ar", "r") else self.memory.write_if
+        return getattr(side, f"{name}_channel")
+
+    async def reset_memory(self, cycles=4):
+        """Reset of the interconnect alone: what it took is forgotten, no channel is silent."""
+        sides = self.memory.read_if, self.memory.write_if
+        parts = *sides, *(self.channel(name) for name in CHANNELS)
+        for part in parts:
+            part.assert_reset(True)
+        for name in CHANNELS:
+            self.stall(self.channel(name))
+        await ClockCycles(self.dut.clk_i, cycles)
+        for part in parts:
+            part.assert_reset(False)
+        await FallingEdge(self.dut.clk_i)
+
     async def begin(self):
         await begin(self.dut)
         await self.configure()
 
     async def configure(self, watchdog=100_000):
-        await self.opu.configure(BASE, WINDOW, watchdog=watchdog)
+        await self.opu.configure(BASE + self.at, WINDOW, watchdog=watchdog)
 
     async def write(self, name, value, *, expect=AxiResp.OKAY):
         address = OFFSET[name] if isinstance(name, str) else name
@@ -132,10 +152,12 @@ class Machine:
 
     def put(self, offset, data):
         raw = np.ascontiguousarray(data).view(np.uint8).tobytes()
+        offset += self.at
         self.window.mem[offset : offset + len(raw)] = raw
 
     def get(self, offset, shape, dtype=np.int8):
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        offset += self.at
         return np.frombuffer(bytes(self.window.mem[offset : offset + size]), dtype).reshape(shape)
 
     async def start(self, words, at=0x8000):

@@ -1,5 +1,6 @@
 // opu_control: whatever comes in any order, a run ends with one outcome; an error, a stop or the watchdog halts the engines at once,
-// and a quiet bus, or an abort, then ends the run in the next cycle, with its reason, engines reset. Outside of a run nothing is let go.
+// and a quiet bus then ends the run in the next cycle, with its reason, engines reset. An abort resets the engines in the next cycle and ends
+// the run in the one after it at the latest, whatever is open. Outside of a run nothing is let go.
 module opu_control_proof
   import opu_pkg::*;
 (
@@ -61,13 +62,16 @@ module opu_control_proof
   );
 
   logic begun_q = 1'b0, met_q, waits_q, ends_q, idle_q, age_q = 1'b0;
+  logic aborted_q, over_q;  // in the cycle before; in the one before that, and the run went on
   always_ff @(posedge clk_i) begin
     begun_q <= 1'b1;
     age_q <= begun_q && rst_ni;
     met_q <= rst_ni && run && (fault_i != '0 || stop_i || abort_i);  // an error in a run
     waits_q <= rst_ni && busy && halt && code != ERR_NONE && !dut.over;
-    ends_q <= rst_ni && busy && halt && code != ERR_NONE && (quiet_i || abort_i);
+    ends_q <= rst_ni && busy && halt && code != ERR_NONE && quiet_i;
     idle_q <= rst_ni && !busy && !start_i;
+    aborted_q <= rst_ni && busy && abort_i;
+    over_q <= rst_ni && aborted_q && busy;
   end
 
   always_comb begin
@@ -82,6 +86,9 @@ module opu_control_proof
     if (age_q) begin
       if (met_q || waits_q) assert (busy && halt && code != ERR_NONE);
       if (ends_q) assert (!busy && error && !engine_rst_n);
+      if (aborted_q) assert (!engine_rst_n && halt && (busy || error));
+      if (over_q) assert (!busy && error);
+      if (aborted_q && busy) assert (dut.abort_q);
       if (idle_q) assert (!busy && engine_rst_n);
     end
   end

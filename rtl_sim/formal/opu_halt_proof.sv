@@ -1,5 +1,8 @@
 // From every halt the bus becomes quiet and the run ends: opu_control and opu_read_arbiter together. What is left to do on the bus
 // becomes less with everything that the memory does, never more; when nothing is left the run ends in the next cycle.
+// An abort ends it whatever the memory does, and then nothing is held or open: outside of a run the read side of the bus is quiet, always. An
+// address that waits is taken back by an abort only. What comes while nothing is open, of a run that was aborted, changes nothing.
+// A reset takes two cycles at least (opu_reset).
 // Of the others it takes what their own proofs say: halted, opu_fetch and opu_walk (within opu_store's)
 // ask for nothing, and opu_store's work becomes less with what is done.
 module opu_halt_proof
@@ -25,7 +28,7 @@ module opu_halt_proof
     input logic        write_done_i   // by the memory or by opu_store, in this cycle
 );
 
-  logic halt, busy, read_quiet, bus_valid;
+  logic halt, busy, engine_rst_n, read_quiet, bus_valid;
   error_e code;
   error_e codes [5];
   logic [23:0] pcs [5];
@@ -39,7 +42,7 @@ module opu_halt_proof
       .stop_i,
       .abort_i,
       .watchdog_i,
-      .engine_rst_no (),
+      .engine_rst_no (engine_rst_n),
       .run_o         (),
       .halt_o        (halt),
       .done_i,
@@ -78,7 +81,7 @@ module opu_halt_proof
       .OUTSTANDING(OUTSTANDING)
   ) u_arbiter (
       .clk_i,
-      .rst_ni,
+      .rst_ni        (engine_rst_n),
       .quiet_o       (read_quiet),
       .ar_valid_i    (halt ? 2'b00 : ar_valid_i),
       .ar_ready_o    (),
@@ -95,29 +98,41 @@ module opu_halt_proof
       .bus_r_last_i  (r_last_i)
   );
 
-  logic begun_q = 1'b0, drains, drains_q, less_q, write_done_q;
+  logic begun_q = 1'b0, reset_q = 1'b0, resets_q = 1'b0, drains, drains_q, less_q, write_done_q, answers, waits_q, aborted_q;
   logic [31:0] taken_q, write_q;  // bursts that the memory has and has not answered
   logic [33:0] work, work_q;
   assign work = {bus_valid, 1'b0} + 34'(taken_q) + 34'(write_work_i);
-  assign drains = begun_q && rst_ni && busy && halt && code != ERR_NONE && !abort_i;
+  assign drains = begun_q && rst_ni && busy && halt && code != ERR_NONE && !abort_i && !aborted_q;
+  assign answers = r_valid_i && r_last_i && taken_q != '0;
   always_ff @(posedge clk_i) begin
     begun_q <= 1'b1;
+    reset_q <= !rst_ni;
+    resets_q <= !rst_ni && reset_q;
     drains_q <= drains;
-    less_q <= (bus_valid && ar_ready_i) || (r_valid_i && r_last_i) || write_done_i;
+    waits_q <= rst_ni && bus_valid && !ar_ready_i;
+    aborted_q <= rst_ni && busy && abort_i;
+    less_q <= (bus_valid && ar_ready_i) || answers || write_done_i;
     write_done_q <= write_done_i;
     work_q <= work;
     write_q <= write_work_i;
-    taken_q <= !rst_ni ? '0 : taken_q + 32'(bus_valid && ar_ready_i) - 32'(r_valid_i && r_last_i);
+    taken_q <= (!rst_ni || !engine_rst_n) ? '0 : taken_q + 32'(bus_valid && ar_ready_i) - 32'(answers);
   end
 
   always_comb begin
     assume (begun_q || !rst_ni);
-    assume (!r_valid_i || taken_q != '0);  // the memory answers what it was asked
+    assume (!reset_q || resets_q || !rst_ni);
+    assume (!r_valid_i || taken_q != '0 || !bus_valid);  // an answer, or one that comes late
     if (drains_q) assume (write_done_q ? write_work_i < write_q : write_work_i <= write_q);
     assume (!write_done_i || write_work_i != '0);
-    if (begun_q) begin
+    if (done_i) assume (read_quiet && ar_valid_i == '0);  // opu_fetch has its data, opu_load is idle
+    if (begun_q && rst_ni) begin
       assert (32'(u_arbiter.open_q) == taken_q + 32'(bus_valid) && taken_q <= OUTSTANDING);
       assert (32'(u_arbiter.open_q) <= OUTSTANDING);
+      if (!busy) assert (read_quiet && !bus_valid);
+      if (waits_q) assert (bus_valid || !busy);
+      // What makes that inductive.
+      assert (halt == (u_control.state_q != 2'd2));  // RUN
+      if (busy && u_control.abort_q) assert (!engine_rst_n);
       if (drains_q && busy) begin
         assert (halt && code != ERR_NONE);
         assert (work_q != '0);  // else it has ended

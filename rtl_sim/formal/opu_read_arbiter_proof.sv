@@ -1,6 +1,8 @@
 // opu_read_arbiter keeps AXI's handshake: a read address stands until it is taken, is the one that its reader gave, each is offered
 // once; never more than OUTSTANDING bursts are open; data go to who asked. quiet_o says exactly that nothing is held or open, so
 // the bus is quiet as soon as the readers ask for nothing and the memory has answered.
+// Its reset, which is an abort's as well, may come at any time: it takes back the address that waits and forgets what is open. While nothing
+// is, the memory may say what it likes (it answers the run that was aborted): nobody gets it, and nothing changes.
 module opu_read_arbiter_proof #(
     parameter int unsigned ADDRESS_BITS = 40,
     parameter int unsigned OUTSTANDING = 4
@@ -49,7 +51,7 @@ module opu_read_arbiter_proof #(
       .bus_r_last_i
   );
 
-  logic begun_q = 1'b0, taken_q, waits_q;
+  logic begun_q = 1'b0, reset_q, taken_q, waits_q;
   logic [1:0] takes;
   logic [ADDRESS_BITS+8:0] given_q, shown;
   int unsigned open_q;  // taken by the bus, not answered to the end
@@ -58,11 +60,12 @@ module opu_read_arbiter_proof #(
 
   always_ff @(posedge clk_i) begin
     begun_q <= 1'b1;
+    reset_q <= !rst_ni;
     taken_q <= rst_ni && takes != '0;
     given_q <= {takes[1], addr[takes[1]], 8'(beats[takes[1]] - 9'd1)};
     waits_q <= rst_ni && bus_valid && !bus_ar_ready_i;
     if (!rst_ni) open_q <= 0;
-    else open_q <= open_q + 32'(bus_valid && bus_ar_ready_i) - 32'(bus_r_valid_i && bus_r_last_i);
+    else open_q <= open_q + 32'(bus_valid && bus_ar_ready_i) - 32'(bus_r_valid_i && bus_r_last_i && open_q != 0);
     if (bus_valid && !bus_ar_ready_i) assert (takes == '0);
   end
 
@@ -71,7 +74,7 @@ module opu_read_arbiter_proof #(
 
   always_comb begin
     assume (begun_q || !rst_ni);
-    assume (!bus_r_valid_i || open_q != 0);  // the memory answers what it was asked
+    assume (!bus_r_valid_i || open_q != 0 || !bus_valid);  // an answer, or one that comes late
     if (begun_q) begin
       assert (takes != 2'b11);
       assert (bus_valid == (taken_q || waits_q));
@@ -79,7 +82,8 @@ module opu_read_arbiter_proof #(
       if (waits_q) assert (shown == shown_q);
       assert (open_q + 32'(bus_valid) <= OUTSTANDING);
       assert (quiet == (open_q == 0 && !bus_valid));
-      assert (r_valid == (bus_r_valid_i ? 2'b01 << bus_r_id_i : 2'b00));
+      assert (r_valid == ((bus_r_valid_i && !quiet) ? 2'b01 << bus_r_id_i : 2'b00));
+      if (reset_q) assert (quiet && !bus_valid);
       assert (32'(dut.open_q) == open_q + 32'(bus_valid));
     end
   end

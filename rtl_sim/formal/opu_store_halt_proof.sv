@@ -1,6 +1,6 @@
 // opu_store is quiet some time after every halt: what is left to do becomes less with everything that is done, never more, and until
 // nothing is left something is done in every cycle or the memory is asked for something. quiet_o says exactly that the memory has
-// answered all. Bursts are those of opu_walk, of at least one beat (its own proof).
+// answered all. A response while nothing is open, of a run that was aborted, changes nothing. Bursts are those of opu_walk, of at least one beat (its own proof).
 module opu_store_halt_proof
   import opu_pkg::*;
 (
@@ -74,30 +74,37 @@ module opu_store_halt_proof
   logic [1:0] newest;
   assign newest = dut.u_data.tail_q - 2'd1;
 
-  logic begun_q = 1'b0, halted_q, done_q;
+  logic begun_q = 1'b0, halted_q, done_q, answers_now, late_q;
+  logic [7:0] dones_q;
+  error_e code_q;
   int unsigned taken_q, ended_q, work_q;  // bursts whose address, whose last beat the memory has, without those it has answered
+  assign answers_now = b_valid_i && taken_q != 0 && ended_q != 0;
   always_ff @(posedge clk_i) begin
     begun_q <= 1'b1;
+    late_q <= begun_q && rst_ni && b_valid_i && quiet;
+    dones_q <= 8'(dut.done_q);
+    code_q <= dut.fault_code_q;
     halted_q <= begun_q && rst_ni && halt_i;
-    done_q <= dut.send || dut.sent_q || (aw_valid && aw_ready_i) || (w_valid && w_ready_i) || b_valid_i;
+    done_q <= dut.send || dut.sent_q || (aw_valid && aw_ready_i) || (w_valid && w_ready_i) || answers_now;
     work_q <= work;
     if (!rst_ni) begin
       taken_q <= 0;
       ended_q <= 0;
     end else begin
-      taken_q <= taken_q + 32'(aw_valid && aw_ready_i) - 32'(b_valid_i);
-      ended_q <= ended_q + 32'(w_valid && w_ready_i && w_last) - 32'(b_valid_i);
+      taken_q <= taken_q + 32'(aw_valid && aw_ready_i) - 32'(answers_now);
+      ended_q <= ended_q + 32'(w_valid && w_ready_i && w_last) - 32'(answers_now);
     end
   end
 
   always_comb begin
     assume (begun_q || !rst_ni);
-    assume (!b_valid_i || (taken_q != 0 && ended_q != 0));
+    assume (!b_valid_i || answers_now || quiet);
     assume (!dut.burst_valid || (dut.burst_beats != '0 && 32'(dut.burst_beats) <= MAX_BURST));
     if (halt_i) assert (!dut.burst_valid);
     if (begun_q) begin
       assert (quiet == (answers == 0) && (!quiet || work == 0));
       assert (quiet || aw_valid || w_valid || dut.sent_q || dut.send || (taken_q != 0 && ended_q != 0));
+      if (late_q) assert (8'(dut.done_q) <= dones_q && (dut.fault_code_q == code_q || dut.fault_code_q != ERR_AXI_WRITE));
       if (halted_q) assert (work <= work_q && (!done_q || work < work_q));
       // What makes the above inductive.
       assert (answers == addresses + taken_q);

@@ -259,6 +259,10 @@ BROKEN = {
     "program outside": (lambda t: t.update(window_bytes=900), "of a window of 900"),
     "words outside": (lambda t: t["segments"][0].update(words=59), "is words 0..59 of 58"),
     "words before": (lambda t: t["segments"][0].update(program_offset=828), "is words -1"),
+    "words between bursts": (
+        lambda t: t["segments"][0].update(program_offset=836, words=57),
+        "begins at byte 836, no multiple of 64",
+    ),
     "no words": (lambda t: t["segments"][0].update(words=0), "is words 0..0"),
     "a group number short": (lambda t: t["segments"][0]["groups"].pop(), "8 instructions"),
     "a tile too many": (lambda t: t["segments"][0]["tiles"].append([0] * 5), "1 post tiles"),

@@ -28,7 +28,7 @@ from opu_fuse.bundle.ranges import instruction_ranges
 from opu_fuse.errors import UserError
 from opu_fuse.hw.encoding import decode, encode
 from opu_fuse.hw.instruction import Instruction
-from opu_fuse.hw.isa import OPCODES, SYNC_ENGINES, parameters_of
+from opu_fuse.hw.isa import OPCODES, PROGRAM_ALIGNMENT, SYNC_ENGINES, parameters_of
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
 from opu_fuse.report.json import inspect_json, run_json
@@ -163,11 +163,12 @@ def _with_other_instruction(
         _change_instruction(rng, program)
         new = encode(program).astype("<u4")
         grown = len(new) - segment["words"]
-        words = np.concatenate([words[:start], new, words[stop:]])
+        gap = -grown % (PROGRAM_ALIGNMENT // 4)  # what follows begins at a multiple again
+        words = np.concatenate([words[:start], new, np.zeros(gap, words.dtype), words[stop:]])
         segment["words"] += grown
-        tree["window_bytes"] += 4 * max(grown, 0)
+        tree["window_bytes"] += 4 * max(grown + gap, 0)
         for other in machine[machine.index(segment) + 1 :]:
-            other["program_offset"] += 4 * grown
+            other["program_offset"] += 4 * (grown + gap)
         segments = [MachineSegment(**s) if "words" in s else None for s in tree["segments"]]
         ranges = instruction_ranges(segments, words, tree["program_offset"])
         for group in tree["groups"]:

@@ -26,7 +26,22 @@ MISTAKES = {
         "burst_valid_o = cur_valid_q && !halt_i",
         "burst_valid_o = cur_valid_q",
     ),
-    "opu_halt": ("control/opu_control.sv", "over = quiet_i || abort_i", "over = abort_i"),
+    "opu_halt": ("control/opu_control.sv", "over = quiet_i || abort_q", "over = abort_q"),
+    "opu_halt after an abort": (
+        "control/opu_control.sv",
+        " || (state_q != IDLE && abort_i));",
+        ");",
+    ),
+    "opu_read_arbiter after an abort": (
+        "axi/opu_read_arbiter.sv",
+        "bus_r_valid_i && open_q != '0",
+        "bus_r_valid_i",
+    ),
+    "opu_store_halt after an abort": (
+        "store/opu_store.sv",
+        "answered = b_valid_i && answer_valid",
+        "answered = b_valid_i",
+    ),
     "opu_multiply_soft": (
         "common/opu_multiply_soft.sv",
         "positive: !x[2]",
@@ -37,7 +52,8 @@ MISTAKES = {
     "opu_multiply_tables": ("compute/opu_multiply_tables.sv", "^ {2{s + 1 == 7}}", ""),
     "opu_round": ("common/opu_round.sv", "odd || rest_q != '0", "rest_q != '0"),
 }
-"""Of each proof: a file, what stands there, a mistake."""
+"""Of each proof, some more than one: a file, what stands there, a mistake."""
+BY_NAME = {proof.name: proof for proof in PROOFS}
 
 
 @pytest.fixture
@@ -56,7 +72,7 @@ def mistaken(monkeypatch, tmp_path):
 
 
 def test_every_proof_has_a_mistake():
-    assert {proof.name for proof in PROOFS} == MISTAKES.keys()
+    assert BY_NAME.keys() == {mistake.split()[0] for mistake in MISTAKES}
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -81,7 +97,7 @@ def test_every_proof_holds(proof):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("proof", {p.name: p for p in PROOFS}.values(), ids=lambda p: p.name)
-def test_every_proof_finds_a_mistake(proof, mistaken):
-    mistaken(proof.name)
-    assert not holds(proof)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_every_proof_finds_a_mistake(mistake, mistaken):
+    mistaken(mistake)
+    assert not holds(BY_NAME[mistake.split()[0]])

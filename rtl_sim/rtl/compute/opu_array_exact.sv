@@ -145,7 +145,10 @@ module opu_array_exact
   for (genvar o = 0; o < int'(OPERANDS); o++) begin : g_operand
     localparam bit OF_PIXEL = o / PARTS < MODE_PX_MAX;
     localparam bit OF_WINDOW = HAS_DEPTHWISE && o < PART_LANES;
-    logic [UNIT_BITS-1:0] own, operand_q;
+    logic [UNIT_BITS-1:0] own;
+    /* verilator lint_off UNUSEDSIGNAL */  // of a pixel that no mode reads
+    logic [UNIT_BITS-1:0] operand_q;
+    /* verilator lint_on UNUSEDSIGNAL */
     if (OF_PIXEL) begin : g_pixel
       assign own = pixel[o/PARTS][UNIT_BITS*(o%PARTS)+:UNIT_BITS];
     end else begin : g_window
@@ -199,10 +202,9 @@ module opu_array_exact
           assign line[c] = g_line[KY].g_column[c].word_q;
         end
         logic tapped;
-        logic [WORD_BITS-1:0] word;
         assign tapped = KY < 32'(aligned_i.kernel_rows) && KX < 32'(aligned_i.kernel_cols);
-        assign word = line[aligned_i.column+COLUMN_BITS'(KX)] >> (32'(aligned_i.part) * 8 * PART_LANES);
-        assign lanes = tapped ? word[8*PART_LANES-1:0] : '0;
+        assign lanes = tapped
+            ? (8 * PART_LANES)'(line[aligned_i.column+COLUMN_BITS'(KX)] >> (32'(aligned_i.part) * 8 * PART_LANES)) : '0;
       end
       for (genvar u = 0; u < int'(PART_LANES); u++) begin : g_unit
         assign taps[u][8*t+:8] = lanes[8*u+:8];

@@ -83,6 +83,9 @@ module opu_psum
   assign compute_rdata_o = {rdata[1], rdata[0]};
   assign post_rdata_o = post_from_q ? rdata[1] : rdata[0];
 
+  logic unused;                                      // assertions look at it
+  assign unused = rst_ni;
+
   `OPU_ASSERT(NoReadOfWrite, compute_reads && compute_we_i != '0
       |-> compute_raddr_i != compute_waddr_i || (compute_re_i & compute_we_i) == '0)
 

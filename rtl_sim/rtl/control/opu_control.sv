@@ -5,7 +5,9 @@
 // fault_*:  one level per engine; the lowest engine wins when several come in one cycle. Where it stands is told a cycle later than
 //           its code, still before the end of the run. The first error, a stop or the watchdog raises halt_o; the run ends when
 //           the bus is quiet (quiet_i), with error_o, and the engines are reset: what waits in them is gone. A memory
-//           that never answers keeps busy_o up; error_code_o tells why already then, and an abort ends the run all the same.
+//           that never answers keeps busy_o up; error_code_o tells why already then.
+// abort_i:  resets the engines in the next cycle, whatever is open on the bus, and the run ends in the one after it. So the bus port
+//           is quiet when busy_o falls.
 // done_i:   the program has ended (level); the run ends with done_o.
 // Counters run from the start to the end of the run and keep their values until the next start.
 `include "opu_assert.svh"
@@ -106,7 +108,7 @@ module opu_control
   end
 
   assign finish_done = state_q == RUN && !error_now && done_i;
-  assign over = quiet_i || abort_i || abort_q;
+  assign over = quiet_i || abort_q;
   assign finish_error = state_q == DRAIN && over;
 
   always_comb begin
@@ -152,7 +154,7 @@ module opu_control
       state_q <= state_d;
       run_q <= state_d == RUN;
       abort_q <= state_q != IDLE && (abort_i || abort_q);
-      engine_rst_q <= !(start || finish_error);
+      engine_rst_q <= !(start || finish_error || (state_q != IDLE && abort_i));
       late_q <= watchdog_i != '0 && quiet_cycles_q >= watchdog_i;
       quiet_cycles_q <= (state_q != RUN || retire_i != '0) ? '0 : quiet_cycles_q + 32'd1;
       if (start) begin

@@ -25,7 +25,9 @@ module opu_queue #(
 
   localparam int unsigned LUT_RAM_DEPTH = 64;
   // A block RAM shows its words late in the cycle: what fits is kept in LUTs.
+  /* verilator lint_off UNUSEDPARAM */  // it does not read attributes
   localparam STYLE = (DEPTH > LUT_RAM_DEPTH) ? "auto" : "distributed";
+  /* verilator lint_on UNUSEDPARAM */
   localparam int unsigned POINTER_BITS = (DEPTH > 1) ? $clog2(DEPTH) : 1;
   localparam int unsigned COUNT_BITS = $clog2(DEPTH + 1);
   localparam logic [POINTER_BITS-1:0] LAST = POINTER_BITS'(DEPTH - 1);

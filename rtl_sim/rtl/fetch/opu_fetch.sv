@@ -314,6 +314,9 @@ module opu_fetch
   assign fault_o = fault_q != ERR_NONE;
   assign fault_code_o = fault_q;
 
+  logic unused;                                      // assertions look at it
+  assign unused = room_ready;
+
   `OPU_ASSERT(ReadStable, ar_valid_o && !ar_ready_i
       |=> (ar_valid_o && $stable(ar_addr_o) && $stable(ar_beats_o)) || state_q != READ || halt_i)
   `OPU_ASSERT(DataIsExpected, r_valid_i |-> coming_q != '0 && room_ready)

@@ -65,7 +65,6 @@ module opu_load
     input  logic [WORD_BYTES*8-1:0]    image_rdata_i
 );
 
-  localparam int unsigned BUS_LOG2 = $clog2(BUS_BYTES);
   localparam int unsigned WORD_BEATS = WORD_BYTES / BUS_BYTES;
   localparam int unsigned WEIGHT_BEATS = WEIGHT_WIDTH / BUS_BYTES;
   localparam int unsigned MOST_BEATS = WIDTH_BYTES / BUS_BYTES;
@@ -329,6 +328,9 @@ module opu_load
   assign fault_code_o = read_q ? ERR_AXI_READ : overflow_q ? ERR_BUFFER : beyond_q ? ERR_WINDOW : ERR_ILLEGAL_INSTRUCTION;
   assign fault_o = fault_q;
   assign fault_pc_o = (read_q || overflow_q) ? open_pc_q : other_pc_q;
+
+  logic unused_open;                                 // assertions look at it
+  assign unused_open = open_valid;
 
   `OPU_ASSERT(DataIsExpected, r_valid_i |-> open_valid && word_valid)
   `OPU_ASSERT(OneKindAtATime, unfolds |-> !word_valid && !open_valid)

@@ -222,6 +222,8 @@ module opu_residual_lanes
           summand_q <= other_q;
           total_q <= RESIDUAL_BITS'(product_q) + RESIDUAL_BITS'(summand_q);
         end
+        logic unused;                                // its highest bit, where sums are narrower
+        assign unused = &product_q;
       end
 
       opu_round #(

@@ -115,6 +115,8 @@ module opu_scatter
         copies_left_q <= (in_copy_q ? copies_left_q : signed'(9'(cols))) - (in_copy_q ? 9'sd1 : 9'sd2);
       end
     end
+    logic unused;                                    // the assertion looks at them
+    assign unused = &{ready, valid};
     `OPU_ASSERT(RepeatsFollowWords, ready == start_ready_o && valid == valid_o)
   end else begin : g_once
     assign copies_done = 1'b1;

@@ -9,6 +9,7 @@
 // aw_*, w_*, b_*: write side of an AXI4 port with one id; w does not wait for aw, b is always ready. One beat per cycle:
 //          an instruction takes blocks * rows * (1 + repeat_rows) * (run * (1 + repeat_cols + word_gap) - word_gap) words of
 //          WORD_BYTES / BUS_BYTES beats. Gaps are beats without strobes, so that a run keeps its long bursts.
+//          A response that comes while no burst is open belongs to an aborted run and is dropped.
 // halt_i:  no more bursts; those that are open are completed. quiet_o: nothing is open on the bus.
 `include "opu_assert.svh"
 
@@ -268,7 +269,7 @@ module opu_store
   end
 
   // ---- responses -----------------------------------------------------------------------------------------------------------
-  logic answer_valid, answer_last;
+  logic answer_valid, answer_last, answered;
   logic [PC_BITS-1:0] answer_pc;
   opu_queue #(
       .WIDTH(1 + PC_BITS),
@@ -284,11 +285,13 @@ module opu_store
       .pop_data_o  ({answer_last, answer_pc})
   );
 
+  assign answered = b_valid_i && answer_valid;
+
   localparam int unsigned DONE_BITS = $clog2(IN_FLIGHT + 1);
   logic [DONE_BITS-1:0] done_q;
   always_ff @(posedge clk_i) begin
     if (!rst_ni) done_q <= '0;
-    else done_q <= done_q + DONE_BITS'(b_valid_i && answer_last) - DONE_BITS'(done_valid_o && done_ready_i);
+    else done_q <= done_q + DONE_BITS'(answered && answer_last) - DONE_BITS'(done_valid_o && done_ready_i);
   end
   assign done_valid_o = done_q != '0;
   assign quiet_o = !answer_valid;
@@ -311,7 +314,7 @@ module opu_store
       fault_pc_q <= '0;
     end else begin
       if (!fault_q) begin
-        if (b_valid_i && b_error_i) begin
+        if (answered && b_error_i) begin
           fault_q <= 1'b1;
           fault_code_q <= ERR_AXI_WRITE;
           fault_pc_q <= answer_pc;
@@ -335,10 +338,13 @@ module opu_store
   assign fault_code_o = fault_code_q;
   assign fault_pc_o = fault_pc_q;
 
+  logic unused;                                      // assertions look at them
+  assign unused = &{w_push_ready, word_valid};
+
   `OPU_ASSERT(WalkTakesShapes, given_q && !halt_i |-> walk_ready)
   `OPU_STABLE(AddressStable, aw_valid_o, aw_ready_i, {aw_addr_o, aw_beats_o})
   `OPU_STABLE(DataStable, w_valid_o, w_ready_i, {w_data_o, w_strobe_o, w_last_o})
-  `OPU_ASSERT(AnswerIsExpected, b_valid_i |-> answer_valid)
+  `OPU_ASSERT(AnswerIsExpected, b_valid_i && !halt_i |-> answer_valid)
   `OPU_ASSERT(DataHasRoom, sent_q |-> w_push_ready)
   `OPU_ASSERT(BeatsHaveWords, send |-> word_valid)
 

@@ -144,6 +144,7 @@ module opu_top
   );
 
   logic fetch_done, read_quiet, write_quiet, multiplies;
+  logic [1:0] ar_valid, ar_ready, r_valid;           // of fetch, of load
   pc_t fetch_pc;
 
   opu_control #(
@@ -168,7 +169,7 @@ module opu_top
       .retire_i      (retire),
       .engine_busy_i (engine_busy),
       .engine_stall_i(engine_stall),
-      .read_beat_i   (m_axi_rvalid && m_axi_rready),
+      .read_beat_i   (r_valid != '0),
       .write_beat_i  (m_axi_wvalid && m_axi_wready),
       .multiplies_i  (multiplies),
       .memory_wait_i ((!read_quiet && !m_axi_rvalid) || (m_axi_wvalid && !m_axi_wready)),
@@ -187,39 +188,38 @@ module opu_top
       .memory_waits_o(memory_waits)
   );
 
-  // The window starts at a page and has at most 4 GiB; the program starts at a multiple of 64 of it. A larger value of a HI
-  // register than fits, and a window across the end of the bus' addresses, make it empty: every access is then outside.
+  // The window starts at a page and has at most 4 GiB. One that does not, a larger value of a HI register than fits, and a window
+  // across the end of the bus' addresses make it empty: every access is then outside. That the program starts at a multiple of 64
+  // of it, opu_fetch looks at.
   address_t window_base;
   logic [32:0] window_size;
   logic [ADDRESS_BITS:0] window_end;
   logic window_usable;
-  logic [31:0] prog_offset;
-  assign window_usable = (window_size_full >> 33) == '0 && (prog_base >> 32) == '0
-      && (window_base_full >> ADDRESS_BITS) == '0 && window_end <= {1'b1, {ADDRESS_BITS{1'b0}}};
+  assign window_usable = (window_size_full >> 32 == '0 || window_size_full == 64'h1_0000_0000) && (prog_base >> 32) == '0
+      && (window_base_full >> ADDRESS_BITS) == '0 && window_base_full[11:0] == '0 && window_end <= {1'b1, {ADDRESS_BITS{1'b0}}};
   assign window_base = {window_base_full[ADDRESS_BITS-1:12], 12'd0};
   assign window_end = {1'b0, window_base} + (ADDRESS_BITS + 1)'(window_size_full[32:0]);
   // Stands from the first cycle of a run on: a program is named two cycles before, the window does not change in one.
   always_ff @(posedge clk_i) window_size <= window_usable ? window_size_full[32:0] : '0;
-  assign prog_offset = {prog_base[31:6], 6'd0};
 
   // ---- read side of the bus ------------------------------------------------------------------------------------------------
-  logic [1:0] ar_valid, ar_ready, r_valid;
   address_t ar_addr [2];
   logic [8:0] ar_beats [2];
+  logic bus_ar_valid;
 
   opu_read_arbiter #(
       .ADDRESS_BITS(ADDRESS_BITS),
       .OUTSTANDING (OUTSTANDING)
   ) u_read_arbiter (
       .clk_i,
-      .rst_ni        (rst_n),
+      .rst_ni        (engine_rst_n),
       .quiet_o       (read_quiet),
       .ar_valid_i    (ar_valid),
       .ar_ready_o    (ar_ready),
       .ar_addr_i     (ar_addr),
       .ar_beats_i    (ar_beats),
       .r_valid_o     (r_valid),
-      .bus_ar_valid_o(m_axi_arvalid),
+      .bus_ar_valid_o(bus_ar_valid),
       .bus_ar_ready_i(m_axi_arready),
       .bus_ar_id_o   (m_axi_arid),
       .bus_ar_addr_o (m_axi_araddr),
@@ -229,6 +229,8 @@ module opu_top
       .bus_r_last_i  (m_axi_rlast)
   );
 
+  // A reset, of one cycle too, holds all valids low; engines and arbiter are reset in the cycle behind it.
+  assign m_axi_arvalid = bus_ar_valid && rst_n;
   assign m_axi_arsize = 3'($clog2(BUS_BYTES));
   assign m_axi_arburst = 2'b01;
   assign {m_axi_arlock, m_axi_arprot} = '0;
@@ -251,7 +253,7 @@ module opu_top
       .run_i        (run),
       .window_base_i(window_base),
       .window_size_i(window_size),
-      .prog_base_i  (prog_offset),
+      .prog_base_i  (prog_base[31:0]),
       .prog_words_i (prog_words),
       .others_idle_i(&idle[ENGINES-1:1]),
       .done_o       (fetch_done),
@@ -327,6 +329,7 @@ module opu_top
 
   // ---- engines -------------------------------------------------------------------------------------------------------------
   logic [8:0] aw_beats;
+  logic aw_valid, w_valid;
 
   opu_engines #(
       .ADDRESS_BITS(ADDRESS_BITS),
@@ -363,11 +366,11 @@ module opu_top
       .r_error_i    (m_axi_rresp[1]),
       .r_last_i     (m_axi_rlast),
       .write_quiet_o(write_quiet),
-      .aw_valid_o   (m_axi_awvalid),
+      .aw_valid_o   (aw_valid),
       .aw_ready_i   (m_axi_awready),
       .aw_addr_o    (m_axi_awaddr),
       .aw_beats_o   (aw_beats),
-      .w_valid_o    (m_axi_wvalid),
+      .w_valid_o    (w_valid),
       .w_ready_i    (m_axi_wready),
       .w_data_o     (m_axi_wdata),
       .w_strobe_o   (m_axi_wstrb),
@@ -376,6 +379,8 @@ module opu_top
       .b_error_i    (m_axi_bresp[1])
   );
 
+  assign m_axi_awvalid = aw_valid && rst_n;
+  assign m_axi_wvalid = w_valid && rst_n;
   assign {m_axi_awid, m_axi_awlock, m_axi_awprot} = '0;
   assign m_axi_awlen = 8'(aw_beats - 9'd1);
   assign m_axi_awsize = 3'($clog2(BUS_BYTES));
@@ -386,13 +391,19 @@ module opu_top
   // Protection and locks are not used, answers carry one id per direction, and EXOKAY cannot come.
   logic unused;
   assign unused = &{s_axil_awprot, s_axil_arprot, m_axi_bid, m_axi_bresp[0], m_axi_rresp[0],
-                    window_base_full[11:0], prog_base[5:0], engine_fault_code[0], engine_fault_pc[0],
+                    engine_fault_code[0], engine_fault_pc[0],
                     word_fault_pc[0]};
 
-  // ---- promises to the bus -------------------------------------------------------------------------------------------------
-  `OPU_STABLE(ReadAddressStable, m_axi_arvalid, m_axi_arready, {m_axi_arid, m_axi_araddr, m_axi_arlen})
-  `OPU_STABLE(WriteAddressStable, m_axi_awvalid, m_axi_awready, {m_axi_awaddr, m_axi_awlen})
-  `OPU_STABLE(WriteDataStable, m_axi_wvalid, m_axi_wready, {m_axi_wdata, m_axi_wstrb, m_axi_wlast})
+  // ---- promises to the bus: only an abort, which resets the engines, takes back what waits for ready ---------------------------
+  `OPU_ASSERT(ReadAddressStable, m_axi_arvalid && !m_axi_arready && engine_rst_n
+      |=> m_axi_arvalid && $stable({m_axi_arid, m_axi_araddr, m_axi_arlen}))
+  `OPU_ASSERT(WriteAddressStable, m_axi_awvalid && !m_axi_awready && engine_rst_n
+      |=> m_axi_awvalid && $stable({m_axi_awaddr, m_axi_awlen}))
+  `OPU_ASSERT(WriteDataStable, m_axi_wvalid && !m_axi_wready && engine_rst_n
+      |=> m_axi_wvalid && $stable({m_axi_wdata, m_axi_wstrb, m_axi_wlast}))
   `OPU_ASSERT(NothingOutsideARun, m_axi_arvalid || m_axi_awvalid || m_axi_wvalid |-> busy)
+  // Of the bus. Outside of a run answers may come late, of one that was aborted.
+  `OPU_ASSERT(DataAreExpected, m_axi_rvalid && busy |-> !read_quiet)
+  `OPU_ASSERT(ResponseIsExpected, m_axi_bvalid && busy |-> !write_quiet)
 
 endmodule
