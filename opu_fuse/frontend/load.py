@@ -16,6 +16,7 @@ from onnx import external_data_helper
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
+from opu_fuse.frontend.asked_shapes import ask_shapes
 from opu_fuse.frontend.budget import CONSTANT_ELEMENTS, check_budget
 from opu_fuse.frontend.defaults import spell_out_defaults
 from opu_fuse.frontend.editing import own_tensors
@@ -233,7 +234,7 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> boo
         changed |= spelt or folded
         if spelt or (folded and left < unknown):
             continue
-        if not left or not believe_declared(model, findings.declared):
+        if not left or not (believe_declared(model, findings.declared) or ask_shapes(model)):
             return changed
         changed = True
         infer_shapes(model, where)

@@ -266,8 +266,9 @@ def _mistake_of_results(node: ir.Node) -> tuple[str, str] | None:
 
 
 def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
-    if holds_graphs(node):
-        return why_not(node)
+    if holds_graphs(node) and (found := why_not(node)) is not None:
+        why, help_ = found
+        return f"control flow cannot be compiled: {why}", help_
     if _is_in_training(node):
         return IN_TRAINING, EVALUATION
     wrong = (

@@ -39,12 +39,10 @@ def why_not(node: ir.Node) -> tuple[str, str] | None:
     nothing does.
     """
     if node.domain not in STANDARD or node.op_type not in _FORMS:
-        return "control flow cannot be compiled", "export it without conditions and loops"
+        return "it has graphs inside", "export it without conditions and loops"
     if node.op_type == "If":
-        if _scalar(operand(node, 0)) is None:
-            what = "its condition is computed, both branches cannot be compiled"
-            return what, "export it with the branch that is taken"
-        return None
+        known = _scalar(operand(node, 0)) is not None
+        return None if known else ("its condition is computed", "export it without conditions")
     count = _count_of_loop(node) if node.op_type == "Loop" else _count_of_scan(node)
     if isinstance(count, str):
         return count, "export it with a constant trip count, or unrolled"
