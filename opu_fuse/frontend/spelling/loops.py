@@ -10,8 +10,16 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.frontend.editing import SOURCE_KEY, add_constant, constant, operand, static_shape
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    is_standard,
+    operand,
+    static_shape,
+)
 from opu_fuse.frontend.spelling.nodes import Spelling, is_read
+from opu_fuse.model.composites import const_array
+from opu_fuse.model.folding import bodies
 from opu_fuse.model.opsets import STANDARD
 
 NODES = 4096
@@ -88,12 +96,12 @@ def _stays_true(node: ir.Node) -> bool | None:
     body = _body(node)
     value: ir.Value | None = body.outputs[0]
     while value is not None and (producer := value.producer()) is not None:
-        if producer.op_type not in {"Identity", "Cast"} or producer.domain not in STANDARD:
-            return None
+        if not is_standard(producer, "Identity"):
+            break
         value = producer.inputs[0]
     if value is body.inputs[1] or value is operand(node, 1):
         return True
-    number = None if value is None or value.const_value is None else value.const_value.numpy()
+    number = const_array(value)
     return None if number is None or number.size != 1 else bool(number.reshape(-1)[0])
 
 
@@ -205,9 +213,7 @@ def _inlined(s: Spelling, body: ir.Graph, given: Values, prefix: str) -> Values:
     copy.outputs.clear()
     copy.remove(nodes)
     for node in nodes:
-        origin = node.name or s.node.name or ""
         node.name = f"{prefix}/{node.name or node.op_type}"
-        node.metadata_props.setdefault(SOURCE_KEY, origin)
         for value in node.outputs:
             value.shape = None  # declared, and nobody has looked at it
     s.graph.insert_before(s.node, nodes)
@@ -216,28 +222,18 @@ def _inlined(s: Spelling, body: ir.Graph, given: Values, prefix: str) -> Values:
 
 def _release(node: ir.Node) -> None:
     """Let the bodies of a node that is gone read nothing any more."""
-    for graph in _bodies(node):
+    for graph in bodies(node):
         graph.outputs.clear()
         for inner in graph.all_nodes():
             inner.resize_inputs(0)
-            for body in _bodies(inner):
+            for body in bodies(inner):
                 body.outputs.clear()
-
-
-def _bodies(node: ir.Node) -> list[ir.Graph]:
-    found: list[ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.type is ir.AttributeType.GRAPH:
-            found.append(attribute.as_graph())
-        elif attribute.type is ir.AttributeType.GRAPHS:
-            found += attribute.as_graphs()
-    return found
 
 
 def _own_results(graph: ir.Graph) -> None:
     """Give a body, and those in it, results that its own nodes make: each another one."""
     for node in graph:
-        for inner in _bodies(node):
+        for inner in bodies(node):
             _own_results(inner)
     seen: set[ir.Value] = set()
     for index, value in enumerate(list(graph.outputs)):
