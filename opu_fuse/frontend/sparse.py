@@ -43,7 +43,7 @@ def _dense(weight: onnx.SparseTensorProto, place: str, budget: float) -> onnx.Te
     except ForeignError as error:
         raise ModelError(place, f"its data are damaged ({error})", "export it again") from error
     limits = np.asarray(shape if indices.ndim == 2 else [math.prod(shape)], np.int64)
-    rows = indices.reshape(len(indices), -1) if indices.ndim in {1, 2} else indices[:0, None]
+    rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
     right = indices.ndim == 1 or (indices.ndim == 2 and rows.shape[1] == len(shape) > 0)
     if not right or len(indices) != len(values) or rows.dtype != np.int64:
         what = f"it has {len(values)} values, and places of shape {list(indices.shape)}"

@@ -24,6 +24,8 @@ _SECONDS = 20.0
 _MEMORY_BYTES = 4 << 30
 _PLAIN = frozenset({"Constant", "Identity"})
 """New nodes whose types and shapes tell enough."""
+_OF_ITS_OWN = "Error during constant folding"
+"""What it says where a rewrite of its own fails."""
 _INLINED = "If"
 """Becomes one of its branches, nodes of the user's that are moved, not made."""
 
@@ -54,6 +56,15 @@ def _folder() -> Any:
     from onnxscript.optimizer import constant_folding
 
     class CheckedFolding(constant_folding.FoldConstantsPass):
+        def process_node(self, node: ir.Node, is_function: bool) -> Any:  # noqa: FBT001  the library's
+            try:
+                return super().process_node(node, is_function)
+            except RuntimeError as error:  # of its partial evaluation: others are raised as they are
+                if _OF_ITS_OWN not in str(error):
+                    raise
+                _log.debug("folding leaves %s (%s): %s", node.name, node.op_type, error.__cause__)
+                return None
+
         def replace_node(self, node: ir.Node, replacement: Any, root: Any) -> None:
             why = wrong_rewrite(
                 node, replacement.new_nodes, replacement.new_outputs, self._opset_imports
