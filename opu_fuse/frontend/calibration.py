@@ -37,7 +37,7 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
     """
     if calibration is None:
         _log.warning(NOISE_WARNING)
-        return _noise(model), (NOISE_WARNING,)
+        return noise_samples(model), (NOISE_WARNING,)
     found = [
         sample
         for where, arrays in _sources(model, calibration)
@@ -50,7 +50,8 @@ def samples(model: ir.Model, calibration: Calibration) -> tuple[list[Sample], tu
     return found, ()
 
 
-def _noise(model: ir.Model) -> list[Sample]:
+def noise_samples(model: ir.Model) -> list[Sample]:
+    """Seeded inputs for a model of which nobody has shown any."""
     rng = np.random.default_rng(NOISE_SEED)
     return [
         {v.name or "": _random(rng, _shape(v), _dtype(v)) for v in model.graph.inputs}

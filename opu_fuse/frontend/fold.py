@@ -17,6 +17,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.numbers import mistake_of_numbers
+from opu_fuse.model.checked_folding import fold
 from opu_fuse.model.folding import can_fold, holds_graphs, is_preserved
 from opu_fuse.model.unused import anything_unused
 from opu_fuse.process.foreign import ForeignError, complaints
@@ -62,13 +63,10 @@ def lift_constants(model: ir.Model) -> None:
 
 def _fold_single(model: ir.Model, largest: int) -> None:
     """Nodes of one result, and those that say something of a shape."""
-    from onnxscript import optimizer  # slow to import
-
-    optimizer.fold_constants(
+    fold(
         model,
-        onnx_shape_inference=False,
-        input_size_limit=_SIZE_LIMIT,
-        output_size_limit=_SIZE_LIMIT,
+        largest_input=_SIZE_LIMIT,
+        largest_output=_SIZE_LIMIT,
         should_fold=lambda node: len(node.outputs) == 1 and _may_fold(node, largest),
     )
 

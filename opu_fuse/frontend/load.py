@@ -16,6 +16,7 @@ from onnx import external_data_helper
 from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
+from opu_fuse.frontend.asked_shapes import ask_shapes
 from opu_fuse.frontend.budget import CONSTANT_ELEMENTS, check_budget
 from opu_fuse.frontend.defaults import spell_out_defaults
 from opu_fuse.frontend.editing import own_tensors
@@ -32,6 +33,8 @@ from opu_fuse.frontend.shapes import (
     set_inferred,
 )
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
+from opu_fuse.frontend.spelling.contrib import own_domain
+from opu_fuse.frontend.spelling.standard import is_to_spell_out, to_standard
 from opu_fuse.frontend.steps import nothing, step, telling_step
 from opu_fuse.frontend.tflite import is_tflite, to_onnx
 from opu_fuse.frontend.validate import check_file, check_network, dynamic_batches, not_onnx
@@ -77,10 +80,11 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     proto = parse_model(data, where)
     del data  # as large as the weights, which are in `proto` now
     batches = dynamic_batches(proto)  # before sizes are given to them
-    check_file(proto, where, sizes)
+    check_file(proto, where, sizes, budget=budget)
     _load_external_data(where, proto, folder)
     sort_nodes(proto.graph)  # of a cycle onnx tells
     spell_out_defaults(proto.graph)
+    own_domain(proto)
     with examined(proto, where, sized=sizes != NO_SIZES) as findings:
         model = _from_proto(proto, where)
         if findings.converted is not None:
@@ -94,8 +98,8 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     if proto.functions:
         step("inline", model, lambda model: _changed(model, common.InlinePass(), where))
     lift_constants(model)  # scales and zero points are looked at next
-    if has_integer_operators(model):
-        step("spell out", model, lambda model: _changed(model, spell_out, where))
+    if is_to_spell_out(model) or has_integer_operators(model):
+        step("spell out", model, lambda model: _changed(model, _spell_out, where))
     check_budget(model, where, budget)  # before anything is computed
     _, more_known = telling_step(
         "constants", model, lambda model: (model, _fold(model, where, budget, findings))
@@ -118,6 +122,11 @@ def _changed(model: ir.Model, change: Callable[[ir.Model], object], where: str) 
     change(model)
     name_everything(model)
     infer_shapes(model, where)
+
+
+def _spell_out(model: ir.Model) -> None:
+    to_standard(model)
+    spell_out(model)
 
 
 def _stamp(model: ir.Model) -> None:
@@ -206,22 +215,26 @@ def _fold(model: ir.Model, where: str, budget: float, findings: Findings) -> boo
     """
     changed = False
     while True:
-        left = unknown = count_unknown(model)
+        unknown = count_unknown(model)
+        if spelt := to_standard(model):
+            name_everything(model)
+            infer_shapes(model, where)
         try:
             folded = fold_constants(model, largest=int(budget * CONSTANT_ELEMENTS))
         except ForeignError as error:
             raise ModelError(
                 where, f"its constants cannot be computed ({error})", "check the export"
             ) from error
+        left = count_unknown(model)
         if folded:
-            changed = True
             name_everything(model)
-            if left := count_unknown(model):
+            if left:
                 infer_shapes(model, where)
                 left = count_unknown(model)
-            if left < unknown:
-                continue
-        if not left or not believe_declared(model, findings.declared):
+        changed |= spelt or folded
+        if spelt or (folded and left < unknown):
+            continue
+        if not left or not (believe_declared(model, findings.declared) or ask_shapes(model)):
             return changed
         changed = True
         infer_shapes(model, where)

@@ -9,7 +9,7 @@ from onnx_ir.passes import common
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import SOURCE_KEY
-from opu_fuse.model.folding import holds_graphs
+from opu_fuse.model.folding import bodies, holds_graphs
 
 _QUANTISER = (
     *("_quantized", "_scale", "_zero_point", "_quantized_scale", "_quantized_zero_point"),
@@ -34,7 +34,17 @@ def name_everything(model: ir.Model) -> None:
             node.name = name
         seen.add(name)
         node.metadata_props.setdefault(SOURCE_KEY, name)
+        _name_sources(node)
     fix_names(model)
+
+
+def _name_sources(outer: ir.Node) -> None:
+    """Nodes of graphs inside a node are their own origins; those without a name have the node's."""
+    for graph in bodies(outer):
+        for node in graph:
+            own = node.name or outer.metadata_props[SOURCE_KEY]
+            node.metadata_props.setdefault(SOURCE_KEY, own)
+            _name_sources(node)
 
 
 def fix_names(model: ir.Model) -> None:

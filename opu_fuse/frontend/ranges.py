@@ -67,10 +67,11 @@ def collect(
             seconds=seconds,
         )
     except ForeignError as error:
+        # Names, shapes and types of the data fit (`calibration.py`): they are not to blame.
         raise ModelError(
-            "calibration",
+            "model",
             f"ONNX Runtime cannot run the model ({error})",
-            "pass calibration data that fits, or try the model in ONNX Runtime",
+            "try the file on these inputs in ONNX Runtime, with ORT_DISABLE_ALL",
         ) from error
     return {
         name: Range(
@@ -137,7 +138,7 @@ def _extremes(name: str, array: np.ndarray, shape: tuple[int, ...]) -> tuple[flo
         raise ModelError(
             f"tensor {name!r}",
             "the float model computes NaN or infinity there",
-            "check weights and calibration data",
+            "check the weights, or calibrate with inputs that the network is for",
         )
     return low, high
 

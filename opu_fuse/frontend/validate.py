@@ -23,6 +23,9 @@ from opu_fuse.frontend.editing import (
 from opu_fuse.frontend.numbers import mistake_of_constant, mistake_of_numbers
 from opu_fuse.frontend.qdq import mistake_of_scales
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes, fix_sizes, forget_unknown, shape_text
+from opu_fuse.frontend.sparse import make_dense
+from opu_fuse.frontend.spelling.loops import why_not
+from opu_fuse.frontend.spelling.qonnx import refuse_left_over
 from opu_fuse.frontend.windowed import mistake_of_window
 from opu_fuse.model.folding import holds_graphs
 from opu_fuse.model.opsets import HOST_DOMAINS, STANDARD
@@ -36,19 +39,25 @@ _ONLY_TENSORS = "only tensors of numbers can be compiled"
 _CHECK = "check the export with onnx.checker"
 _NAMED = 3
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
+_LAYOUT_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 IN_TRAINING = "it is in training mode: each image would be normalised by statistics of its own"
 EVALUATION = "export the network in evaluation mode (model.eval() in PyTorch)"
 
 
-def check_file(proto: onnx.ModelProto, where: str, sizes: Sizes = NO_SIZES) -> None:
+def check_file(
+    proto: onnx.ModelProto, where: str, sizes: Sizes = NO_SIZES, *, budget: float = 1.0
+) -> None:
     """Raises ModelError for what onnx need not look at any more. Dynamic dimensions get the sizes
-    that are given, a dynamic batch becomes 1.
+    that are given, a dynamic batch becomes 1, sparse weights become dense (up to `budget` times the
+    usual size).
     """
     if not proto.HasField("graph") or not proto.opset_import or not proto.graph.output:
         raise not_onnx(where, "it holds no ONNX graph")
     _check_texts(proto, where)
     _check_opset(proto, where)
+    _check_layouts(proto.graph, where)
+    make_dense(proto.graph, where, budget)
     weights = {weight.name for weight in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in weights]
     forget_unknown([*proto.graph.input, *proto.graph.output])
@@ -111,6 +120,22 @@ def _check_opset(proto: onnx.ModelProto, where: str) -> None:
         )
 
 
+def _check_layouts(graph: onnx.GraphProto, where: str) -> None:
+    """Operators that ONNX Runtime's optimiser writes for one kind of processor: their weights are
+    packed for its vectors.
+    """
+    found = Counter(n.op_type for n in graph.node if n.domain in _LAYOUT_DOMAINS)
+    if found:
+        domain = next(n.domain for n in graph.node if n.domain in _LAYOUT_DOMAINS)
+        named = ", ".join(f"{name} ({count})" for name, count in found.most_common(_NAMED))
+        raise ModelError(
+            where,
+            f"ONNX Runtime's optimiser has packed it for one kind of processor ({domain}: {named})",
+            "save it with graph_optimization_level=ORT_ENABLE_BASIC (or ORT_ENABLE_EXTENDED) "
+            "instead of ORT_ENABLE_ALL, or give the model that it was made from",
+        )
+
+
 def _fix_input(value: onnx.ValueInfoProto, where: str) -> None:
     kind = value.type.WhichOneof("value")
     tensor = value.type.tensor_type
@@ -149,9 +174,6 @@ def _options(value: onnx.ValueInfoProto, dim: onnx.TensorShapeProto.Dimension) -
 
 def _check_weights(graph: onnx.GraphProto, where: str) -> None:
     """What the checker would say of weights if it saw them."""
-    if graph.sparse_initializer:
-        name = graph.sparse_initializer[0].values.name
-        raise ModelError(where, f"weight {name!r} is sparse", "export dense weights")
     names: set[str] = set()
     for weight in graph.initializer:
         wrong = _mistake(weight, names)
@@ -205,6 +227,7 @@ def _check_domains(model: ir.Model, where: str) -> None:
     """Operators that ONNX Runtime cannot load run nowhere, and nothing is known of what they make:
     what comes next would blame that.
     """
+    refuse_left_over(model, where)
     foreign = Counter(
         f"{n.domain}:{n.op_type}" for n in model.graph if n.domain not in HOST_DOMAINS
     )
@@ -243,8 +266,9 @@ def _mistake_of_results(node: ir.Node) -> tuple[str, str] | None:
 
 
 def _mistake_of_node(node: ir.Node) -> tuple[str, str] | None:
-    if holds_graphs(node):
-        return "control flow cannot be compiled", "export it without conditions and loops"
+    if holds_graphs(node) and (found := why_not(node)) is not None:
+        why, help_ = found
+        return f"control flow cannot be compiled: {why}", help_
     if _is_in_training(node):
         return IN_TRAINING, EVALUATION
     wrong = (
@@ -284,7 +308,10 @@ def _check_machine_operators(model: ir.Model, where: str, batches: Collection[st
         shape = static_shape(value)
         if shape is not None and len(shape) == 4 and shape[0] != 1:
             what = f"input {value.name!r} has batch {shape[0]}, networks are compiled for batch 1"
-            help_ = "export it with batch 1 or a dynamic batch"
+            help_ = (
+                "export it with batch 1 or a dynamic batch, and let the program run "
+                f"{shape[0]} images together with compile --batch {shape[0]}"
+            )
             if value.name in batches:
                 help_ = (
                     "the file leaves it open: give no size for it (1 in --shape), and let a "

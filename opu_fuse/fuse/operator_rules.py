@@ -5,7 +5,9 @@ Every predicate gets the scope and the node.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import onnx_ir as ir
 
 from opu_fuse.dfg.graph import Access, Kind, Node
 from opu_fuse.dfg.islands import float_reason
@@ -73,6 +75,31 @@ def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
     if len(shape) == 4 and shape[0] == 1 and min(shape) > 0:
         return shape[1:]
     return (shape[1], 1, 1) if len(shape) == 2 and shape[0] == 1 and shape[1] > 0 else None
+
+
+def known_shape(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
+    """the shape of {value} is unknown behind {culprit} ({kind})
+
+    Change: declare the shape of {value} in the model (`value_info`)
+    Change: export {culprit} in operators of the ONNX standard, with constant sizes
+    """
+    if not node.is_host or node.op.removeprefix("host:") not in FORMS or node.ir_node is None:
+        return None
+    unknown = _without_shape((*node.ir_node.inputs, *node.ir_node.outputs))
+    value, culprit = unknown, None if unknown is None else unknown.producer()
+    while value is not None and culprit is not None:
+        value = _without_shape(culprit.inputs)
+        culprit = culprit if value is None else value.producer()
+    if unknown is None or culprit is None:
+        return None
+    return {"value": unknown.name, "culprit": culprit.name, "kind": culprit.op_type}
+
+
+def _without_shape(values: Iterable[ir.Value | None]) -> ir.Value | None:
+    """The first value whose dimensions are not all numbers."""
+    return next(
+        (v for v in values if v is not None and (v.shape is None or not v.shape.is_static())), None
+    )
 
 
 def known_form(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
@@ -182,7 +209,7 @@ def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one 
     return {"node": node.name, "count": count} if count else None
 
 
-COMMON_RULES = (known_form, known_operator, feature_maps, integer_values, computed_data)
+COMMON_RULES = (known_shape, known_form, known_operator, feature_maps, integer_values, computed_data)
 """A form that no machine holds comes before the rounding, which would not help then."""
 OF_ONE: Mapping[str, Rule] = {
     "concat": channel_concat,

@@ -39,6 +39,18 @@ def holds_graphs(node: ir.Node) -> bool:
     return not _GRAPHS.isdisjoint([a.type for a in attributes.values()])
 
 
+def bodies(node: ir.Node) -> list[ir.Graph]:
+    """The graphs inside a node."""
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.values() if holds_graphs(node) else ():
+        match attribute.type:
+            case ir.AttributeType.GRAPH:
+                found.append(attribute.as_graph())
+            case ir.AttributeType.GRAPHS:
+                found += attribute.as_graphs()
+    return found
+
+
 def can_fold(model: ir.Model, untouchable: Collection[ir.Node] = ()) -> bool:
     """Whether any node but the untouchable ones may be folded; True when in doubt (subgraphs)."""
     graphs = (model.graph, *(f.graph for f in model.functions.values()))

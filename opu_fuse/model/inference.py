@@ -180,11 +180,39 @@ def infer_shapes(model: ir.Model) -> None:
     inferred. Raises ForeignError where the model is wrong, or onnx crashes on it.
     """
     with _weightless(model) as proto:
+        _give(proto.graph, _known_behind_others(model))
         found = infer_in_child(proto)
     for node in model.graph:
         for value in node.outputs:
             if value.name in found:
                 adopt(value, found[value.name])
+
+
+def _known_behind_others(model: ir.Model) -> dict[str, onnx.ValueInfoProto]:
+    """Results of operators of other domains whose types and shapes were found otherwise: onnx finds
+    nothing of them.
+    """
+    return {
+        value.name or "": ir.serde.serialize_value(value)
+        for node in model.graph
+        if node.domain not in STANDARD and node.op_type not in _CONVERSIONS
+        for value in node.outputs
+        if value.dtype is not None and value.shape is not None and value.shape.is_static()
+    }
+
+
+def _give(graph: onnx.GraphProto, known: dict[str, onnx.ValueInfoProto]) -> None:
+    """Make these results inputs instead."""
+    if not known:
+        return
+    nodes = list(graph.node)
+    graph.ClearField("node")
+    for node in nodes:
+        graph.input.extend(known[name] for name in node.output if name in known)
+        left = ["" if name in known else name for name in node.output]
+        if any(left):
+            node.output[:] = left
+            graph.node.append(node)
 
 
 def infer_in_child(proto: onnx.ModelProto) -> Shapes:

@@ -4,6 +4,7 @@ import onnx_ir as ir
 from msgspec import Struct
 from onnx_ir.passes import common
 
+from opu_fuse.model.checked_folding import fold
 from opu_fuse.model.folding import can_fold
 from opu_fuse.passes.base import is_skipped
 from opu_fuse.passes.context import PassContext
@@ -39,14 +40,7 @@ class FoldConstant(Struct, frozen=True, kw_only=True):
             return measured_change(model, lambda: self._fold(model))
 
     def _fold(self, model: ir.Model) -> ir.Model:
-        from onnxscript import optimizer  # slow to import
-
-        optimizer.fold_constants(
-            model,
-            onnx_shape_inference=False,
-            input_size_limit=self.largest_input,
-            output_size_limit=self.largest_output,
-        )
+        fold(model, largest_input=self.largest_input, largest_output=self.largest_output)
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
         return model
 

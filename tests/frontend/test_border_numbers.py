@@ -139,5 +139,5 @@ def test_infinite_scales_of_weights_are_told_without_a_warning_of_numpy(onnx_tex
     text = HEAD + " { w = DequantizeLinear(q, s)  y = Conv(x, w) }"
     q = np.arange(16, dtype=np.int8).reshape(4, 4, 1, 1)  # 0 times infinity is no number
     model = onnx_text(text, q=q, s=np.array(np.inf, np.float32))
-    with pytest.raises(ModelError, match="computes NaN or infinity there; check weights"):
+    with pytest.raises(ModelError, match="computes NaN or infinity there; check the weights"):
         prepare(model)

@@ -79,21 +79,11 @@ def test_an_opset_that_the_onnx_package_does_not_know(onnx_text: Callable[..., o
     )
 
 
-def _sparse(graph: onnx.GraphProto):
-    indices = numpy_helper.from_array(np.arange(WEIGHT.size, dtype=np.int64), "i")
-    values = numpy_helper.from_array(WEIGHT.reshape(-1), "w")
-    del graph.initializer[:]
-    graph.sparse_initializer.append(
-        onnx.helper.make_sparse_tensor(values, indices, list(WEIGHT.shape))
-    )
-
-
 def _twice(graph: onnx.GraphProto):
     graph.initializer.append(graph.initializer[0])
 
 
 WRONG: dict[str, tuple[Callable[[onnx.GraphProto], None], str]] = {
-    "sparse": (_sparse, "weight 'w' is sparse; export dense weights"),
     "twice": (_twice, "two weights are called 'w'; check the export"),
     "unnamed": (lambda g: setattr(g.initializer[0], "name", ""), "a weight has no name"),
     "negative": (lambda g: g.initializer[0].dims.__setitem__(0, -4), r"'w' has the shape \[-4, 3"),

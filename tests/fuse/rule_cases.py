@@ -43,6 +43,13 @@ CHANNEL_ADD = (
 )
 # rule -> (body, machine, module to change and its limits, host operator or boundary, sentence)
 CASES = {
+    "known_shape": (
+        "[n] n = NonZero(x) [c] a = Cast<to=1>(n) [r] y = Relu(a)",
+        TINY,
+        None,
+        "r",
+        "the shape of a is unknown behind n (NonZero)",
+    ),
     "known_form": (
         "[m] y = Conv<kernel_shape=[3,3]>(x, z)",
         TINY,

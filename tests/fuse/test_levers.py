@@ -19,6 +19,8 @@ from tests.fuse.reading import machine
 from tests.fuse.rule_cases import CASES, CONV, case, graph, limited, refusal
 
 HELP = {
+    "known_shape": "declare the shape of a in the model (`value_info`) or export n in operators of "
+    "the ONNX standard, with constant sizes",
     "known_form": "give m that form",
     "known_operator": "add a module of kind table to `dataflow.modules` and map table to it in "
     "`dataflow.operators`",

@@ -37,6 +37,7 @@ from tests.fuzz.added import added_roundings
 from tests.fuzz.bounds import Bounds
 from tests.fuzz.network_case import NetworkCase
 from tests.fuzz.onnxruntime_runs import Arrays, cut, roundings, run, showing, standard
+from tests.fuzz.writing import misread
 
 _SLACK = 1e-4
 """Of floats that were computed by other operations: relative to the largest."""
@@ -71,6 +72,8 @@ def _wrong(case: NetworkCase, hw: HwSpec, made: Compilation, together: Bundle | 
     result, window = _run(bundle, hw, inputs)
     seen = _seen(bundle, result, None if case.reuse_memory else window)
     wrong = list(_differences(case, bundle, inputs, seen, result))
+    if case.writing and hw.name == case.machines[0]:
+        wrong += misread(case.given(), inputs)
     if case.quantised:  # it is the reference, but for what is told
         qdq = onnx.load_from_string(bundle.qdq)
         wrong += added_roundings(case.proto(), qdq, inputs, made.prepared.warnings)
@@ -86,20 +89,20 @@ def _wrong(case: NetworkCase, hw: HwSpec, made: Compilation, together: Bundle | 
     return wrong
 
 
-_kept: dict[tuple[bytes, str, bool], Prepared] = {}
-"""The last model, quantised, for the next machine or strategy: by its bytes, its scales, and
-whether it may be rewritten.
+_kept: dict[tuple[bytes, str, str, bool], Prepared] = {}
+"""The last model, quantised, for the next machine or strategy: by its bytes, its writing, its
+scales, and whether it may be rewritten.
 """
 
 
 def compiled(case: NetworkCase, hw: HwSpec) -> Compilation:
     """The program of a case. Raises what compiling raises."""
     options = _options(case)
-    key = (case.model, case.scales, case.strategy in REWRITING)
+    key = (case.model, case.writing, case.scales, case.strategy in REWRITING)
     if key in _kept:
         return pipeline.compile_prepared(_kept[key], hw, options)
     found = pipeline.compile_model(_ir(case), hw, options)
-    for other in [k for k in _kept if k[:2] != key[:2]]:
+    for other in [k for k in _kept if k[:3] != key[:3]]:
         del _kept[other]
     _kept[key] = found.prepared
     return found
@@ -116,7 +119,7 @@ def _options(case: NetworkCase) -> Options:
 
 
 def _ir(case: NetworkCase) -> Any:
-    return case.proto()
+    return case.given()
 
 
 def _through_a_file(bundle: Bundle) -> Bundle:

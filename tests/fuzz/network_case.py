@@ -14,6 +14,7 @@ from tests.fuzz.onnxruntime_runs import roundings, values_of
 from tests.fuzz.quantised import by_onnxruntime, draw_style, quantised
 from tests.fuzz.random_network import STEPS, Steps, draw_model
 from tests.fuzz.sketch import LARGEST, TooLargeError
+from tests.fuzz.writing import draw_writing, written
 
 _MARK = 0x0F05
 _SAMPLE_SEED = 7
@@ -39,7 +40,8 @@ class NetworkCase:
     quantised: it arrives as QDQ. reuse_memory, cascades, strategy, scales: options of compile.
     shuffle: seed of another order to run in. cycle, rtl, file: on these engines too; through a
     program file. canonical: the float graphs are compared as well. batch: images that a second
-    program runs together, 1 for none.
+    program runs together, 1 for none. writing: how it is written before it is compiled, a key of
+    `writing.WRITINGS`.
     """
 
     seed: int
@@ -57,9 +59,14 @@ class NetworkCase:
     file: bool = False
     canonical: bool = False
     batch: int = 1
+    writing: str = ""
 
     def proto(self) -> onnx.ModelProto:
         return onnx.load_from_string(self.model)
+
+    def given(self) -> onnx.ModelProto:
+        """As `compile` gets it."""
+        return written(self.proto(), self.writing, self.seed)
 
     def inputs(self, samples: int = 1, salt: int = 0) -> dict[str, np.ndarray]:
         """The same arrays for equal ports, whatever else is in the model."""
@@ -78,7 +85,7 @@ class NetworkCase:
             f"scales {self.scales}, strategy {self.strategy}, cascades {self.cascades}",
             f"reuse_memory {self.reuse_memory}",
             f"shuffle {self.shuffle}, cycle {self.cycle}, rtl {self.rtl}, file {self.file}",
-            f"batch {self.batch}",
+            f"batch {self.batch}, writing {self.writing!r}",
         ]
         lines += [f"input {_port(i)}" for i in proto.graph.input]
         lines += [_node(n) for n in proto.graph.node]
@@ -153,6 +160,7 @@ def _case(
         canonical=bool(rng.random() < 0.25),
         batch=_batch(model, rng),
         cascades=str(rng.choice(["auto", "always"], p=[0.6, 0.4])),
+        writing="" if is_quantised else draw_writing(rng),
     )
 
 

@@ -18,6 +18,7 @@ _PLAIN = {
     "canonical": False,
     "shuffle": None,
     "batch": 1,
+    "writing": "",
     "strategy": "matched",
 }
 _CHANNEL_CONSTANTS = ("BatchNormalization", "PRelu", "Add", "Sub", "Mul", "Div")

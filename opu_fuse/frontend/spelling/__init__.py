@@ -1,0 +1,1 @@
+"""Operators of other libraries, sequences and control flow, spelt in operators of the standard."""
