@@ -294,6 +294,8 @@ def _round_anew(value: ir.Value) -> None:
             for node in quantizers:
                 node.replace_input_with(0, anew)
             _absorb_activation(anew)
+            if first.graph is None and (made := anew.producer()) is not None:
+                made.name = first.name
             pending.append(anew)
 
 
