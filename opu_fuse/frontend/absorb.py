@@ -254,7 +254,7 @@ def _absorb_activation(value: ir.Value) -> None:
         return
     params = {activation_params(n) for n in readers}
     quant = params.pop() if len(params) == 1 else None
-    known = {quant_of(value), _of_viewed(value)} - {None}
+    known = {quant_of(value), _of_operand(value)} - {None}
     if quant is None or known - {quant}:
         return
     value.meta[META_KEY] = quant
@@ -308,9 +308,13 @@ def _first(nodes: Sequence[ir.Node]) -> ir.Node:
     return next(node for node in graph if node in nodes)
 
 
-def _of_viewed(value: ir.Value) -> QuantParams | None:
-    """The rounding of what a change of view reads; it moves no byte, so it cannot round anew."""
+def _of_operand(value: ir.Value) -> QuantParams | None:
+    """The rounding of what a change of view reads, or a DequantizeLinear: they move no byte, so
+    they cannot round anew.
+    """
     view = value.producer()
+    if view is not None and is_dequantize(view):
+        return activation_params(view)
     source = view.inputs[0] if view is not None and is_view(view) else None
     if source is None:
         return None

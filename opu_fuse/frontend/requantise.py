@@ -115,6 +115,8 @@ class _Requantising:
     def _concat(self, node: ir.Node) -> None:
         """Cases 1 and 4."""
         result = node.outputs[0]
+        if any(_is_constant(value) for value in node.inputs):
+            return  # no machine joins constants
         self._note(result)
         if result in self.known and result not in self.wanted:
             if self._changes(result, self.known[result]):  # joined as it is, then rounded anew
@@ -148,7 +150,7 @@ class _Requantising:
     def _join(self, node: ir.Node, quant: QuantParams) -> None:
         changed = False
         for position, value in enumerate(node.inputs):
-            if value is None or constant(value) is not None:
+            if value is None:
                 continue
             if self.known.get(value, quant) != quant or _is_read_alone(value):
                 node.replace_input_with(position, self._rounded(value, quant, node))
@@ -169,6 +171,14 @@ class _Requantising:
         producer = value.producer()
         assert producer is not None
         replace_behind_pair(value, add_pair(value, quant, producer))
+
+
+def _is_constant(value: ir.Value | None) -> bool:
+    """Also behind a DequantizeLinear."""
+    node = None if value is None else value.producer()
+    return (
+        constant(node.inputs[0] if node is not None and is_dequantize(node) else value) is not None
+    )
 
 
 def _is_read_alone(value: ir.Value) -> bool:
