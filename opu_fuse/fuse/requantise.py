@@ -6,8 +6,8 @@ machine and on what stands before it, so this is decided ahead of the strategies
 1. A machine with tables looks it up: these are ONNX Runtime's bits whatever the scales are. A
    function of one number before it that nothing else reads (an activation, another table) goes
    into the same table, so both take one module.
-2. A Relu that nothing else reads rounds to the second scale by itself: a comparator multiplies and
-   clamps, and the order of the two changes no bit.
+2. A Relu that nothing else reads, of one scale, rounds to the second scale by itself: a comparator
+   multiplies and clamps, and the order of the two changes no bit.
 3. Else the comparator multiplies, or, where one has run before it in the same pass or may not run
    clips, the pool averages over one element.
 """
@@ -55,13 +55,18 @@ def _chosen(dfg: Dfg, nodes: list[Node], index: int, hw: HwSpec) -> Node:
     if "table" in runs:  # Case 1
         return _looked_up(dfg, nodes, node)
     before = nodes[node.operands[0]]
-    if before.op == "relu" and _is_inner(dfg, before, node) and "relu" in runs:  # Case 2
+    if "relu" in runs and _only_clamps(nodes, before) and _is_inner(dfg, before, node):  # Case 2
         return replace(_joined(node, before), op="relu", attrs=before.attrs)
     used = {n.op for n in _same_pass(dfg, nodes, node)}
     compares = "clip" in runs and not (used & _COMPARED and not used & _POOLED)
     if not compares and "avg_pool" in runs and len(node.shape) == 4:  # Case 3
         return replace(node, op="avg_pool", attrs=ONE_ELEMENT)
     return node
+
+
+def _only_clamps(nodes: list[Node], node: Node) -> bool:
+    """Whether a node is a Relu that rounds nothing."""
+    return node.op == "relu" and is_tied(nodes[node.operands[0]].quant, node.quant)
 
 
 def _looked_up(dfg: Dfg, nodes: list[Node], node: Node) -> Node:
