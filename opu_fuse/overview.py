@@ -25,6 +25,7 @@ from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.dfg.views import elements
 from opu_fuse.errors import UserError
 from opu_fuse.fuse.names import StrategyName
+from opu_fuse.fuse.requantise import with_requantisers
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.hw.encoding import decode
 from opu_fuse.hw.hdfg import build_hdfg
@@ -86,7 +87,9 @@ class _Seen:
         if not self.program.bundle.qdq:
             return None
         model = onnx.load_from_string(self.program.bundle.qdq)
-        return build_dfg(prepare_model(model, Options(budget=1e6)).canonical, quantised=True)
+        prepared = prepare_model(model, Options(budget=1e6))
+        dfg = build_dfg(prepared.canonical, quantised=True)
+        return with_requantisers(dfg, self.program.hw)
 
     @cached_property
     def slices(self) -> tuple[Slice, ...]:

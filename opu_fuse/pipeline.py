@@ -30,6 +30,7 @@ from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.fuse.partition import Partition
+from opu_fuse.fuse.requantise import with_requantisers
 from opu_fuse.fuse.share import little_on_machine
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
@@ -186,7 +187,7 @@ def compile_prepared(
 
     show("model", prepared)
     progress(STAGES["dfg"])  # one node per operator, with indexing maps
-    dfg = build_dfg(prepared.canonical, quantised=prepared.qdq is not None)
+    dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     show("dfg", dfg)
     require_batch(dfg, options.batch)
     cascades = Cascades(options.cascades)
@@ -243,7 +244,7 @@ def partition_model(
         sizes=sizes,
         rewriting=strategy in REWRITING,
     )
-    dfg = build_dfg(prepared.canonical, quantised=prepared.qdq is not None)
+    dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
     forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     tiles: TileCache = {}
     while True:

@@ -4,12 +4,13 @@ A copy is a max pool over one element: machines do it on their way from memory t
 hands on its operand's integers.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.dfg.graph import Access, Dfg, Kind, Node, users_of
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.renumber import renumbered
 
 ONE_ELEMENT = {
     "kernel": (1, 1),
@@ -48,19 +49,9 @@ def insert_copies(dfg: Dfg, wanted: Iterable[tuple[int, int]]) -> Copied:
         nodes.append(_copy(dfg, concat, position, operands[position], len(nodes)))
         operands[position] = len(nodes) - 1
         nodes[joined] = replace(nodes[joined], operands=tuple(operands))
-    order = _post_dfs(nodes, (*dfg.outputs, *dfg.inputs))
-    moved = [0] * len(nodes)
-    for place, index in enumerate(order):
-        moved[index] = place
-    placed = tuple(_renumbered(nodes[index], moved) for index in order)
+    found, moved = renumbered(dfg, nodes)
     return Copied(
-        dfg=replace(
-            dfg,
-            nodes=placed,
-            users=users_of(placed),
-            inputs=tuple(moved[i] for i in dfg.inputs),
-            outputs=tuple(moved[i] for i in dfg.outputs),
-        ),
+        dfg=found,
         moved=tuple(moved[: len(dfg.nodes)]),
         copies={moved[copy]: concat for copy, concat in concats.items()},
     )
@@ -81,29 +72,4 @@ def _copy(dfg: Dfg, concat: int, position: int, value: int, index: int) -> Node:
         quant=dfg[value].quant,
         attrs=ONE_ELEMENT,
         source=dfg[concat].source,
-    )
-
-
-def _post_dfs(nodes: Sequence[Node], roots: Iterable[int]) -> list[int]:
-    """The order in which `build_dfg` would number these nodes."""
-    order: list[int] = []
-    seen: set[int] = set()
-    stack = [(root, False) for root in reversed(tuple(roots))]
-    while stack:
-        index, ready = stack.pop()
-        if ready:
-            order.append(index)
-        elif index not in seen:
-            seen.add(index)
-            stack.append((index, True))
-            stack += [(operand, False) for operand in reversed(nodes[index].operands)]
-    return order
-
-
-def _renumbered(node: Node, moved: Sequence[int]) -> Node:
-    return replace(
-        node,
-        index=moved[node.index],
-        operands=tuple(moved[i] for i in node.operands),
-        owner=None if node.owner is None else moved[node.owner],
     )

@@ -5,6 +5,7 @@ position). Operator names are those of the hardware spec's operator map (`conv`,
 `relu`, …), `reshape` for changes of view, and `host:<OpType>` for everything else.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -81,12 +82,20 @@ class Node(Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """What people call the operator: `conv`, and ONNX names where there are none of ours."""
+        if self.is_requantisation:
+            return "requantise"
         return "+".join(self.attrs.get("functions", ())) or self.op.removeprefix("host:")
 
     @property
     def is_host(self) -> bool:
         """True for operators no machine knows."""
         return self.op.startswith("host:")
+
+    @property
+    def is_requantisation(self) -> bool:
+        """True for a clip without bounds: it rounds to another scale, and does nothing else."""
+        bounds = (self.attrs.get("min"), self.attrs.get("max"))
+        return self.op == "clip" and bounds == (-math.inf, math.inf)
 
     @property
     def is_virtual(self) -> bool:

@@ -9,9 +9,10 @@
 3. A model input that is int8 already is annotated; its DequantizeLinear disappears. One that is
    uint8 keeps its DequantizeLinear, a host operator whose result is annotated (it is exact).
 4. A QuantizeLinear whose result is a model output stays, a host operator; what it reads is rounded.
-5. All other pairs stay as host operators (a value rounded to several scales, or read unrounded
-   too, or rounded behind a change of view to another scale than in front of it). What a remaining
-   DequantizeLinear writes is annotated, as in 3.
+5. A pair of a value that is rounded already, to another scale, is a Clip without bounds: an
+   operator that rounds anew, and does nothing else.
+6. All other pairs stay as host operators (a value rounded to several scales, or read unrounded
+   too). What a remaining DequantizeLinear writes is annotated, as in 3.
 """
 
 import math
@@ -97,7 +98,9 @@ def _absorb(model: ir.Model) -> None:
         _absorb_again(value)
     for node in list(graph):
         if is_dequantize(node):
-            _absorb_input(node)  # Cases 3 and 5
+            _absorb_input(node)  # Cases 3 and 6
+    for value in _values(graph):
+        _round_anew(value)  # Case 5
 
 
 def _finish(model: ir.Model) -> None:
@@ -251,7 +254,7 @@ def _absorb_activation(value: ir.Value) -> None:
         return
     params = {activation_params(n) for n in readers}
     quant = params.pop() if len(params) == 1 else None
-    known = {quant_of(value), _of_viewed(value)} - {None}
+    known = {quant_of(value), _of_operand(value)} - {None}
     if quant is None or known - {quant}:
         return
     value.meta[META_KEY] = quant
@@ -273,9 +276,45 @@ def _absorb_again(value: ir.Value) -> None:
         pending += [u.node for u in value.uses() if u.node not in known]
 
 
-def _of_viewed(value: ir.Value) -> QuantParams | None:
-    """The rounding of what a change of view reads; it moves no byte, so it cannot round anew."""
+def _round_anew(value: ir.Value) -> None:
+    """Case 5, for each scale in which the value is read, and what is made of it in turn."""
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        have, shape = quant_of(value), static_shape(value)
+        pairs: dict[QuantParams, list[ir.Node]] = {}
+        for node in [use.node for use in value.uses()] if have is not None and shape else ():
+            quant = activation_params(node) if is_quantize(node) else None
+            if quant is not None and quant != have:
+                pairs.setdefault(quant, []).append(node)
+        for quantizers in pairs.values():
+            first = _first(quantizers)
+            name = first.outputs[0].name
+            anew = insert_before(first, "Clip", [value], name=f"{name}/anew", shape=shape or ())
+            for node in quantizers:
+                node.replace_input_with(0, anew)
+            _absorb_activation(anew)
+            if first.graph is None and (made := anew.producer()) is not None:
+                made.name = first.name
+            pending.append(anew)
+
+
+def _first(nodes: Sequence[ir.Node]) -> ir.Node:
+    """In graph order."""
+    if len(nodes) == 1:
+        return nodes[0]
+    graph = nodes[0].graph
+    assert graph is not None
+    return next(node for node in graph if node in nodes)
+
+
+def _of_operand(value: ir.Value) -> QuantParams | None:
+    """The rounding of what a change of view reads, or a DequantizeLinear: they move no byte, so
+    they cannot round anew.
+    """
     view = value.producer()
+    if view is not None and is_dequantize(view):
+        return activation_params(view)
     source = view.inputs[0] if view is not None and is_view(view) else None
     if source is None:
         return None

@@ -22,16 +22,15 @@ import onnx_ir as ir
 from msgspec import Struct
 
 from opu_fuse.frontend.editing import (
-    add_constant,
     constant,
     is_standard,
-    merge_sources,
     operand,
     static_shape,
 )
 from opu_fuse.frontend.naming import fix_names
 from opu_fuse.frontend.qdq import activation_params, dequantised, is_dequantize, is_quantize
 from opu_fuse.frontend.reference import session
+from opu_fuse.frontend.requantise import add_pair, replace_behind_pair
 from opu_fuse.frontend.rounding import MONOTONE
 from opu_fuse.model.composites import TABLE, composites
 from opu_fuse.quant import QuantParams, covering
@@ -91,7 +90,9 @@ def add_roundings(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
                 steps, off = steps * later.steps, off * later.steps + later.off
             reader = next(iter(value.uses())).node
             added[value] = _Added(value=value, reader=reader, steps=steps, off=off)
-            _round(model.graph, value, quant)
+            layer = value.producer()
+            assert layer is not None
+            replace_behind_pair(value, add_pair(value, quant, layer))
     if not added:
         return model, ()
     fix_names(model)
@@ -325,25 +326,3 @@ def _pair_before(value: ir.Value | None) -> ir.Node | None:
     while node is not None and is_standard(node, *_KEEPING) and node.inputs[0] is not None:
         node = node.inputs[0].producer()
     return node if is_dequantize(node) else None
-
-
-def _round(graph: ir.Graph, value: ir.Value, quant: QuantParams) -> None:
-    """A pair behind a value, for all that read it."""
-    name, producer = value.name or "value", value.producer()
-    assert producer is not None
-    scale = add_constant(graph, f"{name}/scale", np.array(quant.per_tensor, np.float32))
-    zero = add_constant(graph, f"{name}/zero_point", np.array(quant.zero_point, np.int8))
-    pair = [
-        ir.Node("", "QuantizeLinear", [value, scale, zero], name=f"{name}/QuantizeLinear"),
-        ir.Node("", "DequantizeLinear", [None, scale, zero], name=f"{name}/DequantizeLinear"),
-    ]
-    kinds = (ir.DataType.INT8, ir.DataType.FLOAT)
-    for node, kind, ending in zip(pair, kinds, ("integers", "rounded"), strict=True):
-        result = node.outputs[0]
-        result.name, result.dtype, result.shape = f"{name}/{ending}", kind, value.shape
-        merge_sources(node, [producer])
-    for use in [*value.uses()]:
-        if use.node is not pair[0]:
-            use.node.replace_input_with(use.idx, pair[1].outputs[0])
-    pair[1].replace_input_with(0, pair[0].outputs[0])
-    graph.insert_after(producer, pair)

@@ -91,7 +91,9 @@ def prepare(
             scales, method, bias_correction=bias_correction, equalisation=equalisation
         )
         from opu_fuse.frontend.between import add_roundings  # float models need none
+        from opu_fuse.frontend.requantise import spell_out_requantisations
 
+        step("requantise", model, spell_out_requantisations)
         model, more = telling_step("between", model, add_roundings)
         for warning in more:
             _log.warning(warning)

@@ -62,12 +62,12 @@ def _kept(node: ir.Node) -> QuantParams | None:
     """The int8 annotation that all operands have, where all numbers of the result are of them."""
     values = node.inputs if node.op_type == "Concat" else node.inputs[:1]
     quant, *others = {None if value is None else quant_of(value) for value in values}
-    if node.op_type == "Resize" and not _repeats(node):
+    if node.op_type == "Resize" and not repeats(node):
         return None
     return quant if not others and quant is not None and quant.bits == 8 else None
 
 
-def _repeats(node: ir.Node) -> bool:
+def repeats(node: ir.Node) -> bool:
     """Whether a Resize has no other values than its operand."""
     crops = node.attributes.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize"
     return node.attributes.get_string("mode", "nearest") == "nearest" and not crops

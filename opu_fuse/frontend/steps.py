@@ -19,6 +19,7 @@ NAMES = (
     "dequantise",
     "equalise",
     "quantise",
+    "requantise",
     "between",
     "unbake",
     "absorb",

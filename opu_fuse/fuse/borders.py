@@ -6,7 +6,7 @@ computes what it did. Only nodes without work of their own (`COPIED`) may stand 
 
 In a quantised model the cut runs through int8 tensors: QuantizeLinear ends a group and
 DequantizeLinear begins the next. Several QuantizeLinear of one value (foreign models) are that
-value under several names.
+value under several names, unless it was rounded before: then each scale is a value of its own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -92,6 +92,7 @@ class _Map:
         for node in graph.node:
             if node.op_type == "QuantizeLinear":
                 self.rounders.setdefault(node.input[0], []).append(node.output[0])
+        self.tensors = {node.tensor for node in dfg.nodes}
         self.ports = {i: b.name for i, b in zip(dfg.inputs, dfg.entries, strict=True) if b}
         exits = {i: b.name for i, b in zip(dfg.outputs, dfg.exits, strict=True) if b}
         self.ports |= {i: self._rounded(name) for i, name in exits.items()}
@@ -135,16 +136,22 @@ class _Map:
 
     def _rounded(self, name: str) -> str:
         """What a DequantizeLinear reads in place of what it makes."""
-        node = self.nodes[self.producer[name]] if name in self.producer else None
+        node = self._maker(name)
         return node.input[0] if node and node.op_type == "DequantizeLinear" else name
 
     def _names(self, border: str) -> tuple[str, ...]:
-        """A value and its rounded forms."""
-        made_by = self.nodes[self.producer[border]] if border in self.producer else None
+        """A value and its rounded forms, but those that are values of their own."""
+        made_by = self._maker(border)
         real = border
         if made_by is not None and made_by.op_type == "QuantizeLinear":
             real = made_by.input[0]
-        return tuple(dict.fromkeys((border, real, *self.rounders.get(real, ()))))
+        before = self._maker(real)
+        known = before is not None and before.op_type == "DequantizeLinear" and real != border
+        forms = [n for n in self.rounders.get(real, ()) if n not in self.tensors]
+        return tuple(dict.fromkeys((border, *(() if known else (real,)), *forms)))
+
+    def _maker(self, name: str) -> onnx.NodeProto | None:
+        return self.nodes[self.producer[name]] if name in self.producer else None
 
 
 def _parts(dfg: Dfg, index: int) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ def module_refusals(scope: Scope, node: Node, name: str) -> tuple[Refusal, ...]:
     first = None if fits(scope, node, name) else module_refusal(scope, node, name)
     if first is None or first.predicate is domain:
         return () if first is None else (first,)
-    rules = [symmetric_padding, fill_value]
+    rules = [symmetric_padding, fill_value, only_clamps]
     if scope.modules.by_name[name].operand is not None:
         rules += OPERAND_RULES
     broken = [(rule, words) for rule in rules if (words := rule(scope, node, name)) is not None]
@@ -167,10 +167,16 @@ def fill_value(scope: Scope, node: Node, name: str) -> Words | None:
     return {"node": node.name, "value": value, "module": name}
 
 
+def only_clamps(scope: Scope, node: Node, name: str) -> Words | None:
+    """{node} rounds to another scale; module {module}, in front of the array, only clamps"""
+    front = name in scope.modules.front
+    return {"node": node.name, "module": name} if front and node.is_requantisation else None
+
+
 DOMAIN_RULES = (domain,)
 OPERAND_RULES = (operand_access, constant_operand, computed_operand)
 """Of modules with an operand."""
-LIMIT_RULES = (limits, symmetric_padding, fill_value)
+LIMIT_RULES = (limits, symmetric_padding, fill_value, only_clamps)
 """Of operators with attributes."""
 MODULE_RULES = (*DOMAIN_RULES, *OPERAND_RULES, *LIMIT_RULES)
 _RULES = {

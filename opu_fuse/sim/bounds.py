@@ -2,7 +2,8 @@
 
 With power-of-two scales the machine rounds as ONNX Runtime does, bit for bit (docs/models.md). One
 step is allowed behind (1) an average over a count that is no power of two, whose reciprocal has no
-exact multiplier; (2) scales that are no powers of two, for the same reason; (3) constants in floats
+exact multiplier; (2) scales that are no powers of two, for the same reason, unless a table changes
+one to another; (3) constants in floats
 that the machine's integers do not hold: of a normalisation, slopes, a bias, a sum or a product. A
 bias may be rounded to sums coarser than the result; then it is as many steps as that moves it.
 """
@@ -53,11 +54,13 @@ def allowed_differences(
     model: onnx.ModelProto,
     shapes: Mapping[str, tuple[int, ...]],
     shown: Collection[str] | None = None,
+    looked_up: Collection[str] = (),
 ) -> dict[str, Allowed]:
     """For every result of a QuantizeLinear, by name. shapes: of those results; shown: those whose
     values are known (None: all). What a hidden one may be off by is carried to what reads it.
+    looked_up: those that a machine's table makes.
     """
-    graph = _Graph(model)
+    graph = _Graph(model, looked_up)
     found: dict[str, Allowed] = {}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
@@ -83,13 +86,16 @@ class _Graph:
     DequantizeLinears that it is computed from.
     """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, looked_up: Collection[str] = ()) -> None:
+        self.looked_up = looked_up
         self.producer = {name: node for node in model.graph.node for name in node.output}
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
 
     def allowed(self, rounding: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> Allowed:
         between = list(self._between(rounding.input[0]))
         operators = [n for n in between if n.op_type != "DequantizeLinear"]
+        if not operators and rounding.output[0] in self.looked_up:
+            return EXACT
         scales = [self._constant(n.input[1]) for n in [rounding, *between] if n not in operators]
         offs = [self._bias_off(n) for n in operators]
         if not all(scale is not None and _is_power_of_two(scale) for scale in scales):

@@ -233,7 +233,7 @@ def test_a_result_that_is_rounded_otherwise_behind_the_border_keeps_its_rounding
     weights = rng.integers(-90, 91, (5, 3, 3, 3)).astype(np.int8)
     zero = np.array(0, np.int8)
     made = compile_model(model(text, wi=weights, wz=zero, z=zero, **numbers), HW)
-    assert len(hosts(made)) == 1
+    assert not hosts(made)
     agrees(made.bundle)
 
 

@@ -211,13 +211,13 @@ QUANTISED = """g (float[1,4,8,6] x) => (float[A,B,C,D] y)
     [r] r = Relu(dm) qr = QuantizeLinear(r, wide, z) y = DequantizeLinear(qr, wide, z) }}"""
 
 
-@pytest.mark.parametrize(("scale", "host"), [("0.5", []), ("0.75", ["host:DepthToSpace"])])
-def test_in_a_quantised_model_where_nothing_is_rounded_anew(scale, host, onnx_text, rng):
+@pytest.mark.parametrize("scale", ["0.5", "0.75"])
+def test_in_a_quantised_model_also_where_it_is_rounded_anew(scale, onnx_text, rng):
     weights = rng.integers(-40, 40, 16)
     given = onnx_text(QUANTISED.format(scale, ", ".join(map(str, weights))))
     hw = load_hw("opu-light")
     compiled = compile_model(ir.from_proto(given), hw)
-    assert [compiled.dfg[op.node].op for op in compiled.partition.host] == host
+    assert not compiled.partition.host
     x = {"x": rng.standard_normal((1, 4, 8, 6)).astype(np.float32) * 8}
     (found,) = run(compiled.bundle, hw, x).outputs.values()
     expected = reference(given, x)["y"]

@@ -61,7 +61,7 @@ def test_a_float_network_takes_these_steps():
 
 def test_a_quantised_network_takes_these_steps():
     qdq = prepare(zoo.build("tiny_residual")).qdq
-    steps = ["load", "constants", "between", "unbake", *INTEGER]
+    steps = ["load", "constants", "requantise", "between", "unbake", *INTEGER]
     assert prepared(qdq)[0] == steps
     assert prepared(qdq, quantised=False)[0] == steps
 

@@ -22,6 +22,7 @@ ELSEWHERE = {
     **dict.fromkeys(("costs_more", "goes_on", "fits_no_tile"), "test_optimal.py"),
     "other_function": "test_dominator.py",
     "copied": "test_copies.py",
+    "only_clamps": "test_requantise.py",
     "unreachable": "below",
     "one_window": "below",
     "model_input": "test_story.py",

@@ -31,10 +31,10 @@ def added_roundings(
     told = next((w for w in warnings if _SAYS.search(w)), "")
     count = _SAYS.search(told)
     said = int(count[1].replace("a", "1")) if count else 0
-    if said != len(extra):
+    if said > len(extra):
         yield f"{len(extra)} roundings are added, {said} are told of"
         return
-    if not extra:
+    if not said:  # others say in two steps what the model rounds in one, and change no number
         yield from _differ(run(given, inputs), run(qdq, inputs))
         return
     outputs = [o.name for o in given.graph.output]
