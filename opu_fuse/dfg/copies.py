@@ -48,22 +48,31 @@ def insert_copies(dfg: Dfg, wanted: Iterable[tuple[int, int]]) -> Copied:
         nodes.append(_copy(dfg, concat, position, operands[position], len(nodes)))
         operands[position] = len(nodes) - 1
         nodes[joined] = replace(nodes[joined], operands=tuple(operands))
+    with_copies, moved = in_post_order(dfg, nodes)
+    return Copied(
+        dfg=with_copies,
+        moved=tuple(moved[: len(dfg.nodes)]),
+        copies={moved[copy]: concat for copy, concat in concats.items()},
+    )
+
+
+def in_post_order(dfg: Dfg, nodes: Sequence[Node]) -> tuple[Dfg, list[int]]:
+    """The graph with these nodes, those of `dfg` first, numbered as `build_dfg` would; and for each
+    its new index.
+    """
     order = _post_dfs(nodes, (*dfg.outputs, *dfg.inputs))
     moved = [0] * len(nodes)
     for place, index in enumerate(order):
         moved[index] = place
     placed = tuple(_renumbered(nodes[index], moved) for index in order)
-    return Copied(
-        dfg=replace(
-            dfg,
-            nodes=placed,
-            users=users_of(placed),
-            inputs=tuple(moved[i] for i in dfg.inputs),
-            outputs=tuple(moved[i] for i in dfg.outputs),
-        ),
-        moved=tuple(moved[: len(dfg.nodes)]),
-        copies={moved[copy]: concat for copy, concat in concats.items()},
+    changed = replace(
+        dfg,
+        nodes=placed,
+        users=users_of(placed),
+        inputs=tuple(moved[i] for i in dfg.inputs),
+        outputs=tuple(moved[i] for i in dfg.outputs),
     )
+    return changed, moved
 
 
 def _copy(dfg: Dfg, concat: int, position: int, value: int, index: int) -> Node:
