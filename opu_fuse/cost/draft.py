@@ -138,6 +138,14 @@ def _conv(draft: Draft, node: Node) -> None:
         dilations=attrs["dilations"],
         pads=_sum_pads(draft.window.pads, attrs["pads"]),
     )
+    divisor = attrs.get("divisor", 1)
+    if divisor & (divisor - 1) and not draft.hw.numeric.multiplier_bits:
+        raise DoesNotFit(
+            node.name,
+            f"it divides by {divisor}, and without multipliers the array divides by powers of two "
+            "only",
+            "set numeric.multiplier_bits",
+        )
     draft.groups = attrs["group"]
     draft.depthwise = draft.hw.array.depthwise and is_depthwise(draft.dfg, node)
     _array(draft, node)
@@ -194,10 +202,10 @@ def _pool(draft: Draft, node: Node) -> None:
     window = Window(kernel=attrs["kernel"], strides=attrs["strides"], pads=pads)
     positions = window.kernel[0] * window.kernel[1]
     beyond = exceeds_pools(draft.hw, node)
-    if node.op == "avg_pool" and not draft.stages:
-        if beyond or positions > _largest_window(draft.hw):
-            _pool_on_array(draft, node, window)
-            return
+    large = beyond or positions > _largest_window(draft.hw)
+    if node.op == "avg_pool" and not draft.stages and large:
+        _pool_on_array(draft, node, window)
+        return
     if beyond:
         raise DoesNotFit(
             node.name,
