@@ -39,6 +39,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.batch import MOST_IMAGES
 from opu_fuse.passes import EVERY, PassOptions, pass_context, require_ran
 from opu_fuse.schedule.copies import Fitted, named, needed_copies, tile_with_copies
+from opu_fuse.schedule.maxima import fuse_in_parts
 from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tiling import Misfit, TileCache, misfits_by_structure
@@ -193,18 +194,13 @@ def compile_prepared(
     cascades = Cascades(options.cascades)
     progress(STAGES["partition"])  # groups that are legal, copies behind them, tiles that fit
     fitted = fuse_and_tile(dfg, hw, options.strategy, options.batch)
-    dfg, partition = fitted.dfg, replace(fitted.partition, rewrites=prepared.rewrites)
+    rewrites = {**prepared.rewrites, **fitted.partition.rewrites}
+    dfg, partition = fitted.dfg, replace(fitted.partition, rewrites=rewrites)
     show("partition", dfg, hw, partition, fitted.tiling)
     planned = chain.from_iterable(fitted.tiling.layers.values())
     check_instructions(sum(p.instructions for p in planned), dfg.name, hw.name, options.budget)
     progress(STAGES["plan"])  # memory, instructions, tokens, proofs
-    plan = schedule(
-        dfg,
-        fitted.tiling,
-        hw,
-        reuse_memory=options.reuse_memory,
-        cascades=cascades,
-    )
+    plan = schedule(dfg, fitted.tiling, hw, reuse_memory=options.reuse_memory, cascades=cascades)
     show("plan", dfg, plan)
     progress(STAGES["program"])  # weights in load order, host models, manifest
     bundle = build_bundle(dfg, partition, plan, hw, _origin(prepared))
@@ -245,8 +241,15 @@ def partition_model(
         rewriting=strategy in REWRITING,
     )
     dfg = with_requantisers(build_dfg(prepared.canonical, quantised=prepared.qdq is not None), hw)
-    forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     tiles: TileCache = {}
+    dfg, found, _ = fuse_in_parts(dfg, hw, lambda graph: _fused(graph, hw, strategy, tiles))
+    if found.legal:
+        found = named(dfg, found, needed_copies(dfg, found, hw))
+    return dfg, replace(found, rewrites={**prepared.rewrites, **found.rewrites})
+
+
+def _fused(dfg: Dfg, hw: HwSpec, strategy: str, tiles: TileCache) -> tuple[Dfg, Partition, None]:
+    forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     while True:
         found = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
         if not (found.legal and hw.build) or strategy == StrategyName.GREEDY:
@@ -254,9 +257,7 @@ def partition_model(
         misfits = misfits_by_structure(dfg, found, hw, tiles)
         if not _newly_forbidden(misfits, forbidden):
             break
-    if found.legal:
-        found = named(dfg, found, needed_copies(dfg, found, hw))
-    return dfg, replace(found, rewrites=prepared.rewrites)
+    return dfg, found, None
 
 
 def partition(
@@ -355,15 +356,20 @@ def fuse_and_tile(dfg: Dfg, hw: HwSpec, strategy: str, images: int = 1) -> Fitte
     """Partition, add copies, tile, and fuse again without the groups that fit nowhere. images: of a
     batch. Raises PartitionError for an illegal partition.
     """
-    forbidden: dict[tuple[int, ...], DoesNotFit] = {}
     tiles: TileCache = {}
-    while True:
-        found = fuse_partition(dfg, hw, strategy=strategy, forbid=forbidden)
-        require_legal(dfg, found)
-        fitted = tile_with_copies(dfg, found, hw, tiles, images)
-        if isinstance(fitted, Fitted):
-            return fitted
-        _forbid(fitted, forbidden)
+
+    def fuse(graph: Dfg) -> tuple[Dfg, Partition, Fitted]:
+        forbidden: dict[tuple[int, ...], DoesNotFit] = {}
+        while True:
+            found = fuse_partition(graph, hw, strategy=strategy, forbid=forbidden)
+            require_legal(graph, found)
+            fitted = tile_with_copies(graph, found, hw, tiles, images)
+            if isinstance(fitted, Fitted):
+                return fitted.dfg, fitted.partition, fitted
+            _forbid(fitted, forbidden)
+
+    dfg, partition, fitted = fuse_in_parts(dfg, hw, fuse)
+    return Fitted(dfg=dfg, partition=partition, tiling=fitted.tiling)
 
 
 def _forbid(misfits: Sequence[Misfit], forbidden: dict[tuple[int, ...], DoesNotFit]) -> None:

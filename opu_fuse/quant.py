@@ -104,9 +104,8 @@ class QuantParams(Struct, frozen=True, kw_only=True):
 
     def dequantize(self, q: np.ndarray) -> np.ndarray:
         """Integers -> float32, as ONNX DequantizeLinear computes it."""
-        scale = np.asarray(self.scale, np.float32)
-        if self.axis is not None:
-            scale = scale.reshape([-1 if i == self.axis else 1 for i in range(q.ndim)])
+        axes = () if self.axis is None else [-1 if i == self.axis else 1 for i in range(q.ndim)]
+        scale = np.asarray(self.scale, np.float32).reshape(axes)
         return (q.astype(np.int32) - self.zero_point).astype(np.float32) * scale
 
 

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.views import Map, feature_shape, follow_views
 from opu_fuse.errors import DoesNotFit
+from opu_fuse.hw.check import largest
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, is_depthwise
 from opu_fuse.layout.shape import POINT, Window
 from opu_fuse.units import BY_STAGE, STAGE_OF_OPERATOR
-from opu_fuse.units.base import Stage
+from opu_fuse.units.base import ModuleKind, Stage
 from opu_fuse.units.pool import PoolKind
 
 Pads = tuple[int, int, int, int]
@@ -137,6 +138,14 @@ def _conv(draft: Draft, node: Node) -> None:
         dilations=attrs["dilations"],
         pads=_sum_pads(draft.window.pads, attrs["pads"]),
     )
+    divisor = attrs.get("divisor", 1)
+    if divisor & (divisor - 1) and not draft.hw.numeric.multiplier_bits:
+        raise DoesNotFit(
+            node.name,
+            f"it divides by {divisor}, and without multipliers the array divides by powers of two "
+            "only",
+            "set numeric.multiplier_bits",
+        )
     draft.groups = attrs["group"]
     draft.depthwise = draft.hw.array.depthwise and is_depthwise(draft.dfg, node)
     _array(draft, node)
@@ -192,9 +201,17 @@ def _pool(draft: Draft, node: Node) -> None:
     draft.pool_pads = NO_PADS
     window = Window(kernel=attrs["kernel"], strides=attrs["strides"], pads=pads)
     positions = window.kernel[0] * window.kernel[1]
-    if node.op == "avg_pool" and not draft.stages and positions > _largest_window(draft.hw):
+    beyond = exceeds_pools(draft.hw, node)
+    large = beyond or positions > _largest_window(draft.hw)
+    if node.op == "avg_pool" and not draft.stages and large:
         _pool_on_array(draft, node, window)
         return
+    if beyond:
+        raise DoesNotFit(
+            node.name,
+            "its window exceeds every pool module, and the array is busy in its group",
+            "end the group before it",
+        )
     draft.stage(Stage.POOL, node)
     (_, rows, cols), out = draft.mid, feature_shape(node.shape)[1:]
     # What no window reads is not computed (and then more than all multipliers would have worked).
@@ -204,26 +221,42 @@ def _pool(draft: Draft, node: Node) -> None:
     draft.pool_kind = PoolKind.MAX if node.op == "max_pool" else PoolKind.AVERAGE
 
 
+def exceeds_pools(hw: HwSpec, node: Node) -> bool:
+    """Whether the window of a pool, or its stride, is too large for every pool module. An average
+    then begins its group, and the array sums it up.
+    """
+    kernel, strides = max(node.attrs["kernel"]), max(node.attrs["strides"])
+    pools = [m.limits for m in hw.dataflow.modules.values() if m.kind is ModuleKind.POOL]
+    return all(
+        kernel > (limits.window or largest("window"))
+        or strides > (limits.stride or largest("stride"))
+        for limits in pools
+    )
+
+
 def _largest_window(hw: HwSpec) -> int:
     """Positions of the largest window that a tile can hold."""
     return min(hw.buffers.psum.bank_words, hw.buffers.feature.bank_words)
 
 
 def _pool_on_array(draft: Draft, node: Node, window: Window) -> None:
+    rows, cols = window.kernel
+    what, larger = "a tile", "raise buffers.psum.words in the spec"
+    if exceeds_pools(draft.hw, node):
+        what, larger = "the machine's pool modules", "use smaller windows"
     if any(window.pads) and not node.attrs["count_include_pad"]:
         raise DoesNotFit(
             node.name,
-            f"its window of {window.kernel[0]}×{window.kernel[1]} exceeds a tile and its padding "
-            "is not counted",
-            "count the padding (count_include_pad=1), or raise buffers.psum.words in the spec",
+            f"its window of {rows}×{cols} exceeds {what} and its padding is not counted",
+            f"count the padding (count_include_pad=1), or {larger}",
         )
-    positions = window.kernel[0] * window.kernel[1]
+    positions = rows * cols
     if positions & (positions - 1) and not draft.hw.numeric.multiplier_bits:
         raise DoesNotFit(
             node.name,
-            f"its window of {positions} positions exceeds a tile, and without multipliers the "
+            f"its window of {positions} positions exceeds {what}, and without multipliers the "
             "array divides by powers of two only",
-            "raise buffers.psum.words in the spec, or set numeric.multiplier_bits",
+            f"{larger}, or set numeric.multiplier_bits",
         )
     draft.anchor = node.index
     draft.window = replace(window, pads=_sum_pads(draft.window.pads, window.pads))

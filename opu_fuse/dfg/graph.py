@@ -52,7 +52,8 @@ class Node(Struct, frozen=True, kw_only=True):
     models. tensor: name of the int8 tensor in the QDQ model (for comparisons with ONNX Runtime), ""
     without. const: data of a const (weights int8 or float, biases int32 or float). owner: index of
     the conv that owns this bias. attrs of conv: kernel, strides, dilations (2-tuples), pads (top,
-    left, bottom, right), group, choice (only where its weights choose values); of pools: kernel,
+    left, bottom, right), group, choice (only where its weights choose values or are ones of a sum),
+    divisor (of a mean whose weights are ones in a scale of one over it); of pools: kernel,
     strides, dilations, pads, count_include_pad, ceil_mode resolved into pads/shape; of leaky_relu:
     alpha; of clip: min, max; of pad: pads (top, left, bottom, right), value (real); of table:
     functions (its ONNX operators in order); of shuffle: groups; of split: axis, sizes; of concat:

@@ -137,8 +137,11 @@ def _conv(node: ir.Node) -> Lowered | None:
     return Lowered(op="conv", operands=(x, w), access=access, attrs=attrs, bias=bias)
 
 
-def _choice(node: ir.Node) -> dict[str, bool]:
-    return {"choice": True} if CHOICE_KEY in node.metadata_props else {}
+def _choice(node: ir.Node) -> dict[str, Any]:
+    known = node.metadata_props.get(CHOICE_KEY)
+    if known is None:
+        return {}
+    return {"choice": True, **({"divisor": int(known)} if known.isdigit() else {})}
 
 
 @functools.lru_cache(maxsize=4096)

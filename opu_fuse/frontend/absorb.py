@@ -54,7 +54,7 @@ from opu_fuse.frontend.qdq import (
 from opu_fuse.frontend.rounding import finish_biases, spread_rounding
 from opu_fuse.frontend.shapes import infer_shapes, shapes_known
 from opu_fuse.frontend.steps import step
-from opu_fuse.frontend.transforms import canonicalise
+from opu_fuse.frontend.transforms import canonicalise, einsums
 from opu_fuse.frontend.transforms.views import is_view
 from opu_fuse.quant import META_KEY, QuantParams
 
@@ -86,6 +86,7 @@ def absorb(model: ir.Model, *, rewriting: bool = False) -> None:
 
 def _absorb(model: ir.Model) -> None:
     graph = model.graph
+    einsums.run(model)  # its weights are kept as those of what it becomes
     _quantise_float_constants(graph)
     for node in list(graph):
         _move_constant(node)

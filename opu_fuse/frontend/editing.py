@@ -40,10 +40,12 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
 
 def filter_axis(node: ir.Node) -> int:
     """Axis of the weight of a Conv, ConvTranspose or Gemm (transB = 1) that counts its output
-    channels.
+    channels, of a ConvTranspose with several filters in a group those of one.
     """
-    turned = is_standard(node, "ConvTranspose") and node.attributes.get_int("group", 1) == 1
-    return int(turned)
+    if not is_standard(node, "ConvTranspose"):
+        return 0
+    shape = static_shape(operand(node, 1))
+    return int(node.attributes.get_int("group", 1) == 1 or (shape is not None and shape[1] > 1))
 
 
 def output_axis(node: ir.Node) -> int:

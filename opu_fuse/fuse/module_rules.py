@@ -6,6 +6,7 @@ Every predicate gets the scope, the node and the module's name.
 
 from collections.abc import Iterator
 
+from opu_fuse.cost.draft import exceeds_pools
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.fuse.operator_rules import TWO_OPERANDS, kind_for
 from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
@@ -205,11 +206,14 @@ def _side_operands(dfg: Dfg, node: Node) -> tuple[int, ...]:
 
 def excesses(scope: Scope, node: Node, name: str) -> Iterator[Words]:
     """The facts of `limits`, for every axis on which the operator exceeds the module, or what an
-    instruction can say.
+    instruction can say. Averages too large for all pools are the array's, with its limits.
     """
     module = scope.modules.by_name[name]
     pool = module.kind is ModuleKind.POOL
     limit, attrs = module.limits, node.attrs
+    arrays = [m for m in scope.modules.by_name.values() if m.kind is ModuleKind.IPA]
+    if pool and arrays and node.op == "avg_pool" and exceeds_pools(scope.hw, node):
+        pool, limit = False, arrays[0].limits
     reach = ("window", limit.window) if pool else ("kernel", limit.kernel)
     for axis, values, most in (
         (reach[0], attrs.get("kernel"), reach[1]),

@@ -8,7 +8,8 @@ that the machine's integers do not hold: of a normalisation, slopes, a bias, a s
 bias may be rounded to sums coarser than the result; then it is as many steps as that moves it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -189,7 +190,9 @@ class _Graph:
         if node.op_type in _GLOBAL:
             source = self.producer.get(node.input[0])
             shape = shapes.get(source.input[0], (1, 1, 3)) if source else (1, 1, 3)
-            return _is_power_of_two(np.prod(shape[2:], dtype=np.float64))
+            axes = self._reduced(node, attributes, len(shape))
+            sizes = [] if axes is None else [shape[axis] for axis in axes]
+            return axes is not None and _is_power_of_two(np.prod(sizes, dtype=np.float64))
         if node.op_type != "AveragePool":
             return True
         padded = any(attributes.get("pads", ())) or attributes.get("auto_pad", b"") in {
@@ -201,6 +204,18 @@ class _Graph:
         )
         count = np.prod(attributes["kernel_shape"], dtype=np.float64)
         return _is_power_of_two(count) and (not uneven or count == 1)
+
+    def _reduced(
+        self, node: onnx.NodeProto, attributes: Mapping[str, Any], rank: int
+    ) -> Sequence[int] | None:
+        """Axes of a mean; None where they are computed."""
+        if node.op_type == "GlobalAveragePool":
+            return range(2, rank)
+        given = "".join(node.input[1:])
+        axes = self._constant(given) if given else attributes.get("axes", ())
+        if axes is None or len(axes) or attributes.get("noop_with_empty_axes", 0):
+            return axes
+        return range(rank)
 
     def _holds_constants(self, node: onnx.NodeProto) -> bool:
         if node.op_type in _ARITHMETIC:
@@ -368,7 +383,12 @@ def _steps(off: float, scale: np.ndarray | None) -> int:
 
 
 def _only_move(nodes: Iterable[onnx.NodeProto]) -> bool:
-    return all(n.op_type in _MOVERS for n in nodes if n.op_type != "DequantizeLinear")
+    return all(_moves(n) for n in nodes if n.op_type != "DequantizeLinear")
+
+
+def _moves(node: onnx.NodeProto) -> bool:
+    modes = [a.s for a in node.attribute if a.name == "mode"]
+    return node.op_type in _MOVERS and (node.op_type != "Resize" or modes in ([], [b"nearest"]))
 
 
 def _is_sum(node: onnx.NodeProto | None) -> bool:

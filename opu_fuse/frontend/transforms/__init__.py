@@ -18,6 +18,7 @@ from opu_fuse.frontend.transforms import (
     branches,
     convolutions,
     dense,
+    einsums,
     elementwise,
     identities,
     lines,
@@ -26,8 +27,11 @@ from opu_fuse.frontend.transforms import (
     pools,
     resizes,
     rows,
+    shrinking,
     shuffles,
     slices,
+    sums,
+    tiles,
     transposes,
     views,
     widening,
@@ -58,11 +62,13 @@ def _remove_unused(model: ir.Model) -> bool:
 STEPS: Mapping[str, Step] = {
     "unused": _remove_unused,
     "identities": identities.run,  # so that the others see neighbours, not wrappers
+    "einsums": einsums.run,  # before all that know what they become
     "lines": lines.run,  # before pools: they are to see images
     "pools": _pools_step,  # before all that write shapes: it may correct them
     "rows": rows.run,  # before transposes: it makes some
     "transposes": transposes.run,  # before all that knows channels by their place
     "slices": slices.run,
+    "tiles": tiles.run,
     "views": views.run,
     "shuffles": shuffles.run,  # after views: they are all Reshapes
     "convolutions": convolutions.run,
@@ -74,6 +80,8 @@ STEPS: Mapping[str, Step] = {
 REWRITES: Mapping[str, Step] = {
     "branches": branches.run,  # after padding: a pool has what belongs to it
     "resizes": resizes.run,
+    "shrinking": shrinking.run,
+    "sums": sums.run,  # before averages: it makes some
     "averages": averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     "pixels": pixels.run,  # after slices, shuffles and padding: they need no convolution
     "widening": widening.run,  # after padding: a pad has its eight amounts

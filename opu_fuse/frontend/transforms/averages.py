@@ -20,6 +20,10 @@ LARGEST = 255
 next half, 1 / (2 * count)."""
 
 
+_LONGEST = 128
+"""Power of two by which windows may stand apart: instructions say strides in 8 bits."""
+
+
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
     changed = [_part(node) for node in standard_nodes(model.graph, "GlobalAveragePool")]
@@ -32,20 +36,34 @@ def _part(node: ir.Node) -> bool:
         return False
     if quant_of(node.outputs[0]) is not None or REWRITE_KEY in node.metadata_props:
         return False  # what is quantised already says what one average rounds
-    window = [size & -size for size in shape[2:]]
-    left = [size // part for size, part in zip(shape[2:], window, strict=True)]
-    if window == [1, 1] or not 1 < left[0] * left[1] <= LARGEST:
+    twos = [size & -size for size in shape[2:]]
+    odd = [size // two for size, two in zip(shape[2:], twos, strict=True)]
+    if twos == [1, 1] or not 1 < odd[0] * odd[1] <= LARGEST:
         return False
-    means = insert_before(
-        node,
-        "AveragePool",
-        [x],
-        {"kernel_shape": window, "strides": window, "pads": [0] * 4, "count_include_pad": 0},
-        name=f"{node.name}/means",
-        shape=(1, shape[1], *left),
-    )
-    node.replace_input_with(0, means)
+    name, size = f"{node.name}/means", shape[2:]
+    while size != (*odd,):
+        window = [_window(*sizes) for sizes in zip(size, odd, strict=True)]
+        size = tuple(n // part for n, part in zip(size, window, strict=True))
+        strides = [
+            1 if n == 1 and part > _LONGEST else part for n, part in zip(size, window, strict=True)
+        ]
+        attributes = {
+            "kernel_shape": window,
+            "strides": strides,
+            "pads": [0] * 4,
+            "count_include_pad": 0,
+        }
+        x = insert_before(
+            node, "AveragePool", [x], attributes, name=name, shape=(1, shape[1], *size)
+        )
+        name = f"{name}/means"
+    node.replace_input_with(0, x)
     node.metadata_props[REWRITE_KEY] = (
         "an average over a power of two, then over an odd count: neither rounds as halves fall"
     )
     return True
+
+
+def _window(size: int, odd: int) -> int:
+    """Rows or columns of the next average, which leaves a multiple of `odd` of them."""
+    return size // odd if odd == 1 else min(size // odd, _LONGEST)

@@ -1,15 +1,17 @@
 """Conv with everything explicit: kernel_shape, strides, dilations, pads, group; 1-D becomes 2-D.
-ConvTranspose likewise, with output_padding (2-D only); output_shape becomes pads.
+ConvTranspose likewise, with output_padding (2-D only); output_shape becomes pads, dilations zeros
+between the weights, and groups of several filters one group, with zeros for what they do not read.
 
 Only convolutions with a constant weight are touched; the others stay as they are (host).
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from msgspec.structs import replace
 
 from opu_fuse.frontend.editing import (
     add_constant,
@@ -52,7 +54,6 @@ def _explicit(graph: ir.Graph, node: ir.Node) -> bool:
 
 
 def _transposed(graph: ir.Graph, node: ir.Node) -> bool:
-    del graph
     weight, source, target = (
         constant(operand(node, 1)),
         *map(static_shape, (node.inputs[0], node.outputs[0])),
@@ -75,18 +76,47 @@ def _transposed(graph: ir.Graph, node: ir.Node) -> bool:
         small = [t // 2 for t in totals]
         large = [t - s for t, s in zip(totals, small, strict=True)]
         pads = [*small, *large] if mode == "SAME_UPPER" else [*large, *small]
+    dense = _spread(graph, node, dilations)
     attributes = {
-        "kernel_shape": tuple(kernel),
+        "kernel_shape": (static_shape(node.inputs[1]) or ())[2:],
         "strides": tuple(strides),
-        "dilations": tuple(dilations),
+        "dilations": (1, 1),
         "pads": tuple(pads),
         "output_padding": tuple(extra),
-        "group": node.attributes.get_int("group", 1),
+        "group": 1 if dense else node.attributes.get_int("group", 1),
     }
     if values_of(node) == attributes:
         return False
     set_attributes(node, attributes_of(attributes))
     return True
+
+
+def _spread(graph: ir.Graph, node: ir.Node, dilations: Sequence[int]) -> bool:
+    """Zeros between the weights of a ConvTranspose instead of dilations; whether groups became one:
+    not where each channel has one filter, which machines know.
+    """
+    w, group = node.inputs[1], node.attributes.get_int("group", 1)
+    weight = constant(w)
+    assert w is not None
+    assert weight is not None
+    quant, (channels, filters) = quant_of(w), weight.shape[:2]
+    zero = 0 if quant is None else quant.zero_point
+    if dilations != (1, 1):
+        size = [(k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations, strict=True)]
+        taps = np.full((channels, filters, *size), zero, weight.dtype)
+        taps[:, :, :: dilations[0], :: dilations[1]] = weight
+        weight = taps
+    dense = group > 1 and filters > 1
+    if dense:
+        blocks = np.full((channels, group, *weight.shape[1:]), zero, weight.dtype)
+        rows = np.arange(channels)
+        blocks[rows, rows * group // channels] = weight
+        weight = blocks.reshape(channels, -1, *weight.shape[2:])
+        if quant is not None and quant.axis is not None:  # one scale for each filter of a group
+            quant = replace(quant, scale=quant.scale * group)
+    if dense or dilations != (1, 1):
+        node.replace_input_with(1, add_constant(graph, f"{w.name}/spread", weight, quant))
+    return dense
 
 
 @functools.lru_cache(maxsize=1024)

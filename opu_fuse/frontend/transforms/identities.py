@@ -1,6 +1,6 @@
 """Remove what changes nothing: Identity, inference-time Dropout, one-operand Sum and Concat, Cast
-to the same type, Pad by nothing, sums with zeros (Python's `sum` begins with one), products with
-ones.
+to the same type, Pad by nothing, reductions over no axis or over axes of size 1, sums with zeros
+(Python's `sum` begins with one), products with ones.
 """
 
 import numpy as np
@@ -15,15 +15,19 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
+from opu_fuse.frontend.transforms.pools import reduced_axes
 
 _WRAPPERS = ("Sum", "Concat", "Max", "Min", "Mean")
+_REDUCTIONS = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 """The constant that changes nothing, as either operand of a sum or product, else as the second."""
 
 
 def run(model: ir.Model) -> bool:
     """Returns whether a node was removed."""
-    suspects = standard_nodes(model.graph, "Identity", "Dropout", "Cast", "Pad", *_WRAPPERS)
+    suspects = standard_nodes(
+        model.graph, "Identity", "Dropout", "Cast", "Pad", *_WRAPPERS, *_REDUCTIONS
+    )
     changed = [bypass(node) for node in suspects if _changes_nothing(node)]
     sums = standard_nodes(model.graph, *_NEUTRAL)
     changed += [bypass(node, index=i) for node in sums if (i := _unchanged(node)) is not None]
@@ -42,6 +46,9 @@ def _changes_nothing(node: ir.Node) -> bool:
     if is_standard(node, "Cast"):
         x = node.inputs[0]
         return x is not None and x.dtype is not None and x.dtype == node.outputs[0].dtype
+    if is_standard(node, *_REDUCTIONS):
+        axes, source = reduced_axes(node), static_shape(node.inputs[0])
+        return axes is not None and source is not None and source == static_shape(node.outputs[0])
     if is_standard(node, "Pad"):
         pads = constant(operand(node, 1))
         return pads is not None and not np.any(pads)

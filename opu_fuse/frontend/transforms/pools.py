@@ -3,7 +3,8 @@
 1. GlobalMaxPool -> MaxPool over the whole map; ReduceMean and ReduceMax over rows and columns,
    wherever a Transpose has put them -> GlobalAveragePool and GlobalMaxPool (followed by a Reshape
    where channels do not stay where they are), as is ReduceSum where a division by the count of its
-   values follows; AveragePool with a window of the map's size -> GlobalAveragePool.
+   values follows; over rows or columns alone -> AveragePool and MaxPool; AveragePool with a window
+   of the map's size -> GlobalAveragePool.
 2. MaxPool, AveragePool: kernel_shape, strides, dilations, pads; auto_pad resolved;
    count_include_pad only where there is padding; ceil_mode turned into larger end pads where that
    is equivalent (max, or an average that does not count padding) and ONNX Runtime takes them (less
@@ -87,30 +88,46 @@ def _division(node: ir.Node) -> ir.Node | None:
     return reader if suits and (first or reader.op_type == "Mul") else None
 
 
+def reduced_axes(node: ir.Node) -> frozenset[int] | None:
+    """Axes of a reduction, not negative; none where it changes nothing; None where they are
+    computed.
+    """
+    size, given = static_shape(node.inputs[0]), operand(node, 1)
+    axes = node.attributes.get_ints("axes", ()) if given is None else constant(given)
+    if size is None or axes is None:
+        return None
+    if not len(axes) and not node.attributes.get_int("noop_with_empty_axes", 0):
+        axes = range(len(size))
+    return frozenset(int(axis) % len(size) for axis in axes)
+
+
 def _reduced(graph: ir.Graph, node: ir.Node, pool: str) -> bool:
-    written = node.attributes.get_ints("axes", ())
-    axes = constant(operand(node, 1)) if len(node.inputs) > 1 else np.asarray(written)
-    x, result = node.inputs[0], node.outputs[0]
-    if x is None or axes is None or x.dtype is not ir.DataType.FLOAT:
+    x, result, gone = node.inputs[0], node.outputs[0], reduced_axes(node)
+    if x is None or gone is None or x.dtype is not ir.DataType.FLOAT:
         return False
-    gone = {int(a) % 4 for a in axes}
-    order, x = _before_turning(x)
+    order, x = before_turning(x)
     kept = [place for axis, place in enumerate(order) if axis not in gone]
     size, target = static_shape(x), static_shape(result)
-    if kept != [0, 1] or size is None or target is None:
+    if kept not in ([0, 1], [0, 1, 2], [0, 1, 3]) or size is None or target is None:
         return False
-    if target == (*size[:2], 1, 1):
-        rewrite(node, pool, [x])
+    shape = tuple([n if axis in kept else 1 for axis, n in enumerate(size)])
+    attributes = None
+    if kept != [0, 1]:
+        pool = pool.removeprefix("Global")
+        window = [n // kept for n, kept in zip(size[2:], shape[2:], strict=True)]
+        attributes = {"kernel_shape": window, "strides": [1, 1]}
+    if target == shape:
+        rewrite(node, pool, [x], attributes)
         return True
-    name, shape = f"{node.name}/pool", (*size[:2], 1, 1)
-    pooled = insert_before(node, pool, [x], name=name, shape=shape)
+    name = f"{node.name}/pool"
+    pooled = insert_before(node, pool, [x], attributes, name=name, shape=shape)
     if (quant := quant_of(result)) is not None:
         pooled.meta[META_KEY] = quant
     rewrite(node, "Reshape", [pooled, add_constant(graph, f"{node.name}/shape", np.array(target))])
     return True
 
 
-def _before_turning(x: ir.Value) -> tuple[Sequence[int], ir.Value]:
+def before_turning(x: ir.Value) -> tuple[Sequence[int], ir.Value]:
     """What a Transpose turns, and its order; a value that none writes as it is."""
     node = x.producer()
     source = None if node is None or not is_standard(node, "Transpose") else node.inputs[0]

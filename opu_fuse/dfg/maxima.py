@@ -1,0 +1,117 @@
+"""Maxima over more places than a tile holds become several in a row.
+
+A maximum of maxima is the maximum, whatever windows overlap, and nothing is rounded: first along
+rows, then along columns, each in windows that fit. How many places do is the machine's, so the
+graph is changed where its groups did not fit, not the model.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from opu_fuse.dfg.renumber import renumbered
+from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+
+_LONGEST = 16
+"""Pools in a row along an axis."""
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    """A pool along one axis: its window, how far windows stand apart, padding at both ends."""
+
+    kernel: int
+    stride: int
+    pads: tuple[int, int]
+
+    def count(self, size: int) -> int:
+        """Results of so many places."""
+        return (size + sum(self.pads) - self.kernel) // self.stride + 1
+
+
+def parts_of(node: Node, size: Sequence[int], most: int) -> list[dict[str, Any]] | None:
+    """Attributes of the pools in a row, of windows of at most `most` places, that a max pool of
+    rows and columns `size` is; None where it is none, or they would be too many.
+    """
+    attrs = node.attrs
+    if node.op != "max_pool" or attrs["dilations"] != (1, 1) or len(size) != 2 or most < 2:
+        return None
+    top, left, bottom, right = attrs["pads"]
+    found: list[dict[str, Any]] = []
+    for axis, pads in enumerate(((top, bottom), (left, right))):
+        whole = Span(kernel=attrs["kernel"][axis], stride=attrs["strides"][axis], pads=pads)
+        if whole == Span(kernel=1, stride=1, pads=(0, 0)):
+            continue
+        spans = list(_spans(whole, size[axis], most))
+        if len(spans) > _LONGEST or any(max(s.pads) >= s.kernel for s in spans if any(s.pads)):
+            return None
+        found += [_along(axis, span, attrs) for span in spans]
+    return found if len(found) > 1 else None
+
+
+def _spans(span: Span, size: int, most: int) -> Iterator[Span]:
+    """Windows side by side where one window sees everything; else overlapping ones, which grow."""
+    while span.kernel > most:
+        before, behind = span.pads
+        if span.count(size) == 1 and span.kernel >= before + size:
+            count = -(-(before + size) // most)
+            kernel = -(-(before + size) // count)
+            end = kernel * count - before - size
+            yield Span(kernel=kernel, stride=kernel, pads=(before, end))
+            size, span = count, Span(kernel=count, stride=1, pads=(0, 0))
+        else:
+            kernel = most // 2 + 1  # as large as a tile, it would make one result of each
+            yield Span(kernel=kernel, stride=1, pads=(before, behind))
+            size += before + behind - kernel + 1
+            span = Span(kernel=span.kernel - kernel + 1, stride=span.stride, pads=(0, 0))
+    yield span
+
+
+def _along(axis: int, span: Span, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    one = [(span.kernel, 1), (span.stride, 1), (span.pads[0], 0), (span.pads[1], 0)]
+    kernel, strides, begins, ends = (pair[::-1] if axis else pair for pair in one)
+    return {**attrs, "kernel": kernel, "strides": strides, "pads": (*begins, *ends)}
+
+
+def in_parts(dfg: Dfg, parts: Mapping[int, Sequence[Mapping[str, Any]]]) -> tuple[Dfg, list[str]]:
+    """A graph in which these pools (by index) are several in a row, and the names of all parts; the
+    last ones have the names of the whole.
+    """
+    nodes, names = list(dfg.nodes), [dfg[index].name for index in parts]
+    for index, row in parts.items():
+        node = dfg[index]
+        value = node.operands[0]
+        for number, attrs in enumerate(row[:-1]):
+            name = f"{node.name}/part{number}"
+            names.append(name)
+            nodes.append(_part(dfg, node, name, nodes[value], attrs, len(nodes)))
+            value = len(nodes) - 1
+        nodes[index] = replace(node, operands=(value,), attrs=row[-1])
+    return renumbered(dfg, nodes)[0], names
+
+
+def _part(
+    dfg: Dfg, whole: Node, name: str, operand: Node, attrs: Mapping[str, Any], index: int
+) -> Node:
+    begins, ends = attrs["pads"][:2], attrs["pads"][2:]
+    spans = zip(attrs["kernel"], attrs["strides"], zip(begins, ends, strict=True), strict=True)
+    sizes = [
+        Span(kernel=k, stride=s, pads=pads).count(size)
+        for (k, s, pads), size in zip(spans, operand.shape[2:], strict=True)
+    ]
+    shape = (*operand.shape[:2], *sizes)
+    return Node(
+        index=index,
+        kind=Kind.CALL,
+        name=name,
+        op="max_pool",
+        operands=(operand.index,),
+        access=(Access.FULL,),
+        shape=shape,
+        type=None if whole.type is None else replace(whole.type, shape=shape),
+        value=name,
+        quant=operand.quant,
+        attrs=attrs,
+        source=whole.source,
+    )
