@@ -16,9 +16,10 @@ import numpy as np
 from opu_fuse.hw.layout import Layout, Pieces
 from opu_fuse.turn import Turn
 
-OLDEST_SCHEMA, SCHEMA_VERSION = 2, 4
+OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
 """Of the program files that this opu-fuse reads. A file has the oldest one that can say what it
-holds: 3 has ports that turn axes, 4 runs several images together.
+holds: 3 has ports that turn axes, 4 runs several images together, 5 subtracts
+maps.
 """
 UNKNOWN = -1
 """Size, in an output's shape, that depends on the data: the host knows it when it has run."""

@@ -55,9 +55,9 @@ class Node(Struct, frozen=True, kw_only=True):
     strides, dilations, pads, count_include_pad, ceil_mode resolved into pads/shape; of leaky_relu:
     alpha; of clip: min, max; of pad: pads (top, left, bottom, right), value (real); of table:
     functions (its ONNX operators in order); of shuffle: groups; of split: axis, sizes; of concat:
-    axis. source: original node names this node stands for. ir_node: the canonical ONNX node (host
-    operators are executed from it); body: all canonical nodes of a table or shuffle in order,
-    ir_node last, () elsewhere.
+    axis; of add: minus (the operand that is subtracted, if one is). source: original node names
+    this node stands for. ir_node: the canonical ONNX node (host operators are executed from it);
+    body: all canonical nodes of a table or shuffle in order, ir_node last, () elsewhere.
     """
 
     index: int

@@ -56,6 +56,7 @@ QUANTISED_TYPES = (
     "AveragePool",
     "GlobalAveragePool",
     "Add",
+    "Sub",
     "Mul",
     "Pad",
     "Reshape",
@@ -250,6 +251,8 @@ def _is_quantised(node: ir.Node) -> bool:
     if node.op_type in _WEIGHTED:
         known = is_final(node) if node.op_type == "Gemm" else w is not None
         return known and constant(x) is None
+    if is_standard(node, "Sub") and any(constant(v) is not None for v in node.inputs):
+        return False
     if node.op_type in _BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
         return False
     return _is_map(node.outputs[0])
