@@ -17,6 +17,8 @@ from opu_fuse.frontend.transforms import (
     averages,
     branches,
     convolutions,
+    crop_passes,
+    crops,
     dense,
     elementwise,
     identities,
@@ -70,12 +72,14 @@ STEPS: Mapping[str, Step] = {
     "elementwise": elementwise.run,  # before affine: constants stand second, without batch
     "affine": affine.run,
     "padding": padding.run,  # after pools and convolutions: automatic padding is resolved there
+    "crops": crops.run,  # after padding: less of it is what makes less of a map
 }
 REWRITES: Mapping[str, Step] = {
     "branches": branches.run,  # after padding: a pool has what belongs to it
     "resizes": resizes.run,
     "averages": averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     "pixels": pixels.run,  # after slices, shuffles and padding: they need no convolution
+    "crop_passes": crop_passes.run,  # after crops: what no operator took
     "widening": widening.run,  # after padding: a pad has its eight amounts
 }
 """Steps that give fusing another graph than the user's, behind the others. They run for strategies
