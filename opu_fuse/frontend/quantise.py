@@ -251,11 +251,17 @@ def _is_quantised(node: ir.Node) -> bool:
     if node.op_type in _WEIGHTED:
         known = is_final(node) if node.op_type == "Gemm" else w is not None
         return known and constant(x) is None
-    if is_standard(node, "Sub") and any(constant(v) is not None for v in node.inputs):
+    if is_standard(node, "Sub") and not _is_difference(node):
         return False
     if node.op_type in _BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
         return False
     return _is_map(node.outputs[0])
+
+
+def _is_difference(node: ir.Node) -> bool:
+    """Of two maps. A mean or maximum that a normalisation takes off stays in floats."""
+    shape = static_shape(node.outputs[0])
+    return all(constant(v) is None and static_shape(v) == shape for v in node.inputs)
 
 
 def _has_float_constants(node: ir.Node) -> bool:

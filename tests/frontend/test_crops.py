@@ -43,63 +43,83 @@ FRAME = {"starts": [1, 2], "ends": [-2, -1], "axes": [2, 3]}
 TAKEN = {
     "chomp": (f"c = {CHOMP} y = Slice (c, starts, ends, axes)", LAST_FOUR, [(0, 4, 0, 0)]),
     "behind functions": (
-        f"c = {CHOMP} r = Relu (c) s = Sigmoid (r) m = Mul (s, gate) p = Mul (m, r) "
-        "y = Slice (p, starts, ends, axes)",
+        (
+            f"c = {CHOMP} r = Relu (c) s = Sigmoid (r) m = Mul (s, gate) p = Mul (m, r) "
+            "y = Slice (p, starts, ends, axes)"
+        ),
         LAST_FOUR,
         [(0, 4, 0, 0)],
     ),
     "a sum of two": (
-        f"c = {CHOMP} d = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x) "
-        "e = Relu (d) f = Conv <pads = [1, 1, 1, 2]> (e, w33) g = Conv <pads = [1, 1, 1, 1]> "
-        "(c, w33) h = Slice (g, zero, minus, rows) y = Relu (h)",
+        (
+            f"c = {CHOMP} d = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x) "
+            "e = Relu (d) f = Conv <pads = [1, 1, 1, 2]> (e, w33) g = Conv <pads = [1, 1, 1, 1]> "
+            "(c, w33) h = Slice (g, zero, minus, rows) y = Relu (h)"
+        ),
         {"zero": [0], "minus": [-1], "rows": [2]},
         None,
     ),
     "stride": (
-        "c = Conv <pads = [3, 3, 3, 3], strides = [2, 2]> (x, w33) "
-        "y = Slice (c, starts, ends, axes)",
+        (
+            "c = Conv <pads = [3, 3, 3, 3], strides = [2, 2]> (x, w33) "
+            "y = Slice (c, starts, ends, axes)"
+        ),
         {"starts": [1, 1], "ends": [-1, -1], "axes": [2, 3]},
         [(1, 1, 1, 0)],
     ),
     "stride with a rest": (
-        "c = Conv <pads = [0, 0, 1, 4], strides = [3, 3]> (x, w33) "
-        "y = Slice (c, starts, ends, axes)",
+        (
+            "c = Conv <pads = [0, 0, 1, 4], strides = [3, 3]> (x, w33) "
+            "y = Slice (c, starts, ends, axes)"
+        ),
         {"starts": [0], "ends": [-1], "axes": [3]},
         [(0, 0, 0, 0)],
     ),
     "maxima": (
-        "c = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x) "
-        "y = Slice (c, starts, ends, axes)",
+        (
+            "c = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x) "
+            "y = Slice (c, starts, ends, axes)"
+        ),
         {"starts": [1], "ends": [9], "axes": [2]},
         [(0, 1, 1, 1)],
     ),
     "counted means": (
-        "c = AveragePool <kernel_shape = [3, 3], pads = [2, 1, 1, 1], count_include_pad = 1> (x) "
-        "y = Slice (c, starts, ends, axes)",
+        (
+            "c = AveragePool <kernel_shape = [3, 3], pads = [2, 1, 1, 1], count_include_pad = 1> (x) "
+            "y = Slice (c, starts, ends, axes)"
+        ),
         {"starts": [1], "ends": [9], "axes": [2]},
         [(1, 1, 0, 1)],
     ),
     "means": (
-        "c = AveragePool <kernel_shape = [3, 3], pads = [2, 1, 1, 1]> (x) "
-        "y = Slice (c, starts, ends, axes)",
+        (
+            "c = AveragePool <kernel_shape = [3, 3], pads = [2, 1, 1, 1]> (x) "
+            "y = Slice (c, starts, ends, axes)"
+        ),
         {"starts": [1], "ends": [-1], "axes": [2]},
         [(1, 1, 0, 1)],
     ),
     "transposed": (
-        "c = ConvTranspose <strides = [2, 2], output_padding = [1, 0]> (x, t) "
-        "y = Slice (c, starts, ends, axes)",
+        (
+            "c = ConvTranspose <strides = [2, 2], output_padding = [1, 0]> (x, t) "
+            "y = Slice (c, starts, ends, axes)"
+        ),
         FRAME,
         [(1, 2, 2, 1)],
     ),
     "through two": (
-        "c = Conv <pads = [2, 2, 2, 2]> (x, w33) r = Relu (c) d = Conv (r, w33) "
-        "y = Slice (d, starts, ends, axes)",
+        (
+            "c = Conv <pads = [2, 2, 2, 2]> (x, w33) r = Relu (c) d = Conv (r, w33) "
+            "y = Slice (d, starts, ends, axes)"
+        ),
         FRAME,
         [(1, 0, 0, 1), (0, 0, 0, 0)],
     ),
     "joined": (
-        "c = Conv <pads = [1, 1, 1, 1]> (x, w33) d = Conv <pads = [1, 2, 1, 0]> (x, w33) "
-        "j = Concat <axis = 1> (c, d) y = Slice (j, starts, ends, axes)",
+        (
+            "c = Conv <pads = [1, 1, 1, 1]> (x, w33) d = Conv <pads = [1, 2, 1, 0]> (x, w33) "
+            "j = Concat <axis = 1> (c, d) y = Slice (j, starts, ends, axes)"
+        ),
         {"starts": [0], "ends": [-1], "axes": [2]},
         [(1, 1, 0, 1), (1, 2, 0, 0)],
     ),
@@ -126,11 +146,16 @@ def test_it_is_taken_by_what_makes_the_map(nodes, cut, left, onnx_text: Text, ca
 
 KEPT = {
     "somebody reads the whole": (
-        f"c = {CHOMP} s = Slice (c, starts, ends, axes) d = Slice (c, four, end, axes) "
-        "y = Add (s, d)",
+        (
+            f"c = {CHOMP} s = Slice (c, starts, ends, axes) d = Slice (c, four, end, axes) "
+            "y = Add (s, d)"
+        ),
         {**LAST_FOUR, "four": [4], "end": [99]},
     ),
-    "windows begin inside the input": ("c = Conv (x, w33) y = Slice (c, starts, ends, axes)", FRAME),
+    "windows begin inside the input": (
+        "c = Conv (x, w33) y = Slice (c, starts, ends, axes)",
+        FRAME,
+    ),
     "a mean over the whole": (
         f"c = {CHOMP} g = GlobalAveragePool (c) m = Mul (c, g) y = Slice (m, starts, ends, axes)",
         LAST_FOUR,
