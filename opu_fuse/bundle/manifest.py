@@ -92,7 +92,8 @@ def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -
 
 def _schema_of(bundle: Bundle) -> int:
     """The oldest version that can say what a program is."""
-    if np.any(bundle.words >> VALUE_BITS == _SUBTRACTS):
+    looked_up = any(port.table for port in bundle.inputs)
+    if looked_up or np.any(bundle.words >> VALUE_BITS == _SUBTRACTS):
         return 5
     if bundle.batch > 1:
         return 4
@@ -103,8 +104,9 @@ def to_text(manifest: Manifest) -> str:
     """JSON, one line per key and per item of a list: short enough to read, easy to compare."""
     tree = _adapter().dump_python(manifest, mode="json")
     for port in (*tree["inputs"], *tree["outputs"]):
-        if port["turn"] is None:
-            del port["turn"]  # files of the older schemas have none
+        for key in ("turn", "table"):
+            if port[key] is None:
+                del port[key]  # files of the older schemas have none
     if manifest.batch == 1:
         del tree["batch"]
     return "{\n" + ",\n".join(_lines(tree)) + "\n}\n"

@@ -85,7 +85,8 @@ TAKEN = {
     ),
     "counted means": (
         (
-            "c = AveragePool <kernel_shape = [3, 3], pads = [2, 1, 1, 1], count_include_pad = 1> (x) "
+            "c = AveragePool <kernel_shape = [3, 3], pads = [2, 1, 1, 1], count_include_pad = 1> "
+            "(x) "
             "y = Slice (c, starts, ends, axes)"
         ),
         {"starts": [1], "ends": [9], "axes": [2]},
