@@ -26,10 +26,11 @@ from opu_fuse.dtypes import DTYPES
 from opu_fuse.hw.isa import OPCODE, ORDER_STAGES, PROGRAM_ALIGNMENT, Engine
 from opu_fuse.hw.layout import Pieces
 from opu_fuse.hw.spec import HwSpec
-from opu_fuse.turn import Turn
+from opu_fuse.turn import BYTES, ByteTable, Turn
 
 _POST_RUN = OPCODE[Engine.POST, "run"]
 
+_MAP_RANK = 4
 LARGEST_PORT = 1 << 28
 """Values of an input or output."""
 
@@ -208,6 +209,8 @@ def _port(port: Port, tensor: Tensor | None) -> Iterator[str]:
         yield f"port {port.name} has scale {port.scale}"
     if port.turn is not None:
         yield from _turn(port, port.turn)
+    if port.table is not None:
+        yield from _table(port, port.table)
     if tensor is None:
         return
     if port.turn is not None and port.turn.value != tensor.shape:
@@ -216,6 +219,22 @@ def _port(port: Port, tensor: Tensor | None) -> Iterator[str]:
         yield f"port {port.name} has shape {port.shape}, its tensor {tensor.shape}"
     if port.scale is None and port.dtype not in ("int8", "uint8"):
         yield f"port {port.name} ({port.dtype}) has no scale, but its tensor is int8"
+
+
+def _table(port: Port, table: ByteTable) -> Iterator[str]:
+    """It has a number of int8 for each byte of each channel."""
+    shape = port.turn.value if port.turn else port.shape
+    count = shape[1] if len(shape) == _MAP_RANK and shape[0] == 1 else 0
+    lowest = {"uint8": 0, "int8": -128}.get(port.dtype)
+    if port.scale is None or table.lowest != lowest:
+        yield f"port {port.name} ({port.dtype}) looks up bytes from {table.lowest} on"
+    if sorted(table.channels) != list(range(count)) or len(table.values) != count:
+        yield f"port {port.name} looks up channels {table.channels} of {shape}"
+    numbers = [n for row in table.values for n in row]
+    if {len(row) for row in table.values} != {BYTES} or not -128 <= min(numbers) <= max(
+        numbers
+    ) < 128:
+        yield f"port {port.name} looks up what is no int8 for each byte"
 
 
 def _turn(port: Port, turn: Turn) -> Iterator[str]:

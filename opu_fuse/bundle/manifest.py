@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
@@ -21,6 +22,7 @@ from opu_fuse.bundle.program import (
     Tensor,
 )
 from opu_fuse.errors import ProgramError
+from opu_fuse.hw.isa import REGISTER, REGISTERS_PER_ENGINE, VALUE_BITS, Engine
 
 NAME = "manifest.json"
 _CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -29,6 +31,8 @@ _LARGEST = 1 << 44
 _MOST_DIGITS = 20
 _READ = f"{OLDEST_SCHEMA} to {SCHEMA_VERSION}"
 _A_VERSION = re.compile(r"[\w.+!-]{1,40}")
+_SUBTRACTS = Engine.POST * REGISTERS_PER_ENGINE + REGISTER[Engine.POST, "res_negative"].index
+"""The upper bits of the words that write the register; it is 0 where none does."""
 _Natural = Annotated[int, Field(ge=0)]
 
 
@@ -65,9 +69,8 @@ class Manifest:
 
 def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -> Manifest:
     """What the manifest of a program says."""
-    turned = any(port.turn for port in (*bundle.inputs, *bundle.outputs))
     return Manifest(
-        schema_version=SCHEMA_VERSION if bundle.batch > 1 else OLDEST_SCHEMA + turned,
+        schema_version=_schema_of(bundle),
         tool_version=bundle.tool_version,
         model=bundle.model,
         model_hash=bundle.model_hash,
@@ -87,12 +90,23 @@ def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -
     )
 
 
+def _schema_of(bundle: Bundle) -> int:
+    """The oldest version that can say what a program is."""
+    looked_up = any(port.table for port in bundle.inputs)
+    if looked_up or np.any(bundle.words >> VALUE_BITS == _SUBTRACTS):
+        return 5
+    if bundle.batch > 1:
+        return 4
+    return 3 if any(port.turn for port in (*bundle.inputs, *bundle.outputs)) else OLDEST_SCHEMA
+
+
 def to_text(manifest: Manifest) -> str:
     """JSON, one line per key and per item of a list: short enough to read, easy to compare."""
     tree = _adapter().dump_python(manifest, mode="json")
     for port in (*tree["inputs"], *tree["outputs"]):
-        if port["turn"] is None:
-            del port["turn"]  # files of the older schemas have none
+        for key in ("turn", "table"):
+            if port[key] is None:
+                del port[key]  # files of the older schemas have none
     if manifest.batch == 1:
         del tree["batch"]
     return "{\n" + ",\n".join(_lines(tree)) + "\n}\n"

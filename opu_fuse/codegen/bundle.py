@@ -241,6 +241,7 @@ def _port(types: Mapping[str, ValueType], node: Node, border: Border | None) -> 
         scale=None if quant is None else quant.per_tensor,
         zero_point=0 if quant is None else quant.zero_point,
         turn=border.turn if border else None,
+        table=border.lookup.rounded(quant) if border and border.lookup and quant else None,
     )
 
 

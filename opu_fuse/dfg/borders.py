@@ -5,9 +5,11 @@ quantised models a DequantizeLinear and a QuantizeLinear, those in half precisio
 packs an image for the machine touches every value anyway, so such operators are facts of the port
 and no nodes of the data-flow graph.
 
-1. Behind an input that nobody else reads, up to a map: a DequantizeLinear or Cast, changes of view,
+1. Behind an input of bytes all that makes a map of numbers of them (`model/entrances.py`), with one
+   Transpose, DepthToSpace or SpaceToDepth and channels in any order.
+2. Behind an input that nobody else reads, up to a map: a DequantizeLinear or Cast, changes of view,
    one Transpose, DepthToSpace or SpaceToDepth.
-2. Before an output that nobody reads, from a map on: the same, with a QuantizeLinear that rounds as
+3. Before an output that nobody reads, from a map on: the same, with a QuantizeLinear that rounds as
    the map is rounded already.
 
 Changes of view that the machine's memory needs no change for are left as they are, to be seen.
@@ -19,6 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.dfg.graph import Border
+from opu_fuse.dfg.lookups import lookup_of
 from opu_fuse.dfg.types import type_of
 from opu_fuse.dfg.views import feature_shape, is_map
 from opu_fuse.model.composites import const_array
@@ -32,12 +35,21 @@ _WIDER = frozenset({ir.DataType.FLOAT16, ir.DataType.DOUBLE})
 _TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8}) | _WIDER
 
 
-def entry(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Border | None:
-    """What the port of an input does besides rounding (Case 1); None for nothing.
+def entry(
+    given: ir.Value,
+    taken: Collection[ir.Node],
+    computed: Sequence[ir.Node] = (),
+    *,
+    floating: bool,
+) -> Border | None:
+    """What the port of an input does besides rounding (Cases 1 and 2); None for nothing.
 
-    taken: nodes that are part of other operators. floating: it is the float form of a model, which
-    has the borders of the quantised one.
+    taken: nodes that are part of other operators; computed: those of the input's entrance.
+    floating: it is the float form of a model, which has the borders of the quantised one.
     """
+    border = _looked_up(given, computed, floating=floating) if computed else None
+    if border is not None:
+        return border
     nodes: list[ir.Node] = []
     value = given
     while (node := _reader(value)) is not None and node not in taken:
@@ -55,7 +67,7 @@ def entry(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Bor
 
 
 def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Border | None:
-    """As `entry`: what the port of an output does besides dequantising (Case 2)."""
+    """As `entry`: what the port of an output does besides dequantising (Case 3)."""
     nodes: list[ir.Node] = []
     value = given
     while (node := value.producer()) is not None and node not in taken:
@@ -75,6 +87,30 @@ def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> B
             return found
         nodes.pop(0)
     return None
+
+
+def _looked_up(given: ir.Value, nodes: Sequence[ir.Node], *, floating: bool) -> Border | None:
+    """Case 1."""
+    kind, value = type_of(given), nodes[-1].outputs[0]
+    quant = value.meta.get(META_KEY)
+    turns = [n for n in nodes if n.op_type in _TURNS]
+    if kind is None or len(turns) > 1 or (quant is None and not floating):
+        return None
+    moved = bool(turns) or kind.shape != _sizes(value)
+    turn = _turn(value, turns, inside=True) if moved else None
+    lookup = lookup_of(given, nodes, turn)
+    if lookup is None:
+        return None
+    return Border(
+        name=given.name or "",
+        type=kind,
+        written=None,
+        value=value,
+        quant=quant,
+        turn=turn,
+        nodes=tuple(nodes),
+        lookup=lookup,
+    )
 
 
 def _reader(value: ir.Value) -> ir.Node | None:

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from opu_fuse.dfg.types import ValueType
 from opu_fuse.quant import QuantParams
-from opu_fuse.turn import Turn
+from opu_fuse.turn import ByteTable, Turn
 
 
 class Kind(StrEnum):
@@ -57,9 +57,9 @@ class Node(Struct, frozen=True, kw_only=True):
     strides, dilations, pads, count_include_pad, ceil_mode resolved into pads/shape; of leaky_relu:
     alpha; of clip: min, max; of pad: pads (top, left, bottom, right), value (real); of table:
     functions (its ONNX operators in order); of shuffle: groups; of split: axis, sizes; of concat:
-    axis. source: original node names this node stands for. ir_node: the canonical ONNX node (host
-    operators are executed from it); body: all canonical nodes of a table or shuffle in order,
-    ir_node last, () elsewhere.
+    axis; of add: minus (the operand that is subtracted, if one is). source: original node names
+    this node stands for. ir_node: the canonical ONNX node (host operators are executed from it);
+    body: all canonical nodes of a table or shuffle in order, ir_node last, () elsewhere.
     """
 
     index: int
@@ -111,12 +111,32 @@ def real_data(node: Node) -> np.ndarray:
     return np.asarray(data, order="C")
 
 
+class Lookup(Struct, frozen=True, kw_only=True, eq=False):
+    """channels, lowest: as in `ByteTable`; reals: float32 (channels, 256), not rounded."""
+
+    channels: tuple[int, ...]
+    lowest: int
+    reals: np.ndarray
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        """The numbers that bytes (1, channels, rows, columns) stand for."""
+        places = array[0, list(self.channels)].astype(np.int16) - self.lowest
+        return np.stack([row[p] for row, p in zip(self.reals, places, strict=True)])[np.newaxis]
+
+    def rounded(self, quant: QuantParams) -> ByteTable:
+        rows = quant.quantize(self.reals).tolist()
+        return ByteTable(
+            channels=self.channels, lowest=self.lowest, values=tuple(tuple(row) for row in rows)
+        )
+
+
 class Border(Struct, frozen=True, kw_only=True):
     """An input or output whose port does more than rounding.
 
     name, type: of the user's array; written: what its integers stand for, where one of the nodes
     says so. value: what it is inside; quant: how that is rounded; turn: None where its elements lie
-    as the user's do. nodes: canonical nodes that the port stands for, in order.
+    as the user's do; lookup: the numbers that bytes stand for, where the model computes them.
+    nodes: canonical nodes that the port stands for, in order.
     """
 
     name: str
@@ -126,6 +146,7 @@ class Border(Struct, frozen=True, kw_only=True):
     quant: QuantParams | None
     turn: Turn | None
     nodes: tuple[ir.Node, ...]
+    lookup: Lookup | None = None
 
 
 class Dfg(Struct, frozen=True, kw_only=True):

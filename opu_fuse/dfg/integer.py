@@ -79,7 +79,8 @@ def operator(dfg: Dfg, index: int, *, swap: bool = False) -> Operator:
     pipeline's.
     """
     node = dfg[index]
-    operands = [_operand(value) for value in _moved(dfg, node)]
+    minus = node.attrs.get("minus")
+    operands = [_operand(v, negative=i == minus) for i, v in enumerate(_moved(dfg, node))]
     return Operator(
         name=node.name,
         op=node.op,
@@ -89,8 +90,10 @@ def operator(dfg: Dfg, index: int, *, swap: bool = False) -> Operator:
     )
 
 
-def _operand(node: Node) -> Operand:
-    return Operand(name=node.name, shape=node.shape, quant=node.quant, const=node.const)
+def _operand(node: Node, *, negative: bool = False) -> Operand:
+    return Operand(
+        name=node.name, shape=node.shape, quant=node.quant, const=node.const, negative=negative
+    )
 
 
 def settings(

@@ -132,6 +132,8 @@ def _input(dfg: Dfg, node: Node, inputs: Mapping[str, np.ndarray]) -> np.ndarray
         raise RunError(f"input {node.name!r}", what, "reshape it")
     if border is not None and border.turn is not None:
         value = border.turn.inside(value)
+    if border is not None and border.lookup is not None:
+        value = border.lookup.of(value)
     if value.dtype == np.uint8 and border is not None and border.written is not None:
         value = as_int8(value)
     if node.quant is None and border is not None and border.written is not None:

@@ -272,6 +272,16 @@ def _elementwise(node: ir.Node, op: str, **attrs: Any) -> Lowered | None:
     return Lowered(op=op, operands=operands, access=access, attrs=attrs)
 
 
+def _difference(node: ir.Node) -> Lowered | None:
+    """Of two computed values of one shape: a sum that subtracts the second. One with a constant is
+    canonically a sum, or a function of one number.
+    """
+    shape = shape_of(node.outputs[0])
+    if any(v is None or const_array(v) is not None or shape_of(v) != shape for v in node.inputs):
+        return None
+    return _elementwise(node, "add", minus=1)
+
+
 def _unary(node: ir.Node, op: str, **attrs: Any) -> Lowered | None:
     x = node.inputs[0]
     if x is None:
@@ -376,6 +386,7 @@ LOWERINGS: dict[str, Callable[[ir.Node], Lowered | None]] = {
     "Gemm": _gemm,
     "BatchNormalization": _batch_norm,
     "Add": lambda n: _elementwise(n, "add"),
+    "Sub": _difference,
     "Mul": lambda n: _elementwise(n, "multiply"),
     "Relu": lambda n: _unary(n, "relu"),
     "PRelu": _prelu,

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.dfg.renumber import renumbered
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
+from opu_fuse.dfg.renumber import renumbered
 
 _LONGEST = 16
 """Pools in a row along an axis."""

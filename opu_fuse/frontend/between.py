@@ -7,7 +7,8 @@ there. Its scale needs no data, the one behind says enough:
 
 1. Before a function of one number: from where to where its result still changes. Beyond, it lies
    outside of the integers behind, or is flat.
-2. Before a sum with a rounded map: the numbers that with any of that map give one of the result.
+2. Before a sum with a rounded map, or a difference: the numbers that with any of that map give one
+   of the result.
 
 Where a result might come to lie more than `LIMIT` steps from the one without (a LeakyRelu whose
 result has as much room below zero as above), nothing is added.
@@ -81,7 +82,7 @@ def add_roundings(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
         found = None
         if node in functions:
             found = _before_function(node, *functions[node])
-        elif is_standard(node, "Add"):
+        elif is_standard(node, "Add", "Sub"):
             found = _before_sum(node, functions)
         if found is not None:
             value, quant, steps, off = found
@@ -145,6 +146,10 @@ def _before_sum(node: ir.Node, functions: Mapping[ir.Node, _Read]) -> _Found | N
     if beside is None or len(value.uses()) != 1 or not _is_layer(_read_by(value, functions)):
         return None
     (low, high), (lowest, highest) = _ends(behind), _ends(beside)
+    if node.op_type == "Sub" and value is b:  # what the other is, less the result
+        low, high, lowest, highest = -high, -low, -highest, -lowest
+    elif node.op_type == "Sub":
+        lowest, highest = -highest, -lowest
     quant = _between(low - highest, high - lowest, like=(behind, beside))
     steps = quant.per_tensor / behind.per_tensor
     return (value, quant, steps, steps / 2) if steps / 2 <= LIMIT else None

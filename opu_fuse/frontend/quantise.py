@@ -43,6 +43,7 @@ from opu_fuse.frontend.scales import (
 from opu_fuse.frontend.transforms.dense import is_final
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
+from opu_fuse.model.entrances import entrance_nodes
 from opu_fuse.quant import FLOAT_KEY
 
 QUANTISED_TYPES = (
@@ -56,6 +57,7 @@ QUANTISED_TYPES = (
     "AveragePool",
     "GlobalAveragePool",
     "Add",
+    "Sub",
     "Mul",
     "Pad",
     "Reshape",
@@ -212,6 +214,7 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
     nodes: list[ir.Node] = []
     values: dict[ir.Value, None] = {}
     kept = {node for node in graph if FLOAT_KEY in node.metadata_props}
+    kept |= entrance_nodes(graph)  # a port looks up what they make of bytes
     for node in graph:
         if node in kept or (node in wholes and not kept.isdisjoint(wholes[node].nodes)):
             continue
@@ -250,9 +253,17 @@ def _is_quantised(node: ir.Node) -> bool:
     if node.op_type in _WEIGHTED:
         known = is_final(node) if node.op_type == "Gemm" else w is not None
         return known and constant(x) is None
+    if is_standard(node, "Sub") and not _is_difference(node):
+        return False
     if node.op_type in _BY_NUMBERS and any(constant(v) is None for v in node.inputs[1:] if v):
         return False
     return _is_map(node.outputs[0])
+
+
+def _is_difference(node: ir.Node) -> bool:
+    """Of two maps. A mean or maximum that a normalisation takes off stays in floats."""
+    shape = static_shape(node.outputs[0])
+    return all(constant(v) is None and static_shape(v) == shape for v in node.inputs)
 
 
 def _has_float_constants(node: ir.Node) -> bool:

@@ -50,8 +50,8 @@ _FAMILIES: Mapping[str, tuple[str, ...]] = {
         *("RandomUniform", "RandomUniformLike", "Range", "Shape", "Size"),
     ),
     "is a transform with complex numbers": ("DFT", "STFT"),
-    "combines two computed maps: these a machine adds, or multiplies one by a number for each "
-    "channel of the other": ("Div", "Max", "Mean", "Min", "Pow", "Sub", "SwiGLU"),
+    "combines two computed maps: these a machine adds or subtracts, or multiplies one by a number "
+    "for each channel of the other": ("Div", "Max", "Mean", "Min", "Pow", "SwiGLU"),
     "is a function without value in places or without bound, or one that networks hardly use: no "
     "table is made for it": (
         *("Acos", "Acosh", "Asin", "Asinh", "Atanh", "Cosh", "Shrink", "Sinh", "Tan"),

@@ -4,7 +4,8 @@ A concatenation that the machine reads as one map is no copy: its operands lie o
 in memory, each beginning a channel block or, shifted, in the block that the one before has begun.
 Nor is a split: its results are read where the operand lies. Operators that work channel by channel
 keep the lanes of what they read; the array puts its channels into any lanes, and so makes what is
-added to a map with holes with the same holes.
+added to a map with holes with the same holes, and a map whose parts meet each other with each part
+from a word on.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -63,7 +64,7 @@ def map_lanes(
         i: ((first, feature_shape(dfg[i].shape)[0]),) for i, first in shifts.items() if first
     }
     found = _mapped(dfg, hw, joined, shifts, shifted)
-    asked = _asked_for(dfg, hw, found)
+    asked = _asked_for(dfg, hw, joined, found)
     return _mapped(dfg, hw, joined, shifts, asked | shifted) if asked else found
 
 
@@ -121,12 +122,14 @@ def _mapped(
     return tuple(found)
 
 
-def _asked_for(dfg: Dfg, hw: HwSpec, found: LaneMap) -> dict[int, Pieces]:
+def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) -> dict[int, Pieces]:
     """Lanes in which convolutions have to make their channels, because something is added to them,
     or multiplied, that lies with holes: by DFG index.
 
     Values that must have their channels in the same lanes are one set (disjoint sets: Tarjan 1975).
     Where all of a set that no convolution makes have the same lanes, its convolutions take them.
+    Where they are parts of a split map that convolutions make, these put each part into words of
+    its own (a gated linear unit: one half of the channels times a function of the other).
     """
     if all(is_plain(lanes.pieces) for lanes in found):
         return {}
@@ -147,11 +150,63 @@ def _asked_for(dfg: Dfg, hw: HwSpec, found: LaneMap) -> dict[int, Pieces]:
             if alike and dfg[operand].kind is not Kind.CONST:
                 parent[root(operand)] = root(node.index)
     free = [node.index for node in made if node.op in ANY_LANES]
-    fixed: dict[int, set[Pieces]] = {}
-    for index in {node.index for node in made}.difference(free):
-        fixed.setdefault(root(index), set()).add(found[index].pieces)
-    agreed = {of: one for of, (one, *others) in fixed.items() if not (others or is_plain(one))}
-    return {index: agreed[root(index)] for index in free if root(index) in agreed}
+    fixed: dict[int, list[int]] = {}
+    for node in made:
+        if node.op not in ANY_LANES:
+            fixed.setdefault(root(node.index), []).append(node.index)
+    movable = {
+        node.index: follow_views(dfg, node.operands[0])
+        for node in (dfg[i] for i in joined)
+        if node.op == "split" and root(follow_views(dfg, node.operands[0])) not in fixed
+    }
+    spread, pieces = _spread(dfg, movable, found, list(fixed.values()))
+    asked = {root(movable[i]): _from_words(dfg[i], hw.word_channels) for i in spread}
+    for of, members in fixed.items():
+        one, *others = {pieces[i] for i in members}
+        if not others and not is_plain(one):
+            asked[of] = one
+    return {index: asked[root(index)] for index in free if root(index) in asked}
+
+
+def _spread(
+    dfg: Dfg, movable: Collection[int], found: LaneMap, sets: Sequence[Sequence[int]]
+) -> tuple[set[int], dict[int, Pieces]]:
+    """Splits whose parts have to begin a word each, of those that may, so that all of a set are in
+    the same lanes; and the pieces of all values of the sets then. sets: values that must be in the
+    same lanes, those that no convolution makes.
+    """
+    pieces = {i: found[i].pieces for members in sets for i in members}
+    spread: set[int] = set()
+    left = list(sets)
+    while left:  # a part that moves may leave another set that was at one
+        at_odds: list[Sequence[int]] = []
+        at_one: list[Sequence[int]] = []
+        for members in left:
+            (at_odds if len({pieces[i] for i in members}) > 1 else at_one).append(members)
+        left = at_one
+        moved = {
+            split
+            for members in at_odds
+            if all(
+                is_plain(pieces[i])
+                or (dfg[i].kind is Kind.TUPLE_GET and dfg[i].operands[0] in movable)
+                for i in members
+            )
+            for split in {dfg[i].operands[0] for i in members if not is_plain(pieces[i])}
+        }
+        if not moved - spread:
+            break
+        spread |= moved
+        for part in (i for split in moved for i in dfg.users[split] if i in pieces):
+            pieces[part] = ((0, feature_shape(dfg[part].shape)[0]),)
+    return spread, pieces
+
+
+def _from_words(split: Node, width: int) -> Pieces:
+    """Channels of a split map, each part from a word on."""
+    sizes = np.array(split.attrs["sizes"])
+    words = np.cumsum([0, *-(-sizes // width)])[:-1]
+    return tuple((int(at) * width, int(n)) for at, n in zip(words, sizes, strict=True))
 
 
 def _lanes(

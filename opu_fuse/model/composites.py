@@ -19,23 +19,15 @@ import numpy as np
 import onnx_ir as ir
 from msgspec import Struct, field
 
+from opu_fuse.model.constants import const_array
+from opu_fuse.model.constants import known_shape as _dims
+from opu_fuse.model.element_wise import ELEMENT_WISE, FUNCTIONS
+from opu_fuse.model.entrances import entrance_nodes
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 TABLE, SHUFFLE = "table", "shuffle"
 
-FUNCTIONS = frozenset(
-    (
-        *("Abs", "Atan", "Ceil", "Celu", "Cos", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu"),
-        *("HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Max", "Min", "Mish", "Neg", "Pow"),
-        *("PRelu", "Reciprocal", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus"),
-        *("Softsign", "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu"),
-    )
-)
-"""Tables by themselves, other operands being single constant numbers."""
-_PARTS = frozenset(("Add", "Mul", "Relu", "Clip"))
-ELEMENT_WISE = FUNCTIONS | _PARTS
-"""What computes each element of its result from the elements at the same place."""
 _SCALED = frozenset(("Add", "Mul"))
 """Joined to a table before or behind them."""
 _CHOICE = "Where"
@@ -63,12 +55,16 @@ class Composite(Struct, frozen=True, kw_only=True):
 
 
 def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
-    """All composites of a canonical graph, by the node that writes the result."""
-    tables = _Tables()
+    """All composites of a canonical graph, by the node that writes the result. What a port does to
+    bytes is none.
+    """
+    tables, at_ports = _Tables(), entrance_nodes(graph)
     found: dict[ir.Node, Composite] = {}
     place: dict[ir.Node, int] = {}
     for node in graph:
         place[node] = len(place)
+        if node in at_ports:
+            continue
         tables.visit(node)
         if (shuffle := _shuffle(node)) is not None:
             found[node] = shuffle
@@ -82,17 +78,6 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
 def is_slope(alpha: float) -> bool:
     """Whether a comparator's slopes hold that of a LeakyRelu."""
     return 0.0 <= alpha <= 1.0
-
-
-def const_array(value: ir.Value | None) -> np.ndarray | None:
-    """The data of a constant value, None for computed ones."""
-    if value is None:
-        return None
-    producer = value.producer()
-    if value.const_value is None and (producer is None or producer.op_type != "Constant"):
-        return None
-    tensor = ir.convenience.get_const_tensor(value)
-    return None if tensor is None else tensor.numpy()
 
 
 def slice_ranges(node: ir.Node) -> list[range] | None:
@@ -319,10 +304,3 @@ def interleaving(last: ir.Node) -> Composite | None:
     numbers = np.arange(shape[1]).reshape(split[lead], -1)
     order = {"order": tuple(numbers.T.reshape(-1).tolist())}
     return Composite(op=SHUFFLE, source=source, nodes=tuple(reversed(nodes)), attrs=order)
-
-
-def _dims(value: ir.Value) -> tuple[int, ...]:
-    """The shape, () when it is not known."""
-    dims = () if value.shape is None else tuple(value.shape)
-    known = tuple(d for d in dims if isinstance(d, int))
-    return known if len(known) == len(dims) else ()

@@ -168,6 +168,7 @@ def _port(bundle: Bundle, name: str) -> Tree:
         "scale": port.scale,
         "zero_point": port.zero_point,
         "turn": turn and {k: list(sizes) for k, sizes in asdict(turn).items()},
+        "table": port.table and asdict(port.table),
     }
 
 

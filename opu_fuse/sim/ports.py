@@ -80,12 +80,14 @@ def to_value(port: Port, array: np.ndarray, *, inside_int8: bool) -> np.ndarray:
     """One sample of an input -> the value inside.
 
     inside_int8: the value lies in the memory window. It, and that of a port with a scale, is int8
-    inside: floats are quantised, uint8 shifted by 128, int8 left alone. Others stay as given, in
-    a type that numpy has.
+    inside: floats are quantised, uint8 shifted by 128, int8 left alone, bytes of a port with a
+    table looked up. Others stay as given, in a type that numpy has.
     Raises RunError for a NaN that would have to be quantised.
     """
     if port.turn is not None:
         array = port.turn.inside(array)
+    if port.table is not None:
+        return port.table.inside(array)
     if port.scale is None and not inside_int8:
         return array.astype(carried(port.dtype), copy=False)
     if array.dtype == np.uint8:

@@ -102,12 +102,13 @@ class Numeric(Protocol):
 
 
 class Operand(Struct, frozen=True, kw_only=True):
-    """A value of the model as a unit sees it."""
+    """A value of the model as a unit sees it. negative: a sum subtracts it."""
 
     name: str
     shape: tuple[int, ...]
     quant: QuantParams | None
     const: np.ndarray | None = None
+    negative: bool = False
 
     @property
     def quantised(self) -> QuantParams:

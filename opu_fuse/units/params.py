@@ -191,6 +191,8 @@ class ResidualRegisters(TypedDict):
     """0 sum, 1 product (multiplier res_a_mult), 2 maximum"""
     res_broadcast: int
     """1: one residual word a block, the same for every pixel"""
+    res_negative: int
+    """of a sum, 1: minus the chain's operand, 2: minus the other"""
 
 
 class TableRegisters(TypedDict):

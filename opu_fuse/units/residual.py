@@ -1,4 +1,4 @@
-"""RESIDUAL: the sum of two maps, their product (squeeze-and-excite), or the larger of both."""
+"""RESIDUAL: sum or difference of two maps, their product (squeeze-and-excite), or the larger."""
 
 from collections.abc import Iterator
 from enum import IntEnum
@@ -90,6 +90,9 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
         operator.require_shifts(ratios, numeric)
         (a_mult, b_mult), shift = operator.shared(ratios, numeric)
         own = {"res_a_mult": a_mult, "res_b_mult": b_mult, "res_shift": shift}
+        own["res_negative"] = sum(
+            operand.negative << i for i, operand in enumerate(operator.operands)
+        )
         kind, broadcast = ResidualKind.ADD, False
     registers = {"res_kind": int(kind), "res_broadcast": int(broadcast), **own, **zeros}
     return Settings(registers=registers)
@@ -112,8 +115,15 @@ def combine(a: np.ndarray, b: np.ndarray, p: ResidualRegisters) -> np.ndarray:
         return fixedpoint.multiply_residual(
             a, b, mult=p["res_a_mult"], shift=p["res_shift"], **zeros
         )
-    mults = {"a_mult": p["res_a_mult"], "b_mult": p["res_b_mult"]}
-    return fixedpoint.add_residual(a, b, **mults, shift=p["res_shift"], **zeros)
+    a_mult, b_mult = p["res_a_mult"], p["res_b_mult"]
+    return fixedpoint.add_residual(
+        a,
+        b,
+        a_mult=-a_mult if p["res_negative"] & 1 else a_mult,
+        b_mult=-b_mult if p["res_negative"] & 2 else b_mult,
+        shift=p["res_shift"],
+        **zeros,
+    )
 
 
 def _run(value: np.ndarray, p: PostParams, site: Site) -> np.ndarray:
@@ -164,6 +174,7 @@ RESIDUAL = Unit(
         Field(19, "res_row_pitch", 16, "residual words from row to row"),
         Field(20, "res_block_pitch", 22, "residual words from block to block"),
         Field(42, "res_broadcast", 1, "1: one residual word a block, the same for every pixel"),
+        Field(57, "res_negative", 2, "of a sum, 1: minus the chain's operand, 2: minus the other"),
     ),
     walked=("res", "res_row_pitch", "res_block_pitch", "res_broadcast"),
     memory=Space.RESIDUAL,

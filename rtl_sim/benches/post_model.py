@@ -74,7 +74,8 @@ def stage_value(stage, p, v, lanes, memories, residual_at):
     zeros = {name: p[f"res_{name}"] for name in ("a_zero", "b_zero", "y_zero")}
     if p["res_kind"] == ResidualKind.MULTIPLY:
         return multiply_residual(v, other, mult=p["res_a_mult"], shift=p["res_shift"], **zeros)
-    mults = {name: p[f"res_{name}"] for name in ("a_mult", "b_mult")}
+    signs = {"a": -1 if p["res_negative"] & 1 else 1, "b": -1 if p["res_negative"] & 2 else 1}
+    mults = {f"{side}_mult": sign * p[f"res_{side}_mult"] for side, sign in signs.items()}
     return add_residual(v, other, shift=p["res_shift"], **mults, **zeros)
 
 
@@ -252,7 +253,7 @@ def _arithmetic(spec, rng, kind):
         p |= dict.fromkeys(("act_pos", "act_neg", "res_a_mult", "res_b_mult"), 65535)
     if spec.numeric.multiplier_bits == 0:
         p |= {name: int(rng.choice([0, *POWERS])) for name in ("res_a_mult", "res_b_mult")}
-    p |= {"res_kind": kind} | draw(rng, res_broadcast=(0, 1))
+    p |= {"res_kind": kind} | draw(rng, res_broadcast=(0, 1), res_negative=(0, 3))
     if kind == ResidualKind.MAXIMUM:  # whatever the other registers hold
         p |= draw(rng, res_shift=(0, 63), **dict.fromkeys(sides, (-128, 127)))
         p |= draw(rng, res_a_mult=(0, 65535), res_b_mult=(0, 65535))

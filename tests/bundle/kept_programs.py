@@ -8,6 +8,7 @@ run. One that is there stays: it stands for the files that users have.
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 import opu_fuse
@@ -35,8 +36,8 @@ def kept(version: int) -> tuple[Program, dict[str, np.ndarray], dict[str, np.nda
 
 
 def network() -> ir.Model:
-    """Channels last; windows, tables, a gate, a sum, a concatenation; on the host a kernel and a
-    model.
+    """Bytes, channels last; windows, tables, a gate, a difference, a concatenation; on the host a
+    kernel and a model.
     """
     net = Net("kept", seed=0)
     x = net.transpose(net.input("image", (1, 13, 11, 3)), "turned", (0, 3, 1, 2))
@@ -53,7 +54,29 @@ def network() -> ir.Model:
     )
     y = net.dense(y, "dense", out=10, centred=False)
     y = net._unary(y, "Softmax", "softmax", y.moments)
-    return net.finish(net.leaky_relu(net.multiply(y, y, "square"), "output", alpha=0.25))
+    model = net.finish(net.leaky_relu(net.multiply(y, y, "square"), "output", alpha=0.25))
+    next(node for node in model.graph if node.name == "sum").op_type = "Sub"
+    return of_bytes(model)
+
+
+def of_bytes(model: ir.Model) -> ir.Model:
+    """The same network behind an image of bytes, of which it takes the mean off."""
+    proto = ir.to_proto(model)
+    graph, (given,) = proto.graph, proto.graph.input
+    first, name = graph.node[0], given.name
+    given.type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    graph.initializer.append(onnx.numpy_helper.from_array(np.float32(64), "byte_step"))
+    graph.initializer.append(
+        onnx.numpy_helper.from_array(np.array([1.9, 1.8, 1.6], np.float32), "byte_mean")
+    )
+    first.input[0] = "centred"
+    for node in (
+        onnx.helper.make_node("Sub", ["scaled", "byte_mean"], ["centred"], name="centre"),
+        onnx.helper.make_node("Div", ["real", "byte_step"], ["scaled"], name="scale_bytes"),
+        onnx.helper.make_node("Cast", [name], ["real"], name="cast", to=onnx.TensorProto.FLOAT),
+    ):
+        graph.node.insert(0, node)
+    return ir.from_proto(proto)
 
 
 def main() -> None:
@@ -62,7 +85,7 @@ def main() -> None:
     program = opu_fuse.compile(network(), opu_fuse.load_hw(MACHINE), batch=IMAGES)
     (port,) = program.bundle.inputs
     shape = (IMAGES, *port.shape[1:])
-    inputs = {port.name: np.random.default_rng(0).normal(size=shape).astype(port.dtype)}
+    inputs = {port.name: np.random.default_rng(0).integers(0, 256, shape).astype(port.dtype)}
     FOLDER.mkdir(exist_ok=True)
     program.save(path)
     np.savez(path.with_suffix(".npz"), **inputs, **program.run(inputs).outputs)

@@ -36,6 +36,8 @@ OPERATORS = {
     "multiply/factors": "float[5,1,1] k1) => (float[1,5,7,9] y) { [n] y = Mul(x, k1) }",
     "multiply/one factor": "float[1] k1) => (float[1,5,7,9] y) { [n] y = Mul(x, k1) }",
     "add/offsets": "float[5,1,1] k1) => (float[1,5,7,9] y) { [n] y = Add(x, k1) }",
+    "add/difference": "float[1,5,7,9] z) => (float[1,5,7,9] y) { [n] y = Sub(x, z) }",
+    "add/difference the other way": "float[1,5,7,9] z) => (float[1,5,7,9] y) { [n] y = Sub(z, x) }",
     "batch_norm": "float[5] k1, float[5] k2) => (float[1,5,7,9] y) " + PLAIN_NORM +
     " { [n] y = BatchNormalization<epsilon=0.0>(x, k1, k2, m, v) }",
     "transposed_conv": "float[5,4,2,2] w1, float[4] b1) => (float[1,4,14,18] y)"

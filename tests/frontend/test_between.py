@@ -57,6 +57,8 @@ FUNCTIONS = {
 SUMS = {
     "a sum": "m = Add(c, x_r)",
     "a sum and Relu": "a = Add(x_r, c)  m = Relu(a)",
+    "a map off the layer": "m = Sub(c, x_r)",
+    "the layer off a map": "m = Sub(x_r, c)",
     "a function, then a sum": "g = Sigmoid(c)  f = Mul(c, g)  m = Add(x_r, f)",
 }
 POWERS = {"o": np.float32(2**-5), "p": np.int8(0)}

@@ -241,7 +241,9 @@ def add(s: Sketch) -> Map:
     x = s.input()
     left = convolve(s, x, kernel=1)
     right = convolve(s, x, kernel=1, out=left.shape[0])
-    return finish(s, s.node("Add", left, right, shape=left.shape))
+    op = "Sub" if s.chance(0.4) else "Add"
+    pair = (left, right) if s.chance(0.5) else (right, left)
+    return finish(s, s.node(op, *pair, shape=left.shape))
 
 
 def multiply(s: Sketch) -> Map:

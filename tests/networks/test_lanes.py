@@ -168,6 +168,41 @@ def chained(net):
     return [net.node("Add", net.node("Add", x, total), net.conv(total, 18, 18)), x]
 
 
+def linear_unit(net):
+    """One half times a function of the other (GLU), the halves of an odd number of channels."""
+    a, b = net.split(net.conv("x", 5, 26), 13, 13)
+    return [net.conv(net.node("Mul", a, net.node("Sigmoid", b)), 13, 6)]
+
+
+def simple_gate(net):
+    """Halves behind a function and depthwise windows; the whole is read, too."""
+    whole = net.conv(net.node("Relu", net.conv("x", 5, 34)), 1, 34, group=34)
+    a, b = net.split(whole, 17, 17)
+    return [net.node("Mul", b, a), net.conv(whole, 34, 3)]
+
+
+def highway(net):
+    """Three parts of 70 channels each, and the input of them all."""
+    x = net.conv("x", 5, 70)
+    a, b, gate = net.split(net.conv(x, 70, 210), 70, 70, 70)
+    mixed = net.node("Mul", net.node("Sub", a, b), net.node("Sigmoid", gate))
+    return [net.node("Add", mixed, x), net.conv(b, 70, 5)]
+
+
+def two_units(net):
+    """Parts of two maps are added; those of one meet each other, too."""
+    a, b, c = net.split(net.conv("x", 5, 30), 10, 10, 10)
+    _, d, _ = net.split(net.conv("x", 5, 30), 10, 10, 10)
+    return [net.node("Mul", a, net.node("Tanh", c)), net.node("Add", b, d)]
+
+
+def with_a_pool(net):
+    """A part and a map that no convolution makes."""
+    small = net.node("MaxPool", net.conv("x", 5, 9), kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+    _, b = net.split(net.conv("x", 5, 20), 11, 9)
+    return [net.node("Add", small, b)]
+
+
 NETWORKS = (joined, dense, crowded, backwards, nested, pooled, halves, thirds, shuffled)
 
 
@@ -202,6 +237,27 @@ def test_what_is_added_to_a_concatenation_is_made_in_its_lanes(build, machine, r
     found = compiled(build, rng, machine)
     assert not found.partition.host
     assert_exact(found, load_hw(machine), rng)
+
+
+@pytest.mark.parametrize("machine", ["opu-light", "opu-1024t"])
+@pytest.mark.parametrize("build", [linear_unit, simple_gate, highway, two_units, with_a_pool])
+def test_parts_that_meet_each_other_begin_a_word_each(build, machine, rng):
+    found = compiled(build, rng, machine)
+    assert not found.partition.host
+    assert_exact(found, load_hw(machine), rng)
+
+
+def test_parts_that_are_in_the_same_lanes_stay_where_they_are(rng):
+    """Whole words; or what is added to one of them takes its lanes."""
+    for sizes in ((64, 64), (20, 12)):
+        net = Sketch(rng)
+        a, b = net.split(net.conv("x", 5, sum(sizes)), *sizes)
+        other = a if sizes == (64, 64) else net.conv("x", 5, 12)
+        model = net.model(net.node("Add", b, other))
+        found = compile_model(model, load_hw("opu-light"))
+        (split,) = (t for t in found.bundle.tensors if t.shape[1] == sum(sizes))
+        assert split.layout.pieces in {(), ((0, sum(sizes)),)}
+        assert not found.partition.host
 
 
 def test_sums_of_maps_with_different_holes_say_so(rng):

@@ -309,7 +309,8 @@ class NaiveMachine:
         if p["res_kind"] == ResidualKind.MULTIPLY:
             total = a * b * p["res_a_mult"]
         else:
-            total = a * p["res_a_mult"] + b * p["res_b_mult"]
+            a_sign, b_sign = (-1 if p["res_negative"] & bit else 1 for bit in (1, 2))
+            total = a_sign * a * p["res_a_mult"] + b_sign * b * p["res_b_mult"]
         return clamp(rne(total, p["res_shift"]) + p["res_y_zero"])
 
     def fold(self, v, px, wx):

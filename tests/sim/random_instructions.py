@@ -270,6 +270,7 @@ def stage_params(rng):
         "res_a_mult": pick(rng, 0, 65535),
         "res_b_mult": pick(rng, 0, 65535),
         "res_shift": pick(rng, 10, 20),
+        "res_negative": pick(rng, 0, 3),
     }
 
 

@@ -48,7 +48,7 @@ def test_a_machine_that_only_shifts_takes_powers_of_two():
 
 def test_a_maximum_uses_none_of_the_other_registers():
     sides = {"res_a_mult": 65535, "res_b_mult": 3, "res_shift": 63}
-    sides |= {"res_a_zero": -128, "res_b_zero": 127, "res_y_zero": 99}
+    sides |= {"res_a_zero": -128, "res_b_zero": 127, "res_y_zero": 99, "res_negative": 3}
     for spec in (FULL, SHIFTS):
         machine = Machine(spec, np.zeros(WINDOW, np.uint8))
         lanes = np.arange(spec.word_channels)

@@ -17,9 +17,12 @@ from opu_fuse.frontend.transforms import (
     averages,
     branches,
     convolutions,
+    crop_passes,
+    crops,
     dense,
     einsums,
     elementwise,
+    entrances,
     identities,
     lines,
     padding,
@@ -63,6 +66,7 @@ STEPS: Mapping[str, Step] = {
     "unused": _remove_unused,
     "identities": identities.run,  # so that the others see neighbours, not wrappers
     "einsums": einsums.run,  # before all that know what they become
+    "entrances": entrances.run,  # before all that would leave parts where they are
     "lines": lines.run,  # before pools: they are to see images
     "pools": _pools_step,  # before all that write shapes: it may correct them
     "rows": rows.run,  # before transposes: it makes some
@@ -76,6 +80,7 @@ STEPS: Mapping[str, Step] = {
     "elementwise": elementwise.run,  # before affine: constants stand second, without batch
     "affine": affine.run,
     "padding": padding.run,  # after pools and convolutions: automatic padding is resolved there
+    "crops": crops.run,  # after padding: less of it is what makes less of a map
 }
 REWRITES: Mapping[str, Step] = {
     "branches": branches.run,  # after padding: a pool has what belongs to it
@@ -84,6 +89,7 @@ REWRITES: Mapping[str, Step] = {
     "sums": sums.run,  # before averages: it makes some
     "averages": averages.run,  # after pools: means of rows and columns are GlobalAveragePools
     "pixels": pixels.run,  # after slices, shuffles and padding: they need no convolution
+    "crop_passes": crop_passes.run,  # after crops: what no operator took
     "widening": widening.run,  # after padding: a pad has its eight amounts
 }
 """Steps that give fusing another graph than the user's, behind the others. They run for strategies

@@ -76,7 +76,15 @@ def choose(graph: ir.Graph, node: ir.Node, x: ir.Value, choice: Choice) -> None:
 
 
 def convolve(
-    graph: ir.Graph, node: ir.Node, op_type: str, x: ir.Value, ones: np.ndarray, apart: int
+    graph: ir.Graph,
+    node: ir.Node,
+    op_type: str,
+    x: ir.Value,
+    ones: np.ndarray,
+    apart: int,
+    *,
+    pads: Sequence[int] = (0, 0, 0, 0),
+    group: int = 1,
 ) -> None:
     """A node becomes a Conv or ConvTranspose whose weights are `ones` (int8 zeros and ones): exact
     where its result is rounded as its operand.
@@ -92,9 +100,9 @@ def convolve(
         "kernel_shape": ones.shape[2:],
         "strides": (apart, apart),
         "dilations": (1, 1),
-        "pads": (0, 0, 0, 0),
+        "pads": (*pads,),
         **({"output_padding": (0, 0)} if op_type == "ConvTranspose" else {}),
-        "group": 1,
+        "group": group,
     }
     rewrite(node, op_type, [x, weight], attributes)
     node.metadata_props.update({REWRITE_KEY: _WHY, CHOICE_KEY: "ones"})

@@ -4,7 +4,8 @@
 2. Before an AveragePool that counts padding (or has none): into its pads, counted.
 3. Before a MaxPool: -inf always; zeros where nothing is below zero (after Relu, Clip with min >=
    0); copies of the edge where windows have no gaps: each that reaches them covers the edge.
-4. A Pad that stays gets eight constant pads and no axes.
+4. One that pads rows or columns by less than nothing is a Slice, and a Pad behind it by the rest.
+5. A Pad that stays gets eight constant pads and no axes.
 
 Pooling takes padding only below the size of its window, as ONNX Runtime demands.
 """
@@ -18,13 +19,16 @@ from opu_fuse.frontend.editing import (
     add_constant,
     bypass,
     constant,
+    insert_before,
     is_standard,
     operand,
+    quant_of,
     rewrite,
     sole_reader,
     standard_nodes,
     static_shape,
 )
+from opu_fuse.quant import META_KEY
 
 
 def run(model: ir.Model) -> bool:
@@ -38,6 +42,8 @@ def _pad(graph: ir.Graph, node: ir.Node) -> bool:
     if amounts is None:
         return False
     spatial = not (amounts[0] or amounts[1] or amounts[4] or amounts[5])
+    if spatial and _cut(graph, node, np.asarray(amounts)):  # Case 4
+        return True
     reader = sole_reader(node.outputs[0])
     value = _value(node, reader)
     sides = np.asarray([amounts[2], amounts[3], amounts[6], amounts[7]])
@@ -51,7 +57,7 @@ def _pad(graph: ir.Graph, node: ir.Node) -> bool:
             return True
     if operand(node, 3) is None:
         return False
-    pads = add_constant(graph, f"{node.name}/pads", np.asarray(amounts, np.int64))  # Case 4
+    pads = add_constant(graph, f"{node.name}/pads", np.asarray(amounts, np.int64))  # Case 5
     mode = node.attributes.get_string("mode", "constant")
     rewrite(node, "Pad", [node.inputs[0], pads, *node.inputs[2:3]], {"mode": mode})
     return True
@@ -72,6 +78,30 @@ def _amounts(node: ir.Node) -> list[int] | None:
         amounts[int(axis) % 4] = int(pads[position])
         amounts[4 + int(axis) % 4] = int(pads[count + position])
     return amounts
+
+
+def _cut(graph: ir.Graph, node: ir.Node, amounts: np.ndarray) -> bool:
+    x, mode = node.inputs[0], node.attributes.get_string("mode", "constant")
+    shape = static_shape(x)
+    if x is None or shape is None or amounts.min() >= 0 or mode != "constant":
+        return False
+    starts, ends = np.maximum(0, -amounts).reshape(2, 4)[:, 2:]
+    size = np.asarray(shape[2:])
+    if np.any(starts + ends >= size):
+        return False
+    numbers = {"starts": starts, "ends": size - ends, "axes": np.array([2, 3])}
+    operands = [add_constant(graph, f"{node.name}/{n}", v) for n, v in numbers.items()]
+    rest = np.maximum(0, amounts)
+    if not rest.any():
+        rewrite(node, "Slice", [x, *operands])
+        return True
+    cut = (*shape[:2], *(size - starts - ends).tolist())
+    made = insert_before(node, "Slice", [x, *operands], name=f"{node.name}/cut", shape=cut)
+    if (quant := quant_of(x)) is not None:
+        made.meta[META_KEY] = quant
+    pads = add_constant(graph, f"{node.name}/pads", rest)
+    rewrite(node, "Pad", [made, pads, *node.inputs[2:3]], {"mode": mode})
+    return True
 
 
 def _value(node: ir.Node, reader: ir.Node | None) -> float | None:

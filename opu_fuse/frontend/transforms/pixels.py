@@ -187,7 +187,7 @@ def _concat(graph: ir.Graph, node: ir.Node) -> bool:
     if apart not in _APART or quant_of(x) != quant_of(node.outputs[0]):
         return False
     _, channels, *size = static_shape(x)  # type: ignore[misc]  # `every_nth` has looked at it
-    computed = _is_computed(x)
+    computed = is_computed(x)
     if not computed and (not _is_at_input(x) or any(n % apart for n in size)):
         return False
     merge_sources(node, [p for v in node.inputs if v is not None and (p := v.producer())])
@@ -222,7 +222,7 @@ def _slice(graph: ir.Graph, node: ir.Node) -> bool:
     x, apart, place = every_nth(y)
     if x is None or apart not in _APART or place == (0, 0) or not (y.uses() or y.is_graph_output()):
         return False
-    if quant_of(x) != quant_of(y) or not _is_computed(x):
+    if quant_of(x) != quant_of(y) or not is_computed(x):
         return False
     channels = static_shape(x)[1]  # type: ignore[index]  # `every_nth` has looked at it
     choose(graph, node, x, whole_pixels(channels, apart, [place]))
@@ -252,7 +252,7 @@ def _is_inside(node: ir.Node, x: ir.Value, apart: int) -> bool:
     y = node.outputs[0]
     if apart not in _APART or quant_of(x) != quant_of(y):
         return False
-    return _is_computed(x) and not _is_at_output(y)
+    return is_computed(x) and not _is_at_output(y)
 
 
 def _is_at_input(value: ir.Value) -> bool:
@@ -272,7 +272,7 @@ def _is_at_output(value: ir.Value) -> bool:
     return not value.uses()
 
 
-def _is_computed(value: ir.Value) -> bool:
+def is_computed(value: ir.Value) -> bool:
     """Whether it comes from the array, through what machines run: a map that the host has is moved
     there.
     """

@@ -3,6 +3,7 @@
 1. Flatten, Squeeze, Unsqueeze, Reshape, and a Transpose that only moves dimensions of size 1.
 2. A Reshape that alone reads another Reshape reads that one's operand, as does one that undoes it.
 3. A Reshape to the shape the operand already has is removed.
+4. Of an input, Reshapes to one shape are one: the port does it.
 """
 
 import numpy as np
@@ -17,6 +18,7 @@ from opu_fuse.frontend.editing import (
     merge_sources,
     operand,
     quant_of,
+    replace_value,
     rewrite,
     sole_reader,
     static_shape,
@@ -36,6 +38,26 @@ def run(model: ir.Model) -> bool:
         changed |= _merge(node)  # Case 2
         if static_shape(node.inputs[0]) == static_shape(node.outputs[0]):  # Case 3
             changed |= bypass(node)
+    for given in model.graph.inputs:
+        changed |= _share(model.graph, given)  # Case 4
+    return changed
+
+
+def _share(graph: ir.Graph, given: ir.Value) -> bool:
+    first: dict[tuple[int, ...] | None, ir.Node] = {}
+    changed = False
+    for node in [use.node for use in given.uses()]:
+        if not is_view(node) or node.outputs[0].is_graph_output():
+            continue
+        shared = first.setdefault(static_shape(node.outputs[0]), node)
+        if shared is node or quant_of(shared.outputs[0]) != quant_of(node.outputs[0]):
+            continue
+        merge_sources(shared, [node])
+        replace_value(node.outputs[0], shared.outputs[0])
+        detach(node)
+        graph.remove(shared)
+        graph.insert_before(graph[0], shared)  # before all that read either
+        changed = True
     return changed
 
 

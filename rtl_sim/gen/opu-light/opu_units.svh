@@ -45,6 +45,7 @@
     .b_zero_i(p_q.res_b_zero[0]),
     .y_zero_i(p_q.res_y_zero[0]),
     .kind_i(p_q.res_kind[0]),
+    .negative_i(p_q.res_negative[0]),
     .re_o(res_re_o[0]),
     .addr_o(res_addr_o[0]),
     .rdata_i(res_rdata_i[0]),

@@ -278,6 +278,7 @@ package opu_pkg;
   localparam logic [5:0] REG_POST_PRELU_X_ZERO = 6'd54;  // zero point before
   localparam logic [5:0] REG_POST_PRELU_Y_ZERO = 6'd55;  // zero point after
   localparam logic [5:0] REG_POST_SPREAD = 6'd56;  // pixels of a partial sum word, each to a word of its own (0, 2 or 4)
+  localparam logic [5:0] REG_POST_RES_NEGATIVE = 6'd57;  // of a sum, 1: minus the chain's operand, 2: minus the other
   localparam logic [5:0] REG_STORE_DRAM_LO = 6'd0;  // byte offset in the memory window, bits 21:0
   localparam logic [5:0] REG_STORE_DRAM_HI = 6'd1;  // byte offset in the memory window, bits 31:22
   localparam logic [5:0] REG_STORE_SRC = 6'd2;  // first output buffer word read; words are read contiguously
@@ -578,6 +579,7 @@ package opu_pkg;
     logic [0:0][7:0] prelu_x_zero;
     logic [0:0][7:0] prelu_y_zero;
     logic        [2:0]   spread;
+    logic [0:0][1:0] res_negative;
   } post_params_t;
 
   // Parameters after register `index` is written; unknown registers change nothing.
@@ -641,12 +643,13 @@ package opu_pkg;
       6'd54: set_post.prelu_x_zero = value[7:0];
       6'd55: set_post.prelu_y_zero = value[7:0];
       6'd56: set_post.spread = value[2:0];
+      6'd57: set_post.res_negative = value[1:0];
       default: ;
     endcase
   endfunction
 
   function automatic logic has_post(logic [5:0] index);
-    has_post = index < 6'd57;
+    has_post = index < 6'd58;
   endfunction
 
   // The register exists (in the unit that is selected) and holds the value: upper bits are zero,
@@ -710,6 +713,7 @@ package opu_pkg;
       6'd54: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
       6'd55: fits_post = bank < 4'd1 && ((value[21:7] == '0) || (value[21:7] == '1));
       6'd56: fits_post = value[21:3] == '0;
+      6'd57: fits_post = bank < 4'd1 && (value[21:2] == '0);
       default: fits_post = 1'b0;
     endcase
   endfunction

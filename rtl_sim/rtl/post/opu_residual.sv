@@ -19,6 +19,7 @@ module opu_residual
     input  logic signed [7:0]    a_zero_i,
     input  logic signed [7:0]    b_zero_i,
     input  logic signed [7:0]    y_zero_i,
+    input  logic [1:0]           negative_i,
 
     output logic                 re_o,
     output residual_addr_t       addr_o,
@@ -89,6 +90,7 @@ module opu_residual
       .a_zero_i,
       .b_zero_i,
       .y_zero_i,
+      .negative_i,
       .re_o,
       .addr_o,
       .rdata_i,

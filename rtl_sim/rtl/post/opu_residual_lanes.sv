@@ -5,7 +5,8 @@
 // and scaled in tables, so that sum and product take one multiplier. Without, both are scaled in slices, or both in tables
 // (RESIDUAL_TABLES). Latency 8, 11 with tables of either kind, one item per cycle. Items that
 // are not present do not read. Parameters are constant while items are inside. Without multipliers (MULT_BITS 0) a_mult and
-// b_mult are 0 or powers of two, and shift; those of a maximum may be anything.
+// b_mult are 0 or powers of two, and shift; those of a maximum may be anything. negative_i makes the factor of a (bit 0) or
+// b (bit 1) of a sum negative.
 module opu_residual_lanes
   import opu_pkg::*;
   import opu_post_pkg::*;
@@ -22,6 +23,7 @@ module opu_residual_lanes
     input  logic signed [7:0]    a_zero_i,
     input  logic signed [7:0]    b_zero_i,
     input  logic signed [7:0]    y_zero_i,
+    input  logic [1:0]           negative_i,
 
     output logic                 re_o,
     output residual_addr_t       addr_o,
@@ -52,18 +54,27 @@ module opu_residual_lanes
     log2_of = {|(power & 16'hff00), |(power & 16'hf0f0), |(power & 16'hcccc), |(power & 16'haaaa)};
   endfunction
 
+  function automatic residual_t shifted(residual_t x, residual_t mult, logic [3:0] log2);  // the sign of mult left out
+    shifted = (mult == '0) ? '0 : x <<< log2;
+  endfunction
+
   function automatic residual_t times(residual_t x, residual_t mult, logic [3:0] log2);
     if (MULT_BITS > 0) times = x * mult;
-    else times = (mult == '0) ? '0 : x <<< log2;
+    else times = (mult < 0) ? -shifted(x, mult, log2) : shifted(x, mult, log2);
   endfunction
 
   // A maximum takes both as they are.
   logic maximum;
   logic [15:0] a_mult, b_mult;
+  logic signed [16:0] a_factor, b_factor;
+  logic a_minus, b_minus;
   logic [5:0] shift;
   logic signed [7:0] a_zero, b_zero, y_zero;
   assign maximum = kind_i == RESIDUAL_MAXIMUM;
   assign {a_mult, b_mult} = maximum ? {16'd1, 16'd1} : {a_mult_i, b_mult_i};
+  assign {b_minus, a_minus} = (kind_i == RESIDUAL_ADD) ? negative_i : '0;
+  assign a_factor = a_minus ? -signed'({1'b0, a_mult}) : signed'({1'b0, a_mult});
+  assign b_factor = b_minus ? -signed'({1'b0, b_mult}) : signed'({1'b0, b_mult});
   assign shift = maximum ? '0 : shift_i;
   assign {a_zero, b_zero, y_zero} = maximum ? '0 : {a_zero_i, b_zero_i, y_zero_i};
 
@@ -80,8 +91,8 @@ module opu_residual_lanes
   /* verilator lint_on UNUSEDSIGNAL */
   always_ff @(posedge clk_i) begin
     shift_q <= (32'(shift) >= RANGE) ? '1 : SHIFT_BITS'(shift);
-    a_factor_q <= {1'b0, a_mult};
-    b_factor_q <= {1'b0, b_mult};
+    a_factor_q <= a_factor;
+    b_factor_q <= b_factor;
     a_log2_q <= log2_of(a_mult);
     b_log2_q <= log2_of(b_mult);
     a_zero_q <= a_zero;
@@ -104,13 +115,17 @@ module opu_residual_lanes
     logic signed [8:0] a_less_q, b_less_q;
     residual_t a_offset_q, b_offset_q, some_q, offset_q;
     if (!HAS_PRODUCT) begin : g_offset
+      // What is shifted is complemented to become negative: less by one than it should be.
+      localparam bit COMPLEMENTS = MULT_BITS == 0 && !IN_TABLES;
+      logic [1:0] lacks;
+      assign lacks = COMPLEMENTS ? 2'(a_factor_q[16]) + 2'(b_factor_q[16]) : '0;
       always_ff @(posedge clk_i) begin
         a_less_q <= -9'(a_zero_q);
         b_less_q <= -9'(b_zero_q);
         a_offset_q <= times(RESIDUAL_BITS'(a_less_q), RESIDUAL_BITS'(a_factor_q), a_log2_q);
         b_offset_q <= times(RESIDUAL_BITS'(b_less_q), RESIDUAL_BITS'(b_factor_q), b_log2_q);
         some_q <= a_offset_q;
-        offset_q <= b_offset_q + some_q;
+        offset_q <= b_offset_q + some_q + RESIDUAL_BITS'(lacks);
       end
     end else begin : g_centred
       assign {a_less_q, b_less_q, a_offset_q, b_offset_q, some_q, offset_q} = '0;
@@ -166,8 +181,13 @@ module opu_residual_lanes
           );
         end else begin : g_slices
           assign b_stays = b_larger;
-          assign scaled_a = 25'(times(RESIDUAL_BITS'(a_q), RESIDUAL_BITS'(a_factor_q), a_log2_q));
-          assign scaled_b = 25'(times(RESIDUAL_BITS'(b_q), RESIDUAL_BITS'(b_factor_q), b_log2_q));
+          if (MULT_BITS > 0) begin : g_multiply
+            assign scaled_a = 25'(a_q) * 25'(a_factor_q);
+            assign scaled_b = 25'(b_q) * 25'(b_factor_q);
+          end else begin : g_shift
+            assign scaled_a = 25'(shifted(RESIDUAL_BITS'(a_q), RESIDUAL_BITS'(a_factor_q), a_log2_q)) ^ {25{a_factor_q[16]}};
+            assign scaled_b = 25'(shifted(RESIDUAL_BITS'(b_q), RESIDUAL_BITS'(b_factor_q), b_log2_q)) ^ {25{b_factor_q[16]}};
+          end
         end
         always_ff @(posedge clk_i) begin
           a_q <= value_i[8*l+:8];
@@ -186,6 +206,8 @@ module opu_residual_lanes
         logic signed [33:0] product_q;
         scaled_t other_q, summand_q;
         logic b_larger_q, no_a_q, no_b_q;  // the latter when they are scaled
+        logic negates_b;
+        assign negates_b = MULT_BITS == 0 && b_factor_q[16];
         assign late_b = b_q[0][7:0];
         if (MULT_BITS > 0) begin : g_soft
           opu_multiply_soft #(
@@ -200,8 +222,8 @@ module opu_residual_lanes
           );
         end else begin : g_shift
           logic signed [8:0] waiting_q [3];
-          always_ff @(posedge clk_i) waiting_q <= '{a_q, waiting_q[0], waiting_q[1]};
-          assign scaled_a = SCALED_BITS'(times(RESIDUAL_BITS'(waiting_q[2]), RESIDUAL_BITS'(a_factor_q), a_log2_q));
+          always_ff @(posedge clk_i) waiting_q <= '{a_factor_q[16] ? -a_q : a_q, waiting_q[0], waiting_q[1]};
+          assign scaled_a = SCALED_BITS'(shifted(RESIDUAL_BITS'(waiting_q[2]), RESIDUAL_BITS'(a_factor_q), a_log2_q));
         end
         always_ff @(posedge clk_i) begin
           a_q <= 9'(signed'(value_i[8*l+:8])) - 9'(a_zero_q);
@@ -210,7 +232,7 @@ module opu_residual_lanes
           no_a_q <= multiplies_q || (maximum_q && b_larger_q);
           no_b_q <= maximum_q && !b_larger_q;
           scaled_a_q <= scaled_a;
-          b_q <= '{9'(b) - 9'(b_zero_q), b_q[0], b_q[1], no_b_q ? '0 : b_q[2]};
+          b_q <= '{9'(b) - 9'(b_zero_q), negates_b ? -b_q[0] : b_q[0], b_q[1], no_b_q ? '0 : b_q[2]};
           if (!rst_ni) begin  // a register with a reset is none of a slow shift register
             a_q <= '0;
             b_q[1] <= '0;
@@ -218,7 +240,7 @@ module opu_residual_lanes
           factor_q <= multiplies_q ? scaled_a_q : SCALED_BITS'(b_factor_q);
           other_q <= no_a_q ? '0 : scaled_a_q;
           if (MULT_BITS > 0 || multiplies_q) product_q <= 34'(b_q[3]) * 34'(factor_q);
-          else product_q <= 34'(times(RESIDUAL_BITS'(b_q[3]), RESIDUAL_BITS'(b_factor_q), b_log2_q));
+          else product_q <= 34'(shifted(RESIDUAL_BITS'(b_q[3]), RESIDUAL_BITS'(b_factor_q), b_log2_q));
           summand_q <= other_q;
           total_q <= RESIDUAL_BITS'(product_q) + RESIDUAL_BITS'(summand_q);
         end
@@ -255,7 +277,7 @@ module opu_residual_lanes
     residual_t offset_q;
     assign value_o = late_q[LATE-2];
     always_ff @(posedge clk_i) begin
-      offset_q <= HAS_PRODUCT ? '0 : times(RESIDUAL_BITS'(b_zero), RESIDUAL_BITS'({1'b0, b_mult}), log2_of(b_mult));
+      offset_q <= HAS_PRODUCT ? '0 : times(RESIDUAL_BITS'(b_zero), RESIDUAL_BITS'(b_factor), log2_of(b_mult));
     end
 
     // Loops in functions, rolled, parameters as arguments: a simulator's compiler sees vectors (see opu_array).
@@ -331,12 +353,12 @@ module opu_residual_lanes
         /* verilator unroll_full */
         for (int unsigned l = 0; l < RESIDUAL_LANES; l++) b[l] = rdata_i[8*(RESIDUAL_LANES*32'(item_q[1].turn)+l)+:8];
         if (HAS_PRODUCT) begin
-          combine(kind_i == RESIDUAL_MULTIPLY, RESIDUAL_BITS'(b_zero), RESIDUAL_BITS'({1'b0, b_mult}), log2_of(b_mult));
+          combine(kind_i == RESIDUAL_MULTIPLY, RESIDUAL_BITS'(b_zero), RESIDUAL_BITS'(b_factor), log2_of(b_mult));
         end else begin
-          scale_b(RESIDUAL_BITS'({1'b0, b_mult}), log2_of(b_mult));
+          scale_b(RESIDUAL_BITS'(b_factor), log2_of(b_mult));
         end
       end
-      if (item_q[0].valid && item_q[0].present) scale_a(RESIDUAL_BITS'({1'b0, a_mult}), log2_of(a_mult));
+      if (item_q[0].valid && item_q[0].present) scale_a(RESIDUAL_BITS'(a_factor), log2_of(a_mult));
       if (re_o) centre_a(CENTRED_BITS'(a_zero));
     end
     /* verilator lint_on BLKSEQ */

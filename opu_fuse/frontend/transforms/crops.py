@@ -1,0 +1,187 @@
+"""A Slice that cuts rows or columns off a map's ends: whatever makes the map makes less of it.
+
+1. Conv, MaxPool, AveragePool: less padding. Where windows begin or end inside the operand, that is
+   cut in turn, by the operator that makes it.
+2. ConvTranspose: its pads cut the result. A Pad pads less.
+3. Element-wise operators, normalisations and joined channels between hand the cut on to their
+   operands; what has one row and one column has nothing to cut.
+
+Only where nobody reads what is cut off. The rest of the map has the bits it had.
+"""
+
+import numpy as np
+import onnx_ir as ir
+from msgspec import Struct, field
+
+from opu_fuse.frontend.editing import (
+    TENSOR_KEY,
+    add_constant,
+    bypass,
+    constant,
+    is_standard,
+    operand,
+    quant_of,
+    standard_nodes,
+    static_shape,
+)
+from opu_fuse.model.composites import ELEMENT_WISE, slice_ranges
+
+Cut = tuple[int, int, int, int]
+"""Rows and columns less: top, left, bottom, right, as `pads` count them."""
+
+_NOTHING = (0, 0, 0, 0)
+_WINDOWS = ("Conv", "MaxPool", "AveragePool")
+
+
+class _Plan(Struct):
+    """What becomes smaller, by how much; pads: new ones, by node; made: nodes that make it."""
+
+    cuts: dict[ir.Value, Cut] = field(default_factory=dict)
+    pads: dict[ir.Node, Cut] = field(default_factory=dict)
+    made: set[ir.Node] = field(default_factory=set)
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    changed = False
+    for node in standard_nodes(model.graph, "Slice"):
+        cut = cut_of(node)
+        changed |= cut is not None and _absorb(model.graph, node, cut)
+    return changed
+
+
+def cut_of(node: ir.Node) -> Cut | None:
+    """What a Slice of an image cuts off, where it does no more and rounds nothing."""
+    x, y = node.inputs[0], node.outputs[0]
+    shape, taken = static_shape(x), slice_ranges(node)
+    if x is None or shape is None or len(shape) != 4 or taken is None:
+        return None
+    whole = [range(size) for size in shape]
+    if taken[:2] != whole[:2] or taken == whole or any(t.step != 1 or not t for t in taken[2:]):
+        return None
+    if quant_of(y) not in {None, quant_of(x)}:
+        return None
+    rows, columns = taken[2:]
+    return rows.start, columns.start, shape[2] - rows.stop, shape[3] - columns.stop
+
+
+def _absorb(graph: ir.Graph, node: ir.Node, cut: Cut) -> bool:
+    x, plan = node.inputs[0], _Plan()
+    if x is None or not _can_cut(plan, x, cut):
+        return False
+    readers = {use.node for value in plan.cuts for use in value.uses()}
+    if any(_is_alive(reader) for reader in readers - plan.made - {node}):
+        return False
+    for made, pads in plan.pads.items():
+        if made.op_type == "Pad":
+            amounts = np.insert(np.array(pads, np.int64), [0, 0, 2, 2], 0)
+            made.replace_input_with(1, add_constant(graph, f"{made.name}/pads", amounts))
+        else:
+            made.attributes["pads"] = ir.AttrInt64s("pads", pads)
+    for value, less in plan.cuts.items():
+        value.shape = ir.Shape(_less(static_shape(value) or (), less))
+        value.meta.pop(TENSOR_KEY, None)  # the model's tensor is whole
+    bypass(node)
+    return True
+
+
+def _is_alive(node: ir.Node) -> bool:
+    """What other steps have left behind has no reader."""
+    return any(v.uses() or v.is_graph_output() for v in node.outputs)
+
+
+def _less(shape: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
+    return (*shape[:2], shape[2] - cut[0] - cut[2], shape[3] - cut[1] - cut[3])
+
+
+def _can_cut(plan: _Plan, value: ir.Value, cut: Cut) -> bool:
+    """Whether what makes a value can make less; the plan says how."""
+    if value in plan.cuts or cut == _NOTHING:
+        return plan.cuts.get(value, _NOTHING) == cut
+    node, shape = value.producer(), static_shape(value)
+    if node is None or shape is None or len(shape) != 4 or value.is_graph_output():
+        return False
+    if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
+        return False  # the places of maxima count from the whole
+    plan.cuts[value] = cut
+    plan.made.add(node)
+    if is_standard(node, *_WINDOWS):
+        return _windows(plan, node, shape, cut)  # Case 1
+    if is_standard(node, "ConvTranspose"):  # Case 2
+        known = _explicit(node) and "output_shape" not in node.attributes
+        plan.pads[node] = _sum(node.attributes.get_ints("pads", _NOTHING), cut)
+        return known
+    if is_standard(node, "Pad"):
+        return _padding(plan, node, cut)
+    joins = is_standard(node, "Concat") and node.attributes.get_int("axis", 0) in {1, -3}
+    if joins or is_standard(node, *ELEMENT_WISE):  # Case 3
+        return all(v is None or _operand(plan, v, shape, cut) for v in node.inputs)
+    normalises = is_standard(node, "BatchNormalization") and node.inputs[0] is not None
+    return normalises and _can_cut(plan, node.inputs[0], cut)  # type: ignore[arg-type]  # None is ruled out
+
+
+def _operand(plan: _Plan, value: ir.Value, shape: tuple[int, ...], cut: Cut) -> bool:
+    """Of an operator whose result has a shape."""
+    own = static_shape(value)
+    if own is None or {1} >= {*own[-2:]}:
+        return own is not None
+    return constant(value) is None and own[2:] == shape[2:] and _can_cut(plan, value, cut)
+
+
+def _windows(plan: _Plan, node: ir.Node, shape: tuple[int, ...], cut: Cut) -> bool:
+    x, ints = node.inputs[0], node.attributes.get_ints
+    size, weight = static_shape(x), static_shape(operand(node, 1))
+    kernel = ints("kernel_shape", () if weight is None else weight[2:])
+    if x is None or size is None or len(size) != 4 or len(kernel) != 2 or not _explicit(node):
+        return False
+    if node.attributes.get_int("ceil_mode", 0):
+        return False
+    pads, strides, dilations = (
+        ints(name, plain)
+        for name, plain in (("pads", _NOTHING), ("strides", (1, 1)), ("dilations", (1, 1)))
+    )
+    sides = [
+        _side(
+            size[axis + 2],
+            (kernel[axis] - 1) * dilations[axis] + 1,
+            strides[axis],
+            first=cut[axis] * strides[axis] - pads[axis],
+            count=shape[axis + 2] - cut[axis] - cut[axis + 2],
+        )
+        for axis in range(2)
+    ]
+    plan.pads[node] = (sides[0][0], sides[1][0], sides[0][1], sides[1][1])
+    return _can_cut(plan, x, (sides[0][2], sides[1][2], sides[0][3], sides[1][3]))
+
+
+def _side(size: int, reach: int, stride: int, *, first: int, count: int) -> Cut:
+    """Of one axis: padding before and behind, and what to cut off before and behind, for so many
+    windows from a place of the operand on. reach: of a window.
+    """
+    end = first + (count - 1) * stride + reach
+    unread = max(0, size - end) // stride * stride  # less than a stride makes no window more
+    return max(0, -first), max(0, end - size), max(0, first), unread
+
+
+def _padding(plan: _Plan, node: ir.Node, cut: Cut) -> bool:
+    """A Pad in canonical form; what it has not added is cut from its operand."""
+    x, amounts = node.inputs[0], constant(operand(node, 1))
+    if x is None or amounts is None or amounts.size != 8 or operand(node, 3) is not None:
+        return False
+    if node.attributes.get_string("mode", "constant") != "constant" or amounts.min() < 0:
+        return False
+    if any(amounts[[0, 1, 4, 5]]):
+        return False
+    sides = amounts[[2, 3, 6, 7]].tolist()
+    left = [max(0, side - less) for side, less in zip(sides, cut, strict=True)]
+    more = [max(0, less - side) for side, less in zip(sides, cut, strict=True)]
+    plan.pads[node] = (left[0], left[1], left[2], left[3])
+    return _can_cut(plan, x, (more[0], more[1], more[2], more[3]))
+
+
+def _explicit(node: ir.Node) -> bool:
+    return node.attributes.get_string("auto_pad", "NOTSET") in {"NOTSET", ""}
+
+
+def _sum(pads: tuple[int, ...] | list[int], cut: Cut) -> Cut:
+    return (pads[0] + cut[0], pads[1] + cut[1], pads[2] + cut[2], pads[3] + cut[3])

@@ -1,0 +1,80 @@
+"""Channels of an image of bytes that parts put into another order become one Gather.
+
+Models that were trained on images with blue first cut red, green and blue out of what they are
+given and join them the other way round. A port does so while it looks bytes up
+(`model/entrances.py`).
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    add_constant,
+    constant,
+    is_standard,
+    merge_sources,
+    operand,
+    quant_of,
+    rewrite,
+    sole_reader,
+    static_shape,
+)
+from opu_fuse.model.composites import slice_ranges
+from opu_fuse.model.entrances import after_bytes
+
+_PARTS = ("Gather", "Slice", "Split")
+
+
+def run(model: ir.Model) -> bool:
+    """Returns whether the graph changed."""
+    changed = [_join(model.graph, value) for value in after_bytes(model.graph)]
+    return any(changed)
+
+
+def _join(graph: ir.Graph, whole: ir.Value) -> bool:
+    """whole: a value with several readers, or one that cuts it."""
+    cutters = list(dict.fromkeys(use.node for use in whole.uses()))
+    shape = static_shape(whole)
+    if shape is None or not all(is_standard(n, *_PARTS) and n.inputs[0] is whole for n in cutters):
+        return False
+    parts = [part for node in cutters for part in node.outputs]
+    readers = {sole_reader(part) for part in parts}
+    join = readers.pop() if len(readers) == 1 else None
+    if join is None or not is_standard(join, "Concat") or set(join.inputs) != set(parts):
+        return False
+    axis = join.attributes.get_int("axis", 0) % len(shape)
+    order: list[int] = []
+    for part in join.inputs:
+        places = None if part is None else _places(part, shape, axis)
+        if places is None or quant_of(part) not in {None, quant_of(whole)}:  # type: ignore[arg-type]  # None has no places
+            return False
+        order += places
+    merge_sources(join, cutters)
+    indices = add_constant(graph, f"{join.name}/order", np.array(order, np.int64))
+    rewrite(join, "Gather", [whole, indices], {"axis": axis})
+    for node in cutters:
+        graph.remove(node, safe=True)
+    return True
+
+
+def _places(part: ir.Value, shape: tuple[int, ...], axis: int) -> list[int] | None:
+    """Which of the whole's places along the axis a part is; None where it is cut otherwise."""
+    node, own = part.producer(), static_shape(part)
+    if node is None or own is None or len(own) != len(shape):
+        return None
+    if node.op_type == "Slice":
+        taken = slice_ranges(node)
+        rest = taken is not None and all(
+            places == range(size)
+            for i, (places, size) in enumerate(zip(taken, shape, strict=True))
+            if i != axis
+        )
+        return [*taken[axis]] if rest and taken is not None else None
+    if node.attributes.get_int("axis", 0) % len(shape) != axis:
+        return None
+    if node.op_type == "Gather":
+        indices = constant(operand(node, 1))
+        return None if indices is None else (indices % shape[axis]).tolist()
+    ends = np.cumsum([0, *((static_shape(v) or shape)[axis] for v in node.outputs)])
+    first = ends[part.index() or 0]
+    return [*range(first, first + own[axis])]
