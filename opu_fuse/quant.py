@@ -23,6 +23,10 @@ CHOICE_KEY = "opu_fuse.choice"
 """Key in `Node.metadata_props` of convolutions with ones that a rewrite made: they put values
 elsewhere, and none of their products is one of the model's.
 """
+UNROUNDED_KEY = "opu_fuse.unrounded"
+"""Key in `Value.meta` of a further input of the canonical model: the input of the user's model
+whose numbers it has as they are given, while the other value of that input is rounded.
+"""
 
 
 _FINER = 7

@@ -65,9 +65,8 @@ class Manifest:
 
 def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -> Manifest:
     """What the manifest of a program says."""
-    turned = any(port.turn for port in (*bundle.inputs, *bundle.outputs))
     return Manifest(
-        schema_version=SCHEMA_VERSION if bundle.batch > 1 else OLDEST_SCHEMA + turned,
+        schema_version=_oldest_schema(bundle),
         tool_version=bundle.tool_version,
         model=bundle.model,
         model_hash=bundle.model_hash,
@@ -87,12 +86,24 @@ def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -
     )
 
 
+def _oldest_schema(bundle: Bundle) -> int:
+    """The oldest one that can say what the program holds (`program.SCHEMA_VERSION`)."""
+    ports = (*bundle.inputs, *bundle.outputs)
+    if any(port.unrounded for port in ports):
+        return 5
+    if bundle.batch > 1:
+        return 4
+    return 3 if any(port.turn for port in ports) else OLDEST_SCHEMA
+
+
 def to_text(manifest: Manifest) -> str:
     """JSON, one line per key and per item of a list: short enough to read, easy to compare."""
     tree = _adapter().dump_python(manifest, mode="json")
     for port in (*tree["inputs"], *tree["outputs"]):
         if port["turn"] is None:
             del port["turn"]  # files of the older schemas have none
+        if not port["unrounded"]:
+            del port["unrounded"]
     if manifest.batch == 1:
         del tree["batch"]
     return "{\n" + ",\n".join(_lines(tree)) + "\n}\n"

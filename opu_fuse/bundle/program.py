@@ -16,9 +16,10 @@ import numpy as np
 from opu_fuse.hw.layout import Layout, Pieces
 from opu_fuse.turn import Turn
 
-OLDEST_SCHEMA, SCHEMA_VERSION = 2, 4
+OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
 """Of the program files that this opu-fuse reads. A file has the oldest one that can say what it
-holds: 3 has ports that turn axes, 4 runs several images together.
+holds: 3 has ports that turn axes, 4 runs several images together, 5 has inputs that are read
+rounded and unrounded.
 """
 UNKNOWN = -1
 """Size, in an output's shape, that depends on the data: the host knows it when it has run."""
@@ -178,7 +179,8 @@ class Port:
     shape: with UNKNOWN sizes only where the host makes an output. value: value name; when scale is
     set, the value is int8 inside and the port is quantised on entry / dequantised on exit
     (`quantised` ports of int8 models pass through). turn: where the elements of the value stand in
-    the user's array, None for the same places.
+    the user's array, None for the same places. unrounded: name of the value that is the user's
+    array as it was given, "" where an input is read rounded alone.
     """
 
     name: str
@@ -188,6 +190,7 @@ class Port:
     scale: float | None
     zero_point: int
     turn: Turn | None = None
+    unrounded: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

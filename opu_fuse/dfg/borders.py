@@ -10,6 +10,9 @@ and no nodes of the data-flow graph.
 2. Before an output that nobody reads, from a map on: the same, with a QuantizeLinear that rounds as
    the map is rounded already.
 
+3. An input that the compiler has split in two, one rounded and one not; an output that is another
+   value under a name of its own (Identity).
+
 Changes of view that the machine's memory needs no change for are left as they are, to be seen.
 """
 
@@ -24,7 +27,7 @@ from opu_fuse.dfg.views import feature_shape, is_map
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.pairs import type_of_zero
-from opu_fuse.quant import META_KEY, UINT8_SHIFT, QuantParams
+from opu_fuse.quant import META_KEY, UINT8_SHIFT, UNROUNDED_KEY, QuantParams
 from opu_fuse.turn import Turn
 
 _TURNS = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
@@ -38,6 +41,8 @@ def entry(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Bor
     taken: nodes that are part of other operators. floating: it is the float form of a model, which
     has the borders of the quantised one.
     """
+    if UNROUNDED_KEY in given.meta:  # Case 3
+        return _alias(given.meta[UNROUNDED_KEY], given, given)
     nodes: list[ir.Node] = []
     value = given
     while (node := _reader(value)) is not None and node not in taken:
@@ -56,6 +61,12 @@ def entry(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Bor
 
 def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Border | None:
     """As `entry`: what the port of an output does besides dequantising (Case 2)."""
+    if UNROUNDED_KEY in given.meta:  # Case 3
+        return _alias(given.meta[UNROUNDED_KEY], given, given)
+    if (copy := given.producer()) is not None and _copies(copy):
+        source = copy.inputs[0]
+        assert source is not None
+        return _alias(given.name or "", given, source, copy)
     nodes: list[ir.Node] = []
     value = given
     while (node := value.producer()) is not None and node not in taken:
@@ -75,6 +86,32 @@ def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> B
             return found
         nodes.pop(0)
     return None
+
+
+def _alias(name: str, given: ir.Value, value: ir.Value, *nodes: ir.Node) -> Border | None:
+    """The port of this name that has a value as it is."""
+    kind = type_of(given) or type_of(value)
+    if kind is None:
+        return None
+    return Border(
+        name=name,
+        type=kind,
+        written=None,
+        value=value,
+        quant=value.meta.get(META_KEY),
+        turn=None,
+        nodes=nodes,
+    )
+
+
+def _copies(node: ir.Node) -> bool:
+    """An Identity of what is computed or an input, rounded to nothing else."""
+    if node.domain not in STANDARD or node.op_type != "Identity" or node.outputs[0].uses():
+        return False
+    source, result = node.inputs[0], node.outputs[0]
+    if source is None or const_array(source) is not None:
+        return False
+    return result.meta.get(META_KEY) in {None, source.meta.get(META_KEY)}
 
 
 def _reader(value: ir.Value) -> ir.Node | None:

@@ -19,6 +19,7 @@ from opu_fuse.frontend.qdq import is_dequantize, is_quantised
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.frontend.steps import NAMES, step, telling_step
 from opu_fuse.frontend.transforms import PASSES, canonicalise
+from opu_fuse.frontend.unrounded import may_be_unrounded
 from opu_fuse.frontend.weights import release
 from opu_fuse.passes import PassInfo
 from opu_fuse.quant import CHOICE_KEY, FLOAT_KEY, REWRITE_KEY
@@ -105,6 +106,7 @@ def prepare(
             step("dequantise", model, dequantise)
         canonicalise(model, rewriting=rewriting)
         _keep_float(model, keep_float)
+        step("separate", model, lambda model: _separate(model, quantised=quantised))
         if equalisation:
             step("equalise", model, lambda model: _equalise(model, calibration))
         qdq, canonical = None, model
@@ -145,6 +147,13 @@ def _require_own_choices(
     }
     for what in (what for what, is_asked in asked.items() if is_asked):
         raise ModelError(what, "the model is quantised already", "give the float model")
+
+
+def _separate(model: ir.Model, *, quantised: bool) -> None:
+    if any(may_be_unrounded(value) for value in model.graph.inputs):
+        from opu_fuse.frontend.quantise import separate_unrounded  # few need it
+
+        separate_unrounded(model, quantised=quantised)
 
 
 def _equalise(model: ir.Model, calibration: "Calibration") -> None:
