@@ -27,7 +27,7 @@ from opu_fuse.dfg.views import feature_shape, is_map
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.pairs import type_of_zero
-from opu_fuse.quant import META_KEY, UINT8_SHIFT, UNROUNDED_KEY, QuantParams
+from opu_fuse.quant import FLOAT_KEY, META_KEY, UINT8_SHIFT, UNROUNDED_KEY, QuantParams
 from opu_fuse.turn import Turn
 
 _TURNS = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
@@ -174,7 +174,7 @@ def _border(
     quant = value.meta.get(META_KEY) or (next(iter(rounded), None) if inside else None)
     if len(rounded | written) > 1 or (quant is None and rounded):
         return None
-    if quant is None and kind.dtype != ir.DataType.FLOAT and not floating:
+    if quant is None and kind.dtype != ir.DataType.FLOAT and not (floating and _is_open(value)):
         return None
     turns = [n for n in nodes if n.op_type in _TURNS]
     if len(turns) > 1:
@@ -188,6 +188,12 @@ def _border(
         turn=_turn(value, turns, inside=inside) if any(map(_moves, nodes)) else None,
         nodes=tuple(nodes),
     )
+
+
+def _is_open(value: ir.Value) -> bool:
+    """Whether a value of a float model is rounded where that is quantised, as most are."""
+    producer = value.producer()
+    return producer is None or FLOAT_KEY not in producer.metadata_props
 
 
 def _is_free(

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.absorb import absorb, dequantise, ready
 from opu_fuse.frontend.baked import unbake
-from opu_fuse.frontend.editing import SOURCE_KEY, sources_of
+from opu_fuse.frontend.editing import SOURCE_KEY, sources_of, standard_nodes
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.qdq import is_dequantize, is_quantised
@@ -22,7 +22,7 @@ from opu_fuse.frontend.transforms import PASSES, canonicalise
 from opu_fuse.frontend.unrounded import may_be_unrounded
 from opu_fuse.frontend.weights import release
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import CHOICE_KEY, FLOAT_KEY, REWRITE_KEY
+from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, REWRITE_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -150,7 +150,8 @@ def _require_own_choices(
 
 
 def _separate(model: ir.Model, *, quantised: bool) -> None:
-    if any(may_be_unrounded(value) for value in model.graph.inputs):
+    graph = model.graph
+    if any(map(may_be_unrounded, graph.inputs)) or standard_nodes(graph, "Concat", "Split"):
         from opu_fuse.frontend.quantise import separate_unrounded  # few need it
 
         separate_unrounded(model, quantised=quantised)
@@ -206,7 +207,7 @@ def _keep_float(model: ir.Model, names: Sequence[str]) -> None:
                 f"did you mean {near[0]!r}?" if near else "it has no operators",
             )
         for node in called[name]:
-            node.metadata_props[FLOAT_KEY] = "asked"
+            node.metadata_props[FLOAT_KEY] = ASKED
 
 
 def _rewrites(model: ir.Model) -> dict[str, str]:

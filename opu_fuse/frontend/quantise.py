@@ -49,7 +49,7 @@ from opu_fuse.frontend.unrounded import (
 )
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
-from opu_fuse.quant import FLOAT_KEY
+from opu_fuse.quant import FLOAT_KEY, NEEDLESS
 
 QUANTISED_TYPES = (
     "Conv",
@@ -248,11 +248,16 @@ def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[i
         of_node[node] = [v for v in computed if v.dtype == ir.DataType.FLOAT]
         values.update(dict.fromkeys(of_node[node]))
     touched = {n for node in of_node for n in (wholes[node].nodes if node in wholes else (node,))}
-    if idle := needless(graph, touched, wholes):
-        found = (vs for node, vs in of_node.items() if node not in idle)
-        values = dict.fromkeys(v for vs in found for v in vs)
-        nodes = [node for node in nodes if node not in idle]
-    return nodes, values, touched - idle
+    idle = _leave_float(needless(graph, touched, wholes))
+    if idle:
+        values = dict.fromkeys(v for node in of_node if node not in idle for v in of_node[node])
+    return [node for node in nodes if node not in idle], values, touched - idle
+
+
+def _leave_float(idle: set[ir.Node]) -> set[ir.Node]:
+    for node in idle:
+        node.metadata_props[FLOAT_KEY] = NEEDLESS
+    return idle
 
 
 def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:

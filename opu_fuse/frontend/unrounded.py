@@ -20,8 +20,8 @@ from opu_fuse.frontend.editing import (
     sources_of,
 )
 from opu_fuse.frontend.qdq import is_quantize
-from opu_fuse.model.composites import SHUFFLE, Composite
-from opu_fuse.quant import UNROUNDED_KEY
+from opu_fuse.model.composites import Composite
+from opu_fuse.quant import FLOAT_KEY, NEEDLESS, UNROUNDED_KEY
 
 _MOVERS = ("Concat", "Reshape", "Split", "Transpose")
 """No module runs them by themselves: alone they are the host's."""
@@ -37,8 +37,8 @@ def needless(
     """Of the nodes that would be rounded those that only move values which nothing quantised
     computes, to where nothing quantised reads them. touched: all that would be; wholes: composites.
     """
-    shuffles = {n for w in wholes.values() if w.op == SHUFFLE for n in w.nodes}
-    movers = {n for n in touched if n in shuffles or is_standard(n, *_MOVERS)}
+    wholly = {n for whole in wholes.values() for n in whole.nodes}
+    movers = {n for n in touched if is_standard(n, *_MOVERS)} - wholly
     if not movers:
         return set()
     nodes = [node for node in graph if node in touched]
@@ -100,6 +100,14 @@ def split_inputs(graph: ir.Graph, touched: Collection[ir.Node] | None = None) ->
             _split(graph, value, others)
 
 
+def join_inputs(graph: ir.Graph) -> None:
+    """Undo `split_inputs`: all read the input again."""
+    for value in [v for v in graph.inputs if UNROUNDED_KEY in v.meta]:
+        given = next(v for v in graph.inputs if v.name == value.meta[UNROUNDED_KEY])
+        ir.convenience.replace_all_uses_with(value, given, replace_graph_outputs=True)
+        graph.inputs.remove(value)
+
+
 def is_copy(node: ir.Node) -> bool:
     """Whether it hands a value to an output of the model, under the output's name."""
     return is_standard(node, "Identity") and node.outputs[0].is_graph_output()
@@ -151,6 +159,7 @@ def _copied(value: ir.Value | None, copies: dict[ir.Value, ir.Value]) -> ir.Valu
             name=f"{producer.name}/unrounded",
         )
         new.metadata_props[SOURCE_KEY] = ",".join(sources_of(producer))
+        new.metadata_props[FLOAT_KEY] = NEEDLESS
         for old, made in zip(producer.outputs, new.outputs, strict=True):
             made.name, made.type, made.shape = f"{old.name}/unrounded", old.type, old.shape
             copies[old] = made
