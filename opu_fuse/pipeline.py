@@ -43,7 +43,7 @@ from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tiling import Misfit, TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
-    from opu_fuse.bundle.result import RunResult  # compiling has none
+    from opu_fuse.bundle.result import CheckResult, RunResult  # compiling has none
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
 
 log = logging.getLogger(__name__)
@@ -304,6 +304,14 @@ class Program:
         from opu_fuse.sim.engine import run  # slow to import, and compiling runs nothing
 
         return run(self.bundle, self.hw, inputs, **options)
+
+    def check(
+        self, inputs: Mapping[str, np.ndarray], result: "RunResult", model: str | Path | None = None
+    ) -> "CheckResult":
+        """As `run --check`, of a captured run. model: the file that was compiled."""
+        from opu_fuse.sim.users_model import check_run
+
+        return check_run(self.bundle, inputs, result, None if model is None else Path(model))
 
 
 def compile(model: ModelLike, hw: HwLike, **options: Any) -> Program:  # noqa: A001 public name

@@ -106,7 +106,8 @@ def prepare(
             step("dequantise", model, dequantise)
         canonicalise(model, rewriting=rewriting)
         _keep_float(model, keep_float)
-        step("separate", model, lambda model: _separate(model, quantised=quantised))
+        if _may_be_separate(model.graph):
+            step("separate", model, lambda model: _separate(model, quantised=quantised))
         if equalisation:
             step("equalise", model, lambda model: _equalise(model, calibration))
         qdq, canonical = None, model
@@ -149,12 +150,16 @@ def _require_own_choices(
         raise ModelError(what, "the model is quantised already", "give the float model")
 
 
-def _separate(model: ir.Model, *, quantised: bool) -> None:
-    graph = model.graph
-    if any(map(may_be_unrounded, graph.inputs)) or standard_nodes(graph, "Concat", "Split"):
-        from opu_fuse.frontend.quantise import separate_unrounded  # few need it
+def _may_be_separate(graph: ir.Graph) -> bool:
+    return any(map(may_be_unrounded, graph.inputs)) or bool(
+        standard_nodes(graph, "Concat", "Split")
+    )
 
-        separate_unrounded(model, quantised=quantised)
+
+def _separate(model: ir.Model, *, quantised: bool) -> None:
+    from opu_fuse.frontend.quantise import separate_unrounded  # few need it
+
+    separate_unrounded(model, quantised=quantised)
 
 
 def _equalise(model: ir.Model, calibration: "Calibration") -> None:

@@ -60,10 +60,10 @@ def needless(
 def may_be_unrounded(value: ir.Value) -> bool:
     """Whether several read an input, or what moves it for its only reader."""
     while True:
-        uses = value.uses()
-        if len(uses) + value.is_graph_output() != 1:
-            return len(uses) > 0
-        node = next((use.node for use in uses), None)
+        readers = {use.node for use in value.uses()}
+        if len(readers) + value.is_graph_output() != 1:
+            return len(readers) > 0
+        node = next(iter(readers), None)
         if node is None or not is_standard(node, *_REPEATED):
             return False
         if len(node.outputs) > 1:
@@ -81,7 +81,9 @@ def separate(graph: ir.Graph, touched: Collection[ir.Node], rounded: Collection[
             if value in rounded and _moves_an_input(value):
                 node.replace_input_with(index, _copied(value, copies))
     for value in [v for v in graph.outputs if v in rounded]:
-        if any(use.node in touched for use in value.uses()) and _moves_an_input(value):
+        producer = value.producer()
+        made = () if producer is None else producer.outputs
+        if any(use.node in touched for v in made for use in v.uses()) and _moves_an_input(value):
             _take_over(value, _copied(value, copies))
 
 

@@ -18,6 +18,7 @@ from opu_fuse.quant import finer_by
 
 AVERAGES = "an average over a count that is no power of two"
 SCALES = "scales that are no powers of two"
+ADDED = "roundings that the compiler added"
 CONSTANTS = "constants in floats that the machine's integers do not hold"
 _MOVERS = frozenset(
     {"Concat", "DepthToSpace", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool", "Pad"}
@@ -35,6 +36,12 @@ _CONTRACTIONS = (
 )
 """Do not enlarge differences."""
 _CONSTANT_BITS = 16
+FLOAT_TOLERANCE = 1e-5
+"""Of an output in floats, relative to its largest value: the host may add in another order."""
+ADDED_STEPS = 4
+"""By which a rounding that the compiler adds (`frontend/between.py`) may move the rounded result
+behind it.
+"""
 _ANY = 255
 """Steps between the ends of int8."""
 
@@ -53,15 +60,19 @@ def allowed_differences(
     model: onnx.ModelProto,
     shapes: Mapping[str, tuple[int, ...]],
     shown: Collection[str] | None = None,
+    added: Collection[str] = (),
 ) -> dict[str, Allowed]:
     """For every result of a QuantizeLinear, by name. shapes: of those results; shown: those whose
     values are known (None: all). What a hidden one may be off by is carried to what reads it.
+    added: those that are not rounded in the model that is held to be right.
     """
     graph = _Graph(model)
     found: dict[str, Allowed] = {}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
             own = graph.allowed(node, shapes)
+            if added and node.output[0] not in added and graph.reads(node.input[0], added):
+                own = Allowed(steps=min(_ANY, own.steps + ADDED_STEPS), why=own.why or ADDED)
             hidden = {} if shown is None else graph.hidden_before(node.input[0], found, shown)
             found[node.output[0]] = graph.carried(node, own, hidden)
     return found
@@ -114,6 +125,11 @@ class _Graph:
         """The tensors that a value is computed from and that are not shown."""
         read = [n.input[0] for n in self._between(name) if n.op_type == "DequantizeLinear"]
         return {name: found[name] for name in read if name in found and name not in shown}
+
+    def reads(self, name: str, rounded: Collection[str]) -> bool:
+        """Whether a value is computed from one of these results of a QuantizeLinear."""
+        between = self._between(name)
+        return any(n.op_type == "DequantizeLinear" and n.input[0] in rounded for n in between)
 
     def carried(
         self, rounding: onnx.NodeProto, own: Allowed, hidden: Mapping[str, Allowed]

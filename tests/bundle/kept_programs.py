@@ -36,7 +36,7 @@ def kept(version: int) -> tuple[Program, dict[str, np.ndarray], dict[str, np.nda
 
 def network() -> ir.Model:
     """Channels last; windows, tables, a gate, a sum, a concatenation; on the host a kernel and a
-    model.
+    model; the image is handed out, too.
     """
     net = Net("kept", seed=0)
     x = net.transpose(net.input("image", (1, 13, 11, 3)), "turned", (0, 3, 1, 2))
@@ -53,7 +53,14 @@ def network() -> ir.Model:
     )
     y = net.dense(y, "dense", out=10, centred=False)
     y = net._unary(y, "Softmax", "softmax", y.moments)
-    return net.finish(net.leaky_relu(net.multiply(y, y, "square"), "output", alpha=0.25))
+    model = net.finish(net.leaky_relu(net.multiply(y, y, "square"), "output", alpha=0.25))
+    given = model.graph.inputs[0]
+    copy = ir.node("Identity", [given], name="copy")
+    (again,) = copy.outputs
+    again.name, again.type, again.shape = "image_again", given.type, given.shape
+    model.graph.append(copy)
+    model.graph.outputs.append(again)
+    return model
 
 
 def main() -> None:

@@ -214,7 +214,7 @@ def test_another_schema_version_is_named_with_what_to_do(path, version, writer, 
         members["manifest.json"] = json.dumps(tree).encode()
 
     rewrite(path, change)
-    refuse(path, f"is of schema version {version}, this opu-fuse reads 2 to 4; {help_}")
+    refuse(path, f"is of schema version {version}, this opu-fuse reads 2 to 5; {help_}")
 
 
 @pytest.mark.parametrize("tree", [[], {"schema_version": "2"}, {"schema_version": True}])
