@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
@@ -94,6 +95,7 @@ def workers(cluster: str | None, jobs: int | None) -> Iterator[Any]:
             require_same_source(client, source_digest())
             yield client
         return
+    resource_tracker.ensure_running()  # where it starts, it lets signals through to what follows
     with _Local() as local:
         with deferred():  # a cluster that is half there cannot be ended
             local.cluster = LocalCluster(
