@@ -30,7 +30,7 @@ from opu_fuse.frontend.prepare import ALL_PASSES, Prepared, prepare
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.fuse.partition import Partition
-from opu_fuse.fuse.share import little_on_machine
+from opu_fuse.fuse.share import warn_of_little
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
 from opu_fuse.hw.load import HwLike, load_hw, load_hw_text
@@ -269,8 +269,10 @@ def partition(
     """Groups of a model, legal or not (`Partition.violations` says why not). model, hw: as of
     `compile`, needs no quantisation. shapes, dims: as in `Options`.
     """
-    sizes = Sizes(shapes=shapes or {}, dims=dims or {})
-    return partition_model(model, load_hw(hw), strategy, sizes=sizes)[1]
+    hw, sizes = load_hw(hw), Sizes(shapes=shapes or {}, dims=dims or {})
+    dfg, found = partition_model(model, hw, strategy, sizes=sizes)
+    warn_of_little(dfg, hw, found)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,8 +325,7 @@ def compile(model: ModelLike, hw: HwLike, **options: Any) -> Program:  # noqa: A
     """
     hw = load_hw(hw)
     done = compile_model(model, hw, Options(**options))
-    if little := little_on_machine(done.dfg, hw, done.partition):
-        log.warning("%s", little)
+    warn_of_little(done.dfg, hw, done.partition)
     return Program(bundle=done.bundle, hw=hw)
 
 
