@@ -28,6 +28,10 @@ def process() -> None:
     try:
         main()
     except SystemExit as end:
+        from opu_fuse.process import interrupts
+
+        if interrupts.heard():  # what libraries do at the end talks about what was torn apart
+            os._exit(int(end.code or 0))
         if not end.code:
             from opu_fuse.cli.console import flush
             from opu_fuse.process.startup import succeeded

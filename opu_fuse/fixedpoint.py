@@ -189,3 +189,9 @@ def exact_matmul(a: np.ndarray, b: np.ndarray, terms: int) -> np.ndarray:
     """
     dtype = np.float32 if terms * 128 * 128 < 1 << 24 else np.float64
     return (a.astype(dtype) @ b.astype(dtype)).astype(np.int64)
+
+
+def is_power_of_two(value: np.ndarray | np.floating) -> bool:
+    """Whether all numbers are."""
+    mantissa, _ = np.frexp(np.asarray(value, np.float64))
+    return bool(np.all(mantissa == 0.5))

@@ -19,6 +19,7 @@ from opu_fuse.dfg.interpret import Values, interpret
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.calibration import Calibration, Sample, samples
 from opu_fuse.frontend.names import Scales
+from opu_fuse.frontend.unrounded import join_inputs
 from opu_fuse.hw.load import HwLike, load_hw
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.noise import Measured
@@ -107,6 +108,7 @@ def _float_form(model: str | Path | ir.Model, options: Options) -> ir.Model:
             "it is quantised already: there is no float model to compare with",
             "give the float model, or compare with ONNX Runtime by run --check",
         )
+    join_inputs(prepared.canonical.graph)
     return prepared.canonical
 
 

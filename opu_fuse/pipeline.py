@@ -31,7 +31,7 @@ from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.fuse.names import DEFAULT_STRATEGY, REWRITING, StrategyName
 from opu_fuse.fuse.partition import Partition
 from opu_fuse.fuse.requantise import with_requantisers
-from opu_fuse.fuse.share import little_on_machine
+from opu_fuse.fuse.share import warn_of_little
 from opu_fuse.fuse.strategies import partition as fuse_partition
 from opu_fuse.fuse.strategies import require_legal
 from opu_fuse.hw.load import HwLike, load_hw, load_hw_text
@@ -45,7 +45,7 @@ from opu_fuse.schedule.plan import MachineProgram, Plan, schedule
 from opu_fuse.schedule.tiling import Misfit, TileCache, misfits_by_structure
 
 if TYPE_CHECKING:
-    from opu_fuse.bundle.result import RunResult  # compiling has none
+    from opu_fuse.bundle.result import CheckResult, RunResult  # compiling has none
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
 
 log = logging.getLogger(__name__)
@@ -271,8 +271,10 @@ def partition(
     """Groups of a model, legal or not (`Partition.violations` says why not). model, hw: as of
     `compile`, needs no quantisation. shapes, dims: as in `Options`.
     """
-    sizes = Sizes(shapes=shapes or {}, dims=dims or {})
-    return partition_model(model, load_hw(hw), strategy, sizes=sizes)[1]
+    hw, sizes = load_hw(hw), Sizes(shapes=shapes or {}, dims=dims or {})
+    dfg, found = partition_model(model, hw, strategy, sizes=sizes)
+    warn_of_little(dfg, hw, found)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,6 +309,14 @@ class Program:
 
         return run(self.bundle, self.hw, inputs, **options)
 
+    def check(
+        self, inputs: Mapping[str, np.ndarray], result: "RunResult", model: str | Path | None = None
+    ) -> "CheckResult":
+        """As `run --check`, of a captured run. model: the file that was compiled."""
+        from opu_fuse.sim.users_model import check_run
+
+        return check_run(self.bundle, inputs, result, None if model is None else Path(model))
+
 
 def compile(model: ModelLike, hw: HwLike, **options: Any) -> Program:  # noqa: A001 public name
     """Model -> program; options are the fields of `Options`.
@@ -317,8 +327,7 @@ def compile(model: ModelLike, hw: HwLike, **options: Any) -> Program:  # noqa: A
     """
     hw = load_hw(hw)
     done = compile_model(model, hw, Options(**options))
-    if little := little_on_machine(done.dfg, hw, done.partition):
-        log.warning("%s", little)
+    warn_of_little(done.dfg, hw, done.partition)
     return Program(bundle=done.bundle, hw=hw)
 
 

@@ -16,12 +16,18 @@ UINT8_SHIFT = 128
 """Between a uint8 and the int8 that stands for the same, zero points included."""
 """Key under which an `onnx_ir.Value` carries its `QuantParams` (in `Value.meta`)."""
 FLOAT_KEY = "opu_fuse.float"
-"""Key in `Node.metadata_props` of nodes that the user wants in floating point."""
+"""Key in `Node.metadata_props` of nodes that stay in floating point: the user wants it so, or they
+are NEEDLESS to round, since they only move what nothing quantised computes or reads."""
+ASKED, NEEDLESS = "asked", "needless"
 REWRITE_KEY = "opu_fuse.rewrite"
 """Key in `Node.metadata_props`: what a rewrite for fusing made of the node, and why."""
 CHOICE_KEY = "opu_fuse.choice"
 """Key in `Node.metadata_props` of convolutions with ones that a rewrite made: they put values
 elsewhere, and none of their products is one of the model's.
+"""
+UNROUNDED_KEY = "opu_fuse.unrounded"
+"""Key in `Value.meta` of a further input of the canonical model: the input of the user's model
+whose numbers it has as they are given, while the other value of that input is rounded.
 """
 
 

@@ -1,4 +1,6 @@
-"""Ctrl-C ends a command with 130 also where Python does not say KeyboardInterrupt."""
+"""Ctrl-C ends a command with 130 also where Python does not say KeyboardInterrupt, and SIGTERM with
+143.
+"""
 
 import subprocess
 import sys
@@ -60,3 +62,27 @@ def test_a_finished_command_is_not_interrupted():
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_termination_is_the_same_word_and_143():
+    done = run("os.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(9)")
+    assert (done.returncode, done.stderr) == (143, "interrupted\n")
+
+
+def test_what_is_deferred_is_finished_first():
+    done = run(
+        "from opu_fuse.process.interrupts import deferred\n"
+        "with deferred():\n    ctrl_c()\n    time.sleep(0.1)\n    print('whole', flush=True)\n"
+        "print('never')"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "whole\n", "interrupted\n")
+
+
+def test_processes_that_start_in_deferred_work_do_not_see_ctrl_c():
+    done = run(
+        "import subprocess\nfrom opu_fuse.process.interrupts import deferred\n"
+        "with deferred():\n"
+        "    child = subprocess.Popen(['sleep', '0.5'])\n"
+        "child.send_signal(signal.SIGINT)\nprint(child.wait())"
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n")

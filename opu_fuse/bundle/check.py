@@ -180,7 +180,7 @@ def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one s
     yield from _twice("input", [p.name for p in bundle.inputs])
     yield from _twice("output", [p.name for p in bundle.outputs])
     tensors = {t.name: t for t in bundle.tensors}
-    known = {*tensors, *(p.value for p in bundle.inputs)}
+    known = {*tensors, *(v for p in bundle.inputs for v in (p.value, p.unrounded) if v)}
     for number, segment in enumerate(bundle.segments):
         if isinstance(segment, HostSegment):
             for _, value in segment.inputs:
@@ -188,6 +188,8 @@ def _values(bundle: Bundle, hw: HwSpec) -> Iterator[str]:  # noqa: ARG001  one s
                     yield f"segment {number} reads {value}, which nothing makes"
             known.update(value for _, value in segment.outputs)
     for port in bundle.inputs:
+        if port.unrounded in tensors:
+            yield f"input {port.name} is unrounded in {port.unrounded}, which the machine holds"
         if UNKNOWN in port.shape:
             yield f"input {port.name} has shape {port.shape}"
         if bundle.batch > 1 and port.shape[:1] != (1,):

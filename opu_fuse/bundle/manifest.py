@@ -91,21 +91,22 @@ def manifest_of(bundle: Bundle, spec_name: str, members: Mapping[str, Member]) -
 
 
 def _schema_of(bundle: Bundle) -> int:
-    """The oldest version that can say what a program is."""
-    looked_up = any(port.table for port in bundle.inputs)
-    if looked_up or np.any(bundle.words >> VALUE_BITS == _SUBTRACTS):
+    """The oldest version that can say what a program holds (`program.SCHEMA_VERSION`)."""
+    ports = (*bundle.inputs, *bundle.outputs)
+    newest = any(port.unrounded or port.table for port in ports)
+    if newest or np.any(bundle.words >> VALUE_BITS == _SUBTRACTS):
         return 5
     if bundle.batch > 1:
         return 4
-    return 3 if any(port.turn for port in (*bundle.inputs, *bundle.outputs)) else OLDEST_SCHEMA
+    return 3 if any(port.turn for port in ports) else OLDEST_SCHEMA
 
 
 def to_text(manifest: Manifest) -> str:
     """JSON, one line per key and per item of a list: short enough to read, easy to compare."""
     tree = _adapter().dump_python(manifest, mode="json")
     for port in (*tree["inputs"], *tree["outputs"]):
-        for key in ("turn", "table"):
-            if port[key] is None:
+        for key in ("turn", "table", "unrounded"):
+            if not port[key]:
                 del port[key]  # files of the older schemas have none
     if manifest.batch == 1:
         del tree["batch"]

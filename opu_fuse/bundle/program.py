@@ -18,8 +18,8 @@ from opu_fuse.turn import ByteTable, Turn
 
 OLDEST_SCHEMA, SCHEMA_VERSION = 2, 5
 """Of the program files that this opu-fuse reads. A file has the oldest one that can say what it
-holds: 3 has ports that turn axes, 4 runs several images together, 5 subtracts
-maps, or has ports that look bytes up.
+holds: 3 has ports that turn axes, 4 runs several images together, 5 subtracts maps, has ports that
+look bytes up, or inputs that are read rounded and unrounded.
 """
 UNKNOWN = -1
 """Size, in an output's shape, that depends on the data: the host knows it when it has run."""
@@ -180,7 +180,8 @@ class Port:
     set, the value is int8 inside and the port is quantised on entry / dequantised on exit
     (`quantised` ports of int8 models pass through). turn: where the elements of the value stand in
     the user's array, None for the same places. table: of an input of bytes, the int8 that each is
-    inside; None where scale and zero point say so.
+    inside; None where scale and zero point say so. unrounded: name of the value that is the user's
+    array as it was given, "" where an input is read rounded alone.
     """
 
     name: str
@@ -191,6 +192,7 @@ class Port:
     zero_point: int
     turn: Turn | None = None
     table: ByteTable | None = None
+    unrounded: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,6 +120,43 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputMatch:
+    """An output beside that of the user's model.
+
+    snr_db: decibels, None where nothing differs and for types other than floats; differing,
+    elements: values, of all samples; max_abs_diff: infinite where one is no number and the other
+    is; limit: what it may be, None where there is no bound.
+    """
+
+    name: str
+    snr_db: float | None
+    differing: int
+    elements: int
+    max_abs_diff: float
+    limit: float | None
+
+    @property
+    def passed(self) -> bool:
+        """False when it differs by more than a bound allows."""
+        return self.limit is None or self.max_abs_diff <= self.limit
+
+    def __str__(self) -> str:
+        off = f"differs by {self.max_abs_diff:.4g} from the user's model"
+        return f"output {self.name} {off}, at most {self.limit:.4g} is allowed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfModel:
+    """The outputs beside those of the model that was compiled, as ONNX Runtime computes it. model:
+    name of its file, "" where none is known; why: nothing was compared, "" where it was.
+    """
+
+    model: str = ""
+    outputs: tuple[OutputMatch, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
     """A comparison of quantised tensors.
 
@@ -130,6 +167,7 @@ class CheckResult:
     distinct values (see `sim.compare.is_dull`) or 5 % and more of them saturated, which prove
     little. outputs: of the model, compared. loose: tensors that may differ by a step from what
     their operands give (`sim.bounds`), counted by reason; the others may not differ at all.
+    of_model: the outputs beside those of the user's own model; None where nobody asked.
     """
 
     reference: str
@@ -142,6 +180,7 @@ class CheckResult:
     dull: tuple[str, ...] = ()
     outputs: int = 0
     loose: Mapping[str, int] = field(default_factory=dict)
+    of_model: OfModel | None = None
 
     @property
     def compared(self) -> bool:
@@ -151,7 +190,13 @@ class CheckResult:
     @property
     def passed(self) -> bool:
         """True when something was compared and nothing differs by more than is allowed."""
-        return self.compared and self.first is None
+        return self.compared and self.first is None and self.beyond is None
+
+    @property
+    def beyond(self) -> OutputMatch | None:
+        """The first output that is further from the user's model than allowed."""
+        outputs = () if self.of_model is None else self.of_model.outputs
+        return next((output for output in outputs if not output.passed), None)
 
 
 def turns(trace: Iterable[Retire]) -> Iterator[tuple[Retire, int]]:

@@ -91,6 +91,8 @@ class _Printed(logging.Handler):
     """On stderr, a record a line."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if interrupts.heard():
+            return  # libraries complain about what was torn apart
         err.print(f"{record.levelname:8} {self.format(record)}")
 
 

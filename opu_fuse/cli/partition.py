@@ -15,7 +15,7 @@ from opu_fuse.cli.arguments import (
     dims_of,
     shapes_of,
 )
-from opu_fuse.cli.console import print_json, print_lines
+from opu_fuse.cli.console import print_json, print_lines, print_plain
 from opu_fuse.fuse.names import DEFAULT_STRATEGY
 
 EVERYTHING = "*"
@@ -42,6 +42,7 @@ def partition(
     """Show how operators are grouped; an illegal grouping is shown with its violations."""
     from opu_fuse.frontend.sizes import Sizes
     from opu_fuse.fuse.explain import explain as explanation
+    from opu_fuse.fuse.share import little_on_machine
     from opu_fuse.fuse.to_json import partition_to_json
     from opu_fuse.hw.load import load_hw
     from opu_fuse.pipeline import partition_model
@@ -53,6 +54,8 @@ def partition(
     spec = load_hw(hw)
     with no_collection():
         dfg, found = partition_model(model, spec, strategy, budget=budget, sizes=sizes)
+        if little := little_on_machine(dfg, spec, found):
+            print_plain(f"warning: {little}")
         if as_json:
             print_json(partition_to_json(dfg, spec, found))
             return

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,6 +57,12 @@ def run(
         bool,
         typer.Option("--check", help="compare: rtl with functional, functional with ONNX Runtime"),
     ] = False,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL.onnx", help="what was compiled, where --check does not find it"
+        ),
+    ] = None,
     dump_tensors: Annotated[
         Path | None, typer.Option(metavar="DIR", help="write the quantised tensors as .npy")
     ] = None,
@@ -106,6 +113,7 @@ def run(
             ("--output", output, WITH_DATA),
             ("--dump-tensors", dump_tensors, WITH_DATA),
             ("--check", check or None, WITH_DATA),
+            ("--model without --check", None if check else model, ()),
         ],
     )
     require_targets(trace, waves)
@@ -116,6 +124,7 @@ def run(
     if hw is not None:
         loaded = Program(bundle=loaded.bundle, hw=load_hw(hw))
         require_machine(loaded.bundle, loaded.hw)
+    users = _model(loaded, program, model) if check else None
     arrays = read_inputs(inputs) or {}
     if not arrays and engine in WITH_DATA:
         from opu_fuse.sim.ports import noise
@@ -130,7 +139,7 @@ def run(
         options["rtl"] = RtlOptions(waves=waves, latency=latency, bytes_per_cycle=bytes_per_cycle)
     with err.status(f"run on the {engine} engine"):
         result = loaded.run(arrays or None, engine=engine, **options)
-        checked = _check(loaded, arrays, result, engine) if check else None
+        checked = _check(loaded, arrays, result, engine, users) if check else None
     if output is not None:
         write_arrays(output, result.outputs)
     if dump_tensors is not None:
@@ -155,13 +164,28 @@ def _check_options(engine: Engine, options: list[tuple[str, object, tuple[Engine
         raise typer.BadParameter(f"{', '.join(wrong)}: not an option of the {engine} engine{why}")
 
 
-def _check(program: Any, arrays: Mapping[str, np.ndarray], result: Any, engine: Engine) -> Any:
-    """RTL against functional, functional against ONNX Runtime."""
+def _model(program: Any, file: Path, given: Path | None) -> Path | None:
+    from opu_fuse.sim.users_model import find_model
+
+    return find_model(program.bundle, file, given)
+
+
+def _check(
+    program: Any,
+    arrays: Mapping[str, np.ndarray],
+    result: Any,
+    engine: Engine,
+    users: Path | None,
+) -> Any:
+    """RTL against functional, functional against ONNX Runtime, both against the user's model."""
     from opu_fuse.sim.compare import check, compare
+    from opu_fuse.sim.users_model import of_model
 
     if engine is Engine.RTL:
-        return compare(program.bundle, program.run(arrays, capture=True), result)
-    return check(program.bundle, arrays, result)
+        found = compare(program.bundle, program.run(arrays, capture=True), result)
+    else:
+        found = check(program.bundle, arrays, result)
+    return replace(found, of_model=of_model(program.bundle, arrays, result, users))
 
 
 def _report_check(checked: Any, *, quiet: bool) -> None:
@@ -177,7 +201,7 @@ def _report_check(checked: Any, *, quiet: bool) -> None:
             "compile with --keep-tensors",
         )
     if not checked.passed:
-        raise RunError("check", str(checked.first), "see --dump-tensors")
+        raise RunError("check", str(checked.first or checked.beyond), "see --dump-tensors")
 
 
 def _qdq_name(program: Any, name: str) -> str:

@@ -1,6 +1,7 @@
 """A plan -> the program file's contents."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -69,7 +70,7 @@ def build_bundle(dfg: Dfg, partition: Partition, plan: Plan, hw: HwSpec, origin:
         spec_hash=hw.spec_hash,
         tool_version=origin.tool_version,
         tensors=tuple(_tensors(dfg, plan, group_of)),
-        inputs=tuple(map(partial(_port, types), [dfg[i] for i in dfg.inputs], dfg.entries)),
+        inputs=_inputs(dfg, types),
         outputs=tuple(map(partial(_port, types), [dfg[i] for i in dfg.outputs], dfg.exits)),
         groups=tuple(_groups(dfg, partition, plan, number, hw, ranges)),
         segments=segments,
@@ -219,6 +220,17 @@ def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
             continue
         made[node.index] = max(made.get(follow_views(dfg, i), BEFORE) for i in inside)
     return made
+
+
+def _inputs(dfg: Dfg, types: Mapping[str, ValueType]) -> tuple[Port, ...]:
+    """One for each input of the user's model, also for those that are two values here."""
+    found: dict[str, Port] = {}
+    for index, border in zip(dfg.inputs, dfg.entries, strict=True):
+        port = _port(types, dfg[index], border)
+        first = found.setdefault(port.name, port)
+        if first is not port:
+            found[port.name] = replace(first, unrounded=port.value)
+    return tuple(found.values())
 
 
 def _port(types: Mapping[str, ValueType], node: Node, border: Border | None) -> Port:

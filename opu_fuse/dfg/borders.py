@@ -11,6 +11,8 @@ and no nodes of the data-flow graph.
    one Transpose, DepthToSpace or SpaceToDepth.
 3. Before an output that nobody reads, from a map on: the same, with a QuantizeLinear that rounds as
    the map is rounded already.
+4. An input that the compiler has split in two, one rounded and one not; an output that is another
+   value under a name of its own (Identity).
 
 Changes of view that the machine's memory needs no change for are left as they are, to be seen.
 """
@@ -27,7 +29,7 @@ from opu_fuse.dfg.views import feature_shape, is_map
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.pairs import type_of_zero
-from opu_fuse.quant import META_KEY, UINT8_SHIFT, QuantParams
+from opu_fuse.quant import FLOAT_KEY, META_KEY, UINT8_SHIFT, UNROUNDED_KEY, QuantParams
 from opu_fuse.turn import Turn
 
 _TURNS = frozenset({"DepthToSpace", "SpaceToDepth", "Transpose"})
@@ -47,6 +49,8 @@ def entry(
     taken: nodes that are part of other operators; computed: those of the input's entrance.
     floating: it is the float form of a model, which has the borders of the quantised one.
     """
+    if UNROUNDED_KEY in given.meta:  # Case 4
+        return _alias(given.meta[UNROUNDED_KEY], given, given)
     border = _looked_up(given, computed, floating=floating) if computed else None
     if border is not None:
         return border
@@ -68,6 +72,12 @@ def entry(
 
 def leaving(given: ir.Value, taken: Collection[ir.Node], *, floating: bool) -> Border | None:
     """As `entry`: what the port of an output does besides dequantising (Case 3)."""
+    if UNROUNDED_KEY in given.meta:  # Case 4
+        return _alias(given.meta[UNROUNDED_KEY], given, given)
+    if (copy := given.producer()) is not None and _copies(copy):
+        source = copy.inputs[0]
+        assert source is not None
+        return _alias(given.name or "", given, source, copy)
     nodes: list[ir.Node] = []
     value = given
     while (node := value.producer()) is not None and node not in taken:
@@ -111,6 +121,32 @@ def _looked_up(given: ir.Value, nodes: Sequence[ir.Node], *, floating: bool) -> 
         nodes=tuple(nodes),
         lookup=lookup,
     )
+
+
+def _alias(name: str, given: ir.Value, value: ir.Value, *nodes: ir.Node) -> Border | None:
+    """The port of this name that has a value as it is."""
+    kind = type_of(given) or type_of(value)
+    if kind is None:
+        return None
+    return Border(
+        name=name,
+        type=kind,
+        written=None,
+        value=value,
+        quant=value.meta.get(META_KEY),
+        turn=None,
+        nodes=nodes,
+    )
+
+
+def _copies(node: ir.Node) -> bool:
+    """An Identity of what is computed or an input, rounded to nothing else."""
+    if node.domain not in STANDARD or node.op_type != "Identity" or node.outputs[0].uses():
+        return False
+    source, result = node.inputs[0], node.outputs[0]
+    if source is None or const_array(source) is not None:
+        return False
+    return result.meta.get(META_KEY) in {None, source.meta.get(META_KEY)}
 
 
 def _reader(value: ir.Value) -> ir.Node | None:
@@ -173,7 +209,7 @@ def _border(
     quant = value.meta.get(META_KEY) or (next(iter(rounded), None) if inside else None)
     if len(rounded | written) > 1 or (quant is None and rounded):
         return None
-    if quant is None and kind.dtype != ir.DataType.FLOAT and not floating:
+    if quant is None and kind.dtype != ir.DataType.FLOAT and not (floating and _is_open(value)):
         return None
     turns = [n for n in nodes if n.op_type in _TURNS]
     if len(turns) > 1:
@@ -187,6 +223,12 @@ def _border(
         turn=_turn(value, turns, inside=inside) if any(map(_moves, nodes)) else None,
         nodes=tuple(nodes),
     )
+
+
+def _is_open(value: ir.Value) -> bool:
+    """Whether a value of a float model is rounded where that is quantised, as most are."""
+    producer = value.producer()
+    return producer is None or FLOAT_KEY not in producer.metadata_props
 
 
 def _is_free(

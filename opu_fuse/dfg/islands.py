@@ -12,7 +12,7 @@ from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias, quant_of
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, shared_multipliers
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.pairs import type_of_zero
-from opu_fuse.quant import FLOAT_KEY, META_KEY, QuantParams
+from opu_fuse.quant import FLOAT_KEY, META_KEY, NEEDLESS, QuantParams
 
 _MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample"})
 
@@ -21,7 +21,7 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     """Why a call of a quantised model must run in floating point; None when its operands and result
     are integers.
 
-    Case 0: the user wants it so.
+    Case 0: the user wants it so, or nothing needs it rounded.
     Case 1: a conv or dense layer is an accumulator as long as its owned bias is rounded; both go
     together.
     Case 2: a result without rounding. Case 3: an operand that is not int8, weights and biases
@@ -31,8 +31,8 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     node = dfg[index]
     if node.owner is not None:  # Case 1
         return float_reason(dfg, node.owner)
-    if any(FLOAT_KEY in n.metadata_props for n in (node.ir_node, *node.body) if n):  # Case 0
-        return f"{node.name} is kept in floats, as asked"
+    if (kept := left_float(node)) is not None:  # Case 0
+        return kept
     bias = owned_bias(dfg, index) if node.op in ACCUMULATING else None
     parts = [dfg[u] for u in dfg.users[index] if dfg[u].kind is Kind.TUPLE_GET]
     if any(r.quant is None for r in parts or (bias or node,)):  # Case 2
@@ -48,6 +48,14 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     if unfit is None and node.op == "add" and len(leaves) == 2:  # Case 5
         unfit = _too_far_apart(node, [quant_of(dfg[i]) for i in leaves])
     return unfit
+
+
+def left_float(node: Node) -> str | None:
+    """Why an operator is not to be rounded, in whichever form the model is; None where it is."""
+    marks = {n.metadata_props.get(FLOAT_KEY) for n in (node.ir_node, *node.body) if n} - {None}
+    if NEEDLESS in marks:
+        return f"{node.name} only moves values that nothing quantised computes or reads"
+    return f"{node.name} is kept in floats, as asked" if marks else None
 
 
 def _too_far_apart(node: Node, operands: Sequence[QuantParams]) -> str | None:

@@ -13,6 +13,8 @@
    operator that rounds anew, and does nothing else.
 6. All other pairs stay as host operators (a value rounded to several scales, or read unrounded
    too). What a remaining DequantizeLinear writes is annotated, as in 3.
+7. An input of the model that is rounded, and read unrounded too, becomes two values
+   (`unrounded.py`), so that case 2 holds for one of them.
 """
 
 import math
@@ -56,6 +58,7 @@ from opu_fuse.frontend.shapes import infer_shapes, shapes_known
 from opu_fuse.frontend.steps import step
 from opu_fuse.frontend.transforms import canonicalise, einsums
 from opu_fuse.frontend.transforms.views import is_view
+from opu_fuse.frontend.unrounded import split_inputs
 from opu_fuse.quant import META_KEY, QuantParams
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -94,6 +97,7 @@ def _absorb(model: ir.Model) -> None:
         if is_dequantize(node) and constant(node.inputs[0]) is not None:
             _absorb_constant(graph, node)  # Case 1
     level_channels(graph)
+    split_inputs(graph)  # Case 6
     for value in _values(graph):
         _absorb_activation(value)  # Cases 2 and 4
         _absorb_again(value)

@@ -12,16 +12,17 @@ from msgspec import Struct, field
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.absorb import absorb, dequantise, ready
 from opu_fuse.frontend.baked import unbake
-from opu_fuse.frontend.editing import SOURCE_KEY, sources_of
+from opu_fuse.frontend.editing import SOURCE_KEY, sources_of, standard_nodes
 from opu_fuse.frontend.load import ModelLike, load
 from opu_fuse.frontend.names import Method, Scales
 from opu_fuse.frontend.qdq import is_dequantize, is_quantised
 from opu_fuse.frontend.sizes import NO_SIZES, Sizes
 from opu_fuse.frontend.steps import NAMES, step, telling_step
 from opu_fuse.frontend.transforms import PASSES, canonicalise
+from opu_fuse.frontend.unrounded import may_be_unrounded
 from opu_fuse.frontend.weights import release
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import CHOICE_KEY, FLOAT_KEY, REWRITE_KEY
+from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, REWRITE_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -107,6 +108,8 @@ def prepare(
             step("dequantise", model, dequantise)
         canonicalise(model, rewriting=rewriting)
         _keep_float(model, keep_float)
+        if _may_be_separate(model.graph):
+            step("separate", model, lambda model: _separate(model, quantised=quantised))
         if equalisation:
             step("equalise", model, lambda model: _equalise(model, calibration))
         qdq, canonical = None, model
@@ -147,6 +150,18 @@ def _require_own_choices(
     }
     for what in (what for what, is_asked in asked.items() if is_asked):
         raise ModelError(what, "the model is quantised already", "give the float model")
+
+
+def _may_be_separate(graph: ir.Graph) -> bool:
+    return any(map(may_be_unrounded, graph.inputs)) or bool(
+        standard_nodes(graph, "Concat", "Split")
+    )
+
+
+def _separate(model: ir.Model, *, quantised: bool) -> None:
+    from opu_fuse.frontend.quantise import separate_unrounded  # few need it
+
+    separate_unrounded(model, quantised=quantised)
 
 
 def _equalise(model: ir.Model, calibration: "Calibration") -> None:
@@ -199,7 +214,7 @@ def _keep_float(model: ir.Model, names: Sequence[str]) -> None:
                 f"did you mean {near[0]!r}?" if near else "it has no operators",
             )
         for node in called[name]:
-            node.metadata_props[FLOAT_KEY] = "asked"
+            node.metadata_props[FLOAT_KEY] = ASKED
 
 
 def _rewrites(model: ir.Model) -> dict[str, str]:

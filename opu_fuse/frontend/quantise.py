@@ -41,10 +41,16 @@ from opu_fuse.frontend.scales import (
     weight_scales,
 )
 from opu_fuse.frontend.transforms.dense import is_final
+from opu_fuse.frontend.unrounded import (
+    needless,
+    separate,
+    split_inputs,
+    unround,
+)
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
 from opu_fuse.model.entrances import entrance_nodes
-from opu_fuse.quant import FLOAT_KEY
+from opu_fuse.quant import FLOAT_KEY, NEEDLESS
 
 QUANTISED_TYPES = (
     "Conv",
@@ -111,7 +117,8 @@ def quantise_with(
     require_choice("scales", scales, Scales)
     require_choice("calibration method", method, Method)
     _own_constants(model)
-    nodes, values = _rounded(model.graph)
+    nodes, values, touched = rounded(model.graph)
+    names = {node.name or "" for node in touched}
     by_channel: set[str] = set()
     if bias_correction:
         give_biases(model.graph, nodes)
@@ -162,6 +169,7 @@ def quantise_with(
         quantizer.quantize_activation_tensor(name)
     qdq = quantizer.quantize_model()
     fill_in(qdq, weights)
+    unround(qdq.graph, names)
     if bias_correction:
         correct_biases(qdq.graph, nodes, ranges)
     _give_outputs_back(qdq.graph, outputs)
@@ -207,12 +215,15 @@ def _all_at_the_ends(data: np.ndarray) -> bool:
     return bool(np.all((data >= 127) | (data <= -127)))
 
 
-def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
-    """(nodes that ONNX Runtime's quantiser handles, all values that are rounded), in order."""
+def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[ir.Node]]:
+    """(nodes that ONNX Runtime's quantiser handles, all values that are rounded), in order, and all
+    nodes that read rounded values or write them.
+    """
     wholes = composites(graph)
     inside = {node for whole in wholes.values() for node in whole.nodes}
     nodes: list[ir.Node] = []
     values: dict[ir.Value, None] = {}
+    of_node: dict[ir.Node, list[ir.Value]] = {}
     kept = {node for node in graph if FLOAT_KEY in node.metadata_props}
     kept |= entrance_nodes(graph)  # a port looks up what they make of bytes
     for node in graph:
@@ -237,8 +248,29 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
         elif not _has_float_constants(node):
             continue
         computed = [v for v in (*read, *node.outputs) if v.const_value is None]
-        values.update(dict.fromkeys(v for v in computed if v.dtype == ir.DataType.FLOAT))
-    return nodes, values
+        of_node[node] = [v for v in computed if v.dtype == ir.DataType.FLOAT]
+        values.update(dict.fromkeys(of_node[node]))
+    touched = {n for node in of_node for n in (wholes[node].nodes if node in wholes else (node,))}
+    idle = _leave_float(needless(graph, touched, wholes))
+    if idle:
+        values = dict.fromkeys(v for node in of_node if node not in idle for v in of_node[node])
+    return [node for node in nodes if node not in idle], values, touched - idle
+
+
+def _leave_float(idle: set[ir.Node]) -> set[ir.Node]:
+    for node in idle:
+        node.metadata_props[FLOAT_KEY] = NEEDLESS
+    return idle
+
+
+def separate_unrounded(model: ir.Model, *, quantised: bool) -> None:
+    """Before a float model is quantised, or fused as one (quantised=False), in place: what is read
+    rounded and unrounded stands there twice (`unrounded.py`).
+    """
+    _, values, touched = rounded(model.graph)
+    separate(model.graph, touched, values)
+    if not quantised:
+        split_inputs(model.graph, touched)
 
 
 def _is_quantised(node: ir.Node) -> bool:

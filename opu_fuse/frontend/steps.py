@@ -17,6 +17,7 @@ NAMES = (
     "constants",
     "float32",
     "dequantise",
+    "separate",
     "equalise",
     "quantise",
     "requantise",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import onnx_ir as ir
 
 from opu_fuse.dfg.graph import Access, Kind, Node
-from opu_fuse.dfg.islands import float_reason
+from opu_fuse.dfg.islands import float_reason, left_float
 from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
 from opu_fuse.fuse.scope import AFFINE_KINDS, Scope, data_operands, leaves
@@ -163,7 +163,8 @@ def integer_values(scope: Scope, node: Node) -> Words | None:
     Change: quantise it in the model (QuantizeLinear, DequantizeLinear)
     Change: hand over the float model, which is then quantised throughout
     """
-    why = float_reason(scope.dfg, node.index) if scope.dfg.quantised else None
+    dfg = scope.dfg
+    why = float_reason(dfg, node.index) if dfg.quantised else left_float(node)
     return None if why is None else {"why": why}
 
 

@@ -1,34 +1,119 @@
 """How much a node of a model computes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import CHOICE_KEY
 
-_FILTERS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
-_PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "QGemm", "MatMulNBits"})
-_MULTIPLYING = _PRODUCTS.union(_FILTERS, ("ConvTranspose",))
+_FILTERS = {"Conv": 1, "ConvInteger": 1, "DeformConv": 1, "FusedConv": 1, "QLinearConv": 3}
+"""Where the weights of convolutions stand among the operands."""
+_PRODUCTS = frozenset(
+    {"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "QGemm", "MatMulNBits"}
+    | {"FusedGemm", "FusedMatMul", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"}
+)
+_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
+_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_FREE = frozenset(
+    {"BiasAdd", "BiasGelu", "DequantizeLinear", "FastGelu", "Gelu", "NhwcMaxPool", "QLinearAdd"}
+    | {"QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu"}
+    | {"QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QuantizeLinear", "QuickGelu"}
+    | {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
+)
+"""Of other domains: without products of matrices."""
 
 
 def multiplications(node: ir.Node) -> int:
-    """Of convolutions, dense layers and products of matrices, in one run; 0 for others, for those
-    that only choose values, and where shapes are not known.
+    """As `effort`, 0 where nobody knows."""
+    return effort(node) or 0
+
+
+def effort(node: ir.Node) -> int | None:
+    """Multiplications of convolutions, products of matrices and what consists of them, in one run;
+    0 for other operators, and those that only choose values; None where shapes or an operator of
+    another domain are not known.
     """
-    if node.op_type not in _MULTIPLYING or not node.outputs or CHOICE_KEY in node.metadata_props:
+    if not node.outputs or CHOICE_KEY in node.metadata_props:
         return 0
-    result, source = _shape(node.outputs, 0), _shape(node.inputs, 0)
-    window = _shape(node.inputs, _FILTERS.get(node.op_type, 1))
-    if result is None or source is None:
-        return 0
+    if node.op_type in _FILTERS or node.op_type == "ConvTranspose":
+        return _of_windows(node)
     if node.op_type in _PRODUCTS:
-        turned = source and node.attributes.get_int("transA", 0)
-        return math.prod(result) * (source[0 if turned else -1] if source else 1)
-    if window is None:
+        return _of_products(node)
+    if node.op_type in _BODIES:
+        return _of_bodies(node)
+    if node.domain in STANDARD:
+        counts = _STANDARD.get(node.op_type)
+        return 0 if counts is None else counts(node)
+    return 0 if node.op_type in _FREE else None
+
+
+def _of_windows(node: ir.Node) -> int | None:
+    window = _shape(node.inputs, _FILTERS.get(node.op_type, 1))
+    turned = node.op_type == "ConvTranspose"
+    maps = _shape(node.inputs if turned else node.outputs, 0)
+    return None if window is None or maps is None else math.prod(maps) * math.prod(window[1:])
+
+
+def _of_products(node: ir.Node) -> int | None:
+    result, source = _shape(node.outputs, 0), _shape(node.inputs, 0)
+    if result is None or source is None:
+        return None
+    turned = source and node.attributes.get_int("transA", 0)
+    return math.prod(result) * (source[0 if turned else -1] if source else 1)
+
+
+def _of_recurrent(node: ir.Node) -> int | None:
+    """Every step multiplies what it reads and what it made before."""
+    source, *weights = (_shape(node.inputs, i) for i in range(3))
+    if source is None or None in weights:
+        return None
+    return math.prod(source[:-1]) * sum(math.prod(w) for w in weights if w is not None)
+
+
+def _of_einsum(node: ir.Node) -> int | None:
+    """A product for every combination of the sizes that its letters stand for."""
+    left = node.attributes.get_string("equation", "").replace(" ", "").partition("->")[0]
+    terms, sizes = left.split(","), dict[str, int]()
+    if len(terms) < 2:
         return 0
-    maps = source if node.op_type == "ConvTranspose" else result
-    return math.prod(maps) * math.prod(window[1:])
+    for index, term in enumerate(terms):
+        shape = _shape(node.inputs, index)
+        before, dots, after = term.partition("...")
+        if (
+            shape is None
+            or len(shape) < len(before + after)
+            or (not dots and len(shape) > len(term))
+        ):
+            return None
+        inner = [f".{n}" for n in range(len(shape) - len(before + after), 0, -1)]
+        for letter, size in zip([*before, *inner, *after], shape, strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    return math.prod(sizes.values()) * (len(terms) - 1)
+
+
+def _of_attention(node: ir.Node) -> int | None:
+    """Queries by keys, and what they weigh by values: [.., places, numbers] each."""
+    queries, keys, result = (*(_shape(node.inputs, i) for i in (0, 1)), _shape(node.outputs, 0))
+    past = _shape(node.inputs, 4)
+    if queries is None or keys is None or result is None or min(map(len, (queries, keys))) < 2:
+        return None
+    places = keys[-2] + (past[-2] if past else 0)
+    return places * (math.prod(queries) + math.prod(result))
+
+
+def _of_bodies(node: ir.Node) -> int | None:
+    """How often they run is not known; without products that is all the same."""
+    bodies = [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+    return 0 if all(effort(inner) == 0 for body in bodies for inner in body) else None
+
+
+_STANDARD: Mapping[str, Callable[[ir.Node], int | None]] = {
+    "Attention": _of_attention,
+    "Einsum": _of_einsum,
+    **dict.fromkeys(_RECURRENT, _of_recurrent),
+}
 
 
 def _shape(values: Sequence[ir.Value | None], index: int) -> tuple[int, ...] | None:

@@ -5,6 +5,7 @@ may end the whole process. So they work in a fork of it, which sees all that lie
 travel nowhere) and sends back the little that was found out. It lives no longer than its time.
 """
 
+import ctypes
 import faulthandler
 import gc
 import logging
@@ -29,6 +30,7 @@ from opu_fuse.errors import InternalError, UserError
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
+_SET_PDEATHSIG = 1
 
 
 class ForeignError(Exception):
@@ -168,9 +170,11 @@ def _work(
 
 
 def _settle(seconds: float, memory_bytes: int | None) -> None:
-    """Silent, without a core file; Ctrl-C ends it, and without a parent it ends by itself."""
+    """Silent, without a core file; Ctrl-C ends it, and the end of its parent."""
     faulthandler.disable()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    _end_with_parent()
     logging.disable()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
@@ -180,6 +184,13 @@ def _settle(seconds: float, memory_bytes: int | None) -> None:
     if memory_bytes is not None:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
+
+
+def _end_with_parent() -> None:
+    """A worker may be killed while it waits for its child."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:  # Linux has it
+        prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _limit(what: int, amount: int) -> None:

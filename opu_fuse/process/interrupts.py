@@ -1,4 +1,5 @@
-"""Ctrl-C ends a command with one word and exit code 130, wherever Python happens to be then.
+"""Ctrl-C ends a command with one word and exit code 130, wherever Python happens to be then, and
+SIGTERM with the same word and 143.
 
 KeyboardInterrupt alone does not: a library that is being imported turns it into an error of its
 own, a finaliser swallows it, and where the interpreter cleans up it kills the process. So the
@@ -14,42 +15,77 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LATER = 0.02
 """Seconds after which a swallowed interrupt is tried again."""
-_heard = threading.Event()
+_heard: list[int] = []
+"""Numbers of the signals that came."""
 
 
 @contextmanager
 def noted() -> Iterator[None]:
     """Around all that a process does for one command, in its main thread."""
-    signal.signal(signal.SIGINT, _interrupt)
+    for number in _SIGNALS:
+        signal.signal(number, _interrupt)
     sys.unraisablehook = _swallowed
+    threading.excepthook = _in_thread
     try:
         yield
     except BaseException:
         if not heard():
             raise
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         os.write(2, b"interrupted\n")
-        sys.exit(130)
+        sys.exit(128 + _heard[0])
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Work that is not torn apart: an interrupt that comes in the block is raised at its end.
+    Processes and threads that start in it never see SIGINT, which a terminal sends to all.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            handlers[came[0]](came[0], None)
 
 
 def heard() -> bool:
     """Whether somebody interrupted this command: errors from then on are no news."""
-    return _heard.is_set()
+    return bool(_heard)
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
-    _heard.set()
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    _heard.append(number)
     raise KeyboardInterrupt
 
 
 def _swallowed(unraisable: "sys.UnraisableHookArgs") -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        again = threading.Timer(_LATER, os.kill, (os.getpid(), signal.SIGINT))
+        again = threading.Timer(_LATER, os.kill, (os.getpid(), (*_heard, signal.SIGINT)[0]))
         again.daemon = True
         again.start()
-    else:
+    elif not heard():
         sys.__unraisablehook__(unraisable)
+
+
+def _in_thread(failure: threading.ExceptHookArgs) -> None:
+    if not heard():
+        threading.__excepthook__(failure)

@@ -2,6 +2,7 @@
 how often it ran).
 """
 
+import math
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -12,7 +13,7 @@ from opu_fuse.bundle.facts import (
     total_macs,
 )
 from opu_fuse.bundle.program import Bundle, GroupInfo, HostPiece, HostSegment, Tensor
-from opu_fuse.bundle.result import CheckResult, RunResult
+from opu_fuse.bundle.result import CheckResult, OfModel, RunResult
 from opu_fuse.report.rows import GroupRow, group_rows, has_cycles, per_run
 
 SCHEMA_VERSION = 1
@@ -102,7 +103,34 @@ def _check(check: CheckResult) -> Tree:
         "max_abs_diff": check.max_abs_diff,
         "mismatches": check.mismatches,
         "elements": check.elements,
+        "passed": check.passed,
+        "model": None if check.of_model is None else _of_model(check.of_model),
     }
+
+
+def _of_model(found: OfModel) -> Tree:
+    """snr_db is null where nothing differs, limit where there is no bound."""
+    return {
+        "file": found.model or None,
+        "not_compared": found.why or None,
+        "outputs": [
+            {
+                "name": output.name,
+                "snr_db": output.snr_db,
+                "differing": output.differing,
+                "elements": output.elements,
+                "max_abs_diff": _finite(output.max_abs_diff),
+                "limit": _finite(output.limit),
+                "passed": output.passed,
+            }
+            for output in found.outputs
+        ],
+    }
+
+
+def _finite(number: float | None) -> float | None:
+    """JSON has no infinity."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _inspect_group(row: GroupRow) -> Tree:

@@ -10,7 +10,7 @@ from opu_fuse.report.fitted import Column, FittedTable, short
 from opu_fuse.report.rows import group_rows, has_cycles, host_summary, per_run
 
 if TYPE_CHECKING:
-    from opu_fuse.bundle.result import CheckResult, RunResult  # compiling has none
+    from opu_fuse.bundle.result import CheckResult, OfModel, RunResult  # compiling has none
 
 OVERLAP = "groups overlap: a cycle counts for the group that the array works for (docs/report.md)"
 
@@ -158,3 +158,21 @@ def check_lines(checked: "CheckResult") -> Iterator[str]:
     if checked.uncompared:
         why = "inside a pass, on chip only, overwritten, or turned by a port"
         yield f"  not shown by the run: {len(checked.uncompared)} tensors ({why})"
+    if checked.of_model is not None:
+        yield from _of_model_lines(checked.of_model)
+
+
+def _of_model_lines(found: "OfModel") -> Iterator[str]:
+    """The outputs beside those of the user's model."""
+    if found.why:
+        called = f"the model {found.model}" if found.model else "the model that was compiled"
+        yield f"not compared with {called}: {found.why}"
+    for output in found.outputs:
+        said = f"{output.differing} of {output.elements} values differ"
+        if not output.differing:
+            said = "exact"
+        elif output.snr_db is not None:
+            said = f"SNR {output.snr_db:.1f} dB"
+        if output.differing and output.limit is not None:
+            said += f", largest difference {output.max_abs_diff:.3g} of {output.limit:.3g} allowed"
+        yield f"against {found.model} in ONNX Runtime: output {output.name}: {said}"

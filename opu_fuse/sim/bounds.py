@@ -9,6 +9,7 @@ bias may be rounded to sums coarser than the result; then it is as many steps as
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ import onnx
 from msgspec import Struct
 from onnx import numpy_helper
 
+from opu_fuse.fixedpoint import is_power_of_two
 from opu_fuse.quant import finer_by
 
 AVERAGES = "an average over a count that is no power of two"
 SCALES = "scales that are no powers of two"
+ADDED = "roundings that the compiler added"
 CONSTANTS = "constants in floats that the machine's integers do not hold"
 _MOVERS = frozenset(
     {"Concat", "DepthToSpace", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool", "Pad"}
@@ -37,8 +40,10 @@ _CONTRACTIONS = (
 )
 """Do not enlarge differences."""
 _CONSTANT_BITS = 16
-_ANY = 255
-"""Steps between the ends of int8."""
+FLOAT_TOLERANCE = 1e-5
+"""Of an output in floats, relative to its largest value: the host may add in another order."""
+ADDED_STEPS = 4  # by which one may move the rounded result behind it (`frontend/between.py`)
+_ANY = (1 << 8) - 1  # steps between the ends of int8
 
 
 class Allowed(Struct, frozen=True, kw_only=True):
@@ -56,16 +61,20 @@ def allowed_differences(
     shapes: Mapping[str, tuple[int, ...]],
     shown: Collection[str] | None = None,
     looked_up: Collection[str] = (),
+    added: AbstractSet[str] = frozenset(),
 ) -> dict[str, Allowed]:
     """For every result of a QuantizeLinear, by name. shapes: of those results; shown: those whose
     values are known (None: all). What a hidden one may be off by is carried to what reads it.
-    looked_up: those that a machine's table makes.
+    looked_up: those that a machine's table makes. added: those that are not rounded in the model
+    that is held to be right.
     """
     graph = _Graph(model, looked_up)
     found: dict[str, Allowed] = {}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
             own = graph.allowed(node, shapes)
+            if added and added & graph.hidden_before(node.input[0], found, ()).keys():
+                own = Allowed(steps=own.steps + ADDED_STEPS, why=own.why or ADDED)
             hidden = {} if shown is None else graph.hidden_before(node.input[0], found, shown)
             found[node.output[0]] = graph.carried(node, own, hidden)
     return found
@@ -99,7 +108,7 @@ class _Graph:
             return EXACT
         scales = [self._constant(n.input[1]) for n in [rounding, *between] if n not in operators]
         offs = [self._bias_off(n) for n in operators]
-        if not all(scale is not None and _is_power_of_two(scale) for scale in scales):
+        if not all(scale is not None and is_power_of_two(scale) for scale in scales):
             units = {s.tobytes() for s in scales if s is not None}
             if _only_move(operators) and len(units) == 1:
                 return EXACT
@@ -113,7 +122,7 @@ class _Graph:
         # Whatever moves a value by less than a step moves the rounded one by a step at most.
         gain = float(np.prod([self._gain(n) for n in operators if not _is_sum(n)]))
         off = sum(off or 0.0 for off in offs) * gain + sum(map(self._factor_off, operators))
-        return Allowed(steps=_steps(off, scales[0]), why=why)
+        return Allowed(steps=_steps(off, scales[0], self._ends(rounding)), why=why)
 
     def hidden_before(
         self, name: str, found: Mapping[str, Allowed], shown: Collection[str]
@@ -131,30 +140,41 @@ class _Graph:
         if not off:
             return own
         why = own.why or next(found.why for found in hidden.values() if found.steps)
+        most = self._ends(rounding)
         if step is None or not (off < np.inf and step.min() > 0):
-            return Allowed(steps=_ANY, why=why)
+            return Allowed(steps=most, why=why)
         apart = off / float(step.min())
         # What is computed may lie in the middle: 0.5 and 1.5 are one step apart, and round to 0
         # and 2.
         rounded = np.ceil(apart) if _only_move(self._between(before)) else np.floor(apart) + 1
-        return Allowed(steps=min(_ANY, own.steps + min(_ANY, int(rounded))), why=why)
+        return Allowed(steps=min(most, own.steps + min(most, int(rounded))), why=why)
 
     def off(self, name: str, hidden: Mapping[str, Allowed]) -> float:
         """By how much a value may differ if the hidden ones before it are off by theirs; infinity
         where a scale is not known.
         """
-        between, total = list(self._between(name)), 0.0
-        for n in between:
-            steps = hidden[n.input[0]].steps if n.input and n.input[0] in hidden else 0
-            if n.op_type == "DequantizeLinear" and steps:
-                scale = self._constant(n.input[1])
-                if scale is None:
-                    return np.inf
-                total += steps * float(scale.max())
-        if not total:  # whatever a scale that is no number would make of it
-            return 0.0
-        gain = float(np.prod([self._gain(n) for n in between]))
-        return total * gain if np.isfinite(gain) else np.inf
+        offs: dict[str, float] = {}
+        stack = [name]
+        while stack:
+            value = stack[-1]
+            node = self.producer.get(value)
+            if node is None or node.op_type == "DequantizeLinear":
+                offs[value] = self._read_off(node, hidden)
+            elif left := [v for v in node.input if v not in offs]:
+                stack += left
+                continue
+            else:
+                total = sum(offs[v] for v in node.input)
+                gained = total and total * self._gain(node)  # which may be no number
+                offs[value] = gained if gained < np.inf else np.inf
+            stack.pop()
+        return offs[name]
+
+    def _read_off(self, pair: onnx.NodeProto | None, hidden: Mapping[str, Allowed]) -> float:
+        """By how much the result of a DequantizeLinear may differ; None: of a constant or input."""
+        steps = hidden[pair.input[0]].steps if pair is not None and pair.input[0] in hidden else 0
+        scale = self._constant(pair.input[1]) if pair is not None and steps else np.zeros(1)
+        return np.inf if scale is None else steps * float(scale.max())
 
     def _gain(self, node: onnx.NodeProto) -> float:
         """By how much an operator enlarges a difference of one in what it reads, at most."""
@@ -168,6 +188,11 @@ class _Graph:
         rows = np.abs(np.moveaxis(weight.astype(np.float64), _output_axis(node), 0))
         sums = rows.reshape(len(rows), -1).sum(axis=1)
         return float((sums * (1.0 if scale is None else scale.max())).max())
+
+    def _ends(self, rounding: onnx.NodeProto) -> int:
+        """Steps between the ends of what a QuantizeLinear gives."""
+        zero = self._constant(rounding.input[2]) if rounding.input[2:] else None
+        return _ANY if zero is None else max(_ANY, 2 ** (8 * zero.dtype.itemsize) - 1)
 
     def _between(self, name: str) -> Iterator[onnx.NodeProto]:
         """What a value is computed by, back to the roundings before it."""
@@ -192,7 +217,7 @@ class _Graph:
             shape = shapes.get(source.input[0], (1, 1, 3)) if source else (1, 1, 3)
             axes = self._reduced(node, attributes, len(shape))
             sizes = [] if axes is None else [shape[axis] for axis in axes]
-            return axes is not None and _is_power_of_two(np.prod(sizes, dtype=np.float64))
+            return axes is not None and is_power_of_two(np.prod(sizes, dtype=np.float64))
         if node.op_type != "AveragePool":
             return True
         padded = any(attributes.get("pads", ())) or attributes.get("auto_pad", b"") in {
@@ -203,7 +228,7 @@ class _Graph:
             padded and not attributes.get("count_include_pad", 0)
         )
         count = np.prod(attributes["kernel_shape"], dtype=np.float64)
-        return _is_power_of_two(count) and (not uneven or count == 1)
+        return is_power_of_two(count) and (not uneven or count == 1)
 
     def _reduced(
         self, node: onnx.NodeProto, attributes: Mapping[str, Any], rank: int
@@ -247,7 +272,7 @@ class _Graph:
         if unit.size > 1:  # a scale for each channel of what a depthwise layer reads
             unit = np.repeat(unit, bias.size // unit.size)
         steps = bias.reshape(-1).astype(np.float64) / unit
-        if rows is not None and len(rows) == len(steps) and _is_power_of_two(unit):
+        if rows is not None and len(rows) == len(steps) and is_power_of_two(unit):
             bits = finer_by(rows, steps)
             steps, unit = np.ldexp(steps, bits), np.ldexp(unit, -bits)
         return float(np.abs((steps - np.rint(steps)) * unit).max(initial=0.0))
@@ -375,11 +400,11 @@ class _Graph:
         return scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
 
 
-def _steps(off: float, scale: np.ndarray | None) -> int:
+def _steps(off: float, scale: np.ndarray | None, most: int) -> int:
     """By how many steps a rounded value may be off if the value is, by so much, before it."""
     if scale is None or not (off < np.inf and scale.min() > 0):
-        return 1 if off == 0 else _ANY
-    return min(_ANY, int(off / float(scale.min())) + 1)
+        return 1 if off == 0 else most
+    return min(most, int(off / float(scale.min())) + 1)
 
 
 def _only_move(nodes: Iterable[onnx.NodeProto]) -> bool:
@@ -399,8 +424,3 @@ def _output_axis(node: onnx.NodeProto) -> int:
     """Of a weight, the axis of the output channels."""
     rows_first = node.op_type == "Conv" or any(a.name == "transB" and a.i for a in node.attribute)
     return int(not rows_first)
-
-
-def _is_power_of_two(value: np.ndarray | np.floating) -> bool:
-    mantissa, _ = np.frexp(np.asarray(value, np.float64))
-    return bool(np.all(mantissa == 0.5))

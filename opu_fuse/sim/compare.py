@@ -12,7 +12,13 @@ from opu_fuse.bundle.manifest import damaged
 from opu_fuse.bundle.program import Bundle
 from opu_fuse.bundle.result import CheckResult, Difference, RunResult
 from opu_fuse.sim import ports
-from opu_fuse.sim.bounds import EXACT, Allowed, allowed_differences, allowed_of_outputs
+from opu_fuse.sim.bounds import (
+    EXACT,
+    FLOAT_TOLERANCE,
+    Allowed,
+    allowed_differences,
+    allowed_of_outputs,
+)
 from opu_fuse.sim.places import Place, places
 from opu_fuse.sim.reference import NAME, Expected, Reference
 from opu_fuse.sim.writer import writer
@@ -20,8 +26,6 @@ from opu_fuse.sim.writer import writer
 DISTINCT_VALUES = 32
 SATURATED_SHARE = 0.05
 _COUNTED_AT_ONCE = 1 << 20
-FLOAT_TOLERANCE = 1e-5
-"""Of an output in floats, relative to its largest value: the host may add in another order."""
 
 
 class Pair(Struct, frozen=True, kw_only=True):

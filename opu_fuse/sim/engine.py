@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
@@ -238,6 +239,10 @@ class _Job(Struct):
             inside = port.value in maps
             given = [ports.to_value(port, x[port.name], inside_int8=inside) for x in inputs]
             values.put(port.value, given)
+            if port.unrounded:
+                as_given = replace(port, scale=None, turn=None)
+                raw = [ports.to_value(as_given, x[port.name], inside_int8=False) for x in inputs]
+                values.put(port.unrounded, raw)
         values.seen.update(self._written_outside(INPUTS))
         for index, segment in enumerate(self.bundle.segments):
             if isinstance(segment, HostSegment):

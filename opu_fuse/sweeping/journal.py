@@ -11,6 +11,7 @@ from typing import IO, Any
 from msgspec import Struct, field
 
 from opu_fuse.errors import UserError
+from opu_fuse.process.interrupts import deferred
 
 Row = dict[str, Any]
 NAME = "rows.jsonl"
@@ -25,10 +26,12 @@ class Journal(Struct):
     def add(self, rows: Sequence[Row]) -> None:
         """Written when this returns. A row that is there already stays."""
         new = [row for row in rows if row["key"] not in self.rows]
-        self._file.write(b"".join(json.dumps(row).encode() + b"\n" for row in new))
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self.rows |= {row["key"]: row for row in new}
+        text = b"".join(json.dumps(row).encode() + b"\n" for row in new)
+        with deferred():
+            self._file.write(text)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self.rows |= {row["key"]: row for row in new}
 
 
 @contextmanager

@@ -1,17 +1,21 @@
 """`opu_fuse.sweep`: points on Dask workers, rows on disk, a table at the end."""
 
 import logging
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct, field
 
 from opu_fuse.errors import RunError
+from opu_fuse.process.interrupts import deferred
 from opu_fuse.sweeping.journal import Journal, journal
 from opu_fuse.sweeping.plan import Setting, Task, read_plan
 from opu_fuse.sweeping.point import described, failed, points, quantised
@@ -91,14 +95,46 @@ def workers(cluster: str | None, jobs: int | None) -> Iterator[Any]:
             require_same_source(client, source_digest())
             yield client
         return
-    local = LocalCluster(
-        n_workers=jobs,
-        threads_per_worker=1,
-        dashboard_address=":0",  # wherever there is room; nobody is told
-        silence_logs=logging.ERROR,
-    )
-    with local, Client(local, set_as_default=False) as client:
-        yield client
+    resource_tracker.ensure_running()  # where it starts, it lets signals through to what follows
+    with _Local() as local:
+        with deferred():  # a cluster that is half there cannot be ended
+            local.cluster = LocalCluster(
+                n_workers=jobs,
+                threads_per_worker=1,
+                dashboard_address=":0",  # wherever there is room; nobody is told
+                silence_logs=logging.ERROR,
+            )
+            local.client = Client(local.cluster, set_as_default=False)
+        yield local.client
+
+
+class _Local(Struct):
+    """Workers of this machine. They end with the block: at once when it is interrupted, in silence,
+    since what is torn apart complains.
+    """
+
+    cluster: Any = None
+    client: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with deferred():
+            if self.cluster is not None and kind is not None and not issubclass(kind, Exception):
+                self._kill()
+            for end in (self.client, self.cluster):
+                if end is not None:
+                    end.close()
+
+    def _kill(self) -> None:
+        for library in ("asyncio", "distributed", "tornado"):
+            logging.getLogger(library).setLevel(logging.CRITICAL + 1)
+        for nanny in self.cluster.workers.values():
+            nanny.auto_restart = False
+            if nanny.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(nanny.pid, signal.SIGKILL)
 
 
 def require_same_source(client: Any, mine: str) -> None:

@@ -37,7 +37,7 @@ def kept(version: int) -> tuple[Program, dict[str, np.ndarray], dict[str, np.nda
 
 def network() -> ir.Model:
     """Bytes, channels last; windows, tables, a gate, a difference, a concatenation; on the host a
-    kernel and a model.
+    kernel and a model; the image is handed out, too.
     """
     net = Net("kept", seed=0)
     x = net.transpose(net.input("image", (1, 13, 11, 3)), "turned", (0, 3, 1, 2))
@@ -56,7 +56,18 @@ def network() -> ir.Model:
     y = net._unary(y, "Softmax", "softmax", y.moments)
     model = net.finish(net.leaky_relu(net.multiply(y, y, "square"), "output", alpha=0.25))
     next(node for node in model.graph if node.name == "sum").op_type = "Sub"
-    return of_bytes(model)
+    return handed_out(of_bytes(model))
+
+
+def handed_out(model: ir.Model) -> ir.Model:
+    """The same network, of which the image is an output, too."""
+    given = model.graph.inputs[0]
+    copy = ir.node("Identity", [given], name="copy")
+    (again,) = copy.outputs
+    again.name, again.type, again.shape = "image_again", given.type, given.shape
+    model.graph.append(copy)
+    model.graph.outputs.append(again)
+    return model
 
 
 def of_bytes(model: ir.Model) -> ir.Model:

@@ -184,9 +184,9 @@ def test_an_input_without_an_axis_of_images_makes_no_batch():
 
 
 STAY: dict[str, str] = {
-    "two read the input": (
+    "two read the input, rounded": (
         f"({X}) => ({Y}, float[1,9,7,3] z) {{ [t] t = {FIRST} (x) {LAYERS} [u] y = {LAST} (b) "
-        "[s] z = Softmax (x) }"
+        "[s] z = Relu (x) }"
     ),
     "somebody reads the turned result": (
         f"({X}) => ({Y}, float[1,9,7,5] z) {{ [t] t = {FIRST} (x) {LAYERS} [u] y = {LAST} (b) "

@@ -109,7 +109,7 @@ def test_what_onnx_runtime_cannot_run_is_one_line(onnx_text: Text):
 
 def test_integers_stand_for_themselves_in_noise(onnx_text: Text):
     text = """g (uint8[1,3,6,6] x, int64[1] i) => (float[1,2,6,6] y)
-    { f = Cast<to=1>(x)  g = Gather<axis=1>(f, i)  y = Concat<axis=1>(g, g) }"""
+    { f = Cast<to=1>(x)  g = Gather<axis=1>(f, i)  c = Concat<axis=1>(g, g)  y = Relu(c) }"""
     prepared = prepare(onnx_text(text))
     quant = prepared.canonical.graph.outputs[0].meta[META_KEY]
     assert quant.per_tensor == 2.0, "bytes of an image reach 255"

@@ -4,11 +4,13 @@ import re
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from opu_fuse.fuse.share import little_on_machine
 from opu_fuse.hw.load import load_hw
-from opu_fuse.pipeline import compile_model
+from opu_fuse.model.effort import effort
+from opu_fuse.pipeline import compile_model, partition_model
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]> g (float[1,4,8,8] x) => (float[a,b,c,d] y) '
 RNG = np.random.default_rng(2)
@@ -60,3 +62,85 @@ def test_half_on_the_machine_is_nothing_to_say():
 
 def test_a_network_without_products_says_nothing():
     assert line("{ y = Softmax<axis=1>(x) }") is None
+
+
+UNCOUNTED = {
+    "an operator of another domain": (
+        "{ c = Conv<pads=[1,1,1,1]>(x, w)  [a] y = com.microsoft.Inverse(c) }",
+        "opu-tiny; not counted is what the host computes in a (Inverse): ",
+    ),
+    "unknown shapes": (
+        (
+            "{ n = NonZero(x)  t = Transpose(n)  f = Cast<to=1>(t)  u = Transpose<perm=[1,0]>(f) "
+            "[m] p = MatMul(f, u)  s = ReduceMax<keepdims=1>(p)  y = Add(x, s) }"
+        ),
+        (
+            "none of the multiplications that can be counted run on opu-tiny; not counted is "
+            "what the host computes in m (MatMul): "
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNCOUNTED)
+def test_what_cannot_be_counted_is_said(kind):
+    body, wanted = UNCOUNTED[kind]
+    model = onnx.parser.parse_model(
+        HEADER.replace('"" : 21', '"" : 21, "com.microsoft" : 1') + body
+    )
+    if "w" in body:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(WEIGHTS["w"], "w"))
+    hw = load_hw("opu-tiny")
+    dfg, found = partition_model(model, hw)
+    said = little_on_machine(dfg, hw, found)
+    assert said is not None
+    assert wanted in said, said
+
+
+NODES = {
+    "Einsum": ('y = Einsum<equation="bij,bjk->bik">(a, b)', {"a": (2, 3, 4), "b": (2, 4, 5)}, 120),
+    "Einsum of one": ('y = Einsum<equation="ij->ji">(a)', {"a": (3, 4)}, 0),
+    "Einsum with dots": (
+        'y = Einsum<equation="...ij,jk->...ik">(a, b)',
+        {"a": (2, 7, 3, 4), "b": (4, 5)},
+        2 * 7 * 3 * 4 * 5,
+    ),
+    "MatMul of two maps": ("y = MatMul(a, b)", {"a": (2, 3, 4), "b": (2, 4, 5)}, 120),
+    "LSTM": (
+        "y = LSTM<hidden_size=5>(a, b, c)",
+        {"a": (7, 1, 3), "b": (1, 20, 3), "c": (1, 20, 5)},
+        7 * (20 * 3 + 20 * 5),
+    ),
+    "GRU": (
+        "y = GRU<hidden_size=5>(a, b, c)",
+        {"a": (7, 2, 3), "b": (1, 15, 3), "c": (1, 15, 5)},
+        7 * 2 * (15 * 3 + 15 * 5),
+    ),
+    "Attention": (
+        "y = Attention(a, b, c)",
+        {"a": (1, 2, 6, 4), "b": (1, 2, 9, 4), "c": (1, 2, 9, 8)},
+        2 * 6 * 9 * 4 + 2 * 6 * 9 * 8,
+    ),
+    "Softmax": ("y = Softmax(a)", {"a": (2, 3)}, 0),
+    "of another domain": ("y = other.Thing(a)", {"a": (2, 3)}, None),
+    "known of another domain": ("y = com.microsoft.QuickGelu(a)", {"a": (2, 3)}, 0),
+    "FusedConv": (
+        "y = com.microsoft.FusedConv(a, b)",
+        {"a": (1, 3, 5, 5), "b": (8, 3, 3, 3)},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_multiplications_of_an_operator_are_counted_where_shapes_are_known(name):
+    body, shapes, count = NODES[name]
+    inputs = ", ".join(f"float{list(shape)} {v}" for v, shape in shapes.items())
+    imports = '"" : 23, "other" : 1, "com.microsoft" : 1'
+    text = f"<ir_version: 11, opset_import: [{imports}]> g ({inputs}) => (float y) {{ {body} }}"
+    proto = onnx.parser.parse_model(text)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    proto = onnx.shape_inference.infer_shapes(proto)
+    model = ir.from_proto(proto)
+    (node,) = model.graph
+    assert effort(node) == count

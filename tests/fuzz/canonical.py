@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from opu_fuse.frontend.prepare import prepare
+from opu_fuse.frontend.unrounded import join_inputs
 from tests.fuzz.network_case import NetworkCase
 from tests.fuzz.onnxruntime_runs import Arrays, run
 
@@ -18,7 +19,9 @@ def differences(case: NetworkCase, inputs: Arrays) -> Iterator[str]:
     if any(n.op_type == "DequantizeLinear" for n in proto.graph.node):
         return  # quantised in part
     expected = run(proto, inputs)
-    got = run(ir.to_proto(prepare(proto, quantised=False).canonical), inputs)
+    canonical = prepare(proto, quantised=False).canonical
+    join_inputs(canonical.graph)
+    got = run(ir.to_proto(canonical), inputs)
     for name, array in expected.items():
         if name not in got:
             yield f"the canonical form has no output {name!r}"

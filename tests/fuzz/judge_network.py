@@ -37,6 +37,7 @@ from tests.fuzz.added import added_roundings
 from tests.fuzz.bounds import Bounds
 from tests.fuzz.network_case import NetworkCase
 from tests.fuzz.onnxruntime_runs import Arrays, cut, roundings, run, showing, standard
+from tests.fuzz.users_model import wrong_beside
 from tests.fuzz.writing import misread
 
 _SLACK = 1e-4
@@ -78,6 +79,7 @@ def _wrong(case: NetworkCase, hw: HwSpec, made: Compilation, together: Bundle | 
         qdq = onnx.load_from_string(bundle.qdq)
         wrong += added_roundings(case.proto(), qdq, inputs, made.prepared.warnings)
     wrong += _check_disagrees(bundle, inputs, result, wrong)
+    wrong += wrong_beside(case.proto(), bundle, inputs, result)
     wrong.sort(key=lambda line: not line.startswith(("output", "--check")))  # what users see first
     wrong += _other_runs(case, bundle, hw, inputs, result)
     if together is not None:

@@ -138,11 +138,30 @@ def _outputs(s: Sketch) -> list[tuple[str, int]]:
             found.append((name, TensorProto.FLOAT))
     if s.chance(0.15):  # one that is read inside as well
         found.append((s.pick(s.maps).name, TensorProto.FLOAT))
+    if s.chance(0.08):
+        found.append((_passed_on(s).name, TensorProto.FLOAT))
     floats = {n for n, kind in found if kind == TensorProto.FLOAT}
     return _once(
         [(n, k) for n, k in found if n not in s.inputs or (n in floats and s.chance(0.3))]
         or [(s.same("Relu", s.maps[-1]).name, TensorProto.FLOAT)]
     )
+
+
+def _passed_on(s: Sketch) -> Value:
+    """An input, or something that is moved of it for an output of the model alone."""
+    floats = [x for x in s.maps if x.name in s.inputs]
+    if not floats:
+        return s.maps[-1]
+    x = s.pick(floats)
+    way = s.number(0, 3)
+    if way == 0:
+        return s.same("Identity", x)
+    if way == 1:
+        y = s.node("Transpose", (x,), (1, *x.size, x.channels), perm=[0, 2, 3, 1])
+        return moves.reshape(s, y, (1, y.elements)) if s.chance(0.5) else y
+    if way == 2:
+        return s.node("Concat", (x, x), (1, 2 * x.channels, *x.size), axis=1)
+    return moves.reshape(s, x, (1, x.elements))
 
 
 def _turned(s: Sketch, x: Value) -> Value:

@@ -1,0 +1,198 @@
+"""Values that nothing quantised touches keep their numbers.
+
+An input may be read by a convolution, which takes it rounded to int8, and by operators that the
+quantiser leaves alone, which take the numbers as given. So may what only moves an input: it is
+computed twice then, once of each.
+
+Such an input is two values of the canonical model: the input itself, and `<input>/unrounded`, a
+further input whose annotation names the one of the user's model.
+"""
+
+from collections.abc import Collection, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from opu_fuse.frontend.editing import (
+    SOURCE_KEY,
+    constant,
+    is_standard,
+    sources_of,
+)
+from opu_fuse.frontend.qdq import is_quantize
+from opu_fuse.model.composites import Composite
+from opu_fuse.quant import FLOAT_KEY, NEEDLESS, UNROUNDED_KEY
+
+_MOVERS = ("Concat", "Reshape", "Split", "Transpose")
+"""No module runs them by themselves: alone they are the host's."""
+_REPEATED = (*_MOVERS, "Cast", "Flatten", "Slice", "Squeeze", "Unsqueeze")
+"""Cheap enough to be computed twice."""
+
+
+def needless(
+    graph: ir.Graph,
+    touched: Collection[ir.Node],
+    wholes: Mapping[ir.Node, Composite],
+) -> set[ir.Node]:
+    """Of the nodes that would be rounded those that only move values which nothing quantised
+    computes, to where nothing quantised reads them. touched: all that would be; wholes: composites.
+    """
+    wholly = {n for whole in wholes.values() for n in whole.nodes}
+    movers = {n for n in touched if is_standard(n, *_MOVERS)} - wholly
+    if not movers:
+        return set()
+    nodes = [node for node in graph if node in touched]
+    computed: set[ir.Node] = set()  # movers of something that is computed in integers
+    for node in nodes:
+        before = (v.producer() for v in node.inputs if v is not None)
+        if node in movers and any(
+            p in computed or (p in touched and p not in movers) for p in before
+        ):
+            computed.add(node)
+    read: set[ir.Node] = set()  # movers to something that computes in integers
+    for node in reversed(nodes):
+        after = (use.node for v in node.outputs for use in v.uses())
+        if node in movers and any(n in read or (n in touched and n not in movers) for n in after):
+            read.add(node)
+    return movers - computed - read
+
+
+def may_be_unrounded(value: ir.Value) -> bool:
+    """Whether several read an input, or what moves it for its only reader."""
+    while True:
+        readers = {use.node for use in value.uses()}
+        if len(readers) + value.is_graph_output() != 1:
+            return len(readers) > 0
+        node = next(iter(readers), None)
+        if node is None or not is_standard(node, *_REPEATED):
+            return False
+        if len(node.outputs) > 1:
+            return True
+        value = node.outputs[0]
+
+
+def separate(graph: ir.Graph, touched: Collection[ir.Node], rounded: Collection[ir.Value]) -> None:
+    """Let operators that are not `touched`, and outputs of the model, read the inputs' own numbers:
+    what moves an input, and is rounded for others, is repeated for them.
+    """
+    copies: dict[ir.Value, ir.Value] = {}
+    for node in list(graph):
+        for index, value in enumerate(() if node in touched else node.inputs):
+            if value in rounded and _moves_an_input(value):
+                node.replace_input_with(index, _copied(value, copies))
+    for value in [v for v in graph.outputs if v in rounded]:
+        producer = value.producer()
+        made = () if producer is None else producer.outputs
+        if any(use.node in touched for v in made for use in v.uses()) and _moves_an_input(value):
+            _take_over(value, _copied(value, copies))
+
+
+def split_inputs(graph: ir.Graph, touched: Collection[ir.Node] | None = None) -> None:
+    """Give inputs that are read rounded and unrounded a second value. touched: nodes that read
+    rounded values; None: those that round.
+    """
+    for value in list(graph.inputs):
+        readers = {use.node for use in value.uses()}
+        main = {n for n in readers if (is_quantize(n) if touched is None else n in touched)}
+        shown = {n for n in readers if is_copy(n)}
+        if not main:
+            main = readers - shown
+        others = readers - main
+        if main and (others or value.is_graph_output()):
+            _split(graph, value, others)
+
+
+def join_inputs(graph: ir.Graph) -> None:
+    """Undo `split_inputs`: all read the input again."""
+    for value in [v for v in graph.inputs if UNROUNDED_KEY in v.meta]:
+        given = next(v for v in graph.inputs if v.name == value.meta[UNROUNDED_KEY])
+        ir.convenience.replace_all_uses_with(value, given, replace_graph_outputs=True)
+        graph.inputs.remove(value)
+
+
+def is_copy(node: ir.Node) -> bool:
+    """Whether it hands a value to an output of the model, under the output's name."""
+    return is_standard(node, "Identity") and node.outputs[0].is_graph_output()
+
+
+def unround(graph: onnx.GraphProto, touched: Collection[str]) -> None:
+    """In a QDQ model: operators that are not among the `touched`, by name, read the inputs of the
+    model and not what was rounded of them.
+    """
+    inputs = {value.name for value in graph.input}
+    rounded = {n.output[0]: n.input[0] for n in graph.node if n.op_type == "QuantizeLinear"}
+    pairs = {
+        n.output[0]: source
+        for n in graph.node
+        if n.op_type == "DequantizeLinear" and (source := rounded.get(n.input[0])) in inputs
+    }
+    for node in graph.node:
+        if node.name not in touched and node.op_type not in {"DequantizeLinear", "QuantizeLinear"}:
+            node.input[:] = [pairs.get(name) or name for name in node.input]
+
+
+def _moves_an_input(value: ir.Value | None) -> bool:
+    """Whether a value is made of inputs and constants by what only moves or converts numbers."""
+    stack, repeats = [value], False
+    while stack:
+        producer = None if (value := stack.pop()) is None else value.producer()
+        if producer is None or constant(value) is not None:
+            continue
+        if not is_standard(producer, *_REPEATED):
+            return False
+        repeats = True
+        stack.extend(producer.inputs)
+    return repeats
+
+
+def _copied(value: ir.Value | None, copies: dict[ir.Value, ir.Value]) -> ir.Value | None:
+    """The same value, computed of the inputs once more."""
+    producer = None if value is None else value.producer()
+    if value is None or producer is None:
+        return value
+    if value not in copies:
+        inputs = [_copied(v, copies) for v in producer.inputs]
+        new = ir.Node(
+            producer.domain,
+            producer.op_type,
+            inputs,
+            producer.attributes.values(),
+            num_outputs=len(producer.outputs),
+            name=f"{producer.name}/unrounded",
+        )
+        new.metadata_props[SOURCE_KEY] = ",".join(sources_of(producer))
+        new.metadata_props[FLOAT_KEY] = NEEDLESS
+        for old, made in zip(producer.outputs, new.outputs, strict=True):
+            made.name, made.type, made.shape = f"{old.name}/unrounded", old.type, old.shape
+            copies[old] = made
+        graph = producer.graph
+        assert graph is not None
+        graph.insert_after(producer, new)
+    return copies[value]
+
+
+def _take_over(value: ir.Value, copy: ir.Value | None) -> None:
+    """An output of the model is the copy from now on."""
+    graph, name = value.graph, value.name
+    assert graph is not None
+    assert copy is not None
+    graph.outputs[list(graph.outputs).index(value)] = copy
+    value.name = f"{name}/rounded"
+    copy.name = name
+
+
+def _split(graph: ir.Graph, value: ir.Value, others: Collection[ir.Node]) -> None:
+    taken = {v.name for v in graph.inputs} | graph.initializers.keys()
+    taken |= {v.name for n in graph for v in n.outputs}
+    name = f"{value.name}/unrounded"
+    while name in taken:
+        name += "'"
+    second = ir.Value(name=name, type=value.type, shape=value.shape)
+    second.meta[UNROUNDED_KEY] = value.name
+    for use in list(value.uses()):
+        if use.node in others:
+            use.node.replace_input_with(use.idx, second)
+    for index, shown in enumerate(graph.outputs):
+        if shown is value:
+            graph.outputs[index] = second
+    graph.inputs.append(second)
