@@ -140,7 +140,8 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
                 4,
                 1,
                 "end with error code STOPPED (or the error that was met before) without waiting "
-                + "for open bus transactions; only where the memory is reset before the next start",
+                + "for open bus transactions, and take back what the bus has not taken; the "
+                + "interconnect must be reset before the next start; ignored while idle",
             ),
         ),
     ),
@@ -189,27 +190,41 @@ _ROWS: tuple[tuple[str, AccessKind, int, str, tuple[BitField, ...]], ...] = (
         "PROG_BASE_LO",
         _RW,
         0,
-        "bits 31:0 of the program's byte offset in the memory window, a multiple of 64",
+        "bits 31:0 of the program's byte offset in the memory window, a multiple of 64; any other "
+        + "stops with WINDOW",
         (),
     ),
-    ("PROG_BASE_HI", _RW, 0, "bits 63:32 of that offset; the window is at most 4 GiB, so 0", ()),
+    (
+        "PROG_BASE_HI",
+        _RW,
+        0,
+        "bits 63:32 of that offset; the window is at most 4 GiB, so 0; any other stops with WINDOW",
+        (),
+    ),
     ("PROG_WORDS", _RW, 0, "32-bit words of the program, at most 16777215", ()),
     (
         "WINDOW_BASE_LO",
         _RW,
         0,
-        "bits 31:0 of the bus address of the memory window, a multiple of 4096",
+        "bits 31:0 of the bus address of the memory window, a multiple of 4096; with any other "
+        + "the window is empty",
         (),
     ),
     (
         "WINDOW_BASE_HI",
         _RW,
         0,
-        "bits 63:32 of that address; a window that ends behind 2^40 is taken as empty",
+        "bits 63:32 of that address; a window that ends behind 2^40 is empty",
         (),
     ),
     ("WINDOW_SIZE_LO", _RW, 0, "bits 31:0 of the bytes of the memory window", ()),
-    ("WINDOW_SIZE_HI", _RW, 0, "bit 32 of the bytes of the memory window (at most 4 GiB)", ()),
+    (
+        "WINDOW_SIZE_HI",
+        _RW,
+        0,
+        "bit 32 of the bytes of the memory window; one of more than 4 GiB is empty",
+        (),
+    ),
     (
         "WATCHDOG",
         _RW,

@@ -140,7 +140,8 @@ static inline void opu_stop(const opu_device *device) {
     OPU_WRITE(device, OPU_CTRL, OPU_CTRL_STOP);
 }
 
-/* End the program although the memory does not answer; the memory must be reset before the next start. */
+/* End the program although the memory does not answer. The interconnect and the memory must be reset before the next start; the
+ * machine need not be. */
 static inline void opu_abort(const opu_device *device) {
     OPU_WRITE(device, OPU_CTRL, OPU_CTRL_ABORT);
 }
