@@ -56,10 +56,12 @@ def _folder() -> Any:
     from onnxscript.optimizer import constant_folding
 
     class CheckedFolding(constant_folding.FoldConstantsPass):
-        def process_node(self, node: ir.Node, is_function: bool) -> Any:  # noqa: FBT001  the library's
+        def process_node(self, node: ir.Node, is_function: bool) -> Any:
             try:
                 return super().process_node(node, is_function)
-            except RuntimeError as error:  # of its partial evaluation: others are raised as they are
+            except (
+                RuntimeError
+            ) as error:  # of its partial evaluation: others are raised as they are
                 if _OF_ITS_OWN not in str(error):
                     raise
                 _log.debug("folding leaves %s (%s): %s", node.name, node.op_type, error.__cause__)
@@ -142,7 +144,9 @@ def _compared(
     the old one's on numbers (of a sequence there are none: by type and shape).
     """
     made = {value for node in nodes for value in node.outputs}
-    read = dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v not in made)
+    read = dict.fromkeys(
+        v for node in nodes for v in node.inputs if v is not None and v not in made
+    )
     given = {value: _numbers(value, seed) for seed, value in enumerate({**read, **_read(old)})}
     if any(given[value] is None for value in read):
         return None
