@@ -87,9 +87,9 @@ def _body(node: ir.Node) -> ir.Graph:
     return node.attributes["body"].as_graph()
 
 
-def _scalar(value: ir.Value | None) -> np.generic | None:
+def _scalar(value: ir.Value | None) -> int | None:
     data = constant(value)
-    return data.reshape(-1)[0] if data is not None and data.size == 1 else None
+    return int(data.item()) if data is not None and data.size == 1 else None
 
 
 def _count_of_loop(node: ir.Node) -> int | str:
@@ -107,7 +107,7 @@ def _count_of_loop(node: ir.Node) -> int | str:
         return "its condition is computed in each iteration"
     if stays and trips is None:
         return "it has no trip count, and its condition stays true"
-    return int(trips) if stays and trips is not None else 1
+    return trips if stays and trips is not None else 1
 
 
 def _stays_true(node: ir.Node) -> bool | None:

@@ -35,7 +35,7 @@ class _Steps(Struct, frozen=True, kw_only=True):
     highest: int
 
     @property
-    def dtype(self) -> type[np.generic]:
+    def dtype(self) -> type[np.int8] | type[np.uint8] | type[np.int32]:
         """The narrowest type of integers that a DequantizeLinear reads."""
         for kind in (np.int8, np.uint8):
             info = np.iinfo(kind)
