@@ -33,9 +33,7 @@ def ask_shapes(model: ir.Model) -> bool:
         return False
     names = [value.name or "" for value in asked]
     try:
-        found = in_child(
-            lambda: _computed(model, names), seconds=calibration_seconds(model, _RUNS)
-        )
+        found = in_child(lambda: _computed(model, names), seconds=calibration_seconds(model, _RUNS))
     except ForeignError as error:
         _log.info("ONNX Runtime tells no shapes behind %s: %s", names[0], error)
         return False

@@ -8,7 +8,11 @@ from onnx import numpy_helper
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.budget import CONSTANT_ELEMENTS
+from opu_fuse.model.folding import CONTROL_FLOW
 from opu_fuse.process.foreign import ForeignError, complaints
+
+_HOLDERS = CONTROL_FLOW | {"Constant"}
+"""Operators with graphs or sparse constants inside."""
 
 
 def make_dense(graph: onnx.GraphProto, where: str, budget: float = 1.0) -> None:
@@ -20,11 +24,13 @@ def make_dense(graph: onnx.GraphProto, where: str, budget: float = 1.0) -> None:
         graph.initializer.append(_dense(weight, place, budget))
     graph.ClearField("sparse_initializer")
     for node in graph.node:
+        if node.op_type not in _HOLDERS:
+            continue
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):
                 if inner.node or inner.output:
                     make_dense(inner, where, budget)
-            if attribute.type == onnx.AttributeProto.SPARSE_TENSOR and node.op_type == "Constant":
+            if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
                 place = f"{where}: node {node.name!r} (Constant)"
                 dense = _dense(attribute.sparse_tensor, place, budget)
                 attribute.CopyFrom(onnx.helper.make_attribute("value", dense))

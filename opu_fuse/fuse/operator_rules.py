@@ -79,7 +79,7 @@ def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def known_shape(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
-    """the shape of {value} is unknown behind {culprit} ({kind})
+    """The shape of {value} is unknown behind {culprit} ({kind})
 
     Change: declare the shape of {value} in the model (`value_info`)
     Change: export {culprit} in operators of the ONNX standard, with constant sizes
@@ -211,7 +211,14 @@ def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one 
     return {"node": node.name, "count": count} if count else None
 
 
-COMMON_RULES = (known_shape, known_form, known_operator, feature_maps, integer_values, computed_data)
+COMMON_RULES = (
+    known_shape,
+    known_form,
+    known_operator,
+    feature_maps,
+    integer_values,
+    computed_data,
+)
 """A form that no machine holds comes before the rounding, which would not help then."""
 OF_ONE: Mapping[str, Rule] = {
     "concat": channel_concat,

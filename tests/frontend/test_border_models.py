@@ -114,7 +114,9 @@ def test_control_flow(onnx_text: Text):
         y = If(c) <then_branch = a () => (float[1,4] t) { t = Relu(x) },
                    else_branch = b () => (float[1,4] e) { e = Abs(x) }>
     }"""
-    refused(onnx_text(text), r"node 'If_0' \(If\): control flow .* its condition is computed; export it")
+    refused(
+        onnx_text(text), r"node 'If_0' \(If\): control flow .* its condition is computed; export it"
+    )
 
 
 def test_a_condition_that_is_known_is_no_control_flow(onnx_text: Text):

@@ -116,7 +116,8 @@ NEWER = ("GridSample", "SkipSimplified", "Trilu", "GatherND", "ExpandDims")
 
 
 @pytest.mark.parametrize(
-    ("name", "opset"), [*((n, 17) for n in CASES), *((n, opset) for n in NEWER for opset in (13, 22))]
+    ("name", "opset"),
+    [*((n, 17) for n in CASES), *((n, opset) for n in NEWER for opset in (13, 22))],
 )
 def test_an_operator_of_onnx_runtime_means_operators_of_the_standard(name, opset, onnx_text: Text):
     body = f"g ({INPUTS}) => (float[...] y) {{ [mine] y = com.microsoft.{CASES[name]} }}"
@@ -169,7 +170,7 @@ def test_the_sum_that_is_normalised_is_a_result_too(onnx_text: Text):
 WITHOUT_KERNEL = {
     "BiasAdd": ("BiasAdd(x, chan, z)", lambda x, z: x + CHANNELS + z),
     "BiasDropout": ("BiasDropout(x, chan, z)", lambda x, z: x + CHANNELS + z),
-    "BitmaskDropout": ("BitmaskDropout(x)", lambda x, z: x),
+    "BitmaskDropout": ("BitmaskDropout(x)", lambda x, _: x),
 }
 CHANNELS = RNG.normal(size=(4, 1, 1)).astype(np.float32)
 
@@ -259,7 +260,7 @@ def test_a_model_packed_for_one_processor_is_refused_with_the_way_out(tmp_path: 
     if not any(n.domain == "com.microsoft.nchwc" for n in saved.graph.node):
         saved.graph.node[0].domain = "com.microsoft.nchwc"  # of a processor without these vectors
         onnx.save(saved, path)
-    with pytest.raises(ModelError, match="one kind of processor .*nchwc.*ORT_ENABLE_BASIC"):
+    with pytest.raises(ModelError, match=r"one kind of processor .*nchwc.*ORT_ENABLE_BASIC"):
         load_model(path)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
 
 from opu_fuse import zoo
 from opu_fuse.errors import ModelError

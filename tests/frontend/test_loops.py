@@ -42,8 +42,8 @@ CASES: dict[str, str] = {
         on = Identity(go) u2 = Identity(u) v2 = Sub(v, half) }> y = Sub(a, c)""",
     "collected results": """a, s = Loop(three, yes, x) <body = b (int64 i, bool go, float[1,4] v)
         => (bool on, float[1,4] w, float[1,4] t) {
-        on = Identity(go) w = Mul(v, half) t = Neg(w) }> f = Reshape(s, row) y = Concat<axis=1>(a, f)
-        """,
+        on = Identity(go) w = Mul(v, half) t = Neg(w) }>
+        f = Reshape(s, row) y = Concat<axis=1>(a, f)""",
     "a loop in a loop": f"""y = Loop(three, yes, x) <body = b {BODY} {{ on = Identity(go)
         w = Loop(two, yes, v) <body = c (int64 j, bool go2, float[1,4] p) =>
             (bool on2, float[1,4] q) {{ on2 = Identity(go2) q = Sub(p, half) }}> }}>""",

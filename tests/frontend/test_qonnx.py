@@ -49,7 +49,9 @@ def test_a_map_is_rounded_as_qonnx_does(bits, signed, narrow, zero, onnx_text: T
     clipped = bits < 8 or bool(narrow)
     expected = ["QuantizeLinear", "DequantizeLinear"]
     kinds = [node.op_type for node in loaded.graph]
-    assert kinds == (["QuantizeLinear", "DequantizeLinear", "Clip", *expected] if clipped else expected)
+    assert kinds == (
+        ["QuantizeLinear", "DequantizeLinear", "Clip", *expected] if clipped else expected
+    )
     x = RNG.normal(size=(1, 3, 4, 4)).astype(np.float32) * 20
     (got,) = session(ir.to_proto(loaded)).run(None, {"x": x})
     flags = {"signed": bool(signed), "narrow": bool(narrow)}

@@ -19,7 +19,9 @@ W = (RNG.normal(size=(4, 3, 3, 3)) * (RNG.random((4, 3, 3, 3)) < 0.2)).astype(np
 X = RNG.normal(size=(1, 3, 6, 6)).astype(np.float32)
 
 
-def sparse(values: np.ndarray, places: np.ndarray, shape, name: str = "w") -> onnx.SparseTensorProto:
+def sparse(
+    values: np.ndarray, places: np.ndarray, shape, name: str = "w"
+) -> onnx.SparseTensorProto:
     return onnx.helper.make_sparse_tensor(
         numpy_helper.from_array(values, name), numpy_helper.from_array(places, "i"), list(shape)
     )
@@ -62,7 +64,12 @@ def test_a_constant_node_may_be_sparse(onnx_text: Text):
 
 
 DAMAGED = {
-    "outside": ([1.0, 2.0], [0, 108], [4, 3, 3, 3], r"has a value outside its shape \[4, 3, 3, 3\]"),
+    "outside": (
+        [1.0, 2.0],
+        [0, 108],
+        [4, 3, 3, 3],
+        r"has a value outside its shape \[4, 3, 3, 3\]",
+    ),
     "negative": ([1.0], [-1], [4, 3, 3, 3], "has a value outside its shape"),
     "too few": ([1.0, 2.0], [0], [4, 3, 3, 3], r"has 2 values, and places of shape \[1\]"),
     "axes": ([1.0], [[0, 0]], [4, 3, 3, 3], r"has 1 values, and places of shape \[1, 2\]"),

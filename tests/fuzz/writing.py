@@ -18,7 +18,16 @@ from onnx import TensorProto, helper, numpy_helper
 from opu_fuse.frontend.load import load_model
 from tests.fuzz.onnxruntime_runs import run
 
-_ONE_TO_ONE = ("Relu", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Elu", "Softplus")
+_ONE_TO_ONE = (
+    "Relu",
+    "LeakyRelu",
+    "Sigmoid",
+    "HardSigmoid",
+    "HardSwish",
+    "Tanh",
+    "Elu",
+    "Softplus",
+)
 _SLACK = 1e-4
 """Of floats that other operators have computed: relative to the largest."""
 _SPLIT_HAS_AN_OPERAND = 13

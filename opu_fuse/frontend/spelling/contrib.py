@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from opu_fuse.frontend.editing import attributes_of, constant, operand, set_attributes
 from opu_fuse.frontend.spelling import fused, gelus, normalisations
-from opu_fuse.frontend.spelling.nodes import Spelling, is_read
+from opu_fuse.frontend.spelling.nodes import Spelling, has_kinds, is_read
 from opu_fuse.model.opsets import STANDARD
 
 DOMAIN = "com.microsoft"
@@ -38,7 +38,7 @@ def spell_out_contrib(model: ir.Model) -> bool:
     rank of an operand that is not known yet is left for the next time.
     """
     changed = False
-    found = [n for n in model.graph if n.domain == DOMAIN and n.op_type in MEANINGS]
+    found = [n for n in model.graph if n.domain == DOMAIN and _is_whole(n)]
     single = _only_float_type(model) if found else None
     for node in found:
         known = [v.dtype for v in node.inputs if v is not None and v.dtype in _FLOATS]
@@ -49,14 +49,24 @@ def spell_out_contrib(model: ir.Model) -> bool:
     return changed
 
 
+def _is_whole(node: ir.Node) -> bool:
+    """Whether a node has a meaning, the operands that it needs, and attributes of their kinds; what
+    has not is left to ONNX Runtime, which says what is wrong.
+    """
+    if node.op_type not in MEANINGS or not has_kinds(node, _KINDS):
+        return False
+    needed = [operand(node, i) for i in range(_NEEDED.get(node.op_type, 1))]
+    return all(value is not None for value in needed)
+
+
 def _only_float_type(model: ir.Model) -> ir.DataType | None:
     """The type of all floats of a model, where they have one: nothing is inferred behind ONNX
     Runtime's operators.
     """
     graph = model.graph
     found = {v.dtype for v in (*graph.inputs, *graph.initializers.values())}
-    found |= {ir.DataType(n.attributes.get_int("to", 0)) for n in graph if n.op_type == "Cast"}
-    floats = _FLOATS & found
+    casts = {n.attributes.get_int("to", 0) for n in graph if n.op_type == "Cast"}
+    floats = {kind for kind in _FLOATS if kind in found or int(kind) in casts}
     return next(iter(floats)) if len(floats) == 1 else None
 
 
@@ -137,3 +147,28 @@ MEANINGS: Mapping[str, Meaning] = {
     "Trilu": _same("Trilu"),
 }
 """Attention, products of weights in blocks and the like stay: they are a network each."""
+_NEEDED: Mapping[str, int] = {
+    "BiasAdd": 3,
+    "SkipLayerNormalization": 3,
+    "SkipSimplifiedLayerNormalization": 3,
+    **dict.fromkeys(
+        (
+            *("BiasDropout", "BiasGelu", "BiasSplitGelu", "ExpandDims", "FusedConv", "FusedGemm"),
+            *("FusedMatMul", "FusedMatMulActivation", "GatherND", "GridSample"),
+            *("SimplifiedLayerNormalization", "TransposeMatMul"),
+        ),
+        2,
+    ),
+}
+"""Operands that must be there, where it is more than one."""
+_KINDS: Mapping[str, ir.AttributeType] = {
+    "activation": ir.AttributeType.STRING,
+    "activation_params": ir.AttributeType.FLOATS,
+    "axis": ir.AttributeType.INT,
+    "mode": ir.AttributeType.STRING,
+    **dict.fromkeys(("alpha", "epsilon"), ir.AttributeType.FLOAT),
+    **dict.fromkeys(
+        (f"activation_{x}" for x in ("alpha", "beta", "gamma")), ir.AttributeType.FLOAT
+    ),
+    **dict.fromkeys((f"trans{x}" for x in ("A", "B", "BatchA", "BatchB")), ir.AttributeType.INT),
+}

@@ -112,4 +112,5 @@ def _activated(s: Spelling, x: ir.Value, kind: str, numbers: Mapping[str, float]
     if kind in _INNER:
         inner = s.make(_INNER[kind], s.make("Mul", x, s.number(numbers["beta"])))
         return s.make("Mul", inner, s.number(numbers["alpha"]))
-    return s.make(kind, x, **{key: numbers[key] for key in _NUMBERS[kind]})
+    attributes: dict[str, Any] = {key: numbers[key] for key in _NUMBERS[kind]}
+    return s.make(kind, x, **attributes)

@@ -13,7 +13,7 @@ _FAST = math.sqrt(2.0 / math.pi), math.sqrt(2.0 / math.pi) * 0.044715
 
 
 def gelu(s: Spelling) -> bool:
-    """x · Φ(x)."""
+    """X · Φ(x)."""
     s.replace(_gelu(s, s.operand(0)))
     return True
 
@@ -37,7 +37,7 @@ def bias_split_gelu(s: Spelling) -> bool:
 
 
 def fast_gelu(s: Spelling) -> bool:
-    """x · (0.5 + 0.5 · tanh(…)), of x + b where there is a b."""
+    """X · (0.5 + 0.5 · tanh(…)), of x + b where there is a b."""
     x = s.make("Add", s.operand(0), s.operand(1)) if s.has(1) else s.operand(0)
     linear, cubic = map(s.number, _FAST)
     factor = s.make("Add", s.make("Mul", s.make("Mul", x, x), cubic), linear)
@@ -47,7 +47,7 @@ def fast_gelu(s: Spelling) -> bool:
 
 
 def quick_gelu(s: Spelling) -> bool:
-    """x · sigmoid(alpha · x)."""
+    """X · sigmoid(alpha · x)."""
     x, alpha = s.operand(0), s.node.attributes.get_float("alpha", 1.702)
     scaled = x if alpha == 1.0 else s.make("Mul", x, s.number(alpha))
     s.replace(s.make("Mul", x, s.make("Sigmoid", scaled)))

@@ -48,6 +48,8 @@ def why_not(node: ir.Node) -> tuple[str, str] | None:
     """
     if node.domain not in STANDARD or node.op_type not in _FORMS:
         return "it has graphs inside", "export it without conditions and loops"
+    if not _is_whole(node):
+        return "its bodies do not fit its operands and results", "check the export"
     if node.op_type == "If":
         known = _scalar(operand(node, 0)) is not None
         return None if known else ("its condition is computed", "export it without conditions")
@@ -64,13 +66,30 @@ def why_not(node: ir.Node) -> tuple[str, str] | None:
     return None
 
 
+def _is_whole(node: ir.Node) -> bool:
+    """Whether bodies read and make what the node gives and wants."""
+    if node.op_type == "If":
+        return all(len(graph.outputs) == len(node.outputs) for graph in bodies(node))
+    body, first = _body(node), 2 if node.op_type == "Loop" else 0
+    scanned = node.attributes.get_int("num_scan_inputs", 0)
+    axes = node.attributes.get_ints("scan_input_axes", ())
+    return (
+        all(value is not None for value in node.inputs[first:])
+        and 0 <= scanned <= len(node.inputs)
+        and len(axes) in {0, scanned}
+        and len(body.inputs) == max(len(node.inputs), first)
+        and len(body.outputs) == len(node.outputs) + (node.op_type == "Loop")
+        and len(node.outputs) >= _carried(node)
+    )
+
+
 def _body(node: ir.Node) -> ir.Graph:
     return node.attributes["body"].as_graph()
 
 
-def _scalar(value: ir.Value | None) -> np.generic | None:
+def _scalar(value: ir.Value | None) -> int | None:
     data = constant(value)
-    return data.reshape(-1)[0] if data is not None and data.size == 1 else None
+    return int(data.item()) if data is not None and data.size == 1 else None
 
 
 def _count_of_loop(node: ir.Node) -> int | str:
@@ -88,7 +107,7 @@ def _count_of_loop(node: ir.Node) -> int | str:
         return "its condition is computed in each iteration"
     if stays and trips is None:
         return "it has no trip count, and its condition stays true"
-    return int(trips) if stays and trips is not None else 1
+    return trips if stays and trips is not None else 1
 
 
 def _stays_true(node: ir.Node) -> bool | None:
@@ -120,7 +139,7 @@ def _count_of_scan(node: ir.Node) -> int | str:
 def _carried(node: ir.Node) -> int:
     """How many values go from one iteration to the next."""
     if node.op_type == "Loop":
-        return len(node.inputs) - 2
+        return max(len(node.inputs) - 2, 0)
     return len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
 
 

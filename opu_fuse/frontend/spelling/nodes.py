@@ -5,7 +5,7 @@ speak of what the file holds. Their types and shapes have to be inferred.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,13 @@ class Spelling:
                 old.name, new.name = None, name
             new.type, new.shape = new.type or old.type, new.shape or old.shape
         detach(self.node)
+
+
+def has_kinds(node: ir.Node, kinds: Mapping[str, ir.AttributeType]) -> bool:
+    """Whether attributes of these names are of these kinds: nobody checks those of other
+    libraries.
+    """
+    return all(a.type is kinds.get(a.name, a.type) for a in node.attributes.values())
 
 
 def is_read(value: ir.Value) -> bool:

@@ -36,7 +36,7 @@ def skip_simplified_layer_normalization(s: Spelling) -> bool:
 
 
 def simplified_layer_normalization(s: Spelling) -> bool:
-    """x over the root of the mean of squares."""
+    """X over the root of the mean of squares."""
     if _reads_statistics(s.node) or s.node.attributes.get_int("axis", -1) != -1:
         return False
     epsilon = s.node.attributes.get_float("epsilon", 1e-5)

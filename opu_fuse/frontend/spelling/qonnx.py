@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.editing import constant, operand, static_shape
-from opu_fuse.frontend.spelling.nodes import Spelling
+from opu_fuse.frontend.spelling.nodes import Spelling, has_kinds
 
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
 _OPERATORS = ("Quant", "BipolarQuant", "Trunc", "FloatQuant", "IntQuant")
@@ -35,7 +35,7 @@ class _Steps(Struct, frozen=True, kw_only=True):
     highest: int
 
     @property
-    def dtype(self) -> type[np.generic]:
+    def dtype(self) -> type[np.int8] | type[np.uint8] | type[np.int32]:
         """The narrowest type of integers that a DequantizeLinear reads."""
         for kind in (np.int8, np.uint8):
             info = np.iinfo(kind)
@@ -80,10 +80,14 @@ def _steps(node: ir.Node) -> _Steps | str:
     """How a Quant rounds, or why no machine does."""
     if node.op_type not in ("Quant", "IntQuant"):
         return f"{node.op_type} has no form in operators of the ONNX standard"
+    if not has_kinds(node, _KINDS):
+        return "its attributes are none of a Quant"
     numbers = [constant(operand(node, i)) for i in (1, 2, 3)]
     names = ("scale", "zero point", "bit width")
     if unknown := [n for n, data in zip(names, numbers, strict=True) if data is None]:
         return f"its {unknown[0]} is computed, not a constant"
+    if any(data is not None and data.dtype.kind not in "fiub" for data in numbers):
+        return "its operands are no numbers"
     scale, zero, width = (np.asarray(data, np.float64) for data in numbers)
     if width.size != 1 or width.item() != round(width.item()) or width.item() < 1:
         return "its bit width is no whole number"
@@ -122,6 +126,11 @@ def _limits(node: ir.Node, bits: int) -> tuple[int, int]:
 
 
 _FLAGS = (("signed", 1), ("narrow", 0))
+_KINDS = {
+    "signed": ir.AttributeType.INT,
+    "narrow": ir.AttributeType.INT,
+    "rounding_mode": ir.AttributeType.STRING,
+}
 
 
 def _axis(data: np.ndarray, size: tuple[int, ...] | None) -> int | None:
@@ -165,6 +174,8 @@ def _round_constant(s: Spelling, steps: _Steps, data: np.ndarray) -> None:
     places = data.astype(np.float32) / scale.reshape(spread.shape).astype(np.float32)
     integers = np.clip(np.round(places) + spread, steps.lowest, steps.highest)
     stored = s.constant(integers.astype(steps.dtype))
-    zeros = [s.constant(zero.astype(steps.dtype))] if np.any(zero) or steps.dtype != np.int32 else []
+    zeros = (
+        [s.constant(zero.astype(steps.dtype))] if np.any(zero) or steps.dtype != np.int32 else []
+    )
     scales = s.constant(scale.astype(np.float32))
     s.replace(s.make("DequantizeLinear", stored, scales, *zeros, axis=steps.axis, name=s.node.name))

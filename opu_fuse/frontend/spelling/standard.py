@@ -24,8 +24,9 @@ def to_standard(model: ir.Model) -> bool:
     """
     if not is_to_spell_out(model):
         return False
-    forms = (spell_out_control_flow, spell_out_sequences, spell_out_contrib, spell_out_qonnx)
-    changed = any([form(model) for form in forms])
+    changed = False
+    for form in (spell_out_control_flow, spell_out_sequences, spell_out_contrib, spell_out_qonnx):
+        changed |= form(model)
     if changed and has_integer_operators(model):
         spell_out(model)
     return changed
