@@ -100,7 +100,7 @@ def test_functions_of_groups_compute_the_same(name, strategy):
     found = compile_model(model(name, "zero points"), hw, Options(strategy=strategy))
     outlined = onnx.load_from_string(found.bundle.fused)
     assert LEFT_KEY not in {p.key for p in outlined.metadata_props}
-    assert len(outlined.functions) == len(found.bundle.groups)
+    assert len(outlined.functions) == len(found.partition.groups)
     assert found.prepared.qdq is not None
     expected, got = computed(found.prepared.qdq), computed(outlined)
     for output, array in expected.items():
