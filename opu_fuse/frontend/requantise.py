@@ -23,6 +23,7 @@ import onnx_ir as ir
 from opu_fuse.frontend.editing import (
     add_constant,
     constant,
+    drop_unread,
     is_standard,
     merge_sources,
     operand,
@@ -124,8 +125,9 @@ class _Requantising:
         elif result in self.wanted:
             self._join(node, self.wanted[result])
         else:
-            for quant in self._read_in(result):
+            for quant in [*self._read_in(result)]:
                 self._join_again(node, quant)
+            drop_unread(result)
 
     def _read_in(self, value: ir.Value) -> Iterator[QuantParams]:
         """In which scales a value is read."""

@@ -30,7 +30,8 @@ class Style:
     also what only floats should do. constants: those of Add, Mul … are rounded. weights: "int8",
     "uint8" with the middle as zero point, "zeros" at any place, "rounded" by the model itself.
     bias: how its integers are scaled, a key of `_BIASES`. bare: zero points of 0 are left out.
-    listed: one scale is a list of one. backwards: axes are counted from the end.
+    listed: one scale is a list of one. backwards: axes are counted from the end. again: every so
+    manieth value is rounded once more, to another scale; 0: none is.
     """
 
     pow2: bool
@@ -46,6 +47,7 @@ class Style:
     bare: bool = False
     listed: bool = False
     backwards: bool = False
+    again: int = 0
 
     @property
     def exact(self) -> bool:
@@ -71,7 +73,7 @@ def draw_style(rng: np.random.Generator) -> Style:
         kind=np.uint8 if next(flags) < 0.3 else np.int8,
         zeros=bool(next(flags) < 0.3),
         per_channel=bool(next(flags) < 0.7),
-        shared=bool(next(flags) < 0.7),
+        shared=bool(next(flags) < 0.5),
         direct=bool(next(flags) < 0.5),
         everywhere=bool(next(flags) < 0.3),
         constants=bool(next(flags) < 0.7),
@@ -80,6 +82,7 @@ def draw_style(rng: np.random.Generator) -> Style:
         bare=bool(next(rare)),
         listed=bool(next(rare)),
         backwards=bool(next(rare)),
+        again=int(rng.choice([0, 1, 2, 3], p=[0.6, 0.1, 0.15, 0.15])),
     )
 
 
@@ -107,6 +110,7 @@ class _Quantiser:
         self._params: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._nodes: list[onnx.NodeProto] = []
         self._added: dict[str, onnx.TensorProto] = {}
+        self._rounded = 0
 
     def model(self) -> onnx.ModelProto:
         for port in self._source.graph.input:
@@ -162,6 +166,22 @@ class _Quantiser:
         self._nodes.append(helper.make_node("QuantizeLinear", [real, *names], [q]))
         self._nodes.append(helper.make_node("DequantizeLinear", [q, *names], [dq]))
         self._now[name] = f"{name}/dq"
+        self._rounded += 1
+        if self._style.again and self._rounded % self._style.again == 0:
+            self._round_again(name, scale, zero)
+
+    def _round_again(self, name: str, scale: np.ndarray, zero: np.ndarray) -> None:
+        """To a coarser scale or a finer one, and another zero point where there are any."""
+        factors = (2.0, 0.5, 4.0) if self._style.pow2 else (1.3, 0.8, 3.7)
+        scale = (scale * factors[self._rounded % 3]).astype(np.float32)
+        if self._style.zeros:
+            zero = (zero.astype(np.int32) // 2 + 7).astype(zero.dtype)
+        self._params[name] = scale, zero
+        names = [self._tensor(f"{name}/scale2", scale), self._tensor(f"{name}/zero2", zero)]
+        q, dq = f"{name}/q2", f"{name}/dq2"
+        self._nodes.append(helper.make_node("QuantizeLinear", [self._now[name], *names], [q]))
+        self._nodes.append(helper.make_node("DequantizeLinear", [q, *names], [dq]))
+        self._now[name] = dq
 
     def _is_rounded(self, name: str, node: onnx.NodeProto | None) -> bool:
         value = self._values.get(name)

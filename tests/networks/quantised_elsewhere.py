@@ -18,8 +18,10 @@ class _Sample(CalibrationDataReader):
         return next(self._samples, None)
 
 
-def quantised_elsewhere(model: ir.Model, inputs: Mapping[str, np.ndarray]) -> ir.Model:
-    """The QDQ model; inputs: one sample, whose ranges become the scales."""
+def quantised_elsewhere(
+    model: ir.Model, inputs: Mapping[str, np.ndarray], *, unsigned: bool = False
+) -> ir.Model:
+    """The QDQ model; inputs: one sample, whose ranges become the scales; unsigned: activations."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
         quantize_static(
@@ -27,7 +29,7 @@ def quantised_elsewhere(model: ir.Model, inputs: Mapping[str, np.ndarray]) -> ir
             path,
             _Sample(inputs),
             quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QInt8,
+            activation_type=QuantType.QUInt8 if unsigned else QuantType.QInt8,
             weight_type=QuantType.QInt8,
             per_channel=True,
             extra_options={"ActivationSymmetric": False},

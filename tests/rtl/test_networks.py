@@ -6,7 +6,9 @@ import pytest
 from opu_fuse import zoo
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, Program, compile_model
-from opu_fuse.sim.compare import compare
+from opu_fuse.sim.compare import check, compare
+from tests.frontend.test_requantise import X
+from tests.frontend.test_requantise import model as requantised
 from tests.rtl.session import hold_rtl_against_functional
 from tests.schedule.test_cascades import inverted
 
@@ -44,6 +46,16 @@ def test_network_on_rtl_has_the_functional_engines_bits(name, machine, rng):
     functional = program.run(inputs, capture=True)
     rtl = program.run(inputs, engine="rtl", capture=True)
     hold_rtl_against_functional(program.bundle, functional, rtl)
+
+
+@pytest.mark.parametrize("name", ["max pool in two scales", "three pairs", "max pool of a relu"])
+def test_what_rounds_anew_has_the_same_bits(name, machine):
+    given = requantised(name, "zero points")
+    bundle = compile_model(given, machine, Options(reuse_memory=False)).bundle
+    program = Program(bundle=bundle, hw=machine)
+    functional, rtl = (program.run(X, engine=e, capture=True) for e in ("functional", "rtl"))
+    hold_rtl_against_functional(bundle, functional, rtl)
+    assert check(bundle, X, rtl).passed
 
 
 def test_maps_that_are_on_chip_only_have_the_same_bits(machine, rng):
