@@ -263,8 +263,8 @@ def smaller(node: Node, axis: str, most: int) -> str | None:
     kernel, own = node.attrs.get("kernel", (1, 1)), node.called.own
     if axis == "window" and node.op == "max_pool" and most > 1:
         return f"split {own} into {-(-(max(kernel) - 1) // (most - 1))} pools in a row"
-    if axis == "window" and node.op == "avg_pool" and node.shape[2:] == (1, 1):
-        return f"take the mean of {own} in two steps, over parts of at most {most}×{most}"
+    if node.op == "avg_pool" and kernel == node.attrs["strides"] and axis in {"window", "stride"}:
+        return f"take the mean of {own} in steps, over parts of at most {most}×{most}"
     if axis == "kernel" and most > 1:
         return f"split {own} into convolutions of at most {most}×{most} and add them"
     if axis == "dilation":

@@ -48,8 +48,8 @@ FORMS: Mapping[str, str] = {
 
 _DYNAMIC = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
 """Of models quantised at run time: there are no scales to compile with."""
-_UNLIKE = ("it is rounded", "different scales", "has zero point")
-"""In `float_reason`: the model rounds, but as no machine does."""
+_UNLIKE = {"zero point": "weights", "it is rounded": "rounded", "different scales": "rounded"}
+"""What `float_reason` says where the model rounds, but as no machine does, and what is about it."""
 TWO_OPERANDS = frozenset({"add", "multiply"})
 """Operators whose second operand decides which kind of module they need."""
 
@@ -110,7 +110,9 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
         if op in _DYNAMIC:
             return {"op": op, "dynamic": op}
         why = HOST_REASONS.get(op)
-        return {"op": op, "unknown": op} if why is None else {"op": op, "foreign": op, "why": why}
+        if why is None:
+            return {"op": op, "unknown": op if node.is_host else node.called.own or None}
+        return {"op": op, "foreign": op, "why": why}
     can = can if wanted is None else (wanted,)
     present = {m.kind for m in scope.modules.by_name.values()}
     kinds = [str(kind) for kind in can if kind in present]
@@ -147,7 +149,8 @@ def integer_values(scope: Scope, node: Node) -> Words | None:
     """{why}, so it stays in floating point
 
     Change: leave out --keep-float {asked:own}
-    Change: round {rounded:own} to int8 in the model, with one scale
+    Change: round what {rounded:own} reads and writes to int8 in the model, with one scale
+    Change: round the weights of {weights:own} in the model to int8 with zero point 0
     Change: quantise {given:own} in the model (QuantizeLinear, DequantizeLinear)
     Change: hand over the {float} model, which is then quantised throughout
     """
@@ -159,8 +162,8 @@ def integer_values(scope: Scope, node: Node) -> Words | None:
         return {"why": why, "asked": node.called if is_asked(node) else None}
     if not dfg.given:  # it was quantised here, all but what the host computes
         return {"why": why}
-    unlike = any(words in why for words in _UNLIKE)
-    return {"why": why, "float": "float", "rounded" if unlike else "given": node.called}
+    how = next((fact for words, fact in _UNLIKE.items() if words in why), "given")
+    return {"why": why, "float": "float", how: node.called}
 
 
 def feature_maps(scope: Scope, node: Node) -> Words | None:

@@ -171,7 +171,7 @@ def _together(parts: Sequence[tuple[Lever, ...]]) -> Iterator[Lever]:
         alike += [of_kind] if all(of_kind) else []
     for choice in alike or ([list(parts)] if all(parts) else []):
         first = [levers[0] for levers in choice]
-        text = " and ".join(lever.text for lever in first)
+        text = " and ".join(dict.fromkeys([lever.text for lever in first]))
         yield Lever(text=text, spec=tuple(key for lever in first for key in lever.spec))
 
 
