@@ -25,6 +25,9 @@ CHOICE_KEY = "opu_fuse.choice"
 """Key in `Node.metadata_props` of convolutions with ones that a rewrite made: they put values
 elsewhere, and none of their products is one of the model's.
 """
+GIVEN_KEY = "opu_fuse.given"
+"""Key in `Model.meta` of a quantised canonical model: whether it came so; it is False for those
+that were quantised here."""
 UNROUNDED_KEY = "opu_fuse.unrounded"
 """Key in `Value.meta` of a further input of the canonical model: the input of the user's model
 whose numbers it has as they are given, while the other value of that input is rounded.

@@ -19,7 +19,8 @@ from opu_fuse.dfg.types import type_of
 from opu_fuse.errors import ModelError
 from opu_fuse.model.composites import composites
 from opu_fuse.model.entrances import entrances
-from opu_fuse.quant import META_KEY
+from opu_fuse.model.names import known_names, own_name
+from opu_fuse.quant import GIVEN_KEY, META_KEY, UNROUNDED_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
 SOURCE_KEY = "opu_fuse.source"
@@ -45,6 +46,8 @@ class _Builder:
 
     def __init__(self, model: ir.Model, quantised: bool) -> None:
         self.graph = model.graph
+        self.known = known_names(model)
+        self.given = model.meta.get(GIVEN_KEY) is not False
         self.quantised = quantised or any(META_KEY in v.meta for v in _values(model.graph))
         self.nodes: list[Node] = []
         self.index: dict[ir.Value, int] = {}
@@ -74,6 +77,7 @@ class _Builder:
             entries=tuple(self.entries.get(v) for v in inputs),
             exits=self.exits,
             quantised=self.quantised,
+            given=self.given,
         )
 
     def _is_var(self, value: ir.Value) -> bool:
@@ -199,14 +203,26 @@ class _Builder:
             "value": (single.name or "") if single else "",
             "attrs": lowered.attrs,
             "source": tuple(dict.fromkeys(source)),
+            "own": own_name(producer, producer.name or "", source, self.known),
             "ir_node": producer,
             "body": body,
         }
 
     def _add(self, kind: Kind, value: ir.Value, **fields: Any) -> None:
         name = value.name or ""
-        known = {"kind": kind, "name": name, "value": name}
+        known = {"kind": kind, "name": name, "value": name, "own": self._own(value)}
         self.index[value] = self._append(known | _rounding(value) | fields)
+
+    def _own(self, value: ir.Value) -> str:
+        """What the user calls a value: its own name, or that of what computes it."""
+        name, producer = value.name or "", value.producer()
+        if self.known is None or name in self.known:
+            return name
+        if UNROUNDED_KEY in value.meta:
+            return value.meta[UNROUNDED_KEY]
+        if producer is None:
+            return ""
+        return own_name(producer, producer.name or "", sources_of(producer), self.known)
 
     def _append(self, fields: Mapping[str, Any]) -> int:
         node = Node(index=len(self.nodes), **fields)

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from msgspec import Struct, field
 
 from opu_fuse.dfg.types import ValueType
+from opu_fuse.model.names import Name
 from opu_fuse.quant import QuantParams
 from opu_fuse.turn import ByteTable, Turn
 
@@ -59,7 +60,8 @@ class Node(Struct, frozen=True, kw_only=True):
     functions (its ONNX operators in order); of shuffle: groups; of split: axis, sizes; of concat:
     axis; of add: minus (the operand that is subtracted, if one is). source: original node names
     this node stands for. ir_node: the canonical ONNX node (host operators are executed from it);
-    body: all canonical nodes of a table or shuffle in order, ir_node last, () elsewhere.
+    body: all canonical nodes of a table or shuffle in order, ir_node last, () elsewhere. own: what
+    the user calls it ("": nothing, None: as `name`).
     """
 
     index: int
@@ -79,6 +81,12 @@ class Node(Struct, frozen=True, kw_only=True):
     source: tuple[str, ...] = ()
     ir_node: ir.Node | None = None
     body: tuple[ir.Node, ...] = ()
+    own: str | None = None
+
+    @property
+    def called(self) -> Name:
+        """The name, and what the user calls it."""
+        return Name(self.name, self.own)
 
     @property
     def title(self) -> str:
@@ -153,7 +161,7 @@ class Dfg(Struct, frozen=True, kw_only=True):
     """nodes in post-DFS order; users[i]: indices of the calls and tuples that read node i
     (ascending, each once); inputs: var nodes in model order; outputs: result nodes in model order;
     entries, exits: what their ports do besides rounding, None for nothing, in the same orders;
-    quantised: weights and activations are integers.
+    quantised: weights and activations are integers; given: they came so.
     """
 
     name: str
@@ -164,6 +172,7 @@ class Dfg(Struct, frozen=True, kw_only=True):
     entries: tuple[Border | None, ...]
     exits: tuple[Border | None, ...]
     quantised: bool
+    given: bool = True
 
     def __getitem__(self, index: int) -> Node:
         return self.nodes[index]

@@ -12,7 +12,7 @@ from opu_fuse.dfg.integer import ACCUMULATING, is_tied, owned_bias, quant_of
 from opu_fuse.fixedpoint import INT8_MAX, INT8_MIN, shared_multipliers
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.pairs import type_of_zero
-from opu_fuse.quant import FLOAT_KEY, META_KEY, NEEDLESS, QuantParams
+from opu_fuse.quant import ASKED, FLOAT_KEY, META_KEY, NEEDLESS, QuantParams
 
 _MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample"})
 
@@ -56,6 +56,12 @@ def left_float(node: Node) -> str | None:
     if NEEDLESS in marks:
         return f"{node.name} only moves values that nothing quantised computes or reads"
     return f"{node.name} is kept in floats, as asked" if marks else None
+
+
+def is_asked(node: Node) -> bool:
+    """Whether the user wants it in floats."""
+    marks = {n.metadata_props.get(FLOAT_KEY) for n in (node.ir_node, *node.body) if n}
+    return ASKED in marks
 
 
 def _too_far_apart(node: Node, operands: Sequence[QuantParams]) -> str | None:

@@ -39,6 +39,7 @@ from opu_fuse.frontend.steps import nothing, step, telling_step
 from opu_fuse.frontend.tflite import is_tflite, to_onnx
 from opu_fuse.frontend.validate import check_file, check_network, dynamic_batches, not_onnx
 from opu_fuse.frontend.widths import is_of_other_width, to_float32
+from opu_fuse.model.names import KNOWN_KEY, names_of
 from opu_fuse.model.opsets import IR_VERSION, runnable_opsets
 from opu_fuse.process.foreign import ForeignError, complaints, first_line
 
@@ -83,6 +84,7 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     check_file(proto, where, sizes, budget=budget)
     _load_external_data(where, proto, folder)
     sort_nodes(proto.graph)  # of a cycle onnx tells
+    known = names_of(proto.graph)
     spell_out_defaults(proto.graph)
     own_domain(proto)
     with examined(proto, where, sized=sizes != NO_SIZES) as findings:
@@ -94,6 +96,7 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
     _own(model, where)
     set_inferred(model, shapes)
     name_everything(model)
+    model.meta[KNOWN_KEY] = known
     common.RemoveInitializersFromInputsPass()(model)
     if proto.functions:
         step("inline", model, lambda model: _changed(model, common.InlinePass(), where))

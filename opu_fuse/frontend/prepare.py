@@ -21,8 +21,9 @@ from opu_fuse.frontend.steps import NAMES, step, telling_step
 from opu_fuse.frontend.transforms import PASSES, canonicalise
 from opu_fuse.frontend.unrounded import may_be_unrounded
 from opu_fuse.frontend.weights import release
+from opu_fuse.model.names import KNOWN_KEY
 from opu_fuse.passes import PassInfo
-from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, REWRITE_KEY
+from opu_fuse.quant import ASKED, CHOICE_KEY, FLOAT_KEY, GIVEN_KEY, REWRITE_KEY
 
 if TYPE_CHECKING:
     from opu_fuse.frontend.calibration import Calibration  # quantised models need none
@@ -190,6 +191,8 @@ def _quantise(
 
 def _restore_sources(canonical: ir.Model, floating: ir.Model) -> None:
     """The quantiser keeps the names of the nodes; their origins come back by name."""
+    canonical.meta.update({k: floating.meta[k] for k in (KNOWN_KEY,) if k in floating.meta})
+    canonical.meta[GIVEN_KEY] = False
     known = {n.name: n.metadata_props for n in floating.graph}
     for node in canonical.graph:
         if node.name in known:

@@ -106,7 +106,7 @@ def extend(
         return refusal or (Match(node=node.index, module=None),)
     # Whatever the group computes before its tail has its one reader there.
     if scope.reads_twice(node, source.index):
-        return refuse(other_operand, {"node": node.name, "other": source.name})
+        return refuse(other_operand, {"node": node.called, "other": source.called})
     if source.op == "pad":
         clash = fill_clash(source, node)
         if clash is not None:
@@ -126,7 +126,7 @@ def fill_clash(pad: Node, node: Node) -> Refusal | None:
     if pad.op != "pad" or node.op != "conv" or not any(node.attrs["pads"]):
         return None
     value = pad.attrs["value"]
-    words = {"node": node.name, "pad": pad.name, "value": value}
+    words = {"node": node.name, "pad": pad.called, "value": value}
     return refuse(one_fill, words) if value != 0.0 else None
 
 

@@ -26,7 +26,7 @@ MOST_NAMES = 3
 def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
     """{reader} cannot read {view} as {shape}: its values lie in memory as {size}
 
-    Change: keep channels, rows and columns in {view}
+    Change: keep channels, rows and columns in {view:own}
     """
     size = feature_size(base.shape)
     if size is not None and feature_size(view.shape) == size:
@@ -34,7 +34,7 @@ def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
     for user in readers(scope.dfg, view.index):
         reader = scope.dfg[user]
         if reader.op not in {"dense", "reshape"} and scope.modules.runners(scope.runs_as(reader)):
-            return {"reader": reader.name, "view": view.name, "shape": view.shape, "size": size}
+            return {"reader": reader.name, "view": view.called, "shape": view.shape, "size": size}
     return None
 
 
@@ -44,7 +44,7 @@ def view_readers(scope: Scope, base: Node, view: Node) -> Words | None:
 def single_reader(scope: Scope, source: Node, node: Node) -> Words | None:
     """{source} is also read by {readers}, so its value is needed in memory
 
-    Change: compute {source} once for each of its readers
+    Change: compute {source:own} once for each of its readers
     """
     reading = scope.readers(source.index)
     others = [u for u in reading[:4] if u != node.index]
@@ -53,15 +53,15 @@ def single_reader(scope: Scope, source: Node, node: Node) -> Words | None:
     at = bisect_left(reading, node.index)
     count = len(reading) - (reading[at : at + 1] == (node.index,))
     names = [scope.dfg[u].name for u in others]
-    return {"source": source.name, "readers": listed(names, count)}
+    return {"source": source.called, "readers": listed(names, count)}
 
 
 def not_an_output(scope: Scope, source: Node, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
     """{source} is an output of the model, so its value is needed in memory
 
-    Change: take {source} out of the model's outputs
+    Change: take {source:own} out of the model's outputs
     """
-    return {"source": source.name} if source.index in scope.outputs else None
+    return {"source": source.called} if source.index in scope.outputs else None
 
 
 VIEW_RULES = (view_readers,)
@@ -74,7 +74,7 @@ EDGE_RULES = (single_reader, not_an_output)
 def other_operand(words: Words) -> Words | None:
     """{node} also reads {other}, which is computed inside the same group
 
-    Change: let {node} read a second {other}, computed for it alone
+    Change: let {node:own} read a second {other:own}, computed for it alone
     """
     return words
 
@@ -82,7 +82,7 @@ def other_operand(words: Words) -> Words | None:
 def one_fill(words: Words) -> Words | None:
     """{node} pads with zero, {pad} before it with {value}; one pass has one fill value
 
-    Change: let {pad} fill with zero
+    Change: let {pad:own} fill with zero
     """
     return words
 
@@ -132,7 +132,7 @@ def forbidden(words: Words) -> Words | None:
 def no_group(words: Words) -> Words | None:
     """{node} is a view of {source}, which no group computes
 
-    Change: let {node} follow an operator that a module runs
+    Change: let {node:own} follow an operator that a module runs
     """
     return words
 

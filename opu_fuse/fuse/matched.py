@@ -98,7 +98,7 @@ def _find(
         refused = refused or joined
     if virtual:
         source_name = scope.dfg[node.operands[0]].name
-        return refused or refuse(no_group, {"node": node.name, "source": source_name})
+        return refused or refuse(no_group, {"node": node.called, "source": source_name})
     alone = Growth(scope.modules.start)
     placed = place(scope, alone, node, forbid)
     return placed if isinstance(placed, Refusal) else (alone, placed)

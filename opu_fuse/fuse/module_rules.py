@@ -77,15 +77,16 @@ def domain(scope: Scope, node: Node, name: str) -> Words | None:
         return None
     words = {Domain.ACC: "accumulators (like a convolution's bias)", Domain.ACT: "int8 values"}
     facts: Words = {"node": node.name, "module": name, "wanted": has}
-    if node.op in TWO_OPERANDS:
-        facts = {**facts, "kind": kind_for(scope, node)}
+    kind = kind_for(scope, node) if node.op in TWO_OPERANDS else None
+    if kind is not None and not _has(scope, kind, has):
+        facts = {**facts, "kind": kind}
     return {**facts, "takes": words[takes], "has": words[has]}
 
 
 def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
     """{node} has {operand} of shape {shape}; module {module} reads it {wanted}
 
-    Change: give {operand} {form}
+    Change: give {operand:own} {form}
     """
     wanted = scope.modules.by_name[name].operand or OperandAccess.FULL
     fitting = _FITTING[wanted]
@@ -100,22 +101,30 @@ def operand_access(scope: Scope, node: Node, name: str) -> Words | None:
     if not wrong:
         return None
     operand = scope.dfg[wrong[0]]
-    words = {"module": name, "wanted": _WORDING[wanted], "node": node.name}
+    words = {"module": name, "wanted": _WORDING[wanted], "node": node.called}
     own = wanted if wrong[0] in [node.operands[i] for i in side] else OperandAccess.FULL
     form = _FORMS.get(own, f"the shape of the result, {node.shape}")
-    return {**words, "operand": operand.name, "shape": operand.shape, "form": form}
+    return {**words, "operand": operand.called, "shape": operand.shape, "form": form}
 
 
 def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
     """{operand} is computed at run time; module {module} takes a constant
 
-    Change: make {operand} a constant of the model
+    Change: make {input:own} a constant of the model
+    Change: add a module of kind {kind} with domain act to `dataflow.modules` and `dataflow.edges`
+    and map {op} to it in `dataflow.operators`
     """
     if _takes_maps(scope, name):
         return None
     side = [scope.dfg[node.operands[i]] for i in _side_operands(scope.dfg, node)]
-    computed = [operand.name for operand in side if operand.kind is not Kind.CONST]
-    return {"module": name, "operand": computed[0]} if computed else None
+    computed = [operand for operand in side if operand.kind is not Kind.CONST]
+    if not computed:
+        return None
+    words: Words = {"module": name, "operand": computed[0].called}
+    missing = _missing(scope, node)
+    if missing or computed[0].kind is not Kind.VAR:
+        return words | missing
+    return words | {"input": computed[0].called}
 
 
 def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
@@ -123,16 +132,16 @@ def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
 
     Change: add a module of kind {kind} with domain act to `dataflow.modules` and `dataflow.edges`
     and map {op} to it in `dataflow.operators`
-    Change: make {map} an input of the model
+    Change: make {map:own} an input of the model
     """
     if not _takes_maps(scope, name):
         return None
-    constants = [scope.dfg[i].name for i in node.operands if scope.dfg[i].kind is Kind.CONST]
+    constants = [scope.dfg[i].called for i in node.operands if scope.dfg[i].kind is Kind.CONST]
     if not constants:
         return None
     words: Words = {"module": name, "operand": constants[0]}
-    kind = kind_for(scope, node)
-    return words | ({"map": constants[0]} if kind is None else {"kind": kind, "op": node.op})
+    missing = _missing(scope, node)
+    return words | (missing or {"map": constants[0]})
 
 
 def limits(scope: Scope, node: Node, name: str) -> Words | None:
@@ -147,25 +156,25 @@ def limits(scope: Scope, node: Node, name: str) -> Words | None:
 def symmetric_padding(scope: Scope, node: Node, name: str) -> Words | None:
     """{node} pads its sides by {pads}; module {module} pads opposite sides alike
 
-    Change: pad opposite sides of {node} alike
+    Change: pad opposite sides of {node:own} alike
     Change: set `dataflow.modules.{module}.limits.asymmetric` to true
     """
     pads = node.attrs.get("pads", (0, 0, 0, 0))
     if scope.modules.by_name[name].limits.asymmetric or pads[:2] == pads[2:]:
         return None
-    return {"node": node.name, "pads": pads, "module": name}
+    return {"node": node.called, "pads": pads, "module": name}
 
 
 def fill_value(scope: Scope, node: Node, name: str) -> Words | None:
     """{node} fills with {value}; module {module} fills with zero
 
-    Change: let {node} fill with zero
+    Change: let {node:own} fill with zero
     Change: set `dataflow.modules.{module}.limits.fill` to any
     """
     value = node.attrs.get("value", 0.0) if node.op == "pad" else 0.0
     if value == 0.0 or scope.modules.by_name[name].limits.fill is Fill.ANY:
         return None
-    return {"node": node.name, "value": value, "module": name}
+    return {"node": node.called, "value": value, "module": name}
 
 
 def only_clamps(scope: Scope, node: Node, name: str) -> Words | None:
@@ -185,6 +194,25 @@ _RULES = {
     for operand in (False, True)
     for attrs in (False, True)
 }
+
+
+def _missing(scope: Scope, node: Node) -> Words:
+    """What would run a sum or product of such operands, where the machine has none of the kind."""
+    kind = kind_for(scope, node)
+    if (
+        kind is None
+        and node.op == "multiply"
+        and all(scope.dfg[i].kind is not Kind.CONST for i in node.operands)
+    ):
+        kind = ModuleKind.SE  # one of them is a gate of one pixel
+    if kind is None or _has(scope, kind, Domain.ACT):
+        return {}
+    return {"kind": kind, "op": node.op}
+
+
+def _has(scope: Scope, kind: ModuleKind, domain: Domain) -> bool:
+    modules = scope.modules.by_name.values()
+    return any(m.kind is kind and m.domain_in is domain for m in modules)
 
 
 def _takes_maps(scope: Scope, name: str) -> bool:
@@ -236,17 +264,23 @@ def excesses(scope: Scope, node: Node, name: str) -> Iterator[Words]:
         }
 
 
-def smaller(node: Node, axis: str, most: int) -> str:
-    """How a model does the same within a limit of rows and columns, or of one side."""
-    kernel = node.attrs.get("kernel", (1, 1))
+def smaller(node: Node, axis: str, most: int) -> str | None:
+    """How a model does the same within a limit of rows and columns, or of one side; None for an
+    operator that the user's file has not.
+    """
+    if not node.called.own:
+        return None
+    kernel, own = node.attrs.get("kernel", (1, 1)), node.called.own
     if axis == "window" and node.op == "max_pool" and most > 1:
-        return f"split {node.name} into {-(-(max(kernel) - 1) // (most - 1))} pools in a row"
+        return f"split {own} into {-(-(max(kernel) - 1) // (most - 1))} pools in a row"
+    if node.op == "avg_pool" and kernel == node.attrs["strides"] and axis in {"window", "stride"}:
+        return f"take the mean of {own} in steps, over parts of at most {most}×{most}"
     if axis == "kernel" and most > 1:
-        return f"split {node.name} into convolutions of at most {most}×{most} and add them"
+        return f"split {own} into convolutions of at most {most}×{most} and add them"
     if axis == "dilation":
         steps = zip(kernel, node.attrs["dilations"], strict=True)
         spread = "×".join(str((k - 1) * d + 1) for k, d in steps)
-        return f"write the kernel of {node.name} as one of {spread} with zeros in it"
+        return f"write the kernel of {own} as one of {spread} with zeros in it"
     if axis == "padding" and node.op != "pad":
-        return f"pad before {node.name} by an operator of its own"
-    return f"give {node.name} {axis} {most}"
+        return f"pad before {own} by an operator of its own"
+    return f"give {own} {axis} {most}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import onnx_ir as ir
 
 from opu_fuse.dfg.graph import Access, Kind, Node
-from opu_fuse.dfg.islands import float_reason, left_float
+from opu_fuse.dfg.islands import float_reason, is_asked, left_float
 from opu_fuse.fuse.host_reasons import HOST_REASONS
 from opu_fuse.fuse.refusal import UNASKED, Refusal, Rule, Words, first_refusal
 from opu_fuse.fuse.scope import AFFINE_KINDS, Scope, data_operands, leaves
@@ -51,6 +51,8 @@ FORMS: Mapping[str, str] = {
 
 _DYNAMIC = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
 """Of models quantised at run time: there are no scales to compile with."""
+_UNLIKE = {"zero point": "weights", "it is rounded": "rounded", "different scales": "rounded"}
+"""What `float_reason` says where the model rounds, but as no machine does, and what is about it."""
 TWO_OPERANDS = frozenset({"add", "multiply"})
 """Operators whose second operand decides which kind of module they need."""
 
@@ -106,13 +108,13 @@ def _without_shape(values: Iterable[ir.Value | None]) -> ir.Value | None:
 def known_form(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
     """{op}: machines run it only with {form}
 
-    Change: give {node} that form
+    Change: give {node:own} that form
     """
     if not node.is_host:
         return None
     op = node.op.removeprefix("host:")
     form = FORMS.get(op)
-    return None if form is None else {"node": node.name, "op": op, "form": form}
+    return None if form is None else {"node": node.called, "op": op, "form": form}
 
 
 def known_operator(scope: Scope, node: Node) -> Words | None:
@@ -127,6 +129,8 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
     """
     if scope.modules.runners(scope.runs_as(node)):
         return None
+    if node.op in TWO_OPERANDS and _is_hosts_alone(scope, node):
+        return {"op": node.title}
     key, can = node.op.removeprefix("host:"), RUNS.get(node.op)
     op = "+".join(node.attrs["functions"]) if key == "table" else key
     wanted = kind_for(scope, node)
@@ -134,12 +138,24 @@ def known_operator(scope: Scope, node: Node) -> Words | None:
         if op in _DYNAMIC:
             return {"op": op, "dynamic": op}
         why = HOST_REASONS.get(op)
-        return {"op": op, "unknown": op} if why is None else {"op": op, "foreign": op, "why": why}
+        if why is None:
+            return {"op": op, "unknown": op if node.is_host else node.called.own or None}
+        return {"op": op, "foreign": op, "why": why}
     can = can if wanted is None else (wanted,)
     present = {m.kind for m in scope.modules.by_name.values()}
     kinds = [str(kind) for kind in can if kind in present]
     words: Words = {"op": op, "key": key}
     return {**words, "kinds": f"[{', '.join(kinds)}]"} if kinds else {**words, "missing": can[0]}
+
+
+def _is_hosts_alone(scope: Scope, node: Node) -> bool:
+    """Whether the host computes what an operator reads, and reads its result: a module for it would
+    gain nothing.
+    """
+    dfg = scope.dfg
+    made_by = [dfg[i] for i in data_operands(dfg, node)]
+    read_by = [dfg[i] for i in scope.readers(node.index)]
+    return bool(made_by) and all(n.is_host for n in (*made_by, *read_by))
 
 
 def kind_for(scope: Scope, node: Node) -> ModuleKind | None:
@@ -160,34 +176,44 @@ def kind_for(scope: Scope, node: Node) -> ModuleKind | None:
 def integer_values(scope: Scope, node: Node) -> Words | None:
     """{why}, so it stays in floating point
 
-    Change: quantise it in the model (QuantizeLinear, DequantizeLinear)
-    Change: hand over the float model, which is then quantised throughout
+    Change: leave out --keep-float {asked:own}
+    Change: round what {rounded:own} reads and writes to int8 in the model, with one scale
+    Change: round the weights of {weights:own} in the model to int8 with zero point 0
+    Change: quantise {given:own} in the model (QuantizeLinear, DequantizeLinear)
+    Change: hand over the {float} model, which is then quantised throughout
     """
     dfg = scope.dfg
     why = float_reason(dfg, node.index) if dfg.quantised else left_float(node)
-    return None if why is None else {"why": why}
+    if why is None:
+        return None
+    if left_float(node) is not None:
+        return {"why": why, "asked": node.called if is_asked(node) else None}
+    if not dfg.given:  # it was quantised here, all but what the host computes
+        return {"why": why}
+    how = next((fact for words, fact in _UNLIKE.items() if words in why), "given")
+    return {"why": why, "float": "float", how: node.called}
 
 
 def feature_maps(scope: Scope, node: Node) -> Words | None:
     """{name} has shape {shape}; the machine holds (1, c, h, w) and (1, n)
 
-    Change: reshape {name} to one of these
+    Change: reshape {name:own} to one of these
     """
     nodes = scope.dfg.nodes
     results = scope.dfg.users[node.index] if node.op == "split" else (node.index,)
     for i in (*leaves(scope.dfg, node), *results):
         value = nodes[i]
         if value.kind is not Kind.CONST and feature_size(value.shape) is None:
-            return {"name": value.name, "shape": value.shape}
+            return {"name": value.called, "shape": value.shape}
     return None
 
 
 def computed_data(scope: Scope, node: Node) -> Words | None:
     """{node} reads nothing but constants; the machine reads maps that are computed
 
-    Change: make the result of {node} a constant of the model
+    Change: make the result of {node:own} a constant of the model
     """
-    return None if data_operands(scope.dfg, node) else {"node": node.name}
+    return None if data_operands(scope.dfg, node) else {"node": node.called}
 
 
 def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
@@ -205,10 +231,10 @@ def channel_concat(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  o
 def spatial_pad(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
     """{node} pads channels; the machine pads rows and columns
 
-    Change: let the layer before {node} have {count} more filters, of zeros
+    Change: let the layer before {node:own} have {count} more filters, of zeros
     """
     count = sum(node.attrs["channels"]) if node.op == "pad" else 0
-    return {"node": node.name, "count": count} if count else None
+    return {"node": node.called, "count": count} if count else None
 
 
 COMMON_RULES = (

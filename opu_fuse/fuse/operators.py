@@ -27,6 +27,7 @@ from opu_fuse.fuse.rulebook import RULEBOOK
 from opu_fuse.hw.check import largest
 from opu_fuse.hw.load import load_hw, spec_names
 from opu_fuse.hw.spec import OPERATORS, Fill, HwSpec, Module
+from opu_fuse.model.names import Name
 from opu_fuse.quant import Domain
 from opu_fuse.resources import hw_specs_dir
 from opu_fuse.units.base import Access
@@ -123,7 +124,7 @@ def operators_page() -> str:
 
 def shown(text: str, known: Mapping[str, str] = MappingProxyType({})) -> str:
     """A message with the gaps of which nothing is known as ‹words›."""
-    return text.format(**{name: known.get(name, f"‹{name}›") for name in gaps(text)})
+    return text.format(**{name: Name(known.get(name, f"‹{name}›")) for name in gaps(text)})
 
 
 def _limits(operator: str, module: Module) -> Iterator[str]:

@@ -62,7 +62,7 @@ def _why_on_host(
     if node.is_virtual:
         source = node.operands[0]
         joined = extend(scope, by_tail[source], node, forbid) if source in by_tail else None
-        words: Words = {"node": node.name, "source": scope.dfg[source].name}
+        words: Words = {"node": node.called, "source": scope.dfg[source].name}
         return joined if isinstance(joined, Refusal) else refuse(no_group, words)
     alone = operator_refusal(scope, node) or place(scope, Growth(scope.modules.start), node, forbid)
     if isinstance(alone, Refusal):

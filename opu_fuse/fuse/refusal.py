@@ -2,7 +2,8 @@
 
 The docstring of a predicate is all its text. First line: the message. Paragraphs that begin with
 `Change:` say what would make the rule hold, the nearest change first. Gaps are filled with the
-facts that the predicate found; a change with a gap that no fact fills does not apply. Keys of the
+facts that the predicate found; a change with a gap that no fact fills does not apply. `{x:own}` is
+what the user's file calls x (`model/names.py`). Keys of the
 spec stand in backticks, and "`key` to value" at the end is the value they must have, as YAML.
 """
 
@@ -146,11 +147,20 @@ def _own(refusal: Refusal) -> tuple[Lever, ...]:
     """Changes that the rule's own text offers, else those of the refusals it quotes."""
     facts = refusal.facts
     changes = template(refusal.predicate).changes
-    filled = [c for c in changes if None not in [facts.get(name) for name in gaps(c)]]
+    filled = [c for c in changes if _applies(c, facts)]
     if filled:
         return tuple([_lever(change.format(**facts)) for change in filled])
     quoted = [f for f in facts.values() if isinstance(f, Refusal)]
     return tuple([lever for cause in quoted for lever in cause.levers])
+
+
+def _applies(change: str, facts: Words) -> bool:
+    """Whether all of its gaps are filled, those about the user's file with a name from there."""
+    for _, name, spec, _ in string.Formatter().parse(change):
+        fact = facts.get(name) if name else ""
+        if fact is None or (spec == "own" and not format(fact, spec)):
+            return False
+    return True
 
 
 def _together(parts: Sequence[tuple[Lever, ...]]) -> Iterator[Lever]:
@@ -161,7 +171,7 @@ def _together(parts: Sequence[tuple[Lever, ...]]) -> Iterator[Lever]:
         alike += [of_kind] if all(of_kind) else []
     for choice in alike or ([list(parts)] if all(parts) else []):
         first = [levers[0] for levers in choice]
-        text = " and ".join(lever.text for lever in first)
+        text = " and ".join(dict.fromkeys([lever.text for lever in first]))
         yield Lever(text=text, spec=tuple(key for lever in first for key in lever.spec))
 
 

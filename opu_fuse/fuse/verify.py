@@ -119,7 +119,7 @@ def _head(scope: Scope, node: Node, found: list[Violation]) -> None:
     if node.owner is not None:
         found.append(_strayed(dfg, node))
     elif node.is_virtual:
-        words: Words = {"node": node.name, "source": dfg[node.operands[0]].name}
+        words: Words = {"node": node.called, "source": dfg[node.operands[0]].name}
         found.append(_violation(no_group, words, node.index))
 
 
@@ -139,7 +139,7 @@ def _data(
         return
     inside.remove(tail)
     for other in inside:
-        words = {"node": node.name, "other": dfg[other].name}
+        words = {"node": node.called, "other": dfg[other].called}
         found.append(_violation(other_operand, words, other, node.index))
     refusal = fill_clash(dfg[tail], node)
     if refusal is None and node.is_virtual:

@@ -24,6 +24,9 @@ from opu_fuse.fuse.scope import Scope
 from opu_fuse.hw.check import check_spec
 from opu_fuse.hw.spec import HwSpec, Module
 
+_DONE = ("end the group", "let it run by itself", "let them run one after the other")
+"""Helps of the scheduler that the compiler has taken already, where it says that a group is cut."""
+
 
 class Unbuilt(Struct, frozen=True, kw_only=True, dict=True):
     """What stands in front of a change of the spec with which it is no machine to build any more.
@@ -88,7 +91,10 @@ def forbidden_words(scope: Scope, matches: Sequence[Match]) -> Words:
     error = scope.misfits.get(nodes)
     do = "together do" if len(names) > 1 else "does"
     words: Words = {"nodes": " + ".join(names), "do": do, "what": "", "help": None}
-    return words if error is None else {**words, "what": f": {error.what}", "help": error.help}
+    if error is None:
+        return words
+    done = error.help.startswith(_DONE)
+    return {**words, "what": f": {error.what}", "help": None if done else error.help}
 
 
 def objections(scope: Scope, position: Position, node: Node, module: str) -> Iterator[Refusal]:
@@ -150,21 +156,23 @@ def _second(scope: Scope, position: Position, module: str) -> dict[str, object]:
 
 
 def _blocked(modules: Modules, position: Position, target: str) -> str | None:
-    """The one module on a shortest way that data may not pass; None when more are in the way or
-    there is none.
+    """The one module on a way that data may not pass; None when more are in every way, or there is
+    none.
     """
     start = (modules.root,) if position.tail is None else modules.edges[position.tail]
-    reached: dict[str, tuple[str, ...]] = {
-        m: () if modules.passable(m) else (m,) for m in start if m not in position.full
-    }
-    queue = deque(reached)
-    while queue:
-        module = queue.popleft()
+    ways = deque((m, None) for m in start if m not in position.full and m != target)
+    seen: set[tuple[str, str | None]] = set(ways)
+    while ways:
+        module, blocked = ways.popleft()
+        if not modules.passable(module):
+            if blocked is not None:
+                continue
+            blocked = module
         for successor in modules.edges[module]:
             if successor == target:
-                return reached[module][0] if len(reached[module]) == 1 else None
-            if successor not in reached and successor not in position.full | {position.tail}:
-                own = () if modules.passable(successor) else (successor,)
-                reached[successor] = (*reached[module], *own)
-                queue.append(successor)
+                return blocked
+            way = (successor, blocked)
+            if way not in seen and successor not in position.full | {position.tail}:
+                seen.add(way)
+                ways.append(way)
     return None

@@ -25,7 +25,7 @@ HELP = {
     "known_operator": "add a module of kind table to `dataflow.modules` and map table to it in "
     "`dataflow.operators`",
     "integer_values": (
-        "quantise it in the model (QuantizeLinear, DequantizeLinear) or hand over the float model, "
+        "quantise s in the model (QuantizeLinear, DequantizeLinear) or hand over the float model, "
         "which is then quantised throughout"
     ),
     "feature_maps": "reshape f to one of these",
@@ -35,7 +35,8 @@ HELP = {
     "domain": "add a module of kind adder with domain act to `dataflow.modules` and "
     "`dataflow.edges`",
     "operand_access": "give row one value per channel, shape (c, 1, 1)",
-    "constant_operand": "make g a constant of the model",
+    "constant_operand": "add a module of kind se with domain act to `dataflow.modules` and "
+    "`dataflow.edges` and map multiply to it in `dataflow.operators`",
     "computed_operand": "make k2 an input of the model",
     "limits": "split p into 2 pools in a row or raise `dataflow.modules.pool.limits.window` to 5",
     "symmetric_padding": "pad opposite sides of c alike or set "
