@@ -12,13 +12,14 @@ from opu_fuse.pipeline import compile_model
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
+from tests.networks.quantised_elsewhere import quantised_elsewhere
 
 Text = Callable[..., onnx.ModelProto]
 Canonical = Callable[..., ir.Model]
 CHOMP = "Conv <pads = [0, 4, 0, 4], dilations = [1, 2], kernel_shape = [1, 3]> (x, w13)"
 
 
-def written(text: Text, nodes: str, **cut: list[int]) -> onnx.ModelProto:
+def written(text: Text, nodes: str, **cut: list[int] | np.ndarray) -> onnx.ModelProto:
     """A map of 4 channels, 9 rows and 12 columns; w13, …: weights by their rows and columns."""
     rng = np.random.default_rng(0)
     arrays = {name: np.array(data) for name, data in cut.items()}
@@ -178,6 +179,23 @@ def test_then_the_array_makes_a_pass_of_it(nodes, cut, machine, onnx_text: Text)
     assert not compiled.partition.host
     inputs = noise(compiled.bundle)
     assert check(compiled.bundle, inputs, run(compiled.bundle, hw, inputs, capture=True)).passed
+
+
+@pytest.mark.parametrize("behind", ["Relu (y)", "MaxPool <kernel_shape = [2, 2]> (y)"])
+@pytest.mark.parametrize("case", ["chomp", "transposed", "through two"])
+def test_models_that_came_quantised_are_cut_alike(case, behind, onnx_text: Text):
+    """That quantiser gives what is left a scale of its own."""
+    nodes, cut, _ = TAKEN[case]
+    nodes = f"{nodes} b = {behind} z = Conv (b, k11)"
+    rng = np.random.default_rng(0)
+    weights = {"k11": rng.normal(size=(3, 4, 1, 1)).astype(np.float32)}
+    proto = written(onnx_text, nodes, **cut, **weights)
+    proto.graph.output[0].name = "z"
+    images = {"x": rng.normal(size=(1, 4, 9, 12)).astype(np.float32)}
+    hw = load_hw("opu-light")
+    compiled = compile_model(quantised_elsewhere(ir.from_proto(proto), images), hw)
+    assert not compiled.partition.host
+    assert check(compiled.bundle, images, run(compiled.bundle, hw, images, capture=True)).passed
 
 
 @pytest.mark.parametrize("seed", range(40))

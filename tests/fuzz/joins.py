@@ -23,8 +23,23 @@ def residual(s: Sketch, x: Value) -> Value:
         x = activate(s, x)
     if x.shape != y.shape:
         return x
-    op = str(s.pick(("Add",) * 6 + ("Sub", "Mul", "Max", "Min")))
+    op = str(s.pick(("Add",) * 6 + ("Sub", "Sub", "Mul", "Max", "Min")))
     return s.same(op, *((x, y) if s.chance(0.5) else (y, x)))
+
+
+def linear_unit(s: Sketch, x: Value) -> Value:
+    """Parts of one convolution meet: one times a function of another (GLU), or the like."""
+    count, each = s.number(2, 3), s.channels(40)
+    whole = pointwise(s, x, count * each)
+    if s.chance(0.3):
+        whole = activate(s, whole)
+    shape = (1, each, *x.size)
+    form = {"num_outputs": count} if s.opset >= 18 else {}
+    parts = s.nodes("Split", (whole,), [shape] * count, axis=1, **form)
+    gate = s.same(str(s.pick(("Sigmoid", "Sigmoid", "Tanh", "Relu", "Identity"))), parts[1])
+    pair = (parts[0], gate) if s.chance(0.6) else (gate, parts[0])
+    made = s.same(str(s.pick(("Mul", "Mul", "Add", "Sub"))), *pair)
+    return s.same("Add", made, parts[-1]) if count > 2 and s.chance(0.7) else made
 
 
 def summed(s: Sketch, x: Value) -> Value:

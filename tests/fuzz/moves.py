@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tests.fuzz.layers import pointwise, reshape
+from tests.fuzz.layers import conv, pointwise, reshape
 from tests.fuzz.sketch import MOST_ELEMENTS, Sketch, Value
 
 
@@ -47,6 +47,22 @@ def cut(s: Sketch, x: Value) -> Value:
         bounds, step = (last - 1, first - 1 - n if first == 0 else first - 1), -step
     operands = [s.ints(v) for v in (*bounds, axis, step)]
     return s.node("Slice", (x, *operands), shape)
+
+
+def crop(s: Sketch, x: Value) -> Value:
+    """Rows and columns off the ends of what a window has padded, as causal convolutions do; seldom
+    behind an operator, or as pads below nothing.
+    """
+    y = conv(s, x) if s.chance(0.7) else x
+    if s.chance(0.3):
+        y = s.same("Relu", y)
+    cut = [min(s.number(0, 2), (n - 1) // 2) for n in (*y.size, *y.size)]
+    shape = (1, y.channels, y.size[0] - cut[0] - cut[2], y.size[1] - cut[1] - cut[3])
+    if s.chance(0.2):
+        pads = s.ints(0, 0, -cut[0], -cut[1], 0, 0, -cut[2], -cut[3])
+        return s.node("Pad", (y, pads), shape)
+    ends = (y.size[0] - cut[2], y.size[1] - cut[3])
+    return s.node("Slice", (y, s.ints(*cut[:2]), s.ints(*ends), s.ints(2, 3)), shape)
 
 
 def shuffle(s: Sketch, x: Value) -> Value:

@@ -37,12 +37,14 @@ STEPS: Steps = {
     joins.summed: 0.7,
     joins.gate: 1.2,
     joins.broadcast: 0.5,
+    joins.linear_unit: 0.6,
     joins.concat: 3.5,
     joins.concat_elsewhere: 0.2,
     joins.dense_block: 0.4,
     joins.branches: 0.6,
     moves.split: 1.2,
     moves.cut: 0.6,
+    moves.crop: 0.6,
     moves.shuffle: 0.7,
     moves.pad: 1.0,
     moves.resize: 1.0,
@@ -114,8 +116,14 @@ def _integer_input(s: Sketch, shape: tuple[int, ...]) -> None:
     else:
         y = s.same("Cast", x, to=TensorProto.FLOAT)
         y = s.same("Mul", y, s.constant(np.array(1 / 64, np.float32)))
+        by_channel = (shape[1],) if nhwc else (shape[1], 1, 1)
         if s.chance(0.5):
-            y = s.same("Sub", y, s.numbers((1,), 0.0, 2.0))
+            y = s.same("Sub", y, s.numbers(by_channel if s.chance(0.5) else (1,), 0.0, 2.0))
+        if s.chance(0.3):
+            y = s.same("Div", y, s.numbers(by_channel, 0.5, 2.0))
+        if s.chance(0.2):  # blue first
+            order = s.ints(*reversed(range(shape[1])))
+            y = s.node("Gather", (y, order), y.shape, axis=3 if nhwc else 1)
     if nhwc:
         y = s.node("Transpose", (y,), shape, perm=[0, 3, 1, 2])
     s.maps.append(y)

@@ -22,6 +22,7 @@ BODIES = {
     "and Relu": "a = Conv(x, w) b = Conv(x, v) s = Sub(a, b) y = Relu(s)",
     "of a sum": "a = Conv(x, w) b = Conv(x, v) s = Add(a, b) c = Conv(x, u) y = Sub(s, c)",
     "twice": "a = Conv(x, w) b = Conv(x, v) s = Sub(a, b) y = Sub(b, s)",
+    "from a constant for each channel": "a = Conv(x, w) y = Sub(k, a)",
     "of pooled maps": "a = Conv(x, w) p = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(a)"
     " y = Sub(p, a)",
 }
@@ -36,6 +37,9 @@ def model(body: str, seed: int = 0) -> ir.Model:
         if f", {name})" in body:
             data = rng.normal(0.0, 0.5, (5, 5, 1, 1)).astype(np.float32)
             proto.graph.initializer.append(onnx.numpy_helper.from_array(data, name))
+    if "Sub(k," in body:
+        data = rng.normal(size=(5, 1, 1)).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(data, "k"))
     return ir.from_proto(proto)
 
 
@@ -76,6 +80,7 @@ def test_free_scales_are_within_a_step(rng):
         ("p = GlobalAveragePool(x) c = Conv(x, w) y = Sub(c, p)", 1),
         ("s = Sigmoid(x) y = Sub(x, s)", 0),  # a function of one number
         ("c = Conv(x, w) y = Sub(c, c)", 0),
+        ("c = Conv(x, w) y = Sub(k, c)", 0),  # folded into the layer
     ],
 )
 def test_what_is_no_difference_of_two_maps_stays_what_it_was(body, host):

@@ -1,7 +1,8 @@
 """A Slice of rows and columns that no operator takes is a pass of the array.
 
 The pads of a ConvTranspose cut its result: over one pixel, with a weight of one for each channel,
-it is nothing but the cut. Behind the network's input as well; what the host makes, the host cuts.
+it is nothing but the cut, and rounds anew where the model does. Behind the network's input as well;
+what the host makes, the host cuts.
 The user's graph has a Slice there: only strategies that ask for it see this.
 """
 
@@ -22,7 +23,8 @@ def run(model: ir.Model) -> bool:
         shape = static_shape(x)
         if cut is None or x is None or shape is None or shape[0] != 1:
             continue
-        if quant_of(x) != quant_of(y) or not (is_computed(x) or x.is_graph_input()):
+        rounded = {quant is None for quant in (quant_of(x), quant_of(y))}
+        if len(rounded) > 1 or not (is_computed(x) or x.is_graph_input()):
             continue
         ones = np.ones((shape[1], 1, 1, 1), np.int8)
         convolve(model.graph, node, "ConvTranspose", x, ones, 1, pads=cut, group=shape[1])

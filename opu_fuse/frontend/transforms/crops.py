@@ -21,6 +21,7 @@ from opu_fuse.frontend.editing import (
     is_standard,
     operand,
     quant_of,
+    sole_reader,
     standard_nodes,
     static_shape,
 )
@@ -51,15 +52,13 @@ def run(model: ir.Model) -> bool:
 
 
 def cut_of(node: ir.Node) -> Cut | None:
-    """What a Slice of an image cuts off, where it does no more and rounds nothing."""
-    x, y = node.inputs[0], node.outputs[0]
+    """What a Slice of an image cuts off, where it does no more but for rounding."""
+    x = node.inputs[0]
     shape, taken = static_shape(x), slice_ranges(node)
     if x is None or shape is None or len(shape) != 4 or taken is None:
         return None
     whole = [range(size) for size in shape]
     if taken[:2] != whole[:2] or taken == whole or any(t.step != 1 or not t for t in taken[2:]):
-        return None
-    if quant_of(y) not in {None, quant_of(x)}:
         return None
     rows, columns = taken[2:]
     return rows.start, columns.start, shape[2] - rows.stop, shape[3] - columns.stop
@@ -67,7 +66,7 @@ def cut_of(node: ir.Node) -> Cut | None:
 
 def _absorb(graph: ir.Graph, node: ir.Node, cut: Cut) -> bool:
     x, plan = node.inputs[0], _Plan()
-    if x is None or not _can_cut(plan, x, cut):
+    if x is None or not _hands_on(node, x) or not _can_cut(plan, x, cut):
         return False
     readers = {use.node for value in plan.cuts for use in value.uses()}
     if any(_is_alive(reader) for reader in readers - plan.made - {node}):
@@ -83,6 +82,14 @@ def _absorb(graph: ir.Graph, node: ir.Node, cut: Cut) -> bool:
         value.meta.pop(TENSOR_KEY, None)  # the model's tensor is whole
     bypass(node)
     return True
+
+
+def _hands_on(node: ir.Node, x: ir.Value) -> bool:
+    """Whether its result is rounded as its operand, or its operand not at all and read by it alone:
+    then it is rounded there.
+    """
+    before, behind = quant_of(x), quant_of(node.outputs[0])
+    return behind in {None, before} or (before is None and sole_reader(x) is node)
 
 
 def _is_alive(node: ir.Node) -> bool:

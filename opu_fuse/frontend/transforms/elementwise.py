@@ -1,7 +1,8 @@
 """Element-wise operators in the few forms the machines know.
 
 1. Sum of n -> chain of n - 1 Adds; Add and Mul with the constant second, shaped [c, 1, 1].
-2. Sub of a constant -> Add; Div by a constant -> Mul (both only on real constants).
+2. Sub of a constant -> Add; Div by a constant -> Mul; a Sub from a constant for each channel ->
+   BatchNormalization (all only on real constants).
 3. Clip(0, inf) -> Relu; Max(x, 0) -> Relu; PRelu with one slope -> LeakyRelu.
 """
 
@@ -67,9 +68,27 @@ def _channel_shape(graph: ir.Graph, node: ir.Node) -> bool:
 def _sub(graph: ir.Graph, node: ir.Node) -> bool:
     value = node.inputs[1]
     data = constant(value)
-    if value is None or data is None or data.dtype != np.float32 or quant_of(value):
+    if data is None:
+        return _from_constant(graph, node)
+    if value is None or data.dtype != np.float32 or quant_of(value):
         return False
     rewrite(node, "Add", [node.inputs[0], add_constant(graph, f"{value.name}/negative", -data)])
+    return True
+
+
+def _from_constant(graph: ir.Graph, node: ir.Node) -> bool:
+    value, x = node.inputs
+    data, shape = constant(value), static_shape(node.outputs[0])
+    if value is None or data is None or data.dtype != np.float32 or quant_of(value):
+        return False
+    if shape is None or len(shape) != 4 or static_shape(x) != shape or shape[1] == 1:
+        return False
+    if (1,) * (4 - data.ndim) + data.shape != (1, shape[1], 1, 1):  # one number: part of a table
+        return False
+    ones, name = np.ones(shape[1], np.float32), node.name
+    numbers = {"scale": -ones, "shift": data.reshape(-1), "mean": 0 * ones, "variance": ones}
+    constants = [add_constant(graph, f"{name}/{part}", v) for part, v in numbers.items()]
+    rewrite(node, "BatchNormalization", [x, *constants], {"epsilon": 0.0})
     return True
 
 
