@@ -85,15 +85,13 @@ def in_parts(dfg: Dfg, parts: Mapping[int, Sequence[Mapping[str, Any]]]) -> tupl
         for number, attrs in enumerate(row[:-1]):
             name = f"{node.name}/part{number}"
             names.append(name)
-            nodes.append(_part(dfg, node, name, nodes[value], attrs, len(nodes)))
+            nodes.append(_part(node, name, nodes[value], attrs, len(nodes)))
             value = len(nodes) - 1
         nodes[index] = replace(node, operands=(value,), attrs=row[-1])
     return renumbered(dfg, nodes)[0], names
 
 
-def _part(
-    dfg: Dfg, whole: Node, name: str, operand: Node, attrs: Mapping[str, Any], index: int
-) -> Node:
+def _part(whole: Node, name: str, operand: Node, attrs: Mapping[str, Any], index: int) -> Node:
     begins, ends = attrs["pads"][:2], attrs["pads"][2:]
     spans = zip(attrs["kernel"], attrs["strides"], zip(begins, ends, strict=True), strict=True)
     sizes = [

@@ -44,8 +44,9 @@ def filter_axis(node: ir.Node) -> int:
     """
     if not is_standard(node, "ConvTranspose"):
         return 0
-    shape = static_shape(operand(node, 1))
-    return int(node.attributes.get_int("group", 1) == 1 or (shape is not None and shape[1] > 1))
+    group, shape = node.attributes.get_int("group", 1), static_shape(operand(node, 1))
+    depthwise = shape is None or shape[:2] == (group, 1)
+    return int(group == 1 or not depthwise)
 
 
 def output_axis(node: ir.Node) -> int:

@@ -164,11 +164,11 @@ def test_a_normalisation_is_written_as_finely_as_float32_adds_exactly(onnx_text:
     assert np.all(np.abs(written - scale) <= room)
 
 
-@pytest.mark.parametrize(("axis", "group"), [(0, 1), (None, 2)])
+@pytest.mark.parametrize(("axis", "group"), [(0, 1), (0, 2)])
 def test_a_transposed_convolution_of_foreign_form_runs_on_the_host(
     onnx_text: Text, axis: int | None, group: int, seed: int
 ):
-    """Scales per input channel; groups of several channels: the machines' filters have neither."""
+    """Scales per input channel: the machines' filters have none."""
     body = (
         "xq = QuantizeLinear (x, xs, xz) xd = DequantizeLinear (xq, xs, xz) "
         f"wd = DequantizeLinear <axis = {axis or 0}> (w, ws) od = DequantizeLinear (o, os) "

@@ -74,7 +74,7 @@ CASES = {
             "[m] f = ReduceMax <axes = [3]> (x) [q] q = Pad (f, pads) "
             f"[t] b = {FIRST} (q) [c] y = Conv (b, thin)"
         ),
-        "ReduceMax Reshape Conv",
+        "MaxPool Reshape Conv",
     ),
     "two that make a third": (
         "[t] a = Transpose <perm = [0, 3, 1, 2]> (x) [u] y = Transpose <perm = [0, 1, 3, 2]> (a)",
@@ -98,7 +98,7 @@ STAY = {
             "[m] s = ReduceMean <axes = [2]> (x) [t] a = Transpose <perm = [0, 3, 1, 2]> (s) "
             "[b] y = Mul (a, big)"
         ),
-        "ReduceMean Transpose Mul",
+        "AveragePool Transpose Mul",
     ),
     "an operand that is a map of its own": (
         f"[t] a = {FIRST} (x) [q] r = Reshape (x, sizes) [a] y = Add (a, r)",

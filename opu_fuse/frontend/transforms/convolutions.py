@@ -106,7 +106,7 @@ def _spread(graph: ir.Graph, node: ir.Node, dilations: Sequence[int]) -> bool:
         taps = np.full((channels, filters, *size), zero, weight.dtype)
         taps[:, :, :: dilations[0], :: dilations[1]] = weight
         weight = taps
-    dense = group > 1 and filters > 1
+    dense = group > 1 and (channels, filters) != (group, 1)
     if dense:
         blocks = np.full((channels, group, *weight.shape[1:]), zero, weight.dtype)
         rows = np.arange(channels)
