@@ -264,9 +264,12 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     first, last = input_blocks(shape, lanes, 0, tile.blocks)
     in_blocks = last - first
     chunks = ceil_div(in_blocks, tile.in_blocks)
+    kernel = tile.kernel
+    parts = ceil_div(shape.window.kernel[0], kernel[0])
+    parts *= ceil_div(shape.window.kernel[1], kernel[1])
     if shape.depthwise:
-        parts = depthwise_parts(shape, hw, 0, blocks)
-        windows, swept, rows = layer_windows(shape, hw, (mid_rows, mid_cols), parts)
+        word_parts = depthwise_parts(shape, hw, 0, blocks)
+        windows, swept, rows = layer_windows(shape, hw, (mid_rows, mid_cols), word_parts)
         compute = tiles * tile.images * windows * (ranges * STEP_OVERHEAD + swept)
         loaded = (1 if shape.sums else windows) * (1 if tile.weights_outer else tiles)
         weight_bytes = rows * loaded * hw.array.row_bytes
@@ -276,7 +279,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         segments = input_segments(shape, mode, hw, first, in_blocks)
         rows_all = segments * positions * output_groups(shape, mode, hw, 0, blocks)
         capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
-        steps = tiles * tile.images * ranges * max(chunks, ceil_div(rows_all, capacity * ranges))
+        steps = tiles * tile.images * ranges
+        steps *= max(chunks * parts, ceil_div(rows_all, capacity * ranges))
         sweep = tile.images * row_cycles(hw, pixels * shape.px, shape.px)
         compute = tiles * rows_all * sweep + steps * STEP_OVERHEAD
         weights = rows_all * mode.ic * mode.oc
@@ -285,10 +289,6 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     else:
         compute = tiles * tile.images * (blocks * pixels + ranges * STEP_OVERHEAD)
         weight_bytes = 0
-    kernel = tile.kernel
-    parts = ceil_div(shape.window.kernel[0], kernel[0]) * ceil_div(
-        shape.window.kernel[1], kernel[1]
-    )
     per_block, unfolding = _read(shape, hw, (mid_rows, mid_cols), kernel, tile.images)
     pieces = tiles * ranges
     one = per_block * parts * in_blocks
