@@ -1,5 +1,5 @@
 """Choosing a tile: enumerate the candidates, drop those that do not fit, take the cheapest by
-`cost.tiles.estimate`.
+`cost.estimate`.
 """
 
 from collections import Counter
@@ -8,11 +8,10 @@ from itertools import chain
 
 from msgspec import Struct
 
+from opu_fuse.cost.estimate import Estimate, estimate
 from opu_fuse.cost.tiles import (
-    Estimate,
     Tile,
     ceil_div,
-    estimate,
     feature_words,
     input_blocks,
     input_segments,

@@ -1,10 +1,10 @@
-"""When the memory, the banks of a buffer and maps are ready, as `cost/flow.py` walks."""
+"""When the memory, the banks of a buffer and maps are ready, for `cost/time_sink.py`."""
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 
 from msgspec import Struct, field
 
-from opu_fuse.cost.banks import Banks, Places
 from opu_fuse.cost.tiles import Span
 
 
@@ -43,21 +43,19 @@ class Memory:
 
 
 class Buffer(Struct):
-    """Banks with times, by their first word: free: when they may be overwritten; there: when what
+    """Times of banks, by their first word. reusable: when they may be overwritten; ready: when what
     they hold has come.
     """
 
-    banks: Banks
-    free: dict[int, float] = field(default_factory=dict)
-    there: dict[int, float] = field(default_factory=dict)
+    reusable: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    ready: dict[int, float] = field(default_factory=dict)
 
 
 class Constants:
-    """Places with times. there: when what lies from a first word on has come."""
+    """Times of a scratchpad. ready: when what begins with a word has come."""
 
-    def __init__(self, places: Places) -> None:
-        self.places = places
-        self.there: dict[int, float] = {}
+    def __init__(self) -> None:
+        self.ready: dict[int, float] = {}
         # Disjoint spans that are read, ascending: until when.
         self._firsts: list[int] = []
         self._ends: list[int] = []

@@ -93,7 +93,7 @@ def test_the_lowest_place_that_was_used_longest_ago_is_taken(banks, drawn):
 def work(home, block=0):
     """What `Made.of` asks of a work."""
     reads = type("Place", (), {"home": home, "block": block})
-    return type("Work", (), {"reads": reads})
+    return type("TiledLayer", (), {"reads": reads})
 
 
 @pytest.mark.parametrize(
