@@ -16,7 +16,7 @@ from opu_fuse.cost.geometry import Geometry
 from opu_fuse.cost.reading import count_parts
 from opu_fuse.cost.work import TiledLayer
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.views import follow_views, values_read
+from opu_fuse.dfg.views import values_read
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.layout import Layout, lanes_of
 from opu_fuse.hw.spec import HwSpec
@@ -59,8 +59,8 @@ def count_reads(
     of the host, and the user.
     """
     read = [i for found in passes for i in found.operands]
-    read += [follow_views(dfg, i) for node in on_host for i in values_read(dfg, node)]
-    read += [follow_views(dfg, i) for i in dfg.outputs]
+    read += [dfg.base(i) for node in on_host for i in values_read(dfg, node)]
+    read += [dfg.base(i) for i in dfg.outputs]
     return Counter(layout.join(i).home for i in read)
 
 

@@ -18,7 +18,6 @@ from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.unfolding import place_read
 from opu_fuse.cost.work import Maps, TiledLayer
 from opu_fuse.dfg.graph import Dfg, Kind
-from opu_fuse.dfg.views import follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.partition import Group, Partition
@@ -279,7 +278,7 @@ def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Colle
     that the host makes: whoever reads the view may run in the same segment, before the map is
     written to memory.
     """
-    base = follow_views(dfg, node)
+    base = dfg.base(node)
     made_by = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
     return base in stored and made_by not in on_host
 
