@@ -26,7 +26,7 @@ from opu_fuse.codegen.constants import pack_constants
 from opu_fuse.dfg.build import sources_of
 from opu_fuse.dfg.graph import Border, Dfg, Kind, Node, real_data
 from opu_fuse.dfg.types import ValueType, type_of_data
-from opu_fuse.dfg.views import elements, feature_shape, follow_views
+from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.errors import ModelError
 from opu_fuse.fuse.outline import outline
 from opu_fuse.fuse.partition import Partition
@@ -170,7 +170,7 @@ def _tensors(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> Iterator[Tens
         for node in {*layer.operands} & readers.keys():
             readers[node].append(group_of[layer.output])
     made = _made(dfg, plan, group_of)
-    ends = {follow_views(dfg, o) for o in dfg.outputs}
+    ends = {dfg.base(o) for o in dfg.outputs}
     last_group = max(group_of.values(), default=BEFORE)
     for node, base in _maps(dfg, plan):
         if base not in plan.placements:
@@ -199,7 +199,7 @@ def _maps(dfg: Dfg, plan: Plan) -> Iterator[tuple[Node, int]]:
     """
     on_host = {n for work in plan.segments if isinstance(work, HostWork) for n in work.nodes}
     for node in dfg.nodes:
-        base = follow_views(dfg, node.index)
+        base = dfg.base(node.index)
         viewed = base != node.index and node.index in on_host
         if base in plan.uses and node.value and not viewed:
             yield node, base
@@ -218,7 +218,7 @@ def _made(dfg: Dfg, plan: Plan, group_of: Mapping[int, int]) -> dict[int, int]:
             inside = elements(dfg, node.index)
         else:
             continue
-        made[node.index] = max(made.get(follow_views(dfg, i), BEFORE) for i in inside)
+        made[node.index] = max(made.get(dfg.base(i), BEFORE) for i in inside)
     return made
 
 

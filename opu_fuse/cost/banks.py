@@ -53,13 +53,14 @@ class Places:
     """
 
     def __init__(self, words: int, banks: int) -> None:
-        self._words, self._banks = words // banks, banks
+        size = words // banks
         self._there: dict[Hashable, int] = {}  # first word
-        self._firsts: list[int] = []  # of all that is there, ascending, as the two below
-        self._ends: list[int] = []
-        self._keys: list[Hashable] = []
-        self._used: dict[int, int] = {}  # first word -> when what lies there was taken last
-        self._taken = 0
+        self._used: dict[int, None] = {}  # first words, those of what was taken last at the end
+        # Of all that is there, ascending; an empty entry stands at each end of a bank.
+        self._firsts = [bank * size for bank in range(banks + 1)]
+        self._ends = [*self._firsts]
+        self._keys: list[Hashable] = [None] * len(self._firsts)
+        self._free = banks * size
 
     def take(self, key: Hashable, words: int) -> tuple[int, bool]:
         """(first of so many words, whether it holds `key` already)."""
@@ -67,13 +68,14 @@ class Places:
         first = self._place(words) if found is None else found
         if found is None:
             over = self._over(first, words)
-            for lost in self._keys[over]:
-                del self._there[lost]
+            for lost, at in zip(self._keys[over], self._firsts[over], strict=True):
+                del self._there[lost], self._used[at]
+            self._free += sum(self._ends[over]) - sum(self._firsts[over]) - words
             self._there[key] = first
             self._firsts[over], self._ends[over] = [first], [first + words]
             self._keys[over] = [key]
-        self._taken += 1
-        self._used[first] = self._taken
+        self._used.pop(first, None)
+        self._used[first] = None
         return first, found is not None
 
     def spares(self, keys: Collection[Hashable], words: int) -> bool:
@@ -83,18 +85,21 @@ class Places:
 
     def _place(self, words: int) -> int:
         """The first one in a bank where what was used last of all that is lost was used first."""
-        size, end = self._words, self._words * self._banks
-        oldest, best = self._taken + 1, 0
-        for first in sorted((*range(0, end, size), *self._ends)):
-            if first == end or first % size + words > size:
-                continue
-            over = self._over(first, words)
-            if over.start == over.stop:
-                return first
-            used = max(map(self._used.__getitem__, self._firsts[over]))
-            if used < oldest:
-                oldest, best = used, first
-        return best
+        if words <= self._free:
+            for end, behind in zip(self._ends, self._firsts[1:], strict=False):
+                if words <= behind - end:
+                    return end
+        lost: set[int] = set()
+        for first in self._used:  # what was used first is given up first, until there is room
+            low = high = bisect_left(self._firsts, first + 1) - 1
+            lost.add(low)
+            while low - 1 in lost:
+                low -= 1
+            while high + 1 in lost:
+                high += 1
+            if words <= self._firsts[high + 1] - self._ends[low - 1]:
+                return self._ends[low - 1]
+        return 0
 
     def _over(self, first: int, words: int) -> slice:
         """Numbers of those that lie in these words."""

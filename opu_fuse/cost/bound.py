@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 
 from opu_fuse.cost.geometry import moves_nothing
 from opu_fuse.dfg.graph import Dfg, Node
-from opu_fuse.dfg.views import elements, follow_views
+from opu_fuse.dfg.views import elements
 from opu_fuse.layout.lanes import LAYOUT
 
 
@@ -21,7 +21,7 @@ def bound_bytes(dfg: Dfg, groups: Iterable[Collection[int]], images: int = 1) ->
         joins = [i for i in inside if dfg[i].op in LAYOUT]
         if working:
             leaves = (leaf for i in (*working, *joins) for leaf in elements(dfg, i))
-            read = {follow_views(dfg, leaf) for leaf in leaves} - inside
+            read = {dfg.base(leaf) for leaf in leaves} - inside
             total += sum(_bytes(dfg[i], images) for i in (*read, max(working)))
     return total
 

@@ -12,22 +12,14 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.structs import replace
 
+from opu_fuse.cost.estimate import STEP_OVERHEAD, Estimate, estimate
 from opu_fuse.cost.reading import walk
 from opu_fuse.cost.rings import Ring, new_rows, ring
-from opu_fuse.cost.tiles import (
-    STEP_OVERHEAD,
-    Estimate,
-    Span,
-    Tile,
-    ceil_div,
-    estimate,
-    input_blocks,
-    mid_size,
-)
+from opu_fuse.cost.tiles import Span, Tile, ceil_div, input_blocks, mid_size
 from opu_fuse.cost.tiling import loop_orders, overflow
 from opu_fuse.cost.turns import HANDOVER, Order, Pace, Turn
 from opu_fuse.cost.unfolding import brought
-from opu_fuse.cost.work import Work
+from opu_fuse.cost.work import TiledLayer
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.batch import apart
 from opu_fuse.layout.shape import Shape
@@ -46,7 +38,7 @@ class Cascade(Struct, frozen=True, kw_only=True):
     reads; load_rows: rows of the input that are loaded together; turns: in their order.
     """
 
-    works: tuple[Work, ...]
+    works: tuple[TiledLayer, ...]
     stored: tuple[bool, ...]
     rings: tuple[Ring, ...]
     load_rows: int
@@ -61,7 +53,7 @@ class Cascade(Struct, frozen=True, kw_only=True):
         return image * rows + first, min(self.load_rows, rows - first)
 
 
-def _constants(work: Work) -> Iterator[tuple[Space, dict[int, int]]]:
+def _constants(work: TiledLayer) -> Iterator[tuple[Space, dict[int, int]]]:
     """What of a layer stays in the buffers while a cascade runs: space -> offset of a chunk of
     weights, or the first channel block -> words.
     """
@@ -81,7 +73,7 @@ class Sized(Struct, frozen=True, kw_only=True):
     """
 
     load_rows: int
-    works: tuple[Work, ...] = ()
+    works: tuple[TiledLayer, ...] = ()
     rings: tuple[Ring, ...] = ()
     costs: tuple[Estimate, ...] = ()
     words: Mapping[Space, int] = {}
@@ -96,7 +88,7 @@ class Sized(Struct, frozen=True, kw_only=True):
 class _Tiled(Struct, frozen=True, kw_only=True):
     """A layer with a tile: what it costs, words of its constants in each buffer."""
 
-    work: Work
+    work: TiledLayer
     cost: Estimate
     words: Mapping[Space, int]
 
@@ -115,14 +107,14 @@ class Strips:
         self._tails: dict[tuple[int, int, int, int], Sized | None] = {}
         self._sized: dict[tuple[int, int, int, int], Sized | str] = {}
 
-    def size(self, works: Sequence[Work], rows: int, parts: int = 1) -> Sized | str:
+    def size(self, works: Sequence[TiledLayer], rows: int, parts: int = 1) -> Sized | str:
         """Layers of which the last one makes so many rows at a time; as text, what does not fit."""
         key = works[0].output, works[-1].output, rows, parts
         if key not in self._sized:
             self._sized[key] = self._size(works, rows, parts)
         return self._sized[key]
 
-    def _size(self, works: Sequence[Work], rows: int, parts: int) -> Sized | str:
+    def _size(self, works: Sequence[TiledLayer], rows: int, parts: int) -> Sized | str:
         tail = self._tail(works, rows, parts)
         if tail is None:
             return "a row overflows a bank"
@@ -134,7 +126,7 @@ class Strips:
         rings, narrow = fitted
         return self._priced(replace(tail, rings=rings), narrow)
 
-    def _tail(self, works: Sequence[Work], rows: int, parts: int) -> Sized | None:
+    def _tail(self, works: Sequence[TiledLayer], rows: int, parts: int) -> Sized | None:
         """Layers up to the last one of a cascade, without rings; None when a row overflows a
         bank.
         """
@@ -146,7 +138,7 @@ class Strips:
             self._tails[key] = behind and self._before(works[0], behind, parts)
         return self._tails[key]
 
-    def _before(self, work: Work, behind: Sized, parts: int) -> Sized | None:
+    def _before(self, work: TiledLayer, behind: Sized, parts: int) -> Sized | None:
         shape = apart(work.shape, self._images)
         strip = min(behind.load_rows, shape.out_rows)
         found = self._tiled(work, shape, ceil_div(strip, parts))
@@ -161,7 +153,7 @@ class Strips:
             load_rows=new_rows(shape, strip if parts > 1 else found.work.tile.rows),
         )
 
-    def _tiled(self, work: Work, shape: Shape, rows: int) -> _Tiled | None:
+    def _tiled(self, work: TiledLayer, shape: Shape, rows: int) -> _Tiled | None:
         key = work.output, rows
         if key not in self._works:
             hw, tile = self.hw, _strip(shape, rows, self.hw)
@@ -174,7 +166,7 @@ class Strips:
                 self._works[key] = _Tiled(work=found, cost=cost, words=words)
         return self._works[key]
 
-    def _ring(self, work: Work, made: int, ahead: int) -> Ring:
+    def _ring(self, work: TiledLayer, made: int, ahead: int) -> Ring:
         key = work.output, work.tile.rows, made, ahead
         if key not in self._rings:
             layout, rows = work.reads.layout, work.tile.rows
@@ -275,16 +267,16 @@ def _strip_loaded(sized: Sized, hw: HwSpec) -> tuple[int, int]:
     return sized.load_rows * sized.rings[0].pitch * hw.word_bytes, 0
 
 
-def _both(sized: Sized) -> Iterator[tuple[Work, Estimate]]:
+def _both(sized: Sized) -> Iterator[tuple[TiledLayer, Estimate]]:
     return zip(sized.works, sized.costs, strict=True)
 
 
-def _rows_of_tiles(work: Work) -> int:
+def _rows_of_tiles(work: TiledLayer) -> int:
     """Through all images."""
     return work.shape.images * ceil_div(work.shape.out_rows, work.tile.rows)
 
 
-def _array(work: Work, cost: Estimate) -> float:
+def _array(work: TiledLayer, cost: Estimate) -> float:
     """Cycles of the array for a layer whose weights are there."""
     tiles = _rows_of_tiles(work) * ceil_div(work.shape.out_cols, work.tile.cols)
     steps = tiles * sum(len(chunk.weights) for out in work.ranges for chunk in out.features)

@@ -143,7 +143,9 @@ def _features(
     rows, cols = mid_size(shape, tile.rows, tile.cols, tile.images)
     swept = tile.images * row_cycles(hw, shape.words(rows, cols) * shape.px, shape.px)
     rate = hw.dram.rate
-    load = row_words * hw.buffers.weight.width / rate / swept
+    # Each part of a kernel is loaded for itself: as few, large pieces as a bank holds.
+    parted = tile.kernel != shape.window.kernel
+    load = 0.0 if parted else row_words * hw.buffers.weight.width / rate / swept
     found = []
     for at, count in spans(last - first, tile.in_blocks):
         segments = input_segments(shape, mode, hw, first + at, count)

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.views import Map, feature_shape, follow_views
+from opu_fuse.dfg.views import Map, feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.check import largest
 from opu_fuse.hw.spec import HwSpec
@@ -274,7 +274,7 @@ def _multiply(draft: Draft, node: Node) -> None:
     """A product with a map, or with one pixel that stands for all."""
     dfg = draft.dfg
     at = chain_operand(dfg, node)
-    if follow_views(dfg, node.operands[at]) != follow_views(dfg, draft.value):
+    if dfg.base(node.operands[at]) != dfg.base(draft.value):
         at = 1 - at
     other = node.operands[1 - at]
     if feature_shape(dfg[node.operands[at]].shape) != feature_shape(node.shape):
@@ -285,18 +285,18 @@ def _multiply(draft: Draft, node: Node) -> None:
         )
     _computed(dfg, node, other)
     broadcast = feature_shape(dfg[other].shape)[1:] == (1, 1) != feature_shape(node.shape)[1:]
-    side = follow_views(dfg, other)
+    side = dfg.base(other)
     draft.stage(Stage.RESIDUAL, node, side=side, broadcast=broadcast, swapped=at == 1)
 
 
 def _add(draft: Draft, node: Node) -> None:
     """Residual: the operand that is not the chain's value comes from memory."""
     dfg = draft.dfg
-    swapped = follow_views(dfg, node.operands[0]) != follow_views(dfg, draft.value)
+    swapped = dfg.base(node.operands[0]) != dfg.base(draft.value)
     other = node.operands[0 if swapped else 1]
     _computed(dfg, node, other)
     same_map(dfg, node, other)
-    draft.stage(Stage.RESIDUAL, node, side=follow_views(dfg, other), swapped=swapped)
+    draft.stage(Stage.RESIDUAL, node, side=dfg.base(other), swapped=swapped)
 
 
 def _batch_norm(draft: Draft, node: Node) -> None:  # noqa: ARG001  one signature for all operators
@@ -322,7 +322,7 @@ def _computed(dfg: Dfg, node: Node, other: int) -> None:
 
 def same_map(dfg: Dfg, node: Node, operand: int) -> None:
     """A map is read as it was written: only dense looks through a flattening."""
-    shape, stored = dfg[operand].shape, dfg[follow_views(dfg, operand)].shape
+    shape, stored = dfg[operand].shape, dfg[dfg.base(operand)].shape
     if feature_shape(shape) != feature_shape(stored):
         raise DoesNotFit(
             node.name,

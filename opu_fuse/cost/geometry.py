@@ -21,7 +21,7 @@ from opu_fuse.cost.phases import WHOLE, Phase, phases
 from opu_fuse.dfg.graph import Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
 from opu_fuse.dfg.scaling import CLAMPS, is_affine, is_gate, pre_slots
-from opu_fuse.dfg.views import Map, feature_shape, follow_views
+from opu_fuse.dfg.views import Map, feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.chain import chain_of
 from opu_fuse.hw.layout import Pieces, extent, is_plain
@@ -84,7 +84,7 @@ def group_geometry(
     if not nodes:
         return None
     operand = nodes[0].operands[chain_operand(dfg, nodes[0])]
-    source = follow_views(dfg, operand)
+    source = dfg.base(operand)
     read = feature_shape(dfg[source].shape)
     draft = Draft(dfg=dfg, hw=hw, source=source, value=operand, mid=read)
     if nodes[0].op != "dense":
@@ -120,7 +120,7 @@ def structure(dfg: Dfg, members: Iterable[int], lanes: LaneMap) -> Hashable:
     def value(index: int) -> Hashable:
         if dfg.nodes[index].kind is Kind.CONST:
             return dfg.nodes[index].shape
-        base = follow_views(dfg, index)
+        base = dfg.base(index)
         number = numbers.setdefault(base, len(numbers))
         return number, dfg.nodes[index].shape, dfg.nodes[base].shape, lanes[base].pieces
 
@@ -314,7 +314,7 @@ def _gate(draft: Draft, nodes: Sequence[Node], node: Node) -> int:
         )
     other = node.operands[1 - chain_operand(draft.dfg, node)]
     same_map(draft.dfg, node, other)
-    return follow_views(draft.dfg, other)
+    return draft.dfg.base(other)
 
 
 def _front_alone(draft: Draft, nodes: Sequence[Node], front: Collection[int] | None) -> int:

@@ -17,7 +17,7 @@ from opu_fuse.cost.tiles import ceil_div
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
 from opu_fuse.dfg.integer import ACCUMULATING
-from opu_fuse.dfg.views import feature_shape, follow_views
+from opu_fuse.dfg.views import feature_shape
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LAYOUT, map_lanes
@@ -119,7 +119,7 @@ class GroupCosts:
                 form = self._forms[index] = self._interned.setdefault(key, len(self._interned))
             found.append(form)
             for operand in _leaves(self._dfg, self._dfg[index]):
-                source = follow_views(self._dfg, operand)
+                source = self._dfg.base(operand)
                 found.append(numbers.setdefault(source, len(numbers)))
             numbers[index] = len(numbers)
         return tuple(found)
@@ -127,7 +127,7 @@ class GroupCosts:
     def _form(self, node: Node) -> Hashable:
         dfg = self._dfg
         operands = tuple(
-            (dfg[i].kind, dfg[i].shape, dfg[follow_views(dfg, i)].shape) for i in _leaves(dfg, node)
+            (dfg[i].kind, dfg[i].shape, dfg[dfg.base(i)].shape) for i in _leaves(dfg, node)
         )
         attrs = tuple(sorted(node.attrs.items()))
         return node.op, node.owner is None, node.shape, node.access, attrs, operands
@@ -169,7 +169,7 @@ class GroupCosts:
         read: dict[int, None] = {}
         for node in nodes:
             for operand in _leaves(self._dfg, node):
-                source = follow_views(self._dfg, operand)
+                source = self._dfg.base(operand)
                 if self._dfg[source].kind is not Kind.CONST and source not in inside:
                     read[source] = None
         return sum(self._map_bytes(i) for i in (*read, nodes[-1].index))

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from opu_fuse.cost.geometry import Geometry
 from opu_fuse.cost.reading import count_parts
-from opu_fuse.cost.work import Work
+from opu_fuse.cost.work import TiledLayer
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.views import follow_views, values_read
+from opu_fuse.dfg.views import values_read
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.layout import Layout, lanes_of
 from opu_fuse.hw.spec import HwSpec
@@ -59,12 +59,12 @@ def count_reads(
     of the host, and the user.
     """
     read = [i for found in passes for i in found.operands]
-    read += [follow_views(dfg, i) for node in on_host for i in values_read(dfg, node)]
-    read += [follow_views(dfg, i) for i in dfg.outputs]
+    read += [dfg.base(i) for node in on_host for i in values_read(dfg, node)]
+    read += [dfg.base(i) for i in dfg.outputs]
     return Counter(layout.join(i).home for i in read)
 
 
-def find_kept(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep | None]:
+def find_kept(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Keep | None]:
     """What stays on chip of layers emitted one after the other. A unit of several works (phases, a
     companion) may read such a map but not make one; one without (a cascade) empties the banks.
     """
@@ -76,9 +76,9 @@ def find_kept(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep | None]:
     return found
 
 
-def _kept_from(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep]:
+def _kept_from(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Keep]:
     """Of the first unit, and those behind it with which it makes the map that is read next."""
-    writers: list[Work] = []
+    writers: list[TiledLayer] = []
     for ours, behind in pairwise(units[: MOST_WRITERS + 1]):
         if len(ours) != 1 or not behind or ours[0].held != units[0][0].held:
             break
@@ -92,7 +92,7 @@ def _kept_from(units: Sequence[Sequence[Work]], hw: HwSpec) -> list[Keep]:
     return []
 
 
-def _readers(units: Sequence[Sequence[Work]], reader: Work) -> int:
+def _readers(units: Sequence[Sequence[TiledLayer]], reader: TiledLayer) -> int:
     """Works that read the same images of a map one after the other, from the first on. Nothing
     takes its bank from them: what they load and keep goes into others, and no other work comes
     between.
@@ -104,7 +104,7 @@ def _readers(units: Sequence[Sequence[Work]], reader: Work) -> int:
     return sum(1 for _ in found)
 
 
-def first_blocks(writers: Sequence[Work], target: Place) -> list[int]:
+def first_blocks(writers: Sequence[TiledLayer], target: Place) -> list[int]:
     """The channel block of a map with which the output of each writer begins. None unless they
     make all its lanes, every block by one of them, stored word for word as post makes it.
     """
@@ -113,7 +113,7 @@ def first_blocks(writers: Sequence[Work], target: Place) -> list[int]:
     blocks: list[int] = []
     lanes: list[np.ndarray] = []
     for work in writers:
-        made, spread = work.writes, (work.shape.upsample, work.apart)
+        made, spread = work.writes, (work.shape.upsample, work.phase.apart)
         alike = (made.layout.rows, made.layout.row_words) == (layout.rows, layout.row_words)
         if made.home != target.home or not alike or spread != ((1, 1), (1, 1)):
             return []
@@ -129,7 +129,7 @@ def _lanes(layout: Layout) -> np.ndarray:
     return lanes_of(layout.pieces or ((0, layout.channels),))
 
 
-def _fits(writers: Sequence[Work], reader: Work, hw: HwSpec) -> bool:
+def _fits(writers: Sequence[TiledLayer], reader: TiledLayer, hw: HwSpec) -> bool:
     """Whether a feature bank holds the map, while others hold all that its writers read."""
     banks = hw.buffers.feature.banks
     if banks == 1 or not _in_a_bank(reader, hw):
@@ -138,7 +138,7 @@ def _fits(writers: Sequence[Work], reader: Work, hw: HwSpec) -> bool:
     return parts or _in_a_bank(writers[0], hw)
 
 
-def _in_a_bank(reader: Work, hw: HwSpec) -> bool:
+def _in_a_bank(reader: TiledLayer, hw: HwSpec) -> bool:
     """Whether its input fits, and compute and post can go from row to row of it."""
     layout, (_, rows) = reader.reads.layout, reader.rows_in
     row = layout.blocks * layout.row_words

@@ -5,21 +5,16 @@ from collections.abc import Hashable, Iterator
 from msgspec import Struct
 
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange
-from opu_fuse.cost.tiles import Span, ceil_div, mid_tile, spans
-from opu_fuse.cost.work import Work
+from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, mid_rect, spans
+from opu_fuse.cost.work import TiledLayer
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.unfolding import IMAGE_SLOT
-
-Rect = tuple[int, int, int, int]
-"""First row, rows, first column, columns, in final pixels; rows through all images of a batch."""
-Mid = tuple[int, int, int, int, int, int]
-"""Mid rectangle of a tile, see `cost.tiles.mid_tile`."""
 
 
 class Part(Struct, frozen=True, kw_only=True):
     """Channel blocks, rows and words of a row, each (first, count), of the map `source`
-    (`Work.held`): what one load brings, and by equality whether a bank holds it already. Words of
-    unfolded rows are those of the image.
+    (`TiledLayer.held`): what one load moves, and by equality whether a bank holds it already. Words
+    of unfolded rows are those of the image.
     """
 
     source: Hashable
@@ -78,20 +73,20 @@ class Window(Struct, frozen=True, kw_only=True):
         }
 
 
-def window(work: Work, chunk: FeatureChunk, mid: Mid) -> Window:
+def window(work: TiledLayer, chunk: FeatureChunk, mid: MidRect) -> Window:
     """What a mid tile reads of some channel blocks."""
     shape, layout = work.shape, work.reads.layout
     kernel = shape.window
-    image, first = divmod(mid[0], shape.mid_rows)
-    images = max(1, (mid[1] - mid[0]) // shape.mid_rows)
+    image, first = divmod(mid.row, shape.mid_rows)
+    images = max(1, mid.rows // shape.mid_rows)
     above = image * shape.in_rows
     y0, y1, y = kernel.part_span(
-        0, first, (mid[1] - mid[0]) // images, shape.in_rows, chunk.ky[0], sum(chunk.ky)
+        0, first, mid.rows // images, shape.in_rows, chunk.ky[0], sum(chunk.ky)
     )
     read = (above + y0, y1 - y0) if images == 1 else (above, images * shape.in_rows)
     left, right = chunk.kx[0] * work.unfold, (chunk.kx[0] + chunk.kx[1]) * work.unfold
     x0, x1, x = kernel.part_span(
-        1, mid[3], mid[4] - mid[3], shape.in_cols, left, min(right, kernel.kernel[1])
+        1, mid.col, mid.cols, shape.in_cols, left, min(right, kernel.kernel[1])
     )
     slot = layout.slot if shape.unfolded is None else IMAGE_SLOT
     word = x0 * slot // layout.word
@@ -112,14 +107,12 @@ def window(work: Work, chunk: FeatureChunk, mid: Mid) -> Window:
     )
 
 
-def walk(work: Work) -> list[tuple[OutputRange, Rect]]:
-    """(output range, tile as first row, rows, first column, columns) of a layer in the order of its
-    schedule.
-    """
+def walk(work: TiledLayer) -> list[tuple[OutputRange, Rect]]:
+    """(output range, tile) of a layer in the order of its schedule."""
     shape, tile = work.shape, work.tile
     first, count = work.images or (0, shape.images)
     tiles = [
-        ((first + image) * shape.out_rows + row, images * rows, col, cols)
+        Rect((first + image) * shape.out_rows + row, images * rows, col, cols)
         for image, images in spans(count, tile.images)
         for row, rows in spans(shape.out_rows, tile.rows)
         for col, cols in spans(shape.out_cols, tile.cols)
@@ -137,16 +130,16 @@ class Made(Struct, frozen=True, kw_only=True):
     rows: Span
 
     @classmethod
-    def by(cls, work: Work, out: OutputRange, rect: Rect) -> "Made":
+    def by(cls, work: TiledLayer, out: OutputRange, rect: Rect) -> "Made":
         """By a pass with a tile."""
-        up = work.shape.upsample[0] * work.apart[0]
+        up = work.shape.upsample[0] * work.phase.apart[0]
         return cls(
             home=work.writes.home,
             blocks=(work.writes.block + out.block, out.blocks),
-            rows=(rect[0] * up, rect[1] * up),
+            rows=(rect.row * up, rect.rows * up),
         )
 
-    def of(self, work: Work, part: Part) -> Span:
+    def of(self, work: TiledLayer, part: Part) -> Span:
         """Channel blocks of a part that have to wait for its store, the other ones need not."""
         last, (row, rows) = sum(part.blocks), self.rows
         first = max(self.blocks[0] - work.reads.block, part.blocks[0])
@@ -173,13 +166,13 @@ def in_time(part: Part, late: Span) -> Iterator[Span]:
             yield first, behind - first
 
 
-def parts(work: Work, out: OutputRange, rect: Rect) -> Iterator[Part]:
+def parts(work: TiledLayer, out: OutputRange, rect: Rect) -> Iterator[Part]:
     """The parts of its input that a tile reads, in the order of its schedule."""
-    mid = mid_tile(work.shape, *rect)
+    mid = mid_rect(work.shape, rect)
     return (window(work, chunk, mid).part for chunk in out.features)
 
 
-def count_parts(work: Work, most: int) -> int:
+def count_parts(work: TiledLayer, most: int) -> int:
     """Different parts of its input that a layer reads, counted up to `most`."""
     found: set[Part] = set()
     for out, rect in walk(work):
@@ -189,6 +182,6 @@ def count_parts(work: Work, most: int) -> int:
     return len(found)
 
 
-def rows_read(work: Work, out: OutputRange, rect: Rect) -> int:
+def rows_read(work: TiledLayer, out: OutputRange, rect: Rect) -> int:
     """Rows of its input up to the last one that a tile reads."""
     return max(sum(part.rows) for part in parts(work, out, rect))

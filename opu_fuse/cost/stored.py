@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from opu_fuse.cost.tiles import Estimate
+from opu_fuse.cost.estimate import Estimate
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.unfolding import array_cycles, unfolded
 from opu_fuse.errors import DoesNotFit

@@ -1,17 +1,17 @@
 """Choosing a tile: enumerate the candidates, drop those that do not fit, take the cheapest by
-`cost.tiles.estimate`.
+`cost.estimate`.
 """
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 
 from msgspec import Struct
 
+from opu_fuse.cost.estimate import Estimate, estimate
 from opu_fuse.cost.tiles import (
-    Estimate,
     Tile,
     ceil_div,
-    estimate,
     feature_words,
     input_blocks,
     input_segments,
@@ -156,7 +156,10 @@ def _cuts(extent: int) -> list[int]:
 def _in_chunk(
     shape: Shape, hw: HwSpec, mid: tuple[int, int], blocks: int, images: int
 ) -> tuple[int, tuple[int, int]] | Overflow:
-    """Input blocks and kernel part per feature chunk: as much as a feature bank holds."""
+    """Input blocks and kernel part per feature chunk: as much as a feature bank holds. The kernel
+    stays whole unless the window of one pixel takes more than half a bank: tiles of more pixels
+    read the same rows for all of them, so a few rows of the kernel at a time load less.
+    """
     limit = hw.buffers.feature.bank_words
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
     kernel = shape.window.kernel
@@ -176,13 +179,27 @@ def _in_chunk(
                 return Overflow(buffer="pre", needed=words, limit=hw.buffers.pre.bank_words)
             most = min(most, hw.buffers.pre.bank_words // words)
         return min(most, max(last - first, 1)), kernel
-    if mid == (1, 1) and images == 1:
-        narrow = min(hw.word_bytes // shape.slot, kernel[1])
-        rows = min(hw.array.window_side, kernel[0]) if shape.depthwise else 1
-        for part in ((rows, kernel[1]), (1, kernel[1]), (1, narrow)):
-            if feature_words(shape, hw, *mid, part) <= limit:
-                return 1, part
+    if images == 1 and feature_words(shape, hw, 1, 1, kernel) > limit // 2:
+        part = _kernel_part(shape, hw, mid)
+        if part is not None:
+            most = limit // feature_words(shape, hw, *mid, part)
+            return 1 if shape.depthwise else min(most, max(last - first, 1)), part
     return Overflow(buffer="feature", needed=one, limit=limit)
+
+
+def _kernel_part(shape: Shape, hw: HwSpec, mid: tuple[int, int]) -> tuple[int, int] | None:
+    """The largest part of a kernel, whole rows of it where possible, whose input under a mid tile
+    fits a feature bank. None: not even one row and visit does.
+    """
+    limit, (rows, cols) = hw.buffers.feature.bank_words, shape.window.kernel
+    down, across = 1, min(hw.word_bytes // shape.slot, cols)  # of one compute instruction, at least
+    if shape.depthwise:
+        down, across = min(hw.array.window_side, rows), min(hw.array.window_side, cols)
+    most = down if shape.sums else rows  # windows of a sum share their weights: all are alike then
+    tall = ((count, cols) for count in range(most // down * down, 0, -down))
+    narrow = ((down, count) for count in range(cols // across * across, 0, -across))
+    fits = (part for part in chain(tall, narrow) if feature_words(shape, hw, *mid, part) <= limit)
+    return next(fits, None)
 
 
 def overflow(

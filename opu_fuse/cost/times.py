@@ -1,10 +1,10 @@
-"""When the memory, the banks of a buffer and maps are ready, as `cost/flow.py` walks."""
+"""When the memory, the banks of a buffer and maps are ready, for `cost/time_sink.py`."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 
 from msgspec import Struct, field
 
-from opu_fuse.cost.banks import Banks, Places
 from opu_fuse.cost.tiles import Span
 
 
@@ -43,41 +43,43 @@ class Memory:
 
 
 class Buffer(Struct):
-    """Banks with times, by their first word: free: when they may be overwritten; there: when what
+    """Times of banks, by their first word. reusable: when they may be overwritten; ready: when what
     they hold has come.
     """
 
-    banks: Banks
-    free: dict[int, float] = field(default_factory=dict)
-    there: dict[int, float] = field(default_factory=dict)
+    reusable: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    ready: dict[int, float] = field(default_factory=dict)
 
 
 class Constants:
-    """Places with times. there: when what lies from a first word on has come."""
+    """Times of a scratchpad. ready: when what begins with a word has come."""
 
-    def __init__(self, places: Places) -> None:
-        self.places = places
-        self.there: dict[int, float] = {}
-        self._spans: dict[int, tuple[int, float]] = {}  # by first word: behind the last, until
+    def __init__(self) -> None:
+        self.ready: dict[int, float] = {}
+        # Disjoint spans that are read, ascending: until when.
+        self._firsts: list[int] = []
+        self._ends: list[int] = []
+        self._until: list[float] = []
 
     def until(self, words: Span) -> float:
         """When they may be overwritten."""
-        first, behind = words[0], sum(words)
-        found = (at for low, (end, at) in self._spans.items() if low < behind and first < end)
-        return max(found, default=0.0)
+        return max(self._until[self._over(words)], default=0.0)
 
     def use(self, words: Span, at: float) -> None:
         """They are read until then."""
-        first, behind = words[0], sum(words)
-        if first in self._spans and self._spans[first][0] == behind:  # as nearly always
-            self._spans[first] = behind, at
-            return
-        kept = {first: (behind, at)}
-        for low, (end, before) in self._spans.items():
-            for a, b in ((low, min(end, first)), (max(low, behind), end)):
-                if a < b:
-                    kept[a] = b, before
-        self._spans = kept
+        first, behind, over = words[0], sum(words), self._over(words)
+        firsts, ends, until = self._firsts[over], self._ends[over], self._until[over]
+        cut = [(first, behind, at)]  # what is left of the spans at both ends keeps its time
+        if firsts and firsts[0] < first:
+            cut.insert(0, (firsts[0], first, until[0]))
+        if ends and ends[-1] > behind:
+            cut.append((behind, ends[-1], until[-1]))
+        self._firsts[over] = [one[0] for one in cut]
+        self._ends[over] = [one[1] for one in cut]
+        self._until[over] = [one[2] for one in cut]
+
+    def _over(self, words: Span) -> slice:
+        return slice(bisect_right(self._ends, words[0]), bisect_left(self._firsts, sum(words)))
 
 
 class _Piece(Struct):

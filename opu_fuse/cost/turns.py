@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from opu_fuse.cost.rings import Ring, reach
-from opu_fuse.cost.tiles import ceil_div, mid_tile, spans
-from opu_fuse.cost.work import Work
+from opu_fuse.cost.tiles import Rect, ceil_div, mid_rect, spans
+from opu_fuse.cost.work import TiledLayer
 from opu_fuse.layout.shape import Shape
 
 HANDOVER = 60
@@ -66,7 +66,7 @@ class Order(Struct):
     room.
     """
 
-    works: Sequence[Work]
+    works: Sequence[TiledLayer]
     rings: Sequence[Ring]
     load_rows: int
     homes: Mapping[int, int]
@@ -174,7 +174,7 @@ class Order(Struct):
             if self.homes[value] == work.writes.home
         ]
 
-    def _frees(self, number: int, reader: Work, made: int) -> list[int]:
+    def _frees(self, number: int, reader: TiledLayer, made: int) -> list[int]:
         """Turns of a layer that must be over before each of those that make what it reads, `made`
         rows at a time.
         """
@@ -205,7 +205,7 @@ def _columns(shape: Shape, col: int, cols: int) -> int:
     return end
 
 
-def _read_beside(work: Work, row: int, rows: int) -> Iterator[tuple[int, int]]:
+def _read_beside(work: TiledLayer, row: int, rows: int) -> Iterator[tuple[int, int]]:
     """(DFG index of a map that is added to rows, or multiplies them, its rows up to the last one
     that is).
     """
@@ -214,13 +214,13 @@ def _read_beside(work: Work, row: int, rows: int) -> Iterator[tuple[int, int]]:
         if side.broadcast:
             yield value, image + 1
         else:
-            _, behind, *_ = mid_tile(shape, row, rows, 0, shape.out_cols)
-            yield value, behind if side.before_pool else row + rows
+            mid = mid_rect(shape, Rect(row, rows, 0, shape.out_cols))
+            yield value, mid.row_end if side.before_pool else row + rows
     if work.gate is not None:
         yield work.gate, image + 1
 
 
-def _turns(work: Work, rows: int, cols: int, block: int | None) -> int:
+def _turns(work: TiledLayer, rows: int, cols: int, block: int | None) -> int:
     """Turns of a layer until the first rows and columns, up to a channel block, are made."""
     shape, size = work.shape, work.tile
     image, row = divmod(rows - 1, shape.out_rows)

@@ -1,25 +1,42 @@
-"""A tiled pass as what runs one after the other: what it reads and writes, and where that lies.
+"""A tiled layer: what a tile schedule runs, with what it reads and writes and where that is stored.
 
-No addresses and no integers: cost times it, the schedule emits it.
+No addresses and no integers: those of a program are in `schedule.tiling.PlannedLayer`.
 """
 
 from collections.abc import Hashable, Iterator
+from typing import NamedTuple, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.cost.chunks import OutputRange, WeightChunk, output_ranges
+from opu_fuse.cost.phases import WHOLE, Phase
 from opu_fuse.cost.tiles import Span, Tile, unfold
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
 from opu_fuse.layout.shape import Shape
 
 
-class Work(Struct, frozen=True, kw_only=True):
-    """source, residuals, gate: DFG indices of the maps read; output: of the one made. reads,
-    writes: where source and output lie. readers: how often the map in which the output lies is read
-    (`keeping.count_reads`). unfold: kernel columns that a visit covers; apart: rows and columns
-    between those that this phase makes; images: (first, how many) of a batch, None: all.
+class Maps(NamedTuple):
+    """Where the input of a layer and its output are stored, and how often the map is read in which
+    the output is (`keeping.count_reads`).
+    """
+
+    reads: Place
+    writes: Place
+    readers: int
+
+
+class TiledLayer(Struct, frozen=True, kw_only=True):
+    """A tiled pass of a group.
+
+    source, residuals, gate: DFG indices of the maps that it reads.
+    output: DFG index of the map that it makes.
+    reads, writes: where source and output are stored.
+    readers: how often the map in which the output is stored is read (`keeping.count_reads`).
+    unfold: kernel columns that a visit covers (`cost.tiles.unfold`).
+    phase: the rows and columns of its output that it makes.
+    images: (first, how many) of a batch, None: all.
     """
 
     shape: Shape
@@ -32,9 +49,19 @@ class Work(Struct, frozen=True, kw_only=True):
     reads: Place
     writes: Place
     readers: int
-    apart: tuple[int, int] = (1, 1)
+    phase: Phase = WHOLE
     gate: int | None = None
     images: Span | None = None
+
+    @property
+    def maps(self) -> Maps:
+        """Its input and output."""
+        return Maps(self.reads, self.writes, self.readers)
+
+    @property
+    def constants(self) -> Hashable:
+        """Whose weights, parameters and tables it has: those of its group's phase."""
+        return self.output, self.phase.first
 
     @property
     def held(self) -> Hashable:
@@ -64,7 +91,7 @@ class Work(Struct, frozen=True, kw_only=True):
         """In the order of their use by a tile."""
         return (part for out in self.ranges for chunk in out.features for part in chunk.weights)
 
-    def with_tile(self, tile: Tile, hw: HwSpec) -> "Work":
+    def with_tile(self, tile: Tile, hw: HwSpec) -> Self:
         """The same with another tile."""
         across = unfold(self.shape, hw.array.modes[tile.mode], hw)
         return replace(self, tile=tile, ranges=output_ranges(self.shape, tile, hw), unfold=across)

@@ -22,10 +22,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from opu_fuse.dfg.graph import Border
+from opu_fuse.dfg.graph import Border, is_map
 from opu_fuse.dfg.lookups import lookup_of
 from opu_fuse.dfg.types import type_of
-from opu_fuse.dfg.views import feature_shape, is_map
+from opu_fuse.dfg.views import feature_shape
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.pairs import type_of_zero

@@ -8,6 +8,7 @@ position). Operator names are those of the hardware spec's operator map (`conv`,
 import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ class Border(Struct, frozen=True, kw_only=True):
     lookup: Lookup | None = None
 
 
-class Dfg(Struct, frozen=True, kw_only=True):
+class Dfg(Struct, frozen=True, kw_only=True, dict=True):
     """nodes in post-DFS order; users[i]: indices of the calls and tuples that read node i
     (ascending, each once); inputs: var nodes in model order; outputs: result nodes in model order;
     entries, exits: what their ports do besides rounding, None for nothing, in the same orders;
@@ -180,6 +181,34 @@ class Dfg(Struct, frozen=True, kw_only=True):
     @property
     def calls(self) -> tuple[Node, ...]:
         return tuple(n for n in self.nodes if n.kind is Kind.CALL)
+
+    def base(self, index: int) -> int:
+        """The node whose bytes a value shares: changes of view are looked through.
+
+        Not beyond the last map a machine can hold: after a value of another rank, which only the
+        host makes, the view is made there too and has bytes of its own. So has a view of floats
+        that is rounded after it.
+        """
+        return self._bases[index]
+
+    @cached_property
+    def _bases(self) -> tuple[int, ...]:
+        """Of every node; operands come before the nodes that read them."""
+        found: list[int] = []
+        for node in self.nodes:
+            found.append(node.index)
+            if not node.is_virtual:
+                continue
+            source = self[node.operands[0]]
+            rounded = node.quant is not None and source.quant is None
+            if not rounded and (found[source.index] != source.index or is_map(source.shape)):
+                found[-1] = found[source.index]
+        return tuple(found)
+
+
+def is_map(shape: Sequence[int]) -> bool:
+    """(1, c, h, w) or (1, n)."""
+    return len(shape) in {2, 4} and shape[0] == 1
 
 
 def users_of(nodes: Sequence[Node]) -> tuple[tuple[int, ...], ...]:

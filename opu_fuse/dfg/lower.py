@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from msgspec import Struct, field
 
-from opu_fuse.dfg.graph import Access
+from opu_fuse.dfg.graph import Access, is_map
 from opu_fuse.dfg.indexing import (
     bias_access,
     conv_maps,
@@ -24,7 +24,7 @@ from opu_fuse.dfg.indexing import (
 )
 from opu_fuse.dfg.nearest import repeats
 from opu_fuse.dfg.types import known_dims
-from opu_fuse.dfg.views import feature_shape, is_map
+from opu_fuse.dfg.views import feature_shape
 from opu_fuse.model.composites import const_array
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.quant import CHOICE_KEY

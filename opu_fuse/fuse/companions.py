@@ -9,7 +9,7 @@ as one step.
 from collections.abc import Mapping, Sequence
 from math import ceil
 
-from opu_fuse.cost.tiles import Estimate
+from opu_fuse.cost.estimate import Estimate
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.order import producers
 from opu_fuse.hw.spec import HwSpec

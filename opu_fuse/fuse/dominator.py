@@ -10,7 +10,6 @@ they are in, and what reads them is measured by that group's last working operat
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Node
-from opu_fuse.dfg.views import follow_views
 from opu_fuse.fuse.fuseops import fuse_ops
 from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import NOTHING_FORBIDDEN, Forbid, Growth
@@ -37,7 +36,7 @@ def dominator(scope: Scope, forbid: Forbid = NOTHING_FORBIDDEN) -> Grouping:
         return function[group.base] == function[node.index]
 
     def apart(source: int, target: int) -> Refusal | None:
-        nodes, base = scope.dfg.nodes, follow_views(scope.dfg, source)
+        nodes, base = scope.dfg.nodes, scope.dfg.base(source)
         words = {
             "source": nodes[base].name,
             "source_pattern": graph.patterns[base].label,

@@ -7,14 +7,15 @@ can time whole partitions. Nothing is read but structure.
 from collections.abc import Mapping, Sequence
 
 from opu_fuse.cost.chunks import OutputRange, output_ranges
+from opu_fuse.cost.estimate import Estimate
 from opu_fuse.cost.geometry import Geometry, group_geometry
 from opu_fuse.cost.keeping import count_reads
-from opu_fuse.cost.segments import Unit
 from opu_fuse.cost.stored import stored_shape
-from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, unfold
+from opu_fuse.cost.tile_schedule import Unit
+from opu_fuse.cost.tiles import Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.unfolding import place_read
-from opu_fuse.cost.work import Work
+from opu_fuse.cost.work import TiledLayer
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.modules import behind_array
@@ -41,7 +42,7 @@ class Plans:
 
     def units(
         self, groups: Sequence[Sequence[Match]], host: Sequence[HostOp]
-    ) -> tuple[Unit, ...] | None:
+    ) -> tuple[Unit[TiledLayer], ...] | None:
         """In the order in which they run, host segments left out; None when a group fits no pass
         or tile, or a map would have to be copied.
         """
@@ -50,7 +51,9 @@ class Plans:
         except DoesNotFit:
             return None
 
-    def _units(self, groups: Sequence[Sequence[Match]], host: Sequence[HostOp]) -> tuple[Unit, ...]:
+    def _units(
+        self, groups: Sequence[Sequence[Match]], host: Sequence[HostOp]
+    ) -> tuple[Unit[TiledLayer], ...]:
         dfg, hw = self._scope.dfg, self._scope.hw
         members = [[m.node for m in group] for group in groups]
         layout = lay_out(dfg, members, {op.node for op in host}, hw)
@@ -63,7 +66,7 @@ class Plans:
         reads = count_reads(dfg, layout, passes.values(), [op.node for op in host])
         alone = {group: self._works(layout, g, reads) for group, g in passes.items()}
         beside = self._companions(members, alone)
-        found_units: list[Unit] = []
+        found_units: list[Unit[TiledLayer]] = []
         for group, works in alone.items():
             if group in beside:
                 both = (*works, *self._works(layout, passes[beside[group]], reads, beside=True))
@@ -89,15 +92,15 @@ class Plans:
         read: Mapping[int, int],
         *,
         beside: bool = False,
-    ) -> tuple[Work, ...]:
+    ) -> tuple[TiledLayer, ...]:
         """One per phase."""
         dfg, hw = self._scope.dfg, self._scope.hw
         reads, writes = (layout.place(dfg, hw, i) for i in (geometry.source, geometry.output))
-        works: list[Work] = []
+        works: list[TiledLayer] = []
         for phase, whole in geometry.phases:
             shape = stored_shape(whole, hw, reads.layout.slot, writes.layout.slot)
             tile, _, ranges = self._tiled(shape, beside=beside)
-            work = Work(
+            work = TiledLayer(
                 shape=shape,
                 source=geometry.source,
                 residuals=geometry.residuals,
@@ -108,7 +111,7 @@ class Plans:
                 reads=place_read(reads, shape),
                 writes=writes,
                 readers=read[writes.home],
-                apart=phase.apart,
+                phase=phase,
                 gate=geometry.gate,
             )
             works.append(work)
@@ -123,7 +126,7 @@ class Plans:
         return self._tiles[key]
 
     def _companions(
-        self, members: Sequence[Sequence[int]], works: Mapping[int, tuple[Work, ...]]
+        self, members: Sequence[Sequence[int]], works: Mapping[int, tuple[TiledLayer, ...]]
     ) -> dict[int, int]:
         idle: dict[int, Estimate] = {}
         busy: dict[int, Estimate] = {}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg, Kind
-from opu_fuse.dfg.views import elements, follow_views
+from opu_fuse.dfg.views import elements
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.layout import lanes_of
 from opu_fuse.hw.spec import HwSpec
@@ -71,7 +71,7 @@ def find_joins(
     for node in sorted(joined):
         if not reads_as_stored(dfg, node):
             why = "keeps its values, read in another shape, in blocks of channels"
-            raise CannotJoin(dfg, node, follow_views(dfg, elements(dfg, node)[0]), why, ())
+            raise CannotJoin(dfg, node, dfg.base(elements(dfg, node)[0]), why, ())
     for outer in sorted((i for i in joined if dfg[i].op == "concat"), reverse=True):
         starts = joined_starts(dfg, lanes, outer, width, shifts)
         whole = all((outer, k) not in elsewhere for k in range(len(elements(dfg, outer))))
@@ -112,7 +112,7 @@ def _lane_owners(
     for position, operand in enumerate(elements(dfg, outer)):
         if (outer, position) in elsewhere:
             continue
-        place = lanes[follow_views(dfg, operand)]
+        place = lanes[dfg.base(operand)]
         own = lanes_of(place.pieces) + (starts[place.base] + place.block) * width
         if not taken.isdisjoint(own.tolist()):
             why = "stands in the same concatenation twice"

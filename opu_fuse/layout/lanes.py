@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.views import elements, feature_shape, follow_views
+from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.hw.layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units import STAGE_OF_OPERATOR
@@ -81,7 +81,7 @@ def joined_starts(
     starts: dict[int, int] = {}
     before: int | None = None
     for operand in elements(dfg, index):
-        base = lanes[follow_views(dfg, operand)].base
+        base = lanes[dfg.base(operand)].base
         if base not in starts:
             free = shifts.get(base, 0) if before in shifts else 0
             starts[base] = max(-(-(end - free) // width), 0)
@@ -95,7 +95,7 @@ def reads_as_stored(dfg: Dfg, index: int) -> bool:
     in between may keep channels, rows and columns only.
     """
     return all(
-        feature_shape(dfg[i].shape) == feature_shape(dfg[follow_views(dfg, i)].shape)
+        feature_shape(dfg[i].shape) == feature_shape(dfg[dfg.base(i)].shape)
         for i in elements(dfg, index)
     )
 
@@ -247,7 +247,7 @@ def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node
     pieces: list[tuple[int, int]] = []
     span = max(at * hw.word_channels + found[base].span for base, at in starts.items())
     for operand in elements(dfg, node.index):
-        lanes = found[follow_views(dfg, operand)]
+        lanes = found[dfg.base(operand)]
         at = (starts[lanes.base] + lanes.block) * hw.word_channels
         for first, count in lanes.pieces:
             if pieces and sum(pieces[-1]) == at + first:
@@ -260,7 +260,7 @@ def _concatenated(dfg: Dfg, hw: HwSpec, shifts: Shifts, found: list[Lanes], node
 def _part(dfg: Dfg, hw: HwSpec, found: list[Lanes], node: Node) -> Lanes:
     """A result of a split: its channels where the operand has them."""
     split = dfg[node.operands[0]]
-    whole = found[follow_views(dfg, split.operands[0])]
+    whole = found[dfg.base(split.operands[0])]
     sizes = split.attrs["sizes"]
     first = sum(sizes[: node.attrs["index"]])
     channels = lanes_of(whole.pieces)[first : first + sizes[node.attrs["index"]]]

@@ -9,7 +9,7 @@ readers would multiply by zero. One that others than the array and the host read
 from collections.abc import Collection, Sequence
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.views import elements, feature_shape, follow_views
+from opu_fuse.dfg.views import elements, feature_shape
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import is_depthwise
 
@@ -34,7 +34,7 @@ def choose_shifts(
     shifts: dict[int, int] = {}
     for outer in sorted(concats, reverse=True):  # the larger before those it contains
         taken = width  # lanes of the last word
-        for value in dict.fromkeys(follow_views(dfg, i) for i in elements(dfg, outer)):
+        for value in dict.fromkeys(dfg.base(i) for i in elements(dfg, outer)):
             if value not in made:
                 taken = width
                 continue

@@ -31,7 +31,7 @@ def with_cascades(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: Cascades) -> T
     strips = Strips(hw, tiling.layout.images)
     found: list[Together] = []
     tried: list[Weighed] = []
-    for units in planned_units(dfg, tiling, hw):
+    for units in planned_units(tiling, hw):
         chains = [chain for chain in _chains(units) if len(chain) > 1]
         if cascades is Cascades.ALWAYS:
             for chain in chains:

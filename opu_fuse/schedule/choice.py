@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from opu_fuse.cost.cascade import Cascade, Sized, Strips, in_turns
 from opu_fuse.cost.reading import walk
-from opu_fuse.cost.segments import MARGIN, Unit, cycles, cycles_and_memory
+from opu_fuse.cost.segments import MARGIN, cycles, cycles_and_memory
+from opu_fuse.cost.tile_schedule import Unit
 from opu_fuse.cost.tiles import ceil_div
-from opu_fuse.cost.work import Work
+from opu_fuse.cost.work import TiledLayer
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.tiling import Together, Weighed
 from opu_fuse.schedule.units import PlannedUnit
@@ -153,7 +154,7 @@ def _pairs(units: Sequence[PlannedUnit]) -> Iterable[tuple[PlannedUnit | None, P
 
 def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
     """Bytes that a unit moves by itself: what its tiles load and store, but for maps on chip."""
-    moved = sum(layer.estimate.dram_bytes for layer in unit.layers)
+    moved = sum(layer.estimate.dram_bytes for layer in unit.works)
     work, size = unit.works[0], unit.works[0].reads.layout.size_bytes
     if before is not None and before.keep is not None and before.keep.node == work.source:
         moved -= size
@@ -162,7 +163,7 @@ def _bytes(unit: PlannedUnit, before: PlannedUnit | None) -> int:
     return max(moved, 0)
 
 
-def _timed(works: Sequence[Work], strips: Strips, homes: Mapping[int, int]) -> Cascade | None:
+def _timed(works: Sequence[TiledLayer], strips: Strips, homes: Mapping[int, int]) -> Cascade | None:
     """The fastest cascade of layers; None when there is none. Of layers like others before, it is
     cut as theirs.
     """
@@ -181,7 +182,7 @@ def _timed(works: Sequence[Work], strips: Strips, homes: Mapping[int, int]) -> C
     return near[0][0] if near else None
 
 
-def _likeness(works: Sequence[Work], homes: Mapping[int, int]) -> Hashable:
+def _likeness(works: Sequence[TiledLayer], homes: Mapping[int, int]) -> Hashable:
     """The same for layers that make the same turns in the same time: alike but for their values."""
     numbers = {work.writes.home: number for number, work in enumerate(works)}
     return tuple(

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from opu_fuse.cost.tiles import Estimate, Tile
+from opu_fuse.cost.estimate import Estimate
+from opu_fuse.cost.tiles import Tile
 from opu_fuse.cost.tiling import Fit, Refused, candidates
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.explain import operators_named

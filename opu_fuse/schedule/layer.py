@@ -9,13 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct, field
 
-from opu_fuse.cost.chunks import OutputRange
 from opu_fuse.cost.geometry import Geometry
 from opu_fuse.cost.phases import Phase
-from opu_fuse.cost.tiles import Tile
-from opu_fuse.cost.unfolding import place_read
-from opu_fuse.cost.work import Work
-from opu_fuse.layout.decided import Place
 from opu_fuse.units.base import Stage
 
 
@@ -55,28 +50,3 @@ class Layer(Geometry, frozen=True, kw_only=True, eq=False):
     def tables(self) -> tuple[int, ...]:
         """DFG indices of the operators that look up."""
         return tuple(s.node for s in self.stages if s.stage is Stage.TABLE)
-
-    def work(
-        self,
-        tile: Tile,
-        ranges: tuple[OutputRange, ...],
-        unfold: int,
-        reads: Place,
-        writes: Place,
-        readers: int,
-    ) -> Work:
-        """With its tile, the places of its source and its output, and who reads that (`Work`)."""
-        return Work(
-            shape=self.shape,
-            source=self.source,
-            residuals=self.residuals,
-            output=self.output,
-            tile=tile,
-            ranges=ranges,
-            unfold=unfold,
-            reads=place_read(reads, self.shape),
-            writes=writes,
-            readers=readers,
-            apart=self.phase.apart,
-            gate=self.gate,
-        )

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from opu_fuse.cost.segments import cycles_by_output
-from opu_fuse.cost.work import Work
+from opu_fuse.cost.tile_schedule import TileSchedule
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.encoding import decode_with_positions, encode
@@ -16,10 +16,10 @@ from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import DataLayout
 from opu_fuse.schedule.dependencies import latest_conflicts, synchronise
-from opu_fuse.schedule.emit import Emitter
-from opu_fuse.schedule.job import Job, Placement, Step
+from opu_fuse.schedule.emit_sink import EmitSink
 from opu_fuse.schedule.memory import LiveRange, MemoryPlan, align, plan_memory
 from opu_fuse.schedule.names import Cascades
+from opu_fuse.schedule.placement import Placement, PostTile
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race, prove_same
 from opu_fuse.schedule.rounds import with_cascades_or_rounds
 from opu_fuse.schedule.slow_memory import with_timed_tiles
@@ -41,7 +41,7 @@ class MachineProgram(Struct, frozen=True, kw_only=True):
     words: np.ndarray
     instructions: tuple[Instruction, ...]
     groups: tuple[int, ...]
-    tiles: tuple[tuple[int, int, int, int, int], ...]
+    tiles: tuple[PostTile, ...]
 
 
 class HostWork(Struct, frozen=True, kw_only=True):
@@ -105,9 +105,9 @@ def schedule(
     the DRAM.
     """
     require_countable(dfg, tiling.uses)
-    tiling = with_cascades_or_rounds(dfg, with_timed_tiles(dfg, tiling, hw), hw, cascades)
+    tiling = with_cascades_or_rounds(dfg, with_timed_tiles(tiling, hw), hw, cascades)
     constants = tiling.constants_bytes
-    units = planned_units(dfg, tiling, hw, store_all=not reuse_memory)
+    units = planned_units(tiling, hw, store_all=not reuse_memory)
     on_chip = {home for unit in chain.from_iterable(units) for home in unit.on_chip}
     cycles: dict[int, float] = {}
     for found in units:
@@ -181,24 +181,13 @@ def _emit(
     program_offset: int,
 ) -> MachineProgram:
     """Instructions of one segment, with tokens, encoded, decoded again and proved."""
-    emitter = Emitter(hw)
+    sink = EmitSink(hw, placements)
     spec_hash = hw.spec_hash
     halves = {"hash_lo": spec_hash & ((1 << HASH_HALF) - 1), "hash_hi": spec_hash >> HASH_HALF}
-    steps = [Step(instruction=emitter.instruction(Engine.FETCH, "check", halves), group=OUTSIDE)]
-    found = [
-        [_job(*both, placements) for both in zip(unit.layers, unit.works, strict=True)]
-        for unit in units
-    ]
-    firsts = [None if u.cascade else jobs[0] for u, jobs in zip(units, found, strict=True)]
-    for unit, jobs, behind in zip(units, found, [*firsts, None][1:], strict=True):
-        if unit.cascade is not None:
-            steps.extend(emitter.cascade(jobs, unit.cascade))
-        elif unit.beside:
-            steps.extend(emitter.side_by_side(*jobs))
-        else:
-            for job, after in zip(jobs, [*jobs[1:], behind], strict=True):
-                steps.extend(emitter.layer(job, unit.keep, after))
-    steps.append(Step(instruction=emitter.instruction(Engine.FETCH, "end", {}), group=OUTSIDE))
+    sink.append(OUTSIDE, Engine.FETCH, "check", halves)
+    TileSchedule(hw, sink).units(units, [unit.keep for unit in units])
+    sink.append(OUTSIDE, Engine.FETCH, "end", {})
+    steps = sink.steps
     plain = [s.instruction for s in steps]
     conflicts = latest_conflicts(plain, hw)
     synchronised = synchronise(plain, hw, conflicts)
@@ -213,15 +202,4 @@ def _emit(
         instructions=tuple(program),
         groups=tuple(s.group for s in steps),
         tiles=tuple(s.tile for s in steps if s.tile is not None),
-    )
-
-
-def _job(planned: PlannedLayer, work: Work, placements: Mapping[int, Placement]) -> Job:
-    return Job(
-        planned=planned,
-        work=work,
-        source=placements.get(work.source),
-        residuals=tuple(placements[node] for node in work.residuals),
-        output=placements.get(work.output),
-        gate=None if work.gate is None else placements[work.gate],
     )

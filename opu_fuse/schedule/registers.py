@@ -5,8 +5,11 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from opu_fuse.cost.tiles import ceil_div, images_of
+from opu_fuse.cost.chunks import WeightChunk
+from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, images_of
+from opu_fuse.cost.windows import passes, tall
 from opu_fuse.hw.isa import unit_register
+from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.layer import Layer
 
 
@@ -29,10 +32,26 @@ def transfer_shape(
     }
 
 
+def rows_at_once(
+    shape: Shape, part: WeightChunk, registers: Mapping[str, int]
+) -> Iterator[dict[str, int]]:
+    """Of each instruction of depthwise, which makes several output rows at a time."""
+    down = shape.window.strides[0]
+    for row, count, rows in passes(registers["out_rows"], part.at_once):
+        yield {
+            "origin_y": registers["origin_y"] + row * down,
+            "stride_y": rows * down,
+            "kernel_rows": tall(part.ky[1], down, rows),
+            "out_rows": count,
+            "oc_steps": rows,
+            "psum": registers["psum"] + row * registers["out_cols"],
+        }
+
+
 def sub_rectangle(
     layer: Layer,
     common: Mapping[str, int],
-    mid: tuple[int, int, int, int, int, int],
+    mid: MidRect,
     part: "TilePart",
     cols: int,
 ) -> dict[str, int]:
@@ -42,8 +61,8 @@ def sub_rectangle(
     pool, y, x = layer.shape.pool_window, part.y, part.x
     mid_pixels = common["in_rows"] * common["in_cols"]
     found = {
-        "origin_y": mid[2] + y * pool.strides[0],
-        "origin_x": mid[5] + x * pool.strides[1],
+        "origin_y": mid.row_origin + y * pool.strides[0],
+        "origin_x": mid.col_origin + x * pool.strides[1],
         "stride_y": pool.strides[0],
         "stride_x": pool.strides[1],
         "win_rows": pool.kernel[0],
@@ -60,9 +79,7 @@ def sub_rectangle(
     return found
 
 
-def side_tiles(
-    layer: Layer, rect: tuple[int, int, int, int], mid: tuple[int, int, int, int, int, int]
-) -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
+def side_tiles(layer: Layer, rect: Rect, mid: MidRect) -> Iterator[tuple[int, Span, Span]]:
     """(unit, (first row, rows), (first word of a row, words)) of what every stage with a second map
     reads of it beside a tile.
     """
@@ -71,7 +88,7 @@ def side_tiles(
         if side.broadcast:
             row, rows, col, cols = row // layer.shape.out_rows, 1, 0, 1
         elif side.before_pool:
-            row, rows, col, cols = mid[0], mid[1] - mid[0], mid[3], mid[4] - mid[3]
+            row, rows, col, cols = mid.row, mid.rows, mid.col, mid.cols
         yield unit, (row, rows), (col // layer.shape.px, ceil_div(cols, layer.shape.px))
 
 
@@ -90,7 +107,7 @@ class TilePart(Struct, frozen=True, kw_only=True):
     carried: bool = False
 
 
-def tile_parts(layer: Layer, rect: tuple[int, int, int, int]) -> Iterator[TilePart]:
+def tile_parts(layer: Layer, rect: Rect) -> Iterator[TilePart]:
     """Parts of a tile: of one image, where windows would see the next, and with one divisor, where
     padding is uncounted; the first row for itself where the tile above left something for it.
     """
@@ -103,12 +120,12 @@ def tile_parts(layer: Layer, rect: tuple[int, int, int, int]) -> Iterator[TilePa
         return
     images = images_of(shape, rows) if shape.pool else 1
     for image in range(images):
-        whole = (row % shape.out_rows, rows // images, col, cols)
+        whole = Rect(row % shape.out_rows, rows // images, col, cols)
         for part in _average_parts(layer, whole):
             yield replace(part, image=image)
 
 
-def _average_parts(layer: Layer, rect: tuple[int, int, int, int]) -> Iterator[TilePart]:
+def _average_parts(layer: Layer, rect: Rect) -> Iterator[TilePart]:
     row, rows, col, cols = rect
     if not layer.by_count:
         yield TilePart(rows=rows, cols=cols)

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from opu_fuse.cost.segments import MARGIN, cycles_and_memory
 from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.cost.work import Work
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
@@ -21,7 +20,7 @@ from opu_fuse.layout.batch import apart
 from opu_fuse.schedule.cascades import replaced, with_cascades
 from opu_fuse.schedule.choice import BYTES, RESOLUTION
 from opu_fuse.schedule.names import Cascades
-from opu_fuse.schedule.tiling import Rounds, Tiling
+from opu_fuse.schedule.tiling import PlannedLayer, Rounds, Tiling
 from opu_fuse.schedule.units import PlannedUnit, in_rounds, planned_units
 
 TIMED = 3
@@ -32,7 +31,7 @@ class _Run(Struct, frozen=True, kw_only=True):
     """Units first .. last - 1 of a segment, so many images at a time; works: of all images."""
 
     first: int
-    works: tuple[Work, ...]
+    works: tuple[PlannedLayer, ...]
     images: int
 
     @property
@@ -48,15 +47,15 @@ def with_cascades_or_rounds(dfg: Dfg, tiling: Tiling, hw: HwSpec, cascades: Casc
     if tiling.layout.images == 1 or cascades is not Cascades.AUTO or not mixed.cascades:
         return mixed
     rounds = _with_rounds(dfg, tiling, hw)
-    if _price(dfg, mixed, hw) <= _price(dfg, rounds, hw):
+    if _price(mixed, hw) <= _price(rounds, hw):
         return mixed
     weighed = tuple(replace(tried, taken=False, outdone=tried.taken) for tried in mixed.weighed)
     return replace(rounds, weighed=weighed)
 
 
-def _price(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> float:
+def _price(tiling: Tiling, hw: HwSpec) -> float:
     """Of the whole program: the less the better."""
-    spent = [cycles_and_memory(units, hw) for units in planned_units(dfg, tiling, hw)]
+    spent = [cycles_and_memory(units, hw) for units in planned_units(tiling, hw)]
     return sum(sum(cycles.values()) + BYTES * memory for cycles, memory in spent)
 
 
@@ -65,7 +64,7 @@ def _with_rounds(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
     if tiling.layout.images == 1 or not hw.post.keep:
         return tiling
     found: list[Rounds] = []
-    for units in planned_units(dfg, tiling, hw):
+    for units in planned_units(tiling, hw):
         for first, last in _chains(units):
             best = _best(units, first, last, tiling.layout.images, hw)
             for run in best:
@@ -90,7 +89,7 @@ def _plain(unit: PlannedUnit) -> bool:
     if len(unit.works) != 1 or unit.cascade is not None:
         return False
     work = unit.works[0]
-    return (work.shape.upsample, work.apart) == ((1, 1), (1, 1)) and not work.shape.phased
+    return (work.shape.upsample, work.phase.apart) == ((1, 1), (1, 1)) and not work.shape.phased
 
 
 def _best(
@@ -135,14 +134,14 @@ def _links(ours: PlannedUnit, behind: PlannedUnit, images: int, few: int, hw: Hw
 
 def _works(
     units: Iterable[PlannedUnit], images: int, few: int, hw: HwSpec
-) -> tuple[Work, ...] | None:
+) -> tuple[PlannedLayer, ...] | None:
     """With shapes whose tiles end with an image, and the tiles of few of them."""
-    found: list[Work] = []
+    found: list[PlannedLayer] = []
     for unit in units:
         work = unit.works[0]
         shape = apart(work.shape, images)
         try:
-            tile, _ = choose_tile(unit.layers[0].layer.name, replace(shape, images=few), hw)
+            tile, _ = choose_tile(unit.works[0].layer.name, replace(shape, images=few), hw)
         except DoesNotFit:
             return None
         found.append(replace(work, shape=shape).with_tile(tile, hw))

@@ -9,11 +9,11 @@ hide its bytes there. The walk over the schedule tells which of them is fastest.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from opu_fuse.cost.segments import Unit, saved
+from opu_fuse.cost.segments import saved
+from opu_fuse.cost.tile_schedule import Unit
 from opu_fuse.cost.tiles import Tile
 from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.cost.work import Work
-from opu_fuse.dfg.graph import Dfg
+from opu_fuse.cost.work import TiledLayer
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.choice import RESOLUTION
@@ -21,14 +21,16 @@ from opu_fuse.schedule.tiling import Tiling, retiled
 from opu_fuse.schedule.units import planned_units
 
 
-def with_timed_tiles(dfg: Dfg, tiling: Tiling, hw: HwSpec) -> Tiling:
+def with_timed_tiles(tiling: Tiling, hw: HwSpec) -> Tiling:
     """With the other tile of every layer that is faster with it, one layer after the other."""
     others = _others(tiling, hw)
     if not others:
         return tiling
-    taken: dict[int, Work] = {}
-    for planned in planned_units(dfg, tiling, hw):
-        units: list[Unit] = [Unit(works=unit.works, beside=unit.beside) for unit in planned]
+    taken: dict[int, TiledLayer] = {}
+    for planned in planned_units(tiling, hw):
+        units: list[Unit[TiledLayer]] = [
+            Unit(works=unit.works, beside=unit.beside) for unit in planned
+        ]
         for at, (group, *companion) in enumerate(unit.groups for unit in planned):
             for tile in () if companion else others.get(group, ()):
                 other = Unit(works=(units[at].works[0].with_tile(tile, hw),))

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 
 from opu_fuse.dfg.graph import Dfg
-from opu_fuse.dfg.views import follow_views, values_read
+from opu_fuse.dfg.views import values_read
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.spec import HwSpec
@@ -53,14 +53,14 @@ def tensor_uses(
                 machine.update(reads, (layer.output,))
                 first[layer.output] = step
             elif unit.node is not None:
-                reads = [follow_views(dfg, i) for i in values_read(dfg, unit.node)]
+                reads = [dfg.base(i) for i in values_read(dfg, unit.node)]
                 first[unit.node] = step
             else:
                 reads = []
             for node in reads:
                 last[node] = step
     for output in dfg.outputs:
-        last[follow_views(dfg, output)] = step + 1
+        last[dfg.base(output)] = step + 1
     return {
         node: TensorUse(
             place=layout.place(dfg, hw, node),

@@ -8,14 +8,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.cost.cascade import Cascade
-from opu_fuse.cost.chunks import OutputRange, output_ranges, weight_bytes
+from opu_fuse.cost.chunks import output_ranges, weight_bytes
+from opu_fuse.cost.estimate import Estimate, estimate
 from opu_fuse.cost.geometry import structure
+from opu_fuse.cost.keeping import count_reads
 from opu_fuse.cost.stored import stored_shape
-from opu_fuse.cost.tiles import Estimate, Tile, ceil_div, estimate, unfold
+from opu_fuse.cost.tiles import Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.cost.work import Work
+from opu_fuse.cost.unfolding import place_read
+from opu_fuse.cost.work import Maps, TiledLayer
 from opu_fuse.dfg.graph import Dfg, Kind
-from opu_fuse.dfg.views import follow_views
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.partition import Group, Partition
@@ -30,32 +32,39 @@ from opu_fuse.schedule.lower import lower_group, pass_of
 from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.order import SegmentSteps, in_front_of_readers, order_segments, side_by_side
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
+from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
 
-class PlannedLayer(Struct, frozen=True, kw_only=True):
-    """A layer with its tile and the place of its constants (byte offsets; `end` is behind them).
-    carried: of two rows of its output in each channel block, for what tiles leave those below.
-
-    unfold: kernel columns per visit, side by side in the lanes (`cost.tiles.unfold`).
+class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
+    """A tiled layer with the integers of its group and the place of its constants: byte offsets,
+    `end` is after them. carried: of two rows of its output in each channel block, for the pooling
+    halos of its tiles.
     """
 
     layer: Layer
-    tile: Tile
     estimate: Estimate
-    ranges: tuple[OutputRange, ...]
-    weights: int
+    weights_at: int
     params: int
     pre: int
     table: int
     carried: int
     end: int
-    unfold: int
+
+    def constants_at(self, space: Space) -> int:
+        """Byte offset of those that a buffer holds."""
+        places = {
+            Space.WEIGHT: self.weights_at,
+            Space.PARAM: self.params,
+            Space.PRE: self.pre,
+            Space.TABLE: self.table,
+        }
+        return places[space]
 
     @property
     def tiles(self) -> int:
         """Tiles of pixels, of all images."""
-        shape, tile = self.layer.shape, self.tile
+        shape, tile = self.shape, self.tile
         rows, cols = ceil_div(shape.out_rows, tile.rows), ceil_div(shape.out_cols, tile.cols)
         return ceil_div(shape.images, tile.images) * rows * cols
 
@@ -91,7 +100,7 @@ class Rounds(Struct, frozen=True, kw_only=True):
     """
 
     groups: tuple[int, ...]
-    works: tuple[Work, ...]
+    works: tuple[TiledLayer, ...]
     images: int
 
 
@@ -172,13 +181,18 @@ def tile(
     steps = (t.group for s in segments for t in s.steps)
     order = [g for g in steps if g is not None and g in layers]
     layout = replace(pack(dfg, layout, [layers[i] for i in order], hw), images=images)
+    nodes = [t.node for s in segments for t in s.steps if t.node is not None]
+    reads = count_reads(dfg, layout, layers.values(), nodes)
     planned: dict[int, tuple[PlannedLayer, ...]] = {}
     offset = 0
     for index in order:
         parts = []
-        for part in lowered[index]:
+        for whole in lowered[index]:
+            part = _stored(whole, layout, hw)
+            source, writes = (layout.place(dfg, hw, i) for i in (part.source, part.output))
+            maps = Maps(place_read(source, part.shape), writes, reads[writes.home])
             try:
-                parts.append(_tile_layer(_stored(part, layout, hw), hw, offset, cache))
+                parts.append(_tile_layer(part, maps, hw, offset, cache))
             except DoesNotFit as error:
                 misfits.append(_misfit(dfg, partition.groups[index], error))
                 break
@@ -189,7 +203,8 @@ def tile(
     beside = _companions(dfg, partition, segments, planned, hw)
     for index in beside.values():
         (part,) = planned[index]
-        planned[index] = (_tile_layer(part.layer, hw, part.weights, cache, beside=True),)
+        again = _tile_layer(part.layer, part.maps, hw, part.weights_at, cache, beside=True)
+        planned[index] = (again,)
     segments = tuple(side_by_side(s, beside) for s in segments)
     uses = tensor_uses(dfg, layers, segments, hw, layout, beside.values())
     return Tiling(
@@ -263,7 +278,7 @@ def _is_free(dfg: Dfg, node: int, stored: Collection[int | None], on_host: Colle
     that the host makes: whoever reads the view may run in the same segment, before the map is
     written to memory.
     """
-    base = follow_views(dfg, node)
+    base = dfg.base(node)
     made_by = dfg[base].operands[0] if dfg[base].kind is Kind.TUPLE_GET else base
     return base in stored and made_by not in on_host
 
@@ -290,39 +305,47 @@ def _tile_of(
 
 
 def _tile_layer(
-    layer: Layer, hw: HwSpec, offset: int, cache: TileCache, *, beside: bool = False
+    layer: Layer, maps: Maps, hw: HwSpec, offset: int, cache: TileCache, *, beside: bool = False
 ) -> PlannedLayer:
-    return with_tile(
-        layer, hw, offset, *_tile_of(layer.name, layer.shape, hw, cache, beside=beside)
-    )
+    found = _tile_of(layer.name, layer.shape, hw, cache, beside=beside)
+    return with_tile(layer, maps, hw, offset, *found)
 
 
-def with_tile(layer: Layer, hw: HwSpec, offset: int, tile: Tile, cost: Estimate) -> PlannedLayer:
+def with_tile(
+    layer: Layer, maps: Maps, hw: HwSpec, offset: int, tile: Tile, cost: Estimate
+) -> PlannedLayer:
     """A layer with a tile, its constants from a byte offset on."""
-    ranges = output_ranges(layer.shape, tile, hw)
+    shape, ranges = layer.shape, output_ranges(layer.shape, tile, hw)
     params = align(offset + weight_bytes(ranges, hw))
-    blocks = ceil_div(layer.shape.mid_channels, hw.word_channels)
-    pre = align(params + blocks * layer.shape.param_words * hw.word_bytes)
-    blocks = ceil_div(layer.shape.in_channels, hw.word_channels)
-    table = align(pre + blocks * layer.shape.pre_constants * hw.word_bytes)
-    carried = align(table + layer.shape.tables * TABLE_WORDS * hw.word_bytes)
-    outputs = ceil_div(layer.shape.mid_channels, hw.word_channels) * layer.shape.out_cols
+    blocks = ceil_div(shape.mid_channels, hw.word_channels)
+    pre = align(params + blocks * shape.param_words * hw.word_bytes)
+    in_blocks = ceil_div(shape.in_channels, hw.word_channels)
+    table = align(pre + in_blocks * shape.pre_constants * hw.word_bytes)
+    carried = align(table + shape.tables * TABLE_WORDS * hw.word_bytes)
+    outputs = blocks * shape.out_cols
     return PlannedLayer(
-        layer=layer,
+        shape=shape,
+        source=layer.source,
+        residuals=layer.residuals,
+        output=layer.output,
         tile=tile,
-        estimate=cost,
         ranges=ranges,
-        weights=offset,
+        unfold=unfold(shape, hw.array.modes[tile.mode], hw),
+        **maps._asdict(),
+        phase=layer.phase,
+        gate=layer.gate,
+        layer=layer,
+        estimate=cost,
+        weights_at=offset,
         params=params,
         pre=pre,
         table=table,
         carried=carried,
-        end=align(carried + 2 * outputs * hw.word_bytes * layer.shape.leaves_maxima(tile.rows)),
-        unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
+        end=align(carried + 2 * outputs * hw.word_bytes * shape.leaves_maxima(tile.rows)),
     )
 
 
-def retiled(tiling: Tiling, hw: HwSpec, works: Mapping[int, Work]) -> Tiling:
+def retiled(tiling: Tiling, hw: HwSpec, works: Mapping[int, TiledLayer]) -> Tiling:
     """With the tiles and shapes of other works for some groups of a single pass; constants lie
     without gaps again.
     """
@@ -335,7 +358,7 @@ def retiled(tiling: Tiling, hw: HwSpec, works: Mapping[int, Work]) -> Tiling:
             if group in works:
                 layer, tile = replace(layer, shape=works[group].shape), works[group].tile
                 cost = estimate(layer.shape, hw, tile)
-            placed.append(with_tile(layer, hw, offset, tile, cost))
+            placed.append(with_tile(layer, part.maps, hw, offset, tile, cost))
             offset = placed[-1].end
         layers[group] = tuple(placed)
     return replace(tiling, layers=layers, constants_bytes=offset)

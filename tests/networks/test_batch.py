@@ -14,7 +14,7 @@ from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.image import read_tensor, write_tensor
 from opu_fuse.bundle.program import OLDEST_SCHEMA, SCHEMA_VERSION
 from opu_fuse.cosim.expected import _element
-from opu_fuse.cost.tiles import images_of, mid_tile
+from opu_fuse.cost.tiles import Rect, images_of, mid_rect
 from opu_fuse.cost.tiling import Fit, candidates
 from opu_fuse.errors import ProgramError, UserError
 from opu_fuse.frontend.prepare import Prepared, prepare
@@ -191,8 +191,8 @@ def test_images_are_one_map_where_no_window_sees_two(shape, stride):
 def test_a_tile_is_part_of_an_image_or_several_whole_ones():
     shape = batched(_shape(rows=6, window=_SAME), 4)
     assert [images_of(shape, rows) for rows in (1, 5, 6, 12, 24)] == [1, 1, 1, 2, 4]
-    assert mid_tile(shape, 14, 3, 0, 6)[:3] == (14, 17, 0)
-    assert mid_tile(shape, 6, 18, 0, 6)[:3] == (6, 24, 0)
+    assert mid_rect(shape, Rect(14, 3, 0, 6))[:3] == (14, 17, 0)
+    assert mid_rect(shape, Rect(6, 18, 0, 6))[:3] == (6, 24, 0)
     sizes = {(c.tile.images, c.tile.rows) for c in candidates(shape, load_hw("opu-1024"))}
     assert {rows for images, rows in sizes if images > 1} == {6}
     assert {images for images, _ in sizes} == {1, 2, 4}

@@ -2,9 +2,11 @@
 computation.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from opu_fuse import fixedpoint as fx
@@ -16,10 +18,12 @@ from opu_fuse.codegen.weights import (
     spread_groups,
 )
 from opu_fuse.cost.chunks import output_ranges, weight_bytes
+from opu_fuse.cost.estimate import Estimate
 from opu_fuse.cost.phases import WHOLE
-from opu_fuse.cost.tiles import Estimate, Tile, unfold
+from opu_fuse.cost.tile_schedule import TileSchedule
+from opu_fuse.cost.tiles import Tile
 from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.cost.work import Work
+from opu_fuse.cost.work import Maps
 from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.layout import Layout
@@ -27,12 +31,12 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
 from opu_fuse.layout.shape import POINT, Shape, Side, Window
 from opu_fuse.schedule.dependencies import synchronise
-from opu_fuse.schedule.emit import Emitter
-from opu_fuse.schedule.job import Job, Placement
+from opu_fuse.schedule.emit_sink import EmitSink
 from opu_fuse.schedule.layer import Layer
 from opu_fuse.schedule.memory import align
+from opu_fuse.schedule.placement import Placement
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
-from opu_fuse.schedule.tiling import PlannedLayer
+from opu_fuse.schedule.tiling import PlannedLayer, with_tile
 from opu_fuse.sim.functional import Machine
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Stage
@@ -133,6 +137,7 @@ def run_layer(
     tile=None,
 ):
     """(got, expected): int8 (channels, rows, cols) by the machine and by direct computation."""
+    shape = msgspec.structs.replace(shape, tables=order.count(Stage.TABLE))
     if tile is None:
         tile, estimate = choose_tile("layer", shape, hw)
     else:
@@ -214,8 +219,9 @@ def run_layer(
     for name, size in sizes.items():
         offsets[name] = at
         at = align(at + size)
-    places = {name: offsets[name] for name in ("weights", "params", "table")}
-    planned = _planned(hw, layer, tile, estimate, **places, end=at)
+    places = {"weights_at": offsets["weights"], "params": offsets["params"]}
+    places |= {"table": offsets["table"], "end": at}
+    planned = _planned(hw, layer, tile, estimate, (source, target), **places)
     image = np.zeros(align(at, 4096), np.uint8)
 
     def put(name, data):
@@ -230,15 +236,8 @@ def run_layer(
     put("table", pack_table(table, hw))
     put("x", source.pack(x))
     put("res", res_layout.pack(res))
-    job = Job(
-        planned=planned,
-        work=_work(hw, layer, tile, source, target),
-        source=Placement(offset=offsets["x"], layout=source, skips=(0, 0)),
-        residuals=(Placement(offset=offsets["res"], layout=res_layout, skips=(0, 0)),)
-        * len(shape.sides),
-        output=Placement(offset=offsets["y"], layout=target, skips=(0, 0)),
-    )
-    program = _program(hw, job)
+    maps = (offsets["x"], source), (offsets["res"], res_layout), (offsets["y"], target)
+    program = _program(hw, planned, maps)
     Machine(hw, image).run(program)
     shuffled = image.copy()
     Machine(hw, shuffled).run(program, shuffle=int(rng.integers(1 << 30)))
@@ -263,16 +262,9 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
     layer = _layer(shape, order=_names(hw, order), post={}, pad_value=0)
     step = align(layout.size_bytes)
     params = 3 * step + align(weight_bytes(output_ranges(shape, tile, hw), hw))
-    places = {"weights": 3 * step, "params": params, "table": 0}
-    planned = _planned(hw, layer, tile, estimate, **places, end=params)
-    job = Job(
-        planned=planned,
-        work=_work(hw, layer, tile, layout, layout),
-        source=Placement(offset=0, layout=layout, skips=(0, 0)),
-        residuals=(Placement(offset=step, layout=layout, skips=(0, 0)),) * len(shape.sides),
-        output=Placement(offset=2 * step, layout=layout, skips=(0, 0)),
-    )
-    return _program(hw, job)
+    places = {"weights_at": 3 * step, "params": params, "table": 0, "end": params}
+    planned = _planned(hw, layer, tile, estimate, (layout, layout), **places)
+    return _program(hw, planned, [(number * step, layout) for number in range(3)])
 
 
 def _layer(shape: Shape, **more: Any) -> Layer:
@@ -299,23 +291,18 @@ def _layer(shape: Shape, **more: Any) -> Layer:
     )
 
 
-def _planned(hw: HwSpec, layer: Layer, tile: Tile, estimate: Estimate, **places: int):
-    return PlannedLayer(
-        layer=layer,
-        tile=tile,
-        estimate=estimate,
-        ranges=output_ranges(layer.shape, tile, hw),
-        unfold=unfold(layer.shape, hw.array.modes[tile.mode], hw),
-        pre=0,
-        carried=0,
-        **places,
-    )
-
-
-def _work(hw: HwSpec, layer: Layer, tile: Tile, x: Layout, y: Layout) -> Work:
-    reads, writes = (Place(layout=at, home=i, block=0) for i, at in enumerate((x, y)))
-    across = unfold(layer.shape, hw.array.modes[tile.mode], hw)
-    return layer.work(tile, output_ranges(layer.shape, tile, hw), across, reads, writes, 1)
+def _planned(
+    hw: HwSpec,
+    layer: Layer,
+    tile: Tile,
+    estimate: Estimate,
+    maps: tuple[Layout, Layout],
+    **places: int,
+):
+    """maps: of its input and its output."""
+    reads, writes = (Place(layout=at, home=i, block=0) for i, at in enumerate(maps))
+    found = with_tile(layer, Maps(reads, writes, 1), hw, 0, tile, estimate)
+    return msgspec.structs.replace(found, pre=0, carried=0, **places)
 
 
 def _names(hw: HwSpec, order: tuple[Stage, ...], *, product=False) -> tuple[str, ...]:
@@ -323,12 +310,15 @@ def _names(hw: HwSpec, order: tuple[Stage, ...], *, product=False) -> tuple[str,
     return found.names(found.pack_kinds(order, product=product))
 
 
-def _program(hw: HwSpec, job: Job):
-    emitter = Emitter(hw)
+def _program(hw: HwSpec, planned: PlannedLayer, maps: Iterable[tuple[int, Layout]]):
+    """maps: byte offset and layout of the input, the second operand and the output."""
+    places = [Placement(offset=at, layout=layout, skips=(0, 0)) for at, layout in maps]
+    sink = EmitSink(hw, dict(enumerate(places)))
     halves = {"hash_lo": hw.spec_hash & 0x3FFFFF, "hash_hi": hw.spec_hash >> 22}
-    head = emitter.instruction(Engine.FETCH, "check", halves)
-    body = [s.instruction for s in emitter.layer(job)]
-    words = encode(synchronise([head, *body, emitter.instruction(Engine.FETCH, "end", {})], hw))
+    sink.append(0, Engine.FETCH, "check", halves)
+    TileSchedule(hw, sink).layer(planned)
+    sink.append(0, Engine.FETCH, "end", {})
+    words = encode(synchronise([step.instruction for step in sink.steps], hw))
     program, positions = decode_with_positions(words)
     prove_no_deadlock(program, positions, hw)
     prove_no_race(program, hw)

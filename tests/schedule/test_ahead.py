@@ -66,10 +66,34 @@ def test_what_is_taken_leaves_what_was_taken_before_it(banks, drawn):
         before = key
 
 
+@given(
+    st.integers(1, 3),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=80),
+)
+def test_the_lowest_place_that_was_used_longest_ago_is_taken(banks, drawn):
+    """Against all places, one after the other: a bank begins, or something ends, there."""
+    sizes = dict(drawn)
+    places, there, used = Places(words=12 * banks, banks=banks), {}, {}
+    for time, (key, _) in enumerate(drawn):
+        words = sizes[key]
+        first, held = places.take(key, words)
+        assert held == (key in there)
+        if not held:
+            starts = {*range(0, 12 * banks, 12), *(at + sizes[k] for k, at in there.items())}
+            lost = {
+                at: [k for k, f in there.items() if f < at + words and at < f + sizes[k]]
+                for at in sorted(starts)
+                if at < 12 * banks and at % 12 + words <= 12
+            }
+            assert first == min(lost, key=lambda at: max((used[k] for k in lost[at]), default=-1))
+            there = {k: at for k, at in there.items() if k not in lost[first]} | {key: first}
+        used[key] = time
+
+
 def work(home, block=0):
     """What `Made.of` asks of a work."""
     reads = type("Place", (), {"home": home, "block": block})
-    return type("Work", (), {"reads": reads})
+    return type("TiledLayer", (), {"reads": reads})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opu_fuse.cost.tiles import Estimate
+from opu_fuse.cost.estimate import Estimate
 from opu_fuse.dfg.build import build_dfg
 from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.order import execution_order, producers

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +21,21 @@ from tests.exact import assert_exact
 from tests.frontend.conftest import parse
 
 HW = load_hw("opu-tiny")
+
+# (input channels, output channels), kernel, (rows, columns) of the input; depthwise where there is
+# one input channel a group. The window of one pixel takes most of a feature bank, or more.
+LARGE_WINDOWS = {
+    "depthwise 31x31": ((8, 8), (31, 31), (14, 14), {"group": 8}),
+    "depthwise 31x31, odd channels": ((13, 13), (31, 31), (14, 15), {"group": 13}),
+    "depthwise 31x31, stride 2": ((8, 8), (31, 31), (28, 28), {"group": 8, "strides": [2, 2]}),
+    "depthwise 1x127": ((8, 8), (1, 127), (14, 64), {"group": 8}),
+    "depthwise 127x1": ((8, 8), (127, 1), (64, 14), {"group": 8}),
+    "depthwise 13x13": ((16, 16), (13, 13), (28, 28), {"group": 16}),
+    "dense 63x63": ((3, 8), (63, 63), (14, 14), {}),
+    "dense 63x63, no padding": ((4, 8), (63, 63), (63, 63), {"pads": [0, 0, 0, 0]}),
+    "dense 1x255": ((8, 8), (1, 255), (1, 512), {}),
+    "dense 7x7, dilation 8": ((16, 16), (7, 7), (20, 20), {"dilations": [8, 8], "pads": [24] * 4}),
+}
 
 
 @pytest.mark.parametrize("extent", [1, 2, 255, 256, 300, 600, 70_000])
@@ -66,6 +82,40 @@ def test_a_program_of_too_many_instructions_is_refused_before_it_is_made(rng):
         f"g: {made} instructions or more on opu-tiny are more than the {made - 1} allowed; "
         "use a smaller network or a larger machine, or raise the limit with --budget 1"
     )
+
+
+def large_window(name: str) -> ir.Model:
+    (inputs, outputs), kernel, size, given = LARGE_WINDOWS[name]
+    attributes = {"pads": [extent // 2 for extent in kernel] * 2} | given
+    text = ", ".join(f"{key}={value}" for key, value in attributes.items())
+    shape = (outputs, inputs // attributes.get("group", 1), *kernel)
+    weights = np.random.default_rng(3).normal(size=shape).astype(np.float32)
+    channels = f"1,{inputs},{size[0]},{size[1]}"
+    graph = f"g (float[{channels}] x) => (float[1,{outputs},h,v] y) {{ y = Conv<{text}>(x, w) }}"
+    return ir.from_proto(parse(graph, w=weights))
+
+
+@pytest.mark.parametrize("name", LARGE_WINDOWS)
+@pytest.mark.parametrize("machine", ["opu-tiny", "opu-micro"])
+def test_a_large_window_takes_a_few_kernel_rows_at_a_time_not_one_pixel(name, machine, rng):
+    """A machine whose feature bank holds the window at once is the measure."""
+    model, hw = large_window(name), load_hw(machine)
+    found = compile_model(model, hw)
+    whole = compile_prepared(found.prepared, load_hw("opu-1024"))
+    assert len(found.bundle.words) <= 100 * len(whole.bundle.words)
+    assert_exact(found, hw, rng, (None, 1))
+
+
+@pytest.mark.parametrize("name", [name for name in LARGE_WINDOWS if "depthwise" in name])
+def test_a_large_depthwise_window_is_cut_into_whole_windows_of_the_array(name, rng):
+    """opu-light computes depthwise windows at once; here its feature banks are small."""
+    hw = load_hw("opu-light")
+    feature = replace(hw.buffers.feature, words=2 * 96)
+    small = replace(hw, buffers=replace(hw.buffers, feature=feature))
+    found = compile_model(large_window(name), small)
+    whole = compile_prepared(found.prepared, hw)
+    assert len(found.bundle.words) <= 100 * len(whole.bundle.words)
+    assert_exact(found, small, rng, (None, 1))
 
 
 def test_an_average_of_a_large_map_takes_few_instructions_and_loads_its_weights_once(rng):

@@ -16,7 +16,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import plan
 from opu_fuse.schedule.dependencies import synchronise
-from opu_fuse.schedule.job import Job
+from opu_fuse.schedule.emit_sink import EmitSink
 from opu_fuse.schedule.plan import HostWork, MachineProgram
 from opu_fuse.schedule.tensors import require_countable
 from opu_fuse.zoo.builder import Net
@@ -148,6 +148,6 @@ def test_no_more_blocks_are_finished_at_once_than_the_bank_of_what_is_added_hold
 
 
 def test_a_map_that_is_on_chip_only_is_not_loaded():
-    job = SimpleNamespace(source=None, layer=SimpleNamespace(name="conv1"))
+    layer = SimpleNamespace(source=3, layer=SimpleNamespace(name="conv1"))
     with pytest.raises(InternalError, match="conv1 loads a map that is on chip only"):
-        Job.loaded.fget(job)
+        EmitSink(TINY, {4: None})._loaded(layer)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opu_fuse.cost.tiles import MidRect, Rect
 from opu_fuse.layout.shape import Side, Window
 from opu_fuse.schedule.registers import TilePart, sub_rectangle, tile_parts, transfer_shape
 
@@ -84,7 +85,7 @@ def test_every_average_divides_by_the_positions_inside(window, rect):
         return sum(0 <= begin + k < extent for k in range(window.kernel[axis]))
 
     by_count = {(y, x): {"pool_mult": 10 * y + x} for y in range(1, 6) for x in range(1, 6)}
-    seen, parts = {}, [*tile_parts(layer(window, by_count), rect)]
+    seen, parts = {}, [*tile_parts(layer(window, by_count), Rect(*rect))]
     for part in parts:
         for i in range(part.y, part.y + part.rows):
             for j in range(part.x, part.x + part.cols):
@@ -98,8 +99,8 @@ def test_every_average_divides_by_the_positions_inside(window, rect):
 
 def test_a_tile_with_one_divisor_is_one_part():
     whole = layer(Window(kernel=(3, 3)))
-    assert [*tile_parts(whole, (2, 4, 1, 3))] == [TilePart(rows=4, cols=3)]
-    third = [*tile_parts(whole, (2 * 8 + 2, 4, 1, 3))]
+    assert [*tile_parts(whole, Rect(2, 4, 1, 3))] == [TilePart(rows=4, cols=3)]
+    third = [*tile_parts(whole, Rect(2 * 8 + 2, 4, 1, 3))]
     assert third == [TilePart(rows=4, cols=3)], "of the third image of a batch"
 
 
@@ -107,10 +108,10 @@ def test_windows_of_several_images_are_parts_and_where_there_are_none_all_is_one
     windows = layer(
         Window(kernel=(2, 2), pads=(1, 1, 0, 0)), {(y, x): {} for y in (1, 2) for x in (1, 2)}
     )
-    found = [(p.image, p.y, p.rows) for p in tile_parts(windows, (8, 16, 1, 3))]
+    found = [(p.image, p.y, p.rows) for p in tile_parts(windows, Rect(8, 16, 1, 3))]
     assert found == [(0, 0, 1), (0, 1, 7), (1, 0, 1), (1, 1, 7)]
     plain = layer(None)
-    assert [*tile_parts(plain, (8, 16, 1, 3))] == [TilePart(rows=16, cols=3)]
+    assert [*tile_parts(plain, Rect(8, 16, 1, 3))] == [TilePart(rows=16, cols=3)]
 
 
 FINAL, GATE, MID = Side(), Side(broadcast=True), Side(before_pool=True)
@@ -129,7 +130,7 @@ def test_a_part_begins_at_its_window_and_its_residuals(sides, addresses, image):
     window = Window(kernel=(4, 5), strides=(2, 3))
     common = {"res": 500, "res@1": 600, "res@2": 700, "in_rows": 9, "in_cols": 6}
     part = TilePart(image=image, y=3, rows=1, x=2, cols=1)
-    found = sub_rectangle(layer(window, (), sides), common, (0, 0, -1, 0, 0, 11), part, 7)
+    found = sub_rectangle(layer(window, (), sides), common, MidRect(0, 0, -1, 0, 0, 11), part, 7)
     registers = {"stride_y": 2, "stride_x": 3, "win_rows": 4, "win_cols": 5}
     own = {name: first + image * apart for name, (first, apart) in addresses.items()}
     assert found == {**registers, "origin_y": 5, "origin_x": 17, **own}

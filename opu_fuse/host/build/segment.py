@@ -16,7 +16,6 @@ from onnx import helper, numpy_helper
 from opu_fuse.dfg.graph import Dfg, Kind, Node, real_data
 from opu_fuse.dfg.host import body_of, result_types
 from opu_fuse.dfg.types import ValueType
-from opu_fuse.dfg.views import follow_views
 from opu_fuse.dtypes import carried
 from opu_fuse.errors import ModelError
 from opu_fuse.model.opsets import KNOWN
@@ -73,7 +72,7 @@ def host_model(
         names[node.ir_node] = (*(part.name or "" for part in node.body[:-1]), node.name)
         _append(draft, node)
     leaving = {i for i in inside | parts if _leaves(dfg, i, inside)}
-    leaving |= {follow_views(dfg, i) for i in leaving} & (inside | parts)  # the machine reads these
+    leaving |= {dfg.base(i) for i in leaving} & (inside | parts)  # the machine reads these
     outputs = [dfg[i] for i in sorted(leaving)]
     for node in outputs:
         if _is_narrow(node):

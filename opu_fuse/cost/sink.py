@@ -1,0 +1,156 @@
+"""Operations of a tile schedule, and who receives them (`TileSink`)."""
+
+from typing import NamedTuple, Protocol, TypeVar
+
+from opu_fuse.cost.cascade import Cascade
+from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
+from opu_fuse.cost.keeping import Keep
+from opu_fuse.cost.reading import Window
+from opu_fuse.cost.rings import Ring
+from opu_fuse.cost.tiles import MidRect, Rect, Span
+from opu_fuse.cost.turns import LOAD, Turn
+from opu_fuse.cost.unfolding import Piece
+from opu_fuse.cost.work import TiledLayer
+from opu_fuse.units.base import Space
+
+
+class FeatureLoad(NamedTuple):
+    """Part of a layer's input, to be loaded into the feature buffer.
+
+    bank, word: first word of the bank, `LOAD` of a line buffer, and of the part.
+    blocks, rows, words: of the map, each (first, count); words of im2row rows are the image's.
+    complete: rows of the map that must be in memory before.
+    resident: it becomes part of a whole map in a bank.
+    shares_port: post writes into the feature buffer meanwhile.
+    """
+
+    bank: int
+    word: int
+    blocks: Span
+    rows: Span
+    words: Span
+    complete: int
+    resident: bool = False
+    shares_port: bool = False
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a row has all its blocks before the next one, as in whole maps."""
+        return self.resident or self.bank == LOAD
+
+
+class FeatureSource(NamedTuple):
+    """What compute reads for the mid rectangle of a tile, and where.
+
+    bank: first word of a bank, `LOAD` of a line buffer (`ring`).
+    window: the part that is read, None where it is in a line buffer.
+    resident: the bank has the whole map.
+    """
+
+    chunk: FeatureChunk
+    mid: MidRect
+    images: int
+    bank: int
+    window: Window | None = None
+    ring: Ring | None = None
+    resident: bool = False
+
+
+class ComputeStep(NamedTuple):
+    """A weight chunk's share of a tile, of all its images. weights, pre: their words in the
+    buffers; psum: first word of the bank.
+    """
+
+    out: OutputRange
+    chunk: FeatureChunk
+    part: WeightChunk
+    weights: Span
+    pre: Span | None
+    psum: int
+
+
+class ToBank(NamedTuple):
+    """Post writes a tile to the feature bank that begins at word `bank`, too."""
+
+    bank: int
+    keep: Keep
+
+
+Destination = ToBank | Ring | None
+"""Where post writes a tile besides: a line buffer, or a bank that holds the whole map."""
+
+
+class PostStep(NamedTuple):
+    """Channel blocks of a tile that post finishes together.
+
+    tile_block: first channel block of the tile; blocks: (first, count) of those finished.
+    psum, output: first word of the bank of each.
+    params, tables: their words in the buffers, None without any.
+    residual, halo: first word of the banks with the second operands, and with the partial maxima of
+    the tile above.
+    """
+
+    tile_block: int
+    blocks: Span
+    rect: Rect
+    mid: MidRect
+    psum: int
+    output: int
+    params: Span | None
+    tables: Span | None
+    residual: int | None
+    halo: int | None
+    to: Destination
+
+
+Layer_contra = TypeVar("Layer_contra", bound=TiledLayer, contravariant=True)
+Read = TypeVar("Read")
+
+
+class TileSink(Protocol[Layer_contra, Read]):
+    """Receives the operations of a schedule in program order. Nothing that it returns decides what
+    comes next: `Read` is its own note of what the compute operations of a feature chunk read.
+    """
+
+    def stack(self, stack: Cascade) -> None:
+        """The following slots are those of a fused stack."""
+
+    def slot(self, slot: Turn | None) -> None:
+        """The following operations are those of a slot; None: the stack is done."""
+
+    def load_features(self, layer: Layer_contra, load: FeatureLoad) -> None:
+        """From memory into the feature buffer."""
+
+    def im2row(self, layer: Layer_contra, load: FeatureLoad, piece: Piece, image: int) -> None:
+        """From memory into an image bank, and from there into the feature buffer."""
+
+    def load_constants(self, layer: Layer_contra, space: Space, offset: int, words: Span) -> None:
+        """Constants, from a byte offset of the layer's, into words of a buffer."""
+
+    def load_gate(self, layer: Layer_contra, blocks: Span, images: Span, words: Span) -> None:
+        """The gate's channel blocks, of each image, into words of the pre buffer."""
+
+    def load_residuals(self, layer: Layer_contra, step: PostStep) -> None:
+        """The second operands of post's stages into a residual bank."""
+
+    def load_halo(self, layer: Layer_contra, step: PostStep) -> None:
+        """Partial maxima that the tile above stored into a residual bank."""
+
+    def read(self, layer: Layer_contra, source: FeatureSource) -> Read:
+        """The following compute operations read this."""
+        ...
+
+    def copy(self, layer: Layer_contra, out: OutputRange, psum: int, read: Read) -> None:
+        """Input to partial sums, without the array."""
+
+    def compute(self, layer: Layer_contra, step: ComputeStep, read: Read) -> None:
+        """Input times weights to partial sums."""
+
+    def post(self, layer: Layer_contra, step: PostStep) -> None:
+        """Partial sums to the output buffer, and to another destination."""
+
+    def store(self, layer: Layer_contra, step: PostStep) -> None:
+        """From the output buffer to memory."""
+
+    def store_halo(self, layer: Layer_contra, step: PostStep, bank: int) -> None:
+        """Partial maxima for the tile below, by way of an output bank to memory."""

@@ -1,0 +1,318 @@
+"""The tile schedule: what runs in which order, and what the on-chip buffers hold.
+
+One traversal for all: a sink gets the operations one by one, to time them (`cost/time_sink.py`) or
+to make instructions of them (`schedule/emit_sink.py`). The order is correct when executed one by
+one; overlap comes from the engines' queues.
+
+Every on-chip buffer is double-buffered: its banks are used in turn, and remember what they hold. So
+features stay while output ranges change, weights while tiles change, and small maps from one layer
+to the next.
+"""
+
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from opu_fuse.cost.banks import map_banks, places
+from opu_fuse.cost.cascade import STAYING, Cascade
+from opu_fuse.cost.chunks import OutputRange, WeightChunk
+from opu_fuse.cost.keeping import Keep
+from opu_fuse.cost.reading import (
+    AHEAD,
+    NOTHING,
+    Made,
+    count_parts,
+    in_time,
+    rows_read,
+    walk,
+    window,
+)
+from opu_fuse.cost.rings import Ring
+from opu_fuse.cost.sink import (
+    ComputeStep,
+    Destination,
+    FeatureLoad,
+    FeatureSource,
+    PostStep,
+    Read,
+    TileSink,
+    ToBank,
+)
+from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, images_of, mid_rect, spans
+from opu_fuse.cost.turns import LOAD
+from opu_fuse.cost.unfolding import pieces
+from opu_fuse.cost.work import TiledLayer
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.units.base import Space
+from opu_fuse.units.table import TABLE_WORDS
+
+Layer = TypeVar("Layer", bound=TiledLayer)
+Layer_co = TypeVar("Layer_co", bound=TiledLayer, covariant=True)
+
+
+class Unit(Struct, Generic[Layer_co], frozen=True, kw_only=True):
+    """Layers between which nothing else runs: the phases of a group one after the other, or a group
+    with its companion (`beside`), or those of a cascade.
+    """
+
+    works: tuple[Layer_co, ...]
+    beside: bool = False
+    cascade: Cascade | None = None
+
+
+Units = Sequence[Unit[TiledLayer]]
+"""Of a machine segment, in their order."""
+
+
+class TileSchedule(Generic[Layer, Read]):
+    """Schedules layers one after the other. Invariant: banks and scratchpads hold what they will
+    when the operations so far have run.
+    """
+
+    def __init__(self, hw: HwSpec, sink: TileSink[Layer, Read]) -> None:
+        self._hw = hw
+        self._sink = sink
+        self._banks, self._scratchpads = map_banks(hw), places(hw)
+        self._made = NOTHING  # by the tile before
+
+    def units(self, units: Sequence[Unit[Layer]], kept: Sequence[Keep | None]) -> None:
+        """All units of a machine segment. kept: the resident map that each unit's output is part
+        of.
+        """
+        firsts = [None if unit.cascade else unit.works[0] for unit in units]
+        for unit, keep, successor in zip(units, kept, [*firsts, None][1:], strict=True):
+            if unit.cascade is not None:
+                self.fused_stack(unit.cascade, unit.works)
+            elif unit.beside:
+                self.interleave(*unit.works)
+            else:
+                followers = [*unit.works[1:], successor]
+                for layer, after in zip(unit.works, followers, strict=True):
+                    self.layer(layer, keep, after)
+
+    def layer(self, layer: Layer, keep: Keep | None = None, successor: Layer | None = None) -> None:
+        """All tiles of a layer. keep: the resident map that its output is part of; successor: the
+        layer whose first weights are prefetched.
+        """
+        banks = self._banks[Space.FEATURE]
+        tiles, (start, rows) = walk(layer), layer.rows_in
+        first = end = start + rows
+        resident = banks.find(layer.held) is not None
+        if keep is not None and not resident and count_parts(layer, banks.banks) == banks.banks:
+            first = rows_read(layer, *tiles[0])
+            self._load_rows(layer, start, first)
+        for left, (out, rect) in zip(range(len(tiles), 0, -1), tiles, strict=True):
+            mid = mid_rect(layer.shape, rect)
+            psum = self._accumulate(layer, out, rect, mid, shares_port=keep is not None)
+            if first < end:  # now: post will need the write port of the buffer
+                self._load_rows(layer, first, end)
+                first = end
+            if successor is not None and left <= AHEAD:
+                self._prefetch_weights(layer, successor)
+            to = keep and ToBank(self._banks[Space.FEATURE].take(layer.bank_of(keep.node))[0], keep)
+            self._post(layer, out, rect, mid, psum, to, stored=keep is None or keep.stored)
+
+    def interleave(self, layer: Layer, filler: Layer) -> None:
+        """All tiles of two layers, the filler's spread evenly between the several of the other."""
+        ours, theirs = walk(layer), walk(filler)
+        done = 0
+        for number, (out, rect) in enumerate(ours, 1):
+            self._tile(layer, out, rect)
+            due = min(ceil_div(number * len(theirs), len(ours) - 1), len(theirs))
+            for filler_out, filler_rect in theirs[done:due]:
+                self._tile(filler, filler_out, filler_rect)
+            done = due
+
+    def fused_stack(self, stack: Cascade, layers: Sequence[Layer]) -> None:
+        """All slots of layers that are computed together: their constants and line buffers stay on
+        chip meanwhile, and the feature banks hold nothing after it.
+        """
+        self._scratchpads |= places(self._hw, STAYING, together=True)
+        self._sink.stack(stack)
+        tiles, pairs = [walk(layer) for layer in layers], [*pairwise((*stack.rings, None))]
+        for slot in stack.turns:
+            self._sink.slot(slot)
+            if slot.layer == LOAD:
+                self._load_strip(layers[0], stack.rings[0], *stack.strip(slot.number))
+                continue
+            layer, (out, rect) = layers[slot.layer], tiles[slot.layer][slot.number]
+            mid, (ring, to) = mid_rect(layer.shape, rect), pairs[slot.layer]
+            psum = self._accumulate(layer, out, rect, mid, ring)
+            self._post(layer, out, rect, mid, psum, to, stored=stack.stored[slot.layer])
+        self._sink.slot(None)
+        self._scratchpads |= places(self._hw, STAYING)
+        self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
+
+    def _bank(self, space: Space) -> int:
+        """First word of the bank that was used longest ago."""
+        return self._banks[space].take(None)[0]
+
+    def _tile(self, layer: Layer, out: OutputRange, rect: Rect) -> None:
+        mid = mid_rect(layer.shape, rect)
+        psum = self._accumulate(layer, out, rect, mid)
+        self._post(layer, out, rect, mid, psum, None, stored=True)
+
+    def _accumulate(
+        self,
+        layer: Layer,
+        out: OutputRange,
+        rect: Rect,
+        mid: MidRect,
+        ring: Ring | None = None,
+        *,
+        shares_port: bool = False,
+    ) -> int:
+        """Loads and compute of a tile. Returns the first word of its partial sums. ring: the line
+        buffer that its input is in.
+        """
+        shape, sink = layer.shape, self._sink
+        psum = self._bank(Space.PSUM)
+        for chunk in out.features:
+            images = images_of(shape, rect.rows)
+            source = FeatureSource(chunk, mid, images, LOAD, ring=ring)
+            if ring is None:
+                source = self._features(layer, source, shares_port=shares_port)
+            read = sink.read(layer, source)
+            if not shape.array:
+                sink.copy(layer, out, psum, read)
+            pre = None
+            if shape.pre:
+                blocks = chunk.block, chunk.blocks
+                pre = self._pre(layer, blocks, (mid.row // shape.mid_rows, images))
+            for part in chunk.weights:
+                weights = self._weights(layer, part)
+                step = ComputeStep(out, chunk, part, weights, pre, psum)
+                sink.compute(layer, step, read)
+        return psum
+
+    def _features(self, layer: Layer, of: FeatureSource, *, shares_port: bool) -> FeatureSource:
+        """Loads a tile's input, unless a bank holds it."""
+        read, banks = window(layer, of.chunk, of.mid), self._banks[Space.FEATURE]
+        resident = banks.find(layer.held)
+        if resident is not None:
+            return of._replace(bank=resident, window=read, resident=True)
+        part = read.part
+        bank, held = banks.take(part)
+        source = of._replace(bank=bank, window=read)
+        if held:
+            return source
+
+        def load(blocks: Span) -> None:
+            word = bank + (blocks[0] - part.blocks[0]) * part.rows[1] * part.words[1]
+            complete = sum(part.rows)
+            rest = blocks, part.rows, part.words, complete
+            self._load(layer, FeatureLoad(bank, word, *rest, shares_port=shares_port))
+
+        last = self._made.of(layer, part)
+        for blocks in in_time(part, last):
+            load(blocks)
+        if last[1]:  # it waits for the tile before: other loads had better not wait behind it
+            for weights in of.chunk.weights[:1]:
+                self._weights(layer, weights)
+            load(last)
+        return source
+
+    def _load(self, layer: Layer, load: FeatureLoad) -> None:
+        if layer.shape.unfolded is None:
+            self._sink.load_features(layer, load)
+            return
+        image = self._bank(Space.IMAGE)
+        for piece in pieces(layer.shape.unfolded, *load.rows, load.words[1], self._hw):
+            self._sink.im2row(layer, load, piece, image)
+
+    def _load_rows(self, layer: Layer, first: int, end: int) -> None:
+        """Rows of a layer's input to their place in the whole map."""
+        layout = layer.reads.layout
+        bank, _ = self._banks[Space.FEATURE].take(layer.held)
+        word = bank + (first - layer.rows_in[0]) * layout.row_words * layout.blocks
+        rows = (0, layout.blocks), (first, end - first), (0, layer.row_words)
+        self._load(layer, FeatureLoad(bank, word, *rows, complete=end, resident=True))
+
+    def _load_strip(self, layer: Layer, ring: Ring, first: int, rows: int) -> None:
+        """Rows of a layer's input to their places in a line buffer."""
+        blocks, words = (0, layer.reads.layout.blocks), (0, layer.row_words)
+        for at, count, word in ring.written(first, rows):
+            part = blocks, (first + at, count), words
+            self._load(layer, FeatureLoad(LOAD, word, *part, first + rows, shares_port=True))
+
+    def _constants(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
+        """Words of a buffer that hold constants, loaded unless they are there."""
+        key = layer.constants, offset, words
+        first, held = self._scratchpads[space].take(key, words)
+        if not held:
+            self._sink.load_constants(layer, space, offset, (first, words))
+        return first, words
+
+    def _weights(self, layer: Layer, part: WeightChunk) -> Span:
+        return self._constants(layer, Space.WEIGHT, part.offset, part.words)
+
+    def _prefetch_weights(self, layer: Layer, successor: Layer) -> None:
+        """The first weights of the next layer, if they fit without evicting any of this one's."""
+        first = next(successor.weights, None)
+        if first is None:
+            return
+        ours: set[Hashable] = {(layer.constants, p.offset, p.words) for p in layer.weights}
+        if self._scratchpads[Space.WEIGHT].spares(ours, first.words):
+            self._weights(successor, first)
+
+    def _pre(self, layer: Layer, blocks: Span, images: Span) -> Span:
+        """Parameters of the units before the array, or gates, of channel blocks."""
+        words = layer.shape.pre_words * blocks[1]
+        if layer.gate is None:
+            offset = layer.shape.pre_words * blocks[0] * self._hw.word_bytes
+            return self._constants(layer, Space.PRE, offset, words)
+        words *= images[1]
+        first, held = self._scratchpads[Space.PRE].take((layer.gate, blocks, images), words)
+        if not held:
+            self._sink.load_gate(layer, blocks, images, (first, words))
+        return first, words
+
+    def _post(
+        self,
+        layer: Layer,
+        out: OutputRange,
+        rect: Rect,
+        mid: MidRect,
+        psum: int,
+        to: Destination,
+        *,
+        stored: bool,
+    ) -> None:
+        """Post chain and stores of a tile, as many channel blocks at a time as the banks hold."""
+        shape, sink = layer.shape, self._sink
+        words, params, tables = shape.param_words, None, None
+        if words:
+            offset = out.block * words * self._hw.word_bytes
+            params = self._constants(layer, Space.PARAM, offset, out.blocks * words)
+        if shape.tables:
+            tables = self._constants(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)
+        for at, count in spans(out.blocks, self._blocks_at_once(layer, rect, mid)):
+            output = self._bank(Space.OUTPUT)
+            residual = self._bank(Space.RESIDUAL) if shape.sides else None
+            halo = self._bank(Space.RESIDUAL) if shape.carried_to(rect.row) else None
+            found = psum, output, params, tables, residual, halo, to
+            step = PostStep(out.block, (out.block + at, count), rect, mid, *found)
+            if residual is not None:
+                sink.load_residuals(layer, step)
+            if halo is not None:
+                sink.load_halo(layer, step)
+            sink.post(layer, step)
+            if stored:
+                sink.store(layer, step)
+            if shape.carried_to(rect.row + rect.rows):
+                sink.store_halo(layer, step, self._bank(Space.OUTPUT))
+        self._made = Made.by(layer, out, rect)
+
+    def _blocks_at_once(self, layer: Layer, rect: Rect, mid: MidRect) -> int:
+        """Channel blocks of a tile that the output and residual banks hold."""
+        shape, buffers = layer.shape, self._hw.buffers
+        cols = ceil_div(rect.cols, shape.stored_px)
+        found = buffers.output.bank_words // (rect.rows * cols)
+        if shape.sides:
+            words = shape.side_words(shape.words(mid.rows, mid.cols), rect.rows * cols)
+            found = min(found, buffers.residual.bank_words // sum(words))
+        if shape.leaves_maxima(layer.tile.rows):
+            found = min(found, buffers.residual.bank_words // cols)
+        return found

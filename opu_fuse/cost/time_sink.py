@@ -1,0 +1,367 @@
+"""Predicted times of a tile schedule: what every operation waits for, and how long it takes.
+
+The times are those of `hw.timing`. Four engines take their work in order; loads and stores share
+the bytes a cycle of the memory (`Dram.rate`). Left out are the edges of bursts, pages, instruction
+words after the first and maps that give their memory to others.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from math import prod
+
+from opu_fuse.cost.banks import CONSTANTS
+from opu_fuse.cost.cascade import Cascade
+from opu_fuse.cost.chunks import OutputRange
+from opu_fuse.cost.estimate import carried_cycles, left_cycles, post_cycles
+from opu_fuse.cost.rings import Ring
+from opu_fuse.cost.sink import (
+    ComputeStep,
+    Destination,
+    FeatureLoad,
+    FeatureSource,
+    PostStep,
+    ToBank,
+)
+from opu_fuse.cost.tiles import Rect, Span, ceil_div, images_of
+from opu_fuse.cost.times import Buffer, Constants, Memory, Progress
+from opu_fuse.cost.turns import LOAD, Turn
+from opu_fuse.cost.unfolding import Piece
+from opu_fuse.cost.windows import depthwise_cycles
+from opu_fuse.cost.work import TiledLayer
+from opu_fuse.hw import timing
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.decided import Place
+from opu_fuse.units.array import PARAM_WORDS
+from opu_fuse.units.base import Space, Stage
+
+ISSUE = 3
+"""Cycles from the token of another engine to the start."""
+
+FIRST_WORDS = 18
+"""Instruction words, one a cycle, up to the first load's last."""
+
+Read = tuple[int, float, int, tuple[int, int]]
+"""Feature bank, when it is ready, images, partial sums' rows and columns of each."""
+
+
+class TimeSink:
+    """Times of the engines. end: of the last store; spent: cycles by the DFG index of what is made,
+    counted until the array is done with it.
+    """
+
+    def __init__(self, hw: HwSpec) -> None:
+        self._hw = hw
+        self._buffers = {space: Buffer() for space in Space}
+        self._constants = {space: Constants() for space in CONSTANTS}
+        self._memory = Memory(hw.dram.rate)
+        self._memory.move(0, timing.fetch_ahead_beats(hw) * hw.dram.bus_bytes)  # goes first
+        self.end = self.counted = 0.0
+        self.spent: dict[int, float] = defaultdict(float)
+        self._drain = timing.drain_cycles(hw)
+        # Most passes end in an activation; what else they pass is not known here.
+        self._post_drain = timing.post_drain_cycles(hw, (Stage.ACT,))
+        self._load_ready = hw.dram.latency + FIRST_WORDS  # the next transfer may start
+        self._store_ready = 0.0
+        self._compute_ready = self._swept = self._next_row = 0.0
+        self._post_ready = self._post_done = 0.0
+        self._kept_written = self._features_ready = 0.0  # of the write port that post shares
+        self._stored, self._kept = Progress(), Progress()
+        self._places: dict[int, Place] = {}  # of what was made
+        self._halos: dict[tuple[int, int, int], float] = defaultdict(float)  # for tiles below
+        self._sweeps: dict[tuple[int, tuple[int, int]], tuple[int, int, int]] = {}
+        self._visits: dict[object, list[int]] = {}
+        # Of a fused stack, for each layer: when its slots were computed, and made, after a zero.
+        self._computed: list[list[float]] = []
+        self._finished: list[list[float]] = []
+        self._slot: Turn | None = None
+        self._needed = self._reusable = 0.0  # input of the slot, and place for what it makes
+
+    @property
+    def memory_used(self) -> float:
+        """Cycles in which bytes moved."""
+        return self._memory.used
+
+    def stack(self, stack: Cascade) -> None:
+        """Of as many layers."""
+        self._computed = [[0.0] for _ in stack.works]
+        self._finished = [[0.0] for _ in range(len(stack.works) + 1)]
+
+    def slot(self, slot: Turn | None) -> None:
+        """Notes when the one before was done, and when the next may read and overwrite rows."""
+        if self._slot is not None:
+            load, layer = self._slot.layer == LOAD, self._slot.layer
+            self._finished[layer + 1].append(self._features_ready if load else self._post_done)
+            if not load:
+                self._computed[layer].append(self._swept + self._drain)
+        self._slot, self._needed, self._reusable = slot, 0.0, 0.0
+        if slot is not None and slot.layer != LOAD:
+            self._needed = self._finished[slot.layer][slot.needs]
+        if slot is not None and slot.layer + 1 < len(self._computed):
+            self._reusable = self._computed[slot.layer + 1][slot.frees]
+
+    def load_features(self, layer: TiledLayer, load: FeatureLoad) -> None:
+        """A transfer."""
+        size = load.blocks[1] * load.rows[1] * load.words[1] * self._hw.word_bytes
+        ready = self._load(Space.FEATURE, load.bank, size, self._after(layer, load))
+        self._loaded(layer, load, ready)
+
+    def im2row(self, layer: TiledLayer, load: FeatureLoad, piece: Piece, image: int) -> None:
+        """A transfer, which does not wait for the feature buffer; then load is at work on it."""
+        unfolded, features = layer.shape.unfolded, self._buffers[Space.FEATURE]
+        assert unfolded is not None, "its rows are unfolded"
+        size = piece.count * load.words[1] * self._hw.word_bytes
+        loaded = self._load(Space.IMAGE, image, size, self._in_memory(layer, load))
+        ready = max(loaded, features.reusable[load.bank], self._after(layer, load)) + ISSUE
+        ready += timing.unfold_cycles(load.words[1], piece.rows, unfolded.kernel_rows)
+        self._buffers[Space.IMAGE].reusable[image] = features.ready[load.bank] = ready
+        self._load_ready = ready
+        if piece.done + piece.rows == load.rows[1]:
+            self._loaded(layer, load, ready)
+
+    def _after(self, layer: TiledLayer, load: FeatureLoad) -> float:
+        """When its source is in memory, and its place and the write port are free."""
+        port = self._kept_written if load.shares_port else 0.0
+        return max(self._in_memory(layer, load), self._reusable, port)
+
+    def _in_memory(self, layer: TiledLayer, load: FeatureLoad) -> float:
+        reads, (first, count) = layer.reads, load.blocks
+        return self._stored.since(reads.home, (reads.block + first, count), load.complete)
+
+    def _loaded(self, layer: TiledLayer, load: FeatureLoad, ready: float) -> None:
+        if not load.resident:
+            self._features_ready = ready
+            return
+        if load.rows[0] == layer.rows_in[0]:
+            self._kept.forget(layer.source)
+        self._kept.add(layer.source, layer.source, load.blocks, load.complete, ready)
+
+    def _load(self, space: Space, bank: int, size: int, after: float) -> float:
+        """Bytes into a bank, not before its last reader and `after`; when it is ready."""
+        buffer = self._buffers[space]
+        buffer.ready[bank] = self._move(size, max(buffer.reusable[bank], after))
+        return buffer.ready[bank]
+
+    def _move(self, size: int, after: float) -> float:
+        """Bytes from memory, not before `after`; when they are there."""
+        start = ISSUE + max(self._load_ready, after)
+        moved = self._memory.move(start, size)
+        self._load_ready = max(start, moved - 1)  # addresses go ahead of data
+        return moved + self._hw.dram.latency
+
+    def load_constants(self, layer: TiledLayer, space: Space, offset: int, words: Span) -> None:  # noqa: ARG002  addresses take no time
+        """A transfer."""
+        self._load_constants(space, words, 0.0)
+
+    def load_gate(self, layer: TiledLayer, blocks: Span, images: Span, words: Span) -> None:
+        """A transfer after the store of the gate."""
+        assert layer.gate is not None, "it has a gate"
+        self._load_constants(Space.PRE, words, self._since(layer.gate, blocks, sum(images)))
+
+    def _load_constants(self, space: Space, words: Span, after: float) -> None:
+        found = self._constants[space]
+        width = self._hw.buffers.weight.width if space is Space.WEIGHT else self._hw.word_bytes
+        found.ready[words[0]] = self._move(words[1] * width, max(after, found.until(words)))
+
+    def load_residuals(self, layer: TiledLayer, step: PostStep) -> None:
+        """A transfer for each operand."""
+        assert step.residual is not None, "it has a bank"
+        (row, rows, _, cols), mid, ready = step.rect, step.mid, 0.0
+        final = rows * ceil_div(cols, layer.shape.stored_px)
+        added = layer.shape.side_words(layer.shape.words(mid.rows, mid.cols), final)
+        for count, node in zip(added, layer.residuals, strict=True):
+            size = step.blocks[1] * count * self._hw.word_bytes
+            after = self._since(node, step.blocks, row + rows)
+            ready = max(ready, self._load(Space.RESIDUAL, step.residual, size, after))
+        self._buffers[Space.RESIDUAL].ready[step.residual] = ready
+
+    def load_halo(self, layer: TiledLayer, step: PostStep) -> None:
+        """A transfer after the store of the tile above."""
+        assert step.halo is not None, "it has a bank"
+        cols = ceil_div(step.rect.cols, layer.shape.stored_px)
+        size = step.blocks[1] * cols * self._hw.word_bytes
+        self._load(Space.RESIDUAL, step.halo, size, self._halos[layer.output, *step.blocks])
+
+    def _since(self, value: int, blocks: Span, rows: int) -> float:
+        """When the first rows of channel blocks of a value are in memory."""
+        place = self._places.get(value)
+        home, first = (value, 0) if place is None else (place.home, place.block)
+        return self._stored.since(home, (first + blocks[0], blocks[1]), rows)
+
+    def read(self, layer: TiledLayer, source: FeatureSource) -> Read:
+        """When the input is ready."""
+        mid, images, ready = source.mid, source.images, self._needed
+        if source.window is not None and source.resident:
+            part = source.window.part
+            ready = self._kept.since(layer.source, part.blocks, sum(part.rows))
+        elif source.window is not None:
+            ready = self._buffers[Space.FEATURE].ready[source.bank]
+        px = layer.shape.px
+        return source.bank, ready, images, (mid.rows // images, ceil_div(mid.cols, px) * px)
+
+    def copy(self, layer: TiledLayer, out: OutputRange, psum: int, read: Read) -> None:  # noqa: ARG002  all copies are alike
+        """A pixel of a channel block a cycle."""
+        bank, ready, images, size = read
+        ready = max(ready, self._buffers[Space.PSUM].reusable[psum])
+        start = ISSUE + max(self._compute_ready, ready)
+        self._swept = max(start, self._swept) + images * out.blocks * prod(size)
+        self._compute_ready = self._swept - prod(size)
+        self._buffers[Space.FEATURE].reusable[bank] = self._swept + self._drain
+
+    def compute(self, layer: TiledLayer, step: ComputeStep, read: Read) -> None:
+        """An instruction for each image."""
+        (bank, ready, images, size), part, pre = read, step.part, step.pre
+        constants = self._constants[Space.WEIGHT], self._constants[Space.PRE]
+        ready = max(ready, constants[0].ready[step.weights[0]])
+        ready = max(ready, self._buffers[Space.PSUM].reusable[step.psum])
+        if pre is not None:
+            ready = max(ready, constants[1].ready[pre[0]])
+        start = ISSUE + max(self._compute_ready, ready)
+        for _ in range(images):
+            self._sweep(layer, step, size, start, waits=images > 1 and part.accumulate)
+            start = max(start, self._compute_ready + ISSUE)
+        done = self._swept + self._drain
+        self._buffers[Space.FEATURE].reusable[bank] = done
+        constants[0].use(step.weights, done)
+        if pre is not None:
+            constants[1].use(pre, done)
+
+    def _sweep(
+        self,
+        layer: TiledLayer,
+        step: ComputeStep,
+        size: tuple[int, int],
+        start: float,
+        *,
+        waits: bool,
+    ) -> None:
+        setup, length, early = self._sweep_of(layer, step, size)
+        first = max(start + setup, self._swept)
+        if not layer.shape.depthwise:
+            first = max(first, self._next_row)
+        if waits:
+            first = max(first, self._swept + self._drain - 1)
+        self._swept = first + length
+        self._compute_ready = self._swept - early
+        if not layer.shape.depthwise:
+            self._next_row = self._compute_ready - 1 + timing.MIN_ROW_CYCLES
+
+    def _sweep_of(
+        self, layer: TiledLayer, step: ComputeStep, size: tuple[int, int]
+    ) -> tuple[int, int, int]:
+        """Cycles of an instruction: before its first sweep, of all sweeps, and how long before
+        their end the next one may come. Nearly all tiles of a layer are alike.
+        """
+        part = step.part
+        key = id(part), size
+        if key in self._sweeps:
+            return self._sweeps[key]
+        hw, shape, pixels = self._hw, layer.shape, prod(size)
+        if shape.depthwise:
+            kernel = part.ky[1], part.kx[1]
+            length = depthwise_cycles(shape, hw, size, part.segments, kernel, part.at_once)
+            setup = max(hw.row_words, timing.SWEEP_SETUP_CYCLES)
+            return self._sweeps.setdefault(key, (setup, length, hw.array.window_side))
+        px = hw.array.modes[step.out.mode].px
+        setup = timing.conv_setup_cycles(hw, px=px, pre=shape.pre, gate=shape.gated)
+        rows = part.segments * part.ky[1] * part.kx[1] * part.groups
+        last = pixels // px
+        length = (rows - 1) * timing.row_cycles(hw, pixels, px) + last
+        return self._sweeps.setdefault(key, (setup, length, last - 1))
+
+    def post(self, layer: TiledLayer, step: PostStep) -> None:
+        """Instructions of post, one after the other."""
+        rect, to, buffers = step.rect, step.to, self._buffers
+        done = self._swept + self._drain
+        self.spent[layer.output] += done - self.counted
+        self.counted = done
+        waits = [done, self._post_ready, buffers[Space.OUTPUT].reusable[step.output]]
+        constants = (Space.PARAM, step.params), (Space.TABLE, step.tables)
+        waits += [self._constants[space].ready[at[0]] for space, at in constants if at]
+        operands = [bank for bank in (step.residual, step.halo) if bank is not None]
+        waits += [buffers[Space.RESIDUAL].ready[bank] for bank in operands]
+        if to is not None:
+            free = buffers[Space.FEATURE].reusable[to.bank] if isinstance(to, ToBank) else 0.0
+            waits += [self._features_ready, self._reusable, free]
+        self._run(max(waits), self._visits_of(layer, rect, to), step.blocks[1], layer)
+        if to is not None:
+            self._kept_written = self._post_done
+        if isinstance(to, ToBank):
+            blocks = to.keep.block + step.blocks[0], step.blocks[1]
+            rows = rect.row + rect.rows
+            self._kept.add(to.keep.node, layer.output, blocks, rows, self._post_done)
+        for bank in operands:
+            buffers[Space.RESIDUAL].reusable[bank] = self._post_done
+        buffers[Space.OUTPUT].reusable[step.output] = self._post_done
+        self._release(step)
+
+    def _release(self, step: PostStep) -> None:
+        """Post is done with partial sums and constants."""
+        self._buffers[Space.PSUM].reusable[step.psum] = self._post_done
+        for space, at in ((Space.PARAM, step.params), (Space.TABLE, step.tables)):
+            if at:
+                self._constants[space].use(at, self._post_done)
+
+    def _visits_of(self, layer: TiledLayer, rect: Rect, to: Destination) -> list[int]:
+        """Cycles of the visits of a block of each instruction that a tile takes. Nearly all tiles
+        of a layer are alike.
+        """
+        hw, shape = self._hw, layer.shape
+        pieces = ()
+        if isinstance(to, Ring):
+            pieces = tuple(count for _, count, _ in to.written(rect.row, rect.rows))
+        key = id(layer), rect if shape.pool else (rect.rows, rect.cols), pieces
+        if key in self._visits:
+            return self._visits[key]
+        cols = ceil_div(rect.cols, shape.stored_px)
+        images = images_of(shape, rect.rows) if shape.pool else 1
+        counts, first = list(pieces or (rect.rows // images,) * images), []
+        if shape.carried_to(rect.row):
+            first = [carried_cycles(shape, hw, cols)]
+            counts = [count for count in (counts[0] - 1, *counts[1:]) if count]
+        window = shape.pool_window.kernel[0]
+        visits = first + [post_cycles(shape, hw, count, cols, window) for count in counts]
+        return self._visits.setdefault(key, visits)
+
+    def _run(self, start: float, visits: Sequence[int], blocks: int, layer: TiledLayer) -> None:
+        """Post instructions whose visits of a block take so many cycles each."""
+        # Without parameters, a pass waits about as long for other things.
+        words = max(layer.shape.param_words, PARAM_WORDS)
+        start += ISSUE
+        for count in visits:
+            period = timing.post_block_cycles(turns=count, words=words)
+            first = max(start + words + timing.POST_LOAD_CYCLES, self._post_done + 1)
+            self._post_ready = first + (blocks - 1) * period + count
+            self._post_done = self._post_ready + self._post_drain
+            start = self._post_ready
+
+    def store(self, layer: TiledLayer, step: PostStep) -> None:
+        """A transfer."""
+        shape, rect = layer.shape, step.rect
+        words = rect.rows * ceil_div(rect.cols, shape.stored_px)
+        self._store(step.output, step.blocks[1] * words * prod(shape.upsample))
+        self.end = max(self.end, self._buffers[Space.OUTPUT].reusable[step.output] + self._latency)
+        place = self._places[layer.output] = layer.writes
+        blocks = place.block + step.blocks[0], step.blocks[1]
+        rows = (rect.row + rect.rows) * shape.upsample[0]
+        self._stored.add(place.home, layer.output, blocks, rows, self.end)
+
+    def store_halo(self, layer: TiledLayer, step: PostStep, bank: int) -> None:
+        """One more instruction of post, and a transfer."""
+        cols, blocks = ceil_div(step.rect.cols, layer.shape.stored_px), step.blocks[1]
+        start = max(self._post_ready, self._buffers[Space.OUTPUT].reusable[bank])
+        self._run(start, [left_cycles(layer.shape, self._hw, cols)], blocks, layer)
+        self._release(step)
+        self._store(bank, blocks * cols)
+        stored = self._buffers[Space.OUTPUT].reusable[bank] + self._latency
+        self._halos[layer.output, *step.blocks] = stored
+
+    def _store(self, bank: int, words: int) -> None:
+        """Words of an output bank to memory."""
+        start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
+        moved = self._memory.move(start, words * self._hw.word_bytes)
+        self._store_ready = max(start, moved - 1)
+        self._buffers[Space.OUTPUT].reusable[bank] = moved
+
+    @property
+    def _latency(self) -> int:
+        return self._hw.dram.latency

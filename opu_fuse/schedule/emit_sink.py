@@ -1,0 +1,396 @@
+"""Instructions of a tile schedule: loads, compute, post and stores, without tokens.
+
+Registers that an instruction does not use keep their value, so that no word is spent on them.
+Safety comes from `dependencies`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from opu_fuse.cost.cascade import Cascade
+from opu_fuse.cost.chunks import OutputRange
+from opu_fuse.cost.reading import window
+from opu_fuse.cost.rings import Ring
+from opu_fuse.cost.sink import ComputeStep, FeatureLoad, FeatureSource, PostStep
+from opu_fuse.cost.tiles import (
+    Span,
+    ceil_div,
+    groups_per_block,
+    images_of,
+    segments_per_block,
+)
+from opu_fuse.cost.turns import Turn
+from opu_fuse.cost.unfolding import Piece
+from opu_fuse.errors import InternalError
+from opu_fuse.hw.chain import chain_of
+from opu_fuse.hw.instruction import Instruction, split_address
+from opu_fuse.hw.isa import Engine, order_registers, parameters_of, unit_register
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.unfolding import UNFOLD
+from opu_fuse.schedule.placement import Placement, PostTile, Step
+from opu_fuse.schedule.registers import (
+    TilePart,
+    rows_at_once,
+    side_tiles,
+    sub_rectangle,
+    tile_parts,
+    transfer_shape,
+)
+from opu_fuse.schedule.stores import halo_store, halo_words, stores
+from opu_fuse.schedule.tiling import PlannedLayer
+from opu_fuse.units.base import Space
+from opu_fuse.units.residual import ResidualKind
+from opu_fuse.units.table import TABLE_WORDS
+
+UNUSED_KERNEL = {
+    "kernel_rows": 1,
+    "kernel_cols": 1,
+    "dilation_y": 1,
+    "dilation_x": 1,
+    "oc_first": 0,
+    "oc_steps": 1,
+}
+
+
+class Read(NamedTuple):
+    """What compute reads. bases: first feature word of each image; registers: of its geometry;
+    pixels: partial-sum words of an image.
+    """
+
+    bases: list[int]
+    registers: Mapping[str, int]
+    pixels: int
+
+
+class EmitSink:
+    """Makes `steps` of the operations of one machine segment. placements: where maps are in memory,
+    by DFG index; those on chip only have none.
+    """
+
+    def __init__(self, hw: HwSpec, placements: Mapping[int, Placement]) -> None:
+        self._hw = hw
+        self._placements = placements
+        self.steps: list[Step] = []
+        zeros = {engine: {r.name: 0 for r in parameters_of(engine)} for engine in Engine}
+        self._registers: dict[Engine, dict[str, int]] = zeros
+        self._count = {engine: len(names) for engine, names in zeros.items()}
+
+    def append(
+        self,
+        group: int,
+        engine: Engine,
+        opcode: str,
+        params: Mapping[str, int],
+        tile: PostTile | None = None,
+    ) -> None:
+        """An instruction whose unnamed registers keep their last value."""
+        registers = {**self._registers[engine], **params}
+        if len(registers) > self._count[engine]:  # further units have the registers that are not 0
+            registers = {k: v for k, v in registers.items() if v or "@" not in k}
+        self._registers[engine] = registers
+        instruction = Instruction(engine=engine, opcode=opcode, params=registers)
+        self.steps.append(Step(instruction=instruction, group=group, tile=tile))
+
+    def stack(self, stack: Cascade) -> None:
+        """Slots need no instructions."""
+
+    def slot(self, slot: Turn | None) -> None:
+        """Slots need no instructions."""
+
+    def load_features(self, layer: PlannedLayer, load: FeatureLoad) -> None:
+        """`load.feature`: a part block by block, rows of a whole map row by row."""
+        place, part = self._loaded(layer), (load.blocks, load.rows, load.words)
+        self._load_part(layer, Space.FEATURE, place, load.word, *part, by_rows=load.by_rows)
+
+    def im2row(self, layer: PlannedLayer, load: FeatureLoad, piece: Piece, image: int) -> None:
+        """`load.image` and `load.unfold`."""
+        rows, (_, run), unfolded = (piece.first, piece.count), load.words, layer.shape.unfolded
+        assert unfolded is not None, "its rows are unfolded"
+        self._load_part(layer, Space.IMAGE, self._loaded(layer), image, (0, 1), rows, load.words)
+        registers = {
+            "dst": load.word + piece.done * unfolded.row_words(run),
+            "run": run,
+            "rows": piece.rows,
+            "row_pitch": unfolded.stride * run,
+            "image": image + piece.origin * run,
+            "in_rows": piece.count,
+            "origin_y": piece.origin,
+            "stride_y": unfolded.stride,
+            "kernel_rows": unfolded.kernel_rows,
+            "pad_value": layer.layer.pad_value,
+        }
+        self.append(layer.layer.group, Engine.LOAD, UNFOLD, registers)
+
+    def load_constants(self, layer: PlannedLayer, space: Space, offset: int, words: Span) -> None:
+        """From the layer's constants of that buffer."""
+        self._load(layer, space, layer.constants_at(space) + offset, *words)
+
+    def load_gate(self, layer: PlannedLayer, blocks: Span, images: Span, words: Span) -> None:
+        """`load.pre` of a map."""
+        assert layer.gate is not None, "it has a gate"
+        place = self._placements[layer.gate]
+        self._load_part(layer, Space.PRE, place, words[0], blocks, images, (0, 1), by_rows=True)
+
+    def load_residuals(self, layer: PlannedLayer, step: PostStep) -> None:
+        """`load.residual` for each, one after the other in the bank."""
+        for node, (_, word, rows, cols) in zip(layer.residuals, _sides(layer, step), strict=True):
+            place = self._placements[node]
+            self._load_part(layer, Space.RESIDUAL, place, word, step.blocks, rows, cols)
+
+    def load_halo(self, layer: PlannedLayer, step: PostStep) -> None:
+        """`load.residual` of what the tile above stored."""
+        assert step.halo is not None, "it has a bank"
+        (block, blocks), cols, pitch = step.blocks, step.rect.cols, layer.shape.out_cols
+        offset = layer.carried + halo_words(layer, step.rect, block) * self._hw.word_bytes
+        self._load(layer, Space.RESIDUAL, offset, step.halo, cols, 1, 0, blocks, pitch)
+
+    def _loaded(self, layer: PlannedLayer) -> Placement:
+        """Where the input is. InternalError for one that is on chip only."""
+        place = self._placements.get(layer.source)
+        if place is None:
+            raise InternalError("schedule", f"{layer.layer.name} loads a map that is on chip only")
+        return place
+
+    def _load_part(
+        self,
+        layer: PlannedLayer,
+        space: Space,
+        place: Placement,
+        dst: int,
+        blocks: Span,
+        rows: Span,
+        words: Span,
+        *,
+        by_rows: bool = False,
+    ) -> None:
+        """Channel blocks, rows and words of a row of a map."""
+        layout = place.layout
+        first = layout.word_at(blocks[0], rows[0], words[0])
+        inner, outer = (rows[1], layout.row_words), (blocks[1], layout.block_words)
+        if by_rows:
+            inner, outer = outer, inner
+        offset = place.offset + first * layout.word
+        self._load(layer, space, offset, dst, words[1], *inner, *outer)
+
+    def _load(
+        self,
+        layer: PlannedLayer,
+        space: Space,
+        offset: int,
+        dst: int,
+        run: int,
+        rows: int = 1,
+        row_pitch: int = 0,
+        blocks: int = 1,
+        block_pitch: int = 0,
+    ) -> None:
+        shape = transfer_shape(run, rows, row_pitch, blocks, block_pitch)
+        registers = {**split_address(offset), "dst": dst, **shape}
+        self.append(layer.layer.group, Engine.LOAD, str(space), registers)
+
+    def read(self, layer: PlannedLayer, source: FeatureSource) -> Read:
+        """Registers of the geometry."""
+        shape, layout, mid, chunk = layer.shape, layer.reads.layout, source.mid, source.chunk
+        read, base = source.window or window(layer, chunk, mid), source.bank
+        if source.ring is not None:
+            where = read.of_rows(layout)
+            base = source.ring.word(read.part.rows[0]) + chunk.block * layout.row_words
+        elif source.resident:
+            where = read.of_map(layout)
+            above = read.above - layer.rows_in[0]
+            base += chunk.block * layout.row_words + above * where["row_pitch"]
+        else:
+            where = read.of_part()
+        pitch, pixels = read.rows * where["row_pitch"], shape.words(mid.rows, mid.cols)
+        registers = {
+            **where,
+            "stride_y": shape.window.strides[0],
+            "stride_x": shape.window.strides[1] * shape.column,
+            "out_rows": mid.rows // read.images,
+            "out_cols": ceil_div(mid.cols, shape.px) * shape.px,
+            "psum_block_pitch": pixels,
+            "pad_value": layer.layer.pad_value,
+            "slot_log2": shape.column_bytes.bit_length() - 1,
+        }
+        bases = [base + image * pitch for image in range(read.images)]
+        return Read(bases, registers, pixels // read.images)
+
+    def copy(self, layer: PlannedLayer, out: OutputRange, psum: int, read: Read) -> None:
+        """`compute.copy` of each image."""
+        common = {**read.registers, **UNUSED_KERNEL, "ic_steps": out.blocks, "pre": 0}
+        for number, base in enumerate(read.bases):
+            own = {"feature": base, "psum": psum + number * read.pixels}
+            self.append(layer.layer.group, Engine.COMPUTE, "copy", common | own)
+
+    def compute(self, layer: PlannedLayer, step: ComputeStep, read: Read) -> None:
+        """`compute.conv` or `compute.depthwise` of each image."""
+        mode, depthwise = self._hw.array.modes[step.out.mode], layer.shape.depthwise
+        unit = self._hw.word_parts if depthwise else segments_per_block(mode, self._hw)
+        block = step.part.segment // unit - step.chunk.block
+        common = self._common_of_compute(layer, step, read.registers)
+        for number, base in enumerate(read.bases):
+            registers = {
+                **common,
+                "feature": base + block * common["block_pitch"],
+                "psum": step.psum + number * read.pixels,
+            }
+            if step.pre is not None:
+                gates = number * step.chunk.blocks if layer.gate is not None else 0
+                at = step.pre[0] + gates + block * layer.shape.pre_words
+                registers |= {**layer.layer.pre_registers, "pre_param": at}
+            if not depthwise:
+                self.append(layer.layer.group, Engine.COMPUTE, "conv", registers)
+                continue
+            registers["psum"] += block * common["psum_block_pitch"]
+            for rows in rows_at_once(layer.shape, step.part, registers):
+                self.append(layer.layer.group, Engine.COMPUTE, "depthwise", registers | rows)
+
+    def _common_of_compute(
+        self, layer: PlannedLayer, step: ComputeStep, registers: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Registers of a weight chunk, the same for all images."""
+        out, chunk, part = step.out, step.chunk, step.part
+        mode = self._hw.array.modes[out.mode]
+        dilations, unfolded = layer.shape.window.dilations, layer.shape.unfolded is not None
+        across = mode.ic if unfolded else dilations[1] * layer.unfold
+        first = part.group - out.block * groups_per_block(mode, self._hw)
+        return {
+            **registers,
+            "weight": step.weights[0],
+            "pre": 0,
+            "origin_y": registers["origin_y"] + (part.ky[0] - chunk.ky[0]) * dilations[0],
+            "origin_x": registers["origin_x"] + (part.kx[0] - chunk.kx[0]) * across,
+            "dilation_y": dilations[0],
+            "dilation_x": across,
+            "kernel_rows": part.ky[1],
+            "kernel_cols": part.kx[1],
+            "ic_steps": part.segments,
+            "oc_first": 0 if layer.shape.depthwise else first,
+            "oc_steps": part.groups,
+            "mode": out.mode,
+            "accumulate": int(part.accumulate),
+        }
+
+    def post(self, layer: PlannedLayer, step: PostStep) -> None:
+        """`post.run` for each part of the tile that one instruction can make."""
+        shape, mid, (row, _, col, cols) = layer.shape, step.mid, step.rect
+        common, words = self._common_of_post(layer, step), ceil_div(cols, shape.stored_px)
+        halo = self._halo(layer, step) if step.halo is not None else {}
+        for whole in tile_parts(layer.layer, step.rect._replace(cols=words)):
+            first = whole.image * shape.out_rows + whole.y
+            at = row + first, whole.rows, col // shape.stored_px + whole.x
+            for more, count, target in _targets(layer, step, *at):
+                part, y = replace(whole, y=whole.y + more), first + more
+                above = part.image * common["in_rows"]
+                registers = {
+                    **common,
+                    **part.average,
+                    **(halo if part.carried else {}),
+                    **sub_rectangle(layer.layer, common, mid, part, words),
+                    "psum": common["psum"] + above * common["psum_row_pitch"],
+                    "out": step.output + y * words + part.x,
+                    **target,
+                    "out_rows": count,
+                    "out_cols": part.cols,
+                }
+                tile = PostTile(mid.row + above, mid.col, row + y, col + part.x, step.blocks[0])
+                self.append(layer.layer.group, Engine.POST, "run", registers, tile)
+
+    def _common_of_post(self, layer: PlannedLayer, step: PostStep) -> dict[str, int]:
+        """Registers that all parts of a tile have in common."""
+        shape, lowered, mid, rect = layer.shape, layer.layer, step.mid, step.rect
+        cols, mid_cols = ceil_div(rect.cols, shape.stored_px), ceil_div(mid.cols, shape.px)
+        pixels, at = shape.words(mid.rows, mid.cols), step.blocks[0] - step.tile_block
+        operands: dict[str, int] = {}
+        for unit, word, (_, rows), (_, run) in _sides(layer, step):
+            own = {"res": word, "res_row_pitch": run, "res_block_pitch": rows * run}
+            operands |= {unit_register(name, unit): value for name, value in own.items()}
+        for number, unit in enumerate(lowered.table_units):
+            assert step.tables is not None, "it has tables"
+            operands[unit_register("table", unit)] = step.tables[0] + TABLE_WORDS * number
+        return {
+            **lowered.post,
+            **operands,
+            "psum": step.psum + at * pixels,
+            "psum_row_pitch": mid_cols,
+            "psum_block_pitch": pixels,
+            "in_rows": mid.rows // (images_of(shape, rect.rows) if shape.pool else 1),
+            "in_cols": cols if shape.spread else mid_cols,
+            "blocks": step.blocks[1],
+            "param": step.params[0] + at * shape.param_words if step.params else 0,
+            "out_row_pitch": cols,
+            "out_block_pitch": rect.rows * cols,
+            "pool_slots": shape.px if shape.pool and shape.px > 1 else 0,
+            "spread": shape.px if shape.spread else 0,
+            **order_registers(chain_of(self._hw).pack(lowered.order)),
+        }
+
+    def _halo(self, layer: PlannedLayer, step: PostStep) -> dict[str, int]:
+        """Registers with which the first row takes the larger of its maxima and those above."""
+        chain = chain_of(self._hw)
+        unit = chain.larger_behind(layer.layer.order)
+        assert unit is not None, "a layer carries where its chain can do so"
+        own = {
+            "res": step.halo or 0,
+            "res_row_pitch": step.rect.cols,
+            "res_block_pitch": step.rect.cols,
+            "res_kind": int(ResidualKind.MAXIMUM),
+            "res_broadcast": 0,
+        }
+        return {
+            **{unit_register(name, unit.bank): value for name, value in own.items()},
+            **order_registers(chain.pack((*layer.layer.order, unit.name))),
+        }
+
+    def store(self, layer: PlannedLayer, step: PostStep) -> None:
+        """`store.store`, several where blocks share words with other maps."""
+        to = self._placements[layer.output]
+        for registers in stores(layer, to, step.output, step.rect, *step.blocks):
+            self.append(layer.layer.group, Engine.STORE, "store", registers)
+
+    def store_halo(self, layer: PlannedLayer, step: PostStep, bank: int) -> None:
+        """`post.run` of the rows that windows of the tile below see, and its `store.store`."""
+        (row, rows, col, cols), mid, common = step.rect, step.mid, self._common_of_post(layer, step)
+        part = TilePart(y=rows, rows=1, cols=cols)
+        registers = {
+            **common,
+            **sub_rectangle(layer.layer, common, mid, part, cols),
+            "win_rows": layer.shape.carried,
+            "out": bank,
+            "out_row_pitch": cols,
+            "out_block_pitch": cols,
+            "out_rows": 1,
+            "out_cols": cols,
+            "keep": 0,
+        }
+        tile = PostTile(mid.row, mid.col, row + rows, col, step.blocks[0])
+        self.append(layer.layer.group, Engine.POST, "run", registers, tile)
+        registers = halo_store(layer, bank, step.rect, *step.blocks)
+        self.append(layer.layer.group, Engine.STORE, "store", registers)
+
+
+def _sides(layer: PlannedLayer, step: PostStep) -> Iterator[tuple[int, int, Span, Span]]:
+    """(unit, first residual word, rows, words of a row) of every second operand."""
+    word = step.residual or 0
+    for unit, rows, cols in side_tiles(layer.layer, step.rect, step.mid):
+        yield unit, word, rows, cols
+        word += step.blocks[1] * rows[1] * cols[1]
+
+
+def _targets(
+    layer: PlannedLayer, step: PostStep, row: int, rows: int, word: int
+) -> Iterator[tuple[int, int, dict[str, int]]]:
+    """(first of the rows, how many, registers) of each instruction that output rows take, which
+    begin at a word of a row. Rows that are in two places of a line buffer are made twice.
+    """
+    to, block = step.to, step.blocks[0]
+    if to is None:
+        yield 0, rows, {"keep": 0}
+    elif isinstance(to, Ring):
+        for first, count, at in to.written(row, rows):
+            yield first, count, to.registers(at, block, word)
+    else:
+        above = layer.images[0] * layer.shape.out_rows if layer.images else 0
+        yield 0, rows, to.keep.registers(to.bank, block, row - above, word)
