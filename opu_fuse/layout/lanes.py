@@ -155,9 +155,9 @@ def _asked_for(dfg: Dfg, hw: HwSpec, joined: Collection[int], found: LaneMap) ->
         if node.op not in ANY_LANES:
             fixed.setdefault(root(node.index), []).append(node.index)
     movable = {
-        node.index: follow_views(dfg, node.operands[0])
+        node.index: dfg.base(node.operands[0])
         for node in (dfg[i] for i in joined)
-        if node.op == "split" and root(follow_views(dfg, node.operands[0])) not in fixed
+        if node.op == "split" and root(dfg.base(node.operands[0])) not in fixed
     }
     spread, pieces = _spread(dfg, movable, found, list(fixed.values()))
     asked = {root(movable[i]): _from_words(dfg[i], hw.word_channels) for i in spread}
