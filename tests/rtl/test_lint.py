@@ -4,10 +4,22 @@ all tools, elaborates for synthesis.
 
 import pytest
 
+from opu_fuse.cli.main import main
 from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.rtl import PROBE, TOP
 from opu_fuse.resources import rtl_dir
 from rtl_sim.build import elaborate
-from rtl_sim.lint import TOPS, UNREAD, shared_variables, sources, style, warnings
+from rtl_sim.lint import (
+    DELIVERED,
+    TOPS,
+    UNREAD,
+    delivered,
+    shared_variables,
+    sources,
+    style,
+    warnings,
+)
+from tests.rtl.machines import MACHINES, write_machine
 
 pytestmark = pytest.mark.rtl
 BUILT = [name for name in spec_names() if load_hw(name).build]
@@ -63,6 +75,26 @@ def planted(monkeypatch, tmp_path):
 @pytest.mark.parametrize("top", TOPS)
 def test_verilator_warns_about_nothing(top, spec):
     assert warnings(top, load_hw(spec)) == ""
+
+
+@pytest.mark.parametrize("options", DELIVERED, ids=" ".join)
+@pytest.mark.parametrize("name", [*BUILT, *MACHINES])
+def test_what_hw_rtl_writes_is_clean_for_whoever_reads_it(name, options, tmp_path, capsys):
+    spec = write_machine(name, tmp_path)
+    assert main(["hw", "rtl", spec, "-o", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    assert delivered(tmp_path / "out", *options) == ""
+    probe = f"{PROBE}.sv"
+    assert delivered(tmp_path / "out", *options, "--top-module", TOP, probe) == ""
+
+
+def test_a_warning_in_what_hw_rtl_writes_is_found(tmp_path, capsys):
+    assert main(["hw", "rtl", "opu-tiny", "-o", str(tmp_path)]) == 0
+    capsys.readouterr()
+    file = tmp_path / "opu_load.sv"
+    text = file.read_text(encoding="utf-8").replace("endmodule", "  logic spare;\nendmodule")
+    file.write_text(text, encoding="utf-8")
+    assert "spare" in delivered(tmp_path)
 
 
 @pytest.mark.parametrize("spec", OFTEN)
