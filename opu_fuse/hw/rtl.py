@@ -22,6 +22,8 @@ PROBE = "opu_retired"
 
 _FOLDERS = ("rtl", "tb", "benches", "formal")
 _SUFFIXES = (".sv", ".svh", ".cpp")
+_COMMENT = re.compile(r"//.*|/\*.*?\*/")
+"""Comments name modules, too, which nobody needs for that."""
 
 
 def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
@@ -40,7 +42,8 @@ def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
         found[name] = files[name]
         text = files[name].read_text(encoding="utf-8")
         text += "".join(made for file, made in generated.items() if f'"{file}"' in text)
-        todo += sorted(set(re.findall(r"\bopu_\w+", text)) & files.keys() - found.keys())
+        code = _COMMENT.sub("", text)
+        todo += sorted(set(re.findall(r"\bopu_\w+", code)) & files.keys() - found.keys())
     return tuple(sorted(found.values(), key=lambda p: (not p.stem.endswith("_pkg"), p.name)))
 
 

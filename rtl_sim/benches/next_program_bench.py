@@ -1,4 +1,4 @@
-"""opu_top: programs queued behind others, and the end of a run whose memory is silent."""
+"""opu_top: programs queued behind others."""
 
 import cocotb
 import numpy as np
@@ -7,7 +7,6 @@ from cocotbext.axi import AxiResp
 
 from opu_fuse.hw.regmap import ErrorCode
 from rtl_sim.benches.axi_window import started
-from rtl_sim.benches.cycles import pulse_reset
 from rtl_sim.benches.small_programs import (
     CONV,
     COPY,
@@ -65,23 +64,3 @@ async def an_error_drops_the_queued_program(dut):
     await machine.assert_quiet()
     assert await machine.read("PROGRAMS") == 1
     await runs_well(machine, rng)
-
-
-@cocotb.test()
-async def an_abort_ends_a_run_whose_memory_never_answers(dut):
-    machine, rng = await started(dut)
-    for channel in (machine.memory.read_if.r_channel, machine.memory.write_if.b_channel):
-        check_conv(machine, rng)
-        await machine.start(program(CONV))
-        await ClockCycles(dut.clk_i, 40)
-        machine.stall(channel, chance=1)
-        await ClockCycles(dut.clk_i, 2000)
-        await machine.opu.command("stop")
-        await ClockCycles(dut.clk_i, 200)
-        assert await machine.field("STATUS", "busy"), "ended with an open transaction"
-        await machine.opu.command("abort")
-        assert (await machine.outcome())[0] is ErrorCode.STOPPED
-        machine.stall(channel)
-        await pulse_reset(dut)  # of the memory, too
-        await machine.configure()
-        await runs_well(machine, rng)

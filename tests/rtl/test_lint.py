@@ -2,12 +2,27 @@
 all tools, elaborates for synthesis.
 """
 
+import subprocess
+import sys
+
 import pytest
 
 from opu_fuse.hw.load import load_hw, spec_names
+from opu_fuse.hw.rtl import PROBE, TOP
 from opu_fuse.resources import rtl_dir
 from rtl_sim.build import elaborate
-from rtl_sim.lint import TOPS, UNREAD, shared_variables, sources, style, warnings
+from rtl_sim.lint import (
+    DELIVERED,
+    TOPS,
+    UNREAD,
+    delivered,
+    shared_variables,
+    sources,
+    style,
+    warnings,
+)
+from tests.rtl.bench import REPO
+from tests.rtl.machines import MACHINES, write_machine
 
 pytestmark = pytest.mark.rtl
 BUILT = [name for name in spec_names() if load_hw(name).build]
@@ -44,6 +59,12 @@ LIKE_OTHERS = {"opu-1024", "opu-1024-lean", "opu-ulx3s"}
 """The modules that they have, opu-1024t, opu-light or opu-tiny have, too."""
 OFTEN = [pytest.param(s, marks=[pytest.mark.nightly] * (s in LIKE_OTHERS)) for s in BUILT]
 
+READ_BY_USERS = [
+    *BUILT,
+    "few-modules",
+    *(pytest.param(m, marks=pytest.mark.nightly) for m in MACHINES if m != "few-modules"),
+]
+
 
 @pytest.fixture
 def planted(monkeypatch, tmp_path):
@@ -63,6 +84,28 @@ def planted(monkeypatch, tmp_path):
 @pytest.mark.parametrize("top", TOPS)
 def test_verilator_warns_about_nothing(top, spec):
     assert warnings(top, load_hw(spec)) == ""
+
+
+def write_rtl(spec, folder):
+    """As a user does."""
+    command = [sys.executable, "-m", "opu_fuse", "hw", "rtl", spec, "-o", folder]
+    subprocess.run([*map(str, command)], check=True, cwd=REPO, stdout=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("name", READ_BY_USERS)
+def test_what_hw_rtl_writes_is_clean_for_whoever_reads_it(name, tmp_path):
+    write_rtl(write_machine(name, tmp_path), tmp_path / "out")
+    for options in DELIVERED:
+        assert delivered(tmp_path / "out", *options) == "", options
+    assert delivered(tmp_path / "out", "--top-module", TOP, f"{PROBE}.sv") == ""
+
+
+def test_a_warning_in_what_hw_rtl_writes_is_found(tmp_path):
+    write_rtl("opu-tiny", tmp_path)
+    file = tmp_path / "opu_load.sv"
+    text = file.read_text(encoding="utf-8").replace("endmodule", "  logic spare;\nendmodule")
+    file.write_text(text, encoding="utf-8")
+    assert "spare" in delivered(tmp_path)
 
 
 @pytest.mark.parametrize("spec", OFTEN)

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.rtl
 
 BENCHES = {
     "works, stops and recovers": "top_bench",
-    "goes on with a queued program, ends when the memory is silent": "next_program_bench",
+    "goes on with a queued program": "next_program_bench",
 }
 
 

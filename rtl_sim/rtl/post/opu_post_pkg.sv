@@ -31,6 +31,7 @@ package opu_post_pkg;
 
   // Widths of the intermediates: exact where logic is built, where products and roundings are those of opu_multiply_soft and
   // opu_round too; whole machine words where a simulator computes them. The values are the same; a bench compares both.
+  /* verilator lint_off UNUSEDPARAM */  // no machine has all units
 `ifdef OPU_EXACT_WIDTHS
   localparam bit EXACT = 1'b1;
   localparam int unsigned REQUANT_BITS = 49;          // (int32 + int32) * uint16
@@ -48,6 +49,7 @@ package opu_post_pkg;
   localparam int unsigned SCALED_BITS = 32;
   localparam int unsigned RESIDUAL_BITS = HAS_PRODUCT ? 64 : 32;
 `endif
+  /* verilator lint_on UNUSEDPARAM */
   // Has the device multipliers of 18 by 18 bits, none of 25 by 18? A sum is cut into other parts then (opu_requant).
 `ifdef OPU_SHORT_SLICES
   localparam bit SHORT_SLICES = 1'b1;
