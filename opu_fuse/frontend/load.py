@@ -102,7 +102,7 @@ def _load(given: ModelLike, budget: float, sizes: Sizes) -> tuple[ir.Model, Load
         step("inline", model, lambda model: _changed(model, common.InlinePass(), where))
     lift_constants(model)  # scales and zero points are looked at next
     if is_to_spell_out(model) or has_integer_operators(model):
-        step("spell out", model, lambda model: _changed(model, _spell_out, where))
+        step("spell out", model, lambda model: _spell_out(model, where))
     check_budget(model, where, budget)  # before anything is computed
     _, more_known = telling_step(
         "constants", model, lambda model: (model, _fold(model, where, budget, findings))
@@ -127,9 +127,15 @@ def _changed(model: ir.Model, change: Callable[[ir.Model], object], where: str) 
     infer_shapes(model, where)
 
 
-def _spell_out(model: ir.Model) -> None:
-    to_standard(model)
-    spell_out(model)
+def _spell_out(model: ir.Model, where: str) -> None:
+    """Operators of other libraries, then those on integers."""
+    changed = to_standard(model)
+    if has_integer_operators(model):
+        spell_out(model)
+        changed = True
+    if changed:
+        name_everything(model)
+        infer_shapes(model, where)
 
 
 def _stamp(model: ir.Model) -> None:

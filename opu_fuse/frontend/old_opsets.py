@@ -17,6 +17,7 @@ _UPSAMPLE = np.ones(1, np.float32)
 """Before, there was Upsample, which never shrinks, whatever its scales."""
 _RESIZE_GOT_MODES = 11
 _HARDMAX_GOT_ONE_AXIS = 13
+_SCAN_LOST_THE_BATCH = 9
 _TRAINING_GOT_A_MODE = 14
 """Before, a BatchNormalization was in training mode where it had more than one result."""
 
@@ -47,6 +48,12 @@ def mend(proto: onnx.ModelProto, where: str, opset: int) -> None:
             scales = constants.get(node.input[2]) if len(node.input) > 2 else None
             known = None if scales is None else numpy_helper.to_array(scales)
             _mend_resize(node, _UPSAMPLE if opset < _RESIZE_CAME else known, place)
+        elif node.op_type == "Scan" and opset < _SCAN_LOST_THE_BATCH:
+            raise ModelError(
+                place,
+                f"in opset {opset} this control flow scans each image of a batch, in no later one",
+                f"export it again with opset {_SCAN_LOST_THE_BATCH} or later",
+            )
         elif node.op_type == "Hardmax" and opset < _HARDMAX_GOT_ONE_AXIS:
             raise ModelError(
                 place,

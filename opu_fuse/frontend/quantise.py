@@ -366,7 +366,7 @@ def _check_sums(node: ir.Node, chosen: dict[str, float]) -> None:
             raise ModelError(
                 f"node {node.name!r} ({node.op_type})",
                 f"its {what} {np.abs(ends).max():.3g} is too large for a scale of {scale:.3g}",
-                "check weights and calibration data",
+                "check the weights, or calibrate with inputs that the network is for",
             )
 
 

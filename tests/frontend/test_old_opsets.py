@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from opu_fuse.errors import ModelError
 from opu_fuse.frontend.load import load_model
@@ -145,3 +145,29 @@ def test_an_output_need_not_say_what_it_is(part):
         proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     (output,) = load_model(proto).graph.outputs
     assert output.shape == [1, 4, 9, 9]
+
+
+def test_a_scan_of_a_batch_is_refused():
+    """onnx's converter leaves it as it is; later sets scan no batch."""
+    body = helper.make_graph(
+        [helper.make_node("Add", ["v", "r"], ["w"]), helper.make_node("Neg", ["w"], ["t"])],
+        "body",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "vr"],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "wt"],
+    )
+    node = helper.make_node("Scan", ["", "x", "m"], ["y", "z"], body=body, num_scan_inputs=1)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2]),
+            helper.make_tensor_value_info("m", TensorProto.FLOAT, [1, 3, 2]),
+        ],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2]),
+            helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 3, 2]),
+        ],
+    )
+    old = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=3)
+    with pytest.raises(ModelError, match=r"Scan.*opset 8.*each image of a batch.*opset 9 or later"):
+        load_model(old)
