@@ -123,8 +123,8 @@ def constant_operand(scope: Scope, node: Node, name: str) -> Words | None:
     words: Words = {"module": name, "operand": computed[0].called}
     missing = _missing(scope, node)
     if missing or computed[0].kind is not Kind.VAR:
-        return words | missing
-    return words | {"input": computed[0].called}
+        return {**words, **missing}
+    return {**words, "input": computed[0].called}
 
 
 def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
@@ -141,7 +141,7 @@ def computed_operand(scope: Scope, node: Node, name: str) -> Words | None:
         return None
     words: Words = {"module": name, "operand": constants[0]}
     missing = _missing(scope, node)
-    return words | (missing or {"map": constants[0]})
+    return {**words, **(missing or {"map": constants[0]})}
 
 
 def limits(scope: Scope, node: Node, name: str) -> Words | None:

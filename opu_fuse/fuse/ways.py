@@ -160,7 +160,8 @@ def _blocked(modules: Modules, position: Position, target: str) -> str | None:
     none.
     """
     start = (modules.root,) if position.tail is None else modules.edges[position.tail]
-    ways = deque((m, None) for m in start if m not in position.full and m != target)
+    first = [m for m in start if m not in position.full and m != target]
+    ways: deque[tuple[str, str | None]] = deque((m, None) for m in first)
     seen: set[tuple[str, str | None]] = set(ways)
     while ways:
         module, blocked = ways.popleft()

@@ -64,7 +64,7 @@ def deferred() -> Iterator[None]:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         if came:
-            handlers[came[0]](came[0], None)
+            handlers[signal.Signals(came[0])](came[0], None)
 
 
 def heard() -> bool:

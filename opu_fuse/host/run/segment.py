@@ -163,8 +163,10 @@ def _said(error: Exception) -> str:
     return re.sub(r"^/\S+:\d+ .*?\) ", "", text).strip(" .")
 
 
-def session(model: bytes) -> Any:
-    """An ONNX Runtime session on the CPU that computes the graph as it is written."""
+def session(model: bytes | str) -> Any:
+    """An ONNX Runtime session on the CPU that computes the graph as it is written. model: bytes, or
+    the path of a file, which may have its weights beside it.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
