@@ -47,8 +47,10 @@ _COMMUTING = (*_MOVERS, *MONOTONE)
 
 def spell_out_requantisations(model: ir.Model) -> None:
     """Add the pairs, in place. Expects what `load` gives, a QDQ model."""
+    before = len(model.graph)
     _Requantising(model.graph).run()
-    fix_names(model)
+    if len(model.graph) != before:
+        fix_names(model)
 
 
 class _Requantising:
