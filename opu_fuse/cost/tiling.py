@@ -177,12 +177,20 @@ def _in_chunk(
             most = min(most, hw.buffers.pre.bank_words // words)
         return min(most, max(last - first, 1)), kernel
     if mid == (1, 1) and images == 1:
-        narrow = min(hw.word_bytes // shape.slot, kernel[1])
         rows = min(hw.array.window_side, kernel[0]) if shape.depthwise else 1
-        for part in ((rows, kernel[1]), (1, kernel[1]), (1, narrow)):
+        for part in ((rows, kernel[1]), *((1, cols) for cols in _halved(shape, hw, kernel[1]))):
             if feature_words(shape, hw, *mid, part) <= limit:
                 return 1, part
     return Overflow(buffer="feature", needed=one, limit=limit)
+
+
+def _halved(shape: Shape, hw: HwSpec, cols: int) -> Iterator[int]:
+    """Kernel columns of a part: all, then half of them and so on, in whole words, down to one."""
+    yield cols
+    narrow = min(hw.word_bytes // shape.slot, cols)
+    while cols > narrow:
+        cols = ceil_div(cols, 2 * narrow) * narrow
+        yield cols
 
 
 def overflow(
