@@ -7,7 +7,7 @@ that the machine's integers do not hold: of a normalisation, slopes, a bias, a s
 bias may be rounded to sums coarser than the result; then it is as many steps as that moves it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -201,13 +201,13 @@ class _Graph:
 
     def _reduced(
         self, node: onnx.NodeProto, attributes: Mapping[str, Any], rank: int
-    ) -> Sequence[int] | None:
+    ) -> Iterable[int] | None:
         """Axes of a mean; None where they are computed."""
         if node.op_type == "GlobalAveragePool":
             return range(2, rank)
         given = "".join(node.input[1:])
-        axes = self._constant(given) if given else attributes.get("axes", ())
-        if axes is None or len(axes) or attributes.get("noop_with_empty_axes", 0):
+        axes = self._constant(given) if given else np.array(attributes.get("axes", ()))
+        if axes is None or axes.size or attributes.get("noop_with_empty_axes", 0):
             return axes
         return range(rank)
 
