@@ -22,8 +22,8 @@ _KNOWN = "operands and a result of known shape that stand for real numbers"
 
 FORMS: Mapping[str, str] = {
     "Conv": "constant weights (o, i, h, w), a constant bias and explicit pads",
-    "ConvTranspose": "constant weights (i, o, h, w), a constant bias, explicit pads, dilations 1, "
-    "and one group, or one for each channel with one filter in it (depthwise)",
+    "ConvTranspose": "constant weights (i, o, h, w) in one scale or one for each output channel, a "
+    "constant bias, and shapes that are known",
     "BatchNormalization": "constant parameters, four dimensions and a real result",
     "Split": f"{_KNOWN}, along channels",
     "Gemm": "an operand of one row, (1, n), not transposed, or of rows that a Reshape makes of one "
@@ -44,7 +44,8 @@ FORMS: Mapping[str, str] = {
     "Pad": "mode constant, four dimensions, constant pads that add something, batch left alone",
     "Concat": _KNOWN,
     "Resize": "mode nearest, whole factors for rows and columns, and coordinates and rounding by "
-    "which each pixel is repeated that many times",
+    "which each pixel is repeated that many times, or to a whole part of them, each of the same "
+    "pixels at as many times its place",
     "Reshape": f"{_KNOWN}, each value staying in its channel and place, or all in one row",
 }
 """In which form machines know an ONNX operator: in words, what `dfg/lower.py` decides in code."""

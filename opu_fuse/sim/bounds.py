@@ -232,13 +232,13 @@ class _Graph:
 
     def _reduced(
         self, node: onnx.NodeProto, attributes: Mapping[str, Any], rank: int
-    ) -> Sequence[int] | None:
+    ) -> Iterable[int] | None:
         """Axes of a mean; None where they are computed."""
         if node.op_type == "GlobalAveragePool":
             return range(2, rank)
         given = "".join(node.input[1:])
-        axes = self._constant(given) if given else attributes.get("axes", ())
-        if axes is None or len(axes) or attributes.get("noop_with_empty_axes", 0):
+        axes = self._constant(given) if given else np.array(attributes.get("axes", ()))
+        if axes is None or axes.size or attributes.get("noop_with_empty_axes", 0):
             return axes
         return range(rank)
 

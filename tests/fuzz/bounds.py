@@ -30,11 +30,14 @@ _MOVES = frozenset(
     (
         *("Relu", "Clip", "MaxPool", "Reshape", "Transpose", "Concat", "Split", "Slice", "Pad"),
         *("Identity", "Dropout", "Flatten", "Squeeze", "Unsqueeze", "GlobalMaxPool", "Expand"),
-        *("DepthToSpace", "SpaceToDepth", "Max", "Min", "ReduceMax", "Cast"),
+        *("DepthToSpace", "SpaceToDepth", "Max", "Min", "ReduceMax", "Cast", "Tile"),
     )
 )
 _SUMS = frozenset(
-    ("Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceMean", "AveragePool", "GlobalAveragePool")
+    (
+        *("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul", "ReduceMean", "ReduceSum"),
+        *("AveragePool", "GlobalAveragePool"),
+    )
 )
 _READ_CONSTANTS = _SUMS | {"Add", "Sub", "Mul", "Div", "PRelu"}
 _CARRY_AS_IS = _MOVES | {

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.fuzz.onnxruntime_runs import values_of
 
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_WEIGHTED = ("Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")
 _SHARING = ("MaxPool", "Reshape", "Flatten", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze")
 _FLOAT_ONLY = ("Softmax", "ArgMax", "Erf", "Softplus", "Cast", "DequantizeLinear")
 
@@ -220,7 +220,8 @@ class _Quantiser:
         if node.op_type == "Gemm" and not any(a.name == "transB" and a.i for a in node.attribute):
             axis = 1
         group = next((a.i for a in node.attribute if a.name == "group"), 1)
-        if not self._style.per_channel or (node.op_type == "ConvTranspose" and group > 1):
+        alone = node.op_type == "ConvTranspose" and group > 1 and data.shape[1] == 1
+        if not self._style.per_channel or alone or node.op_type == "Einsum":
             return self._integers(name, data, np.array(self._scale(np.abs(data).max() / 127)), 0)
         others = tuple(i for i in range(data.ndim) if i != axis)
         steps = [self._scale(float(n) / 127) for n in np.abs(data).max(axis=others)]

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tests.fuzz import joins, layers, moves
+from tests.fuzz import joins, layers, moves, reforms
 from tests.fuzz.pointwise import activate
 from tests.fuzz.sketch import MOST_ELEMENTS, Sketch, Value
 
@@ -52,6 +52,11 @@ STEPS: Steps = {
     moves.view: 0.5,
     moves.depth_space: 0.3,
     moves.expand: 0.3,
+    reforms.reduction: 0.4,
+    reforms.einsum: 0.4,
+    reforms.tile: 0.2,
+    reforms.shrink: 0.4,
+    reforms.large_maximum: 0.3,
     repeated: 0.4,
 }
 OPSETS = (13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 21)
