@@ -16,7 +16,7 @@ from opu_fuse.dfg.graph import Lookup
 from opu_fuse.dfg.host import constant_inputs, run_graph
 from opu_fuse.dfg.types import type_of
 from opu_fuse.model.constants import const_array
-from opu_fuse.model.entrances import MOVES
+from opu_fuse.model.preprocessing import MOVES
 from opu_fuse.turn import BYTES, Turn
 
 _LARGEST = 1 << 24
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 
 def lookup_of(given: ir.Value, nodes: Sequence[ir.Node], turn: Turn | None) -> Lookup | None:
-    """Of the nodes of an entrance (`model/entrances.py`); turn: what else the port does. None where
-    they do more than the two together can, and where ONNX Runtime refuses them.
+    """Of the nodes that preprocess an input; turn: what else the port does. None where they do more
+    than the two together can, and where ONNX Runtime refuses them.
     """
     outside, inside = type_of(given), type_of(nodes[-1].outputs[0])
     if outside is None or inside is None or outside.shape is None or inside.shape is None:
@@ -88,7 +88,7 @@ def _run(nodes: Sequence[ir.Node], array: np.ndarray) -> np.ndarray:
         return array
     protos: list[onnx.NodeProto] = []
     constants: dict[str, np.ndarray] = {}
-    names = [f"entrance:{number}" for number in range(len(nodes) + 1)]
+    names = [f"preprocessed:{number}" for number in range(len(nodes) + 1)]
     for node, read, made in zip(nodes, names[:-1], names[1:], strict=True):
         proto = ir.serde.serialize_node(node)
         computed = [v is not None and const_array(v) is None for v in node.inputs]
@@ -99,7 +99,7 @@ def _run(nodes: Sequence[ir.Node], array: np.ndarray) -> np.ndarray:
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     graph = helper.make_graph(
         protos,
-        "entrance",
+        "preprocessing",
         [helper.make_tensor_value_info(names[0], kind, array.shape)],
         [helper.make_empty_tensor_value_info(names[-1])],
         [numpy_helper.from_array(data, name) for name, data in constants.items()],

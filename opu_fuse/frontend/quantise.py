@@ -43,7 +43,7 @@ from opu_fuse.frontend.scales import (
 from opu_fuse.frontend.transforms.dense import is_final
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
-from opu_fuse.model.entrances import entrance_nodes
+from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import FLOAT_KEY
 
 QUANTISED_TYPES = (
@@ -214,7 +214,7 @@ def _rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None]]:
     nodes: list[ir.Node] = []
     values: dict[ir.Value, None] = {}
     kept = {node for node in graph if FLOAT_KEY in node.metadata_props}
-    kept |= entrance_nodes(graph)  # a port looks up what they make of bytes
+    kept |= preprocessing_nodes(graph)  # a port looks up what they make of bytes
     for node in graph:
         if node in kept or (node in wholes and not kept.isdisjoint(wholes[node].nodes)):
             continue

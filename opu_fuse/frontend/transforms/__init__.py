@@ -21,12 +21,12 @@ from opu_fuse.frontend.transforms import (
     crops,
     dense,
     elementwise,
-    entrances,
     identities,
     lines,
     padding,
     pixels,
     pools,
+    preprocessing,
     resizes,
     rows,
     shuffles,
@@ -61,7 +61,7 @@ def _remove_unused(model: ir.Model) -> bool:
 STEPS: Mapping[str, Step] = {
     "unused": _remove_unused,
     "identities": identities.run,  # so that the others see neighbours, not wrappers
-    "entrances": entrances.run,  # before all that would leave parts where they are
+    "preprocessing": preprocessing.run,  # before all that would leave parts where they are
     "lines": lines.run,  # before pools: they are to see images
     "pools": _pools_step,  # before all that write shapes: it may correct them
     "rows": rows.run,  # before transposes: it makes some
