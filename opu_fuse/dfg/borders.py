@@ -5,7 +5,7 @@ quantised models a DequantizeLinear and a QuantizeLinear, those in half precisio
 packs an image for the machine touches every value anyway, so such operators are facts of the port
 and no nodes of the data-flow graph.
 
-1. Behind an input of bytes all that makes a map of numbers of them (`model/entrances.py`), with one
+1. Behind an input of bytes what makes a map of numbers of them (`model/preprocessing.py`), with one
    Transpose, DepthToSpace or SpaceToDepth and channels in any order.
 2. Behind an input that nobody else reads, up to a map: a DequantizeLinear or Cast, changes of view,
    one Transpose, DepthToSpace or SpaceToDepth.
@@ -46,7 +46,7 @@ def entry(
 ) -> Border | None:
     """What the port of an input does besides rounding (Cases 1 and 2); None for nothing.
 
-    taken: nodes that are part of other operators; computed: those of the input's entrance.
+    taken: nodes that are part of other operators; computed: those of its preprocessing.
     floating: it is the float form of a model, which has the borders of the quantised one.
     """
     if UNROUNDED_KEY in given.meta:  # Case 4

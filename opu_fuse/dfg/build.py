@@ -18,8 +18,8 @@ from opu_fuse.dfg.lower import Lowered, const_array, lower, shape_of
 from opu_fuse.dfg.types import type_of
 from opu_fuse.errors import ModelError
 from opu_fuse.model.composites import composites
-from opu_fuse.model.entrances import entrances
 from opu_fuse.model.names import known_names, own_name
+from opu_fuse.model.preprocessing import preprocessing
 from opu_fuse.quant import GIVEN_KEY, META_KEY, UNROUNDED_KEY
 
 TENSOR_KEY = "opu_fuse.tensor"
@@ -56,7 +56,7 @@ class _Builder:
         self.composites = composites(model.graph)
         taken = {node for whole in self.composites.values() for node in whole.nodes}
         floating = not self.quantised
-        known = entrances(model.graph)
+        known = preprocessing(model.graph)
         entries = [entry(v, taken, known.get(v, ()), floating=floating) for v in self.graph.inputs]
         self.entries = {border.value: border for border in entries if border}
         taken |= {node for border in self.entries.values() for node in border.nodes}

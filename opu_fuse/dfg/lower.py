@@ -273,9 +273,7 @@ def _elementwise(node: ir.Node, op: str, **attrs: Any) -> Lowered | None:
 
 
 def _difference(node: ir.Node) -> Lowered | None:
-    """Of two computed values of one shape: a sum that subtracts the second. One with a constant is
-    canonically a sum, or a function of one number.
-    """
+    """Of two computed values of one shape; any other is a sum, or a function of one number."""
     shape = shape_of(node.outputs[0])
     if any(v is None or const_array(v) is not None or shape_of(v) != shape for v in node.inputs):
         return None

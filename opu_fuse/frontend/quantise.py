@@ -49,7 +49,7 @@ from opu_fuse.frontend.unrounded import (
 )
 from opu_fuse.frontend.weights import fill_in, lean_proto
 from opu_fuse.model.composites import composites
-from opu_fuse.model.entrances import entrance_nodes
+from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import FLOAT_KEY, NEEDLESS
 
 QUANTISED_TYPES = (
@@ -225,7 +225,7 @@ def rounded(graph: ir.Graph) -> tuple[list[ir.Node], dict[ir.Value, None], set[i
     values: dict[ir.Value, None] = {}
     of_node: dict[ir.Node, list[ir.Value]] = {}
     kept = {node for node in graph if FLOAT_KEY in node.metadata_props}
-    kept |= entrance_nodes(graph)  # a port looks up what they make of bytes
+    kept |= preprocessing_nodes(graph)  # a port looks up what they make of bytes
     for node in graph:
         if node in kept or (node in wholes and not kept.isdisjoint(wholes[node].nodes)):
             continue

@@ -22,8 +22,8 @@ from msgspec import Struct, field
 from opu_fuse.model.constants import const_array
 from opu_fuse.model.constants import known_shape as _dims
 from opu_fuse.model.element_wise import ELEMENT_WISE, FUNCTIONS
-from opu_fuse.model.entrances import entrance_nodes
 from opu_fuse.model.opsets import STANDARD
+from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import META_KEY, REWRITE_KEY
 
 TABLE, SHUFFLE = "table", "shuffle"
@@ -58,7 +58,7 @@ def composites(graph: ir.Graph) -> dict[ir.Node, Composite]:
     """All composites of a canonical graph, by the node that writes the result. What a port does to
     bytes is none.
     """
-    tables, at_ports = _Tables(), entrance_nodes(graph)
+    tables, at_ports = _Tables(), preprocessing_nodes(graph)
     found: dict[ir.Node, Composite] = {}
     place: dict[ir.Node, int] = {}
     for node in graph:

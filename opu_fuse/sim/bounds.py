@@ -8,7 +8,7 @@ that the machine's integers do not hold: of a normalisation, slopes, a bias, a s
 bias may be rounded to sums coarser than the result; then it is as many steps as that moves it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 

@@ -162,6 +162,20 @@ KEPT = {
         f"c = {CHOMP} g = GlobalAveragePool (c) m = Mul (c, g) y = Slice (m, starts, ends, axes)",
         LAST_FOUR,
     ),
+    "a window of the whole and the whole": (
+        (
+            f"c = {CHOMP} r = Relu (c) d = Conv <pads = [1, 1, 1, 1]> (r, w33) s = Add (d, r) "
+            "y = Slice (s, starts, ends, axes)"
+        ),
+        {"starts": [0], "ends": [-1], "axes": [3]},
+    ),
+    "the whole and a window of it": (
+        (
+            f"c = {CHOMP} r = Relu (c) d = Conv <pads = [1, 1, 1, 1]> (r, w33) s = Add (r, d) "
+            "y = Slice (s, starts, ends, axes)"
+        ),
+        {"starts": [0], "ends": [-1], "axes": [3]},
+    ),
     "an input": ("y = Slice (x, starts, ends, axes)", FRAME),
 }
 

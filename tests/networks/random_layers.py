@@ -242,8 +242,7 @@ def add(s: Sketch) -> Map:
     left = convolve(s, x, kernel=1)
     right = convolve(s, x, kernel=1, out=left.shape[0])
     op = "Sub" if s.chance(0.4) else "Add"
-    pair = (left, right) if s.chance(0.5) else (right, left)
-    return finish(s, s.node(op, *pair, shape=left.shape))
+    return finish(s, s.node(op, left, right, shape=left.shape))
 
 
 def multiply(s: Sketch) -> Map:

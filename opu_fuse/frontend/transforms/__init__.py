@@ -22,12 +22,12 @@ from opu_fuse.frontend.transforms import (
     dense,
     einsums,
     elementwise,
-    entrances,
     identities,
     lines,
     padding,
     pixels,
     pools,
+    preprocessing,
     resizes,
     rows,
     shrinking,
@@ -66,7 +66,7 @@ STEPS: Mapping[str, Step] = {
     "unused": _remove_unused,
     "identities": identities.run,  # so that the others see neighbours, not wrappers
     "einsums": einsums.run,  # before all that know what they become
-    "entrances": entrances.run,  # before all that would leave parts where they are
+    "preprocessing": preprocessing.run,  # before all that would leave parts where they are
     "lines": lines.run,  # before pools: they are to see images
     "pools": _pools_step,  # before all that write shapes: it may correct them
     "rows": rows.run,  # before transposes: it makes some

@@ -35,7 +35,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.frontend.numbers import are_scales, in_range
-from opu_fuse.model.entrances import entrance_nodes
+from opu_fuse.model.preprocessing import preprocessing_nodes
 from opu_fuse.quant import QuantParams
 
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
@@ -50,7 +50,7 @@ class Affine(Struct, frozen=True, kw_only=True):
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    changed, at_ports = False, entrance_nodes(model.graph)
+    changed, at_ports = False, preprocessing_nodes(model.graph)
     for node in model.graph:
         affine = None if node in at_ports else _affine(node)
         if affine is None:

@@ -35,9 +35,12 @@ _WINDOWS = ("Conv", "MaxPool", "AveragePool")
 
 
 class _Plan(Struct):
-    """What becomes smaller, by how much; pads: new ones, by node; made: nodes that make it."""
+    """What becomes smaller, by how much; whole: what does not; pads: new ones, by node; made: nodes
+    that make what becomes smaller.
+    """
 
     cuts: dict[ir.Value, Cut] = field(default_factory=dict)
+    whole: set[ir.Value] = field(default_factory=set)
     pads: dict[ir.Node, Cut] = field(default_factory=dict)
     made: set[ir.Node] = field(default_factory=set)
 
@@ -103,8 +106,11 @@ def _less(shape: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
 
 def _can_cut(plan: _Plan, value: ir.Value, cut: Cut) -> bool:
     """Whether what makes a value can make less; the plan says how."""
-    if value in plan.cuts or cut == _NOTHING:
-        return plan.cuts.get(value, _NOTHING) == cut
+    if cut == _NOTHING:
+        plan.whole.add(value)
+        return value not in plan.cuts
+    if value in plan.cuts or value in plan.whole:
+        return plan.cuts.get(value) == cut
     node, shape = value.producer(), static_shape(value)
     if node is None or shape is None or len(shape) != 4 or value.is_graph_output():
         return False

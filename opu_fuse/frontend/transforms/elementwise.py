@@ -19,12 +19,12 @@ from opu_fuse.frontend.editing import (
     standard_nodes,
     static_shape,
 )
-from opu_fuse.model.entrances import entrance_nodes
+from opu_fuse.model.preprocessing import preprocessing_nodes
 
 
 def run(model: ir.Model) -> bool:
     """Returns whether the graph changed."""
-    at_ports = entrance_nodes(model.graph)  # looked up: they keep the numbers that they give
+    at_ports = preprocessing_nodes(model.graph)  # looked up: they keep the numbers that they give
     nodes = [n for n in standard_nodes(model.graph, *_RULES) if n not in at_ports]
     changed = [_RULES[n.op_type](model.graph, n) for n in nodes]
     return any(changed)

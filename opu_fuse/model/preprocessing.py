@@ -25,7 +25,7 @@ MOVES = frozenset(
 """What puts bytes elsewhere."""
 
 
-def entrances(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Node, ...]]:
+def preprocessing(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Node, ...]]:
     """For each input of bytes the nodes behind it, in order, up to the map of numbers that the
     network reads; without those where there is no such map, or it only changes places.
 
@@ -37,9 +37,9 @@ def entrances(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Node, ...]]:
     return {value: nodes for value, nodes in found.items() if nodes}
 
 
-def entrance_nodes(graph: ir.Graph) -> frozenset[ir.Node]:
-    """All nodes of all entrances."""
-    return frozenset(node for nodes in entrances(graph).values() for node in nodes)
+def preprocessing_nodes(graph: ir.Graph) -> frozenset[ir.Node]:
+    """All nodes of all inputs."""
+    return frozenset(node for nodes in preprocessing(graph).values() for node in nodes)
 
 
 def after_bytes(graph: ir.Graph) -> list[ir.Value]:

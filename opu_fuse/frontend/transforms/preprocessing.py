@@ -2,7 +2,7 @@
 
 Models that were trained on images with blue first cut red, green and blue out of what they are
 given and join them the other way round. A port does so while it looks bytes up
-(`model/entrances.py`).
+(`model/preprocessing.py`).
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from opu_fuse.frontend.editing import (
     static_shape,
 )
 from opu_fuse.model.composites import slice_ranges
-from opu_fuse.model.entrances import after_bytes
+from opu_fuse.model.preprocessing import after_bytes
 
 _PARTS = ("Gather", "Slice", "Split")
 
