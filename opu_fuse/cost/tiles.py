@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from opu_fuse.cost.further import needed_rows
 from opu_fuse.cost.windows import depthwise_parts, layer_windows
 from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.hw.timing import (
@@ -275,6 +276,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         positions = kernel_rows * kernel_visits
         segments = input_segments(shape, mode, hw, first, in_blocks)
         rows_all = segments * positions * output_groups(shape, mode, hw, 0, blocks)
+        further = needed_rows(shape, mode, hw, kernel_visits, unfold(shape, mode, hw))
+        rows_all += sum(int(rows.sum()) for rows in further)
         capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
         steps = tiles * tile.images * ranges * max(chunks, ceil_div(rows_all, capacity * ranges))
         sweep = tile.images * row_cycles(hw, pixels * shape.px, shape.px)

@@ -207,6 +207,7 @@ class Emitter(Loads):
             "dilation_x": across,
             "kernel_rows": part.ky[1],
             "kernel_cols": part.kx[1],
+            "ic_first": part.segment % unit,
             "ic_steps": part.segments,
             "oc_first": first,
             "oc_steps": part.groups,
