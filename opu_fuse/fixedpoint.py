@@ -6,6 +6,7 @@ overflows). `rne` rounds halves to even, as ONNX Runtime.
 """
 
 import functools
+import math
 
 import numpy as np
 from msgspec import Struct
@@ -184,10 +185,11 @@ def exact_matmul(a: np.ndarray, b: np.ndarray, terms: int) -> np.ndarray:
     """Integer matrix product through BLAS: float32 while |sum| < 2**24, float64 (exact below
     2**53) beyond.
 
-    a, b: integer-valued arrays with magnitudes <= 128; terms: length of the contracted axis.
-    Returns int64.
+    a, b: integer-valued arrays, of int8 with magnitudes <= 128, else <= 256; terms: length of the
+    contracted axis. Returns int64.
     """
-    dtype = np.float32 if terms * 128 * 128 < 1 << 24 else np.float64
+    largest = math.prod(128 if m.dtype == np.int8 else 256 for m in (a, b))
+    dtype = np.float32 if terms * largest < 1 << 24 else np.float64
     return (a.astype(dtype) @ b.astype(dtype)).astype(np.int64)
 
 

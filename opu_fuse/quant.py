@@ -1,11 +1,13 @@
 """Value annotations: how the integers of a tensor stand for real numbers.
 
 An int8 tensor `q` stands for `(q - zero_point) * scale`. Activations carry one scale; weights
-one scale per output channel (`axis`), zero point 0. A value without annotation is either float
-(no quantisation) or an accumulator (`acc`, int32) inside a group.
+one scale per output channel (`axis`), zero point 0: one of their own is subtracted at import, which
+takes 9 bits where int8 does not hold the difference (`weight_parts`). A value without annotation is
+either float (no quantisation) or an accumulator (`acc`, int32) inside a group.
 """
 
 import math
+from collections.abc import Iterator
 from enum import StrEnum
 
 import numpy as np
@@ -60,6 +62,25 @@ def as_int8(data: np.ndarray) -> np.ndarray:
     return (data.astype(np.int16) - UINT8_SHIFT).astype(np.int8)
 
 
+def narrowed(data: np.ndarray) -> np.ndarray:
+    """Integers of up to 16 bits as int8 where that holds all of them, else as int16."""
+    low, high = data.min(initial=0), data.max(initial=0)
+    return data.astype(np.int8 if low >= -128 and high <= 127 else np.int16, copy=False)
+
+
+def weight_parts(data: np.ndarray) -> Iterator[np.ndarray]:
+    """int8 arrays whose sum is an array of weights, of int8 or int16: the first holds as much of
+    each number as int8 can, so that the others are zero wherever they may be.
+    """
+    while data.dtype != np.int8:
+        part = np.clip(data, -128, 127).astype(np.int8)
+        yield part
+        data = narrowed(data - part)
+        if not data.any():
+            return
+    yield data
+
+
 class Domain(StrEnum):
     """The two value domains of the machine (acc never leaves a group)."""
 
@@ -72,7 +93,7 @@ class QuantParams(Struct, frozen=True, kw_only=True):
 
     scale: one positive float per channel along `axis`, or a single one when `axis` is None.
     zero_point: int8 value that stands for 0.0 (0 for weights). bits: 8 for activations and
-    weights, 32 for biases.
+    weights, 16 for weights that int8 does not hold, 32 for biases.
     """
 
     scale: tuple[float, ...]

@@ -91,11 +91,9 @@ def _numbers(
         return np.ones((channels, 1, *kernel), np.int8), bias, mult, shift
     q = requant_params(dfg, node.index, hw.numeric)
     weight = filters(dfg, node.index)
-    if (taps := layer.phase.taps) is None:
+    if layer.phase.taps is None:
         return weight.reshape(channels, -1, *kernel), q.bias, q.mult, q.shift
-    part = weight
-    for axis, (first, step, count) in zip((2, 3), taps, strict=True):
-        part = np.flip(part.take(range(first, first + step * count, step), axis), axis)
+    part = layer.phase.filters(weight)
     outside = weight.sum(axis=(1, 2, 3), dtype=np.int64) - part.sum(axis=(1, 2, 3), dtype=np.int64)
     missing = [(0, k - n) for k, n in zip(kernel, part.shape[2:], strict=True)]
     part = np.pad(part, ((0, 0), (0, 0), *missing))

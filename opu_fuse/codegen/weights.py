@@ -6,6 +6,7 @@ from opu_fuse.cost.chunks import weight_bytes
 from opu_fuse.hw.layout import Pieces, extent, is_plain, lanes_of
 from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.hw.unfolding import IMAGE_CHANNELS
+from opu_fuse.quant import weight_parts
 from opu_fuse.schedule.tiling import PlannedLayer
 from opu_fuse.units.array import SCALES
 
@@ -18,20 +19,33 @@ def pack_weights(
     *,
     groups: int,
 ) -> np.ndarray:
-    """int8 (oc, ic / groups, kh, kw) -> uint8 weight rows of all chunks.
+    """(oc, ic / groups, kh, kw), the sum of several int8 where it is int16 -> uint8 weight rows of
+    all chunks.
 
     A row holds [output channel of the mode][input channel of the mode]; rows of a chunk follow
     [segment][kernel row][kernel col][output group]. Lanes without a channel are zero. image: bytes
     to pack them into, zero before (default: a new array).
     """
-    layer = planned.layer
     if image is None:
         image = np.zeros(weight_bytes(planned.ranges, hw), np.uint8)
     out = image.view(np.int8)
+    for number, part in enumerate(weight_parts(weight)):
+        _pack_part(planned, number, part, hw, out, groups)
+    return image
+
+
+def _pack_part(
+    planned: PlannedLayer, number: int, weight: np.ndarray, hw: HwSpec, out: np.ndarray, groups: int
+) -> None:
+    """The rows of one of the int8."""
+    layer = planned.layer
     if not is_plain(layer.out_pieces):
         whole = spread_groups(weight, groups, 0, len(weight))
         weight, groups = to_lanes(whole, layer.out_pieces, 0), 1
     for r in planned.ranges:  # one after the other: spread out, many groups would fill the memory
+        chunks = [w for f in r.features for w in f.weights if w.part == number]
+        if not chunks:
+            continue
         first, mode = r.block * hw.word_channels, hw.array.modes[r.mode]
         dense = spread_groups(weight, groups, first, first + r.blocks * hw.word_channels)
         dense = to_lanes(dense, layer.in_pieces, 1)
@@ -40,7 +54,7 @@ def pack_weights(
         else:
             spread = unfold_columns(dense, planned.unfold, layer.shape.slot)
         rows = _weight_rows(spread, mode)
-        for chunk in (w for f in r.features for w in f.weights):
+        for chunk in chunks:
             (y, yn), (x, xn) = chunk.ky, chunk.kx
             group = chunk.group - first // mode.oc
             part = rows[
@@ -50,7 +64,6 @@ def pack_weights(
                 group : group + chunk.groups,
             ]
             out[chunk.offset : chunk.offset + part.size].reshape(part.shape)[...] = part
-    return image
 
 
 def _weight_rows(dense: np.ndarray, mode: Mode) -> np.ndarray:
@@ -67,7 +80,8 @@ def _weight_rows(dense: np.ndarray, mode: Mode) -> np.ndarray:
 
 
 def pack_windows(planned: PlannedLayer, filters: np.ndarray, hw: HwSpec) -> np.ndarray:
-    """int8 (channels, 1, kh, kw) -> uint8 weight rows of all depthwise windows.
+    """(channels, 1, kh, kw), the sum of several int8 where it is int16 -> uint8 weight rows of all
+    depthwise windows.
 
     A row holds [lane of the part][tap], tap = window row * window_side + window column; rows of a
     chunk follow [part], or [output row]: each further one has its filter a stride lower.
@@ -77,16 +91,18 @@ def pack_windows(planned: PlannedLayer, filters: np.ndarray, hw: HwSpec) -> np.n
     lanes, kh, kw = filters.shape
     width = min(array.units, hw.word_channels)
     parts = -(-lanes // width)
-    padded = np.zeros((parts * width, kh, kw), np.int8)
+    padded = np.zeros((parts * width, kh, kw), filters.dtype)
     padded[:lanes] = filters
+    numbers = list(weight_parts(padded))
     out = np.zeros(weight_bytes(planned.ranges, hw), np.int8)
     for chunk in (w for r in planned.ranges for f in r.features for w in f.weights):
         (y, yn), (x, xn) = chunk.ky, chunk.kx
         taps = np.zeros((chunk.at_once, chunk.segments * width, side, side), np.int8)
         channels = slice(chunk.segment * width, (chunk.segment + chunk.segments) * width)
+        filters = numbers[chunk.part][:, y : y + yn, x : x + xn]
         for number in range(chunk.at_once):
             top = number * planned.layer.shape.window.strides[0]
-            taps[number, :, top : top + yn, :xn] = padded[channels, y : y + yn, x : x + xn]
+            taps[number, :, top : top + yn, :xn] = filters[channels]
         rows = np.zeros((chunk.rows, array.units, array.multipliers), np.int8)
         rows[:, :width, : side * side] = taps.reshape(chunk.rows, width, -1)
         out[chunk.offset : chunk.offset + rows.size] = rows.reshape(-1)

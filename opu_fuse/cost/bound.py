@@ -3,6 +3,8 @@
 import math
 from collections.abc import Collection, Iterable
 
+import numpy as np
+
 from opu_fuse.cost.geometry import moves_nothing
 from opu_fuse.dfg.graph import Dfg, Node
 from opu_fuse.dfg.views import elements
@@ -27,4 +29,7 @@ def bound_bytes(dfg: Dfg, groups: Iterable[Collection[int]], images: int = 1) ->
 
 
 def _bytes(node: Node, images: int) -> int:
-    return images * math.prod(node.shape) if node.const is None else node.const.nbytes
+    if node.const is None:
+        return images * math.prod(node.shape)
+    # Weights of more than 8 bits are several int8, most of which may be zero throughout.
+    return node.const.size if node.const.dtype == np.int16 else node.const.nbytes

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from opu_fuse.cost.further import every_part, needed_rows
 from opu_fuse.cost.tiles import (
     Tile,
     ceil_div,
@@ -17,10 +18,11 @@ from opu_fuse.cost.tiles import (
     output_groups,
     segments_per_block,
     spans,
+    unfold,
     visits,
     weight_chunks,
 )
-from opu_fuse.cost.windows import cut, depthwise_parts
+from opu_fuse.cost.windows import depthwise_parts, every_window
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.hw.timing import row_cycles
 from opu_fuse.layout.shape import Shape
@@ -33,7 +35,8 @@ class WeightChunk(Struct, frozen=True, kw_only=True):
     segment, segments: input channel segments of the mode, absolute; ky, kx: kernel rows and
     column visits (first, count), absolute; group, groups: output channel groups, absolute; offset:
     bytes from the start of the layer's weights; rows: weight rows; words: weight buffer words;
-    accumulate: its sums are added to those of chunks before it.
+    accumulate: its sums are added to those of chunks before it; part: which of the int8 whose sum
+    the weights are (`quant.weight_parts`).
     Depthwise: one `compute.depthwise`, segments are parts, in the order [part], or [output row] of
     a single one (`cost/windows.py`); groups are unused; windows of a sum that are alike have the
     same rows.
@@ -49,6 +52,7 @@ class WeightChunk(Struct, frozen=True, kw_only=True):
     rows: int
     words: int
     accumulate: bool
+    part: int = 0
 
     @property
     def at_once(self) -> int:
@@ -139,6 +143,7 @@ def _features(
     unit = segments_per_block(mode, hw)
     group = first_group(shape, mode, hw, block)
     groups = output_groups(shape, mode, hw, block, blocks)
+    further = needed_rows(shape, mode, hw, cols_visited, unfold(shape, mode, hw))
     capacity = hw.buffers.weight.bank_words // row_words
     rows, cols = mid_size(shape, tile.rows, tile.cols, tile.images)
     swept = tile.images * row_cycles(hw, shape.words(rows, cols) * shape.px, shape.px)
@@ -155,22 +160,27 @@ def _features(
                 for s, n, y, yn, x, xn in weight_chunks(
                     segments, unit, (ky[1], kx[1]), groups, capacity, load
                 ):
-                    rows = n * yn * xn * groups
-                    weights.append(
-                        WeightChunk(
-                            segment=(first + at) * unit + s,
-                            segments=n,
-                            ky=(ky[0] + y, yn),
-                            kx=(kx[0] + x, xn),
-                            group=group,
-                            groups=groups,
-                            offset=offset,
-                            rows=rows,
-                            words=rows * row_words,
-                            accumulate=bool(found or weights),
+                    segment = (first + at) * unit + s
+                    whole = (segment, n), (ky[0] + y, yn), (kx[0] + x, xn), (group, groups)
+                    for part, box in every_part(whole, further):
+                        (start, several), rows, cols, (begin, outputs) = box
+                        count_rows = several * rows[1] * cols[1] * outputs
+                        weights.append(
+                            WeightChunk(
+                                segment=start,
+                                segments=several,
+                                ky=rows,
+                                kx=cols,
+                                group=begin,
+                                groups=outputs,
+                                offset=offset,
+                                rows=count_rows,
+                                words=count_rows * row_words,
+                                accumulate=bool(found or weights),
+                                part=part,
+                            )
                         )
-                    )
-                    offset += rows * row_words * hw.buffers.weight.width
+                        offset += weights[-1].words * hw.buffers.weight.width
                 found.append(
                     FeatureChunk(
                         block=first + at, blocks=count, ky=ky, kx=kx, weights=tuple(weights)
@@ -183,7 +193,7 @@ def _windows(
     shape: Shape, tile: Tile, hw: HwSpec, block: int, blocks: int, offset: int
 ) -> tuple[tuple[FeatureChunk, ...], int]:
     """Depthwise: the blocks' own channels, the kernel in windows that the array holds."""
-    parts = depthwise_parts(shape, hw, block, blocks)
+    parts = block * hw.word_parts, depthwise_parts(shape, hw, block, blocks)
     known: dict[tuple[int, int, int], int] = {}  # windows of ones: part and size -> offset
     found = []
     for ky in spans(shape.window.kernel[0], tile.kernel[0]):
@@ -191,20 +201,22 @@ def _windows(
             weights = []
             for y, yn in spans(ky[1], hw.array.window_side):
                 for x, xn in spans(kx[1], hw.array.window_side):
-                    for first, count, at_once in cut(shape, hw, parts):
+                    rows, cols = (ky[0] + y, yn), (kx[0] + x, xn)
+                    for part, first, count, at_once in every_window(shape, hw, parts, rows, cols):
                         alike = known.setdefault((first, yn, xn), offset)
                         weights.append(
                             WeightChunk(
-                                segment=block * hw.word_parts + first,
+                                segment=first,
                                 segments=count,
-                                ky=(ky[0] + y, yn),
-                                kx=(kx[0] + x, xn),
+                                ky=rows,
+                                kx=cols,
                                 group=0,
                                 groups=1,
                                 offset=alike if shape.sums else offset,
                                 rows=count * at_once,
                                 words=count * at_once * hw.row_words,
-                                accumulate=ky[0] + y > 0 or kx[0] + x > 0,
+                                accumulate=part > 0 or rows[0] > 0 or cols[0] > 0,
+                                part=part,
                             )
                         )
                         if weights[-1].offset == offset:

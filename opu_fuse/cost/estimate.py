@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from opu_fuse.cost.further import needed_rows
 from opu_fuse.cost.tiles import (
     Tile,
     ceil_div,
@@ -11,6 +12,7 @@ from opu_fuse.cost.tiles import (
     input_segments,
     mid_size,
     output_groups,
+    unfold,
     visits,
 )
 from opu_fuse.cost.windows import depthwise_parts, layer_windows
@@ -71,6 +73,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         positions = kernel_rows * kernel_visits
         segments = input_segments(shape, mode, hw, first, in_blocks)
         rows_all = segments * positions * output_groups(shape, mode, hw, 0, blocks)
+        further = needed_rows(shape, mode, hw, kernel_visits, unfold(shape, mode, hw))
+        rows_all += sum(int(rows.sum()) for rows in further)
         capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
         steps = tiles * tile.images * ranges
         steps *= max(chunks * parts, ceil_div(rows_all, capacity * ranges))

@@ -8,6 +8,7 @@ convolution of stride 1 with the mirrored part of the kernel. Likewise for colum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
 from opu_fuse.layout.shape import Window
@@ -21,6 +22,13 @@ class Phase(Struct, frozen=True, kw_only=True):
     first: tuple[int, int] = (0, 0)
     apart: tuple[int, int] = (1, 1)
     taps: tuple[tuple[int, int, int], tuple[int, int, int]] | None = None
+
+    def filters(self, weight: np.ndarray) -> np.ndarray:
+        """Of (oc, ic, kh, kw) what this phase multiplies by, mirrored."""
+        for axis, (first, step, count) in zip((2, 3), self.taps or (), strict=False):
+            used = range(first, first + step * count, step)
+            weight = np.flip(weight.take(used, axis), axis)
+        return weight
 
 
 WHOLE = Phase()

@@ -7,6 +7,9 @@ weight row of its own: for these there is room where the channels are a word's o
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from opu_fuse.cost.further import Span, boxes, needed_parts
 from opu_fuse.hw import timing
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
@@ -27,6 +30,23 @@ def cut(shape: Shape, hw: HwSpec, parts: int) -> Iterator[tuple[int, int, int]]:
         yield 0, parts - alone, 1
     if alone:
         yield parts - alone, alone, at_once
+
+
+def every_window(
+    shape: Shape, hw: HwSpec, parts: Span, rows: Span, cols: Span
+) -> Iterator[tuple[int, int, int, int]]:
+    """(which of the int8 whose sum the weights are, first part, parts, output rows at once) of the
+    instructions for some parts and a window of the kernel, each (first, count).
+    """
+    width = min(hw.array.units, hw.word_channels)
+    window = slice(rows[0], sum(rows)), slice(cols[0], sum(cols))
+    needed = [needed_parts(c, width)[:, *window].any(axis=(1, 2)) for c in shape.further]
+    for first, count, at_once in cut(shape, hw, parts[1]):
+        begin = parts[0] + first
+        yield 0, begin, count, at_once
+        for number, found in enumerate(needed, 1):
+            for ((at, several),) in boxes(np.asarray(found)[begin : begin + count]):
+                yield number, begin + at, several, at_once
 
 
 def passes(rows: int, at_once: int) -> Iterator[tuple[int, int, int]]:
@@ -75,9 +95,11 @@ def layer_windows(
     for rows and columns of output pixels, weight rows of one.
     """
     side, (rows, cols) = hw.array.window_side, shape.window.kernel
-    window, found = (min(rows, side), min(cols, side)), list(cut(shape, hw, parts))
-    cycles = (depthwise_cycles(shape, hw, size, count, window, n) for _, count, n in found)
-    return -(-rows // side) * -(-cols // side), sum(cycles), sum(count * n for _, count, n in found)
+    window = min(rows, side), min(cols, side)
+    found = list(every_window(shape, hw, (0, parts), (0, rows), (0, cols)))
+    cycles = (depthwise_cycles(shape, hw, size, count, window, n) for *_, count, n in found)
+    weight_rows = sum(count * n for *_, count, n in found)
+    return -(-rows // side) * -(-cols // side), sum(cycles), weight_rows
 
 
 def _rows_at_once(shape: Shape, hw: HwSpec) -> int:

@@ -17,6 +17,8 @@ from opu_fuse.units import BY_STAGE
 from opu_fuse.units.base import Numeric, Operand, Operator, Settings, Stage
 
 ACC_LIMIT = 1 << 31
+_LARGEST_WEIGHT = 256
+"""Between an integer of 8 bits and its zero point."""
 ACCUMULATING = frozenset({"conv", "dense", "transposed_conv"})
 """Operators that sum products of int8 weights, and may own a bias."""
 
@@ -37,9 +39,7 @@ class RequantParams(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
-    """Requantiser of a conv, transposed_conv or dense node, its owned bias (if any) included. The
-    weights must be int8.
-    """
+    """Requantiser of a conv, transposed_conv or dense node, its owned bias (if any) included."""
     node = dfg[conv]
     last = owned_bias(dfg, conv) or node
     x, w = quant_of(dfg[node.operands[0]]), dfg[node.operands[1]]
@@ -65,8 +65,9 @@ def requant_params(dfg: Dfg, conv: int, numeric: Numeric) -> RequantParams:
 
 
 def _check_reach(node: Node, rows: np.ndarray, bias: np.ndarray) -> None:
-    """ModelError when a sum of products with the int8 weights `rows`, and bias, may leave int32."""
-    if rows.shape[1] * INT8_MIN**2 + np.abs(bias).max(initial=0) < ACC_LIMIT:
+    """ModelError when a sum of products with the weights `rows`, and bias, may leave int32."""
+    largest = -INT8_MIN if rows.dtype == np.int8 else _LARGEST_WEIGHT
+    if rows.shape[1] * -INT8_MIN * largest + np.abs(bias).max(initial=0) < ACC_LIMIT:
         return
     reach = np.abs(rows.astype(np.int64)).sum(axis=1) * -INT8_MIN + np.abs(bias)
     if reach.max(initial=0) >= ACC_LIMIT:
@@ -142,24 +143,26 @@ def quant_of(node: Node) -> QuantParams:
     return _operand(node).quantised
 
 
-def int8_weight(node: Node) -> np.ndarray:
-    """Data of a weight constant; ModelError unless it is int8 with zero point 0."""
+def integer_weight(node: Node) -> np.ndarray:
+    """Data of a weight constant, without zero point; ModelError unless it is int8 or int16."""
     quant = quant_of(node)
-    if node.const is None or node.const.dtype != np.int8 or quant.zero_point != 0:
+    kinds = (np.int8, np.int16)
+    if node.const is None or node.const.dtype not in kinds or quant.zero_point != 0:
         raise ModelError(
             node.name,
-            "weights must be constant int8 with zero point 0",
-            "quantise them symmetrically",
+            "weights must be constant int8 or int16 with zero point 0",
+            "quantise them to int8 or uint8 in the model",
         )
     return node.const
 
 
 def filters(dfg: Dfg, conv: int) -> np.ndarray:
-    """Weights of a conv, transposed_conv or dense node, one filter per output channel: int8 (oc,
-    ic/group, kh, kw) or (oc, ic). Those of a transposed_conv are as in the model (not mirrored).
+    """Weights of a conv, transposed_conv or dense node, one filter per output channel: (oc,
+    ic/group, kh, kw) or (oc, ic), int8 or int16 (`quant.weight_parts`). Those of a transposed_conv
+    are as in the model (not mirrored).
     """
     node = dfg[conv]
-    weight = int8_weight(dfg[node.operands[1]])
+    weight = integer_weight(dfg[node.operands[1]])
     if node.op != "transposed_conv" or node.attrs["group"] > 1:
         return weight
     return weight.transpose(1, 0, 2, 3)

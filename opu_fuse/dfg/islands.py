@@ -14,6 +14,7 @@ from opu_fuse.model.composites import const_array
 from opu_fuse.model.pairs import type_of_zero
 from opu_fuse.quant import ASKED, FLOAT_KEY, META_KEY, NEEDLESS, QuantParams
 
+_FORMS = {Kind.CONST: "int8 or uint8, with one scale or one for each output channel,"}
 _MOVERS = frozenset({"concat", "split", "shuffle", "max_pool", "pad", "upsample"})
 
 
@@ -42,7 +43,10 @@ def float_reason(dfg: Dfg, index: int) -> str | None:
     leaves = _leaves(dfg, operands)
     if node.op in {"add", "multiply", "batch_norm", "prelu"}:
         leaves = [i for i in leaves if dfg[i].kind is not Kind.CONST]
-    unfit = next((r for i in leaves if (r := _not_integer(dfg[i]))), None)  # Case 3
+    added = bias and bias.operands[1]
+    forms = ("int32" if i == added else _FORMS.get(dfg[i].kind, "int8") for i in leaves)
+    found = (_not_integer(dfg[i], form) for i, form in zip(leaves, forms, strict=True))
+    unfit = next(filter(None, found), None)  # Case 3
     if unfit is None and node.op in _MOVERS and not _keeps_scale(node, leaves, parts, dfg):
         return f"{node.name} only moves values, but those are rounded to different scales"  # Case 4
     if unfit is None and node.op == "add" and len(leaves) == 2:  # Case 5
@@ -136,9 +140,8 @@ def _leaves(dfg: Dfg, operands: tuple[int, ...]) -> list[int]:
     return [j for i in operands for j in (dfg[i].operands if dfg[i].kind is Kind.TUPLE else (i,))]
 
 
-def _not_integer(node: Node) -> str | None:
+def _not_integer(node: Node, form: str) -> str | None:
     if node.quant is None:
-        form = "int8 with zero point 0" if node.kind is Kind.CONST else "int8"
         pair = node.ir_node if node.op == "host:DequantizeLinear" else None
         wrong = None if pair is None else _unlike_int8(pair)
         how = "" if wrong is None else f" (it is rounded {wrong})"

@@ -16,8 +16,8 @@ PATCH_ELEMENTS = 1 << 23
 def conv_sums(
     x: np.ndarray, weight: np.ndarray, attrs: Mapping[str, Any], pad_value: int
 ) -> np.ndarray:
-    """Sums of products x*w of a convolution: int8 (1, c, h, w) and (oc, c/group, kh, kw) -> int64
-    (1, oc, oh, ow).
+    """Sums of products x*w of a convolution: int8 (1, c, h, w) and int8 or int16 (oc, c/group, kh,
+    kw) -> int64 (1, oc, oh, ow).
 
     attrs: strides, dilations, pads, group. Padding reads pad_value.
     """

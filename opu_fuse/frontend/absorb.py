@@ -1,7 +1,8 @@
 """QDQ model -> annotations: the integers become properties of values, the Q and DQ nodes disappear.
 
-1. Constants behind DequantizeLinear become int8 or int32 initialisers with an annotation. Those of
-   kinds no machine takes become float again, so that their readers run on the host. Activations
+1. Constants behind DequantizeLinear become int8 or int32 initialisers with an annotation, weights
+   without their zero points (int16 where int8 does not hold the differences). Those of kinds no
+   machine takes become float again, so that their readers run on the host. Activations
    with a scale for each channel get one for all where that loses nothing (`per_channel.py`).
 2. A value whose readers are all QuantizeLinear nodes with equal scales is rounded: it gets the
    annotation, and the readers of the DequantizeLinear results read it. Pairs that round it once
@@ -213,7 +214,7 @@ def _absorb_constant(graph: ir.Graph, node: ir.Node) -> None:
     if result.is_graph_output() or source is None:
         return
     name = (source.name or "constant").removesuffix("_quantized")
-    found = constant_params(node)
+    found = constant_params(node, any_zero=_is_filter(result))
     if found is not None and _usable(result, found[1]):
         data, params = found
         if _is_weight(result):
@@ -230,9 +231,13 @@ def _usable(value: ir.Value, params: QuantParams) -> bool:
     """
     for use in value.uses():
         weight = is_standard(use.node, *_WEIGHTED) and use.idx == 1
-        if weight and params.axis not in {None, output_axis(use.node)}:
+        if weight and (params.bits == 32 or params.axis not in {None, output_axis(use.node)}):
             return False
     return all(is_standard(u.node, *_WEIGHTED, "Add", "Mul") for u in value.uses())
+
+
+def _is_filter(value: ir.Value) -> bool:
+    return all(is_standard(u.node, *_WEIGHTED) and u.idx == 1 for u in value.uses())
 
 
 def _is_weight(value: ir.Value) -> bool:

@@ -17,7 +17,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.numbers import are_scales
 from opu_fuse.frontend.qdq import is_quantize
-from opu_fuse.quant import QuantParams
+from opu_fuse.quant import QuantParams, narrowed
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _BETWEEN = (
@@ -27,12 +27,14 @@ _BETWEEN = (
 """What may stand between a sum and its rounding on the machine."""
 _REACH = 6
 """So many of them, one behind the other."""
-_LARGEST = 128
-"""Of the integers: what the largest number of a channel may be a multiple of."""
+_LARGEST = 255
+"""Of the integers: what the largest number of a channel may be a multiple of. Between an integer of
+8 bits and its zero point lie as many.
+"""
 _LOOKED_AT = 32
 """Numbers of a channel by which scales are chosen, before all are looked at."""
 _TOLERANCE = 2.0**-14
-"""A multiple up to 128 of a scale, computed in float32, is off by 2^-16 of a step at most."""
+"""A multiple up to 255 of a scale, computed in float32, is off by 2^-15 of a step at most."""
 
 
 def unbake(model: ir.Model) -> None:
@@ -76,8 +78,8 @@ def _is_rounded(value: ir.Value, reach: int) -> bool:
 
 
 def integer_weight(data: np.ndarray, axis: int) -> tuple[np.ndarray, QuantParams] | None:
-    """int8 and one scale for each place of an axis whose products, in float32, are these numbers;
-    None where there are none.
+    """int8, or int16 of 9 bits, and one scale for each place of an axis whose products, in float32,
+    are these numbers; None where there are none.
 
     A channel of zeros takes the finest scale of the others: its bias is rounded by it.
     """
@@ -90,20 +92,20 @@ def integer_weight(data: np.ndarray, axis: int) -> tuple[np.ndarray, QuantParams
     found = _steps(rows[alive])
     if found is None or not are_scales(found[1]):
         return None
-    integers = np.zeros(rows.shape, np.int8)
+    integers = np.zeros(rows.shape, found[0].dtype)
     scales = np.full(len(rows), found[1].min())
     integers[alive], scales[alive] = found
-    shaped = np.moveaxis(integers.reshape(turned.shape), 0, axis)
-    params = QuantParams(scale=tuple(scales.astype(np.float64).tolist()), axis=axis)
-    return np.ascontiguousarray(shaped), params
+    shaped = np.ascontiguousarray(np.moveaxis(integers.reshape(turned.shape), 0, axis))
+    scale = tuple(scales.astype(np.float64).tolist())
+    return shaped, QuantParams(scale=scale, axis=axis, bits=8 * shaped.dtype.itemsize)
 
 
 def _steps(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """int8 of the same shape and float32 scales [rows]; None where a row has none."""
+    """Integers of the same shape and float32 scales [rows]; None where a row has none."""
     top = np.abs(rows).max(1)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         can = _multiples(rows, top)
-        integers, scales = np.zeros(rows.shape, np.int8), np.zeros(len(rows), np.float32)
+        integers, scales = np.zeros(rows.shape, np.int16), np.zeros(len(rows), np.float32)
         left = np.arange(len(rows))
         while left.size:
             if not can[left].any(1).all():
@@ -131,7 +133,7 @@ def _exactly(
     """
     about = top / multiple.astype(np.float32)
     steps = np.rint(rows / about[:, None])
-    fits = ((steps >= -128) & (steps <= 127)).all(1)
+    fits = (np.abs(steps) <= _LARGEST).all(1)
     scales, exact = about.copy(), np.zeros(len(rows), bool)
     for scale in (about, np.nextafter(about, np.float32(0)), np.nextafter(about, top)):
         right = fits & ~exact & (steps * scale[:, None] == rows).all(1)
@@ -144,6 +146,6 @@ def _finest(integers: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.nd
     """Halved as long as int8 holds the integers: of few numbers the coarsest scale is known only,
     and sums, to which a bias is rounded, have it too.
     """
-    most = np.abs(integers.astype(np.int16)).max(1)
+    most = np.abs(integers).max(1)
     halvings = np.floor(np.log2(127 / np.maximum(most, 1))).clip(0).astype(np.int16)
-    return (integers << halvings[:, None]).astype(np.int8), np.ldexp(scales, -halvings)
+    return narrowed(integers << halvings[:, None]), np.ldexp(scales, -halvings)

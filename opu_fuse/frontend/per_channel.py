@@ -103,7 +103,7 @@ def _is_depthwise(node: ir.Node, channels: int) -> bool:
         and node.attributes.get_int("group", 1) == channels
         and weight is not None
         and data is not None
-        and data.dtype == np.int8
+        and data.dtype in (np.int8, np.int16)
         and (quant := quant_of(weight)) is not None
         and quant.axis in {0, None}
     )

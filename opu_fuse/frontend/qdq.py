@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from opu_fuse.frontend.editing import constant, operand, static_shape
 from opu_fuse.model.opsets import STANDARD
 from opu_fuse.model.pairs import type_of_zero
-from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8
+from opu_fuse.quant import UINT8_SHIFT, QuantParams, as_int8, narrowed
 
 DOMAINS = {*STANDARD, "com.microsoft"}
 """Of operators on integers: the standard, and ONNX Runtime's own."""
@@ -99,11 +99,14 @@ def channel_params(node: ir.Node) -> QuantParams | None:
     return QuantParams(scale=tuple(scale.tolist()), zero_point=zero_point, axis=axis)
 
 
-def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
+def constant_params(
+    node: ir.Node, *, any_zero: bool = False
+) -> tuple[np.ndarray, QuantParams] | None:
     """(integers, annotation) of the constant that a DequantizeLinear reads; zero point 0.
 
-    uint8 with zero point 128 becomes int8, and 4 bits with any zero point. None for anything with
-    another zero point, blocks, other types, or scales that are not positive.
+    uint8 with zero point 128 becomes int8, and 4 bits with any zero point. any_zero: so do 8 bits,
+    or int16 where int8 does not hold the differences. None for anything with another zero point,
+    blocks, other types, or scales that are not positive.
     """
     data, scale = constant(node.inputs[0]), constant(operand(node, 1))
     zero = _zero_point(node, default=None if data is None else data.dtype)
@@ -115,12 +118,14 @@ def constant_params(node: ir.Node) -> tuple[np.ndarray, QuantParams] | None:
         data = as_int8(data)
     elif data.dtype in _FOUR_BITS:
         data = data.astype(np.int8) - _spread(zero.astype(np.int8), node, data)
+    elif any_zero and (data.dtype == np.uint8 or (data.dtype == np.int8 and np.any(zero))):
+        data = narrowed(data.astype(np.int16) - _spread(zero.astype(np.int16), node, data))
     elif data.dtype not in (np.int8, np.int32) or np.any(zero):
         return None
     if not _is_positive(scale):
         return None
     scales = tuple(scale.reshape(-1).tolist())
-    bits = 32 if data.dtype == np.int32 else 8
+    bits = 8 * data.dtype.itemsize
     if len(scales) == 1:
         return data, QuantParams(scale=scales, bits=bits)
     axis = node.attributes.get_int("axis", 1) % max(data.ndim, 1)

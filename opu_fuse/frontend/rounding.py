@@ -135,6 +135,6 @@ def _finer_weight(
     weight = constant(w)
     assert weight is not None
     shape = [-1 if i == axis else 1 for i in range(weight.ndim)]
-    data = (weight.astype(np.int32) << bits.reshape(shape)).astype(np.int8)
+    data = (weight.astype(np.int32) << bits.reshape(shape)).astype(weight.dtype)
     scale = tuple(np.ldexp(quant.scale, -bits).tolist())
     return add_constant(graph, w.name or "weight", data, replace(quant, scale=scale))

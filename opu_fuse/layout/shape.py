@@ -5,6 +5,9 @@ Coordinates: *input* pixels feed the array (or the copy path), *mid* pixels are 
 (partial sums), *final* pixels leave the post chain. Without pooling mid and final are the same.
 """
 
+import math
+
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -82,6 +85,23 @@ class Unfolded(Struct, frozen=True, kw_only=True):
         return row_words(words, self.kernel_rows)
 
 
+class Cells(Struct, frozen=True, kw_only=True):
+    """Where weights are not zero. out, inner: output and input lanes of a cell; size: of the bits,
+    (cells of output lanes, cells of input lanes, kernel rows, kernel columns).
+    """
+
+    out: int
+    inner: int
+    size: tuple[int, int, int, int]
+    bits: bytes
+
+    @property
+    def array(self) -> np.ndarray:
+        """bool, in this size."""
+        bits = np.frombuffer(self.bits, np.uint8)
+        return np.unpackbits(bits, count=math.prod(self.size)).reshape(self.size).astype(bool)
+
+
 class Shape(Struct, frozen=True, kw_only=True):
     """Sizes of a layer. slot: bytes an input pixel takes in a feature word (word_bytes: a full
     word).
@@ -95,7 +115,8 @@ class Shape(Struct, frozen=True, kw_only=True):
     first_lane: of the first output channel; pool_kind: where there is a pool; param_words: of post,
     for a channel block; sums: every weight of a depthwise window is 1; images: so many of these
     sizes below each other, whose windows do not see each other (`layout/batch.py`); phased: it
-    makes some rows and columns of its map; carries: a tile finds the maxima of rows that windows of
+    makes some rows and columns of its map; further: where weights are the sum of several int8,
+    what is not zero of each but the first; carries: a tile finds the maxima of rows that windows of
     the tile below see, too, for that one; unfolded: its input is a map of unfolded rows, whose
     columns take `slot` bytes, any number. Channels are counted in lanes, holes included.
     """
@@ -127,6 +148,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     sums: bool = False
     images: int = 1
     phased: bool = False
+    further: tuple[Cells, ...] = ()
     carries: bool = False
     unfolded: Unfolded | None = None
 

@@ -230,6 +230,7 @@ class EmitSink:
         unit = self._hw.word_parts if depthwise else segments_per_block(mode, self._hw)
         block = step.part.segment // unit - step.chunk.block
         common = self._common_of_compute(layer, step, read.registers)
+        common["ic_first"] = step.part.segment % unit
         for number, base in enumerate(read.bases):
             registers = {
                 **common,

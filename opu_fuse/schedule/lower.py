@@ -19,6 +19,7 @@ from opu_fuse.hw.isa import HEAD_NAME, unit_register
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.schedule.layer import Interior, Layer
+from opu_fuse.schedule.wide import further_cells
 from opu_fuse.units import BY_STAGE
 from opu_fuse.units.affine import affine_params, gate_registers
 from opu_fuse.units.base import Settings, Stage
@@ -61,8 +62,11 @@ def lower_group(dfg: Dfg, group: Group, hw: HwSpec, lanes: LaneMap) -> tuple[Lay
         per_channel=tuple(records),
         interiors=_interiors(dfg, members, found),
     )
-    rest = (replace(whole, phase=p, shape=s, macs=0) for p, s in found.phases[1:])
-    return (whole, *rest)
+    layers = [
+        replace(whole, phase=p, shape=replace(s, further=further_cells(dfg, found, p, s, hw)))
+        for p, s in found.phases
+    ]
+    return layers[0], *(replace(layer, macs=0) for layer in layers[1:])
 
 
 def pass_of(

@@ -145,7 +145,7 @@ class Tiling(Struct, frozen=True, kw_only=True):
 
 TileCache = dict[tuple[Shape, bool], tuple[Tile, Estimate]]
 """Tiles of one machine by layer shape and whether they run beside another group: equal layers share
-a search, also over repeated partitions.
+a search, also over repeated partitions, and where some weights take more than 8 bits.
 """
 
 
@@ -298,10 +298,11 @@ def _misfit(dfg: Dfg, group: Group, error: DoesNotFit) -> Misfit:
 def _tile_of(
     name: str, shape: Shape, hw: HwSpec, cache: TileCache, *, beside: bool = False
 ) -> tuple[Tile, Estimate]:
-    key = shape, beside
+    key = replace(shape, further=()) if shape.further else shape, beside
     if key not in cache:
-        cache[key] = choose_tile(name, shape, hw, beside=beside)
-    return cache[key]
+        cache[key] = choose_tile(name, key[0], hw, beside=beside)
+    tile, cost = cache[key]
+    return tile, estimate(shape, hw, tile) if shape.further else cost
 
 
 def _tile_layer(

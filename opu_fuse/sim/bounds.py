@@ -336,16 +336,20 @@ class _Graph:
         return None if data is None or scale is None else data * scale.astype(np.float64)
 
     def _integers(self, pair: onnx.NodeProto) -> np.ndarray | None:
-        """What a DequantizeLinear reads, moved by its only zero point; None where it is computed or
-        has several.
+        """What a DequantizeLinear reads, moved by its zero points; None where they are computed or
+        blocks have their own.
         """
         zero = self._constant(pair.input[2]) if pair.input[2:] else np.zeros(1)
-        if zero is None or not np.all(zero == zero.reshape(-1)[:1]):
-            return None
         data = self._constant(pair.input[0])
         if data is None:
             data = self._rounded(pair.input[0])
-        return None if data is None else data.astype(np.int64) - int(zero.reshape(-1)[0])
+        if zero is None or data is None:
+            return None
+        axis = next((a.i for a in pair.attribute if a.name == "axis"), 1)
+        if zero.size > 1 and (zero.ndim > 1 or zero.size != data.shape[axis]):
+            return None
+        along = [-1 if zero.size > 1 and i == axis % data.ndim else 1 for i in range(data.ndim)]
+        return data.astype(np.int64) - zero.astype(np.int64).reshape(along)
 
     def _rounded(self, name: str) -> np.ndarray | None:
         """The integers that a QuantizeLinear makes of a constant, as simulated rounding of weights

@@ -162,23 +162,29 @@ def test_uint8_activations_and_weights_are_moved_by_128(onnx_text: Text, absorbe
     assert weight.meta[META_KEY].zero_point == 0
 
 
-def test_weights_with_another_zero_point_stay_float_for_the_host(
-    onnx_text: Text, absorbed: Absorbed
+@pytest.mark.parametrize(
+    ("zero", "kind"),
+    [
+        (np.int8(7), np.int8),
+        (np.int8(-128), np.int16),
+        (np.array([0, 3, -2, 1], np.int8), np.int8),
+        (np.array([0, 127, -128, 1], np.int8), np.int16),
+    ],
+    ids=["one, small", "one, at an end", "several, small", "several, at both ends"],
+)
+def test_weights_lose_their_zero_points_in_as_many_bits_as_it_takes(
+    zero: np.ndarray, kind: type, onnx_text: Text, absorbed: Absorbed
 ):
-    model = absorbed(
-        onnx_text(
-            text(
-                qdq("x")
-                + "w_r = DequantizeLinear (w, s, zw) a = Conv (x_r, w_r)"
-                + qdq("a", "t")
-                + "y = Identity (a_r)"
-            ),
-            **scalars(w=weights(4, 4, 1, 1), zw=np.int8(3)),
-        )
-    )
+    few = weights(4, 4, 1, 1) // 2
+    pair = f"w_r = DequantizeLinear <axis = 0> (w, {'rows' if zero.ndim else 's'}, zw)"
+    nodes = f"{qdq('x')} {pair} a = Conv (x_r, w_r) {qdq('a', 't')} y = Identity (a_r)"
+    constants = scalars(w=few, zw=zero, rows=np.float32([1, 2, 4, 8]))
+    model = absorbed(onnx_text(text(nodes), **constants))
     weight = model.graph[0].inputs[1]
-    assert weight.const_value.dtype == ir.DataType.FLOAT
-    assert META_KEY not in weight.meta
+    plain = few.astype(int) - zero.astype(int).reshape(-1, 1, 1, 1)
+    np.testing.assert_array_equal(weight.const_value.numpy(), plain)
+    assert weight.const_value.numpy().dtype == kind
+    assert weight.meta[META_KEY].zero_point == 0
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ def hosted(nodes: str, weight: np.ndarray, **constants: np.ndarray) -> bool:
 
 CHANNELS = np.float32([1, 0.5, 2, 1, 1, 4]) / 256
 KERNELS = RNG.integers(-128, 128, (6, 4, 3, 3))
+UNSIGNED = np.random.default_rng(7).integers(0, 256, KERNELS.shape)
+ZEROS = np.reshape([0, 255, 128, 100, 60, 170], (6, 1, 1, 1))
 BEHIND_A_RELU = (
     f"{PLAIN} k = Conv<pads=[1,1,1,1]>(x_r, w_r)  c = Relu(k)  c_q = QuantizeLinear(c, s, z) {REAL}"
 )
@@ -47,6 +49,7 @@ CASES = {
         PLAIN + MAP + REAL,
         baked(KERNELS * (np.arange(6) != 3)[:, None, None, None], CHANNELS),
     ),
+    "less a zero point of uint8": (PLAIN + MAP + REAL, baked(UNSIGNED - ZEROS, CHANNELS)),
     "a dense layer": (
         f"{PLAIN} c = MatMul(x_r, w_r)  c_q = QuantizeLinear(c, s, z) {REAL}",
         baked(KERNELS[:, :, 0, 0].T, CHANNELS, 1),
@@ -104,11 +107,10 @@ def test_a_depthwise_weight_with_few_numbers():
     [
         np.zeros((4, 9), np.float32),
         RNG.standard_normal((4, 9)).astype(np.float32),
-        np.float32([[200, 1, 0]]),
-        np.float32([[128, 1, 0]]),
+        np.float32([[300, 1, 0]]),
         np.float32([[1e-44, 2e-44, 0]]),
     ],
-    ids=["zeros", "noise", "more than 8 bits", "+128", "no scale"],
+    ids=["zeros", "noise", "more than 9 bits", "no scale"],
 )
 def test_no_integers(weight: np.ndarray):
     assert integer_weight(weight, 0) is None

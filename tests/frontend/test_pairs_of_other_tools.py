@@ -85,6 +85,10 @@ CASES = {
         f"{PLAIN} w_r = DequantizeLinear(w, t) {NORMALISED}",
         MOMENTS,
     ),
+    "the same with weights of -128, which it negates": (
+        PLAIN + PER_ROW + NORMALISED,
+        MOMENTS | {"w": np.random.default_rng(4).integers(-128, 128, (6, 4, 3, 3)).astype(np.int8)},
+    ),
     "weights of 4 bits": (PLAIN + PER_ROW + MAP + REAL, {"w": kernels(-8, 8, INT4)}),
     "weights of 4 bits and zero points": (
         f"{PLAIN} w_r = DequantizeLinear<axis=0>(w, rows, zeros) {MAP}{REAL}",

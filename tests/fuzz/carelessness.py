@@ -164,7 +164,7 @@ class Careless:
             kind = np.dtype(ml_dtypes.uint4 if self.chance(0.3) else ml_dtypes.int4)
         least, most = limits(kind)
         middle = (least + most + 1) // 2
-        if self.odd("crosswise"):
+        if data.ndim and self.odd("crosswise"):
             axis = int(self.rng.integers(data.ndim))
         room = (most - least) // 2
         along = data.ndim and data.shape[axis] > 1 and self.opset >= _PER_AXIS and self.chance(0.7)
@@ -173,7 +173,9 @@ class Careless:
         steps = np.array([self.step(float(n) * 127 / room) for n in largest.ravel()], np.float32)
         zeros = np.full(steps.shape, middle)
         if self.odd("unzero"):
-            zeros = zeros + self.rng.integers(-3, 4, zeros.shape)
+            near = zeros + self.rng.integers(-3, 4, zeros.shape)
+            anywhere = self.rng.integers(least, most + 1, zeros.shape)
+            zeros = near if self.chance(0.5) else anywhere
         if not along:
             steps, zeros = steps.reshape(()), zeros.reshape(())
         params = Params(scale=steps, zero=zeros.astype(kind), axis=axis)

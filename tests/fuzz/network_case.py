@@ -134,16 +134,23 @@ def _case(
             model, is_quantised, exact = found, True, style.exact
     elif way < 0.69:
         unsigned, symmetric = rng.random(2) < 0.5
+        weights = str(rng.choice(["int8", "uint8", "asymmetric"]))
         sample = sample_inputs(model, rng)
         try:
-            found = by_onnxruntime(model, sample, unsigned=unsigned, symmetric=symmetric)
+            found = by_onnxruntime(
+                model,
+                sample,
+                unsigned=unsigned or weights == "uint8",  # it refuses int8 beside uint8 weights
+                symmetric=symmetric,
+                weights=weights,
+            )
         except Exception:  # noqa: BLE001 its quantiser knows fewer graphs than it says
             found = model
         if rounds(found) and _runs(found, rng):
             model, is_quantised, exact = found, True, False
     names = list(SHARES)
-    weights = np.array([SHARES[n] * (exact or n not in SHIFTERS) for n in names])
-    chosen = rng.choice(len(names), 3 if rng.random() < 0.5 else 2, False, weights / weights.sum())
+    shares = np.array([SHARES[n] * (exact or n not in SHIFTERS) for n in names])
+    chosen = rng.choice(len(names), 3 if rng.random() < 0.5 else 2, False, shares / shares.sum())
     strategies = ["matched"] * 30 + ["optimal"] * 4 + ["dominator", "dominator", "none", "greedy"]
     return NetworkCase(
         seed=seed,

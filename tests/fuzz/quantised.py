@@ -28,7 +28,8 @@ class Style:
     activations; zeros: zero points other than the middle. per_channel: of weights. shared: values
     that only move keep their scale. direct: no rounding between a Conv and its Relu. everywhere:
     also what only floats should do. constants: those of Add, Mul … are rounded. weights: "int8",
-    "uint8" with the middle as zero point, "zeros" at any place, "rounded" by the model itself.
+    "uint8" with the middle as zero point, "zeros" near it, "anywhere" for zero points from one end
+    of the type to the other, "rounded" by the model itself.
     bias: how its integers are scaled, a key of `_BIASES`. bare: zero points of 0 are left out.
     listed: one scale is a list of one. backwards: axes are counted from the end. again: every so
     manieth value is rounded once more, to another scale; 0: none is.
@@ -65,6 +66,9 @@ _BIASES = {
 """Scales of biases, in those of the sums that they are added to; "mixed" takes one a channel."""
 
 
+_WEIGHTS = {"int8": 0.6, "uint8": 0.1, "zeros": 0.1, "anywhere": 0.1, "rounded": 0.1}
+
+
 def draw_style(rng: np.random.Generator) -> Style:
     flags = iter(rng.random(8))
     rare = iter(rng.random(3) < 0.2)
@@ -77,7 +81,7 @@ def draw_style(rng: np.random.Generator) -> Style:
         direct=bool(next(flags) < 0.5),
         everywhere=bool(next(flags) < 0.3),
         constants=bool(next(flags) < 0.7),
-        weights=str(rng.choice(["int8", "uint8", "zeros", "rounded"], p=[0.7, 0.1, 0.1, 0.1])),
+        weights=str(rng.choice(list(_WEIGHTS), p=list(_WEIGHTS.values()))),
         bias=str(rng.choice([*_BIASES, "mixed"], p=[0.7, 0.08, 0.06, 0.05, 0.05, 0.06])),
         bare=bool(next(rare)),
         listed=bool(next(rare)),
@@ -265,11 +269,15 @@ class _Quantiser:
             shape[axis] = scale.size
         elif self._style.listed:
             scale = scale.reshape(1)
-        kind, low, zero = np.int8, -127, np.zeros(scale.shape, np.int8)
+        kind, low, high, zero = np.int8, -127, 127, np.zeros(scale.shape, np.int8)
         if self._style.weights == "uint8":
-            kind, low, zero = np.uint8, 1, np.full(scale.shape, 128, np.uint8)
+            kind, low, high, zero = np.uint8, 1, 255, np.full(scale.shape, 128, np.uint8)
         elif self._style.weights == "zeros":
             zero = (np.arange(scale.size).reshape(scale.shape) % 7 - 3).astype(np.int8)
+        elif self._style.weights == "anywhere":
+            kind, (low, high) = self._style.kind, _ends(self._style.kind)
+            zero = (low + (np.arange(scale.size) * 41 + data.size) % 256).astype(kind)
+            zero, scale = zero.reshape(scale.shape), scale / np.float32(2)  # up to 255 of its steps
         form = {"axis": axis - data.ndim * self._style.backwards} if scale.size > 1 else {}
         params = [self._tensor(f"{whole}/scale", scale), self._tensor(f"{whole}/zero", zero)]
         ints = f"{name}/int{axis}"
@@ -277,7 +285,7 @@ class _Quantiser:
             self._nodes.append(helper.make_node("QuantizeLinear", [name, *params], [ints], **form))
         else:
             steps = np.rint(data / scale.reshape(shape)) + zero.reshape(shape)
-            self._tensor(ints, np.clip(steps, low, low + 254).astype(kind))
+            self._tensor(ints, np.clip(steps, low, high).astype(kind))
         if self._style.bare and not zero.any():
             del params[1]
         self._nodes.append(helper.make_node("DequantizeLinear", [ints, *params], [whole], **form))
@@ -320,10 +328,21 @@ def _require_end(quantizer: Any) -> None:
         raise ValueError(f"{sorted(waiting)} share the parameters of what is not rounded")
 
 
+def _ends(kind: type[np.int8] | type[np.uint8]) -> tuple[int, int]:
+    return np.iinfo(kind).min, np.iinfo(kind).max
+
+
 def by_onnxruntime(
-    model: onnx.ModelProto, sample: Mapping[str, np.ndarray], *, unsigned: bool, symmetric: bool
+    model: onnx.ModelProto,
+    sample: Mapping[str, np.ndarray],
+    *,
+    unsigned: bool,
+    symmetric: bool,
+    weights: str,
 ) -> onnx.ModelProto:
-    """What ONNX Runtime's static quantiser makes of it, alone."""
+    """What ONNX Runtime's static quantiser makes of it, alone. weights: "int8" per channel, "uint8"
+    per tensor, or "asymmetric" int8 per tensor; the last two have zero points.
+    """
     from onnxruntime.quantization import (
         CalibrationDataReader,
         QuantFormat,
@@ -355,8 +374,11 @@ def by_onnxruntime(
             Once(),
             quant_format=QuantFormat.QDQ,
             activation_type=QuantType.QUInt8 if unsigned else QuantType.QInt8,
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-            extra_options={"ActivationSymmetric": symmetric},
+            weight_type=QuantType.QUInt8 if weights == "uint8" else QuantType.QInt8,
+            per_channel=weights == "int8",
+            extra_options={
+                "ActivationSymmetric": symmetric,
+                "WeightSymmetric": weights == "int8",
+            },
         )
         return onnx.load(path)

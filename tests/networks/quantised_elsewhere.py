@@ -19,9 +19,16 @@ class _Sample(CalibrationDataReader):
 
 
 def quantised_elsewhere(
-    model: ir.Model, inputs: Mapping[str, np.ndarray], *, unsigned: bool = False
+    model: ir.Model,
+    inputs: Mapping[str, np.ndarray],
+    weights: QuantType | None = None,
+    *,
+    unsigned: bool = False,
 ) -> ir.Model:
-    """The QDQ model; inputs: one sample, whose ranges become the scales; unsigned: activations."""
+    """The QDQ model; inputs: one sample, whose ranges become the scales. weights: their type, and
+    that of activations, where weights have zero points and one scale a tensor; None: int8 without
+    zero points, a scale for each channel, activations in uint8 where `unsigned`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "int8.onnx"
         quantize_static(
@@ -29,9 +36,9 @@ def quantised_elsewhere(
             path,
             _Sample(inputs),
             quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QUInt8 if unsigned else QuantType.QInt8,
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-            extra_options={"ActivationSymmetric": False},
+            activation_type=weights or (QuantType.QUInt8 if unsigned else QuantType.QInt8),
+            weight_type=weights or QuantType.QInt8,
+            per_channel=weights is None,
+            extra_options={"ActivationSymmetric": False, "WeightSymmetric": weights is None},
         )
         return ir.from_proto(onnx.load(path))

@@ -36,7 +36,7 @@ from opu_fuse.frontend.editing import (
 )
 from opu_fuse.frontend.numbers import are_scales, in_range
 from opu_fuse.model.preprocessing import preprocessing_nodes
-from opu_fuse.quant import QuantParams
+from opu_fuse.quant import QuantParams, narrowed
 
 _FOLDING = ("Conv", "ConvTranspose", "Gemm")
 
@@ -154,11 +154,12 @@ def _product(
         with np.errstate(over="ignore"):  # infinite then, which is out of range
             return weight * factors.reshape(dims).astype(np.float32), None
     # Signs, and zeros, go into the integers: a scale is positive.
-    signed = weight * np.sign(factors).astype(np.int16).reshape(dims)
+    signed = narrowed(weight * np.sign(factors).astype(np.int16).reshape(dims))
     scales = np.array(quant.scale) * np.where(factors == 0.0, 1.0, np.abs(factors))
-    if quant.axis not in {None, axis} or signed.max(initial=0) > 127 or not are_scales(scales):
+    if quant.axis not in {None, axis} or not are_scales(scales):
         return None
-    return signed.astype(weight.dtype), replace(quant, scale=tuple(scales.tolist()), axis=axis)
+    bits = 8 * signed.dtype.itemsize
+    return signed, replace(quant, scale=tuple(scales.tolist()), axis=axis, bits=bits)
 
 
 def _renewed(graph: ir.Graph, w: ir.Value, data: np.ndarray, quant: QuantParams | None) -> ir.Value:
