@@ -16,7 +16,7 @@ from opu_fuse.cost.tiles import (
     visits,
 )
 from opu_fuse.cost.windows import depthwise_parts, layer_windows
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.hw.spec import HwSpec, Mode
 from opu_fuse.hw.timing import post_visits, row_cycles, unfold_cycles, visit_cycles
 from opu_fuse.layout.shape import Shape
 
@@ -69,12 +69,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         loaded = (1 if shape.sums else windows) * (1 if tile.weights_outer else tiles)
         weight_bytes = rows * loaded * hw.array.row_bytes
     elif shape.array:
-        kernel_rows, kernel_visits = visits(shape, mode, hw)
-        positions = kernel_rows * kernel_visits
-        segments = input_segments(shape, mode, hw, first, in_blocks)
-        rows_all = segments * positions * output_groups(shape, mode, hw, 0, blocks)
-        further = needed_rows(shape, mode, hw, kernel_visits, unfold(shape, mode, hw))
-        rows_all += sum(int(rows.sum()) for rows in further)
+        rows_all = _weight_rows(shape, mode, hw, (first, in_blocks), blocks)
         capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
         steps = tiles * tile.images * ranges
         steps *= max(chunks * parts, ceil_div(rows_all, capacity * ranges))
@@ -123,6 +118,15 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
         dram_bytes=total_bytes,
         total_cycles=total + post / pieces,
     )
+
+
+def _weight_rows(shape: Shape, mode: Mode, hw: HwSpec, inputs: tuple[int, int], blocks: int) -> int:
+    """Rows by which each pixel is multiplied. inputs: first channel block and their number."""
+    kernel_rows, kernel_visits = visits(shape, mode, hw)
+    segments = input_segments(shape, mode, hw, *inputs)
+    dense = segments * kernel_rows * kernel_visits * output_groups(shape, mode, hw, 0, blocks)
+    further = needed_rows(shape, mode, hw, kernel_visits, unfold(shape, mode, hw))
+    return dense + sum(int(rows.sum()) for rows in further)
 
 
 def _stays(shape: Shape, hw: HwSpec) -> bool:

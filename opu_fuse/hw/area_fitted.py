@@ -48,7 +48,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 0.5,
-            }
+            },
         },
         "compute": {
             "lut": {
@@ -60,7 +60,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "one": 1.4,
                 "products of feature addresses": 4.076,
                 "products of psum addresses": 0.961,
-            }
+            },
         },
         "window": {
             "lut": {
@@ -86,7 +86,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "shared products": 1.0,
                 "products": 1.0,
-            }
+            },
         },
         "accumulate": {
             "lut": {
@@ -104,7 +104,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "products of psum addresses": 2.0,
                 "products of residual addresses": 2.0,
-            }
+            },
         },
         "post": {
             "lut": {
@@ -122,7 +122,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 1.0,
-            }
+            },
         },
         "activate": {
             "lut": {
@@ -146,7 +146,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            }
+            },
         },
         "residual": {
             "lut": {
@@ -161,7 +161,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 1.0,
-            }
+            },
         },
         "table": {
             "lut": {
@@ -176,7 +176,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            }
+            },
         },
     },
     "ecp5": {
@@ -227,7 +227,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "lanes": 0.5,
                 "gated lanes": 0.5,
-            }
+            },
         },
         "compute": {
             "lut": {
@@ -240,7 +240,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "one": 7.453,
                 "modes": 0.288,
                 "products of psum addresses": 0.073,
-            }
+            },
         },
         "window": {
             "lut": {
@@ -261,7 +261,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "products": 1.0,
-            }
+            },
         },
         "accumulate": {
             "lut": {
@@ -281,7 +281,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             "dsp": {
                 "one": 2.0,
                 "residual units": 2.0,
-            }
+            },
         },
         "post": {
             "lut": {
@@ -299,7 +299,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes of multipliers": 2.0,
-            }
+            },
         },
         "activate": {
             "lut": {
@@ -323,7 +323,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "lanes": 1.0,
-            }
+            },
         },
         "residual": {
             "lut": {
@@ -337,7 +337,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
                 "units that scale zeros": 2.0,
                 "lanes of multipliers": 2.0,
                 "lanes of products": 2.0,
-            }
+            },
         },
         "table": {
             "lut": {
@@ -353,7 +353,7 @@ FITTED: dict[str, dict[str, dict[str, dict[str, float]]]] = {
             },
             "dsp": {
                 "one": 1.0,
-            }
+            },
         },
-    }
+    },
 }

@@ -87,8 +87,9 @@ CASES = {
         "float[1,3,8,8] x, float[1,3,8,8] z",
         "float[1,6,8,8] o, float[1,3,4,8] p, float[1,4,8,8] y",
         (
-            f"o = Concat<axis=1>(x, z) a = Constant<value_ints=[0]>() b = Constant<value_ints=[4]>() "
-            f"c = Constant<value_ints=[2]>() p = Slice(x, a, b, c) y = {CONV}(x, w)"
+            "o = Concat<axis=1>(x, z) a = Constant<value_ints=[0]>() "
+            "b = Constant<value_ints=[4]>() c = Constant<value_ints=[2]>() "
+            f"p = Slice(x, a, b, c) y = {CONV}(x, w)"
         ),
         ["o", "p"],
         None,
@@ -152,8 +153,9 @@ CASES = {
         "float[1,4,8,8] x",
         "float[1,4,8,8] o, float[1,4,8,8] y",
         (
-            f"a = Constant<value_ints=[1,2,2,8,8]>() b = Constant<value_ints=[1,4,8,8]>() "
-            f"r = Reshape(x, a) t = Transpose<perm=[0,2,1,3,4]>(r) o = Reshape(t, b) y = {CONV}(x, v)"
+            "a = Constant<value_ints=[1,2,2,8,8]>() b = Constant<value_ints=[1,4,8,8]>() "
+            "r = Reshape(x, a) t = Transpose<perm=[0,2,1,3,4]>(r) "
+            f"o = Reshape(t, b) y = {CONV}(x, v)"
         ),
         [],
         [],
