@@ -238,6 +238,8 @@ class _Quantiser:
             return name
         scale = numpy_helper.to_array(self._added[f"{weight}/scale"]) * x[0]
         data = numpy_helper.to_array(self._constants[name])
+        if 1 < scale.size < data.size:  # one scale for each filter of a group
+            scale = np.tile(scale, data.size // scale.size)
         if self._style.bias == "mixed":
             scale = scale * np.resize(list(_BIASES.values()), data.shape)
         else:
