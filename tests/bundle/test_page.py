@@ -16,7 +16,7 @@ from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import compile_model
 from opu_fuse.resources import hw_specs_dir
 from opu_fuse.sim.engine import FunctionalRunner, run_on
-from opu_fuse.turn import Turn
+from opu_fuse.turn import ByteTable, Turn
 
 PAGE = (hw_specs_dir().parent / "docs" / "program-file.md").read_text(encoding="utf-8")
 SECTIONS = {
@@ -24,6 +24,7 @@ SECTIONS = {
     "Members": Member,
     "Ports": program.Port,
     "Turns": Turn,
+    "Tables of bytes": ByteTable,
     "Tensors": program.Tensor,
     "Layouts": Layout,
     "Groups": program.GroupInfo,

@@ -9,6 +9,8 @@
 Only where nobody reads what is cut off. The rest of the map has the bits it had.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 from msgspec import Struct, field
@@ -196,5 +198,5 @@ def _explicit(node: ir.Node) -> bool:
     return node.attributes.get_string("auto_pad", "NOTSET") in {"NOTSET", ""}
 
 
-def _sum(pads: tuple[int, ...] | list[int], cut: Cut) -> Cut:
+def _sum(pads: Sequence[int], cut: Cut) -> Cut:
     return (pads[0] + cut[0], pads[1] + cut[1], pads[2] + cut[2], pads[3] + cut[3])
