@@ -82,7 +82,7 @@ def feature_size(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 def known_shape(scope: Scope, node: Node) -> Words | None:  # noqa: ARG001  one signature for all rules
-    """The shape of {value} is unknown behind {culprit} ({kind})
+    """{value} has a shape that is unknown behind {culprit} ({kind})
 
     Change: declare the shape of {value} in the model (`value_info`)
     Change: export {culprit} in operators of the ONNX standard, with constant sizes

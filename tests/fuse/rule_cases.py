@@ -48,7 +48,7 @@ CASES = {
         TINY,
         None,
         "r",
-        "the shape of a is unknown behind n (NonZero)",
+        "a has a shape that is unknown behind n (NonZero)",
     ),
     "known_form": (
         "[m] y = Conv<kernel_shape=[3,3]>(x, z)",
