@@ -63,6 +63,8 @@ from opu_fuse.frontend.unrounded import split_inputs
 from opu_fuse.quant import META_KEY, QuantParams
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_LARGEST_RATIO = 2.0**15
+"""Of two scales, that a multiplier of 16 bits holds: a pair beyond is left as it is (Case 6)."""
 
 
 def ready(model: ir.Model) -> ir.Model:
@@ -295,7 +297,9 @@ def _round_anew(value: ir.Value) -> None:
         pairs: dict[QuantParams, list[ir.Node]] = {}
         for node in [use.node for use in value.uses()] if have is not None and shape else ():
             quant = activation_params(node) if is_quantize(node) else None
-            if quant is not None and quant != have:
+            if quant is None or have is None or quant == have:
+                continue
+            if have.per_tensor < _LARGEST_RATIO * quant.per_tensor:
                 pairs.setdefault(quant, []).append(node)
         for quantizers in pairs.values():
             first = _first(quantizers)
