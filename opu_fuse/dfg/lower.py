@@ -273,11 +273,10 @@ def _elementwise(node: ir.Node, op: str, **attrs: Any) -> Lowered | None:
 
 
 def _difference(node: ir.Node) -> Lowered | None:
-    """Of two computed values of one shape; any other is a sum, or a function of one number."""
+    """Of two computed maps or rows of one shape; statistics of channels stay in floats."""
     shape = shape_of(node.outputs[0])
-    if any(v is None or const_array(v) is not None or shape_of(v) != shape for v in node.inputs):
-        return None
-    return _elementwise(node, "add", minus=1)
+    alike = all(v and const_array(v) is None and shape_of(v) == shape for v in node.inputs)
+    return _elementwise(node, "add", minus=1) if alike and shape[2:] != (1, 1) else None
 
 
 def _unary(node: ir.Node, op: str, **attrs: Any) -> Lowered | None:

@@ -293,9 +293,12 @@ def _is_quantised(node: ir.Node) -> bool:
 
 
 def _is_difference(node: ir.Node) -> bool:
-    """Of two maps. A mean or maximum that a normalisation takes off stays in floats."""
-    shape = static_shape(node.outputs[0])
-    return all(constant(v) is None and static_shape(v) == shape for v in node.inputs)
+    """Of two maps or rows (as `dfg/lower.py` has it). A mean or maximum that a normalisation takes
+    off stays in floats, as do statistics of channels.
+    """
+    shape = static_shape(node.outputs[0]) or ()
+    alike = all(constant(v) is None and static_shape(v) == shape for v in node.inputs)
+    return alike and shape[2:] != (1, 1)
 
 
 def _has_float_constants(node: ir.Node) -> bool:

@@ -31,7 +31,7 @@ FORMS: Mapping[str, str] = {
     "MatMul": "an operand of one row, (1, n), or of one image, (1, l, n) or (1, h, w, n), and "
     "constant weights (n, m)",
     "Add": _KNOWN,
-    "Sub": f"{_KNOWN}, both operands computed and of the result's shape",
+    "Sub": f"{_KNOWN}, both operands computed, of the result's shape, not one pixel",
     "Mul": _KNOWN,
     "Relu": _KNOWN,
     "Clip": f"{_KNOWN}, and constant bounds",

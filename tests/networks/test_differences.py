@@ -78,6 +78,7 @@ def test_free_scales_are_within_a_step(rng):
     ("body", "host"),
     [
         ("p = GlobalAveragePool(x) c = Conv(x, w) y = Sub(c, p)", 1),
+        ("a = GlobalAveragePool(x) b = GlobalMaxPool(x) d = Sub(a, b) y = Mul(x, d)", 1),
         ("s = Sigmoid(x) y = Sub(x, s)", 0),  # a function of one number
         ("c = Conv(x, w) y = Sub(c, c)", 0),
         ("c = Conv(x, w) y = Sub(k, c)", 0),  # folded into the layer
