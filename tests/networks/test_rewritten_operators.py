@@ -14,6 +14,7 @@ import pytest
 
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model, partition_model
+from opu_fuse.sim.bounds import allowed_differences
 from opu_fuse.sim.compare import check
 from opu_fuse.sim.engine import run
 from opu_fuse.sim.ports import noise
@@ -209,3 +210,12 @@ def test_a_window_that_the_array_cannot_pad_says_so():
     body = "[m] y = AveragePool <kernel_shape = [1, 300], pads = [0, 9, 0, 9]> (t)"
     _, found = partition_model(given(body, {"size": (1, 900)}), load_hw("opu-light"))
     assert any("padding is not counted" in op.reason for op in found.host)
+
+
+@pytest.mark.parametrize(("axes", "steps"), [([1], 0), ([2], 1), ([3], 0), ([2, 3], 1), ([], 1)])
+def test_a_mean_may_be_off_by_what_its_own_count_allows(axes, steps):
+    """Of 8 channels, 12 rows, 8 columns: the count of all that is averaged, and of nothing else."""
+    given = f"<axes = {axes}>" if axes else ""
+    model = network(f"[m] y = ReduceMean {given} (t)", SAME)
+    found = allowed_differences(model, {"rq": (1, 8, *SIZE), "xq": (1, 8, *SIZE)})
+    assert found["eq"].steps == steps
