@@ -2,8 +2,8 @@
 
     python -m benchmarks.predicted [NETWORK[@IMAGE]:MACHINE …]
 
-The prediction is what `compile` prints before anything has run (`cost/segments.py`), batch 1 and
-the machines' own memory. Exits with 1 when a network is off by more than 3 %.
+The prediction is what `compile` prints before anything has run (`timing/segment_cycles.py`), batch
+1 and the machines' own memory. Exits with 1 when a network is off by more than 3 %.
 """
 
 import argparse

@@ -9,13 +9,10 @@ from collections.abc import Mapping, Sequence
 from opu_fuse.cost.chunks import OutputRange, output_ranges
 from opu_fuse.cost.estimate import Estimate
 from opu_fuse.cost.geometry import Geometry, group_geometry
-from opu_fuse.cost.keeping import count_reads
 from opu_fuse.cost.stored import stored_shape
-from opu_fuse.cost.tile_schedule import Unit
 from opu_fuse.cost.tiles import Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.unfolding import place_read
-from opu_fuse.cost.work import TiledLayer
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.companions import find_companions
 from opu_fuse.fuse.modules import behind_array
@@ -26,6 +23,9 @@ from opu_fuse.hw.chain import chain_of
 from opu_fuse.layout.decided import DataLayout, lay_out, pack
 from opu_fuse.layout.lanes import LaneMap
 from opu_fuse.layout.shape import Shape
+from opu_fuse.tile_schedule.residency import count_reads
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.tile_schedule.traversal import Unit
 
 Tiled = tuple[Tile, Estimate, tuple[OutputRange, ...]]
 

@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.cost.groups import NOTHING, Cost, GroupCosts
-from opu_fuse.cost.segments import cycles, saved
 from opu_fuse.fuse.chains import continued, extended, opened
 from opu_fuse.fuse.grouping import Grouping
 from opu_fuse.fuse.growth import Forbid
@@ -19,6 +18,7 @@ from opu_fuse.fuse.partition import Match
 from opu_fuse.fuse.plans import Plans
 from opu_fuse.fuse.scope import Scope
 from opu_fuse.fuse.search import Change, Timed
+from opu_fuse.timing.segment_cycles import cycles, saved
 
 MOST_TIMED = 32
 """Changes that are timed: each costs a plan, and the timing of the groups around it."""

@@ -1,12 +1,9 @@
-"""Which groups are computed together, strip by strip (`cost/cascade.py`)."""
+"""Which groups are computed together, strip by strip (`tile_schedule/fused_stack.py`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from opu_fuse.cost.cascade import Cascade, Strips, in_turns
-from opu_fuse.cost.keeping import first_blocks
-from opu_fuse.cost.segments import cycles_by_output
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.spec import HwSpec
@@ -15,6 +12,9 @@ from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.tensors import tensor_uses
 from opu_fuse.schedule.tiling import Tiling, Together, Weighed, retiled
 from opu_fuse.schedule.units import PlannedUnit, planned_units
+from opu_fuse.tile_schedule.fused_stack import Cascade, Strips, in_turns
+from opu_fuse.tile_schedule.residency import first_blocks
+from opu_fuse.timing.segment_cycles import cycles_by_output
 
 _MANY_TURNS = 512
 """Of strips that are no narrower for it: each is some instructions of every group."""

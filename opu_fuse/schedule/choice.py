@@ -1,24 +1,24 @@
 """Which cascades a chain of groups is best with: cycles count, and bytes of memory a little.
 
 The closed form (`Strips.size`) proposes, of all ways to cut the chain the best one. Of each cascade
-the strips are chosen by the clock with which its turns are put in order, and by the walk over tiles
-(`cost/segments.py`), which decides in the end whether it is better than shorter ones, and than the
-groups alone.
+the strips are chosen by the clock with which its turns are put in order, and by the timed tile
+schedule (`timing/segment_cycles.py`), which decides in the end whether it is better than shorter
+ones, and than the groups alone.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from opu_fuse.cost.cascade import Cascade, Sized, Strips, in_turns
-from opu_fuse.cost.reading import walk
-from opu_fuse.cost.segments import MARGIN, cycles, cycles_and_memory
-from opu_fuse.cost.tile_schedule import Unit
 from opu_fuse.cost.tiles import ceil_div
-from opu_fuse.cost.work import TiledLayer
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.tiling import Together, Weighed
 from opu_fuse.schedule.units import PlannedUnit
+from opu_fuse.tile_schedule.fused_stack import Cascade, Sized, Strips, in_turns
+from opu_fuse.tile_schedule.input_region import walk
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.tile_schedule.traversal import Unit
+from opu_fuse.timing.segment_cycles import MARGIN, cycles, cycles_and_memory
 
 LONGEST = 12
 """Layers of a cascade."""

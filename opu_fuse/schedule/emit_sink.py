@@ -9,11 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import OutputRange
-from opu_fuse.cost.reading import window
-from opu_fuse.cost.rings import Ring
-from opu_fuse.cost.sink import ComputeStep, FeatureLoad, FeatureSource, PostStep
 from opu_fuse.cost.tiles import (
     Span,
     ceil_div,
@@ -21,7 +17,6 @@ from opu_fuse.cost.tiles import (
     images_of,
     segments_per_block,
 )
-from opu_fuse.cost.turns import Turn
 from opu_fuse.cost.unfolding import Piece
 from opu_fuse.errors import InternalError
 from opu_fuse.hw.chain import chain_of
@@ -40,6 +35,11 @@ from opu_fuse.schedule.registers import (
 )
 from opu_fuse.schedule.stores import halo_store, halo_words, stores
 from opu_fuse.schedule.tiling import PlannedLayer
+from opu_fuse.tile_schedule.fused_stack import Cascade
+from opu_fuse.tile_schedule.input_region import window
+from opu_fuse.tile_schedule.interleave import Turn
+from opu_fuse.tile_schedule.line_buffers import Ring
+from opu_fuse.tile_schedule.sink import ComputeStep, FeatureLoad, FeatureSource, PostStep
 from opu_fuse.units.base import Space
 from opu_fuse.units.residual import ResidualKind
 from opu_fuse.units.table import TABLE_WORDS

@@ -6,8 +6,6 @@ from itertools import chain
 import numpy as np
 from msgspec import Struct
 
-from opu_fuse.cost.segments import cycles_by_output
-from opu_fuse.cost.tile_schedule import TileSchedule
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.encoding import decode_with_positions, encode
@@ -26,6 +24,8 @@ from opu_fuse.schedule.slow_memory import with_timed_tiles
 from opu_fuse.schedule.tensors import TensorUse, require_countable
 from opu_fuse.schedule.tiling import PlannedLayer, Rounds, Tiling, Together, Weighed
 from opu_fuse.schedule.units import PlannedUnit, planned_units
+from opu_fuse.tile_schedule.traversal import TileSchedule
+from opu_fuse.timing.segment_cycles import cycles_by_output
 
 HASH_HALF = 22
 OUTSIDE = -1

@@ -11,7 +11,6 @@ from itertools import accumulate, islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.cost.segments import MARGIN, cycles_and_memory
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.errors import DoesNotFit
@@ -22,6 +21,7 @@ from opu_fuse.schedule.choice import BYTES, RESOLUTION
 from opu_fuse.schedule.names import Cascades
 from opu_fuse.schedule.tiling import PlannedLayer, Rounds, Tiling
 from opu_fuse.schedule.units import PlannedUnit, in_rounds, planned_units
+from opu_fuse.timing.segment_cycles import MARGIN, cycles_and_memory
 
 TIMED = 3
 """Rounds that are timed; the others take as long as the last of them."""

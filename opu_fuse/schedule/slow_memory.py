@@ -9,16 +9,16 @@ hide its bytes there. The walk over the schedule tells which of them is fastest.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from opu_fuse.cost.segments import saved
-from opu_fuse.cost.tile_schedule import Unit
 from opu_fuse.cost.tiles import Tile
 from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.cost.work import TiledLayer
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.shape import Shape
 from opu_fuse.schedule.choice import RESOLUTION
 from opu_fuse.schedule.tiling import Tiling, retiled
 from opu_fuse.schedule.units import planned_units
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.tile_schedule.traversal import Unit
+from opu_fuse.timing.segment_cycles import saved
 
 
 def with_timed_tiles(tiling: Tiling, hw: HwSpec) -> Tiling:

@@ -7,16 +7,13 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import output_ranges, weight_bytes
 from opu_fuse.cost.estimate import Estimate, estimate
 from opu_fuse.cost.geometry import structure
-from opu_fuse.cost.keeping import count_reads
 from opu_fuse.cost.stored import stored_shape
 from opu_fuse.cost.tiles import Tile, ceil_div, unfold
 from opu_fuse.cost.tiling import choose_tile
 from opu_fuse.cost.unfolding import place_read
-from opu_fuse.cost.work import Maps, TiledLayer
 from opu_fuse.dfg.graph import Dfg, Kind
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.fuse.companions import find_companions
@@ -32,6 +29,9 @@ from opu_fuse.schedule.lower import lower_group, pass_of
 from opu_fuse.schedule.memory import align
 from opu_fuse.schedule.order import SegmentSteps, in_front_of_readers, order_segments, side_by_side
 from opu_fuse.schedule.tensors import TensorUse, tensor_uses
+from opu_fuse.tile_schedule.fused_stack import Cascade
+from opu_fuse.tile_schedule.residency import count_reads
+from opu_fuse.tile_schedule.tiled_layer import Maps, TiledLayer
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 

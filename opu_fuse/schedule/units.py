@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from opu_fuse.cost.keeping import Keep, find_kept
-from opu_fuse.cost.tile_schedule import Unit
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.tiling import PlannedLayer, Rounds, Tiling, Together
+from opu_fuse.tile_schedule.residency import Keep, find_kept
+from opu_fuse.tile_schedule.traversal import Unit
 
 
 class PlannedUnit(Unit[PlannedLayer], frozen=True, kw_only=True):

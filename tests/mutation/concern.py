@@ -81,7 +81,7 @@ CONCERN = {
         *NETWORKS,
         CASCADES + "test_each_cascade_is_told_with_its_own_figures",
     ],
-    "opu_fuse/cost/tile_schedule.py": [
+    "opu_fuse/tile_schedule/traversal.py": [
         "tests/schedule/test_tile_schedule.py",
         *LAYERS,
         "tests/schedule/test_ahead.py",

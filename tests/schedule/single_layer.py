@@ -20,10 +20,8 @@ from opu_fuse.codegen.weights import (
 from opu_fuse.cost.chunks import output_ranges, weight_bytes
 from opu_fuse.cost.estimate import Estimate
 from opu_fuse.cost.phases import WHOLE
-from opu_fuse.cost.tile_schedule import TileSchedule
 from opu_fuse.cost.tiles import Tile
 from opu_fuse.cost.tiling import choose_tile
-from opu_fuse.cost.work import Maps
 from opu_fuse.hw.encoding import decode_with_positions, encode
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.layout import Layout
@@ -38,6 +36,8 @@ from opu_fuse.schedule.placement import Placement
 from opu_fuse.schedule.proofs import prove_no_deadlock, prove_no_race
 from opu_fuse.schedule.tiling import PlannedLayer, with_tile
 from opu_fuse.sim.functional import Machine
+from opu_fuse.tile_schedule.tiled_layer import Maps
+from opu_fuse.tile_schedule.traversal import TileSchedule
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Stage
 from opu_fuse.units.pool import PoolKind

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opu_fuse.cost.banks import Places
-from opu_fuse.cost.reading import Made, Part, in_time
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule.plan import MachineProgram
+from opu_fuse.tile_schedule.input_region import Made, Part, in_time
+from opu_fuse.tile_schedule.scratchpad import Scratchpad
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 
@@ -22,7 +22,7 @@ SHUFFLES = (None, 1)
 
 def test_small_things_lie_beside_each_other_and_the_oldest_go_first():
     """Two banks of ten words, by hand."""
-    places = Places(words=20, banks=2)
+    places = Scratchpad(words=20, banks=2)
     assert places.take("a", 3) == (0, False)
     assert places.take("b", 3) == (3, False)
     assert places.take("c", 8) == (10, False), "no place runs over the end of a bank"
@@ -35,13 +35,15 @@ def test_small_things_lie_beside_each_other_and_the_oldest_go_first():
 
 
 def test_room_beside_a_layers_own_weights():
-    places = Places(words=20, banks=2)
+    places = Scratchpad(words=20, banks=2)
     for key, words in (("ours", 6), ("mine", 6)):
         places.take(key, words)
-    assert places.spares(["ours", "mine"], 4)
-    assert not places.spares(["ours", "mine"], 5)
-    assert places.spares(["mine"], 5)
-    assert not places.spares(["ours", "mine", "not there yet"], 4), "that needs room, too"
+    assert places.fits_without_evicting(["ours", "mine"], 4)
+    assert not places.fits_without_evicting(["ours", "mine"], 5)
+    assert places.fits_without_evicting(["mine"], 5)
+    assert not places.fits_without_evicting(["ours", "mine", "not there yet"], 4), (
+        "that needs room, too"
+    )
 
 
 @given(
@@ -51,7 +53,7 @@ def test_room_beside_a_layers_own_weights():
 def test_what_is_taken_leaves_what_was_taken_before_it(banks, drawn):
     """So that one is loaded while the other is used, whatever their sizes are."""
     sizes = dict(drawn)
-    places = Places(words=12 * (banks + 1), banks=banks + 1)
+    places = Scratchpad(words=12 * (banks + 1), banks=banks + 1)
     memory, before = {}, None
     for key, _ in drawn:
         first, held = places.take(key, sizes[key])
@@ -73,7 +75,7 @@ def test_what_is_taken_leaves_what_was_taken_before_it(banks, drawn):
 def test_the_lowest_place_that_was_used_longest_ago_is_taken(banks, drawn):
     """Against all places, one after the other: a bank begins, or something ends, there."""
     sizes = dict(drawn)
-    places, there, used = Places(words=12 * banks, banks=banks), {}, {}
+    places, there, used = Scratchpad(words=12 * banks, banks=banks), {}, {}
     for time, (key, _) in enumerate(drawn):
         words = sizes[key]
         first, held = places.take(key, words)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opu_fuse.cost.rings import reach, ring
 from opu_fuse.errors import InternalError
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.layout import Layout
@@ -24,6 +23,7 @@ from opu_fuse.schedule.cascade_text import cascade_lines
 from opu_fuse.schedule.plan import MachineProgram
 from opu_fuse.schedule.proofs import prove_no_race
 from opu_fuse.sim.cycle import run_cycle
+from opu_fuse.tile_schedule.line_buffers import reach, ring
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 from tests.schedule.mutants import without_tokens

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from opu_fuse.cost.reading import walk
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import cascades, choice
+from opu_fuse.tile_schedule.input_region import walk
 from opu_fuse.zoo.builder import Net
 from tests.schedule.test_cascades import TINY, inverted, slow
 

@@ -3,12 +3,12 @@
 import pytest
 
 from opu_fuse import zoo
-from opu_fuse.cost import segments
-from opu_fuse.cost.sink import TileSink
-from opu_fuse.cost.work import TiledLayer
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import plan
+from opu_fuse.tile_schedule.sink import TileSink
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.timing import segment_cycles as segments
 from tests.networks.gated import network
 from tests.networks.test_carried import POOLS, pooled
 from tests.schedule.test_rounds import separable

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange
 from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, mid_rect, spans
-from opu_fuse.cost.work import TiledLayer
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.unfolding import IMAGE_SLOT
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class Made(Struct, frozen=True, kw_only=True):
         return first, behind - first
 
 
-AHEAD = 3
+PREFETCH_DISTANCE = 3
 """Tiles of a layer that are left when the first weights of the next one are loaded, if there is
 room beside its own: what the last two need besides waits for post.
 """

@@ -2,15 +2,15 @@
 
 from typing import NamedTuple, Protocol, TypeVar
 
-from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
-from opu_fuse.cost.keeping import Keep
-from opu_fuse.cost.reading import Window
-from opu_fuse.cost.rings import Ring
 from opu_fuse.cost.tiles import MidRect, Rect, Span
-from opu_fuse.cost.turns import LOAD, Turn
 from opu_fuse.cost.unfolding import Piece
-from opu_fuse.cost.work import TiledLayer
+from opu_fuse.tile_schedule.fused_stack import Cascade
+from opu_fuse.tile_schedule.input_region import Window
+from opu_fuse.tile_schedule.interleave import LOAD, Turn
+from opu_fuse.tile_schedule.line_buffers import Ring
+from opu_fuse.tile_schedule.residency import Keep
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.units.base import Space
 
 

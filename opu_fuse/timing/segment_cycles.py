@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from opu_fuse.cost.keeping import Keep, find_kept
-from opu_fuse.cost.tile_schedule import TileSchedule, Units
-from opu_fuse.cost.time_sink import TimeSink
 from opu_fuse.hw.spec import HwSpec
+from opu_fuse.tile_schedule.residency import Keep, find_kept
+from opu_fuse.tile_schedule.traversal import TileSchedule, Units
+from opu_fuse.timing.time_sink import TimeSink
 
 MARGIN = 2
 """Units timed in front of and behind those that differ: they find the banks as in the program."""

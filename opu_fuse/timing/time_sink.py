@@ -9,12 +9,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from math import prod
 
-from opu_fuse.cost.banks import CONSTANTS
-from opu_fuse.cost.cascade import Cascade
 from opu_fuse.cost.chunks import OutputRange
 from opu_fuse.cost.estimate import carried_cycles, left_cycles, post_cycles
-from opu_fuse.cost.rings import Ring
-from opu_fuse.cost.sink import (
+from opu_fuse.cost.tiles import Rect, Span, ceil_div, images_of
+from opu_fuse.cost.unfolding import Piece
+from opu_fuse.cost.windows import depthwise_cycles
+from opu_fuse.hw import timing
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.layout.decided import Place
+from opu_fuse.tile_schedule.fused_stack import Cascade
+from opu_fuse.tile_schedule.interleave import LOAD, Turn
+from opu_fuse.tile_schedule.line_buffers import Ring
+from opu_fuse.tile_schedule.scratchpad import CONSTANTS
+from opu_fuse.tile_schedule.sink import (
     ComputeStep,
     Destination,
     FeatureLoad,
@@ -22,15 +29,8 @@ from opu_fuse.cost.sink import (
     PostStep,
     ToBank,
 )
-from opu_fuse.cost.tiles import Rect, Span, ceil_div, images_of
-from opu_fuse.cost.times import Buffer, Constants, Memory, Progress
-from opu_fuse.cost.turns import LOAD, Turn
-from opu_fuse.cost.unfolding import Piece
-from opu_fuse.cost.windows import depthwise_cycles
-from opu_fuse.cost.work import TiledLayer
-from opu_fuse.hw import timing
-from opu_fuse.hw.spec import HwSpec
-from opu_fuse.layout.decided import Place
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
+from opu_fuse.timing.bandwidth import Buffer, Constants, Memory, Progress
 from opu_fuse.units.array import PARAM_WORDS
 from opu_fuse.units.base import Space, Stage
 
@@ -209,21 +209,20 @@ class TimeSink:
 
     def compute(self, layer: TiledLayer, step: ComputeStep, read: Read) -> None:
         """An instruction for each image."""
-        (bank, ready, images, size), part, pre = read, step.part, step.pre
-        constants = self._constants[Space.WEIGHT], self._constants[Space.PRE]
-        ready = max(ready, constants[0].ready[step.weights[0]])
-        ready = max(ready, self._buffers[Space.PSUM].reusable[step.psum])
-        if pre is not None:
-            ready = max(ready, constants[1].ready[pre[0]])
-        start = ISSUE + max(self._compute_ready, ready)
+        bank, ready, images, size = read
+        weights, psum = self._constants[Space.WEIGHT], self._buffers[Space.PSUM].reusable[step.psum]
+        ready = max(ready, weights.ready[step.weights[0]], psum, self._compute_ready)
+        if step.pre is not None:
+            ready = max(ready, self._constants[Space.PRE].ready[step.pre[0]])
+        start = ISSUE + ready
         for _ in range(images):
-            self._sweep(layer, step, size, start, waits=images > 1 and part.accumulate)
+            self._sweep(layer, step, size, start, waits=images > 1 and step.part.accumulate)
             start = max(start, self._compute_ready + ISSUE)
         done = self._swept + self._drain
         self._buffers[Space.FEATURE].reusable[bank] = done
-        constants[0].use(step.weights, done)
-        if pre is not None:
-            constants[1].use(pre, done)
+        weights.use(step.weights, done)
+        if step.pre is not None:
+            self._constants[Space.PRE].use(step.pre, done)
 
     def _sweep(
         self,
@@ -274,32 +273,39 @@ class TimeSink:
         done = self._swept + self._drain
         self.spent[layer.output] += done - self.counted
         self.counted = done
-        waits = [done, self._post_ready, buffers[Space.OUTPUT].reusable[step.output]]
-        constants = (Space.PARAM, step.params), (Space.TABLE, step.tables)
-        waits += [self._constants[space].ready[at[0]] for space, at in constants if at]
-        operands = [bank for bank in (step.residual, step.halo) if bank is not None]
-        waits += [buffers[Space.RESIDUAL].ready[bank] for bank in operands]
+        start = max(done, self._post_ready, buffers[Space.OUTPUT].reusable[step.output])
+        if step.params is not None:
+            start = max(start, self._constants[Space.PARAM].ready[step.params[0]])
+        if step.tables is not None:
+            start = max(start, self._constants[Space.TABLE].ready[step.tables[0]])
+        operands = buffers[Space.RESIDUAL]
+        for bank in (step.residual, step.halo):
+            if bank is not None:
+                start = max(start, operands.ready[bank])
         if to is not None:
-            free = buffers[Space.FEATURE].reusable[to.bank] if isinstance(to, ToBank) else 0.0
-            waits += [self._features_ready, self._reusable, free]
-        self._run(max(waits), self._visits_of(layer, rect, to), step.blocks[1], layer)
+            start = max(start, self._features_ready, self._reusable)
+            if isinstance(to, ToBank):
+                start = max(start, buffers[Space.FEATURE].reusable[to.bank])
+        self._run(start, self._visits_of(layer, rect, to), step.blocks[1], layer)
         if to is not None:
             self._kept_written = self._post_done
-        if isinstance(to, ToBank):
-            blocks = to.keep.block + step.blocks[0], step.blocks[1]
-            rows = rect.row + rect.rows
-            self._kept.add(to.keep.node, layer.output, blocks, rows, self._post_done)
-        for bank in operands:
-            buffers[Space.RESIDUAL].reusable[bank] = self._post_done
+            if isinstance(to, ToBank):
+                blocks = to.keep.block + step.blocks[0], step.blocks[1]
+                rows = rect.row + rect.rows
+                self._kept.add(to.keep.node, layer.output, blocks, rows, self._post_done)
+        for bank in (step.residual, step.halo):
+            if bank is not None:
+                operands.reusable[bank] = self._post_done
         buffers[Space.OUTPUT].reusable[step.output] = self._post_done
         self._release(step)
 
     def _release(self, step: PostStep) -> None:
         """Post is done with partial sums and constants."""
         self._buffers[Space.PSUM].reusable[step.psum] = self._post_done
-        for space, at in ((Space.PARAM, step.params), (Space.TABLE, step.tables)):
-            if at:
-                self._constants[space].use(at, self._post_done)
+        if step.params is not None:
+            self._constants[Space.PARAM].use(step.params, self._post_done)
+        if step.tables is not None:
+            self._constants[Space.TABLE].use(step.tables, self._post_done)
 
     def _visits_of(self, layer: TiledLayer, rect: Rect, to: Destination) -> list[int]:
         """Cycles of the visits of a block of each instruction that a tile takes. Nearly all tiles

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from opu_fuse.cost.rings import Ring, reach
 from opu_fuse.cost.tiles import Rect, ceil_div, mid_rect, spans
-from opu_fuse.cost.work import TiledLayer
 from opu_fuse.layout.shape import Shape
+from opu_fuse.tile_schedule.line_buffers import Ring, reach
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 
 HANDOVER = 60
 """Cycles from the last visit of post, or the last byte of a load, to the first step of a compute

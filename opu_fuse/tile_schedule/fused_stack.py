@@ -2,7 +2,7 @@
 
 Every map between two of them, and the input of the first, is a ring of rows in the feature
 buffer. Weights, parameters and tables of all layers stay in their buffers. What runs when is
-decided here, once, as a list of turns; the schedule emits it and `flow` times it.
+decided here, once, as a list of turns, which the tile schedule follows.
 """
 
 from collections import Counter
@@ -13,16 +13,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from opu_fuse.cost.estimate import STEP_OVERHEAD, Estimate, estimate
-from opu_fuse.cost.reading import walk
-from opu_fuse.cost.rings import Ring, new_rows, ring
 from opu_fuse.cost.tiles import Span, Tile, ceil_div, input_blocks, mid_size
 from opu_fuse.cost.tiling import loop_orders, overflow
-from opu_fuse.cost.turns import HANDOVER, Order, Pace, Turn
 from opu_fuse.cost.unfolding import brought
-from opu_fuse.cost.work import TiledLayer
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.batch import apart
 from opu_fuse.layout.shape import Shape
+from opu_fuse.tile_schedule.input_region import walk
+from opu_fuse.tile_schedule.interleave import HANDOVER, Order, Pace, Turn
+from opu_fuse.tile_schedule.line_buffers import Ring, new_rows, ring
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 

@@ -1,7 +1,7 @@
 """The tile schedule: what runs in which order, and what the on-chip buffers hold.
 
-One traversal for all: a sink gets the operations one by one, to time them (`cost/time_sink.py`) or
-to make instructions of them (`schedule/emit_sink.py`). The order is correct when executed one by
+One traversal for all: a sink gets the operations one by one, to time them (`timing/time_sink.py`)
+or to make instructions of them (`schedule/emit_sink.py`). The order is correct when executed one by
 one; overlap comes from the engines' queues.
 
 Every on-chip buffer is double-buffered: its banks are used in turn, and remember what they hold. So
@@ -9,28 +9,33 @@ features stay while output ranges change, weights while tiles change, and small 
 to the next.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from itertools import pairwise
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from opu_fuse.cost.banks import map_banks, places
-from opu_fuse.cost.cascade import STAYING, Cascade
-from opu_fuse.cost.chunks import OutputRange, WeightChunk
-from opu_fuse.cost.keeping import Keep
-from opu_fuse.cost.reading import (
-    AHEAD,
+from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
+from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, images_of, mid_rect, spans
+from opu_fuse.cost.unfolding import pieces
+from opu_fuse.hw.spec import HwSpec
+from opu_fuse.tile_schedule.fused_stack import STAYING, Cascade
+from opu_fuse.tile_schedule.input_region import (
     NOTHING,
+    PREFETCH_DISTANCE,
     Made,
+    Window,
     count_parts,
     in_time,
     rows_read,
     walk,
     window,
 )
-from opu_fuse.cost.rings import Ring
-from opu_fuse.cost.sink import (
+from opu_fuse.tile_schedule.interleave import LOAD
+from opu_fuse.tile_schedule.line_buffers import Ring
+from opu_fuse.tile_schedule.residency import Keep
+from opu_fuse.tile_schedule.scratchpad import map_banks, scratchpads
+from opu_fuse.tile_schedule.sink import (
     ComputeStep,
     Destination,
     FeatureLoad,
@@ -40,11 +45,7 @@ from opu_fuse.cost.sink import (
     TileSink,
     ToBank,
 )
-from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, images_of, mid_rect, spans
-from opu_fuse.cost.turns import LOAD
-from opu_fuse.cost.unfolding import pieces
-from opu_fuse.cost.work import TiledLayer
-from opu_fuse.hw.spec import HwSpec
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.units.base import Space
 from opu_fuse.units.table import TABLE_WORDS
 
@@ -74,8 +75,9 @@ class TileSchedule(Generic[Layer, Read]):
     def __init__(self, hw: HwSpec, sink: TileSink[Layer, Read]) -> None:
         self._hw = hw
         self._sink = sink
-        self._banks, self._scratchpads = map_banks(hw), places(hw)
-        self._made = NOTHING  # by the tile before
+        self._banks, self._scratchpads = map_banks(hw), scratchpads(hw)
+        self._before: tuple[TiledLayer, OutputRange, Rect] | None = None  # the tile before
+        self._at_once: dict[Hashable, int] = {}
 
     def units(self, units: Sequence[Unit[Layer]], kept: Sequence[Keep | None]) -> None:
         """All units of a machine segment. kept: the resident map that each unit's output is part
@@ -99,6 +101,7 @@ class TileSchedule(Generic[Layer, Read]):
         banks = self._banks[Space.FEATURE]
         tiles, (start, rows) = walk(layer), layer.rows_in
         first = end = start + rows
+        ours: set[Hashable] = set()
         resident = banks.find(layer.held) is not None
         if keep is not None and not resident and count_parts(layer, banks.banks) == banks.banks:
             first = rows_read(layer, *tiles[0])
@@ -109,8 +112,10 @@ class TileSchedule(Generic[Layer, Read]):
             if first < end:  # now: post will need the write port of the buffer
                 self._load_rows(layer, first, end)
                 first = end
-            if successor is not None and left <= AHEAD:
-                self._prefetch_weights(layer, successor)
+            if successor is not None and left <= PREFETCH_DISTANCE:
+                phase = layer.phase.first
+                ours = ours or {(layer.output, phase, p.offset, p.words) for p in layer.weights}
+                self._prefetch_weights(ours, successor)
             to = keep and ToBank(self._banks[Space.FEATURE].take(layer.bank_of(keep.node))[0], keep)
             self._post(layer, out, rect, mid, psum, to, stored=keep is None or keep.stored)
 
@@ -129,7 +134,7 @@ class TileSchedule(Generic[Layer, Read]):
         """All slots of layers that are computed together: their constants and line buffers stay on
         chip meanwhile, and the feature banks hold nothing after it.
         """
-        self._scratchpads |= places(self._hw, STAYING, together=True)
+        self._scratchpads |= scratchpads(self._hw, STAYING, together=True)
         self._sink.stack(stack)
         tiles, pairs = [walk(layer) for layer in layers], [*pairwise((*stack.rings, None))]
         for slot in stack.turns:
@@ -142,12 +147,8 @@ class TileSchedule(Generic[Layer, Read]):
             psum = self._accumulate(layer, out, rect, mid, ring)
             self._post(layer, out, rect, mid, psum, to, stored=stack.stored[slot.layer])
         self._sink.slot(None)
-        self._scratchpads |= places(self._hw, STAYING)
+        self._scratchpads |= scratchpads(self._hw, STAYING)
         self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
-
-    def _bank(self, space: Space) -> int:
-        """First word of the bank that was used longest ago."""
-        return self._banks[space].take(None)[0]
 
     def _tile(self, layer: Layer, out: OutputRange, rect: Rect) -> None:
         mid = mid_rect(layer.shape, rect)
@@ -168,12 +169,12 @@ class TileSchedule(Generic[Layer, Read]):
         buffer that its input is in.
         """
         shape, sink = layer.shape, self._sink
-        psum = self._bank(Space.PSUM)
+        psum, images = self._banks[Space.PSUM].take_oldest(), images_of(shape, rect.rows)
         for chunk in out.features:
-            images = images_of(shape, rect.rows)
-            source = FeatureSource(chunk, mid, images, LOAD, ring=ring)
+            bank, part, resident = LOAD, None, False
             if ring is None:
-                source = self._features(layer, source, shares_port=shares_port)
+                bank, part, resident = self._features(layer, chunk, mid, shares_port=shares_port)
+            source = FeatureSource(chunk, mid, images, bank, part, ring, resident)
             read = sink.read(layer, source)
             if not shape.array:
                 sink.copy(layer, out, psum, read)
@@ -181,23 +182,25 @@ class TileSchedule(Generic[Layer, Read]):
             if shape.pre:
                 blocks = chunk.block, chunk.blocks
                 pre = self._pre(layer, blocks, (mid.row // shape.mid_rows, images))
-            for part in chunk.weights:
-                weights = self._weights(layer, part)
-                step = ComputeStep(out, chunk, part, weights, pre, psum)
-                sink.compute(layer, step, read)
+            for weights in chunk.weights:
+                words = self._weights(layer, weights)
+                sink.compute(layer, ComputeStep(out, chunk, weights, words, pre, psum), read)
         return psum
 
-    def _features(self, layer: Layer, of: FeatureSource, *, shares_port: bool) -> FeatureSource:
-        """Loads a tile's input, unless a bank holds it."""
-        read, banks = window(layer, of.chunk, of.mid), self._banks[Space.FEATURE]
+    def _features(
+        self, layer: Layer, chunk: FeatureChunk, mid: MidRect, *, shares_port: bool
+    ) -> tuple[int, Window, bool]:
+        """Loads a tile's input, unless a bank holds it. Returns the bank, what is read of it, and
+        whether it has the whole map.
+        """
+        read, banks = window(layer, chunk, mid), self._banks[Space.FEATURE]
         resident = banks.find(layer.held)
         if resident is not None:
-            return of._replace(bank=resident, window=read, resident=True)
+            return resident, read, True
         part = read.part
         bank, held = banks.take(part)
-        source = of._replace(bank=bank, window=read)
         if held:
-            return source
+            return bank, read, False
 
         def load(blocks: Span) -> None:
             word = bank + (blocks[0] - part.blocks[0]) * part.rows[1] * part.words[1]
@@ -205,20 +208,21 @@ class TileSchedule(Generic[Layer, Read]):
             rest = blocks, part.rows, part.words, complete
             self._load(layer, FeatureLoad(bank, word, *rest, shares_port=shares_port))
 
-        last = self._made.of(layer, part)
+        made = Made.by(*self._before) if self._before else NOTHING
+        last = made.of(layer, part)
         for blocks in in_time(part, last):
             load(blocks)
         if last[1]:  # it waits for the tile before: other loads had better not wait behind it
-            for weights in of.chunk.weights[:1]:
+            for weights in chunk.weights[:1]:
                 self._weights(layer, weights)
             load(last)
-        return source
+        return bank, read, False
 
     def _load(self, layer: Layer, load: FeatureLoad) -> None:
         if layer.shape.unfolded is None:
             self._sink.load_features(layer, load)
             return
-        image = self._bank(Space.IMAGE)
+        image = self._banks[Space.IMAGE].take_oldest()
         for piece in pieces(layer.shape.unfolded, *load.rows, load.words[1], self._hw):
             self._sink.im2row(layer, load, piece, image)
 
@@ -239,7 +243,7 @@ class TileSchedule(Generic[Layer, Read]):
 
     def _constants(self, layer: Layer, space: Space, offset: int, words: int) -> Span:
         """Words of a buffer that hold constants, loaded unless they are there."""
-        key = layer.constants, offset, words
+        key = layer.output, layer.phase.first, offset, words
         first, held = self._scratchpads[space].take(key, words)
         if not held:
             self._sink.load_constants(layer, space, offset, (first, words))
@@ -248,13 +252,10 @@ class TileSchedule(Generic[Layer, Read]):
     def _weights(self, layer: Layer, part: WeightChunk) -> Span:
         return self._constants(layer, Space.WEIGHT, part.offset, part.words)
 
-    def _prefetch_weights(self, layer: Layer, successor: Layer) -> None:
+    def _prefetch_weights(self, ours: Collection[Hashable], successor: Layer) -> None:
         """The first weights of the next layer, if they fit without evicting any of this one's."""
-        first = next(successor.weights, None)
-        if first is None:
-            return
-        ours: set[Hashable] = {(layer.constants, p.offset, p.words) for p in layer.weights}
-        if self._scratchpads[Space.WEIGHT].spares(ours, first.words):
+        first, weights = next(successor.weights, None), self._scratchpads[Space.WEIGHT]
+        if first is not None and weights.fits_without_evicting(ours, first.words):
             self._weights(successor, first)
 
     def _pre(self, layer: Layer, blocks: Span, images: Span) -> Span:
@@ -282,6 +283,7 @@ class TileSchedule(Generic[Layer, Read]):
     ) -> None:
         """Post chain and stores of a tile, as many channel blocks at a time as the banks hold."""
         shape, sink = layer.shape, self._sink
+        outputs, residuals = self._banks[Space.OUTPUT], self._banks[Space.RESIDUAL]
         words, params, tables = shape.param_words, None, None
         if words:
             offset = out.block * words * self._hw.word_bytes
@@ -289,9 +291,11 @@ class TileSchedule(Generic[Layer, Read]):
         if shape.tables:
             tables = self._constants(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)
         for at, count in spans(out.blocks, self._blocks_at_once(layer, rect, mid)):
-            output = self._bank(Space.OUTPUT)
-            residual = self._bank(Space.RESIDUAL) if shape.sides else None
-            halo = self._bank(Space.RESIDUAL) if shape.carried_to(rect.row) else None
+            output, residual, halo = outputs.take_oldest(), None, None
+            if shape.sides:
+                residual = residuals.take_oldest()
+            if shape.carries and shape.carried_to(rect.row):
+                halo = residuals.take_oldest()
             found = psum, output, params, tables, residual, halo, to
             step = PostStep(out.block, (out.block + at, count), rect, mid, *found)
             if residual is not None:
@@ -301,13 +305,16 @@ class TileSchedule(Generic[Layer, Read]):
             sink.post(layer, step)
             if stored:
                 sink.store(layer, step)
-            if shape.carried_to(rect.row + rect.rows):
-                sink.store_halo(layer, step, self._bank(Space.OUTPUT))
-        self._made = Made.by(layer, out, rect)
+            if shape.carries and shape.carried_to(rect.row + rect.rows):
+                sink.store_halo(layer, step, outputs.take_oldest())
+        self._before = layer, out, rect
 
     def _blocks_at_once(self, layer: Layer, rect: Rect, mid: MidRect) -> int:
         """Channel blocks of a tile that the output and residual banks hold."""
         shape, buffers = layer.shape, self._hw.buffers
+        key = id(layer), rect if shape.pool else (rect.rows, rect.cols)
+        if key in self._at_once:  # nearly all tiles of a layer are alike
+            return self._at_once[key]
         cols = ceil_div(rect.cols, shape.stored_px)
         found = buffers.output.bank_words // (rect.rows * cols)
         if shape.sides:
@@ -315,4 +322,4 @@ class TileSchedule(Generic[Layer, Read]):
             found = min(found, buffers.residual.bank_words // sum(words))
         if shape.leaves_maxima(layer.tile.rows):
             found = min(found, buffers.residual.bank_words // cols)
-        return found
+        return self._at_once.setdefault(key, found)

@@ -9,7 +9,7 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.units.base import Space
 
 CONSTANTS = (Space.WEIGHT, Space.PARAM, Space.PRE, Space.TABLE)
-"""What lies in `Places`."""
+"""What lies in `Scratchpad`."""
 
 
 class Banks(Struct):
@@ -19,26 +19,31 @@ class Banks(Struct):
 
     words: int
     banks: int
+    bank_words: int = 0
     held: list[Hashable] = field(default_factory=list)
     order: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.held = [None] * self.banks
         self.order = list(range(self.banks))
-
-    @property
-    def bank_words(self) -> int:
-        return self.words // self.banks
+        self.bank_words = self.words // self.banks
 
     def find(self, key: Hashable) -> int | None:
         """First word of the bank that holds `key`, which counts as used; None: none does."""
         return self.take(key)[0] if key in self.held else None
 
+    def take_oldest(self) -> int:
+        """First word of the bank used longest ago, which holds nothing that is asked for again."""
+        bank = self.order.pop(0)
+        self.order.append(bank)
+        self.held[bank] = None
+        return bank * self.bank_words
+
     def take(self, key: Hashable) -> tuple[int, bool]:
         """(first word of the bank, whether it holds `key` already); the bank used longest ago is
         given away.
         """
-        held = key is not None and key in self.held
+        held = key in self.held
         bank = self.held.index(key) if held else self.order[0]
         self.order.remove(bank)
         self.order.append(bank)
@@ -46,7 +51,7 @@ class Banks(Struct):
         return bank * self.bank_words, held
 
 
-class Places:
+class Scratchpad:
     """A buffer in which everything has a place of its size inside a bank, where nothing was used
     for longest: small things can be there long before they are used. Invariant: with several banks,
     what is taken leaves what was taken before it; in one, everything stays as long as it fits.
@@ -78,7 +83,7 @@ class Places:
         self._used[first] = None
         return first, found is not None
 
-    def spares(self, keys: Collection[Hashable], words: int) -> bool:
+    def fits_without_evicting(self, keys: Collection[Hashable], words: int) -> bool:
         """Whether these are all there, and so many words more would leave them there."""
         lost = self._keys[self._over(self._place(words), words)]
         return all(key in self._there for key in keys) and not any(key in keys for key in lost)
@@ -115,12 +120,12 @@ def map_banks(hw: HwSpec) -> dict[Space, Banks]:
     }
 
 
-def places(
+def scratchpads(
     hw: HwSpec, spaces: Iterable[Space] = CONSTANTS, *, together: bool = False
-) -> dict[Space, Places]:
+) -> dict[Space, Scratchpad]:
     """Of buffers for constants that a machine has, with nothing in them. together: as one bank."""
     return {
-        space: Places(buffer.words, 1 if together else buffer.banks)
+        space: Scratchpad(buffer.words, 1 if together else buffer.banks)
         for space in spaces
         if (buffer := getattr(hw.buffers, space.value, None))
     }

@@ -19,7 +19,7 @@ from opu_fuse.layout.shape import Shape
 
 class Maps(NamedTuple):
     """Where the input of a layer and its output are stored, and how often the map is read in which
-    the output is (`keeping.count_reads`).
+    the output is (`residency.count_reads`).
     """
 
     reads: Place
@@ -33,7 +33,7 @@ class TiledLayer(Struct, frozen=True, kw_only=True):
     source, residuals, gate: DFG indices of the maps that it reads.
     output: DFG index of the map that it makes.
     reads, writes: where source and output are stored.
-    readers: how often the map in which the output is stored is read (`keeping.count_reads`).
+    readers: how often the map in which the output is stored is read (`residency.count_reads`).
     unfold: kernel columns that a visit covers (`cost.tiles.unfold`).
     phase: the rows and columns of its output that it makes.
     images: (first, how many) of a batch, None: all.
@@ -57,11 +57,6 @@ class TiledLayer(Struct, frozen=True, kw_only=True):
     def maps(self) -> Maps:
         """Its input and output."""
         return Maps(self.reads, self.writes, self.readers)
-
-    @property
-    def constants(self) -> Hashable:
-        """Whose weights, parameters and tables it has: those of its group's phase."""
-        return self.output, self.phase.first
 
     @property
     def held(self) -> Hashable:

@@ -1,4 +1,4 @@
-"""When the memory, the banks of a buffer and maps are ready, for `cost/time_sink.py`."""
+"""When the memory, the banks of a buffer and maps are ready, for `timing/time_sink.py`."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -67,7 +67,12 @@ class Constants:
 
     def use(self, words: Span, at: float) -> None:
         """They are read until then."""
-        first, behind, over = words[0], sum(words), self._over(words)
+        first, behind = words[0], words[0] + words[1]
+        known = bisect_left(self._firsts, first)
+        if self._firsts[known : known + 1] == [first] and self._ends[known] == behind:
+            self._until[known] = at  # as nearly always
+            return
+        over = self._over(words)
         firsts, ends, until = self._firsts[over], self._ends[over], self._until[over]
         cut = [(first, behind, at)]  # what is left of the spans at both ends keeps its time
         if firsts and firsts[0] < first:

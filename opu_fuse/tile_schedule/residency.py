@@ -13,14 +13,14 @@ import numpy as np
 from msgspec import Struct
 
 from opu_fuse.cost.geometry import Geometry
-from opu_fuse.cost.reading import count_parts
-from opu_fuse.cost.work import TiledLayer
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.dfg.views import values_read
 from opu_fuse.hw.isa import REGISTER, Engine
 from opu_fuse.hw.layout import Layout, lanes_of
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import DataLayout, Place
+from opu_fuse.tile_schedule.input_region import count_parts
+from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 
 MOST_WRITERS = 8
 """Layers whose outputs are concatenated to one map that is kept."""
