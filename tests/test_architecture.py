@@ -72,11 +72,8 @@ DISTRIBUTIONS = {
     "ml_dtypes": "ml-dtypes",
 }
 
-# Files that may exceed MAX_LINES, with the reason.
-MAX_LINES = 400
-LONG_FILES: dict[str, str] = {
-    "rtl_sim/rtl/compute/opu_compute_rows.sv": "one nest of loops, and the parameters that set it",
-}
+# One file in a hundred may be longer than LONG_LINES, none longer than MAX_LINES.
+LONG_LINES, MAX_LINES = 400, 500
 
 
 def python_files(folder: Path) -> list[Path]:
@@ -289,9 +286,9 @@ def test_no_file_is_longer_than_a_newcomer_can_read():
         for path in own_sources()
         if not is_generated(text := path.read_text(encoding="utf-8"))
     }
-    long = {name: lines for name, lines in lengths.items() if lines > MAX_LINES}
-    assert {n: long[n] for n in long if n not in LONG_FILES} == {}
-    assert set(LONG_FILES) <= set(long), "listed as long, but short by now"
+    long = {name: lines for name, lines in lengths.items() if lines > LONG_LINES}
+    assert {name: lines for name, lines in long.items() if lines > MAX_LINES} == {}
+    assert len(long) <= len(lengths) / 100, long
 
 
 def test_no_file_hides_its_purpose_behind_a_general_name():
