@@ -22,7 +22,8 @@ LAYOUT = ("opu-1024", "opu-micro", "opu-light", "opu-classic")
 RIGHT = {
     # the same map twice in a concatenation: its lanes had the weights of the last place
     **dict.fromkeys(("gd1", "h100_min", "h101_min", "h111_min", "n48_min"), LAYOUT),
-    # concatenations that share operands: the later one was read at the place of the first
+    # concatenations that share operands: the later one was read at the place of the first (a Relu
+    # ends each: what nothing quantised computes or reads would not be rounded)
     **dict.fromkeys(("cd1", "cc2", "cd4", "classic_concat_wrong"), LAYOUT),
     # a constant was taken for a map in memory, a stage for two
     "classic_weight": ("opu-classic",),
