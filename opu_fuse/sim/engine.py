@@ -240,7 +240,7 @@ class _Job(Struct):
             given = [ports.to_value(port, x[port.name], inside_int8=inside) for x in inputs]
             values.put(port.value, given)
             if port.unrounded:
-                as_given = replace(port, scale=None, turn=None)
+                as_given = replace(port, scale=None, turn=None, table=None)
                 raw = [ports.to_value(as_given, x[port.name], inside_int8=False) for x in inputs]
                 values.put(port.unrounded, raw)
         values.seen.update(self._written_outside(INPUTS))
