@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from opu_fuse import zoo
 from opu_fuse.bundle import file as program_file
 from opu_fuse.bundle.image import read_tensor, write_tensor
-from opu_fuse.bundle.program import OLDEST_SCHEMA, SCHEMA_VERSION
+from opu_fuse.bundle.program import OLDEST_SCHEMA
 from opu_fuse.cosim.expected import _element
 from opu_fuse.cost.tiles import Rect, images_of, mid_rect
 from opu_fuse.cost.tiling import Fit, candidates
@@ -209,7 +209,7 @@ def test_a_program_file_says_how_many_images_it_takes(tmp_path):
     edit_manifest(paths[0], seen.append)
     edit_manifest(paths[1], seen.append)
     assert "batch" not in seen[0], "a program for one image is what it was"
-    assert [tree["schema_version"] for tree in seen] == [OLDEST_SCHEMA, SCHEMA_VERSION]
+    assert [tree["schema_version"] for tree in seen] == [OLDEST_SCHEMA, 4]
     edit_manifest(paths[1], lambda tree: tree.update(batch=5))
     refuse(paths[1], "24 rows for a batch of 5")
     edit_manifest(paths[0], lambda tree: tree.update(batch=2))
