@@ -43,10 +43,10 @@ def _constants(
     if layer.anchor is not None:
         weight, bias, mult, shift = _numbers(dfg, planned, hw)
         if layer.shape.depthwise:
-            yield planned.weights_at, pack_windows(planned, weight, hw)
+            yield planned.weights, pack_windows(planned, weight, hw)
         else:
             groups = feature_shape(dfg[layer.source].shape)[0] // weight.shape[1]
-            rows = image[planned.weights_at :][: weight_bytes(planned.ranges, hw)]
+            rows = image[planned.weights :][: weight_bytes(planned.ranges, hw)]
             pack_weights(planned, weight, hw, rows, groups=groups)
         records.append(pack_params(bias, mult, shift, layer.out_pieces, hw, layer.shape.px))
     records += [

@@ -195,7 +195,9 @@ def _kernel_part(shape: Shape, hw: HwSpec, mid: tuple[int, int]) -> tuple[int, i
     down, across = 1, min(hw.word_bytes // shape.slot, cols)  # of one compute instruction, at least
     if shape.depthwise:
         down, across = min(hw.array.window_side, rows), min(hw.array.window_side, cols)
-    most = down if shape.sums else rows  # windows of a sum share their weights: all are alike then
+    # Windows of a sum share their weights. A single pixel waits for its weights, and reads nothing
+    # twice: the first rows are there sooner when they come alone.
+    most = down if shape.sums or (shape.mid_rows, shape.mid_cols) == (1, 1) else rows
     tall = ((count, cols) for count in range(most // down * down, 0, -down))
     narrow = ((down, count) for count in range(cols // across * across, 0, -across))
     fits = (part for part in chain(tall, narrow) if feature_words(shape, hw, *mid, part) <= limit)

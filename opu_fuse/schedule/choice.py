@@ -15,7 +15,6 @@ from opu_fuse.hw.spec import HwSpec
 from opu_fuse.schedule.tiling import Together, Weighed
 from opu_fuse.schedule.units import PlannedUnit
 from opu_fuse.tile_schedule.fused_stack import Cascade, Sized, Strips, in_turns
-from opu_fuse.tile_schedule.input_region import walk
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.tile_schedule.traversal import Unit
 from opu_fuse.timing.segment_cycles import MARGIN, cycles, cycles_and_memory
@@ -110,7 +109,7 @@ def _weighed(
     if cascade is None:
         return None
     gain, near = _saved(units, part, cascade, alone, hw)
-    turns = len(cascade.turns) - sum(len(walk(unit.works[0])) for unit in part)
+    turns = len(cascade.turns) - sum(len(unit.works[0].tiles) for unit in part)
     gain -= turns * TURN_BYTES / hw.dram.rate
     outputs = [unit.works[0].output for unit in part]
     cycles_alone = sum(alone[output] for output in outputs)

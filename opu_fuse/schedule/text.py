@@ -62,7 +62,7 @@ def _layer(dfg: Dfg, plan: Plan, planned: PlannedLayer) -> Iterator[str]:
         yield f"multiplies by {_at(dfg, plan, layer.gate)}"
     kept = ", kept on chip" if layer.group in plan.kept else ""
     yield f"writes {_at(dfg, plan, layer.output)}{kept}"
-    if planned.end > planned.weights_at:
+    if planned.end > planned.weights:
         places = ("weights", "params", "pre", "table", "end")
         yield "constants: " + ", ".join(f"{name} {getattr(planned, name):#x}" for name in places)
     chunk = f", {tile.in_blocks} input blocks by {size_text(*tile.kernel)} of the kernel at a time"

@@ -44,7 +44,7 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
 
     layer: Layer
     estimate: Estimate
-    weights_at: int
+    weights: int
     params: int
     pre: int
     table: int
@@ -54,7 +54,7 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     def constants_at(self, space: Space) -> int:
         """Byte offset of those that a buffer holds."""
         places = {
-            Space.WEIGHT: self.weights_at,
+            Space.WEIGHT: self.weights,
             Space.PARAM: self.params,
             Space.PRE: self.pre,
             Space.TABLE: self.table,
@@ -62,7 +62,7 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
         return places[space]
 
     @property
-    def tiles(self) -> int:
+    def tile_count(self) -> int:
         """Tiles of pixels, of all images."""
         shape, tile = self.shape, self.tile
         rows, cols = ceil_div(shape.out_rows, tile.rows), ceil_div(shape.out_cols, tile.cols)
@@ -71,13 +71,13 @@ class PlannedLayer(TiledLayer, frozen=True, kw_only=True):
     @property
     def pieces(self) -> int:
         """Tiles times output ranges: what is computed between two uses of the post engine."""
-        return self.tiles * len(self.ranges)
+        return self.tile_count * len(self.ranges)
 
     @property
     def instructions(self) -> int:
         """Of compute and post, at least: post may take a piece in parts, compute image by image."""
         steps = sum(max(len(f.weights), 1) for r in self.ranges for f in r.features)
-        return self.tiles * (steps + len(self.ranges))
+        return self.tile_count * (steps + len(self.ranges))
 
 
 class Misfit(Struct, frozen=True, kw_only=True):
@@ -203,7 +203,7 @@ def tile(
     beside = _companions(dfg, partition, segments, planned, hw)
     for index in beside.values():
         (part,) = planned[index]
-        again = _tile_layer(part.layer, part.maps, hw, part.weights_at, cache, beside=True)
+        again = _tile_layer(part.layer, part.maps, hw, part.weights, cache, beside=True)
         planned[index] = (again,)
     segments = tuple(side_by_side(s, beside) for s in segments)
     uses = tensor_uses(dfg, layers, segments, hw, layout, beside.values())
@@ -337,7 +337,7 @@ def with_tile(
         gate=layer.gate,
         layer=layer,
         estimate=cost,
-        weights_at=offset,
+        weights=offset,
         params=params,
         pre=pre,
         table=table,

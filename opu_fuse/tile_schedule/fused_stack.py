@@ -19,7 +19,6 @@ from opu_fuse.cost.unfolding import brought
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.batch import apart
 from opu_fuse.layout.shape import Shape
-from opu_fuse.tile_schedule.input_region import walk
 from opu_fuse.tile_schedule.interleave import HANDOVER, Order, Pace, Turn
 from opu_fuse.tile_schedule.line_buffers import Ring, new_rows, ring
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
@@ -249,7 +248,7 @@ def in_turns(sized: Sized, homes: Mapping[int, int], hw: HwSpec) -> Cascade | st
 
 
 def _pace(sized: Sized, hw: HwSpec) -> Pace:
-    turns = [len(walk(work)) for work in sized.works]
+    turns = [len(work.tiles) for work in sized.works]
     rate = hw.dram.rate
     strip, unfolding = _strip_loaded(sized, hw)
     return Pace(

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator
 from msgspec import Struct
 
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange
-from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, mid_rect, spans
+from opu_fuse.cost.tiles import MidRect, Rect, Span, ceil_div, mid_rect
 from opu_fuse.hw.layout import Layout
 from opu_fuse.hw.unfolding import IMAGE_SLOT
 from opu_fuse.tile_schedule.tiled_layer import TiledLayer
@@ -107,21 +107,6 @@ def window(work: TiledLayer, chunk: FeatureChunk, mid: MidRect) -> Window:
     )
 
 
-def walk(work: TiledLayer) -> list[tuple[OutputRange, Rect]]:
-    """(output range, tile) of a layer in the order of its schedule."""
-    shape, tile = work.shape, work.tile
-    first, count = work.images or (0, shape.images)
-    tiles = [
-        Rect((first + image) * shape.out_rows + row, images * rows, col, cols)
-        for image, images in spans(count, tile.images)
-        for row, rows in spans(shape.out_rows, tile.rows)
-        for col, cols in spans(shape.out_cols, tile.cols)
-    ]
-    if tile.weights_outer:
-        return [(r, t) for r in work.ranges for t in tiles]
-    return [(r, t) for t in tiles for r in work.ranges]
-
-
 class Made(Struct, frozen=True, kw_only=True):
     """A tile that was made last: the map in which it is stored, channel blocks and rows there."""
 
@@ -175,7 +160,7 @@ def parts(work: TiledLayer, out: OutputRange, rect: Rect) -> Iterator[Part]:
 def count_parts(work: TiledLayer, most: int) -> int:
     """Different parts of its input that a layer reads, counted up to `most`."""
     found: set[Part] = set()
-    for out, rect in walk(work):
+    for out, rect in work.tiles:
         found.update(parts(work, out, rect))
         if len(found) >= most:
             return most

@@ -1,6 +1,8 @@
 """Operations of a tile schedule, and who receives them (`TileSink`)."""
 
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
 
 from opu_fuse.cost.chunks import FeatureChunk, OutputRange, WeightChunk
 from opu_fuse.cost.tiles import MidRect, Rect, Span
@@ -14,7 +16,7 @@ from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.units.base import Space
 
 
-class FeatureLoad(NamedTuple):
+class FeatureLoad(Struct, frozen=True):
     """Part of a layer's input, to be loaded into the feature buffer.
 
     bank, word: first word of the bank, `LOAD` of a line buffer, and of the part.
@@ -39,7 +41,7 @@ class FeatureLoad(NamedTuple):
         return self.resident or self.bank == LOAD
 
 
-class FeatureSource(NamedTuple):
+class FeatureSource(Struct, frozen=True):
     """What compute reads for the mid rectangle of a tile, and where.
 
     bank: first word of a bank, `LOAD` of a line buffer (`ring`).
@@ -56,7 +58,7 @@ class FeatureSource(NamedTuple):
     resident: bool = False
 
 
-class ComputeStep(NamedTuple):
+class ComputeStep(Struct, frozen=True):
     """A weight chunk's share of a tile, of all its images. weights, pre: their words in the
     buffers; psum: first word of the bank.
     """
@@ -69,7 +71,7 @@ class ComputeStep(NamedTuple):
     psum: int
 
 
-class ToBank(NamedTuple):
+class ToBank(Struct, frozen=True):
     """Post writes a tile to the feature bank that begins at word `bank`, too."""
 
     bank: int
@@ -80,7 +82,7 @@ Destination = ToBank | Ring | None
 """Where post writes a tile besides: a line buffer, or a bank that holds the whole map."""
 
 
-class PostStep(NamedTuple):
+class PostStep(Struct, frozen=True):
     """Channel blocks of a tile that post finishes together.
 
     tile_block: first channel block of the tile; blocks: (first, count) of those finished.

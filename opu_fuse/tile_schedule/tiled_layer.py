@@ -4,6 +4,7 @@ No addresses and no integers: those of a program are in `schedule.tiling.Planned
 """
 
 from collections.abc import Hashable, Iterator
+from functools import cached_property
 from typing import NamedTuple, Self
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from opu_fuse.cost.chunks import OutputRange, WeightChunk, output_ranges
 from opu_fuse.cost.phases import WHOLE, Phase
-from opu_fuse.cost.tiles import Span, Tile, unfold
+from opu_fuse.cost.tiles import Rect, Span, Tile, spans, unfold
 from opu_fuse.hw.spec import HwSpec
 from opu_fuse.layout.decided import Place
 from opu_fuse.layout.shape import Shape
@@ -27,7 +28,7 @@ class Maps(NamedTuple):
     readers: int
 
 
-class TiledLayer(Struct, frozen=True, kw_only=True):
+class TiledLayer(Struct, frozen=True, kw_only=True, dict=True):
     """A tiled pass of a group.
 
     source, residuals, gate: DFG indices of the maps that it reads.
@@ -81,8 +82,23 @@ class TiledLayer(Struct, frozen=True, kw_only=True):
         unfolded = self.shape.unfolded
         return self.reads.layout.row_words if unfolded is None else unfolded.words
 
+    @cached_property
+    def tiles(self) -> list[tuple[OutputRange, Rect]]:
+        """(output range, rectangle) of each, in the order of the schedule."""
+        shape, tile = self.shape, self.tile
+        first, count = self.images or (0, shape.images)
+        rects = [
+            Rect((first + image) * shape.out_rows + row, images * rows, col, cols)
+            for image, images in spans(count, tile.images)
+            for row, rows in spans(shape.out_rows, tile.rows)
+            for col, cols in spans(shape.out_cols, tile.cols)
+        ]
+        if tile.weights_outer:
+            return [(out, rect) for out in self.ranges for rect in rects]
+        return [(out, rect) for rect in rects for out in self.ranges]
+
     @property
-    def weights(self) -> Iterator[WeightChunk]:
+    def weight_chunks(self) -> Iterator[WeightChunk]:
         """In the order of their use by a tile."""
         return (part for out in self.ranges for chunk in out.features for part in chunk.weights)
 

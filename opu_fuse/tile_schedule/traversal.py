@@ -28,7 +28,6 @@ from opu_fuse.tile_schedule.input_region import (
     count_parts,
     in_time,
     rows_read,
-    walk,
     window,
 )
 from opu_fuse.tile_schedule.interleave import LOAD
@@ -73,7 +72,7 @@ class TileSchedule(Generic[Layer, Read]):
     """
 
     def __init__(self, hw: HwSpec, sink: TileSink[Layer, Read]) -> None:
-        self._hw = hw
+        self._hw, self._word = hw, hw.word_bytes
         self._sink = sink
         self._banks, self._scratchpads = map_banks(hw), scratchpads(hw)
         self._before: tuple[TiledLayer, OutputRange, Rect] | None = None  # the tile before
@@ -99,7 +98,7 @@ class TileSchedule(Generic[Layer, Read]):
         layer whose first weights are prefetched.
         """
         banks = self._banks[Space.FEATURE]
-        tiles, (start, rows) = walk(layer), layer.rows_in
+        tiles, (start, rows) = layer.tiles, layer.rows_in
         first = end = start + rows
         ours: set[Hashable] = set()
         resident = banks.find(layer.held) is not None
@@ -114,14 +113,16 @@ class TileSchedule(Generic[Layer, Read]):
                 first = end
             if successor is not None and left <= PREFETCH_DISTANCE:
                 phase = layer.phase.first
-                ours = ours or {(layer.output, phase, p.offset, p.words) for p in layer.weights}
+                ours = ours or {
+                    (layer.output, phase, p.offset, p.words) for p in layer.weight_chunks
+                }
                 self._prefetch_weights(ours, successor)
             to = keep and ToBank(self._banks[Space.FEATURE].take(layer.bank_of(keep.node))[0], keep)
             self._post(layer, out, rect, mid, psum, to, stored=keep is None or keep.stored)
 
     def interleave(self, layer: Layer, filler: Layer) -> None:
         """All tiles of two layers, the filler's spread evenly between the several of the other."""
-        ours, theirs = walk(layer), walk(filler)
+        ours, theirs = layer.tiles, filler.tiles
         done = 0
         for number, (out, rect) in enumerate(ours, 1):
             self._tile(layer, out, rect)
@@ -136,7 +137,7 @@ class TileSchedule(Generic[Layer, Read]):
         """
         self._scratchpads |= scratchpads(self._hw, STAYING, together=True)
         self._sink.stack(stack)
-        tiles, pairs = [walk(layer) for layer in layers], [*pairwise((*stack.rings, None))]
+        tiles, pairs = [layer.tiles for layer in layers], [*pairwise((*stack.rings, None))]
         for slot in stack.turns:
             self._sink.slot(slot)
             if slot.layer == LOAD:
@@ -254,7 +255,7 @@ class TileSchedule(Generic[Layer, Read]):
 
     def _prefetch_weights(self, ours: Collection[Hashable], successor: Layer) -> None:
         """The first weights of the next layer, if they fit without evicting any of this one's."""
-        first, weights = next(successor.weights, None), self._scratchpads[Space.WEIGHT]
+        first, weights = next(successor.weight_chunks, None), self._scratchpads[Space.WEIGHT]
         if first is not None and weights.fits_without_evicting(ours, first.words):
             self._weights(successor, first)
 
@@ -262,7 +263,7 @@ class TileSchedule(Generic[Layer, Read]):
         """Parameters of the units before the array, or gates, of channel blocks."""
         words = layer.shape.pre_words * blocks[1]
         if layer.gate is None:
-            offset = layer.shape.pre_words * blocks[0] * self._hw.word_bytes
+            offset = layer.shape.pre_words * blocks[0] * self._word
             return self._constants(layer, Space.PRE, offset, words)
         words *= images[1]
         first, held = self._scratchpads[Space.PRE].take((layer.gate, blocks, images), words)
@@ -286,7 +287,7 @@ class TileSchedule(Generic[Layer, Read]):
         outputs, residuals = self._banks[Space.OUTPUT], self._banks[Space.RESIDUAL]
         words, params, tables = shape.param_words, None, None
         if words:
-            offset = out.block * words * self._hw.word_bytes
+            offset = out.block * words * self._word
             params = self._constants(layer, Space.PARAM, offset, out.blocks * words)
         if shape.tables:
             tables = self._constants(layer, Space.TABLE, 0, shape.tables * TABLE_WORDS)

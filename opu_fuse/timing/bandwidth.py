@@ -63,7 +63,8 @@ class Constants:
 
     def until(self, words: Span) -> float:
         """When they may be overwritten."""
-        return max(self._until[self._over(words)], default=0.0)
+        found = self._until[self._over(words)]
+        return max(found) if found else 0.0
 
     def use(self, words: Span, at: float) -> None:
         """They are read until then."""
@@ -84,7 +85,8 @@ class Constants:
         self._until[over] = [one[2] for one in cut]
 
     def _over(self, words: Span) -> slice:
-        return slice(bisect_right(self._ends, words[0]), bisect_left(self._firsts, sum(words)))
+        first, count = words
+        return slice(bisect_right(self._ends, first), bisect_left(self._firsts, first + count))
 
 
 class _Piece(Struct):

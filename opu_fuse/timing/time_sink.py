@@ -50,7 +50,7 @@ class TimeSink:
     """
 
     def __init__(self, hw: HwSpec) -> None:
-        self._hw = hw
+        self._hw, self._word, self._latency = hw, hw.word_bytes, hw.dram.latency
         self._buffers = {space: Buffer() for space in Space}
         self._constants = {space: Constants() for space in CONSTANTS}
         self._memory = Memory(hw.dram.rate)
@@ -101,7 +101,7 @@ class TimeSink:
 
     def load_features(self, layer: TiledLayer, load: FeatureLoad) -> None:
         """A transfer."""
-        size = load.blocks[1] * load.rows[1] * load.words[1] * self._hw.word_bytes
+        size = load.blocks[1] * load.rows[1] * load.words[1] * self._word
         ready = self._load(Space.FEATURE, load.bank, size, self._after(layer, load))
         self._loaded(layer, load, ready)
 
@@ -109,7 +109,7 @@ class TimeSink:
         """A transfer, which does not wait for the feature buffer; then load is at work on it."""
         unfolded, features = layer.shape.unfolded, self._buffers[Space.FEATURE]
         assert unfolded is not None, "its rows are unfolded"
-        size = piece.count * load.words[1] * self._hw.word_bytes
+        size = piece.count * load.words[1] * self._word
         loaded = self._load(Space.IMAGE, image, size, self._in_memory(layer, load))
         ready = max(loaded, features.reusable[load.bank], self._after(layer, load)) + ISSUE
         ready += timing.unfold_cycles(load.words[1], piece.rows, unfolded.kernel_rows)
@@ -146,21 +146,21 @@ class TimeSink:
         start = ISSUE + max(self._load_ready, after)
         moved = self._memory.move(start, size)
         self._load_ready = max(start, moved - 1)  # addresses go ahead of data
-        return moved + self._hw.dram.latency
+        return moved + self._latency
 
     def load_constants(self, layer: TiledLayer, space: Space, offset: int, words: Span) -> None:  # noqa: ARG002  addresses take no time
         """A transfer."""
-        self._load_constants(space, words, 0.0)
+        found, width = self._constants[space], self._word
+        if space is Space.WEIGHT:
+            width = self._hw.buffers.weight.width
+        found.ready[words[0]] = self._move(words[1] * width, found.until(words))
 
     def load_gate(self, layer: TiledLayer, blocks: Span, images: Span, words: Span) -> None:
         """A transfer after the store of the gate."""
         assert layer.gate is not None, "it has a gate"
-        self._load_constants(Space.PRE, words, self._since(layer.gate, blocks, sum(images)))
-
-    def _load_constants(self, space: Space, words: Span, after: float) -> None:
-        found = self._constants[space]
-        width = self._hw.buffers.weight.width if space is Space.WEIGHT else self._hw.word_bytes
-        found.ready[words[0]] = self._move(words[1] * width, max(after, found.until(words)))
+        found, after = self._constants[Space.PRE], self._since(layer.gate, blocks, sum(images))
+        ready = self._move(words[1] * self._word, max(after, found.until(words)))
+        found.ready[words[0]] = ready
 
     def load_residuals(self, layer: TiledLayer, step: PostStep) -> None:
         """A transfer for each operand."""
@@ -169,7 +169,7 @@ class TimeSink:
         final = rows * ceil_div(cols, layer.shape.stored_px)
         added = layer.shape.side_words(layer.shape.words(mid.rows, mid.cols), final)
         for count, node in zip(added, layer.residuals, strict=True):
-            size = step.blocks[1] * count * self._hw.word_bytes
+            size = step.blocks[1] * count * self._word
             after = self._since(node, step.blocks, row + rows)
             ready = max(ready, self._load(Space.RESIDUAL, step.residual, size, after))
         self._buffers[Space.RESIDUAL].ready[step.residual] = ready
@@ -178,7 +178,7 @@ class TimeSink:
         """A transfer after the store of the tile above."""
         assert step.halo is not None, "it has a bank"
         cols = ceil_div(step.rect.cols, layer.shape.stored_px)
-        size = step.blocks[1] * cols * self._hw.word_bytes
+        size = step.blocks[1] * cols * self._word
         self._load(Space.RESIDUAL, step.halo, size, self._halos[layer.output, *step.blocks])
 
     def _since(self, value: int, blocks: Span, rows: int) -> float:
@@ -364,10 +364,6 @@ class TimeSink:
     def _store(self, bank: int, words: int) -> None:
         """Words of an output bank to memory."""
         start = max(self._store_ready, self._post_done + ISSUE) + ISSUE
-        moved = self._memory.move(start, words * self._hw.word_bytes)
+        moved = self._memory.move(start, words * self._word)
         self._store_ready = max(start, moved - 1)
         self._buffers[Space.OUTPUT].reusable[bank] = moved
-
-    @property
-    def _latency(self) -> int:
-        return self._hw.dram.latency

@@ -219,7 +219,7 @@ def run_layer(
     for name, size in sizes.items():
         offsets[name] = at
         at = align(at + size)
-    places = {"weights_at": offsets["weights"], "params": offsets["params"]}
+    places = {"weights": offsets["weights"], "params": offsets["params"]}
     places |= {"table": offsets["table"], "end": at}
     planned = _planned(hw, layer, tile, estimate, (source, target), **places)
     image = np.zeros(align(at, 4096), np.uint8)
@@ -262,7 +262,7 @@ def emit_program(hw: HwSpec, shape: Shape, order: tuple[Stage, ...]):
     layer = _layer(shape, order=_names(hw, order), post={}, pad_value=0)
     step = align(layout.size_bytes)
     params = 3 * step + align(weight_bytes(output_ranges(shape, tile, hw), hw))
-    places = {"weights_at": 3 * step, "params": params, "table": 0, "end": params}
+    places = {"weights": 3 * step, "params": params, "table": 0, "end": params}
     planned = _planned(hw, layer, tile, estimate, (layout, layout), **places)
     return _program(hw, planned, [(number * step, layout) for number in range(3)])
 

@@ -8,7 +8,6 @@ import pytest
 
 from opu_fuse.pipeline import Options, compile_model
 from opu_fuse.schedule import cascades, choice
-from opu_fuse.tile_schedule.input_region import walk
 from opu_fuse.zoo.builder import Net
 from tests.schedule.test_cascades import TINY, inverted, slow
 
@@ -265,7 +264,7 @@ def test_a_cascade_is_taken_when_it_gains_more_than_the_timing_may_be_wrong_by(
         cascade = found.together.cascade
         outputs = {work.output for work in cascade.works}
         alone = (u.works[0] for u in given[0] if u.works[0].output in outputs)
-        turns = len(cascade.turns) - sum(len(walk(work)) for work in alone)
+        turns = len(cascade.turns) - sum(len(work.tiles) for work in alone)
         saved_bytes = found.bytes_alone - found.bytes
         enough = 0.0025 * near + turns * 96 / rate - CYCLES_A_BYTE * saved_bytes / rate
         monkeypatch.setattr(choice, "_saved", lambda *_, gain=enough + more: (gain, near))
