@@ -24,6 +24,8 @@ _FOLDERS = ("rtl", "tb", "benches", "formal")
 _SUFFIXES = (".sv", ".svh", ".cpp")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 """Comments name modules, too, which nobody needs for that."""
+_LINKED = re.compile(r"\b(opu_\w+)\.cpp\b")
+"""A DPI import says no file: a comment does."""
 
 
 def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
@@ -43,7 +45,8 @@ def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
         text = files[name].read_text(encoding="utf-8")
         text += "".join(made for file, made in generated.items() if f'"{file}"' in text)
         code = _COMMENT.sub("", text)
-        todo += sorted(set(re.findall(r"\bopu_\w+", code)) & files.keys() - found.keys())
+        names = re.findall(r"\bopu_\w+", code) + _LINKED.findall(text)
+        todo += sorted(set(names) & files.keys() - found.keys())
     return tuple(sorted(found.values(), key=lambda p: (not p.stem.endswith("_pkg"), p.name)))
 
 
