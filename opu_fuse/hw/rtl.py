@@ -24,8 +24,9 @@ _FOLDERS = ("rtl", "tb", "benches", "formal")
 _SUFFIXES = (".sv", ".svh", ".cpp")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 """Comments name modules, too, which nobody needs for that."""
-_LINKED = re.compile(r"\b(opu_\w+)\.cpp\b")
-"""A DPI import says no file: a comment does."""
+_LINKED = re.compile(r"\b(opu_\w+)\.(?:sv|cpp)\b")
+"""Code names neither the C++ of a DPI import nor a module that is bound in: comments name the file.
+"""
 
 
 def source_files(generated: Mapping[str, str], *tops: str) -> tuple[Path, ...]:
