@@ -138,7 +138,7 @@ class Order(Struct):
         return _Line(needs=[0] * count, frees=[0] * count, sides=[[] for _ in range(count)])
 
     def _line(self, number: int) -> _Line:
-        """Its tiles, row by row as `walk` has them: what they need differs in few ways."""
+        """Its tiles, row by row as the schedule has them: what they need differs in few ways."""
         work, shape = self.works[number], self.works[number].shape
         ends = [sum(span) for span in reach(shape, work.tile.rows)]
         across = [_columns(shape, *span) for span in spans(shape.out_cols, work.tile.cols)]
