@@ -65,8 +65,11 @@ def _computed(nodes: Sequence[ir.Node], places: np.ndarray, image: np.ndarray) -
     """
     _, channels, *size = places.shape
     pixels, lowest = size[0] * size[1], np.iinfo(image.dtype).min
-    # Where one image holds all bytes further ones show that no pixel has a rule of its own.
-    firsts = range(0, BYTES, pixels) if pixels < BYTES else (0, 1, 85, 170)
+    # Every byte is seen at several pixels, neighbours among them: no pixel has a rule of its own.
+    firsts = [0, 1, 85, 170]
+    if pixels < BYTES:
+        starts = range(0, BYTES, pixels)
+        firsts = [start + shift for shift in range(min(pixels, 4)) for start in starts]
     reals = np.zeros((channels, BYTES), np.float32)
     rows = np.arange(channels)[:, np.newaxis, np.newaxis]
     runs: list[tuple[np.ndarray, np.ndarray]] = []

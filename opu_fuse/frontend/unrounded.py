@@ -78,12 +78,12 @@ def separate(graph: ir.Graph, touched: Collection[ir.Node], rounded: Collection[
     copies: dict[ir.Value, ir.Value] = {}
     for node in list(graph):
         for index, value in enumerate(() if node in touched else node.inputs):
-            if value in rounded and _moves_an_input(value):
+            if value in rounded and moves_an_input(value):
                 node.replace_input_with(index, _copied(value, copies))
     for value in [v for v in graph.outputs if v in rounded]:
         producer = value.producer()
         made = () if producer is None else producer.outputs
-        if any(use.node in touched for v in made for use in v.uses()) and _moves_an_input(value):
+        if any(use.node in touched for v in made for use in v.uses()) and moves_an_input(value):
             _take_over(value, _copied(value, copies))
 
 
@@ -131,7 +131,7 @@ def unround(graph: onnx.GraphProto, touched: Collection[str]) -> None:
             node.input[:] = [pairs.get(name) or name for name in node.input]
 
 
-def _moves_an_input(value: ir.Value | None) -> bool:
+def moves_an_input(value: ir.Value | None) -> bool:
     """Whether a value is made of inputs and constants by what only moves or converts numbers."""
     stack, repeats = [value], False
     while stack:

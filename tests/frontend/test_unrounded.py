@@ -123,7 +123,7 @@ CASES = {
             f"y = {CONV}(s, w)"
         ),
         ["i", "t", "v"],
-        ["Cast"],
+        [],
     ),
     "a host operator reads the input too": (
         "float[1,3,8,8] x",

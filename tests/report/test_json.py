@@ -31,7 +31,10 @@ def test_run_has_exactly_the_promised_keys():
     ]
     (group,) = tree["groups"]
     assert list(group) == ["index", "name", "cycles", "macs", "mac_efficiency"]
-    assert list(tree["check"]) == ["reference", "max_abs_diff", "mismatches", "elements"]
+    assert list(tree["check"]) == [
+        *("reference", "max_abs_diff", "mismatches", "elements"),
+        *("passed", "model"),
+    ]
     assert tree["check"]["mismatches"] == 0
     assert tree["check"]["elements"] == 416
 

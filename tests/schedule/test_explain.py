@@ -206,7 +206,8 @@ def test_what_has_no_tiles_says_whether_it_is_layout_or_runs_on_the_host():
     """
     net = Net("moved", seed=3)
     x, y = (net.input(name, (1, 8, 4, 3)) for name in "xy")
-    model = net.finish(net.concat([x, y], "joined"), other=net.sigmoid(y, "squash"))
+    joined = net.concat([net.conv(x, "first", out=8, kernel=1), y], "joined")
+    model = net.finish(joined, other=net.sigmoid(y, "squash"))
     light = load_hw("opu-light")
     laid = compile_model(model, light)
     assert told(laid, light, "joined") == ["joined is a matter of layout: it has no tiles"]

@@ -64,8 +64,11 @@ def test_programs_lie_right_behind_each_other_at_the_end_of_the_window():
 
 def test_where_only_the_places_of_channels_change_the_machine_is_not_started():
     text = """<ir_version: 10, opset_import: ["" : 17]>
-        g (float[1,4,6,6] x) => (float[1,2,6,6] y, float[1,2,6,6] z) <int64[2] parts = {2,2}>
-        { a, b = Split<axis=1>(x, parts)  y = Softmax(a)  z = Softmax(b) }"""
+        g (float[1,4,6,6] x) => (float[1,2,6,6] y, float[1,2,6,6] z)
+        <float s = {0.25}, int8 o = {0}, int64[2] parts = {2,2}>
+        { q = QuantizeLinear(x, s, o)  r = DequantizeLinear(q, s, o)  a, b = Split<axis=1>(r, parts)
+          c = QuantizeLinear(a, s, o)  d = DequantizeLinear(c, s, o)  y = Softmax(d)
+          e = QuantizeLinear(b, s, o)  f = DequantizeLinear(e, s, o)  z = Softmax(f) }"""
     found = compile_model(onnx.parser.parse_model(text), load_hw("opu-1024"))
     assert found.partition.groups
     assert [type(segment) for segment in found.plan.segments] == [HostWork]

@@ -133,8 +133,10 @@ def test_groups_without_a_tile_are_named_without_the_views_behind_them():
 @pytest.mark.filterwarnings("ignore:no calibration data")
 def test_where_nothing_computes_nothing_has_to_fit():
     model = text("""(float[1,4,6,6] x) => (float[1,2,6,6] y, float[1,2,6,6] z)
-        <int64[2] parts = {2,2}>
-        { a, b = Split<axis=1>(x, parts)  y = Softmax(a)  z = Softmax(b) }""")
+        <float s = {0.25}, int8 o = {0}, int64[2] parts = {2,2}>
+        { q = QuantizeLinear(x, s, o)  r = DequantizeLinear(q, s, o)  a, b = Split<axis=1>(r, parts)
+          c = QuantizeLinear(a, s, o)  d = DequantizeLinear(c, s, o)  y = Softmax(d)
+          e = QuantizeLinear(b, s, o)  f = DequantizeLinear(e, s, o)  z = Softmax(f) }""")
     dfg, hw = build_dfg(prepare(model).canonical), load_hw("opu-1024")
     found = partition(dfg, hw)
     assert found.groups

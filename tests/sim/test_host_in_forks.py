@@ -59,7 +59,7 @@ def test_a_division_that_ends_a_process_ends_in_one_line(op):
         made.run({"x": least, "d": np.array([-1, 2])})
     except RunError as error:
         text = str(error)
-        assert f"host operator {op}_0, " in text
+        assert f"host operator {op}_0" in text
         assert "cannot run it on these values: crashed (SIGFPE); check the inputs" in text
 
 

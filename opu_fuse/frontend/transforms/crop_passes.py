@@ -1,8 +1,8 @@
 """A Slice of rows and columns that no operator takes is a pass of the array.
 
 The pads of a ConvTranspose cut its result: over one pixel, with a weight of one for each channel,
-it is nothing but the cut, and rounds anew where the model does. Behind the network's input as well;
-what the host makes, the host cuts.
+it is nothing but the cut, and rounds anew where the model does. After the network's input as well,
+but for a part that is handed out: nothing quantised touches it. What the host makes, the host cuts.
 The user's graph has a Slice there: only strategies that ask for it see this.
 """
 
@@ -13,6 +13,7 @@ from opu_fuse.frontend.editing import quant_of, standard_nodes, static_shape
 from opu_fuse.frontend.transforms.choosing import convolve
 from opu_fuse.frontend.transforms.crops import cut_of
 from opu_fuse.frontend.transforms.pixels import is_computed
+from opu_fuse.frontend.unrounded import moves_an_input
 
 
 def run(model: ir.Model) -> bool:
@@ -25,6 +26,8 @@ def run(model: ir.Model) -> bool:
             continue
         rounded = {quant is None for quant in (quant_of(x), quant_of(y))}
         if len(rounded) > 1 or not (is_computed(x) or x.is_graph_input()):
+            continue
+        if y.is_graph_output() and (x.is_graph_input() or moves_an_input(x)):
             continue
         ones = np.ones((shape[1], 1, 1, 1), np.int8)
         convolve(model.graph, node, "ConvTranspose", x, ones, 1, pads=cut, group=shape[1])
