@@ -13,7 +13,6 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from opu_fuse.dfg.graph import Lookup
-from opu_fuse.dfg.host import constant_inputs, run_graph
 from opu_fuse.dfg.types import type_of
 from opu_fuse.model.constants import const_array
 from opu_fuse.model.preprocessing import MOVES
@@ -89,6 +88,8 @@ def _run(nodes: Sequence[ir.Node], array: np.ndarray) -> np.ndarray:
     """
     if not nodes:
         return array
+    from opu_fuse.dfg.host import constant_inputs, run_graph  # starts ONNX Runtime
+
     protos: list[onnx.NodeProto] = []
     constants: dict[str, np.ndarray] = {}
     names = [f"preprocessed:{number}" for number in range(len(nodes) + 1)]

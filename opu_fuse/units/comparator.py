@@ -40,7 +40,8 @@ def _settings(operator: Operator, numeric: Numeric) -> Settings:
 
 def _bound(limit: float, y: QuantParams) -> int:
     """A bound of clip as int8 of the result (infinite bounds become the ends of the range)."""
-    scaled = np.rint(np.float32(limit) / np.float32(y.per_tensor)) + y.zero_point
+    with np.errstate(over="ignore"):  # beyond all int8 is all that counts
+        scaled = np.rint(np.float32(limit) / np.float32(y.per_tensor)) + y.zero_point
     return int(np.clip(scaled, INT8_MIN, INT8_MAX))
 
 

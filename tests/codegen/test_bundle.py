@@ -124,8 +124,8 @@ def test_an_output_that_is_constant_has_the_numbers_of_the_model_and_no_scale():
 def test_an_output_behind_what_nobody_knows_the_shape_of_is_refused():
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
-        "g (float[1,4,6,5] x) => (float[a,b,c,d] y)"
-        "{ r = Relu(x)  y = com.microsoft.CropAndResize(r, r, r, r) }"
+        "g (float[1,4,6,5] x) => (float[a,b,c,d] y) <int64[1] flat = {120}>"
+        "{ r = Relu(x)  f = Reshape(r, flat)  y, i, n = com.microsoft.Unique(f) }"
     )
     with pytest.raises(ModelError, match=r"^output 'y': has no static shape, not even its rank"):
         compile_model(model, load_hw("opu-tiny"))

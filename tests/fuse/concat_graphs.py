@@ -155,7 +155,8 @@ def concat_graph(seed: int) -> ModelProto:
     rng = random.Random(seed)
     net = Network(rng)
     inputs = ["x", "z"][: rng.choice((1, 1, 1, 2))]
-    net.shapes |= dict.fromkeys(inputs, (CHANNELS[0], SIZE))
+    for name in inputs:  # inputs that are only moved would not be rounded
+        net.node("MaxPool", [name], (CHANNELS[0], SIZE), **WINDOW)
     kinds = [*rng.choices(list(KINDS), KINDS.values(), k=rng.randint(3, 16)), "concat"]
     for kind in kinds:
         MAKERS[kind](net)
@@ -175,12 +176,11 @@ def _head(net: Network) -> None:
 def _model(net: Network, inputs: list[str]) -> ModelProto:
     """Outputs: whatever nobody reads, and sometimes a value from within."""
     read = {i for n in net.nodes for i in n.input}
-    made = [v for v in net.shapes if v not in inputs]
-    outputs = [v for v in made if v not in read or net.rng.random() < 0.05]
+    outputs = [v for v in net.shapes if v not in read or net.rng.random() < 0.05]
     net.rng.shuffle(outputs)
 
     def info(name: str):
-        channels, rows = net.shapes[name]
+        channels, rows = net.shapes.get(name, (CHANNELS[0], SIZE))
         dims = [1, channels, rows, rows] if rows else [1, channels]
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
 

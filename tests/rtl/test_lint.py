@@ -60,7 +60,7 @@ LIKE_OTHERS = {"opu-1024", "opu-1024-lean", "opu-ulx3s"}
 OFTEN = [pytest.param(s, marks=[pytest.mark.nightly] * (s in LIKE_OTHERS)) for s in BUILT]
 
 READ_BY_USERS = [
-    *BUILT,
+    *OFTEN,
     "few-modules",
     *(pytest.param(m, marks=pytest.mark.nightly) for m in MACHINES if m != "few-modules"),
 ]
