@@ -176,7 +176,7 @@ KEPT = {
         ),
         {"starts": [0], "ends": [-1], "axes": [3]},
     ),
-    "an input": ("y = Slice (x, starts, ends, axes)", FRAME),
+    "an input": ("s = Slice (x, starts, ends, axes) y = Relu (s)", FRAME),
 }
 
 
