@@ -85,7 +85,7 @@ class OutputRange(Struct, frozen=True, kw_only=True):
 
 def output_ranges(shape: Shape, tile: Tile, hw: HwSpec) -> tuple[OutputRange, ...]:
     """All output ranges of a layer; weight offsets count up in this order."""
-    offset = 0
+    hw, offset = tile.sees(hw), 0
     ranges = []
     for block, blocks, mode in _cut(shape, tile, hw):
         features, offset = _features(shape, tile, hw, (block, blocks, mode), offset)
@@ -127,6 +127,28 @@ def weight_bytes(ranges: tuple[OutputRange, ...], hw: HwSpec) -> int:
     return max((w.offset + w.words * width for w in chunks), default=0)
 
 
+def count_loads(shape: Shape, tile: Tile, hw: HwSpec) -> int:
+    """Loads of features and weights of a layer on the array, all ranges and chunks of input
+    channels counted as the first.
+    """
+    hw, lanes = tile.sees(hw), hw.word_channels
+    tiles = ceil_div(shape.out_rows, tile.rows) * ceil_div(shape.out_cols, tile.cols)
+    tiles *= ceil_div(shape.images, tile.images)
+    tiles *= ceil_div(ceil_div(shape.mid_channels, lanes), tile.blocks)
+    (rows, cols), kernel = tile.kernel, shape.window.kernel
+    parts = [(y, x) for _, y in spans(kernel[0], rows) for _, x in spans(kernel[1], cols)]
+    if shape.depthwise:
+        side = hw.array.window_side
+        return tiles * sum(ceil_div(y, side) * ceil_div(x, side) + 1 for y, x in parts)
+    mode, (first, last) = hw.array.modes[tile.mode], input_blocks(shape, lanes, 0, tile.blocks)
+    segments = input_segments(shape, mode, hw, first, min(last - first, tile.in_blocks))
+    unit, groups = segments_per_block(mode, hw), output_groups(shape, mode, hw, 0, tile.blocks)
+    capacity = hw.buffers.weight.bank_words // hw.mode_row_words(mode)
+    visited = [(y, col_visits(shape, mode, hw, x)) for y, x in parts]
+    pieces = (weight_chunks(segments, unit, part, groups, capacity, None) for part in visited)
+    return tiles * ceil_div(last - first, tile.in_blocks) * sum(len(list(p)) + 1 for p in pieces)
+
+
 def _features(
     shape: Shape, tile: Tile, hw: HwSpec, cut: tuple[int, int, int], offset: int
 ) -> tuple[tuple[FeatureChunk, ...], int]:
@@ -149,8 +171,8 @@ def _features(
     swept = tile.images * row_cycles(hw, shape.words(rows, cols) * shape.px, shape.px)
     rate = hw.dram.rate
     # Each part of a kernel is loaded for itself: as few, large pieces as a bank holds.
-    parted = tile.kernel != shape.window.kernel
-    load = 0.0 if parted else row_words * hw.buffers.weight.width / rate / swept
+    few = tile.undivided or tile.kernel != shape.window.kernel
+    load = None if few else row_words * hw.buffers.weight.width / rate / swept
     found = []
     for at, count in spans(last - first, tile.in_blocks):
         segments = input_segments(shape, mode, hw, first + at, count)

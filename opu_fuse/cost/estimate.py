@@ -45,7 +45,7 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     """Closed-form cost of a layer cut into `tile`s (borders counted as full tiles' shares, so it
     is a bound within a few %).
     """
-    mode = hw.array.modes[tile.mode]
+    hw, mode = tile.sees(hw), hw.array.modes[tile.mode]
     lanes, word = hw.word_channels, hw.word_bytes
     blocks = ceil_div(shape.mid_channels, lanes)
     tiles = ceil_div(shape.images, tile.images)
@@ -112,6 +112,8 @@ def estimate(shape: Shape, hw: HwSpec, tile: Tile) -> Estimate:
     if not _stays(shape, hw):
         fill = one / hw.dram.rate / max(1, chunks) + unfolding
         total = max(total, dram + tiles * unfolding) + fill + 0.2 * dram
+    if tile.undivided:  # loads wait for the array, which waits for them
+        total += dram
     return Estimate(
         compute_cycles=compute,
         post_cycles=post,

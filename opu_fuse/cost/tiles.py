@@ -6,6 +6,7 @@ may be fed in several feature chunks, a chunk's weights in several weight chunks
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -54,7 +55,7 @@ class Tile(Struct, frozen=True, kw_only=True):
     in_blocks: input channel blocks per feature chunk; kernel: kernel rows and columns per
     feature chunk; weights_outer: walk all tiles for one range of output channels before the next
     range (weights stay) instead of all channels for one tile (features stay); images: of a batch,
-    several only with all their rows.
+    several only with all their rows; undivided: buffers are one bank each (`undivided`).
     """
 
     rows: int
@@ -65,6 +66,21 @@ class Tile(Struct, frozen=True, kw_only=True):
     kernel: tuple[int, int]
     weights_outer: bool
     images: int = 1
+    undivided: bool = False
+
+    def sees(self, hw: HwSpec) -> HwSpec:
+        """The machine with the banks that its instructions may use."""
+        return undivided(hw) if self.undivided else hw
+
+
+UNDIVIDED = ("feature", "weight", "residual", "psum", "output")
+"""Buffers of which an undivided tile uses all words."""
+
+
+def undivided(hw: HwSpec) -> HwSpec:
+    """The machine with buffers of one bank: an instruction reaches further, loads wait for it."""
+    whole = {name: replace(getattr(hw.buffers, name), banks=1) for name in UNDIVIDED}
+    return replace(hw, buffers=replace(hw.buffers, **whole))
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -94,25 +110,35 @@ def input_blocks(shape: Shape, lanes: int, first: int, count: int) -> tuple[int,
 
 
 def weight_chunks(
-    segments: int, unit: int, kernel: tuple[int, int], groups: int, capacity: int, load: float = 0.0
+    segments: int,
+    unit: int,
+    kernel: tuple[int, int],
+    groups: int,
+    capacity: int,
+    load: float | None = 0.0,
 ) -> Iterator[tuple[int, int, int, int, int, int]]:
     """Split segments × kernel × output groups into pieces of at most `capacity` weight rows.
 
     A piece begins at a multiple of `unit` segments (a feature word), since an instruction starts
     at lane 0. Yields (first segment, segments, first kernel row, rows, first kernel column,
     columns); `groups` rows per position. load: cycles in which a row is loaded for each cycle in
-    which one is used.
+    which one is used; None: as few pieces as possible.
     """
     rows, cols = kernel
     unit = min(unit, segments)
     position = groups * unit
     if rows * cols * position <= capacity:
-        words = _piece(ceil_div(segments, unit), capacity // (rows * cols * position), load)
+        words = _piece(ceil_div(segments, unit), capacity // (rows * cols * position), load or 0.0)
         for s, n in spans(segments, words * unit):
             yield s, n, 0, rows, 0, cols
         return
     for s, m in spans(segments, unit):
-        if cols * position <= capacity:
+        if load is None:
+            down, across = _rectangle(rows, cols, capacity // position)
+            for y, n in spans(rows, down):
+                for x, count in spans(cols, across):
+                    yield s, m, y, n, x, count
+        elif cols * position <= capacity:
             for y, n in spans(rows, _piece(rows, capacity // (cols * position), load)):
                 yield s, m, y, n, 0, cols
         else:
@@ -120,6 +146,17 @@ def weight_chunks(
             for y in range(rows):
                 for x, n in spans(cols, most):
                     yield s, m, y, 1, x, n
+
+
+def _rectangle(rows: int, cols: int, most: int) -> tuple[int, int]:
+    """Rows and columns of the even pieces, of so many positions at most, that are fewest."""
+
+    def pieces(down: int) -> int:
+        return ceil_div(rows, down) * ceil_div(cols, most // down)
+
+    down = min(range(1, min(rows, most) + 1), key=pieces)
+    across = most // down
+    return ceil_div(rows, ceil_div(rows, down)), ceil_div(cols, ceil_div(cols, across))
 
 
 def _piece(total: int, most: int, load: float) -> int:

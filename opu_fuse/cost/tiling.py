@@ -5,18 +5,23 @@
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
+from math import prod
 
 from msgspec import Struct
 
+from opu_fuse.cost.chunks import count_loads
 from opu_fuse.cost.estimate import Estimate, estimate
 from opu_fuse.cost.tiles import (
     Tile,
     ceil_div,
     feature_words,
+    groups_per_block,
     input_blocks,
     input_segments,
     mid_size,
     output_groups,
+    undivided,
+    visits,
 )
 from opu_fuse.errors import DoesNotFit
 from opu_fuse.hw.spec import HwSpec
@@ -28,6 +33,15 @@ WIDTHS_TRIED = 2
 """Widest tiles tried per height and channel count: narrower ones move more halo for the same
 work.
 """
+
+MOST_LOADS = 1000
+"""Loads of features and weights of a layer with a large window, if so few are enough."""
+
+SLOWER = 1.25
+"""How many times as long a layer may take for fewer of them."""
+
+LARGE_WINDOW = 4
+"""Banks of weights that a channel block's window fills: larger ones count as taken in parts."""
 
 
 class Overflow(Struct, frozen=True, kw_only=True):
@@ -67,17 +81,18 @@ class Refused(Struct, frozen=True, kw_only=True):
     why: Overflow
 
 
-def candidates(shape: Shape, hw: HwSpec) -> Iterator[Fit | Refused]:
+def candidates(shape: Shape, hw: HwSpec, *, whole_buffers: bool = False) -> Iterator[Fit | Refused]:
     """Every cut that is tried, the largest first, in all loop orders. Of those that differ in
-    columns only, the widest that fit.
+    columns only, the widest that fit. whole_buffers: undivided tiles.
     """
+    hw = undivided(hw) if whole_buffers else hw
     fits: Counter[tuple[int, int, int]] = Counter()
     orders: dict[int, list[tuple[int, bool]]] = {}
     for images, rows, blocks, cols in _sizes(shape, hw):
         if fits[images, rows, blocks] == WIDTHS_TRIED:
             continue
         mid = mid_size(shape, rows, cols, images)
-        chunk = _in_chunk(shape, hw, mid, blocks, images)
+        chunk = _in_chunk(shape, hw, mid, blocks, images, parts=whole_buffers)
         if not isinstance(chunk, Overflow):
             problem = overflow(shape, hw, (images * rows, cols), (images * mid[0], mid[1]), blocks)
         else:
@@ -99,6 +114,7 @@ def candidates(shape: Shape, hw: HwSpec) -> Iterator[Fit | Refused]:
                 kernel=chunk[1],
                 weights_outer=outer,
                 images=images,
+                undivided=whole_buffers,
             )
             yield Fit(tile=tile, cost=estimate(shape, hw, tile))
 
@@ -123,7 +139,28 @@ def choose_tile(
             f"bank holds {nearest.limit}",
             f"raise buffers.{nearest.buffer}.words in the spec, or split the operator",
         )
+    if has_large_window(shape, hw, best.tile) and count_loads(shape, best.tile, hw) > MOST_LOADS:
+        best = _with_fewer_loads(shape, hw, fits, SLOWER * best.cost.total_cycles)
     return best.tile, best.cost
+
+
+def has_large_window(shape: Shape, hw: HwSpec, tile: Tile) -> bool:
+    """Whether tiles take the kernel in parts, or banks of weights hold little of it."""
+    if not shape.array or shape.depthwise:
+        return shape.array and tile.kernel != shape.window.kernel
+    mode = hw.array.modes[tile.mode]
+    rows = prod(visits(shape, mode, hw)) * groups_per_block(mode, hw)
+    banks = rows * hw.mode_row_words(mode) / hw.buffers.weight.bank_words
+    return tile.kernel != shape.window.kernel or banks > LARGE_WINDOW
+
+
+def _with_fewer_loads(shape: Shape, hw: HwSpec, fits: list[Fit], cycles: float) -> Fit:
+    """Of the tiles that take so many cycles at most, undivided ones too, that of the fewest loads.
+    The array works so long at a part of a large window that it may wait for the next one.
+    """
+    whole = (c for c in candidates(shape, hw, whole_buffers=True) if isinstance(c, Fit))
+    near = [c for c in (*fits, *whole) if c.cost.total_cycles <= cycles]
+    return min(near, key=lambda c: (count_loads(shape, c.tile, hw), c.rank(beside=False)))
 
 
 def _sizes(shape: Shape, hw: HwSpec) -> Iterator[tuple[int, int, int, int]]:
@@ -154,11 +191,12 @@ def _cuts(extent: int) -> list[int]:
 
 
 def _in_chunk(
-    shape: Shape, hw: HwSpec, mid: tuple[int, int], blocks: int, images: int
+    shape: Shape, hw: HwSpec, mid: tuple[int, int], blocks: int, images: int, *, parts: bool
 ) -> tuple[int, tuple[int, int]] | Overflow:
     """Input blocks and kernel part per feature chunk: as much as a feature bank holds. The kernel
-    stays whole unless the window of one pixel takes more than half a bank: tiles of more pixels
-    read the same rows for all of them, so a few rows of the kernel at a time load less.
+    stays whole unless the window of one pixel takes more than half a bank (parts: unless it does
+    not fit): tiles of more pixels read the same rows for all of them, so a few rows of the kernel
+    at a time load less.
     """
     limit = hw.buffers.feature.bank_words
     first, last = input_blocks(shape, hw.word_channels, 0, blocks)
@@ -179,7 +217,7 @@ def _in_chunk(
                 return Overflow(buffer="pre", needed=words, limit=hw.buffers.pre.bank_words)
             most = min(most, hw.buffers.pre.bank_words // words)
         return min(most, max(last - first, 1)), kernel
-    if images == 1 and feature_words(shape, hw, 1, 1, kernel) > limit // 2:
+    if images == 1 and (parts or feature_words(shape, hw, 1, 1, kernel) > limit // 2):
         part = _kernel_part(shape, hw, mid)
         if part is not None:
             most = limit // feature_words(shape, hw, *mid, part)

@@ -99,6 +99,9 @@ class EmitSink:
     def slot(self, slot: Turn | None) -> None:
         """Slots need no instructions."""
 
+    def change_banks(self) -> None:
+        """Instructions know words, not banks."""
+
     def load_features(self, layer: PlannedLayer, load: FeatureLoad) -> None:
         """`load.feature`: a part block by block, rows of a whole map row by row."""
         place, part = self._loaded(layer), (load.blocks, load.rows, load.words)
@@ -187,6 +190,9 @@ class EmitSink:
         block_pitch: int = 0,
     ) -> None:
         shape = transfer_shape(run, rows, row_pitch, blocks, block_pitch)
+        if layer.tile.undivided:  # it has so many loads that the words of unused registers count
+            unused = {"row_pitch": shape["rows"], "block_pitch": shape["blocks"]}
+            shape = {name: value for name, value in shape.items() if unused.get(name) != 1}
         registers = {**split_address(offset), "dst": dst, **shape}
         self.append(layer.layer.group, Engine.LOAD, str(space), registers)
 

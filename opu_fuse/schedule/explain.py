@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from opu_fuse.cost.estimate import Estimate
 from opu_fuse.cost.tiles import Tile
-from opu_fuse.cost.tiling import Fit, Refused, candidates
+from opu_fuse.cost.tiling import Fit, Refused, candidates, has_large_window
 from opu_fuse.dfg.graph import Dfg
 from opu_fuse.fuse.explain import operators_named
 from opu_fuse.fuse.partition import Partition
@@ -84,7 +84,12 @@ def _layer(
     if together is not None:
         yield f"  taken for {together} {taken}"
     elif not cheapest:
-        yield f"  taken {taken}; fastest beside the layers before and behind, timed tile by tile"
+        why = "fastest beside the layers before and behind, timed tile by tile"
+        if has_large_window(planned.layer.shape, hw, planned.tile):
+            why = "fewest loads of a large window"
+        if planned.tile.undivided:
+            why += ", its tiles use whole buffers"
+        yield f"  taken {taken}; {why}"
     for fit in fits[:SHOWN]:
         verdict = "taken" if cheapest and fit is fits[0] else "fits"
         yield f"  {verdict} {cost_text(fit.tile, fit.cost, planned.layer.shape, hw)}"

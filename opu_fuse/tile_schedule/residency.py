@@ -85,7 +85,8 @@ def _kept_from(units: Sequence[Sequence[TiledLayer]], hw: HwSpec) -> list[Keep]:
         writers.append(ours[0])
         reader = behind[0]
         firsts = first_blocks(writers, reader.reads)
-        if firsts and reader.images == ours[0].images and _fits(writers, reader, hw):
+        whole = any(work.tile.undivided for work in (*writers, *behind))  # no bank is left
+        if firsts and not whole and reader.images == ours[0].images and _fits(writers, reader, hw):
             node, layout = reader.source, reader.reads.layout
             stored = _readers(units[len(writers) :], reader) < writers[-1].readers
             return [Keep(node=node, layout=layout, block=block, stored=stored) for block in firsts]
@@ -97,11 +98,12 @@ def _readers(units: Sequence[Sequence[TiledLayer]], reader: TiledLayer) -> int:
     takes its bank from them: what they load and keep goes into others, and no other work comes
     between.
     """
-    same = reader.source, reader.images
-    found = takewhile(
-        lambda unit: len(unit) == 1 and (unit[0].source, unit[0].images) == same, units
-    )
-    return sum(1 for _ in found)
+    same = reader.source, reader.images, False
+
+    def reads(unit: Sequence[TiledLayer]) -> bool:
+        return len(unit) == 1 and (unit[0].source, unit[0].images, unit[0].tile.undivided) == same
+
+    return sum(1 for _ in takewhile(reads, units))
 
 
 def first_blocks(writers: Sequence[TiledLayer], target: Place) -> list[int]:

@@ -120,6 +120,9 @@ class TileSink(Protocol[Layer_contra, Read]):
     def slot(self, slot: Turn | None) -> None:
         """The following operations are those of a slot; None: the stack is done."""
 
+    def change_banks(self) -> None:
+        """From here on the banks of all buffers are others; they hold nothing."""
+
     def load_features(self, layer: Layer_contra, load: FeatureLoad) -> None:
         """From memory into the feature buffer."""
 

@@ -73,7 +73,7 @@ class TileSchedule(Generic[Layer, Read]):
 
     def __init__(self, hw: HwSpec, sink: TileSink[Layer, Read]) -> None:
         self._hw, self._word = hw, hw.word_bytes
-        self._sink = sink
+        self._sink, self._undivided = sink, False
         self._banks, self._scratchpads = map_banks(hw), scratchpads(hw)
         self._before: tuple[TiledLayer, OutputRange, Rect] | None = None  # the tile before
         self._at_once: dict[Hashable, int] = {}
@@ -97,6 +97,9 @@ class TileSchedule(Generic[Layer, Read]):
         """All tiles of a layer. keep: the resident map that its output is part of; successor: the
         layer whose first weights are prefetched.
         """
+        self._divide_as(layer)
+        if successor is not None and successor.tile.undivided != self._undivided:
+            successor = None  # its weights would be lost
         banks = self._banks[Space.FEATURE]
         tiles, (start, rows) = layer.tiles, layer.rows_in
         first = end = start + rows
@@ -122,6 +125,7 @@ class TileSchedule(Generic[Layer, Read]):
 
     def interleave(self, layer: Layer, filler: Layer) -> None:
         """All tiles of two layers, the filler's spread evenly between the several of the other."""
+        self._divide_as(layer)
         ours, theirs = layer.tiles, filler.tiles
         done = 0
         for number, (out, rect) in enumerate(ours, 1):
@@ -135,6 +139,7 @@ class TileSchedule(Generic[Layer, Read]):
         """All slots of layers that are computed together: their constants and line buffers stay on
         chip meanwhile, and the feature banks hold nothing after it.
         """
+        self._divide_as(layers[0])
         self._scratchpads |= scratchpads(self._hw, STAYING, together=True)
         self._sink.stack(stack)
         tiles, pairs = [layer.tiles for layer in layers], [*pairwise((*stack.rings, None))]
@@ -150,6 +155,15 @@ class TileSchedule(Generic[Layer, Read]):
         self._sink.slot(None)
         self._scratchpads |= scratchpads(self._hw, STAYING)
         self._banks[Space.FEATURE] = map_banks(self._hw)[Space.FEATURE]
+
+    def _divide_as(self, layer: TiledLayer) -> None:
+        """Buffers have the banks of a layer's tiles, new ones if the layer before had others."""
+        if layer.tile.undivided == self._undivided:
+            return
+        self._undivided, hw = layer.tile.undivided, layer.tile.sees(self._hw)
+        self._banks = map_banks(hw)
+        self._scratchpads |= scratchpads(hw, (Space.WEIGHT,))
+        self._sink.change_banks()
 
     def _tile(self, layer: Layer, out: OutputRange, rect: Rect) -> None:
         mid = mid_rect(layer.shape, rect)
@@ -312,10 +326,11 @@ class TileSchedule(Generic[Layer, Read]):
 
     def _blocks_at_once(self, layer: Layer, rect: Rect, mid: MidRect) -> int:
         """Channel blocks of a tile that the output and residual banks hold."""
-        shape, buffers = layer.shape, self._hw.buffers
+        shape = layer.shape
         key = id(layer), rect if shape.pool else (rect.rows, rect.cols)
         if key in self._at_once:  # nearly all tiles of a layer are alike
             return self._at_once[key]
+        buffers = layer.tile.sees(self._hw).buffers
         cols = ceil_div(rect.cols, shape.stored_px)
         found = buffers.output.bank_words // (rect.rows * cols)
         if shape.sides:

@@ -99,6 +99,12 @@ class TimeSink:
         if slot is not None and slot.layer + 1 < len(self._computed):
             self._reusable = self._computed[slot.layer + 1][slot.frees]
 
+    def change_banks(self) -> None:
+        """A new bank waits for all that were in its place."""
+        for buffer in self._buffers.values():
+            last = max(buffer.reusable.values(), default=0.0)
+            buffer.reusable = defaultdict(lambda last=last: last)
+
     def load_features(self, layer: TiledLayer, load: FeatureLoad) -> None:
         """A transfer."""
         size = load.blocks[1] * load.rows[1] * load.words[1] * self._word

@@ -10,12 +10,14 @@ import onnx_ir as ir
 import pytest
 
 from opu_fuse.codegen.constants import pack_constants
+from opu_fuse.cost import tiling
 from opu_fuse.cost.tiling import _cuts
 from opu_fuse.errors import ModelError
 from opu_fuse.hw.isa import Engine
 from opu_fuse.hw.load import load_hw
 from opu_fuse.pipeline import Compilation, Options, compile_model, compile_prepared
 from opu_fuse.schedule.plan import MachineProgram
+from opu_fuse.sim.engine import run
 from opu_fuse.zoo.builder import Net
 from tests.exact import assert_exact
 from tests.frontend.conftest import parse
@@ -34,6 +36,16 @@ LARGE_WINDOWS = {
     "dense 63x63": ((3, 8), (63, 63), (14, 14), {}),
     "dense 63x63, no padding": ((4, 8), (63, 63), (63, 63), {"pads": [0, 0, 0, 0]}),
     "dense 1x255": ((8, 8), (1, 255), (1, 512), {}),
+    "depthwise 21x21": ((16, 16), (21, 21), (56, 56), {"group": 16}),
+    "depthwise 21x21, stride 3": ((16, 16), (21, 21), (96, 96), {"group": 16, "strides": [3, 3]}),
+    "depthwise 21x21, dilation 2": (
+        (16, 16),
+        (21, 21),
+        (56, 56),
+        {"group": 16, "dilations": [2, 2], "pads": [20] * 4},
+    ),
+    "dense 15x15": ((64, 32), (15, 15), (20, 20), {}),
+    "dense 63x63, large map": ((8, 8), (63, 63), (32, 32), {}),
     "dense 7x7, dilation 8": ((16, 16), (7, 7), (20, 20), {"dilations": [8, 8], "pads": [24] * 4}),
 }
 
@@ -106,6 +118,33 @@ def test_a_large_window_takes_a_few_kernel_rows_at_a_time_not_one_pixel(name, ma
     assert_exact(found, hw, rng, (None, 1))
 
 
+@pytest.mark.parametrize(
+    ("channels", "side", "size"), [((128, 64), 15, 20), ((64, 64), 9, 40)], ids=["15x15", "9x9"]
+)
+def test_words_are_bounded_by_what_one_instruction_can_do(channels, side, size):
+    """A large dense layer needs more than 100 times the words on a machine whose instructions do a
+    256th: at most all weights that a buffer holds times all partial sums that another one holds.
+    """
+    attributes = f"pads=[{', '.join([str(side // 2)] * 4)}]"
+    extents = f"{channels[0]},{size},{size}] x) => (float[1,{channels[1]},h,v"
+    text = f"g (float[1,{extents}] y) {{ y = Conv<{attributes}>(x, w) }}"
+    weights = np.random.default_rng(3).normal(size=(*channels[::-1], side, side))
+    found = compiled(text, w=weights.astype(np.float32))
+    multiplications = size**2 * weights.size
+    buffers = HW.buffers
+    most = buffers.weight.words * buffers.weight.width * buffers.psum.words
+    assert len(found.bundle.words) <= 40 * multiplications / most
+
+
+@pytest.mark.parametrize("machine", ["opu-tiny", "opu-micro"])
+def test_the_time_of_tiles_that_use_whole_buffers_is_told(machine):
+    found = compile_model(large_window("depthwise 21x21"), load_hw(machine))
+    (layer,) = (part for parts in found.plan.layers.values() for part in parts)
+    assert layer.tile.undivided
+    taken = run(found.bundle, load_hw(machine), engine="cycle").counters["cycles"]
+    assert sum(found.plan.cycles.values()) == pytest.approx(taken, rel=0.005)
+
+
 @pytest.mark.parametrize("name", [name for name in LARGE_WINDOWS if "depthwise" in name])
 def test_a_large_depthwise_window_is_cut_into_whole_windows_of_the_array(name, rng):
     """opu-light computes depthwise windows at once; here its feature banks are small."""
@@ -129,3 +168,20 @@ def test_an_average_of_a_large_map_takes_few_instructions_and_loads_its_weights_
     assert steps["depthwise"] == blocks * -(-35 // side) * -(-37 // side)
     assert steps["weight"] == blocks * 4, "the window, and its cuts at the end of rows and columns"
     assert_exact(found, hw, rng, (None, 1, 2))
+
+
+@pytest.mark.parametrize("machine", ["opu-tiny", "opu-micro"])
+def test_a_layer_that_uses_whole_buffers_reads_no_map_that_is_on_chip_only(
+    machine, rng, monkeypatch
+):
+    """It is the second reader; its window counts as large, whatever it reads."""
+    monkeypatch.setattr(tiling, "MOST_LOADS", 0)
+    monkeypatch.setattr(tiling, "LARGE_WINDOW", 0)
+    net = Net("readers", seed=1)
+    x = net.conv(net.input("x", (1, 8, 9, 9)), "first", out=8, kernel=3, pads=1)
+    y = net.conv(x, "small", out=8, kernel=1)
+    z = net.conv(x, "large", out=8, kernel=9, pads=4)
+    hw = load_hw(machine)
+    found = compile_model(net.finish(net.add(y, z, "sum")), hw, Options(cascades="never"))
+    assert any(part.tile.undivided for parts in found.plan.layers.values() for part in parts)
+    assert_exact(found, hw, rng, (None, 1))

@@ -11,6 +11,7 @@ from opu_fuse.tile_schedule.tiled_layer import TiledLayer
 from opu_fuse.timing import segment_cycles as segments
 from tests.networks.gated import network
 from tests.networks.test_carried import POOLS, pooled
+from tests.schedule.test_large_layers import large_window
 from tests.schedule.test_rounds import separable
 
 OPERATIONS = {name for name in vars(TileSink) if not name.startswith("_")}
@@ -21,6 +22,7 @@ CASES = {
     "fused stack, im2row": (lambda: zoo.build("tiny_odd"), "opu-1024", {"cascades": "always"}),
     "halo": (lambda: pooled(POOLS["padding above"], rows=122, cols=46), "opu-1024", {}),
     "gate": (lambda: network("block"), "opu-light", {}),
+    "banks used together": (lambda: large_window("depthwise 21x21"), "opu-tiny", {}),
     "batch": (lambda: separable(24, (9, 9), residual=True), "opu-tiny", {"batch": 4}),
 }
 
