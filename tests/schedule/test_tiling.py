@@ -76,7 +76,7 @@ def test_every_layer_fits(machine, name):
     ranges = output_ranges(shape, tile, hw)
     assert sum(r.blocks for r in ranges) == ceil_div(shape.mid_channels, hw.word_channels)
     rows = max(w.rows for r in ranges for f in r.features for w in f.weights)
-    assert rows * hw.row_words <= hw.buffers.weight.bank_words
+    assert rows * hw.row_words <= tile.sees(hw).buffers.weight.bank_words
 
 
 @pytest.mark.parametrize("capacity", [4, 7, 12, 40, 1000])
