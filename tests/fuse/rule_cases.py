@@ -71,6 +71,13 @@ CASES = {
         "s",
         UNROUNDED,
     ),
+    "held_numbers": (
+        "[p] y = AveragePool<kernel_shape=[1,1],pads=[1,1,1,1]>(x)",
+        TINY,
+        None,
+        "p",
+        "a pooling window lies wholly in the padding",
+    ),
     "feature_maps": (
         "[f] a = Reshape(x, rank3) [r] y = Relu(a)",
         TINY,

@@ -28,6 +28,7 @@ HELP = {
         "quantise s in the model (QuantizeLinear, DequantizeLinear) or hand over the float model, "
         "which is then quantised throughout"
     ),
+    "held_numbers": "use less padding",
     "feature_maps": "reshape f to one of these",
     "computed_data": "make the result of c a constant of the model",
     "channel_concat": "join along axis 1",
