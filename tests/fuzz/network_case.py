@@ -149,7 +149,8 @@ def _case(
         if rounds(found) and _runs(found, rng):
             model, is_quantised, exact = found, True, False
     names = list(SHARES)
-    shares = np.array([SHARES[n] * (exact or n not in SHIFTERS) for n in names])
+    shifts = 1.0 if exact else 0.2 if is_quantised else 0.0
+    shares = np.array([SHARES[n] * (shifts if n in SHIFTERS else 1.0) for n in names])
     chosen = rng.choice(len(names), 3 if rng.random() < 0.5 else 2, False, shares / shares.sum())
     strategies = ["matched"] * 30 + ["optimal"] * 4 + ["dominator", "dominator", "none", "greedy"]
     return NetworkCase(
