@@ -13,7 +13,7 @@ from tests.fuzz.machines import SHARES, SHIFTERS
 from tests.fuzz.onnxruntime_runs import roundings, values_of
 from tests.fuzz.quantised import by_onnxruntime, draw_style, quantised
 from tests.fuzz.random_network import STEPS, Steps, draw_model
-from tests.fuzz.sketch import LARGEST, TooLargeError
+from tests.fuzz.sketch import LARGEST, TooLargeError, needed
 from tests.fuzz.writing import draw_writing, written
 
 _MARK = 0x0F05
@@ -197,8 +197,11 @@ def sample_inputs(model: onnx.ModelProto, rng: np.random.Generator) -> dict[str,
 
 
 def rounds(model: onnx.ModelProto) -> bool:
-    """Whether a model rounds what it computes: of constants alone that does not make it int8."""
-    return bool(roundings(model))
+    """Whether a model rounds what it computes: of constants alone that does not make it int8, nor
+    does a pair that no output needs.
+    """
+    kept = needed(model.graph.node, [output.name for output in model.graph.output])
+    return not roundings(model).keys().isdisjoint(name for n in kept for name in n.output)
 
 
 def _runs(model: onnx.ModelProto, rng: np.random.Generator, most: float = 1e4) -> bool:
