@@ -6,8 +6,8 @@ message. Its docstring *is* the message, and the changes that would help (`refus
 `module_rules.py` (can this module run it), `VIEW_RULES` and `EDGE_RULES` (may it join the group of
 this operand) and `GROUP_RULES` (what the group's place in the pipeline forbids).
 
-A float model and what our quantiser makes of it are partitioned alike. Rules read scales for what
-that never asks of a machine: roundings to another scale, and numbers that no register holds.
+A float model and its quantised form are partitioned alike: rules read no scales, but to see
+whether registers hold them (`held_numbers`).
 """
 
 from bisect import bisect_left

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from opu_fuse.cost.draft import exceeds_pools
 from opu_fuse.dfg.graph import Access, Dfg, Kind, Node
-from opu_fuse.dfg.scaling import rescales
 from opu_fuse.fuse.operator_rules import TWO_OPERANDS, kind_for
 from opu_fuse.fuse.refusal import Refusal, Words, first_refusal, refuse
 from opu_fuse.fuse.scope import Scope
@@ -191,21 +190,18 @@ def repeats(scope: Scope, node: Node, name: str) -> Words | None:  # noqa: ARG00
 
 def only_clamps(scope: Scope, node: Node, name: str) -> Words | None:
     """{node} rounds to another scale; module {module}, in front of the array, only clamps"""
-    clamps = name not in scope.modules.front or not rescales(scope.dfg, node)
-    return None if clamps else {"node": node.name, "module": name}
+    front = name in scope.modules.front
+    return {"node": node.name, "module": name} if front and node.is_requantisation else None
 
 
 DOMAIN_RULES = (domain,)
 OPERAND_RULES = (operand_access, constant_operand, computed_operand)
 """Of modules with an operand."""
-LIMIT_RULES = (limits, symmetric_padding, fill_value, repeats)
+LIMIT_RULES = (limits, symmetric_padding, fill_value, repeats, only_clamps)
 """Of operators with attributes."""
-MODULE_RULES = (*DOMAIN_RULES, *OPERAND_RULES, *LIMIT_RULES, only_clamps)
+MODULE_RULES = (*DOMAIN_RULES, *OPERAND_RULES, *LIMIT_RULES)
 _RULES = {
-    (operand, attrs): (
-        *(DOMAIN_RULES + operand * OPERAND_RULES + attrs * LIMIT_RULES),
-        only_clamps,
-    )
+    (operand, attrs): DOMAIN_RULES + operand * OPERAND_RULES + attrs * LIMIT_RULES
     for operand in (False, True)
     for attrs in (False, True)
 }

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from msgspec import Struct, field
 
 from opu_fuse.dfg.graph import Dfg, Kind, Node
-from opu_fuse.dfg.scaling import is_affine, rescales
+from opu_fuse.dfg.scaling import is_affine
 from opu_fuse.fuse.modules import Modules, Position
 from opu_fuse.fuse.partition import Misfits
 from opu_fuse.fuse.refusal import Refusal
@@ -130,7 +130,7 @@ def _ends_there(dfg: Dfg, modules: Modules, node: Node) -> bool:
 
 
 def _forms(dfg: Dfg, roles: Sequence[str]) -> list[int]:
-    """Numbers of operators by everything that rules about single modules read about them."""
+    """Numbers of operators by everything that rules read about them but names and rounding."""
     numbers: dict[Hashable, int] = {}
     values: list[Hashable] = []
     found: list[int] = []
@@ -141,7 +141,6 @@ def _forms(dfg: Dfg, roles: Sequence[str]) -> list[int]:
             attrs = tuple(node.attrs.items())
             role = roles[node.index]
             key = (node.op, role, node.owner is None, node.shape, node.access, attrs, operands)
-            key = (*key, rescales(dfg, node))
             found.append(numbers.setdefault(key, len(numbers)))
         else:
             values.append((node.kind, node.shape, operands))
